@@ -1,0 +1,41 @@
+// Arenas: memory by lifetime. Everything of one lifetime is allocated from one arena and goes at
+// once, so there is nothing to free one by one and nothing to leak.
+//
+// A host arena grows by blocks and returns zeroed memory. Out of memory is a status, not an abort.
+// Under ASan a redzone stands between any two objects. The limit is part of the arena.
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/status.h"
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct arena arena;
+
+// limit_bytes: 0 for none.
+NODISCARD status arena_create(const char *name, int64_t limit_bytes, arena **out);
+void arena_destroy(arena *a); // NULL is legal
+void arena_reset(arena *a);   // forgets all objects, keeps the blocks
+int64_t arena_used_bytes(const arena *a);
+
+// Zeroed, aligned to 16. bytes >= 0; 0 gives a valid address.
+NODISCARD status arena_alloc(arena *a, int64_t bytes, void **out);
+NODISCARD status arena_strdup(arena *a, const char *text, char **out);
+NODISCARD status arena_format(arena *a, char **out, const char *format, ...) PRINTF_LIKE(3, 4);
+
+// arena_new(a, type, count, &pointer): an array of `count` zeroed elements.
+#define arena_new(a, count, out) \
+    arena_alloc((a), (int64_t)(count) * (int64_t)sizeof(**(out)), (void **)(out))
+
+// A growing array in an arena: doubles its storage, keeps the old one until the arena goes.
+// Usage: struct { item *items; int64_t count, capacity; } list; ... TRY(arena_push(a, &list, &slot))
+NODISCARD status arena_grow(arena *a, void **items, int64_t *capacity, int64_t wanted,
+                            int64_t item_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+// Fault points: named places where tests make things fail.
+//
+// `TRY(fault_point("data.shard.map"))` costs one load of a flag when no plan is armed. A plan says
+// which hit of which point fails: it is keyed by hit counts and never by time, so it repeats.
+#ifndef BASE_FAULT_H
+#define BASE_FAULT_H
+
+#include "base/status.h"
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+NODISCARD status fault_point(const char *name);
+
+// Test side. "name=k" fails the k-th hit (from 1), "name=k+" that and all later ones, "*=k" the
+// k-th hit of any point; several with commas. NULL disarms and zeroes the counts.
+NODISCARD status fault_arm(const char *plan);
+int64_t fault_hits(const char *name); // "*": of all points
+
+#ifdef __cplusplus
+}
+#endif
+#endif

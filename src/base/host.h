@@ -1,0 +1,89 @@
+// What the outside world gives a process: time, files, randomness. Behind interfaces from the first
+// day, so that a simulator can replace them. Code takes a `const host *`; only cli/ makes the real
+// one. Paths are UTF-8; relative paths are relative to the current directory.
+#ifndef BASE_HOST_H
+#define BASE_HOST_H
+
+#include "base/arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct file file; // an open file
+
+typedef enum file_mode {
+    FILE_READ,   // must be a regular file
+    FILE_CREATE, // write; must not exist
+    FILE_WRITE,  // write; created or truncated
+    FILE_APPEND  // write at the end; created if missing
+} file_mode;
+
+typedef enum file_kind {
+    FILE_KIND_NONE,
+    FILE_KIND_REGULAR,
+    FILE_KIND_FOLDER,
+    FILE_KIND_OTHER
+} file_kind;
+
+typedef struct file_info {
+    file_kind kind; // NONE: nothing there
+    int64_t bytes;
+    int64_t modified_ns; // Unix time
+    uint64_t inode;
+} file_info;
+
+typedef struct file_names {
+    char **names; // sorted by bytes
+    int64_t count;
+} file_names;
+
+typedef struct host host;
+
+// Every call that can fail names the path, the operation and the system's reason.
+typedef struct host_api {
+    int64_t (*monotonic_ns)(const host *h);
+    int64_t (*unix_ns)(const host *h);
+    void (*sleep_ns)(const host *h, int64_t duration_ns);
+    status (*random_fill)(const host *h, void *buffer, int64_t bytes);
+
+    status (*file_open)(const host *h, const char *path, file_mode mode, file **out);
+    status (*file_read)(file *f, int64_t offset, void *buffer, int64_t bytes); // all of it or fails
+    status (*file_write)(file *f, const void *buffer, int64_t bytes); // appends; all or fails
+    status (*file_truncate)(file *f, int64_t bytes);
+    status (*file_sync)(file *f); // fsync; after a failure the file must be given up
+    status (*file_size)(file *f, int64_t *out);
+    // Read-only view of the whole file, unmapped by close. NULL for an empty file.
+    status (*file_map)(file *f, const void **out, int64_t *bytes);
+    status (*file_close)(file *f); // NULL is legal; reports what close() reports
+
+    status (*path_info)(const host *h, const char *path, file_info *out); // NONE is not an error
+    status (*path_rename)(const host *h, const char *from, const char *to);
+    status (*path_remove)(const host *h, const char *path); // a file or an empty folder
+    status (*path_mkdir)(const host *h, const char *path);  // parents too; existing is fine
+    status (*path_sync)(const host *h, const char *folder); // makes renames in it durable
+    status (*path_list)(const host *h, arena *a, const char *folder, file_names *out);
+    status (*path_link)(const host *h, const char *target, const char *link); // symlink, by rename
+    status (*path_glob)(const host *h, arena *a, const char *pattern, file_names *out);
+} host_api;
+
+struct host {
+    const host_api *api;
+    void *state; // of a simulated host
+};
+
+const host *host_real(void);
+
+// Whole small files. `limit_bytes` is refused before anything is allocated. The text gets a NUL
+// after its last byte (not counted).
+NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,
+                               char **out, int64_t *bytes);
+// Writes path.tmp, syncs it, renames it over path, syncs the folder.
+NODISCARD status host_write_all(const host *h, const char *path, const void *data, int64_t bytes);
+NODISCARD status path_join(arena *a, const char *folder, const char *name, char **out);
+const char *path_base_name(const char *path); // borrowed: the part after the last slash
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+// Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405).
+//
+// A number is a function of (seed, step, what, where) and of nothing else: no state, no rank, no
+// thread. Whoever computes an element computes its random bits too, so any layout gives the same.
+#ifndef BASE_RNG_H
+#define BASE_RNG_H
+
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct philox_words {
+    uint32_t w[4];
+} philox_words;
+
+philox_words philox4x32_10(const uint32_t counter[4], const uint32_t key[2]);
+
+// A 64-bit key for a named tensor: XXH64 of the name. Equal on every machine.
+uint64_t rng_name_key(const char *name);
+
+// Uniform in [0, 1) with 24 bits.
+static inline float rng_uniform(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+// A normal deviate made of + - x / sqrt and fma only, so its bits are equal on every machine.
+// `words` are the two words that element's counter gave.
+float rng_normal(uint32_t word_a, uint32_t word_b);
+
+// Element `index` of the initial values of tensor `name_key`: standard normal.
+// Counter (index low, index high, name low, name high), key (seed low, seed high).
+float rng_tensor_normal(uint64_t seed, uint64_t name_key, int64_t index);
+
+// A stream of words for shuffles and sampling: word `index` of stream (seed, stream).
+uint32_t rng_word(uint64_t seed, uint64_t stream, uint64_t index);
+// Position of item `index` in a pseudo-random permutation of 0..count-1 (Feistel network with cycle
+// walking: no memory). seed and stream select the permutation.
+int64_t rng_permute(uint64_t seed, uint64_t stream, int64_t count, int64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+// safetensors files, in and out. Source: the format's public specification.
+//
+//   u64 little-endian header length N | N bytes of JSON | the tensors' bytes
+//
+// The reader trusts nothing: the header is at most 100,000,000 bytes and fits the file, starts with
+// '{', has no duplicate names, every shape times its type's size equals its byte range, and the
+// ranges cover the data without hole, overlap or rest. At most 8 dims, names at most 1 KiB.
+#ifndef BASE_SAFETENSORS_H
+#define BASE_SAFETENSORS_H
+
+#include "base/host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SAFETENSORS_MAX_DIMS = 8 };
+
+typedef struct safetensors_entry {
+    const char *name;
+    dtype type;
+    int ndim;
+    int64_t dims[SAFETENSORS_MAX_DIMS];
+    int64_t begin, bytes; // in the file, from its first byte
+    int file_idx;         // into the set's files
+    const void *data;     // mapped, read-only, row-major; may be unaligned for its type
+} safetensors_entry;
+
+typedef struct safetensors safetensors; // one file, or all files of an index
+
+// `path` is a .safetensors file, a model.safetensors.index.json, or a folder that holds either
+// (model.safetensors, or the index). Files named by an index must lie in its folder: a name with a
+// slash is ST_SECURITY. Maps the files; entries stay valid until close.
+NODISCARD status safetensors_open(const host *h, const char *path, safetensors **out);
+void safetensors_close(safetensors *s);
+int64_t safetensors_count(const safetensors *s);
+const safetensors_entry *safetensors_at(const safetensors *s, int64_t index); // sorted by name
+const safetensors_entry *safetensors_find(const safetensors *s,
+                                          const char *name); // NULL: not there
+// Metadata string of the (first) file; NULL if absent.
+const char *safetensors_metadata(const safetensors *s, const char *key);
+
+// Writing: declare every tensor, then write their bytes in the order of declaration.
+typedef struct safetensors_writer safetensors_writer;
+NODISCARD status safetensors_writer_create(const host *h, const char *path,
+                                           safetensors_writer **out);
+NODISCARD status safetensors_writer_metadata(safetensors_writer *w, const char *key,
+                                             const char *value);
+NODISCARD status safetensors_writer_declare(safetensors_writer *w, const char *name, dtype type,
+                                            int ndim, const int64_t *dims);
+// The next bytes of the data section, any piece size. The header is written before the first.
+NODISCARD status safetensors_writer_put(safetensors_writer *w, const void *data, int64_t bytes);
+// Checks that all declared bytes came, syncs, closes.
+NODISCARD status safetensors_writer_finish(safetensors_writer *w);
+void safetensors_writer_destroy(safetensors_writer *w); // after finish, or to give up
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+// Text: a growing buffer, numbers for people, the nearest valid word.
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A growing string in an arena. Zero-initialise with its arena; `bytes` is NUL-terminated.
+typedef struct text {
+    arena *a;
+    char *bytes;
+    int64_t length, capacity;
+} text;
+NODISCARD status text_add(text *t, const char *format, ...) PRINTF_LIKE(2, 3);
+NODISCARD status text_add_bytes(text *t, const void *bytes, int64_t count);
+NODISCARD status text_add_json(text *t, const char *utf8); // quoted and escaped
+
+// "1.25 GiB", "37 B". Returns buffer.
+const char *text_bytes_human(int64_t bytes, char buffer[32]);
+// "41.2k", "3.1M", "950".
+const char *text_count_human(double value, char buffer[32]);
+// "3h31m", "12.4s".
+const char *text_duration_human(double seconds, char buffer[32]);
+
+// Did you mean: the candidate with the least Damerau-Levenshtein distance, NULL if none is near
+// (more than a third of the word).
+const char *text_nearest(const char *word, const char *const *candidates, int64_t count);
+
+// Strict number parsing of a whole NUL-terminated string; false if it is not one or overflows.
+// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G, KiB, MiB, GiB.
+bool text_parse_i64(const char *s, int64_t *out);
+bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
+bool text_is_utf8(const char *bytes, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
