@@ -1,0 +1,152 @@
+// Devices that run operations, and the backends (sets of kernels) that they run.
+//
+// A *device* has memory, lanes (streams) and events; all work is posted and completes later:
+//   cpu      lanes are threads, products use a pool of threads
+//   shadow   memory that the host cannot touch, lanes that complete late, in every legal order that
+//            a seed picks: stands for a GPU until there is one
+// A *backend* is one table of kernels by operation code: `ref` (naive, double where it matters, the
+// one the tests trust) and `cpu` (vector code chosen at run time). Any device here runs any backend.
+//
+// A kernel gets its operands as addresses with types, dims and strides; it allocates nothing, waits
+// for nothing and reads nothing but its operands, its workspace and the step block.
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "base/host.h"
+#include "base/trace.h"
+#include "op/op.h"
+#include "op/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A tensor as a kernel sees it. Strides in elements; the last dim is contiguous (stride 1).
+typedef struct kern_tensor {
+    void *data; // NULL: operand missing
+    dtype type;
+    int32_t ndim;
+    int64_t dims[OP_MAX_DIMS];
+    int64_t strides[OP_MAX_DIMS];
+} kern_tensor;
+
+typedef struct kern_call {
+    op_code code;
+    op_attrs attrs;
+    kern_tensor in[OP_MAX_IN], out[OP_MAX_OUT];
+    step_block *step; // device memory
+    void *workspace;  // workspace_bytes of the backend's row for this call; aligned to 64
+    int64_t workspace_bytes;
+    int64_t seq;            // T: rows per sequence
+    int64_t cache_seq;      // S_max of caches; 0 without
+    int64_t first_sequence; // number within the global batch of the sequence of row 0
+    double loss_divisor;    // HEAD_LOSS
+    bool accumulate;        // "+=" outputs: false = start from +0
+    bool strict;            // bits of a row may not depend on other rows, threads or position
+    // For the trace: who and where.
+    int32_t step_no, microbatch, layer;
+} kern_call;
+
+// ---- threads ------------------------------------------------------------------------------------
+typedef struct kern_pool kern_pool;
+typedef void (*kern_task)(void *context, int64_t index, int thread);
+enum { KERN_MAX_THREADS = 256, KERN_SCRATCH_BYTES = 4 << 20 }; // scratch is per thread
+// `threads` includes the calling thread. Worker threads are pinned through hwloc where there is one
+// core for each. scratch: threads * KERN_SCRATCH_BYTES from the device's arena, borrowed.
+NODISCARD status kern_pool_create(int threads, kern_pool **out);
+void kern_pool_destroy(kern_pool *pool);
+int kern_pool_threads(const kern_pool *pool);
+void kern_pool_scratch_set(kern_pool *pool, void *scratch);
+void *kern_pool_scratch(const kern_pool *pool, int thread);
+// Runs task(context, i, thread) for i in 0..count-1, each once, on all threads; returns when all are
+// done. Which thread runs what is not fixed, so a task's result may depend on i only. Not re-entrant.
+void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context);
+
+// ---- backends -----------------------------------------------------------------------------------
+typedef enum kern_level {
+    KERN_SCALAR, // plain C
+    KERN_AVX2,   // AVX2 + FMA + F16C
+    KERN_AVX512,
+    KERN_AVX512_BF16,
+    KERN_AMX,
+    KERN_LEVEL_COUNT
+} kern_level;
+const char *kern_level_name(kern_level level);
+kern_level kern_level_of_machine(void); // the highest that CPU and operating system give
+
+typedef struct kern_context {
+    kern_pool *pool;
+    kern_level level;
+} kern_context;
+
+typedef status (*kern_fn)(const kern_context *context, const kern_call *call);
+typedef struct kern_backend {
+    const char *name;           // as written in a config
+    kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
+    // Scratch beyond the per-thread one that a call needs; NULL: none. Pure.
+    int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
+} kern_backend;
+extern const kern_backend kern_backend_ref;
+extern const kern_backend kern_backend_cpu;
+const kern_backend *kern_backend_find(const char *name); // NULL: none
+// Checks the call (shapes, types, strides: once, for every backend), then runs it in this thread.
+NODISCARD status kern_run(const kern_backend *backend, const kern_context *context,
+                          const kern_call *call);
+int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads);
+
+// ---- devices ------------------------------------------------------------------------------------
+typedef struct kern_device kern_device;
+typedef struct kern_lane kern_lane;
+typedef struct kern_event kern_event;
+
+typedef struct kern_device_config {
+    const host *h;
+    const kern_backend *backend;
+    int threads;       // 0: one per core
+    kern_level level;  // at most this
+    uint64_t seed;     // shadow: picks the order
+    trace_ring *trace; // NULL: none. Spans are put there for steps in [trace_begin, trace_end]
+    int64_t trace_begin, trace_end;
+} kern_device_config;
+
+typedef struct kern_device_api {
+    const char *name;
+    status (*create)(const kern_device_config *config, kern_device **out);
+    void (*destroy)(kern_device *d); // waits for all lanes
+    // Memory comes in few large pieces (the plan's arena); aligned to 4096. Debug builds fill it
+    // with 0xFF bytes (NaN in every floating type).
+    status (*alloc)(kern_device *d, int64_t bytes, void **out);
+    void (*release)(kern_device *d, void *memory);
+    status (*lane_create)(kern_device *d, const char *name, int32_t number, kern_lane **out);
+    // Posting copies the call and returns at once; false in *posted if the lane's queue is full.
+    status (*launch)(kern_lane *lane, const kern_call *call, bool *posted);
+    // Host memory must stay until an event after it is done.
+    status (*copy_in)(kern_lane *lane, void *device, const void *source, int64_t bytes,
+                      bool *posted);
+    status (*copy_out)(kern_lane *lane, void *target, const void *device, int64_t bytes,
+                       bool *posted);
+    status (*event_create)(kern_device *d, kern_event **out); // owned by the device
+    // record: the event is done when all work posted to the lane before is. wait: the lane goes on
+    // only when the event's latest record before this call is done. Neither blocks the host.
+    status (*event_record)(kern_event *e, kern_lane *lane, bool *posted);
+    status (*event_wait)(kern_lane *lane, kern_event *e, bool *posted);
+    // An error of any kernel is sticky: every later call returns it.
+    status (*event_query)(kern_event *e, bool *done);
+    status (*event_sync)(kern_event *e); // the host sleeps until it is done
+    status (*sync)(kern_device *d);      // until all lanes are empty
+    int (*threads)(const kern_device *d);
+    kern_level (*level)(const kern_device *d);
+} kern_device_api;
+
+extern const kern_device_api kern_device_cpu;
+extern const kern_device_api kern_device_shadow;
+const kern_device_api *kern_device_find(const char *name); // NULL: none
+// First member of every device's own struct.
+struct kern_device {
+    const kern_device_api *api;
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

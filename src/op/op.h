@@ -1,0 +1,368 @@
+// What each operation is, without running it: operands, shapes, placement, cost, gradient.
+//
+// Everything is plain data. A *program* is what one block of a model (or an optimizer, for one
+// weight) writes: a table of tensors and four lists of nodes,
+//
+//   forward          appended by the block
+//   backward input   appended by the gradient rules: what the layer below waits for
+//   backward weight  appended by the gradient rules: products that add to weight gradients
+//   recompute        forward nodes emitted again before the backward lists (op/recompute.c)
+//
+// Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
+// they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
+//
+// To add an operation: a code in OP_TABLE, a row in a file here, then kernels/{ref,cpu}. The
+// contract test op_table_test.c and kernels/backend_test.c run over every row by themselves.
+#ifndef OP_OP_H
+#define OP_OP_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Operands, in order; [x] may be missing (tensor_id -1). N rows = tokens of the micro-batch, row
+// b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
+// are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
+// false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
+//   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D)
+//   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
+//   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
+//   MATMUL_DX      dy(N,M) w(M,K)                   -> dx(N,K) = dy w
+//   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
+//   BIAS_DW        dy(N,M)                          -> += db(M)
+//   ADD            a b                              -> y = a + b
+//   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G groups of
+//                                                      D columns of a row is normed by itself (G = 1
+//                                                      but for QK norm); y = h * r * (w + attrs.plus)
+//   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that came to h past the norm)
+//   RMSNORM_DW     dy h r                           -> += dw(D)
+//   LAYERNORM      x(N,D) w(D) [b(D)] [delta]       -> y mean(N) r(N) [h]
+//   LAYERNORM_DX   dy h mean r w [dh]               -> dx
+//   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
+//   ROPE           x(N,H*D) positions(N) table(P,D) -> y; table row: D/2 cosines, D/2 sines (attention
+//                                                      factor included); attrs.inverse: the transposed turn
+//   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
+//                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
+//                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
+//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv
+//   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T .. lengths[b]-1
+//   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
+//   SWIGLU_BWD     h da                             -> dh(N,2F)
+//   ACTIVATION     x                                -> y (attrs.activation)
+//   ACTIVATION_BWD x dy                             -> dx
+//   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
+//   HEAD_LOSS      x(N,D) w(V,D) labels(N)          -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
+//                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
+//                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
+//   GATHER         x(N,D) rows(B)                   -> y(B,D)
+//   SAMPLE         logits(B,V) params(8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
+//                  min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy, ties to the lower id;
+//                  draws[b]: how many tokens sequence b drew before: the counter of its random word
+//   CAST           x                                -> y of another type (nearest even)
+//   TREE_ADD       src                              -> += dst
+//   STEP_BEGIN     -                                -> step: zeroes the step's accumulators
+//   STEP_LOSS      token_loss(N) labels(N)          -> step: adds losses and counts unmasked tokens, exactly
+//   GRAD_NORM      grad                             -> step: adds the squares, exactly (attrs.tensor_index)
+//   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale (op/step.h)
+//   ADAMW          grad master m v                  -> master m v [weight: the working copy]
+//   MUON           grad master m                    -> master m [weight]
+#define OP_TABLE(X)                   \
+    X(EMBEDDING, embedding)           \
+    X(EMBEDDING_DW, embedding_dw)     \
+    X(MATMUL, matmul)                 \
+    X(MATMUL_DX, matmul_dx)           \
+    X(MATMUL_DW, matmul_dw)           \
+    X(BIAS_DW, bias_dw)               \
+    X(ADD, add)                       \
+    X(RMSNORM, rmsnorm)               \
+    X(RMSNORM_DX, rmsnorm_dx)         \
+    X(RMSNORM_DW, rmsnorm_dw)         \
+    X(LAYERNORM, layernorm)           \
+    X(LAYERNORM_DX, layernorm_dx)     \
+    X(LAYERNORM_DW, layernorm_dw)     \
+    X(ROPE, rope)                     \
+    X(ATTENTION, attention)           \
+    X(ATTENTION_BWD, attention_bwd)   \
+    X(CACHE_APPEND, cache_append)     \
+    X(SWIGLU, swiglu)                 \
+    X(SWIGLU_BWD, swiglu_bwd)         \
+    X(ACTIVATION, activation)         \
+    X(ACTIVATION_BWD, activation_bwd) \
+    X(DROPOUT, dropout)               \
+    X(HEAD_LOSS, head_loss)           \
+    X(GATHER, gather)                 \
+    X(SAMPLE, sample)                 \
+    X(CAST, cast)                     \
+    X(TREE_ADD, tree_add)             \
+    X(STEP_BEGIN, step_begin)         \
+    X(STEP_LOSS, step_loss)           \
+    X(GRAD_NORM, grad_norm)           \
+    X(STEP_DECIDE, step_decide)       \
+    X(ADAMW, adamw)                   \
+    X(MUON, muon)
+
+typedef enum op_code {
+#define OP_ENUM(upper, lower) OP_##upper,
+    OP_TABLE(OP_ENUM)
+#undef OP_ENUM
+        OP_CODE_COUNT
+} op_code;
+
+enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
+
+typedef int32_t tensor_id; // a row of the program's tensor table
+#define TENSOR_NONE ((tensor_id)-1)
+
+// An extent: scale times what the symbol is bound to.
+typedef enum extent_symbol {
+    EXTENT_ONE,    // a constant
+    EXTENT_TOKENS, // rows of the micro-batch: sequences * seq
+    EXTENT_SEQS,   // sequences of the micro-batch
+    EXTENT_CACHE,  // sequences * the longest cached sequence
+    EXTENT_SYMBOL_COUNT
+} extent_symbol;
+typedef struct extent {
+    int64_t scale;
+    extent_symbol symbol;
+} extent;
+static inline extent extent_of(int64_t count)
+{
+    extent e;
+    e.scale = count;
+    e.symbol = EXTENT_ONE;
+    return e;
+}
+static inline extent extent_tokens(int64_t per_token)
+{
+    extent e;
+    e.scale = per_token;
+    e.symbol = EXTENT_TOKENS;
+    return e;
+}
+typedef struct extent_binding {
+    int64_t value[EXTENT_SYMBOL_COUNT]; // [EXTENT_ONE] = 1
+} extent_binding;
+
+typedef enum tensor_role {
+    ROLE_ACTIVATION,  // made by a node (gradients of activations too)
+    ROLE_INPUT,       // the block's activation input, made by the block below
+    ROLE_INPUT_GRAD,  // gradient of the block's output, made by the block above
+    ROLE_WEIGHT,      // the working copy that products read
+    ROLE_WEIGHT_GRAD, // accumulator of a weight's gradient
+    ROLE_BATCH,       // ids, labels, positions, documents of the micro-batch
+    ROLE_CONSTANT,    // tables made at start: rope
+    ROLE_CACHE,       // keys and values of generation; run-lifetime
+    ROLE_STATE,       // optimizer state, master weights
+    ROLE_STEP         // the step block
+} tensor_role;
+
+// A mesh axis and a tensor's dim are different things (design.md, words).
+typedef enum mesh_axis { AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP, AXIS_COUNT } mesh_axis;
+
+typedef struct op_tensor {
+    char name[OP_NAME_BYTES]; // within the block: "gate_up"
+    dtype type;
+    int ndim;
+    extent dims[OP_MAX_DIMS];
+    tensor_role role;
+    tensor_id of; // ROLE_WEIGHT_GRAD: its weight. Of a gradient: the tensor it belongs to
+    tensor_id
+        view_of; // a range of columns of another 2-dim tensor; TENSOR_NONE if it owns its bytes
+    int64_t view_begin; // first column of the view
+    // ROLE_WEIGHT: the dim along which each axis may cut it (-1: not), and its named parts, which lie
+    // one after the other along dim 0. The part is the logical tensor everywhere.
+    int8_t cut_dim[AXIS_COUNT];
+    int part_count;
+    struct {
+        const char *name; // lives as long as the program's arena
+        int64_t rows;
+    } parts[4];
+} op_tensor;
+
+typedef enum op_activation {
+    ACT_NONE,
+    ACT_GELU_TANH,
+    ACT_GELU_ERF,
+    ACT_SILU,
+    ACT_RELU
+} op_activation;
+
+// One flat struct for all operations: plain data is easy to print, hash and compare.
+typedef struct op_attrs {
+    op_activation activation;
+    int32_t heads, kv_heads, head_dim;
+    int32_t window;       // 0: none; W: a query sees itself and the W - 1 positions before it
+    int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
+    int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
+    bool interleaved;     // ROPE: pairs (2i, 2i+1) instead of (i, i + D/2)
+    bool inverse;         // ROPE: turn back
+    bool decay;           // ADAMW, MUON: weight decay applies
+    bool nesterov;
+    bool stochastic; // ADAMW, MUON: stochastic rounding of what is stored narrower than fp32
+    bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
+    float eps, scale, plus, dropout, z_loss;
+    float beta1, beta2, weight_decay, momentum, lr_scale;
+    int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
+    int64_t part_rows[4];
+} op_attrs;
+
+typedef enum op_list {
+    OP_FORWARD,
+    OP_RECOMPUTE,
+    OP_BACKWARD_INPUT,
+    OP_BACKWARD_WEIGHT,
+    OP_LIST_COUNT
+} op_list;
+
+typedef struct op_node {
+    op_code code;
+    tensor_id in[OP_MAX_IN], out[OP_MAX_OUT]; // TENSOR_NONE where missing
+    op_attrs attrs;
+} op_node;
+
+typedef enum op_purpose {
+    PURPOSE_TRAIN,
+    PURPOSE_EVALUATE,
+    PURPOSE_PREFILL,
+    PURPOSE_DECODE
+} op_purpose;
+
+enum { OP_MAX_BOUNDARY = 4 };
+typedef struct op_program {
+    arena *a; // keeps: tensors and nodes live in it
+    op_purpose purpose;
+    dtype compute; // type of activations and working weights
+    dtype grad;    // type of weight-gradient accumulators
+    op_tensor *tensors;
+    int64_t tensor_count, tensor_capacity;
+    struct {
+        op_node *nodes;
+        int64_t count, capacity;
+    } lists[OP_LIST_COUNT];
+    // What crosses the block's border: activations in and out, and their gradients.
+    int input_count, output_count;
+    tensor_id inputs[OP_MAX_BOUNDARY], outputs[OP_MAX_BOUNDARY];
+    tensor_id d_inputs[OP_MAX_BOUNDARY], d_outputs[OP_MAX_BOUNDARY];
+    tensor_id step;     // the step block, made on first use
+    tensor_id *grad_of; // [tensor] gradient so far while differentiating; TENSOR_NONE if none
+    int64_t grad_of_capacity;
+} op_program;
+
+// How one tensor lies along one mesh axis. PARTIAL: every rank holds a term of the sum.
+typedef enum place_kind { PLACE_REPLICATE, PLACE_SHARD, PLACE_PARTIAL, PLACE_ANY } place_kind;
+typedef struct placement {
+    place_kind kind;
+    int8_t dim; // of PLACE_SHARD
+} placement;
+// One way in which an operation can be cut along an axis: these inputs give these outputs. The first
+// rule of every row is all-replicate.
+typedef struct op_rule {
+    placement in[OP_MAX_IN], out[OP_MAX_OUT];
+} op_rule;
+
+typedef struct op_cost {
+    double flops, bytes_read, bytes_written;
+} op_cost;
+
+// One row per operation. Everything that anyone needs to know of it without running it.
+typedef struct op_kind {
+    op_code code;
+    const char *name;
+    int in_min, in_max, out_min, out_max;
+    uint32_t optional_in, optional_out; // bit i: operand i may be missing
+    uint32_t accumulates;               // bit o: output o is "+="
+    bool is_product; // kept by recompute `selective` (matrix products, attention)
+    bool random;     // reads the seed
+    // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
+    int8_t inplace[OP_MAX_OUT];
+    // Checks the inputs and creates the outputs that are TENSOR_NONE and wanted (bit o of `wanted`).
+    status (*infer)(op_program *p, op_node *node, uint32_t wanted);
+    // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
+    void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
+    // The attributes of one of `ways` equal pieces when cut by rule `rule`.
+    void (*cut)(const op_node *node, int rule, int ways, op_attrs *attrs);
+    op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
+    // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
+    status (*gradient)(op_program *p, const op_node *node);
+} op_kind;
+
+const op_kind *op_kind_of(op_code code); // never NULL for a valid code
+
+// ---- writing programs ---------------------------------------------------------------------------
+NODISCARD status op_program_create(arena *a, op_purpose purpose, dtype compute, dtype grad,
+                                   op_program **out);
+NODISCARD status op_tensor_add(op_program *p, const op_tensor *tensor, tensor_id *out);
+// A named tensor with up to two extents (ndim 1 or 2).
+NODISCARD status op_tensor_make(op_program *p, const char *name, tensor_role role, dtype type,
+                                int ndim, extent rows, extent columns, tensor_id *out);
+NODISCARD status op_view(op_program *p, tensor_id of, const char *name, int64_t column_begin,
+                         int64_t column_count, tensor_id *out);
+NODISCARD status op_input(op_program *p, const char *name, extent rows, extent columns,
+                          tensor_id *out);              // boundary activation, compute type
+NODISCARD status op_output(op_program *p, tensor_id t); // declares it a boundary output
+// Appends to a list: `node->out` may name tensors (in-place on state) or be TENSOR_NONE to be made.
+NODISCARD status op_append(op_program *p, op_list list, op_node *node, uint32_t wanted);
+
+// Forward operations in the words of a block. Optional operands: TENSOR_NONE.
+NODISCARD status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
+                              tensor_id position_table, tensor_id *x);
+NODISCARD status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias,
+                           op_activation activation, tensor_id *y);
+NODISCARD status op_add(op_program *p, tensor_id a, tensor_id b, tensor_id *y);
+// delta TENSOR_NONE: *h (may be NULL then) is x itself.
+NODISCARD status op_rmsnorm(op_program *p, tensor_id x, tensor_id w, tensor_id delta, float eps,
+                            float plus, tensor_id *y, tensor_id *h);
+NODISCARD status op_layernorm(op_program *p, tensor_id x, tensor_id w, tensor_id b, tensor_id delta,
+                              float eps, tensor_id *y, tensor_id *h);
+NODISCARD status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor_id table,
+                         int32_t heads, int32_t head_dim, bool interleaved, tensor_id *y);
+NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v,
+                              tensor_id documents, tensor_id lengths, const op_attrs *attrs,
+                              tensor_id *y);
+NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
+NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
+NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
+NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,
+                            tensor_id *y);
+// Train: loss and both gradients in one node of the backward-weight list; the forward list stays
+// empty. Evaluate: token losses only, in the forward list.
+NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
+                              float z_loss, tensor_id *token_loss);
+NODISCARD status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y);
+
+// ---- gradients ----------------------------------------------------------------------------------
+// Walks the forward list backwards and appends to both backward lists. Boundary outputs get
+// ROLE_INPUT_GRAD tensors in d_outputs, boundary inputs their gradients in d_inputs.
+NODISCARD status op_program_differentiate(op_program *p);
+// For gradient rules. The gradient of an output so far: TENSOR_NONE if nothing depends on it.
+tensor_id op_grad_get(const op_program *p, tensor_id t);
+// Takes the gradient so far away, so that the rule can fold it into what it makes (norms).
+tensor_id op_grad_take(op_program *p, tensor_id t);
+// A tensor for a gradient like t. For a view: the same columns of the gradient of its whole.
+NODISCARD status op_grad_new(op_program *p, tensor_id t, tensor_id *d);
+// Adds d to what t has: becomes the gradient, or appends an ADD. Nothing for batch and constants.
+NODISCARD status op_grad_add(op_program *p, tensor_id t, tensor_id d);
+// The accumulator of a weight's gradient (one per use).
+NODISCARD status op_grad_weight(op_program *p, tensor_id weight, tensor_id *accumulator);
+bool op_wants_grad(const op_program *p, tensor_id t); // activations and inputs
+
+// ---- recomputation ------------------------------------------------------------------------------
+typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } op_recompute;
+// After differentiation: fills the recompute list with the forward nodes that must run again before
+// the backward lists: FULL keeps only the block's inputs, SELECTIVE also what products made.
+NODISCARD status op_program_recompute(op_program *p, op_recompute policy);
+
+// ---- sizes --------------------------------------------------------------------------------------
+int64_t extent_value(extent e, const extent_binding *bound);
+int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound);
+int64_t op_tensor_bytes(const op_tensor *t, const extent_binding *bound); // 0 for a view
+// FLOPs by the convention of reports: 6 x weights in products per token, plus 6 L T (heads x head
+// size) for causal attention; see train/ for its use. Costs here count what a node really computes.
+op_cost op_node_cost(const op_program *p, const op_node *node, const extent_binding *bound);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

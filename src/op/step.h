@@ -1,0 +1,89 @@
+// The step block: all that changes from step to step, in device memory, read by kernels.
+//
+// The host part is written before a step starts (a copy on the copy lane). The device part is
+// written by STEP_BEGIN, STEP_LOSS, GRAD_NORM and STEP_DECIDE only; it is in checkpoint and digest.
+// No action's presence or arguments depend on a value in it, so a step can be captured whole.
+//
+// Sums over tokens and parameters are exact: doubles are added into a wide fixed-point integer, so
+// their order cannot matter (Kulisch accumulator: 32-bit digits in 64-bit words, carries settled
+// lazily). 68 digits of 32 bits span all doubles.
+#ifndef OP_STEP_H
+#define OP_STEP_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EXACT_DIGITS = 68, STEP_HISTORY = 64 };
+
+// digit[i] weighs 2^(32 i - 1074 - 22): i64 with room for 2^31 unsettled additions.
+typedef struct exact_sum {
+    int64_t digit[EXACT_DIGITS];
+    int64_t not_finite; // how many infinities or NaNs were added
+} exact_sum;
+void exact_zero(exact_sum *s);
+void exact_add(exact_sum *s, double value);
+void exact_merge(exact_sum *s, const exact_sum *other); // associative, commutative, exact
+double exact_value(const exact_sum *s); // correctly rounded; NaN if anything added was not finite
+
+typedef enum nan_policy { NAN_COUNT, NAN_SKIP, NAN_STOP } nan_policy;
+typedef enum spike_policy { SPIKE_OFF, SPIKE_COUNT, SPIKE_SKIP, SPIKE_STOP } spike_policy;
+
+typedef struct step_host {
+    int64_t step; // from 1
+    uint64_t seed;
+    double lr;
+    int64_t sequences;      // global batch of this step
+    int64_t first_sequence; // consumed before this step
+} step_host;
+
+typedef struct step_settings { // constant through a run
+    double clip;               // 0: none
+    double loss_divisor;       // global_batch * seq of this step's plan
+    nan_policy nan;
+    spike_policy spike;
+    double spike_threshold; // times the median of recent norms
+    int64_t spike_warmup;   // norms seen before the policy acts, at most STEP_HISTORY
+    bool loss_scaling;      // fp16
+    int64_t scale_window, scale_hysteresis;
+    double scale_floor;
+} step_settings;
+
+typedef struct step_device {
+    int64_t applied;          // updates applied
+    int64_t skipped;          // steps skipped
+    int64_t halt;             // 1: masks all later updates until the host acts
+    double loss_scale;        // 1 without loss scaling
+    int64_t scale_good_steps; // since the last overflow or growth
+    int64_t scale_hysteresis_left;
+    int64_t history_count; // norms ever put into the ring
+    double history[STEP_HISTORY];
+    // Of the current step:
+    int64_t tokens;     // unmasked
+    int64_t skip;       // 1: this step's update is masked
+    int64_t bad_tensor; // lowest weight index whose gradient is not finite; -1: none
+    double loss;        // mean over unmasked tokens; NaN if there are none
+    double grad_norm;   // of the mean loss, before clipping
+    double grad_factor; // what the optimizer multiplies gradients with: unscale * clip
+    exact_sum loss_sum, norm_sum;
+} step_device;
+
+typedef struct step_block {
+    step_host host;
+    step_settings settings;
+    step_device device;
+} step_block;
+
+void step_device_init(step_device *d, double initial_loss_scale);
+// What STEP_DECIDE computes, in one place for every backend. Pure.
+// True gradient = accumulated * loss_divisor / (loss_scale * tokens); grad_norm is its 2-norm;
+// grad_factor = loss_divisor / (loss_scale * tokens) * min(1, clip / (norm + 1e-6)).
+// tokens = 0: nothing to learn, the update is masked, not counted as bad.
+void step_decide(step_block *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
