@@ -1,0 +1,221 @@
+// The configuration of a training run: one plain struct, one option row per field.
+//
+// `run_config_table` has a row for every key that a run file may hold; base/config fills the struct
+// from YAML and `key.path=value`. run_config_load() also fills what follows from other keys and
+// refuses, all at once and with places, what cannot hold together: an accepted option changes the
+// run, always. To add an option: a field here, a row in run_config_table.c, and if it depends on
+// other keys a check in run_config.c.
+#ifndef PLAN_RUN_CONFIG_H
+#define PLAN_RUN_CONFIG_H
+
+#include "base/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Choices; the order is that of the words in the option rows.
+typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16 } run_precision;
+typedef enum run_recompute {
+    RUN_RECOMPUTE_NONE,
+    RUN_RECOMPUTE_SELECTIVE, // all that is neither a matrix product nor attention
+    RUN_RECOMPUTE_FULL
+} run_recompute;
+typedef enum run_optimizer { RUN_ADAMW, RUN_MUON } run_optimizer;
+typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
+typedef enum run_schedule {
+    RUN_SCHEDULE_CONSTANT,
+    RUN_SCHEDULE_LINEAR,
+    RUN_SCHEDULE_COSINE,
+    RUN_SCHEDULE_WSD,
+    RUN_SCHEDULE_INVERSE_SQRT
+} run_schedule;
+typedef enum run_decay { RUN_DECAY_LINEAR, RUN_DECAY_COSINE, RUN_DECAY_ONE_MINUS_SQRT } run_decay;
+typedef enum run_arch {
+    RUN_ARCH_AUTO, // of the preset or folder; else llama
+    RUN_ARCH_GPT2,
+    RUN_ARCH_LLAMA,
+    RUN_ARCH_MISTRAL,
+    RUN_ARCH_QWEN2,
+    RUN_ARCH_QWEN3
+} run_arch;
+typedef enum run_auto_bool {
+    RUN_AUTO,
+    RUN_NO,
+    RUN_YES
+} run_auto_bool; // AUTO: as the preset has it
+typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
+typedef enum run_level {
+    RUN_LEVEL_AUTO, // the best that this CPU has
+    RUN_LEVEL_SCALAR,
+    RUN_LEVEL_AVX2,
+    RUN_LEVEL_AVX512,
+    RUN_LEVEL_AVX512_BF16,
+    RUN_LEVEL_AMX
+} run_level;
+typedef enum run_device { RUN_DEVICE_CPU, RUN_DEVICE_SHADOW } run_device;
+typedef enum run_backend { RUN_BACKEND_AUTO, RUN_BACKEND_CPU, RUN_BACKEND_REF } run_backend;
+typedef enum run_policy {
+    RUN_POLICY_COUNT,
+    RUN_POLICY_SKIP,
+    RUN_POLICY_STOP,
+    RUN_POLICY_OFF
+} run_policy;
+typedef enum run_stored {
+    RUN_STORED_AUTO,
+    RUN_STORED_FP32,
+    RUN_STORED_BF16,
+    RUN_STORED_FP16
+} run_stored;
+typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
+typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
+typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
+
+// Choice fields are int32_t, as the option table writes them, and hold the enum named beside them.
+typedef struct run_config {
+    struct {
+        const char *dir;
+    } run;
+    struct {
+        int64_t steps;
+        int64_t seq;          // tokens
+        int64_t global_batch; // sequences; with a ramp its last size
+        int64_t micro_batch;  // sequences; run_config_load() replaces 0
+        int32_t precision;    // run_precision: of products and activations
+        int32_t recompute;    // run_recompute
+        int64_t seed;
+        double z_loss;          // 0: none
+        option_list batch_ramp; // "step=size" texts; read by run_config_batch()
+        int64_t max_time;       // ns; 0: none
+    } train;
+    struct {
+        int32_t name; // run_optimizer
+        double lr, beta1, beta2, eps, weight_decay;
+        double clip; // 0: none
+        double momentum;
+        bool nesterov;
+        int32_t muon_lr_adjust; // run_muon_adjust
+        bool stochastic_rounding;
+    } optimizer;
+    struct {
+        int32_t name; // run_schedule
+        int64_t warmup;
+        double min_ratio;
+        int64_t decay_steps; // of wsd
+        int32_t decay_shape; // run_decay, of wsd
+        int64_t timescale;   // of inverse_sqrt; run_config_load() replaces 0
+    } schedule;
+    struct {
+        int64_t every;   // steps; 0: never
+        int64_t batches; // of train.global_batch sequences
+    } eval;
+    struct {
+        int64_t every;      // steps; 0: only after the last one
+        int64_t keep;       // newest ones kept
+        int64_t keep_every; // steps; those at its multiples stay for ever; 0: none
+    } checkpoint;
+    struct {
+        const char *preset; // NULL: none
+        const char *from;   // NULL: none; a Hugging Face folder, weights too
+        int32_t arch;       // run_arch
+        // 0: as in the preset, or what follows from the others.
+        int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
+        double rope_theta, norm_eps; // 0: as the preset
+        double dropout;
+        int32_t tied, attention_bias, mlp_bias, qk_norm; // run_auto_bool
+    } model;
+    struct {
+        option_list train;     // paths or globs, each perhaps "path=weight"
+        option_list valid;     // one share of train ("0.05", "0": none), or paths
+        const char *tokenizer; // "auto", "bytes" or a path
+        int32_t packing;       // run_packing
+    } data;
+    struct {
+        int64_t limit; // bytes; 0: what the machine has
+    } memory;
+    struct {
+        int32_t level;   // run_level
+        int64_t threads; // 0: one per core
+        int32_t device;  // run_device
+        int32_t backend; // run_backend
+    } kernels;
+    struct {
+        int32_t weights, grads, moments; // run_stored; see run_config_types()
+        int32_t master;                  // run_master
+        struct {
+            double initial;
+            int64_t window;     // steps without overflow before it doubles
+            int64_t hysteresis; // overflows before it halves
+            double floor;
+        } loss_scale; // fp16 only
+    } precision;
+    struct {
+        struct {
+            int32_t mode;  // run_policy, never OFF
+            int64_t limit; // skipped steps in a row before the run stops
+        } nan;
+        struct {
+            int32_t mode;     // run_policy
+            double threshold; // times the median gradient norm of the window
+            int64_t window;   // steps
+            int64_t limit;    // skipped steps in a row before the run stops
+        } spike;
+    } policy;
+    struct {
+        option_range steps;
+    } trace;
+    struct {
+        int32_t mode;                         // run_determinism
+        int64_t shards, tp_shards, cp_shards; // of strict
+    } determinism;
+    struct {
+        int64_t dp, tp, pp, cp;
+    } layout;
+    struct {
+        int64_t every;  // steps per line
+        int32_t format; // run_log_format
+    } log;
+} run_config;
+
+extern const option_table run_config_table;
+
+// Reads, completes and checks. Paths come out absolute. Errors: as config_load(), then all of
+// run_config_check().
+NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
+                                 const char *const *overrides, int64_t override_count,
+                                 run_config *out, config **out_config);
+// The second half of it, for a struct that config_parse() filled: values that follow from others.
+void run_config_complete(run_config *r);
+// All that cannot hold together, one complaint a line with its place. ST_CONFIG_CONFLICT or what
+// the first complaint is.
+NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);
+// On resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED); what is recorded goes
+// into `log`, one "key: old -> new" a line. Paths compare by their last part: that the contents are
+// equal is for the data's digest to show.
+NODISCARD status run_config_compare(arena *a, const run_config *was, const run_config *now,
+                                    const config *c, text *log);
+
+// Sequences in the step that follows `finished` steps (skipped ones count). The ramp's largest is
+// run_config_batch_max().
+int64_t run_config_batch(const run_config *r, int64_t finished);
+int64_t run_config_batch_max(const run_config *r);
+// Entry `index` of the ramp, in order; without a ramp there is one, (0, global_batch).
+int64_t run_config_ramp_count(const run_config *r);
+void run_config_ramp_at(const run_config *r, int64_t index, int64_t *step, int64_t *size);
+
+// data.valid as a share of data.train: true and 0 <= *share < 1. False if it lists files.
+bool run_config_valid_share(const run_config *r, double *share);
+bool run_config_has_valid(const run_config *r);
+
+// What is stored in which type, `auto` resolved.
+typedef struct run_types {
+    dtype compute; // activations and the inputs of products
+    dtype weights, grads, moments;
+    bool has_master; // an fp32 copy of the weights beside narrower ones
+} run_types;
+run_types run_config_types(const run_config *r);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
