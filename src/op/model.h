@@ -1,0 +1,77 @@
+// A whole model as data: what `model` writes and `plan` reads.
+//
+// A model is a stack of layers (embedding, blocks, head). Layers of equal shape share one program;
+// each says which of the model's weights stand for the program's. The activation of each layer's
+// output 0 is the next layer's input 0. Nothing here knows how many devices there are.
+#ifndef OP_MODEL_H
+#define OP_MODEL_H
+
+#include "op/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum weight_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS } weight_init;
+
+// The logical tensor: it has initial values, an optimizer, a place in checkpoints and the digest.
+typedef struct weight_part {
+    const char *name; // "layers.3.attn.q"
+    int64_t row_begin, rows;
+} weight_part;
+
+// A physical tensor (rows, columns), or (rows) when ndim is 1. Fused ones have several parts.
+typedef struct op_weight {
+    const char *name; // "layers.3.attn.qkv"
+    int ndim;
+    int64_t rows, columns; // columns = 1 when ndim is 1
+    int part_count;        // at least 1; the parts cover the rows
+    weight_part parts[4];
+    weight_init init;
+    float init_std;
+    bool decay;      // weight decay applies (two-dim tensors)
+    bool is_product; // takes part in matrix products: counted in FLOPs (input embedding not)
+    bool is_matrix;  // Muon takes it: two-dim, neither embedding nor head
+    int8_t cut_dim[AXIS_COUNT];
+} op_weight;
+
+typedef struct op_layer {
+    const char *name; // "embed", "layers.3", "head"
+    int32_t program;
+    int32_t index;            // of a decoder layer; -1 for embedding and head
+    const int32_t *weight_of; // [tensor of the program] row in weights; -1 if it is none
+} op_layer;
+
+// A table that is made once at start, in fp32.
+typedef struct op_constant {
+    const char *name; // the ROLE_CONSTANT tensor's name in programs: "rope"
+    int64_t rows, columns;
+    const float *data; // borrowed: lives as long as the model
+} op_constant;
+
+typedef struct op_model {
+    op_purpose purpose;
+    op_program *const *programs;
+    int32_t program_count;
+    const op_layer *layers;
+    int32_t layer_count;
+    const op_weight *weights; // the same rows for every purpose
+    int64_t weight_count;
+    const op_constant *constants;
+    int32_t constant_count;
+    // For reports: FLOPs of a token = 6 * product_parameters + 6 * seq * attention_width.
+    int64_t parameters, product_parameters;
+    int64_t attention_width; // sum over layers of heads * head_dim
+} op_model;
+
+// By the convention of the project (design.md, README): 6 x the weights that take part in products,
+// plus 6 L T (heads x head size) for causal attention; recomputation never counts.
+static inline double op_model_flops_per_token(const op_model *m, int64_t seq)
+{
+    return 6.0 * (double)m->product_parameters + 6.0 * (double)seq * (double)m->attention_width;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,173 @@
+// The plan: one training step (or evaluation, or token) as data.
+//
+// From a model's programs, a batch and a layout, pure functions make the list of actions that a rank
+// does in one step and the table of tensors with their bytes and offsets. Executor, verifier,
+// simulator, memory table and pictures all read it; nothing else knows what a step is.
+//
+//   plan_table   run-lifetime tensors, shared by all plans of a process (weights, states, batch ...)
+//   plan         actions, bindings, and tensors that live from action to action (activations ...)
+//
+//   arena:  | run tensors | transient tensors of whichever plan runs            |
+//           0             run_bytes                          run_bytes + max over plans
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "base/text.h"
+#include "op/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64 };
+
+// What a tensor's bytes are for, as the memory table and `simulate` name them.
+typedef enum plan_kind_of_bytes {
+    BYTES_WEIGHTS,
+    BYTES_GRADIENTS,
+    BYTES_MASTER,
+    BYTES_MOMENTS,
+    BYTES_ACTIVATIONS,
+    BYTES_BUFFERS, // batch, constants, workspaces, scratch, caches, the step block
+    BYTES_KIND_COUNT
+} plan_kind_of_bytes;
+const char *plan_bytes_name(plan_kind_of_bytes kind);
+
+typedef struct plan_tensor {
+    char name[PLAN_NAME_BYTES]; // "layers.3.attn.qkv", "m.layers.3.attn.qkv", "layers.3/gate_up"
+    dtype type;
+    int ndim;
+    int64_t dims[OP_MAX_DIMS];
+    plan_kind_of_bytes kind;
+    tensor_role role;
+    bool is_run;    // lives through the run; else from action to action
+    int32_t weight; // row of the model's weights it belongs to; -1
+    int64_t bytes;  // multiple of 64
+    int64_t offset; // in the arena; of a transient tensor: behind run_bytes
+} plan_tensor;
+
+typedef struct plan_table {
+    arena *a;
+    plan_tensor *tensors;
+    int64_t count, capacity;
+    int64_t run_bytes; // after plan_table_place
+} plan_table;
+
+typedef enum action_kind {
+    ACTION_COMPUTE,
+    ACTION_COMMUNICATE,
+    ACTION_COPY,      // host to device: the step's host part and its batch
+    ACTION_OPTIMIZER, // nodes of an optimizer's program, or of the plan's own step program
+    ACTION_READBACK,  // device to host: the step's results
+    ACTION_KIND_COUNT
+} action_kind;
+
+enum { LANE_COMPUTE = 0, LANE_COPY = 1, LANE_COUNT = 2 }; // communication groups come between
+
+// One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
+typedef struct plan_action {
+    action_kind kind;
+    int32_t lane;
+    int32_t microbatch;           // -1 where it has none
+    int32_t layer;                // row in the model's layers; -1: none
+    int32_t binding;              // into the plan's bindings: its program and tensors
+    int32_t list;                 // op_list
+    int32_t ops_begin, ops_count; // into that list of the binding's program
+    // Rows of the micro-batch that the action covers; 0, all but for weight gradients in strict.
+    int32_t sequence_begin, sequence_count;
+    bool accumulate;                  // accumulators continue; false: they start from +0
+    int32_t waits_begin, waits_count; // into plan.waits: earlier actions on other lanes
+} plan_action;
+
+// The tensors of a program -> the tensors of the plan. Ids >= 0 are rows of plan.tensors, ids < -1
+// are run tensors (plan_run_ref). Batch tensors are offset by the micro-batch when used.
+typedef struct plan_binding {
+    const op_program *program;
+    int32_t layer;                           // -1 for optimizer and step programs
+    const int32_t *tensor;                   // [tensor of the program]
+    const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
+} plan_binding;
+static inline int32_t plan_run_ref(int64_t row)
+{
+    return (int32_t)(-2 - row);
+}
+static inline bool plan_ref_is_run(int32_t ref)
+{
+    return ref < -1;
+}
+static inline int64_t plan_ref_row(int32_t ref)
+{
+    return ref < -1 ? (int64_t)(-2 - ref) : (int64_t)ref;
+}
+
+// Asked for every node: scratch bytes of the backend for it on `sequences` sequences. Pure.
+typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, const op_node *node,
+                                     const extent_binding *bound, int64_t seq, int64_t cache_seq);
+
+typedef struct plan_request {
+    const op_model *model;
+    int64_t sequences;   // of the step: the global batch
+    int64_t micro_batch; // divides sequences
+    int64_t seq, cache_seq;
+    bool strict;
+    int32_t shards; // determinism.shards
+    bool poison;    // debug: fill dead bytes with NaN patterns
+    // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
+    op_program *const *optimizer;
+    // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
+    dtype weight_type;     // of working weights
+    int64_t scratch_bytes; // for the threads; a row of the table
+    plan_workspace_fn workspace;
+    void *workspace_context;
+} plan_request;
+
+typedef struct plan {
+    op_purpose purpose;
+    const op_model *model;
+    plan_table *run;
+    plan_tensor *tensors; // transient
+    int64_t tensor_count, tensor_capacity;
+    plan_action *actions;
+    int64_t action_count, action_capacity;
+    plan_binding *bindings;
+    int64_t binding_count, binding_capacity;
+    int32_t *waits;
+    int64_t wait_count, wait_capacity;
+    int64_t sequences, micro_batch, seq, cache_seq;
+    double loss_divisor; // sequences * seq
+    bool strict, poison;
+    int64_t transient_bytes; // of the arena
+    int64_t live_bytes;      // the largest sum of live transient bytes at any node
+    int64_t live_action;     // where that is
+} plan;
+
+// Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
+NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
+// Gives the run tensors their offsets; after the last plan_create on this table.
+void plan_table_place(plan_table *run);
+// Row of a run tensor by name; -1: none.
+int64_t plan_table_find(const plan_table *run, const char *name);
+// Where a reference of a binding stands in the arena.
+const plan_tensor *plan_tensor_at(const plan *p, int32_t ref);
+int64_t plan_tensor_offset(const plan *p, int32_t ref);
+// The arena that all these plans need.
+int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count);
+
+// Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
+void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
+// "Where the bytes go", a line per kind and the largest tensors.
+NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, text *out);
+// plan.json: tensors with offsets, actions of the first micro-batches, totals.
+NODISCARD status plan_print_json(const plan *p, text *out);
+
+// Strict order (design.md, "What a result may depend on"): shard s of S holds the sequences
+// floor(G s / S) .. floor(G (s+1) / S) - 1 of the global batch.
+static inline int64_t plan_shard_begin(int64_t sequences, int32_t shards, int32_t shard)
+{
+    return sequences * shard / shards;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
