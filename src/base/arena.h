@@ -26,12 +26,17 @@ NODISCARD status arena_alloc(arena *a, int64_t bytes, void **out);
 NODISCARD status arena_strdup(arena *a, const char *text, char **out);
 NODISCARD status arena_format(arena *a, char **out, const char *format, ...) PRINTF_LIKE(3, 4);
 
-// arena_new(a, type, count, &pointer): an array of `count` zeroed elements.
+// arena_new(a, count, &pointer): an array of `count` zeroed elements. A count that overflows is
+// refused like one that is too large.
 #define arena_new(a, count, out) \
-    arena_alloc((a), (int64_t)(count) * (int64_t)sizeof(**(out)), (void **)(out))
+    arena_alloc_array((a), (int64_t)(count), (int64_t)sizeof(**(out)), (void **)(out))
+NODISCARD status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out);
 
-// A growing array in an arena: doubles its storage, keeps the old one until the arena goes.
-// Usage: struct { item *items; int64_t count, capacity; } list; ... TRY(arena_push(a, &list, &slot))
+// A growing array in an arena: if `wanted` items do not fit, at least doubles the storage, copies
+// the items and zeroes the rest; the old storage stays until the arena goes. Usage, with
+//   struct { item *items; int64_t count, capacity; } list;
+//   TRY(arena_grow(a, (void **)&list.items, &list.capacity, list.count + 1, sizeof(item)));
+//   list.items[list.count++] = it;
 NODISCARD status arena_grow(arena *a, void **items, int64_t *capacity, int64_t wanted,
                             int64_t item_bytes);
 

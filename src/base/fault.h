@@ -15,7 +15,9 @@ extern "C" {
 NODISCARD status fault_point(const char *name);
 
 // Test side. "name=k" fails the k-th hit (from 1), "name=k+" that and all later ones, "*=k" the
-// k-th hit of any point; several with commas. NULL disarms and zeroes the counts.
+// k-th hit of any point, "name=0" only counts; several with commas. A failing point gives ST_IO, or
+// what follows a colon: "host.write=3:DISK_FULL". Arming zeroes the counts; NULL also disarms. A bad
+// plan is ST_USAGE and changes nothing. Hits are counted only while a plan is armed.
 NODISCARD status fault_arm(const char *plan);
 int64_t fault_hits(const char *name); // "*": of all points
 

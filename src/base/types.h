@@ -33,6 +33,9 @@ typedef enum dtype {
     DTYPE_U16,
     DTYPE_U32,
     DTYPE_BOOL,
+    DTYPE_I8, // the last three: only read and shown
+    DTYPE_I16,
+    DTYPE_U64,
     DTYPE_COUNT
 } dtype;
 

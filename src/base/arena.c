@@ -1,0 +1,201 @@
+// Host arenas: a list of blocks, each twice the last, filled from the front.
+//
+//   block: [header | object | redzone | object | redzone | ... unused]
+//
+// Invariants: blocks before `current` are full or skipped, those after it are empty. Bytes of a
+// block above `dirty` were never handed out and are zero, as calloc gave them; below it an object
+// is cleared when it is handed out again. Redzones exist only under AddressSanitizer, and count
+// neither as used nor against the limit, so numbers are equal in all builds.
+#include "base/arena.h"
+#include "base/fault.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#    define ARENA_ASAN 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer)
+#        define ARENA_ASAN 1
+#    endif
+#endif
+#ifdef ARENA_ASAN
+#    include <sanitizer/asan_interface.h>
+#    define POISON(address, bytes)   __asan_poison_memory_region((address), (size_t)(bytes))
+#    define UNPOISON(address, bytes) __asan_unpoison_memory_region((address), (size_t)(bytes))
+enum { REDZONE_BYTES = 32 };
+#else
+#    define POISON(address, bytes)   ((void)(address), (void)(bytes))
+#    define UNPOISON(address, bytes) ((void)(address), (void)(bytes))
+enum { REDZONE_BYTES = 0 };
+#endif
+
+enum { ALIGNMENT = 16, FIRST_BLOCK_BYTES = 16 << 10, LARGEST_BLOCK_BYTES = 16 << 20 };
+
+typedef struct arena_block {
+    struct arena_block *next;
+    int64_t bytes; // capacity behind the header
+    int64_t used, dirty;
+} arena_block;
+
+_Static_assert(sizeof(arena_block) % ALIGNMENT == 0, "objects start aligned");
+
+struct arena {
+    char *name;
+    int64_t limit_bytes, used_bytes;
+    int64_t next_block_bytes;
+    arena_block *first, *current;
+};
+
+static char *block_data(arena_block *b)
+{
+    return (char *)(b + 1);
+}
+
+status arena_create(const char *name, int64_t limit_bytes, arena **out)
+{
+    arena *a = calloc(1, sizeof(*a));
+    char *copy = strdup(name);
+    if (a == NULL || copy == NULL) {
+        free(a);
+        free(copy);
+        return fail(ST_NO_MEMORY, "arena %s: no memory for the arena itself", name);
+    }
+    a->name = copy;
+    a->limit_bytes = limit_bytes;
+    a->next_block_bytes = FIRST_BLOCK_BYTES;
+    *out = a;
+    return ST_OK;
+}
+
+void arena_destroy(arena *a)
+{
+    if (a == NULL) return;
+    for (arena_block *b = a->first, *next; b != NULL; b = next) {
+        next = b->next;
+        UNPOISON(block_data(b), b->bytes);
+        free(b);
+    }
+    free(a->name);
+    free(a);
+}
+
+void arena_reset(arena *a)
+{
+    for (arena_block *b = a->first; b != NULL; b = b->next) {
+        b->used = 0;
+        POISON(block_data(b), b->bytes);
+    }
+    a->current = a->first;
+    a->used_bytes = 0;
+}
+
+int64_t arena_used_bytes(const arena *a)
+{
+    return a->used_bytes;
+}
+
+// Makes `current` a block with room for `bytes`.
+static status find_room(arena *a, int64_t bytes)
+{
+    arena_block *last = NULL;
+    for (arena_block *b = a->current; b != NULL; last = b, b = b->next) {
+        if (b->bytes - b->used >= bytes) {
+            a->current = b;
+            return ST_OK;
+        }
+    }
+    const int64_t size = max_i64(bytes, a->next_block_bytes);
+    arena_block *b = calloc(1, sizeof(*b) + (size_t)size);
+    if (b == NULL) {
+        return fail(ST_NO_MEMORY, "arena %s: the system gave no block of %lld bytes (%lld in use)",
+                    a->name, (long long)size, (long long)a->used_bytes);
+    }
+    b->bytes = size;
+    POISON(block_data(b), size);
+    if (last == NULL) {
+        a->first = b;
+    } else {
+        last->next = b;
+    }
+    a->current = b;
+    a->next_block_bytes = min_i64(a->next_block_bytes * 2, LARGEST_BLOCK_BYTES);
+    return ST_OK;
+}
+
+status arena_alloc(arena *a, int64_t bytes, void **out)
+{
+    if (fault_point("arena.alloc") != ST_OK) {
+        return fail(ST_NO_MEMORY, "arena %s: fault point arena.alloc", a->name);
+    }
+    if (bytes < 0 || bytes > INT64_MAX / 4) {
+        return fail(ST_NO_MEMORY, "arena %s: an object of %lld bytes is impossible", a->name,
+                    (long long)bytes);
+    }
+    const int64_t rounded = align_up(max_i64(bytes, 1), ALIGNMENT);
+    if (a->limit_bytes > 0 && rounded > a->limit_bytes - a->used_bytes) {
+        return fail(ST_NO_MEMORY, "arena %s: %lld bytes wanted, %lld of %lld in use", a->name,
+                    (long long)bytes, (long long)a->used_bytes, (long long)a->limit_bytes);
+    }
+    TRY(find_room(a, rounded + REDZONE_BYTES));
+    arena_block *b = a->current;
+    char *object = block_data(b) + b->used;
+    UNPOISON(object, max_i64(bytes, 1));
+    if (b->used < b->dirty) memset(object, 0, (size_t)min_i64(bytes, b->dirty - b->used));
+    b->used += rounded + REDZONE_BYTES;
+    b->dirty = max_i64(b->dirty, b->used);
+    a->used_bytes += rounded;
+    *out = object;
+    return ST_OK;
+}
+
+status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out)
+{
+    int64_t bytes;
+    if (!size_mul(count, item_bytes, &bytes)) {
+        return fail(ST_NO_MEMORY, "arena %s: an array of %lld elements of %lld bytes is impossible",
+                    a->name, (long long)count, (long long)item_bytes);
+    }
+    return arena_alloc(a, bytes, out);
+}
+
+status arena_strdup(arena *a, const char *text, char **out)
+{
+    const size_t bytes = strlen(text) + 1;
+    void *copy;
+    TRY(arena_alloc(a, (int64_t)bytes, &copy));
+    memcpy(copy, text, bytes);
+    *out = copy;
+    return ST_OK;
+}
+
+status arena_format(arena *a, char **out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0) return fail(ST_INTERNAL, "arena %s: a text cannot be formatted", a->name);
+    void *text;
+    TRY(arena_alloc(a, (int64_t)length + 1, &text));
+    va_start(args, format);
+    vsnprintf(text, (size_t)length + 1, format, args);
+    va_end(args);
+    *out = text;
+    return ST_OK;
+}
+
+status arena_grow(arena *a, void **items, int64_t *capacity, int64_t wanted, int64_t item_bytes)
+{
+    if (wanted <= *capacity) return ST_OK;
+    const int64_t doubled = *capacity > INT64_MAX / 2 ? wanted : *capacity * 2;
+    const int64_t count = max_i64(max_i64(doubled, wanted), 8);
+    void *grown;
+    TRY(arena_alloc_array(a, count, item_bytes, &grown));
+    if (*capacity > 0) memcpy(grown, *items, (size_t)(*capacity * item_bytes));
+    *items = grown;
+    *capacity = count;
+    return ST_OK;
+}
