@@ -1,0 +1,26 @@
+// The vector backend's kernels, one per operation: cpu_embedding, cpu_matmul, ...
+//
+// kernels/cpu/cpu_backend.c lists those that exist. Each runs in the thread that calls it and uses
+// the context's pool; the code path is chosen by the context's level, never by a build flag. The
+// result's bits depend on neither threads nor level unless the kernel's own comment says so.
+#ifndef KERNELS_CPU_CPU_KERNELS_H
+#define KERNELS_CPU_CPU_KERNELS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CPU_KERNEL(upper, lower) \
+    NODISCARD status cpu_##lower(const kern_context *context, const kern_call *call);
+OP_TABLE(CPU_KERNEL)
+#undef CPU_KERNEL
+
+// Scratch beyond the per-thread one, for the rows that need it.
+int64_t cpu_head_loss_workspace(const kern_call *call, int threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
