@@ -41,7 +41,9 @@ extern "C" {
 //   LAYERNORM      x(N,D) w(D) [b(D)] [delta]       -> y mean(N) r(N) [h]
 //   LAYERNORM_DX   dy h mean r w [dh]               -> dx
 //   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
-//   ROPE           x(N,H*D) positions(N) table(P,D) -> y; table row: D/2 cosines, D/2 sines (attention
+//   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads * attrs.head_dim
+//                                                      columns are turned, the others (values) copied;
+//                                                      table row: D/2 cosines, D/2 sines (attention
 //                                                      factor included); attrs.inverse: the transposed turn
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
