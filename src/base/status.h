@@ -82,7 +82,11 @@ typedef struct error_record {
 
 // Records the cause in this thread's record and returns `code`. Lower-case, no period.
 status fail_at(const char *file, int line, status code, const char *format, ...) PRINTF_LIKE(4, 5);
-#define fail(code, ...) fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
+#ifdef __clang_analyzer__ // which must know that fail() never returns ST_OK
+#    define fail(code, ...) ((void)fail_at(__FILE__, __LINE__, (code), __VA_ARGS__), (code))
+#else
+#    define fail(code, ...) fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
+#endif
 
 // Adds "while ..." to the record; for the one place above that knows something more.
 void note(const char *format, ...) PRINTF_LIKE(1, 2);

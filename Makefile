@@ -1,0 +1,35 @@
+# A thin front for CMake: each target is a line or two. `make` builds build/trireme.
+JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX  ?= /usr/local
+export JOBS
+
+.PHONY: all demo test test-night bench install clean
+all:
+	@tools/install_packages build
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || \
+		{ cat build.log; exit 1; }
+	@rm -f build.log
+	@ninja -C build -j$(JOBS) trireme
+
+# Trains a small model on a public-domain text and lets it speak (about two minutes).
+demo: all
+	@tools/demo
+
+# Every check of a commit: two compilers, sanitizers, fuzzing, the rules of style (15 minutes).
+test:
+	@tools/install_packages test
+	@tools/run_tests
+
+# The long forms (hours).
+test-night:
+	@tools/install_packages test
+	@tools/run_tests night
+
+bench: all
+	@bench/run
+
+install: all
+	@cmake --install build --strip
+
+clean:
+	rm -rf build build-clang build-debug build-asan build-tsan build-fuzz
