@@ -1,0 +1,331 @@
+// Text: a growing buffer, numbers written for people and read strictly, spelling suggestions.
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+// Room for `more` bytes and a NUL.
+static status reserve(text *t, int64_t more)
+{
+    int64_t wanted;
+    if (!size_add(t->length, more, &wanted) || !size_add(wanted, 1, &wanted)) {
+        return fail(ST_NO_MEMORY, "a text of %lld and %lld bytes is impossible",
+                    (long long)t->length, (long long)more);
+    }
+    void *bytes = t->bytes;
+    TRY(arena_grow(t->a, &bytes, &t->capacity, wanted, 1));
+    t->bytes = bytes;
+    return ST_OK;
+}
+
+status text_add(text *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0) return fail(ST_INTERNAL, "a text cannot be formatted");
+    TRY(reserve(t, length));
+    va_start(args, format);
+    vsnprintf(t->bytes + t->length, (size_t)length + 1, format, args);
+    va_end(args);
+    t->length += length;
+    return ST_OK;
+}
+
+status text_add_bytes(text *t, const void *bytes, int64_t count)
+{
+    TRY(reserve(t, count));
+    if (count > 0) memcpy(t->bytes + t->length, bytes, (size_t)count);
+    t->length += count;
+    t->bytes[t->length] = '\0';
+    return ST_OK;
+}
+
+// Bytes of the UTF-8 character at `s` (Unicode 15, table 3-7), 0 if it is malformed.
+static int64_t utf8_length(const unsigned char *s, int64_t left)
+{
+    if (s[0] < 0x80) return 1;
+    if (s[0] < 0xC2 || s[0] > 0xF4) return 0;
+    const int64_t need = s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    if (need > left) return 0;
+    // The second byte is narrowed where overlong forms, surrogates and the end of Unicode lie.
+    const unsigned char low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    if (s[1] < low || s[1] > high) return 0;
+    for (int64_t i = 2; i < need; i++) {
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    }
+    return need;
+}
+
+bool text_is_utf8(const char *bytes, int64_t count)
+{
+    const unsigned char *s = (const unsigned char *)bytes;
+    for (int64_t i = 0; i < count;) {
+        const int64_t length = utf8_length(s + i, count - i);
+        if (length == 0) return false;
+        i += length;
+    }
+    return true;
+}
+
+// Malformed bytes become U+FFFD, so what comes out is always JSON.
+status text_add_json(text *t, const char *utf8)
+{
+    const unsigned char *s = (const unsigned char *)utf8;
+    const int64_t count = (int64_t)strlen(utf8);
+    TRY(text_add_bytes(t, "\"", 1));
+    for (int64_t i = 0; i < count;) {
+        int64_t plain = i; // a run that needs no escape goes in at once
+        for (int64_t n = 1; plain < count && s[plain] >= 0x20 && s[plain] != '"' &&
+                            s[plain] != '\\' && s[plain] != 0x7f;
+             plain += n) {
+            n = utf8_length(s + plain, count - plain);
+            if (n == 0) break;
+        }
+        TRY(text_add_bytes(t, s + i, plain - i));
+        i = plain;
+        if (i == count) break;
+        const char *short_form = s[i] == '"'    ? "\\\""
+                                 : s[i] == '\\' ? "\\\\"
+                                 : s[i] == '\n' ? "\\n"
+                                 : s[i] == '\t' ? "\\t"
+                                 : s[i] == '\r' ? "\\r"
+                                 : s[i] >= 0x80 ? "\xEF\xBF\xBD"
+                                                : NULL;
+        if (short_form != NULL) {
+            TRY(text_add(t, "%s", short_form));
+        } else {
+            TRY(text_add(t, "\\u%04x", (unsigned)s[i]));
+        }
+        i++;
+    }
+    return text_add_bytes(t, "\"", 1);
+}
+
+// Three significant digits.
+static void three_digits(double value, const char *unit, char buffer[32])
+{
+    const int decimals = fabs(value) < 9.995 ? 2 : fabs(value) < 99.95 ? 1 : 0;
+    snprintf(buffer, 32, "%.*f%s", decimals, value, unit);
+}
+
+const char *text_bytes_human(int64_t bytes, char buffer[32])
+{
+    static const char *const units[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (fabs(value) >= (unit == 0 ? 1024 : 1023.5) && unit < 6) {
+        value /= 1024;
+        unit++;
+    }
+    if (unit == 0) {
+        snprintf(buffer, 32, "%lld B", (long long)bytes);
+    } else {
+        three_digits(value, units[unit], buffer);
+    }
+    return buffer;
+}
+
+const char *text_count_human(double value, char buffer[32])
+{
+    static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
+    int unit = 0;
+    while (fabs(value) >= (unit == 0 ? 999.5 : 999.95) && unit < 6) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit == 0) {
+        // %g drops the zeros: 950, 0.25
+        snprintf(buffer, 32, "%.3g", value);
+    } else {
+        snprintf(buffer, 32, "%.1f%s", value, units[unit]);
+    }
+    return buffer;
+}
+
+const char *text_duration_human(double seconds, char buffer[32])
+{
+    const double size = fabs(seconds);
+    if (!isfinite(seconds)) {
+        snprintf(buffer, 32, "?");
+    } else if (size < 0.9995e-3) {
+        three_digits(seconds * 1e6, "us", buffer);
+    } else if (size < 0.9995) {
+        three_digits(seconds * 1e3, "ms", buffer);
+    } else if (size < 59.95) {
+        snprintf(buffer, 32, "%.1fs", seconds);
+    } else if (size > 1e15) {
+        snprintf(buffer, 32, "%.3gd", seconds / 86400);
+    } else {
+        const char *sign = seconds < 0 ? "-" : "";
+        const long long s = llround(size);
+        if (s < 3600) {
+            snprintf(buffer, 32, "%s%lldm%02llds", sign, s / 60, s % 60);
+        } else if (s < 86400) {
+            snprintf(buffer, 32, "%s%lldh%02lldm", sign, s / 3600, s / 60 % 60);
+        } else {
+            snprintf(buffer, 32, "%s%lldd%02lldh", sign, s / 86400, s / 3600 % 24);
+        }
+    }
+    return buffer;
+}
+
+enum { NEAREST_MAX_BYTES = 64 };
+
+static int same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+// Damerau-Levenshtein distance (optimal string alignment), letter case ignored. Doubled; one is
+// added if the cases differ, so that an equal spelling wins.
+static int64_t distance(const char *a, const char *b)
+{
+    const int64_t n = (int64_t)strlen(a), m = (int64_t)strlen(b);
+    if (n > NEAREST_MAX_BYTES || m > NEAREST_MAX_BYTES) return INT64_MAX;
+    int64_t d[NEAREST_MAX_BYTES + 1][NEAREST_MAX_BYTES + 1];
+    for (int64_t i = 0; i <= n; i++) d[i][0] = i;
+    for (int64_t j = 0; j <= m; j++) d[0][j] = j;
+    for (int64_t i = 1; i <= n; i++) {
+        for (int64_t j = 1; j <= m; j++) {
+            const int64_t change = d[i - 1][j - 1] + (same(a[i - 1], b[j - 1]) ? 0 : 1);
+            int64_t best = min_i64(change, min_i64(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1])) {
+                best = min_i64(best, d[i - 2][j - 2] + 1);
+            }
+            d[i][j] = best;
+        }
+    }
+    return 2 * d[n][m] + (strcasecmp(a, b) == 0 && strcmp(a, b) != 0 ? 1 : 0);
+}
+
+const char *text_nearest(const char *word, const char *const *candidates, int64_t count)
+{
+    // A third of the word, but one slip is forgiven in short words too.
+    const int64_t most = max_i64((int64_t)strlen(word) / 3, 1);
+    const char *best = NULL;
+    int64_t best_distance = INT64_MAX;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t d = distance(word, candidates[i]);
+        if (d < best_distance && d / 2 <= most && d / 2 < (int64_t)strlen(candidates[i])) {
+            best = candidates[i];
+            best_distance = d;
+        }
+    }
+    return best;
+}
+
+typedef struct digits {
+    uint64_t value; // of all digits, the point left out
+    int64_t count, after_point;
+} digits;
+
+// Reads digits with single underscores between them. False on overflow or a stray underscore.
+static bool read_digits(const char **at, bool after_point, digits *d)
+{
+    const char *s = *at;
+    for (; (*s >= '0' && *s <= '9') || *s == '_'; s++) {
+        if (*s == '_') {
+            const bool between = s > *at && s[-1] != '_' && s[1] >= '0' && s[1] <= '9';
+            if (!between) return false;
+            continue;
+        }
+        if (__builtin_mul_overflow(d->value, (uint64_t)10, &d->value)) return false;
+        if (__builtin_add_overflow(d->value, (uint64_t)(*s - '0'), &d->value)) return false;
+        d->count++;
+        d->after_point += after_point ? 1 : 0;
+    }
+    *at = s;
+    return true;
+}
+
+static bool suffix_factor(const char *s, uint64_t *factor)
+{
+    static const struct {
+        const char *suffix;
+        uint64_t factor;
+    } suffixes[] = {
+        {"", 1},
+        {"k", 1000},
+        {"M", 1000000},
+        {"G", 1000000000},
+        {"T", UINT64_C(1000000000000)},
+        {"KiB", UINT64_C(1) << 10},
+        {"MiB", UINT64_C(1) << 20},
+        {"GiB", UINT64_C(1) << 30},
+        {"TiB", UINT64_C(1) << 40},
+    };
+    for (int64_t i = 0; i < COUNT_OF(suffixes); i++) {
+        if (strcmp(s, suffixes[i].suffix) == 0) {
+            *factor = suffixes[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+// An exponent of at most three digits; longer ones overflow in any case.
+static bool read_exponent(const char **at, int64_t *out)
+{
+    const char *s = *at + 1;
+    const bool negative = *s == '-';
+    if (*s == '-' || *s == '+') s++;
+    if (*s < '0' || *s > '9') return false;
+    int64_t value = 0;
+    for (int n = 0; *s >= '0' && *s <= '9'; s++, n++) {
+        if (n == 3) return false;
+        value = value * 10 + (*s - '0');
+    }
+    *out = negative ? -value : value;
+    *at = s;
+    return true;
+}
+
+bool text_parse_i64(const char *s, int64_t *out)
+{
+    const bool negative = *s == '-';
+    if (*s == '-' || *s == '+') s++;
+    digits d = {0};
+    if (!read_digits(&s, false, &d)) return false;
+    if (d.count == 0) return false;
+    if (*s == '.') {
+        s++;
+        if (!read_digits(&s, true, &d) || d.after_point == 0) return false;
+    }
+    int64_t exponent = 0;
+    if ((*s == 'e' || *s == 'E') && !read_exponent(&s, &exponent)) return false;
+    uint64_t factor, value = d.value;
+    if (!suffix_factor(s, &factor)) return false;
+    if (__builtin_mul_overflow(value, factor, &value)) return false;
+    exponent -= d.after_point;
+    for (; exponent > 0 && value != 0; exponent--) {
+        if (__builtin_mul_overflow(value, (uint64_t)10, &value)) return false;
+    }
+    for (; exponent < 0 && value != 0; exponent++) {
+        if (value % 10 != 0) return false; // not whole
+        value /= 10;
+    }
+    if (value > (uint64_t)INT64_MAX + (negative ? 1 : 0)) return false;
+    *out = negative ? (int64_t)(0 - value) : (int64_t)value;
+    return true;
+}
+
+bool text_parse_f64(const char *s, double *out)
+{
+    // strtod also takes blanks, hexadecimals, inf and nan: only these characters may come to it.
+    if (*s == '\0' || s[strspn(s, "+-.0123456789eE")] != '\0') return false;
+    char *end;
+    errno = 0;
+    const double value = strtod(s, &end);
+    if (*end != '\0' || end == s || !isfinite(value)) return false;
+    *out = value;
+    return true;
+}
