@@ -1,0 +1,199 @@
+// Threads that share the tasks of one kernel.
+//
+// One leader calls kern_parallel; the workers live as long as the pool. A job is published by
+// raising `ticket` to an odd number and closed by raising it again:
+//
+//   leader   write the job | ticket odd (open) | run tasks .. | ticket even (closed) | wait active = 0
+//   worker                  see an odd ticket | active += 1 | same ticket still? run tasks | active -= 1
+//
+// Tasks are taken one by one from a counter, so a core that a neighbour slows down takes fewer.
+// The leader waits only for workers that joined: one that still sleeps when the last task is done
+// finds the ticket closed and touches nothing. Join and close are both sequentially consistent
+// (store, then load the other's word), so one of the two always sees the other.
+//
+// Waiting: spin for about 40 us, for kernels follow each other within microseconds, then sleep in a
+// futex, for the cores may be wanted by others.
+#include "kernels/cpu/pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPIN_CYCLES = 100 * 1000 }; // of the time stamp counter: 40 us at 2.5 GHz
+
+typedef struct worker {
+    kern_pool *pool;
+    pthread_t thread;
+    int number; // 1 .. threads - 1
+} worker;
+
+struct kern_pool {
+    int threads;
+    void *scratch;
+    pool_pins *pins; // NULL: not pinned
+
+    kern_task task; // the job: written while the ticket is even and nobody is active
+    void *context;
+    int64_t count;
+
+    _Alignas(64) _Atomic(uint32_t) ticket; // odd: a job is open
+    _Atomic(uint32_t) sleepers;            // workers that may be in futex_wait on the ticket
+    _Atomic(bool) stop;
+    _Alignas(64) _Atomic(uint32_t) active; // workers inside the job
+    _Atomic(bool) leader_sleeps;           // it may be in futex_wait on `active`
+    _Atomic(bool) busy;                    // the leader is inside kern_parallel
+    _Alignas(64) _Atomic(int64_t) next;    // the next task
+    _Alignas(64) worker workers[];
+};
+
+static uint64_t cycles(void)
+{
+    return __builtin_ia32_rdtsc();
+}
+
+// Spins on `word` until it differs from `old` or about 40 us have gone, then sleeps in the kernel.
+// May return early.
+static void word_wait(const _Atomic(uint32_t) *word, uint32_t old)
+{
+    const uint64_t begin = cycles();
+    while (cycles() - begin < SPIN_CYCLES) {
+        if (atomic_load(word) != old) return;
+        __builtin_ia32_pause();
+    }
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+}
+
+static void futex_wake_all(const _Atomic(uint32_t) *word)
+{
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void tasks_run(kern_pool *pool, int thread)
+{
+    const kern_task task = pool->task;
+    void *const context = pool->context;
+    const int64_t count = pool->count;
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= count) return;
+        task(context, i, thread);
+    }
+}
+
+static void *worker_main(void *argument)
+{
+    const worker *w = argument;
+    kern_pool *pool = w->pool;
+    if (pool->pins != NULL) pool_pins_apply(pool->pins, w->number);
+    uint32_t seen = 0; // the last ticket looked at
+    for (;;) {
+        uint32_t ticket = atomic_load(&pool->ticket);
+        if (ticket == seen) {
+            atomic_fetch_add(&pool->sleepers, 1);
+            word_wait(&pool->ticket, seen);
+            atomic_fetch_sub(&pool->sleepers, 1);
+            if (atomic_load(&pool->stop)) return NULL;
+            continue;
+        }
+        if (atomic_load(&pool->stop)) return NULL;
+        seen = ticket;
+        if ((ticket & 1) == 0) continue;
+        atomic_fetch_add(&pool->active, 1);
+        if (atomic_load(&pool->ticket) == ticket) tasks_run(pool, w->number);
+        atomic_fetch_sub(&pool->active, 1);
+        if (atomic_load(&pool->leader_sleeps)) futex_wake_all(&pool->active);
+    }
+}
+
+status kern_pool_create(int threads, kern_pool **out)
+{
+    ASSERT(threads >= 1 && threads <= KERN_MAX_THREADS);
+    const size_t bytes = sizeof(kern_pool) + (size_t)threads * sizeof(worker);
+    kern_pool *pool = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (pool == NULL) return fail(ST_NO_MEMORY, "no memory for a pool of %d threads", threads);
+    *pool = (kern_pool){.threads = 1};
+    pool->pins = threads > 1 ? pool_pins_create(threads) : NULL;
+    for (int i = 1; i < threads; i++) {
+        worker *w = &pool->workers[i];
+        *w = (worker){.pool = pool, .number = i};
+        const int error = pthread_create(&w->thread, NULL, worker_main, w);
+        if (error != 0) {
+            kern_pool_destroy(pool);
+            return fail(ST_NO_MEMORY, "cannot start thread %d of %d (error %d)", i, threads, error);
+        }
+        pool->threads = i + 1;
+    }
+    *out = pool;
+    return ST_OK;
+}
+
+void kern_pool_destroy(kern_pool *pool)
+{
+    if (pool == NULL) return;
+    ASSERT(!atomic_load(&pool->busy));
+    atomic_store(&pool->stop, true);
+    atomic_fetch_add(&pool->ticket, 2);
+    futex_wake_all(&pool->ticket);
+    for (int i = 1; i < pool->threads; i++) (void)pthread_join(pool->workers[i].thread, NULL);
+    pool_pins_destroy(pool->pins);
+    free(pool);
+}
+
+int kern_pool_threads(const kern_pool *pool)
+{
+    return pool == NULL ? 1 : pool->threads;
+}
+
+void kern_pool_scratch_set(kern_pool *pool, void *scratch)
+{
+    ASSERT((uintptr_t)scratch % ALIGN_TENSOR == 0);
+    pool->scratch = scratch;
+}
+
+void *kern_pool_scratch(const kern_pool *pool, int thread)
+{
+    if (pool == NULL || pool->scratch == NULL) return NULL;
+    ASSERT(thread >= 0 && thread < pool->threads);
+    return (char *)pool->scratch + (int64_t)thread * KERN_SCRATCH_BYTES;
+}
+
+void pool_pin_leader(const kern_pool *pool)
+{
+    if (pool->pins != NULL) pool_pins_apply(pool->pins, 0);
+}
+
+static void workers_await(kern_pool *pool)
+{
+    atomic_store(&pool->leader_sleeps, true);
+    uint32_t active;
+    while ((active = atomic_load(&pool->active)) != 0) word_wait(&pool->active, active);
+    atomic_store(&pool->leader_sleeps, false);
+}
+
+void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context)
+{
+    ASSERT(count >= 0);
+    if (pool == NULL) {
+        for (int64_t i = 0; i < count; i++) task(context, i, 0);
+        return;
+    }
+    ASSERT(!atomic_exchange(&pool->busy, true)); // not re-entrant: a task may not call this
+    if (pool->threads == 1 || count <= 1) {
+        for (int64_t i = 0; i < count; i++) task(context, i, 0);
+        atomic_store(&pool->busy, false);
+        return;
+    }
+    pool->task = task;
+    pool->context = context;
+    pool->count = count;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_fetch_add(&pool->ticket, 1);
+    if (atomic_load(&pool->sleepers) != 0) futex_wake_all(&pool->ticket);
+    tasks_run(pool, 0);
+    atomic_fetch_add(&pool->ticket, 1);
+    if (atomic_load(&pool->active) != 0) workers_await(pool);
+    atomic_store(&pool->busy, false);
+}

@@ -1,0 +1,28 @@
+// Inside kernels/: what the pool offers beyond kernels.h.
+#ifndef KERNELS_CPU_POOL_H
+#define KERNELS_CPU_POOL_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Cores (not hyperthreads) that this process may use; at least 1. Asks hwloc, some milliseconds.
+int pool_core_count(void);
+
+// Where to put the threads of a pool: one core each, where the pool uses all cores of the process.
+// With fewer threads than cores nothing is pinned: other ranks of this host choose cores too, know
+// nothing of each other, and would all sit down on the first one.
+typedef struct pool_pins pool_pins;
+pool_pins *pool_pins_create(int threads);                // NULL: do not pin
+void pool_pins_apply(const pool_pins *pins, int thread); // pins the calling thread
+void pool_pins_destroy(pool_pins *pins);
+
+// Pins the thread that will call kern_parallel; workers pin themselves.
+void pool_pin_leader(const kern_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,93 @@
+// Which cores there are and where threads sit: the one file that knows hwloc.
+//
+// A core's hyperthreads share its multipliers, so a pool of products wants one thread per core. The
+// process's own binding (taskset, a container, a launcher) is respected: only cores inside count.
+#include "kernels/cpu/pool.h"
+
+#include <hwloc.h>
+#include <stdlib.h>
+
+struct pool_pins {
+    hwloc_topology_t topology;
+    int count;
+    hwloc_bitmap_t sets[KERN_MAX_THREADS];
+};
+
+// The machine down to cores and nothing else: no caches, no devices. NULL: hwloc could not tell.
+static hwloc_topology_t topology_load(void)
+{
+    hwloc_topology_t t;
+    if (hwloc_topology_init(&t) != 0) return NULL;
+    hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE);
+    hwloc_topology_set_type_filter(t, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    if (hwloc_topology_load(t) == 0) return t;
+    hwloc_topology_destroy(t);
+    return NULL;
+}
+
+// The cores that this process may use: how many, and (where `sets` is given) each one's first
+// hardware thread among those allowed, as a bitmap that the caller frees.
+static int cores_list(hwloc_topology_t t, hwloc_bitmap_t *sets)
+{
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    if (allowed == NULL) return 0;
+    if (hwloc_get_cpubind(t, allowed, HWLOC_CPUBIND_PROCESS) != 0) {
+        hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(t));
+    }
+    int count = 0;
+    hwloc_obj_t core = NULL;
+    while ((core = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_CORE, core)) != NULL) {
+        if (count == KERN_MAX_THREADS) break;
+        if (!hwloc_bitmap_intersects(core->cpuset, allowed)) continue;
+        if (sets != NULL) {
+            hwloc_bitmap_t set = hwloc_bitmap_alloc();
+            if (set == NULL) break;
+            hwloc_bitmap_and(set, core->cpuset, allowed);
+            hwloc_bitmap_singlify(set);
+            sets[count] = set;
+        }
+        count++;
+    }
+    hwloc_bitmap_free(allowed);
+    return count;
+}
+
+int pool_core_count(void)
+{
+    hwloc_topology_t t = topology_load();
+    if (t == NULL) return 1;
+    const int count = cores_list(t, NULL);
+    hwloc_topology_destroy(t);
+    return count > 0 ? count : 1;
+}
+
+pool_pins *pool_pins_create(int threads)
+{
+    hwloc_topology_t t = topology_load();
+    if (t == NULL) return NULL;
+    pool_pins *pins = calloc(1, sizeof(*pins));
+    if (pins == NULL) {
+        hwloc_topology_destroy(t);
+        return NULL;
+    }
+    pins->topology = t;
+    pins->count = cores_list(t, pins->sets);
+    if (pins->count == threads) return pins;
+    pool_pins_destroy(pins);
+    return NULL;
+}
+
+void pool_pins_apply(const pool_pins *pins, int thread)
+{
+    ASSERT(thread >= 0 && thread < pins->count);
+    // A refusal (a container's policy) costs some speed, never a result: nothing to report.
+    (void)hwloc_set_cpubind(pins->topology, pins->sets[thread], HWLOC_CPUBIND_THREAD);
+}
+
+void pool_pins_destroy(pool_pins *pins)
+{
+    if (pins == NULL) return;
+    for (int i = 0; i < pins->count; i++) hwloc_bitmap_free(pins->sets[i]);
+    hwloc_topology_destroy(pins->topology);
+    free(pins);
+}
