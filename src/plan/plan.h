@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "op/model.h"
+#include "op/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,8 +76,10 @@ typedef struct plan_action {
     int32_t ops_begin, ops_count; // into that list of the binding's program
     // Rows of the micro-batch that the action covers; 0, all but for weight gradients in strict.
     int32_t sequence_begin, sequence_count;
-    bool accumulate;                  // accumulators continue; false: they start from +0
-    int32_t waits_begin, waits_count; // into plan.waits: earlier actions on other lanes
+    bool accumulate; // accumulators continue; false: they start from +0
+    // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
+    // w < 0: action -1 - w of the step before.
+    int32_t waits_begin, waits_count;
 } plan_action;
 
 // The tensors of a program -> the tensors of the plan. Ids >= 0 are rows of plan.tensors, ids < -1
@@ -115,7 +118,7 @@ typedef struct plan_request {
     // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
     op_program *const *optimizer;
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
-    dtype weight_type;     // of working weights
+    bool keep_gradients; // finished gradients stay readable after the step (check)
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;

@@ -1,0 +1,484 @@
+// Lowering: from a model's programs and a batch to the actions of one step on one rank.
+//
+//   copy in | begin | micro-batch 0: forward of all layers, backward of all layers | 1 | ... |
+//           norm of all gradients | decide | optimizer, weight by weight | read back
+//
+// Within a layer's backward the recompute list runs first, then the backward-input list, then the
+// backward-weight list; a layer without an output (the head) makes its gradient in the weight list,
+// which then comes first.
+//
+// In strict mode the weight list is emitted once per shard that the micro-batch meets, on that
+// shard's rows, into the shard's own accumulators; when a shard is complete, accumulators are summed
+// up the one binary tree over shards (shard_tree below). So bits depend on the shards alone.
+//
+// Lifetimes are noted while actions are emitted. Micro-batches repeat: spans of activations are
+// noted for the first two only; accumulators are held from their first touch to their last, and one
+// that is first touched later counts from the second micro-batch on (plan_internal.h).
+#include "plan/lower.h"
+
+#include <string.h>
+
+static status action_push(lowering *l, const plan_action *action, int32_t *index)
+{
+    plan *p = l->p;
+    TRY(arena_grow(p->run->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
+                   (int64_t)sizeof(plan_action)));
+    if (index != NULL) *index = (int32_t)p->action_count;
+    p->actions[p->action_count++] = *action;
+    return ST_OK;
+}
+
+static status wait_push(lowering *l, int32_t action, int32_t on)
+{
+    plan *p = l->p;
+    plan_action *a = &p->actions[action];
+    if (a->waits_count == 0) a->waits_begin = (int32_t)p->wait_count;
+    ASSERT(a->waits_begin + a->waits_count == p->wait_count);
+    TRY(arena_grow(p->run->a, (void **)&p->waits, &p->wait_capacity, p->wait_count + 1,
+                   (int64_t)sizeof(int32_t)));
+    p->waits[p->wait_count++] = on;
+    a->waits_count++;
+    return ST_OK;
+}
+
+static int32_t owner_ref(const plan_binding *b, tensor_id t)
+{
+    while (b->program->tensors[t].view_of != TENSOR_NONE) t = b->program->tensors[t].view_of;
+    return b->tensor[t];
+}
+
+static status touch(lowering *l, int32_t ref)
+{
+    if (ref < 0) return ST_OK; // run tensors live always
+    const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
+    if (l->microbatch >= NOTED_MICROBATCHES) {
+        if (!grad) return ST_OK;
+        if (ref >= l->lives.capacity || l->lives.lives[ref].count == 0) {
+            TRY(life_touch(&l->lives, ref, l->second_begins));
+        }
+    }
+    return life_touch(&l->lives, ref, l->lives.now);
+}
+
+static status link_push(lowering *l, const plan_binding *b, const op_node *node)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (node->out[o] == TENSOR_NONE || o >= kind->out_max || kind->inplace[o] < 0) continue;
+        const tensor_id from = node->in[kind->inplace[o]], to = node->out[o];
+        if (from == TENSOR_NONE || b->program->tensors[from].view_of != TENSOR_NONE ||
+            b->program->tensors[to].view_of != TENSOR_NONE) {
+            continue;
+        }
+        const life_link link = {b->tensor[from], b->tensor[to], l->lives.now};
+        if (link.from < 0 || link.to < 0 || link.from == link.to) continue;
+        TRY(arena_grow(l->a, (void **)&l->lives.links, &l->lives.link_capacity,
+                       l->lives.link_count + 1, (int64_t)sizeof(link)));
+        l->lives.links[l->lives.link_count++] = link;
+    }
+    return ST_OK;
+}
+
+// Time passes and lifetimes grow, node by node, as when the action runs.
+static status action_live(lowering *l, const plan_action *action)
+{
+    const plan_binding *b = &l->p->bindings[action->binding];
+    for (int32_t i = 0; i < action->ops_count; i++) {
+        const int64_t at = action->ops_begin + i;
+        const op_node *node = &b->program->lists[action->list].nodes[at];
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            if (node->in[k] != TENSOR_NONE) TRY(touch(l, owner_ref(b, node->in[k])));
+        }
+        for (int k = 0; k < OP_MAX_OUT; k++) {
+            if (node->out[k] != TENSOR_NONE) TRY(touch(l, owner_ref(b, node->out[k])));
+        }
+        if (b->workspace[action->list] != NULL) {
+            const int32_t space = b->workspace[action->list][at];
+            if (space >= 0 && space < l->lives.capacity) life_close(&l->lives, space);
+            if (space >= 0) TRY(touch(l, space));
+        }
+        if (l->microbatch <= 0) TRY(link_push(l, b, node));
+        l->lives.now++;
+    }
+    return ST_OK;
+}
+
+static status compute_push(lowering *l, plan_action action)
+{
+    if (action.ops_count == 0) return ST_OK;
+    action.lane = LANE_COMPUTE;
+    action.microbatch = l->microbatch;
+    TRY(action_push(l, &action, NULL));
+    return action_live(l, &action);
+}
+
+static status list_push(lowering *l, int32_t layer_row, op_list list)
+{
+    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    const plan_action action = {.kind = ACTION_COMPUTE,
+                                .layer = layer_row,
+                                .binding = l->layers[layer_row].binding[0],
+                                .list = (int32_t)list,
+                                .ops_count = (int32_t)program->lists[list].count,
+                                .sequence_count = (int32_t)l->r->micro_batch};
+    return compute_push(l, action);
+}
+
+// Does this node start a buffer that nothing has been added to in this step (or shard)?
+static bool node_starts(const lowering *l, const plan_binding *b, const op_node *node)
+{
+    for (int k = 0; k < OP_MAX_OUT; k++) {
+        const tensor_id t = node->out[k];
+        if (t == TENSOR_NONE || b->program->tensors[t].role != ROLE_WEIGHT_GRAD) continue;
+        return !l->touched[b->tensor[t]];
+    }
+    return false;
+}
+
+static void node_started(lowering *l, const plan_binding *b, const op_node *node)
+{
+    for (int k = 0; k < OP_MAX_OUT; k++) {
+        const tensor_id t = node->out[k];
+        if (t == TENSOR_NONE || b->program->tensors[t].role != ROLE_WEIGHT_GRAD) continue;
+        l->touched[b->tensor[t]] = true;
+    }
+}
+
+// The weight list on some sequences of the micro-batch: runs of nodes that start, or continue.
+static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32_t begin,
+                               int32_t count)
+{
+    const int32_t binding = l->layers[layer_row].binding[buffer];
+    const op_program *program = l->p->bindings[binding].program;
+    const op_node *nodes = program->lists[OP_BACKWARD_WEIGHT].nodes;
+    const int32_t n = (int32_t)program->lists[OP_BACKWARD_WEIGHT].count;
+    for (int32_t i = 0; i < n;) {
+        const plan_binding b = l->p->bindings[binding];
+        const bool starts = node_starts(l, &b, &nodes[i]);
+        int32_t end = i;
+        while (end < n && node_starts(l, &b, &nodes[end]) == starts) {
+            node_started(l, &b, &nodes[end]);
+            end++;
+        }
+        const plan_action action = {.kind = ACTION_COMPUTE,
+                                    .layer = layer_row,
+                                    .binding = binding,
+                                    .list = OP_BACKWARD_WEIGHT,
+                                    .ops_begin = i,
+                                    .ops_count = end - i,
+                                    .sequence_begin = begin,
+                                    .sequence_count = count,
+                                    .accumulate = !starts};
+        TRY(compute_push(l, action));
+        i = end;
+    }
+    return ST_OK;
+}
+
+// target += source, for one use, as a program of one node.
+static status tree_add_push(lowering *l, int32_t target, int32_t source, int32_t *binding)
+{
+    if (*binding == 0) {
+        op_program *program = NULL;
+        arena *a = l->p->run->a;
+        const plan_tensor *t = &l->p->tensors[target];
+        TRY(op_program_create(a, PURPOSE_TRAIN, t->type, t->type, &program));
+        op_node node = {.code = OP_TREE_ADD};
+        memset(node.in, -1, sizeof(node.in));
+        memset(node.out, -1, sizeof(node.out));
+        const extent rows = extent_of(t->dims[0]), columns = extent_of(t->dims[1]);
+        TRY(op_tensor_make(program, "source", ROLE_WEIGHT_GRAD, t->type, t->ndim, rows, columns,
+                           &node.in[0]));
+        TRY(op_tensor_make(program, "target", ROLE_WEIGHT_GRAD, t->type, t->ndim, rows, columns,
+                           &node.out[0]));
+        TRY(op_append(program, OP_FORWARD, &node, 1));
+        int32_t *map = NULL;
+        TRY(arena_new(a, 2, &map));
+        map[node.in[0]] = source;
+        map[node.out[0]] = target;
+        const plan_binding b = {.program = program, .layer = -1, .tensor = map};
+        TRY(lower_binding(l, &b, binding));
+    }
+    const plan_action action = {.kind = ACTION_COMPUTE,
+                                .layer = -1,
+                                .binding = *binding,
+                                .list = OP_FORWARD,
+                                .ops_count = 1,
+                                .accumulate = true};
+    l->touched[source] = false;
+    return compute_push(l, action);
+}
+
+// The weight gradients of a layer for the current micro-batch, shard by shard.
+static status weights_push(lowering *l, int32_t layer_row)
+{
+    const int64_t first = l->microbatch * l->r->micro_batch, end = first + l->r->micro_batch;
+    for (int32_t s = 0; s < l->tree.shard_count; s++) {
+        const int64_t from = max_i64(first, l->tree.begin[s]);
+        const int64_t to = min_i64(end, l->tree.begin[s + 1]);
+        if (from >= to) continue;
+        TRY(weight_list_push(l, layer_row, l->tree.leaf[s], (int32_t)(from - first),
+                             (int32_t)(to - from)));
+        if (to < l->tree.begin[s + 1] || l->tree.merge_count[s] == 0) continue;
+        for (int64_t u = 0; u < l->layers[layer_row].use_count; u++) {
+            const int64_t at = l->layers[layer_row].use_begin + u;
+            for (int k = 0; k < l->tree.merge_count[s]; k++) {
+                const tree_merge merge = l->tree.merges[s][k];
+                grad_use *use = &l->uses[at];
+                TRY(tree_add_push(l, use->buffer[merge.target], use->buffer[merge.source],
+                                  &use->binding_of_merge[merge.target][merge.source]));
+            }
+        }
+    }
+    return ST_OK;
+}
+
+static status backward_push(lowering *l, int32_t layer_row)
+{
+    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    // What is made again starts a new life.
+    for (int64_t i = 0; i < program->lists[OP_RECOMPUTE].count; i++) {
+        const op_node *node = &program->lists[OP_RECOMPUTE].nodes[i];
+        for (int k = 0; k < OP_MAX_OUT; k++) {
+            if (node->out[k] == TENSOR_NONE) continue;
+            const int32_t ref =
+                owner_ref(&l->p->bindings[l->layers[layer_row].binding[0]], node->out[k]);
+            if (ref >= 0) life_close(&l->lives, ref);
+        }
+    }
+    TRY(list_push(l, layer_row, OP_RECOMPUTE));
+    if (program->output_count == 0) TRY(weights_push(l, layer_row));
+    TRY(list_push(l, layer_row, OP_BACKWARD_INPUT));
+    if (program->output_count != 0) TRY(weights_push(l, layer_row));
+    return ST_OK;
+}
+
+static status microbatch_push(lowering *l, int32_t microbatch)
+{
+    l->microbatch = microbatch;
+    if (microbatch == 1) l->second_begins = l->lives.now;
+    for (int64_t i = 0; i < l->p->tensor_count; i++) {
+        if (l->p->tensors[i].kind != BYTES_GRADIENTS) life_close(&l->lives, i);
+    }
+    for (int32_t i = 0; i < l->m->layer_count; i++) TRY(list_push(l, i, OP_FORWARD));
+    if (l->r->optimizer == NULL) return ST_OK;
+    for (int32_t i = l->m->layer_count - 1; i >= 0; i--) TRY(backward_push(l, i));
+    return ST_OK;
+}
+
+// A program of one node without tensors but the step block (and a gradient).
+static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t weight,
+                             int32_t *action_index)
+{
+    op_program *program = NULL;
+    arena *a = l->p->run->a;
+    TRY(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &program));
+    op_node node = {.code = code, .attrs = {.tensor_index = weight}};
+    memset(node.in, -1, sizeof(node.in));
+    memset(node.out, -1, sizeof(node.out));
+    int32_t *map = NULL;
+    TRY(arena_new(a, 4, &map));
+    memset(map, -1, 4 * sizeof(*map));
+    if (grad >= 0) {
+        const plan_tensor *t = &l->p->tensors[grad];
+        TRY(op_tensor_make(program, "grad", ROLE_WEIGHT_GRAD, t->type, t->ndim,
+                           extent_of(t->dims[0]), extent_of(t->dims[1]), &node.in[0]));
+        map[node.in[0]] = grad;
+    }
+    TRY(op_append(program, OP_FORWARD, &node, 0));
+    for (int64_t i = 0; i < program->tensor_count; i++) {
+        if (program->tensors[i].role == ROLE_STEP) map[i] = l->step_ref;
+    }
+    plan_binding b = {.program = program, .layer = -1, .tensor = map};
+    int32_t binding = -1;
+    TRY(lower_workspaces(l, program, op_kind_of(code)->name, b.workspace));
+    TRY(lower_binding(l, &b, &binding));
+    const plan_action action = {.kind = ACTION_OPTIMIZER,
+                                .layer = -1,
+                                .binding = binding,
+                                .list = OP_FORWARD,
+                                .ops_count = 1};
+    if (action_index != NULL) *action_index = (int32_t)l->p->action_count;
+    return compute_push(l, action);
+}
+
+static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t weight_ref)
+{
+    const op_program *program = l->r->optimizer[weight];
+    int32_t *map = NULL;
+    TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
+    for (int64_t i = 0; i < program->tensor_count; i++) {
+        const op_tensor *t = &program->tensors[i];
+        map[i] = -1;
+        switch (t->role) {
+        case ROLE_WEIGHT:
+            map[i] = weight_ref;
+            break;
+        case ROLE_WEIGHT_GRAD:
+            map[i] = grad;
+            break;
+        case ROLE_STEP:
+            map[i] = l->step_ref;
+            break;
+        case ROLE_STATE: {
+            plan_tensor state = lower_tensor_like(t, &l->bound);
+            state.kind = strcmp(t->name, "master") == 0 ? BYTES_MASTER : BYTES_MOMENTS;
+            state.weight = weight;
+            lower_name(&state, t->name, ".", l->m->weights[weight].name);
+            TRY(lower_run_tensor(l->p->run, &state, &map[i]));
+            break;
+        }
+        case ROLE_ACTIVATION: {
+            plan_tensor work = lower_tensor_like(t, &l->bound);
+            work.kind = BYTES_BUFFERS;
+            lower_name(&work, t->name, ".", l->m->weights[weight].name);
+            TRY(plan_tensor_push(l->p, &work, &map[i]));
+            break;
+        }
+        case ROLE_INPUT:
+        case ROLE_INPUT_GRAD:
+        case ROLE_BATCH:
+        case ROLE_CONSTANT:
+        case ROLE_CACHE:
+        default:
+            return fail(ST_INTERNAL, "optimizer of %s has a tensor %s of role %d",
+                        l->m->weights[weight].name, t->name, (int)t->role);
+        }
+    }
+    plan_binding b = {.program = program, .layer = -1, .tensor = map};
+    int32_t binding = -1;
+    TRY(lower_workspaces(l, program, l->m->weights[weight].name, b.workspace));
+    TRY(lower_binding(l, &b, &binding));
+    const plan_action action = {.kind = ACTION_OPTIMIZER,
+                                .layer = -1,
+                                .binding = binding,
+                                .list = OP_FORWARD,
+                                .ops_count = (int32_t)program->lists[OP_FORWARD].count};
+    return compute_push(l, action);
+}
+
+// Uses of one weight are added in the order of their forward; then norm, decision, updates.
+static status update_push(lowering *l, int32_t *decide)
+{
+    l->microbatch = -1;
+    int32_t *final = NULL;
+    TRY(arena_new(l->a, l->m->weight_count + 1, &final));
+    for (int64_t w = 0; w < l->m->weight_count; w++) final[w] = -1;
+    for (int64_t u = 0; u < l->use_count; u++) {
+        grad_use *use = &l->uses[u];
+        const int32_t mine = use->buffer[l->tree.root];
+        if (final[use->weight] < 0) {
+            final[use->weight] = mine;
+        } else if (!use->shared) {
+            int32_t none = 0;
+            TRY(tree_add_push(l, final[use->weight], mine, &none));
+        }
+    }
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        if (final[w] < 0) {
+            return fail(ST_INTERNAL, "weight %s has no gradient", l->m->weights[w].name);
+        }
+        TRY(step_node_push(l, OP_GRAD_NORM, final[w], w, NULL));
+    }
+    TRY(step_node_push(l, OP_STEP_DECIDE, -1, 0, decide));
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
+        ASSERT(row >= 0);
+        TRY(optimizer_push(l, w, final[w], plan_run_ref(row)));
+    }
+    if (l->r->keep_gradients) {
+        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(touch(l, final[w]));
+    }
+    return ST_OK;
+}
+
+static status outputs_keep(lowering *l)
+{
+    if (l->r->sequences != l->r->micro_batch) return ST_OK; // the next micro-batch overwrites them
+    l->microbatch = -1;
+    const int32_t top = l->m->layer_count - 1;
+    const op_program *program = l->m->programs[l->m->layers[top].program];
+    for (int k = 0; k < program->output_count; k++) {
+        TRY(touch(l, owner_ref(&l->p->bindings[l->layers[top].binding[0]], program->outputs[k])));
+    }
+    return ST_OK;
+}
+
+static status actions_make(lowering *l)
+{
+    const plan_action copy = {
+        .kind = ACTION_COPY, .lane = LANE_COPY, .microbatch = -1, .layer = -1, .binding = -1};
+    int32_t copy_at = -1, begin_at = -1, decide_at = -1, back_at = -1;
+    TRY(action_push(l, &copy, &copy_at));
+    l->microbatch = -1;
+    TRY(step_node_push(l, OP_STEP_BEGIN, -1, 0, &begin_at));
+    const int64_t count = l->r->sequences / l->r->micro_batch;
+    for (int32_t i = 0; i < count; i++) TRY(microbatch_push(l, i));
+    TRY(outputs_keep(l));
+    if (l->r->optimizer != NULL) TRY(update_push(l, &decide_at));
+    const int32_t last = (int32_t)l->p->action_count - 1;
+    if (decide_at < 0) decide_at = last;
+    plan_action back = copy;
+    back.kind = ACTION_READBACK;
+    TRY(action_push(l, &back, &back_at));
+    TRY(wait_push(l, copy_at, -1 - last)); // the step before has read its batch
+    TRY(wait_push(l, begin_at, copy_at));
+    TRY(wait_push(l, begin_at, -1 - back_at)); // its results have been read
+    return wait_push(l, back_at, decide_at);
+}
+
+static status lower(lowering *l)
+{
+    if (l->r->optimizer != NULL) {
+        shard_tree_make(&l->tree, l->r->sequences, l->r->strict, l->r->shards);
+    }
+    TRY(lower_tensors(l));
+    TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
+    TRY(actions_make(l));
+    return plan_memory_assign(l->p, &l->lives);
+}
+
+static status request_check(const plan_request *r)
+{
+    if (r->micro_batch <= 0 || r->sequences <= 0 || r->sequences % r->micro_batch != 0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "train.micro_batch = %lld does not divide the %lld sequences of the step",
+                    (long long)r->micro_batch, (long long)r->sequences);
+    }
+    if (r->strict && (r->shards < 1 || r->shards > PLAN_MAX_SHARDS)) {
+        return fail(ST_CONFIG_RANGE, "determinism.shards = %d is not between 1 and %d", r->shards,
+                    PLAN_MAX_SHARDS);
+    }
+    return ST_OK;
+}
+
+status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
+{
+    TRY(request_check(request));
+    arena *work = NULL;
+    TRY(arena_create("lowering", 0, &work));
+    plan *p = NULL;
+    status st = ST_OK;
+    TRY_TO(done, arena_new(a, 1, &p));
+    *p = (plan){.purpose = request->model->purpose,
+                .model = request->model,
+                .run = run,
+                .sequences = request->sequences,
+                .micro_batch = request->micro_batch,
+                .seq = request->seq,
+                .cache_seq = request->cache_seq,
+                .loss_divisor = (double)request->sequences * (double)request->seq,
+                .strict = request->strict,
+                .poison = request->poison};
+    lowering l = {.p = p, .r = request, .m = request->model, .a = work};
+    l.lives.a = work;
+    l.bound.value[EXTENT_ONE] = 1;
+    l.bound.value[EXTENT_TOKENS] = request->micro_batch * request->seq;
+    l.bound.value[EXTENT_SEQS] = request->micro_batch;
+    l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
+    TRY_TO(done, lower(&l));
+    *out = p;
+done:
+    arena_destroy(work);
+    return st;
+}

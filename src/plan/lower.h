@@ -1,0 +1,72 @@
+// Shared by the files of lowering: lower.c (actions), lower_tensors.c (tensors and bindings) and
+// lower_shards.c (accumulators and the tree over shards).
+#ifndef PLAN_LOWER_H
+#define PLAN_LOWER_H
+
+#include "plan/plan_internal.h"
+
+enum { TREE_MAX_BUFFERS = 8, NOTED_MICROBATCHES = 2 };
+
+typedef struct tree_merge {
+    int8_t target, source; // buffers: target += source; source is free then
+} tree_merge;
+
+// Which accumulator a shard sums into, and what is merged when it is complete. Worked out once.
+typedef struct shard_tree {
+    int32_t shard_count;
+    int64_t begin[PLAN_MAX_SHARDS + 1]; // sequences
+    int8_t leaf[PLAN_MAX_SHARDS];       // buffer; -1: the shard is empty
+    tree_merge merges[PLAN_MAX_SHARDS][TREE_MAX_BUFFERS];
+    int merge_count[PLAN_MAX_SHARDS];
+    int buffer_count;
+    int8_t root;
+} shard_tree;
+
+// One use of a weight by one layer: its accumulators.
+typedef struct grad_use {
+    int32_t weight, layer;
+    tensor_id local;                  // ROLE_WEIGHT_GRAD of the layer's program
+    int32_t buffer[TREE_MAX_BUFFERS]; // transient tensors
+    int32_t binding_of_merge[TREE_MAX_BUFFERS][TREE_MAX_BUFFERS]; // 0: not made yet
+    bool shared; // fast: another use of the same weight has the same buffer
+} grad_use;
+
+typedef struct layer_state {
+    int32_t *tensor;                   // [tensor of the program], gradients of weights missing
+    int32_t binding[TREE_MAX_BUFFERS]; // one per accumulator buffer
+    int64_t use_begin, use_count;      // into uses
+} layer_state;
+
+typedef struct lowering {
+    plan *p;
+    const plan_request *r;
+    const op_model *m;
+    arena *a;
+    life_table lives;
+    extent_binding bound;
+    shard_tree tree;
+    layer_state *layers;
+    grad_use *uses;
+    int64_t use_count, use_capacity;
+    int32_t step_ref;
+    int32_t **workspace; // [program * OP_LIST_COUNT + list][node]
+    int32_t microbatch;
+    int64_t second_begins; // time of the second micro-batch
+    bool *touched;         // [transient tensor] an accumulator that has been written in this step
+} lowering;
+
+// lower_shards.c
+void shard_tree_make(shard_tree *t, int64_t sequences, bool strict, int32_t shards);
+NODISCARD status lower_use_add(lowering *l, int32_t layer_row, tensor_id t);
+// lower_tensors.c: fills l->layers[].tensor, l->uses and the layers' bindings.
+NODISCARD status lower_tensors(lowering *l);
+// Scratch of each node of a program: one tensor each, live at that node only.
+NODISCARD status lower_workspaces(lowering *l, const op_program *program, const char *name,
+                                  const int32_t *out[OP_LIST_COUNT]);
+NODISCARD status lower_binding(lowering *l, const plan_binding *binding, int32_t *out);
+// Finds or adds a run tensor; a batch tensor grows to the largest plan's size.
+NODISCARD status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref);
+plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound);
+void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b);
+
+#endif

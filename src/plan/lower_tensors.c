@@ -1,0 +1,277 @@
+// Lowering, the nouns: which tensors a step has, and which tensor of the plan stands for which tensor
+// of a program. Layers of one shape share a program; each has a binding of its own (several, where
+// strict mode has several accumulators).
+#include "plan/lower.h"
+
+#include <stdio.h>
+#include <string.h>
+
+status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row)
+{
+    arena *a = p->run->a;
+    TRY(arena_grow(a, (void **)&p->tensors, &p->tensor_capacity, p->tensor_count + 1,
+                   (int64_t)sizeof(plan_tensor)));
+    *row = (int32_t)p->tensor_count;
+    p->tensors[p->tensor_count++] = *tensor;
+    return ST_OK;
+}
+
+int64_t plan_table_find(const plan_table *run, const char *name)
+{
+    for (int64_t i = 0; i < run->count; i++) {
+        if (strcmp(run->tensors[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref)
+{
+    int64_t row = plan_table_find(run, want->name);
+    if (row < 0) {
+        TRY(arena_grow(run->a, (void **)&run->tensors, &run->capacity, run->count + 1,
+                       (int64_t)sizeof(plan_tensor)));
+        row = run->count++;
+        run->tensors[row] = *want;
+        run->tensors[row].is_run = true;
+    }
+    plan_tensor *have = &run->tensors[row];
+    if (have->type != want->type) {
+        return fail(ST_INTERNAL, "run tensor %s is wanted as %s and as %s", want->name,
+                    dtype_name(have->type), dtype_name(want->type));
+    }
+    if (want->bytes > have->bytes) {
+        have->bytes = want->bytes;
+        memcpy(have->dims, want->dims, sizeof(have->dims));
+    }
+    *ref = plan_run_ref(row);
+    return ST_OK;
+}
+
+plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound)
+{
+    plan_tensor out = {.type = t->type, .ndim = t->ndim, .role = t->role, .weight = -1};
+    out.bytes = dtype_bytes(t->type);
+    for (int i = 0; i < t->ndim; i++) {
+        out.dims[i] = extent_value(t->dims[i], bound);
+        out.bytes *= out.dims[i];
+    }
+    out.bytes = align_up(out.bytes, ALIGN_TENSOR);
+    return out;
+}
+
+void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b)
+{
+    (void)snprintf(t->name, sizeof(t->name), "%s%s%s", a, separator, b);
+}
+
+// Of a batch tensor the run holds the whole step's rows.
+static extent_binding whole_step(const lowering *l)
+{
+    extent_binding b = {{0}};
+    b.value[EXTENT_ONE] = 1;
+    b.value[EXTENT_TOKENS] = l->r->sequences * l->r->seq;
+    b.value[EXTENT_SEQS] = l->r->sequences;
+    b.value[EXTENT_CACHE] = l->r->sequences * l->r->cache_seq;
+    return b;
+}
+
+static status weights_add(lowering *l)
+{
+    // Types of working weights are what the programs say.
+    for (int32_t i = 0; i < l->m->layer_count; i++) {
+        const op_layer *layer = &l->m->layers[i];
+        const op_program *program = l->m->programs[layer->program];
+        for (int64_t t = 0; t < program->tensor_count; t++) {
+            const op_tensor *local = &program->tensors[t];
+            if (local->role != ROLE_WEIGHT || local->view_of != TENSOR_NONE) continue;
+            const int32_t w = layer->weight_of[t];
+            ASSERT(w >= 0 && w < l->m->weight_count);
+            plan_tensor tensor = lower_tensor_like(local, &l->bound);
+            tensor.kind = BYTES_WEIGHTS;
+            tensor.weight = w;
+            lower_name(&tensor, l->m->weights[w].name, "", "");
+            TRY(lower_run_tensor(l->p->run, &tensor, &l->layers[i].tensor[t]));
+        }
+    }
+    return ST_OK;
+}
+
+static status step_add(lowering *l)
+{
+    plan_tensor step = {.name = "step",
+                        .type = DTYPE_U8,
+                        .ndim = 1,
+                        .dims = {(int64_t)sizeof(step_block)},
+                        .kind = BYTES_BUFFERS,
+                        .role = ROLE_STEP,
+                        .weight = -1,
+                        .bytes = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR)};
+    TRY(lower_run_tensor(l->p->run, &step, &l->step_ref));
+    if (l->r->scratch_bytes == 0) return ST_OK;
+    plan_tensor scratch = step;
+    int32_t ref = -1;
+    lower_name(&scratch, "scratch", "", "");
+    scratch.role = ROLE_ACTIVATION;
+    scratch.dims[0] = l->r->scratch_bytes;
+    scratch.bytes = align_up(l->r->scratch_bytes, 4096);
+    return lower_run_tensor(l->p->run, &scratch, &ref);
+}
+
+static status local_add(lowering *l, int32_t layer_row, tensor_id t)
+{
+    const op_layer *layer = &l->m->layers[layer_row];
+    const op_program *program = l->m->programs[layer->program];
+    const op_tensor *local = &program->tensors[t];
+    int32_t *ref = &l->layers[layer_row].tensor[t];
+    const bool whole = local->role == ROLE_BATCH || local->role == ROLE_CACHE;
+    const extent_binding all = whole_step(l);
+    plan_tensor tensor = lower_tensor_like(local, whole ? &all : &l->bound);
+    tensor.kind = BYTES_BUFFERS;
+    switch (local->role) {
+    case ROLE_BATCH:
+        lower_name(&tensor, "batch", ".", local->name);
+        return lower_run_tensor(l->p->run, &tensor, ref);
+    case ROLE_CONSTANT:
+        lower_name(&tensor, "constant", ".", local->name);
+        return lower_run_tensor(l->p->run, &tensor, ref);
+    case ROLE_CACHE:
+        lower_name(&tensor, layer->name, "/", local->name);
+        return lower_run_tensor(l->p->run, &tensor, ref);
+    case ROLE_STEP:
+        *ref = l->step_ref;
+        return ST_OK;
+    case ROLE_ACTIVATION:
+        tensor.kind = BYTES_ACTIVATIONS;
+        lower_name(&tensor, layer->name, "/", local->name);
+        return plan_tensor_push(l->p, &tensor, ref);
+    case ROLE_WEIGHT:      // weights_add
+    case ROLE_WEIGHT_GRAD: // uses_add, per buffer
+    case ROLE_INPUT:       // the layer below made it
+    case ROLE_INPUT_GRAD:  // the layer above made it
+        return ST_OK;
+    case ROLE_STATE:
+    default:
+        return fail(ST_INTERNAL, "layer %s has a tensor %s of role %d", layer->name, local->name,
+                    (int)local->role);
+    }
+}
+
+// Activations cross borders upwards, their gradients downwards.
+static status borders_join(lowering *l)
+{
+    const op_model *m = l->m;
+    for (int32_t i = 0; i + 1 < m->layer_count; i++) {
+        const op_program *below = m->programs[m->layers[i].program];
+        const op_program *above = m->programs[m->layers[i + 1].program];
+        if (below->output_count != above->input_count) {
+            return fail(ST_INTERNAL, "layer %s has %d outputs, layer %s %d inputs",
+                        m->layers[i].name, below->output_count, m->layers[i + 1].name,
+                        above->input_count);
+        }
+        for (int k = 0; k < below->output_count; k++) {
+            l->layers[i + 1].tensor[above->inputs[k]] = l->layers[i].tensor[below->outputs[k]];
+        }
+    }
+    if (l->r->optimizer == NULL) return ST_OK;
+    for (int32_t i = m->layer_count - 1; i > 0; i--) {
+        const op_program *below = m->programs[m->layers[i - 1].program];
+        const op_program *above = m->programs[m->layers[i].program];
+        for (int k = 0; k < below->output_count; k++) {
+            if (below->d_outputs[k] == TENSOR_NONE || above->d_inputs[k] == TENSOR_NONE) continue;
+            l->layers[i - 1].tensor[below->d_outputs[k]] = l->layers[i].tensor[above->d_inputs[k]];
+        }
+    }
+    return ST_OK;
+}
+
+status lower_binding(lowering *l, const plan_binding *binding, int32_t *out)
+{
+    plan *p = l->p;
+    TRY(arena_grow(p->run->a, (void **)&p->bindings, &p->binding_capacity, p->binding_count + 1,
+                   (int64_t)sizeof(plan_binding)));
+    *out = (int32_t)p->binding_count;
+    p->bindings[p->binding_count++] = *binding;
+    return ST_OK;
+}
+
+status lower_workspaces(lowering *l, const op_program *program, const char *name,
+                        const int32_t *out[OP_LIST_COUNT])
+{
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        int32_t *rows = NULL;
+        TRY(arena_new(l->p->run->a, program->lists[list].count + 1, &rows));
+        for (int64_t i = 0; i < program->lists[list].count; i++) {
+            const op_node *node = &program->lists[list].nodes[i];
+            rows[i] = -1;
+            const int64_t bytes = l->r->workspace == NULL
+                                      ? 0
+                                      : l->r->workspace(l->r->workspace_context, program, node,
+                                                        &l->bound, l->r->seq, l->r->cache_seq);
+            if (bytes == 0) continue;
+            plan_tensor tensor = {.type = DTYPE_U8,
+                                  .ndim = 1,
+                                  .dims = {bytes},
+                                  .kind = BYTES_BUFFERS,
+                                  .weight = -1,
+                                  .bytes = align_up(bytes, ALIGN_TENSOR)};
+            (void)snprintf(tensor.name, sizeof(tensor.name), "workspace.%s.%s", name,
+                           op_kind_of(node->code)->name);
+            TRY(plan_tensor_push(l->p, &tensor, &rows[i]));
+        }
+        out[list] = rows;
+    }
+    return ST_OK;
+}
+
+static status layer_bindings_make(lowering *l)
+{
+    const int32_t **spaces = NULL; // [program][list]
+    TRY(arena_new(l->a, l->m->program_count * OP_LIST_COUNT, &spaces));
+    for (int32_t i = 0; i < l->m->layer_count; i++) {
+        const op_layer *layer = &l->m->layers[i];
+        const op_program *program = l->m->programs[layer->program];
+        layer_state *state = &l->layers[i];
+        const int32_t **mine = &spaces[layer->program * OP_LIST_COUNT];
+        if (mine[0] == NULL) TRY(lower_workspaces(l, program, layer->name, mine));
+        const int buffers = l->tree.buffer_count > 0 ? l->tree.buffer_count : 1;
+        for (int k = 0; k < buffers; k++) {
+            int32_t *map = NULL;
+            TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
+            memcpy(map, state->tensor, (size_t)program->tensor_count * sizeof(int32_t));
+            for (int64_t u = 0; u < state->use_count; u++) {
+                const grad_use *use = &l->uses[state->use_begin + u];
+                map[use->local] = use->buffer[k];
+            }
+            plan_binding b = {.program = program, .layer = i, .tensor = map};
+            memcpy(b.workspace, mine, sizeof(b.workspace));
+            TRY(lower_binding(l, &b, &state->binding[k]));
+        }
+    }
+    return ST_OK;
+}
+
+status lower_tensors(lowering *l)
+{
+    const op_model *m = l->m;
+    TRY(arena_new(l->a, m->layer_count, &l->layers));
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *program = m->programs[m->layers[i].program];
+        TRY(arena_new(l->a, program->tensor_count + 1, &l->layers[i].tensor));
+        memset(l->layers[i].tensor, -1, (size_t)program->tensor_count * sizeof(int32_t));
+    }
+    TRY(weights_add(l));
+    TRY(step_add(l));
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *program = m->programs[m->layers[i].program];
+        l->layers[i].use_begin = l->use_count;
+        for (tensor_id t = 0; t < program->tensor_count; t++) {
+            const op_tensor *local = &program->tensors[t];
+            if (local->view_of != TENSOR_NONE) continue;
+            TRY(local_add(l, i, t));
+            if (local->role == ROLE_WEIGHT_GRAD && l->r->optimizer != NULL)
+                TRY(lower_use_add(l, i, t));
+        }
+    }
+    TRY(borders_join(l));
+    return layer_bindings_make(l);
+}
