@@ -1,0 +1,108 @@
+// Models: one decoder spec, blocks that emit forward operations, whole models as lists of blocks,
+// Hugging Face folders in and out. Nothing here knows devices, gradients or parallelism.
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/json.h"
+#include "base/safetensors.h"
+#include "op/model.h"
+#include "plan/run_config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum model_norm { MODEL_RMSNORM, MODEL_LAYERNORM } model_norm;
+typedef enum model_mlp { MODEL_MLP_GELU, MODEL_MLP_SWIGLU } model_mlp;
+typedef enum model_position { MODEL_POSITION_LEARNED, MODEL_POSITION_ROPE } model_position;
+typedef enum model_rope_kind {
+    MODEL_ROPE_DEFAULT,
+    MODEL_ROPE_LINEAR,
+    MODEL_ROPE_DYNAMIC,
+    MODEL_ROPE_LLAMA3,
+    MODEL_ROPE_YARN,
+    MODEL_ROPE_LONGROPE
+} model_rope_kind;
+
+// Names and meanings as in Hugging Face's rope_parameters; absent numbers are NaN.
+typedef struct model_rope {
+    model_rope_kind kind;
+    double theta, factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double attention_factor, mscale, mscale_all_dim;
+    int64_t original_context;                 // 0: the spec's context
+    bool truncate;                            // YaRN; default true
+    const double *short_factor, *long_factor; // LongRoPE: head_dim / 2 each
+} model_rope;
+
+// One spec for every decoder here. Plain data; model_spec_check states what must hold.
+typedef struct decoder_spec {
+    const char *arch; // row of the arch family: "gpt2", "llama", "mistral", "qwen2", "qwen3"
+    int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context;
+    model_norm norm;
+    float norm_eps;
+    model_mlp mlp;
+    op_activation activation; // of MODEL_MLP_GELU
+    model_position position;
+    model_rope rope;
+    bool rope_interleaved;
+    bool tied;
+    bool qkv_bias, out_bias, mlp_bias, norm_bias, qk_norm;
+    const int32_t *windows; // [layers] attention window of each layer, 0: none. NULL: none anywhere
+    float dropout_embedding, dropout_attention, dropout_residual;
+    float init_std;
+    int32_t bos_token, eos_token; // -1: none
+} decoder_spec;
+
+// What a program is emitted for, beyond the spec.
+typedef struct model_options {
+    op_purpose purpose;
+    dtype compute, grad; // activations and working weights; gradient accumulators
+    op_recompute recompute;
+    int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
+    float z_loss;
+    bool documents; // packed: attention stays within a document
+    bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
+} model_options;
+
+// model.preset, or model.from (a Hugging Face folder), and model.* keys over it.
+NODISCARD status model_spec_from_config(const host *h, arena *a, const run_config *config,
+                                        decoder_spec *out);
+NODISCARD status model_spec_from_hf(const host *h, arena *a, const char *folder, decoder_spec *out);
+NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out);
+NODISCARD status model_spec_check(const decoder_spec *spec);
+NODISCARD status model_spec_print_json(const decoder_spec *spec,
+                                       text *out); // Hugging Face config.json
+
+// Emits the whole model for one purpose. Weights are the same rows for every purpose.
+// In PREFILL and DECODE the head's boundary output 0 is the sampled ids (B), output 1 the logits (B,V).
+NODISCARD status model_build(arena *a, const decoder_spec *spec, const model_options *options,
+                             op_model **out);
+
+// cos and sin of positions 0..rows-1: row = head_dim/2 cosines, head_dim/2 sines.
+NODISCARD status model_rope_table(arena *a, const decoder_spec *spec, int64_t rows, int64_t seq,
+                                  float **out);
+
+// Initial values of weight w (fp32, rows * columns), a function of (name of the part, element, seed).
+void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *values);
+
+// Reads weight w of a Hugging Face checkpoint into fp32 (rows * columns), whatever its stored type,
+// names, layout (GPT-2's [in, out]) and fusion.
+NODISCARD status model_weight_read(const safetensors *file, const decoder_spec *spec,
+                                   const op_model *m, int64_t weight, float *values);
+// The Hugging Face tensors of weight w: how many, their names, and element-wise mapping:
+// hf tensor k is rows [row_begin, row_begin + rows) of the weight, transposed or not.
+typedef struct model_hf_tensor {
+    const char *name;
+    int64_t row_begin, rows;
+    bool transposed; // stored (columns, rows)
+} model_hf_tensor;
+NODISCARD status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m,
+                                  int64_t weight, model_hf_tensor **out, int64_t *count);
+// Every tensor of the file is used, and every weight is there with its shape: all complaints at once.
+NODISCARD status model_hf_check(arena *a, const safetensors *file, const decoder_spec *spec,
+                                const op_model *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
