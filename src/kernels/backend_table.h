@@ -1,0 +1,17 @@
+// The backends, a row each.
+#ifndef KERNELS_BACKEND_TABLE_H
+#define KERNELS_BACKEND_TABLE_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KERN_BACKEND_COUNT = 2 };
+extern const kern_backend *const kern_backend_table[KERN_BACKEND_COUNT];
+
+#ifdef __cplusplus
+}
+#endif
+#endif

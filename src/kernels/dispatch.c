@@ -1,0 +1,282 @@
+// The one door to all kernels: checks a call once, for every backend, then runs it.
+//
+// What an operation's operands look like is written as text, an operand a word: a letter for the kind
+// of type, then a letter for each dim. A letter that comes again must have the same extent again, so
+// "fNK fMK fM -> fNM" is all that there is to check of a product. "f*": any shape, but the same in all
+// words with a star. ".": not a tensor (the step block). Which operands may be missing stands in the
+// operation's row (op/op.h).
+//
+//   f floating   s statistic: fp32, or fp64 in tests   i fp integers: i32 or i64   p fp32   a any
+//
+// Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is a
+// status.
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+typedef struct signature {
+    const char *in, *out;
+} signature;
+
+static const signature signatures[OP_CODE_COUNT] = {
+    [OP_EMBEDDING] = {"iN fVD iN fPD", "fND"},
+    [OP_EMBEDDING_DW] = {"iN fND", "fVD"},
+    [OP_MATMUL] = {"fNK fMK fM", "fNM"},
+    [OP_MATMUL_DX] = {"fNM fMK", "fNK"},
+    [OP_MATMUL_DW] = {"fNM fNK", "fMK"},
+    [OP_BIAS_DW] = {"fNM", "fM"},
+    [OP_ADD] = {"f* f*", "f*"},
+    [OP_RMSNORM] = {"fNC fD fNC", "fNC sNG fNC"},
+    [OP_RMSNORM_DX] = {"fNC fNC sNG fD fNC", "fNC"},
+    [OP_RMSNORM_DW] = {"fNC fNC sNG", "fD"},
+    [OP_LAYERNORM] = {"fND fD fD fND", "fND sN sN fND"},
+    [OP_LAYERNORM_DX] = {"fND fND sN sN fD fND", "fND"},
+    [OP_LAYERNORM_DW] = {"fND fND sN sN", "fD fD"},
+    [OP_ROPE] = {"fNC iN fPD", "fNC"},
+    [OP_ATTENTION] = {"fNC fSE fSE iN iB", "fNC sNH"},
+    [OP_ATTENTION_BWD] = {"fNC fNC fSE fSE fNC sNH iN", "fNC fSE fSE"},
+    [OP_CACHE_APPEND] = {"fNE iB", "fSE"},
+    [OP_SWIGLU] = {"fNC", "fNF"},
+    [OP_SWIGLU_BWD] = {"fNC fNF", "fNC"},
+    [OP_ACTIVATION] = {"f*", "f*"},
+    [OP_ACTIVATION_BWD] = {"f* f*", "f*"},
+    [OP_DROPOUT] = {"fND", "fND"},
+    [OP_HEAD_LOSS] = {"fND fVD iN", "sN fND fVD"},
+    [OP_GATHER] = {"fND iB", "fBD"},
+    [OP_SAMPLE] = {"fBV pX iB", "iB"},
+    [OP_CAST] = {"a*", "a*"},
+    [OP_TREE_ADD] = {"f*", "f*"},
+    [OP_STEP_BEGIN] = {"", "."},
+    [OP_STEP_LOSS] = {"sN iN", "."},
+    [OP_GRAD_NORM] = {"f*", "."},
+    [OP_STEP_DECIDE] = {"", "."},
+    [OP_ADAMW] = {"f* f* f* f*", "f* f* f* f*"},
+    [OP_MUON] = {"fRC fRC fRC", "fRC fRC fRC"},
+};
+
+// Extents by letter; -1: not met yet. '*' has up to two.
+typedef struct shape_book {
+    int64_t extent[128];
+    int32_t any_ndim;
+    int64_t any_dims[OP_MAX_DIMS];
+} shape_book;
+
+static bool type_fits(char kind, dtype type)
+{
+    const bool wide = type == DTYPE_F32 || type == DTYPE_F64;
+    switch (kind) {
+    case 'f':
+        return wide || type == DTYPE_BF16 || type == DTYPE_F16;
+    case 's':
+        return wide;
+    case 'i':
+        return type == DTYPE_I32 || type == DTYPE_I64;
+    case 'p':
+        return type == DTYPE_F32;
+    default:
+        return kind == 'a';
+    }
+}
+
+static void check_strides(const kern_tensor *t)
+{
+    ASSERT(t->ndim >= 1 && t->ndim <= 2);
+    for (int32_t d = 0; d < t->ndim; d++) ASSERT(t->dims[d] >= 0);
+    ASSERT(t->strides[t->ndim - 1] == 1);
+    // Rows may be apart (views), but may not lie on one another.
+    if (t->ndim == 2 && t->dims[0] > 1) ASSERT(t->strides[0] >= t->dims[1]);
+}
+
+// One word: "fNK". `length` characters.
+static void check_operand(const char *word, int64_t length, const kern_tensor *t, shape_book *book)
+{
+    if (word[0] == '.') return;
+    ASSERT(type_fits(word[0], t->type));
+    check_strides(t);
+    if (word[1] == '*') {
+        if (book->any_ndim == 0) {
+            book->any_ndim = t->ndim;
+            memcpy(book->any_dims, t->dims, sizeof(t->dims));
+        }
+        ASSERT(t->ndim == book->any_ndim);
+        for (int32_t d = 0; d < t->ndim; d++) ASSERT(t->dims[d] == book->any_dims[d]);
+        return;
+    }
+    ASSERT(t->ndim == (int32_t)length - 1);
+    for (int32_t d = 0; d < t->ndim; d++) {
+        int64_t *known = &book->extent[(unsigned char)word[1 + d]];
+        if (*known < 0) *known = t->dims[d];
+        ASSERT(*known == t->dims[d]);
+    }
+}
+
+// All words of one side. A missing operand must be optional, one beyond the words must be missing.
+static void check_side(const char *words, const kern_tensor *operands, int64_t count,
+                       uint32_t optional, shape_book *book)
+{
+    int64_t i = 0;
+    for (const char *word = words; *word != '\0'; i++) {
+        const int64_t length = (int64_t)strcspn(word, " ");
+        ASSERT(i < count);
+        if (operands[i].data != NULL) {
+            check_operand(word, length, &operands[i], book);
+        } else {
+            const bool empty = operands[i].ndim > 0 && operands[i].dims[0] == 0;
+            ASSERT(word[0] == '.' || empty || (optional >> i & 1u) != 0);
+        }
+        word += length;
+        while (*word == ' ') word++;
+    }
+    for (; i < count; i++) ASSERT(operands[i].data == NULL);
+}
+
+static int64_t extent_of_letter(const shape_book *book, char letter)
+{
+    return book->extent[(unsigned char)letter];
+}
+
+// Whole sequences, and for caches whole caches.
+static void check_sequences(const kern_call *c, const shape_book *book)
+{
+    const int64_t rows = extent_of_letter(book, 'N');
+    ASSERT(rows == 0 || c->seq > 0);
+    ASSERT(rows == 0 || rows % c->seq == 0);
+    const int64_t lengths = extent_of_letter(book, 'B');
+    if (lengths < 0) return;
+    ASSERT(lengths * c->seq == rows);
+    ASSERT(lengths * c->cache_seq == extent_of_letter(book, 'S'));
+}
+
+static void check_attention(const kern_call *c, const shape_book *book,
+                            const kern_tensor *documents)
+{
+    const op_attrs *a = &c->attrs;
+    check_sequences(c, book);
+    ASSERT(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0);
+    ASSERT(a->heads % a->kv_heads == 0);
+    ASSERT(a->window >= 0);
+    ASSERT(extent_of_letter(book, 'C') == (int64_t)a->heads * a->head_dim);
+    ASSERT(extent_of_letter(book, 'E') == (int64_t)a->kv_heads * a->head_dim);
+    const int64_t heads = extent_of_letter(book, 'H'), rows = extent_of_letter(book, 'N');
+    ASSERT(heads < 0 || heads == a->heads);
+    // Without a cache every sequence has as many keys, at least one for each query.
+    if (extent_of_letter(book, 'B') < 0 && rows > 0) {
+        ASSERT(extent_of_letter(book, 'S') % (rows / c->seq) == 0);
+        ASSERT(extent_of_letter(book, 'S') >= rows);
+    }
+    if (documents->data != NULL) ASSERT(extent_of_letter(book, 'S') == rows);
+}
+
+static void check_muon(const kern_call *c)
+{
+    ASSERT(c->attrs.part_count >= 0 && c->attrs.part_count <= 4);
+    int64_t rows = 0;
+    for (int32_t k = 0; k < c->attrs.part_count; k++) rows += c->attrs.part_rows[k];
+    if (c->attrs.part_count > 1) ASSERT(rows == c->in[0].dims[0]);
+}
+
+// What the letters cannot say.
+static void check_meaning(const kern_call *c, const shape_book *book)
+{
+    const int64_t columns = extent_of_letter(book, 'C');
+    switch ((int)c->code) {
+    case OP_EMBEDDING:
+        ASSERT((c->in[2].data == NULL) == (c->in[3].data == NULL));
+        break;
+    case OP_RMSNORM:
+    case OP_RMSNORM_DX:
+    case OP_RMSNORM_DW: {
+        const int64_t dim = extent_of_letter(book, 'D'), groups = extent_of_letter(book, 'G');
+        ASSERT(dim > 0 && columns % dim == 0);
+        ASSERT(groups < 0 || columns == groups * dim);
+        break;
+    }
+    case OP_ROPE:
+        ASSERT(c->attrs.head_dim % 2 == 0);
+        ASSERT(extent_of_letter(book, 'D') == c->attrs.head_dim);
+        ASSERT((int64_t)c->attrs.heads * c->attrs.head_dim <= columns);
+        break;
+    case OP_ATTENTION:
+        check_attention(c, book, &c->in[3]);
+        break;
+    case OP_ATTENTION_BWD:
+        check_attention(c, book, &c->in[6]);
+        break;
+    case OP_CACHE_APPEND:
+        check_sequences(c, book);
+        break;
+    case OP_SWIGLU:
+    case OP_SWIGLU_BWD:
+        ASSERT(columns == 2 * extent_of_letter(book, 'F'));
+        break;
+    case OP_DROPOUT:
+        check_sequences(c, book);
+        ASSERT(c->attrs.dropout >= 0.0f && c->attrs.dropout < 1.0f);
+        break;
+    case OP_HEAD_LOSS:
+        ASSERT(extent_of_letter(book, 'V') > 0);
+        if (c->out[1].data != NULL || c->out[2].data != NULL) ASSERT(c->loss_divisor > 0.0);
+        break;
+    case OP_SAMPLE:
+        ASSERT(extent_of_letter(book, 'X') == 8);
+        ASSERT(extent_of_letter(book, 'V') > 0);
+        break;
+    case OP_MUON:
+        check_muon(c);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool needs_step(const kern_call *c)
+{
+    switch ((int)c->code) {
+    case OP_STEP_BEGIN:
+    case OP_STEP_LOSS:
+    case OP_GRAD_NORM:
+    case OP_STEP_DECIDE:
+    case OP_ADAMW:
+    case OP_MUON:
+        return true;
+    case OP_HEAD_LOSS:
+        return c->out[1].data != NULL || c->out[2].data != NULL;
+    default:
+        return c->attrs.dropout > 0.0f;
+    }
+}
+
+static void check_call(const kern_call *c)
+{
+    const op_kind *kind = op_kind_of(c->code);
+    const signature *words = &signatures[c->code];
+    shape_book book = {.any_ndim = 0};
+    for (int64_t i = 0; i < COUNT_OF(book.extent); i++) book.extent[i] = -1;
+    check_side(words->in, c->in, OP_MAX_IN, kind->optional_in, &book);
+    check_side(words->out, c->out, OP_MAX_OUT, kind->optional_out, &book);
+    check_meaning(c, &book);
+    if (needs_step(c)) ASSERT(c->step != NULL);
+}
+
+int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads)
+{
+    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
+    if (backend->workspace_bytes[call->code] == NULL) return 0;
+    return backend->workspace_bytes[call->code](call, threads);
+}
+
+status kern_run(const kern_backend *backend, const kern_context *context, const kern_call *call)
+{
+    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
+    check_call(call);
+    if (backend->run[call->code] == NULL) {
+        return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", backend->name,
+                    op_kind_of(call->code)->name);
+    }
+    const int threads =
+        context != NULL && context->pool != NULL ? kern_pool_threads(context->pool) : 1;
+    const int64_t workspace = kern_workspace_bytes(backend, call, threads);
+    ASSERT(call->workspace_bytes >= workspace);
+    ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
+    return backend->run[call->code](context, call);
+}

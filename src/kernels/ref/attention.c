@@ -1,0 +1,203 @@
+// Attention, one query at a time, all its scores in one array of doubles.
+//
+//            keys s ->  0 . . . . S-1            query t of T stands at position S - T + t of its
+//   query 0             x x x                    sequence: without a cache S = T. It sees keys at or
+//   query 1             . x x x                  before itself, not further back than the window
+//   query T-1           . . . x x x  (window 3)  (0: no limit), and only those of its own document.
+//
+// Query head h reads key-value head h / (heads / kv_heads). Dropout acts on the probabilities.
+// Backward makes the probabilities anew from q and k instead of reading lse: its fp32 has too few
+// bits for scores in the thousands.
+#include "kernels/ref/ref.h"
+#include "op/dropout.h"
+
+// What one sequence of a call looks like.
+typedef struct span {
+    int64_t sequence;             // within the call
+    int64_t key_begin, key_count; // rows of k and v; S
+    int64_t query_begin;          // row of q
+    int64_t shift;                // position of query 0
+} span;
+
+static int64_t sequences(const kern_call *c)
+{
+    return c->seq > 0 ? c->in[0].dims[0] / c->seq : 0;
+}
+
+// Forward: lengths (operand 4) gives the live part of a cache.
+static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths, int64_t b)
+{
+    span s = {.sequence = b, .query_begin = b * c->seq};
+    if (lengths != NULL && ref_has(lengths)) {
+        s.key_begin = b * c->cache_seq;
+        s.key_count = ref_int(lengths, b);
+    } else {
+        s.key_count = keys / sequences(c);
+        s.key_begin = b * s.key_count;
+    }
+    s.shift = s.key_count - c->seq;
+    return s;
+}
+
+static bool is_visible(const kern_call *c, const kern_tensor *documents, const span *s, int64_t t,
+                       int64_t key)
+{
+    const int64_t position = s->shift + t;
+    if (key > position) return false;
+    if (c->attrs.window > 0 && key <= position - c->attrs.window) return false;
+    if (!ref_has(documents)) return true;
+    // Documents name the rows of q; with them keys are the same rows.
+    return ref_int(documents, s->query_begin + t) == ref_int(documents, s->query_begin + key);
+}
+
+// p[s] = probability of key s for head h of query t, 0 where it is not seen. Returns log-sum-exp,
+// -infinity if nothing is seen.
+static double probabilities(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
+                            const kern_tensor *documents, const span *s, int64_t t, int64_t h,
+                            double *p)
+{
+    const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
+    double highest = -HUGE_VAL, sum = 0.0;
+    bool seen = false;
+    for (int64_t key = 0; key < s->key_count; key++) {
+        p[key] = -HUGE_VAL;
+        if (!is_visible(c, documents, s, t, key)) continue;
+        double dot = 0.0;
+        for (int64_t d = 0; d < dim; d++) {
+            dot += ref_get(q, s->query_begin + t, h * dim + d) *
+                   ref_get(k, s->key_begin + key, kv * dim + d);
+        }
+        p[key] = dot * (double)c->attrs.scale;
+        highest = fmax(highest, p[key]); // passes over a NaN, which then spoils the sum
+        seen = true;
+    }
+    if (!seen) {
+        for (int64_t key = 0; key < s->key_count; key++) p[key] = 0.0;
+        return highest;
+    }
+    for (int64_t key = 0; key < s->key_count; key++) {
+        p[key] = exp(p[key] - highest);
+        sum += p[key];
+    }
+    for (int64_t key = 0; key < s->key_count; key++) p[key] /= sum;
+    return highest + log(sum);
+}
+
+// 0 or 1 / (1 - p) for one probability.
+static double keep_factor(const kern_call *c, const span *s, int64_t t, int64_t h, int64_t key)
+{
+    if (!(c->attrs.dropout > 0.0f)) return 1.0;
+    const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)h,
+                                                    c->first_sequence + s->sequence);
+    return (double)dropout_factor_at(&stream, s->shift + t, key, c->attrs.dropout);
+}
+
+int64_t ref_attention_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    return c->in[1].dims[0] * (int64_t)sizeof(double);
+}
+
+status ref_attention(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *documents = &c->in[3];
+    const kern_tensor *y = &c->out[0], *lse = &c->out[1];
+    const int64_t dim = c->attrs.head_dim, group = c->attrs.heads / c->attrs.kv_heads;
+    double *p = c->workspace;
+    for (int64_t b = 0; b < sequences(c); b++) {
+        const span s = span_of(c, k->dims[0], &c->in[4], b);
+        if (ref_has(&c->in[4]) && (s.key_count < 0 || s.key_count > c->cache_seq)) {
+            return fail(ST_DATA, "attention over %lld cached positions: sequence %lld has %lld",
+                        (long long)c->cache_seq, (long long)b, (long long)s.key_count);
+        }
+        for (int64_t t = 0; t < c->seq; t++) {
+            for (int64_t h = 0; h < c->attrs.heads; h++) {
+                const double sum = probabilities(c, q, k, documents, &s, t, h, p);
+                for (int64_t key = 0; key < s.key_count; key++) {
+                    if (p[key] != 0.0) p[key] *= keep_factor(c, &s, t, h, key);
+                }
+                for (int64_t d = 0; d < dim; d++) {
+                    double out = 0.0;
+                    for (int64_t key = 0; key < s.key_count; key++) {
+                        if (p[key] == 0.0) continue; // unseen rows of a cache hold anything
+                        out += p[key] * ref_get(v, s.key_begin + key, h / group * dim + d);
+                    }
+                    ref_put(y, s.query_begin + t, h * dim + d, out);
+                }
+                if (ref_has(lse)) ref_put(lse, s.query_begin + t, h, sum);
+            }
+        }
+    }
+    return ST_OK;
+}
+
+// p, dp (keys), dk, dv (keys, head_dim) of one key-value head.
+int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    const int64_t count = sequences(c);
+    const int64_t keys = count > 0 ? c->in[2].dims[0] / count : 0;
+    return keys * (2 + 2 * (int64_t)c->attrs.head_dim) * (int64_t)sizeof(double);
+}
+
+// One query of one head: adds to dk and dv, writes dq.
+//   dv += m p dy,  dp = m (dy . v),  ds = p (dp - sum p dp),  dq = scale ds k,  dk += scale ds q
+static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t h, double *buffer)
+{
+    const kern_tensor *dy = &c->in[0], *q = &c->in[1], *k = &c->in[2], *v = &c->in[3];
+    const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
+    const int64_t row = s->query_begin + t;
+    double *p = buffer, *dp = p + s->key_count;
+    double *dk = dp + s->key_count, *dv = dk + s->key_count * dim;
+    (void)probabilities(c, q, k, &c->in[6], s, t, h, p);
+    double mean = 0.0;
+    for (int64_t key = 0; key < s->key_count; key++) {
+        if (p[key] == 0.0) continue;
+        const double keep = keep_factor(c, s, t, h, key);
+        double dot = 0.0;
+        for (int64_t d = 0; d < dim; d++) {
+            const double g = ref_get(dy, row, h * dim + d);
+            dot += g * ref_get(v, s->key_begin + key, kv * dim + d);
+            dv[key * dim + d] += keep * p[key] * g;
+        }
+        dp[key] = keep * dot;
+        mean += p[key] * dp[key];
+    }
+    for (int64_t key = 0; key < s->key_count; key++) {
+        dp[key] = p[key] == 0.0 ? 0.0 : p[key] * (dp[key] - mean) * (double)c->attrs.scale;
+        for (int64_t d = 0; d < dim; d++)
+            dk[key * dim + d] += dp[key] * ref_get(q, row, h * dim + d);
+    }
+    for (int64_t d = 0; d < dim; d++) {
+        double sum = 0.0;
+        for (int64_t key = 0; key < s->key_count; key++) {
+            if (p[key] != 0.0) sum += dp[key] * ref_get(k, s->key_begin + key, kv * dim + d);
+        }
+        ref_put(&c->out[0], row, h * dim + d, sum);
+    }
+}
+
+status ref_attention_bwd(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dk = &c->out[1], *dv = &c->out[2];
+    const int64_t dim = c->attrs.head_dim, group = c->attrs.heads / c->attrs.kv_heads;
+    for (int64_t b = 0; b < sequences(c); b++) {
+        const span s = span_of(c, c->in[2].dims[0], NULL, b);
+        double *sums = (double *)c->workspace + 2 * s.key_count;
+        const int64_t elements = s.key_count * dim;
+        for (int64_t kv = 0; kv < c->attrs.kv_heads; kv++) {
+            for (int64_t i = 0; i < 2 * elements; i++) sums[i] = 0.0;
+            for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
+                for (int64_t t = 0; t < c->seq; t++) query_backward(c, &s, t, h, c->workspace);
+            }
+            for (int64_t i = 0; i < elements; i++) {
+                const int64_t row = s.key_begin + i / dim, column = kv * dim + i % dim;
+                ref_put(dk, row, column, sums[i]);
+                ref_put(dv, row, column, sums[elements + i]);
+            }
+        }
+    }
+    return ST_OK;
+}

@@ -1,0 +1,195 @@
+// The end of a model: the head's product with its cross-entropy, and the choice of a next token.
+#include "base/rng.h"
+#include "kernels/ref/ref.h"
+
+int64_t ref_head_loss_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    return c->in[1].dims[0] * (int64_t)sizeof(double); // one row of logits
+}
+
+// loss = lse - logit[label] + z lse^2; its gradient is p (1 + 2 z lse) - [v = label].
+// On return logits[v] holds the gradient of the unscaled loss.
+static double row_loss(double *logits, int64_t vocab, int64_t label, double z_loss)
+{
+    double highest = -HUGE_VAL, sum = 0.0;
+    for (int64_t v = 0; v < vocab; v++) highest = fmax(highest, logits[v]);
+    for (int64_t v = 0; v < vocab; v++) sum += exp(logits[v] - highest);
+    const double lse = highest + log(sum);
+    // Apart, so that a loss near 0 keeps its bits beside large logits.
+    const double loss = (highest - logits[label]) + log(sum) + z_loss * lse * lse;
+    for (int64_t v = 0; v < vocab; v++) {
+        logits[v] = exp(logits[v] - highest) / sum * (1.0 + 2.0 * z_loss * lse);
+    }
+    logits[label] -= 1.0;
+    return loss;
+}
+
+static void row_gradients(const kern_call *c, int64_t n, const double *d_logits)
+{
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *dx = &c->out[1], *dw = &c->out[2];
+    for (int64_t j = 0; j < x->dims[1] && ref_has(dx); j++) {
+        double sum = 0.0;
+        for (int64_t v = 0; v < w->dims[0]; v++) sum += d_logits[v] * ref_get(w, v, j);
+        ref_put(dx, n, j, sum);
+    }
+    for (int64_t v = 0; v < w->dims[0] && ref_has(dw); v++) {
+        for (int64_t j = 0; j < x->dims[1]; j++) {
+            ref_fold fold = ref_fold_begin(dw, true, v, j);
+            ref_fold_add(&fold, d_logits[v], ref_get(x, n, j));
+            ref_fold_end(&fold, dw, v, j);
+        }
+    }
+}
+
+status ref_head_loss(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *labels = &c->in[2];
+    const kern_tensor *loss = &c->out[0], *dx = &c->out[1], *dw = &c->out[2];
+    const int64_t vocab = w->dims[0];
+    const bool wants_grad = ref_has(dx) || ref_has(dw);
+    const double unit = wants_grad ? c->step->device.loss_scale / c->loss_divisor : 0.0;
+    double *logits = c->workspace;
+    if (ref_has(dw) && !c->accumulate) ref_zero(dw);
+    for (int64_t n = 0; n < x->dims[0]; n++) {
+        const int64_t label = ref_int(labels, n);
+        if (label >= vocab) {
+            return fail(ST_DATA, "head: row %lld has label %lld, the vocabulary has %lld",
+                        (long long)n, (long long)label, (long long)vocab);
+        }
+        if (label < 0) {
+            ref_put(loss, 0, n, 0.0);
+            for (int64_t j = 0; j < x->dims[1] && ref_has(dx); j++) ref_put(dx, n, j, 0.0);
+            continue;
+        }
+        for (int64_t v = 0; v < vocab; v++) {
+            logits[v] = 0.0;
+            for (int64_t j = 0; j < x->dims[1]; j++)
+                logits[v] += ref_get(x, n, j) * ref_get(w, v, j);
+        }
+        ref_put(loss, 0, n, row_loss(logits, vocab, label, (double)c->attrs.z_loss));
+        if (!wants_grad) continue;
+        for (int64_t v = 0; v < vocab; v++) logits[v] *= unit;
+        row_gradients(c, n, logits);
+    }
+    return ST_OK;
+}
+
+// ---- the next token -----------------------------------------------------------------------------
+
+typedef struct candidate {
+    double weight; // logit, then probability
+    int64_t id;
+} candidate;
+
+int64_t ref_sample_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    return c->in[0].dims[1] * (int64_t)sizeof(candidate);
+}
+
+// Higher first; ties go to the lower id. NaN counts as lowest, so the order is total.
+static bool comes_before(const candidate *a, const candidate *b)
+{
+    const double x = isnan(a->weight) ? -HUGE_VAL : a->weight;
+    const double y = isnan(b->weight) ? -HUGE_VAL : b->weight;
+    return x > y || (x == y && a->id < b->id);
+}
+
+// Heap sort: in place, since kernels allocate nothing.
+static void sift_down(candidate *items, int64_t root, int64_t count)
+{
+    for (;;) {
+        int64_t last = root;
+        for (int64_t child = 2 * root + 1; child <= 2 * root + 2 && child < count; child++) {
+            if (comes_before(&items[last], &items[child])) last = child;
+        }
+        if (last == root) return;
+        const candidate swap = items[root];
+        items[root] = items[last];
+        items[last] = swap;
+        root = last;
+    }
+}
+
+static void sort_candidates(candidate *items, int64_t count)
+{
+    for (int64_t root = count / 2 - 1; root >= 0; root--) sift_down(items, root, count);
+    for (int64_t end = count - 1; end > 0; end--) {
+        const candidate swap = items[0];
+        items[0] = items[end];
+        items[end] = swap;
+        sift_down(items, 0, end);
+    }
+}
+
+// Turns sorted logits into probabilities and cuts the tail: top-k, then top-p (the shortest front
+// whose probabilities reach it), then min-p (less than that share of the best one). A filter is off
+// at 0, top-p also at 1. Returns how many are left, at least one.
+static int64_t keep_front(candidate *items, int64_t count, double temperature, int64_t top_k,
+                          double top_p, double min_p)
+{
+    const double best = items[0].weight;
+    if (top_k > 0) count = min_i64(count, top_k);
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        const double weight = exp((items[i].weight - best) / temperature);
+        items[i].weight = isnan(weight) ? 0.0 : weight;
+        sum += items[i].weight;
+    }
+    if (top_p > 0.0 && top_p < 1.0) {
+        double front = 0.0;
+        for (int64_t i = 0; i < count; i++) {
+            front += items[i].weight;
+            if (front >= top_p * sum) count = i + 1;
+        }
+    }
+    while (count > 1 && items[count - 1].weight < min_p * items[0].weight) count--;
+    return count;
+}
+
+static int64_t draw(const candidate *items, int64_t count, float uniform)
+{
+    double sum = 0.0, front = 0.0;
+    for (int64_t i = 0; i < count; i++) sum += items[i].weight;
+    for (int64_t i = 0; i < count; i++) {
+        front += items[i].weight;
+        if ((double)uniform * sum < front) return items[i].id;
+    }
+    return items[0].id; // only where no weight is a number
+}
+
+// The random word of a draw: seed of the call, number of the sequence, how many it drew before; so
+// a sequence's text does not depend on what else is in the batch.
+status ref_sample(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *logits = &c->in[0], *draws = &c->in[2], *ids = &c->out[0];
+    const float *params = c->in[1].data;
+    const uint32_t *bits = c->in[1].data;
+    const uint64_t seed = (uint64_t)bits[4] | (uint64_t)bits[5] << 32;
+    const double temperature = (double)params[0];
+    candidate *items = c->workspace;
+    for (int64_t b = 0; b < logits->dims[0]; b++) {
+        const int64_t vocab = logits->dims[1];
+        for (int64_t v = 0; v < vocab; v++) {
+            items[v] = (candidate){.weight = ref_get(logits, b, v), .id = v};
+        }
+        int64_t id = 0;
+        if (temperature > 0.0) {
+            sort_candidates(items, vocab);
+            const int64_t count = keep_front(items, vocab, temperature, (int64_t)params[1],
+                                             (double)params[2], (double)params[3]);
+            const uint32_t word =
+                rng_word(seed, (uint64_t)(c->first_sequence + b), (uint64_t)ref_int(draws, b));
+            id = draw(items, count, rng_uniform(word));
+        } else {
+            for (int64_t v = 1; v < vocab; v++) {
+                if (comes_before(&items[v], &items[id])) id = v;
+            }
+        }
+        ref_put(ids, 0, b, (double)id);
+    }
+    return ST_OK;
+}

@@ -1,0 +1,178 @@
+// AdamW and Muon, in double, with the state rounded once where it is stored.
+//
+// The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped mean.
+// A skipped step and a halted run write nothing.
+#include "op/optimizer.h"
+#include "kernels/ref/ref.h"
+
+static bool is_masked(const step_device *d)
+{
+    return d->skip != 0 || d->halt != 0;
+}
+
+// Stores one element, stochastically if asked and the type is narrower than fp32.
+static void put(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,
+                uint32_t random_bits)
+{
+    if (!ref_has(t)) return;
+    if (c->attrs.stochastic && t->type == DTYPE_BF16) {
+        ((uint16_t *)t->data)[ref_offset(t, i, j)] =
+            bf16_from_f32_stochastic((float)value, random_bits);
+    } else if (c->attrs.stochastic && t->type == DTYPE_F16) {
+        ((uint16_t *)t->data)[ref_offset(t, i, j)] =
+            f16_from_f32_stochastic((float)value, random_bits);
+    } else {
+        ref_put(t, i, j, value);
+    }
+}
+
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101. Decay comes first and is of the old value; eps
+// is added outside the root, after bias correction. t counts applied updates, this one included.
+status ref_adamw(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const step_block *step = c->step;
+    if (is_masked(&step->device)) return ST_OK;
+    const kern_tensor *grad = &c->in[0], *master = &c->in[1], *m = &c->in[2], *v = &c->in[3];
+    const double beta1 = optimizer_beta(c->attrs.beta1), beta2 = optimizer_beta(c->attrs.beta2);
+    const double lr = step->host.lr * (double)c->attrs.lr_scale;
+    const double decay = c->attrs.decay ? lr * (double)c->attrs.weight_decay : 0.0;
+    const double t = (double)step->device.applied;
+    const double correction1 = 1.0 - pow(beta1, t), correction2 = 1.0 - pow(beta2, t);
+    for (int64_t i = 0; i < ref_rows(grad); i++) {
+        for (int64_t j = 0; j < ref_columns(grad); j++) {
+            const double g = ref_get(grad, i, j) * step->device.grad_factor;
+            const double m_new = beta1 * ref_get(m, i, j) + (1.0 - beta1) * g;
+            const double v_new = beta2 * ref_get(v, i, j) + (1.0 - beta2) * g * g;
+            const double update =
+                m_new / correction1 / (sqrt(v_new / correction2) + (double)c->attrs.eps);
+            const double p = ref_get(master, i, j) * (1.0 - decay) - lr * update;
+            const philox_words random =
+                optimizer_random(&step->host, c->attrs.tensor_index, i * ref_columns(grad) + j);
+            put(c, &c->out[0], i, j, p, random.w[0]);
+            put(c, &c->out[1], i, j, m_new, random.w[1]);
+            put(c, &c->out[2], i, j, v_new, random.w[2]);
+            put(c, &c->out[3], i, j, p, random.w[3]);
+        }
+    }
+    return ST_OK;
+}
+
+// ---- Muon ---------------------------------------------------------------------------------------
+// Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; as torch.optim.Muon has it.
+
+// Part `k` of the weight: its first row and how many. Parts lie one after the other along dim 0.
+static void part_rows(const kern_call *c, int32_t k, int64_t *begin, int64_t *rows)
+{
+    *begin = 0;
+    *rows = c->in[0].dims[0];
+    if (c->attrs.part_count <= 1) return;
+    for (int32_t i = 0; i < k; i++) *begin += c->attrs.part_rows[i];
+    *rows = c->attrs.part_rows[k];
+}
+
+static int32_t part_count(const kern_call *c)
+{
+    return c->attrs.part_count > 1 ? c->attrs.part_count : 1;
+}
+
+// Two matrices (small, large) and two (small, small), where small is the lesser side of a part.
+int64_t ref_muon_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    int64_t most = 0;
+    for (int32_t k = 0; k < part_count(c); k++) {
+        int64_t begin, rows;
+        part_rows(c, k, &begin, &rows);
+        const int64_t columns = c->in[0].dims[1], low = min_i64(rows, columns);
+        most = max_i64(most, 2 * rows * columns + 2 * low * low);
+    }
+    return most * (int64_t)sizeof(double);
+}
+
+// Five steps of x <- a x + (b A + c A^2) x with A = x x^T; x (rows, columns), rows <= columns.
+static void newton_schulz(double *x, double *next, double *a, double *b, int64_t rows,
+                          int64_t columns)
+{
+    static const double ka = 3.4445, kb = -4.775, kc = 2.0315;
+    for (int step = 0; step < 5; step++) {
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < rows; j++) {
+                double sum = 0.0;
+                for (int64_t k = 0; k < columns; k++)
+                    sum += x[i * columns + k] * x[j * columns + k];
+                a[i * rows + j] = sum;
+            }
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < rows; j++) {
+                double sum = 0.0;
+                for (int64_t k = 0; k < rows; k++) sum += a[i * rows + k] * a[k * rows + j];
+                b[i * rows + j] = kb * a[i * rows + j] + kc * sum;
+            }
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t k = 0; k < columns; k++) {
+                double sum = 0.0;
+                for (int64_t j = 0; j < rows; j++) sum += b[i * rows + j] * x[j * columns + k];
+                next[i * columns + k] = ka * x[i * columns + k] + sum;
+            }
+        }
+        for (int64_t i = 0; i < rows * columns; i++) x[i] = next[i];
+    }
+}
+
+// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side first.
+static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
+{
+    const kern_tensor *grad = &c->in[0], *master = &c->in[1], *m = &c->in[2];
+    const int64_t columns = grad->dims[1], low = min_i64(rows, columns);
+    const int64_t high = max_i64(rows, columns);
+    const bool tall = rows > columns;
+    const double mu = optimizer_beta(c->attrs.momentum);
+    double *x = c->workspace, *next = x + rows * columns;
+    double *a = next + rows * columns, *b = a + low * low;
+    double squares = 0.0;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            const double g = ref_get(grad, begin + i, j) * c->step->device.grad_factor;
+            const double m_new = mu * ref_get(m, begin + i, j) + (1.0 - mu) * g;
+            const double u = c->attrs.nesterov ? (1.0 - mu) * g + mu * m_new : m_new;
+            const philox_words random =
+                optimizer_random(&c->step->host, c->attrs.tensor_index, (begin + i) * columns + j);
+            put(c, &c->out[1], begin + i, j, m_new, random.w[1]);
+            x[tall ? j * rows + i : i * columns + j] = u;
+            squares += u * u;
+        }
+    }
+    const double norm = fmax(sqrt(squares), (double)c->attrs.eps);
+    for (int64_t i = 0; i < rows * columns; i++) x[i] /= norm;
+    newton_schulz(x, next, a, b, low, high);
+
+    const double lr = c->step->host.lr * (double)c->attrs.lr_scale;
+    const double decay = c->attrs.decay ? lr * (double)c->attrs.weight_decay : 0.0;
+    const double size = c->attrs.match_rms ? 0.2 * sqrt((double)high)
+                                           : sqrt(fmax(1.0, (double)rows / (double)columns));
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            const double update = x[tall ? j * rows + i : i * columns + j];
+            const double p = ref_get(master, begin + i, j) * (1.0 - decay) - lr * size * update;
+            const philox_words random =
+                optimizer_random(&c->step->host, c->attrs.tensor_index, (begin + i) * columns + j);
+            put(c, &c->out[0], begin + i, j, p, random.w[0]);
+            put(c, &c->out[2], begin + i, j, p, random.w[3]);
+        }
+    }
+}
+
+status ref_muon(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    if (is_masked(&c->step->device)) return ST_OK;
+    for (int32_t k = 0; k < part_count(c); k++) {
+        int64_t begin, rows;
+        part_rows(c, k, &begin, &rows);
+        muon_part(c, begin, rows);
+    }
+    return ST_OK;
+}

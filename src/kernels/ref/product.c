@@ -1,0 +1,59 @@
+// Matrix products, the plain way: one dot product in double per element of the output.
+// Weights are stored (out, in), as in Hugging Face files: y = x w^T.
+#include "kernels/ref/ref.h"
+
+status ref_matmul(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *bias = &c->in[2], *y = &c->out[0];
+    for (int64_t n = 0; n < x->dims[0]; n++) {
+        for (int64_t m = 0; m < w->dims[0]; m++) {
+            double sum = ref_has(bias) ? ref_get(bias, 0, m) : 0.0;
+            for (int64_t k = 0; k < x->dims[1]; k++) sum += ref_get(x, n, k) * ref_get(w, m, k);
+            ref_put(y, n, m, ref_activation_value(c->attrs.activation, sum));
+        }
+    }
+    return ST_OK;
+}
+
+status ref_matmul_dx(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    for (int64_t n = 0; n < dy->dims[0]; n++) {
+        for (int64_t k = 0; k < w->dims[1]; k++) {
+            double sum = 0.0;
+            for (int64_t m = 0; m < w->dims[0]; m++) sum += ref_get(dy, n, m) * ref_get(w, m, k);
+            ref_put(dx, n, k, sum);
+        }
+    }
+    return ST_OK;
+}
+
+status ref_matmul_dw(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
+    for (int64_t m = 0; m < dw->dims[0]; m++) {
+        for (int64_t k = 0; k < dw->dims[1]; k++) {
+            ref_fold fold = ref_fold_begin(dw, c->accumulate, m, k);
+            for (int64_t n = 0; n < dy->dims[0]; n++) {
+                ref_fold_add(&fold, ref_get(dy, n, m), ref_get(x, n, k));
+            }
+            ref_fold_end(&fold, dw, m, k);
+        }
+    }
+    return ST_OK;
+}
+
+status ref_bias_dw(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *db = &c->out[0];
+    for (int64_t m = 0; m < db->dims[0]; m++) {
+        ref_fold fold = ref_fold_begin(db, c->accumulate, 0, m);
+        for (int64_t n = 0; n < dy->dims[0]; n++) ref_fold_add(&fold, ref_get(dy, n, m), 1.0);
+        ref_fold_end(&fold, db, 0, m);
+    }
+    return ST_OK;
+}

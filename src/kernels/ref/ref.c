@@ -1,0 +1,17 @@
+// The row of the `ref` backend: every operation has a kernel here.
+#include "kernels/ref/ref.h"
+
+const kern_backend kern_backend_ref = {
+    .name = "ref",
+#define REF_ROW(upper, lower) [OP_##upper] = ref_##lower,
+    .run = {OP_TABLE(REF_ROW)},
+#undef REF_ROW
+    .workspace_bytes =
+        {
+            [OP_ATTENTION] = ref_attention_workspace,
+            [OP_ATTENTION_BWD] = ref_attention_bwd_workspace,
+            [OP_HEAD_LOSS] = ref_head_loss_workspace,
+            [OP_SAMPLE] = ref_sample_workspace,
+            [OP_MUON] = ref_muon_workspace,
+        },
+};

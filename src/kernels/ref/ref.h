@@ -1,0 +1,121 @@
+// The `ref` backend: every operation once more, as plainly as it can be written.
+//
+// It is what the tests trust, so it has no vector code, no blocking and no threads. Sums inside a row
+// run in double and are rounded once, to the type of the output; any floating type is accepted,
+// fp64 too, so that finite differences can be taken. Sums over rows ("+=" outputs) are one left fold
+// in the accumulator's own type that continues from memory: a cut between rows changes no bit.
+#ifndef KERNELS_REF_REF_H
+#define KERNELS_REF_REF_H
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+// ---- elements -----------------------------------------------------------------------------------
+static inline bool ref_has(const kern_tensor *t)
+{
+    return t->data != NULL;
+}
+
+// A 1-dim tensor is one row.
+static inline int64_t ref_rows(const kern_tensor *t)
+{
+    return t->ndim == 2 ? t->dims[0] : 1;
+}
+
+static inline int64_t ref_columns(const kern_tensor *t)
+{
+    return t->dims[t->ndim - 1];
+}
+
+static inline int64_t ref_offset(const kern_tensor *t, int64_t i, int64_t j)
+{
+    return t->ndim == 2 ? i * t->strides[0] + j : j;
+}
+
+static inline double ref_get(const kern_tensor *t, int64_t i, int64_t j)
+{
+    const int64_t at = ref_offset(t, i, j);
+    if (t->type == DTYPE_F32) return (double)((const float *)t->data)[at];
+    return dtype_load(t->type, t->data, at);
+}
+
+static inline void ref_put(const kern_tensor *t, int64_t i, int64_t j, double value)
+{
+    const int64_t at = ref_offset(t, i, j);
+    if (t->type == DTYPE_F32) {
+        ((float *)t->data)[at] = (float)value;
+    } else {
+        dtype_store(t->type, t->data, at, value);
+    }
+}
+
+static inline int64_t ref_int(const kern_tensor *t, int64_t j)
+{
+    if (t->type == DTYPE_I32) return ((const int32_t *)t->data)[j];
+    return ((const int64_t *)t->data)[j];
+}
+
+// The value that a store to `t` leaves there.
+static inline double ref_rounded(const kern_tensor *t, double value)
+{
+    double cell = 0.0; // wide and aligned enough for any type
+    dtype_store(t->type, &cell, 0, value);
+    return dtype_load(t->type, &cell, 0);
+}
+
+// ---- folds over rows ----------------------------------------------------------------------------
+// fp64 accumulators fold in fp64, all others in fp32. (Accumulators narrower than fp32 are rounded
+// where the fold goes back to memory, so for them, and only them, a cut does change bits.)
+typedef struct ref_fold {
+    bool wide;
+    float narrow_sum;
+    double wide_sum;
+} ref_fold;
+
+static inline ref_fold ref_fold_begin(const kern_tensor *acc, bool accumulate, int64_t i, int64_t j)
+{
+    ref_fold f;
+    f.wide = acc->type == DTYPE_F64;
+    f.wide_sum = accumulate ? ref_get(acc, i, j) : 0.0;
+    f.narrow_sum = (float)f.wide_sum;
+    return f;
+}
+
+static inline void ref_fold_add(ref_fold *f, double a, double b)
+{
+    if (f->wide) {
+        f->wide_sum = fma(a, b, f->wide_sum);
+    } else {
+        f->narrow_sum = fmaf((float)a, (float)b, f->narrow_sum);
+    }
+}
+
+static inline void ref_fold_end(const ref_fold *f, const kern_tensor *acc, int64_t i, int64_t j)
+{
+    ref_put(acc, i, j, f->wide ? f->wide_sum : (double)f->narrow_sum);
+}
+
+static inline void ref_zero(const kern_tensor *t)
+{
+    for (int64_t i = 0; i < ref_rows(t); i++) {
+        for (int64_t j = 0; j < ref_columns(t); j++) ref_put(t, i, j, 0.0);
+    }
+}
+
+// ---- functions of one number --------------------------------------------------------------------
+double ref_activation_value(op_activation kind, double x);
+double ref_activation_slope(op_activation kind, double x);
+
+// ---- one function per operation -----------------------------------------------------------------
+#define REF_DECLARE(upper, lower) \
+    status ref_##lower(const kern_context *context, const kern_call *c);
+OP_TABLE(REF_DECLARE)
+#undef REF_DECLARE
+int64_t ref_attention_workspace(const kern_call *c, int threads);
+int64_t ref_attention_bwd_workspace(const kern_call *c, int threads);
+int64_t ref_head_loss_workspace(const kern_call *c, int threads);
+int64_t ref_sample_workspace(const kern_call *c, int threads);
+int64_t ref_muon_workspace(const kern_call *c, int threads);
+
+#endif

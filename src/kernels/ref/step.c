@@ -1,0 +1,62 @@
+// Operations on the step block: sums over tokens and parameters, and the decision at the end.
+//
+// The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what is
+// left to fix is the piece that is summed in double before it is added: at most 1,024 elements of
+// one row.
+#include "kernels/ref/ref.h"
+
+status ref_step_begin(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    step_device *d = &c->step->device;
+    exact_zero(&d->loss_sum);
+    exact_zero(&d->norm_sum);
+    d->tokens = 0;
+    d->skip = 0;
+    d->bad_tensor = -1;
+    return ST_OK;
+}
+
+status ref_step_loss(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *losses = &c->in[0], *labels = &c->in[1];
+    step_device *d = &c->step->device;
+    for (int64_t n = 0; n < losses->dims[0]; n++) {
+        if (ref_int(labels, n) < 0) continue;
+        exact_add(&d->loss_sum, ref_get(losses, 0, n));
+        d->tokens++;
+    }
+    return ST_OK;
+}
+
+status ref_grad_norm(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *grad = &c->in[0];
+    step_device *d = &c->step->device;
+    enum { BLOCK = 1024 };
+    for (int64_t i = 0; i < ref_rows(grad); i++) {
+        for (int64_t begin = 0; begin < ref_columns(grad); begin += BLOCK) {
+            const int64_t end = min_i64(begin + BLOCK, ref_columns(grad));
+            double sum = 0.0;
+            for (int64_t j = begin; j < end; j++) {
+                const double g = ref_get(grad, i, j);
+                sum += g * g;
+            }
+            exact_add(&d->norm_sum, sum);
+            const int64_t index = c->attrs.tensor_index;
+            if (!isfinite(sum) && (d->bad_tensor < 0 || index < d->bad_tensor)) {
+                d->bad_tensor = index;
+            }
+        }
+    }
+    return ST_OK;
+}
+
+status ref_step_decide(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    step_decide(c->step);
+    return ST_OK;
+}

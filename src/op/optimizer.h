@@ -1,0 +1,41 @@
+// What every backend's optimizer kernels must agree on to the bit: constants and random bits.
+#ifndef OP_OPTIMIZER_H
+#define OP_OPTIMIZER_H
+
+#include "base/rng.h"
+#include "op/step.h"
+
+#include <math.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Attributes are floats, and 1 - 0.999f is off by 1e-5: a beta is read as the decimal of at most
+// seven places that the user wrote.
+static inline double optimizer_beta(float beta)
+{
+    return nearbyint((double)beta * 1e7) / 1e7;
+}
+
+// Stochastic rounding: 32 random bits for each of the four tensors that an update may write, in the
+// order master, first moment, second moment, working weight. `element` counts row-major in the whole
+// tensor, `tensor_index` is its row in the model's weight table.
+static inline philox_words optimizer_random(const step_host *h, int32_t tensor_index,
+                                            int64_t element)
+{
+    uint32_t key[2], counter[4];
+    key[0] = (uint32_t)h->seed;
+    key[1] = (uint32_t)(h->seed >> 32);
+    counter[0] = (uint32_t)element;
+    counter[1] = (uint32_t)((uint64_t)element >> 32);
+    counter[2] = (uint32_t)tensor_index;
+    // The top bit keeps these words apart from initial values, which have a name there.
+    counter[3] = (uint32_t)h->step | 0x80000000u;
+    return philox4x32_10(counter, key);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
