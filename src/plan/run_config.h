@@ -9,6 +9,7 @@
 #define PLAN_RUN_CONFIG_H
 
 #include "base/config.h"
+#include "op/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,12 +56,6 @@ typedef enum run_level {
 } run_level;
 typedef enum run_device { RUN_DEVICE_CPU, RUN_DEVICE_SHADOW } run_device;
 typedef enum run_backend { RUN_BACKEND_AUTO, RUN_BACKEND_CPU, RUN_BACKEND_REF } run_backend;
-typedef enum run_policy {
-    RUN_POLICY_COUNT,
-    RUN_POLICY_SKIP,
-    RUN_POLICY_STOP,
-    RUN_POLICY_OFF
-} run_policy;
 typedef enum run_stored {
     RUN_STORED_AUTO,
     RUN_STORED_FP32,
@@ -151,13 +146,13 @@ typedef struct run_config {
     } precision;
     struct {
         struct {
-            int32_t mode;  // run_policy, never OFF
+            int32_t mode;  // nan_policy
             int64_t limit; // skipped steps in a row before the run stops
         } nan;
         struct {
-            int32_t mode;     // run_policy
-            double threshold; // times the median gradient norm of the window
-            int64_t window;   // steps
+            int32_t mode;     // spike_policy
+            double threshold; // times the median of the last STEP_HISTORY gradient norms
+            int64_t warmup;   // norms seen before it acts, at most STEP_HISTORY
             int64_t limit;    // skipped steps in a row before the run stops
         } spike;
     } policy;
