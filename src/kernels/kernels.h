@@ -125,6 +125,11 @@ typedef struct kern_device_api {
                       bool *posted);
     status (*copy_out)(kern_lane *lane, void *target, const void *device, int64_t bytes,
                        bool *posted);
+    // Sets `bytes` bytes of device memory to `value`.
+    status (*fill)(kern_lane *lane, void *device, int value, int64_t bytes, bool *posted);
+    // Scratch of the product lane's threads comes from the arena: threads * KERN_SCRATCH_BYTES,
+    // borrowed until destroy. Until it is set the device uses its own.
+    status (*scratch_set)(kern_device *d, void *scratch);
     status (*event_create)(kern_device *d, kern_event **out); // owned by the device
     // record: the event is done when all work posted to the lane before is. wait: the lane goes on
     // only when the event's latest record before this call is done. Neither blocks the host.

@@ -16,14 +16,6 @@ status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row)
     return ST_OK;
 }
 
-int64_t plan_table_find(const plan_table *run, const char *name)
-{
-    for (int64_t i = 0; i < run->count; i++) {
-        if (strcmp(run->tensors[i].name, name) == 0) return i;
-    }
-    return -1;
-}
-
 status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref)
 {
     int64_t row = plan_table_find(run, want->name);
@@ -107,6 +99,7 @@ static status step_add(lowering *l)
                         .weight = -1,
                         .bytes = align_up((int64_t)sizeof(step_block), ALIGN_TENSOR)};
     TRY(lower_run_tensor(l->p->run, &step, &l->step_ref));
+    l->p->step_ref = l->step_ref;
     if (l->r->scratch_bytes == 0) return ST_OK;
     plan_tensor scratch = step;
     int32_t ref = -1;

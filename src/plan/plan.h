@@ -138,6 +138,7 @@ typedef struct plan {
     int64_t wait_count, wait_capacity;
     int64_t sequences, micro_batch, seq, cache_seq;
     double loss_divisor; // sequences * seq
+    int32_t step_ref;    // the step block
     bool strict, poison;
     int64_t transient_bytes; // of the arena
     int64_t live_bytes;      // the largest sum of live transient bytes at any node

@@ -1,0 +1,146 @@
+// From a node of an action to a kernel's call.
+//
+// A program names tensors; the action's binding says which tensors of the plan they are; the plan
+// says where those lie. Batch tensors hold the whole step, so a micro-batch is a range of their rows;
+// an action on some of a micro-batch's sequences is a range of all tensors that have rows of tokens.
+#include "exec/call.h"
+
+#include <string.h>
+
+static const plan_binding *binding_of(const plan *p, const plan_action *action)
+{
+    ASSERT(action->binding >= 0 && action->binding < p->binding_count);
+    return &p->bindings[action->binding];
+}
+
+static extent_binding bound_of(const plan *p, int64_t sequences)
+{
+    extent_binding b = {{0}};
+    b.value[EXTENT_ONE] = 1;
+    b.value[EXTENT_SEQS] = sequences;
+    b.value[EXTENT_TOKENS] = sequences * p->seq;
+    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    return b;
+}
+
+// Rows of dim 0 that come before the action's first sequence.
+static int64_t rows_before(const plan *p, const plan_action *action, const op_tensor *owner)
+{
+    const extent e = owner->dims[0];
+    if (e.symbol == EXTENT_ONE) return 0;
+    int64_t sequences = action->sequence_begin;
+    if ((owner->role == ROLE_BATCH || owner->role == ROLE_CACHE) && action->microbatch > 0) {
+        sequences += action->microbatch * p->micro_batch;
+    }
+    const extent_binding before = bound_of(p, sequences);
+    return extent_value(e, &before);
+}
+
+kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, char *base)
+{
+    kern_tensor out = {0};
+    if (t == TENSOR_NONE) return out;
+    const plan_binding *b = binding_of(p, action);
+    const op_tensor *local = &b->program->tensors[t], *owner = local;
+    tensor_id owner_id = t;
+    int64_t column = 0;
+    while (owner->view_of != TENSOR_NONE) {
+        column += owner->view_begin;
+        owner_id = owner->view_of;
+        owner = &b->program->tensors[owner_id];
+    }
+    const int32_t ref = b->tensor[owner_id];
+    if (ref == -1) return out; // nothing stands for it
+    const int64_t sequences = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
+    const extent_binding bound = bound_of(p, sequences);
+    out.type = local->type;
+    out.ndim = local->ndim;
+    int64_t stride = 1;
+    for (int i = local->ndim - 1; i >= 0; i--) {
+        out.dims[i] = extent_value(local->dims[i], &bound);
+        out.strides[i] = stride;
+        stride *= extent_value(owner->dims[i], &bound);
+    }
+    int64_t row_elements = 1;
+    for (int i = 1; i < owner->ndim; i++) row_elements *= extent_value(owner->dims[i], &bound);
+    const int64_t skip = rows_before(p, action, owner) * row_elements + column;
+    out.data = base + plan_tensor_offset(p, ref) + skip * dtype_bytes(local->type);
+    return out;
+}
+
+void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *base,
+                    int64_t step_no, kern_call *call)
+{
+    const plan_binding *b = binding_of(p, action);
+    const op_node *node = &b->program->lists[action->list].nodes[at];
+    memset(call, 0, sizeof(*call));
+    call->code = node->code;
+    call->attrs = node->attrs;
+    for (int k = 0; k < OP_MAX_IN; k++) {
+        call->in[k] = exec_operand(p, action, node->in[k], base);
+    }
+    for (int k = 0; k < OP_MAX_OUT; k++) {
+        call->out[k] = exec_operand(p, action, node->out[k], base);
+    }
+    call->step = (step_block *)(void *)(base + plan_tensor_offset(p, p->step_ref));
+    const int32_t space = b->workspace[action->list] != NULL ? b->workspace[action->list][at] : -1;
+    if (space >= 0) {
+        call->workspace = base + plan_tensor_offset(p, space);
+        call->workspace_bytes = p->tensors[space].dims[0];
+    }
+    call->seq = p->seq;
+    call->cache_seq = p->cache_seq;
+    call->first_sequence =
+        (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) + action->sequence_begin;
+    call->loss_divisor = p->loss_divisor;
+    call->accumulate = action->accumulate;
+    call->strict = p->strict;
+    call->step_no = (int32_t)step_no;
+    call->microbatch = action->microbatch;
+    call->layer = b->layer >= 0 ? p->model->layers[b->layer].index : -1;
+    // A dropout site is a use within a layer; the layer makes it unique in the model.
+    call->attrs.site += 4 * (call->layer + 1);
+}
+
+int64_t exec_call_end(const plan *p, const plan_action *action, const op_node *node)
+{
+    const plan_binding *b = binding_of(p, action);
+    int64_t end = 0;
+    for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
+        tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+        if (t == TENSOR_NONE) continue;
+        while (b->program->tensors[t].view_of != TENSOR_NONE) t = b->program->tensors[t].view_of;
+        const int32_t ref = b->tensor[t];
+        if (ref == -1) continue;
+        end = max_i64(end, plan_tensor_offset(p, ref) + plan_tensor_at(p, ref)->bytes);
+    }
+    return end;
+}
+
+int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
+                       const extent_binding *bound, int64_t seq, int64_t cache_seq)
+{
+    const exec_workspace_context *c = context;
+    kern_call call = {.code = node->code,
+                      .attrs = node->attrs,
+                      .seq = seq,
+                      .cache_seq = cache_seq,
+                      .strict = c->strict};
+    for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
+        const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+        if (t == TENSOR_NONE) continue;
+        const op_tensor *local = &program->tensors[t];
+        kern_tensor *view = k < OP_MAX_IN ? &call.in[k] : &call.out[k - OP_MAX_IN];
+        view->type = local->type;
+        view->ndim = local->ndim;
+        int64_t stride = 1;
+        for (int i = local->ndim - 1; i >= 0; i--) {
+            view->dims[i] = extent_value(local->dims[i], bound);
+            view->strides[i] = stride;
+            stride *= view->dims[i];
+        }
+        static char present; // sizes are asked for, no byte is read
+        view->data = &present;
+    }
+    return kern_workspace_bytes(c->backend, &call, c->threads);
+}

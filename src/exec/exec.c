@@ -1,0 +1,441 @@
+// The executor. See exec.h for the contract.
+//
+// Posting walks the actions with a cursor (action, node); when a queue is full the cursor stays, and
+// the next call goes on from there. Order between lanes is only what the plan's waits say: an action
+// that others wait for records an event. Waits on the step before use that step's events; when the
+// plan changes between two steps the device is drained instead, which is rare (evaluation, ramps).
+#include "exec/exec.h"
+
+#include "exec/call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 2 }; // steps in flight
+
+typedef struct plan_state {
+    const plan *p;
+    kern_event **events; // [action]; NULL where nobody waits for it
+    uint8_t **dies;      // debug: [binding] see poison.c
+} plan_state;
+
+// One step in flight: what the host gave and what it will read.
+typedef struct step_slot {
+    step_block given;    // host and settings parts
+    step_device results; // copied out by the read-back
+    char *batch;         // copies of the batch tensors, one after the other
+    int64_t batch_capacity;
+    struct {
+        int64_t run_row, at, bytes;
+    } parts[EXEC_MAX_BATCH];
+    int part_count;
+    int64_t step;
+    bool begun, posted, taken;
+    kern_event *done; // after its read-back
+} step_slot;
+
+struct exec {
+    exec_config config;
+    kern_device *device;
+    kern_lane *lanes[LANE_COUNT];
+    char *base; // the arena, device memory
+    int64_t arena_bytes, touched_bytes;
+    plan_state *plans;
+    arena *a;
+    step_slot slots[SLOTS];
+    int current;                // slot of the step begun last
+    const plan_state *running;  // plan of the current step
+    const plan_state *previous; // plan of the step before, NULL after a drain
+    int64_t action, node;       // cursor
+    int stage;                  // within an action: waits, work, record
+    int64_t first_action_ns;
+};
+
+static status refuse_if_too_large(const exec_config *config, int64_t bytes)
+{
+    if (config->memory_limit_bytes <= 0 || bytes <= config->memory_limit_bytes) return ST_OK;
+    char need[32], have[32];
+    return fail(ST_DOES_NOT_FIT, "the run needs %s, memory.limit is %s",
+                text_bytes_human(bytes, need), text_bytes_human(config->memory_limit_bytes, have));
+}
+
+// An event for every action that another lane waits for.
+static status plan_events_make(exec *e, plan_state *s)
+{
+    const plan *p = s->p;
+    TRY(arena_new(e->a, p->action_count, &s->events));
+    for (int64_t i = 0; i < p->wait_count; i++) {
+        const int64_t on = p->waits[i] >= 0 ? p->waits[i] : -1 - (int64_t)p->waits[i];
+        if (s->events[on] == NULL) {
+            TRY(e->config.api->event_create(e->device, &s->events[on]));
+        }
+    }
+    return ST_OK;
+}
+
+static status create_parts(exec *e)
+{
+    const kern_device_api *api = e->config.api;
+    TRY(api->create(&e->config.device, &e->device));
+    TRY(api->alloc(e->device, max_i64(e->arena_bytes, 1), (void **)&e->base));
+    TRY(api->lane_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
+    TRY(api->lane_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
+    for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
+    TRY(arena_new(e->a, e->config.plan_count, &e->plans));
+    for (int64_t i = 0; i < e->config.plan_count; i++) {
+        e->plans[i].p = e->config.plans[i];
+        TRY(plan_events_make(e, &e->plans[i]));
+    }
+    const int64_t scratch = plan_table_find(e->config.run, "scratch");
+    if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
+    const plan_tensor *t = &e->config.run->tensors[scratch];
+    e->touched_bytes = max_i64(e->touched_bytes, t->offset + t->bytes);
+    return api->scratch_set(e->device, e->base + t->offset);
+}
+
+status exec_create(const exec_config *config, exec **out)
+{
+    const int64_t bytes = plan_arena_bytes(config->run, config->plans, config->plan_count);
+    TRY(refuse_if_too_large(config, bytes));
+    arena *a = NULL;
+    TRY(arena_create("executor", 0, &a));
+    exec *e = NULL;
+    status st = arena_new(a, 1, &e);
+    if (st != ST_OK) {
+        arena_destroy(a);
+        return st;
+    }
+    e->a = a;
+    e->config = *config;
+    e->arena_bytes = bytes;
+    st = create_parts(e);
+    if (st != ST_OK) {
+        exec_destroy(e);
+        return st;
+    }
+    *out = e;
+    return ST_OK;
+}
+
+void exec_destroy(exec *e)
+{
+    if (e == NULL) return;
+    if (e->device != NULL) {
+        if (e->base != NULL) {
+            (void)e->config.api->sync(e->device);
+            e->config.api->release(e->device, e->base);
+        }
+        e->config.api->destroy(e->device);
+    }
+    for (int i = 0; i < SLOTS; i++) free(e->slots[i].batch);
+    arena_destroy(e->a);
+}
+
+// ---- one step -----------------------------------------------------------------------------------
+
+static status batch_take(exec *e, step_slot *slot, const exec_input *input)
+{
+    int64_t total = 0;
+    slot->part_count = 0;
+    for (int i = 0; i < input->batch_count; i++) {
+        const exec_batch *b = &input->batch[i];
+        char name[PLAN_NAME_BYTES] = "batch.";
+        strncat(name, b->name, sizeof(name) - strlen(name) - 1);
+        const int64_t row = plan_table_find(e->config.run, name);
+        if (row < 0) continue; // no program of this job reads it
+        if (b->bytes > e->config.run->tensors[row].bytes) {
+            return fail(ST_INTERNAL, "batch %s has %lld bytes, its tensor %lld", b->name,
+                        (long long)b->bytes, (long long)e->config.run->tensors[row].bytes);
+        }
+        slot->parts[slot->part_count].run_row = row;
+        slot->parts[slot->part_count].at = total;
+        slot->parts[slot->part_count].bytes = b->bytes;
+        slot->part_count++;
+        total += align_up(b->bytes, ALIGN_TENSOR);
+    }
+    if (total > slot->batch_capacity) {
+        free(slot->batch);
+        slot->batch = malloc((size_t)total);
+        slot->batch_capacity = slot->batch != NULL ? total : 0;
+        if (slot->batch == NULL) return fail(ST_NO_MEMORY, "no memory for a batch");
+    }
+    int part = 0;
+    for (int i = 0; i < input->batch_count && part < slot->part_count; i++) {
+        char name[PLAN_NAME_BYTES] = "batch.";
+        strncat(name, input->batch[i].name, sizeof(name) - strlen(name) - 1);
+        if (plan_table_find(e->config.run, name) != slot->parts[part].run_row) continue;
+        memcpy(slot->batch + slot->parts[part].at, input->batch[i].data,
+               (size_t)input->batch[i].bytes);
+        part++;
+    }
+    return ST_OK;
+}
+
+status exec_begin(exec *e, const plan *p, const exec_input *input)
+{
+    const int next = (e->current + 1) % SLOTS;
+    step_slot *slot = &e->slots[next];
+    ASSERT(e->running == NULL || e->slots[e->current].posted);
+    if (slot->begun) TRY(e->config.api->event_sync(slot->done)); // its host buffers are free
+    const plan_state *state = NULL;
+    for (int64_t i = 0; i < e->config.plan_count; i++) {
+        if (e->plans[i].p == p) state = &e->plans[i];
+    }
+    ASSERT(state != NULL);
+    e->previous = e->running;
+    if (e->previous != state) {
+        TRY(e->config.api->sync(e->device));
+        e->previous = NULL;
+    }
+    TRY(batch_take(e, slot, input));
+    memset(&slot->given, 0, sizeof(slot->given));
+    slot->given.host = input->host;
+    slot->given.settings = input->settings;
+    slot->given.settings.loss_divisor = p->loss_divisor;
+    slot->step = input->host.step;
+    slot->begun = true;
+    slot->posted = slot->taken = false;
+    e->current = next;
+    e->running = state;
+    e->action = e->node = 0;
+    e->stage = 0;
+    if (e->first_action_ns == 0) {
+        const host *h = e->config.device.h;
+        e->first_action_ns = h->api->monotonic_ns(h);
+    }
+    return ST_OK;
+}
+
+// Waits of the action under the cursor; e->node counts those already posted.
+static status post_waits(exec *e, const plan_action *action, bool *posted)
+{
+    const plan *p = e->running->p;
+    for (; e->node < action->waits_count; e->node++) {
+        const int32_t on = p->waits[action->waits_begin + e->node];
+        kern_event *event = NULL;
+        if (on >= 0) {
+            event = e->running->events[on];
+        } else if (e->previous != NULL) {
+            event = e->previous->events[-1 - on];
+        }
+        if (event == NULL) continue;
+        TRY(e->config.api->event_wait(e->lanes[action->lane], event, posted));
+        if (!*posted) return ST_OK;
+    }
+    return ST_OK;
+}
+
+static status post_node(exec *e, const plan_action *action, bool *posted)
+{
+    const plan *p = e->running->p;
+    kern_call call;
+    const int64_t at = action->ops_begin + e->node;
+    exec_call_make(p, action, at, e->base, e->slots[e->current].step, &call);
+    const op_node *node = &p->bindings[action->binding].program->lists[action->list].nodes[at];
+    e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, node));
+    return e->config.api->launch(e->lanes[action->lane], &call, posted);
+}
+
+// The step's host part and its batch, piece by piece.
+static status post_copy(exec *e, const plan_action *action, bool *posted)
+{
+    const kern_device_api *api = e->config.api;
+    step_slot *slot = &e->slots[e->current];
+    kern_lane *lane = e->lanes[action->lane];
+    const plan *p = e->running->p;
+    if (e->node == 0) {
+        TRY(api->copy_in(lane, e->base + plan_tensor_offset(p, p->step_ref), &slot->given,
+                         (int64_t)offsetof(step_block, device), posted));
+        if (!*posted) return ST_OK;
+        e->node++;
+    }
+    for (; e->node <= slot->part_count; e->node++) {
+        const int i = (int)e->node - 1;
+        char *to = e->base + e->config.run->tensors[slot->parts[i].run_row].offset;
+        TRY(api->copy_in(lane, to, slot->batch + slot->parts[i].at, slot->parts[i].bytes, posted));
+        if (!*posted) return ST_OK;
+    }
+    return ST_OK;
+}
+
+static status post_readback(exec *e, const plan_action *action, bool *posted)
+{
+    const kern_device_api *api = e->config.api;
+    step_slot *slot = &e->slots[e->current];
+    const plan *p = e->running->p;
+    const char *from = e->base + plan_tensor_offset(p, p->step_ref) + offsetof(step_block, device);
+    if (e->node == 0) {
+        TRY(api->copy_out(e->lanes[action->lane], &slot->results, from,
+                          (int64_t)sizeof(slot->results), posted));
+        if (!*posted) return ST_OK;
+        e->node++;
+    }
+    return api->event_record(slot->done, e->lanes[action->lane], posted);
+}
+
+static status post_work(exec *e, const plan_action *action, bool *posted)
+{
+    switch (action->kind) {
+    case ACTION_COPY:
+        return post_copy(e, action, posted);
+    case ACTION_READBACK:
+        return post_readback(e, action, posted);
+    case ACTION_COMPUTE:
+    case ACTION_OPTIMIZER:
+        for (; e->node < action->ops_count; e->node++) {
+            TRY(post_node(e, action, posted));
+            if (!*posted) return ST_OK;
+        }
+        return ST_OK;
+    case ACTION_COMMUNICATE:
+    case ACTION_KIND_COUNT:
+    default:
+        return fail(ST_UNSUPPORTED, "this executor has no transport for a communication action");
+    }
+}
+
+// The stages of an action: its waits, its work, the record of its event.
+status exec_advance(exec *e, exec_state *state)
+{
+    enum { STAGE_WAITS, STAGE_WORK, STAGE_RECORD, STAGE_COUNT };
+    if (e->running == NULL) {
+        *state = EXEC_IDLE;
+        return ST_OK;
+    }
+    const plan *p = e->running->p;
+    while (e->action < p->action_count) {
+        const plan_action *action = &p->actions[e->action];
+        bool posted = true;
+        if (e->stage == STAGE_WAITS) {
+            TRY(post_waits(e, action, &posted));
+        } else if (e->stage == STAGE_WORK) {
+            TRY(post_work(e, action, &posted));
+        } else if (e->running->events[e->action] != NULL) {
+            TRY(e->config.api->event_record(e->running->events[e->action], e->lanes[action->lane],
+                                            &posted));
+        }
+        if (!posted) {
+            *state = EXEC_WAITING;
+            return ST_OK;
+        }
+        e->node = 0;
+        e->stage = (e->stage + 1) % STAGE_COUNT;
+        if (e->stage == STAGE_WAITS) e->action++;
+    }
+    e->slots[e->current].posted = true;
+    *state = EXEC_POSTED;
+    return ST_OK;
+}
+
+status exec_sleep(exec *e)
+{
+    const host *h = e->config.device.h;
+    bool done = false;
+    // A query lets devices that work only when asked go on; real ones are given a moment.
+    TRY(e->config.api->event_query(e->slots[e->current].done, &done));
+    h->api->sleep_ns(h, 200000);
+    return ST_OK;
+}
+
+status exec_post(exec *e)
+{
+    exec_state state = EXEC_RUNNING;
+    for (;;) {
+        TRY(exec_advance(e, &state));
+        if (state == EXEC_POSTED || state == EXEC_IDLE) return ST_OK;
+        TRY(exec_sleep(e));
+    }
+}
+
+status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
+{
+    *any = false;
+    // The other slot holds the step before; after exec_finish the current one may be taken too.
+    for (int k = 1; k <= SLOTS; k++) {
+        step_slot *slot = &e->slots[(e->current + k) % SLOTS];
+        if (!slot->begun || !slot->posted || slot->taken) continue;
+        TRY(e->config.api->event_sync(slot->done));
+        *out = slot->results;
+        *step = slot->step;
+        *any = slot->taken = true;
+        return ST_OK;
+    }
+    return ST_OK;
+}
+
+status exec_finish(exec *e)
+{
+    if (e->running != NULL) TRY(exec_post(e));
+    return e->config.api->sync(e->device);
+}
+
+// ---- host access --------------------------------------------------------------------------------
+
+status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data, int64_t bytes)
+{
+    const plan_tensor *t = &e->config.run->tensors[run_row];
+    ASSERT(run_row >= 0 && run_row < e->config.run->count);
+    ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= t->bytes);
+    bool posted = false;
+    while (!posted) {
+        TRY(e->config.api->copy_in(e->lanes[LANE_COMPUTE], e->base + t->offset + offset, data,
+                                   bytes, &posted));
+        if (!posted) TRY(e->config.api->sync(e->device));
+    }
+    return e->config.api->sync(e->device);
+}
+
+static status read_at(exec *e, int64_t offset, void *data, int64_t bytes)
+{
+    bool posted = false;
+    while (!posted) {
+        TRY(e->config.api->copy_out(e->lanes[LANE_COMPUTE], data, e->base + offset, bytes,
+                                    &posted));
+        if (!posted) TRY(e->config.api->sync(e->device));
+    }
+    return e->config.api->sync(e->device);
+}
+
+status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes)
+{
+    const plan_tensor *t = &e->config.run->tensors[run_row];
+    ASSERT(run_row >= 0 && run_row < e->config.run->count);
+    ASSERT(offset >= 0 && bytes >= 0 && offset + bytes <= t->bytes);
+    return read_at(e, t->offset + offset, data, bytes);
+}
+
+status exec_read_transient(exec *e, const plan *p, const char *name, void *data, int64_t bytes)
+{
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        const plan_tensor *t = &p->tensors[i];
+        if (strcmp(t->name, name) != 0) continue;
+        ASSERT(bytes <= t->bytes);
+        return read_at(e, p->run->run_bytes + t->offset, data, bytes);
+    }
+    return fail(ST_INTERNAL, "the plan has no tensor %s", name);
+}
+
+int64_t exec_arena_bytes(const exec *e)
+{
+    return e->arena_bytes;
+}
+
+int64_t exec_touched_bytes(const exec *e)
+{
+    return e->touched_bytes;
+}
+
+int exec_threads(const exec *e)
+{
+    return e->config.api->threads(e->device);
+}
+
+kern_level exec_level(const exec *e)
+{
+    return e->config.api->level(e->device);
+}
+
+int64_t exec_first_action_ns(const exec *e)
+{
+    return e->first_action_ns;
+}

@@ -1,0 +1,56 @@
+// The tensor table: where everything lies, and "where the bytes go".
+#include "plan/plan_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *plan_bytes_name(plan_kind_of_bytes kind)
+{
+    static const char *const names[BYTES_KIND_COUNT] = {
+        [BYTES_WEIGHTS] = "weights", [BYTES_GRADIENTS] = "gradients",
+        [BYTES_MASTER] = "master",   [BYTES_MOMENTS] = "moments",
+        [BYTES_BUFFERS] = "buffers", [BYTES_ACTIVATIONS] = "activations",
+    };
+    ASSERT(kind >= 0 && kind < BYTES_KIND_COUNT);
+    return names[kind];
+}
+
+int64_t plan_table_find(const plan_table *run, const char *name)
+{
+    for (int64_t i = 0; i < run->count; i++) {
+        if (strcmp(run->tensors[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+void plan_table_place(plan_table *run)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < run->count; i++) {
+        run->tensors[i].offset = at;
+        at += align_up(run->tensors[i].bytes, ALIGN_TENSOR);
+    }
+    run->run_bytes = at;
+}
+
+const plan_tensor *plan_tensor_at(const plan *p, int32_t ref)
+{
+    const int64_t row = plan_ref_row(ref);
+    ASSERT(row < (plan_ref_is_run(ref) ? p->run->count : p->tensor_count));
+    return plan_ref_is_run(ref) ? &p->run->tensors[row] : &p->tensors[row];
+}
+
+int64_t plan_tensor_offset(const plan *p, int32_t ref)
+{
+    const plan_tensor *t = plan_tensor_at(p, ref);
+    return plan_ref_is_run(ref) ? t->offset : p->run->run_bytes + t->offset;
+}
+
+int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_t count)
+{
+    int64_t transient = 0;
+    for (int64_t i = 0; i < count; i++) {
+        transient = max_i64(transient, plans[i]->transient_bytes);
+    }
+    return run->run_bytes + transient;
+}
