@@ -1,0 +1,109 @@
+// What the devices of kernels/ share: see device.h.
+#include "kernels/device.h"
+
+#include "kernels/cpu/pool.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static const char *const op_names[OP_CODE_COUNT] = {
+#define OP_NAME(upper, lower) [OP_##upper] = #lower,
+    OP_TABLE(OP_NAME)
+#undef OP_NAME
+};
+
+status device_work_run(const device_work *w, const kern_device_config *config,
+                       const kern_context *context, int32_t lane)
+{
+    if (w->kind == WORK_COPY) {
+        memcpy(w->copy.target, w->copy.source, (size_t)w->copy.bytes);
+        return ST_OK;
+    }
+    ASSERT(w->kind == WORK_CALL);
+    const kern_call *call = &w->call;
+    if (config->trace == NULL || call->step_no < config->trace_begin ||
+        call->step_no > config->trace_end) {
+        return kern_run(config->backend, context, call);
+    }
+    trace_record span = {.kind = TRACE_SPAN,
+                         .lane = lane,
+                         .step = call->step_no,
+                         .microbatch = call->microbatch,
+                         .layer = call->layer,
+                         .name = op_names[call->code]};
+    span.begin_ns = config->h->api->monotonic_ns(config->h);
+    const status st = kern_run(config->backend, context, call);
+    span.end_ns = config->h->api->monotonic_ns(config->h);
+    trace_put(config->trace, &span);
+    return st;
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+status device_memory_map(device_memory *m, int64_t bytes, void **out)
+{
+    ASSERT(bytes >= 0);
+    ASSERT(m->count < DEVICE_MAX_PIECES);
+    const int64_t whole = align_up(max_i64(bytes, 1), DEVICE_PAGE_BYTES);
+    // A large piece starts on a huge page, or its first and last megabytes would get none.
+    const int64_t slack = whole >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 0;
+    char *map = mmap(NULL, (size_t)(whole + slack), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+        return fail(ST_NO_MEMORY, "the system gives no %lld bytes of memory: %s", (long long)whole,
+                    strerror(errno));
+    }
+    char *data = map;
+    if (slack != 0) {
+        const int64_t before = align_up((int64_t)(uintptr_t)map, slack) - (int64_t)(uintptr_t)map;
+        data = map + before;
+        if (before > 0) (void)munmap(map, (size_t)before);
+        if (slack > before) (void)munmap(data + whole, (size_t)(slack - before));
+        (void)madvise(data, (size_t)whole,
+                      MADV_HUGEPAGE); // a wish: without it only some speed goes
+    }
+#ifdef TRIREME_DEBUG
+    memset(data, 0xff, (size_t)whole);
+#endif
+    m->pieces[m->count].data = data;
+    m->pieces[m->count].bytes = whole;
+    m->count++;
+    *out = data;
+    return ST_OK;
+}
+
+void device_memory_unmap(device_memory *m, void *data)
+{
+    for (int i = 0; i < m->count; i++) {
+        if (m->pieces[i].data != data) continue;
+        (void)munmap(data, (size_t)m->pieces[i].bytes);
+        m->pieces[i] = m->pieces[--m->count];
+        return;
+    }
+    ASSERT(data == NULL); // not memory of this device
+}
+
+void device_memory_deinit(device_memory *m)
+{
+    while (m->count > 0) device_memory_unmap(m, m->pieces[m->count - 1].data);
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+kern_level device_level(const kern_device_config *config)
+{
+    const kern_level machine = kern_level_of_machine();
+    return config->level < machine ? config->level : machine;
+}
+
+status device_pool_create(const kern_device_config *config, device_memory *m, kern_pool **out,
+                          void **scratch)
+{
+    int threads = config->threads > 0 ? config->threads : pool_core_count();
+    if (threads > KERN_MAX_THREADS) threads = KERN_MAX_THREADS;
+    TRY(kern_pool_create(threads, out)); // the caller destroys it, also after a failure below
+    TRY(device_memory_map(m, (int64_t)threads * KERN_SCRATCH_BYTES, scratch));
+    kern_pool_scratch_set(*out, *scratch);
+    return ST_OK;
+}

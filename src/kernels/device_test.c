@@ -1,0 +1,337 @@
+// The contract of devices, over every row: order, events, errors, memory, full queues.
+//
+// The kernels are fakes: what is tested here is when things run, not what they compute.
+#include "kernels/kernels.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WIDTH = 4, LANES = 4, CELLS = 12 };
+
+// y = a/2 + b/4 + scale: another order of two such steps gives another result.
+static status fake_add(const kern_context *context, const kern_call *call)
+{
+    assert_non_null(context->pool);
+    const float *a = call->in[0].data, *b = call->in[1].data;
+    float *y = call->out[0].data;
+    for (int i = 0; i < WIDTH; i++) y[i] = a[i] / 2 + b[i] / 4 + call->attrs.scale;
+    return ST_OK;
+}
+
+static status fake_failure(const kern_context *context, const kern_call *call)
+{
+    (void)context;
+    return fail_at(__FILE__, __LINE__, ST_DEVICE, "unit %d is broken", call->layer);
+}
+
+static const kern_backend fake = {
+    .name = "fake",
+    .run = {[OP_ADD] = fake_add, [OP_CAST] = fake_failure},
+};
+
+static const char *const names[] = {"cpu", "shadow"};
+
+static kern_device *device_make(const char *name, uint64_t seed)
+{
+    const kern_device_config config = {
+        .h = host_real(), .backend = &fake, .threads = 2, .level = KERN_AMX, .seed = seed};
+    kern_device *d;
+    assert_int_equal(kern_device_find(name)->create(&config, &d), ST_OK);
+    return d;
+}
+
+static kern_tensor cell_of(void *memory, int64_t index)
+{
+    return (kern_tensor){.data = (float *)memory + index * WIDTH,
+                         .type = DTYPE_F32,
+                         .ndim = 1,
+                         .dims = {WIDTH},
+                         .strides = {1}};
+}
+
+static kern_call call_of(op_code code, void *memory, int64_t a, int64_t b, int64_t y)
+{
+    kern_call call = {.code = code, .accumulate = false};
+    call.in[0] = cell_of(memory, a);
+    if (code == OP_ADD) call.in[1] = cell_of(memory, b);
+    call.out[0] = cell_of(memory, y);
+    return call;
+}
+
+// Posts until the queue takes it; the device must get on by being polled.
+#define POST(api, event, posting)                                       \
+    do {                                                                \
+        bool posted_ = false, done_;                                    \
+        while (!posted_) {                                              \
+            bool *posted = &posted_;                                    \
+            assert_int_equal((posting), ST_OK);                         \
+            assert_int_equal((api)->event_query(event, &done_), ST_OK); \
+        }                                                               \
+    } while (0)
+
+// ---- order: a random program on random lanes gives what it gives in sequence --------------------
+typedef struct use {
+    int64_t writer, reader[LANES]; // latest operation that wrote; latest reader on each lane; -1
+} use;
+
+typedef struct program_run {
+    const kern_device_api *api;
+    kern_device *d;
+    kern_lane *lanes[LANES];
+    kern_event *events[256];
+    int lane_of[256];
+    use uses[CELLS];
+    void *memory;
+    float sequential[CELLS][WIDTH];
+} program_run;
+
+static void wait_for(program_run *r, int lane, int64_t op)
+{
+    if (op < 0 || r->lane_of[op] == lane) return;
+    POST(r->api, r->events[op], r->api->event_wait(r->lanes[lane], r->events[op], posted));
+}
+
+static void step(program_run *r, int64_t op, int lane, const int64_t cell[3])
+{
+    for (int i = 0; i < 3; i++) wait_for(r, lane, r->uses[cell[i]].writer);
+    for (int l = 0; l < LANES; l++) wait_for(r, lane, r->uses[cell[2]].reader[l]);
+    kern_call call = call_of(OP_ADD, r->memory, cell[0], cell[1], cell[2]);
+    call.attrs.scale = (float)op;
+    POST(r->api, r->events[0], r->api->launch(r->lanes[lane], &call, posted));
+    POST(r->api, r->events[0], r->api->event_record(r->events[op], r->lanes[lane], posted));
+    r->lane_of[op] = lane;
+    r->uses[cell[0]].reader[lane] = r->uses[cell[1]].reader[lane] = op;
+    r->uses[cell[2]].writer = op;
+    for (int l = 0; l < LANES; l++) r->uses[cell[2]].reader[l] = -1;
+
+    float *y = r->sequential[cell[2]];
+    for (int i = 0; i < WIDTH; i++) {
+        y[i] = r->sequential[cell[0]][i] / 2 + r->sequential[cell[1]][i] / 4 + (float)op;
+    }
+}
+
+static void program_check(const char *name, unsigned seed)
+{
+    static program_run r;
+    memset(&r, 0, sizeof(r));
+    r.api = kern_device_find(name);
+    r.d = device_make(name, seed);
+    static const char *const lane_names[LANES] = {"compute", "one", "two", "copy"};
+    for (int l = 0; l < LANES; l++) {
+        assert_int_equal(r.api->lane_create(r.d, lane_names[l], l, &r.lanes[l]), ST_OK);
+    }
+    for (int i = 0; i < 256; i++) assert_int_equal(r.api->event_create(r.d, &r.events[i]), ST_OK);
+    assert_int_equal(r.api->alloc(r.d, (int64_t)sizeof(r.sequential), &r.memory), ST_OK);
+    assert_int_equal((uintptr_t)r.memory % 4096, 0);
+    for (int i = 0; i < CELLS; i++) {
+        r.uses[i].writer = 0;
+        for (int l = 0; l < LANES; l++) r.uses[i].reader[l] = -1;
+        for (int j = 0; j < WIDTH; j++) r.sequential[i][j] = (float)(i * WIDTH + j);
+    }
+    // Operation 0: the initial values, from a host buffer that lives until the end.
+    static float initial[CELLS][WIDTH], result[CELLS][WIDTH];
+    memcpy(initial, r.sequential, sizeof(initial));
+    POST(r.api, r.events[0],
+         r.api->copy_in(r.lanes[3], r.memory, initial, (int64_t)sizeof(initial), posted));
+    POST(r.api, r.events[1], r.api->event_record(r.events[0], r.lanes[3], posted));
+    r.lane_of[0] = 3;
+    for (int64_t op = 1; op < 200; op++) {
+        int64_t cell[3];
+        for (int i = 0; i < 3; i++) cell[i] = rand_r(&seed) % CELLS;
+        step(&r, op, rand_r(&seed) % LANES, cell);
+    }
+    for (int i = 0; i < CELLS; i++) wait_for(&r, 0, r.uses[i].writer);
+    memset(result, 0, sizeof(result));
+    POST(r.api, r.events[0],
+         r.api->copy_out(r.lanes[0], result, r.memory, (int64_t)sizeof(result), posted));
+    POST(r.api, r.events[0], r.api->event_record(r.events[255], r.lanes[0], posted));
+    assert_int_equal(r.api->event_sync(r.events[255]), ST_OK);
+    assert_memory_equal(result, r.sequential, sizeof(result));
+    assert_int_equal(r.api->sync(r.d), ST_OK);
+    r.api->release(r.d, r.memory);
+    r.api->destroy(r.d);
+}
+
+static void any_legal_order_gives_the_sequential_result(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 12; seed++) {
+        for (int64_t i = 0; i < COUNT_OF(names); i++) program_check(names[i], seed);
+    }
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+static void first_error_sticks(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 7);
+        kern_lane *lane, *other;
+        kern_event *e;
+        void *memory;
+        bool posted;
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->lane_create(d, "other", 1, &other), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->alloc(d, 4096, &memory), ST_OK);
+        kern_call call = call_of(OP_CAST, memory, 0, 0, 1);
+        call.layer = 33;
+        // Posting may or may not see the error already; the first sync must.
+        status st = api->launch(lane, &call, &posted);
+        if (st == ST_OK) st = api->event_record(e, lane, &posted);
+        if (st == ST_OK) st = api->event_wait(other, e, &posted);
+        if (st == ST_OK) st = api->event_sync(e);
+        assert_int_equal(st, ST_DEVICE);
+        error_clear();
+        assert_int_equal(api->sync(d), ST_DEVICE);
+        assert_non_null(strstr(error_last()->text, "unit 33 is broken"));
+        call.layer = 44;
+        assert_int_equal(api->launch(other, &call, &posted), ST_DEVICE);
+        assert_non_null(strstr(error_last()->text, "unit 33"));
+        api->destroy(d);
+    }
+}
+
+static void missing_kernel_is_reported(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 7);
+        kern_lane *lane;
+        void *memory;
+        bool posted;
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->alloc(d, 4096, &memory), ST_OK);
+        const kern_call call = call_of(OP_TREE_ADD, memory, 0, 0, 1);
+        status st = api->launch(lane, &call, &posted);
+        if (st == ST_OK) st = api->sync(d);
+        assert_int_equal(st, ST_UNSUPPORTED);
+        api->destroy(d);
+    }
+}
+
+// ---- queues and events --------------------------------------------------------------------------
+static void events_without_record_are_done(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 1);
+        kern_lane *lane;
+        kern_event *e;
+        bool done = false, posted = false;
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->event_query(e, &done), ST_OK);
+        assert_true(done);
+        assert_int_equal(api->event_sync(e), ST_OK);
+        assert_int_equal(api->event_wait(lane, e, &posted), ST_OK);
+        assert_true(posted);
+        assert_int_equal(api->sync(d), ST_OK);
+        assert_int_equal(api->threads(d), 2);
+        assert_true(api->level(d) <= kern_level_of_machine());
+        api->destroy(d);
+    }
+}
+
+// A queue is bounded: it says so, loses nothing, and takes more once it was polled.
+static void full_queues_say_so(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 5);
+        kern_lane *lane;
+        kern_event *e;
+        void *memory;
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->alloc(d, 4096, &memory), ST_OK);
+        static const float zero[2 * WIDTH];
+        static float result[WIDTH];
+        POST(api, e, api->copy_in(lane, memory, zero, (int64_t)sizeof(zero), posted));
+        kern_call call = call_of(OP_ADD, memory, 0, 1, 0);
+        int64_t count = 0;
+        for (; count < 3000; count++) {
+            call.attrs.scale = (float)(count % 7);
+            POST(api, e, api->launch(lane, &call, posted));
+        }
+        POST(api, e, api->copy_out(lane, result, memory, (int64_t)sizeof(result), posted));
+        assert_int_equal(api->sync(d), ST_OK);
+        float expected = 0;
+        for (int64_t k = 0; k < count; k++) expected = expected / 2 + 0.0F / 4 + (float)(k % 7);
+        assert_true(result[0] == expected);
+        api->destroy(d);
+    }
+}
+
+// ---- what only the shadow shows -----------------------------------------------------------------
+static void host_cannot_touch_shadow_memory(void **state)
+{
+    (void)state;
+    kern_device *d = device_make("shadow", 1);
+    void *memory;
+    assert_int_equal(d->api->alloc(d, 100000, &memory), ST_OK);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGSEGV, SIG_DFL);
+        *(volatile char *)memory = 1;
+        _exit(0);
+    }
+    int result;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFSIGNALED(result));
+    assert_int_equal(WTERMSIG(result), SIGSEGV);
+    d->api->destroy(d);
+}
+
+// A buffer that is reused before its event is done must show for some seed.
+static void shadow_reads_the_source_late(void **state)
+{
+    (void)state;
+    int late = 0;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        kern_device *d = device_make("shadow", seed);
+        kern_lane *lane;
+        kern_event *e;
+        void *memory;
+        assert_int_equal(d->api->lane_create(d, "copy", 0, &lane), ST_OK);
+        assert_int_equal(d->api->event_create(d, &e), ST_OK);
+        assert_int_equal(d->api->alloc(d, 4096, &memory), ST_OK);
+        int source = 1, target = 0;
+        POST(d->api, e, d->api->copy_in(lane, memory, &source, (int64_t)sizeof(source), posted));
+        source = 2;
+        POST(d->api, e, d->api->copy_out(lane, &target, memory, (int64_t)sizeof(target), posted));
+        assert_int_equal(d->api->sync(d), ST_OK);
+        assert_true(target == 1 || target == 2);
+        late += target == 2;
+        d->api->destroy(d);
+    }
+    assert_true(late > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_legal_order_gives_the_sequential_result),
+        cmocka_unit_test(first_error_sticks),
+        cmocka_unit_test(missing_kernel_is_reported),
+        cmocka_unit_test(events_without_record_are_done),
+        cmocka_unit_test(full_queues_say_so),
+        cmocka_unit_test(host_cannot_touch_shadow_memory),
+        cmocka_unit_test(shadow_reads_the_source_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
