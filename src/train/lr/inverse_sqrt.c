@@ -1,0 +1,14 @@
+// Falls with the square root of the steps since the warm-up. Source: Vaswani et al. 2017,
+// arXiv:1706.03762, with the time scale as a key.
+#include "train/lr/lr.h"
+
+#include <math.h>
+
+static double rate(const lr_settings *s, int64_t finished)
+{
+    if (finished < s->warmup) return s->peak * ((double)finished / (double)s->warmup);
+    const double t = (double)max_i64(1, s->timescale);
+    return s->peak / sqrt(((double)(finished - s->warmup) + t) / t);
+}
+
+const lr_rule lr_rule_inverse_sqrt = {.name = "inverse_sqrt", .rate = rate};
