@@ -43,16 +43,26 @@ status ref_rmsnorm(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+// 1 / sqrt(mean(h^2) + eps) of one group, once more in double: where eps is all that keeps dx from 0
+// (one column), the 24 bits of the stored r are too few.
+static double group_scale(const kern_call *c, const kern_tensor *h, int64_t i, int64_t begin,
+                          int64_t dim)
+{
+    double squares = 0.0;
+    for (int64_t j = begin; j < begin + dim; j++) squares += ref_get(h, i, j) * ref_get(h, i, j);
+    return 1.0 / sqrt(squares / (double)dim + (double)c->attrs.eps);
+}
+
 // With u = dy (w + plus): dx = r (u - h r^2 mean(u h)) + dh.
 status ref_rmsnorm_dx(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *dy = &c->in[0], *h = &c->in[1], *r = &c->in[2], *w = &c->in[3];
+    const kern_tensor *dy = &c->in[0], *h = &c->in[1], *w = &c->in[3];
     const kern_tensor *dh = &c->in[4], *dx = &c->out[0];
     const int64_t dim = w->dims[0], groups = dx->dims[1] / dim;
     for (int64_t i = 0; i < dx->dims[0]; i++) {
         for (int64_t g = 0; g < groups; g++) {
-            const double scale = ref_get(r, i, g);
+            const double scale = group_scale(c, h, i, g * dim, dim);
             double dot = 0.0;
             for (int64_t j = 0; j < dim; j++) {
                 const double u =

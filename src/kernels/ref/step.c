@@ -1,9 +1,9 @@
 // Operations on the step block: sums over tokens and parameters, and the decision at the end.
 //
 // The sums are exact (op/step.h), so neither their order nor who adds what can change a bit; what is
-// left to fix is the piece that is summed in double before it is added: at most 1,024 elements of
-// one row.
+// left to fix is the piece that is summed in double before it is added (op/block_sum.h).
 #include "kernels/ref/ref.h"
+#include "op/block_sum.h"
 
 status ref_step_begin(const kern_context *context, const kern_call *c)
 {
@@ -35,15 +35,14 @@ status ref_grad_norm(const kern_context *context, const kern_call *c)
     (void)context;
     const kern_tensor *grad = &c->in[0];
     step_device *d = &c->step->device;
-    enum { BLOCK = 1024 };
     for (int64_t i = 0; i < ref_rows(grad); i++) {
-        for (int64_t begin = 0; begin < ref_columns(grad); begin += BLOCK) {
-            const int64_t end = min_i64(begin + BLOCK, ref_columns(grad));
-            double sum = 0.0;
-            for (int64_t j = begin; j < end; j++) {
-                const double g = ref_get(grad, i, j);
-                sum += g * g;
-            }
+        for (int64_t begin = 0; begin < ref_columns(grad); begin += BLOCK_SUM_ELEMENTS) {
+            const int64_t end = min_i64(begin + BLOCK_SUM_ELEMENTS, ref_columns(grad));
+            block_sum squares;
+            block_sum_begin(&squares);
+            for (int64_t j = begin; j < end; j++)
+                block_sum_add(&squares, j - begin, ref_get(grad, i, j));
+            const double sum = block_sum_end(&squares);
             exact_add(&d->norm_sum, sum);
             const int64_t index = c->attrs.tensor_index;
             if (!isfinite(sum) && (d->bad_tensor < 0 || index < d->bad_tensor)) {
