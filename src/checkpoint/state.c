@@ -1,0 +1,136 @@
+// What of a run is logical state: a walk over the model's weights in the tensor table, and the ways
+// in and out of the device.
+#include "checkpoint/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kinds[] = {"weight", "master", "m", "v"};
+
+// Row of "<kind>.<weight>" (or the weight itself) in the run's table; -1: there is none.
+static int64_t row_of(const ckpt_state *s, const char *kind, const char *weight)
+{
+    if (strcmp(kind, "weight") == 0) return plan_table_find(s->run, weight);
+    char name[PLAN_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s.%s", kind, weight);
+    return plan_table_find(s->run, name);
+}
+
+status state_list_make(const ckpt_state *s, arena *a, state_list *out)
+{
+    for (int64_t w = 0; w < s->model->weight_count; w++) {
+        const op_weight *weight = &s->model->weights[w];
+        const bool has_master = row_of(s, "master", weight->name) >= 0;
+        for (int k = 0; k < COUNT_OF(kinds); k++) {
+            if (k == 0 && has_master && s->derived_weights) continue;
+            const int64_t row = row_of(s, kinds[k], weight->name);
+            if (row < 0) continue;
+            const int64_t row_bytes = weight->columns * dtype_bytes(s->run->tensors[row].type);
+            TRY(arena_grow(a, (void **)&out->items, &out->capacity, out->count + weight->part_count,
+                           (int64_t)sizeof(state_item)));
+            for (int i = 0; i < weight->part_count; i++) {
+                state_item *item = &out->items[out->count++];
+                *item = (state_item){.type = s->run->tensors[row].type,
+                                     .ndim = weight->ndim,
+                                     .dims = {weight->parts[i].rows, weight->columns},
+                                     .run_row = row,
+                                     .offset = weight->parts[i].row_begin * row_bytes,
+                                     .bytes = weight->parts[i].rows * row_bytes};
+                (void)snprintf(item->name, sizeof(item->name), "%s/%s", kinds[k],
+                               weight->parts[i].name);
+            }
+        }
+    }
+    return ST_OK;
+}
+
+void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS])
+{
+    counts[0] = d->applied;
+    counts[1] = d->skipped;
+    counts[2] = d->halt;
+    counts[3] = d->scale_good_steps;
+    counts[4] = d->scale_hysteresis_left;
+    counts[5] = d->history_count;
+    reals[0] = d->loss_scale;
+    memcpy(reals + 1, d->history, sizeof(d->history));
+}
+
+void step_unflatten(step_device *d, const int64_t counts[STEP_COUNTS],
+                    const double reals[STEP_REALS])
+{
+    d->applied = counts[0];
+    d->skipped = counts[1];
+    d->halt = counts[2];
+    d->scale_good_steps = counts[3];
+    d->scale_hysteresis_left = counts[4];
+    d->history_count = counts[5];
+    d->loss_scale = reals[0];
+    memcpy(d->history, reals + 1, sizeof(d->history));
+}
+
+void digest_head(hash_stream *digest, const char *name, dtype type, int ndim, const int64_t *dims)
+{
+    hash_add(digest, name, (int64_t)strlen(name) + 1);
+    hash_add(digest, dtype_name(type), (int64_t)strlen(dtype_name(type)) + 1);
+    for (int i = 0; i < ndim; i++) hash_add(digest, &dims[i], (int64_t)sizeof(dims[i]));
+}
+
+// Elements [begin, begin + count) as fp32 into a run tensor of any type, through `chunk`.
+static status put_elements(const ckpt_state *s, int64_t row, const float *values, int64_t count,
+                           void *chunk)
+{
+    const dtype type = s->run->tensors[row].type;
+    const int64_t width = dtype_bytes(type), most = STATE_CHUNK_BYTES / width;
+    for (int64_t at = 0; at < count; at += most) {
+        const int64_t n = min_i64(most, count - at);
+        if (type == DTYPE_F32) {
+            TRY(exec_write(s->e, row, at * width, values + at, n * width));
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++) dtype_store(type, chunk, i, (double)values[at + i]);
+        TRY(exec_write(s->e, row, at * width, chunk, n * width));
+    }
+    return ST_OK;
+}
+
+status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values)
+{
+    const op_weight *w = &s->model->weights[weight];
+    void *chunk = malloc(STATE_CHUNK_BYTES);
+    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
+    status st = ST_OK;
+    const int64_t master = row_of(s, "master", w->name), row = row_of(s, "weight", w->name);
+    ASSERT(row >= 0);
+    TRY_TO(free_chunk, put_elements(s, row, values, w->rows * w->columns, chunk));
+    if (master >= 0) {
+        TRY_TO(free_chunk, put_elements(s, master, values, w->rows * w->columns, chunk));
+    }
+free_chunk:
+    free(chunk);
+    return st;
+}
+
+status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values)
+{
+    const op_weight *w = &s->model->weights[weight];
+    int64_t row = row_of(s, "master", w->name);
+    if (row < 0) row = row_of(s, "weight", w->name);
+    ASSERT(row >= 0);
+    const dtype type = s->run->tensors[row].type;
+    const int64_t count = w->rows * w->columns, width = dtype_bytes(type);
+    if (type == DTYPE_F32) return exec_read(s->e, row, 0, values, count * width);
+    void *chunk = malloc(STATE_CHUNK_BYTES);
+    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
+    status st = ST_OK;
+    const int64_t most = STATE_CHUNK_BYTES / width;
+    for (int64_t at = 0; at < count; at += most) {
+        const int64_t n = min_i64(most, count - at);
+        TRY_TO(free_chunk, exec_read(s->e, row, at * width, chunk, n * width));
+        for (int64_t i = 0; i < n; i++) values[at + i] = (float)dtype_load(type, chunk, i);
+    }
+free_chunk:
+    free(chunk);
+    return st;
+}
