@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/safetensors.h"
 #include "exec/exec.h"
 
 #ifdef __cplusplus

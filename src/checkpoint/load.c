@@ -34,13 +34,13 @@ static status manifest_open(loading *l)
 static status files_open(loading *l)
 {
     const json *first = json_at(json_get(l->manifest, "tensors"), 0);
-    const char *file = json_text(json_get(first, "file"), NULL);
-    if (file == NULL || strchr(file, '/') != NULL || strcmp(file, "..") == 0) {
+    const char *file_name = json_text(json_get(first, "file"), NULL);
+    if (file_name == NULL || strchr(file_name, '/') != NULL || strcmp(file_name, "..") == 0) {
         return fail(ST_DAMAGED, "%s/manifest.json: its first tensor names no file of this folder",
                     l->path);
     }
     char *name = NULL;
-    TRY(path_join(l->a, l->path, file, &name));
+    TRY(path_join(l->a, l->path, file_name, &name));
     return safetensors_open(l->h, name, &l->files);
 }
 
