@@ -1,0 +1,194 @@
+// From a configuration to programs and plans; and what to change when they do not fit. Pure.
+#include "train/job.h"
+#include "train/optim/optim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static status models_make(arena *a, const train_options *o, train_plans *out)
+{
+    const run_config *r = out->config;
+    model_options options = {.purpose = PURPOSE_TRAIN,
+                             .compute = out->types.compute,
+                             .grad = out->types.grads,
+                             .recompute = (op_recompute)r->train.recompute,
+                             .seq = r->train.seq,
+                             .z_loss = (float)r->train.z_loss,
+                             .documents = o->documents};
+    TRY(model_build(a, out->spec, &options, &out->model));
+    if (!o->evaluate) return ST_OK;
+    options.purpose = PURPOSE_EVALUATE;
+    options.recompute = RECOMPUTE_NONE;
+    options.z_loss = 0.0f; // the loss that is reported is the cross-entropy
+    options.logits = o->logits;
+    return model_build(a, out->spec, &options, &out->evaluate);
+}
+
+static status plan_push(arena *a, const plan_request *request, train_plans *out)
+{
+    plan *p = NULL;
+    if (out->count == TRAIN_MAX_PLANS) {
+        return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
+                    TRAIN_MAX_PLANS - 1);
+    }
+    TRY(plan_create(a, request, &out->run, &p));
+    out->all[out->count++] = p;
+    return ST_OK;
+}
+
+// The largest divisor of `sequences` that is at most `most`.
+static int64_t divisor_below(int64_t sequences, int64_t most)
+{
+    int64_t best = 1;
+    for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
+        if (sequences % d == 0) best = d;
+    }
+    return best;
+}
+
+status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
+                      const train_options *options, train_plans *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->config = r;
+    out->spec = spec;
+    out->types = run_config_types(r);
+    out->run.a = a;
+    TRY(models_make(a, options, out));
+    exec_workspace_context *workspace = NULL;
+    TRY(arena_new(a, 1, &workspace));
+    *workspace = (exec_workspace_context){.backend = kern_backend_find(options->backend),
+                                          .threads = options->threads,
+                                          .strict = r->determinism.mode == RUN_STRICT};
+    if (workspace->backend == NULL) {
+        return fail(ST_UNSUPPORTED, "there is no backend %s", options->backend);
+    }
+    op_program *const *optimizer = NULL;
+    TRY(train_optimizer_programs(a, out->model, r, &optimizer));
+    plan_request request = {.model = out->model,
+                            .micro_batch = r->train.micro_batch,
+                            .seq = r->train.seq,
+                            .strict = workspace->strict,
+                            .shards = (int32_t)r->determinism.shards,
+                            .keep_gradients = options->keep_gradients,
+                            .optimizer = optimizer,
+                            .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
+                            .workspace = exec_workspace,
+                            .workspace_context = workspace};
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0;
+        run_config_ramp_at(r, i, &step, &request.sequences);
+        if (train_plan_of(out, request.sequences) == NULL) TRY(plan_push(a, &request, out));
+    }
+    if (options->evaluate) {
+        request.model = out->evaluate;
+        request.optimizer = NULL;
+        request.sequences =
+            options->eval_sequences > 0 ? options->eval_sequences : r->train.global_batch;
+        request.micro_batch = divisor_below(request.sequences, r->train.micro_batch);
+        TRY(plan_push(a, &request, out));
+        out->eval = out->all[out->count - 1];
+    }
+    plan_table_place(&out->run);
+    out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
+    return ST_OK;
+}
+
+const plan *train_plan_of(const train_plans *plans, int64_t sequences)
+{
+    for (int64_t i = 0; i < plans->count; i++) {
+        const plan *p = plans->all[i];
+        if (p->purpose == PURPOSE_TRAIN && p->sequences == sequences) return p;
+    }
+    return NULL;
+}
+
+// ---- what would fit -----------------------------------------------------------------------------
+
+// Bytes of the run with one setting changed; -1 if it cannot be made.
+static int64_t bytes_with(const run_config *changed, const decoder_spec *spec,
+                          const train_options *options)
+{
+    arena *a = NULL;
+    if (arena_create("what would fit", 0, &a) != ST_OK) return -1;
+    train_plans *plans = NULL;
+    int64_t bytes = -1;
+    if (arena_new(a, 1, &plans) == ST_OK &&
+        train_assemble(a, changed, spec, options, plans) == ST_OK) {
+        bytes = plans->arena_bytes;
+    }
+    arena_destroy(a);
+    return bytes;
+}
+
+static status suggest(text *t, const char *setting, int64_t bytes, int64_t now, int64_t limit,
+                      int *found)
+{
+    char need[32], less[32];
+    if (bytes < 0 || bytes > limit) return ST_OK;
+    (*found)++;
+    return text_add(t, "\n    %-28s needs %s, %s less", setting, text_bytes_human(bytes, need),
+                    text_bytes_human(now - bytes, less));
+}
+
+static status suggest_all(text *t, const run_config *r, const decoder_spec *spec,
+                          const train_options *options, int64_t now, int64_t limit)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    char setting[64];
+    int found = 0;
+    run_config changed = *r;
+    for (int64_t mb = r->train.micro_batch / 2; mb >= 1 && found == 0; mb /= 2) {
+        if (r->train.global_batch % mb != 0) continue;
+        changed.train.micro_batch = mb;
+        (void)snprintf(setting, sizeof(setting), "train.micro_batch=%lld", (long long)mb);
+        TRY(suggest(t, setting, bytes_with(&changed, spec, options), now, limit, &found));
+    }
+    for (int32_t p = r->train.recompute + 1; p <= RUN_RECOMPUTE_FULL; p++) {
+        changed = *r;
+        changed.train.recompute = p;
+        (void)snprintf(setting, sizeof(setting), "train.recompute=%s", names[p]);
+        TRY(suggest(t, setting, bytes_with(&changed, spec, options), now, limit, &found));
+    }
+    changed = *r;
+    if (r->train.precision == RUN_FP32) {
+        changed.train.precision = RUN_BF16;
+        TRY(suggest(t, "train.precision=bf16", bytes_with(&changed, spec, options), now, limit,
+                    &found));
+    }
+    changed = *r;
+    changed.train.micro_batch = 1;
+    changed.train.recompute = RUN_RECOMPUTE_FULL;
+    const int64_t least = bytes_with(&changed, spec, options);
+    if (found == 0) {
+        TRY(suggest(t, "train.micro_batch=1 train.recompute=full", least, now, limit, &found));
+    }
+    if (found > 0) return ST_OK;
+    char bytes[32];
+    return text_add(t, "\n    none of these: the least for this model and seq is %s",
+                    text_bytes_human(least, bytes));
+}
+
+status train_fit_check(const run_config *r, const decoder_spec *spec, const train_options *options,
+                       const train_plans *plans, int64_t limit_bytes)
+{
+    if (limit_bytes <= 0 || plans->arena_bytes <= limit_bytes) return ST_OK;
+    arena *a = NULL;
+    TRY(arena_create("memory table", 0, &a));
+    text t = {.a = a};
+    char need[32], have[32];
+    const plan *largest = plans->all[0];
+    for (int64_t i = 1; i < plans->count; i++) {
+        if (plans->all[i]->transient_bytes > largest->transient_bytes) largest = plans->all[i];
+    }
+    status st = ST_OK;
+    TRY_TO(done, plan_print_memory(largest, plans->arena_bytes, &t));
+    TRY_TO(done, text_add(&t, "  any one of these is predicted to fit:"));
+    TRY_TO(done, suggest_all(&t, r, spec, options, plans->arena_bytes, limit_bytes));
+    st = fail(ST_DOES_NOT_FIT, "the run needs %s and the limit is %s\n%s",
+              text_bytes_human(plans->arena_bytes, need), text_bytes_human(limit_bytes, have),
+              t.bytes);
+done:
+    arena_destroy(a);
+    return st;
+}

@@ -1,0 +1,168 @@
+// A job on a device: constants up, weights in, optimizer state zero.
+#include "train/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// Optimizer state starts at zero, whatever its type: all floating types write zero as zero bytes.
+static status state_clear(train_job *job)
+{
+    enum { CHUNK = 1 << 20 };
+    const plan_table *run = &job->plans->run;
+    void *zeros = calloc(1, CHUNK);
+    if (zeros == NULL) return fail(ST_NO_MEMORY, "no memory to clear the optimizer's state");
+    status st = ST_OK;
+    for (int64_t i = 0; i < run->count && st == ST_OK; i++) {
+        const plan_tensor *t = &run->tensors[i];
+        if (t->role != ROLE_STATE) continue;
+        for (int64_t at = 0; at < t->bytes && st == ST_OK; at += CHUNK) {
+            st = exec_write(job->e, i, at, zeros, min_i64(CHUNK, t->bytes - at));
+        }
+    }
+    free(zeros);
+    return st;
+}
+
+static status constants_put(train_job *job)
+{
+    const op_model *m = job->plans->model;
+    for (int32_t i = 0; i < m->constant_count; i++) {
+        char name[PLAN_NAME_BYTES] = "constant.";
+        strncat(name, m->constants[i].name, sizeof(name) - strlen(name) - 1);
+        const int64_t row = plan_table_find(&job->plans->run, name);
+        if (row < 0) continue;
+        TRY(exec_write(job->e, row, 0, m->constants[i].data,
+                       m->constants[i].rows * m->constants[i].columns * (int64_t)sizeof(float)));
+    }
+    return ST_OK;
+}
+
+static status step_put(train_job *job)
+{
+    const run_config *r = job->plans->config;
+    step_block *block = calloc(1, sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    step_device_init(&block->device,
+                     r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0);
+    const status st = exec_write(job->e, plan_table_find(&job->plans->run, "step"), 0, block,
+                                 (int64_t)sizeof(*block));
+    free(block);
+    return st;
+}
+
+static kern_level level_wanted(const run_config *r)
+{
+    static const kern_level levels[] = {
+        [RUN_LEVEL_SCALAR] = KERN_SCALAR, [RUN_LEVEL_AVX2] = KERN_AVX2,
+        [RUN_LEVEL_AVX512] = KERN_AVX512, [RUN_LEVEL_AVX512_BF16] = KERN_AVX512_BF16,
+        [RUN_LEVEL_AMX] = KERN_AMX,
+    };
+    if (r->kernels.level == RUN_LEVEL_AUTO) return kern_level_of_machine();
+    return levels[r->kernels.level];
+}
+
+status train_job_create(const host *h, arena *a, train_plans *plans, const train_options *options,
+                        trace_ring *trace, train_job *out)
+{
+    (void)a;
+    const run_config *r = plans->config;
+    memset(out, 0, sizeof(*out));
+    out->h = h;
+    out->plans = plans;
+    const exec_config wanted = {
+        .api = kern_device_find(options->device),
+        .device = {.h = h,
+                   .backend = kern_backend_find(options->backend),
+                   .threads = options->threads,
+                   .level = level_wanted(r),
+                   .seed = (uint64_t)r->train.seed,
+                   .trace = trace,
+                   .trace_begin = r->trace.steps.begin,
+                   .trace_end = r->trace.steps.end},
+        .run = &plans->run,
+        .plans = plans->all,
+        .plan_count = plans->count,
+        .memory_limit_bytes = r->memory.limit,
+    };
+    if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
+    if (r->kernels.level != RUN_LEVEL_AUTO && wanted.device.level > kern_level_of_machine()) {
+        return fail(ST_DEVICE, "kernels.level = %s, this machine has only %s",
+                    kern_level_name(wanted.device.level), kern_level_name(kern_level_of_machine()));
+    }
+    TRY(exec_create(&wanted, &out->e));
+    out->state = (ckpt_state){.h = h,
+                              .e = out->e,
+                              .model = plans->model,
+                              .run = &plans->run,
+                              .derived_weights = !r->optimizer.stochastic_rounding};
+    status st = ST_OK;
+    TRY_TO(destroy_job, constants_put(out));
+    TRY_TO(destroy_job, state_clear(out));
+    TRY_TO(destroy_job, step_put(out));
+    return ST_OK;
+destroy_job:
+    train_job_destroy(out);
+    return st;
+}
+
+void train_job_destroy(train_job *job)
+{
+    exec_destroy(job->e);
+    job->e = NULL;
+}
+
+// One weight at a time, so the host holds the largest weight and no more.
+static status weights_put(train_job *job, const safetensors *files)
+{
+    const op_model *m = job->plans->model;
+    int64_t largest = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
+    }
+    float *values = malloc((size_t)largest * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    status st = ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        if (files != NULL) {
+            st = model_weight_read(files, job->plans->spec, m, w, values);
+        } else {
+            model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
+        }
+        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
+    }
+    free(values);
+    return st;
+}
+
+status train_job_weights(train_job *job, arena *a)
+{
+    const char *from = job->plans->config->model.from;
+    if (from == NULL) return weights_put(job, NULL);
+    safetensors *files = NULL;
+    TRY(safetensors_open(job->h, from, &files));
+    status st = model_hf_check(a, files, job->plans->spec, job->plans->model);
+    if (st == ST_OK) st = weights_put(job, files);
+    safetensors_close(files);
+    return st;
+}
+
+status train_job_numerics(const train_job *job, const train_options *options, arena *a, char **out)
+{
+    return arena_format(a, out, "%s %s %s", options->device, options->backend,
+                        kern_level_name(exec_level(job->e)));
+}
+
+step_settings train_step_settings(const run_config *r)
+{
+    return (step_settings){
+        .clip = r->optimizer.clip,
+        .nan = (nan_policy)r->policy.nan.mode,
+        .spike = (spike_policy)r->policy.spike.mode,
+        .spike_threshold = r->policy.spike.threshold,
+        .spike_warmup = r->policy.spike.warmup,
+        .loss_scaling = r->train.precision == RUN_FP16,
+        .scale_window = r->precision.loss_scale.window,
+        .scale_hysteresis = r->precision.loss_scale.hysteresis,
+        .scale_floor = r->precision.loss_scale.floor,
+    };
+}

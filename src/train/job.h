@@ -1,0 +1,73 @@
+// A training job put together: models, optimizer, plans, executor; everything but time passing.
+//
+// train_assemble() is pure: from a configuration and a spec to programs and plans, no device. The
+// trainer, `check`, `bench step` and the search for settings that fit all use it.
+#ifndef TRAIN_JOB_H
+#define TRAIN_JOB_H
+
+#include "checkpoint/checkpoint.h"
+#include "exec/exec.h"
+#include "model/model.h"
+#include "plan/run_config.h"
+
+enum { TRAIN_MAX_PLANS = 32 };
+
+// What the plans of a run are made from, and the plans.
+typedef struct train_plans {
+    const run_config *config;
+    const decoder_spec *spec;
+    run_types types;
+    op_model *model;    // train
+    op_model *evaluate; // NULL without evaluation
+    plan_table run;
+    const plan *all[TRAIN_MAX_PLANS]; // a plan per batch size, then the evaluation's
+    int64_t count;
+    const plan *eval;
+    int64_t arena_bytes;
+} train_plans;
+
+typedef struct train_options {
+    int threads;            // of the device that will run it; at least 1
+    const char *device;     // "cpu", "shadow"
+    const char *backend;    // "cpu", "ref"
+    bool documents;         // the data is packed with masks
+    bool evaluate;          // make an evaluation plan
+    bool logits;            // evaluation also gives logits (check)
+    bool keep_gradients;    // check
+    int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
+} train_options;
+
+// a must live as long as the plans.
+NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
+                                const train_options *options, train_plans *out);
+// The plan of a step with this many sequences.
+const plan *train_plan_of(const train_plans *plans, int64_t sequences);
+
+// "What does not fit is refused with the table of where the bytes go and the settings that would
+// make it fit": ST_OK if arena_bytes <= limit; else ST_DOES_NOT_FIT with all that in the record.
+NODISCARD status train_fit_check(const run_config *r, const decoder_spec *spec,
+                                 const train_options *options, const train_plans *plans,
+                                 int64_t limit_bytes);
+
+typedef struct train_job {
+    const host *h;
+    train_plans *plans;
+    exec *e;
+    ckpt_state state;
+} train_job;
+
+// Makes the device and its arena, uploads constants, clears optimizer state and the step block.
+NODISCARD status train_job_create(const host *h, arena *a, train_plans *plans,
+                                  const train_options *options, trace_ring *trace, train_job *out);
+void train_job_destroy(train_job *job);
+// Weights from model.from, or initial values from the seed.
+NODISCARD status train_job_weights(train_job *job, arena *a);
+// What the bits of a run depend on besides its configuration: kernels, level, device, libraries.
+NODISCARD status train_job_numerics(const train_job *job, const train_options *options, arena *a,
+                                    char **out);
+
+step_settings train_step_settings(const run_config *r);
+// Core count that `threads: 0` stands for.
+int train_threads(const run_config *r);
+
+#endif
