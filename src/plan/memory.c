@@ -222,6 +222,18 @@ static status live_bound(arena *a, const placing *pl, int64_t *bytes, int64_t *w
     return ST_OK;
 }
 
+// What the bytes of the fullest moment are for.
+static void live_kinds(plan *p, const placing *pl, int64_t when)
+{
+    for (int64_t k = 0; k < pl->order_count; k++) {
+        const unit *u = &pl->units[pl->order[k]];
+        for (int64_t s = 0; s < u->span_count; s++) {
+            if (u->spans[s].begin > when || u->spans[s].end < when) continue;
+            p->live_by_kind[p->tensors[pl->order[k]].kind] += u->bytes;
+        }
+    }
+}
+
 static status units_make(const plan *p, arena *a, const life_table *lives, placing *pl)
 {
     pl->count = p->tensor_count;
@@ -260,7 +272,9 @@ status plan_memory_assign(plan *p, life_table *lives)
     TRY_TO(done, units_make(p, a, lives, &pl));
     TRY_TO(done, arena_new(a, pl.order_count + 1, &items));
     TRY_TO(done, arena_new(a, pl.order_count + 1, &scratch));
-    TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &p->live_action));
+    int64_t fullest = 0;
+    TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
+    live_kinds(p, &pl, fullest);
     p->transient_bytes = INT64_MAX;
     for (int key = 0; key < ORDER_KEY_COUNT; key++) {
         sort_units(&pl, items, (order_key)key);

@@ -118,7 +118,7 @@ typedef struct plan_request {
     // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
     op_program *const *optimizer;
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
-    bool keep_gradients; // finished gradients stay readable after the step (check)
+    bool keep_gradients;   // finished gradients stay readable after the step (check)
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;
@@ -140,9 +140,9 @@ typedef struct plan {
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;
-    int64_t transient_bytes; // of the arena
-    int64_t live_bytes;      // the largest sum of live transient bytes at any node
-    int64_t live_action;     // where that is
+    int64_t transient_bytes;                // of the arena
+    int64_t live_bytes;                     // the largest sum of live transient bytes at any node
+    int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
 } plan;
 
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
