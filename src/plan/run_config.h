@@ -4,7 +4,7 @@
 // from YAML and `key.path=value`. run_config_load() also fills what follows from other keys and
 // refuses, all at once and with places, what cannot hold together: an accepted option changes the
 // run, always. To add an option: a field here, a row in run_config_table.c, and if it depends on
-// other keys a check in run_config.c.
+// other keys a check in run_config_check.c.
 #ifndef PLAN_RUN_CONFIG_H
 #define PLAN_RUN_CONFIG_H
 
@@ -174,16 +174,17 @@ typedef struct run_config {
 
 extern const option_table run_config_table;
 
-// Reads, completes and checks. Paths come out absolute. Errors: as config_load(), then all of
+// Reads, checks and completes. Paths come out absolute. Errors: as config_load(), then all of
 // run_config_check().
 NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
                                  const char *const *overrides, int64_t override_count,
                                  run_config *out, config **out_config);
-// The second half of it, for a struct that config_parse() filled: values that follow from others.
-void run_config_complete(run_config *r);
-// All that cannot hold together, one complaint a line with its place. ST_CONFIG_CONFLICT or what
-// the first complaint is.
+// The second half of it, for a struct that config_parse() filled. First all that cannot hold
+// together, every complaint with its place; ST_CONFIG_CONFLICT or what the first one is.
 NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);
+// Then the values that follow from others: train.global_batch (of a ramp), train.micro_batch,
+// schedule.timescale.
+void run_config_complete(run_config *r);
 // On resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED); what is recorded goes
 // into `log`, one "key: old -> new" a line. Paths compare by their last part: that the contents are
 // equal is for the data's digest to show.

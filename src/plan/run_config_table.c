@@ -1,0 +1,271 @@
+// The rows of run_config: every key that a run file may hold, with its default, limits and help.
+// Help, man page, JSON schema and the configuration reference are made from these rows.
+#include "plan/run_config.h"
+
+#define AT(field) (int64_t) offsetof(run_config, field)
+#define INT(k, field, def, lo, hi, class, u, ...)                                                \
+    {                                                                                            \
+        .key = (k), .kind = OPTION_INT, .offset = AT(field), .default_text = (def), .min = (lo), \
+        .max = (hi), .on_resume = OPTION_##class, .unit = (u), __VA_ARGS__                       \
+    }
+#define REAL(k, field, def, lo, hi, class, ...)                                                   \
+    {                                                                                             \
+        .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .min = (lo), \
+        .max = (hi), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                         \
+    }
+#define CHOICE(k, field, def, words, class, ...)                                       \
+    {                                                                                  \
+        .key = (k), .kind = OPTION_CHOICE, .offset = AT(field), .default_text = (def), \
+        .choices = (words), .on_resume = OPTION_##class, .unit = "", __VA_ARGS__       \
+    }
+#define OTHER(k, what, field, def, class, ...)                                         \
+    {                                                                                  \
+        .key = (k), .kind = OPTION_##what, .offset = AT(field), .default_text = (def), \
+        .on_resume = OPTION_##class, .unit = "", __VA_ARGS__                           \
+    }
+
+// The words of each choice stand in the order of its enum in run_config.h.
+#define STORED_WORDS "auto, fp32, bf16, fp16"
+#define BOOL_WORDS   "auto, no, yes"
+
+static const option rows[] = {
+    OTHER("run.dir", PATH, run.dir, "run", FREE,
+          .help = "folder of the run: checkpoints, metrics, logs",
+          .also = "out_dir, output_dir, save"),
+
+    // ---- what is trained, and how long
+    INT("train.steps", train.steps, "1000", 1, 1e12, RECORDED, "optimizer steps",
+        .help = "length of the run", .also = "max_steps, max_iters, iterations, train_iters"),
+    INT("train.seq", train.seq, "256", 1, 1 << 24, FIXED, "tokens", .help = "length of a sequence",
+        .also = "seq_length, seq_len, block_size, max_seq_len"),
+    INT("train.global_batch", train.global_batch, "8", 1, 1 << 24, RECORDED, "sequences",
+        .help = "sequences per optimizer step", .also = "batch_size, batch, global_batch_size"),
+    INT("train.micro_batch", train.micro_batch, "0", 0, 1 << 24, FREE, "sequences",
+        .help = "sequences computed at once; changes memory and speed, not the result; 0 takes the "
+                "largest divisor of the batch with at most 4096 tokens",
+        .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
+    CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16", RECORDED,
+           .help = "type of activations and of the inputs of matrix products", .also = "dtype"),
+    CHOICE("train.recompute", train.recompute, "none", "none, selective, full", FREE,
+           .help = "what the backward pass computes again instead of keeping it; selective is all "
+                   "but matrix products and attention",
+           .also = "activation_checkpointing, gradient_checkpointing"),
+    INT("train.seed", train.seed, "1", 0, 9007199254740992.0, FIXED, "",
+        .help = "of initial weights, data order, dropout and stochastic rounding",
+        .also = "random_seed"),
+    REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
+         .help = "weight of the squared log of the softmax's sum in the loss"),
+    OTHER("train.batch_ramp", RAMP, train.batch_ramp, NULL, RECORDED, .min = 1, .max = 1 << 24,
+          .help = "global batch from given steps on, such as {0: 8, 100: 16}; the first step is 0"),
+    OTHER("train.max_time", TIME, train.max_time, "0", FREE,
+          .help = "after this time stop with a checkpoint and exit 75; 0 is never"),
+
+    // ---- optimizer
+    CHOICE("optimizer.name", optimizer.name, "adamw", "adamw, muon", FIXED,
+           .help = "muon takes the two-dim weights but embeddings and head, adamw the rest"),
+    REAL("optimizer.lr", optimizer.lr, "3e-4", 0, 1e3, RECORDED, .help = "peak learning rate",
+         .also = "learning_rate, max_lr, peak_lr"),
+    REAL("optimizer.beta1", optimizer.beta1, "0.9", 0, 1, RECORDED,
+         .help = "decay of adamw's first moment", .also = "adam_beta1"),
+    REAL("optimizer.beta2", optimizer.beta2, "0.95", 0, 1, RECORDED,
+         .help = "decay of adamw's second moment", .also = "adam_beta2"),
+    REAL("optimizer.eps", optimizer.eps, "1e-8", 1e-30, 1, RECORDED,
+         .help = "added to the root of adamw's second moment", .also = "adam_eps, epsilon"),
+    REAL("optimizer.weight_decay", optimizer.weight_decay, "0.1", 0, 1e3, RECORDED,
+         .help = "decoupled decay of weights with two or more dims", .also = "wd"),
+    REAL("optimizer.clip", optimizer.clip, "1", 0, 1e30, RECORDED,
+         .help = "largest norm of the whole gradient; 0 does not clip",
+         .also = "grad_clip, clip_grad, max_grad_norm"),
+    REAL("optimizer.momentum", optimizer.momentum, "0.95", 0, 1, RECORDED, .help = "of muon"),
+    OTHER("optimizer.nesterov", BOOL, optimizer.nesterov, "true", RECORDED,
+          .help = "of muon: look one step ahead"),
+    CHOICE("optimizer.muon_lr_adjust", optimizer.muon_lr_adjust, "match_rms_adamw",
+           "original, match_rms_adamw", RECORDED,
+           .help = "how muon scales its step with a matrix's shape; with match_rms_adamw one "
+                   "learning rate serves muon and adamw"),
+    OTHER("optimizer.stochastic_rounding", BOOL, optimizer.stochastic_rounding, "false", RECORDED,
+          .help = "round weights and moments that are stored narrow up or down by chance, so that "
+                  "small updates are not lost"),
+
+    // ---- learning rate
+    CHOICE("schedule.name", schedule.name, "cosine", "constant, linear, cosine, wsd, inverse_sqrt",
+           RECORDED, .help = "rule of the learning rate after its warm-up",
+           .also = "lr_scheduler, lr_decay_style"),
+    INT("schedule.warmup", schedule.warmup, "0", 0, 1e12, RECORDED, "steps",
+        .help = "steps in which the learning rate rises to its peak",
+        .also = "warmup_steps, warmup_iters, lr_warmup"),
+    REAL("schedule.min_ratio", schedule.min_ratio, "0", 0, 1, RECORDED,
+         .help = "of linear, cosine and wsd: last learning rate as a share of the peak",
+         .also = "min_lr"),
+    INT("schedule.decay_steps", schedule.decay_steps, "0", 0, 1e12, RECORDED, "steps",
+        .help = "of wsd, which needs it: steps of the decay at the end", .also = "lr_decay_iters"),
+    CHOICE("schedule.decay_shape", schedule.decay_shape, "linear", "linear, cosine, 1-sqrt",
+           RECORDED, .help = "of wsd"),
+    INT("schedule.timescale", schedule.timescale, "0", 0, 1e12, RECORDED, "steps",
+        .help = "of inverse_sqrt; 0 takes the warm-up, or 10000 without one"),
+
+    // ---- validation and checkpoints
+    INT("eval.every", eval.every, "200", 0, 1e12, FREE, "steps",
+        .help = "how often the validation loss is computed; 0 is never",
+        .also = "eval_interval, interval"),
+    INT("eval.batches", eval.batches, "8", 1, 1 << 24, FREE,
+        "batches of train.global_batch sequences",
+        .help = "how much of the held-out text is used, the same each time",
+        .also = "eval_iters, iters"),
+    INT("checkpoint.every", checkpoint.every, "1000", 0, 1e12, FREE, "steps",
+        .help = "how often the run is saved; 0 is after the last step only",
+        .also = "save_interval, interval"),
+    INT("checkpoint.keep", checkpoint.keep, "3", 1, 1e6, FREE, "checkpoints",
+        .help = "how many of the newest are kept, the best one aside", .also = "save_total_limit"),
+    INT("checkpoint.keep_every", checkpoint.keep_every, "0", 0, 1e12, FREE, "steps",
+        .help = "checkpoints of these steps stay for ever; 0 is none"),
+
+    // ---- model
+    OTHER("model.preset", TEXT, model.preset, NULL, FIXED,
+          .help = "a model by name, such as gpt2-124m or llama-135m; other model keys change it",
+          .also = "name"),
+    OTHER("model.from", PATH, model.from, NULL, FIXED,
+          .help = "a Hugging Face folder whose model is trained on, weights too",
+          .also = "init_from, path"),
+    CHOICE("model.arch", model.arch, "auto", "auto, gpt2, llama, mistral, qwen2, qwen3", FIXED,
+           .help = "architecture of a model that is given by its sizes; auto is llama",
+           .also = "type, architecture"),
+    INT("model.layers", model.layers, "0", 0, 1e4, FIXED, "",
+        .help = "number of blocks; 0 as the preset",
+        .also = "n_layer, num_layers, num_hidden_layers"),
+    INT("model.dim", model.dim, "0", 0, 1 << 20, FIXED, "",
+        .help = "width of the model; 0 as the preset", .also = "n_embd, hidden_size, d_model"),
+    INT("model.heads", model.heads, "0", 0, 1 << 16, FIXED, "",
+        .help = "attention heads; 0 as the preset",
+        .also = "n_head, num_heads, num_attention_heads"),
+    INT("model.kv_heads", model.kv_heads, "0", 0, 1 << 16, FIXED, "",
+        .help = "heads of keys and values; 0 as the preset, else as many as heads",
+        .also = "n_kv_head, num_key_value_heads"),
+    INT("model.head_dim", model.head_dim, "0", 0, 256, FIXED, "",
+        .help = "width of a head; 0 as the preset, else dim / heads"),
+    INT("model.ffn_dim", model.ffn_dim, "0", 0, 1 << 22, FIXED, "",
+        .help = "width of the feed-forward part; 0 as the preset, else what is usual for dim",
+        .also = "intermediate_size, d_ff"),
+    INT("model.vocab", model.vocab, "0", 0, 1 << 24, FIXED, "tokens",
+        .help = "size of the vocabulary; 0 as the preset, else the tokenizer's",
+        .also = "vocab_size, n_vocab"),
+    INT("model.context", model.context, "0", 0, 1 << 24, FIXED, "tokens",
+        .help = "longest sequence of the model; 0 as the preset, else train.seq",
+        .also = "n_positions, max_position_embeddings, n_ctx"),
+    INT("model.window", model.window, "0", 0, 1 << 24, FIXED, "tokens",
+        .help =
+            "a query sees itself and the window - 1 positions before; 0 as the preset, else all",
+        .also = "sliding_window"),
+    REAL("model.rope_theta", model.rope_theta, "0", 0, 1e12, FIXED,
+         .help = "base of the rotary frequencies; 0 as the preset, else 10000"),
+    REAL("model.norm_eps", model.norm_eps, "0", 0, 1, FIXED,
+         .help = "epsilon of the norms; 0 as the preset, else 1e-5",
+         .also = "rms_norm_eps, layer_norm_epsilon"),
+    REAL("model.dropout", model.dropout, "0", 0, 0.99, FIXED,
+         .help = "share of embedding, attention and residual values set to zero in training"),
+    CHOICE("model.tied", model.tied, "auto", BOOL_WORDS, FIXED,
+           .help = "one matrix for embedding and head; auto as the preset or architecture",
+           .also = "tie_word_embeddings, tie_embeddings"),
+    CHOICE("model.attention_bias", model.attention_bias, "auto", BOOL_WORDS, FIXED,
+           .help = "biases of the attention's projections; auto as the preset or architecture",
+           .also = "bias"),
+    CHOICE("model.mlp_bias", model.mlp_bias, "auto", BOOL_WORDS, FIXED,
+           .help = "biases of the feed-forward part; auto as the preset or architecture"),
+    CHOICE("model.qk_norm", model.qk_norm, "auto", BOOL_WORDS, FIXED,
+           .help = "norm over each head of queries and keys; auto as the preset or architecture"),
+
+    // ---- data
+    OTHER("data.train", PATHS, data.train, NULL, FIXED,
+          .help = "texts, JSON lines or token files: a path, a list, globs, paths with weights",
+          .also = "path, dataset, file, files, text"),
+    OTHER("data.valid", SHARE, data.valid, "0.05", FIXED, .min = 0, .max = 0.99,
+          .help = "held-out text: a share of data.train, or files; 0 is none",
+          .also = "val, validation, eval, test"),
+    OTHER("data.tokenizer", PATH, data.tokenizer, "auto", FIXED, .choices = "auto, bytes",
+          .help =
+              "bytes, a tokenizer.json, or a folder with one or with vocab.json and merges.txt; "
+              "auto is the one in model.from, else bytes"),
+    CHOICE("data.packing", data.packing, "masked", "masked, plain", FIXED,
+           .help = "documents in one sequence: masked keeps attention within each, plain does not"),
+
+    // ---- machine
+    OTHER("memory.limit", BYTES, memory.limit, "0", FREE,
+          .help = "a run that needs more is refused; 0 is what the machine has", .also = "max"),
+    CHOICE("kernels.level", kernels.level, "auto", "auto, scalar, avx2, avx512, avx512_bf16, amx",
+           RECORDED, .help = "vector instructions; auto is the best that this processor has",
+           .also = "isa"),
+    INT("kernels.threads", kernels.threads, "0", 0, 4096, FREE, "", .help = "0 is one per core",
+        .also = "num_threads"),
+    CHOICE("kernels.device", kernels.device, "cpu", "cpu, shadow", RECORDED,
+           .help = "shadow is the test device that finishes late"),
+    CHOICE("kernels.backend", kernels.backend, "auto", "auto, cpu, ref", RECORDED,
+           .help = "ref is slow and plain, to compare with"),
+
+    // ---- what is stored how
+    CHOICE("precision.weights", precision.weights, "auto", STORED_WORDS, RECORDED,
+           .help = "auto is train.precision"),
+    CHOICE("precision.grads", precision.grads, "auto", STORED_WORDS, RECORDED,
+           .help = "type of gradient accumulators; auto is fp32"),
+    CHOICE("precision.master", precision.master, "auto", "auto, fp32, none", RECORDED,
+           .help = "an fp32 copy of narrower weights that takes the updates; auto keeps one"),
+    CHOICE("precision.moments", precision.moments, "auto", STORED_WORDS, RECORDED,
+           .help = "type of the optimizer's state; auto is fp32"),
+    REAL("precision.loss_scale.initial", precision.loss_scale.initial, "65536", 1, 0x1p32, RECORDED,
+         .help = "of fp16: first factor of the loss"),
+    INT("precision.loss_scale.window", precision.loss_scale.window, "2000", 1, 1e9, RECORDED,
+        "steps", .help = "of fp16: steps without overflow before the factor doubles"),
+    INT("precision.loss_scale.hysteresis", precision.loss_scale.hysteresis, "2", 1, 1e6, RECORDED,
+        "overflows", .help = "of fp16: overflows before the factor halves"),
+    REAL("precision.loss_scale.floor", precision.loss_scale.floor, "1", 0x1p-24, 0x1p32, RECORDED,
+         .help = "of fp16: least factor"),
+
+    // ---- what happens when numbers go wrong
+    CHOICE("policy.nan.mode", policy.nan.mode, "skip", "count, skip, stop", RECORDED,
+           .help =
+               "a gradient that is not finite: only count it, skip the update, or stop the run"),
+    INT("policy.nan.limit", policy.nan.limit, "10", 1, 1e9, RECORDED, "steps",
+        .help = "of skip: this many in a row stop the run"),
+    CHOICE("policy.spike.mode", policy.spike.mode, "off", "off, count, skip, stop", RECORDED,
+           .help = "a gradient norm far above the recent ones"),
+    REAL("policy.spike.threshold", policy.spike.threshold, "20", 1, 1e9, RECORDED,
+         .help = "times the median of the last 64 norms"),
+    INT("policy.spike.warmup", policy.spike.warmup, "16", 1, 64, RECORDED, "steps",
+        .help = "norms that must have been seen before it acts", .also = "window"),
+    INT("policy.spike.limit", policy.spike.limit, "10", 1, 1e9, RECORDED, "steps",
+        .help = "of skip: this many in a row stop the run"),
+
+    // ---- what a result may depend on
+    CHOICE("determinism.mode", determinism.mode, "fast", "fast, strict", FIXED,
+           .help =
+               "fast: same bits for the same layout; strict: for every layout, micro-batch, thread "
+               "count and restart"),
+    INT("determinism.shards", determinism.shards, "8", 1, 64, FIXED, "",
+        .help = "of strict: parts of the global batch whose gradients are summed by a fixed tree"),
+    INT("determinism.tp_shards", determinism.tp_shards, "1", 1, 64, FIXED, "",
+        .help = "of strict: parts of sums inside a matrix; layout.tp must divide it"),
+    INT("determinism.cp_shards", determinism.cp_shards, "1", 1, 64, FIXED, "",
+        .help = "of strict: parts of a sequence; layout.cp must divide it"),
+    INT("layout.dp", layout.dp, "1", 1, 1 << 20, FREE, "ranks", .help = "data parallelism",
+        .also = "data_parallel"),
+    INT("layout.tp", layout.tp, "1", 1, 1 << 20, FREE, "ranks", .help = "tensor parallelism",
+        .also = "tensor_parallel"),
+    INT("layout.pp", layout.pp, "1", 1, 1 << 20, FREE, "ranks", .help = "pipeline parallelism",
+        .also = "pipeline_parallel"),
+    INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks", .help = "context parallelism",
+        .also = "context_parallel"),
+
+    // ---- what is told
+    OTHER("trace.steps", RANGE, trace.steps, NULL, FREE,
+          .help = "write a Chrome trace of these steps, such as 10:12"),
+    INT("log.every", log.every, "10", 1, 1e9, FREE, "steps",
+        .help = "steps per line of the log; the metrics file has every step",
+        .also = "log_interval, logging_steps"),
+    CHOICE("log.format", log.format, "text", "text, json", FREE, .help = "form of the log's lines"),
+};
+
+const option_table run_config_table = {
+    .title = "Configuration of a run",
+    .rows = rows,
+    .count = COUNT_OF(rows),
+};
+_Static_assert((int)STEP_HISTORY == 64, "the limits and help of policy.spike say 64");
