@@ -1,0 +1,94 @@
+// The vocabulary of a byte-level BPE, and the steps of encoding with it. Private to this folder.
+//
+// Tokens are kept as the bytes they stand for. Files spell them with one character per byte
+// (GPT-2's table: printable bytes as themselves, the others from U+0100 on).
+#ifndef DATA_TOKENIZER_BPE_H
+#define DATA_TOKENIZER_BPE_H
+
+#include "base/json.h"
+#include "data/tokenizer/family.h"
+#include "data/tokenizer/split.h"
+
+enum { BPE_PRESENT = 1, BPE_BYTE_LEVEL = 2, BPE_ADDED = 4, BPE_SPECIAL = 8 };
+
+typedef struct bpe_token {
+    const char *bytes;
+    int32_t count;
+    int32_t flags; // 0: no token has this id
+} bpe_token;
+
+typedef struct bpe_merge {
+    uint64_t pair; // left id << 32 | right id
+    int32_t rank;  // -1: an empty slot
+    int32_t id;    // of the merged token
+} bpe_merge;
+
+// A token that is recognised in the text before it is split.
+typedef struct bpe_added {
+    const char *bytes;
+    int32_t count, id;
+    bool special;
+} bpe_added;
+
+typedef struct bpe_symbol {
+    int32_t id, prev, next; // positions; -1 at the ends
+} bpe_symbol;
+typedef struct bpe_candidate {
+    int32_t rank, at, left, right;
+} bpe_candidate;
+
+typedef struct bpe_cache bpe_cache;
+
+typedef struct bpe {
+    uint8_t *classes; // SPLIT_CLASS_POINTS
+    bpe_token *tokens;
+    int64_t tokens_count;
+    int32_t byte_ids[256];
+    int32_t *by_bytes; // open addressing: id + 1 of byte-level tokens by their bytes
+    int64_t by_bytes_mask;
+    bpe_merge *merges; // open addressing by pair
+    int64_t merges_mask;
+    bpe_added *added; // by first byte, then longest first
+    int64_t added_count;
+    int32_t added_first[257]; // added[added_first[b]] to [b + 1] begin with byte b
+    bool has_plain_added;     // some are recognised in plain text too
+    bool ignore_merges;       // a word that is a token is taken whole
+    bool add_prefix_space;
+    bpe_cache *cache; // heap; made at the first use
+    // Scratch of encode, heap.
+    data_bytes repaired, prefixed;
+    bpe_symbol *symbols;
+    bpe_candidate *heap;
+    int64_t symbols_capacity, heap_capacity;
+} bpe;
+
+// ---- building (bpe_build.c): tokens, then finish_tokens, then merges and added tokens, then finish
+typedef struct bpe_builder {
+    arena *a;
+    const char *path; // in errors
+    bpe *bpe;
+    hash_stream *hash;
+    char *whole;          // scratch: the bytes of a merged token
+    int64_t merges_count; // taken so far, which is the next rank
+    int64_t added_capacity;
+} bpe_builder;
+NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
+// Before anything is allocated by id. token: as the file spells it.
+NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tokens);
+NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
+NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,
+                                 const char *right, int64_t right_bytes);
+NODISCARD status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes,
+                                 bool special);
+NODISCARD status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out);
+void bpe_build_abandon(bpe_builder *b); // after any failure; harmless after finish
+
+// The id of a byte-level token by its bytes; -1 if there is none.
+int32_t bpe_find(const bpe *b, const char *bytes, int64_t count);
+// NULL: the pair does not merge.
+const bpe_merge *bpe_merge_find(const bpe *b, int32_t left, int32_t right);
+
+// Appends the ids of one word, by merging (bpe_merge.c).
+NODISCARD status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out);
+
+#endif

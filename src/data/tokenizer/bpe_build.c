@@ -1,0 +1,343 @@
+// Building a vocabulary: what both file forms share. Everything from a file is checked here: ids
+// in range and once, all 256 bytes there, merges of known tokens into known tokens.
+#include "data/tokenizer/bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPELL_POINTS = 324, BYTES_SEED = 7 };
+
+// The byte that a character of the file's spelling stands for; -1 for none. Bytes that print stand
+// for themselves, the other 68 for U+0100 on, in order (GPT-2's bytes_to_unicode).
+static int spelled_byte(uint32_t point)
+{
+    if (point >= SPELL_POINTS) return -1;
+    if ((point >= 33 && point <= 126) || (point >= 161 && point <= 172) ||
+        (point >= 174 && point <= 255)) {
+        return (int)point;
+    }
+    if (point < 256) return -1;
+    const int n = (int)point - 256;
+    return n < 33 ? n : n < 33 + 34 ? 127 + (n - 33) : 173;
+}
+
+// Writes the bytes that a token's spelling stands for and returns their number; bytes has space for
+// `count`. A spelling that is not of the byte level stands for itself.
+static int64_t unspell(const char *text, int64_t count, char *bytes, bool *is_byte_level)
+{
+    int64_t n = 0;
+    *is_byte_level = count > 0;
+    for (int64_t at = 0; at < count;) {
+        uint32_t point = 0;
+        bool torn = false;
+        const int length = utf8_next((const uint8_t *)text + at, count - at, &point, &torn);
+        const int byte = length > 0 ? spelled_byte(point) : -1;
+        if (byte < 0) {
+            *is_byte_level = false;
+            break;
+        }
+        bytes[n++] = (char)byte;
+        at += length;
+    }
+    if (!*is_byte_level) {
+        memcpy(bytes, text, (size_t)count);
+        n = count;
+    }
+    return n;
+}
+
+static int64_t table_size(int64_t count)
+{
+    int64_t size = 64;
+    while (size < 2 * count) size *= 2;
+    return size;
+}
+
+int32_t bpe_find(const bpe *b, const char *bytes, int64_t count)
+{
+    for (uint64_t at = hash64(bytes, count, BYTES_SEED);; at++) {
+        const int32_t slot = b->by_bytes[at & (uint64_t)b->by_bytes_mask];
+        if (slot == 0) return -1;
+        const bpe_token *t = &b->tokens[slot - 1];
+        if (t->count == count && memcmp(t->bytes, bytes, (size_t)count) == 0) return slot - 1;
+    }
+}
+
+static uint64_t pair_hash(uint64_t pair)
+{
+    const uint64_t mixed = pair * 0x9e3779b97f4a7c15u;
+    return mixed ^ mixed >> 29;
+}
+
+const bpe_merge *bpe_merge_find(const bpe *b, int32_t left, int32_t right)
+{
+    const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    for (uint64_t at = pair_hash(pair);; at++) {
+        const bpe_merge *m = &b->merges[at & (uint64_t)b->merges_mask];
+        if (m->rank < 0) return NULL;
+        if (m->pair == pair) return m;
+    }
+}
+
+static void add_number(hash_stream *hash, int64_t number)
+{
+    hash_add(hash, &number, sizeof(number));
+}
+
+status bpe_build_begin(bpe_builder *b, arena *a, const char *path)
+{
+    *b = (bpe_builder){.a = a, .path = path};
+    TRY(arena_new(a, 1, &b->bpe));
+    TRY(arena_new(a, SPLIT_CLASS_POINTS, &b->bpe->classes));
+    split_classes_fill(b->bpe->classes);
+    TRY(arena_new(a, 2 * TOKENIZER_TOKEN_MAX, &b->whole));
+    b->hash = hash_begin();
+    if (b->hash == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+    return ST_OK;
+}
+
+void bpe_build_abandon(bpe_builder *b)
+{
+    if (b->hash != NULL) (void)hash_end(b->hash);
+    b->hash = NULL;
+}
+
+static status check_id(const bpe_builder *b, const char *text, int64_t id)
+{
+    if (id >= 0 && id < TOKENIZER_IDS_MAX) return ST_OK;
+    return fail(ST_DAMAGED, "%s: token \"%.80s\" has id %lld, expected 0 to %d", b->path, text,
+                (long long)id, TOKENIZER_IDS_MAX - 1);
+}
+
+static status place_token(bpe_builder *b, int64_t id, const char *text, int64_t bytes, int flags)
+{
+    bpe_token *t = &b->bpe->tokens[id];
+    if (bytes > TOKENIZER_TOKEN_MAX) {
+        return fail(ST_DAMAGED, "%s: token %lld has %lld bytes, at most %d expected", b->path,
+                    (long long)id, (long long)bytes, TOKENIZER_TOKEN_MAX);
+    }
+    char *raw = NULL;
+    TRY(arena_new(b->a, bytes + 1, &raw));
+    bool is_byte_level = false;
+    const int64_t count = unspell(text, bytes, raw, &is_byte_level);
+    if ((t->flags & BPE_PRESENT) != 0) {
+        // An added token usually repeats one of the vocabulary.
+        if ((flags & BPE_ADDED) != 0 && t->count == count &&
+            memcmp(t->bytes, raw, (size_t)count) == 0) {
+            t->flags |= flags;
+            return ST_OK;
+        }
+        return fail(ST_DAMAGED, "%s: tokens \"%.80s\" and \"%.*s\" have the same id %lld", b->path,
+                    text, (int)min_i64(t->count, 80), t->bytes, (long long)id);
+    }
+    *t = (bpe_token){.bytes = raw,
+                     .count = (int32_t)count,
+                     .flags = BPE_PRESENT | flags | (is_byte_level ? BPE_BYTE_LEVEL : 0)};
+    return ST_OK;
+}
+
+static status measure(const bpe_builder *b, const json *vocab, const json *added, int64_t *out)
+{
+    int64_t largest = -1;
+    const int64_t count = json_count(vocab);
+    for (int64_t i = 0; i < count; i++) {
+        const json *value = NULL;
+        const char *text = json_key_at(vocab, i, &value);
+        const int64_t id = json_int(value, -1);
+        TRY(check_id(b, text, id));
+        largest = max_i64(largest, id);
+    }
+    for (int64_t i = 0; i < json_count(added); i++) {
+        const json *item = json_at(added, i);
+        const char *text = json_text(json_get(item, "content"), NULL);
+        if (text == NULL || text[0] == 0) {
+            return fail(ST_DAMAGED, "%s: added token %lld has no `content`", b->path, (long long)i);
+        }
+        const int64_t id = json_int(json_get(item, "id"), -1);
+        TRY(check_id(b, text, id));
+        largest = max_i64(largest, id);
+    }
+    // A few ids spread over millions would make a small file ask for much memory.
+    if (largest + 1 > 16 * (count + json_count(added)) + 65536) {
+        return fail(ST_DAMAGED, "%s: largest id %lld, but only %lld tokens", b->path,
+                    (long long)largest, (long long)count);
+    }
+    *out = largest + 1;
+    return ST_OK;
+}
+
+static status index_tokens(bpe_builder *b)
+{
+    bpe *v = b->bpe;
+    const int64_t size = table_size(v->tokens_count);
+    TRY(arena_new(b->a, size, &v->by_bytes));
+    v->by_bytes_mask = size - 1;
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const bpe_token *t = &v->tokens[id];
+        if ((t->flags & BPE_BYTE_LEVEL) == 0) continue;
+        uint64_t at = hash64(t->bytes, t->count, BYTES_SEED);
+        while (v->by_bytes[at & (uint64_t)v->by_bytes_mask] != 0) at++;
+        v->by_bytes[at & (uint64_t)v->by_bytes_mask] = (int32_t)id + 1;
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        const char c = (char)byte;
+        v->byte_ids[byte] = bpe_find(v, &c, 1);
+        if (v->byte_ids[byte] < 0) {
+            return fail(ST_UNSUPPORTED,
+                        "%s: no token for byte 0x%02x; a byte-level vocabulary with all 256 bytes "
+                        "is expected",
+                        b->path, (unsigned)byte);
+        }
+    }
+    return ST_OK;
+}
+
+status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tokens)
+{
+    if (json_kind_of(vocab) != JSON_MAP || json_count(vocab) == 0) {
+        return fail(ST_DAMAGED, "%s: no vocabulary: a map from tokens to ids expected", b->path);
+    }
+    TRY(measure(b, vocab, added_tokens, &b->bpe->tokens_count));
+    TRY(arena_new(b->a, b->bpe->tokens_count, &b->bpe->tokens));
+    for (int64_t i = 0; i < json_count(vocab); i++) {
+        const json *value = NULL;
+        const char *text = json_key_at(vocab, i, &value);
+        TRY(place_token(b, json_int(value, -1), text, (int64_t)strlen(text), 0));
+    }
+    return index_tokens(b);
+}
+
+status bpe_build_merges_begin(bpe_builder *b, int64_t count)
+{
+    const int64_t size = table_size(count);
+    TRY(arena_new(b->a, size, &b->bpe->merges));
+    for (int64_t i = 0; i < size; i++) b->bpe->merges[i].rank = -1;
+    b->bpe->merges_mask = size - 1;
+    return ST_OK;
+}
+
+static status merge_side(const bpe_builder *b, const char *text, int64_t count, char *bytes,
+                         int64_t *bytes_count, int32_t *id)
+{
+    bool is_byte_level = false;
+    *bytes_count = unspell(text, count, bytes, &is_byte_level);
+    *id = is_byte_level ? bpe_find(b->bpe, bytes, *bytes_count) : -1;
+    if (*id >= 0) return ST_OK;
+    return fail(ST_DAMAGED, "%s: merge %lld names \"%.*s\", which is not in the vocabulary",
+                b->path, (long long)b->merges_count + 1, (int)min_i64(count, 80), text);
+}
+
+status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, const char *right,
+                       int64_t right_bytes)
+{
+    int64_t counts[2] = {0, 0};
+    int32_t ids[2] = {-1, -1};
+    if (left_bytes > TOKENIZER_TOKEN_MAX || right_bytes > TOKENIZER_TOKEN_MAX) {
+        return fail(ST_DAMAGED, "%s: merge %lld has %lld bytes", b->path,
+                    (long long)b->merges_count + 1, (long long)(left_bytes + right_bytes));
+    }
+    // The right side lands behind the left one: together they are the merged token.
+    TRY(merge_side(b, left, left_bytes, b->whole, &counts[0], &ids[0]));
+    TRY(merge_side(b, right, right_bytes, b->whole + counts[0], &counts[1], &ids[1]));
+    const int32_t id = bpe_find(b->bpe, b->whole, counts[0] + counts[1]);
+    if (id < 0) {
+        return fail(ST_DAMAGED, "%s: merge %lld gives \"%.*s%.*s\", which is not in the vocabulary",
+                    b->path, (long long)b->merges_count + 1, (int)min_i64(left_bytes, 80), left,
+                    (int)min_i64(right_bytes, 80), right);
+    }
+    // A pair given twice has its later rank, as in the reference.
+    const uint64_t pair = (uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1];
+    uint64_t at = pair_hash(pair);
+    bpe_merge *m = &b->bpe->merges[at & (uint64_t)b->bpe->merges_mask];
+    while (m->rank >= 0 && m->pair != pair)
+        m = &b->bpe->merges[++at & (uint64_t)b->bpe->merges_mask];
+    *m = (bpe_merge){.pair = pair, .rank = (int32_t)b->merges_count, .id = id};
+    b->merges_count++;
+    hash_add(b->hash, &pair, sizeof(pair));
+    return ST_OK;
+}
+
+status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes, bool special)
+{
+    bpe *v = b->bpe;
+    ASSERT(id >= 0 && id < v->tokens_count);
+    TRY(place_token(b, id, text, bytes, BPE_ADDED | (special ? BPE_SPECIAL : 0)));
+    void *items = v->added;
+    TRY(arena_grow(b->a, &items, &b->added_capacity, v->added_count + 1, sizeof(bpe_added)));
+    v->added = items;
+    char *copy = NULL;
+    TRY(arena_new(b->a, bytes + 1, &copy));
+    memcpy(copy, text, (size_t)bytes);
+    v->added[v->added_count++] =
+        (bpe_added){.bytes = copy, .count = (int32_t)bytes, .id = id, .special = special};
+    v->has_plain_added = v->has_plain_added || !special;
+    return ST_OK;
+}
+
+static int compare_added(const void *x, const void *y)
+{
+    const bpe_added *a = x, *b = y;
+    const int first = (uint8_t)a->bytes[0], second = (uint8_t)b->bytes[0];
+    if (first != second) return first < second ? -1 : 1;
+    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+static void index_added(bpe *v)
+{
+    if (v->added_count > 1) {
+        qsort(v->added, (size_t)v->added_count, sizeof(bpe_added), compare_added);
+    }
+    int32_t at = 0;
+    for (int byte = 0; byte <= 256; byte++) {
+        while (at < v->added_count && (uint8_t)v->added[at].bytes[0] < byte) at++;
+        v->added_first[byte] = at;
+    }
+}
+
+// The tokens that end a text in published vocabularies, where no file says which one does.
+static const char *const eot_texts[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+
+static int32_t find_eot(const bpe *v, const char *wanted)
+{
+    for (int64_t k = 0; k < COUNT_OF(eot_texts) + 1; k++) {
+        const char *text = k == 0 ? wanted : eot_texts[k - 1];
+        if (text == NULL) continue;
+        for (int64_t i = 0; i < v->added_count; i++) {
+            const bpe_added *a = &v->added[i];
+            if ((int64_t)strlen(text) == a->count &&
+                memcmp(a->bytes, text, (size_t)a->count) == 0) {
+                return a->id;
+            }
+        }
+    }
+    return -1;
+}
+
+status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
+{
+    bpe *v = b->bpe;
+    index_added(v);
+    data_tokenizer *t = NULL;
+    TRY(arena_new(b->a, 1, &t));
+    const int32_t eot = find_eot(v, eot_text);
+    for (int64_t id = 0; id < v->tokens_count; id++) {
+        const bpe_token *token = &v->tokens[id];
+        add_number(b->hash, token->flags);
+        add_number(b->hash, token->count);
+        if (token->count > 0) hash_add(b->hash, token->bytes, token->count);
+    }
+    add_number(b->hash, b->merges_count);
+    add_number(b->hash, eot);
+    add_number(b->hash, v->ignore_merges ? 1 : 0);
+    add_number(b->hash, v->add_prefix_space ? 1 : 0);
+    *t = (data_tokenizer){.row = &data_tokenizer_row_bpe,
+                          .vocab_size = v->tokens_count,
+                          .eot = eot,
+                          .can_cut = !v->has_plain_added && !v->add_prefix_space,
+                          .id = hash_end(b->hash),
+                          .bpe = v};
+    b->hash = NULL;
+    *out = t;
+    return ST_OK;
+}

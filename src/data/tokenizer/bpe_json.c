@@ -1,0 +1,174 @@
+// Hugging Face's tokenizer.json, of the kind that GPT-2 began: byte-level BPE, no normalizer, the
+// ByteLevel split. Every other kind is refused by the name that the file gives it, for a tokenizer
+// that is nearly right is worse than none.
+#include "base/json.h"
+#include "data/tokenizer/bpe.h"
+
+#include <string.h>
+
+static const char *type_of(const json *part)
+{
+    return json_text(json_get(part, "type"), "?");
+}
+
+static bool is_absent(const json *value)
+{
+    return json_kind_of(value) == JSON_NONE || json_kind_of(value) == JSON_NULL_VALUE;
+}
+
+static bool is_empty_text(const json *value)
+{
+    return is_absent(value) || json_text_bytes(value) == 0;
+}
+
+static status unsupported(const char *path, const char *what, const char *found,
+                          const char *expected)
+{
+    return fail(ST_UNSUPPORTED, "%s: %s `%.80s` is not supported; expected %s", path, what, found,
+                expected);
+}
+
+static status check_model(const char *path, const json *model)
+{
+    if (json_kind_of(model) != JSON_MAP) {
+        return fail(ST_DAMAGED, "%s: no `model`; a Hugging Face tokenizer.json expected", path);
+    }
+    const char *type = json_text(json_get(model, "type"), NULL);
+    if (type == NULL && json_kind_of(json_get(model, "merges")) == JSON_LIST) type = "BPE";
+    if (type == NULL) return fail(ST_DAMAGED, "%s: `model` has no `type`", path);
+    if (strcmp(type, "BPE") != 0) return unsupported(path, "model type", type, "`BPE`");
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (int64_t i = 0; i < COUNT_OF(affixes); i++) {
+        const json *affix = json_get(model, affixes[i]);
+        if (!is_empty_text(affix)) {
+            return unsupported(path, affixes[i], json_text(affix, "?"), "none");
+        }
+    }
+    if (json_bool(json_get(model, "byte_fallback"), false)) {
+        return unsupported(path, "model option", "byte_fallback", "a byte-level vocabulary");
+    }
+    if (json_real(json_get(model, "dropout"), 0.0) > 0.0) {
+        return unsupported(path, "model option", "dropout", "none");
+    }
+    return ST_OK;
+}
+
+// Sets add_prefix_space.
+static status check_split(const char *path, const json *root, bpe *b)
+{
+    const json *normalizer = json_get(root, "normalizer");
+    if (!is_absent(normalizer)) {
+        return unsupported(path, "normalizer", type_of(normalizer), "none");
+    }
+    const json *split = json_get(root, "pre_tokenizer");
+    if (is_absent(split)) return unsupported(path, "pre_tokenizer", "null", "`ByteLevel`");
+    if (strcmp(type_of(split), "Sequence") == 0 &&
+        json_count(json_get(split, "pretokenizers")) == 1) {
+        split = json_at(json_get(split, "pretokenizers"), 0);
+    }
+    if (strcmp(type_of(split), "ByteLevel") != 0) {
+        return unsupported(path, "pre_tokenizer", type_of(split), "`ByteLevel`");
+    }
+    if (!json_bool(json_get(split, "use_regex"), true)) {
+        return unsupported(path, "pre_tokenizer option", "use_regex: false", "true");
+    }
+    b->add_prefix_space = json_bool(json_get(split, "add_prefix_space"), true);
+    const json *decoder = json_get(root, "decoder");
+    if (!is_absent(decoder) && strcmp(type_of(decoder), "ByteLevel") != 0) {
+        return unsupported(path, "decoder", type_of(decoder), "`ByteLevel`");
+    }
+    return ST_OK;
+}
+
+// Each merge is "a b", or since 2024 ["a", "b"].
+static status read_merges(bpe_builder *b, const json *merges)
+{
+    if (json_kind_of(merges) != JSON_LIST) {
+        return fail(ST_DAMAGED, "%s: `model.merges` is no list", b->path);
+    }
+    const int64_t count = json_count(merges);
+    TRY(bpe_build_merges_begin(b, count));
+    for (int64_t i = 0; i < count; i++) {
+        const json *merge = json_at(merges, i);
+        if (json_kind_of(merge) == JSON_LIST && json_count(merge) == 2 &&
+            json_kind_of(json_at(merge, 0)) == JSON_TEXT &&
+            json_kind_of(json_at(merge, 1)) == JSON_TEXT) {
+            const json *left = json_at(merge, 0), *right = json_at(merge, 1);
+            TRY(bpe_build_merge(b, json_text(left, ""), json_text_bytes(left), json_text(right, ""),
+                                json_text_bytes(right)));
+            continue;
+        }
+        const char *text = json_text(merge, "");
+        const int64_t bytes = json_kind_of(merge) == JSON_TEXT ? json_text_bytes(merge) : 0;
+        const char *blank = bytes > 0 ? memchr(text, ' ', (size_t)bytes) : NULL;
+        if (blank == NULL) {
+            return fail(ST_DAMAGED, "%s: merge %lld is neither \"a b\" nor [\"a\", \"b\"]", b->path,
+                        (long long)i + 1);
+        }
+        TRY(bpe_build_merge(b, text, blank - text, blank + 1, bytes - (blank - text) - 1));
+    }
+    return ST_OK;
+}
+
+static status read_added(bpe_builder *b, const json *added)
+{
+    static const char *const options[] = {"single_word", "lstrip", "rstrip"};
+    for (int64_t i = 0; i < json_count(added); i++) {
+        const json *item = json_at(added, i), *content = json_get(item, "content");
+        for (int64_t k = 0; k < COUNT_OF(options); k++) {
+            if (json_bool(json_get(item, options[k]), false)) {
+                return fail(ST_UNSUPPORTED, "%s: added token \"%.80s\" has `%s`, not supported",
+                            b->path, json_text(content, ""), options[k]);
+            }
+        }
+        TRY(bpe_build_added(b, (int32_t)json_int(json_get(item, "id"), -1), json_text(content, ""),
+                            json_text_bytes(content), json_bool(json_get(item, "special"), false)));
+    }
+    return ST_OK;
+}
+
+static status build(bpe_builder *b, const json *root, const char *eot_text, data_tokenizer **out)
+{
+    const json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
+    TRY(check_model(b->path, model));
+    TRY(check_split(b->path, root, b->bpe));
+    b->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
+    TRY(bpe_build_tokens(b, json_get(model, "vocab"), added));
+    TRY(read_merges(b, json_get(model, "merges")));
+    TRY(read_added(b, added));
+    return bpe_build_finish(b, eot_text, out);
+}
+
+// tokenizer_config.json beside it may name the end-of-text token; NULL where it does not.
+static status read_eot_text(const host *h, arena *a, const char *path, char **out)
+{
+    *out = NULL;
+    const int64_t folder = path_base_name(path) - path;
+    char *config_path = NULL;
+    TRY(arena_format(a, &config_path, "%.*stokenizer_config.json", (int)folder, path));
+    file_info info;
+    TRY(h->api->path_info(h, config_path, &info));
+    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    json *config = NULL;
+    TRY(json_read(h, config_path, TOKENIZER_FILE_MAX, &config));
+    const json *eot = json_get(config, "eos_token");
+    if (json_kind_of(eot) == JSON_MAP) eot = json_get(eot, "content");
+    const char *text = json_text(eot, NULL);
+    const status st = text != NULL ? arena_strdup(a, text, out) : ST_OK;
+    json_free(config);
+    return st;
+}
+
+status data_tokenizer_open_json(const host *h, arena *a, const char *path, data_tokenizer **out)
+{
+    char *eot_text = NULL;
+    TRY(read_eot_text(h, a, path, &eot_text));
+    json *root = NULL;
+    TRY(json_read(h, path, TOKENIZER_FILE_MAX, &root));
+    bpe_builder b;
+    status st = bpe_build_begin(&b, a, path);
+    if (st == ST_OK) st = build(&b, root, eot_text, out);
+    bpe_build_abandon(&b);
+    json_free(root);
+    return st;
+}

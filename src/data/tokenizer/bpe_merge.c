@@ -1,0 +1,139 @@
+// Merging a word: again and again the pair of neighbours with the lowest rank, the leftmost of
+// equals, becomes one token. Source: Sennrich et al. 2016, arXiv:1508.07909; the order is that of
+// the reference, which matters where ranks do not grow with length.
+//
+// Nearly all words have a few bytes: for them the ranks lie in an array and the least is found by
+// looking. A long word (a line of dashes, a megabyte of one letter) would take n^2 steps so, and
+// goes over a linked list and a heap: n log n.
+#include "data/tokenizer/bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_WORD_MAX = 96 };
+
+static int32_t rank_of(const bpe *b, int32_t left, int32_t right)
+{
+    const bpe_merge *m = bpe_merge_find(b, left, right);
+    return m != NULL ? m->rank : INT32_MAX;
+}
+
+static status encode_short(const bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+{
+    int32_t ids[SHORT_WORD_MAX], ranks[SHORT_WORD_MAX];
+    int64_t n = bytes;
+    for (int64_t i = 0; i < n; i++) ids[i] = b->byte_ids[word[i]];
+    for (int64_t i = 0; i + 1 < n; i++) ranks[i] = rank_of(b, ids[i], ids[i + 1]);
+    for (;;) {
+        int64_t best = -1;
+        int32_t best_rank = INT32_MAX;
+        for (int64_t i = 0; i + 1 < n; i++) {
+            if (ranks[i] < best_rank) {
+                best_rank = ranks[i];
+                best = i;
+            }
+        }
+        if (best < 0) break;
+        ids[best] = bpe_merge_find(b, ids[best], ids[best + 1])->id;
+        n--;
+        memmove(ids + best + 1, ids + best + 2, (size_t)(n - best - 1) * sizeof(ids[0]));
+        memmove(ranks + best, ranks + best + 1, (size_t)(n - best - 1) * sizeof(ranks[0]));
+        if (best > 0) ranks[best - 1] = rank_of(b, ids[best - 1], ids[best]);
+        if (best + 1 < n) ranks[best] = rank_of(b, ids[best], ids[best + 1]);
+    }
+    return data_ids_add(out, ids, n);
+}
+
+static bool is_before(const bpe_candidate *x, const bpe_candidate *y)
+{
+    return x->rank != y->rank ? x->rank < y->rank : x->at < y->at;
+}
+
+static void heap_push(bpe_candidate *heap, int64_t *count, bpe_candidate item)
+{
+    int64_t at = (*count)++;
+    while (at > 0 && is_before(&item, &heap[(at - 1) / 2])) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at] = item;
+}
+
+static bpe_candidate heap_pop(bpe_candidate *heap, int64_t *count)
+{
+    const bpe_candidate top = heap[0], item = heap[--(*count)];
+    int64_t at = 0;
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= *count) break;
+        if (child + 1 < *count && is_before(&heap[child + 1], &heap[child])) child++;
+        if (!is_before(&heap[child], &item)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = item;
+    return top;
+}
+
+static void push_pair(bpe *b, int64_t *count, int32_t at)
+{
+    const bpe_symbol *s = &b->symbols[at];
+    if (s->next < 0) return;
+    const int32_t right = b->symbols[s->next].id;
+    const int32_t rank = rank_of(b, s->id, right);
+    if (rank == INT32_MAX) return;
+    heap_push(b->heap, count, (bpe_candidate){rank, at, s->id, right});
+}
+
+static status reserve(bpe *b, int64_t bytes)
+{
+    if (bytes > b->symbols_capacity) {
+        bpe_symbol *moved = realloc(b->symbols, (size_t)bytes * sizeof(*moved));
+        if (moved == NULL)
+            return fail(ST_NO_MEMORY, "no memory for a word of %lld bytes", (long long)bytes);
+        b->symbols = moved;
+        b->symbols_capacity = bytes;
+    }
+    // Each position pushes once at the start, each merge (at most bytes - 1) twice.
+    if (3 * bytes > b->heap_capacity) {
+        bpe_candidate *moved = realloc(b->heap, (size_t)bytes * 3 * sizeof(*moved));
+        if (moved == NULL)
+            return fail(ST_NO_MEMORY, "no memory for a word of %lld bytes", (long long)bytes);
+        b->heap = moved;
+        b->heap_capacity = 3 * bytes;
+    }
+    return ST_OK;
+}
+
+static status encode_long(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+{
+    TRY(reserve(b, bytes));
+    bpe_symbol *s = b->symbols;
+    int64_t heap_count = 0;
+    for (int64_t i = 0; i < bytes; i++) {
+        s[i] =
+            (bpe_symbol){b->byte_ids[word[i]], (int32_t)i - 1, i + 1 < bytes ? (int32_t)i + 1 : -1};
+    }
+    for (int64_t i = 0; i + 1 < bytes; i++) push_pair(b, &heap_count, (int32_t)i);
+    while (heap_count > 0) {
+        const bpe_candidate c = heap_pop(b->heap, &heap_count);
+        const int32_t next = s[c.at].next;
+        // Stale if either side has been merged since. A merged-away symbol has id -1.
+        if (s[c.at].id != c.left || next < 0 || s[next].id != c.right) continue;
+        s[c.at].id = bpe_merge_find(b, c.left, c.right)->id;
+        s[c.at].next = s[next].next;
+        s[next].id = -1;
+        if (s[c.at].next >= 0) s[s[c.at].next].prev = c.at;
+        if (s[c.at].prev >= 0) push_pair(b, &heap_count, s[c.at].prev);
+        push_pair(b, &heap_count, c.at);
+    }
+    for (int32_t i = 0; i >= 0; i = s[i].next) TRY(data_ids_add(out, &s[i].id, 1));
+    return ST_OK;
+}
+
+status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
+{
+    DEBUG_ASSERT(bytes > 0 && bytes <= TOKENIZER_TEXT_MAX);
+    if (bytes <= SHORT_WORD_MAX) return encode_short(b, word, bytes, out);
+    return encode_long(b, word, bytes, out);
+}

@@ -1,0 +1,111 @@
+// UTF-8 as the reference reads it: what is no character is replaced by U+FFFD, one for each
+// "maximal part" (the longest beginning of a character, else one byte). Unicode 3.9, table 3-7.
+#include "data/tokenizer/family.h"
+
+int utf8_next(const uint8_t *bytes, int64_t count, uint32_t *point, bool *torn)
+{
+    const uint8_t lead = bytes[0];
+    *torn = false;
+    if (lead < 0x80) {
+        *point = lead;
+        return 1;
+    }
+    if (lead < 0xc2 || lead > 0xf4) return -1;
+    const int length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    // The second byte's limits keep out long forms, surrogates and what is beyond U+10FFFF.
+    uint8_t low = 0x80, high = 0xbf;
+    if (lead == 0xe0) low = 0xa0;
+    if (lead == 0xed) high = 0x9f;
+    if (lead == 0xf0) low = 0x90;
+    if (lead == 0xf4) high = 0x8f;
+    uint32_t value = lead & (length == 2 ? 0x1fu : length == 3 ? 0x0fu : 0x07u);
+    for (int i = 1; i < length; i++) {
+        if (i >= count) {
+            *torn = true;
+            return -i;
+        }
+        if (bytes[i] < low || bytes[i] > high) return -i;
+        value = value << 6 | (bytes[i] & 0x3fu);
+        low = 0x80;
+        high = 0xbf;
+    }
+    *point = value;
+    return length;
+}
+
+int64_t utf8_valid_prefix(const char *bytes, int64_t count)
+{
+    const uint8_t *b = (const uint8_t *)bytes;
+    int64_t at = 0;
+    while (at < count) {
+        uint64_t word;
+        if (at + 8 <= count) { // eight ASCII bytes at once
+            __builtin_memcpy(&word, b + at, 8);
+            if ((word & 0x8080808080808080u) == 0) {
+                at += 8;
+                continue;
+            }
+        }
+        uint32_t point;
+        bool torn;
+        const int length = utf8_next(b + at, count - at, &point, &torn);
+        if (length < 0) break;
+        at += length;
+    }
+    return at;
+}
+
+status utf8_repair(const char *bytes, int64_t count, data_bytes *out)
+{
+    int64_t at = 0;
+    while (at < count) {
+        const int64_t valid = utf8_valid_prefix(bytes + at, count - at);
+        TRY(data_bytes_add(out, bytes + at, valid));
+        at += valid;
+        if (at == count) break;
+        uint32_t point;
+        bool torn;
+        const int length = utf8_next((const uint8_t *)bytes + at, count - at, &point, &torn);
+        TRY(data_bytes_add(out, "\xef\xbf\xbd", 3));
+        at += -length;
+    }
+    return ST_OK;
+}
+
+status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, int flags,
+                         data_bytes *out)
+{
+    const char *token = NULL;
+    int64_t count = 0;
+    bool special = false;
+    t->row->token(t, id, &token, &count, &special);
+    if (special && (flags & DATA_DECODE_SKIP_SPECIAL) != 0) return ST_OK;
+
+    for (int64_t i = 0; i < count; i++) {
+        d->pending[d->pending_count++] = (uint8_t)token[i];
+        // At most two turns: a byte that breaks a character may itself begin one.
+        while (d->pending_count > 0) {
+            uint32_t point;
+            bool torn;
+            const int length = utf8_next(d->pending, d->pending_count, &point, &torn);
+            if (length < 0 && torn) break;
+            if (length > 0) {
+                TRY(data_bytes_add(out, d->pending, length));
+            } else {
+                TRY(data_bytes_add(out, "\xef\xbf\xbd", 3));
+            }
+            const int used = length > 0 ? length : -length;
+            d->pending_count -= used;
+            for (int k = 0; k < d->pending_count; k++) d->pending[k] = d->pending[k + used];
+        }
+    }
+    return ST_OK;
+}
+
+status data_decoder_end(data_decoder *d, data_bytes *out)
+{
+    const int32_t pending = d->pending_count;
+    d->pending_count = 0;
+    // What pends is always one maximal part: the beginning of one character.
+    return pending > 0 ? data_bytes_add(out, "\xef\xbf\xbd", 3) : ST_OK;
+}
