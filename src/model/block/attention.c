@@ -1,0 +1,127 @@
+// Causal self-attention: grouped-query heads, rotary or learned positions, QK norm, sliding window,
+// packed documents; in generation with a cache of keys and values. Sources: Vaswani et al. 2017,
+// arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245; Su et al. 2021, arXiv:2104.09864.
+//
+//   x (tokens, dim) -> qkv (tokens, (H + 2 KV) D) -> q | k | v -> norm, turn -> attention -> out
+#include "model/block/block.h"
+
+#include <math.h>
+
+// Dropout sites of a layer (op.h, attrs.site): 0 attention, 1 after attention, 2 after the MLP.
+enum { SITE_ATTENTION = 0, SITE_RESIDUAL = 1 };
+
+typedef struct heads {
+    tensor_id qkv, q, k, v;
+    int64_t q_dim, kv_dim;
+} heads;
+
+static status qkv_make(block_context *c, tensor_id x, heads *h)
+{
+    const decoder_spec *s = c->spec;
+    const char *const weights[] = {"attn.q", "attn.k", "attn.v"};
+    const char *const biases[] = {"attn.q.bias", "attn.k.bias", "attn.v.bias"};
+    const int64_t parts[] = {h->q_dim, h->kv_dim, h->kv_dim};
+    const int64_t rows = h->q_dim + 2 * h->kv_dim;
+    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
+    TRY(block_matrix(c, "attn.qkv", rows, s->dim, 0, &w));
+    block_parts(c, 3, weights, parts);
+    if (s->qkv_bias) {
+        TRY(block_vector(c, "attn.qkv.bias", rows, INIT_ZEROS, 0, &b));
+        block_parts(c, 3, biases, parts);
+    }
+    return op_matmul(c->p, x, w, b, ACT_NONE, &h->qkv);
+}
+
+static status views_make(block_context *c, heads *h)
+{
+    TRY(op_view(c->p, h->qkv, "q", 0, h->q_dim, &h->q));
+    TRY(op_view(c->p, h->qkv, "k", h->q_dim, h->kv_dim, &h->k));
+    return op_view(c->p, h->qkv, "v", h->q_dim + h->kv_dim, h->kv_dim, &h->v);
+}
+
+// Turns q and k: as one tensor where they still are one (values pass), else one by one.
+static status turn(block_context *c, heads *h)
+{
+    const decoder_spec *s = c->spec;
+    const int32_t q_heads = (int32_t)s->heads, kv_heads = (int32_t)s->kv_heads;
+    const int32_t size = (int32_t)s->head_dim;
+    tensor_id positions = TENSOR_NONE, table = TENSOR_NONE;
+    TRY(block_batch(c, "positions", extent_tokens(1), DTYPE_I32, &positions));
+    TRY(op_tensor_make(c->p, "rope", ROLE_CONSTANT, DTYPE_F32, 2, extent_of(c->options->seq),
+                       extent_of(s->head_dim), &table));
+    if (!s->qk_norm) {
+        TRY(op_rope(c->p, h->qkv, positions, table, q_heads + kv_heads, size, s->rope_interleaved,
+                    &h->qkv));
+        return views_make(c, h);
+    }
+    TRY(op_rope(c->p, h->q, positions, table, q_heads, size, s->rope_interleaved, &h->q));
+    return op_rope(c->p, h->k, positions, table, kv_heads, size, s->rope_interleaved, &h->k);
+}
+
+static status qk_norm(block_context *c, heads *h)
+{
+    const decoder_spec *s = c->spec;
+    tensor_id wq = TENSOR_NONE, wk = TENSOR_NONE, same = TENSOR_NONE;
+    TRY(views_make(c, h));
+    TRY(block_vector(c, "attn.q_norm", s->head_dim, INIT_ONES, -1, &wq));
+    TRY(block_vector(c, "attn.k_norm", s->head_dim, INIT_ONES, -1, &wk));
+    TRY(op_rmsnorm(c->p, h->q, wq, TENSOR_NONE, s->norm_eps, 0.0f, &h->q, &same));
+    return op_rmsnorm(c->p, h->k, wk, TENSOR_NONE, s->norm_eps, 0.0f, &h->k, &same);
+}
+
+// Keys and values go into the cache, and attention reads them from there.
+static status cache(block_context *c, heads *h, tensor_id *lengths)
+{
+    const extent rows = {.scale = 1, .symbol = EXTENT_CACHE};
+    const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
+    tensor_id k = TENSOR_NONE, v = TENSOR_NONE;
+    TRY(block_batch(c, "lengths", seqs, DTYPE_I32, lengths));
+    TRY(op_tensor_make(c->p, "cache_k", ROLE_CACHE, c->options->compute, 2, rows,
+                       extent_of(h->kv_dim), &k));
+    TRY(op_tensor_make(c->p, "cache_v", ROLE_CACHE, c->options->compute, 2, rows,
+                       extent_of(h->kv_dim), &v));
+    TRY(op_cache_append(c->p, h->k, *lengths, k));
+    TRY(op_cache_append(c->p, h->v, *lengths, v));
+    h->k = k;
+    h->v = v;
+    return ST_OK;
+}
+
+static status emit(block_context *c, tensor_id x, tensor_id *y)
+{
+    const decoder_spec *s = c->spec;
+    const bool train = c->options->purpose == PURPOSE_TRAIN;
+    heads h = {.q_dim = s->heads * s->head_dim, .kv_dim = s->kv_heads * s->head_dim};
+    tensor_id documents = TENSOR_NONE, lengths = TENSOR_NONE, a = TENSOR_NONE;
+    TRY(qkv_make(c, x, &h));
+    if (s->qk_norm) TRY(qk_norm(c, &h));
+    if (s->position == MODEL_POSITION_ROPE) {
+        TRY(turn(c, &h));
+    } else if (!s->qk_norm) {
+        TRY(views_make(c, &h));
+    }
+    if (block_is_cached(c)) {
+        TRY(cache(c, &h, &lengths));
+    } else if (c->options->documents) {
+        TRY(block_batch(c, "documents", extent_tokens(1), DTYPE_I32, &documents));
+    }
+    const op_attrs attrs = {.heads = (int32_t)s->heads,
+                            .kv_heads = (int32_t)s->kv_heads,
+                            .head_dim = (int32_t)s->head_dim,
+                            .window = s->windows != NULL ? s->windows[c->layer] : 0,
+                            .scale = (float)(1.0 / sqrt((double)s->head_dim)),
+                            .dropout = train ? s->dropout_attention : 0.0f,
+                            .site = SITE_ATTENTION};
+    TRY(op_attention(c->p, h.q, h.k, h.v, documents, lengths, &attrs, &a));
+    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
+    TRY(block_matrix(c, "attn.out", s->dim, h.q_dim, 1, &w));
+    block_residual_projection(c);
+    if (s->out_bias) TRY(block_vector(c, "attn.out.bias", s->dim, INIT_ZEROS, -1, &b));
+    TRY(op_matmul(c->p, a, w, b, ACT_NONE, y));
+    if (s->dropout_residual > 0.0f && train) {
+        TRY(op_dropout(c->p, *y, s->dropout_residual, SITE_RESIDUAL, y));
+    }
+    return ST_OK;
+}
+
+const model_block model_block_attention = {.name = "attention", .emit = emit};

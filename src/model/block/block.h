@@ -1,0 +1,74 @@
+// Blocks, a family: each writes forward operations for one part of a decoder and knows neither
+// gradients nor parallelism. It says along which dim each of its weights may be cut; the op rows carry
+// the gradients and the plan does the rest.
+//
+// To add one: a file here with a row, and its use in model/build.c (or in an arch's own list).
+#ifndef MODEL_BLOCK_BLOCK_H
+#define MODEL_BLOCK_BLOCK_H
+
+#include "model/model.h"
+
+// A weight as a block declares it; build.c makes one per layer of it.
+typedef struct block_weight {
+    const char *name; // within the layer: "attn.qkv"
+    int ndim;
+    int64_t rows, columns;
+    int part_count; // 0: one part, the weight itself
+    struct {
+        const char *name; // within the layer: "attn.q"
+        int64_t rows;
+    } parts[4];
+    weight_init init;
+    float init_std;
+    bool is_product, is_matrix;
+    int8_t cut_dim[AXIS_COUNT];
+    const char *shared; // the weight of the model that it really is: the tied embedding; else NULL
+} block_weight;
+
+enum { BLOCK_MAX_WEIGHTS = 32 };
+
+// What blocks write into: one program, and the weights that it declared so far.
+typedef struct block_context {
+    op_program *p;
+    const decoder_spec *spec;
+    const model_options *options;
+    int layer; // a layer of this shape; blocks may look at spec->windows[layer]
+    block_weight weights[BLOCK_MAX_WEIGHTS];
+    tensor_id weight_ids[BLOCK_MAX_WEIGHTS];
+    int weight_count;
+} block_context;
+
+typedef struct model_block {
+    const char *name;
+    // x: (tokens, dim), the normed residual stream; *y: what is added to it. Blocks at the ends of a
+    // model differ: see their files.
+    status (*emit)(block_context *c, tensor_id x, tensor_id *y);
+} model_block;
+
+extern const model_block model_block_embedding;
+extern const model_block model_block_attention;
+extern const model_block model_block_mlp_gelu;
+extern const model_block model_block_mlp_swiglu;
+extern const model_block model_block_head;
+const model_block *model_block_at(int64_t index); // of the table; NULL past its end
+
+// ---- for blocks ---------------------------------------------------------------------------------
+// A weight (rows, columns), or a vector where columns is 0. Starts normal with spec->init_std
+// (matrices), ones (norms) or zeros (biases), as `init` says; may be cut by tp along cut_dim (-1: not).
+NODISCARD status block_matrix(block_context *c, const char *name, int64_t rows, int64_t columns,
+                              int cut_dim, tensor_id *out);
+NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, weight_init init,
+                              int cut_dim, tensor_id *out);
+// The weight declared last has these parts, one after the other along its rows.
+void block_parts(block_context *c, int count, const char *const *names, const int64_t *rows);
+// It projects into the residual stream: GPT-2 starts it smaller by 1 / sqrt(2 layers).
+void block_residual_projection(block_context *c);
+// The norm of the spec: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
+NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta,
+                            tensor_id *y, tensor_id *h);
+// A batch tensor of int32 per token, made on first use: "ids", "labels", "positions", "documents".
+NODISCARD status block_batch(block_context *c, const char *name, extent rows, dtype type,
+                             tensor_id *out);
+bool block_is_cached(const block_context *c); // prefill or decode
+
+#endif

@@ -1,0 +1,30 @@
+// Token embedding, and GPT-2's learned positions. The bottom of a model: no input, *y is the residual
+// stream (tokens, dim). Its table is not a product; tied, it is the head's matrix too.
+#include "model/block/block.h"
+
+static status emit(block_context *c, tensor_id x, tensor_id *y)
+{
+    (void)x;
+    const decoder_spec *s = c->spec;
+    tensor_id ids = TENSOR_NONE, table = TENSOR_NONE;
+    tensor_id positions = TENSOR_NONE, position_table = TENSOR_NONE;
+    TRY(block_batch(c, "ids", extent_tokens(1), DTYPE_I32, &ids));
+    TRY(block_matrix(c, "embed.tokens", s->vocab, s->dim, 1, &table));
+    c->weights[c->weight_count - 1].is_product = s->tied;
+    c->weights[c->weight_count - 1].is_matrix = false;
+    if (s->position == MODEL_POSITION_LEARNED) {
+        TRY(block_batch(c, "positions", extent_tokens(1), DTYPE_I32, &positions));
+        TRY(block_matrix(c, "embed.positions", s->context, s->dim, 1, &position_table));
+        c->weights[c->weight_count - 1].is_product = false;
+        c->weights[c->weight_count - 1].is_matrix = false;
+    }
+    tensor_id h = TENSOR_NONE;
+    TRY(op_embedding(c->p, ids, table, positions, position_table, &h));
+    if (s->dropout_embedding > 0.0f && c->options->purpose == PURPOSE_TRAIN) {
+        TRY(op_dropout(c->p, h, s->dropout_embedding, 0, &h));
+    }
+    *y = h;
+    return ST_OK;
+}
+
+const model_block model_block_embedding = {.name = "embedding", .emit = emit};

@@ -1,0 +1,57 @@
+// The top of a model: final norm, then what the purpose wants of the vocabulary.
+//
+//   train     loss, its gradient and the matrix's gradient, in one operation (op.h, HEAD_LOSS)
+//   evaluate  the loss (and all logits, where `check` compares them)
+//   prefill, decode   logits of each sequence's last row, and the token drawn from them
+//
+// x: the residual stream; no *y.
+#include "model/block/block.h"
+
+// Logits are fp32 whatever the type of the model.
+static status logits(block_context *c, tensor_id x, tensor_id w, extent rows, tensor_id *out)
+{
+    op_node node = op_node_of(OP_MATMUL);
+    TRY(op_tensor_make(c->p, "logits", ROLE_ACTIVATION, DTYPE_F32, 2, rows,
+                       extent_of(c->spec->vocab), out));
+    node.in[0] = x;
+    node.in[1] = w;
+    node.out[0] = *out;
+    return op_append(c->p, OP_FORWARD, &node, 0);
+}
+
+static status draw(block_context *c, tensor_id y, tensor_id w)
+{
+    const extent seqs = {.scale = 1, .symbol = EXTENT_SEQS};
+    tensor_id rows = TENSOR_NONE, last = TENSOR_NONE, all = TENSOR_NONE, ids = TENSOR_NONE;
+    tensor_id params = TENSOR_NONE, draws = TENSOR_NONE;
+    TRY(block_batch(c, "rows", seqs, DTYPE_I32, &rows));
+    TRY(block_batch(c, "params", extent_of(8), DTYPE_F32, &params));
+    TRY(block_batch(c, "draws", seqs, DTYPE_I64, &draws));
+    TRY(op_gather(c->p, y, rows, &last));
+    TRY(logits(c, last, w, seqs, &all));
+    TRY(op_sample_ids(c->p, all, params, draws, &ids));
+    TRY(op_output(c->p, ids));
+    return op_output(c->p, all);
+}
+
+static status emit(block_context *c, tensor_id x, tensor_id *y)
+{
+    const decoder_spec *s = c->spec;
+    tensor_id normed = TENSOR_NONE, h = TENSOR_NONE, w = TENSOR_NONE, labels = TENSOR_NONE;
+    tensor_id losses = TENSOR_NONE, all = TENSOR_NONE;
+    *y = TENSOR_NONE;
+    TRY(block_norm(c, "norm", x, TENSOR_NONE, &normed, &h));
+    TRY(block_matrix(c, "head", s->vocab, s->dim, 0, &w));
+    c->weights[c->weight_count - 1].is_matrix = false;
+    c->weights[c->weight_count - 1].shared = s->tied ? "embed.tokens" : NULL;
+    if (block_is_cached(c)) return draw(c, normed, w);
+    if (c->options->logits && c->options->purpose == PURPOSE_EVALUATE) {
+        TRY(logits(c, normed, w, extent_tokens(1), &all));
+        TRY(op_output(c->p, all));
+    }
+    TRY(block_batch(c, "labels", extent_tokens(1), DTYPE_I32, &labels));
+    TRY(op_head_loss(c->p, normed, w, labels, c->options->z_loss, &losses));
+    return op_step_loss(c->p, losses, labels);
+}
+
+const model_block model_block_head = {.name = "head", .emit = emit};

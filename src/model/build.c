@@ -1,0 +1,239 @@
+// A whole model for one purpose: embedding, decoder layers, head.
+//
+//   h -> norm -> attention -> d;  h' = h + d -> norm -> mlp -> e;  h'' = h' + e     (every layer)
+//
+// Layers of one shape share a program: a layer's program is emitted once per distinct window. Blocks
+// declare the weights of "a layer of this shape"; here each layer gets its own, named
+// "layers.<n>.<name>", in the order of the forward pass.
+#include "model/block/block.h"
+
+#include <string.h>
+
+typedef struct built_program {
+    op_program *p;
+    int32_t window; // of decoder layers
+    block_context c;
+} built_program;
+
+typedef struct building {
+    arena *a;
+    const decoder_spec *spec;
+    const model_options *options;
+    op_model *m;
+    built_program *programs;
+    int32_t program_count;
+    op_layer *layers;
+    op_weight *weights;
+    int64_t weight_count, weight_capacity;
+} building;
+
+static status program_begin(building *b, built_program **out)
+{
+    built_program *bp = &b->programs[b->program_count];
+    TRY(op_program_create(b->a, b->options->purpose, b->options->compute, b->options->grad,
+                          &bp->p));
+    bp->c = (block_context){.p = bp->p, .spec = b->spec, .options = b->options};
+    *out = bp;
+    return ST_OK;
+}
+
+static status program_end(building *b, built_program *bp)
+{
+    if (b->options->purpose == PURPOSE_TRAIN) {
+        TRY(op_program_differentiate(bp->p));
+        TRY(op_program_recompute(bp->p, b->options->recompute));
+    }
+    b->program_count++;
+    return ST_OK;
+}
+
+static status embedding_emit(building *b)
+{
+    built_program *bp = NULL;
+    tensor_id h = TENSOR_NONE;
+    TRY(program_begin(b, &bp));
+    TRY(model_block_embedding.emit(&bp->c, TENSOR_NONE, &h));
+    TRY(op_output(bp->p, h));
+    return program_end(b, bp);
+}
+
+static status head_emit(building *b)
+{
+    built_program *bp = NULL;
+    tensor_id h = TENSOR_NONE, none = TENSOR_NONE;
+    TRY(program_begin(b, &bp));
+    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
+    TRY(model_block_head.emit(&bp->c, h, &none));
+    return program_end(b, bp);
+}
+
+static status decoder_emit(building *b, int layer, int32_t window)
+{
+    built_program *bp = NULL;
+    tensor_id h = TENSOR_NONE, x = TENSOR_NONE, d = TENSOR_NONE, y = TENSOR_NONE;
+    TRY(program_begin(b, &bp));
+    bp->window = window;
+    bp->c.layer = layer;
+    const model_block *mlp =
+        b->spec->mlp == MODEL_MLP_SWIGLU ? &model_block_mlp_swiglu : &model_block_mlp_gelu;
+    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
+    TRY(block_norm(&bp->c, "attn_norm", h, TENSOR_NONE, &x, &h));
+    TRY(model_block_attention.emit(&bp->c, x, &d));
+    TRY(block_norm(&bp->c, "mlp_norm", h, d, &x, &h));
+    TRY(mlp->emit(&bp->c, x, &d));
+    TRY(op_add(bp->p, h, d, &y));
+    TRY(op_output(bp->p, y));
+    return program_end(b, bp);
+}
+
+// ---- layers and their weights -------------------------------------------------------------------
+
+static status weight_find(const building *b, const char *name, int32_t *row)
+{
+    for (int64_t i = 0; i < b->weight_count; i++) {
+        if (strcmp(b->weights[i].name, name) == 0) {
+            *row = (int32_t)i;
+            return ST_OK;
+        }
+    }
+    return fail(ST_INTERNAL, "no weight %s to share", name);
+}
+
+static status named(arena *a, const char *prefix, const char *name, const char **out)
+{
+    char *text = NULL;
+    TRY(arena_format(a, &text, "%s%s", prefix, name));
+    *out = text;
+    return ST_OK;
+}
+
+// The weight of one layer from the block's declaration.
+static status weight_make(building *b, const char *prefix, const block_weight *w, int32_t *row)
+{
+    if (w->shared != NULL) return weight_find(b, w->shared, row);
+    TRY(arena_grow(b->a, (void **)&b->weights, &b->weight_capacity, b->weight_count + 1,
+                   (int64_t)sizeof(op_weight)));
+    *row = (int32_t)b->weight_count;
+    op_weight *out = &b->weights[b->weight_count++];
+    *out = (op_weight){.ndim = w->ndim,
+                       .rows = w->rows,
+                       .columns = w->columns,
+                       .part_count = w->part_count > 0 ? w->part_count : 1,
+                       .init = w->init,
+                       .init_std = w->init_std,
+                       .decay = w->ndim == 2,
+                       .is_product = w->is_product,
+                       .is_matrix = w->is_matrix};
+    memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
+    TRY(named(b->a, prefix, w->name, &out->name));
+    out->parts[0] = (weight_part){.name = out->name, .rows = w->rows};
+    int64_t at = 0;
+    for (int i = 0; i < w->part_count; i++) {
+        TRY(named(b->a, prefix, w->parts[i].name, &out->parts[i].name));
+        out->parts[i].row_begin = at;
+        out->parts[i].rows = w->parts[i].rows;
+        at += w->parts[i].rows;
+    }
+    return ST_OK;
+}
+
+static status layer_make(building *b, int32_t program, int32_t index, const char *name,
+                         const char *prefix)
+{
+    const built_program *bp = &b->programs[program];
+    int32_t *map = NULL;
+    TRY(arena_new(b->a, bp->p->tensor_count + 1, &map));
+    for (int64_t t = 0; t < bp->p->tensor_count; t++) map[t] = -1;
+    for (int i = 0; i < bp->c.weight_count; i++) {
+        TRY(weight_make(b, prefix, &bp->c.weights[i], &map[bp->c.weight_ids[i]]));
+    }
+    b->layers[b->m->layer_count++] =
+        (op_layer){.name = name, .program = program, .index = index, .weight_of = map};
+    return ST_OK;
+}
+
+static status decoder_make(building *b, int32_t index)
+{
+    const int32_t window = b->spec->windows != NULL ? b->spec->windows[index] : 0;
+    int32_t program = -1;
+    for (int32_t i = 1; i < b->program_count; i++) { // program 0 is the embedding
+        if (b->programs[i].window == window) program = i;
+    }
+    if (program < 0) {
+        program = b->program_count;
+        TRY(decoder_emit(b, index, window));
+    }
+    char *name = NULL, *prefix = NULL;
+    TRY(arena_format(b->a, &name, "layers.%d", index));
+    TRY(arena_format(b->a, &prefix, "layers.%d.", index));
+    return layer_make(b, program, index, name, prefix);
+}
+
+static status constants_make(building *b)
+{
+    if (b->spec->position != MODEL_POSITION_ROPE) return ST_OK;
+    op_constant *rope = NULL;
+    float *data = NULL;
+    TRY(arena_new(b->a, 1, &rope));
+    TRY(model_rope_table(b->a, b->spec, b->options->seq, b->options->seq, &data));
+    *rope = (op_constant){
+        .name = "rope", .rows = b->options->seq, .columns = b->spec->head_dim, .data = data};
+    b->m->constants = rope;
+    b->m->constant_count = 1;
+    return ST_OK;
+}
+
+static void totals(op_model *m, const decoder_spec *spec)
+{
+    for (int64_t i = 0; i < m->weight_count; i++) {
+        const int64_t count = m->weights[i].rows * m->weights[i].columns;
+        m->parameters += count;
+        if (m->weights[i].is_product) m->product_parameters += count;
+    }
+    m->attention_width = spec->layers * spec->heads * spec->head_dim;
+}
+
+static status build(building *b)
+{
+    const decoder_spec *s = b->spec;
+    op_model *m = b->m;
+    m->purpose = b->options->purpose;
+    TRY(arena_new(b->a, s->layers + 2, &b->programs));
+    TRY(arena_new(b->a, s->layers + 2, &b->layers));
+    TRY(embedding_emit(b));
+    TRY(layer_make(b, 0, -1, "embed", ""));
+    for (int32_t i = 0; i < s->layers; i++) TRY(decoder_make(b, i));
+    const int32_t head = b->program_count;
+    TRY(head_emit(b));
+    TRY(layer_make(b, head, -1, "head", ""));
+    TRY(constants_make(b));
+    op_program **programs = NULL;
+    TRY(arena_new(b->a, b->program_count, &programs));
+    for (int32_t i = 0; i < b->program_count; i++) programs[i] = b->programs[i].p;
+    m->programs = programs;
+    m->program_count = b->program_count;
+    m->layers = b->layers;
+    m->weights = b->weights;
+    m->weight_count = b->weight_count;
+    totals(m, s);
+    return ST_OK;
+}
+
+status model_build(arena *a, const decoder_spec *spec, const model_options *options, op_model **out)
+{
+    TRY(model_spec_check(spec));
+    if (options->purpose != PURPOSE_TRAIN && options->purpose != PURPOSE_EVALUATE &&
+        options->documents) {
+        return fail(ST_INTERNAL, "generation knows no packed documents");
+    }
+    if (spec->position == MODEL_POSITION_LEARNED && options->seq > spec->context) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "train.seq = %lld, but the model has learned positions for %lld only",
+                    (long long)options->seq, (long long)spec->context);
+    }
+    building b = {.a = a, .spec = spec, .options = options};
+    TRY(arena_new(a, 1, &b.m));
+    TRY(build(&b));
+    *out = b.m;
+    return ST_OK;
+}
