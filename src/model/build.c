@@ -101,9 +101,9 @@ static status weight_find(const building *b, const char *name, int32_t *row)
 
 static status named(arena *a, const char *prefix, const char *name, const char **out)
 {
-    char *text = NULL;
-    TRY(arena_format(a, &text, "%s%s", prefix, name));
-    *out = text;
+    char *joined = NULL;
+    TRY(arena_format(a, &joined, "%s%s", prefix, name));
+    *out = joined;
     return ST_OK;
 }
 
