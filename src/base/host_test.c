@@ -262,7 +262,7 @@ static void faults_leave_no_descriptor(void **state)
         int64_t bytes;
         snprintf(plan, sizeof(plan), "%s=1+", points[p]);
         assert_int_equal(fault_arm(plan), ST_OK);
-        const bool all_ok = f->h->api->path_mkdir(f->h, "/tmp") == ST_OK &&
+        const bool all_ok = f->h->api->path_mkdir(f->h, f->folder) == ST_OK &&
                             host_write_all(f->h, path, "x", 1) == ST_OK &&
                             host_read_all(f->h, f->a, path, 9, &text, &bytes) == ST_OK;
         assert_int_equal(fault_arm(NULL), ST_OK);

@@ -16,7 +16,7 @@ static inline const char *test_shared(const char *name, char buffer[1024])
 // A fresh folder; the caller removes it with test_scratch_remove.
 static inline char *test_scratch(char buffer[64])
 {
-    snprintf(buffer, 64, "/tmp/trireme-test-XXXXXX");
+    snprintf(buffer, 64, P_tmpdir "/trireme-test-XXXXXX");
     return mkdtemp(buffer);
 }
 
