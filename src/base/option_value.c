@@ -71,7 +71,7 @@ static status refuse_type(const option *o, const place *p, const char *value)
 static status check_limits(const option *o, const place *p, const char *value, double number)
 {
     if (o->min == 0.0 && o->max == 0.0) return ST_OK;
-    if (number >= o->min && number <= o->max) return ST_OK;
+    if (number >= o->min && (number <= o->max || o->max >= OPTION_NO_MAX)) return ST_OK;
     char shown[OPTION_SHOWN_BYTES];
     const char *where = p->where == NULL ? "" : p->where;
     const char *gap = p->where == NULL ? "" : "  ";
@@ -97,40 +97,51 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
-// "12", "1.5GiB", "1h30m": numbers each followed by one of the units; their sum must be whole.
+// digits * factor, exact: "1.5" of a unit is fine where the product is whole.
+static bool scale(const char *digits, int64_t factor, int64_t *out)
+{
+    int64_t whole;
+    double number;
+    if (text_parse_i64(digits, &whole)) return size_mul(whole, factor, out);
+    if (!text_parse_f64(digits, &number)) return false;
+    number *= (double)factor;
+    if (number > 0x1p53 || number != floor(number)) return false;
+    *out = (int64_t)number;
+    return true;
+}
+
+static const option_unit *find_unit(const char *name, size_t length, const option_unit *units,
+                                    int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const bool same = strncmp(name, units[i].name, length) == 0;
+        if (same && units[i].name[length] == '\0') return &units[i];
+    }
+    return NULL;
+}
+
+// "12", "1.5GiB", "1h30m": the sum of numbers each followed by one of the units.
 static bool parse_units(const char *s, const option_unit *units, int64_t count, int64_t *out)
 {
-    double sum = 0.0;
+    int64_t sum = 0;
     if (*s == '\0') return false;
     while (*s != '\0') {
         char digits[40];
-        int64_t n = 0;
-        while ((*s >= '0' && *s <= '9') || *s == '.' || *s == '_') {
-            if (n >= (int64_t)sizeof(digits) - 1) return false;
-            digits[n++] = *s++;
-        }
+        const size_t n = strspn(s, "0123456789._");
+        if (n == 0 || n >= sizeof(digits)) return false;
+        memcpy(digits, s, n);
         digits[n] = '\0';
-        double number;
-        if (n == 0 || !text_parse_f64(digits, &number)) return false;
+        s += n;
         while (*s == ' ') s++;
-        int64_t length = 0;
-        while ((s[length] >= 'a' && s[length] <= 'z') || (s[length] >= 'A' && s[length] <= 'Z')) {
-            length++;
-        }
-        const option_unit *unit = NULL;
-        for (int64_t i = 0; i < count && unit == NULL; i++) {
-            if (strncmp(s, units[i].name, (size_t)length) == 0 && units[i].name[length] == '\0') {
-                unit = &units[i];
-            }
-        }
-        if (unit == NULL) return false;
+        const size_t length = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        const option_unit *unit = find_unit(s, length, units, count);
+        int64_t part;
+        if (unit == NULL || !scale(digits, unit->factor, &part)) return false;
+        if (!size_add(sum, part, &sum)) return false;
         s += length;
         while (*s == ' ') s++;
-        sum += number * (double)unit->factor;
     }
-    // Beyond 2^53 a sum of doubles need not be what was written.
-    if (sum > 0x1p53 || sum != floor(sum)) return false;
-    *out = (int64_t)sum;
+    *out = sum;
     return true;
 }
 
