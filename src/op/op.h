@@ -223,6 +223,8 @@ typedef struct op_node {
     tensor_id in[OP_MAX_IN], out[OP_MAX_OUT]; // TENSOR_NONE where missing
     op_attrs attrs;
 } op_node;
+// A node without operands and with all attributes zero.
+op_node op_node_of(op_code code);
 
 typedef enum op_purpose {
     PURPOSE_TRAIN,
@@ -250,6 +252,12 @@ typedef struct op_program {
     tensor_id step;     // the step block, made on first use
     tensor_id *grad_of; // [tensor] gradient so far while differentiating; TENSOR_NONE if none
     int64_t grad_of_capacity;
+    // Gradients of views, while differentiating: columns of the gradient of their whole.
+    struct op_grad_piece {
+        tensor_id whole, grad_whole, grad_view;
+        int64_t begin, count; // columns
+    } * grad_pieces;
+    int64_t grad_piece_count, grad_piece_capacity;
 } op_program;
 
 // How one tensor lies along one mesh axis. PARTIAL: every rank holds a term of the sum.
@@ -279,9 +287,13 @@ typedef struct op_kind {
     bool random;     // reads the seed
     // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
     int8_t inplace[OP_MAX_OUT];
-    // Checks the inputs and creates the outputs that are TENSOR_NONE and wanted (bit o of `wanted`).
+    // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and either
+    // required or wanted (bit o of `wanted`: only optional outputs need it).
     status (*infer)(op_program *p, op_node *node, uint32_t wanted);
     // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
+    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard 1
+    // of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule says of
+    // a missing operand means nothing.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
     // The attributes of one of `ways` equal pieces when cut by rule `rule`.
     void (*cut)(const op_node *node, int rule, int ways, op_attrs *attrs);
@@ -328,11 +340,18 @@ NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
 NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,
                             tensor_id *y);
-// Train: loss and both gradients in one node of the backward-weight list; the forward list stays
-// empty. Evaluate: token losses only, in the forward list.
+// Train: loss and both gradients in one node of the backward-weight list, which of a program with
+// this operation runs before its backward-input list. Evaluate: token losses only, in the forward
+// list. The losses reach the step block through op_step_loss.
 NODISCARD status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels,
                               float z_loss, tensor_id *token_loss);
+// Adds token losses to the step block; in the list where op_head_loss puts its node.
+NODISCARD status op_step_loss(op_program *p, tensor_id token_loss, tensor_id labels);
 NODISCARD status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y);
+NODISCARD status op_sample_ids(op_program *p, tensor_id logits, tensor_id params, tensor_id draws,
+                               tensor_id *ids);
+// A tensor of that type with x's values (nearest even).
+NODISCARD status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y);
 
 // ---- gradients ----------------------------------------------------------------------------------
 // Walks the forward list backwards and appends to both backward lists. Boundary outputs get

@@ -1,0 +1,250 @@
+// Rotary positions and attention, with their gradients.
+//
+// Attention is never held as a matrix: the forward keeps the log-sum-exp of every row and head, and
+// the backward computes probabilities again from it. Costs here count the pairs that a causal mask
+// and a window leave; documents are not known before the data are.
+#include "op/op_internal.h"
+
+static status rope_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC iN fPD", &shapes));
+    int64_t columns = 0, dim = 0;
+    TRY(op_shapes_constant(node, &shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, &shapes, 'D', &dim));
+    const op_attrs *a = &node->attrs;
+    if (a->heads <= 0 || a->head_dim != dim || dim % 2 != 0 || a->heads * dim > columns) {
+        return fail(
+            ST_MODEL,
+            "rope: %d heads of %d in %lld columns with a table of %lld; the table's columns "
+            "are the head size, which is even",
+            (int)a->heads, (int)a->head_dim, (long long)columns, (long long)dim);
+    }
+    return op_shapes_out(p, node, wanted, "fNC", "y", &shapes);
+}
+
+static void rope_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00r:0", "1rr:1", "prr:p"); // by tokens; by heads; linear
+}
+
+static void rope_cut(const op_node *node, int rule, int ways, op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule == 2) attrs->heads = node->attrs.heads / ways;
+}
+
+static op_cost rope_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double rows = op_dim(p, node->in[0], 0, bound);
+    op_cost cost = op_cost_bytes(p, node, bound);
+    const op_tensor *table = op_at(p, node->in[2]);
+    // Of the table one row per token, at most.
+    cost.bytes_read -= op_elements(p, node->in[2], bound) * (double)dtype_bytes(table->type);
+    cost.bytes_read += rows * (double)node->attrs.head_dim * (double)dtype_bytes(table->type);
+    cost.flops = 3.0 * rows * (double)node->attrs.heads * (double)node->attrs.head_dim;
+    return cost;
+}
+
+static status rope_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_ROPE);
+    dx.in[0] = op_grad_get(p, node->out[0]);
+    dx.in[1] = node->in[1];
+    dx.in[2] = node->in[2];
+    dx.attrs = node->attrs;
+    dx.attrs.inverse = !node->attrs.inverse;
+    return op_grad_append(p, &dx, node->in[0]);
+}
+
+const op_kind op_row_rope = {
+    .code = OP_ROPE,
+    .name = "rope",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {0, -1, -1, -1},
+    .infer = rope_infer,
+    .place = rope_place,
+    .cut = rope_cut,
+    .cost = rope_cost,
+    .gradient = rope_gradient,
+};
+
+// ---- attention ----------------------------------------------------------------------------------
+
+enum { HEAD_DIM_MAX = 256 };
+
+static status heads_check(const op_node *node, const op_shapes *shapes)
+{
+    const char *name = op_kind_of(node->code)->name;
+    const op_attrs *a = &node->attrs;
+    int64_t columns = 0, kv_columns = 0;
+    TRY(op_shapes_constant(node, shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, shapes, 'E', &kv_columns));
+    if (a->heads <= 0 || a->kv_heads <= 0 || a->heads % a->kv_heads != 0) {
+        return fail(ST_MODEL, "%s: %d heads on %d key-value heads, expected a multiple", name,
+                    (int)a->heads, (int)a->kv_heads);
+    }
+    if (a->head_dim <= 0 || a->head_dim > HEAD_DIM_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: head size %d, expected 1 to %d", name, (int)a->head_dim,
+                    (int)HEAD_DIM_MAX);
+    }
+    if (columns != (int64_t)a->heads * a->head_dim ||
+        kv_columns != (int64_t)a->kv_heads * a->head_dim) {
+        return fail(ST_MODEL,
+                    "%s: queries have %lld columns and keys %lld, expected %d and %d heads "
+                    "of %d",
+                    name, (long long)columns, (long long)kv_columns, (int)a->heads,
+                    (int)a->kv_heads, (int)a->head_dim);
+    }
+    if (a->window < 0 || !(a->dropout >= 0.0f && a->dropout < 1.0f)) {
+        return fail(ST_MODEL, "%s: window %d and dropout %g, expected 0 or more and 0 to below 1",
+                    name, (int)a->window, (double)a->dropout);
+    }
+    return ST_OK;
+}
+
+static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fSE fSE iN iB", &shapes));
+    TRY(heads_check(node, &shapes));
+    const bool cached = node->in[4] != TENSOR_NONE;
+    if (cached && node->in[3] != TENSOR_NONE) {
+        return fail(ST_MODEL, "attention: documents and a cache cannot be combined");
+    }
+    if (!cached && !extent_equal(shapes.of['N'], shapes.of['S'])) {
+        return fail(ST_MODEL, "attention: queries and keys differ in rows, and there is no cache");
+    }
+    op_shapes_bind(&shapes, 'H', extent_of(node->attrs.heads));
+    return op_shapes_out(p, node, wanted, "fNC sNH", "y lse", &shapes);
+}
+
+static void attention_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00000:00", "111rr:11"); // by whole sequences; by heads
+}
+
+static void attention_cut(const op_node *node, int rule, int ways, op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule != 2) return;
+    attrs->heads = node->attrs.heads / ways;
+    attrs->kv_heads = node->attrs.kv_heads / ways;
+}
+
+// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.
+static double attention_pairs(const op_program *p, tensor_id q, tensor_id k, int32_t window,
+                              const extent_binding *bound)
+{
+    const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
+    const double queries = op_dim(p, q, 0, bound) / seqs, keys = op_dim(p, k, 0, bound) / seqs;
+    const double before = keys - queries; // keys that stand before the first query
+    const double most = window > 0 ? (double)window : keys;
+    double growing = most - before; // queries that see all keys before them
+    if (growing < 0.0) growing = 0.0;
+    if (growing > queries) growing = queries;
+    const double pairs =
+        growing * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * most;
+    return pairs * seqs;
+}
+
+static op_cost attention_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const op_attrs *a = &node->attrs;
+    op_cost cost = op_cost_bytes(p, node, bound);
+    const double pairs = attention_pairs(p, node->in[0], node->in[1], a->window, bound);
+    cost.flops = pairs * (double)a->heads * (4.0 * (double)a->head_dim + 6.0);
+    return cost;
+}
+
+static status attention_gradient(op_program *p, const op_node *node)
+{
+    if (node->in[4] != TENSOR_NONE) {
+        return fail(ST_MODEL, "attention: over a cache it has no gradient");
+    }
+    op_node back = op_node_of(OP_ATTENTION_BWD);
+    back.in[0] = op_grad_get(p, node->out[0]);
+    for (int i = 0; i < 3; i++) back.in[1 + i] = node->in[i];
+    back.in[4] = node->out[0];
+    back.in[5] = node->out[1];
+    back.in[6] = node->in[3];
+    back.attrs = node->attrs;
+    for (int i = 0; i < 3; i++) {
+        if (!op_wants_grad(p, node->in[i])) {
+            return fail(ST_MODEL, "attention: %s is not an activation",
+                        op_at(p, node->in[i])->name);
+        }
+        TRY(op_grad_new(p, node->in[i], &back.out[i]));
+    }
+    TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));
+    for (int i = 0; i < 3; i++) TRY(op_grad_add(p, node->in[i], back.out[i]));
+    return ST_OK;
+}
+
+const op_kind op_row_attention = {
+    .code = OP_ATTENTION,
+    .name = "attention",
+    .in_min = 3,
+    .in_max = 5,
+    .out_min = 2,
+    .out_max = 2,
+    .optional_in = 1u << 3 | 1u << 4,
+    .is_product = true,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = attention_infer,
+    .place = attention_place,
+    .cut = attention_cut,
+    .cost = attention_cost,
+    .gradient = attention_gradient,
+};
+
+static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNC fNE fNE fNC sNH iN", &shapes));
+    TRY(heads_check(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNC fNE fNE", "dq dk dv", &shapes);
+}
+
+static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000000:000", "111111r:111");
+}
+
+// Five products of the forward's two: scores again, dv, dp, dq, dk.
+static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const op_attrs *a = &node->attrs;
+    op_cost cost = op_cost_bytes(p, node, bound);
+    const double pairs = attention_pairs(p, node->in[1], node->in[2], a->window, bound);
+    cost.flops = pairs * (double)a->heads * (10.0 * (double)a->head_dim + 8.0);
+    cost.flops += 2.0 * op_elements(p, node->in[0], bound); // the row sums of dy * y
+    return cost;
+}
+
+const op_kind op_row_attention_bwd = {
+    .code = OP_ATTENTION_BWD,
+    .name = "attention_bwd",
+    .in_min = 6,
+    .in_max = 7,
+    .out_min = 3,
+    .out_max = 3,
+    .optional_in = 1u << 6,
+    .is_product = true,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = bwd_infer,
+    .place = bwd_place,
+    .cut = attention_cut,
+    .cost = bwd_cost,
+};

@@ -1,0 +1,332 @@
+// Operations that look at one element, or one row, at a time: addition, activations, gates, dropout,
+// casts, and the sum of two accumulators.
+#include "op/op_internal.h"
+
+// Every operand has one shape: by rows, by columns; `sums` where terms may be added afterwards too.
+static void same_place(const op_program *p, tensor_id t, bool sums, op_rule *rules, int *count)
+{
+    if (op_at(p, t)->ndim == 2 && sums) {
+        OP_RULES(rules, count, "00:0", "pp:p", "11:1");
+    } else if (op_at(p, t)->ndim == 2) {
+        OP_RULES(rules, count, "00:0", "11:1");
+    } else if (sums) {
+        OP_RULES(rules, count, "00:0", "pp:p");
+    } else {
+        OP_RULES(rules, count, "00:0");
+    }
+}
+
+static void linear_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    same_place(p, node->in[0], true, rules, count);
+}
+
+static void pointwise_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    same_place(p, node->in[0], false, rules, count);
+}
+
+static status add_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f* f*", &shapes));
+    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+}
+
+static op_cost one_flop(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 1.0);
+}
+
+static status add_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dy = op_grad_get(p, node->out[0]);
+    TRY(op_grad_add(p, node->in[0], dy));
+    return op_grad_add(p, node->in[1], dy);
+}
+
+const op_kind op_row_add = {
+    .code = OP_ADD,
+    .name = "add",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {0, -1, -1, -1},
+    .infer = add_infer,
+    .place = linear_place,
+    .cut = op_cut_nothing,
+    .cost = one_flop,
+    .gradient = add_gradient,
+};
+
+// ---- gates --------------------------------------------------------------------------------------
+
+static status halves_bind(const op_node *node, op_shapes *shapes)
+{
+    int64_t columns = 0;
+    TRY(op_shapes_constant(node, shapes, 'C', &columns));
+    if (columns % 2 != 0) {
+        return fail(ST_MODEL, "%s: %lld columns are not a gate and a value",
+                    op_kind_of(node->code)->name, (long long)columns);
+    }
+    op_shapes_bind(shapes, 'F', extent_of(columns / 2));
+    return ST_OK;
+}
+
+static status swiglu_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC", &shapes));
+    TRY(halves_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNF", "a", &shapes);
+}
+
+static op_cost swiglu_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 5.0);
+}
+
+static status swiglu_gradient(op_program *p, const op_node *node)
+{
+    op_node dh = op_node_of(OP_SWIGLU_BWD);
+    dh.in[0] = node->in[0];
+    dh.in[1] = op_grad_get(p, node->out[0]);
+    return op_grad_append(p, &dh, node->in[0]);
+}
+
+const op_kind op_row_swiglu = {
+    .code = OP_SWIGLU,
+    .name = "swiglu",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = swiglu_infer,
+    .place = pointwise_place,
+    .cut = op_cut_nothing,
+    .cost = swiglu_cost,
+    .gradient = swiglu_gradient,
+};
+
+static status swiglu_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNF", &shapes));
+    const extent half = shapes.of['F'];
+    TRY(halves_bind(node, &shapes));
+    if (!extent_equal(half, shapes.of['F'])) {
+        return fail(ST_MODEL, "swiglu_bwd: the gradient has %lld columns, expected %lld",
+                    (long long)half.scale, (long long)shapes.of['F'].scale);
+    }
+    return op_shapes_out(p, node, wanted, "fNC", "dh", &shapes);
+}
+
+static op_cost swiglu_bwd_cost(const op_program *p, const op_node *node,
+                               const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[1], 11.0);
+}
+
+const op_kind op_row_swiglu_bwd = {
+    .code = OP_SWIGLU_BWD,
+    .name = "swiglu_bwd",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = swiglu_bwd_infer,
+    .place = pointwise_place,
+    .cut = op_cut_nothing,
+    .cost = swiglu_bwd_cost,
+};
+
+// ---- activations --------------------------------------------------------------------------------
+
+static status kind_check(const op_node *node)
+{
+    switch (node->attrs.activation) {
+    case ACT_GELU_TANH:
+    case ACT_GELU_ERF:
+    case ACT_SILU:
+    case ACT_RELU:
+        return ST_OK;
+    case ACT_NONE:
+    default:
+        return fail(ST_MODEL, "%s: activation %d is none", op_kind_of(node->code)->name,
+                    (int)node->attrs.activation);
+    }
+}
+
+static status activation_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    TRY(kind_check(node));
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f*", &shapes));
+    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+}
+
+static op_cost activation_cost(const op_program *p, const op_node *node,
+                               const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 10.0);
+}
+
+static status activation_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_ACTIVATION_BWD);
+    dx.in[0] = node->in[0];
+    dx.in[1] = op_grad_get(p, node->out[0]);
+    dx.attrs = node->attrs;
+    return op_grad_append(p, &dx, node->in[0]);
+}
+
+const op_kind op_row_activation = {
+    .code = OP_ACTIVATION,
+    .name = "activation",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {0, -1, -1, -1},
+    .infer = activation_infer,
+    .place = pointwise_place,
+    .cut = op_cut_nothing,
+    .cost = activation_cost,
+    .gradient = activation_gradient,
+};
+
+static status activation_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    TRY(kind_check(node));
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f* f*", &shapes));
+    return op_shapes_out(p, node, wanted, "f*", "dx", &shapes);
+}
+
+static op_cost activation_bwd_cost(const op_program *p, const op_node *node,
+                                   const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 16.0);
+}
+
+const op_kind op_row_activation_bwd = {
+    .code = OP_ACTIVATION_BWD,
+    .name = "activation_bwd",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {1, -1, -1, -1},
+    .infer = activation_bwd_infer,
+    .place = pointwise_place,
+    .cut = op_cut_nothing,
+    .cost = activation_bwd_cost,
+};
+
+// ---- dropout ------------------------------------------------------------------------------------
+
+static status dropout_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    const float probability = node->attrs.dropout;
+    if (!(probability >= 0.0f && probability < 1.0f)) {
+        return fail(ST_MODEL, "dropout: probability %g, expected 0 to below 1",
+                    (double)probability);
+    }
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND", &shapes));
+    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+}
+
+static void dropout_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    // Not by columns: a feature's number is part of its random counter.
+    OP_RULES(rules, count, "0:0", "p:p");
+}
+
+// Ten rounds of Philox for four elements: about twelve integer operations for each.
+static op_cost dropout_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 13.0);
+}
+
+static status dropout_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_DROPOUT);
+    dx.in[0] = op_grad_get(p, node->out[0]);
+    dx.attrs = node->attrs; // the same site: the same elements
+    return op_grad_append(p, &dx, node->in[0]);
+}
+
+const op_kind op_row_dropout = {
+    .code = OP_DROPOUT,
+    .name = "dropout",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .random = true,
+    .inplace = {0, -1, -1, -1},
+    .infer = dropout_infer,
+    .place = dropout_place,
+    .cut = op_cut_nothing,
+    .cost = dropout_cost,
+    .gradient = dropout_gradient,
+};
+
+// ---- casts and the tree -------------------------------------------------------------------------
+
+static status cast_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "a*", &shapes));
+    return op_shapes_out(p, node, wanted, "a*", "y", &shapes);
+}
+
+static status cast_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_CAST);
+    dx.in[0] = op_grad_get(p, node->out[0]);
+    return op_grad_append(p, &dx, node->in[0]);
+}
+
+const op_kind op_row_cast = {
+    .code = OP_CAST,
+    .name = "cast",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = cast_infer,
+    .place = pointwise_place,
+    .cut = op_cut_nothing,
+    .cost = one_flop,
+    .gradient = cast_gradient,
+};
+
+static status tree_add_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f*", &shapes));
+    return op_shapes_out(p, node, wanted, "g*", "dst", &shapes);
+}
+
+const op_kind op_row_tree_add = {
+    .code = OP_TREE_ADD,
+    .name = "tree_add",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .inplace = {-1, -1, -1, -1},
+    .infer = tree_add_infer,
+    .place = linear_place,
+    .cut = op_cut_nothing,
+    .cost = one_flop,
+};

@@ -1,0 +1,115 @@
+// Embedding: rows of a table by id, plus rows of a position table; and the table's gradient.
+#include "op/op_internal.h"
+
+static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    if ((node->in[2] == TENSOR_NONE) != (node->in[3] == TENSOR_NONE)) {
+        return fail(ST_MODEL, "embedding: positions and their table go together, got one of them");
+    }
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "iN fVD iN fPD", &shapes));
+    return op_shapes_out(p, node, wanted, "fND", "x", &shapes);
+}
+
+static void embedding_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r0r:0", "r1r1:1"); // by tokens, by features; never by vocabulary
+}
+
+// Of a table only the rows that are asked for are read.
+static op_cost embedding_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const tensor_id x = node->out[0];
+    const double elements = op_elements(p, x, bound);
+    op_cost cost = {0.0, 0.0, 0.0};
+    for (int i = 0; i < 4; i += 2) {
+        if (node->in[i] == TENSOR_NONE) continue;
+        cost.bytes_read +=
+            op_elements(p, node->in[i], bound) * (double)dtype_bytes(op_at(p, node->in[i])->type);
+        cost.bytes_read += elements * (double)dtype_bytes(op_at(p, node->in[i + 1])->type);
+        if (i > 0) cost.flops += elements;
+    }
+    cost.bytes_written = elements * (double)dtype_bytes(op_at(p, x)->type);
+    return cost;
+}
+
+static status table_gradient(op_program *p, tensor_id ids, tensor_id table, tensor_id dx)
+{
+    if (table == TENSOR_NONE || op_at(p, table)->role != ROLE_WEIGHT) return ST_OK;
+    op_node node = op_node_of(OP_EMBEDDING_DW);
+    node.in[0] = ids;
+    node.in[1] = dx;
+    TRY(op_grad_weight(p, table, &node.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &node, 0);
+}
+
+static status embedding_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dx = op_grad_get(p, node->out[0]);
+    TRY(table_gradient(p, node->in[0], node->in[1], dx));
+    return table_gradient(p, node->in[2], node->in[3], dx);
+}
+
+const op_kind op_row_embedding = {
+    .code = OP_EMBEDDING,
+    .name = "embedding",
+    .in_min = 2,
+    .in_max = 4,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 1u << 2 | 1u << 3,
+    .inplace = {-1, -1, -1, -1},
+    .infer = embedding_infer,
+    .place = embedding_place,
+    .cut = op_cut_nothing,
+    .cost = embedding_cost,
+    .gradient = embedding_gradient,
+};
+
+static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    // Only the table's own tensor knows how many rows it has.
+    if (node->out[0] == TENSOR_NONE) {
+        return fail(ST_MODEL, "embedding_dw: the accumulator must be given");
+    }
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "iN fND", &shapes));
+    return op_shapes_out(p, node, wanted, "gVD", "dtable", &shapes);
+}
+
+static void dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:p", "r1:1");
+}
+
+static op_cost dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double elements = op_elements(p, node->in[1], bound);
+    op_cost cost = op_cost_bytes(p, node, bound);
+    const op_tensor *table = op_at(p, node->out[0]);
+    const double whole = cost.bytes_written;
+    const double touched = elements * (double)dtype_bytes(table->type);
+    cost.bytes_read += touched - whole;
+    cost.bytes_written = touched;
+    cost.flops = elements;
+    return cost;
+}
+
+const op_kind op_row_embedding_dw = {
+    .code = OP_EMBEDDING_DW,
+    .name = "embedding_dw",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dw_infer,
+    .place = dw_place,
+    .cut = op_cut_nothing,
+    .cost = dw_cost,
+};

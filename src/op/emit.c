@@ -1,0 +1,228 @@
+// The words of blocks: a function per forward operation, which makes the node and appends it.
+//
+// What differs between training and the other purposes is decided here, so that a block says what
+// it means once: training keeps activations apart from products (their gradients need the values
+// before), others fuse them; only training drops.
+#include "op/op_internal.h"
+
+#include <math.h>
+
+status op_embedding(op_program *p, tensor_id ids, tensor_id table, tensor_id positions,
+                    tensor_id position_table, tensor_id *x)
+{
+    op_node node = op_node_of(OP_EMBEDDING);
+    node.in[0] = ids;
+    node.in[1] = table;
+    node.in[2] = positions;
+    node.in[3] = position_table;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *x = node.out[0];
+    return ST_OK;
+}
+
+status op_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id bias, op_activation activation,
+                 tensor_id *y)
+{
+    const bool apart = p->purpose == PURPOSE_TRAIN && activation != ACT_NONE;
+    op_node node = op_node_of(OP_MATMUL);
+    node.in[0] = x;
+    node.in[1] = w;
+    node.in[2] = bias;
+    node.attrs.activation = apart ? ACT_NONE : activation;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    if (apart) return op_activate(p, node.out[0], activation, y);
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_add(op_program *p, tensor_id a, tensor_id b, tensor_id *y)
+{
+    op_node node = op_node_of(OP_ADD);
+    node.in[0] = a;
+    node.in[1] = b;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_rmsnorm(op_program *p, tensor_id x, tensor_id w, tensor_id delta, float eps, float plus,
+                  tensor_id *y, tensor_id *h)
+{
+    op_node node = op_node_of(OP_RMSNORM);
+    node.in[0] = x;
+    node.in[1] = w;
+    node.in[2] = delta;
+    node.attrs.eps = eps;
+    node.attrs.plus = plus;
+    TRY(op_append(p, OP_FORWARD, &node, delta == TENSOR_NONE ? 0 : 1u << 2));
+    *y = node.out[0];
+    if (h != NULL) *h = delta == TENSOR_NONE ? x : node.out[2];
+    return ST_OK;
+}
+
+status op_layernorm(op_program *p, tensor_id x, tensor_id w, tensor_id b, tensor_id delta,
+                    float eps, tensor_id *y, tensor_id *h)
+{
+    op_node node = op_node_of(OP_LAYERNORM);
+    node.in[0] = x;
+    node.in[1] = w;
+    node.in[2] = b;
+    node.in[3] = delta;
+    node.attrs.eps = eps;
+    TRY(op_append(p, OP_FORWARD, &node, delta == TENSOR_NONE ? 0 : 1u << 3));
+    *y = node.out[0];
+    if (h != NULL) *h = delta == TENSOR_NONE ? x : node.out[3];
+    return ST_OK;
+}
+
+status op_rope(op_program *p, tensor_id x, tensor_id positions, tensor_id table, int32_t heads,
+               int32_t head_dim, bool interleaved, tensor_id *y)
+{
+    op_node node = op_node_of(OP_ROPE);
+    node.in[0] = x;
+    node.in[1] = positions;
+    node.in[2] = table;
+    node.attrs.heads = heads;
+    node.attrs.head_dim = head_dim;
+    node.attrs.interleaved = interleaved;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v, tensor_id documents,
+                    tensor_id lengths, const op_attrs *attrs, tensor_id *y)
+{
+    op_node node = op_node_of(OP_ATTENTION);
+    node.in[0] = q;
+    node.in[1] = k;
+    node.in[2] = v;
+    node.in[3] = documents;
+    node.in[4] = lengths;
+    node.attrs.heads = attrs->heads;
+    node.attrs.kv_heads = attrs->kv_heads;
+    node.attrs.head_dim = attrs->head_dim;
+    node.attrs.window = attrs->window;
+    node.attrs.scale = attrs->scale;
+    if (attrs->scale == 0.0f && attrs->head_dim > 0) {
+        node.attrs.scale = (float)(1.0 / sqrt((double)attrs->head_dim));
+    }
+    if (p->purpose == PURPOSE_TRAIN) {
+        node.attrs.dropout = attrs->dropout;
+        node.attrs.site = attrs->site;
+    }
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache)
+{
+    op_node node = op_node_of(OP_CACHE_APPEND);
+    node.in[0] = x;
+    node.in[1] = lengths;
+    node.out[0] = cache;
+    return op_append(p, OP_FORWARD, &node, 0);
+}
+
+status op_swiglu(op_program *p, tensor_id h, tensor_id *a)
+{
+    op_node node = op_node_of(OP_SWIGLU);
+    node.in[0] = h;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *a = node.out[0];
+    return ST_OK;
+}
+
+status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y)
+{
+    *y = x;
+    if (activation == ACT_NONE) return ST_OK;
+    op_node node = op_node_of(OP_ACTIVATION);
+    node.in[0] = x;
+    node.attrs.activation = activation;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_dropout(op_program *p, tensor_id x, float probability, int32_t site, tensor_id *y)
+{
+    *y = x;
+    if (probability == 0.0f || p->purpose != PURPOSE_TRAIN) return ST_OK;
+    op_node node = op_node_of(OP_DROPOUT);
+    node.in[0] = x;
+    node.attrs.dropout = probability;
+    node.attrs.site = site;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+static op_list loss_list(const op_program *p)
+{
+    return p->purpose == PURPOSE_TRAIN ? OP_BACKWARD_WEIGHT : OP_FORWARD;
+}
+
+status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels, float z_loss,
+                    tensor_id *token_loss)
+{
+    op_node node = op_node_of(OP_HEAD_LOSS);
+    node.in[0] = x;
+    node.in[1] = w;
+    node.in[2] = labels;
+    node.attrs.z_loss = z_loss;
+    if (p->purpose == PURPOSE_TRAIN) {
+        if (op_wants_grad(p, x)) TRY(op_grad_new(p, x, &node.out[1]));
+        TRY(op_grad_weight(p, w, &node.out[2]));
+    }
+    TRY(op_append(p, loss_list(p), &node, 0));
+    if (node.out[1] != TENSOR_NONE) TRY(op_grad_add(p, x, node.out[1]));
+    *token_loss = node.out[0];
+    return ST_OK;
+}
+
+status op_step_loss(op_program *p, tensor_id token_loss, tensor_id labels)
+{
+    op_node node = op_node_of(OP_STEP_LOSS);
+    node.in[0] = token_loss;
+    node.in[1] = labels;
+    return op_append(p, loss_list(p), &node, 0);
+}
+
+status op_gather(op_program *p, tensor_id x, tensor_id rows, tensor_id *y)
+{
+    op_node node = op_node_of(OP_GATHER);
+    node.in[0] = x;
+    node.in[1] = rows;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_sample_ids(op_program *p, tensor_id logits, tensor_id params, tensor_id draws,
+                     tensor_id *ids)
+{
+    op_node node = op_node_of(OP_SAMPLE);
+    node.in[0] = logits;
+    node.in[1] = params;
+    node.in[2] = draws;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *ids = node.out[0];
+    return ST_OK;
+}
+
+status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y)
+{
+    const op_tensor *t = op_at(p, x);
+    const int ndim = t->ndim;
+    const extent rows = t->dims[0], columns = t->dims[1];
+    char name[OP_NAME_BYTES];
+    op_name_unique(p, "", "cast.y", name);
+    op_node node = op_node_of(OP_CAST);
+    node.in[0] = x;
+    TRY(op_tensor_make(p, name, ROLE_ACTIVATION, type, ndim, rows, columns, &node.out[0]));
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}

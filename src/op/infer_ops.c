@@ -1,0 +1,122 @@
+// Operations of generation: keys and values into the cache, the rows that are wanted, the next token.
+#include "op/op_internal.h"
+
+static status cache_append_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    if (node->out[0] == TENSOR_NONE) {
+        return fail(ST_MODEL, "cache_append: the cache must be given");
+    }
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNE iB", &shapes));
+    return op_shapes_out(p, node, wanted, "fSE", "cache", &shapes);
+}
+
+static void cache_append_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:0", "1r:1"); // by whole sequences; by heads
+}
+
+static op_cost cache_append_cost(const op_program *p, const op_node *node,
+                                 const extent_binding *bound)
+{
+    op_cost cost = op_cost_bytes(p, node, bound);
+    cost.bytes_written =
+        op_elements(p, node->in[0], bound) * (double)dtype_bytes(op_at(p, node->out[0])->type);
+    return cost;
+}
+
+const op_kind op_row_cache_append = {
+    .code = OP_CACHE_APPEND,
+    .name = "cache_append",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = cache_append_infer,
+    .place = cache_append_place,
+    .cut = op_cut_nothing,
+    .cost = cache_append_cost,
+};
+
+static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND iB", &shapes));
+    return op_shapes_out(p, node, wanted, "fBD", "y", &shapes);
+}
+
+static void gather_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "1r:1"); // row numbers are global
+}
+
+static op_cost gather_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    op_cost cost = op_cost_bytes(p, node, bound);
+    const double type = (double)dtype_bytes(op_at(p, node->in[0])->type);
+    cost.bytes_read +=
+        (op_elements(p, node->out[0], bound) - op_elements(p, node->in[0], bound)) * type;
+    return cost;
+}
+
+const op_kind op_row_gather = {
+    .code = OP_GATHER,
+    .name = "gather",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = gather_infer,
+    .place = gather_place,
+    .cut = op_cut_nothing,
+    .cost = gather_cost,
+};
+
+enum { SAMPLE_PARAMS = 8 };
+
+static status sample_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fBV pX iB", &shapes));
+    int64_t params = 0;
+    TRY(op_shapes_constant(node, &shapes, 'X', &params));
+    if (params != SAMPLE_PARAMS) {
+        return fail(ST_MODEL, "sample: %lld parameters, expected %d", (long long)params,
+                    (int)SAMPLE_PARAMS);
+    }
+    return op_shapes_out(p, node, wanted, "iB", "ids", &shapes);
+}
+
+static void sample_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    // Not by sequences: a sequence's number is part of its random counter.
+    op_place_replicate(p, node, rules, count);
+}
+
+// An exponential, two sums and a few passes of selection for each logit.
+static op_cost sample_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 20.0);
+}
+
+const op_kind op_row_sample = {
+    .code = OP_SAMPLE,
+    .name = "sample",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = sample_infer,
+    .place = sample_place,
+    .cut = op_cut_nothing,
+    .cost = sample_cost,
+};

@@ -1,0 +1,172 @@
+// Matrix products: y = act(x w^T + bias) with weights stored (out, in), and their gradients.
+#include "op/op_internal.h"
+
+static status matmul_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    if (p->purpose == PURPOSE_TRAIN && node->attrs.activation != ACT_NONE) {
+        return fail(ST_MODEL, "matmul: a product with an activation has no gradient rule; write "
+                              "op_matmul, which keeps them apart in training");
+    }
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNK fMK fM", &shapes));
+    return op_shapes_out(p, node, wanted, "fNM", "y", &shapes);
+}
+
+static void matmul_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    // By tokens; by columns of y; along K, where every rank has a term of y (and of the bias).
+    OP_RULES(rules, count, "0rr:0", "r00:1", "11p:p");
+    if (node->attrs.activation != ACT_NONE) *count -= 1; // not of a term
+}
+
+static op_cost matmul_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double inner = op_dim(p, node->in[0], 1, bound);
+    op_cost cost = op_cost_pointwise(p, node, bound, node->out[0], 2.0 * inner);
+    if (node->in[2] != TENSOR_NONE) cost.flops += op_elements(p, node->out[0], bound);
+    if (node->attrs.activation != ACT_NONE)
+        cost.flops += 10.0 * op_elements(p, node->out[0], bound);
+    return cost;
+}
+
+static status matmul_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dy = op_grad_get(p, node->out[0]);
+    op_node dx = op_node_of(OP_MATMUL_DX);
+    dx.in[0] = dy;
+    dx.in[1] = node->in[1];
+    TRY(op_grad_append(p, &dx, node->in[0]));
+    op_node dw = op_node_of(OP_MATMUL_DW);
+    dw.in[0] = dy;
+    dw.in[1] = node->in[0];
+    TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
+    TRY(op_append(p, OP_BACKWARD_WEIGHT, &dw, 0));
+    if (node->in[2] == TENSOR_NONE) return ST_OK;
+    op_node db = op_node_of(OP_BIAS_DW);
+    db.in[0] = dy;
+    TRY(op_grad_weight(p, node->in[2], &db.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &db, 0);
+}
+
+const op_kind op_row_matmul = {
+    .code = OP_MATMUL,
+    .name = "matmul",
+    .in_min = 2,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 1u << 2,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = matmul_infer,
+    .place = matmul_place,
+    .cut = op_cut_nothing,
+    .cost = matmul_cost,
+    .gradient = matmul_gradient,
+};
+
+static status dx_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNM fMK", &shapes));
+    return op_shapes_out(p, node, wanted, "fNK", "dx", &shapes);
+}
+
+static void dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r:0", "r1:1", "10:p");
+}
+
+static op_cost dx_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double inner = op_dim(p, node->in[0], 1, bound);
+    return op_cost_pointwise(p, node, bound, node->out[0], 2.0 * inner);
+}
+
+const op_kind op_row_matmul_dx = {
+    .code = OP_MATMUL_DX,
+    .name = "matmul_dx",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dx_infer,
+    .place = dx_place,
+    .cut = op_cut_nothing,
+    .cost = dx_cost,
+};
+
+static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNM fNK", &shapes));
+    return op_shapes_out(p, node, wanted, "gMK", "dw", &shapes);
+}
+
+static void dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:p", "1r:0", "r1:1");
+}
+
+static op_cost dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double rows = op_dim(p, node->in[0], 0, bound);
+    return op_cost_pointwise(p, node, bound, node->out[0], 2.0 * rows);
+}
+
+const op_kind op_row_matmul_dw = {
+    .code = OP_MATMUL_DW,
+    .name = "matmul_dw",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dw_infer,
+    .place = dw_place,
+    .cut = op_cut_nothing,
+    .cost = dw_cost,
+};
+
+static status bias_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNM", &shapes));
+    return op_shapes_out(p, node, wanted, "gM", "db", &shapes);
+}
+
+static void bias_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0:p", "1:0");
+}
+
+static op_cost bias_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 1.0);
+}
+
+const op_kind op_row_bias_dw = {
+    .code = OP_BIAS_DW,
+    .name = "bias_dw",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .inplace = {-1, -1, -1, -1},
+    .infer = bias_infer,
+    .place = bias_place,
+    .cut = op_cut_nothing,
+    .cost = bias_cost,
+};

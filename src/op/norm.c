@@ -1,0 +1,339 @@
+// RMSNorm and LayerNorm, fused with the residual addition before them, and their gradients.
+//
+//        x ----(+)---- h ------------------> h goes on as the residual
+//               |      |
+//        delta -'      '--- norm --- y        the gradient that comes back along h (dh) is
+//                                             folded into dx, which is x's and delta's alike
+#include "op/op_internal.h"
+
+// Groups of columns that are normed by themselves: the extent of C / D.
+static status groups_bind(const op_node *node, op_shapes *shapes)
+{
+    int64_t columns = 0, dim = 0;
+    TRY(op_shapes_constant(node, shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, shapes, 'D', &dim));
+    if (columns % dim != 0) {
+        return fail(ST_MODEL, "%s: %lld columns are not groups of the weight's %lld",
+                    op_kind_of(node->code)->name, (long long)columns, (long long)dim);
+    }
+    op_shapes_bind(shapes, 'G', extent_of(columns / dim));
+    return ST_OK;
+}
+
+static status residual_check(const op_node *node, int delta, int h)
+{
+    if (node->in[delta] == TENSOR_NONE && node->out[h] != TENSOR_NONE) {
+        return fail(ST_MODEL, "%s: without a delta there is no h to write",
+                    op_kind_of(node->code)->name);
+    }
+    return ST_OK;
+}
+
+static status rms_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    TRY(residual_check(node, 2, 2));
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fD fNC", &shapes));
+    TRY(groups_bind(node, &shapes));
+    // With a delta the gradient rule needs h, wanted or not.
+    const uint32_t h = node->in[2] == TENSOR_NONE ? 0u : 1u << 2;
+    return op_shapes_out(p, node, (wanted & ~(1u << 2)) | h, "fNC sNG fNC", "y r h", &shapes);
+}
+
+static bool has_groups(const op_program *p, tensor_id r)
+{
+    return op_at(p, r)->dims[1].scale > 1;
+}
+
+static void rms_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    OP_RULES(rules, count, "0r0:000", "1r1:111"); // by rows; by whole groups
+    if (!has_groups(p, node->out[1])) *count -= 1;
+}
+
+static op_cost rms_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], node->in[2] == TENSOR_NONE ? 4.0 : 5.0);
+}
+
+// The gradient that came to h, past the norm. It leaves h: what the rule makes holds it.
+static tensor_id residual_take(op_program *p, const op_node *node, int delta, int h)
+{
+    return op_grad_take(p, node->in[delta] == TENSOR_NONE ? node->in[0] : node->out[h]);
+}
+
+// dx belongs to x and to delta, for both were added with weight one.
+static status residual_give(op_program *p, const op_node *node, int delta, tensor_id dx)
+{
+    TRY(op_grad_add(p, node->in[0], dx));
+    return node->in[delta] == TENSOR_NONE ? ST_OK : op_grad_add(p, node->in[delta], dx);
+}
+
+static status rms_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dy = op_grad_get(p, node->out[0]);
+    const tensor_id h = node->in[2] == TENSOR_NONE ? node->in[0] : node->out[2];
+    if (dy == TENSOR_NONE) { // only h is used
+        const tensor_id dh = op_grad_take(p, h);
+        return dh == TENSOR_NONE ? ST_OK : residual_give(p, node, 2, dh);
+    }
+    if (op_wants_grad(p, h)) {
+        op_node dx = op_node_of(OP_RMSNORM_DX);
+        dx.in[0] = dy;
+        dx.in[1] = h;
+        dx.in[2] = node->out[1];
+        dx.in[3] = node->in[1];
+        dx.in[4] = residual_take(p, node, 2, 2);
+        dx.attrs = node->attrs;
+        TRY(op_grad_new(p, h, &dx.out[0]));
+        TRY(op_append(p, OP_BACKWARD_INPUT, &dx, 0));
+        TRY(residual_give(p, node, 2, dx.out[0]));
+    }
+    op_node dw = op_node_of(OP_RMSNORM_DW);
+    dw.in[0] = dy;
+    dw.in[1] = h;
+    dw.in[2] = node->out[1];
+    TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
+}
+
+const op_kind op_row_rmsnorm = {
+    .code = OP_RMSNORM,
+    .name = "rmsnorm",
+    .in_min = 2,
+    .in_max = 3,
+    .out_min = 2,
+    .out_max = 3,
+    .optional_in = 1u << 2,
+    .optional_out = 1u << 2,
+    .inplace = {-1, -1, 0, -1},
+    .infer = rms_infer,
+    .place = rms_place,
+    .cut = op_cut_nothing,
+    .cost = rms_cost,
+    .gradient = rms_gradient,
+};
+
+static status rms_dx_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNC sNG fD fNC", &shapes));
+    TRY(groups_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNC", "dx", &shapes);
+}
+
+static void rms_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    OP_RULES(rules, count, "000r0:0", "111r1:1");
+    if (!has_groups(p, node->in[2])) *count -= 1;
+}
+
+static op_cost rms_dx_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], node->in[4] == TENSOR_NONE ? 7.0 : 8.0);
+}
+
+const op_kind op_row_rmsnorm_dx = {
+    .code = OP_RMSNORM_DX,
+    .name = "rmsnorm_dx",
+    .in_min = 4,
+    .in_max = 5,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 1u << 4,
+    .inplace = {4, -1, -1, -1},
+    .infer = rms_dx_infer,
+    .place = rms_dx_place,
+    .cut = op_cut_nothing,
+    .cost = rms_dx_cost,
+};
+
+static status rms_dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNC sNG", &shapes));
+    int64_t columns = 0, groups = 0;
+    TRY(op_shapes_constant(node, &shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, &shapes, 'G', &groups));
+    if (columns % groups != 0) {
+        return fail(ST_MODEL, "rmsnorm_dw: %lld columns are not %lld groups", (long long)columns,
+                    (long long)groups);
+    }
+    op_shapes_bind(&shapes, 'D', extent_of(columns / groups));
+    return op_shapes_out(p, node, wanted, "gD", "dw", &shapes);
+}
+
+static void rms_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    OP_RULES(rules, count, "000:p", "111:p");
+    if (!has_groups(p, node->in[2])) *count -= 1;
+}
+
+static op_cost rms_dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 3.0);
+}
+
+const op_kind op_row_rmsnorm_dw = {
+    .code = OP_RMSNORM_DW,
+    .name = "rmsnorm_dw",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .inplace = {-1, -1, -1, -1},
+    .infer = rms_dw_infer,
+    .place = rms_dw_place,
+    .cut = op_cut_nothing,
+    .cost = rms_dw_cost,
+};
+
+// ---- LayerNorm ----------------------------------------------------------------------------------
+
+static status layer_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    TRY(residual_check(node, 3, 3));
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND fD fD fND", &shapes));
+    const uint32_t h = node->in[3] == TENSOR_NONE ? 0u : 1u << 3;
+    return op_shapes_out(p, node, (wanted & ~(1u << 3)) | h, "fND sN sN fND", "y mean r h",
+                         &shapes);
+}
+
+static void layer_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0rr0:0000");
+}
+
+static op_cost layer_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    double per_element = 6.0;
+    if (node->in[2] != TENSOR_NONE) per_element += 1.0;
+    if (node->in[3] != TENSOR_NONE) per_element += 1.0;
+    return op_cost_pointwise(p, node, bound, node->in[0], per_element);
+}
+
+static status layer_dw(op_program *p, const op_node *node, tensor_id dy, tensor_id h)
+{
+    op_node dw = op_node_of(OP_LAYERNORM_DW);
+    dw.in[0] = dy;
+    dw.in[1] = h;
+    dw.in[2] = node->out[1];
+    dw.in[3] = node->out[2];
+    TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
+    if (node->in[2] != TENSOR_NONE) TRY(op_grad_weight(p, node->in[2], &dw.out[1]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
+}
+
+static status layer_gradient(op_program *p, const op_node *node)
+{
+    const tensor_id dy = op_grad_get(p, node->out[0]);
+    const tensor_id h = node->in[3] == TENSOR_NONE ? node->in[0] : node->out[3];
+    if (dy == TENSOR_NONE) {
+        const tensor_id dh = op_grad_take(p, h);
+        return dh == TENSOR_NONE ? ST_OK : residual_give(p, node, 3, dh);
+    }
+    if (op_wants_grad(p, h)) {
+        op_node dx = op_node_of(OP_LAYERNORM_DX);
+        dx.in[0] = dy;
+        dx.in[1] = h;
+        dx.in[2] = node->out[1];
+        dx.in[3] = node->out[2];
+        dx.in[4] = node->in[1];
+        dx.in[5] = residual_take(p, node, 3, 3);
+        dx.attrs = node->attrs;
+        TRY(op_grad_new(p, h, &dx.out[0]));
+        TRY(op_append(p, OP_BACKWARD_INPUT, &dx, 0));
+        TRY(residual_give(p, node, 3, dx.out[0]));
+    }
+    return layer_dw(p, node, dy, h);
+}
+
+const op_kind op_row_layernorm = {
+    .code = OP_LAYERNORM,
+    .name = "layernorm",
+    .in_min = 2,
+    .in_max = 4,
+    .out_min = 3,
+    .out_max = 4,
+    .optional_in = 1u << 2 | 1u << 3,
+    .optional_out = 1u << 3,
+    .inplace = {-1, -1, -1, 0},
+    .infer = layer_infer,
+    .place = layer_place,
+    .cut = op_cut_nothing,
+    .cost = layer_cost,
+    .gradient = layer_gradient,
+};
+
+static status layer_dx_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND fND sN sN fD fND", &shapes));
+    return op_shapes_out(p, node, wanted, "fND", "dx", &shapes);
+}
+
+static void layer_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000r0:0");
+}
+
+static op_cost layer_dx_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], node->in[5] == TENSOR_NONE ? 10.0 : 11.0);
+}
+
+const op_kind op_row_layernorm_dx = {
+    .code = OP_LAYERNORM_DX,
+    .name = "layernorm_dx",
+    .in_min = 5,
+    .in_max = 6,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 1u << 5,
+    .inplace = {5, -1, -1, -1},
+    .infer = layer_dx_infer,
+    .place = layer_dx_place,
+    .cut = op_cut_nothing,
+    .cost = layer_dx_cost,
+};
+
+static status layer_dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND fND sN sN", &shapes));
+    return op_shapes_out(p, node, wanted, "gD gD", "dw db", &shapes);
+}
+
+static void layer_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000:pp");
+}
+
+static op_cost layer_dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], node->out[1] == TENSOR_NONE ? 4.0 : 5.0);
+}
+
+const op_kind op_row_layernorm_dw = {
+    .code = OP_LAYERNORM_DW,
+    .name = "layernorm_dw",
+    .in_min = 4,
+    .in_max = 4,
+    .out_min = 1,
+    .out_max = 2,
+    .optional_out = 1u << 1,
+    .accumulates = 1u | 1u << 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = layer_dw_infer,
+    .place = layer_dw_place,
+    .cut = op_cut_nothing,
+    .cost = layer_dw_cost,
+};

@@ -1,0 +1,93 @@
+// Shared by the files of op/ only: how a row says its shapes, its placement rules and its bytes.
+//
+// Shapes are written as text, an operand a word: a letter for the type, then a letter for each dim.
+// A letter that comes again must have the same extent again, so "fNK fMK fM" and "fNM" are all that
+// there is to check and to make of a product. "f*": any shape, the same in all words with a star.
+//
+//   inputs    f floating   s statistic (fp32)   i integers   p fp32   a any
+//   outputs   f the program's compute type   s fp32   g the program's gradient type   i int32
+//
+// Placement rules are text too, an operand a character, inputs and outputs parted by a colon:
+// r replicate, p partial, 0 and 1 shard along that dim: "0rr:0" is a product cut by tokens.
+#ifndef OP_OP_INTERNAL_H
+#define OP_OP_INTERNAL_H
+
+#include "op/op.h"
+
+// The rows, one constant each, in the files of their groups.
+#define OP_ROW(upper, lower) extern const op_kind op_row_##lower;
+OP_TABLE(OP_ROW)
+#undef OP_ROW
+
+static inline const op_tensor *op_at(const op_program *p, tensor_id t)
+{
+    ASSERT(t >= 0 && t < p->tensor_count);
+    return &p->tensors[t];
+}
+static inline bool extent_equal(extent a, extent b)
+{
+    return a.scale == b.scale && a.symbol == b.symbol;
+}
+// The tensor whose bytes t's are: t itself, or what it is a view of.
+static inline tensor_id op_whole(const op_program *p, tensor_id t)
+{
+    return op_at(p, t)->view_of == TENSOR_NONE ? t : op_at(p, t)->view_of;
+}
+bool op_type_is_floating(dtype type);
+
+// ---- shapes (op/shape.c) ------------------------------------------------------------------------
+// What the letters stand for in one node.
+typedef struct op_shapes {
+    extent of[128]; // by letter; scale < 0: not met yet
+    int any_ndim;   // of '*'; 0: not met yet
+    extent any[OP_MAX_DIMS];
+} op_shapes;
+// Checks the inputs against `words`.
+NODISCARD status op_shapes_in(const op_program *p, const op_node *node, const char *words,
+                              op_shapes *shapes);
+void op_shapes_bind(op_shapes *shapes, char letter, extent e);
+// Checks the outputs that are given and makes those that are missing and required, or wanted.
+// `names`: a word each, for the tensors that are made.
+NODISCARD status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, const char *words,
+                               const char *names, op_shapes *shapes);
+// A letter's extent as a constant; fails if it depends on a symbol.
+NODISCARD status op_shapes_constant(const op_node *node, const op_shapes *shapes, char letter,
+                                    int64_t *out);
+// "tensor" or "tensor.2", ...: the first that is free.
+void op_name_unique(const op_program *p, const char *prefix, const char *name,
+                    char out[OP_NAME_BYTES]);
+
+// ---- placement (op/place.c) ---------------------------------------------------------------------
+// Rule 0, all replicate, and then the rules of `texts`.
+void op_rules(const char *const *texts, int text_count, op_rule *rules, int *count);
+#define OP_RULES(rules, count, ...)                                \
+    do {                                                           \
+        static const char *const texts_[] = {__VA_ARGS__};         \
+        op_rules(texts_, (int)COUNT_OF(texts_), (rules), (count)); \
+    } while (0)
+// For rows whose only rule is the first.
+void op_place_replicate(const op_program *p, const op_node *node, op_rule *rules, int *count);
+// Attributes that no cut changes.
+void op_cut_nothing(const op_node *node, int rule, int ways, op_attrs *attrs);
+
+// ---- cost (op/place.c) --------------------------------------------------------------------------
+// Every input read once, every output written once; accumulators are read as well.
+op_cost op_cost_bytes(const op_program *p, const op_node *node, const extent_binding *bound);
+// The same, and `per_element` FLOPs for each element of tensor t.
+op_cost op_cost_pointwise(const op_program *p, const op_node *node, const extent_binding *bound,
+                          tensor_id t, double per_element);
+static inline double op_elements(const op_program *p, tensor_id t, const extent_binding *bound)
+{
+    return (double)op_tensor_elements(op_at(p, t), bound);
+}
+static inline double op_dim(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
+{
+    return (double)extent_value(op_at(p, t)->dims[dim], bound);
+}
+
+// ---- gradients (op/differentiate.c) -------------------------------------------------------------
+// Appends to the backward-input list a node of `code` with these inputs, whose output 0 becomes a
+// new gradient of t and is added to it. Nothing if t wants none.
+NODISCARD status op_grad_append(op_program *p, op_node *node, tensor_id t);
+
+#endif

@@ -1,0 +1,251 @@
+// Operations of the end of a step: what reaches the step block, and the optimizers' updates.
+//
+// Updates are in place: an output that is not given is the input of its name.
+#include "op/op_internal.h"
+
+#include "op/step.h"
+
+// ---- the step block -----------------------------------------------------------------------------
+
+static status step_output(op_program *p, op_node *node)
+{
+    if (node->out[0] != TENSOR_NONE) {
+        const op_tensor *t = op_at(p, node->out[0]);
+        if (t->role == ROLE_STEP) return ST_OK;
+        return fail(ST_MODEL, "%s: %s is not the step block", op_kind_of(node->code)->name,
+                    t->name);
+    }
+    if (p->step == TENSOR_NONE) {
+        const extent bytes = extent_of((int64_t)sizeof(step_block));
+        TRY(op_tensor_make(p, "step", ROLE_STEP, DTYPE_U8, 1, bytes, bytes, &p->step));
+    }
+    node->out[0] = p->step;
+    return ST_OK;
+}
+
+static status block_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    (void)wanted;
+    return step_output(p, node);
+}
+
+static op_cost begin_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    (void)p;
+    (void)node;
+    (void)bound;
+    const op_cost cost = {0.0, 0.0, (double)sizeof(step_block)};
+    return cost;
+}
+
+const op_kind op_row_step_begin = {
+    .code = OP_STEP_BEGIN,
+    .name = "step_begin",
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = block_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = begin_cost,
+};
+
+static op_cost decide_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    (void)p;
+    (void)node;
+    (void)bound;
+    // Two exact sums are settled, and the history is ranked.
+    const op_cost cost = {2.0 * EXACT_DIGITS + (double)STEP_HISTORY * STEP_HISTORY,
+                          (double)sizeof(step_block), (double)sizeof(step_device)};
+    return cost;
+}
+
+const op_kind op_row_step_decide = {
+    .code = OP_STEP_DECIDE,
+    .name = "step_decide",
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = block_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = decide_cost,
+};
+
+static status loss_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    (void)wanted;
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "sN iN", &shapes));
+    return step_output(p, node);
+}
+
+static void loss_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:p"); // exact sums: any cut gives the same bits
+}
+
+static op_cost loss_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 4.0);
+    cost.bytes_written = (double)sizeof(exact_sum);
+    return cost;
+}
+
+const op_kind op_row_step_loss = {
+    .code = OP_STEP_LOSS,
+    .name = "step_loss",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = loss_infer,
+    .place = loss_place,
+    .cut = op_cut_nothing,
+    .cost = loss_cost,
+};
+
+static status norm_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    (void)wanted;
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f*", &shapes));
+    return step_output(p, node);
+}
+
+static void norm_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    // By columns only at borders of the 1,024 elements that are summed in double; the plan knows.
+    OP_RULES(rules, count, "0:p", "1:p");
+    if (op_at(p, node->in[0])->ndim == 1) *count -= 1;
+}
+
+static op_cost norm_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 2.0);
+    cost.bytes_written = (double)sizeof(exact_sum);
+    return cost;
+}
+
+const op_kind op_row_grad_norm = {
+    .code = OP_GRAD_NORM,
+    .name = "grad_norm",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = norm_infer,
+    .place = norm_place,
+    .cut = op_cut_nothing,
+    .cost = norm_cost,
+};
+
+// ---- optimizers ---------------------------------------------------------------------------------
+
+// Outputs 0 .. count-1 are inputs 1 .. count, in place, unless others are given.
+static void states_in_place(op_node *node, int count)
+{
+    for (int o = 0; o < count; o++) {
+        if (node->out[o] == TENSOR_NONE) node->out[o] = node->in[1 + o];
+    }
+}
+
+static status adamw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    states_in_place(node, 3);
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f* f* f* f*", &shapes));
+    return op_shapes_out(p, node, wanted, "f* f* f* f*", "master m v weight", &shapes);
+}
+
+static void adamw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    OP_RULES(rules, count, "0000:0000", "1111:1111");
+    if (op_at(p, node->in[0])->ndim == 1) *count -= 1;
+    // An element's number in the whole tensor is part of its random counter.
+    if (node->attrs.stochastic) *count = 1;
+}
+
+static op_cost adamw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 16.0);
+}
+
+const op_kind op_row_adamw = {
+    .code = OP_ADAMW,
+    .name = "adamw",
+    .in_min = 4,
+    .in_max = 4,
+    .out_min = 3,
+    .out_max = 4,
+    .optional_out = 1u << 3,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = adamw_infer,
+    .place = adamw_place,
+    .cut = op_cut_nothing,
+    .cost = adamw_cost,
+};
+
+enum { MUON_STEPS = 5, MUON_PARTS = 4 };
+
+static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    states_in_place(node, 2);
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRC fRC fRC", &shapes));
+    int64_t rows = 0, parts = 0;
+    TRY(op_shapes_constant(node, &shapes, 'R', &rows));
+    if (node->attrs.part_count < 0 || node->attrs.part_count > MUON_PARTS) {
+        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.part_count,
+                    (int)MUON_PARTS);
+    }
+    for (int k = 0; k < node->attrs.part_count; k++) parts += node->attrs.part_rows[k];
+    if (node->attrs.part_count > 0 && parts != rows) {
+        return fail(ST_MODEL, "muon: the parts have %lld rows, the weight %lld", (long long)parts,
+                    (long long)rows);
+    }
+    return op_shapes_out(p, node, wanted, "fRC fRC fRC", "master m weight", &shapes);
+}
+
+// Newton-Schulz on (a, b), a <= b: A = X X^T; B = bA + cA^2; X = aX + BX, five times.
+static double newton_schulz_flops(double rows, double columns)
+{
+    const double a = rows < columns ? rows : columns, b = rows < columns ? columns : rows;
+    return (double)MUON_STEPS * (4.0 * a * a * b + 2.0 * a * a * a);
+}
+
+static op_cost muon_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 12.0);
+    const double columns = op_dim(p, node->in[0], 1, bound);
+    if (node->attrs.part_count == 0) {
+        cost.flops += newton_schulz_flops(op_dim(p, node->in[0], 0, bound), columns);
+    }
+    for (int k = 0; k < node->attrs.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->attrs.part_rows[k], columns);
+    }
+    return cost;
+}
+
+const op_kind op_row_muon = {
+    .code = OP_MUON,
+    .name = "muon",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 2,
+    .out_max = 3,
+    .optional_out = 1u << 2,
+    .is_product = true,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = muon_infer,
+    .place = op_place_replicate, // the unit is a whole matrix
+    .cut = op_cut_nothing,
+    .cost = muon_cost,
+};

@@ -1,0 +1,93 @@
+// Placement rules from text, and what a node costs: helpers of the rows.
+#include "op/op_internal.h"
+
+#include <string.h>
+
+static placement placement_of(char c)
+{
+    placement out = {.kind = PLACE_REPLICATE, .dim = 0};
+    switch (c) {
+    case 'r':
+        break;
+    case 'p':
+        out.kind = PLACE_PARTIAL;
+        break;
+    default:
+        ASSERT(c >= '0' && c < '0' + OP_MAX_DIMS);
+        out.kind = PLACE_SHARD;
+        out.dim = (int8_t)(c - '0');
+        break;
+    }
+    return out;
+}
+
+static op_rule rule_parse(const char *text)
+{
+    op_rule rule;
+    memset(&rule, 0, sizeof(rule)); // PLACE_REPLICATE
+    const char *c = text;
+    for (int i = 0; *c != ':'; i++, c++) {
+        ASSERT(i < OP_MAX_IN);
+        rule.in[i] = placement_of(*c);
+    }
+    c++;
+    for (int o = 0; *c != '\0'; o++, c++) {
+        ASSERT(o < OP_MAX_OUT);
+        rule.out[o] = placement_of(*c);
+    }
+    return rule;
+}
+
+void op_rules(const char *const *texts, int text_count, op_rule *rules, int *count)
+{
+    ASSERT(text_count < OP_MAX_RULES);
+    memset(&rules[0], 0, sizeof(rules[0])); // all replicate
+    for (int i = 0; i < text_count; i++) rules[1 + i] = rule_parse(texts[i]);
+    *count = 1 + text_count;
+}
+
+void op_place_replicate(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    op_rules(NULL, 0, rules, count);
+}
+
+void op_cut_nothing(const op_node *node, int rule, int ways, op_attrs *attrs)
+{
+    (void)rule;
+    (void)ways;
+    *attrs = node->attrs;
+}
+
+static double operand_bytes(const op_program *p, tensor_id t, const extent_binding *bound)
+{
+    if (t == TENSOR_NONE || op_at(p, t)->role == ROLE_STEP) return 0.0;
+    return op_elements(p, t, bound) * (double)dtype_bytes(op_at(p, t)->type);
+}
+
+op_cost op_cost_bytes(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    op_cost cost = {0.0, 0.0, 0.0};
+    for (int i = 0; i < kind->in_max; i++) cost.bytes_read += operand_bytes(p, node->in[i], bound);
+    for (int o = 0; o < kind->out_max; o++) {
+        const double bytes = operand_bytes(p, node->out[o], bound);
+        cost.bytes_written += bytes;
+        if ((kind->accumulates >> o & 1u) != 0) cost.bytes_read += bytes;
+    }
+    return cost;
+}
+
+op_cost op_cost_pointwise(const op_program *p, const op_node *node, const extent_binding *bound,
+                          tensor_id t, double per_element)
+{
+    op_cost cost = op_cost_bytes(p, node, bound);
+    cost.flops = per_element * op_elements(p, t, bound);
+    return cost;
+}
+
+op_cost op_node_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_kind_of(node->code)->cost(p, node, bound);
+}
