@@ -1,0 +1,150 @@
+// metrics.jsonl and the same record as a line for people.
+#include "observe/observe.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { METRICS_LIMIT_BYTES = 1 << 30 };
+
+struct obs_metrics {
+    const host *h;
+    file *f;
+    arena *a;
+};
+
+// Where the lines of steps after `finished` begin. A torn last line is cut too.
+static int64_t kept_bytes(const char *bytes, int64_t count, int64_t finished)
+{
+    int64_t at = 0;
+    while (at < count) {
+        const char *end = memchr(bytes + at, '\n', (size_t)(count - at));
+        if (end == NULL) return at;
+        int64_t step = 0;
+        const char *p = bytes + at;
+        static const char key[] = "{\"step\": ";
+        if (end - p < (int64_t)sizeof(key) || memcmp(p, key, sizeof(key) - 1) != 0) return at;
+        for (p += sizeof(key) - 1; p < end && *p >= '0' && *p <= '9'; p++) {
+            if (step > finished) break;
+            step = step * 10 + (*p - '0');
+        }
+        if (step > finished) return at;
+        at = end - bytes + 1;
+    }
+    return at;
+}
+
+static status cut_back(const host *h, const char *path, int64_t finished)
+{
+    file_info info;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    arena *a = NULL;
+    TRY(arena_create("metrics", 0, &a));
+    char *bytes = NULL;
+    int64_t count = 0;
+    status st = host_read_all(h, a, path, METRICS_LIMIT_BYTES, &bytes, &count);
+    if (st == ST_OK) {
+        const int64_t kept = kept_bytes(bytes, count, finished);
+        if (kept < count) st = host_write_all(h, path, bytes, kept);
+    }
+    arena_destroy(a);
+    return st;
+}
+
+status obs_metrics_open(const host *h, arena *a, const char *path, int64_t finished_steps,
+                        obs_metrics **out)
+{
+    obs_metrics *m = NULL;
+    TRY(cut_back(h, path, finished_steps));
+    TRY(arena_new(a, 1, &m));
+    m->h = h;
+    TRY(h->api->file_open(h, path, FILE_APPEND, &m->f));
+    status st = arena_create("metrics line", 0, &m->a);
+    if (st != ST_OK) {
+        (void)h->api->file_close(m->f);
+        return st;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+static status number(text *t, const char *name, double value)
+{
+    if (!isfinite(value)) return text_add(t, ", \"%s\": null", name); // JSON has no NaN
+    return text_add(t, ", \"%s\": %.9g", name, value);
+}
+
+status obs_print_json(const obs_record *r, text *out)
+{
+    TRY(text_add(out, "{\"step\": %lld, \"tokens\": %lld, \"time\": %.3f", (long long)r->step,
+                 (long long)r->tokens, r->time));
+    TRY(number(out, "loss", r->loss));
+    if (!isnan(r->val_loss)) TRY(number(out, "val_loss", r->val_loss));
+    TRY(number(out, "grad_norm", r->grad_norm));
+    TRY(number(out, "lr", r->lr));
+    TRY(number(out, "loss_scale", r->loss_scale));
+    TRY(text_add(out, ", \"skipped\": %s", r->skipped ? "true" : "false"));
+    TRY(number(out, "tokens_per_s", r->tokens_per_s));
+    TRY(number(out, "mfu", r->mfu));
+    TRY(number(out, "wait", r->wait));
+    return text_add(out, "}");
+}
+
+status obs_metrics_add(obs_metrics *m, const obs_record *r)
+{
+    arena_reset(m->a);
+    text t = {.a = m->a};
+    TRY(obs_print_json(r, &t));
+    TRY(text_add(&t, "\n"));
+    return m->h->api->file_write(m->f, t.bytes, t.length);
+}
+
+status obs_metrics_close(obs_metrics *m)
+{
+    if (m == NULL) return ST_OK;
+    arena_destroy(m->a);
+    return m->h->api->file_close(m->f);
+}
+
+static int digits(int64_t n)
+{
+    int count = 1;
+    for (; n >= 10; n /= 10) count++;
+    return count;
+}
+
+status obs_print_line(const obs_record *r, text *out)
+{
+    char speed[32], eta[32], memory[32];
+    TRY(text_add(out, "step %*lld/%lld  loss %.4f  gnorm %.2f  lr %.1e", digits(r->steps) + 2,
+                 (long long)r->step, (long long)r->steps, r->loss, r->grad_norm, r->lr));
+    TRY(text_add(out, "  tok/s %s", text_count_human(r->tokens_per_s, speed)));
+    if (!isnan(r->mfu)) TRY(text_add(out, "  mfu %.1f%%", 100.0 * r->mfu));
+    if (r->loss_scale != 1.0) TRY(text_add(out, "  scale %.0f", r->loss_scale));
+    TRY(text_add(out, "  mem %s  wait %.1f%%", text_bytes_human(r->memory_bytes, memory),
+                 100.0 * r->wait));
+    if (!isnan(r->eta_s)) TRY(text_add(out, "  eta %s", text_duration_human(r->eta_s, eta)));
+    return r->skipped ? text_add(out, "  skipped: %s", r->why != NULL ? r->why : "") : ST_OK;
+}
+
+status obs_print_live(const obs_record *r, int columns, text *out)
+{
+    enum { BAR = 20 };
+    char speed[32], eta[32];
+    const double share = (double)r->step / (double)max_i64(r->steps, 1);
+    text t = {.a = out->a};
+    TRY(text_add(&t, " %lld/%lld %.1f%%  loss %.3f  %s tok/s  eta %s", (long long)r->step,
+                 (long long)r->steps, 100.0 * share, r->loss,
+                 text_count_human(r->tokens_per_s, speed),
+                 isnan(r->eta_s) ? "?" : text_duration_human(r->eta_s, eta)));
+    const int filled = (int)(share * BAR);
+    char line[512];
+    int64_t at = 0;
+    line[at++] = '[';
+    for (int i = 0; i < BAR; i++) line[at++] = i < filled ? '#' : '-';
+    line[at++] = ']';
+    const int64_t n = min_i64(t.length, (int64_t)sizeof(line) - at - 1);
+    memcpy(line + at, t.bytes, (size_t)n);
+    at = min_i64(at + n, columns > 1 ? columns - 1 : at + n);
+    return text_add_bytes(out, line, at);
+}
