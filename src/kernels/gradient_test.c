@@ -1,0 +1,586 @@
+// Gradient rules and kernels together, against central differences in double.
+//
+// A case writes a small program; op_program_differentiate adds its backward lists. The loss is
+// sum(c * output) with random c, or the head's own. Every element of every weight and input is moved
+// by +-h, the forward list run again on `ref` in fp64, and the slope compared with what the backward
+// lists left in the gradients. The last case is a network of two transformer blocks, which is also
+// run with recomputation: to the bit the same gradients.
+#include "kernels/interpret.h"
+#include "kernels/sample_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum {
+    SEQS = 2,
+    SEQ = 5,
+    VOCAB = 7,
+    PLACES = 9,
+    DIM = 8,
+    HEADS = 4,
+    KV = 2,
+    HEAD_DIM = 4,
+    FFN = 6
+};
+
+typedef struct example {
+    const char *name;
+    status (*build)(op_program *p);
+} example;
+
+// ---- writing programs ---------------------------------------------------------------------------
+
+static status weight2(op_program *p, const char *name, int64_t rows, int64_t columns, tensor_id *w)
+{
+    return op_tensor_make(p, name, ROLE_WEIGHT, p->compute, 2, extent_of(rows), extent_of(columns),
+                          w);
+}
+
+static status weight1(op_program *p, const char *name, int64_t count, tensor_id *w)
+{
+    return op_tensor_make(p, name, ROLE_WEIGHT, p->compute, 1, extent_of(count), extent_of(0), w);
+}
+
+static status batch(op_program *p, const char *name, tensor_id *t)
+{
+    return op_tensor_make(p, name, ROLE_BATCH, DTYPE_I32, 1, extent_tokens(1), extent_of(0), t);
+}
+
+static status input(op_program *p, const char *name, int64_t columns, tensor_id *x)
+{
+    return op_input(p, name, extent_tokens(1), extent_of(columns), x);
+}
+
+static status rope_table(op_program *p, tensor_id *table)
+{
+    return op_tensor_make(p, "rope", ROLE_CONSTANT, p->compute, 2, extent_of(PLACES),
+                          extent_of(HEAD_DIM), table);
+}
+
+static status build_embedding(op_program *p)
+{
+    tensor_id ids, table, positions, places, x;
+    TRY(batch(p, "ids", &ids));
+    TRY(batch(p, "positions", &positions));
+    TRY(weight2(p, "table", VOCAB, DIM, &table));
+    TRY(weight2(p, "places", PLACES, DIM, &places));
+    TRY(op_embedding(p, ids, table, positions, places, &x));
+    return op_output(p, x);
+}
+
+static status build_product(op_program *p, op_activation activation, bool has_bias)
+{
+    tensor_id x, w, bias = TENSOR_NONE, y;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "w", FFN, DIM, &w));
+    if (has_bias) TRY(weight1(p, "bias", FFN, &bias));
+    TRY(op_matmul(p, x, w, bias, activation, &y));
+    return op_output(p, y);
+}
+
+static status build_matmul(op_program *p)
+{
+    return build_product(p, ACT_NONE, false);
+}
+
+static status build_matmul_bias(op_program *p)
+{
+    return build_product(p, ACT_NONE, true);
+}
+
+static status build_matmul_gelu_tanh(op_program *p)
+{
+    return build_product(p, ACT_GELU_TANH, true);
+}
+
+static status build_matmul_gelu_erf(op_program *p)
+{
+    return build_product(p, ACT_GELU_ERF, true);
+}
+
+static status build_matmul_silu(op_program *p)
+{
+    return build_product(p, ACT_SILU, false);
+}
+
+static status build_matmul_relu(op_program *p)
+{
+    return build_product(p, ACT_RELU, true);
+}
+
+// One input used twice, and once more through another node.
+static status build_add(op_program *p)
+{
+    tensor_id a, b, sum, twice;
+    TRY(input(p, "a", DIM, &a));
+    TRY(input(p, "b", DIM, &b));
+    TRY(op_add(p, a, b, &sum));
+    TRY(op_add(p, sum, a, &twice));
+    return op_output(p, twice);
+}
+
+static status build_norm(op_program *p, bool layer, bool has_delta, bool has_bias, float plus)
+{
+    tensor_id x, w, b = TENSOR_NONE, delta = TENSOR_NONE, y, h;
+    TRY(input(p, "x", DIM, &x));
+    if (has_delta) TRY(input(p, "delta", DIM, &delta));
+    TRY(weight1(p, "w", DIM, &w));
+    if (has_bias) TRY(weight1(p, "b", DIM, &b));
+    if (layer) {
+        TRY(op_layernorm(p, x, w, b, delta, 1e-3f, &y, &h));
+    } else {
+        TRY(op_rmsnorm(p, x, w, delta, 1e-3f, plus, &y, &h));
+    }
+    TRY(op_output(p, y));
+    return has_delta ? op_output(p, h) : ST_OK;
+}
+
+static status build_rmsnorm(op_program *p)
+{
+    return build_norm(p, false, false, false, 0.0f);
+}
+
+static status build_rmsnorm_residual(op_program *p)
+{
+    return build_norm(p, false, true, false, 1.0f);
+}
+
+static status build_layernorm(op_program *p)
+{
+    return build_norm(p, true, false, true, 0.0f);
+}
+
+static status build_layernorm_residual(op_program *p)
+{
+    return build_norm(p, true, true, false, 0.0f);
+}
+
+// Norm of every head apart: the weight is as wide as one.
+static status build_rmsnorm_groups(op_program *p)
+{
+    tensor_id x, w, y;
+    TRY(input(p, "x", HEADS * HEAD_DIM, &x));
+    TRY(weight1(p, "w", HEAD_DIM, &w));
+    TRY(op_rmsnorm(p, x, w, TENSOR_NONE, 1e-3f, 0.0f, &y, NULL));
+    return op_output(p, y);
+}
+
+static status build_turn(op_program *p, int64_t columns, bool interleaved)
+{
+    tensor_id x, positions, table, y;
+    TRY(input(p, "x", columns, &x));
+    TRY(batch(p, "positions", &positions));
+    TRY(rope_table(p, &table));
+    TRY(op_rope(p, x, positions, table, 2, HEAD_DIM, interleaved, &y));
+    return op_output(p, y);
+}
+
+static status build_rope(op_program *p)
+{
+    return build_turn(p, 2 * HEAD_DIM, false);
+}
+
+static status build_rope_fused(op_program *p)
+{
+    return build_turn(p, 3 * HEAD_DIM + 1, true);
+}
+
+static status attend(op_program *p, const op_attrs *attrs, bool has_documents)
+{
+    tensor_id q, k, v, documents = TENSOR_NONE, y;
+    TRY(input(p, "q", attrs->heads * HEAD_DIM, &q));
+    TRY(input(p, "k", attrs->kv_heads * HEAD_DIM, &k));
+    TRY(input(p, "v", attrs->kv_heads * HEAD_DIM, &v));
+    if (has_documents) TRY(batch(p, "documents", &documents));
+    TRY(op_attention(p, q, k, v, documents, TENSOR_NONE, attrs, &y));
+    return op_output(p, y);
+}
+
+static op_attrs attention_attrs(int32_t kv_heads)
+{
+    return (op_attrs){.heads = HEADS, .kv_heads = kv_heads, .head_dim = HEAD_DIM, .scale = 0.7f};
+}
+
+static status build_attention(op_program *p)
+{
+    const op_attrs attrs = attention_attrs(HEADS);
+    return attend(p, &attrs, false);
+}
+
+static status build_attention_groups_window(op_program *p)
+{
+    op_attrs attrs = attention_attrs(KV);
+    attrs.window = 3;
+    return attend(p, &attrs, false);
+}
+
+static status build_attention_documents_dropout(op_program *p)
+{
+    op_attrs attrs = attention_attrs(1);
+    attrs.dropout = 0.3f;
+    attrs.site = 6;
+    return attend(p, &attrs, true);
+}
+
+static status build_swiglu(op_program *p)
+{
+    tensor_id h, a;
+    TRY(input(p, "h", 2 * FFN, &h));
+    TRY(op_swiglu(p, h, &a));
+    return op_output(p, a);
+}
+
+static status build_activation(op_program *p)
+{
+    tensor_id x, a, b, c;
+    TRY(input(p, "x", DIM, &x));
+    TRY(op_activate(p, x, ACT_SILU, &a));
+    TRY(op_activate(p, a, ACT_GELU_TANH, &b));
+    TRY(op_activate(p, b, ACT_GELU_ERF, &c));
+    return op_output(p, c);
+}
+
+static status build_dropout(op_program *p)
+{
+    tensor_id x, y;
+    TRY(input(p, "x", DIM, &x));
+    TRY(op_dropout(p, x, 0.4f, 9, &y));
+    return op_output(p, y);
+}
+
+static status build_cast(op_program *p)
+{
+    tensor_id x, y;
+    TRY(input(p, "x", DIM, &x));
+    TRY(op_cast(p, x, DTYPE_F32, &y));
+    return op_output(p, y);
+}
+
+static status build_head(op_program *p)
+{
+    tensor_id x, w, labels, loss;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "w", VOCAB, DIM, &w));
+    TRY(batch(p, "labels", &labels));
+    return op_head_loss(p, x, w, labels, 0.1f, &loss);
+}
+
+// norm -> fused q, k, v -> rotation -> attention -> product -> norm with residual -> gated MLP.
+static status build_block(op_program *p, tensor_id x, tensor_id *delta, tensor_id *residual,
+                          tensor_id positions, tensor_id table)
+{
+    enum { Q = HEADS * HEAD_DIM, K = KV * HEAD_DIM };
+    tensor_id norm1, norm2, w_qkv, w_o, w_gate_up, w_down;
+    TRY(weight1(p, "norm1", DIM, &norm1));
+    TRY(weight1(p, "norm2", DIM, &norm2));
+    TRY(weight2(p, "qkv", Q + 2 * K, DIM, &w_qkv));
+    TRY(weight2(p, "o", DIM, Q, &w_o));
+    TRY(weight2(p, "gate_up", 2 * FFN, DIM, &w_gate_up));
+    TRY(weight2(p, "down", DIM, FFN, &w_down));
+    tensor_id y, h, qkv, turned, q, k, v, a, o, gate_up, gated;
+    TRY(op_rmsnorm(p, x, norm1, *delta, 1e-3f, 0.0f, &y, &h));
+    TRY(op_matmul(p, y, w_qkv, TENSOR_NONE, ACT_NONE, &qkv));
+    TRY(op_rope(p, qkv, positions, table, HEADS + KV, HEAD_DIM, false, &turned));
+    TRY(op_view(p, turned, "q", 0, Q, &q));
+    TRY(op_view(p, turned, "k", Q, K, &k));
+    TRY(op_view(p, turned, "v", Q + K, K, &v));
+    const op_attrs attrs = attention_attrs(KV);
+    TRY(op_attention(p, q, k, v, TENSOR_NONE, TENSOR_NONE, &attrs, &a));
+    TRY(op_matmul(p, a, w_o, TENSOR_NONE, ACT_NONE, &o));
+    TRY(op_rmsnorm(p, h, norm2, o, 1e-3f, 0.0f, &y, residual));
+    TRY(op_matmul(p, y, w_gate_up, TENSOR_NONE, ACT_NONE, &gate_up));
+    TRY(op_swiglu(p, gate_up, &gated));
+    return op_matmul(p, gated, w_down, TENSOR_NONE, ACT_NONE, delta);
+}
+
+static status build_network(op_program *p)
+{
+    tensor_id x, positions, table, delta = TENSOR_NONE, residual, out;
+    TRY(input(p, "x", DIM, &x));
+    TRY(batch(p, "positions", &positions));
+    TRY(rope_table(p, &table));
+    TRY(build_block(p, x, &delta, &residual, positions, table));
+    TRY(build_block(p, residual, &delta, &residual, positions, table));
+    TRY(op_add(p, residual, delta, &out));
+    return op_output(p, out);
+}
+
+// ---- running them -------------------------------------------------------------------------------
+
+typedef struct subject {
+    arena *a;
+    op_program *p;
+    kern_interpret *it;
+    double divisor;
+} subject;
+
+// Names say what integers may be: ids and labels of VOCAB, positions of PLACES, documents of two.
+static double integer_value(const char *name, int64_t row)
+{
+    if (strcmp(name, "positions") == 0) return (double)(row % SEQ * 2 % PLACES);
+    if (strcmp(name, "documents") == 0) return (double)(row % SEQ / 3);
+    if (strcmp(name, "labels") == 0) return (double)((row * 3 + 1) % (VOCAB + 1) - 1);
+    return (double)(row * 5 % VOCAB);
+}
+
+static void fill(subject *s)
+{
+    for (tensor_id t = 0; t < (tensor_id)s->p->tensor_count; t++) {
+        const op_tensor *tensor = &s->p->tensors[t];
+        const bool is_given = tensor->role == ROLE_INPUT || tensor->role == ROLE_WEIGHT ||
+                              tensor->role == ROLE_CONSTANT || tensor->role == ROLE_INPUT_GRAD ||
+                              tensor->role == ROLE_BATCH;
+        if (!is_given || tensor->view_of != TENSOR_NONE) continue;
+        const int64_t count = kern_interpret_elements(s->it, t);
+        for (int64_t e = 0; e < count; e++) {
+            const double value = tensor->role == ROLE_BATCH ? integer_value(tensor->name, e)
+                                                            : sample_uniform(11, t, e);
+            kern_interpret_put(s->it, t, e, value);
+        }
+    }
+}
+
+static void subject_init(subject *s, const example *x, op_recompute policy)
+{
+    memset(s, 0, sizeof(*s));
+    sample_must(arena_create("gradient test", 0, &s->a));
+    sample_must(op_program_create(s->a, PURPOSE_TRAIN, DTYPE_F64, DTYPE_F64, &s->p));
+    sample_must(x->build(s->p));
+    sample_must(op_program_differentiate(s->p));
+    sample_must(op_program_recompute(s->p, policy));
+    // Statistics and losses too: fp32 is too coarse for differences.
+    for (int64_t t = 0; t < s->p->tensor_count; t++) {
+        if (s->p->tensors[t].type < DTYPE_F64) s->p->tensors[t].type = DTYPE_F64;
+    }
+    s->divisor = 3.0;
+    kern_interpret_config config = {.program = s->p,
+                                    .backend = &kern_backend_ref,
+                                    .first_sequence = 4,
+                                    .loss_divisor = s->divisor};
+    config.bound.value[EXTENT_TOKENS] = SEQS * SEQ;
+    config.bound.value[EXTENT_SEQS] = SEQS;
+    config.bound.value[EXTENT_CACHE] = SEQS * SEQ;
+    sample_must(kern_interpret_create(s->a, &config, &s->it));
+    fill(s);
+}
+
+static bool has_head(const subject *s)
+{
+    return s->p->output_count == 0;
+}
+
+// sum(c * output), or the head's mean loss, whose node makes everything at once.
+static double loss(subject *s)
+{
+    double sum = 0.0;
+    sample_must(kern_interpret_run(s->it, OP_FORWARD, false));
+    if (has_head(s)) {
+        sample_must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+        const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
+        assert_int_equal(head->code, OP_HEAD_LOSS);
+        const int64_t count = kern_interpret_elements(s->it, head->out[0]);
+        for (int64_t e = 0; e < count; e++) sum += kern_interpret_get(s->it, head->out[0], e);
+        return sum / s->divisor;
+    }
+    for (int o = 0; o < s->p->output_count; o++) {
+        const tensor_id y = s->p->outputs[o], c = s->p->d_outputs[o];
+        const int64_t count = kern_interpret_elements(s->it, y);
+        for (int64_t e = 0; e < count; e++) {
+            sum += kern_interpret_get(s->it, y, e) * kern_interpret_get(s->it, c, e);
+        }
+    }
+    return sum;
+}
+
+static void backward(subject *s)
+{
+    sample_must(kern_interpret_run(s->it, OP_RECOMPUTE, false));
+    sample_must(kern_interpret_run(s->it, OP_BACKWARD_INPUT, false));
+    sample_must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+}
+
+// The sum over a weight's uses, or the gradient of an input; false if it has none.
+static bool gradient_of(const subject *s, tensor_id t, int64_t element, double *out)
+{
+    *out = 0.0;
+    bool found = false;
+    for (int i = 0; i < s->p->input_count; i++) {
+        if (s->p->inputs[i] != t || s->p->d_inputs[i] == TENSOR_NONE) continue;
+        *out = kern_interpret_get(s->it, s->p->d_inputs[i], element);
+        found = true;
+    }
+    for (tensor_id g = 0; g < (tensor_id)s->p->tensor_count; g++) {
+        const op_tensor *tensor = &s->p->tensors[g];
+        if (tensor->role != ROLE_WEIGHT_GRAD || tensor->of != t) continue;
+        *out += kern_interpret_get(s->it, g, element);
+        found = true;
+    }
+    return found;
+}
+
+static double slope(subject *s, tensor_id t, int64_t element)
+{
+    const double step = 1e-5, here = kern_interpret_get(s->it, t, element);
+    kern_interpret_put(s->it, t, element, here + step);
+    const double above = loss(s);
+    kern_interpret_put(s->it, t, element, here - step);
+    const double below = loss(s);
+    kern_interpret_put(s->it, t, element, here);
+    return (above - below) / (2.0 * step);
+}
+
+// Of one tensor: the largest error over the largest slope.
+static int check_tensor(subject *s, const char *name, tensor_id t)
+{
+    const int64_t count = kern_interpret_elements(s->it, t);
+    double *analytic;
+    sample_must(arena_new(s->a, count, &analytic));
+    (void)loss(s);
+    backward(s);
+    for (int64_t e = 0; e < count; e++) {
+        if (gradient_of(s, t, e, &analytic[e])) continue;
+        print_error("%s: %s has no gradient\n", name, s->p->tensors[t].name);
+        return 1;
+    }
+    double worst = 0.0, largest = 1e-2;
+    for (int64_t e = 0; e < count; e++) {
+        const double numeric = slope(s, t, e), error = fabs(numeric - analytic[e]);
+        worst = fmax(worst, isnan(error) ? HUGE_VAL : error);
+        largest = fmax(largest, fabs(numeric));
+    }
+    if (worst <= 1e-6 * largest) return 0;
+    print_error("%s: gradient of %s is off by %g of its largest\n", name, s->p->tensors[t].name,
+                worst / largest);
+    return 1;
+}
+
+static int check_example(const example *x)
+{
+    subject s;
+    subject_init(&s, x, RECOMPUTE_NONE);
+    int failures = 0;
+    for (tensor_id t = 0; t < (tensor_id)s.p->tensor_count; t++) {
+        const tensor_role role = s.p->tensors[t].role;
+        if (role == ROLE_WEIGHT || role == ROLE_INPUT) failures += check_tensor(&s, x->name, t);
+    }
+    arena_destroy(s.a);
+    return failures;
+}
+
+static const example examples[] = {
+    {"embedding", build_embedding},
+    {"matmul", build_matmul},
+    {"matmul with bias", build_matmul_bias},
+    {"matmul, tanh GELU", build_matmul_gelu_tanh},
+    {"matmul, erf GELU", build_matmul_gelu_erf},
+    {"matmul, SiLU", build_matmul_silu},
+    {"matmul, ReLU", build_matmul_relu},
+    {"add", build_add},
+    {"rmsnorm", build_rmsnorm},
+    {"rmsnorm with residual", build_rmsnorm_residual},
+    {"rmsnorm of heads", build_rmsnorm_groups},
+    {"layernorm", build_layernorm},
+    {"layernorm with residual", build_layernorm_residual},
+    {"rope", build_rope},
+    {"rope, fused and interleaved", build_rope_fused},
+    {"attention", build_attention},
+    {"attention, groups and window", build_attention_groups_window},
+    {"attention, documents and dropout", build_attention_documents_dropout},
+    {"swiglu", build_swiglu},
+    {"activations", build_activation},
+    {"dropout", build_dropout},
+    {"cast", build_cast},
+    {"head", build_head},
+    {"network of two blocks", build_network},
+};
+
+static void test_differences(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int64_t i = 0; i < COUNT_OF(examples); i++) failures += check_example(&examples[i]);
+    assert_int_equal(failures, 0);
+}
+
+// Every operation that has a gradient rule is in some example.
+static void test_rules_are_covered(void **state)
+{
+    (void)state;
+    bool seen[OP_CODE_COUNT] = {false};
+    for (int64_t i = 0; i < COUNT_OF(examples); i++) {
+        subject s;
+        subject_init(&s, &examples[i], RECOMPUTE_NONE);
+        for (int list = 0; list < OP_LIST_COUNT; list++) {
+            for (int64_t n = 0; n < s.p->lists[list].count; n++) {
+                seen[s.p->lists[list].nodes[n].code] = true;
+            }
+        }
+        arena_destroy(s.a);
+    }
+    for (int code = 0; code < OP_CODE_COUNT; code++) {
+        if (seen[code] || op_kind_of((op_code)code)->gradient == NULL) continue;
+        fail_msg("no example differentiates %s", op_kind_of((op_code)code)->name);
+    }
+}
+
+// ---- recomputation ------------------------------------------------------------------------------
+
+// What the forward list made and the policy does not keep becomes NaN before the backward lists run.
+static void forget(subject *s, op_recompute policy)
+{
+    for (int64_t n = 0; n < s->p->lists[OP_FORWARD].count; n++) {
+        const op_node *node = &s->p->lists[OP_FORWARD].nodes[n];
+        if (policy == RECOMPUTE_SELECTIVE && op_kind_of(node->code)->is_product) continue;
+        for (int o = 0; o < OP_MAX_OUT; o++) {
+            if (node->out[o] == TENSOR_NONE) continue;
+            const int64_t count = kern_interpret_elements(s->it, node->out[o]);
+            for (int64_t e = 0; e < count; e++) {
+                kern_interpret_put(s->it, node->out[o], e, (double)NAN);
+            }
+        }
+    }
+}
+
+static void test_recompute(void **state)
+{
+    (void)state;
+    const example network = {"network", build_network};
+    subject plain;
+    subject_init(&plain, &network, RECOMPUTE_NONE);
+    (void)loss(&plain);
+    backward(&plain);
+    const op_recompute policies[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+    for (int64_t i = 0; i < COUNT_OF(policies); i++) {
+        subject s;
+        subject_init(&s, &network, policies[i]);
+        assert_true(s.p->lists[OP_RECOMPUTE].count > 0);
+        (void)loss(&s);
+        forget(&s, policies[i]);
+        backward(&s);
+        for (tensor_id t = 0; t < (tensor_id)plain.p->tensor_count; t++) {
+            const tensor_role role = plain.p->tensors[t].role;
+            if (role != ROLE_WEIGHT && role != ROLE_INPUT) continue;
+            const int64_t count = kern_interpret_elements(plain.it, t);
+            for (int64_t e = 0; e < count; e++) {
+                double want, got;
+                assert_true(gradient_of(&plain, t, e, &want));
+                assert_true(gradient_of(&s, t, e, &got));
+                assert_memory_equal(&want, &got, sizeof(want));
+            }
+        }
+        arena_destroy(s.a);
+    }
+    arena_destroy(plain.a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_rules_are_covered),
+        cmocka_unit_test(test_recompute),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
