@@ -1,0 +1,448 @@
+// The loops around the micro-kernels: who packs what, who multiplies what, and where sums wait.
+//
+// Four drivers, by the shape of C:
+//
+//   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); then
+//           each task takes `mc` rows of A, packs them for itself (L2) and runs over the whole panel:
+//
+//               k block      shared panel of B (KS x NP)     task: mc rows
+//             for pc in KS:   [kc x nr] [kc x nr] ...   x    pack A [mc x kc]  ->  C [mc x NP]
+//
+//   short   few rows (a piece of a batch, one token each of some sequences): A is packed once and
+//           shared; each task takes some columns, packs B for itself and uses it at once, while it
+//           is in the L1 cache. B streams through memory once.
+//   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
+//           is read once and turned in registers.
+//   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.
+//
+// All panels lie in the pool's scratch: each thread has a private part, the rest of all threads
+// together is the shared panel. The k dimension is never split between threads, and blocks of it
+// follow each other through fp32 sums in memory, so blocking changes no bit (gemm.h).
+//
+// Where C is fp32 the sums wait in C itself. Where it is narrower they wait in a private tile until
+// the last block of k; so the shared panel must span all of k there: hence `deep`.
+//
+// Source of the blocking: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053.
+#include "kernels/cpu/gemm_unit.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MAX_MR = 16,
+    MAX_NR = 32,
+    KC = 256,     // steps of k between two visits to C: a panel of B (16 KiB) stays in L1
+    MC_MAX = 120, // rows of A per task: 120 KiB of panels beside C in an L2 of 512 KiB
+    MC_MIN = 48,
+    TALL_K = 1024,      // at most this much of k in the shared panel where C is fp32
+    TALL_COLUMNS = 512, // of the private tile
+    SHORT_ROWS = 144,   // at most this many rows: the short driver
+    SHORT_COLUMNS = 32, // per task; whole cache lines of C in every type
+    FLAT_COLUMNS = 64,  // per task
+    DEEP_ROWS = 360,    // the tile of the deep driver
+    DEEP_COLUMNS = 768,
+    DEEP_K = 16 * 1024,
+};
+
+// A thread's scratch, in floats.
+enum {
+    SCRATCH = KERN_SCRATCH_BYTES / 4,
+    PRIVATE_PANELS = 0,
+    PRIVATE_TILE = 64 * 1024,
+    SHARED = 256 * 1024, // from here on: the shared panel
+    DEEP_B = DEEP_ROWS * KC,
+    DEEP_TILE = DEEP_B + DEEP_COLUMNS * KC,
+};
+_Static_assert(MC_MAX *KC <= PRIVATE_TILE, "the panels of a tall task fit");
+_Static_assert(PRIVATE_TILE + MC_MAX * TALL_COLUMNS <= SHARED, "its tile fits");
+_Static_assert(PRIVATE_TILE + SHORT_ROWS * SHORT_COLUMNS <= SHARED, "a short task fits");
+_Static_assert(DEEP_TILE + DEEP_ROWS * DEEP_COLUMNS <= SCRATCH, "a deep task fits");
+_Static_assert(MAX_NR *DEEP_K <= SCRATCH - SHARED, "a panel of the largest depth fits");
+
+static const gemm_unit *const units[] = {&gemm_unit_avx512, &gemm_unit_avx2, &gemm_unit_scalar};
+
+const gemm_unit *gemm_unit_of(kern_level level)
+{
+    for (int64_t i = 0; i < COUNT_OF(units); i++) {
+        if (units[i]->level <= level) return units[i];
+    }
+    return &gemm_unit_scalar;
+}
+
+// One product on its way.
+typedef struct gemm_job {
+    const gemm_args *args;
+    const gemm_unit *unit;
+    kern_pool *pool;
+    int64_t m0, m1, n0, n1, k0, k1; // of this pass
+    int64_t mc;                     // rows of a tall task
+    int64_t pieces;                 // tall, deep: tasks side by side
+    bool direct;                    // sums wait in C
+    const float *x;                 // flat: A in fp32
+    int64_t x_stride;
+} gemm_job;
+
+static float *private_of(const gemm_job *job, int thread)
+{
+    return kern_pool_scratch(job->pool, thread);
+}
+
+// Shared panel `index` of those with `floats` floats. None lies in the scratch of two threads.
+static float *shared_panel(const gemm_job *job, int64_t index, int64_t floats)
+{
+    const int64_t per_thread = (SCRATCH - SHARED) / floats;
+    return private_of(job, (int)(index / per_thread)) + SHARED + index % per_thread * floats;
+}
+
+static int64_t shared_panels(const gemm_job *job, int64_t floats)
+{
+    return (SCRATCH - SHARED) / floats * kern_pool_threads(job->pool);
+}
+
+static const void *element_at(const void *data, dtype type, int64_t index)
+{
+    return (const char *)data + index * (type == DTYPE_F32 ? 4 : 2);
+}
+
+static void *c_at(const gemm_args *g, int64_t i, int64_t j)
+{
+    return (char *)g->c + (i * g->ldc + j) * (g->c_type == DTYPE_F32 ? 4 : 2);
+}
+
+// Rows [i, i + count) of A, columns [k, k + kc).
+static void pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc)
+{
+    const gemm_matrix *a = &job->args->a;
+    const gemm_lines lines = {
+        .data = element_at(a->data, a->type, i * a->row_stride + k * a->column_stride),
+        .type = a->type,
+        .line_stride = a->row_stride,
+        .k_stride = a->column_stride,
+        .count = count,
+        .kc = kc};
+    job->unit->pack(out, job->unit->mr, &lines);
+}
+
+static void pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc)
+{
+    const gemm_matrix *b = &job->args->b;
+    const gemm_lines lines = {
+        .data = element_at(b->data, b->type, k * b->row_stride + j * b->column_stride),
+        .type = b->type,
+        .line_stride = b->column_stride,
+        .k_stride = b->row_stride,
+        .count = count,
+        .kc = kc};
+    job->unit->pack(out, job->unit->nr, &lines);
+}
+
+// ---- one tile -----------------------------------------------------------------------------------
+// Where the sums of a piece of C wait.
+typedef struct sums {
+    float *at;
+    int64_t stride;
+} sums;
+
+// The micro-kernel on a tile that may hang over the edge of the piece: then in a buffer.
+static void multiply(const gemm_unit *u, const float *a, const float *b, sums c, int64_t kc,
+                     bool from_zero, int64_t rows, int64_t columns)
+{
+    if (rows >= u->mr && columns >= u->nr) {
+        u->kernel(a, b, c.at, c.stride, kc, from_zero);
+        return;
+    }
+    _Alignas(64) float tile[MAX_MR * MAX_NR];
+    rows = min_i64(rows, u->mr);
+    columns = min_i64(columns, u->nr);
+    const size_t bytes = (size_t)columns * sizeof(float);
+    if (!from_zero) {
+        memset(tile, 0, sizeof(tile));
+        for (int64_t i = 0; i < rows; i++) memcpy(tile + i * u->nr, c.at + i * c.stride, bytes);
+    }
+    u->kernel(a, b, tile, u->nr, kc, from_zero);
+    for (int64_t i = 0; i < rows; i++) memcpy(c.at + i * c.stride, tile + i * u->nr, bytes);
+}
+
+// The place of the sums of a piece of C, with what C holds where the product continues.
+static sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t j, int64_t rows,
+                       int64_t columns)
+{
+    const gemm_args *g = job->args;
+    if (job->direct) return (sums){.at = c_at(g, i, j), .stride = g->ldc};
+    for (int64_t r = 0; r < rows && g->accumulate; r++) {
+        job->unit->load(tile + r * columns, c_at(g, i + r, j), g->c_type, columns);
+    }
+    return (sums){.at = tile, .stride = columns};
+}
+
+// After a pass. The last one hands the sums over to C.
+static void sums_end(const gemm_job *job, sums s, int64_t i, int64_t j, int64_t rows,
+                     int64_t columns)
+{
+    const gemm_args *g = job->args;
+    if (job->k1 < g->k || (job->direct && g->epilogue == NULL)) return;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = s.at + r * s.stride;
+        if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i + r, j, columns);
+        if (!job->direct) job->unit->store(c_at(g, i + r, j), g->c_type, row, columns);
+    }
+}
+
+// [0, depth) in equal blocks of at most KC.
+static int64_t k_block(int64_t depth)
+{
+    const int64_t blocks = (depth + KC - 1) / KC;
+    return align_up((depth + blocks - 1) / blocks, 8);
+}
+
+static bool starts_from_zero(const gemm_job *job, int64_t k)
+{
+    return k == 0 && !job->args->accumulate;
+}
+
+// ---- tall ---------------------------------------------------------------------------------------
+static void tall_pack_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const gemm_job *job = context;
+    const int64_t nr = job->unit->nr, depth = job->k1 - job->k0, j = job->n0 + index * nr;
+    float *panel = shared_panel(job, index, nr * depth);
+    pack_b(job, panel, j, min_i64(nr, job->n1 - j), job->k0, depth);
+}
+
+static void tall_task(void *context, int64_t index, int thread)
+{
+    const gemm_job *job = context;
+    const gemm_unit *u = job->unit;
+    const int64_t i = index / job->pieces * job->mc, rows = min_i64(job->mc, job->m1 - i);
+    const int64_t offset = index % job->pieces * TALL_COLUMNS, j0 = job->n0 + offset;
+    const int64_t columns = job->direct ? job->n1 - j0 : min_i64(TALL_COLUMNS, job->n1 - j0);
+    const int64_t depth = job->k1 - job->k0, block = k_block(depth);
+    float *a = private_of(job, thread) + PRIVATE_PANELS;
+    const sums c = sums_begin(job, private_of(job, thread) + PRIVATE_TILE, i, j0, rows, columns);
+    for (int64_t k = 0; k < depth; k += block) {
+        const int64_t kc = min_i64(block, depth - k);
+        const bool from_zero = starts_from_zero(job, job->k0 + k);
+        pack_a(job, a, i, rows, job->k0 + k, kc);
+        for (int64_t j = 0; j < columns; j += u->nr) {
+            const float *b = shared_panel(job, (offset + j) / u->nr, u->nr * depth) + k * u->nr;
+            for (int64_t r = 0; r < rows; r += u->mr) {
+                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
+                multiply(u, a + r * kc, b, tile, kc, from_zero, rows - r, columns - j);
+            }
+        }
+    }
+    sums_end(job, c, i, j0, rows, columns);
+}
+
+// Rows per task: as even a share for all threads as multiples of mr allow.
+static int64_t tall_rows(int64_t m, int64_t mr, int threads)
+{
+    int64_t best = 0, best_cost = INT64_MAX;
+    for (int64_t mc = MC_MAX / mr * mr; mc >= MC_MIN; mc -= mr) {
+        const int64_t tasks = (m + mc - 1) / mc, cost = (tasks + threads - 1) / threads * mc;
+        if (cost >= best_cost) continue;
+        best = mc;
+        best_cost = cost;
+    }
+    return best;
+}
+
+static void run_tall(gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    const int64_t nr = job->unit->nr, depth = job->direct ? min_i64(g->k, TALL_K) : g->k;
+    const int64_t width = shared_panels(job, nr * depth) * nr;
+    ASSERT(width > 0);
+    job->mc = tall_rows(g->m, job->unit->mr, kern_pool_threads(job->pool));
+    job->m1 = g->m;
+    for (job->n0 = 0; job->n0 < g->n; job->n0 = job->n1) {
+        job->n1 = min_i64(job->n0 + width, g->n);
+        const int64_t columns = job->n1 - job->n0, blocks = (g->m + job->mc - 1) / job->mc;
+        job->pieces = job->direct ? 1 : (columns + TALL_COLUMNS - 1) / TALL_COLUMNS;
+        for (job->k0 = 0; job->k0 < g->k; job->k0 = job->k1) {
+            job->k1 = min_i64(job->k0 + depth, g->k);
+            kern_parallel(job->pool, (columns + nr - 1) / nr, tall_pack_task, job);
+            kern_parallel(job->pool, blocks * job->pieces, tall_task, job);
+        }
+    }
+}
+
+// ---- short --------------------------------------------------------------------------------------
+static void short_pack_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const gemm_job *job = context;
+    const int64_t mr = job->unit->mr, depth = job->k1 - job->k0, i = job->m0 + index * mr;
+    float *panel = shared_panel(job, index, mr * depth);
+    pack_a(job, panel, i, min_i64(mr, job->m1 - i), job->k0, depth);
+}
+
+static void short_task(void *context, int64_t index, int thread)
+{
+    const gemm_job *job = context;
+    const gemm_unit *u = job->unit;
+    const int64_t j0 = index * SHORT_COLUMNS, columns = min_i64(SHORT_COLUMNS, job->n1 - j0);
+    const int64_t rows = job->m1 - job->m0;
+    const int64_t depth = job->k1 - job->k0, block = k_block(depth);
+    float *b = private_of(job, thread) + PRIVATE_PANELS;
+    const sums c =
+        sums_begin(job, private_of(job, thread) + PRIVATE_TILE, job->m0, j0, rows, columns);
+    for (int64_t k = 0; k < depth; k += block) {
+        const int64_t kc = min_i64(block, depth - k);
+        const bool from_zero = starts_from_zero(job, job->k0 + k);
+        pack_b(job, b, j0, columns, job->k0 + k, kc);
+        for (int64_t j = 0; j < columns; j += u->nr) {
+            for (int64_t r = 0; r < rows; r += u->mr) {
+                const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
+                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
+                multiply(u, a, b + j * kc, tile, kc, from_zero, rows - r, columns - j);
+            }
+        }
+    }
+    sums_end(job, c, job->m0, j0, rows, columns);
+}
+
+static void run_short(gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    const int64_t mr = job->unit->mr, depth = job->direct ? min_i64(g->k, DEEP_K) : g->k;
+    const int64_t height = min_i64(SHORT_ROWS / mr, shared_panels(job, mr * depth)) * mr;
+    ASSERT(height > 0);
+    job->n1 = g->n;
+    for (job->m0 = 0; job->m0 < g->m; job->m0 = job->m1) {
+        job->m1 = min_i64(job->m0 + height, g->m);
+        for (job->k0 = 0; job->k0 < g->k; job->k0 = job->k1) {
+            job->k1 = min_i64(job->k0 + depth, g->k);
+            kern_parallel(job->pool, (job->m1 - job->m0 + mr - 1) / mr, short_pack_task, job);
+            kern_parallel(job->pool, (g->n + SHORT_COLUMNS - 1) / SHORT_COLUMNS, short_task, job);
+        }
+    }
+}
+
+// ---- flat ---------------------------------------------------------------------------------------
+static void flat_task(void *context, int64_t index, int thread)
+{
+    const gemm_job *job = context;
+    const gemm_args *g = job->args;
+    const int64_t j = index * FLAT_COLUMNS, columns = min_i64(FLAT_COLUMNS, g->n - j);
+    float *y = private_of(job, thread) + PRIVATE_TILE;
+    const void *w = element_at(g->b.data, g->b.type, j * g->b.column_stride);
+    const gemm_flat flat = {.y = y,
+                            .y_stride = columns,
+                            .x = job->x,
+                            .x_stride = job->x_stride,
+                            .rows = g->m,
+                            .w = w,
+                            .w_type = g->b.type,
+                            .w_stride = g->b.column_stride,
+                            .n = columns,
+                            .k = g->k};
+    job->unit->flat(&flat);
+    for (int64_t i = 0; i < g->m; i++) {
+        float *row = y + i * columns;
+        if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i, j, columns);
+        job->unit->store(c_at(g, i, j), g->c_type, row, columns);
+    }
+}
+
+static bool is_flat(const gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    return job->unit->flat != NULL && g->m <= GEMM_FLAT_ROWS && g->b.row_stride == 1 &&
+           g->a.column_stride == 1 && !g->accumulate && g->m * g->k <= SCRATCH - SHARED;
+}
+
+static void run_flat(gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    float *x = private_of(job, 0) + SHARED;
+    for (int64_t i = 0; i < g->m; i++) {
+        const void *row = element_at(g->a.data, g->a.type, i * g->a.row_stride);
+        job->unit->load(x + i * g->k, row, g->a.type, g->k);
+    }
+    job->x = x;
+    job->x_stride = g->k;
+    kern_parallel(job->pool, (g->n + FLAT_COLUMNS - 1) / FLAT_COLUMNS, flat_task, job);
+}
+
+// ---- deep ---------------------------------------------------------------------------------------
+static void deep_task(void *context, int64_t index, int thread)
+{
+    const gemm_job *job = context;
+    const gemm_args *g = job->args;
+    const gemm_unit *u = job->unit;
+    const int64_t i = index / job->pieces * job->mc, rows = min_i64(job->mc, g->m - i);
+    const int64_t j0 = index % job->pieces * DEEP_COLUMNS;
+    const int64_t columns = min_i64(DEEP_COLUMNS, g->n - j0), block = k_block(g->k);
+    float *a = private_of(job, thread), *b = a + DEEP_B;
+    const sums c = sums_begin(job, a + DEEP_TILE, i, j0, rows, columns);
+    for (int64_t k = 0; k < g->k; k += block) {
+        const int64_t kc = min_i64(block, g->k - k);
+        pack_a(job, a, i, rows, k, kc);
+        pack_b(job, b, j0, columns, k, kc);
+        for (int64_t j = 0; j < columns; j += u->nr) {
+            for (int64_t r = 0; r < rows; r += u->mr) {
+                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
+                multiply(u, a + r * kc, b + j * kc, tile, kc, starts_from_zero(job, k), rows - r,
+                         columns - j);
+            }
+        }
+    }
+    sums_end(job, c, i, j0, rows, columns);
+}
+
+static void run_deep(gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    job->mc = DEEP_ROWS / job->unit->mr * job->unit->mr;
+    job->pieces = (g->n + DEEP_COLUMNS - 1) / DEEP_COLUMNS;
+    job->k1 = g->k;
+    kern_parallel(job->pool, (g->m + job->mc - 1) / job->mc * job->pieces, deep_task, job);
+}
+
+// ---- without scratch ----------------------------------------------------------------------------
+static void run_plain(const gemm_args *g, const gemm_unit *u)
+{
+    enum { COLUMNS = 64 };
+    float row[COLUMNS];
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j += COLUMNS) {
+            const int64_t columns = min_i64(COLUMNS, g->n - j);
+            memset(row, 0, sizeof(row));
+            if (g->accumulate) u->load(row, c_at(g, i, j), g->c_type, columns);
+            for (int64_t k = 0; k < g->k; k++) {
+                const int64_t a_at = i * g->a.row_stride + k * g->a.column_stride;
+                const float x = gemm_load_one(g->a.type, g->a.data, a_at);
+                for (int64_t c = 0; c < columns; c++) {
+                    const int64_t b_at = k * g->b.row_stride + (j + c) * g->b.column_stride;
+                    row[c] = fmaf(x, gemm_load_one(g->b.type, g->b.data, b_at), row[c]);
+                }
+            }
+            if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i, j, columns);
+            u->store(c_at(g, i, j), g->c_type, row, columns);
+        }
+    }
+}
+
+void gemm_run(const kern_context *context, const gemm_args *args)
+{
+    ASSERT(args->m >= 0 && args->n >= 0 && args->k >= 0);
+    ASSERT(args->ldc >= args->n);
+    if (args->m == 0 || args->n == 0) return;
+    gemm_job job = {.args = args,
+                    .unit = gemm_unit_of(context->level),
+                    .pool = context->pool,
+                    .direct = args->c_type == DTYPE_F32};
+    if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
+        run_plain(args, job.unit);
+    } else if (is_flat(&job)) {
+        run_flat(&job);
+    } else if (!job.direct && args->k > DEEP_K) {
+        run_deep(&job);
+    } else if (args->m <= SHORT_ROWS) {
+        run_short(&job);
+    } else {
+        run_tall(&job);
+    }
+}

@@ -1,0 +1,62 @@
+// C (m x n) = or += A (m x k) B (k x n), for every operand order, type and size that training meets.
+//
+// The bits: each element of C is one left fold over k, in order,
+//     c = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], c0)))      c0 = C or +0
+// in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the place
+// in a tile, the number of threads, the blocking or the vector level, and a product that continues
+// from C gives the bits of one longer product. (NaN is NaN, its payload may differ.)
+#ifndef KERNELS_CPU_GEMM_H
+#define KERNELS_CPU_GEMM_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Element (i, j) lies at data + i * row_stride + j * column_stride elements; fp32, bf16 or fp16.
+typedef struct gemm_matrix {
+    const void *data;
+    dtype type;
+    int64_t row_stride, column_stride;
+} gemm_matrix;
+
+// Called on finished values: C(i, j .. j+count-1) in fp32, before they are rounded to C's type.
+typedef void (*gemm_epilogue)(const void *context, float *values, int64_t i, int64_t j,
+                              int64_t count);
+
+typedef struct gemm_args {
+    int64_t m, n, k; // 0 is legal
+    gemm_matrix a, b;
+    void *c; // row-major, row stride ldc elements
+    dtype c_type;
+    int64_t ldc;
+    bool accumulate;        // c0 = C; with an epilogue, C must hold what has not been through it
+    gemm_epilogue epilogue; // NULL: none
+    const void *epilogue_context;
+} gemm_args;
+
+// Uses the pool and its scratch; without scratch (a NULL pool) a slow loop with the same bits.
+void gemm_run(const kern_context *context, const gemm_args *args);
+
+static inline gemm_matrix gemm_rows(const void *data, dtype type, int64_t row_stride)
+{
+    gemm_matrix m;
+    m.data = data;
+    m.type = type;
+    m.row_stride = row_stride;
+    m.column_stride = 1;
+    return m;
+}
+static inline gemm_matrix gemm_transposed(gemm_matrix m)
+{
+    gemm_matrix t = m;
+    t.row_stride = m.column_stride;
+    t.column_stride = m.row_stride;
+    return t;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

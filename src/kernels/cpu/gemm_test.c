@@ -1,0 +1,294 @@
+// Matrix products: the promise of gemm.h, bit by bit.
+//
+// The reference is the left fold itself, written out with fmaf. Every level, thread count, type,
+// operand order and cut must give its bits; the fold in turn is held against sums in double.
+#include "kernels/cpu/gemm_unit.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+
+// Every driver, its edges, and sizes around the blocks.
+static const shape shapes[] = {
+    {1, 1, 1},     {1, 40, 9},   {2, 64, 31},  {5, 17, 8},    {8, 129, 61},
+    {9, 33, 5},    {13, 37, 70}, {64, 16, 20}, {145, 5, 260}, {151, 50, 9},
+    {147, 530, 3}, {7, 3, 0},    {0, 4, 4},    {4, 0, 4},     {150, 18, 30},
+};
+static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+enum { PAD = 3 }; // rows are further apart than they are long
+
+static kern_pool *pools[4]; // by threads
+static void *scratch;
+
+static int pools_open(void **state)
+{
+    (void)state;
+    scratch = aligned_alloc(4096, 3 * (size_t)KERN_SCRATCH_BYTES);
+    for (int t = 1; t <= 3; t++) {
+        if (kern_pool_create(t, &pools[t]) != ST_OK) return -1;
+        kern_pool_scratch_set(pools[t], scratch);
+    }
+    return 0;
+}
+
+static int pools_close(void **state)
+{
+    (void)state;
+    for (int t = 1; t <= 3; t++) kern_pool_destroy(pools[t]);
+    free(scratch);
+    return 0;
+}
+
+static uint32_t noise_state = 1;
+static float noise(void)
+{
+    noise_state = noise_state * 1664525u + 1013904223u;
+    return (float)(int32_t)noise_state * 0x1p-31f;
+}
+
+static int64_t width_of(dtype type)
+{
+    return type == DTYPE_F32 ? 4 : 2;
+}
+
+// A matrix of exactly the bytes that it needs, so that ASan sees a step too far.
+static gemm_matrix matrix_make(int64_t rows, int64_t columns, dtype type, bool transposed)
+{
+    const int64_t inner = transposed ? rows : columns, outer = transposed ? columns : rows;
+    const int64_t stride = inner + PAD;
+    const int64_t count = outer == 0 ? 0 : (outer - 1) * stride + inner;
+    char *data = malloc((size_t)(max_i64(count, 1) * width_of(type)));
+    for (int64_t i = 0; i < count; i++) dtype_store(type, data, i, (double)noise());
+    const gemm_matrix m = gemm_rows(data, type, stride);
+    return transposed ? gemm_transposed(m) : m;
+}
+
+static void matrix_free(gemm_matrix m)
+{
+    free((void *)(uintptr_t)m.data);
+}
+
+static float at(const gemm_matrix *m, int64_t i, int64_t j)
+{
+    return gemm_load_one(m->type, m->data, i * m->row_stride + j * m->column_stride);
+}
+
+// A bias and a squash, to see that the epilogue gets the right place and finished sums.
+static void bent(const void *context, float *values, int64_t i, int64_t j, int64_t count)
+{
+    const float *bias = context;
+    for (int64_t c = 0; c < count; c++) {
+        values[c] = fmaf(values[c] + bias[j + c], 0.5f, (float)(i % 7));
+    }
+}
+
+static void expected(const gemm_args *g, char *c)
+{
+    double worst = 0.0;
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j++) {
+            const int64_t place = i * g->ldc + j;
+            float sum = g->accumulate ? gemm_load_one(g->c_type, c, place) : 0.0f;
+            double exact = (double)sum, size = fabs(exact);
+            for (int64_t k = 0; k < g->k; k++) {
+                const float a = at(&g->a, i, k), b = at(&g->b, k, j);
+                sum = fmaf(a, b, sum);
+                exact += (double)a * (double)b;
+                size += fabs((double)a * (double)b);
+            }
+            worst = fmax(worst, fabs((double)sum - exact) - 0x1p-23 * (double)g->k * size);
+            if (g->epilogue != NULL) g->epilogue(g->epilogue_context, &sum, i, j, 1);
+            dtype_store(g->c_type, c, place, (double)sum);
+        }
+    }
+    assert_true(worst <= 0.0);
+}
+
+static const kern_level levels[] = {KERN_SCALAR, KERN_AVX2, KERN_AVX512};
+
+static bool has_level(kern_level level)
+{
+    return level <= kern_level_of_machine();
+}
+
+static void check(const gemm_args *g, const char *c0, int64_t c_bytes, const char *want)
+{
+    char *got = malloc((size_t)c_bytes + 1);
+    for (int64_t l = 0; l < COUNT_OF(levels); l++) {
+        if (!has_level(levels[l])) continue;
+        for (int threads = 0; threads <= 3; threads++) {
+            // The plain loops are slow: once for every case is enough.
+            if (threads == 0 && l != 0) continue;
+            if (threads != 2 && threads != 0 && l == 0) continue;
+            gemm_args run = *g;
+            run.c = got;
+            memcpy(got, c0, (size_t)c_bytes);
+            memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
+            const kern_context context = {.pool = pools[threads], .level = levels[l]};
+            gemm_run(&context, &run);
+            if (memcmp(got, want, (size_t)c_bytes) != 0) {
+                fail_msg("m %d n %d k %d c %s level %s threads %d", (int)g->m, (int)g->n, (int)g->k,
+                         dtype_name(g->c_type), kern_level_name(levels[l]), threads);
+            }
+        }
+    }
+    free(got);
+}
+
+// variant: bit 0, 1: A, B transposed; 2: accumulate; 3: epilogue
+static void check_shape(shape s, dtype a, dtype b, dtype c, int variant)
+{
+    gemm_args g = {.m = s.m, .n = s.n, .k = s.k, .c_type = c, .ldc = s.n + PAD};
+    g.a = matrix_make(s.m, s.k, a, (variant & 1) != 0);
+    g.b = matrix_make(s.k, s.n, b, (variant & 2) != 0);
+    g.accumulate = (variant & 4) != 0;
+    float *bias = malloc((size_t)(s.n + 1) * sizeof(float));
+    for (int64_t j = 0; j < s.n; j++) bias[j] = noise();
+    if ((variant & 8) != 0) {
+        g.epilogue = bent;
+        g.epilogue_context = bias;
+    }
+    const gemm_matrix c0 = matrix_make(s.m, s.n, c, false);
+    const int64_t bytes = s.m == 0 ? 0 : ((s.m - 1) * g.ldc + s.n) * width_of(c);
+    char *want = malloc((size_t)bytes + 1);
+    memcpy(want, c0.data, (size_t)bytes);
+    expected(&g, want);
+    check(&g, c0.data, bytes, want);
+    matrix_free(g.a);
+    matrix_free(g.b);
+    matrix_free(c0);
+    free(bias);
+    free(want);
+}
+
+static void every_level_gives_the_left_fold(void **state)
+{
+    (void)state;
+    for (int64_t l = 0; l < COUNT_OF(levels); l++) {
+        if (has_level(levels[l])) continue;
+        print_message("level %s: untested, this machine has it not\n", kern_level_name(levels[l]));
+    }
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        for (int variant = 0; variant < 16; variant++) {
+            check_shape(shapes[i], DTYPE_F32, DTYPE_F32, DTYPE_F32, variant);
+        }
+    }
+}
+
+static void every_type_gives_the_left_fold(void **state)
+{
+    (void)state;
+    for (int mix = 1; mix < 27; mix++) {
+        const dtype a = types[mix % 3], b = types[mix / 3 % 3], c = types[mix / 9];
+        for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+            // All variants and mixes meet each other over the shapes.
+            if ((mix + i) % 2 != 0) continue;
+            check_shape(shapes[i], a, b, c, (int)(mix * 7 + i * 5) % 16);
+        }
+    }
+}
+
+// Wide enough for several shared panels, deep enough for several passes and for the deep driver.
+static void large_products_are_blocked_rightly(void **state)
+{
+    (void)state;
+    check_shape((shape){146, 5, 2600}, DTYPE_F32, DTYPE_F32, DTYPE_F32, 2 | 4);
+    check_shape((shape){146, 1300, 9}, DTYPE_F32, DTYPE_F32, DTYPE_BF16, 2 | 8);
+    check_shape((shape){9, 10, 17000}, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 2);
+    check_shape((shape){3, 17, 17000}, DTYPE_F32, DTYPE_BF16, DTYPE_F16, 2 | 4 | 8);
+}
+
+// A product over all of k equals two, the second continuing from the first, at every cut.
+static void a_cut_in_k_changes_no_bit(void **state)
+{
+    (void)state;
+    enum { M = 150, N = 23, K = 25 };
+    const gemm_matrix a = matrix_make(M, K, DTYPE_F32, true);
+    const gemm_matrix b = matrix_make(K, N, DTYPE_F32, false);
+    static float whole[M * N], parts[M * N];
+    const kern_context context = {.pool = pools[2], .level = kern_level_of_machine()};
+    gemm_args g = {
+        .m = M, .n = N, .k = K, .a = a, .b = b, .c = whole, .c_type = DTYPE_F32, .ldc = N};
+    gemm_run(&context, &g);
+    for (int64_t cut = 0; cut <= K; cut++) {
+        memset(parts, 0x7f, sizeof(parts));
+        g.c = parts;
+        g.k = cut;
+        g.a.data = a.data;
+        g.b.data = b.data;
+        g.accumulate = false;
+        gemm_run(&context, &g);
+        g.k = K - cut;
+        g.a.data = (const float *)a.data + cut * a.column_stride;
+        g.b.data = (const float *)b.data + cut * b.row_stride;
+        g.accumulate = true;
+        gemm_run(&context, &g);
+        assert_memory_equal(whole, parts, sizeof(whole));
+    }
+    matrix_free(a);
+    matrix_free(b);
+}
+
+// The units' conversions against the scalar truth, over every pattern.
+static void conversions_are_exact(void **state)
+{
+    (void)state;
+    enum { PATTERNS = 1 << 16, PIECE = 37 };
+    static uint16_t bits[PATTERNS];
+    static float wide[PATTERNS];
+    for (int i = 0; i < PATTERNS; i++) bits[i] = (uint16_t)i;
+    for (int t = 1; t < 3; t++) {
+        for (int64_t l = 0; l < COUNT_OF(levels); l++) {
+            if (!has_level(levels[l])) continue;
+            gemm_unit_of(levels[l])->load(wide, bits, types[t], PATTERNS);
+            for (int i = 0; i < PATTERNS; i++) {
+                const float truth = gemm_load_one(types[t], bits, i);
+                assert_true(wide[i] == truth || (isnan(wide[i]) && isnan(truth)));
+            }
+        }
+    }
+    // Around every pattern of the narrow types: ties, just below and just above them.
+    for (int t = 1; t < 3; t++) {
+        for (uint32_t i = 0; i < PATTERNS; i++) {
+            const uint32_t word = i << 16 | (uint32_t[]){0x8000, 0x7fff, 0x8001, 0x1000}[i % 4];
+            memcpy(&wide[i], &word, sizeof(word));
+        }
+        for (int64_t l = 0; l < COUNT_OF(levels); l++) {
+            if (!has_level(levels[l])) continue;
+            for (int64_t i = 0; i < PATTERNS; i += PIECE) {
+                const int64_t n = min_i64(PIECE, PATTERNS - i);
+                gemm_unit_of(levels[l])->store(bits + i, types[t], wide + i, n);
+            }
+            for (int i = 0; i < PATTERNS; i++) {
+                const uint16_t truth = t == 1 ? bf16_from_f32(wide[i]) : f16_from_f32(wide[i]);
+                if (isnan(wide[i])) {
+                    assert_true(isnan(gemm_load_one(types[t], bits, i)));
+                } else {
+                    assert_int_equal(bits[i], truth);
+                }
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversions_are_exact),
+        cmocka_unit_test(every_level_gives_the_left_fold),
+        cmocka_unit_test(every_type_gives_the_left_fold),
+        cmocka_unit_test(large_products_are_blocked_rightly),
+        cmocka_unit_test(a_cut_in_k_changes_no_bit),
+    };
+    return cmocka_run_group_tests(tests, pools_open, pools_close);
+}

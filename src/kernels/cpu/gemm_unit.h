@@ -1,0 +1,65 @@
+// The innermost parts of a product, a row per vector level.
+//
+// A *panel* is a strip of A (mr rows) or of B (nr columns), stored k by k: panel[k * width + i], in
+// fp32, filled with zeros where the matrix ends. The micro-kernel multiplies one panel of each.
+#ifndef KERNELS_CPU_GEMM_UNIT_H
+#define KERNELS_CPU_GEMM_UNIT_H
+
+#include "kernels/cpu/gemm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What to pack: `count` lines (rows of A, columns of B), each of kc elements along k.
+typedef struct gemm_lines {
+    const void *data; // line 0, element 0
+    dtype type;
+    int64_t line_stride, k_stride;
+    int64_t count, kc;
+} gemm_lines;
+
+// y (rows x n) = x w^T for few rows of x and n rows of w, both contiguous along k. Reads w once.
+enum { GEMM_FLAT_ROWS = 8 };
+typedef struct gemm_flat {
+    float *y;
+    const float *x;
+    const void *w;
+    dtype w_type;
+    int64_t y_stride, x_stride, w_stride;
+    int64_t rows, n, k; // rows <= GEMM_FLAT_ROWS
+} gemm_flat;
+
+typedef struct gemm_unit {
+    kern_level level;
+    int mr, nr;
+    // c (mr x nr, row stride ldc) = fold over kc from c, or from +0. Full tiles only.
+    void (*kernel)(const float *a, const float *b, float *c, int64_t ldc, int64_t kc,
+                   bool from_zero);
+    // ceil(count / width) panels, each kc * width floats, one after the other.
+    void (*pack)(float *panels, int64_t width, const gemm_lines *lines);
+    // n contiguous elements, to fp32 and back (nearest even).
+    void (*load)(float *out, const void *data, dtype type, int64_t n);
+    void (*store)(void *data, dtype type, const float *values, int64_t n);
+    void (*flat)(const gemm_flat *args); // NULL: there is none
+} gemm_unit;
+
+extern const gemm_unit gemm_unit_scalar;
+extern const gemm_unit gemm_unit_avx2;
+extern const gemm_unit gemm_unit_avx512;
+const gemm_unit *gemm_unit_of(kern_level level); // the fastest at or below it
+
+// The AVX2 unit's parts, also for wider units.
+void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *lines);
+void gemm_avx2_load(float *out, const void *data, dtype type, int64_t n);
+void gemm_avx2_store(void *data, dtype type, const float *values, int64_t n);
+void gemm_avx2_flat(const gemm_flat *args);
+
+// For any type and stride; the units' own pack falls back to it.
+void gemm_pack_any(float *panels, int64_t width, const gemm_lines *lines);
+float gemm_load_one(dtype type, const void *data, int64_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
