@@ -1,0 +1,158 @@
+// Operations that pick rows: embedding tables, gathers, caches.
+//
+// A number that stands outside its table comes from data, not from a bug: it is a status. All numbers
+// are checked first, then the rows are moved.
+#include "kernels/cpu/vec_call.h"
+
+#include <string.h>
+
+typedef struct row_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    cpu_cut cut;
+} row_job;
+
+static status check_rows(const char *what, const kern_tensor *numbers, int64_t n, int64_t count)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t value = tensor_int(numbers, i);
+        if (value < 0 || value >= count) {
+            return fail(ST_DATA, "%s: row %lld asks for %lld, the table has %lld rows", what,
+                        (long long)i, (long long)value, (long long)count);
+        }
+    }
+    return ST_OK;
+}
+
+static void rows_run(const kern_context *context, const kern_call *call, int64_t rows,
+                     int64_t columns, kern_task task)
+{
+    row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    job.cut = cpu_cut_rows(rows, columns);
+    kern_parallel(context->pool, job.cut.count, task, &job);
+}
+
+static void embedding_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const kern_call *c = job->call;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const bool has_positions = tensor_has(&c->in[2]);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const cpu_span x = tensor_row(&c->out[0], i);
+        const cpu_span token = tensor_row(&c->in[1], tensor_int(&c->in[0], i));
+        if (has_positions) {
+            const cpu_span place = tensor_row(&c->in[3], tensor_int(&c->in[2], i));
+            job->vec->add(x, token, place, piece.columns);
+        } else {
+            job->vec->cast(x, token, piece.columns);
+        }
+    }
+}
+
+status cpu_embedding(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const kern_tensor *x = &call->out[0];
+    TRY(check_rows("embedding", &call->in[0], x->dims[0], call->in[1].dims[0]));
+    if (tensor_has(&call->in[2])) {
+        TRY(check_rows("position embedding", &call->in[2], x->dims[0], call->in[3].dims[0]));
+    }
+    rows_run(context, call, x->dims[0], x->dims[1], embedding_task);
+    return ST_OK;
+}
+
+// ---- gradient of a table ----------------------------------------------------------------------------
+static void zero_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const kern_tensor *table = &job->call->out[0];
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const size_t bytes = (size_t)(piece.columns * dtype_bytes(table->type));
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        memset(tensor_row(table, i).at, 0, bytes);
+    }
+}
+
+// Tasks own columns: every element is one left fold over the tokens, in their order.
+static void fold_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const kern_tensor *dx = &job->call->in[1], *table = &job->call->out[0];
+    const int64_t column = index * CPU_FOLD_COLUMNS;
+    const int64_t count = min_i64(CPU_FOLD_COLUMNS, dx->dims[1] - column);
+    for (int64_t i = 0; i < dx->dims[0]; i++) {
+        const int64_t row = tensor_int(&job->call->in[0], i);
+        const cpu_span sum = cpu_span_at(table, row * table->strides[0] + column);
+        job->vec->add(sum, sum, cpu_span_at(dx, i * dx->strides[0] + column), count);
+    }
+}
+
+status cpu_embedding_dw(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const kern_tensor *dx = &call->in[1], *table = &call->out[0];
+    TRY(check_rows("embedding", &call->in[0], dx->dims[0], table->dims[0]));
+    if (!call->accumulate) rows_run(context, call, table->dims[0], table->dims[1], zero_task);
+    row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    const int64_t blocks = (dx->dims[1] + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;
+    kern_parallel(context->pool, blocks, fold_task, &job);
+    return ST_OK;
+}
+
+// ---- moves ------------------------------------------------------------------------------------------
+static void gather_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const kern_call *c = job->call;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        job->vec->cast(tensor_row(&c->out[0], i), tensor_row(&c->in[0], tensor_int(&c->in[1], i)),
+                       piece.columns);
+    }
+}
+
+status cpu_gather(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const kern_tensor *y = &call->out[0];
+    TRY(check_rows("gather", &call->in[1], y->dims[0], call->in[0].dims[0]));
+    rows_run(context, call, y->dims[0], y->dims[1], gather_task);
+    return ST_OK;
+}
+
+// Row t of T goes to cached position lengths[b] - T + t. Positions before 0 are padding at the front
+// of a prompt that is shorter than T: they have no place and are left out.
+static void append_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const kern_call *c = job->call;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const int64_t b = i / c->seq, t = i % c->seq;
+        const int64_t position = tensor_int(&c->in[1], b) - c->seq + t;
+        if (position < 0) continue;
+        job->vec->cast(tensor_row(&c->out[0], b * c->cache_seq + position),
+                       tensor_row(&c->in[0], i), piece.columns);
+    }
+}
+
+status cpu_cache_append(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const kern_tensor *x = &call->in[0], *lengths = &call->in[1];
+    for (int64_t b = 0; b < lengths->dims[0]; b++) {
+        const int64_t length = tensor_int(lengths, b);
+        if (length < 0 || length > call->cache_seq) {
+            return fail(ST_DATA, "cache of %lld positions: sequence %lld has length %lld",
+                        (long long)call->cache_seq, (long long)b, (long long)length);
+        }
+    }
+    rows_run(context, call, x->dims[0], x->dims[1], append_task);
+    return ST_OK;
+}

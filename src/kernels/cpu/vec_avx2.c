@@ -1,0 +1,13 @@
+// The leaves of the vector backend with AVX2, FMA and F16C (vec_kernels.h).
+#define VEC_AVX2  1
+#define VEC_TABLE cpu_vec_avx2
+
+#include "kernels/cpu/vecmath.h"
+
+#include "kernels/cpu/vec_pointwise.inc"
+
+#include "kernels/cpu/vec_norm.inc"
+
+#include "kernels/cpu/vec_optimizer.inc"
+
+#include "kernels/cpu/vec_table.inc"

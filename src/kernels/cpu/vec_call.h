@@ -1,0 +1,69 @@
+// What the kernels of this folder ask of their operands.
+#ifndef KERNELS_CPU_VEC_CALL_H
+#define KERNELS_CPU_VEC_CALL_H
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/vec_kernels.h"
+
+static inline bool tensor_has(const kern_tensor *t)
+{
+    return t->data != NULL;
+}
+
+// A tensor of other than two dims is one row: those are contiguous.
+static inline int64_t tensor_rows(const kern_tensor *t)
+{
+    return t->ndim == 2 ? t->dims[0] : 1;
+}
+
+static inline int64_t tensor_columns(const kern_tensor *t)
+{
+    if (t->ndim == 2) return t->dims[1];
+    int64_t n = 1;
+    for (int i = 0; i < t->ndim; i++) n *= t->dims[i];
+    return n;
+}
+
+static inline int64_t tensor_stride(const kern_tensor *t)
+{
+    return t->ndim == 2 ? t->strides[0] : tensor_columns(t);
+}
+
+static inline bool tensor_contiguous(const kern_tensor *t)
+{
+    return t->ndim != 2 || t->dims[0] <= 1 || t->strides[0] == t->dims[1];
+}
+
+static inline cpu_span tensor_row(const kern_tensor *t, int64_t row)
+{
+    return cpu_span_at(t, row * tensor_stride(t));
+}
+
+static inline int64_t tensor_int(const kern_tensor *t, int64_t i)
+{
+    if (t->type == DTYPE_I32) return ((const int32_t *)t->data)[i];
+    return ((const int64_t *)t->data)[i];
+}
+
+bool cpu_type_is_vector(dtype type); // fp32, bf16, fp16: what a cpu_span may be
+// ST_UNSUPPORTED if an operand that is a float of some kind is none that the leaves can read.
+NODISCARD status cpu_call_check(const kern_call *call);
+
+// A range of elements that one task handles: rows row .. row + rows - 1, and of each the columns
+// column .. column + columns - 1.
+typedef struct cpu_piece {
+    int64_t row, rows, column, columns;
+} cpu_piece;
+
+// How a rows x columns field is cut into pieces of about 16k elements. Contiguous operands are one
+// long row. Cuts within a row lie at multiples of 64.
+typedef struct cpu_cut {
+    int64_t rows, columns;             // of the field
+    int64_t piece_rows, piece_columns; // of a piece
+    int64_t across, count;             // pieces of a row; pieces
+} cpu_cut;
+cpu_cut cpu_cut_rows(int64_t rows, int64_t columns); // whole rows
+cpu_cut cpu_cut_field(int64_t rows, int64_t columns, bool contiguous);
+cpu_piece cpu_cut_piece(const cpu_cut *cut, int64_t index);
+
+#endif

@@ -1,0 +1,111 @@
+// The leaves of the vector backend: loops over one row or a piece of it, once per level.
+//
+// A kernel (norm.c, pointwise.c, ...) decides who does what, and calls these through the table of the
+// context's level. Both tables are made from the same sources (*.inc), so their bits are equal.
+#ifndef KERNELS_CPU_VEC_KERNELS_H
+#define KERNELS_CPU_VEC_KERNELS_H
+
+#include "kernels/kernels.h"
+#include "op/dropout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Contiguous elements of a float type: fp32, bf16 or fp16. at = NULL: missing.
+typedef struct cpu_span {
+    void *at;
+    dtype type;
+} cpu_span;
+
+static inline cpu_span cpu_span_at(const kern_tensor *t, int64_t element)
+{
+    cpu_span s;
+    s.type = t->type;
+    s.at = t->data == NULL ? NULL : (char *)t->data + element * (t->type == DTYPE_F32 ? 4 : 2);
+    return s;
+}
+
+// One row of a norm; what an operation does not have is NULL.
+typedef struct cpu_norm_row {
+    cpu_span x, delta, w, b, y, h; // forward
+    cpu_span dy, dh, dx;           // backward, with h and w
+    int64_t dim;
+    float eps, plus;
+    float mean, r; // forward: results; backward: r is read
+} cpu_norm_row;
+
+// Columns column .. column + count - 1 of dw and db, folded over all rows and groups in order.
+enum { CPU_FOLD_COLUMNS = 64 };
+typedef struct cpu_norm_fold {
+    cpu_span dy, h;
+    int64_t dy_stride, h_stride;
+    const float *r;     // (rows, groups), row stride r_stride
+    const double *mean; // (rows); NULL: 0
+    int64_t r_stride;
+    int64_t rows, groups, dim;
+    int64_t column, count; // count <= CPU_FOLD_COLUMNS
+    cpu_span dw, db;
+    bool accumulate;
+} cpu_norm_fold;
+
+typedef struct cpu_rope_row {
+    cpu_span x, y;
+    const float *turn; // dim/2 cosines, dim/2 sines
+    int64_t heads, dim;
+    bool interleaved, inverse;
+} cpu_rope_row;
+
+// n elements of one tensor, the first of which is number `element` of the whole.
+typedef struct cpu_adamw_span {
+    cpu_span grad, master, m, v;                   // read
+    cpu_span master_out, m_out, v_out, weight_out; // written; weight_out may be missing
+    int64_t n, element;
+    float factor;                     // times the gradient
+    float beta1, rest1, beta2, rest2; // rest = 1 - beta
+    float keep;                       // 1 - lr * weight decay
+    float rate;                       // lr / (1 - beta1^t)
+    float unbias2;                    // 1 / (1 - beta2^t)
+    float eps;
+    bool stochastic;
+    const step_host *step;
+    int32_t tensor_index;
+} cpu_adamw_span;
+
+typedef struct cpu_vec {
+    void (*add)(cpu_span y, cpu_span a, cpu_span b, int64_t n);
+    void (*cast)(cpu_span y, cpu_span x, int64_t n);
+    void (*activation)(op_activation kind, cpu_span y, cpu_span x, int64_t n);
+    void (*activation_bwd)(op_activation kind, cpu_span dx, cpu_span x, cpu_span dy, int64_t n);
+    void (*swiglu)(cpu_span a, cpu_span gate, cpu_span up, int64_t n);
+    void (*swiglu_bwd)(cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da,
+                       int64_t n);
+    void (*dropout)(cpu_span y, cpu_span x, int64_t begin, int64_t n, const dropout_stream *stream,
+                    int64_t position, float p); // columns begin .. begin + n - 1; begin % 32 = 0
+    void (*rope)(const cpu_rope_row *row);
+
+    void (*rmsnorm)(cpu_norm_row *row);
+    void (*rmsnorm_dx)(const cpu_norm_row *row);
+    void (*layernorm)(cpu_norm_row *row);
+    void (*layernorm_dx)(const cpu_norm_row *row);
+    void (*norm_dw)(const cpu_norm_fold *fold);
+    double (*row_mean)(cpu_span x, int64_t n);
+
+    void (*adamw)(const cpu_adamw_span *span);
+    double (*block_squares)(cpu_span x, int64_t n); // op/block_sum.h, n <= BLOCK_SUM_ELEMENTS
+
+    // y[i] = f(x[i]) for tests: 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid
+    void (*function)(int which, float *y, const float *x, int64_t n);
+} cpu_vec;
+
+extern const cpu_vec cpu_vec_scalar, cpu_vec_avx2;
+
+static inline const cpu_vec *cpu_vec_of(kern_level level)
+{
+    return level >= KERN_AVX2 ? &cpu_vec_avx2 : &cpu_vec_scalar;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

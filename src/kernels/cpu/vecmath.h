@@ -1,0 +1,208 @@
+// Eight floats at a time, and the functions that kernels need of them, with one meaning everywhere.
+//
+// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first; both then
+// include the same kernels (*.inc). The plain C twin works on structs of eight floats, step by step
+// as the AVX2 code does: same polynomial, same fma, same order of sums. So the bits are equal at
+// every level and for every element, be it in the body or the tail of a row. (NaN is NaN in both,
+// but its payload may differ.)
+//
+// Errors, measured against double libm in vecmath_test.c, in units of the last place:
+//   v_exp 0.8 (subnormal results too)   v_exp2_neg 2.1, 0 below -126   v_tanh 1.2   v_erf 0.9
+//   v_sigmoid 2.0 where it is a normal number
+#ifndef KERNELS_CPU_VECMATH_H
+#define KERNELS_CPU_VECMATH_H
+
+#include "base/rng.h"
+#include "kernels/cpu/vec_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#if VEC_AVX2
+#    include <immintrin.h>
+#    define VEC_TARGET __attribute__((target("avx2,fma,f16c")))
+#else
+#    define VEC_TARGET
+#endif
+#define VEC_INLINE static inline VEC_TARGET __attribute__((always_inline))
+#define VEC_FN     static VEC_TARGET
+
+enum { VEC_LANES = 8 };
+
+#if VEC_AVX2
+#    include "kernels/cpu/vec_lanes_avx2.inc"
+#else
+#    include "kernels/cpu/vec_lanes_scalar.inc"
+#endif
+
+// ---- loads and stores of any float type -----------------------------------------------------------
+// Elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not written (stores).
+VEC_INLINE vf v_load(cpu_span s, int64_t i, int64_t n)
+{
+    if (n >= VEC_LANES) {
+        if (s.type == DTYPE_F32) return vf_load((const float *)s.at + i);
+        if (s.type == DTYPE_BF16) return vf_load_bf16((const uint16_t *)s.at + i);
+        return vf_load_f16((const uint16_t *)s.at + i);
+    }
+    if (s.type == DTYPE_F32) {
+        float part[VEC_LANES] = {0};
+        memcpy(part, (const float *)s.at + i, (size_t)n * sizeof(float));
+        return vf_load(part);
+    }
+    uint16_t part[VEC_LANES] = {0};
+    memcpy(part, (const uint16_t *)s.at + i, (size_t)n * sizeof(uint16_t));
+    return s.type == DTYPE_BF16 ? vf_load_bf16(part) : vf_load_f16(part);
+}
+
+VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
+{
+    if (n >= VEC_LANES) {
+        if (s.type == DTYPE_F32) {
+            vf_store((float *)s.at + i, x);
+        } else if (s.type == DTYPE_BF16) {
+            vf_store_bf16((uint16_t *)s.at + i, x);
+        } else {
+            vf_store_f16((uint16_t *)s.at + i, x);
+        }
+    } else if (s.type == DTYPE_F32) {
+        float part[VEC_LANES];
+        vf_store(part, x);
+        memcpy((float *)s.at + i, part, (size_t)n * sizeof(float));
+    } else {
+        uint16_t part[VEC_LANES];
+        if (s.type == DTYPE_BF16) {
+            vf_store_bf16(part, x);
+        } else {
+            vf_store_f16(part, x);
+        }
+        memcpy((uint16_t *)s.at + i, part, (size_t)n * sizeof(uint16_t));
+    }
+}
+
+// What x becomes when it is stored in a type and read again.
+VEC_INLINE vf v_rounded(dtype type, vf x)
+{
+    if (type == DTYPE_F32) return x;
+    uint16_t part[VEC_LANES];
+    if (type == DTYPE_BF16) {
+        vf_store_bf16(part, x);
+        return vf_load_bf16(part);
+    }
+    vf_store_f16(part, x);
+    return vf_load_f16(part);
+}
+
+// ---- functions --------------------------------------------------------------------------------------
+// 2^n for integer n in [-126, 127]; n = -127 gives 0.
+VEC_INLINE vf v_power_of_two(vi n)
+{
+    return vi_as_float(vi_shl(vi_add(n, vi_set(127)), 23));
+}
+
+// e^x = 2^n e^r, |r| <= ln2/2. 2^n is applied in two steps, so that subnormal results and those just
+// below the overflow come out rounded once.
+VEC_INLINE vf v_exp(vf x)
+{
+    x = vf_min(vf_set(89.5F), vf_max(vf_set(-105.0F), x)); // keeps NaN
+    const vf n = vf_round(vf_mul(x, vf_set(0x1.715476p+0F)));
+    vf r = vf_fma(n, vf_set(-0x1.62e430p-1F), x);
+    r = vf_fma(n, vf_set(0x1.05c610p-29F), r);
+    vf p = vf_set(0x1.694000p-10F);
+    p = vf_fma(p, r, vf_set(0x1.125edcp-7F));
+    p = vf_fma(p, r, vf_set(0x1.555b5ap-5F));
+    p = vf_fma(p, r, vf_set(0x1.555450p-3F));
+    p = vf_fma(p, r, vf_set(0x1.fffff6p-2F));
+    p = vf_fma(p, r, vf_set(1.0F));
+    p = vf_fma(p, r, vf_set(1.0F));
+    const vi whole = vf_to_int(n), half = vi_sra(whole, 1);
+    return vf_mul(vf_mul(p, v_power_of_two(half)), v_power_of_two(vi_sub(whole, half)));
+}
+
+// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp.
+VEC_INLINE vf v_exp2_neg(vf x)
+{
+    x = vf_max(vf_set(-127.0F), x); // keeps NaN
+    const vf n = vf_round(x), f = vf_sub(x, n);
+    vf p = vf_set(0x1.5bba14p-10F);
+    p = vf_fma(p, f, vf_set(0x1.3cea88p-7F));
+    p = vf_fma(p, f, vf_set(0x1.c6b752p-5F));
+    p = vf_fma(p, f, vf_set(0x1.ebf9bcp-3F));
+    p = vf_fma(p, f, vf_set(0x1.62e42ap-1F));
+    p = vf_fma(p, f, vf_set(1.0F));
+    return vf_mul(p, v_power_of_two(vf_to_int(n)));
+}
+
+VEC_INLINE vf v_sigmoid(vf x)
+{
+    const vf one = vf_set(1.0F);
+    return vf_div(one, vf_add(one, v_exp(vf_negate(x))));
+}
+
+// Near 0 the odd polynomial of Cephes (Moshier, tanhf.c); beyond it 1 - 2 / (e^2x + 1).
+VEC_INLINE vf v_tanh(vf x)
+{
+    const vf one = vf_set(1.0F), a = vf_abs(x), z = vf_mul(x, x);
+    vf p = vf_set(-5.70498872745e-3F);
+    p = vf_fma(p, z, vf_set(2.06390887954e-2F));
+    p = vf_fma(p, z, vf_set(-5.37397155531e-2F));
+    p = vf_fma(p, z, vf_set(1.33314422036e-1F));
+    p = vf_fma(p, z, vf_set(-3.33332819422e-1F));
+    const vf near = vf_fma(vf_mul(p, z), a, a);
+    const vf e = v_exp(vf_add(a, a));
+    const vf far = vf_sub(one, vf_div(vf_set(2.0F), vf_add(e, one)));
+    return vf_copysign(vf_select(vf_less(a, vf_set(0.625F)), near, far), x);
+}
+
+// Two polynomials, after N. Juffa's erff: odd up to 475/512, beyond it 1 - e^-q(|x|).
+VEC_INLINE vf v_erf(vf x)
+{
+    const vf t = vf_abs(x), s = vf_mul(x, x);
+    vf r = vf_fma(vf_set(-0x1.220000p-16F), t, vf_set(0x1.91cfb2p-12F));
+    const vf u = vf_fma(vf_set(-0x1.fd1438p-9F), t, vf_set(0x1.8d6342p-6F));
+    r = vf_fma(r, s, u);
+    r = vf_fma(r, t, vf_set(-0x1.b55cb8p-4F));
+    r = vf_fma(r, t, vf_set(-0x1.450aa0p-1F));
+    r = vf_fma(r, t, vf_set(-0x1.079d0cp-3F));
+    r = vf_fma(r, t, vf_negate(t));
+    // Beyond 4 it is 1 in fp32, while the polynomial leaves its range.
+    r = vf_select(vf_less(vf_set(4.0F), t), vf_set(-105.0F), r);
+    const vf far = vf_copysign(vf_sub(vf_set(1.0F), v_exp(r)), x);
+    vf p = vf_set(-0x1.38e000p-11F);
+    p = vf_fma(p, s, vf_set(0x1.471a58p-8F));
+    p = vf_fma(p, s, vf_set(-0x1.b691b2p-6F));
+    p = vf_fma(p, s, vf_set(0x1.ce1c44p-4F));
+    p = vf_fma(p, s, vf_set(-0x1.812700p-2F));
+    p = vf_fma(p, s, vf_set(0x1.06eba8p-3F));
+    const vf near = vf_fma(p, x, x);
+    return vf_select(vf_less(vf_set(0.927734375F), t), far, near);
+}
+
+// ---- random words -----------------------------------------------------------------------------------
+// Philox4x32-10 of eight counters (base/rng.h).
+typedef struct vphilox {
+    vi w[4];
+} vphilox;
+
+VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
+{
+    for (int round = 0; round < 10; round++) {
+        vi lo0, hi0, lo1, hi1;
+        vi_mul_wide(c.w[0], 0xD2511F53U, &lo0, &hi0);
+        vi_mul_wide(c.w[2], 0xCD9E8D57U, &lo1, &hi1);
+        c.w[0] = vi_xor(vi_xor(hi1, c.w[1]), vi_set((int32_t)k0));
+        c.w[1] = lo1;
+        c.w[2] = vi_xor(vi_xor(hi0, c.w[3]), vi_set((int32_t)k1));
+        c.w[3] = lo0;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    return c;
+}
+
+// rng_uniform of eight words.
+VEC_INLINE vf v_uniform(vi words)
+{
+    return vf_mul(vi_to_float(vi_shr(words, 8)), vf_set(0x1p-24F));
+}
+
+#endif

@@ -1,0 +1,273 @@
+// The vector functions against double libm, the two levels against each other to the bit, and the
+// leaves that have a scalar truth elsewhere against it.
+#include "kernels/cpu/vec_kernels.h"
+#include "op/block_sum.h"
+#include "op/optimizer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { LOT = 1000 };
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static double exact_value_of(int which, double x)
+{
+    switch (which) {
+    case 0:
+        return exp(x);
+    case 1:
+        return exp2(x);
+    case 2:
+        return tanh(x);
+    case 3:
+        return erf(x);
+    default:
+        return 1.0 / (1.0 + exp(-x));
+    }
+}
+
+// |got - want| in units of the last place of `want` as a float (subnormals: their spacing).
+static double ulps(double want, float got)
+{
+    if (fabs(want) > 0x1.ffffffp127) return isinf(got) ? 0.0 : HUGE_VAL;
+    int exponent;
+    (void)frexp(want, &exponent);
+    const double spacing = ldexp(1.0, exponent < -125 ? -149 : exponent - 24);
+    return fabs((double)got - want) / spacing;
+}
+
+// Over every 9973rd float pattern, both signs.
+static double worst(const cpu_vec *vec, int which, float low, float high)
+{
+    float x[LOT], y[LOT];
+    double most = 0.0;
+    uint64_t pattern = 0;
+    while (pattern <= UINT32_MAX) {
+        int64_t n = 0;
+        for (; n < LOT && pattern <= UINT32_MAX; pattern += 9973) {
+            const float candidate = float_of((uint32_t)pattern);
+            if (candidate >= low && candidate <= high) x[n++] = candidate;
+        }
+        vec->function(which, y, x, n);
+        for (int64_t i = 0; i < n; i++) {
+            most = fmax(most, ulps(exact_value_of(which, (double)x[i]), y[i]));
+        }
+    }
+    return most;
+}
+
+static bool has_avx2(void)
+{
+    if (kern_level_of_machine() >= KERN_AVX2) return true;
+    print_message("this machine has no AVX2: skipped\n");
+    return false;
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int which;
+        float low, high;
+        double limit;
+    } rows[] = {{"exp", 0, -104.0F, 89.0F, 1.01},
+                {"exp2_neg", 1, -125.9F, 0.0F, 2.1},
+                {"tanh", 2, -1e30F, 1e30F, 1.5},
+                {"erf", 3, -1e30F, 1e30F, 1.2},
+                {"sigmoid", 4, -87.0F, 1e30F, 2.5}};
+    const cpu_vec *vec = cpu_vec_of(kern_level_of_machine());
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        const double most = worst(vec, rows[i].which, rows[i].low, rows[i].high);
+        print_message("%-9s at most %.3f ulp\n", rows[i].name, most);
+        assert_true(most <= rows[i].limit);
+    }
+}
+
+static void test_special_values(void **state)
+{
+    (void)state;
+    const float x[] = {NAN, INFINITY, -INFINITY, 0.0F, -0.0F, 3e38F, -3e38F, 1e-40F};
+    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
+        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
+        float y[5][8];
+        for (int f = 0; f < 5; f++) vec->function(f, y[f], x, 8);
+        for (int f = 0; f < 5; f++) assert_true(isnan(y[f][0]));
+        assert_true(isinf(y[0][1]) && y[0][2] == 0.0F && y[0][3] == 1.0F && y[0][6] == 0.0F);
+        assert_true(y[1][2] == 0.0F && y[1][3] == 1.0F && y[1][4] == 1.0F && y[1][6] == 0.0F);
+        assert_true(y[2][1] == 1.0F && y[2][2] == -1.0F && y[2][7] == 1e-40F);
+        assert_true(bits_of(y[2][4]) == bits_of(-0.0F) && bits_of(y[3][4]) == bits_of(-0.0F));
+        assert_true(y[3][1] == 1.0F && y[3][6] == -1.0F);
+        assert_true(y[4][1] == 1.0F && y[4][2] == 0.0F && y[4][5] == 1.0F && y[4][3] == 0.5F);
+    }
+}
+
+static void assert_same(const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (isnan(a[i]) && isnan(b[i])) continue;
+        assert_int_equal(bits_of(a[i]), bits_of(b[i]));
+    }
+}
+
+static void test_levels_agree(void **state)
+{
+    (void)state;
+    if (!has_avx2()) skip();
+    float x[LOT], a[LOT], b[LOT];
+    for (uint32_t round = 0; round < 60; round++) {
+        for (uint32_t i = 0; i < LOT; i++) {
+            x[i] = round < 30 ? float_of(rng_word(1, round, i))
+                              : rng_tensor_normal(7, round, i) * (float)(round - 20);
+        }
+        // Another offset each round: elements pass through body and tail.
+        const int64_t n = LOT - (int64_t)round;
+        for (int f = 0; f < 5; f++) {
+            cpu_vec_scalar.function(f, a, x, n);
+            cpu_vec_avx2.function(f, b, x + round, n);
+            assert_same(a + round, b, n - (int64_t)round);
+        }
+        const cpu_span in = {x, DTYPE_F32}, to_a = {a, DTYPE_F32}, to_b = {b, DTYPE_F32};
+        for (int kind = ACT_NONE; kind <= ACT_RELU; kind++) {
+            cpu_vec_scalar.activation((op_activation)kind, to_a, in, n);
+            cpu_vec_avx2.activation((op_activation)kind, to_b, in, n);
+            assert_same(a, b, n);
+            cpu_vec_scalar.activation_bwd((op_activation)kind, to_a, in, in, n);
+            cpu_vec_avx2.activation_bwd((op_activation)kind, to_b, in, in, n);
+            assert_same(a, b, n);
+        }
+        assert_true(cpu_vec_scalar.row_mean(in, n) == cpu_vec_avx2.row_mean(in, n) || round < 30);
+    }
+}
+
+static void test_casts(void **state)
+{
+    (void)state;
+    static float wide[1 << 16];
+    static uint16_t narrow[1 << 16];
+    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
+        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
+        for (int kind = 0; kind < 2; kind++) {
+            const dtype type = kind == 0 ? DTYPE_BF16 : DTYPE_F16;
+            const cpu_span w = {wide, DTYPE_F32}, h = {narrow, type};
+            for (int64_t i = 0; i < 1 << 16; i++) narrow[i] = (uint16_t)i;
+            vec->cast(w, h, 1 << 16);
+            for (int64_t i = 0; i < 1 << 16; i++) {
+                const float want = (float)dtype_load(type, &(uint16_t){(uint16_t)i}, 0);
+                assert_same(&want, &wide[i], 1);
+            }
+            for (uint32_t low = 0; low < 4; low++) { // around ties: the bits below the result's
+                static const uint32_t lows[] = {0x0000, 0x1000, 0x8000, 0xd001};
+                for (uint32_t i = 0; i < 1 << 16; i++) wide[i] = float_of(i << 16 | lows[low]);
+                vec->cast(h, w, 1 << 16);
+                for (int64_t i = 0; i < 1 << 16; i++) {
+                    uint16_t want;
+                    dtype_store(type, &want, 0, (double)wide[i]);
+                    if (!isnan(wide[i])) assert_int_equal(narrow[i], want);
+                    if (isnan(wide[i])) assert_true(isnan((float)dtype_load(type, narrow, i)));
+                }
+            }
+        }
+    }
+}
+
+static void test_dropout_follows_the_rule(void **state)
+{
+    (void)state;
+    const step_host at = {.step = 9, .seed = UINT64_C(0x123456789abcdef0)};
+    const dropout_stream stream = dropout_stream_of(&at, 5, 0, 77);
+    float x[131], y[131];
+    for (int i = 0; i < 131; i++) x[i] = 1.0F;
+    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
+        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
+        vec->dropout((cpu_span){y, DTYPE_F32}, (cpu_span){x, DTYPE_F32}, 0, 131, &stream, 12, 0.3F);
+        for (int i = 0; i < 131; i++) {
+            assert_true(y[i] == dropout_factor_at(&stream, 12, i, 0.3F));
+        }
+    }
+}
+
+static void test_block_squares(void **state)
+{
+    (void)state;
+    float x[BLOCK_SUM_ELEMENTS];
+    for (int64_t i = 0; i < BLOCK_SUM_ELEMENTS; i++) x[i] = rng_tensor_normal(3, 4, i);
+    for (int64_t n = 1; n <= BLOCK_SUM_ELEMENTS; n = n * 5 / 4 + 1) {
+        block_sum sum;
+        block_sum_begin(&sum);
+        for (int64_t j = 0; j < n; j++) block_sum_add(&sum, j, (double)x[j]);
+        const double want = block_sum_end(&sum);
+        const cpu_span block = {x, DTYPE_F32};
+        assert_true(cpu_vec_scalar.block_squares(block, n) == want);
+        if (has_avx2()) assert_true(cpu_vec_avx2.block_squares(block, n) == want);
+    }
+}
+
+// With rate 0 and no decay the master weight is only rounded.
+static void test_stochastic_rounding(void **state)
+{
+    (void)state;
+    enum { N = 37 };
+    const step_host at = {.step = 3, .seed = UINT64_C(0xfeedfacecafebeef)};
+    float zero[N] = {0}, p[N];
+    for (int64_t i = 0; i < N; i++) p[i] = rng_tensor_normal(1, 2, i);
+    p[5] = INFINITY;
+    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
+        for (int kind = 0; kind < 2; kind++) {
+            uint16_t out[N];
+            const cpu_span zeros = {zero, DTYPE_F32};
+            const cpu_adamw_span span = {
+                .grad = zeros,
+                .m = zeros,
+                .v = zeros,
+                .master = {p, DTYPE_F32},
+                .master_out = {out, kind == 0 ? DTYPE_BF16 : DTYPE_F16},
+                .n = N,
+                .element = INT64_C(0xfffffffb),
+                .keep = 1.0F,
+                .unbias2 = 1.0F,
+                .eps = 1.0F,
+                .stochastic = true,
+                .step = &at,
+                .tensor_index = 6,
+            };
+            (level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2)->adamw(&span);
+            for (int64_t i = 0; i < N; i++) {
+                const uint32_t word = optimizer_random(&at, 6, span.element + i).w[0];
+                assert_int_equal(out[i], kind == 0 ? bf16_from_f32_stochastic(p[i], word)
+                                                   : f16_from_f32_stochastic(p[i], word));
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_levels_agree),
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_dropout_follows_the_rule),
+        cmocka_unit_test(test_block_squares),
+        cmocka_unit_test(test_stochastic_rounding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
