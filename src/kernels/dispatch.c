@@ -246,6 +246,39 @@ static bool needs_step(const kern_call *c)
     }
 }
 
+// Bytes from the first element to the last, rows between included.
+static int64_t reach(const kern_tensor *t)
+{
+    const int64_t columns = t->dims[t->ndim - 1], rows = t->ndim == 2 ? t->dims[0] : 1;
+    if (rows == 0 || columns == 0) return 0;
+    return ((t->ndim == 2 ? (rows - 1) * t->strides[0] : 0) + columns) * dtype_bytes(t->type);
+}
+
+static bool is_dense(const kern_tensor *t)
+{
+    return t->ndim == 1 || t->dims[0] <= 1 || t->strides[0] == t->dims[1];
+}
+
+// An output may lie on an input only where the operation's row says so, or where it is the new value
+// of a state. (Views of one whole may be woven into each other: there only equal starts are seen.)
+static void check_overlaps(const kern_call *c, const op_kind *kind)
+{
+    const bool has_state = c->code == OP_ADAMW || c->code == OP_MUON;
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const kern_tensor *out = &c->out[o];
+        if (out->data == NULL || out->data == (void *)c->step || reach(out) == 0) continue;
+        for (int i = 0; i < OP_MAX_IN; i++) {
+            const kern_tensor *in = &c->in[i];
+            if (in->data == NULL || reach(in) == 0) continue;
+            if (kind->inplace[o] == i || (has_state && i == o + 1)) continue;
+            ASSERT(in->data != out->data);
+            if (!is_dense(in) || !is_dense(out)) continue;
+            const char *a = in->data, *b = out->data;
+            ASSERT(a + reach(in) <= b || b + reach(out) <= a);
+        }
+    }
+}
+
 static void check_call(const kern_call *c)
 {
     const op_kind *kind = op_kind_of(c->code);
@@ -255,6 +288,7 @@ static void check_call(const kern_call *c)
     check_side(words->in, c->in, OP_MAX_IN, kind->optional_in, &book);
     check_side(words->out, c->out, OP_MAX_OUT, kind->optional_out, &book);
     check_meaning(c, &book);
+    check_overlaps(c, kind);
     if (needs_step(c)) ASSERT(c->step != NULL);
 }
 

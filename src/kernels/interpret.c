@@ -132,6 +132,7 @@ status kern_interpret_node(kern_interpret *it, const op_node *node, bool accumul
     const int64_t wanted = kern_workspace_bytes(config->backend, &call, threads);
     if (wanted > it->workspace_bytes) {
         TRY(alloc_aligned(it->a, wanted, &it->workspace));
+        memset(it->workspace, 0xFF, (size_t)wanted);
         it->workspace_bytes = wanted;
     }
     call.workspace = it->workspace;
