@@ -99,7 +99,7 @@ void run_config_complete(run_config *r)
         r->train.global_batch = size;
     }
     if (r->train.micro_batch == 0) r->train.micro_batch = choose_micro_batch(r);
-    if (r->schedule.timescale == 0) {
+    if (r->schedule.name == RUN_SCHEDULE_INVERSE_SQRT && r->schedule.timescale == 0) {
         r->schedule.timescale = r->schedule.warmup > 0 ? r->schedule.warmup : TIMESCALE;
     }
 }

@@ -98,7 +98,7 @@ typedef struct run_config {
         double min_ratio;
         int64_t decay_steps; // of wsd
         int32_t decay_shape; // run_decay, of wsd
-        int64_t timescale;   // of inverse_sqrt; run_config_load() replaces 0
+        int64_t timescale;   // of inverse_sqrt, where run_config_load() replaces 0
     } schedule;
     struct {
         int64_t every;   // steps; 0: never
