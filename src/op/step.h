@@ -44,16 +44,17 @@ typedef struct step_settings { // constant through a run
     double loss_divisor;       // global_batch * seq of this step's plan
     nan_policy nan;
     spike_policy spike;
-    double spike_threshold; // times the median of recent norms
-    int64_t spike_warmup;   // norms seen before the policy acts, at most STEP_HISTORY
-    bool loss_scaling;      // fp16
-    int64_t scale_window, scale_hysteresis;
+    double spike_threshold;   // times the median of the last spike_warmup norms
+    int64_t spike_warmup;     // norms seen before the policy acts: 1 to STEP_HISTORY
+    bool loss_scaling;        // fp16
+    int64_t scale_window;     // good steps before the scale doubles
+    int64_t scale_hysteresis; // overflows before it halves, and halves at each one after
     double scale_floor;
 } step_settings;
 
 typedef struct step_device {
     int64_t applied;          // updates applied
-    int64_t skipped;          // steps skipped
+    int64_t skipped;          // steps whose update was masked, before any halt
     int64_t halt;             // 1: masks all later updates until the host acts
     double loss_scale;        // 1 without loss scaling
     int64_t scale_good_steps; // since the last overflow or growth
@@ -81,6 +82,12 @@ void step_device_init(step_device *d, double initial_loss_scale);
 // True gradient = accumulated * loss_divisor / (loss_scale * tokens); grad_norm is its 2-norm;
 // grad_factor = loss_divisor / (loss_scale * tokens) * min(1, clip / (norm + 1e-6)).
 // tokens = 0: nothing to learn, the update is masked, not counted as bad.
+// Not finite (norm or loss): NAN_COUNT updates all the same, NAN_SKIP masks, NAN_STOP masks and
+// halts. With loss scaling an overflow always masks and lowers the scale; NAN_STOP halts only where
+// a lower scale cannot help: the loss itself is not finite, or the scale is at its floor.
+// SPIKE_COUNT changes nothing here: the host compares the norms. Every finite norm enters the ring,
+// so after a lasting change the median follows. While halted only the last group of fields changes,
+// so the state does not depend on how late the host looks.
 void step_decide(step_block *b);
 
 #ifdef __cplusplus
