@@ -1,0 +1,23 @@
+// The passes over one row of logits, once per vector level (head_rows.inc).
+#ifndef KERNELS_CPU_HEAD_ROWS_H
+#define KERNELS_CPU_HEAD_ROWS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct head_rows {
+    float (*highest)(const float *row, int64_t n); // n >= 1
+    double (*exponents)(float *row, int64_t n,
+                        float highest); // row = exp(row - highest); their sum
+    void (*scale)(float *row, int64_t n, float factor);
+} head_rows;
+
+extern const head_rows head_rows_scalar, head_rows_avx2;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

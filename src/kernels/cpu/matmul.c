@@ -1,0 +1,92 @@
+// The matrix products of a layer, as calls of our packed product (gemm.h).
+//
+// Weights are stored (out, in): y = x w^T reads both along k. Bias and activation are applied to a
+// tile of finished sums while it is in cache. Gradients of weights continue from their accumulator,
+// token after token, so a cut between tokens changes no bit where the accumulator is fp32; a
+// narrower one is rounded once per call.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/vec_kernels.h"
+
+static gemm_matrix matrix_of(const kern_tensor *t)
+{
+    return gemm_rows(t->data, t->type, t->strides[0]);
+}
+
+static gemm_args product_into(const kern_tensor *c, gemm_matrix a, gemm_matrix b, int64_t k)
+{
+    return (gemm_args){.m = c->dims[0],
+                       .n = c->dims[1],
+                       .k = k,
+                       .a = a,
+                       .b = b,
+                       .c = c->data,
+                       .c_type = c->type,
+                       .ldc = c->strides[0]};
+}
+
+typedef struct finish {
+    const cpu_vec *vec;
+    const kern_tensor *bias;
+    op_activation activation;
+} finish;
+
+static void finish_row(const void *context, float *values, int64_t i, int64_t j, int64_t count)
+{
+    (void)i;
+    const finish *f = context;
+    const cpu_span row = {.at = values, .type = DTYPE_F32};
+    if (f->bias->data != NULL) f->vec->add(row, row, cpu_span_at(f->bias, j), count);
+    if (f->activation != ACT_NONE) f->vec->activation(f->activation, row, row, count);
+}
+
+status cpu_matmul(const kern_context *context, const kern_call *call)
+{
+    const kern_tensor *x = &call->in[0], *w = &call->in[1], *bias = &call->in[2];
+    const finish f = {
+        .vec = cpu_vec_of(context->level), .bias = bias, .activation = call->attrs.activation};
+    gemm_args g =
+        product_into(&call->out[0], matrix_of(x), gemm_transposed(matrix_of(w)), x->dims[1]);
+    if (bias->data != NULL || f.activation != ACT_NONE) {
+        g.epilogue = finish_row;
+        g.epilogue_context = &f;
+    }
+    gemm_run(context, &g);
+    return ST_OK;
+}
+
+status cpu_matmul_dx(const kern_context *context, const kern_call *call)
+{
+    const kern_tensor *dy = &call->in[0], *w = &call->in[1];
+    const gemm_args g = product_into(&call->out[0], matrix_of(dy), matrix_of(w), dy->dims[1]);
+    gemm_run(context, &g);
+    return ST_OK;
+}
+
+status cpu_matmul_dw(const kern_context *context, const kern_call *call)
+{
+    const kern_tensor *dy = &call->in[0], *x = &call->in[1];
+    gemm_args g =
+        product_into(&call->out[0], gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
+    g.accumulate = call->accumulate;
+    gemm_run(context, &g);
+    return ST_OK;
+}
+
+// db = (1 1 ... 1) dy: the same fold, at the speed of memory.
+status cpu_bias_dw(const kern_context *context, const kern_call *call)
+{
+    static const float one = 1.0f;
+    const kern_tensor *dy = &call->in[0], *db = &call->out[0];
+    const gemm_args g = {.m = 1,
+                         .n = db->dims[0],
+                         .k = dy->dims[0],
+                         .a = {.data = &one, .type = DTYPE_F32}, // both strides 0
+                         .b = matrix_of(dy),
+                         .c = db->data,
+                         .c_type = db->type,
+                         .ldc = db->dims[0],
+                         .accumulate = call->accumulate};
+    gemm_run(context, &g);
+    return ST_OK;
+}
