@@ -40,6 +40,7 @@ typedef struct kern_call {
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
+    int64_t first_head;     // number within the layer of head 0, where heads are cut: dropout
     double loss_divisor;    // HEAD_LOSS
     bool accumulate;        // "+=" outputs: false = start from +0
     bool strict;            // bits of a row may not depend on other rows, threads or position

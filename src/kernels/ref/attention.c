@@ -87,8 +87,9 @@ static double probabilities(const kern_call *c, const kern_tensor *q, const kern
 static double keep_factor(const kern_call *c, const span *s, int64_t t, int64_t h, int64_t key)
 {
     if (!(c->attrs.dropout > 0.0f)) return 1.0;
-    const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)h,
-                                                    c->first_sequence + s->sequence);
+    const dropout_stream stream =
+        dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + h),
+                          c->first_sequence + s->sequence);
     return (double)dropout_factor_at(&stream, s->shift + t, key, c->attrs.dropout);
 }
 

@@ -37,6 +37,7 @@ static inline double ref_get(const kern_tensor *t, int64_t i, int64_t j)
 {
     const int64_t at = ref_offset(t, i, j);
     if (t->type == DTYPE_F32) return (double)((const float *)t->data)[at];
+    if (t->type == DTYPE_F64) return ((const double *)t->data)[at];
     return dtype_load(t->type, t->data, at);
 }
 
@@ -45,6 +46,8 @@ static inline void ref_put(const kern_tensor *t, int64_t i, int64_t j, double va
     const int64_t at = ref_offset(t, i, j);
     if (t->type == DTYPE_F32) {
         ((float *)t->data)[at] = (float)value;
+    } else if (t->type == DTYPE_F64) {
+        ((double *)t->data)[at] = value;
     } else {
         dtype_store(t->type, t->data, at, value);
     }

@@ -1,0 +1,363 @@
+// Every operation on every backend, over all samples of op/op_sample.h.
+//
+//   against ref        same numbers within a tolerance for the type; nothing but outputs is written;
+//                      outputs start as NaN, so nobody reads them unless asked to accumulate
+//   layouts            rows apart, outputs on top of the inputs that the operation's row allows,
+//                      one thread and two: not one bit changes
+//   cuts               two calls, each with some of the rows, accumulators going on from the first
+//                      to the second: not one bit changes (strict)
+#include "kernels/sample_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { PAD = 5 }; // elements between rows: no vector is aligned any more
+
+typedef struct trial {
+    arena *a;
+    sample s;
+    backend_run *runs, *single; // with two threads, with one
+    int run_count;
+    int64_t compared, failures;
+} trial;
+
+// Largest error over largest value. bf16 has 8 bits and fp16 11; where a kernel also rounds something
+// on the way to them (probabilities, gradients of logits), errors of several such roundings add up.
+static double tolerance_of(dtype type)
+{
+    switch ((int)type) {
+    case DTYPE_BF16:
+        return 0.012;
+    case DTYPE_F16:
+        return 0.0015;
+    case DTYPE_F64:
+        return 1e-6;
+    default:
+        return 1e-5;
+    }
+}
+
+static dtype narrowest(const kern_call *c)
+{
+    dtype found = DTYPE_F32;
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (c->in[i].data == NULL) continue;
+        if (c->in[i].type == DTYPE_BF16) return DTYPE_BF16;
+        if (c->in[i].type == DTYPE_F16) found = DTYPE_F16;
+    }
+    return found;
+}
+
+static void complain(trial *t, const char *run, const char *what)
+{
+    t->failures++;
+    print_error("%s, variant %d, %s: %s\n", t->s.kind->name, t->s.variant, run, what);
+}
+
+// ---- comparing ----------------------------------------------------------------------------------
+
+static bool is_step(const sample_memory *m, const kern_tensor *t)
+{
+    return t->data == (const void *)&m->step;
+}
+
+static double difference(const kern_tensor *want, const kern_tensor *got)
+{
+    double worst = 0.0, largest = 0.0;
+    for (int64_t e = 0; e < kt_elements(want); e++) {
+        const double a = kt_get(want, e), b = kt_get(got, e);
+        if (isfinite(a)) largest = fmax(largest, fabs(a));
+        if (a == b || (isnan(a) && isnan(b))) continue;
+        const double error = fabs(a - b);
+        worst = fmax(worst, isnan(error) ? HUGE_VAL : error);
+    }
+    return largest > 0.0 ? worst / largest : worst;
+}
+
+static bool same_step(const step_device *a, const step_device *b)
+{
+    const double norm_a = exact_value(&a->norm_sum), norm_b = exact_value(&b->norm_sum);
+    const double loss_a = exact_value(&a->loss_sum), loss_b = exact_value(&b->loss_sum);
+    return a->applied == b->applied && a->skip == b->skip && a->halt == b->halt &&
+           a->tokens == b->tokens && a->bad_tensor == b->bad_tensor &&
+           memcmp(&norm_a, &norm_b, sizeof(norm_a)) == 0 &&
+           memcmp(&loss_a, &loss_b, sizeof(loss_a)) == 0 &&
+           memcmp(&a->grad_norm, &b->grad_norm, sizeof(a->grad_norm)) == 0 &&
+           memcmp(&a->grad_factor, &b->grad_factor, sizeof(a->grad_factor)) == 0;
+}
+
+// `limit` < 0: by type; 0: to the bit.
+static void compare(trial *t, const sample_memory *want, const sample_memory *got, double limit,
+                    const char *run, const char *what)
+{
+    const op_code code = want->call.code;
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const kern_tensor *w = &want->call.out[o], *g = &got->call.out[o];
+        if (w->data == NULL) continue;
+        t->compared++;
+        if (is_step(want, w)) {
+            if (!same_step(&want->step.device, &got->step.device)) complain(t, run, what);
+            continue;
+        }
+        const bool rounds_inside = code == OP_HEAD_LOSS || code == OP_ATTENTION_BWD;
+        double allowed = limit;
+        if (limit < 0.0) {
+            allowed = tolerance_of(w->type);
+            if (rounds_inside) allowed = fmax(allowed, tolerance_of(narrowest(&want->call)));
+            if (!kt_is_floating(w) || code == OP_CAST) allowed = 0.0;
+        }
+        const double error = difference(w, g);
+        if (error <= allowed) continue;
+        char text[160];
+        snprintf(text, sizeof(text), "%s: output %d (%s) is off by %g of its largest, at most %g",
+                 what, o, dtype_name(w->type), error, allowed);
+        complain(t, run, text);
+    }
+}
+
+// ---- against ref --------------------------------------------------------------------------------
+
+// False: the backend does not do this (fp64), which is its right.
+static bool execute(trial *t, sample_memory *m, const backend_run *run, bool accumulate,
+                    bool strict)
+{
+    const status st = sample_run(m, run, accumulate, strict);
+    if (st == ST_OK) return true;
+    if (st != ST_UNSUPPORTED) complain(t, run->name, error_last()->text);
+    return false;
+}
+
+static void against_ref(trial *t, bool accumulate)
+{
+    const backend_run *ref = &t->runs[0];
+    sample_memory *want = sample_memory_create(t->a, &t->s, 0);
+    sample_fill(want, 1, accumulate);
+    if (!execute(t, want, ref, accumulate, false)) return;
+    if (!sample_rest_is_untouched(want)) complain(t, ref->name, "writes outside its outputs");
+    for (int r = 1; r < t->run_count; r++) {
+        if (t->runs[r].backend->run[t->s.node.code] == NULL) continue;
+        for (int strict = 0; strict < 2; strict++) {
+            sample_memory *got = sample_memory_create(t->a, &t->s, 0);
+            sample_fill(got, 1, accumulate);
+            if (!execute(t, got, &t->runs[r], accumulate, strict != 0)) continue;
+            if (!sample_rest_is_untouched(got)) {
+                complain(t, t->runs[r].name, "writes outside its outputs");
+            }
+            compare(t, want, got, -1.0, t->runs[r].name,
+                    accumulate ? "against ref, accumulating" : "against ref");
+        }
+    }
+}
+
+// ---- layouts ------------------------------------------------------------------------------------
+
+static void layouts(trial *t, const backend_run *run, const backend_run *single)
+{
+    sample_memory *plain = sample_memory_create(t->a, &t->s, 0);
+    sample_fill(plain, 2, false);
+    if (!execute(t, plain, run, false, true)) return;
+
+    sample_memory *apart = sample_memory_create(t->a, &t->s, PAD);
+    sample_fill(apart, 2, false);
+    (void)execute(t, apart, run, false, true);
+    compare(t, plain, apart, 0.0, run->name, "rows apart");
+    if (!sample_rest_is_untouched(apart)) complain(t, run->name, "writes between rows");
+
+    sample_memory *alone = sample_memory_create(t->a, &t->s, 0);
+    sample_fill(alone, 2, false);
+    (void)execute(t, alone, single, false, true);
+    compare(t, plain, alone, 0.0, run->name, "one thread against two");
+
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const int i = t->s.kind->inplace[o];
+        if (i < 0 || plain->call.out[o].data == NULL || plain->call.in[i].data == NULL) continue;
+        const kern_tensor *in = &plain->call.in[i], *out = &plain->call.out[o];
+        if (in->type != out->type || kt_elements(in) != kt_elements(out)) continue;
+        sample_memory *over = sample_memory_create(t->a, &t->s, 0);
+        sample_fill(over, 2, false);
+        over->call.out[o].data = over->call.in[i].data;
+        memcpy(over->call.out[o].strides, over->call.in[i].strides, sizeof(in->strides));
+        (void)execute(t, over, run, false, true);
+        compare(t, plain, over, 0.0, run->name, "output on its input");
+    }
+}
+
+// ---- cuts ---------------------------------------------------------------------------------------
+
+static bool needs_whole_sequences(op_code code)
+{
+    return code == OP_ATTENTION || code == OP_ATTENTION_BWD || code == OP_CACHE_APPEND ||
+           code == OP_DROPOUT;
+}
+
+// Rows of the operand that belong to one unit (a sequence, or a row); 0: it is not cut.
+static int64_t rows_per_unit(const sample *s, tensor_id id)
+{
+    if (id == TENSOR_NONE) return 0;
+    const op_tensor *tensor = &s->program->tensors[id];
+    const bool by_sequence = needs_whole_sequences(s->node.code);
+    switch (tensor->role == ROLE_STEP ? EXTENT_ONE : tensor->dims[0].symbol) {
+    case EXTENT_TOKENS:
+        return by_sequence ? sample_seq(s) * tensor->dims[0].scale : 1;
+    case EXTENT_SEQS:
+        return 1;
+    case EXTENT_CACHE:
+        return by_sequence ? sample_cache_seq(s) : 0;
+    case EXTENT_ONE:
+    case EXTENT_SYMBOL_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static void cut_operand(kern_tensor *k, int64_t per_unit, int64_t begin, int64_t end)
+{
+    if (k->data == NULL || per_unit == 0) return;
+    const int64_t stride = k->ndim == 2 ? k->strides[0] : 1;
+    k->data = (char *)k->data + begin * per_unit * stride * dtype_bytes(k->type);
+    k->dims[0] = (end - begin) * per_unit;
+}
+
+// Units [begin, end) of the call alone.
+static kern_call cut_call(const sample *s, const kern_call *whole, int64_t begin, int64_t end)
+{
+    kern_call c = *whole;
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        // GATHER's rows point into all of x.
+        if (c.code == OP_GATHER && i == 0) continue;
+        cut_operand(&c.in[i], rows_per_unit(s, s->node.in[i]), begin, end);
+    }
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        cut_operand(&c.out[o], rows_per_unit(s, s->node.out[o]), begin, end);
+    }
+    if (needs_whole_sequences(c.code) || c.code == OP_SAMPLE) {
+        c.first_sequence += begin;
+    } else {
+        c.seq = end - begin;
+    }
+    return c;
+}
+
+static int64_t unit_count(const sample *s)
+{
+    const op_code code = s->node.code;
+    const bool by_sequence = needs_whole_sequences(code) || code == OP_SAMPLE || code == OP_GATHER;
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (rows_per_unit(s, s->node.in[i]) == 0) continue;
+        return s->bound.value[by_sequence ? EXTENT_SEQS : EXTENT_TOKENS];
+    }
+    return 0;
+}
+
+// Accumulators narrower than fp32 are rounded at the cut (kernels/ref/ref.h).
+static bool folds_survive_cuts(const sample_memory *m)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const kern_tensor *out = &m->call.out[o];
+        if (out->data == NULL || (m->of->kind->accumulates >> o & 1u) == 0) continue;
+        if (out->type != DTYPE_F32 && out->type != DTYPE_F64) return false;
+    }
+    return true;
+}
+
+static void cuts(trial *t, const backend_run *run)
+{
+    const int64_t units = unit_count(&t->s);
+    if (units < 2) return;
+    sample_memory *whole = sample_memory_create(t->a, &t->s, 0);
+    sample_fill(whole, 3, false);
+    if (!folds_survive_cuts(whole)) return;
+    if (!execute(t, whole, run, false, true)) return;
+    const int64_t places[2] = {1, units - units / 3};
+    for (int k = 0; k < 2; k++) {
+        if (places[k] >= units || (k > 0 && places[k] == places[0])) continue;
+        sample_memory *pieces = sample_memory_create(t->a, &t->s, 0);
+        sample_fill(pieces, 3, false);
+        kern_call first = cut_call(&t->s, &pieces->call, 0, places[k]);
+        kern_call second = cut_call(&t->s, &pieces->call, places[k], units);
+        first.strict = second.strict = true;
+        second.accumulate = true;
+        sample_must(sample_run_call(pieces, run, &first));
+        sample_must(sample_run_call(pieces, run, &second));
+        compare(t, whole, pieces, 0.0, run->name, "two cuts");
+    }
+}
+
+// ---- all of it ----------------------------------------------------------------------------------
+
+static void try_operation(trial *t, op_code code)
+{
+    for (int variant = 0; variant < op_sample_count(code); variant++) {
+        assert_int_equal(arena_create("backend test", 0, &t->a), ST_OK);
+        sample_open(t->a, code, variant, &t->s);
+        against_ref(t, false);
+        if (t->s.kind->accumulates != 0) against_ref(t, true);
+        for (int r = 0; r < t->run_count; r++) {
+            if (t->runs[r].backend->run[code] == NULL) continue;
+            layouts(t, &t->runs[r], &t->single[r]);
+            cuts(t, &t->runs[r]);
+        }
+        arena_destroy(t->a);
+    }
+}
+
+static void test_all_operations(void **state)
+{
+    (void)state;
+    backend_run runs[BACKEND_MAX_RUNS], single[BACKEND_MAX_RUNS];
+    trial t = {.runs = runs, .single = single, .run_count = backend_runs_init(runs, 2)};
+    (void)backend_runs_init(single, 1);
+    for (int code = 0; code < OP_CODE_COUNT; code++) {
+        const int64_t failures = t.failures;
+        try_operation(&t, (op_code)code);
+        if (t.failures == failures) continue;
+        print_error("%s: %lld failures\n", op_kind_of((op_code)code)->name,
+                    (long long)(t.failures - failures));
+    }
+    print_message("%lld outputs compared\n", (long long)t.compared);
+    backend_runs_deinit(runs, t.run_count);
+    backend_runs_deinit(single, t.run_count);
+    assert_int_equal(t.failures, 0);
+}
+
+// A backend without a kernel is a status, found before anything runs.
+static void test_missing_kernel(void **state)
+{
+    (void)state;
+    const kern_backend empty = {.name = "empty"};
+    float cells[4] = {1, 2, 3, 4}, sums[4];
+    kern_call call = {.code = OP_ADD};
+    call.in[0] = (kern_tensor){.data = cells, .ndim = 1, .dims = {4}, .strides = {1}};
+    call.in[1] = call.in[0];
+    call.out[0] = call.in[0];
+    call.out[0].data = sums;
+    assert_int_equal(kern_run(&empty, NULL, &call), ST_UNSUPPORTED);
+    assert_int_equal(kern_run(kern_backend_find("ref"), NULL, &call), ST_OK);
+    assert_true(sums[3] == 8.0f);
+    assert_null(kern_backend_find("abacus"));
+}
+
+// Every backend has every operation.
+static void test_tables_are_full(void **state)
+{
+    (void)state;
+    for (int b = 0; b < KERN_BACKEND_COUNT; b++) {
+        for (int code = 0; code < OP_CODE_COUNT; code++) {
+            if (kern_backend_table[b]->run[code] != NULL) continue;
+            fail_msg("%s has no kernel for %s", kern_backend_table[b]->name,
+                     op_kind_of((op_code)code)->name);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_operations),
+        cmocka_unit_test(test_missing_kernel),
+        cmocka_unit_test(test_tables_are_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
