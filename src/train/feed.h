@@ -1,0 +1,29 @@
+// Batches for steps: tokenizer, data files and their order behind one small interface.
+#ifndef TRAIN_FEED_H
+#define TRAIN_FEED_H
+
+#include "exec/exec.h"
+#include "plan/run_config.h"
+
+typedef struct train_feed train_feed;
+
+// Opens the tokenizer only; the model may need its vocabulary.
+NODISCARD status train_feed_open(const host *h, arena *a, const run_config *r, train_feed **out);
+int64_t train_feed_vocab(const train_feed *f);
+const char *train_feed_tokenizer(const train_feed *f);
+// Text becomes token shards (in cache_folder) where it is not yet; splits off the validation data.
+NODISCARD status train_feed_prepare(train_feed *f, const char *cache_folder,
+                                    void (*say)(void *context, log_level level, const char *text),
+                                    void *context);
+bool train_feed_has_valid(const train_feed *f);
+int64_t train_feed_tokens(const train_feed *f); // of the training data
+int64_t train_feed_sources(const train_feed *f);
+// Starts to fill `count` sequences from `first` on in the background, for the next take.
+NODISCARD status train_feed_ask(train_feed *f, int64_t first, int64_t count);
+// The batch asked for last, as the executor wants it; valid until the take after the next one.
+NODISCARD status train_feed_take(train_feed *f, exec_input *input);
+// A validation batch, in this thread.
+NODISCARD status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input *input);
+void train_feed_close(train_feed *f); // NULL is legal
+
+#endif

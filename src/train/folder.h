@@ -1,0 +1,30 @@
+// A run's folder: who may write in it, and what always stands there.
+#ifndef TRAIN_FOLDER_H
+#define TRAIN_FOLDER_H
+
+#include "base/config.h"
+#include "train/train.h"
+
+typedef struct train_folder {
+    const host *h;
+    arena *a;
+    const char *path, *checkpoints, *cache;
+    char *lock;
+} train_folder;
+
+// Makes the folder and takes its lock. A second writer is refused by name; a stale lock is taken
+// over.
+NODISCARD status train_folder_open(const host *h, arena *a, const char *path, train_folder *out);
+void train_folder_close(train_folder *f);
+NODISCARD status train_folder_write(const train_folder *f, const char *name, const char *text);
+// config.yaml (as given), config.resolved.yaml, plan.json, run.json.
+NODISCARD status train_folder_describe(const train_folder *f, const train_start *s, const config *c,
+                                       const char *config_text);
+// One line for scripts: "running", "done 0", "stopped 75 SIGTERM in step 640".
+NODISCARD status train_folder_status(const train_folder *f, const char *state, int exit_code,
+                                     const char *reason);
+// Compares with the configuration that the folder's run was made with; `log` gets what changed.
+NODISCARD status train_folder_compare(const train_folder *f, const run_config *now, const config *c,
+                                      text *log);
+
+#endif

@@ -1,0 +1,273 @@
+// A run: open the folder, put the job together, go on from where it was, close everything.
+#include "train/session.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int64_t session_now(const session *s)
+{
+    return s->h->api->monotonic_ns(s->h);
+}
+
+void session_say(const session *s, log_level level, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    if (s->w->said != NULL) s->w->said(s->w->context, level, line);
+}
+
+bool session_should_stop(session *s)
+{
+    const int asked = s->w->stop_asked != NULL ? s->w->stop_asked(s->w->context) : 0;
+    if (asked > s->stop) {
+        s->stop = asked;
+        s->stop_reason = "asked to stop";
+    }
+    const int64_t limit = s->r->train.max_time;
+    if (limit > 0 && s->stop == 0 && session_now(s) - s->begin_ns >= limit) {
+        s->stop = 1;
+        s->stop_reason = "train.max_time is over";
+    }
+    return s->stop > 0;
+}
+
+static void say_through(void *context, log_level level, const char *line)
+{
+    session_say(context, level, "%s", line);
+}
+
+// ---- putting it together ------------------------------------------------------------------------
+
+static status model_of_run(session *s, run_config *r)
+{
+    TRY(train_feed_open(s->h, s->a, r, &s->feed));
+    if (r->model.vocab == 0 && r->model.from == NULL) r->model.vocab = train_feed_vocab(s->feed);
+    TRY(model_spec_from_config(s->h, s->a, r, &s->spec));
+    if (s->spec.vocab < train_feed_vocab(s->feed)) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "model.vocab = %lld is less than the tokenizer's %lld; leave it out, or use "
+                    "another data.tokenizer",
+                    (long long)s->spec.vocab, (long long)train_feed_vocab(s->feed));
+    }
+    return ST_OK;
+}
+
+static void options_of_run(session *s)
+{
+    const run_config *r = s->r;
+    s->options = (train_options){
+        .threads = train_threads(r),
+        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+    };
+}
+
+static int64_t memory_limit(const session *s)
+{
+    return s->r->memory.limit > 0 ? s->r->memory.limit : host_memory_bytes(s->h);
+}
+
+static status trace_of_run(session *s)
+{
+    if (s->r->trace.steps.begin <= 0) return ST_OK;
+    TRY(trace_create(s->h, 1 << 16, &s->ring));
+    return obs_trace_create(s->a, &s->trace);
+}
+
+static status job_of_run(session *s)
+{
+    options_of_run(s);
+    TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
+    TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
+    TRY(trace_of_run(s));
+    TRY(train_job_create(s->h, s->a, &s->plans, &s->options, s->ring, &s->job));
+    char *numerics = NULL;
+    TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
+    s->numerics = numerics;
+    s->flops_per_token = op_model_flops_per_token(s->plans.model, s->r->train.seq);
+    s->peak_flops = kern_peak_flops(exec_level(s->job.e), s->options.threads,
+                                    s->r->train.precision != RUN_FP32);
+    return ST_OK;
+}
+
+// The newest checkpoint that is whole; a damaged one is told and the one before is tried.
+static status resume_newest(session *s)
+{
+    char *path = NULL;
+    TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, &path));
+    if (path == NULL) return train_job_weights(&s->job, s->a);
+    return session_load(s, path);
+}
+
+static status state_of_run(session *s, const char *resume)
+{
+    s->saved_step = -1;
+    s->val_loss = s->best_val_loss = s->loss = (double)NAN;
+    if (strcmp(resume, "none") == 0) return train_job_weights(&s->job, s->a);
+    if (strcmp(resume, "auto") == 0) return resume_newest(s);
+    return session_load(s, resume);
+}
+
+static const plan *largest_plan(const train_plans *plans)
+{
+    const plan *largest = plans->all[0];
+    for (int64_t i = 1; i < plans->count; i++) {
+        if (plans->all[i]->transient_bytes > largest->transient_bytes) largest = plans->all[i];
+    }
+    return largest;
+}
+
+static status started(session *s, const config *c, const char *config_text)
+{
+    char *about = NULL, count[32];
+    const double planned =
+        (double)s->r->train.steps * (double)s->r->train.global_batch * (double)s->r->train.seq;
+    TRY(arena_format(s->a, &about, "%lld source%s  %s tokens  %.2f epochs planned",
+                     (long long)train_feed_sources(s->feed),
+                     train_feed_sources(s->feed) == 1 ? "" : "s",
+                     text_count_human((double)train_feed_tokens(s->feed), count),
+                     planned / (double)max_i64(1, train_feed_tokens(s->feed))));
+    const train_start start = {.config = s->r,
+                               .spec = &s->spec,
+                               .run_dir = s->folder.path,
+                               .data_about = about,
+                               .tokenizer = train_feed_tokenizer(s->feed),
+                               .resumed = s->step > 0,
+                               .first_step = s->step + 1,
+                               .parameters = s->plans.model->parameters,
+                               .arena_bytes = s->plans.arena_bytes,
+                               .available_bytes = memory_limit(s),
+                               .largest = largest_plan(&s->plans),
+                               .threads = s->options.threads,
+                               .level = kern_level_name(exec_level(s->job.e)),
+                               .flops_per_token = s->flops_per_token,
+                               .peak_flops = s->peak_flops};
+    TRY(train_folder_describe(&s->folder, &start, c, config_text));
+    s->config_json.a = s->config_yaml.a = s->a;
+    TRY(model_spec_print_json(&s->spec, &s->config_json));
+    TRY(config_print_resolved(c, s->r, &s->config_yaml));
+    if (s->w->started != NULL) s->w->started(s->w->context, &start);
+    return ST_OK;
+}
+
+// ---- the run ------------------------------------------------------------------------------------
+
+static int64_t next_multiple(int64_t after, int64_t every, int64_t last)
+{
+    return every > 0 ? min_i64((after / every + 1) * every, last) : last;
+}
+
+static status steps_all(session *s)
+{
+    const int64_t steps = s->r->train.steps;
+    while (s->step < steps && s->stop == 0) {
+        int64_t until = next_multiple(s->step, s->r->checkpoint.every, steps);
+        if (s->plans.eval != NULL) {
+            until = min_i64(until, next_multiple(s->step, s->r->eval.every, steps));
+        }
+        TRY(session_steps(s, until));
+        const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
+        if (due && s->stop < 2) TRY(session_save(s));
+    }
+    if (s->stop >= 2) return ST_OK;
+    TRY(session_save(s)); // after the last step, or the one at which it was stopped
+    if (s->trace == NULL) return ST_OK;
+    char *path = NULL;
+    TRY(path_join(s->a, s->folder.path, "trace.json", &path));
+    return obs_trace_write(s->trace, s->h, path);
+}
+
+static void outcome_of(const session *s, train_outcome *out)
+{
+    const double busy = (double)s->busy_ns / 1e9;
+    *out = (train_outcome){.steps = s->step,
+                           .tokens = s->tokens,
+                           .skipped = s->skipped,
+                           .wall_s = (double)(session_now(s) - s->begin_ns) / 1e9,
+                           .busy_s = busy,
+                           .loss = s->loss,
+                           .val_loss = s->val_loss,
+                           .best_val_loss = s->best_val_loss,
+                           .tokens_per_s = busy > 0.0 ? (double)s->session_tokens / busy : 0.0,
+                           .checkpoint = s->newest_path,
+                           .best_checkpoint = s->best_path,
+                           .stopped = s->stop > 0 && s->step < s->r->train.steps};
+    out->mfu =
+        s->peak_flops > 0.0 ? out->tokens_per_s * s->flops_per_token / s->peak_flops : (double)NAN;
+}
+
+static status run_in_folder(session *s, run_config *r, const config *c, const char *config_text,
+                            const char *resume, train_outcome *out)
+{
+    text changed = {.a = s->a};
+    char *metrics = NULL;
+    if (strcmp(resume, "none") != 0) {
+        TRY(train_folder_compare(&s->folder, r, c, &changed));
+        if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
+    }
+    TRY(model_of_run(s, r));
+    TRY(job_of_run(s));
+    TRY(state_of_run(s, resume));
+    TRY(train_feed_prepare(s->feed, s->folder.cache, say_through, s));
+    TRY(started(s, c, config_text));
+    TRY(train_folder_status(&s->folder, "running", -1, NULL));
+    TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
+    TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
+    TRY(steps_all(s));
+    outcome_of(s, out);
+    if (!out->stopped) return ST_OK;
+    return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
+}
+
+static void session_close(session *s)
+{
+    error_record kept;
+    error_take(&kept);
+    (void)obs_metrics_close(s->metrics);
+    train_feed_close(s->feed);
+    train_job_destroy(&s->job);
+    trace_destroy(s->ring);
+    (void)error_put(&kept);
+}
+
+static void status_write(session *s, status st)
+{
+    error_record kept;
+    error_take(&kept);
+    const int code = status_exit_code(st);
+    if (st == ST_OK) {
+        (void)train_folder_status(&s->folder, "done", code, NULL);
+    } else {
+        (void)train_folder_status(&s->folder, st == ST_STOPPED ? "stopped" : "failed", code,
+                                  kept.text);
+    }
+    (void)error_put(&kept);
+}
+
+status train_run(const host *h, arena *a, const run_config *r, const config *c,
+                 const char *config_text, const char *resume, const train_watcher *watcher,
+                 train_outcome *out)
+{
+    run_config own = *r; // a vocabulary may be filled in
+    session *s = NULL;
+    memset(out, 0, sizeof(*out));
+    TRY(arena_new(a, 1, &s));
+    s->h = h;
+    s->a = a;
+    s->r = &own;
+    s->w = watcher;
+    s->begin_ns = h->api->monotonic_ns(h);
+    TRY(train_folder_open(h, a, own.run.dir, &s->folder));
+    status st = run_in_folder(s, &own, c, config_text, resume, out);
+    session_close(s);
+    status_write(s, st);
+    train_folder_close(&s->folder);
+    return st;
+}

@@ -1,0 +1,77 @@
+// Saving and loading a session's state.
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+status session_prune(session *s)
+{
+    return ckpt_prune(s->h, s->a, s->folder.checkpoints, s->r->checkpoint.keep,
+                      s->r->checkpoint.keep_every, s->best);
+}
+
+// The pointers for people: latest and best. Resuming trusts manifests only.
+static status links_set(session *s)
+{
+    char *link = NULL;
+    TRY(path_join(s->a, s->folder.checkpoints, "latest", &link));
+    return s->h->api->path_link(s->h, path_base_name(s->newest_path), link);
+}
+
+status session_save(session *s)
+{
+    if (s->saved_step == s->step) return ST_OK; // an evaluation saved it a moment ago
+    const int64_t begin = session_now(s);
+    const ckpt_info info = {.step = s->step,
+                            .sequences = s->sequences,
+                            .tokens = s->tokens,
+                            .seed = s->r->train.seed,
+                            .val_loss = s->val_loss,
+                            .best_val_loss = s->best_val_loss,
+                            .numerics = s->numerics};
+    const ckpt_extra extras[] = {
+        {"config.json", s->config_json.bytes},
+        {"config.resolved.yaml", s->config_yaml.bytes},
+    };
+    char *path = NULL;
+    TRY(ckpt_save(&s->job.state, s->a, s->folder.checkpoints, &info, extras, COUNT_OF(extras),
+                  &path));
+    s->newest_path = path;
+    s->saved_step = s->step;
+    TRY(links_set(s));
+    TRY(session_prune(s));
+    if (s->w->saved != NULL) {
+        int64_t bytes = 0;
+        for (int64_t i = 0; i < s->plans.run.count; i++) {
+            const plan_tensor *t = &s->plans.run.tensors[i];
+            if (t->kind == BYTES_MASTER || t->kind == BYTES_MOMENTS || t->role == ROLE_WEIGHT) {
+                bytes += t->bytes;
+            }
+        }
+        s->w->saved(s->w->context, s->step, s->r->train.steps, bytes,
+                    (double)(session_now(s) - begin) / 1e9, path);
+    }
+    return ST_OK;
+}
+
+status session_load(session *s, const char *path)
+{
+    ckpt_info info;
+    TRY(ckpt_load(&s->job.state, s->a, path, false, &info));
+    if (info.seed != s->r->train.seed) {
+        return fail(ST_CONFIG_FIXED, "%s was made with train.seed = %lld, this run has %lld", path,
+                    (long long)info.seed, (long long)s->r->train.seed);
+    }
+    if (strcmp(info.numerics, s->numerics) != 0) {
+        session_say(s, LOG_WARN,
+                    "the checkpoint was made by \"%s\", this is \"%s\": bits may differ from here",
+                    info.numerics, s->numerics);
+    }
+    s->step = s->saved_step = info.step;
+    s->sequences = info.sequences;
+    s->tokens = info.tokens;
+    s->val_loss = info.val_loss;
+    s->best_val_loss = info.best_val_loss;
+    s->newest_path = path;
+    return ST_OK;
+}

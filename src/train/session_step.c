@@ -1,0 +1,211 @@
+// Steps and evaluations. Step n is posted before the results of step n - 1 are read, so the device
+// never waits for the host; a step's time is what passes between two results.
+#include "train/session.h"
+
+#include "train/lr/lr.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static exec_input input_of(const session *s, int64_t step, int64_t sequences)
+{
+    exec_input input = {.settings = train_step_settings(s->r)};
+    input.host.step = step;
+    input.host.seed = (uint64_t)s->r->train.seed;
+    input.host.lr = lr_rate(s->r, step - 1);
+    input.host.sequences = sequences;
+    input.host.first_sequence = s->sequences;
+    return input;
+}
+
+// Posts step `step`; its data was asked for before.
+static status step_post(session *s, int64_t step)
+{
+    const int64_t sequences = run_config_batch(s->r, step - 1);
+    exec_input input = input_of(s, step, sequences);
+    const int64_t before = session_now(s);
+    TRY(train_feed_take(s->feed, &input));
+    s->step_wait_ns[step % 2] = session_now(s) - before;
+    const plan *p = train_plan_of(&s->plans, sequences);
+    ASSERT(p != NULL);
+    TRY(exec_begin(s->job.e, p, &input));
+    s->sequences += sequences;
+    if (step < s->r->train.steps) {
+        TRY(train_feed_ask(s->feed, s->sequences, run_config_batch(s->r, step)));
+    }
+    return exec_post(s->job.e);
+}
+
+static const char *why_skipped(const session *s, const step_device *d, char buffer[160])
+{
+    if (d->tokens == 0) return "no token of the batch has a label";
+    if (d->bad_tensor >= 0 && d->bad_tensor < s->plans.model->weight_count) {
+        (void)snprintf(buffer, 160, "gradient not finite, first in %s",
+                       s->plans.model->weights[d->bad_tensor].name);
+        return buffer;
+    }
+    if (!isfinite(d->loss)) return "loss not finite";
+    return "gradient norm far above the median of recent steps";
+}
+
+// Policies that stop a run look at results on the host, a step late; the device has masked since.
+static status policies_apply(session *s, const step_device *d, int64_t step, const char *why)
+{
+    s->skipped_in_a_row = d->skip != 0 ? s->skipped_in_a_row + 1 : 0;
+    if (d->halt != 0) {
+        return fail(ST_NUMERICS, "step %lld: %s; no weight was changed by it", (long long)step,
+                    why);
+    }
+    const bool spike = d->bad_tensor < 0 && isfinite(d->loss);
+    const int64_t limit = spike ? s->r->policy.spike.limit : s->r->policy.nan.limit;
+    if (d->skip != 0 && d->tokens > 0 && limit > 0 && s->skipped_in_a_row > limit) {
+        return fail(ST_NUMERICS,
+                    "step %lld: %lld steps in a row were skipped, policy.%s.limit is "
+                    "%lld; the last because: %s",
+                    (long long)step, (long long)s->skipped_in_a_row, spike ? "spike" : "nan",
+                    (long long)limit, why);
+    }
+    return ST_OK;
+}
+
+static void times_apply(session *s, const step_device *d, int64_t step, obs_record *record)
+{
+    const int64_t now = session_now(s);
+    const double seconds = (double)(now - s->last_result_ns) / 1e9;
+    const double wait = (double)s->step_wait_ns[step % 2] / 1e9;
+    s->last_result_ns = now;
+    s->busy_ns += (int64_t)(seconds * 1e9);
+    s->session_tokens += d->tokens;
+    s->steps_timed++;
+    const double weight = s->steps_timed <= 2 ? 1.0 : 0.1; // the first step is slower
+    s->mean_step_s += weight * (seconds - s->mean_step_s);
+    const double trained = (double)(run_config_batch(s->r, step - 1) * s->r->train.seq);
+    record->tokens_per_s = seconds > 0.0 ? trained / seconds : 0.0;
+    record->mfu = s->peak_flops > 0.0 ? record->tokens_per_s * s->flops_per_token / s->peak_flops
+                                      : (double)NAN;
+    record->wait = seconds > 0.0 ? fmin(1.0, wait / seconds) : 0.0;
+    record->eta_s = (double)(s->r->train.steps - step) * s->mean_step_s;
+    record->time = (double)s->h->api->unix_ns(s->h) / 1e9;
+}
+
+// The record of a finished step. `last`: its line in metrics.jsonl waits for the evaluation.
+static status result_take(session *s, obs_record *record)
+{
+    step_device *d = malloc(sizeof(*d));
+    if (d == NULL) return fail(ST_NO_MEMORY, "no memory for a step's results");
+    int64_t step = 0;
+    bool any = false;
+    char buffer[160];
+    status st = exec_results(s->job.e, d, &step, &any);
+    if (st != ST_OK || !any) goto free_results;
+    ASSERT(step == s->step + 1);
+    *record = (obs_record){.step = step,
+                           .steps = s->r->train.steps,
+                           .loss = d->loss,
+                           .val_loss = (double)NAN,
+                           .grad_norm = d->grad_norm,
+                           .lr = lr_rate(s->r, step - 1),
+                           .loss_scale = d->loss_scale,
+                           .skipped = d->skip != 0,
+                           .memory_bytes = s->plans.arena_bytes};
+    if (record->skipped) record->why = why_skipped(s, d, buffer);
+    s->tokens += d->tokens;
+    s->step = step;
+    s->loss = d->loss;
+    if (record->skipped) s->skipped++;
+    record->tokens = s->tokens;
+    times_apply(s, d, step, record);
+    st = policies_apply(s, d, step, record->skipped ? record->why : "gradient not finite");
+    if (s->w->step != NULL) s->w->step(s->w->context, record);
+    record->why = NULL;
+free_results:
+    free(d);
+    return st;
+}
+
+static bool eval_due(const session *s, int64_t step)
+{
+    return s->plans.eval != NULL &&
+           ((s->r->eval.every > 0 && step % s->r->eval.every == 0) || step == s->r->train.steps);
+}
+
+// Ends the record: with the validation loss where one is due.
+static status record_end(session *s, obs_record *record)
+{
+    if (eval_due(s, record->step) && s->stop < 2) {
+        TRY(session_validate(s));
+        record->val_loss = s->val_loss;
+    }
+    if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
+    return obs_metrics_add(s->metrics, record);
+}
+
+status session_steps(session *s, int64_t until)
+{
+    obs_record record;
+    int64_t posted = s->step;
+    TRY(train_feed_ask(s->feed, s->sequences, run_config_batch(s->r, s->step)));
+    s->last_result_ns = session_now(s);
+    while (posted < until && s->stop == 0) {
+        TRY(step_post(s, posted + 1));
+        posted++;
+        if (posted - 1 > s->step) {
+            TRY(result_take(s, &record));
+            TRY(record_end(s, &record));
+        }
+        (void)session_should_stop(s);
+    }
+    TRY(exec_finish(s->job.e));
+    if (posted > s->step) {
+        TRY(result_take(s, &record));
+        TRY(record_end(s, &record));
+    }
+    ASSERT(s->step == posted);
+    return ST_OK;
+}
+
+// Mean loss over the tokens of eval.batches fixed batches: the same ones every time.
+status session_validate(session *s)
+{
+    step_device *d = malloc(sizeof(*d));
+    if (d == NULL) return fail(ST_NO_MEMORY, "no memory for a validation's results");
+    exact_sum sum;
+    exact_zero(&sum);
+    int64_t tokens = 0, batches = 0, step = 0;
+    const int64_t begin = session_now(s), count = s->plans.eval->sequences;
+    status st = ST_OK;
+    for (; batches < s->r->eval.batches && s->stop < 2; batches++) {
+        exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
+        bool any = false;
+        TRY_TO(free_results, train_feed_valid(s->feed, batches * count, count, &input));
+        TRY_TO(free_results, exec_begin(s->job.e, s->plans.eval, &input));
+        TRY_TO(free_results, exec_finish(s->job.e));
+        TRY_TO(free_results, exec_results(s->job.e, d, &step, &any));
+        ASSERT(any);
+        exact_merge(&sum, &d->loss_sum);
+        tokens += d->tokens;
+        (void)session_should_stop(s);
+    }
+    if (tokens == 0) {
+        st = fail(ST_DATA, "the validation batches have no token with a label");
+        goto free_results;
+    }
+    s->val_loss = exact_value(&sum) / (double)tokens;
+    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet
+    if (best) s->best_val_loss = s->val_loss;
+    const int64_t now = session_now(s);
+    if (s->w->validated != NULL) {
+        s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
+                        (double)(now - begin) / 1e9, best);
+    }
+    if (best && s->r->checkpoint.every > 0) {
+        st = session_save(s);
+        s->best = st == ST_OK ? path_base_name(s->newest_path) : s->best;
+        s->best_path = st == ST_OK ? s->newest_path : s->best_path;
+    }
+    s->last_result_ns = session_now(s);
+free_results:
+    free(d);
+    return st;
+}

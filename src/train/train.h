@@ -1,0 +1,69 @@
+// Training: a run from its configuration to its last checkpoint.
+//
+// train_run() owns the run's folder and the passing of time. It prints nothing: a watcher hears what
+// happens, and is asked between steps whether to stop.
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include "base/config.h"
+#include "observe/observe.h"
+#include "plan/run_config.h"
+#include "train/job.h"
+
+// What is known before the first step.
+typedef struct train_start {
+    const run_config *config;
+    const decoder_spec *spec;
+    const char *run_dir;
+    const char *data_about; // "1 source  1,021,334 tokens  0.43 epochs planned"
+    const char *tokenizer;
+    bool resumed;
+    int64_t first_step; // the step that comes next, from 1
+    int64_t parameters;
+    int64_t arena_bytes, available_bytes;
+    const plan *largest;
+    int threads;
+    const char *level; // of kernels
+    double flops_per_token, peak_flops;
+} train_start;
+
+typedef struct train_watcher {
+    void *context;
+    void (*started)(void *context, const train_start *start);
+    void (*step)(void *context, const obs_record *record);
+    void (*validated)(void *context, int64_t step, int64_t steps, double loss, int64_t batches,
+                      double seconds, bool best);
+    void (*saved)(void *context, int64_t step, int64_t steps, int64_t bytes, double seconds,
+                  const char *path);
+    void (*said)(void *context, log_level level, const char *text);
+    // 0: go on; 1: finish the step, save, stop; 2: stop at once.
+    int (*stop_asked)(void *context);
+} train_watcher;
+
+typedef struct train_outcome {
+    int64_t steps, tokens, skipped;
+    double wall_s, busy_s; // of this session; busy: inside steps
+    double loss, val_loss, best_val_loss;
+    double tokens_per_s, mfu;                 // means of this session
+    const char *checkpoint, *best_checkpoint; // NULL: none
+    bool stopped;                             // asked to, before the last step
+} train_outcome;
+
+// `resume`: "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint's path.
+// Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
+NODISCARD status train_run(const host *h, arena *a, const run_config *r, const config *c,
+                           const char *config_text, const char *resume,
+                           const train_watcher *watcher, train_outcome *out);
+
+// One step on given batches, for `bench step`: no data, no folder. Seconds of each counted step.
+typedef struct train_bench {
+    double step_s; // median
+    double step_s_min, step_s_max;
+    int64_t arena_bytes, touched_bytes;
+    double flops; // of a step
+} train_bench;
+NODISCARD status train_bench_steps(const host *h, arena *a, const run_config *r,
+                                   const decoder_spec *spec, int64_t warmup, int64_t steps,
+                                   train_bench *out);
+
+#endif
