@@ -5,29 +5,38 @@
 
 #include "base/options_internal.h"
 
+#include <stdio.h>
 #include <string.h>
+
+// Bytes of the character at s, 0 if it is not UTF-8.
+static int64_t character_bytes(const char *s)
+{
+    int64_t n = 1;
+    while (n < 4 && ((unsigned char)s[n] & 0xC0) == 0x80) n++;
+    return text_is_utf8(s, n) ? n : 0;
+}
 
 const char *option_shown(const char *value, char buffer[OPTION_SHOWN_BYTES])
 {
-    const int64_t limit = OPTION_SHOWN_BYTES - 8;
+    const int64_t limit = OPTION_SHOWN_BYTES - 10; // quotes, dots, the rest of a character, NUL
     int64_t n = 0;
     buffer[n++] = '"';
     const char *s = value;
-    for (; *s != '\0' && n < limit; s++) {
+    while (*s != '\0' && n < limit) {
         const unsigned char byte = (unsigned char)*s;
-        buffer[n++] = byte < 0x20 || byte == 0x7f ? '?' : *s;
-    }
-    if (*s != '\0') {
-        // Not within a character: continuation bytes are 10xxxxxx.
-        while (n > 1 && ((unsigned char)*s & 0xC0) == 0x80) {
-            s--;
-            n--;
+        const int64_t bytes = character_bytes(s);
+        if (bytes == 0 || byte < 0x20 || byte == 0x7F) {
+            buffer[n++] = '?';
+            s++;
+        } else {
+            memcpy(buffer + n, s, (size_t)bytes);
+            n += bytes;
+            s += bytes;
         }
-        memcpy(buffer + n, "...", 3);
-        n += 3;
     }
-    buffer[n++] = '"';
-    buffer[n] = '\0';
+    const int rest =
+        snprintf(buffer + n, (size_t)(OPTION_SHOWN_BYTES - n), "%s\"", *s == '\0' ? "" : "...");
+    ASSERT(n + rest < OPTION_SHOWN_BYTES);
     return buffer;
 }
 
