@@ -74,6 +74,10 @@ struct host {
 
 const host *host_real(void);
 
+// Memory that a process may still take: what the system calls available, at most what its control
+// group leaves. 0: not known.
+int64_t host_memory_bytes(const host *h);
+
 // Whole small files. `limit_bytes` is refused before anything is allocated. The text gets a NUL
 // after its last byte (not counted).
 NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,

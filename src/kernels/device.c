@@ -100,7 +100,7 @@ kern_level device_level(const kern_device_config *config)
 status device_pool_create(const kern_device_config *config, device_memory *m, kern_pool **out,
                           void **scratch)
 {
-    int threads = config->threads > 0 ? config->threads : pool_core_count();
+    int threads = config->threads > 0 ? config->threads : kern_core_count();
     if (threads > KERN_MAX_THREADS) threads = KERN_MAX_THREADS;
     TRY(kern_pool_create(threads, out)); // the caller destroys it, also after a failure below
     TRY(device_memory_map(m, (int64_t)threads * KERN_SCRATCH_BYTES, scratch));

@@ -166,3 +166,8 @@ step_settings train_step_settings(const run_config *r)
         .scale_floor = r->precision.loss_scale.floor,
     };
 }
+
+int train_threads(const run_config *r)
+{
+    return r->kernels.threads > 0 ? (int)r->kernels.threads : kern_core_count();
+}

@@ -226,15 +226,21 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
 }
 
+// Clean-up keeps the first error; what fails now cannot be told any more.
+static void drop(status st)
+{
+    (void)st;
+}
+
 static void session_close(session *s)
 {
     error_record kept;
     error_take(&kept);
-    (void)obs_metrics_close(s->metrics);
+    drop(obs_metrics_close(s->metrics));
     train_feed_close(s->feed);
     train_job_destroy(&s->job);
     trace_destroy(s->ring);
-    (void)error_put(&kept);
+    drop(error_put(&kept));
 }
 
 static void status_write(session *s, status st)
@@ -243,12 +249,12 @@ static void status_write(session *s, status st)
     error_take(&kept);
     const int code = status_exit_code(st);
     if (st == ST_OK) {
-        (void)train_folder_status(&s->folder, "done", code, NULL);
+        drop(train_folder_status(&s->folder, "done", code, NULL));
     } else {
-        (void)train_folder_status(&s->folder, st == ST_STOPPED ? "stopped" : "failed", code,
-                                  kept.text);
+        drop(train_folder_status(&s->folder, st == ST_STOPPED ? "stopped" : "failed", code,
+                                 kept.text));
     }
-    (void)error_put(&kept);
+    drop(error_put(&kept));
 }
 
 status train_run(const host *h, arena *a, const run_config *r, const config *c,

@@ -8,9 +8,6 @@
 extern "C" {
 #endif
 
-// Cores (not hyperthreads) that this process may use; at least 1. Asks hwloc, some milliseconds.
-int pool_core_count(void);
-
 // Where to put the threads of a pool: one core each, where the pool uses all cores of the process.
 // With fewer threads than cores nothing is pinned: other ranks of this host choose cores too, know
 // nothing of each other, and would all sit down on the first one.

@@ -52,7 +52,7 @@ static int cores_list(hwloc_topology_t t, hwloc_bitmap_t *sets)
     return count;
 }
 
-int pool_core_count(void)
+int kern_core_count(void)
 {
     hwloc_topology_t t = topology_load();
     if (t == NULL) return 1;

@@ -1,0 +1,53 @@
+// How much memory there is to take, from what Linux tells.
+#include "base/host.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// The start of a small file of the kernel's; false if it cannot be read.
+static bool kernel_file(const char *path, char *out, int64_t bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const ssize_t got = read(fd, out, (size_t)bytes - 1);
+    (void)close(fd);
+    if (got <= 0) return false;
+    out[got] = '\0';
+    return true;
+}
+
+static int64_t leading_number(const char *s)
+{
+    int64_t value = 0;
+    s += strspn(s, " \t");
+    for (; *s >= '0' && *s <= '9' && value < (INT64_C(1) << 58); s++)
+        value = value * 10 + (*s - '0');
+    return value;
+}
+
+// What the control group (version 2) leaves; 0: no limit.
+static int64_t group_left(void)
+{
+    char limit[64], used[64];
+    if (!kernel_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit)) ||
+        !kernel_file("/sys/fs/cgroup/memory.current", used, sizeof(used))) {
+        return 0;
+    }
+    return limit[0] == 'm' ? 0 : max_i64(1, leading_number(limit) - leading_number(used));
+}
+
+int64_t host_memory_bytes(const host *h)
+{
+    char text[4096];
+    if (h != host_real()) return 0; // a simulated host says nothing of memory
+    int64_t available = 0;
+    if (kernel_file("/proc/meminfo", text, sizeof(text))) {
+        const char *line = strstr(text, "MemAvailable:");
+        if (line != NULL) available = leading_number(line + strlen("MemAvailable:")) * 1024;
+    }
+    const int64_t group = group_left();
+    if (group > 0 && (available == 0 || group < available)) return group;
+    return available;
+}
