@@ -26,13 +26,18 @@ static inline float rng_uniform(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-// A normal deviate made of + - x / sqrt and fma only, so its bits are equal on every machine.
-// `words` are the two words that element's counter gave.
-float rng_normal(uint32_t word_a, uint32_t word_b);
+// Two independent normal deviates made of + - x / and sqrt only, so their bits are equal on every
+// machine: sqrt(-2 ln u) times cos and sin of 2 pi v, where the words stand for u and v.
+typedef struct rng_pair {
+    float cosine, sine;
+} rng_pair;
+rng_pair rng_normals(uint32_t word_a, uint32_t word_b);
 
-// Element `index` of the initial values of tensor `name_key`: standard normal.
-// Counter (index low, index high, name low, name high), key (seed low, seed high).
+// Element `index` of the initial values of tensor `name_key`: standard normal. Four elements share
+// counter (index / 4 low, high, name low, high) under key (seed low, high): its words give two pairs.
 float rng_tensor_normal(uint64_t seed, uint64_t name_key, int64_t index);
+// Elements begin to begin + count - 1, in vector code where there is any: the same bits.
+void rng_tensor_normals(uint64_t seed, uint64_t name_key, int64_t begin, int64_t count, float *out);
 
 // A stream of words for shuffles and sampling: word `index` of stream (seed, stream).
 uint32_t rng_word(uint64_t seed, uint64_t stream, uint64_t index);

@@ -80,14 +80,14 @@ static void normal_golden_bits(void **state)
         {0xb504f334, 0xc0000000, 0x00000000}, {0x00ff00ff, 0x3fffffff, 0x31a77431},
     };
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {
-        assert_int_equal(bits_of(rng_normal(cases[i].a, cases[i].b)), cases[i].bits);
+        assert_int_equal(bits_of(rng_normals(cases[i].a, cases[i].b).cosine), cases[i].bits);
     }
     const uint64_t key = rng_name_key("model.layers.0.mlp.up_proj.weight");
     assert_true(key == UINT64_C(0x8f13670c6bd84fa7));
-    static const uint32_t tensor[] = {0x3ebf54d1, 0x3c00a281, 0x3ea45afe,
-                                      0x3f93a8e7, 0xbe6c1611, 0x3dab4a72};
+    static const uint32_t tensor[] = {0x3ebf54d1, 0x4004f6f1, 0x3e9d5ce3,
+                                      0x3f6bf4d9, 0x3d32d84c, 0xbf21c6e7};
     for (int64_t i = 0; i < COUNT_OF(tensor); i++) {
-        assert_int_equal(bits_of(rng_tensor_normal(1337, key, i << 30)), tensor[i]);
+        assert_int_equal(bits_of(rng_tensor_normal(1337, key, (i << 30) + i)), tensor[i]);
     }
 }
 
@@ -99,8 +99,32 @@ static void normal_is_box_muller(void **state)
         const uint32_t a = rng_word(7, 1, i), b = rng_word(7, 2, i);
         const double u = ((double)a + 0.5) * 0x1p-32, v = (double)b * 0x1p-32;
         const double want = sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
-        const double got = (double)rng_normal(a, b);
-        assert_true(fabs(got - want) <= 0.5001 * 0x1p-23 * fabs(want) + 1e-14);
+        const double second = sqrt(-2 * log(u)) * sin(2 * 3.14159265358979323846 * v);
+        const rng_pair got = rng_normals(a, b);
+        assert_true(fabs((double)got.cosine - want) <= 0.5001 * 0x1p-23 * fabs(want) + 1e-14);
+        assert_true(fabs((double)got.sine - second) <= 0.5001 * 0x1p-23 * fabs(second) + 1e-14);
+    }
+}
+
+// Ranges give what single elements give, wherever they start and end.
+static void ranges_are_elements(void **state)
+{
+    (void)state;
+    static float got[300];
+    const int64_t begins[] = {0, 1, 31, 32, (INT64_C(1) << 34) - 40, (INT64_C(1) << 40) + 3};
+    for (int64_t b = 0; b < COUNT_OF(begins); b++) {
+        for (int64_t count = 0; count <= 300; count += 1 + count / 3) {
+            rng_tensor_normals(77, 99, begins[b], count, got);
+            for (int64_t i = 0; i < count; i++) {
+                assert_int_equal(bits_of(got[i]),
+                                 bits_of(rng_tensor_normal(77, 99, begins[b] + i)));
+            }
+        }
+    }
+    static float many[1 << 16];
+    rng_tensor_normals(5, 6, 0, COUNT_OF(many), many);
+    for (int64_t i = 0; i < COUNT_OF(many); i++) {
+        assert_int_equal(bits_of(many[i]), bits_of(rng_tensor_normal(5, 6, i)));
     }
 }
 
@@ -132,10 +156,11 @@ static void normal_distribution(void **state)
         assert_true(fabs((double)beyond[s] - want) < 5 * sqrt(want) + 1);
     }
     // The ends of the range of both words.
-    assert_true(fabs((double)rng_normal(0, 0) - 6.7637) < 1e-3);
-    assert_true((double)rng_normal(0xffffffff, 0) > 0 && (double)rng_normal(0xffffffff, 0) < 1e-4);
-    assert_true(fabs((double)rng_normal(0, 0x80000000) + 6.7637) < 1e-3);
-    assert_true((double)rng_normal(0, 0x40000000) == 0);
+    assert_true(fabs((double)rng_normals(0, 0).cosine - 6.7637) < 1e-3);
+    assert_true((double)rng_normals(0xffffffff, 0).cosine > 0 &&
+                (double)rng_normals(0xffffffff, 0).cosine < 1e-4);
+    assert_true(fabs((double)rng_normals(0, 0x80000000).cosine + 6.7637) < 1e-3);
+    assert_true((double)rng_normals(0, 0x40000000).cosine == 0);
     assert_true(rng_uniform(0) == 0.0f && rng_uniform(0xffffffff) < 1.0f);
 }
 
@@ -209,6 +234,7 @@ int main(void)
         cmocka_unit_test(meets_reference),
         cmocka_unit_test(normal_golden_bits),
         cmocka_unit_test(normal_is_box_muller),
+        cmocka_unit_test(ranges_are_elements),
         cmocka_unit_test(normal_distribution),
         cmocka_unit_test(names_and_streams_differ),
         cmocka_unit_test(permutations_are_bijective),
