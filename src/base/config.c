@@ -348,6 +348,8 @@ static status load(arena *a, const load_args *args, config **out)
     return ST_OK;
 }
 
+// Ten arguments: two texts with their folders, a table and its target. Callers name each.
+// NOLINTNEXTLINE(readability-function-size)
 status config_parse(arena *a, const option_table *t, const char *yaml, int64_t bytes,
                     const char *name, const char *folder, const char *const *overrides,
                     int64_t override_count, void *target, config **out)

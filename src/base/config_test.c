@@ -312,6 +312,16 @@ static void wrong_texts_are_told_with_their_place(void **state)
     }
 }
 
+// "key0: 0", "key1: 1", ... up to `most` of them or nearly `bytes`. Returns the length.
+static int64_t write_keys(char *yaml, int64_t bytes, int most)
+{
+    int64_t at = 0;
+    for (int i = 0; i < most && at < bytes - 32; i++) {
+        at += snprintf(yaml + at, 32, "key%d: %d\n", i, i);
+    }
+    return at;
+}
+
 static void nul_and_size_are_refused(void **state)
 {
     (void)state;
@@ -328,12 +338,10 @@ static void nul_and_size_are_refused(void **state)
     assert_int_equal(parse_bytes(&f, large, bytes - 1, NULL, 0), ST_OK);
     arena_destroy(f.a);
     // Very many wrong keys: told up to a limit, counted, and quickly.
-    int64_t at = 0;
-    for (int i = 0; at < bytes - 32; i++) at += sprintf(large + at, "key%d: %d\n", i, i);
+    int64_t at = write_keys(large, bytes, INT32_MAX);
     assert_int_equal(parse_bytes(&f, large, at, NULL, 0), ST_CONFIG_SYNTAX); // too many in one map
     arena_destroy(f.a);
-    at = 0;
-    for (int i = 0; i < 4000; i++) at += sprintf(large + at, "key%d: %d\n", i, i);
+    at = write_keys(large, bytes, 4000);
     assert_int_equal(parse_bytes(&f, large, at, NULL, 0), ST_CONFIG_KEY);
     assert_non_null(strstr(error_last()->text, "4000 errors, nothing was started"));
     assert_non_null(strstr(error_last()->text, " more\n"));

@@ -146,6 +146,7 @@ status option_print_help(const option_table *t, int columns, text *out)
 // Backslashes and a leading dot or quote mean something to roff; a plain hyphen does not copy.
 static status add_roff(text *out, const char *s)
 {
+    ASSERT(s != NULL);
     if (*s == '.' || *s == '\'') TRY(text_add(out, "\\&"));
     for (; *s != '\0'; s++) {
         if (*s == '\\') {
@@ -181,6 +182,7 @@ status option_print_man(const option_table *t, text *out)
 // Cells of a table end at a bar; angle brackets would be taken for HTML.
 static status add_cell(text *out, const char *s)
 {
+    ASSERT(s != NULL);
     for (; *s != '\0'; s++) {
         if (*s == '|') TRY(text_add(out, "\\"));
         if (*s == '<') {

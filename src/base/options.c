@@ -156,7 +156,7 @@ const char *option_part(const char *key, const char *prefix, int64_t *part_bytes
 
 bool option_part_seen(const option_table *t, int64_t row, const char *prefix)
 {
-    int64_t bytes, earlier_bytes;
+    int64_t bytes = 0, earlier_bytes = 0;
     bool is_heading;
     const char *part = option_part(t->rows[row].key, prefix, &bytes, &is_heading);
     for (int64_t i = 0; i < row; i++) {

@@ -46,13 +46,13 @@ typedef struct option_range {
 typedef struct option {
     const char *key; // "train.steps"; of a subcommand's flag "max-tokens"
     option_kind kind;
+    option_class on_resume;
     int64_t offset;           // of the field in the target struct
     const char *default_text; // NULL: must be given, or (texts, lists) stays empty
     const char *choices;      // of OPTION_CHOICE: "fp32, bf16, fp16"
     double min, max;          // inclusive; min = max = 0: no limits
-    option_class on_resume;
-    const char *unit; // "sequences", "" if none
-    const char *help; // one sentence without a period
+    const char *unit;         // "sequences", "" if none
+    const char *help;         // one sentence without a period
     const char *also; // names that people try instead: "learning_rate, max_lr"; for did-you-mean
 } option;
 

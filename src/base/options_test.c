@@ -246,7 +246,8 @@ static const char *random_text(uint64_t trial, uint64_t stream, char buffer[64])
     buffer[0] = '\0';
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t pick = rng_word(1, stream, trial * 100 + 1 + i) % COUNT_OF(parts);
-        strcat(buffer, parts[pick]);
+        const size_t length = strlen(buffer);
+        (void)snprintf(buffer + length, 64 - length, "%s", parts[pick]);
     }
     return buffer;
 }
@@ -376,7 +377,10 @@ static void hostile_values_stay_readable_in_errors(void **state)
     char *long_value;
     assert_int_equal(option_set_defaults(&table, a, &t), ST_OK);
     assert_int_equal(arena_alloc(a, 200001, (void **)&long_value), ST_OK);
-    for (int i = 0; i < 200000; i += 2) memcpy(long_value + i, "\xC3\xA9", 2);
+    for (int i = 0; i < 200000; i += 2) {
+        long_value[i] = '\xC3';
+        long_value[i + 1] = '\xA9';
+    }
     assert_int_equal(set(a, &t, "a.count", long_value), ST_CONFIG_TYPE);
     const char *message = error_last()->text;
     assert_true(strlen(message) < 200);
