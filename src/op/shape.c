@@ -94,6 +94,10 @@ static status dim_check(const operand *o, int dim, extent got, extent expected)
 static status any_check(const operand *o, op_shapes *s)
 {
     const op_tensor *t = op_at(o->p, o->t);
+    if (t->ndim > 2) {
+        return fail(ST_MODEL, "%s: %s %d (%s) has %d dims, expected 1 or 2", o->op, o->side, o->at,
+                    t->name, t->ndim);
+    }
     if (s->any_ndim == 0) {
         s->any_ndim = t->ndim;
         memcpy(s->any, t->dims, sizeof(s->any));
