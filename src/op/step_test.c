@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+static const double infinity = (double)INFINITY, nan_value = (double)NAN;
+
 static double double_of(uint64_t bits)
 {
     double x;
@@ -169,13 +171,13 @@ static void test_permutations(void **state)
 static void test_not_finite(void **state)
 {
     (void)state;
-    const double infinite[] = {1.0, INFINITY}, nan[] = {NAN, 1.0};
+    const double infinite[] = {1.0, infinity}, nan[] = {nan_value, 1.0};
     assert_true(isnan(sum_of(infinite, 2)));
     assert_true(isnan(sum_of(nan, 2)));
     exact_sum a, b;
     exact_zero(&a);
     exact_zero(&b);
-    exact_add(&b, -INFINITY);
+    exact_add(&b, -infinity);
     exact_merge(&a, &b);
     assert_true(isnan(exact_value(&a)));
 }
@@ -263,8 +265,7 @@ static void test_nan_policies(void **state)
 {
     (void)state;
     for (int loss_bad = 0; loss_bad < 2; loss_bad++) {
-        const double norm = loss_bad != 0 ? 1.0 : (double)NAN,
-                     loss = loss_bad != 0 ? (double)INFINITY : 1.0;
+        const double norm = loss_bad != 0 ? 1.0 : nan_value, loss = loss_bad != 0 ? infinity : 1.0;
         step_block b = block();
         b.settings.clip = 1.0;
         b.settings.nan = NAN_COUNT;
@@ -294,10 +295,10 @@ static void test_halt(void **state)
     step_block b = block();
     b.settings.nan = NAN_STOP;
     step(&b, 1.0, 1.0, 8);
-    step(&b, NAN, 1.0, 8);
+    step(&b, nan_value, 1.0, 8);
     const step_device was = b.device;
     step(&b, 2.0, 5.0, 8);
-    step(&b, NAN, 5.0, 8);
+    step(&b, nan_value, 5.0, 8);
     step(&b, 3.0, 4.0, 8);
     assert_int_equal(b.device.skip, 1);
     assert_same(b.device.grad_norm, 3.0);
@@ -335,7 +336,7 @@ static void test_loss_scale(void **state)
     for (int64_t i = 0; i < COUNT_OF(expected); i++) {
         const double scale = d->loss_scale;
         const bool overflow = expected[i].kind == 'o';
-        step(&b, overflow ? (double)INFINITY : 2.0 * scale, 8.0, 8);
+        step(&b, overflow ? infinity : 2.0 * scale, 8.0, 8);
         applied += overflow ? 0 : 1;
         assert_int_equal(d->skip, overflow ? 1 : 0);
         assert_int_equal(d->applied, applied);
@@ -363,18 +364,18 @@ static void test_loss_scale_and_stop(void **state)
     b.settings.scale_window = 100;
     b.settings.scale_hysteresis = 1;
     b.settings.scale_floor = 32.0;
-    step(&b, NAN, 1.0, 8);
+    step(&b, nan_value, 1.0, 8);
     assert_int_equal(b.device.halt, 0);
     assert_same(b.device.loss_scale, 32.0);
-    step(&b, NAN, 1.0, 8);
+    step(&b, nan_value, 1.0, 8);
     assert_int_equal(b.device.halt, 1);
     step_device_init(&b.device, 64.0);
-    step(&b, NAN, NAN, 8);
+    step(&b, nan_value, nan_value, 8);
     assert_int_equal(b.device.halt, 1);
     // A floor above the scale does not raise it.
     step_device_init(&b.device, 16.0);
     b.settings.nan = NAN_SKIP;
-    step(&b, NAN, 1.0, 8);
+    step(&b, nan_value, 1.0, 8);
     assert_same(b.device.loss_scale, 16.0);
 }
 
@@ -398,7 +399,7 @@ static void test_spikes(void **state)
     assert_int_equal(b.device.skip, 1);
     step(&b, 20.0, 1.0, 8); // of 4 9 9.5 20: 9.25; the median follows a lasting change
     assert_int_equal(b.device.skip, 0);
-    step(&b, NAN, 1.0, 8); // never enters the ring
+    step(&b, nan_value, 1.0, 8); // never enters the ring
     assert_int_equal(b.device.history_count, 8);
     b.settings.spike = SPIKE_COUNT;
     step(&b, 1e6, 1.0, 8);
