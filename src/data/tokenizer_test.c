@@ -247,7 +247,10 @@ static char *write_file(arena *a, const char *name, const char *text, int64_t by
 {
     char *path = NULL;
     assert_int_equal(path_join(a, folder, name, &path), ST_OK);
-    assert_int_equal(host_write_all(host_real(), path, text, bytes), ST_OK);
+    FILE *f = fopen(path, "wb"); // not host_write_all, whose syncs would take seconds
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, (size_t)bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
     return path;
 }
 

@@ -66,7 +66,7 @@ typedef struct bpe {
 typedef struct bpe_builder {
     arena *a;
     const char *path; // in errors
-    bpe *bpe;
+    bpe *vocab;
     hash_stream *hash;
     char *whole;          // scratch: the bytes of a merged token
     int64_t merges_count; // taken so far, which is the next rank

@@ -87,9 +87,9 @@ static void add_number(hash_stream *hash, int64_t number)
 status bpe_build_begin(bpe_builder *b, arena *a, const char *path)
 {
     *b = (bpe_builder){.a = a, .path = path};
-    TRY(arena_new(a, 1, &b->bpe));
-    TRY(arena_new(a, SPLIT_CLASS_POINTS, &b->bpe->classes));
-    split_classes_fill(b->bpe->classes);
+    TRY(arena_new(a, 1, &b->vocab));
+    TRY(arena_new(a, SPLIT_CLASS_POINTS, &b->vocab->classes));
+    split_classes_fill(b->vocab->classes);
     TRY(arena_new(a, 2 * TOKENIZER_TOKEN_MAX, &b->whole));
     b->hash = hash_begin();
     if (b->hash == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
@@ -111,7 +111,7 @@ static status check_id(const bpe_builder *b, const char *text, int64_t id)
 
 static status place_token(bpe_builder *b, int64_t id, const char *text, int64_t bytes, int flags)
 {
-    bpe_token *t = &b->bpe->tokens[id];
+    bpe_token *t = &b->vocab->tokens[id];
     if (bytes > TOKENIZER_TOKEN_MAX) {
         return fail(ST_DAMAGED, "%s: token %lld has %lld bytes, at most %d expected", b->path,
                     (long long)id, (long long)bytes, TOKENIZER_TOKEN_MAX);
@@ -168,7 +168,7 @@ static status measure(const bpe_builder *b, const json *vocab, const json *added
 
 static status index_tokens(bpe_builder *b)
 {
-    bpe *v = b->bpe;
+    bpe *v = b->vocab;
     const int64_t size = table_size(v->tokens_count);
     TRY(arena_new(b->a, size, &v->by_bytes));
     v->by_bytes_mask = size - 1;
@@ -197,8 +197,8 @@ status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tok
     if (json_kind_of(vocab) != JSON_MAP || json_count(vocab) == 0) {
         return fail(ST_DAMAGED, "%s: no vocabulary: a map from tokens to ids expected", b->path);
     }
-    TRY(measure(b, vocab, added_tokens, &b->bpe->tokens_count));
-    TRY(arena_new(b->a, b->bpe->tokens_count, &b->bpe->tokens));
+    TRY(measure(b, vocab, added_tokens, &b->vocab->tokens_count));
+    TRY(arena_new(b->a, b->vocab->tokens_count, &b->vocab->tokens));
     for (int64_t i = 0; i < json_count(vocab); i++) {
         const json *value = NULL;
         const char *text = json_key_at(vocab, i, &value);
@@ -210,9 +210,9 @@ status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tok
 status bpe_build_merges_begin(bpe_builder *b, int64_t count)
 {
     const int64_t size = table_size(count);
-    TRY(arena_new(b->a, size, &b->bpe->merges));
-    for (int64_t i = 0; i < size; i++) b->bpe->merges[i].rank = -1;
-    b->bpe->merges_mask = size - 1;
+    TRY(arena_new(b->a, size, &b->vocab->merges));
+    for (int64_t i = 0; i < size; i++) b->vocab->merges[i].rank = -1;
+    b->vocab->merges_mask = size - 1;
     return ST_OK;
 }
 
@@ -221,7 +221,7 @@ static status merge_side(const bpe_builder *b, const char *text, int64_t count, 
 {
     bool is_byte_level = false;
     *bytes_count = unspell(text, count, bytes, &is_byte_level);
-    *id = is_byte_level ? bpe_find(b->bpe, bytes, *bytes_count) : -1;
+    *id = is_byte_level ? bpe_find(b->vocab, bytes, *bytes_count) : -1;
     if (*id >= 0) return ST_OK;
     return fail(ST_DAMAGED, "%s: merge %lld names \"%.*s\", which is not in the vocabulary",
                 b->path, (long long)b->merges_count + 1, (int)min_i64(count, 80), text);
@@ -239,7 +239,7 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
     // The right side lands behind the left one: together they are the merged token.
     TRY(merge_side(b, left, left_bytes, b->whole, &counts[0], &ids[0]));
     TRY(merge_side(b, right, right_bytes, b->whole + counts[0], &counts[1], &ids[1]));
-    const int32_t id = bpe_find(b->bpe, b->whole, counts[0] + counts[1]);
+    const int32_t id = bpe_find(b->vocab, b->whole, counts[0] + counts[1]);
     if (id < 0) {
         return fail(ST_DAMAGED, "%s: merge %lld gives \"%.*s%.*s\", which is not in the vocabulary",
                     b->path, (long long)b->merges_count + 1, (int)min_i64(left_bytes, 80), left,
@@ -248,9 +248,9 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
     // A pair given twice has its later rank, as in the reference.
     const uint64_t pair = (uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1];
     uint64_t at = pair_hash(pair);
-    bpe_merge *m = &b->bpe->merges[at & (uint64_t)b->bpe->merges_mask];
+    bpe_merge *m = &b->vocab->merges[at & (uint64_t)b->vocab->merges_mask];
     while (m->rank >= 0 && m->pair != pair)
-        m = &b->bpe->merges[++at & (uint64_t)b->bpe->merges_mask];
+        m = &b->vocab->merges[++at & (uint64_t)b->vocab->merges_mask];
     *m = (bpe_merge){.pair = pair, .rank = (int32_t)b->merges_count, .id = id};
     b->merges_count++;
     hash_add(b->hash, &pair, sizeof(pair));
@@ -259,7 +259,7 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
 
 status bpe_build_added(bpe_builder *b, int32_t id, const char *text, int64_t bytes, bool special)
 {
-    bpe *v = b->bpe;
+    bpe *v = b->vocab;
     ASSERT(id >= 0 && id < v->tokens_count);
     TRY(place_token(b, id, text, bytes, BPE_ADDED | (special ? BPE_SPECIAL : 0)));
     void *items = v->added;
@@ -316,7 +316,7 @@ static int32_t find_eot(const bpe *v, const char *wanted)
 
 status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
 {
-    bpe *v = b->bpe;
+    bpe *v = b->vocab;
     index_added(v);
     data_tokenizer *t = NULL;
     TRY(arena_new(b->a, 1, &t));

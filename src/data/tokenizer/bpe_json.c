@@ -131,8 +131,8 @@ static status build(bpe_builder *b, const json *root, const char *eot_text, data
 {
     const json *model = json_get(root, "model"), *added = json_get(root, "added_tokens");
     TRY(check_model(b->path, model));
-    TRY(check_split(b->path, root, b->bpe));
-    b->bpe->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
+    TRY(check_split(b->path, root, b->vocab));
+    b->vocab->ignore_merges = json_bool(json_get(model, "ignore_merges"), false);
     TRY(bpe_build_tokens(b, json_get(model, "vocab"), added));
     TRY(read_merges(b, json_get(model, "merges")));
     TRY(read_added(b, added));

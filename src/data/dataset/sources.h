@@ -1,0 +1,47 @@
+// Sources: the files that an entry of data.train names, as one stream of tokens. Private.
+#ifndef DATA_DATASET_SOURCES_H
+#define DATA_DATASET_SOURCES_H
+
+#include "data/dataset.h"
+
+// One file's part of the stream.
+typedef struct source_file {
+    data_tokens *tokens;
+    int64_t begin; // the stream's number of its first token
+} source_file;
+
+typedef struct source_block {
+    int64_t begin, count; // sequences
+} source_block;
+
+typedef struct source {
+    const char *name; // as given, for errors
+    double weight;
+    bool has_weight;
+    source_file *files;
+    int64_t file_count, file_capacity;
+    int64_t tokens, sequences;
+    source_block held_out[DATA_VALID_BLOCKS_MAX]; // ascending
+    int64_t held_out_blocks, held_out_sequences;
+} source;
+
+// Splits "path=weight". A weight must be positive and finite.
+NODISCARD status source_parse(arena *a, const char *entry, char **path, double *weight,
+                              bool *has_weight);
+// Adds the files of a path or glob: texts are prepared, all are opened.
+NODISCARD status source_add(const host *h, arena *a, const data_dataset_spec *spec,
+                            const char *path, source *s);
+void source_close(source *s);
+// Chooses the held-out sequences: `share` of them, at least 1, in even blocks. seq is set before.
+NODISCARD status source_hold_out(source *s, double share);
+
+// The stream's sequence that is number `ordinal` of a split, and back-facing facts.
+int64_t source_sequence(const source *s, data_split split, int64_t ordinal);
+bool source_is_held_out(const source *s, int64_t sequence);
+
+// Tokens of the stream, from whichever files.
+NODISCARD status source_read(const source *s, int64_t first, int64_t count, int32_t *ids);
+// The file that holds a token of the stream.
+int64_t source_file_of(const source *s, int64_t token);
+
+#endif

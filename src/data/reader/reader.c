@@ -1,0 +1,114 @@
+// Opening by name, reading through the codec, and the limit on how much a file may grow.
+#include "base/fault.h"
+#include "data/reader/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// The first row whose ending fits.
+static const data_codec *const codecs[] = {&data_codec_gzip, &data_codec_zstd, &data_codec_plain};
+
+static bool ends_with(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), m = strlen(ending);
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+status reader_fill(data_reader *r)
+{
+    if (r->input_at < r->input_count || r->offset == r->file_bytes) return ST_OK;
+    const int64_t count = min_i64(READER_INPUT_BYTES, r->file_bytes - r->offset);
+    TRY(r->h->api->file_read(r->f, r->offset, r->input, count));
+    r->offset += count;
+    r->input_at = 0;
+    r->input_count = count;
+    return ST_OK;
+}
+
+static status plain_begin(data_reader *r)
+{
+    (void)r;
+    return ST_OK;
+}
+
+static status plain_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got)
+{
+    const int64_t count = min_i64(bytes, r->file_bytes - r->offset);
+    if (count > 0) TRY(r->h->api->file_read(r->f, r->offset, buffer, count));
+    r->offset += count;
+    *got = count;
+    return ST_OK;
+}
+
+static void plain_end(data_reader *r)
+{
+    (void)r;
+}
+
+const data_codec data_codec_plain = {
+    .name = "plain", .begin = plain_begin, .read = plain_read, .end = plain_end};
+
+status data_reader_open(const host *h, const char *path, data_reader **out)
+{
+    TRY(fault_point("data.reader.open"));
+    status st = ST_OK;
+    data_reader *r = calloc(1, sizeof(*r));
+    if (r == NULL) return fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+    r->h = h;
+    r->path = strdup(path);
+    r->input = malloc(READER_INPUT_BYTES);
+    if (r->path == NULL || r->input == NULL) {
+        st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+        goto close_reader;
+    }
+    TRY_TO(close_reader, h->api->file_open(h, path, FILE_READ, &r->f));
+    TRY_TO(close_reader, h->api->file_size(r->f, &r->file_bytes));
+    for (int64_t i = 0; i < COUNT_OF(codecs) && r->codec == NULL; i++) {
+        if (codecs[i]->ending == NULL || ends_with(path, codecs[i]->ending)) r->codec = codecs[i];
+    }
+    TRY_TO(close_reader, r->codec->begin(r));
+    *out = r;
+    return ST_OK;
+close_reader:
+    data_reader_close(r);
+    return st;
+}
+
+status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *got)
+{
+    ASSERT(bytes > 0);
+    *got = 0;
+    if (r->done) return ST_OK;
+    TRY(fault_point("data.reader.read"));
+    TRY(r->codec->read(r, buffer, bytes, got));
+    ASSERT(*got <= bytes);
+    r->given += *got;
+    if (*got == 0) r->done = true;
+    // A few bytes that become terabytes are an attack on the disk, not a text.
+    const int64_t used = data_reader_position(r);
+    if (r->given - DATA_EXPANSION_GRACE > used * DATA_EXPANSION_MAX) {
+        return fail(ST_DAMAGED, "%s: %lld bytes give more than %lld; at most %d to one expected",
+                    r->path, (long long)used, (long long)r->given, DATA_EXPANSION_MAX);
+    }
+    return ST_OK;
+}
+
+int64_t data_reader_position(const data_reader *r)
+{
+    return r->offset - (r->input_count - r->input_at);
+}
+
+int64_t data_reader_file_bytes(const data_reader *r)
+{
+    return r->file_bytes;
+}
+
+void data_reader_close(data_reader *r)
+{
+    if (r == NULL) return;
+    if (r->codec != NULL) r->codec->end(r);
+    if (r->f != NULL) (void)r->h->api->file_close(r->f); // nothing was written
+    free(r->input);
+    free(r->path);
+    free(r);
+}

@@ -1,0 +1,57 @@
+// What a format of token files gives. Private to this folder.
+//
+// To add one: a file with a row here, and its place in the order of probing in tokens.c.
+#ifndef DATA_TOKENS_FORMAT_H
+#define DATA_TOKENS_FORMAT_H
+
+#include "data/tokens.h"
+
+typedef enum token_type {
+    TOKEN_U8,
+    TOKEN_I8,
+    TOKEN_I16,
+    TOKEN_I32,
+    TOKEN_I64,
+    TOKEN_U16,
+    TOKEN_U32
+} token_type;
+int64_t token_type_bytes(token_type type);
+
+// What a file shows before it is opened for good.
+typedef struct token_probe {
+    const char *path;
+    file_info info;
+    uint8_t head[16]; // its first bytes, zero beyond the end
+    bool has_idx;     // a Megatron index of the same name stands beside it, or it is one
+} token_probe;
+
+typedef struct data_token_format {
+    const char *name;
+    bool (*fits)(const token_probe *p);
+    // Sets file, type, offset, count, and documents or tokenizer where the file has them.
+    status (*open)(data_tokens *t, arena *a, const token_probe *p);
+} data_token_format;
+
+struct data_tokens {
+    const host *h;
+    const data_token_format *format;
+    char *path;      // of the file that holds the tokens
+    file *f;         // of path
+    const void *map; // the whole file, of our own shards only
+    token_type type;
+    int64_t offset, count, vocab;
+    const uint64_t *documents; // where they begin, ascending (checked as they are read)
+    int64_t documents_count;
+    hash128 tokenizer, checksum; // of our own shards
+};
+
+extern const data_token_format data_token_format_shard;
+extern const data_token_format data_token_format_llmc;
+extern const data_token_format data_token_format_megatron;
+extern const data_token_format data_token_format_nanogpt;
+
+// Opens p->path as t->f and checks that it holds offset + count tokens and nothing more.
+NODISCARD status token_file_open(data_tokens *t, const char *path);
+NODISCARD status token_file_check_size(const data_tokens *t, int64_t file_bytes);
+
+#endif

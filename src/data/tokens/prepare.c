@@ -1,0 +1,142 @@
+// From a text file to its shard in the cache, once.
+//
+// The shard's name is a hash of everything that its content follows from, so there is no state to
+// keep right: a shard that is there is used, one that is not is made. Two processes that make the
+// same one at once write different temporary files and rename equal bytes.
+#include "base/fault.h"
+#include "data/reader.h"
+#include "data/tokens.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREPARE_VERSION = 1 }; // a change of what a shard holds makes all of them anew
+static const int64_t stale_ns = INT64_C(3600) * 1000000000;
+
+static status shard_name(const host *h, arena *a, const data_tokenizer *t, const char *text_path,
+                         const char *cache_folder, char **out)
+{
+    file_info info;
+    TRY(h->api->path_info(h, text_path, &info));
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s: no such file", text_path);
+    if (info.kind != FILE_KIND_REGULAR) {
+        return fail(ST_DATA,
+                    "%s: a file expected; for the files of a folder write a glob such as "
+                    "%s/*.txt",
+                    text_path, text_path);
+    }
+    const struct {
+        int64_t version, bytes, modified_ns;
+        uint64_t inode, path;
+        hash128 tokenizer;
+    } key = {PREPARE_VERSION,
+             info.bytes,
+             info.modified_ns,
+             info.inode,
+             hash64(text_path, (int64_t)strlen(text_path), 0),
+             data_tokenizer_id(t)};
+    char digits[33];
+    char *name = NULL;
+    TRY(arena_format(a, &name, "%.100s-%s.tok", path_base_name(text_path),
+                     hash128_text(hash128_of(&key, sizeof(key)), digits)));
+    return path_join(a, cache_folder, name, out);
+}
+
+// What a killed process left behind: temporary files of this shard that nobody has written to for
+// long. Failing to remove one harms nothing.
+static void remove_stale(const host *h, arena *a, const char *shard_path, const char *cache_folder)
+{
+    const char *base = path_base_name(shard_path);
+    file_names names;
+    if (h->api->path_list(h, a, cache_folder, &names) != ST_OK) return;
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        const size_t n = strlen(name);
+        if (strncmp(name, base, strlen(base)) != 0 || n < 4 || strcmp(name + n - 4, ".tmp") != 0) {
+            continue;
+        }
+        char *path = NULL;
+        file_info info;
+        if (path_join(a, cache_folder, name, &path) == ST_OK &&
+            h->api->path_info(h, path, &info) == ST_OK && info.kind == FILE_KIND_REGULAR &&
+            h->api->unix_ns(h) - info.modified_ns > stale_ns) {
+            (void)h->api->path_remove(h, path);
+        }
+    }
+}
+
+static status report(const data_progress *progress, const char *path, const data_documents *d)
+{
+    if (progress == NULL) return ST_OK;
+    const data_reader *r = data_documents_reader(d);
+    return progress->report(progress->context, path, data_reader_position(r),
+                            data_reader_file_bytes(r));
+}
+
+static status copy_documents(data_tokenizer *t, data_documents *d, data_shard_writer *w,
+                             const char *path, const data_progress *progress)
+{
+    enum { REPORT_BYTES = 1 << 22 };
+    data_ids ids = {0};
+    status st = ST_OK;
+    int64_t since_report = 0;
+    for (;;) {
+        data_piece piece;
+        TRY_TO(free_ids, data_documents_next(d, &piece));
+        if (piece.bytes == NULL) break;
+        ids.count = 0;
+        TRY_TO(free_ids, data_tokenizer_encode(t, piece.bytes, piece.count, 0, &ids));
+        TRY_TO(free_ids, data_shard_add(w, ids.items, ids.count));
+        if (piece.ends_document) TRY_TO(free_ids, data_shard_end_document(w));
+        since_report += piece.count;
+        if (since_report >= REPORT_BYTES) {
+            since_report = 0;
+            TRY_TO(free_ids, report(progress, path, d));
+        }
+    }
+    st = report(progress, path, d);
+free_ids:
+    data_ids_deinit(&ids);
+    return st;
+}
+
+static status make_shard(const host *h, data_tokenizer *t, const char *text_path,
+                         const char *shard_path, const data_progress *progress)
+{
+    data_documents *d = NULL;
+    data_shard_writer *w = NULL;
+    status st = ST_OK;
+    TRY(data_documents_open(h, text_path, data_tokenizer_can_cut(t), &d));
+    TRY_TO(close_documents, data_shard_create(h, shard_path, t, &w));
+    TRY_TO(abandon_writer, copy_documents(t, d, w, text_path, progress));
+    st = data_shard_finish(w);
+    w = NULL;
+abandon_writer:
+    data_shard_abandon(w);
+close_documents:
+    data_documents_close(d);
+    return st;
+}
+
+status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text_path,
+                    const char *cache_folder, const data_progress *progress, char **shard_path)
+{
+    char *path = NULL;
+    TRY(shard_name(h, a, t, text_path, cache_folder, &path));
+    file_info info;
+    TRY(h->api->path_info(h, path, &info));
+    if (info.kind == FILE_KIND_REGULAR) {
+        data_tokens *tokens = NULL;
+        if (data_tokens_open(h, a, path, 0, &tokens) == ST_OK) {
+            data_tokens_close(tokens);
+            *shard_path = path;
+            return ST_OK;
+        }
+        error_clear(); // a damaged shard of the cache is made anew
+    }
+    TRY(h->api->path_mkdir(h, cache_folder));
+    remove_stale(h, a, path, cache_folder);
+    TRY(make_shard(h, t, text_path, path, progress));
+    *shard_path = path;
+    return ST_OK;
+}

@@ -1,0 +1,287 @@
+// Our own token files, prepared once from a text.
+//
+//   0    "TRIRTOK1"  u32 bytes per token  i32 end-of-text id  i64 vocabulary  u64[2] tokenizer id
+//        zeros to 56, u64 hash of those 56
+//   64   tokens, uint16 or uint32; zeros to a multiple of 8
+//        u64 where each document begins
+//        u64 tokens  u64 documents  u64 byte of the document list  u64[2] hash of all tokens
+//        zeros to 56, u64 hash of those 56
+//
+// The counts stand at the end because the file is written in one pass. It is made under another
+// name and renamed when all of it is on the disk, so a shard that exists is whole; the hashes find
+// what the disk does to it later.
+#include "base/fault.h"
+#include "data/tokens/format.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_BYTES = 64, FRAME_HASHED = 56, WRITE_BYTES = 1 << 20 };
+static const char magic[8] = "TRIRTOK1";
+
+typedef struct shard_head {
+    char magic[8];
+    uint32_t width;
+    int32_t eot;
+    int64_t vocab;
+    hash128 tokenizer;
+    uint64_t zero[2];
+    uint64_t hash;
+} shard_head;
+typedef struct shard_tail {
+    uint64_t tokens, documents, documents_at;
+    hash128 checksum;
+    uint64_t zero[2];
+    uint64_t hash;
+} shard_tail;
+_Static_assert(sizeof(shard_head) == FRAME_BYTES && sizeof(shard_tail) == FRAME_BYTES, "as drawn");
+
+static bool fits(const token_probe *p)
+{
+    return memcmp(p->head, magic, sizeof(magic)) == 0;
+}
+
+static status check_frames(data_tokens *t, const shard_head *head, const shard_tail *tail,
+                           int64_t bytes)
+{
+    if (head->hash != hash64(head, FRAME_HASHED, 0)) {
+        return fail(ST_DAMAGED, "%s: the checksum of its header at byte %d is wrong", t->path,
+                    FRAME_HASHED);
+    }
+    if (tail->hash != hash64(tail, FRAME_HASHED, 0)) {
+        return fail(ST_DAMAGED, "%s: the checksum of its end at byte %lld is wrong", t->path,
+                    (long long)(bytes - 8));
+    }
+    // The hashes are no proof against an attacker, so the numbers are checked all the same.
+    const uint64_t room = (uint64_t)bytes;
+    const bool ok =
+        (head->width == 2 || head->width == 4) && head->vocab > 0 && head->vocab <= INT32_MAX &&
+        tail->tokens <= room && tail->documents <= room && tail->documents_at % 8 == 0 &&
+        tail->documents_at ==
+            (uint64_t)align_up(FRAME_BYTES + (int64_t)(tail->tokens * head->width), 8) &&
+        tail->documents_at + 8 * tail->documents + FRAME_BYTES == room;
+    if (!ok) {
+        return fail(ST_DAMAGED,
+                    "%s: %llu tokens of %u bytes and %llu documents do not fit its %lld "
+                    "bytes",
+                    t->path, (unsigned long long)tail->tokens, head->width,
+                    (unsigned long long)tail->documents, (long long)bytes);
+    }
+    return ST_OK;
+}
+
+static status open_shard(data_tokens *t, arena *a, const token_probe *p)
+{
+    (void)a;
+    TRY(token_file_open(t, p->path));
+    int64_t bytes = 0;
+    TRY(fault_point("data.shard.map"));
+    TRY(t->h->api->file_map(t->f, &t->map, &bytes));
+    if (bytes < 2 * FRAME_BYTES || t->map == NULL) {
+        return fail(ST_DAMAGED, "%s: %lld bytes, at least %d expected", t->path, (long long)bytes,
+                    2 * FRAME_BYTES);
+    }
+    shard_head head;
+    shard_tail tail;
+    memcpy(&head, t->map, sizeof(head));
+    memcpy(&tail, (const char *)t->map + bytes - FRAME_BYTES, sizeof(tail));
+    TRY(check_frames(t, &head, &tail, bytes));
+    if (t->vocab > 0 && head.vocab > t->vocab) {
+        return fail(ST_DATA, "%s: made with a vocabulary of %lld, but the model's is %lld", t->path,
+                    (long long)head.vocab, (long long)t->vocab);
+    }
+    if (t->vocab == 0) t->vocab = head.vocab;
+    t->type = head.width == 2 ? TOKEN_U16 : TOKEN_U32;
+    t->offset = FRAME_BYTES;
+    t->count = (int64_t)tail.tokens;
+    const void *documents = (const char *)t->map + tail.documents_at;
+    t->documents = documents;
+    t->documents_count = (int64_t)tail.documents;
+    t->tokenizer = head.tokenizer;
+    t->checksum = tail.checksum;
+    return ST_OK;
+}
+
+const data_token_format data_token_format_shard = {
+    .name = "trireme", .fits = fits, .open = open_shard};
+
+// ---- writing ------------------------------------------------------------------------------------
+
+struct data_shard_writer {
+    const host *h;
+    const data_tokenizer *tokenizer;
+    char *path, *temporary;
+    file *f;
+    int64_t width;
+    uint8_t *buffer; // WRITE_BYTES
+    int64_t buffered;
+    uint64_t tokens, document_begin;
+    uint64_t *documents;
+    int64_t documents_count, documents_capacity;
+    hash_stream *hash;
+};
+
+static status write_head(data_shard_writer *w)
+{
+    shard_head head = {.width = (uint32_t)w->width,
+                       .eot = data_tokenizer_eot(w->tokenizer),
+                       .vocab = data_tokenizer_vocab_size(w->tokenizer),
+                       .tokenizer = data_tokenizer_id(w->tokenizer)};
+    memcpy(head.magic, magic, sizeof(magic));
+    head.hash = hash64(&head, FRAME_HASHED, 0);
+    return w->h->api->file_write(w->f, &head, sizeof(head));
+}
+
+status data_shard_create(const host *h, const char *path, const data_tokenizer *t,
+                         data_shard_writer **out)
+{
+    TRY(fault_point("data.shard.create"));
+    uint64_t random = 0;
+    TRY(h->api->random_fill(h, &random, sizeof(random)));
+    data_shard_writer *w = calloc(1, sizeof(*w));
+    if (w == NULL) return fail(ST_NO_MEMORY, "%s: no memory to write it", path);
+    status st = ST_OK;
+    w->h = h;
+    w->tokenizer = t;
+    w->width = data_tokenizer_vocab_size(t) <= 65536 ? 2 : 4;
+    w->path = strdup(path);
+    w->buffer = malloc(WRITE_BYTES);
+    w->hash = hash_begin();
+    const size_t room = strlen(path) + 32;
+    w->temporary = malloc(room);
+    if (w->path == NULL || w->buffer == NULL || w->hash == NULL || w->temporary == NULL) {
+        st = fail(ST_NO_MEMORY, "%s: no memory to write it", path);
+        goto abandon_writer;
+    }
+    snprintf(w->temporary, room, "%s.%016llx.tmp", path, (unsigned long long)random);
+    TRY_TO(abandon_writer, h->api->file_open(h, w->temporary, FILE_CREATE, &w->f));
+    TRY_TO(abandon_writer, write_head(w));
+    *out = w;
+    return ST_OK;
+abandon_writer:
+    data_shard_abandon(w);
+    return st;
+}
+
+static status flush(data_shard_writer *w)
+{
+    if (w->buffered == 0) return ST_OK;
+    TRY(fault_point("data.shard.write"));
+    hash_add(w->hash, w->buffer, w->buffered);
+    TRY(w->h->api->file_write(w->f, w->buffer, w->buffered));
+    w->buffered = 0;
+    return ST_OK;
+}
+
+status data_shard_add(data_shard_writer *w, const int32_t *ids, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        DEBUG_ASSERT(ids[i] >= 0 && ids[i] < data_tokenizer_vocab_size(w->tokenizer));
+        if (w->buffered == WRITE_BYTES) TRY(flush(w));
+        const uint32_t id = (uint32_t)ids[i]; // little-endian: the low bytes come first
+        memcpy(w->buffer + w->buffered, &id, (size_t)w->width);
+        w->buffered += w->width;
+    }
+    w->tokens += (uint64_t)count;
+    return ST_OK;
+}
+
+status data_shard_end_document(data_shard_writer *w)
+{
+    if (w->tokens == w->document_begin) return ST_OK;
+    if (w->documents_count == w->documents_capacity) {
+        const int64_t grown = max_i64(1024, 2 * w->documents_capacity);
+        uint64_t *moved = realloc(w->documents, (size_t)grown * sizeof(*moved));
+        if (moved == NULL)
+            return fail(ST_NO_MEMORY, "%s: no memory for %lld documents", w->path,
+                        (long long)grown);
+        w->documents = moved;
+        w->documents_capacity = grown;
+    }
+    w->documents[w->documents_count++] = w->document_begin;
+    const int32_t eot = data_tokenizer_eot(w->tokenizer);
+    if (eot >= 0) TRY(data_shard_add(w, &eot, 1));
+    w->document_begin = w->tokens;
+    return ST_OK;
+}
+
+static status write_rest(data_shard_writer *w)
+{
+    static const uint8_t zeros[8];
+    TRY(data_shard_end_document(w));
+    TRY(flush(w));
+    const int64_t end = FRAME_BYTES + (int64_t)w->tokens * w->width;
+    shard_tail tail = {.tokens = w->tokens,
+                       .documents = (uint64_t)w->documents_count,
+                       .documents_at = (uint64_t)align_up(end, 8),
+                       .checksum = hash_end(w->hash)};
+    w->hash = NULL;
+    tail.hash = hash64(&tail, FRAME_HASHED, 0);
+    const host_api *api = w->h->api;
+    const int64_t padding = (int64_t)tail.documents_at - end;
+    if (padding > 0) TRY(api->file_write(w->f, zeros, padding));
+    if (w->documents_count > 0) {
+        TRY(api->file_write(w->f, w->documents, 8 * w->documents_count));
+    }
+    TRY(api->file_write(w->f, &tail, sizeof(tail)));
+    TRY(fault_point("data.shard.sync"));
+    return api->file_sync(w->f);
+}
+
+static status sync_folder(const host *h, const char *path)
+{
+    const int64_t count = path_base_name(path) - path;
+    if (count == 0) return h->api->path_sync(h, ".");
+    char *folder = strdup(path);
+    if (folder == NULL) return fail(ST_NO_MEMORY, "%s: no memory for its folder's name", path);
+    folder[max_i64(count - 1, 1)] = 0; // without the slash, but for the root
+    const status st = h->api->path_sync(h, folder);
+    free(folder);
+    return st;
+}
+
+static status publish(data_shard_writer *w)
+{
+    TRY(write_rest(w));
+    file *f = w->f;
+    w->f = NULL;
+    TRY(w->h->api->file_close(f));
+    TRY(fault_point("data.shard.rename"));
+    TRY(w->h->api->path_rename(w->h, w->temporary, w->path));
+    free(w->temporary);
+    w->temporary = NULL; // nothing is left to remove
+    return sync_folder(w->h, w->path);
+}
+
+status data_shard_finish(data_shard_writer *w)
+{
+    const status st = publish(w);
+    data_shard_abandon(w);
+    return st;
+}
+
+void data_shard_abandon(data_shard_writer *w)
+{
+    if (w == NULL) return;
+    // The first error stands: these are of a file that is given up.
+    error_record first;
+    error_take(&first);
+    if (w->f != NULL) {
+        (void)w->h->api->file_close(w->f);
+        if (w->temporary != NULL) (void)w->h->api->path_remove(w->h, w->temporary);
+    } else if (w->temporary != NULL) {
+        file_info info;
+        if (w->h->api->path_info(w->h, w->temporary, &info) == ST_OK &&
+            info.kind == FILE_KIND_REGULAR) {
+            (void)w->h->api->path_remove(w->h, w->temporary);
+        }
+    }
+    if (first.code != ST_OK) (void)error_put(&first);
+    if (w->hash != NULL) (void)hash_end(w->hash);
+    free(w->temporary);
+    free(w->path);
+    free(w->buffer);
+    free(w->documents);
+    free(w);
+}

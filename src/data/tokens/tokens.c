@@ -1,0 +1,277 @@
+// Opening a token file by what it is, and reading tokens from any of them.
+#include "base/fault.h"
+#include "data/tokens/format.h"
+
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "all these files are little-endian");
+
+// In the order of asking: those with a magic number first, the headerless one last.
+static const data_token_format *const formats[] = {
+    &data_token_format_shard,
+    &data_token_format_megatron,
+    &data_token_format_llmc,
+    &data_token_format_nanogpt,
+};
+
+int64_t token_type_bytes(token_type type)
+{
+    static const int8_t bytes[] = {
+        [TOKEN_U8] = 1,  [TOKEN_I8] = 1,  [TOKEN_I16] = 2, [TOKEN_I32] = 4,
+        [TOKEN_I64] = 8, [TOKEN_U16] = 2, [TOKEN_U32] = 4};
+    return bytes[type];
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n > m && strcmp(text + n - m, end) == 0;
+}
+
+static status look(const host *h, const char *path, token_probe *p)
+{
+    *p = (token_probe){.path = path};
+    TRY(h->api->path_info(h, path, &p->info));
+    if (p->info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s: no such file", path);
+    file *f = NULL;
+    TRY(h->api->file_open(h, path, FILE_READ, &f));
+    status st = h->api->file_size(f, &p->info.bytes);
+    const int64_t count = min_i64(p->info.bytes, (int64_t)sizeof(p->head));
+    if (st == ST_OK && count > 0) st = h->api->file_read(f, 0, p->head, count);
+    (void)h->api->file_close(f); // nothing was written
+    TRY(st);
+    p->has_idx = ends_with(path, ".idx");
+    if (ends_with(path, ".bin")) {
+        char idx[4096];
+        const size_t stem = strlen(path) - 4;
+        if (stem + 5 <= sizeof(idx)) {
+            memcpy(idx, path, stem);
+            memcpy(idx + stem, ".idx", 5);
+            file_info info;
+            TRY(h->api->path_info(h, idx, &info));
+            p->has_idx = info.kind == FILE_KIND_REGULAR;
+        }
+    }
+    return ST_OK;
+}
+
+static const data_token_format *format_of(const token_probe *p)
+{
+    for (int64_t i = 0; i < COUNT_OF(formats); i++) {
+        if (formats[i]->fits(p)) return formats[i];
+    }
+    return NULL;
+}
+
+status data_tokens_probe(const host *h, const char *path, bool *out)
+{
+    token_probe p;
+    TRY(look(h, path, &p));
+    *out = format_of(&p) != NULL;
+    return ST_OK;
+}
+
+status token_file_open(data_tokens *t, const char *path)
+{
+    return t->h->api->file_open(t->h, path, FILE_READ, &t->f);
+}
+
+status token_file_check_size(const data_tokens *t, int64_t file_bytes)
+{
+    int64_t bytes = 0, all = 0;
+    if (!size_mul(t->count, token_type_bytes(t->type), &bytes) ||
+        !size_add(bytes, t->offset, &all) || all != file_bytes) {
+        return fail(
+            ST_DAMAGED,
+            "%s: has %lld bytes, but %lld tokens of %lld bytes from byte %lld were expected",
+            t->path, (long long)file_bytes, (long long)t->count,
+            (long long)token_type_bytes(t->type), (long long)t->offset);
+    }
+    return ST_OK;
+}
+
+status data_tokens_open(const host *h, arena *a, const char *path, int64_t vocab, data_tokens **out)
+{
+    TRY(fault_point("data.tokens.open"));
+    ASSERT(vocab >= 0);
+    token_probe p;
+    TRY(look(h, path, &p));
+    const data_token_format *format = format_of(&p);
+    if (format == NULL) {
+        return fail(ST_DATA,
+                    "%s: no token file; expected a shard of this program, or a .bin file of "
+                    "nanoGPT, llm.c or Megatron",
+                    path);
+    }
+    data_tokens *t = NULL;
+    TRY(arena_new(a, 1, &t));
+    *t = (data_tokens){.h = h, .format = format, .vocab = vocab};
+    TRY(arena_strdup(a, path, &t->path));
+    const status st = format->open(t, a, &p);
+    if (st != ST_OK) {
+        data_tokens_close(t);
+        return st;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void data_tokens_close(data_tokens *t)
+{
+    if (t == NULL || t->f == NULL) return;
+    (void)t->h->api->file_close(t->f); // nothing was written
+    t->f = NULL;
+}
+
+const char *data_tokens_format(const data_tokens *t)
+{
+    return t->format->name;
+}
+
+const char *data_tokens_path(const data_tokens *t)
+{
+    return t->path;
+}
+
+int64_t data_tokens_count(const data_tokens *t)
+{
+    return t->count;
+}
+
+int64_t data_tokens_vocab(const data_tokens *t)
+{
+    return t->vocab;
+}
+
+int64_t data_tokens_documents(const data_tokens *t)
+{
+    return t->documents_count;
+}
+
+hash128 data_tokens_tokenizer(const data_tokens *t)
+{
+    return t->tokenizer;
+}
+
+// Widens `count` tokens; returns how many came before the first that is not in 0..limit-1.
+static int64_t widen(token_type type, const void *from, int64_t count, int64_t limit, int32_t *ids)
+{
+#define WIDEN(element)                                          \
+    for (int64_t i = 0; i < count; i++) {                       \
+        const int64_t id = (int64_t)((const element *)from)[i]; \
+        if (id < 0 || id >= limit) return i;                    \
+        ids[i] = (int32_t)id;                                   \
+    }                                                           \
+    return count
+    switch (type) {
+    case TOKEN_U8:
+        WIDEN(uint8_t);
+    case TOKEN_I8:
+        WIDEN(int8_t);
+    case TOKEN_I16:
+        WIDEN(int16_t);
+    case TOKEN_I32:
+        WIDEN(int32_t);
+    case TOKEN_I64:
+        WIDEN(int64_t);
+    case TOKEN_U16:
+        WIDEN(uint16_t);
+    case TOKEN_U32:
+        WIDEN(uint32_t);
+    }
+#undef WIDEN
+    return 0;
+}
+
+static status bad_token(const data_tokens *t, token_type type, const void *at, int64_t index)
+{
+    int64_t id = 0;
+    switch (type) {
+    case TOKEN_U8:
+        id = *(const uint8_t *)at;
+        break;
+    case TOKEN_I8:
+        id = *(const int8_t *)at;
+        break;
+    case TOKEN_I16:
+        id = *(const int16_t *)at;
+        break;
+    case TOKEN_I32:
+        id = *(const int32_t *)at;
+        break;
+    case TOKEN_I64:
+        id = *(const int64_t *)at;
+        break;
+    case TOKEN_U16:
+        id = *(const uint16_t *)at;
+        break;
+    case TOKEN_U32:
+        id = *(const uint32_t *)at;
+        break;
+    }
+    return fail(ST_DATA, "%s: token %lld at byte %lld is %lld, below %lld expected", t->path,
+                (long long)index, (long long)(t->offset + index * token_type_bytes(type)),
+                (long long)id, (long long)(t->vocab > 0 ? t->vocab : INT32_MAX));
+}
+
+status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids)
+{
+    ASSERT(first >= 0 && count >= 0 && first <= t->count - count);
+    const int64_t width = token_type_bytes(t->type);
+    const int64_t limit = t->vocab > 0 ? t->vocab : INT32_MAX;
+    int64_t buffer[1024];
+    const int64_t room = t->map != NULL ? count : (int64_t)sizeof(buffer) / width;
+    for (int64_t done = 0; done < count;) {
+        const int64_t n = min_i64(room, count - done);
+        const int64_t offset = t->offset + (first + done) * width;
+        const void *from = buffer;
+        if (t->map != NULL) {
+            from = (const char *)t->map + offset;
+        } else {
+            const status st = t->h->api->file_read(t->f, offset, buffer, n * width);
+            if (st == ST_DAMAGED) note("while reading tokens: the file was cut under the run");
+            TRY(st);
+        }
+        const int64_t good = widen(t->type, from, n, limit, ids + done);
+        if (good < n) {
+            return bad_token(t, t->type, (const char *)from + good * width, first + done + good);
+        }
+        done += n;
+    }
+    return ST_OK;
+}
+
+status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
+                           void (*mark)(void *context, int64_t token), void *context)
+{
+    int64_t low = 0, high = t->documents_count; // the first document that begins after `first`
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (t->documents[middle] <= (uint64_t)first) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    uint64_t before = (uint64_t)first;
+    for (; low < t->documents_count && t->documents[low] <= (uint64_t)(first + count); low++) {
+        if (t->documents[low] < before) {
+            return fail(ST_DAMAGED, "%s: document %lld begins at token %llu, before the one before",
+                        t->path, (long long)low, (unsigned long long)t->documents[low]);
+        }
+        if (t->documents[low] > before) mark(context, (int64_t)t->documents[low]);
+        before = t->documents[low];
+    }
+    return ST_OK;
+}
+
+status data_tokens_verify(const data_tokens *t)
+{
+    if (t->map == NULL || t->count == 0) return ST_OK;
+    const hash128 found =
+        hash128_of((const char *)t->map + t->offset, t->count * token_type_bytes(t->type));
+    if (found.high == t->checksum.high && found.low == t->checksum.low) return ST_OK;
+    char expected_text[33], found_text[33];
+    return fail(ST_DAMAGED, "%s: the checksum of its tokens is %s, %s expected", t->path,
+                hash128_text(found, found_text), hash128_text(t->checksum, expected_text));
+}

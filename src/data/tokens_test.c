@@ -1,0 +1,470 @@
+// Token files: our shards there and back, each foreign format, and headers that lie.
+#include "base/fault.h"
+#include "base/rng.h"
+#include "base/test_paths.h"
+#include "data/tokens.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+static arena *memory;
+static data_tokenizer *tokenizer;
+
+static const char *path_of(const char *name)
+{
+    char *path = NULL;
+    assert_int_equal(path_join(memory, folder, name, &path), ST_OK);
+    return path;
+}
+
+static const char *write_file(const char *name, const void *bytes, int64_t count)
+{
+    const char *path = path_of(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, (size_t)count, f), count);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static data_tokens *open_tokens(const char *path, int64_t vocab)
+{
+    data_tokens *t = NULL;
+    const status st = data_tokens_open(host_real(), memory, path, vocab, &t);
+    if (st != ST_OK) fail_msg("%s", error_last()->text);
+    return t;
+}
+
+static void expect_refusal(const char *path, int64_t vocab, status wanted, const char *words)
+{
+    data_tokens *t = NULL;
+    error_clear();
+    assert_int_equal(data_tokens_open(host_real(), memory, path, vocab, &t), wanted);
+    if (strstr(error_last()->text, words) == NULL) {
+        fail_msg("\"%s\" lacks \"%s\"", error_last()->text, words);
+    }
+}
+
+typedef struct border_list {
+    int64_t at[16], count;
+} border_list;
+
+static void add_border(void *context, int64_t token)
+{
+    border_list *list = context;
+    assert_true(list->count < COUNT_OF(list->at));
+    list->at[list->count++] = token;
+}
+
+static void expect_borders(const data_tokens *t, int64_t first, int64_t count,
+                           const int64_t *wanted, int64_t wanted_count)
+{
+    border_list list = {.count = 0};
+    assert_int_equal(data_tokens_borders(t, first, count, add_border, &list), ST_OK);
+    assert_int_equal(list.count, wanted_count);
+    for (int64_t i = 0; i < wanted_count; i++) assert_int_equal(list.at[i], wanted[i]);
+}
+
+// ---- own shards ---------------------------------------------------------------------------------
+
+static const char *make_shard(const char *name)
+{
+    const char *path = path_of(name);
+    data_shard_writer *w = NULL;
+    assert_int_equal(data_shard_create(host_real(), path, tokenizer, &w), ST_OK);
+    assert_int_equal(data_shard_add(w, (int32_t[]){1, 2, 3}, 3), ST_OK);
+    assert_int_equal(data_shard_end_document(w), ST_OK);
+    assert_int_equal(data_shard_end_document(w), ST_OK); // an empty one leaves nothing
+    assert_int_equal(data_shard_add(w, (int32_t[]){255}, 1), ST_OK);
+    assert_int_equal(data_shard_end_document(w), ST_OK);
+    assert_int_equal(data_shard_add(w, (int32_t[]){7, 8}, 2), ST_OK); // its end is implied
+    assert_int_equal(data_shard_finish(w), ST_OK);
+    return path;
+}
+
+static void test_shard_there_and_back(void **state)
+{
+    (void)state;
+    data_tokens *t = open_tokens(make_shard("a.tok"), 0);
+    assert_string_equal(data_tokens_format(t), "trireme");
+    assert_int_equal(data_tokens_vocab(t), 257);
+    assert_int_equal(data_tokens_documents(t), 3);
+    static const int32_t wanted[] = {1, 2, 3, 256, 255, 256, 7, 8, 256};
+    int32_t got[9];
+    assert_int_equal(data_tokens_count(t), 9);
+    assert_int_equal(data_tokens_read(t, 0, 9, got), ST_OK);
+    assert_memory_equal(got, wanted, sizeof(wanted));
+    assert_int_equal(data_tokens_read(t, 4, 2, got), ST_OK);
+    assert_memory_equal(got, wanted + 4, 8);
+    expect_borders(t, 0, 8, (int64_t[]){4, 6}, 2);
+    expect_borders(t, 0, 3, NULL, 0);
+    expect_borders(t, 3, 1, (int64_t[]){4}, 1);
+    expect_borders(t, 4, 1, NULL, 0);
+    assert_int_equal(data_tokens_verify(t), ST_OK);
+    data_tokens_close(t);
+    // A model may have more ids than the tokenizer, never fewer.
+    data_tokens_close(open_tokens(path_of("a.tok"), 50304));
+    expect_refusal(path_of("a.tok"), 256, ST_DATA, "vocabulary of 257");
+}
+
+// Each byte changed in turn: noticed when opened, when verified, or when read.
+static void test_shard_damage(void **state)
+{
+    (void)state;
+    char *bytes = NULL;
+    int64_t count = 0;
+    assert_int_equal(
+        host_read_all(host_real(), memory, make_shard("b.tok"), 1 << 20, &bytes, &count), ST_OK);
+    for (int64_t at = 0; at < count; at++) {
+        bytes[at] = (char)(bytes[at] ^ 0x41);
+        const char *path = write_file("broken.bin", bytes, count);
+        bytes[at] = (char)(bytes[at] ^ 0x41);
+        data_tokens *t = NULL;
+        if (data_tokens_open(host_real(), memory, path, 0, &t) != ST_OK) continue;
+        // What is left is in the tokens (found by verify), the padding, or the list of documents.
+        int32_t ids[9];
+        border_list list = {.count = 0};
+        const bool in_tokens = at >= 64 && at < 64 + 2 * 9;
+        assert_int_equal(data_tokens_verify(t), in_tokens ? ST_DAMAGED : ST_OK);
+        const status read = data_tokens_read(t, 0, 9, ids);
+        assert_true(read == ST_OK || (in_tokens && read == ST_DATA));
+        const status borders = data_tokens_borders(t, 0, 8, add_border, &list);
+        assert_true(borders == ST_OK || borders == ST_DAMAGED);
+        assert_true(at >= 64 && at < count - 64);
+        data_tokens_close(t);
+    }
+    for (int64_t cut = 8; cut < count; cut++) {
+        expect_refusal(write_file("cut.tok", bytes, cut), 0, ST_DAMAGED, "cut.tok");
+    }
+}
+
+static void test_shard_faults(void **state)
+{
+    (void)state;
+    const char *path = path_of("fault.tok");
+    for (int k = 1; k < 200; k++) {
+        char plan[32];
+        snprintf(plan, sizeof(plan), "*=%d", k);
+        assert_int_equal(fault_arm(plan), ST_OK);
+        data_shard_writer *w = NULL;
+        status st = data_shard_create(host_real(), path, tokenizer, &w);
+        if (st == ST_OK) {
+            st = data_shard_add(w, (int32_t[]){1, 2, 3}, 3);
+            if (st == ST_OK) {
+                st = data_shard_finish(w);
+            } else {
+                data_shard_abandon(w);
+            }
+        }
+        assert_int_equal(fault_arm(NULL), ST_OK);
+        file_names names;
+        assert_int_equal(host_real()->api->path_list(host_real(), memory, folder, &names), ST_OK);
+        for (int64_t i = 0; i < names.count; i++) {
+            // Only a failing removal may leave one, and that is not the first failure here.
+            assert_null(strstr(names.names[i], ".tmp"));
+        }
+        file_info info;
+        assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
+        if (info.kind == FILE_KIND_REGULAR) data_tokens_close(open_tokens(path, 0)); // whole
+        if (st == ST_OK) {
+            assert_true(k > 5);
+            return;
+        }
+        assert_true(error_last()->code != ST_OK);
+    }
+    fail_msg("faults never ended");
+}
+
+// ---- foreign formats ----------------------------------------------------------------------------
+
+static void test_nanogpt(void **state)
+{
+    (void)state;
+    static const uint16_t tokens[] = {1, 50256, 3, 65535, 5};
+    const char *path = write_file("n.bin", tokens, sizeof(tokens));
+    int32_t got[5];
+    data_tokens *t = open_tokens(path, 65536);
+    assert_string_equal(data_tokens_format(t), "nanogpt");
+    assert_int_equal(data_tokens_count(t), 5);
+    assert_int_equal(data_tokens_documents(t), 0);
+    assert_int_equal(data_tokens_read(t, 0, 5, got), ST_OK);
+    for (int i = 0; i < 5; i++) assert_int_equal(got[i], tokens[i]);
+    data_tokens_close(t);
+    t = open_tokens(path, 50257);
+    assert_int_equal(data_tokens_read(t, 0, 3, got), ST_OK);
+    error_clear();
+    assert_int_equal(data_tokens_read(t, 1, 4, got), ST_DATA);
+    assert_non_null(strstr(error_last()->text, "token 3 at byte 6 is 65535"));
+    data_tokens_close(t);
+    expect_refusal(path, 0, ST_DATA, "model.vocab");
+    expect_refusal(write_file("odd.bin", tokens, 5), 10, ST_DAMAGED, "5 bytes");
+}
+
+static const char *write_llmc(int32_t magic, int32_t version, int32_t count, const void *tokens,
+                              int64_t bytes)
+{
+    static uint8_t all[2048];
+    memset(all, 0, sizeof(all));
+    const int32_t header[3] = {magic, version, count};
+    memcpy(all, header, sizeof(header));
+    memcpy(all + 1024, tokens, (size_t)bytes);
+    return write_file("l.bin", all, 1024 + bytes);
+}
+
+static void test_llmc(void **state)
+{
+    (void)state;
+    static const uint16_t narrow[] = {50256, 1, 2};
+    static const uint32_t wide[] = {128000, 1, 2};
+    int32_t got[3];
+    data_tokens *t = open_tokens(write_llmc(20240520, 1, 3, narrow, 6), 50257);
+    assert_string_equal(data_tokens_format(t), "llm.c");
+    assert_int_equal(data_tokens_read(t, 0, 3, got), ST_OK);
+    assert_int_equal(got[0], 50256);
+    data_tokens_close(t);
+    t = open_tokens(write_llmc(20240801, 7, 3, wide, 12), 0);
+    assert_int_equal(data_tokens_count(t), 3);
+    assert_int_equal(data_tokens_read(t, 0, 3, got), ST_OK);
+    assert_int_equal(got[0], 128000);
+    data_tokens_close(t);
+    expect_refusal(write_llmc(20240522, 1, 3, narrow, 6), 0, ST_UNSUPPORTED, "evaluation");
+    expect_refusal(write_llmc(20240520, 7, 3, narrow, 6), 0, ST_DAMAGED, "byte 4");
+    expect_refusal(write_llmc(20240520, 1, -1, narrow, 6), 0, ST_DAMAGED, "byte 8");
+    expect_refusal(write_llmc(20240520, 1, INT32_MAX, narrow, 6), 0, ST_DAMAGED, "2147483647");
+    expect_refusal(write_llmc(20240520, 1, 2, narrow, 6), 0, ST_DAMAGED, "1030 bytes");
+    expect_refusal(write_llmc(20240801, 7, 3, narrow, 6), 0, ST_DAMAGED, "of 4 bytes");
+}
+
+typedef struct idx {
+    uint64_t version, sequences, marks;
+    uint8_t code;
+    int32_t lengths[3];
+    int64_t pointers[3];
+    int64_t documents[3];
+    int64_t cut; // bytes to leave off at the end
+} idx;
+
+// Two documents: sequences 0 and 1, then sequence 2.
+static const idx good_idx = {1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0};
+
+static void write_idx(const idx *x)
+{
+    uint8_t all[256];
+    int64_t n = 0;
+    const struct {
+        const void *from;
+        size_t bytes;
+    } parts[] = {{"MMIDIDX\0", 9}, {&x->version, 8}, {&x->code, 1},     {&x->sequences, 8},
+                 {&x->marks, 8},   {x->lengths, 12}, {x->pointers, 24}, {x->documents, 24}};
+    for (int64_t i = 0; i < COUNT_OF(parts); i++) {
+        memcpy(all + n, parts[i].from, parts[i].bytes);
+        n += (int64_t)parts[i].bytes;
+    }
+    (void)write_file("m.idx", all, n - x->cut);
+}
+
+static void test_megatron_types(void **state)
+{
+    (void)state;
+    static const struct {
+        uint8_t code;
+        int64_t width;
+    } types[] = {{1, 1}, {2, 1}, {3, 2}, {4, 4}, {5, 8}, {8, 2}};
+    for (int64_t i = 0; i < COUNT_OF(types); i++) {
+        const int64_t w = types[i].width;
+        uint8_t tokens[48] = {0};
+        for (int64_t k = 0; k < 6; k++) tokens[k * w] = (uint8_t)(k + 1);
+        (void)write_file("m.bin", tokens, 6 * w);
+        idx x = good_idx;
+        x.code = types[i].code;
+        x.pointers[1] = 2 * w;
+        x.pointers[2] = 5 * w;
+        write_idx(&x);
+        for (int by = 0; by < 2; by++) {
+            data_tokens *t = open_tokens(path_of(by == 0 ? "m.idx" : "m.bin"), 100);
+            assert_string_equal(data_tokens_format(t), "megatron");
+            assert_int_equal(data_tokens_count(t), 6);
+            assert_int_equal(data_tokens_documents(t), 2);
+            int32_t got[6];
+            assert_int_equal(data_tokens_read(t, 0, 6, got), ST_OK);
+            for (int k = 0; k < 6; k++) assert_int_equal(got[k], k + 1);
+            expect_borders(t, 0, 5, (int64_t[]){5}, 1);
+            data_tokens_close(t);
+        }
+    }
+    // A negative id, and one beyond 32 bits.
+    const int64_t bad[6] = {0, 1, -5, INT64_C(1) << 40, 4, 5};
+    (void)write_file("m.bin", bad, sizeof(bad));
+    idx x = good_idx;
+    x.code = 5;
+    x.pointers[1] = 16;
+    x.pointers[2] = 40;
+    write_idx(&x);
+    data_tokens *t = open_tokens(path_of("m.idx"), 100);
+    int32_t got[6];
+    error_clear();
+    assert_int_equal(data_tokens_read(t, 0, 3, got), ST_DATA);
+    assert_non_null(strstr(error_last()->text, "token 2 at byte 16 is -5"));
+    assert_int_equal(data_tokens_read(t, 3, 1, got), ST_DATA);
+    assert_int_equal(data_tokens_read(t, 4, 2, got), ST_OK);
+    data_tokens_close(t);
+}
+
+static void test_megatron_damage(void **state)
+{
+    (void)state;
+    static const uint16_t tokens[6] = {1, 2, 3, 4, 5, 6};
+    (void)write_file("m.bin", tokens, sizeof(tokens));
+    const struct {
+        idx x;
+        const char *words;
+    } rows[] = {
+        {{2, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "version 2"},
+        {{1, UINT64_MAX, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "byte 18"},
+        {{1, UINT64_C(1) << 61, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "byte 18"},
+        {{1, 3, UINT64_MAX, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "byte 26"},
+        {{1, 3, 2, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "byte 26"},
+        {{1, 5, 0, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "no document marks"},
+        {{1, 3, 3, 6, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "type code 6 at byte 17"},
+        {{1, 3, 3, 7, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "type code 7"},
+        {{1, 3, 3, 200, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "type code 200"},
+        {{1, 3, 3, 8, {2, -3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "length -3 at byte 38"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 6, 10}, {0, 2, 3}, 0}, "lies at 6"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, INT64_MIN}, {0, 2, 3}, 0}, "sequence 2"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 9, 3}, 0}, "sequence 9"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 4}, 0}, "0 to 4"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {1, 2, 3}, 0}, "1 to 3"},
+        {{1, 3, 3, 8, {2, 3, 2}, {0, 4, 10}, {0, 2, 3}, 0}, "12 bytes, but 7 tokens"},
+        {{1, 3, 3, 8, {INT32_MAX, 3, 1}, {0, 4, 10}, {0, 2, 3}, 0}, "sequence 1"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 1}, "do not fit"},
+        {{1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 2, 3}, 70}, "a header of 34"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        write_idx(&rows[i].x);
+        expect_refusal(path_of("m.idx"), 100, ST_DAMAGED, rows[i].words);
+    }
+    (void)write_file("m.idx", "MMIDIDY and more than thirty-four bytes", 39);
+    expect_refusal(path_of("m.idx"), 100, ST_DAMAGED, "byte 0");
+    // Empty documents, anywhere.
+    const idx empty = {1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 3, 3}, 0};
+    write_idx(&empty);
+    data_tokens *t = open_tokens(path_of("m.idx"), 100);
+    expect_borders(t, 0, 5, NULL, 0);
+    data_tokens_close(t);
+    assert_int_equal(remove(path_of("m.idx")), 0);
+}
+
+// A file that is cut while it is open: an error with file and offset, no signal.
+static void test_cut_under_the_run(void **state)
+{
+    (void)state;
+    uint16_t tokens[5000];
+    for (int i = 0; i < 5000; i++) tokens[i] = (uint16_t)(i % 100);
+    const char *path = write_file("cut.bin", tokens, sizeof(tokens));
+    data_tokens *t = open_tokens(path, 100);
+    int32_t got[5000];
+    assert_int_equal(data_tokens_read(t, 0, 5000, got), ST_OK);
+    assert_int_equal(truncate(path, 4000), 0);
+    assert_int_equal(data_tokens_read(t, 0, 2000, got), ST_OK);
+    error_clear();
+    const status st = data_tokens_read(t, 1000, 3000, got);
+    assert_int_equal(status_exit_code(st), 5);
+    assert_non_null(strstr(error_last()->text, "cut.bin"));
+    data_tokens_close(t);
+}
+
+// ---- preparing ----------------------------------------------------------------------------------
+
+typedef struct progress_count {
+    int64_t calls, done, all;
+    status answer;
+} progress_count;
+
+static status count_progress(void *context, const char *path, int64_t done, int64_t all)
+{
+    progress_count *c = context;
+    assert_non_null(strstr(path, ".txt"));
+    c->calls++;
+    c->done = done;
+    c->all = all;
+    return c->answer;
+}
+
+static void test_prepare(void **state)
+{
+    (void)state;
+    const char *text_path = write_file("p.txt", "hello\n", 6);
+    const char *cache = path_of("cache/deep");
+    progress_count c = {.answer = ST_STOPPED};
+    const data_progress progress = {count_progress, &c};
+    char *shard = NULL, *again = NULL;
+    assert_int_equal(
+        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &shard),
+        ST_STOPPED);
+    c.answer = ST_OK;
+    assert_int_equal(
+        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &shard), ST_OK);
+    assert_int_equal(c.calls, 2);
+    assert_int_equal(c.done, 6);
+    assert_int_equal(c.all, 6);
+    data_tokens *t = open_tokens(shard, 0);
+    int32_t got[7];
+    assert_int_equal(data_tokens_count(t), 7);
+    assert_int_equal(data_tokens_read(t, 0, 7, got), ST_OK);
+    assert_int_equal(got[0], 'h');
+    assert_int_equal(got[6], 256);
+    data_tokens_close(t);
+    // The second time nothing is read; a damaged shard is made anew; a changed text too.
+    assert_int_equal(
+        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_string_equal(shard, again);
+    assert_int_equal(c.calls, 2);
+    assert_int_equal(truncate(shard, 100), 0);
+    assert_int_equal(
+        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_int_equal(c.calls, 3);
+    (void)write_file("p.txt", "hello!\n", 7);
+    assert_int_equal(
+        data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
+    assert_string_not_equal(shard, again);
+    file_names names;
+    assert_int_equal(host_real()->api->path_list(host_real(), memory, cache, &names), ST_OK);
+    assert_int_equal(names.count, 2); // no temporary file is left
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    if (test_scratch(folder) == NULL || arena_create("test", 0, &memory) != ST_OK) return -1;
+    return data_tokenizer_open(host_real(), memory, "bytes", &tokenizer) == ST_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    test_scratch_remove(folder);
+    data_tokenizer_close(tokenizer);
+    arena_destroy(memory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shard_there_and_back),
+        cmocka_unit_test(test_shard_damage),
+        cmocka_unit_test(test_shard_faults),
+        cmocka_unit_test(test_nanogpt),
+        cmocka_unit_test(test_llmc),
+        cmocka_unit_test(test_megatron_types),
+        cmocka_unit_test(test_megatron_damage),
+        cmocka_unit_test(test_cut_under_the_run),
+        cmocka_unit_test(test_prepare),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
