@@ -38,6 +38,7 @@ enum {
     TALL_COLUMNS = 512, // of the private tile
     SHORT_ROWS = 144,   // at most this many rows: the short driver
     SHORT_COLUMNS = 32, // per task; whole cache lines of C in every type
+    SHORT_K = 4096,     // as TALL_K
     FLAT_COLUMNS = 64,  // per task
     DEEP_ROWS = 360,    // the tile of the deep driver
     DEEP_COLUMNS = 768,
@@ -306,7 +307,7 @@ static void short_task(void *context, int64_t index, int thread)
 static void run_short(gemm_job *job)
 {
     const gemm_args *g = job->args;
-    const int64_t mr = job->unit->mr, depth = job->direct ? min_i64(g->k, DEEP_K) : g->k;
+    const int64_t mr = job->unit->mr, depth = job->direct ? min_i64(g->k, SHORT_K) : g->k;
     const int64_t height = min_i64(SHORT_ROWS / mr, shared_panels(job, mr * depth)) * mr;
     ASSERT(height > 0);
     job->n1 = g->n;

@@ -11,6 +11,9 @@
 #define AVX2      __attribute__((target("avx2,fma,f16c")))
 #define AVX2_LEAF static inline AVX2 __attribute__((always_inline))
 
+// Arrays of vectors become registers only where loops over them are gone.
+#define UNROLL _Pragma("GCC unroll 16")
+
 enum { MR = 6, NR = 16 };
 
 // ---- micro-kernel -------------------------------------------------------------------------------
@@ -113,25 +116,62 @@ AVX2 void gemm_avx2_store(void *data, dtype type, const float *values, int64_t n
 }
 
 // ---- packing ------------------------------------------------------------------------------------
-// Turns r[i] = line i, elements k..k+7 into r[i] = element k+i of lines 0..7.
-AVX2_LEAF void turn8(__m256 r[8])
+// From lines 0..7 at p: t[i] = 32-bit word i of every line. Halves of lines i and i + 4 are loaded
+// into one register, which spares 8 of 24 shuffles.
+AVX2_LEAF __m256 halves(const void *low, const void *high)
 {
-    const __m256 a0 = _mm256_unpacklo_ps(r[0], r[1]), a1 = _mm256_unpackhi_ps(r[0], r[1]);
-    const __m256 a2 = _mm256_unpacklo_ps(r[2], r[3]), a3 = _mm256_unpackhi_ps(r[2], r[3]);
-    const __m256 a4 = _mm256_unpacklo_ps(r[4], r[5]), a5 = _mm256_unpackhi_ps(r[4], r[5]);
-    const __m256 a6 = _mm256_unpacklo_ps(r[6], r[7]), a7 = _mm256_unpackhi_ps(r[6], r[7]);
-    const __m256 b0 = _mm256_shuffle_ps(a0, a2, 0x44), b1 = _mm256_shuffle_ps(a0, a2, 0xee);
-    const __m256 b2 = _mm256_shuffle_ps(a1, a3, 0x44), b3 = _mm256_shuffle_ps(a1, a3, 0xee);
-    const __m256 b4 = _mm256_shuffle_ps(a4, a6, 0x44), b5 = _mm256_shuffle_ps(a4, a6, 0xee);
-    const __m256 b6 = _mm256_shuffle_ps(a5, a7, 0x44), b7 = _mm256_shuffle_ps(a5, a7, 0xee);
-    r[0] = _mm256_permute2f128_ps(b0, b4, 0x20);
-    r[1] = _mm256_permute2f128_ps(b1, b5, 0x20);
-    r[2] = _mm256_permute2f128_ps(b2, b6, 0x20);
-    r[3] = _mm256_permute2f128_ps(b3, b7, 0x20);
-    r[4] = _mm256_permute2f128_ps(b0, b4, 0x31);
-    r[5] = _mm256_permute2f128_ps(b1, b5, 0x31);
-    r[6] = _mm256_permute2f128_ps(b2, b6, 0x31);
-    r[7] = _mm256_permute2f128_ps(b3, b7, 0x31);
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+
+AVX2_LEAF void turn4(__m256 *t, __m256 r0, __m256 r1, __m256 r2, __m256 r3)
+{
+    const __m256 a = _mm256_unpacklo_ps(r0, r1), b = _mm256_unpackhi_ps(r0, r1);
+    const __m256 c = _mm256_unpacklo_ps(r2, r3), d = _mm256_unpackhi_ps(r2, r3);
+    t[0] = _mm256_shuffle_ps(a, c, 0x44);
+    t[1] = _mm256_shuffle_ps(a, c, 0xee);
+    t[2] = _mm256_shuffle_ps(b, d, 0x44);
+    t[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+
+AVX2_LEAF void turn8(__m256 t[8], const char *const p[8], int64_t byte)
+{
+    turn4(t, halves(p[0] + byte, p[4] + byte), halves(p[1] + byte, p[5] + byte),
+          halves(p[2] + byte, p[6] + byte), halves(p[3] + byte, p[7] + byte));
+    byte += 16;
+    turn4(t + 4, halves(p[0] + byte, p[4] + byte), halves(p[1] + byte, p[5] + byte),
+          halves(p[2] + byte, p[6] + byte), halves(p[3] + byte, p[7] + byte));
+}
+
+// t[i] = element k + i of lines 0..7, in fp32; STEPS elements at a time. In bf16 a word holds two:
+// the lower half is the first.
+AVX2_LEAF int64_t steps_of(dtype type)
+{
+    return type == DTYPE_BF16 ? 16 : 8;
+}
+
+AVX2_LEAF void turn_steps(__m256 t[16], const char *const p[8], int64_t k, dtype type)
+{
+    if (type == DTYPE_F32) {
+        turn8(t, p, k * 4);
+    } else if (type == DTYPE_BF16) {
+        __m256 words[8];
+        turn8(words, p, k * 2);
+        const __m256 upper = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000u));
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            t[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words[i]), 16));
+            t[2 * i + 1] = _mm256_and_ps(words[i], upper);
+        }
+    } else {
+        float wide[8][8];
+        const char *lines[8];
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            _mm256_storeu_ps(wide[i], load8(p[i], k, DTYPE_F16));
+            lines[i] = (const char *)wide[i];
+        }
+        turn8(t, lines, 0);
+    }
 }
 
 // Panels are 6, 14 (6 + 8), 16 or 32 lines wide: strips of 8 and at most one of 6.
@@ -149,22 +189,22 @@ AVX2_LEAF void put(float *out, __m256 x, bool six)
 AVX2_LEAF void strip_along_k(float *out, int64_t width, const gemm_lines *l, int64_t first,
                              dtype type, bool six)
 {
-    const int64_t count = min_i64(six ? 6 : 8, l->count - first), begin = first * l->line_stride;
+    const int64_t width_bytes = type == DTYPE_F32 ? 4 : 2, steps = steps_of(type);
+    const char *lines[8];
+    for (int i = 0; i < 8; i++) {
+        const int64_t line = min_i64(first + i, l->count - 1);
+        lines[i] = (const char *)l->data + line * l->line_stride * width_bytes;
+    }
     int64_t k = 0;
-    for (; k + 8 <= l->kc; k += 8) {
-        __m256 r[8];
-        for (int i = 0; i < 8; i++) {
-            r[i] = i < count ? load8(l->data, begin + i * l->line_stride + k, type)
-                             : _mm256_setzero_ps();
-        }
-        turn8(r);
-        for (int i = 0; i < 8; i++) put(out + (k + i) * width, r[i], six);
+    for (; k + steps <= l->kc; k += steps) {
+        __m256 t[16];
+        turn_steps(t, lines, k, type);
+        UNROLL
+        for (int i = 0; i < steps; i++) put(out + (k + i) * width, t[i], six);
     }
     for (; k < l->kc; k++) {
-        float line[8] = {0};
-        for (int64_t i = 0; i < count; i++) {
-            line[i] = gemm_load_one(type, l->data, begin + i * l->line_stride + k);
-        }
+        float line[8];
+        for (int i = 0; i < 8; i++) line[i] = gemm_load_one(type, lines[i], k);
         put(out + k * width, _mm256_loadu_ps(line), six);
     }
 }
@@ -240,45 +280,66 @@ AVX2 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *l)
 // ---- few rows -----------------------------------------------------------------------------------
 // Eight rows of w at a time are turned in registers, so that a lane is a column of y and k runs in
 // order: the same fold as in the tiles. Two such groups hide each other's latency.
-AVX2_LEAF void flat_fold(__m256 *sum, const gemm_flat *f, const __m256 turned[8], int64_t rows,
-                         int64_t k)
+enum { FLAT_GROUP = 16 }; // columns of y at a time
+
+AVX2_LEAF void flat_fold(__m256 *sum, const gemm_flat *f, const __m256 *turned, int64_t steps,
+                         int64_t rows, int64_t k)
 {
     for (int64_t r = 0; r < rows; r++) {
         const float *x = f->x + r * f->x_stride + k;
         __m256 s = sum[r];
-        for (int i = 0; i < 8; i++) s = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), turned[i], s);
+        UNROLL
+        for (int i = 0; i < steps; i++)
+            s = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), turned[i], s);
         sum[r] = s;
     }
 }
 
-// Columns [j, j + 8) of y, or fewer at the end: missing rows of w are read as the last one.
-AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int groups, int64_t rows, dtype type)
+// What follows the last whole step of k.
+AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
+                         const char *const *lines, int64_t k, dtype type)
 {
-    int64_t at[16];
-    for (int i = 0; i < 8 * groups; i++) at[i] = min_i64(j + i, f->n - 1) * f->w_stride;
-    __m256 sum[2][GEMM_FLAT_ROWS];
-    for (int64_t r = 0; r < rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_ps();
-    int64_t k = 0;
-    for (; k + 8 <= f->k; k += 8) {
-        for (int g = 0; g < groups; g++) {
-            __m256 t[8];
-            for (int i = 0; i < 8; i++) t[i] = load8(f->w, at[g * 8 + i] + k, type);
-            turn8(t);
-            flat_fold(sum[g], f, t, rows, k);
-        }
-    }
     for (; k < f->k; k++) {
-        for (int g = 0; g < groups; g++) {
+        for (int g = 0; g < 2; g++) {
             float line[8];
-            for (int i = 0; i < 8; i++) line[i] = gemm_load_one(type, f->w, at[g * 8 + i] + k);
+            for (int i = 0; i < 8; i++) line[i] = gemm_load_one(type, lines[g * 8 + i], k);
             const __m256 w = _mm256_loadu_ps(line);
-            for (int64_t r = 0; r < rows; r++) {
+            for (int64_t r = 0; r < f->rows; r++) {
                 const __m256 x = _mm256_broadcast_ss(f->x + r * f->x_stride + k);
                 sum[g][r] = _mm256_fmadd_ps(x, w, sum[g][r]);
             }
         }
     }
-    for (int g = 0; g < groups; g++) {
+}
+
+// Columns [j, j + 16) of y, or fewer at the end: missing rows of w are read as the last one.
+AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype type)
+{
+    const int64_t width = type == DTYPE_F32 ? 4 : 2, steps = steps_of(type);
+    const int64_t ahead = FLAT_GROUP * f->w_stride * width; // the next group, at the same k
+    const char *lines[FLAT_GROUP];
+    for (int i = 0; i < FLAT_GROUP; i++) {
+        lines[i] = (const char *)f->w + min_i64(j + i, f->n - 1) * f->w_stride * width;
+    }
+    __m256 sum[2][GEMM_FLAT_ROWS];
+    for (int64_t r = 0; r < rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_ps();
+    int64_t k = 0;
+    for (; k + steps <= f->k; k += steps) {
+        if (k * width % 64 == 0) {
+            UNROLL
+            for (int i = 0; i < FLAT_GROUP; i++) {
+                _mm_prefetch(lines[i] + ahead + k * width, _MM_HINT_T0);
+            }
+        }
+        UNROLL
+        for (int g = 0; g < 2; g++) {
+            __m256 t[16];
+            turn_steps(t, lines + g * 8, k, type);
+            flat_fold(sum[g], f, t, steps, rows, k);
+        }
+    }
+    flat_rest(sum, f, lines, k, type);
+    for (int g = 0; g < 2; g++) {
         const int64_t first = j + g * 8, count = min_i64(8, f->n - first);
         for (int64_t r = 0; r < rows && count > 0; r++) {
             float line[8];
@@ -290,11 +351,11 @@ AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int groups, int64_t r
 
 AVX2_LEAF void flat_typed(const gemm_flat *f, dtype type)
 {
-    for (int64_t j = 0; j < f->n; j += 16) {
+    for (int64_t j = 0; j < f->n; j += FLAT_GROUP) {
         if (f->rows == 1) {
-            flat_columns(f, j, 2, 1, type);
+            flat_columns(f, j, 1, type);
         } else {
-            flat_columns(f, j, 2, f->rows, type);
+            flat_columns(f, j, f->rows, type);
         }
     }
 }

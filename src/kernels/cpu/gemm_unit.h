@@ -1,7 +1,8 @@
 // The innermost parts of a product, a row per vector level.
 //
 // A *panel* is a strip of A (mr rows) or of B (nr columns), stored k by k: panel[k * width + i], in
-// fp32, filled with zeros where the matrix ends. The micro-kernel multiplies one panel of each.
+// fp32. Where the matrix ends, the rest of a panel holds some finite elements of it or zeros: sums
+// made of these are never stored. The micro-kernel multiplies one panel of each.
 #ifndef KERNELS_CPU_GEMM_UNIT_H
 #define KERNELS_CPU_GEMM_UNIT_H
 
