@@ -6,7 +6,7 @@
 //                      one thread and two: not one bit changes
 //   cuts               two calls, each with some of the rows, accumulators going on from the first
 //                      to the second: not one bit changes (strict)
-#include "kernels/sample_fixture.h"
+#include "kernels/sample_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,9 +63,10 @@ static bool is_step(const sample_memory *m, const kern_tensor *t)
     return t->data == (const void *)&m->step;
 }
 
-static double difference(const kern_tensor *want, const kern_tensor *got)
+// `size`: at least this counts as the largest value.
+static double difference(const kern_tensor *want, const kern_tensor *got, double size)
 {
-    double worst = 0.0, largest = 0.0;
+    double worst = 0.0, largest = size;
     for (int64_t e = 0; e < kt_elements(want); e++) {
         const double a = kt_get(want, e), b = kt_get(got, e);
         if (isfinite(a)) largest = fmax(largest, fabs(a));
@@ -88,6 +89,23 @@ static bool same_step(const step_device *a, const step_device *b)
            memcmp(&a->grad_factor, &b->grad_factor, sizeof(a->grad_factor)) == 0;
 }
 
+// Where the gradients of a norm cancel (one column), their error is that of the terms: about r dy w.
+static double size_of_terms(const sample_memory *m)
+{
+    const kern_call *c = &m->call;
+    if (c->code != OP_RMSNORM_DX && c->code != OP_LAYERNORM_DX) return 0.0;
+    const kern_tensor *factors[] = {&c->in[0], c->code == OP_RMSNORM_DX ? &c->in[2] : &c->in[3]};
+    double size = 1.0;
+    for (int64_t i = 0; i < COUNT_OF(factors); i++) {
+        double largest = 0.0;
+        for (int64_t e = 0; e < kt_elements(factors[i]); e++) {
+            largest = fmax(largest, fabs(kt_get(factors[i], e)));
+        }
+        size *= largest;
+    }
+    return size;
+}
+
 // `limit` < 0: by type; 0: to the bit.
 static void compare(trial *t, const sample_memory *want, const sample_memory *got, double limit,
                     const char *run, const char *what)
@@ -108,7 +126,7 @@ static void compare(trial *t, const sample_memory *want, const sample_memory *go
             if (rounds_inside) allowed = fmax(allowed, tolerance_of(narrowest(&want->call)));
             if (!kt_is_floating(w) || code == OP_CAST) allowed = 0.0;
         }
-        const double error = difference(w, g);
+        const double error = difference(w, g, size_of_terms(want));
         if (error <= allowed) continue;
         char text[160];
         snprintf(text, sizeof(text), "%s: output %d (%s) is off by %g of its largest, at most %g",
@@ -138,7 +156,8 @@ static void against_ref(trial *t, bool accumulate)
     if (!sample_rest_is_untouched(want)) complain(t, ref->name, "writes outside its outputs");
     for (int r = 1; r < t->run_count; r++) {
         if (t->runs[r].backend->run[t->s.node.code] == NULL) continue;
-        for (int strict = 0; strict < 2; strict++) {
+        // Without strict only where the fastest code runs.
+        for (int strict = r == t->run_count - 1 ? 0 : 1; strict < 2; strict++) {
             sample_memory *got = sample_memory_create(t->a, &t->s, 0);
             sample_fill(got, 1, accumulate);
             if (!execute(t, got, &t->runs[r], accumulate, strict != 0)) continue;
@@ -279,8 +298,8 @@ static void cuts(trial *t, const backend_run *run)
         kern_call second = cut_call(&t->s, &pieces->call, places[k], units);
         first.strict = second.strict = true;
         second.accumulate = true;
-        sample_must(sample_run_call(pieces, run, &first));
-        sample_must(sample_run_call(pieces, run, &second));
+        must(sample_run_call(pieces, run, &first));
+        must(sample_run_call(pieces, run, &second));
         compare(t, whole, pieces, 0.0, run->name, "two cuts");
     }
 }
@@ -296,6 +315,7 @@ static void try_operation(trial *t, op_code code)
         if (t->s.kind->accumulates != 0) against_ref(t, true);
         for (int r = 0; r < t->run_count; r++) {
             if (t->runs[r].backend->run[code] == NULL) continue;
+            if (r < t->run_count - 1 && sample_is_big(&t->s)) continue;
             layouts(t, &t->runs[r], &t->single[r]);
             cuts(t, &t->runs[r]);
         }

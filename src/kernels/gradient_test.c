@@ -336,7 +336,7 @@ static void fill(subject *s)
         const int64_t count = kern_interpret_elements(s->it, t);
         for (int64_t e = 0; e < count; e++) {
             const double value = tensor->role == ROLE_BATCH ? integer_value(tensor->name, e)
-                                                            : sample_uniform(11, t, e);
+                                                            : test_uniform(11, t, e);
             kern_interpret_put(s->it, t, e, value);
         }
     }
@@ -345,11 +345,11 @@ static void fill(subject *s)
 static void subject_init(subject *s, const example *x, op_recompute policy)
 {
     memset(s, 0, sizeof(*s));
-    sample_must(arena_create("gradient test", 0, &s->a));
-    sample_must(op_program_create(s->a, PURPOSE_TRAIN, DTYPE_F64, DTYPE_F64, &s->p));
-    sample_must(x->build(s->p));
-    sample_must(op_program_differentiate(s->p));
-    sample_must(op_program_recompute(s->p, policy));
+    must(arena_create("gradient test", 0, &s->a));
+    must(op_program_create(s->a, PURPOSE_TRAIN, DTYPE_F64, DTYPE_F64, &s->p));
+    must(x->build(s->p));
+    must(op_program_differentiate(s->p));
+    must(op_program_recompute(s->p, policy));
     // Statistics and losses too: fp32 is too coarse for differences.
     for (int64_t t = 0; t < s->p->tensor_count; t++) {
         if (s->p->tensors[t].type < DTYPE_F64) s->p->tensors[t].type = DTYPE_F64;
@@ -362,7 +362,7 @@ static void subject_init(subject *s, const example *x, op_recompute policy)
     config.bound.value[EXTENT_TOKENS] = SEQS * SEQ;
     config.bound.value[EXTENT_SEQS] = SEQS;
     config.bound.value[EXTENT_CACHE] = SEQS * SEQ;
-    sample_must(kern_interpret_create(s->a, &config, &s->it));
+    must(kern_interpret_create(s->a, &config, &s->it));
     fill(s);
 }
 
@@ -375,9 +375,9 @@ static bool has_head(const subject *s)
 static double loss(subject *s)
 {
     double sum = 0.0;
-    sample_must(kern_interpret_run(s->it, OP_FORWARD, false));
+    must(kern_interpret_run(s->it, OP_FORWARD, false));
     if (has_head(s)) {
-        sample_must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+        must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
         const op_node *head = &s->p->lists[OP_BACKWARD_WEIGHT].nodes[0];
         assert_int_equal(head->code, OP_HEAD_LOSS);
         const int64_t count = kern_interpret_elements(s->it, head->out[0]);
@@ -396,9 +396,9 @@ static double loss(subject *s)
 
 static void backward(subject *s)
 {
-    sample_must(kern_interpret_run(s->it, OP_RECOMPUTE, false));
-    sample_must(kern_interpret_run(s->it, OP_BACKWARD_INPUT, false));
-    sample_must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
+    must(kern_interpret_run(s->it, OP_RECOMPUTE, false));
+    must(kern_interpret_run(s->it, OP_BACKWARD_INPUT, false));
+    must(kern_interpret_run(s->it, OP_BACKWARD_WEIGHT, false));
 }
 
 // The sum over a weight's uses, or the gradient of an input; false if it has none.
@@ -436,7 +436,7 @@ static int check_tensor(subject *s, const char *name, tensor_id t)
 {
     const int64_t count = kern_interpret_elements(s->it, t);
     double *analytic;
-    sample_must(arena_new(s->a, count, &analytic));
+    must(arena_new(s->a, count, &analytic));
     (void)loss(s);
     backward(s);
     for (int64_t e = 0; e < count; e++) {

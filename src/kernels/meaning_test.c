@@ -53,7 +53,7 @@ static void fill(const kern_tensor *t, double value)
 
 static void fill_random(const kern_tensor *t, int stream)
 {
-    for (int64_t e = 0; e < kt_elements(t); e++) kt_put(t, e, sample_uniform(21, stream, e));
+    for (int64_t e = 0; e < kt_elements(t); e++) kt_put(t, e, test_uniform(21, stream, e));
 }
 
 static bool has(const backend_run *run, op_code code)
@@ -64,7 +64,7 @@ static bool has(const backend_run *run, op_code code)
 static void execute(bench *b, const backend_run *run, kern_call *call)
 {
     sample_memory m = {.a = b->a};
-    sample_must(sample_run_call(&m, run, call));
+    must(sample_run_call(&m, run, call));
 }
 
 static step_block step_of(uint64_t seed, int64_t number)

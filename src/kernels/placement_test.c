@@ -6,7 +6,7 @@
 //   partial     two terms of the sum; as an output, they are added
 //
 // All floating operands become fp64, so only the rule can make a difference.
-#include "kernels/sample_fixture.h"
+#include "kernels/sample_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,7 +149,7 @@ static void fill_piece(const trial *t, int operand, const kern_tensor *piece, co
     for (int64_t e = 0; e < kt_elements(piece); e++) {
         double value = kt_get(whole, element_in_whole(whole, piece, c, k, e));
         if (t->rule.in[operand].kind == PLACE_PARTIAL) {
-            const double term = sample_uniform(77, operand, e);
+            const double term = test_uniform(77, operand, e);
             value = k == 0 ? term : value - term;
         }
         kt_put(piece, e, value);
@@ -194,7 +194,7 @@ static void run_piece(trial *t, int k, kern_call *call, step_block *step, cut *o
         out_cuts[o] = cut_of(t, false, o, &whole->out[o]);
         call->out[o] = piece_make(t, &whole->out[o], &out_cuts[o]);
     }
-    sample_must(sample_run_call(t->whole, &t->run, call));
+    must(sample_run_call(t->whole, &t->run, call));
 }
 
 static void complain(trial *t, int output, double error)
@@ -258,31 +258,19 @@ static void try_rule(trial *t)
     }
 }
 
-// A rule holds for any size: the big samples are for kernels that work in blocks.
-static bool is_big(const sample *s)
-{
-    int64_t most = 0;
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        if (s->node.in[i] == TENSOR_NONE) continue;
-        const op_tensor *tensor = &s->program->tensors[s->node.in[i]];
-        most = max_i64(most, op_tensor_elements(tensor, &s->bound));
-    }
-    return most > 20000;
-}
-
 static void try_variant(trial *t, op_code code, int variant)
 {
     assert_int_equal(arena_create("placement test", 0, &t->a), ST_OK);
     sample_open(t->a, code, variant, &t->s);
     widen(&t->s);
-    if (is_big(&t->s)) {
+    if (sample_is_big(&t->s)) { // a rule holds for any size
         arena_destroy(t->a);
         return;
     }
     t->whole = sample_memory_create(t->a, &t->s, 0);
     t->before = t->whole->step;
     sample_fill(t->whole, 4, false);
-    sample_must(sample_run(t->whole, &t->run, false, false));
+    must(sample_run(t->whole, &t->run, false, false));
     // State that is updated in place: pieces start from what it was.
     sample_memory *start = sample_memory_create(t->a, &t->s, 0);
     sample_fill(start, 4, false);

@@ -2,10 +2,38 @@
 #include "base/rng.h"
 #include "kernels/ref/ref.h"
 
+// An accumulator narrower than fp32 cannot hold a fold that comes back row after row: a twin in fp32
+// does, and is rounded once at the end.
+static bool needs_twin(const kern_tensor *dw)
+{
+    return ref_has(dw) && dw->type != DTYPE_F32 && dw->type != DTYPE_F64;
+}
+
+// One row of logits, and the twin.
 int64_t ref_head_loss_workspace(const kern_call *c, int threads)
 {
     (void)threads;
-    return c->in[1].dims[0] * (int64_t)sizeof(double); // one row of logits
+    const int64_t logits = c->in[1].dims[0] * (int64_t)sizeof(double);
+    const int64_t weights = c->in[1].dims[0] * c->in[1].dims[1];
+    return logits + (needs_twin(&c->out[2]) ? weights * (int64_t)sizeof(float) : 0);
+}
+
+static kern_tensor twin_of(const kern_call *c)
+{
+    kern_tensor twin = c->out[2];
+    twin.data = (double *)c->workspace + c->in[1].dims[0];
+    twin.type = DTYPE_F32;
+    twin.strides[0] = twin.dims[1];
+    return twin;
+}
+
+static void copy(const kern_tensor *target, const kern_tensor *source)
+{
+    for (int64_t i = 0; i < ref_rows(target); i++) {
+        for (int64_t j = 0; j < ref_columns(target); j++) {
+            ref_put(target, i, j, ref_get(source, i, j));
+        }
+    }
 }
 
 // loss = lse - logit[label] + z lse^2; its gradient is p (1 + 2 z lse) - [v = label].
@@ -25,9 +53,10 @@ static double row_loss(double *logits, int64_t vocab, int64_t label, double z_lo
     return loss;
 }
 
-static void row_gradients(const kern_call *c, int64_t n, const double *d_logits)
+static void row_gradients(const kern_call *c, const kern_tensor *dw, int64_t n,
+                          const double *d_logits)
 {
-    const kern_tensor *x = &c->in[0], *w = &c->in[1], *dx = &c->out[1], *dw = &c->out[2];
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *dx = &c->out[1];
     for (int64_t j = 0; j < x->dims[1] && ref_has(dx); j++) {
         double sum = 0.0;
         for (int64_t v = 0; v < w->dims[0]; v++) sum += d_logits[v] * ref_get(w, v, j);
@@ -51,7 +80,9 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
     const bool wants_grad = ref_has(dx) || ref_has(dw);
     const double unit = wants_grad ? c->step->device.loss_scale / c->loss_divisor : 0.0;
     double *logits = c->workspace;
-    if (ref_has(dw) && !c->accumulate) ref_zero(dw);
+    const kern_tensor sum = needs_twin(dw) ? twin_of(c) : *dw;
+    if (ref_has(dw) && !c->accumulate) ref_zero(&sum);
+    if (needs_twin(dw) && c->accumulate) copy(&sum, dw);
     for (int64_t n = 0; n < x->dims[0]; n++) {
         const int64_t label = ref_int(labels, n);
         if (label >= vocab) {
@@ -71,8 +102,9 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
         ref_put(loss, 0, n, row_loss(logits, vocab, label, (double)c->attrs.z_loss));
         if (!wants_grad) continue;
         for (int64_t v = 0; v < vocab; v++) logits[v] *= unit;
-        row_gradients(c, n, logits);
+        row_gradients(c, &sum, n, logits);
     }
+    if (needs_twin(dw)) copy(dw, &sum);
     return ST_OK;
 }
 

@@ -160,26 +160,31 @@ status ref_layernorm_dx(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+int64_t ref_layernorm_dw_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    return c->in[0].dims[0] * (int64_t)sizeof(double); // the rows' means
+}
+
 status ref_layernorm_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *dy = &c->in[0], *h = &c->in[1], *r = &c->in[3];
     const kern_tensor *dw = &c->out[0], *db = &c->out[1];
-    if (!c->accumulate) {
-        ref_zero(dw);
-        if (ref_has(db)) ref_zero(db);
-    }
-    for (int64_t i = 0; i < dy->dims[0]; i++) {
-        const double middle = row_mean(h, i), scale = ref_get(r, 0, i);
-        for (int64_t j = 0; j < dy->dims[1]; j++) {
-            ref_fold fold = ref_fold_begin(dw, true, 0, j);
-            ref_fold_add(&fold, ref_get(dy, i, j), (ref_get(h, i, j) - middle) * scale);
-            ref_fold_end(&fold, dw, 0, j);
-            if (!ref_has(db)) continue;
-            fold = ref_fold_begin(db, true, 0, j);
-            ref_fold_add(&fold, ref_get(dy, i, j), 1.0);
-            ref_fold_end(&fold, db, 0, j);
+    const int64_t rows = dy->dims[0];
+    double *means = c->workspace;
+    for (int64_t i = 0; i < rows; i++) means[i] = row_mean(h, i);
+    for (int64_t j = 0; j < dy->dims[1]; j++) {
+        ref_fold fold = ref_fold_begin(dw, c->accumulate, 0, j);
+        for (int64_t i = 0; i < rows; i++) {
+            const double n = (ref_get(h, i, j) - means[i]) * ref_get(r, 0, i);
+            ref_fold_add(&fold, ref_get(dy, i, j), n);
         }
+        ref_fold_end(&fold, dw, 0, j);
+        if (!ref_has(db)) continue;
+        fold = ref_fold_begin(db, c->accumulate, 0, j);
+        for (int64_t i = 0; i < rows; i++) ref_fold_add(&fold, ref_get(dy, i, j), 1.0);
+        ref_fold_end(&fold, db, 0, j);
     }
     return ST_OK;
 }

@@ -10,6 +10,7 @@ const kern_backend kern_backend_ref = {
         {
             [OP_ATTENTION] = ref_attention_workspace,
             [OP_ATTENTION_BWD] = ref_attention_bwd_workspace,
+            [OP_LAYERNORM_DW] = ref_layernorm_dw_workspace,
             [OP_HEAD_LOSS] = ref_head_loss_workspace,
             [OP_SAMPLE] = ref_sample_workspace,
             [OP_MUON] = ref_muon_workspace,

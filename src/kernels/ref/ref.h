@@ -117,6 +117,7 @@ OP_TABLE(REF_DECLARE)
 #undef REF_DECLARE
 int64_t ref_attention_workspace(const kern_call *c, int threads);
 int64_t ref_attention_bwd_workspace(const kern_call *c, int threads);
+int64_t ref_layernorm_dw_workspace(const kern_call *c, int threads);
 int64_t ref_head_loss_workspace(const kern_call *c, int threads);
 int64_t ref_sample_workspace(const kern_call *c, int threads);
 int64_t ref_muon_workspace(const kern_call *c, int threads);

@@ -31,6 +31,15 @@ status ref_embedding(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+static bool came_before(const kern_tensor *ids, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (ref_int(ids, i) == ref_int(ids, n)) return true;
+    }
+    return false;
+}
+
+// Each table row is one fold over the rows that name it.
 status ref_embedding_dw(const kern_context *context, const kern_call *c)
 {
     (void)context;
@@ -39,9 +48,12 @@ status ref_embedding_dw(const kern_context *context, const kern_call *c)
     for (int64_t n = 0; n < dx->dims[0]; n++) {
         const int64_t id = ref_int(ids, n);
         TRY(check_row("embedding", n, id, table->dims[0]));
+        if (came_before(ids, n)) continue;
         for (int64_t j = 0; j < dx->dims[1]; j++) {
             ref_fold fold = ref_fold_begin(table, true, id, j);
-            ref_fold_add(&fold, ref_get(dx, n, j), 1.0);
+            for (int64_t i = n; i < dx->dims[0]; i++) {
+                if (ref_int(ids, i) == id) ref_fold_add(&fold, ref_get(dx, i, j), 1.0);
+            }
             ref_fold_end(&fold, table, id, j);
         }
     }
