@@ -105,7 +105,7 @@ static void info_of(const json *m, ckpt_info *out)
                        .sequences = json_int(json_get(m, "sequences"), 0),
                        .tokens = json_int(json_get(m, "tokens"), 0),
                        .seed = json_int(json_get(m, "seed"), 0),
-                       .val_loss = json_real(json_get(m, "val_loss"), NAN),
+                       .val_loss = json_real(json_get(m, "val_loss"), (double)NAN),
                        .best_val_loss = json_real(json_get(m, "best_val_loss"), NAN)};
 }
 

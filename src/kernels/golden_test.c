@@ -185,13 +185,18 @@ static void rmsnorm_case(golden *g)
     check(g, "y", &forward.out[0]);
 
     kern_call dx = {.code = OP_RMSNORM_DX, .attrs = forward.attrs};
-    dx.in[0] = dy, dx.in[1] = x, dx.in[2] = forward.out[1], dx.in[3] = w;
+    dx.in[0] = dy;
+    dx.in[1] = x;
+    dx.in[2] = forward.out[1];
+    dx.in[3] = w;
     dx.out[0] = matrix(g, DTYPE_F32, rows, dim);
     run(g, &dx);
     check(g, "dx", &dx.out[0]);
 
     kern_call dw = {.code = OP_RMSNORM_DW, .attrs = forward.attrs};
-    dw.in[0] = dy, dw.in[1] = x, dw.in[2] = forward.out[1];
+    dw.in[0] = dy;
+    dw.in[1] = x;
+    dw.in[2] = forward.out[1];
     dw.out[0] = vector(g, DTYPE_F32, dim);
     run(g, &dw);
     check(g, "dw", &dw.out[0]);
@@ -211,14 +216,20 @@ static void layernorm_case(golden *g)
     check(g, "y", &forward.out[0]);
 
     kern_call dx = {.code = OP_LAYERNORM_DX, .attrs = forward.attrs};
-    dx.in[0] = dy, dx.in[1] = x, dx.in[2] = forward.out[1], dx.in[3] = forward.out[2];
+    dx.in[0] = dy;
+    dx.in[1] = x;
+    dx.in[2] = forward.out[1];
+    dx.in[3] = forward.out[2];
     dx.in[4] = w;
     dx.out[0] = matrix(g, DTYPE_F32, rows, dim);
     run(g, &dx);
     check(g, "dx", &dx.out[0]);
 
     kern_call dw = {.code = OP_LAYERNORM_DW, .attrs = forward.attrs};
-    dw.in[0] = dy, dw.in[1] = x, dw.in[2] = forward.out[1], dw.in[3] = forward.out[2];
+    dw.in[0] = dy;
+    dw.in[1] = x;
+    dw.in[2] = forward.out[1];
+    dw.in[3] = forward.out[2];
     dw.out[0] = vector(g, DTYPE_F32, dim);
     dw.out[1] = vector(g, DTYPE_F32, dim);
     run(g, &dw);
@@ -404,8 +415,8 @@ static void cached_attention(golden *g, kern_call call, int64_t batch, int64_t k
     }
     for (int64_t b = 0; b < batch; b++) ((int32_t *)lengths.data)[b] = (int32_t)keys;
     call.in[4] = lengths;
-    call.out[0] = matrix(g, DTYPE_F32, call.out[0].dims[0], call.out[0].dims[1]);
-    call.out[1] = matrix(g, DTYPE_F32, call.out[1].dims[0], call.out[1].dims[1]);
+    call.out[0] = matrix(g, DTYPE_F32; call.out[0].dims[0]; call.out[0].dims[1]);
+    call.out[1] = matrix(g, DTYPE_F32; call.out[1].dims[0]; call.out[1].dims[1]);
     run(g, &call);
     check(g, "y", &call.out[0]);
 }
@@ -430,8 +441,13 @@ static void attention_case(golden *g)
 
     if (g->run->backend->run[OP_ATTENTION_BWD] == NULL) return;
     kern_call backward = {.code = OP_ATTENTION_BWD, .attrs = forward.attrs, .seq = dims[1]};
-    backward.in[0] = dy, backward.in[1] = q, backward.in[2] = k, backward.in[3] = v;
-    backward.in[4] = forward.out[0], backward.in[5] = forward.out[1], backward.in[6] = documents;
+    backward.in[0] = dy;
+    backward.in[1] = q;
+    backward.in[2] = k;
+    backward.in[3] = v;
+    backward.in[4] = forward.out[0];
+    backward.in[5] = forward.out[1];
+    backward.in[6] = documents;
     backward.out[0] = matrix(g, DTYPE_F32, q.dims[0], q.dims[1]);
     backward.out[1] = matrix(g, DTYPE_F32, k.dims[0], k.dims[1]);
     backward.out[2] = matrix(g, DTYPE_F32, k.dims[0], k.dims[1]);
