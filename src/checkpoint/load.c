@@ -106,7 +106,7 @@ static void info_of(const json *m, ckpt_info *out)
                        .tokens = json_int(json_get(m, "tokens"), 0),
                        .seed = json_int(json_get(m, "seed"), 0),
                        .val_loss = json_real(json_get(m, "val_loss"), (double)NAN),
-                       .best_val_loss = json_real(json_get(m, "best_val_loss"), NAN)};
+                       .best_val_loss = json_real(json_get(m, "best_val_loss"), (double)NAN)};
 }
 
 static status info_keep(loading *l, ckpt_info *out)

@@ -415,8 +415,8 @@ static void cached_attention(golden *g, kern_call call, int64_t batch, int64_t k
     }
     for (int64_t b = 0; b < batch; b++) ((int32_t *)lengths.data)[b] = (int32_t)keys;
     call.in[4] = lengths;
-    call.out[0] = matrix(g, DTYPE_F32; call.out[0].dims[0]; call.out[0].dims[1]);
-    call.out[1] = matrix(g, DTYPE_F32; call.out[1].dims[0]; call.out[1].dims[1]);
+    call.out[0] = matrix(g, DTYPE_F32, call.out[0].dims[0], call.out[0].dims[1]);
+    call.out[1] = matrix(g, DTYPE_F32, call.out[1].dims[0], call.out[1].dims[1]);
     run(g, &call);
     check(g, "y", &call.out[0]);
 }
