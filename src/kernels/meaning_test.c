@@ -135,6 +135,69 @@ static void test_dropout_place(void **state)
     }
 }
 
+// Columns [begin, begin + count) of a matrix, as a view.
+static kern_tensor columns_of(const kern_tensor *t, int64_t begin, int64_t count)
+{
+    kern_tensor view = *t;
+    view.data = (char *)t->data + begin * dtype_bytes(t->type);
+    view.dims[1] = count;
+    return view;
+}
+
+// Heads cut over ranks drop what they would drop together: first_head says which they are.
+static void test_dropout_heads(void **state)
+{
+    bench *b = *state;
+    enum { ROWS = 12, HEADS = 4, WIDTH = 8 };
+    for (int r = 0; r < b->run_count; r++) {
+        if (!has(&b->runs[r], OP_ATTENTION) || !has(&b->runs[r], OP_ATTENTION_BWD)) continue;
+        step_block step = step_of(9, 2);
+        kern_tensor in[6], out[3], lse = matrix(b, DTYPE_F32, ROWS, HEADS);
+        for (int i = 0; i < 6; i++) in[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH);
+        for (int i = 0; i < 3; i++) out[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH);
+        for (int i = 0; i < 4; i++) fill_random(&in[i], i);
+        kern_call whole = {.code = OP_ATTENTION, .step = &step, .seq = ROWS / 2, .strict = true};
+        whole.attrs = (op_attrs){.heads = HEADS, .kv_heads = HEADS, .head_dim = WIDTH};
+        whole.attrs.scale = 0.35f;
+        whole.attrs.dropout = 0.4f;
+        whole.in[0] = in[1], whole.in[1] = in[2], whole.in[2] = in[3];
+        whole.out[0] = in[4], whole.out[1] = lse;
+        execute(b, &b->runs[r], &whole);
+        kern_call back = whole;
+        back.code = OP_ATTENTION_BWD;
+        for (int i = 0; i < 5; i++) back.in[i] = in[i];
+        back.in[5] = lse;
+        for (int i = 0; i < 3; i++) back.out[i] = out[i];
+        execute(b, &b->runs[r], &back);
+
+        kern_tensor half_y = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH / 2);
+        kern_tensor half_lse = matrix(b, DTYPE_F32, ROWS, HEADS / 2);
+        kern_call half = back;
+        half.attrs.heads = half.attrs.kv_heads = HEADS / 2;
+        half.first_head = HEADS / 2;
+        for (int i = 0; i < 5; i++)
+            half.in[i] = columns_of(&in[i], HEADS * WIDTH / 2, HEADS * WIDTH / 2);
+        half.in[5] = columns_of(&lse, HEADS / 2, HEADS / 2);
+        for (int i = 0; i < 3; i++) half.out[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH / 2);
+        execute(b, &b->runs[r], &half);
+        kern_call forward = half;
+        forward.code = OP_ATTENTION;
+        memset(forward.in, 0, sizeof(forward.in));
+        memset(forward.out, 0, sizeof(forward.out));
+        for (int i = 0; i < 3; i++) forward.in[i] = half.in[i + 1];
+        forward.out[0] = half_y;
+        forward.out[1] = half_lse;
+        execute(b, &b->runs[r], &forward);
+        for (int64_t e = 0; e < kt_elements(&half_y); e++) {
+            assert_true(kt_get(&half_y, e) == kt_get(&half.in[4], e));
+            for (int i = 0; i < 3; i++) {
+                const kern_tensor want = columns_of(&out[i], HEADS * WIDTH / 2, HEADS * WIDTH / 2);
+                assert_true(kt_get(&half.out[i], e) == kt_get(&want, e));
+            }
+        }
+    }
+}
+
 // ---- choosing a token ---------------------------------------------------------------------------
 
 typedef struct chooser {
@@ -396,15 +459,11 @@ static void test_rows_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout_share),
-        cmocka_unit_test(test_dropout_place),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_greedy_ties),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_muon_parts),
-        cmocka_unit_test(test_stochastic_rounding),
-        cmocka_unit_test(test_step_sums),
-        cmocka_unit_test(test_rows_outside),
+        cmocka_unit_test(test_dropout_share), cmocka_unit_test(test_dropout_place),
+        cmocka_unit_test(test_dropout_heads), cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_greedy_ties),   cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_muon_parts),    cmocka_unit_test(test_stochastic_rounding),
+        cmocka_unit_test(test_step_sums),     cmocka_unit_test(test_rows_outside),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
