@@ -9,20 +9,20 @@
 
 typedef struct setting {
     dtype type, grad, id;
+    int32_t heads, kv_heads, head_dim;
     int64_t seqs, seq, cache_seq;
     int64_t k, m, vocab; // columns in, columns out, rows of tables
-    int32_t heads, kv_heads, head_dim;
 } setting;
 
 enum { SETTINGS = 7 };
 static const setting settings[SETTINGS] = {
-    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 2, 5, 9, 7, 9, 11, 4, 2, 6},
-    {DTYPE_BF16, DTYPE_F32, DTYPE_I32, 2, 8, 16, 16, 32, 40, 4, 2, 16},
-    {DTYPE_F16, DTYPE_F32, DTYPE_I64, 3, 3, 3, 5, 3, 13, 3, 3, 4},
-    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 1, 1, 2, 1, 1, 1, 1, 1, 2},
-    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 2, 33, 40, 66, 34, 130, 6, 2, 10},
-    {DTYPE_BF16, DTYPE_BF16, DTYPE_I32, 2, 17, 70, 48, 20, 259, 2, 2, 64},
-    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 1, 70, 71, 33, 17, 1030, 1, 1, 256},
+    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 4, 2, 6, 2, 5, 9, 7, 9, 11},
+    {DTYPE_BF16, DTYPE_F32, DTYPE_I32, 4, 2, 16, 2, 8, 16, 16, 32, 40},
+    {DTYPE_F16, DTYPE_F32, DTYPE_I64, 3, 3, 4, 3, 3, 3, 5, 3, 13},
+    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 1, 1, 2, 1, 1, 2, 1, 1, 1},
+    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 6, 2, 10, 2, 33, 40, 66, 34, 130},
+    {DTYPE_BF16, DTYPE_BF16, DTYPE_I32, 2, 2, 64, 2, 17, 70, 48, 20, 259},
+    {DTYPE_F32, DTYPE_F32, DTYPE_I32, 1, 1, 256, 1, 70, 71, 33, 17, 1030},
 };
 
 typedef struct builder {

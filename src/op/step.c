@@ -157,7 +157,7 @@ static bool is_finite(double x)
 }
 
 // Beyond this only gradients that are all zero would let the scale grow.
-static const double SCALE_MOST = 0x1p64;
+static const double scale_most = 0x1p64;
 
 static void scale_update(const step_settings *s, step_device *d, bool overflow)
 {
@@ -179,7 +179,7 @@ static void scale_update(const step_settings *s, step_device *d, bool overflow)
     if (s->scale_window <= 0 || d->scale_good_steps < s->scale_window) return;
     d->scale_good_steps = 0;
     d->scale_hysteresis_left = s->scale_hysteresis;
-    if (d->loss_scale < SCALE_MOST) d->loss_scale *= 2.0;
+    if (d->loss_scale < scale_most) d->loss_scale *= 2.0;
 }
 
 // Median of the last `count` norms of the ring, 1 <= count <= STEP_HISTORY.
