@@ -23,6 +23,8 @@ const kern_backend kern_backend_cpu = {
             [OP_LAYERNORM_DX] = cpu_layernorm_dx,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw,
             [OP_ROPE] = cpu_rope,
+            [OP_ATTENTION] = cpu_attention,
+            [OP_ATTENTION_BWD] = cpu_attention_bwd,
             [OP_CACHE_APPEND] = cpu_cache_append,
             [OP_SWIGLU] = cpu_swiglu,
             [OP_SWIGLU_BWD] = cpu_swiglu_bwd,
@@ -42,5 +44,7 @@ const kern_backend kern_backend_cpu = {
         {
             [OP_HEAD_LOSS] = cpu_head_loss_workspace,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
+            [OP_ATTENTION] = cpu_attention_workspace,
+            [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,
         },
 };

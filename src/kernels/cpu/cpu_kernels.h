@@ -19,6 +19,8 @@ OP_TABLE(CPU_KERNEL)
 
 // Scratch beyond the per-thread one, for the rows that need it.
 int64_t cpu_head_loss_workspace(const kern_call *call, int threads);
+int64_t cpu_attention_workspace(const kern_call *call, int threads);
+int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 
 #ifdef __cplusplus

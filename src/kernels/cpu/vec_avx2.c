@@ -2,6 +2,7 @@
 #define VEC_AVX2  1
 #define VEC_TABLE cpu_vec_avx2
 
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/vecmath.h"
 
 #include "kernels/cpu/vec_pointwise.inc"
@@ -9,5 +10,13 @@
 #include "kernels/cpu/vec_norm.inc"
 
 #include "kernels/cpu/vec_optimizer.inc"
+
+#include "kernels/cpu/vec_tile.inc"
+
+#include "kernels/cpu/vec_attention.inc"
+
+#include "kernels/cpu/vec_attention_bwd.inc"
+
+#include "kernels/cpu/vec_decode.inc"
 
 #include "kernels/cpu/vec_table.inc"

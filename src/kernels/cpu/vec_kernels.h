@@ -26,6 +26,12 @@ static inline cpu_span cpu_span_at(const kern_tensor *t, int64_t element)
     return s;
 }
 
+static inline cpu_span cpu_span_offset(cpu_span s, int64_t elements)
+{
+    s.at = (char *)s.at + elements * (s.type == DTYPE_F32 ? 4 : 2);
+    return s;
+}
+
 // One row of a norm; what an operation does not have is NULL.
 typedef struct cpu_norm_row {
     cpu_span x, delta, w, b, y, h; // forward
@@ -72,8 +78,12 @@ typedef struct cpu_adamw_span {
     int32_t tensor_index;
 } cpu_adamw_span;
 
+struct cpu_attention_tile;
+struct cpu_attention_chunk;
+
 typedef struct cpu_vec {
     void (*add)(cpu_span y, cpu_span a, cpu_span b, int64_t n);
+    void (*scale)(cpu_span y, cpu_span x, float factor, int64_t n);
     void (*cast)(cpu_span y, cpu_span x, int64_t n);
     void (*activation)(op_activation kind, cpu_span y, cpu_span x, int64_t n);
     void (*activation_bwd)(op_activation kind, cpu_span dx, cpu_span x, cpu_span dy, int64_t n);
@@ -91,10 +101,15 @@ typedef struct cpu_vec {
     void (*norm_dw)(const cpu_norm_fold *fold);
     double (*row_mean)(cpu_span x, int64_t n);
 
+    // attention.h
+    void (*attention)(const struct cpu_attention_tile *tile);
+    void (*attention_bwd)(const struct cpu_attention_tile *tile);
+    void (*attention_chunk)(const struct cpu_attention_chunk *chunk);
+
     void (*adamw)(const cpu_adamw_span *span);
     double (*block_squares)(cpu_span x, int64_t n); // op/block_sum.h, n <= BLOCK_SUM_ELEMENTS
 
-    // y[i] = f(x[i]) for tests: 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid
+    // y[i] = f(x[i]): 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid
     void (*function)(int which, float *y, const float *x, int64_t n);
 } cpu_vec;
 

@@ -1,0 +1,278 @@
+// Attention, forward. Memory is linear in the sequence: no score outlives its tile.
+//
+//   many queries   a task is one tile of queries of one head of one sequence (vec_attention.inc);
+//                  long rows first, so that the last tasks are short
+//   one query      (generation) a task is a piece of the cache of one key-value head, read once for
+//                  its whole group of heads (vec_decode.inc); pieces are merged in their order
+//
+// Pieces and tiles lie at fixed positions of the sequence, so no bit depends on the number of threads
+// or on the other sequences.
+#include "kernels/cpu/attention.h"
+
+#include <math.h>
+
+int64_t cpu_attention_scratch(int64_t dim, bool backward)
+{
+    const int64_t keys = attention_key_tile(dim), columns = 16;
+    const int64_t tall = align_up(dim, 8), wide = align_up(dim, columns);
+    const int64_t both = 2 * align_up(keys * dim, columns); // k and v
+    if (!backward) {
+        const int64_t rows = ATTENTION_QUERIES;
+        return 2 * rows * tall + both + keys * columns + 3 * rows + columns;
+    }
+    const int64_t rows = ATTENTION_QUERIES_BWD;
+    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * rows + 3 * rows;
+}
+
+int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads)
+{
+    enum { KEYS = 64 };
+    return (heads + 2 * KEYS) * align_up(dim, 8) + KEYS;
+}
+
+int64_t attention_sequences(const kern_call *call)
+{
+    return call->seq > 0 ? call->out[0].dims[0] / call->seq : 0;
+}
+
+status attention_check(const kern_call *call, const kern_tensor *k, const kern_tensor *lengths)
+{
+    (void)k;
+    TRY(cpu_call_check(call));
+    if (call->attrs.head_dim > 256) {
+        return fail(ST_UNSUPPORTED, "backend cpu: attention with heads of %d, at most 256",
+                    call->attrs.head_dim);
+    }
+    for (int64_t b = 0; lengths != NULL && b < attention_sequences(call); b++) {
+        const int64_t length = tensor_int(lengths, b);
+        if (length < 0 || length > call->cache_seq) {
+            return fail(ST_DATA, "attention over %lld cached positions: sequence %lld has %lld",
+                        (long long)call->cache_seq, (long long)b, (long long)length);
+        }
+    }
+    return ST_OK;
+}
+
+attention_sequence attention_sequence_of(const kern_call *call, const kern_tensor *k,
+                                         const kern_tensor *lengths, int64_t sequence)
+{
+    attention_sequence s = {.query_row = sequence * call->seq};
+    if (lengths != NULL) {
+        s.keys = tensor_int(lengths, sequence);
+        s.key_row = sequence * call->cache_seq;
+    } else {
+        s.keys = k->dims[0] / attention_sequences(call);
+        s.key_row = sequence * s.keys;
+    }
+    s.position = s.keys - call->seq;
+    return s;
+}
+
+static const kern_tensor *lengths_of(const kern_call *call)
+{
+    return tensor_has(&call->in[4]) ? &call->in[4] : NULL;
+}
+
+// ---- many queries -----------------------------------------------------------------------------------
+typedef struct tile_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    int64_t tiles; // of a sequence
+    int64_t scratch;
+} tile_job;
+
+static int64_t tile_count(const kern_call *call)
+{
+    return (call->seq + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
+}
+
+static void tile_task(void *context, int64_t index, int thread)
+{
+    const tile_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
+    const kern_tensor *y = &c->out[0], *lse = &c->out[1];
+    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim,
+                  sequences = attention_sequences(c);
+    // The longest rows of all heads and sequences first.
+    const int64_t tile = job->tiles - 1 - index / (heads * sequences);
+    const int64_t sequence = index / heads % sequences, head = index % heads;
+    const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), sequence);
+    const int64_t first = tile * ATTENTION_QUERIES, row = s.query_row + first;
+    const int64_t kv = head / (heads / c->attrs.kv_heads);
+    cpu_attention_tile t = {
+        .dim = dim,
+        .rows = min_i64(ATTENTION_QUERIES, c->seq - first),
+        .position = s.position + first,
+        .keys = s.keys,
+        .window = c->attrs.window,
+        .scale = c->attrs.scale,
+        .q = cpu_span_at(q, row * q->strides[0] + head * dim),
+        .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .y = cpu_span_at(y, row * y->strides[0] + head * dim),
+        .q_stride = q->strides[0],
+        .k_stride = k->strides[0],
+        .v_stride = v->strides[0],
+        .y_stride = y->strides[0],
+        .documents = tensor_has(&c->in[3]) ? &c->in[3] : NULL,
+        .document_row = s.query_row,
+        .dropout = c->attrs.dropout,
+        .scratch = (float *)c->workspace + thread * job->scratch,
+    };
+    if (tensor_has(lse)) {
+        t.lse = (float *)lse->data + row * lse->strides[0] + head;
+        t.lse_stride = lse->strides[0];
+    }
+    if (t.dropout > 0.0F) {
+        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)head,
+                                     c->first_sequence + sequence);
+    }
+    job->vec->attention(&t);
+}
+
+// ---- one query --------------------------------------------------------------------------------------
+// A piece's results for one head: highest score, sum, then the output from PIECE_OUT on.
+enum { PIECE_OUT = 16 };
+
+typedef struct decode_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    int64_t pieces;          // of the longest cache
+    int64_t scratch, result; // floats: per thread; per head and piece
+    float *results;          // [sequence][kv head][piece][head of the group]
+} decode_job;
+
+static int64_t piece_count(const kern_call *call)
+{
+    const int64_t keys =
+        lengths_of(call) != NULL ? call->cache_seq : call->in[1].dims[0] / call->out[0].dims[0];
+    return max_i64(1, (keys + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK);
+}
+
+static int64_t piece_floats(const kern_call *call)
+{
+    return PIECE_OUT + align_up(call->attrs.head_dim, 16);
+}
+
+static void piece_task(void *context, int64_t index, int thread)
+{
+    const decode_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
+    const int64_t kv_heads = c->attrs.kv_heads, group = c->attrs.heads / kv_heads;
+    const int64_t dim = c->attrs.head_dim, piece = index % job->pieces;
+    const int64_t kv = index / job->pieces % kv_heads, b = index / job->pieces / kv_heads;
+    const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), b);
+    const int64_t first = c->attrs.window > 0 ? max_i64(0, s.keys - c->attrs.window) : 0;
+    float *result = job->results + index * group * job->result;
+    const cpu_attention_chunk chunk = {
+        .dim = dim,
+        .heads = group,
+        .begin = max_i64(first, piece * ATTENTION_CHUNK),
+        .end = min_i64(s.keys, (piece + 1) * ATTENTION_CHUNK),
+        .scale = c->attrs.scale,
+        .q = cpu_span_at(q, s.query_row * q->strides[0] + kv * group * dim),
+        .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .k_stride = k->strides[0],
+        .v_stride = v->strides[0],
+        .highest = result,
+        .sum = result + 1,
+        .out = result + PIECE_OUT,
+        .head_stride = job->result,
+        .scratch = (float *)c->workspace + thread * job->scratch,
+    };
+    if (chunk.begin < chunk.end) job->vec->attention_chunk(&chunk);
+}
+
+// One head: pieces that hold a visible key, in their order.
+static void merge_head(const decode_job *job, int64_t b, int64_t head)
+{
+    const kern_call *c = job->call;
+    const kern_tensor *y = &c->out[0], *lse = &c->out[1];
+    const int64_t kv_heads = c->attrs.kv_heads, group = c->attrs.heads / kv_heads;
+    const int64_t dim = c->attrs.head_dim;
+    const attention_sequence s = attention_sequence_of(c, &c->in[1], lengths_of(c), b);
+    const int64_t first = c->attrs.window > 0 ? max_i64(0, s.keys - c->attrs.window) : 0;
+    const int64_t begin = first / ATTENTION_CHUNK;
+    const int64_t end = (s.keys + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
+    const float *pieces =
+        job->results +
+        ((b * kv_heads + head / group) * job->pieces * group + head % group) * job->result;
+    float highest = -INFINITY, out[256] = {0};
+    double sum = 0.0;
+    for (int64_t i = begin; i < end; i++) {
+        const float h = pieces[i * group * job->result];
+        // Written so that a NaN stays.
+        if (!(h <= highest)) highest = h;
+    }
+    for (int64_t i = begin; i < end; i++) {
+        const float *piece = pieces + i * group * job->result;
+        const float below = piece[0] - highest;
+        float weight;
+        job->vec->function(1, &weight, &below, 1); // no libm: the same bits on every machine
+        sum += (double)weight * (double)piece[1];
+        for (int64_t d = 0; d < dim; d++) out[d] = fmaf(weight, piece[PIECE_OUT + d], out[d]);
+    }
+    const float factor = begin < end ? (float)(1.0 / sum) : 0.0F;
+    for (int64_t d = 0; d < dim; d++) out[d] *= factor;
+    const cpu_span to = cpu_span_at(y, b * y->strides[0] + head * dim);
+    job->vec->cast(to, (cpu_span){out, DTYPE_F32}, dim);
+    if (!tensor_has(lse)) return;
+    const double log_sum = ((double)highest + log2(sum)) * 0.69314718055994530942;
+    ((float *)lse->data)[b * lse->strides[0] + head] = begin < end ? (float)log_sum : -INFINITY;
+}
+
+static void merge_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const decode_job *job = context;
+    const int64_t heads = job->call->attrs.heads;
+    merge_head(job, index / heads, index % heads);
+}
+
+static bool is_decode(const kern_call *call)
+{
+    return call->seq == 1 && !tensor_has(&call->in[3]) && !(call->attrs.dropout > 0.0F);
+}
+
+// ---- the kernel -------------------------------------------------------------------------------------
+int64_t cpu_attention_workspace(const kern_call *call, int threads)
+{
+    const int64_t dim = call->attrs.head_dim, width = (int64_t)sizeof(float);
+    if (!is_decode(call)) {
+        return threads * align_up(cpu_attention_scratch(dim, false), 16) * width;
+    }
+    const int64_t group = call->attrs.heads / call->attrs.kv_heads;
+    const int64_t scratch = align_up(cpu_attention_chunk_scratch(dim, group), 16);
+    const int64_t results =
+        call->out[0].dims[0] * call->attrs.heads * piece_count(call) * piece_floats(call);
+    return (threads * scratch + results) * width;
+}
+
+status cpu_attention(const kern_context *context, const kern_call *call)
+{
+    TRY(attention_check(call, &call->in[1], lengths_of(call)));
+    const int threads = kern_pool_threads(context->pool);
+    ASSERT(call->workspace_bytes >= cpu_attention_workspace(call, threads));
+    const int64_t sequences = attention_sequences(call), dim = call->attrs.head_dim;
+    if (!is_decode(call)) {
+        tile_job job = {.call = call,
+                        .vec = cpu_vec_of(context->level),
+                        .tiles = tile_count(call),
+                        .scratch = align_up(cpu_attention_scratch(dim, false), 16)};
+        kern_parallel(context->pool, sequences * call->attrs.heads * job.tiles, tile_task, &job);
+        return ST_OK;
+    }
+    const int64_t group = call->attrs.heads / call->attrs.kv_heads;
+    decode_job job = {.call = call,
+                      .vec = cpu_vec_of(context->level),
+                      .pieces = piece_count(call),
+                      .scratch = align_up(cpu_attention_chunk_scratch(dim, group), 16),
+                      .result = piece_floats(call)};
+    job.results = (float *)call->workspace + threads * job.scratch;
+    kern_parallel(context->pool, sequences * call->attrs.kv_heads * job.pieces, piece_task, &job);
+    kern_parallel(context->pool, sequences * call->attrs.heads, merge_task, &job);
+    return ST_OK;
+}

@@ -1,0 +1,76 @@
+// Between attention.c, attention_bwd.c and their leaves: one tile of queries of one head.
+#ifndef KERNELS_CPU_ATTENTION_H
+#define KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/vec_call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ATTENTION_QUERIES = 128,    // of a forward tile
+    ATTENTION_QUERIES_BWD = 64, // of a backward tile
+    ATTENTION_KEYS = 64,        // of a key tile; a multiple of 4, and tiles begin at its multiples
+    ATTENTION_KEYS_WIDE = 32,   // the same for heads wider than 128
+    ATTENTION_CHUNK = 512       // keys of one task of a single query
+};
+
+static inline int64_t attention_key_tile(int64_t dim)
+{
+    return dim <= 128 ? ATTENTION_KEYS : ATTENTION_KEYS_WIDE;
+}
+
+// A tile of queries of one head of one sequence, and all the keys that the sequence has.
+typedef struct cpu_attention_tile {
+    int64_t dim, rows; // of the tile
+    int64_t position;  // of its first query among the keys; may be negative
+    int64_t keys;      // of the sequence
+    int64_t window;    // 0: none
+    float scale;
+    cpu_span q, k, v, y; // first query's, first key's; y: result, backward: input
+    int64_t q_stride, k_stride, v_stride, y_stride;
+    float *lse; // of the first query; may be NULL (forward)
+    int64_t lse_stride;
+    const kern_tensor *documents; // NULL: none
+    int64_t document_row;         // of key 0, and of the query at position 0
+    float dropout;
+    dropout_stream stream;
+    float *scratch; // cpu_attention_scratch floats
+    // Backward. dk and dv are sums (keys, align_up(dim, 16)) in fp32, without the scale in dk.
+    cpu_span dy, dq;
+    int64_t dy_stride, dq_stride;
+    float *dk, *dv;
+} cpu_attention_tile;
+
+int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
+
+// One query of each head of a group against keys begin .. end - 1 of a cache.
+typedef struct cpu_attention_chunk {
+    int64_t dim, heads, begin, end;
+    float scale;
+    cpu_span q, k, v; // first head's; key 0's
+    int64_t k_stride, v_stride;
+    // Results of each head: highest score (in units of log 2), sum, output (dim) not yet divided.
+    float *highest, *sum, *out;
+    int64_t head_stride; // between heads' results, in floats
+    float *scratch;      // cpu_attention_chunk_scratch floats
+} cpu_attention_chunk;
+
+int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads);
+
+// What one sequence of a call looks like.
+typedef struct attention_sequence {
+    int64_t query_row, key_row, keys;
+    int64_t position; // of query 0
+} attention_sequence;
+int64_t attention_sequences(const kern_call *call);
+NODISCARD status attention_check(const kern_call *call, const kern_tensor *k,
+                                 const kern_tensor *lengths);
+attention_sequence attention_sequence_of(const kern_call *call, const kern_tensor *k,
+                                         const kern_tensor *lengths, int64_t sequence);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

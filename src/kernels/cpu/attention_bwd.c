@@ -1,0 +1,161 @@
+// Attention, backward. A task is one head of one sequence, all its query tiles in order
+// (vec_attention_bwd.inc), with sums of dk and dv in fp32 of its own.
+//
+// Query heads that share a key-value head add to the same dk and dv. Their tasks run side by side, so
+// each keeps its sums, and a second pass adds them in the order of the heads. To bound that memory,
+// heads are done in waves of whole groups; a wave is a multiple of the threads, so none waits long.
+// The bits of a result depend on neither waves nor threads.
+#include "kernels/cpu/attention.h"
+
+#include <string.h>
+
+enum { SUM_ROWS = 64 }; // keys of one task of the second pass
+
+typedef struct bwd_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    int64_t keys;          // of a sequence
+    int64_t first, count;  // heads of this wave, counted over sequences
+    int64_t scratch, sums; // floats: per thread; of dk or dv of one head
+    float *scratch_at, *sums_at;
+} bwd_job;
+
+static int64_t key_count(const kern_call *call)
+{
+    return call->in[2].dims[0] / max_i64(1, attention_sequences(call));
+}
+
+static int64_t sum_floats(const kern_call *call)
+{
+    return align_up(key_count(call) * align_up(call->attrs.head_dim, 16), 16);
+}
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// Heads of a wave: whole groups, and where that is not too many a multiple of the threads.
+static int64_t wave_heads(const kern_call *call, int threads)
+{
+    const int64_t group = call->attrs.heads / call->attrs.kv_heads;
+    const int64_t both = group / greatest_divisor(group, threads) * threads;
+    const int64_t enough = (4 * threads + group - 1) / group * group;
+    const int64_t heads = 2 * both <= enough ? enough / both * both : enough;
+    return min_i64(heads, attention_sequences(call) * call->attrs.heads);
+}
+
+int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads)
+{
+    const int64_t scratch = align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16);
+    const int64_t sums = wave_heads(call, threads) * 2 * sum_floats(call);
+    return (threads * scratch + sums) * (int64_t)sizeof(float);
+}
+
+static void head_task(void *context, int64_t index, int thread)
+{
+    const bwd_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *dy = &c->in[0], *q = &c->in[1], *k = &c->in[2], *v = &c->in[3];
+    const kern_tensor *y = &c->in[4], *lse = &c->in[5], *dq = &c->out[0];
+    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim;
+    const int64_t sequence = (job->first + index) / heads, head = (job->first + index) % heads;
+    const int64_t kv = head / (heads / c->attrs.kv_heads);
+    const attention_sequence s = attention_sequence_of(c, k, NULL, sequence);
+    float *dk = job->sums_at + index * 2 * job->sums;
+    memset(dk, 0, (size_t)(2 * job->sums) * sizeof(float));
+    cpu_attention_tile t = {
+        .dim = dim,
+        .keys = s.keys,
+        .window = c->attrs.window,
+        .scale = c->attrs.scale,
+        .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
+        .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
+        .k_stride = k->strides[0],
+        .v_stride = v->strides[0],
+        .q_stride = q->strides[0],
+        .y_stride = y->strides[0],
+        .dy_stride = dy->strides[0],
+        .dq_stride = dq->strides[0],
+        .lse_stride = lse->strides[0],
+        .documents = tensor_has(&c->in[6]) ? &c->in[6] : NULL,
+        .document_row = s.query_row,
+        .dropout = c->attrs.dropout,
+        .scratch = job->scratch_at + thread * job->scratch,
+        .dk = dk,
+        .dv = dk + job->sums,
+    };
+    if (t.dropout > 0.0F) {
+        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)head,
+                                     c->first_sequence + sequence);
+    }
+    for (int64_t first = 0; first < c->seq; first += ATTENTION_QUERIES_BWD) {
+        const int64_t row = s.query_row + first;
+        t.rows = min_i64(ATTENTION_QUERIES_BWD, c->seq - first);
+        t.position = s.position + first;
+        t.q = cpu_span_at(q, row * q->strides[0] + head * dim);
+        t.y = cpu_span_at(y, row * y->strides[0] + head * dim);
+        t.dy = cpu_span_at(dy, row * dy->strides[0] + head * dim);
+        t.dq = cpu_span_at(dq, row * dq->strides[0] + head * dim);
+        t.lse = (float *)lse->data + row * lse->strides[0] + head;
+        job->vec->attention_bwd(&t);
+    }
+}
+
+// dk and dv of SUM_ROWS keys of one key-value head: the group's sums, head after head.
+static void sum_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const bwd_job *job = context;
+    const kern_call *c = job->call;
+    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, wide = align_up(dim, 16);
+    const int64_t group = heads / c->attrs.kv_heads;
+    const int64_t blocks = (job->keys + SUM_ROWS - 1) / SUM_ROWS;
+    const int64_t member = index / blocks * group, begin = index % blocks * SUM_ROWS;
+    const int64_t sequence = (job->first + member) / heads;
+    const int64_t kv = (job->first + member) % heads / group;
+    const int64_t end = min_i64(job->keys, begin + SUM_ROWS);
+    for (int pass = 0; pass < 2; pass++) {
+        const kern_tensor *out = &c->out[1 + pass];
+        for (int64_t key = begin; key < end; key++) {
+            float *total = job->sums_at + (member * 2 + pass) * job->sums + key * wide;
+            const cpu_span sum = {total, DTYPE_F32};
+            for (int64_t g = 1; g < group; g++) {
+                const cpu_span other = {total + g * 2 * job->sums, DTYPE_F32};
+                job->vec->add(sum, sum, other, dim);
+            }
+            const int64_t row = sequence * job->keys + key;
+            const float factor = pass == 0 ? c->attrs.scale : 1.0F;
+            job->vec->scale(cpu_span_at(out, row * out->strides[0] + kv * dim), sum, factor, dim);
+        }
+    }
+}
+
+status cpu_attention_bwd(const kern_context *context, const kern_call *call)
+{
+    TRY(attention_check(call, &call->in[2], NULL));
+    const int threads = kern_pool_threads(context->pool);
+    ASSERT(call->workspace_bytes >= cpu_attention_bwd_workspace(call, threads));
+    bwd_job job = {.call = call,
+                   .vec = cpu_vec_of(context->level),
+                   .keys = key_count(call),
+                   .scratch = align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16),
+                   .sums = sum_floats(call),
+                   .scratch_at = call->workspace};
+    job.sums_at = job.scratch_at + threads * job.scratch;
+    const int64_t total = attention_sequences(call) * call->attrs.heads;
+    const int64_t wave = wave_heads(call, threads);
+    const int64_t group = call->attrs.heads / call->attrs.kv_heads;
+    const int64_t blocks = (job.keys + SUM_ROWS - 1) / SUM_ROWS;
+    for (job.first = 0; job.first < total; job.first += wave) {
+        job.count = min_i64(wave, total - job.first);
+        kern_parallel(context->pool, job.count, head_task, &job);
+        kern_parallel(context->pool, job.count / group * blocks, sum_task, &job);
+    }
+    return ST_OK;
+}

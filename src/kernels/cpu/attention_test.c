@@ -1,0 +1,425 @@
+// Attention, forward and backward, against a naive loop in double over many odd shapes; and that the
+// bits of a sequence depend on nothing but the sequence.
+#include "kernels/cpu/attention.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct shape {
+    int64_t sequences, queries, keys; // keys of a sequence; 0: as many as queries
+    int64_t heads, kv_heads, dim;
+    int32_t window;
+    int64_t document; // length of a document; 0: none
+    float dropout;
+    dtype type;
+    bool cached;     // k and v are caches of `keys` rows, lengths vary
+    int64_t padding; // columns between rows: views
+} shape;
+
+typedef struct fixture {
+    shape s;
+    kern_call forward, backward;
+    step_block step;
+    float *q, *k, *v, *dy; // rounded to the type, contiguous
+    int32_t *documents, *lengths;
+    void *buffers[32];
+    int buffer_count;
+} fixture;
+
+static void *buffer(fixture *f, int64_t bytes)
+{
+    void *p = aligned_alloc(64, (size_t)align_up(bytes + 64, 64));
+    assert_non_null(p);
+    memset(p, 0xff, (size_t)align_up(bytes + 64, 64));
+    f->buffers[f->buffer_count++] = p;
+    return p;
+}
+
+static kern_tensor matrix(fixture *f, dtype type, int64_t rows, int64_t columns, int64_t padding)
+{
+    const int64_t stride = columns + padding;
+    return (kern_tensor){.data = buffer(f, rows * stride * dtype_bytes(type)),
+                         .type = type,
+                         .ndim = 2,
+                         .dims = {rows, columns},
+                         .strides = {stride, 1}};
+}
+
+// Fills a tensor with normal numbers; returns them as they were rounded.
+static float *fill(fixture *f, kern_tensor *t, uint64_t key, double spread)
+{
+    float *copy = buffer(f, t->dims[0] * t->dims[1] * 4);
+    for (int64_t i = 0; i < t->dims[0]; i++) {
+        for (int64_t j = 0; j < t->dims[1]; j++) {
+            const int64_t n = i * t->dims[1] + j, at = i * t->strides[0] + j;
+            dtype_store(t->type, t->data, at, spread * (double)rng_tensor_normal(11, key, n));
+            copy[n] = (float)dtype_load(t->type, t->data, at);
+        }
+    }
+    return copy;
+}
+
+static void fixture_create(fixture *f, const shape *s, double spread)
+{
+    *f = (fixture){.s = *s};
+    if (f->s.keys == 0) f->s.keys = s->queries;
+    s = &f->s;
+    const int64_t rows = s->sequences * s->queries, key_rows = s->sequences * s->keys;
+    kern_call *c = &f->forward;
+    c->code = OP_ATTENTION;
+    c->seq = s->queries;
+    c->first_sequence = 5;
+    c->attrs = (op_attrs){.heads = (int32_t)s->heads,
+                          .kv_heads = (int32_t)s->kv_heads,
+                          .head_dim = (int32_t)s->dim,
+                          .window = s->window,
+                          .dropout = s->dropout,
+                          .site = 9,
+                          .scale = (float)(1.0 / sqrt((double)s->dim))};
+    c->step = &f->step;
+    f->step.host = (step_host){.step = 4, .seed = UINT64_C(0x1122334455667788)};
+    c->in[0] = matrix(f, s->type, rows, s->heads * s->dim, s->padding);
+    c->in[1] = matrix(f, s->type, key_rows, s->kv_heads * s->dim, s->padding);
+    c->in[2] = matrix(f, s->type, key_rows, s->kv_heads * s->dim, 2 * s->padding);
+    f->q = fill(f, &c->in[0], 1, spread);
+    f->k = fill(f, &c->in[1], 2, spread);
+    f->v = fill(f, &c->in[2], 3, 1.0);
+    c->out[0] = matrix(f, s->type, rows, s->heads * s->dim, s->padding);
+    c->out[1] = matrix(f, DTYPE_F32, rows, s->heads, 0);
+    if (s->document > 0) {
+        f->documents = buffer(f, rows * 4);
+        for (int64_t i = 0; i < rows; i++) {
+            f->documents[i] = (int32_t)(i % s->queries / s->document);
+        }
+        c->in[3] = (kern_tensor){f->documents, DTYPE_I32, 1, {rows}, {1}};
+    }
+    if (s->cached) {
+        c->cache_seq = s->keys;
+        f->lengths = buffer(f, s->sequences * 4);
+        for (int64_t b = 0; b < s->sequences; b++) {
+            f->lengths[b] = (int32_t)(s->keys - b * (s->keys - s->queries) / s->sequences);
+            // What lies beyond is never read.
+            for (int64_t i = f->lengths[b]; i < s->keys; i++) {
+                for (int64_t j = 0; j < s->kv_heads * s->dim; j++) {
+                    const int64_t row = b * s->keys + i;
+                    dtype_store(s->type, c->in[1].data, row * c->in[1].strides[0] + j, NAN);
+                    dtype_store(s->type, c->in[2].data, row * c->in[2].strides[0] + j, NAN);
+                }
+            }
+        }
+        c->in[4] = (kern_tensor){f->lengths, DTYPE_I32, 1, {s->sequences}, {1}};
+        return;
+    }
+    kern_call *b = &f->backward;
+    *b = *c;
+    b->code = OP_ATTENTION_BWD;
+    b->in[0] = matrix(f, s->type, rows, s->heads * s->dim, s->padding);
+    f->dy = fill(f, &b->in[0], 4, 1.0);
+    for (int i = 0; i < 3; i++) b->in[1 + i] = c->in[i];
+    b->in[4] = c->out[0];
+    b->in[5] = c->out[1];
+    b->in[6] = c->in[3];
+    b->out[0] = matrix(f, s->type, rows, s->heads * s->dim, 0);
+    b->out[1] = matrix(f, s->type, key_rows, s->kv_heads * s->dim, 0);
+    b->out[2] = matrix(f, s->type, key_rows, s->kv_heads * s->dim, s->padding);
+}
+
+static void fixture_destroy(fixture *f)
+{
+    for (int i = 0; i < f->buffer_count; i++) free(f->buffers[i]);
+}
+
+static void run(fixture *f, kern_call *c, kern_level level, kern_pool *pool)
+{
+    const kern_context context = {.pool = pool, .level = level};
+    const int threads = kern_pool_threads(pool);
+    const bool is_forward = c->code == OP_ATTENTION;
+    c->workspace_bytes =
+        is_forward ? cpu_attention_workspace(c, threads) : cpu_attention_bwd_workspace(c, threads);
+    c->workspace = buffer(f, c->workspace_bytes);
+    const status st = is_forward ? cpu_attention(&context, c) : cpu_attention_bwd(&context, c);
+    assert_int_equal(st, ST_OK);
+    f->buffer_count--;
+    free(f->buffers[f->buffer_count]);
+}
+
+// ---- the naive loop ---------------------------------------------------------------------------------
+typedef struct naive {
+    double *y, *lse, *dq, *dk, *dv, *p;
+} naive;
+
+static int64_t length_of(const fixture *f, int64_t b)
+{
+    return f->lengths != NULL ? f->lengths[b] : f->s.keys;
+}
+
+static bool is_seen(const fixture *f, int64_t b, int64_t position, int64_t key)
+{
+    if (key > position) return false;
+    if (f->s.window > 0 && key <= position - f->s.window) return false;
+    if (f->documents == NULL) return true;
+    const int32_t *documents = f->documents + b * f->s.queries;
+    return documents[key] == documents[position];
+}
+
+static void naive_row(const fixture *f, naive *n, int64_t b, int64_t t, int64_t h)
+{
+    const shape *s = &f->s;
+    const int64_t dim = s->dim, kv = h / (s->heads / s->kv_heads), keys = length_of(f, b);
+    const int64_t row = b * s->queries + t, position = keys - s->queries + t;
+    const double scale = (double)f->forward.attrs.scale;
+    const dropout_stream stream =
+        dropout_stream_of(&f->step.host, f->forward.attrs.site, (int32_t)h, 5 + b);
+    const float *q = f->q + (row * s->heads + h) * dim;
+    double *y = n->y + (row * s->heads + h) * dim, highest = -HUGE_VAL, sum = 0.0, delta = 0.0;
+    for (int64_t key = 0; key < keys; key++) {
+        const float *k = f->k + ((b * s->keys + key) * s->kv_heads + kv) * dim;
+        n->p[key] = -HUGE_VAL;
+        if (!is_seen(f, b, position, key)) continue;
+        double dot = 0.0;
+        for (int64_t d = 0; d < dim; d++) dot += (double)q[d] * (double)k[d];
+        n->p[key] = dot * scale;
+        highest = fmax(highest, n->p[key]);
+    }
+    for (int64_t key = 0; key < keys; key++) {
+        n->p[key] = highest > -HUGE_VAL ? exp(n->p[key] - highest) : 0.0;
+        sum += n->p[key];
+    }
+    n->lse[row * s->heads + h] = highest + log(sum);
+    for (int64_t pass = 0; pass < (f->dy != NULL ? 3 : 1); pass++) {
+        for (int64_t key = 0; key < keys; key++) {
+            if (n->p[key] == 0.0) continue;
+            const double p = n->p[key] / sum;
+            const double m = s->dropout > 0.0F
+                                 ? (double)dropout_factor_at(&stream, position, key, s->dropout)
+                                 : 1.0;
+            const int64_t at = ((b * s->keys + key) * s->kv_heads + kv) * dim;
+            if (pass == 0) {
+                for (int64_t d = 0; d < dim; d++) y[d] += p * m * (double)f->v[at + d];
+                continue;
+            }
+            const float *dy = f->dy + (row * s->heads + h) * dim;
+            double dp = 0.0;
+            for (int64_t d = 0; d < dim; d++) dp += (double)dy[d] * (double)f->v[at + d] * m;
+            if (pass == 1) delta += p * dp;
+            if (pass == 1) continue;
+            const double ds = p * (dp - delta) * scale;
+            double *dq = n->dq + (row * s->heads + h) * dim;
+            for (int64_t d = 0; d < dim; d++) {
+                n->dv[at + d] += p * m * (double)dy[d];
+                n->dk[at + d] += ds * (double)q[d];
+                dq[d] += ds * (double)f->k[at + d];
+            }
+        }
+    }
+}
+
+// Largest difference, relative to the largest value.
+static double difference(const kern_tensor *t, const double *want)
+{
+    double most = 0.0, largest = 1e-30;
+    for (int64_t i = 0; i < t->dims[0]; i++) {
+        for (int64_t j = 0; j < t->dims[1]; j++) {
+            const double x = want[i * t->dims[1] + j];
+            const double got = dtype_load(t->type, t->data, i * t->strides[0] + j);
+            if (isinf(x) && got == x) continue;
+            largest = fmax(largest, fabs(x));
+            // Written so that a NaN counts.
+            if (!(fabs(got - x) <= most)) most = fabs(got - x);
+        }
+    }
+    return most / largest;
+}
+
+static void check_shape(const shape *given, kern_level level, double spread)
+{
+    fixture f;
+    fixture_create(&f, given, spread);
+    const shape *s = &f.s;
+    const int64_t rows = s->sequences * s->queries, key_rows = s->sequences * s->keys;
+    naive n = {.y = calloc((size_t)(rows * s->heads * s->dim), 8),
+               .dq = calloc((size_t)(rows * s->heads * s->dim), 8),
+               .lse = calloc((size_t)(rows * s->heads), 8),
+               .dk = calloc((size_t)(key_rows * s->kv_heads * s->dim), 8),
+               .dv = calloc((size_t)(key_rows * s->kv_heads * s->dim), 8),
+               .p = calloc((size_t)s->keys, 8)};
+    for (int64_t i = 0; i < rows * s->heads; i++) {
+        naive_row(&f, &n, i / s->heads / s->queries, i / s->heads % s->queries, i % s->heads);
+    }
+    const double unit = s->type == DTYPE_F32 ? 1e-6 : s->type == DTYPE_BF16 ? 4e-3 : 5e-4;
+    run(&f, &f.forward, level, NULL);
+    const double y = difference(&f.forward.out[0], n.y), lse = difference(&f.forward.out[1], n.lse);
+    double dq = 0.0, dk = 0.0, dv = 0.0;
+    if (!s->cached) {
+        run(&f, &f.backward, level, NULL);
+        dq = difference(&f.backward.out[0], n.dq);
+        dk = difference(&f.backward.out[1], n.dk);
+        dv = difference(&f.backward.out[2], n.dv);
+    }
+    if (!(y < 2 * unit && lse < 1e-6 && dq < 4 * unit && dk < 4 * unit && dv < 4 * unit)) {
+        print_message(
+            "%s: queries %lld keys %lld heads %lld/%lld dim %lld window %d: y %.2g lse %.2g "
+            "dq %.2g dk %.2g dv %.2g\n",
+            kern_level_name(level), (long long)s->queries, (long long)s->keys, (long long)s->heads,
+            (long long)s->kv_heads, (long long)s->dim, s->window, y, lse, dq, dk, dv);
+        assert_true(false);
+    }
+    double *const sums[] = {n.y, n.dq, n.lse, n.dk, n.dv, n.p};
+    for (int64_t i = 0; i < COUNT_OF(sums); i++) free(sums[i]);
+    fixture_destroy(&f);
+}
+
+static const shape shapes[] = {
+    {1, 1, 0, 1, 1, 8, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {2, 7, 0, 3, 1, 5, 0, 0, 0.0F, DTYPE_F32, false, 3},
+    {1, 16, 0, 2, 2, 16, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {2, 65, 0, 4, 2, 24, 0, 0, 0.0F, DTYPE_F32, false, 1},
+    {1, 200, 0, 2, 1, 64, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 150, 0, 1, 1, 130, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 70, 0, 1, 1, 256, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 150, 0, 2, 2, 20, 1, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 180, 0, 2, 2, 32, 17, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 180, 0, 2, 1, 32, 70, 0, 0.0F, DTYPE_F32, false, 5},
+    {2, 150, 0, 2, 1, 12, 0, 37, 0.0F, DTYPE_F32, false, 0},
+    {1, 150, 0, 2, 2, 12, 9, 50, 0.0F, DTYPE_F32, false, 0},
+    {1, 33, 97, 2, 1, 16, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 130, 163, 2, 2, 16, 1, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, 130, 165, 2, 2, 16, 20, 0, 0.0F, DTYPE_F32, false, 0},
+    {2, 90, 0, 4, 2, 16, 0, 0, 0.3F, DTYPE_F32, false, 0},
+    {1, 131, 0, 2, 1, 64, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 131, 0, 2, 1, 64, 0, 0, 0.0F, DTYPE_F16, false, 0},
+    {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 0},
+    {3, 1, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 2},
+    {2, 1, 1100, 3, 1, 40, 0, 0, 0.0F, DTYPE_BF16, true, 0},
+    {2, 1, 1100, 3, 1, 33, 600, 0, 0.0F, DTYPE_F32, true, 0},
+    {1, 1, 700, 2, 2, 256, 0, 0, 0.0F, DTYPE_F16, true, 0},
+};
+
+static void test_against_double(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        check_shape(&shapes[i], kern_level_of_machine(), 1.0);
+    }
+}
+
+// Scores to a hundred and more: almost one-hot rows.
+static void test_peaked(void **state)
+{
+    (void)state;
+    fixture f;
+    const shape s = {1, 100, 0, 2, 1, 64, 0, 0, 0.0F, DTYPE_F32, false, 0};
+    fixture_create(&f, &s, 5.0);
+    run(&f, &f.forward, kern_level_of_machine(), NULL);
+    run(&f, &f.backward, kern_level_of_machine(), NULL);
+    for (int i = 0; i < 3; i++) {
+        const kern_tensor *t = &f.backward.out[i];
+        for (int64_t j = 0; j < t->dims[0] * t->strides[0]; j++) {
+            assert_true(isfinite(((const float *)t->data)[j]));
+        }
+    }
+    fixture_destroy(&f);
+}
+
+// ---- bits -------------------------------------------------------------------------------------------
+static void assert_rows_equal(const kern_tensor *a, int64_t a_row, const kern_tensor *b,
+                              int64_t b_row, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t width = dtype_bytes(a->type);
+        const char *pa = (const char *)a->data + (a_row + i) * a->strides[0] * width;
+        const char *pb = (const char *)b->data + (b_row + i) * b->strides[0] * width;
+        assert_memory_equal(pa, pb, (size_t)(a->dims[1] * width));
+    }
+}
+
+static void assert_same_results(const fixture *a, int64_t a_sequence, const fixture *b,
+                                int64_t b_sequence)
+{
+    const int64_t q = a->s.queries, k = a->s.keys;
+    for (int i = 0; i < 2; i++) {
+        assert_rows_equal(&a->forward.out[i], a_sequence * q, &b->forward.out[i], b_sequence * q,
+                          q);
+    }
+    if (a->dy == NULL) return;
+    for (int i = 0; i < 3; i++) {
+        assert_rows_equal(&a->backward.out[i], a_sequence * (i == 0 ? q : k), &b->backward.out[i],
+                          b_sequence * (i == 0 ? q : k), i == 0 ? q : k);
+    }
+}
+
+static void run_both(fixture *f, kern_level level, kern_pool *pool)
+{
+    run(f, &f->forward, level, pool);
+    if (f->dy != NULL) run(f, &f->backward, level, pool);
+}
+
+static void test_threads_change_no_bit(void **state)
+{
+    (void)state;
+    kern_pool *pool;
+    assert_int_equal(kern_pool_create(3, &pool), ST_OK);
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        fixture one, many;
+        fixture_create(&one, &shapes[i], 1.0);
+        fixture_create(&many, &shapes[i], 1.0);
+        run_both(&one, kern_level_of_machine(), NULL);
+        run_both(&many, kern_level_of_machine(), pool);
+        for (int64_t b = 0; b < one.s.sequences; b++) assert_same_results(&one, b, &many, b);
+        fixture_destroy(&one);
+        fixture_destroy(&many);
+    }
+    kern_pool_destroy(pool);
+}
+
+static void test_levels_have_the_same_bits(void **state)
+{
+    (void)state;
+    if (kern_level_of_machine() < KERN_AVX2) skip();
+    for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        fixture plain, vector;
+        fixture_create(&plain, &shapes[i], 1.0);
+        fixture_create(&vector, &shapes[i], 1.0);
+        run_both(&plain, KERN_SCALAR, NULL);
+        run_both(&vector, KERN_AVX2, NULL);
+        assert_same_results(&plain, 0, &vector, 0);
+        fixture_destroy(&plain);
+        fixture_destroy(&vector);
+    }
+}
+
+// The first rows of a sequence alone, in another place of memory, give the same bits as before the
+// rest was there: forward rows see nothing of what follows.
+static void test_rows_ignore_what_follows(void **state)
+{
+    (void)state;
+    const shape whole = {1, 200, 0, 2, 1, 24, 50, 0, 0.0F, DTYPE_F32, false, 0};
+    shape part = whole;
+    part.queries = 137;
+    part.padding = 8;
+    fixture a, b;
+    fixture_create(&a, &whole, 1.0);
+    fixture_create(&b, &part, 1.0);
+    run(&a, &a.forward, kern_level_of_machine(), NULL);
+    run(&b, &b.forward, kern_level_of_machine(), NULL);
+    assert_rows_equal(&a.forward.out[0], 0, &b.forward.out[0], 0, 137);
+    fixture_destroy(&a);
+    fixture_destroy(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_double),
+        cmocka_unit_test(test_peaked),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_levels_have_the_same_bits),
+        cmocka_unit_test(test_rows_ignore_what_follows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
