@@ -35,6 +35,7 @@ enum {
     MC_MAX = 120, // rows of A per task: 120 KiB of panels beside C in an L2 of 512 KiB
     MC_MIN = 48,
     TALL_K = 1024,      // at most this much of k in the shared panel where C is fp32
+    TALL_PANELS = 8,    // of B, packed by one task
     TALL_COLUMNS = 512, // of the private tile
     SHORT_ROWS = 144,   // at most this many rows: the short driver
     SHORT_COLUMNS = 32, // per task; whole cache lines of C in every type
@@ -202,13 +203,27 @@ static bool starts_from_zero(const gemm_job *job, int64_t k)
 }
 
 // ---- tall ---------------------------------------------------------------------------------------
+// Some neighbouring panels at once: where B's columns lie side by side, whole pieces of rows are read.
 static void tall_pack_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const gemm_job *job = context;
-    const int64_t nr = job->unit->nr, depth = job->k1 - job->k0, j = job->n0 + index * nr;
-    float *panel = shared_panel(job, index, nr * depth);
-    pack_b(job, panel, j, min_i64(nr, job->n1 - j), job->k0, depth);
+    const int64_t nr = job->unit->nr, depth = job->k1 - job->k0, floats = nr * depth;
+    const int64_t per_thread = (SCRATCH - SHARED) / floats;
+    const int64_t groups = (per_thread + TALL_PANELS - 1) / TALL_PANELS; // of one thread's part
+    const int64_t at = index % groups * TALL_PANELS;
+    const int64_t panel = index / groups * per_thread + at, j = job->n0 + panel * nr;
+    const int64_t panels = min_i64(TALL_PANELS, per_thread - at);
+    if (j >= job->n1) return;
+    pack_b(job, shared_panel(job, panel, floats), j, min_i64(panels * nr, job->n1 - j), job->k0,
+           depth);
+}
+
+static int64_t tall_pack_tasks(const gemm_job *job)
+{
+    const int64_t per_thread = (SCRATCH - SHARED) / (job->unit->nr * (job->k1 - job->k0));
+    const int64_t groups = (per_thread + TALL_PANELS - 1) / TALL_PANELS;
+    return groups * kern_pool_threads(job->pool);
 }
 
 static void tall_task(void *context, int64_t index, int thread)
@@ -263,7 +278,7 @@ static void run_tall(gemm_job *job)
         job->pieces = job->direct ? 1 : (columns + TALL_COLUMNS - 1) / TALL_COLUMNS;
         for (job->k0 = 0; job->k0 < g->k; job->k0 = job->k1) {
             job->k1 = min_i64(job->k0 + depth, g->k);
-            kern_parallel(job->pool, (columns + nr - 1) / nr, tall_pack_task, job);
+            kern_parallel(job->pool, tall_pack_tasks(job), tall_pack_task, job);
             kern_parallel(job->pool, blocks * job->pieces, tall_task, job);
         }
     }

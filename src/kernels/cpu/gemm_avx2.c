@@ -232,6 +232,18 @@ AVX2_LEAF void strip_across(float *out, int64_t width, const gemm_lines *l, int6
 // on when it is open, and few pages are in use at once.
 enum { ACROSS_STEPS = 16 };
 
+// Each step is another piece of memory, which the hardware does not foresee.
+AVX2_LEAF void prefetch_across(const gemm_lines *l, int64_t k, int64_t end, dtype type)
+{
+    const int64_t width = type == DTYPE_F32 ? 4 : 2;
+    for (; k < end; k++) {
+        const char *line = (const char *)l->data + k * l->k_stride * width;
+        for (int64_t byte = 0; byte < l->count * width; byte += 64) {
+            _mm_prefetch(line + byte, _MM_HINT_T0);
+        }
+    }
+}
+
 AVX2_LEAF void pack_typed(float *panels, int64_t width, const gemm_lines *l, dtype type)
 {
     const int64_t strips = (width + 7) / 8;
@@ -251,6 +263,7 @@ AVX2_LEAF void pack_typed(float *panels, int64_t width, const gemm_lines *l, dty
     for (int64_t k = 0; k < l->kc; k += ACROSS_STEPS) {
         const int64_t end = min_i64(k + ACROSS_STEPS, l->kc);
         float *panel = panels;
+        prefetch_across(l, end, min_i64(end + ACROSS_STEPS, l->kc), type);
         for (int64_t first = 0; first < l->count; first += width, panel += width * l->kc) {
             for (int64_t s = 0; s < strips; s++) {
                 const bool six = width - s * 8 == 6;
