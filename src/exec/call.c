@@ -102,10 +102,12 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->attrs.site += 4 * (call->layer + 1);
 }
 
-int64_t exec_call_end(const plan *p, const plan_action *action, const op_node *node)
+int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
 {
     const plan_binding *b = binding_of(p, action);
-    int64_t end = 0;
+    const op_node *node = &b->program->lists[action->list].nodes[at];
+    const int32_t space = b->workspace[action->list] != NULL ? b->workspace[action->list][at] : -1;
+    int64_t end = space >= 0 ? plan_tensor_offset(p, space) + p->tensors[space].bytes : 0;
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
         tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
         if (t == TENSOR_NONE) continue;

@@ -231,8 +231,7 @@ static status post_node(exec *e, const plan_action *action, bool *posted)
     kern_call call;
     const int64_t at = action->ops_begin + e->node;
     exec_call_make(p, action, at, e->base, e->slots[e->current].step, &call);
-    const op_node *node = &p->bindings[action->binding].program->lists[action->list].nodes[at];
-    e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, node));
+    e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
     return e->config.api->launch(e->lanes[action->lane], &call, posted);
 }
 

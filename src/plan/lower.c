@@ -12,8 +12,9 @@
 // up the one binary tree over shards (shard_tree below). So bits depend on the shards alone.
 //
 // Lifetimes are noted while actions are emitted. Micro-batches repeat: spans of activations are
-// noted for the first two only; accumulators are held from their first touch to their last, and one
-// that is first touched later counts from the second micro-batch on (plan_internal.h).
+// noted for the first two only, the second standing for all that follow. Accumulators are held from
+// their first touch to their last; one that is first touched after the first micro-batch may hold a
+// sum through all of a later one, so it counts from the second's beginning.
 #include "plan/lower.h"
 
 #include <string.h>
@@ -51,11 +52,11 @@ static status touch(lowering *l, int32_t ref)
 {
     if (ref < 0) return ST_OK; // run tensors live always
     const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
-    if (l->microbatch >= NOTED_MICROBATCHES) {
-        if (!grad) return ST_OK;
-        if (ref >= l->lives.capacity || l->lives.lives[ref].count == 0) {
-            TRY(life_touch(&l->lives, ref, l->second_begins));
-        }
+    if (l->microbatch >= NOTED_MICROBATCHES && !grad) return ST_OK;
+    const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
+    const bool repeats = l->r->sequences > NOTED_MICROBATCHES * l->r->micro_batch;
+    if (grad && fresh && repeats && l->microbatch >= 1) {
+        TRY(life_touch(&l->lives, ref, l->second_begins));
     }
     return life_touch(&l->lives, ref, l->lives.now);
 }
