@@ -2,6 +2,7 @@
 #ifndef TRAIN_FEED_H
 #define TRAIN_FEED_H
 
+#include "base/hash.h"
 #include "exec/exec.h"
 #include "plan/run_config.h"
 
@@ -18,10 +19,13 @@ NODISCARD status train_feed_prepare(train_feed *f, const char *cache_folder,
 bool train_feed_has_valid(const train_feed *f);
 int64_t train_feed_tokens(const train_feed *f); // of the training data
 int64_t train_feed_sources(const train_feed *f);
-// Starts to fill `count` sequences from `first` on in the background, for the next take.
-NODISCARD status train_feed_ask(train_feed *f, int64_t first, int64_t count);
-// The batch asked for last, as the executor wants it; valid until the take after the next one.
-NODISCARD status train_feed_take(train_feed *f, exec_input *input);
+hash128 train_feed_id(const train_feed *f); // what order and content of the data follow from
+// Batches of the steps from first_step on, which come after first_sequence sequences. A thread fills
+// them ahead.
+NODISCARD status train_feed_start(train_feed *f, int64_t first_step, int64_t first_sequence);
+// The batch of the next step, as the executor wants it; valid until the next take. input->host is
+// what the caller expects of it.
+NODISCARD status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *wait_ns);
 // A validation batch, in this thread.
 NODISCARD status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input *input);
 void train_feed_close(train_feed *f); // NULL is legal

@@ -216,6 +216,10 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(job_of_run(s));
     TRY(state_of_run(s, resume));
     TRY(train_feed_prepare(s->feed, s->folder.cache, say_through, s));
+    if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
+        return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
+    }
+    TRY(train_feed_start(s->feed, s->step + 1, s->sequences));
     TRY(started(s, c, config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));

@@ -19,21 +19,16 @@ static exec_input input_of(const session *s, int64_t step, int64_t sequences)
     return input;
 }
 
-// Posts step `step`; its data was asked for before.
+// Posts step `step`.
 static status step_post(session *s, int64_t step)
 {
     const int64_t sequences = run_config_batch(s->r, step - 1);
     exec_input input = input_of(s, step, sequences);
-    const int64_t before = session_now(s);
-    TRY(train_feed_take(s->feed, &input));
-    s->step_wait_ns[step % 2] = session_now(s) - before;
+    TRY(train_feed_take(s->feed, step, &input, &s->step_wait_ns[step % 2]));
     const plan *p = train_plan_of(&s->plans, sequences);
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
-    if (step < s->r->train.steps) {
-        TRY(train_feed_ask(s->feed, s->sequences, run_config_batch(s->r, step)));
-    }
     return exec_post(s->job.e);
 }
 
@@ -145,7 +140,6 @@ status session_steps(session *s, int64_t until)
 {
     obs_record record;
     int64_t posted = s->step;
-    TRY(train_feed_ask(s->feed, s->sequences, run_config_batch(s->r, s->step)));
     s->last_result_ns = session_now(s);
     while (posted < until && s->stop == 0) {
         TRY(step_post(s, posted + 1));

@@ -1,0 +1,205 @@
+// Batches for steps, out of the data floor: a thread fills the next step's rows while this one runs.
+#include "train/feed.h"
+
+#include "data/dataset.h"
+#include "data/loader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { VALID_TEXT_BYTES = 64 };
+
+struct train_feed {
+    const host *h;
+    arena *a;
+    const run_config *r;
+    data_tokenizer *tokenizer;
+    data_dataset *dataset;
+    data_loader *loader;
+    int64_t first_step, first_sequence; // where the loader began
+    data_rows valid;                    // (valid_count, seq)
+    int64_t valid_count;
+    void (*say)(void *context, log_level level, const char *line);
+    void *say_context;
+};
+
+status train_feed_open(const host *h, arena *a, const run_config *r, train_feed **out)
+{
+    TRY(arena_new(a, 1, out));
+    train_feed *f = *out;
+    f->h = h;
+    f->a = a;
+    f->r = r;
+    const char *path = r->data.tokenizer;
+    if (path != NULL && strcmp(path, "auto") == 0) path = NULL;
+    return data_tokenizer_open(h, a, path, &f->tokenizer);
+}
+
+int64_t train_feed_vocab(const train_feed *f)
+{
+    return data_tokenizer_vocab_size(f->tokenizer);
+}
+
+const char *train_feed_tokenizer(const train_feed *f)
+{
+    return data_tokenizer_name(f->tokenizer);
+}
+
+static status progress_report(void *context, const char *path, int64_t done, int64_t all)
+{
+    const train_feed *f = context;
+    char line[512];
+    (void)snprintf(line, sizeof(line), "tokens of %s: %lld of %lld MB", path_base_name(path),
+                   (long long)(done >> 20), (long long)(all >> 20));
+    if (f->say != NULL && all > (32 << 20)) f->say(f->say_context, LOG_INFO, line);
+    return ST_OK;
+}
+
+// data.valid as the dataset wants it: nothing, a share, or a path.
+static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], const char **out)
+{
+    double share = 0.0;
+    *out = NULL;
+    if (!run_config_has_valid(r)) return ST_OK;
+    if (run_config_valid_share(r, &share)) {
+        (void)snprintf(buffer, VALID_TEXT_BYTES, "%.17g", share);
+        *out = buffer;
+        return ST_OK;
+    }
+    if (r->data.valid.count != 1) {
+        return fail(ST_CONFIG_RANGE,
+                    "data.valid has %lld entries; give one path or glob, or a "
+                    "share of data.train",
+                    (long long)r->data.valid.count);
+    }
+    *out = r->data.valid.items[0];
+    return ST_OK;
+}
+
+status train_feed_prepare(train_feed *f, const char *cache_folder,
+                          void (*say)(void *context, log_level level, const char *line),
+                          void *context)
+{
+    char buffer[VALID_TEXT_BYTES];
+    const char *valid = NULL;
+    TRY(valid_text(f->r, buffer, &valid));
+    f->say = say;
+    f->say_context = context;
+    const data_progress progress = {.report = progress_report, .context = f};
+    const data_dataset_spec spec = {
+        .train = f->r->data.train.items,
+        .train_count = f->r->data.train.count,
+        .valid = valid,
+        .seq = f->r->train.seq,
+        .packing =
+            f->r->data.packing == RUN_PACKING_MASKED ? DATA_PACKING_MASKED : DATA_PACKING_PLAIN,
+        .seed = (uint64_t)f->r->train.seed,
+        .tokenizer = f->tokenizer,
+        .cache_folder = cache_folder,
+        .progress = &progress,
+    };
+    return data_dataset_open(f->h, f->a, &spec, &f->dataset);
+}
+
+bool train_feed_has_valid(const train_feed *f)
+{
+    return data_dataset_sequences(f->dataset, DATA_VALID) > 0;
+}
+
+int64_t train_feed_tokens(const train_feed *f)
+{
+    return data_dataset_tokens(f->dataset, DATA_TRAIN);
+}
+
+int64_t train_feed_sources(const train_feed *f)
+{
+    return data_dataset_sources(f->dataset);
+}
+
+hash128 train_feed_id(const train_feed *f)
+{
+    return data_dataset_id(f->dataset);
+}
+
+// ---- training -----------------------------------------------------------------------------------
+
+// Sequences that steps first_step .. step - 1 take, added to those consumed before. Pure: it reads
+// the configuration only.
+static void step_range(void *context, int64_t step, int64_t *first, int64_t *count)
+{
+    const train_feed *f = context;
+    const int64_t entries = run_config_ramp_count(f->r);
+    *first = f->first_sequence;
+    *count = run_config_batch(f->r, step - 1);
+    for (int64_t i = 0; i < entries; i++) {
+        int64_t begin = 0, size = 0, end = step - 1, next = 0, next_size = 0;
+        run_config_ramp_at(f->r, i, &begin, &size);
+        if (i + 1 < entries) {
+            run_config_ramp_at(f->r, i + 1, &next, &next_size);
+            end = min_i64(end, next);
+        }
+        begin = max_i64(begin, f->first_step - 1);
+        if (end > begin) *first += (end - begin) * size;
+    }
+}
+
+status train_feed_start(train_feed *f, int64_t first_step, int64_t first_sequence)
+{
+    f->first_step = first_step;
+    f->first_sequence = first_sequence;
+    const data_loader_args args = {.h = f->h,
+                                   .dataset = f->dataset,
+                                   .split = DATA_TRAIN,
+                                   .first_step = first_step,
+                                   .last_step = f->r->train.steps,
+                                   .max_count = run_config_batch_max(f->r),
+                                   .range = step_range,
+                                   .context = f};
+    if (first_step > f->r->train.steps) return ST_OK;
+    return data_loader_create(&args, &f->loader);
+}
+
+static void rows_put(const train_feed *f, const data_rows *rows, int64_t count, exec_input *input)
+{
+    const int64_t bytes = count * f->r->train.seq * (int64_t)sizeof(int32_t);
+    input->batch[0] = (exec_batch){"ids", rows->ids, bytes};
+    input->batch[1] = (exec_batch){"labels", rows->labels, bytes};
+    input->batch[2] = (exec_batch){"positions", rows->positions, bytes};
+    input->batch[3] = (exec_batch){"documents", rows->documents, bytes};
+    input->batch_count = 4;
+}
+
+status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *wait_ns)
+{
+    data_batch batch;
+    TRY(data_loader_next(f->loader, &batch));
+    ASSERT(batch.step == step && batch.count == input->host.sequences);
+    ASSERT(batch.first == input->host.first_sequence);
+    rows_put(f, &batch.rows, batch.count, input);
+    *wait_ns = batch.wait_ns;
+    return ST_OK;
+}
+
+// ---- validation ---------------------------------------------------------------------------------
+
+status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input *input)
+{
+    if (f->valid_count < count) {
+        const int64_t cells = count * f->r->train.seq;
+        int32_t *all = NULL;
+        TRY(arena_new(f->a, 4 * cells, &all));
+        f->valid = (data_rows){all, all + cells, all + 2 * cells, all + 3 * cells};
+        f->valid_count = count;
+    }
+    TRY(data_batch_fill(f->dataset, DATA_VALID, first, count, &f->valid));
+    rows_put(f, &f->valid, count, input);
+    return ST_OK;
+}
+
+void train_feed_close(train_feed *f)
+{
+    if (f == NULL) return;
+    data_loader_destroy(f->loader);
+    data_dataset_close(f->dataset);
+    data_tokenizer_close(f->tokenizer);
+}
