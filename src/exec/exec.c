@@ -6,7 +6,7 @@
 // plan changes between two steps the device is drained instead, which is rare (evaluation, ramps).
 #include "exec/exec.h"
 
-#include "exec/call.h"
+#include "exec/poison.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { SLOTS = 2 }; // steps in flight
 typedef struct plan_state {
     const plan *p;
     kern_event **events; // [action]; NULL where nobody waits for it
-    uint8_t **dies;      // debug: [binding] see poison.c
+    exec_deaths *deaths; // [binding] in debug builds: see poison.h; else NULL
 } plan_state;
 
 // One step in flight: what the host gave and what it will read.
@@ -39,7 +39,7 @@ struct exec {
     kern_device *device;
     kern_lane *lanes[LANE_COUNT];
     char *base; // the arena, device memory
-    int64_t arena_bytes, touched_bytes;
+    int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
     step_slot slots[SLOTS];
@@ -73,6 +73,17 @@ static status plan_events_make(exec *e, plan_state *s)
     return ST_OK;
 }
 
+static status plan_deaths_make(exec *e, plan_state *s)
+{
+    if (!s->p->poison) return ST_OK;
+    TRY(arena_new(e->a, s->p->binding_count, &s->deaths));
+    for (int64_t i = 0; i < s->p->binding_count; i++) {
+        const plan_binding *b = &s->p->bindings[i];
+        if (b->layer >= 0) TRY(exec_deaths_make(e->a, b->program, &s->deaths[i]));
+    }
+    return ST_OK;
+}
+
 static status create_parts(exec *e)
 {
     const kern_device_api *api = e->config.api;
@@ -85,6 +96,7 @@ static status create_parts(exec *e)
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         e->plans[i].p = e->config.plans[i];
         TRY(plan_events_make(e, &e->plans[i]));
+        TRY(plan_deaths_make(e, &e->plans[i]));
     }
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
@@ -225,6 +237,24 @@ static status post_waits(exec *e, const plan_action *action, bool *posted)
     return ST_OK;
 }
 
+// Fills what died at the node just posted; a queue that is full skips it: it is a check, no duty.
+static status post_poison(exec *e, const plan_action *action, int64_t at)
+{
+    if (e->running->deaths == NULL) return ST_OK;
+    const exec_deaths *deaths = &e->running->deaths[action->binding];
+    for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
+        void *from = NULL;
+        int64_t bytes = 0;
+        bool posted = true;
+        if (!exec_poison_after(deaths, e->running->p, action, at, k, e->base, &from, &bytes)) {
+            continue;
+        }
+        TRY(e->config.api->fill(e->lanes[action->lane], from, 0xff, bytes, &posted));
+        if (posted) e->poisoned_bytes += bytes;
+    }
+    return ST_OK;
+}
+
 static status post_node(exec *e, const plan_action *action, bool *posted)
 {
     const plan *p = e->running->p;
@@ -232,7 +262,8 @@ static status post_node(exec *e, const plan_action *action, bool *posted)
     const int64_t at = action->ops_begin + e->node;
     exec_call_make(p, action, at, e->base, e->slots[e->current].step, &call);
     e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
-    return e->config.api->launch(e->lanes[action->lane], &call, posted);
+    TRY(e->config.api->launch(e->lanes[action->lane], &call, posted));
+    return *posted ? post_poison(e, action, at) : ST_OK;
 }
 
 // The step's host part and its batch, piece by piece.
@@ -422,6 +453,11 @@ int64_t exec_arena_bytes(const exec *e)
 int64_t exec_touched_bytes(const exec *e)
 {
     return e->touched_bytes;
+}
+
+int64_t exec_poisoned_bytes(const exec *e)
+{
+    return e->poisoned_bytes;
 }
 
 int exec_threads(const exec *e)

@@ -77,6 +77,7 @@ NODISCARD status exec_read_transient(exec *e, const plan *p, const char *name, v
 int64_t exec_arena_bytes(const exec *e); // allocated = predicted
 int64_t
 exec_touched_bytes(const exec *e); // measured: the highest byte that an operand ever covered
+int64_t exec_poisoned_bytes(const exec *e); // filled with NaN because they were dead (plan.poison)
 int exec_threads(const exec *e);
 kern_level exec_level(const exec *e);
 // Host clock when the first action of the first step was posted; 0 before.

@@ -20,7 +20,7 @@ typedef struct setup {
     const kern_backend *backend;
     int threads;
     uint64_t seed; // of the shadow's order
-    bool strict, tied;
+    bool strict, tied, poison;
     int32_t shards;
     float dropout;
 } setup;
@@ -28,7 +28,7 @@ typedef struct setup {
 typedef struct result {
     uint64_t bits; // of all weights and states
     double loss[STEPS], norm[STEPS];
-    int64_t arena_bytes, touched_bytes, live_bytes, run_bytes;
+    int64_t arena_bytes, touched_bytes, live_bytes, run_bytes, poisoned_bytes;
 } result;
 
 static void weights_init(exec *e, const plan_table *run)
@@ -122,6 +122,7 @@ static result run_setup(const setup *s)
                                   .seq = SEQ,
                                   .strict = s->strict,
                                   .shards = s->shards,
+                                  .poison = s->poison,
                                   .optimizer = optimizer,
                                   .scratch_bytes = (int64_t)s->threads * KERN_SCRATCH_BYTES,
                                   .workspace = exec_workspace,
@@ -148,6 +149,7 @@ static result run_setup(const setup *s)
     out.bits = state_bits(e, &run);
     out.arena_bytes = exec_arena_bytes(e);
     out.touched_bytes = exec_touched_bytes(e);
+    out.poisoned_bytes = exec_poisoned_bytes(e);
     out.live_bytes = p->live_bytes;
     out.run_bytes = run.run_bytes;
     exec_destroy(e);
@@ -263,6 +265,24 @@ static void memory_is_what_the_plan_says(void **state)
     }
 }
 
+static void poisoned_bytes_find_no_reader(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 18; i++) {
+        setup s = base_setup();
+        s.micro_batch = 1 << (i % 4);
+        s.recompute = (op_recompute)(i % 3);
+        s.strict = i % 2 == 0;
+        s.device = i % 5 == 4 ? &kern_device_shadow : &kern_device_cpu;
+        const result clean = run_setup(&s);
+        assert_int_equal(clean.poisoned_bytes, 0);
+        s.poison = true;
+        const result poisoned = run_setup(&s);
+        assert_true(poisoned.poisoned_bytes > 0);
+        assert_true(poisoned.bits == clean.bits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(same_bits_for_recompute_threads_and_devices),
         cmocka_unit_test(fast_mode_agrees_closely),
         cmocka_unit_test(memory_is_what_the_plan_says),
+        cmocka_unit_test(poisoned_bytes_find_no_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

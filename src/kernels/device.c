@@ -16,6 +16,10 @@ static const char *const op_names[OP_CODE_COUNT] = {
 status device_work_run(const device_work *w, const kern_device_config *config,
                        const kern_context *context, int32_t lane)
 {
+    if (w->kind == WORK_COPY && w->copy.source == NULL) {
+        memset(w->copy.target, w->copy.value, (size_t)w->copy.bytes);
+        return ST_OK;
+    }
     if (w->kind == WORK_COPY) {
         memcpy(w->copy.target, w->copy.source, (size_t)w->copy.bytes);
         return ST_OK;

@@ -13,8 +13,9 @@ typedef enum work_kind { WORK_CALL, WORK_COPY, WORK_RECORD, WORK_WAIT } work_kin
 
 typedef struct device_copy {
     void *target;
-    const void *source;
+    const void *source; // NULL: every byte becomes `value`
     int64_t bytes;
+    int value;
 } device_copy;
 
 typedef struct device_work {

@@ -194,13 +194,13 @@ static status launch(kern_lane *lane, const kern_call *call, bool *posted)
     return ST_OK;
 }
 
-static status copy(kern_lane *lane, void *target, const void *source, int64_t bytes, bool *posted)
+static status copy(kern_lane *lane, const device_copy *what, bool *posted)
 {
     device_work *w;
     TRY(item_begin(lane, &w));
     if (w != NULL) {
         w->kind = WORK_COPY;
-        w->copy = (device_copy){.target = target, .source = source, .bytes = bytes};
+        w->copy = *what;
     }
     return item_end(lane, w, posted);
 }
@@ -357,13 +357,31 @@ static kern_level level(const kern_device *d)
 static status copy_in(kern_lane *lane, void *device, const void *source, int64_t bytes,
                       bool *posted)
 {
-    return copy(lane, device, source, bytes, posted);
+    ASSERT(source != NULL || bytes == 0);
+    const device_copy what = {.target = device, .source = source, .bytes = bytes};
+    return copy(lane, &what, posted);
 }
 
 static status copy_out(kern_lane *lane, void *target, const void *device, int64_t bytes,
                        bool *posted)
 {
-    return copy(lane, target, device, bytes, posted);
+    const device_copy what = {.target = target, .source = device, .bytes = bytes};
+    return copy(lane, &what, posted);
+}
+
+static status fill(kern_lane *lane, void *device, int value, int64_t bytes, bool *posted)
+{
+    const device_copy what = {.target = device, .bytes = bytes, .value = value};
+    return copy(lane, &what, posted);
+}
+
+static status scratch_set(kern_device *base, void *scratch)
+{
+    shadow_device *d = device_of(base);
+    device_memory_unmap(&d->visible, d->scratch);
+    d->scratch = NULL;
+    kern_pool_scratch_set(d->pool, scratch);
+    return ST_OK;
 }
 
 const kern_device_api kern_device_shadow = {
@@ -376,6 +394,8 @@ const kern_device_api kern_device_shadow = {
     .launch = launch,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .fill = fill,
+    .scratch_set = scratch_set,
     .event_create = event_create,
     .event_record = event_record,
     .event_wait = event_wait,

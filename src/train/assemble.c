@@ -5,6 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef TRIREME_DEBUG
+static const bool POISON = true;
+#else
+static const bool POISON = false;
+#endif
+
 static status models_make(arena *a, const train_options *o, train_plans *out)
 {
     const run_config *r = out->config;
@@ -71,6 +77,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .strict = workspace->strict,
                             .shards = (int32_t)r->determinism.shards,
                             .keep_gradients = options->keep_gradients,
+                            .poison = POISON,
                             .optimizer = optimizer,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,

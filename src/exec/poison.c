@@ -1,0 +1,130 @@
+// Which bytes die when. The plan lets tensors share bytes by their lifetimes; here lifetimes are worked
+// out a second time, from the program alone, so a mistake in either shows as a NaN.
+#include "exec/poison.h"
+
+#include <string.h>
+
+enum { OPERANDS = OP_MAX_IN + OP_MAX_OUT };
+
+static tensor_id operand_of(const op_node *node, int k)
+{
+    return k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+}
+
+static tensor_id whole_of(const op_program *p, tensor_id t)
+{
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
+}
+
+// Activations of the program's own: not declared outputs, nor gradients that the layer below reads.
+static bool is_private(const op_program *p, tensor_id t)
+{
+    if (p->tensors[t].role != ROLE_ACTIVATION) return false;
+    for (int i = 0; i < OP_MAX_BOUNDARY; i++) {
+        if (i < p->output_count && whole_of(p, p->outputs[i]) == t) return false;
+        if (i < p->input_count && p->purpose == PURPOSE_TRAIN && whole_of(p, p->d_inputs[i]) == t) {
+            return false;
+        }
+    }
+    return true;
+}
+
+typedef struct last_use {
+    int list;
+    int64_t node;
+    int operand;
+} last_use;
+
+// Walks lists in the order in which they run, keeping the last use of every tensor.
+static void uses_walk(const op_program *p, const int *lists, int count, last_use *last)
+{
+    for (int l = 0; l < count; l++) {
+        for (int64_t n = 0; n < p->lists[lists[l]].count; n++) {
+            for (int k = 0; k < OPERANDS; k++) {
+                const tensor_id t = whole_of(p, operand_of(&p->lists[lists[l]].nodes[n], k));
+                if (t != TENSOR_NONE) last[t] = (last_use){lists[l], n, k};
+            }
+        }
+    }
+}
+
+static bool is_made_again(const op_program *p, tensor_id t)
+{
+    for (int64_t n = 0; n < p->lists[OP_RECOMPUTE].count; n++) {
+        for (int k = 0; k < OP_MAX_OUT; k++) {
+            if (whole_of(p, p->lists[OP_RECOMPUTE].nodes[n].out[k]) == t) return true;
+        }
+    }
+    return false;
+}
+
+static void mark(exec_deaths *out, const op_program *p, const last_use *last, tensor_id t)
+{
+    if (last[t].list >= 0 && is_private(p, t)) {
+        out->dies[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
+    }
+}
+
+status exec_deaths_make(arena *a, const op_program *p, exec_deaths *out)
+{
+    const int forward[] = {OP_FORWARD};
+    int backward[] = {OP_RECOMPUTE, OP_BACKWARD_INPUT, OP_BACKWARD_WEIGHT};
+    if (p->output_count == 0) { // the head: see plan/lower.c
+        backward[1] = OP_BACKWARD_WEIGHT;
+        backward[2] = OP_BACKWARD_INPUT;
+    }
+    for (int l = 0; l < OP_LIST_COUNT; l++) {
+        TRY(arena_new(a, p->lists[l].count * OPERANDS + 1, &out->dies[l]));
+    }
+    last_use *first = NULL, *second = NULL;
+    TRY(arena_new(a, p->tensor_count + 1, &first));
+    TRY(arena_new(a, p->tensor_count + 1, &second));
+    for (int64_t t = 0; t < p->tensor_count; t++) first[t].list = second[t].list = -1;
+    uses_walk(p, forward, COUNT_OF(forward), first);
+    uses_walk(p, backward, COUNT_OF(backward), second);
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        if (p->tensors[t].view_of != TENSOR_NONE) continue;
+        // Kept from forward to backward: dies there only.
+        if (second[t].list < 0 || is_made_again(p, t)) mark(out, p, first, t);
+        mark(out, p, second, t);
+    }
+    return ST_OK;
+}
+
+// The whole tensor of an operand, all its rows: what lies where in the arena.
+static void place_of(const plan *p, const plan_action *action, tensor_id t, char *base, char **from,
+                     char **to)
+{
+    const plan_binding *b = &p->bindings[action->binding];
+    const int32_t ref = b->tensor[whole_of(b->program, t)];
+    *from = base + plan_tensor_offset(p, ref);
+    *to = *from + plan_tensor_at(p, ref)->bytes;
+}
+
+bool exec_poison_after(const exec_deaths *d, const plan *p, const plan_action *action, int64_t at,
+                       int operand, char *base, void **from, int64_t *bytes)
+{
+    if (d->dies[action->list] == NULL || d->dies[action->list][at * OPERANDS + operand] == 0) {
+        return false;
+    }
+    // Of several pieces of a micro-batch the last one ends the tensor's life.
+    if (action->sequence_begin + action->sequence_count < p->micro_batch) return false;
+    const plan_binding *b = &p->bindings[action->binding];
+    const op_node *node = &b->program->lists[action->list].nodes[at];
+    const tensor_id t = operand_of(node, operand);
+    char *begin = NULL, *end = NULL;
+    place_of(p, action, t, base, &begin, &end);
+    for (int k = 0; k < OP_MAX_OUT; k++) {
+        char *out_begin = NULL, *out_end = NULL;
+        if (node->out[k] == TENSOR_NONE ||
+            whole_of(b->program, node->out[k]) == whole_of(b->program, t)) {
+            continue;
+        }
+        place_of(p, action, node->out[k], base, &out_begin, &out_end);
+        if (out_begin < end && begin < out_end) return false; // written in place
+    }
+    *from = begin;
+    *bytes = end - begin;
+    return true;
+}
