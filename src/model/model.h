@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/safetensors.h"
+#include "base/text.h"
 #include "op/model.h"
 #include "plan/run_config.h"
 
@@ -68,6 +69,9 @@ typedef struct model_options {
 NODISCARD status model_spec_from_config(const host *h, arena *a, const run_config *config,
                                         decoder_spec *out);
 NODISCARD status model_spec_from_hf(const host *h, arena *a, const char *folder, decoder_spec *out);
+// The same from a parsed config.json; `file` stands in errors.
+NODISCARD status model_spec_from_json(arena *a, const json *root, const char *file,
+                                      decoder_spec *out);
 NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out);
 NODISCARD status model_spec_check(const decoder_spec *spec);
 NODISCARD status model_spec_print_json(const decoder_spec *spec,
@@ -84,6 +88,9 @@ NODISCARD status model_rope_table(arena *a, const decoder_spec *spec, int64_t ro
 
 // Initial values of weight w (fp32, rows * columns), a function of (name of the part, element, seed).
 void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *values);
+// Elements begin to begin + count - 1 of it, row by row: threads may share a weight.
+void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, int64_t begin,
+                             int64_t count, float *values);
 
 // Reads weight w of a Hugging Face checkpoint into fp32 (rows * columns), whatever its stored type,
 // names, layout (GPT-2's [in, out]) and fusion.

@@ -1,0 +1,186 @@
+// Reads a preset: one YAML file of sizes, with names as in a run's model.* keys. A name that is a path
+// is read from there, so a cluster's own models need no build.
+#include "model/preset.h"
+#include "base/config.h"
+#include "base/text.h"
+#include "model/arch/arch.h"
+#include "model/spec.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct preset {
+    const char *about;
+    int64_t parameters;
+    const char *arch;
+    int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
+    double norm_eps;
+    bool tied, attention_bias, mlp_bias;
+    int64_t bos_token, eos_token;
+    struct {
+        double theta;
+        int32_t type; // model_rope_kind
+        double factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+        int64_t original_context;
+    } rope;
+} preset;
+
+#define AT(field) (int64_t) offsetof(preset, field)
+#define INT(k, field, def, lo, hi, text)                                                         \
+    {                                                                                            \
+        .key = (k), .kind = OPTION_INT, .offset = AT(field), .default_text = (def), .min = (lo), \
+        .max = (hi), .unit = "", .help = (text)                                                  \
+    }
+#define REAL(k, field, def, lo, hi, text)                                                         \
+    {                                                                                             \
+        .key = (k), .kind = OPTION_REAL, .offset = AT(field), .default_text = (def), .min = (lo), \
+        .max = (hi), .unit = "", .help = (text)                                                   \
+    }
+#define OTHER(k, what, field, def, text, ...)                                                      \
+    {                                                                                              \
+        .key = (k), .kind = OPTION_##what, .offset = AT(field), .default_text = (def), .unit = "", \
+        .help = (text), __VA_ARGS__                                                                \
+    }
+
+// Kinds of rotary positions in the order of model_rope_kind. (LongRoPE comes from folders only.)
+static const option rows[] = {
+    OTHER("about", TEXT, about, NULL, "one line", .choices = NULL),
+    INT("parameters", parameters, "0", 0, 9e15, "as published; a test counts them"),
+    OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, qwen2 or qwen3", .choices = NULL),
+    INT("layers", layers, "0", 1, 1e4, "blocks"),
+    INT("dim", dim, "0", 1, 1 << 20, "width"),
+    INT("heads", heads, "0", 1, 1 << 16, "attention heads"),
+    INT("kv_heads", kv_heads, "0", 0, 1 << 16, "heads of keys and values; 0 is heads"),
+    INT("head_dim", head_dim, "0", 0, 256, "width of a head; 0 is dim / heads"),
+    INT("ffn_dim", ffn_dim, "0", 1, 1 << 22, "width of the feed-forward part"),
+    INT("vocab", vocab, "0", 1, 1 << 24, "tokens"),
+    INT("context", context, "0", 1, 1 << 24, "longest sequence"),
+    INT("window", window, "0", 0, 1 << 24, "attention window of every layer; 0 is none"),
+    REAL("norm_eps", norm_eps, "1e-5", 0, 1, "epsilon of the norms"),
+    OTHER("tied", BOOL, tied, "false", "one matrix for embedding and head", .choices = NULL),
+    OTHER("attention_bias", BOOL, attention_bias, "false", "biases of the attention, of llama",
+          .choices = NULL),
+    OTHER("mlp_bias", BOOL, mlp_bias, "false", "biases of the feed-forward part, of llama",
+          .choices = NULL),
+    INT("bos_token", bos_token, "-1", -1, INT32_MAX, "-1 is none"),
+    INT("eos_token", eos_token, "-1", -1, INT32_MAX, "-1 is none"),
+    REAL("rope.theta", rope.theta, "10000", 1, 1e15, "base of the rotary frequencies"),
+    OTHER("rope.type", CHOICE, rope.type, "default", "how positions are stretched",
+          .choices = "default, linear, dynamic, llama3, yarn"),
+    REAL("rope.factor", rope.factor, "0", 0, 1e9, "0 is not given"),
+    REAL("rope.low_freq_factor", rope.low_freq_factor, "0", 0, 1e9, "of llama3"),
+    REAL("rope.high_freq_factor", rope.high_freq_factor, "0", 0, 1e9, "of llama3"),
+    REAL("rope.beta_fast", rope.beta_fast, "0", 0, 1e9, "of yarn; 0 is 32"),
+    REAL("rope.beta_slow", rope.beta_slow, "0", 0, 1e9, "of yarn; 0 is 1"),
+    INT("rope.original_context", rope.original_context, "0", 0, 1 << 24,
+        "context before it was stretched; 0 is context"),
+};
+static const option_table table = {
+    .title = "A model's preset", .rows = rows, .count = COUNT_OF(rows)};
+
+static double or_nan(double value)
+{
+    return value == 0.0 ? (double)NAN : value;
+}
+
+static status windows_set(arena *a, int64_t window, decoder_spec *s)
+{
+    int32_t *windows = NULL;
+    if (window == 0) return ST_OK;
+    TRY(arena_new(a, s->layers, &windows));
+    for (int64_t i = 0; i < s->layers; i++) windows[i] = (int32_t)window;
+    s->windows = windows;
+    return ST_OK;
+}
+
+static status spec_make(arena *a, const preset *p, const model_arch *arch, decoder_spec *out)
+{
+    decoder_spec s = model_arch_spec(arch);
+    s.layers = p->layers;
+    s.dim = p->dim;
+    s.heads = p->heads;
+    s.kv_heads = p->kv_heads > 0 ? p->kv_heads : p->heads;
+    s.head_dim = p->head_dim > 0 ? p->head_dim : p->dim / max_i64(p->heads, 1);
+    s.ffn_dim = p->ffn_dim;
+    s.vocab = p->vocab;
+    s.context = p->context;
+    s.norm_eps = (float)p->norm_eps;
+    s.tied = p->tied;
+    if (arch->attention_bias == ARCH_BIAS_KEY) s.qkv_bias = s.out_bias = p->attention_bias;
+    if (arch->mlp_bias == ARCH_BIAS_KEY) s.mlp_bias = p->mlp_bias;
+    s.bos_token = (int32_t)p->bos_token;
+    s.eos_token = (int32_t)p->eos_token;
+    s.rope.kind = (model_rope_kind)p->rope.type;
+    s.rope.theta = p->rope.theta;
+    s.rope.factor = or_nan(p->rope.factor);
+    s.rope.low_freq_factor = or_nan(p->rope.low_freq_factor);
+    s.rope.high_freq_factor = or_nan(p->rope.high_freq_factor);
+    s.rope.beta_fast = or_nan(p->rope.beta_fast);
+    s.rope.beta_slow = or_nan(p->rope.beta_slow);
+    s.rope.original_context = p->rope.original_context;
+    TRY(windows_set(a, p->window, &s));
+    *out = s;
+    return ST_OK;
+}
+
+status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char *name,
+                          decoder_spec *out, model_preset_facts *facts)
+{
+    preset p;
+    config *c = NULL;
+    memset(&p, 0, sizeof(p));
+    TRY(config_parse(a, &table, yaml, bytes, name, ".", NULL, 0, &p, &c));
+    if (p.arch == NULL) return fail(ST_MODEL, "%s: \"arch\" is not given", name);
+    const model_arch *arch = model_arch_find(p.arch);
+    if (arch == NULL) return model_arch_unknown(name, p.arch);
+    decoder_spec s;
+    TRY(spec_make(a, &p, arch, &s));
+    const status st = model_spec_check(&s);
+    if (st != ST_OK) {
+        note("while reading %s", name);
+        return st;
+    }
+    *out = s;
+    *facts = (model_preset_facts){.about = p.about, .parameters = p.parameters};
+    return ST_OK;
+}
+
+static bool is_path(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
+}
+
+static status unknown_refuse(arena *a, const char *name)
+{
+    int64_t count = 0;
+    while (model_preset_files[count].name != NULL) count++;
+    const char **names = NULL;
+    text all = {.a = a};
+    TRY(arena_new(a, count, &names));
+    for (int64_t i = 0; i < count; i++) {
+        names[i] = model_preset_files[i].name;
+        TRY(text_add(&all, "%s%s", i == 0 ? "" : ", ", names[i]));
+    }
+    const char *near = text_nearest(name, names, count);
+    return fail(ST_MODEL,
+                "there is no preset \"%.64s\"%s%s; there are %s; a path to a YAML file or, "
+                "as model.from, a Hugging Face folder do too",
+                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near, all.bytes);
+}
+
+status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out)
+{
+    model_preset_facts facts;
+    if (is_path(name)) {
+        char *yaml = NULL;
+        int64_t bytes = 0;
+        TRY(host_read_all(h, a, name, MODEL_CONFIG_BYTES, &yaml, &bytes));
+        return model_preset_parse(a, yaml, bytes, name, out, &facts);
+    }
+    for (const model_preset_file *f = model_preset_files; f->name != NULL; f++) {
+        if (strcmp(f->name, name) != 0) continue;
+        return model_preset_parse(a, f->yaml, (int64_t)strlen(f->yaml), name, out, &facts);
+    }
+    return unknown_refuse(a, name);
+}

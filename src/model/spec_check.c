@@ -1,0 +1,208 @@
+// What must hold of a decoder_spec, wherever it came from. Every spec can be written as a config.json
+// of its architecture, so whatever is trained here can be read elsewhere.
+#include "model/arch/arch.h"
+#include "model/spec.h"
+
+#include <math.h>
+
+model_rope model_rope_default(void)
+{
+    return (model_rope){.kind = MODEL_ROPE_DEFAULT,
+                        .theta = 10000.0,
+                        .factor = NAN,
+                        .low_freq_factor = NAN,
+                        .high_freq_factor = NAN,
+                        .beta_fast = NAN,
+                        .beta_slow = NAN,
+                        .attention_factor = NAN,
+                        .mscale = NAN,
+                        .mscale_all_dim = NAN,
+                        .truncate = true};
+}
+
+static status size_check(const char *name, int64_t value, model_limits limits)
+{
+    if (value >= limits.min && value <= limits.max) return ST_OK;
+    return fail(ST_MODEL, "the model's %s is %lld, expected %lld to %lld", name, (long long)value,
+                (long long)limits.min, (long long)limits.max);
+}
+
+// The divisors of `of` next to `wanted`, from below and above.
+static status divisor_refuse(const decoder_spec *s)
+{
+    int64_t below = s->kv_heads, above = s->kv_heads;
+    while (below > 1 && s->heads % below != 0) below--;
+    while (above < s->heads && s->heads % above != 0) above++;
+    if (above > s->heads) above = s->heads;
+    return fail(ST_MODEL,
+                "the model's kv_heads = %lld does not divide heads = %lld; nearest that do: %lld "
+                "and %lld",
+                (long long)s->kv_heads, (long long)s->heads, (long long)min_i64(below, s->heads),
+                (long long)above);
+}
+
+static status sizes_check(const decoder_spec *s)
+{
+    TRY(size_check("layers", s->layers, model_limits_layers));
+    TRY(size_check("dim", s->dim, model_limits_dim));
+    TRY(size_check("heads", s->heads, model_limits_heads));
+    TRY(size_check("kv_heads", s->kv_heads, model_limits_heads));
+    TRY(size_check("head_dim", s->head_dim, model_limits_head_dim));
+    TRY(size_check("ffn_dim", s->ffn_dim, model_limits_ffn));
+    TRY(size_check("vocab", s->vocab, model_limits_vocab));
+    TRY(size_check("context", s->context, model_limits_context));
+    if (s->heads % s->kv_heads != 0) return divisor_refuse(s);
+    return ST_OK;
+}
+
+// What the architecture has; anything else could not be written down.
+static status arch_check(const decoder_spec *s)
+{
+    if (s->arch == NULL) return fail(ST_MODEL, "the model has no architecture");
+    const model_arch *arch = model_arch_find(s->arch);
+    if (arch == NULL) return model_arch_unknown("the model", s->arch);
+    const bool is_gpt2 = arch->keys->kv_heads == NULL;
+    const struct {
+        bool wrong;
+        const char *what;
+    } rules[] = {
+        {s->norm != arch->norm, "another norm"},
+        {s->norm_bias != (arch->norm == MODEL_LAYERNORM), "a norm's bias of its own"},
+        {s->mlp != arch->mlp, "another feed-forward part"},
+        {s->position != arch->position, "another kind of positions"},
+        {s->qk_norm != arch->qk_norm, arch->qk_norm ? "no QK norm" : "a QK norm"},
+        {arch->attention_bias == ARCH_BIAS_NEVER && (s->qkv_bias || s->out_bias),
+         "biases in its attention"},
+        {arch->attention_bias == ARCH_BIAS_KEY && s->qkv_bias != s->out_bias,
+         "biases on some attention projections only"},
+        {arch->attention_bias == ARCH_BIAS_INPUT && (!s->qkv_bias || s->out_bias),
+         "other biases than those on q, k and v"},
+        {arch->attention_bias == ARCH_BIAS_ALWAYS && (!s->qkv_bias || !s->out_bias),
+         "attention without biases"},
+        {arch->mlp_bias == ARCH_BIAS_NEVER && s->mlp_bias, "biases in its feed-forward part"},
+        {arch->mlp_bias == ARCH_BIAS_ALWAYS && !s->mlp_bias, "no biases in its feed-forward part"},
+        {is_gpt2 && s->kv_heads != s->heads, "grouped heads"},
+        {is_gpt2 && s->heads * s->head_dim != s->dim, "an attention of another width"},
+        {s->rope_interleaved, "interleaved pairs of rotary positions"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(rules); i++) {
+        if (rules[i].wrong) {
+            return fail(ST_MODEL, "the model is of type %s, which cannot have %s", arch->name,
+                        rules[i].what);
+        }
+    }
+    return ST_OK;
+}
+
+static status windows_check(const decoder_spec *s)
+{
+    if (s->windows == NULL) return ST_OK;
+    const model_arch *arch = model_arch_find(s->arch);
+    int32_t window = 0;
+    int64_t sliding = 0;
+    for (int64_t i = 0; i < s->layers; i++) {
+        if (s->windows[i] < 0) {
+            return fail(ST_MODEL, "the window of layer %lld is %d", (long long)i, s->windows[i]);
+        }
+        if (s->windows[i] == 0) continue;
+        if (window != 0 && s->windows[i] != window) {
+            return fail(ST_MODEL, "the model has windows of %d and of %d, expected one size",
+                        window, s->windows[i]);
+        }
+        window = s->windows[i];
+        sliding++;
+    }
+    if (sliding == 0) return ST_OK;
+    if (arch->windows == ARCH_WINDOWS_NEVER) {
+        return fail(ST_MODEL,
+                    "the model is of type %s, which has no attention windows; mistral, qwen2 and "
+                    "qwen3 have",
+                    arch->name);
+    }
+    if (arch->windows == ARCH_WINDOWS_ALL && sliding != s->layers) {
+        return fail(ST_MODEL,
+                    "%lld of %lld layers have a window; %s has one on all or none, qwen2 and qwen3 "
+                    "by layer",
+                    (long long)sliding, (long long)s->layers, arch->name);
+    }
+    return ST_OK;
+}
+
+static bool is_positive(double x) // false for NaN
+{
+    return x > 0.0 && x <= 1e15;
+}
+
+static status rope_check(const decoder_spec *s)
+{
+    const model_rope *r = &s->rope;
+    if (s->position != MODEL_POSITION_ROPE) return ST_OK;
+    if (s->head_dim % 2 != 0) {
+        return fail(ST_MODEL,
+                    "the model's head_dim is %lld; rotary positions turn pairs, so it must "
+                    "be even",
+                    (long long)s->head_dim);
+    }
+    if (!(r->theta > 1.0 && r->theta <= 1e15)) {
+        return fail(ST_MODEL, "the model's rope_theta is %g, expected more than 1", r->theta);
+    }
+    if (r->original_context < 0 || r->original_context > model_limits_context.max) {
+        return fail(ST_MODEL, "the model's original context is %lld, expected 0 to %lld",
+                    (long long)r->original_context, (long long)model_limits_context.max);
+    }
+    const bool has_factor = r->kind == MODEL_ROPE_LINEAR || r->kind == MODEL_ROPE_DYNAMIC ||
+                            r->kind == MODEL_ROPE_LLAMA3;
+    const struct {
+        const char *name;
+        double value;
+        bool needed;
+    } numbers[] = {
+        {"factor", r->factor, has_factor},
+        {"low_freq_factor", r->low_freq_factor, r->kind == MODEL_ROPE_LLAMA3},
+        {"high_freq_factor", r->high_freq_factor, r->kind == MODEL_ROPE_LLAMA3},
+        {"attention_factor", r->attention_factor, false},
+    };
+    for (int64_t i = 0; i < COUNT_OF(numbers); i++) {
+        if (is_positive(numbers[i].value)) continue;
+        if (isnan(numbers[i].value) && !numbers[i].needed) continue;
+        return fail(ST_MODEL, "rotary positions of kind %s need %s, a number above 0%s",
+                    model_rope_names[r->kind], numbers[i].name,
+                    isnan(numbers[i].value) ? ", which is missing" : "");
+    }
+    if (r->kind == MODEL_ROPE_LLAMA3 && !(r->high_freq_factor > r->low_freq_factor)) {
+        return fail(ST_MODEL, "high_freq_factor = %g must be above low_freq_factor = %g",
+                    r->high_freq_factor, r->low_freq_factor);
+    }
+    if (r->kind == MODEL_ROPE_DYNAMIC && s->head_dim < 4) {
+        return fail(ST_MODEL, "dynamic rotary positions need a head_dim of 4 or more, found %lld",
+                    (long long)s->head_dim);
+    }
+    if (r->kind == MODEL_ROPE_LONGROPE && (r->short_factor == NULL || r->long_factor == NULL)) {
+        return fail(ST_MODEL,
+                    "rotary positions of kind longrope need short_factor and long_factor");
+    }
+    return ST_OK;
+}
+
+static status share_check(const char *name, float value)
+{
+    if (value >= 0.0f && value < 1.0f) return ST_OK;
+    return fail(ST_MODEL, "the model's %s is %g, expected 0 to less than 1", name, (double)value);
+}
+
+status model_spec_check(const decoder_spec *spec)
+{
+    TRY(sizes_check(spec));
+    TRY(arch_check(spec));
+    TRY(windows_check(spec));
+    TRY(rope_check(spec));
+    TRY(share_check("dropout of the embedding", spec->dropout_embedding));
+    TRY(share_check("dropout of the attention", spec->dropout_attention));
+    TRY(share_check("residual dropout", spec->dropout_residual));
+    TRY(share_check("norm_eps", spec->norm_eps));
+    if (!(spec->init_std >= 0.0f && spec->init_std <= 10.0f)) {
+        return fail(ST_MODEL, "the model's init_std is %g, expected 0 to 10",
+                    (double)spec->init_std);
+    }
+    return ST_OK;
+}

@@ -1,0 +1,127 @@
+// A decoder_spec from a run's model.* keys: over a preset, over a Hugging Face folder, or from sizes
+// alone. What is not given is the preset's, or follows from the others.
+#include "base/text.h"
+#include "model/arch/arch.h"
+#include "model/spec.h"
+
+#include <string.h>
+
+// GPT-2's is four times the width; a gated one has three matrices for two, so 8/3 of it, rounded up
+// to what matrix products like.
+static int64_t usual_ffn(const decoder_spec *s)
+{
+    if (s->mlp == MODEL_MLP_GELU) return 4 * s->dim;
+    return align_up((8 * s->dim + 2) / 3, s->dim >= 1024 ? 256 : 32);
+}
+
+static const model_arch *arch_of(int32_t choice)
+{
+    static const char *const names[] = {"llama", "gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    ASSERT(choice >= 0 && choice < COUNT_OF(names));
+    return model_arch_find(names[choice]);
+}
+
+static void size_set(int64_t *size, int64_t given)
+{
+    if (given > 0) *size = given;
+}
+
+// Sizes that follow: a head's from width and heads, key and value heads from heads, unless the preset
+// has ones of its own.
+static status sizes_apply(const run_config *c, bool is_fresh, decoder_spec *s)
+{
+    const bool own_head_dim = !is_fresh && s->head_dim * s->heads != s->dim;
+    const bool own_kv_heads = !is_fresh && s->kv_heads != s->heads;
+    size_set(&s->layers, c->model.layers);
+    size_set(&s->dim, c->model.dim);
+    size_set(&s->heads, c->model.heads);
+    size_set(&s->vocab, c->model.vocab);
+    size_set(&s->context, c->model.context);
+    if (s->context == 0) s->context = c->train.seq;
+    if (s->heads <= 0) return fail(ST_MODEL, "model.heads is not given");
+    if (!own_kv_heads) s->kv_heads = s->heads;
+    size_set(&s->kv_heads, c->model.kv_heads);
+    if (c->model.head_dim > 0) {
+        s->head_dim = c->model.head_dim;
+    } else if (!own_head_dim) {
+        if (s->dim % s->heads != 0) {
+            return fail(ST_CONFIG_CONFLICT,
+                        "model.dim = %lld is not a multiple of model.heads = %lld; nearest dims "
+                        "that are: %lld and %lld; or give model.head_dim",
+                        (long long)s->dim, (long long)s->heads,
+                        (long long)max_i64(s->dim / s->heads * s->heads, s->heads),
+                        (long long)align_up(s->dim, s->heads));
+        }
+        s->head_dim = s->dim / s->heads;
+    }
+    size_set(&s->ffn_dim, c->model.ffn_dim);
+    if (s->ffn_dim == 0) s->ffn_dim = usual_ffn(s);
+    return ST_OK;
+}
+
+static void bool_set(bool *value, int32_t choice)
+{
+    if (choice != RUN_AUTO) *value = choice == RUN_YES;
+}
+
+// A window makes a Llama a Mistral: the same model, but for windows on all layers.
+static status window_apply(arena *a, const run_config *c, decoder_spec *s)
+{
+    if (c->model.window == 0) return ST_OK;
+    if (c->model.arch == RUN_ARCH_AUTO && strcmp(s->arch, "llama") == 0) s->arch = "mistral";
+    int32_t *windows = NULL;
+    TRY(arena_new(a, s->layers, &windows));
+    for (int64_t i = 0; i < s->layers; i++) windows[i] = (int32_t)c->model.window;
+    s->windows = windows;
+    return ST_OK;
+}
+
+// Windows by layer of a preset, for another number of layers: by layer number, the last one repeated.
+static status windows_fit(arena *a, int64_t layers_before, decoder_spec *s)
+{
+    if (s->windows == NULL || s->layers == layers_before) return ST_OK;
+    int32_t *windows = NULL;
+    TRY(arena_new(a, s->layers, &windows));
+    for (int64_t i = 0; i < s->layers; i++) windows[i] = s->windows[min_i64(i, layers_before - 1)];
+    s->windows = windows;
+    return ST_OK;
+}
+
+static status keys_apply(arena *a, const run_config *c, bool is_fresh, decoder_spec *s)
+{
+    const int64_t layers = s->layers;
+    TRY(sizes_apply(c, is_fresh, s));
+    TRY(windows_fit(a, layers, s));
+    TRY(window_apply(a, c, s));
+    if (c->model.rope_theta > 0.0) s->rope.theta = c->model.rope_theta;
+    if (c->model.norm_eps > 0.0) s->norm_eps = (float)c->model.norm_eps;
+    bool_set(&s->tied, c->model.tied);
+    bool_set(&s->qkv_bias, c->model.attention_bias);
+    if (strcmp(s->arch, "qwen2") != 0) bool_set(&s->out_bias, c->model.attention_bias);
+    bool_set(&s->mlp_bias, c->model.mlp_bias);
+    bool_set(&s->qk_norm, c->model.qk_norm);
+    return ST_OK;
+}
+
+status model_spec_from_config(const host *h, arena *a, const run_config *c, decoder_spec *out)
+{
+    decoder_spec s;
+    if (c->model.from != NULL) {
+        TRY(model_spec_from_hf(h, a, c->model.from, &s));
+    } else {
+        const bool is_fresh = c->model.preset == NULL;
+        if (is_fresh) {
+            s = model_arch_spec(arch_of(c->model.arch));
+        } else {
+            TRY(model_spec_preset(h, a, c->model.preset, &s));
+        }
+        TRY(keys_apply(a, c, is_fresh, &s));
+    }
+    // A run's dropout is what the run says, 0 unless given, and never the folder's.
+    s.dropout_embedding = s.dropout_attention = s.dropout_residual = (float)c->model.dropout;
+    decoder_spec checked = s;
+    if (checked.vocab == 0) checked.vocab = 1; // the tokenizer will say
+    TRY(model_spec_check(&checked));
+    *out = s;
+    return ST_OK;
+}

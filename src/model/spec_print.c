@@ -1,0 +1,162 @@
+// A decoder_spec as a Hugging Face config.json, which loads back equal.
+//
+// Rotary positions are spelled the older way (rope_theta, rope_scaling): transformers 4 and 5 both
+// read it. What a key would only repeat is left out.
+#include "base/text.h"
+#include "model/arch/arch.h"
+#include "model/spec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The shortest text that reads back as the same number, always with a point or an exponent: a reader
+// with strict types would refuse an int where it wants a float.
+static const char *number(double value, bool is_float, char buffer[40])
+{
+    for (int digits = is_float ? 6 : 15; digits <= 17; digits++) {
+        snprintf(buffer, 40, "%.*g", digits, value);
+        const double back = strtod(buffer, NULL);
+        if (is_float ? (float)back == (float)value : back == value) break;
+    }
+    if (strpbrk(buffer, ".e") == NULL) {
+        const size_t used = strlen(buffer);
+        snprintf(buffer + used, 40 - used, ".0");
+    }
+    return buffer;
+}
+
+static status add_int(text *t, const char *key, int64_t value)
+{
+    return key == NULL ? ST_OK : text_add(t, ",\n  \"%s\": %lld", key, (long long)value);
+}
+
+static status add_bool(text *t, const char *key, bool value)
+{
+    return text_add(t, ",\n  \"%s\": %s", key, value ? "true" : "false");
+}
+
+static status add_float(text *t, const char *key, float value)
+{
+    char buffer[40];
+    if (key == NULL) return ST_OK;
+    return text_add(t, ",\n  \"%s\": %s", key, number((double)value, true, buffer));
+}
+
+static status add_token(text *t, const char *key, int32_t token)
+{
+    return token < 0 ? text_add(t, ",\n  \"%s\": null", key) : add_int(t, key, token);
+}
+
+static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
+{
+    const arch_keys *k = arch->keys;
+    TRY(add_int(t, "vocab_size", s->vocab));
+    TRY(add_int(t, k->layers, s->layers));
+    TRY(add_int(t, k->dim, s->dim));
+    TRY(add_int(t, k->heads, s->heads));
+    TRY(add_int(t, k->kv_heads, s->kv_heads));
+    TRY(add_int(t, k->head_dim, s->head_dim));
+    TRY(add_int(t, k->ffn_dim, s->ffn_dim));
+    TRY(add_int(t, k->context, s->context));
+    TRY(add_float(t, k->norm_eps, s->norm_eps));
+    TRY(add_float(t, "initializer_range", s->init_std));
+    return text_add(t, ",\n  \"%s\": \"%s\"", k->activation, model_activation_name(s->activation));
+}
+
+static status options_add(const model_arch *arch, const decoder_spec *s, text *t)
+{
+    const arch_keys *k = arch->keys;
+    TRY(add_bool(t, "tie_word_embeddings", s->tied));
+    if (arch->attention_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "attention_bias", s->qkv_bias));
+    if (arch->mlp_bias == ARCH_BIAS_KEY) TRY(add_bool(t, "mlp_bias", s->mlp_bias));
+    TRY(add_float(t, k->dropout_attention, s->dropout_attention));
+    TRY(add_float(t, k->dropout_residual, s->dropout_residual));
+    TRY(add_float(t, k->dropout_embedding, s->dropout_embedding));
+    TRY(add_token(t, "bos_token_id", s->bos_token));
+    return add_token(t, "eos_token_id", s->eos_token);
+}
+
+static status windows_add(const model_arch *arch, const decoder_spec *s, text *t)
+{
+    int32_t window = 0;
+    int64_t full = 0; // layers before the first window
+    if (arch->windows == ARCH_WINDOWS_NEVER) return ST_OK;
+    for (int64_t i = 0; s->windows != NULL && i < s->layers; i++) {
+        if (s->windows[i] > 0) window = s->windows[i];
+        if (window == 0) full++;
+    }
+    TRY(window == 0 ? text_add(t, ",\n  \"sliding_window\": null")
+                    : add_int(t, "sliding_window", window));
+    if (arch->windows != ARCH_WINDOWS_BY_LAYER) return ST_OK;
+    TRY(add_bool(t, "use_sliding_window", window > 0));
+    TRY(add_int(t, "max_window_layers", window > 0 ? full : s->layers));
+    TRY(text_add(t, ",\n  \"layer_types\": ["));
+    for (int64_t i = 0; i < s->layers; i++) {
+        const bool slides = s->windows != NULL && s->windows[i] > 0;
+        TRY(text_add(t, "%s\"%s\"", i == 0 ? "" : ", ",
+                     slides ? "sliding_attention" : "full_attention"));
+    }
+    return text_add(t, "]");
+}
+
+static status factors_add(text *t, const char *key, const double *values, int64_t count)
+{
+    char buffer[40];
+    TRY(text_add(t, ", \"%s\": [", key));
+    for (int64_t i = 0; i < count; i++) {
+        TRY(text_add(t, "%s%s", i == 0 ? "" : ", ", number(values[i], false, buffer)));
+    }
+    return text_add(t, "]");
+}
+
+static status rope_add(const decoder_spec *s, text *t)
+{
+    const model_rope *r = &s->rope;
+    char buffer[40];
+    if (s->position != MODEL_POSITION_ROPE) return ST_OK;
+    TRY(text_add(t, ",\n  \"rope_theta\": %s", number(r->theta, false, buffer)));
+    if (r->kind == MODEL_ROPE_DEFAULT) return text_add(t, ",\n  \"rope_scaling\": null");
+    TRY(text_add(t, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", model_rope_names[r->kind]));
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"factor", r->factor},
+        {"low_freq_factor", r->low_freq_factor},
+        {"high_freq_factor", r->high_freq_factor},
+        {"beta_fast", r->beta_fast},
+        {"beta_slow", r->beta_slow},
+        {"attention_factor", r->attention_factor},
+        {"mscale", r->mscale},
+        {"mscale_all_dim", r->mscale_all_dim},
+    };
+    for (int64_t i = 0; i < COUNT_OF(numbers); i++) {
+        if (isnan(numbers[i].value)) continue;
+        TRY(text_add(t, ", \"%s\": %s", numbers[i].key, number(numbers[i].value, false, buffer)));
+    }
+    if (r->original_context > 0) {
+        TRY(text_add(t, ", \"original_max_position_embeddings\": %lld",
+                     (long long)r->original_context));
+    }
+    if (!r->truncate) TRY(text_add(t, ", \"truncate\": false"));
+    if (r->kind == MODEL_ROPE_LONGROPE) {
+        TRY(factors_add(t, "short_factor", r->short_factor, s->head_dim / 2));
+        TRY(factors_add(t, "long_factor", r->long_factor, s->head_dim / 2));
+    }
+    return text_add(t, "}");
+}
+
+status model_spec_print_json(const decoder_spec *spec, text *out)
+{
+    TRY(model_spec_check(spec));
+    const model_arch *arch = model_arch_find(spec->arch);
+    TRY(text_add(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
+                 arch->causal_class, arch->name));
+    TRY(sizes_add(arch, spec, out));
+    TRY(options_add(arch, spec, out));
+    TRY(windows_add(arch, spec, out));
+    TRY(rope_add(spec, out));
+    return text_add(out, "\n}\n");
+}

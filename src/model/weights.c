@@ -1,0 +1,337 @@
+// Values of weights: initial ones, and those of Hugging Face files.
+//
+// A file may hold one weight as several tensors (q, k, v), or transposed (GPT-2), with the
+// architecture's prefix before its names or without it, in fp32, bf16 or fp16. The table in arch/
+// says which; here it is looked up and the values are moved.
+#include "base/rng.h"
+#include "base/text.h"
+#include "model/arch/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// ---- initial values -----------------------------------------------------------------------------
+
+// Part of a part: elements [begin, end) of it, keyed by its name.
+static void normal_fill(const weight_part *part, float std, uint64_t seed, int64_t begin,
+                        int64_t end, float *values)
+{
+    const uint64_t key = rng_name_key(part->name);
+    enum { PIECE = 4096 }; // stays in the first cache between the two passes
+    for (int64_t at = begin; at < end; at += PIECE) {
+        const int64_t count = min_i64(PIECE, end - at);
+        float *out = values + (at - begin);
+        rng_tensor_normals(seed, key, at, count, out);
+        for (int64_t i = 0; i < count; i++) out[i] *= std;
+    }
+}
+
+void model_weight_init_range(const op_model *m, int64_t weight, uint64_t seed, int64_t begin,
+                             int64_t count, float *values)
+{
+    const op_weight *w = &m->weights[weight];
+    const int64_t columns = w->columns, end = begin + count;
+    ASSERT(begin >= 0 && count >= 0 && end <= w->rows * columns);
+    if (w->init != INIT_NORMAL) {
+        const float value = w->init == INIT_ONES ? 1.0f : 0.0f;
+        for (int64_t i = 0; i < count; i++) values[i] = value;
+        return;
+    }
+    for (int p = 0; p < w->part_count; p++) {
+        const int64_t first = w->parts[p].row_begin * columns;
+        const int64_t from = max_i64(begin, first);
+        const int64_t to = min_i64(end, first + w->parts[p].rows * columns);
+        if (from >= to) continue;
+        normal_fill(&w->parts[p], w->init_std, seed, from - first, to - first,
+                    values + (from - begin));
+    }
+}
+
+void model_weight_init(const op_model *m, int64_t weight, uint64_t seed, float *values)
+{
+    model_weight_init_range(m, weight, seed, 0,
+                            m->weights[weight].rows * m->weights[weight].columns, values);
+}
+
+// ---- names --------------------------------------------------------------------------------------
+enum { NAME_BYTES = 128 };
+
+// Our name with its layer's number as '#', and the number; -1 without one.
+static void pattern_of(const char *ours, char pattern[NAME_BYTES], int *layer)
+{
+    int used = 0;
+    *layer = -1;
+    if (sscanf(ours, "layers.%d.%n", layer, &used) == 1 && used > 0) {
+        snprintf(pattern, NAME_BYTES, "layers.#.%s", ours + used);
+        return;
+    }
+    *layer = -1;
+    snprintf(pattern, NAME_BYTES, "%s", ours);
+}
+
+// The tensor of files that holds this weight or part; NULL if there is none of that name.
+static const arch_tensor *tensor_of(const model_arch *arch, const char *ours, int *layer)
+{
+    char pattern[NAME_BYTES];
+    pattern_of(ours, pattern, layer);
+    for (const arch_tensor *t = arch->tensors; t->ours != NULL; t++) {
+        if (strcmp(t->ours, pattern) == 0) return t;
+    }
+    return NULL;
+}
+
+// The head stands beside the model, so it has no prefix.
+static const arch_tensor head_tensor = {"head", "lm_head.weight", false};
+
+// The name as transformers saves it. `bare` of it is what models saved without their head have.
+static void name_make(const model_arch *arch, const arch_tensor *t, int layer,
+                      char name[NAME_BYTES])
+{
+    const char *prefix = t == &head_tensor ? "" : arch->prefix;
+    const char *number = strchr(t->theirs, '#');
+    if (number == NULL) {
+        snprintf(name, NAME_BYTES, "%s%s", prefix, t->theirs);
+    } else {
+        snprintf(name, NAME_BYTES, "%s%.*s%d%s", prefix, (int)(number - t->theirs), t->theirs,
+                 layer, number + 1);
+    }
+}
+
+typedef struct hf_source {
+    const arch_tensor *tensor;
+    char name[NAME_BYTES];
+    int64_t row_begin, rows;
+} hf_source;
+
+// The tensors of files that make up weight w: one, or one for each part.
+static status sources_of(const decoder_spec *spec, const op_weight *w, hf_source out[4], int *count)
+{
+    const model_arch *arch = model_arch_find(spec->arch);
+    ASSERT(arch != NULL);
+    int layer = -1;
+    out[0].tensor =
+        strcmp(w->name, head_tensor.ours) == 0 ? &head_tensor : tensor_of(arch, w->name, &layer);
+    if (out[0].tensor != NULL) {
+        out[0].row_begin = 0;
+        out[0].rows = w->rows;
+        name_make(arch, out[0].tensor, layer, out[0].name);
+        *count = 1;
+        return ST_OK;
+    }
+    for (int p = 0; p < w->part_count; p++) {
+        out[p].tensor = tensor_of(arch, w->parts[p].name, &layer);
+        if (out[p].tensor == NULL) {
+            return fail(ST_INTERNAL, "%s has no name for %s in Hugging Face files", arch->name,
+                        w->parts[p].name);
+        }
+        out[p].row_begin = w->parts[p].row_begin;
+        out[p].rows = w->parts[p].rows;
+        name_make(arch, out[p].tensor, layer, out[p].name);
+    }
+    *count = w->part_count;
+    return ST_OK;
+}
+
+status model_hf_tensors(arena *a, const decoder_spec *spec, const op_model *m, int64_t weight,
+                        model_hf_tensor **out, int64_t *count)
+{
+    hf_source sources[4];
+    int source_count = 0;
+    model_hf_tensor *all = NULL;
+    TRY(sources_of(spec, &m->weights[weight], sources, &source_count));
+    TRY(arena_new(a, source_count, &all));
+    for (int i = 0; i < source_count; i++) {
+        char *name = NULL;
+        TRY(arena_strdup(a, sources[i].name, &name));
+        all[i] = (model_hf_tensor){.name = name,
+                                   .row_begin = sources[i].row_begin,
+                                   .rows = sources[i].rows,
+                                   .transposed = sources[i].tensor->transposed};
+    }
+    *out = all;
+    *count = source_count;
+    return ST_OK;
+}
+
+// With the prefix or without it.
+static const safetensors_entry *entry_find(const safetensors *set, const model_arch *arch,
+                                           const char *name)
+{
+    const safetensors_entry *e = safetensors_find(set, name);
+    const size_t length = strlen(arch->prefix);
+    if (e != NULL || strncmp(name, arch->prefix, length) != 0) return e;
+    return safetensors_find(set, name + length);
+}
+
+// ---- values -------------------------------------------------------------------------------------
+
+static bool type_is_read(dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
+static void shape_print(int ndim, const int64_t *dims, char buffer[64])
+{
+    if (ndim == 1) {
+        snprintf(buffer, 64, "[%lld]", (long long)dims[0]);
+    } else if (ndim == 2) {
+        snprintf(buffer, 64, "[%lld, %lld]", (long long)dims[0], (long long)dims[1]);
+    } else {
+        snprintf(buffer, 64, "%d dims", ndim);
+    }
+}
+
+// Whether the entry can be weight w's source; if not, why, on one line.
+static bool entry_fits(const safetensors_entry *e, const op_weight *w, const hf_source *source,
+                       char why[160])
+{
+    const bool turned = source->tensor->transposed;
+    const int64_t dims[2] = {turned ? w->columns : source->rows,
+                             turned ? source->rows : w->columns};
+    if (e == NULL) {
+        snprintf(why, 160, "is missing");
+        return false;
+    }
+    bool same = e->ndim == w->ndim;
+    for (int d = 0; d < e->ndim && same; d++) same = e->dims[d] == dims[d];
+    if (!same) {
+        char has[64], wants[64];
+        shape_print(e->ndim, e->dims, has);
+        shape_print(w->ndim, dims, wants);
+        snprintf(why, 160, "has shape %s, expected %s", has, wants);
+        return false;
+    }
+    if (!type_is_read(e->type)) {
+        snprintf(why, 160, "is stored as %s, expected fp32, bf16 or fp16", dtype_name(e->type));
+        return false;
+    }
+    return true;
+}
+
+// The file's bytes may lie at any address: they are copied before they are looked at.
+static void row_read(dtype type, const unsigned char *data, int64_t count, float *out)
+{
+    if (type == DTYPE_F32) {
+        memcpy(out, data, (size_t)count * sizeof(float));
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, data + 2 * i, sizeof(bits));
+        out[i] = type == DTYPE_BF16 ? f32_from_bf16(bits) : f32_from_f16(bits);
+    }
+}
+
+// Stored (columns, rows): a few stored rows at a time, so that both sides stay in cache.
+static void turned_read(const safetensors_entry *e, int64_t rows, int64_t columns, float *out)
+{
+    enum { WIDTH = 256 };
+    float piece[WIDTH];
+    const int64_t bytes = dtype_bytes(e->type);
+    for (int64_t r0 = 0; r0 < rows; r0 += WIDTH) {
+        const int64_t width = min_i64(WIDTH, rows - r0);
+        for (int64_t c = 0; c < columns; c++) {
+            row_read(e->type, (const unsigned char *)e->data + (c * rows + r0) * bytes, width,
+                     piece);
+            for (int64_t r = 0; r < width; r++) out[(r0 + r) * columns + c] = piece[r];
+        }
+    }
+}
+
+status model_weight_read(const safetensors *set, const decoder_spec *spec, const op_model *m,
+                         int64_t weight, float *values)
+{
+    const op_weight *w = &m->weights[weight];
+    const model_arch *arch = model_arch_find(spec->arch);
+    hf_source sources[4];
+    int count = 0;
+    TRY(sources_of(spec, w, sources, &count));
+    for (int i = 0; i < count; i++) {
+        char why[160];
+        const safetensors_entry *e = entry_find(set, arch, sources[i].name);
+        if (!entry_fits(e, w, &sources[i], why)) {
+            return fail(ST_MODEL, "tensor %s %s", sources[i].name, why);
+        }
+        float *out = values + sources[i].row_begin * w->columns;
+        if (sources[i].tensor->transposed) {
+            turned_read(e, sources[i].rows, w->columns, out);
+        } else {
+            row_read(e->type, e->data, sources[i].rows * w->columns, out);
+        }
+    }
+    return ST_OK;
+}
+
+// ---- the whole file -----------------------------------------------------------------------------
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+// Masks and tables that are no weights, and the head of a tied model, which is the embedding.
+static bool is_ignored(const model_arch *arch, const decoder_spec *spec, const char *name)
+{
+    for (const char *const *b = arch->buffers; *b != NULL; b++) {
+        if (ends_with(name, *b)) return true;
+    }
+    return spec->tied && strcmp(name, head_tensor.theirs) == 0;
+}
+
+enum { COMPLAINTS_SHOWN = 12 };
+typedef struct complaints {
+    text lines;
+    int64_t count;
+} complaints;
+
+static status complain(complaints *c, const char *name, const char *why)
+{
+    if (c->count++ >= COMPLAINTS_SHOWN) return ST_OK;
+    return text_add(&c->lines, "\n  %.200s %s", name, why);
+}
+
+static int64_t entry_index(const safetensors *set, const safetensors_entry *e)
+{
+    return e - safetensors_at(set, 0); // sorted by name, one array
+}
+
+static status weights_check(complaints *c, const safetensors *set, const decoder_spec *spec,
+                            const op_model *m, bool *used)
+{
+    const model_arch *arch = model_arch_find(spec->arch);
+    for (int64_t i = 0; i < m->weight_count; i++) {
+        hf_source sources[4];
+        int count = 0;
+        TRY(sources_of(spec, &m->weights[i], sources, &count));
+        for (int s = 0; s < count; s++) {
+            char why[160];
+            const safetensors_entry *e = entry_find(set, arch, sources[s].name);
+            if (e != NULL) used[entry_index(set, e)] = true;
+            if (!entry_fits(e, &m->weights[i], &sources[s], why)) {
+                TRY(complain(c, sources[s].name, why));
+            }
+        }
+    }
+    return ST_OK;
+}
+
+status model_hf_check(arena *a, const safetensors *set, const decoder_spec *spec, const op_model *m)
+{
+    const model_arch *arch = model_arch_find(spec->arch);
+    complaints c = {.lines = {.a = a}};
+    bool *used = NULL;
+    TRY(arena_new(a, safetensors_count(set), &used));
+    TRY(weights_check(&c, set, spec, m, used));
+    for (int64_t i = 0; i < safetensors_count(set); i++) {
+        const char *name = safetensors_at(set, i)->name;
+        if (used[i] || is_ignored(arch, spec, name)) continue;
+        TRY(complain(&c, name, "is not part of this model"));
+    }
+    if (c.count == 0) return ST_OK;
+    if (c.count > COMPLAINTS_SHOWN) {
+        TRY(text_add(&c.lines, "\n  and %lld more", (long long)(c.count - COMPLAINTS_SHOWN)));
+    }
+    return fail(ST_MODEL, "the weights do not fit the model that config.json describes:%s",
+                c.lines.bytes);
+}
