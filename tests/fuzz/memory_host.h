@@ -1,0 +1,83 @@
+// A host of a few files in memory, for fuzz entries: parsers read it as they read a disk.
+#ifndef FUZZ_MEMORY_HOST_H
+#define FUZZ_MEMORY_HOST_H
+
+#include "base/host.h"
+
+#include <string.h>
+
+// base keeps what an open file is to itself; here it is one of the files below.
+struct file {
+    const char *path;
+    const void *bytes;
+    int64_t count;
+};
+
+enum { MEMORY_FILES = 3 };
+typedef struct memory_files {
+    struct file files[MEMORY_FILES]; // path NULL: none
+} memory_files;
+
+static struct file *memory_find(const host *h, const char *path)
+{
+    memory_files *m = h->state;
+    for (int i = 0; i < MEMORY_FILES; i++) {
+        if (m->files[i].path != NULL && strcmp(m->files[i].path, path) == 0) return &m->files[i];
+    }
+    return NULL;
+}
+
+static status memory_open(const host *h, const char *path, file_mode mode, file **out)
+{
+    ASSERT(mode == FILE_READ);
+    *out = memory_find(h, path);
+    return *out != NULL ? ST_OK : fail(ST_NOT_FOUND, "%s: no such file", path);
+}
+
+static status memory_read(file *f, int64_t offset, void *buffer, int64_t bytes)
+{
+    ASSERT(offset >= 0 && bytes >= 0);
+    if (offset > f->count || bytes > f->count - offset) {
+        return fail(ST_DAMAGED, "%s: ends at byte %lld", f->path, (long long)f->count);
+    }
+    if (bytes > 0) memcpy(buffer, (const char *)f->bytes + offset, (size_t)bytes);
+    return ST_OK;
+}
+
+static status memory_size(file *f, int64_t *out)
+{
+    *out = f->count;
+    return ST_OK;
+}
+
+static status memory_map(file *f, const void **out, int64_t *bytes)
+{
+    *out = f->count > 0 ? f->bytes : NULL;
+    *bytes = f->count;
+    return ST_OK;
+}
+
+static status memory_close(file *f)
+{
+    (void)f;
+    return ST_OK;
+}
+
+static status memory_info(const host *h, const char *path, file_info *out)
+{
+    const struct file *f = memory_find(h, path);
+    *out = (file_info){.kind = f != NULL ? FILE_KIND_REGULAR : FILE_KIND_NONE,
+                       .bytes = f != NULL ? f->count : 0};
+    return ST_OK;
+}
+
+static const host_api memory_api = {
+    .file_open = memory_open,
+    .file_read = memory_read,
+    .file_size = memory_size,
+    .file_map = memory_map,
+    .file_close = memory_close,
+    .path_info = memory_info,
+};
+
+#endif
