@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The first row whose ending fits.
-static const data_codec *const codecs[] = {&data_codec_gzip, &data_codec_zstd, &data_codec_plain};
+// Asked in this order; plain takes what they leave.
+static const data_codec *const codecs[] = {&data_codec_gzip, &data_codec_zstd};
 
 static bool ends_with(const char *name, const char *ending)
 {
@@ -48,6 +48,14 @@ static void plain_end(data_reader *r)
 const data_codec data_codec_plain = {
     .name = "plain", .begin = plain_begin, .read = plain_read, .end = plain_end};
 
+static const data_codec *codec_of(const char *path)
+{
+    for (int64_t i = 0; i < COUNT_OF(codecs); i++) {
+        if (ends_with(path, codecs[i]->ending)) return codecs[i];
+    }
+    return &data_codec_plain;
+}
+
 status data_reader_open(const host *h, const char *path, data_reader **out)
 {
     TRY(fault_point("data.reader.open"));
@@ -63,9 +71,7 @@ status data_reader_open(const host *h, const char *path, data_reader **out)
     }
     TRY_TO(close_reader, h->api->file_open(h, path, FILE_READ, &r->f));
     TRY_TO(close_reader, h->api->file_size(r->f, &r->file_bytes));
-    for (int64_t i = 0; i < COUNT_OF(codecs) && r->codec == NULL; i++) {
-        if (codecs[i]->ending == NULL || ends_with(path, codecs[i]->ending)) r->codec = codecs[i];
-    }
+    r->codec = codec_of(path);
     TRY_TO(close_reader, r->codec->begin(r));
     *out = r;
     return ST_OK;

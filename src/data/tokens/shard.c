@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_BYTES = 64, FRAME_HASHED = 56, WRITE_BYTES = 1 << 20 };
+enum { FRAME_BYTES = 64, FRAMES_BYTES = 128, FRAME_HASHED = 56, WRITE_BYTES = 1 << 20 };
 static const char magic[8] = "TRIRTOK1";
 
 typedef struct shard_head {
@@ -78,9 +78,9 @@ static status open_shard(data_tokens *t, arena *a, const token_probe *p)
     int64_t bytes = 0;
     TRY(fault_point("data.shard.map"));
     TRY(t->h->api->file_map(t->f, &t->map, &bytes));
-    if (bytes < 2 * FRAME_BYTES || t->map == NULL) {
+    if (bytes < FRAMES_BYTES || t->map == NULL) {
         return fail(ST_DAMAGED, "%s: %lld bytes, at least %d expected", t->path, (long long)bytes,
-                    2 * FRAME_BYTES);
+                    FRAMES_BYTES);
     }
     shard_head head;
     shard_tail tail;

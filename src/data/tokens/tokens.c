@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "data/tokens/format.h"
 
+#include <stdio.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "all these files are little-endian");
@@ -43,10 +44,8 @@ static status look(const host *h, const char *path, token_probe *p)
     p->has_idx = ends_with(path, ".idx");
     if (ends_with(path, ".bin")) {
         char idx[4096];
-        const size_t stem = strlen(path) - 4;
-        if (stem + 5 <= sizeof(idx)) {
-            memcpy(idx, path, stem);
-            memcpy(idx + stem, ".idx", 5);
+        const int stem = (int)min_i64((int64_t)strlen(path) - 4, sizeof(idx));
+        if (snprintf(idx, sizeof(idx), "%.*s.idx", stem, path) < (int)sizeof(idx)) {
             file_info info;
             TRY(h->api->path_info(h, idx, &info));
             p->has_idx = info.kind == FILE_KIND_REGULAR;
@@ -191,7 +190,7 @@ static status bad_token(const data_tokens *t, token_type type, const void *at, i
         id = *(const uint8_t *)at;
         break;
     case TOKEN_I8:
-        id = *(const int8_t *)at;
+        id = INT64_C(0) + *(const int8_t *)at;
         break;
     case TOKEN_I16:
         id = *(const int16_t *)at;
