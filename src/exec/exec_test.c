@@ -161,7 +161,7 @@ static setup base_setup(void)
 {
     return (setup){.micro_batch = 8,
                    .device = &kern_device_cpu,
-                   .backend = &kern_backend_ref,
+                   .backend = &kern_backend_cpu,
                    .threads = 1,
                    .strict = true,
                    .tied = true,

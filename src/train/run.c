@@ -208,11 +208,11 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
 {
     text changed = {.a = s->a};
     char *metrics = NULL;
+    TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(resume, "none") != 0) {
         TRY(train_folder_compare(&s->folder, r, c, &changed));
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
-    TRY(model_of_run(s, r));
     TRY(job_of_run(s));
     TRY(state_of_run(s, resume));
     TRY(train_feed_prepare(s->feed, s->folder.cache, say_through, s));

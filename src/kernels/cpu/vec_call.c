@@ -12,7 +12,7 @@ bool cpu_type_is_vector(dtype type)
 static bool is_readable(const kern_tensor *t)
 {
     return t->data == NULL || cpu_type_is_vector(t->type) || t->type == DTYPE_I32 ||
-           t->type == DTYPE_I64;
+           t->type == DTYPE_I64 || t->type == DTYPE_U8; // bytes: the step block
 }
 
 status cpu_call_check(const kern_call *call)
