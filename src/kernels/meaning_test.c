@@ -160,8 +160,11 @@ static void test_dropout_heads(void **state)
         whole.attrs = (op_attrs){.heads = HEADS, .kv_heads = HEADS, .head_dim = WIDTH};
         whole.attrs.scale = 0.35f;
         whole.attrs.dropout = 0.4f;
-        whole.in[0] = in[1], whole.in[1] = in[2], whole.in[2] = in[3];
-        whole.out[0] = in[4], whole.out[1] = lse;
+        whole.in[0] = in[1];
+        whole.in[1] = in[2];
+        whole.in[2] = in[3];
+        whole.out[0] = in[4];
+        whole.out[1] = lse;
         execute(b, &b->runs[r], &whole);
         kern_call back = whole;
         back.code = OP_ATTENTION_BWD;
@@ -296,11 +299,15 @@ static kern_call update_call(op_code code, const update *u, step_block *step)
     kern_call call = {.code = code, .step = step};
     call.attrs = (op_attrs){.eps = 1e-8f, .beta1 = 0.9f, .beta2 = 0.95f, .momentum = 0.95f};
     call.attrs.lr_scale = 1.0f;
-    call.in[0] = u->grad, call.in[1] = u->master, call.in[2] = u->m;
-    call.out[0] = u->master, call.out[1] = u->m;
+    call.in[0] = u->grad;
+    call.in[1] = u->master;
+    call.in[2] = u->m;
+    call.out[0] = u->master;
+    call.out[1] = u->m;
     if (code == OP_ADAMW) {
         call.in[3] = u->v;
-        call.out[2] = u->v, call.out[3] = u->weight;
+        call.out[2] = u->v;
+        call.out[3] = u->weight;
     } else {
         call.out[2] = u->weight;
     }
