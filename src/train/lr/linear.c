@@ -1,11 +1,12 @@
-// Down to zero in a straight line over the steps after the warm-up.
+// Down to min_ratio of the peak in a straight line over the steps after the warm-up.
 #include "train/lr/lr.h"
 
 static double rate(const lr_settings *s, int64_t finished)
 {
     if (finished < s->warmup) return s->peak * ((double)finished / (double)s->warmup);
     const double left = (double)max_i64(0, s->steps - finished);
-    return s->peak * (left / (double)max_i64(1, s->steps - s->warmup));
+    const double x = left / (double)max_i64(1, s->steps - s->warmup);
+    return s->peak * (s->min_ratio + (1.0 - s->min_ratio) * x);
 }
 
 const lr_rule lr_rule_linear = {.name = "linear", .rate = rate};

@@ -1,0 +1,89 @@
+// Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and what holds for all of them.
+#include "base/json.h"
+#include "base/test_paths.h"
+#include "train/lr/lr.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static run_decay shape_of(const char *name)
+{
+    if (strcmp(name, "cosine") == 0) return RUN_DECAY_COSINE;
+    if (strcmp(name, "1-sqrt") == 0) return RUN_DECAY_ONE_MINUS_SQRT;
+    return RUN_DECAY_LINEAR;
+}
+
+static void golden_rates(void **state)
+{
+    (void)state;
+    char path[1024];
+    json *all = NULL;
+    if (json_read(host_real(), test_shared("golden/ops/lr_schedules.json", path), 1 << 22, &all) !=
+        ST_OK) {
+        print_message("SKIP: %s is not there\n", path);
+        skip();
+    }
+    const json *cases = json_get(all, "cases");
+    assert_true(json_count(cases) > 0);
+    for (int64_t i = 0; i < json_count(cases); i++) {
+        const json *c = json_at(cases, i), *args = json_get(c, "arguments");
+        const lr_rule *rule = lr_rule_find(json_text(json_get(c, "rule"), ""));
+        assert_non_null(rule);
+        const lr_settings s = {
+            .peak = json_real(json_get(c, "peak"), NAN),
+            .steps = json_int(json_get(c, "steps"), -1),
+            .warmup = json_int(json_get(args, "warmup"), 0),
+            .min_ratio = json_real(json_get(args, "min_ratio"), 0.0),
+            .decay_steps = json_int(json_get(args, "decay_steps"), 0),
+            .timescale = json_int(json_get(args, "timescale"),
+                                  max_i64(1, json_int(json_get(args, "warmup"), 1))),
+            .decay_shape = shape_of(json_text(json_get(args, "decay"), "linear")),
+        };
+        const json *rates = json_get(c, "lr");
+        for (int64_t k = 0; k < json_count(rates); k++) {
+            const double want = json_real(json_at(rates, k), NAN), got = rule->rate(&s, k);
+            if (fabs(got - want) > 1e-12 * s.peak) {
+                print_error("%s step %lld: %.17g, expected %.17g\n",
+                            json_text(json_get(c, "name"), ""), (long long)k, got, want);
+            }
+            assert_true(fabs(got - want) <= 1e-12 * s.peak);
+        }
+    }
+    json_free(all);
+}
+
+static void rates_stay_between_zero_and_peak(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"constant", "linear", "cosine", "wsd", "inverse_sqrt"};
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        const lr_rule *rule = lr_rule_find(names[i]);
+        assert_non_null(rule);
+        const lr_settings s = {.peak = 2.0,
+                               .steps = 50,
+                               .warmup = 7,
+                               .decay_steps = 11,
+                               .timescale = 7,
+                               .min_ratio = 0.1};
+        for (int64_t k = 0; k <= 60; k++) {
+            const double rate = rule->rate(&s, k);
+            assert_true(rate >= 0.0 && rate <= 2.0);
+        }
+        assert_true(fabs(rule->rate(&s, 7) - 2.0) < 1e-12); // the peak, where the warm-up ends
+    }
+    assert_null(lr_rule_find("linearly"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_rates),
+        cmocka_unit_test(rates_stay_between_zero_and_peak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
