@@ -559,9 +559,10 @@ static void compare(const char *op, op_code code, void (*one_case)(golden *g))
         }
     }
     print_message("%s: %lld comparisons\n", op, (long long)g.checks);
-    assert_int_equal(g.failures, 0);
+    const int64_t failures = g.failures;
     backend_runs_deinit(runs, run_count);
     golden_close(&g);
+    assert_int_equal(failures, 0);
 }
 
 #define GOLDEN_TEST(file, code, function) \
