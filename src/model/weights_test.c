@@ -1,0 +1,273 @@
+// Values of weights: initial ones are keyed by part and element, however they are asked for; those of
+// files come through names, prefixes, layouts and types, and a file that does not fit says all at once.
+#include "base/rng.h"
+#include "base/test_paths.h"
+#include "model/arch/arch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define OK(call)                                                 \
+    do {                                                         \
+        if ((call) != ST_OK) fail_msg("%s", error_last()->text); \
+    } while (0)
+
+static arena *arena_make(void)
+{
+    arena *a = NULL;
+    OK(arena_create("test", 0, &a));
+    return a;
+}
+
+static decoder_spec small(const char *arch)
+{
+    decoder_spec s = model_arch_spec(model_arch_find(arch));
+    s.layers = 2;
+    s.dim = 24;
+    s.heads = 4;
+    s.kv_heads = strcmp(arch, "gpt2") == 0 ? 4 : 2;
+    s.head_dim = 6;
+    s.ffn_dim = 40;
+    s.vocab = 31;
+    s.context = 16;
+    return s;
+}
+
+static op_model *build(arena *a, const decoder_spec *s)
+{
+    op_model *m = NULL;
+    const model_options options = {
+        .purpose = PURPOSE_EVALUATE, .compute = DTYPE_F32, .grad = DTYPE_F32, .seq = 8};
+    OK(model_build(a, s, &options, &m));
+    return m;
+}
+
+static int64_t weight_index(const op_model *m, const char *name)
+{
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        if (strcmp(m->weights[w].name, name) == 0) return w;
+    }
+    fail_msg("no weight %s", name);
+    return -1;
+}
+
+static float *values_new(arena *a, const op_model *m, int64_t w)
+{
+    float *values = NULL;
+    OK(arena_new(a, m->weights[w].rows * m->weights[w].columns, &values));
+    return values;
+}
+
+// ---- initial values -----------------------------------------------------------------------------
+
+static void initial_values_are_of_parts(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    const decoder_spec s = small("llama");
+    const op_model *m = build(a, &s);
+    int64_t w = weight_index(m, "layers.1.attn.qkv");
+    float *v = values_new(a, m, w);
+    model_weight_init(m, w, 9, v);
+    const uint64_t q = rng_name_key("layers.1.attn.q"), k = rng_name_key("layers.1.attn.k");
+    for (int64_t i = 0; i < 24 * 24; i++) {
+        assert_true(v[i] == rng_tensor_normal(9, q, i) * 0.02f);
+    }
+    for (int64_t i = 0; i < 12 * 24; i++) {
+        assert_true(v[24 * 24 + i] == rng_tensor_normal(9, k, i) * 0.02f);
+    }
+    // Projections into the residual stream start smaller by 1 / sqrt(2 layers).
+    w = weight_index(m, "layers.0.mlp.down");
+    v = values_new(a, m, w);
+    model_weight_init(m, w, 9, v);
+    assert_true(v[5] == rng_tensor_normal(9, rng_name_key("layers.0.mlp.down"), 5) * 0.01f);
+    w = weight_index(m, "norm.weight");
+    model_weight_init(m, w, 9, v);
+    assert_true(v[0] == 1.0f && v[23] == 1.0f);
+    arena_destroy(a);
+}
+
+static void ranges_are_the_whole(void **state)
+{
+    (void)state;
+    arena *a = arena_make();
+    const decoder_spec s = small("gpt2");
+    const op_model *m = build(a, &s);
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const int64_t count = m->weights[w].rows * m->weights[w].columns;
+        float *whole = values_new(a, m, w), *pieces = values_new(a, m, w);
+        model_weight_init(m, w, 3, whole);
+        for (int64_t at = 0, step = 1; at < count; at += step, step = step * 3 % 101) {
+            model_weight_init_range(m, w, 3, at, min_i64(step, count - at), pieces + at);
+            if (step == 0) break;
+        }
+        assert_memory_equal(whole, pieces, (size_t)count * sizeof(float));
+    }
+    arena_destroy(a);
+}
+
+// ---- files --------------------------------------------------------------------------------------
+
+typedef struct wish {  // how a file differs from what transformers saves
+    const char *strip; // this prefix is missing
+    const char *skip;  // this tensor is missing
+    const char *extra; // one more tensor, of 3 elements
+    const char *flat;  // this tensor has one dim
+    dtype type;
+} wish;
+
+static float stored(int64_t tensor, int64_t element)
+{
+    return (float)((tensor * 37 + element) % 251 - 125) * 0.0078125f; // exact in bf16 and fp16
+}
+
+static void tensor_put(safetensors_writer *out, dtype type, int64_t tensor, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char bytes[8];
+        dtype_store(type, bytes, 0, (double)stored(tensor, i));
+        OK(safetensors_writer_put(out, bytes, dtype_bytes(type)));
+    }
+}
+
+// Writes a file of the model and opens it.
+static safetensors *file_make(arena *a, const char *folder, const decoder_spec *s,
+                              const op_model *m, const wish *wanted)
+{
+    char path[128];
+    safetensors_writer *out = NULL;
+    safetensors *set = NULL;
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    OK(safetensors_writer_create(host_real(), path, &out));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t w = 0, n = 0; w < m->weight_count; w++) {
+            model_hf_tensor *hf = NULL;
+            int64_t count = 0;
+            OK(model_hf_tensors(a, s, m, w, &hf, &count));
+            for (int64_t i = 0; i < count; i++, n++) {
+                const int64_t columns = m->weights[w].columns;
+                const int64_t dims[2] = {hf[i].transposed ? columns : hf[i].rows,
+                                         hf[i].transposed ? hf[i].rows : columns};
+                if (wanted->skip != NULL && strcmp(wanted->skip, hf[i].name) == 0) continue;
+                const bool flat = wanted->flat != NULL && strcmp(wanted->flat, hf[i].name) == 0;
+                const size_t strip = wanted->strip == NULL ? 0 : strlen(wanted->strip);
+                const bool has = strip > 0 && strncmp(hf[i].name, wanted->strip, strip) == 0;
+                if (pass == 1) {
+                    tensor_put(out, wanted->type, n, hf[i].rows * columns);
+                } else {
+                    const int64_t all = hf[i].rows * columns;
+                    OK(safetensors_writer_declare(out, hf[i].name + (has ? strip : 0), wanted->type,
+                                                  flat ? 1 : m->weights[w].ndim,
+                                                  flat ? &all : dims));
+                }
+            }
+        }
+        if (wanted->extra == NULL) continue;
+        const int64_t three = 3;
+        if (pass == 0) OK(safetensors_writer_declare(out, wanted->extra, DTYPE_F32, 1, &three));
+        if (pass == 1) tensor_put(out, DTYPE_F32, 99, three);
+    }
+    OK(safetensors_writer_finish(out));
+    safetensors_writer_destroy(out);
+    OK(safetensors_open(host_real(), path, &set));
+    return set;
+}
+
+static void values_check(arena *a, const safetensors *set, const decoder_spec *s, const op_model *m)
+{
+    for (int64_t w = 0, n = 0; w < m->weight_count; w++) {
+        const int64_t columns = m->weights[w].columns;
+        float *values = values_new(a, m, w);
+        model_hf_tensor *hf = NULL;
+        int64_t count = 0;
+        OK(model_weight_read(set, s, m, w, values));
+        OK(model_hf_tensors(a, s, m, w, &hf, &count));
+        for (int64_t i = 0; i < count; i++, n++) {
+            for (int64_t e = 0; e < hf[i].rows * columns; e++) {
+                const int64_t row = e / columns, column = e % columns;
+                const int64_t at = hf[i].transposed ? column * hf[i].rows + row : e;
+                assert_true(values[hf[i].row_begin * columns + e] == stored(n, at));
+            }
+        }
+    }
+}
+
+static void files_are_read(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    char folder[64];
+    assert_non_null(test_scratch(folder));
+    for (int64_t i = 0; i < COUNT_OF(archs); i++) {
+        for (int64_t k = 0; k < COUNT_OF(types); k++) {
+            arena *a = arena_make();
+            decoder_spec s = small(archs[i]);
+            const model_arch *arch = model_arch_find(archs[i]);
+            s.tied = k == 1;
+            if (i == 1) s.qkv_bias = s.out_bias = s.mlp_bias = true;
+            const op_model *m = build(a, &s);
+            const wish wanted = {.type = types[k],
+                                 .strip = k == 2 ? arch->prefix : NULL,
+                                 .extra = k == 1 ? "lm_head.weight"
+                                          : i == 0
+                                              ? "transformer.h.1.attn.bias"
+                                              : "model.layers.0.self_attn.rotary_emb.inv_freq"};
+            safetensors *set = file_make(a, folder, &s, m, &wanted);
+            OK(model_hf_check(a, set, &s, m));
+            values_check(a, set, &s, m);
+            safetensors_close(set);
+            arena_destroy(a);
+        }
+    }
+    test_scratch_remove(folder);
+}
+
+static void misfits_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        wish wanted;
+        const char *says[2];
+    } rows[] = {
+        {{.type = DTYPE_F32, .skip = "model.layers.1.mlp.up_proj.weight"},
+         {"model.layers.1.mlp.up_proj.weight is missing", ""}},
+        {{.type = DTYPE_F32, .extra = "model.layers.2.mlp.up_proj.weight"},
+         {"model.layers.2.mlp.up_proj.weight is not part of this model", ""}},
+        {{.type = DTYPE_F32, .extra = "lm_head.bias", .flat = "lm_head.weight"},
+         {"lm_head.weight has shape [744], expected [31, 24]", "lm_head.bias is not part"}},
+        {{.type = DTYPE_F64}, {"model.embed_tokens.weight is stored as", "and 9 more"}},
+    };
+    char folder[64];
+    assert_non_null(test_scratch(folder));
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        arena *a = arena_make();
+        const decoder_spec s = small("llama");
+        const op_model *m = build(a, &s);
+        safetensors *set = file_make(a, folder, &s, m, &rows[i].wanted);
+        assert_int_equal(model_hf_check(a, set, &s, m), ST_MODEL);
+        for (int k = 0; k < 2; k++) {
+            if (strstr(error_last()->text, rows[i].says[k]) == NULL) {
+                fail_msg("%s\nwithout: %s", error_last()->text, rows[i].says[k]);
+            }
+        }
+        safetensors_close(set);
+        arena_destroy(a);
+    }
+    test_scratch_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(initial_values_are_of_parts),
+        cmocka_unit_test(ranges_are_the_whole),
+        cmocka_unit_test(files_are_read),
+        cmocka_unit_test(misfits_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
