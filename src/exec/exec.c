@@ -415,6 +415,18 @@ status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data, in
     return e->config.api->sync(e->device);
 }
 
+status exec_zero(exec *e, int64_t run_row)
+{
+    ASSERT(run_row >= 0 && run_row < e->config.run->count);
+    ASSERT(e->running == NULL);
+    if (e->config.api->fresh_is_zero) return ST_OK;
+    const plan_tensor *t = &e->config.run->tensors[run_row];
+    bool posted = false;
+    TRY(e->config.api->fill(e->lanes[LANE_COMPUTE], e->base + t->offset, 0, t->bytes, &posted));
+    ASSERT(posted); // the lane is idle: nothing was begun
+    return e->config.api->sync(e->device);
+}
+
 static status read_at(exec *e, int64_t offset, void *data, int64_t bytes)
 {
     bool posted = false;

@@ -69,6 +69,9 @@ NODISCARD status exec_finish(exec *e);
 // Run tensors from the host, between steps (after exec_finish). Offsets and sizes in bytes.
 NODISCARD status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data,
                             int64_t bytes);
+// All bytes zero. Costs nothing, and touches no page, where the device's fresh memory is zero.
+// Before the first step only.
+NODISCARD status exec_zero(exec *e, int64_t run_row);
 NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes);
 // A transient tensor of the plan that ran last, after exec_finish: outputs, kept gradients.
 NODISCARD status exec_read_transient(exec *e, const plan *p, const char *name, void *data,

@@ -42,6 +42,11 @@ typedef struct device_memory {
 // Whole pages from the system, in huge pages where they are to be had. Fresh memory is zero; in
 // debug builds 0xFF bytes: NaN in every floating type.
 NODISCARD status device_memory_map(device_memory *m, int64_t bytes, void **out);
+#ifdef TRIREME_DEBUG
+#    define DEVICE_FRESH_IS_ZERO false
+#else
+#    define DEVICE_FRESH_IS_ZERO true
+#endif
 void device_memory_unmap(device_memory *m, void *data);
 void device_memory_deinit(device_memory *m); // unmaps what is left
 

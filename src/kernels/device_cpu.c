@@ -403,6 +403,7 @@ const kern_device_api kern_device_cpu = {
     .name = "cpu",
     .create = create,
     .destroy = destroy,
+    .fresh_is_zero = DEVICE_FRESH_IS_ZERO,
     .alloc = alloc,
     .release = release,
     .lane_create = lane_create,

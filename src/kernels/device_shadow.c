@@ -388,6 +388,7 @@ const kern_device_api kern_device_shadow = {
     .name = "shadow",
     .create = create,
     .destroy = destroy,
+    .fresh_is_zero = DEVICE_FRESH_IS_ZERO,
     .alloc = alloc,
     .release = release,
     .lane_create = lane_create,

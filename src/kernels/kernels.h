@@ -119,6 +119,7 @@ typedef struct kern_device_api {
     const char *name;
     status (*create)(const kern_device_config *config, kern_device **out);
     void (*destroy)(kern_device *d); // waits for all lanes
+    bool fresh_is_zero;              // what alloc gives; debug builds: false
     // Memory comes in few large pieces (the plan's arena); aligned to 4096. Debug builds fill it
     // with 0xFF bytes (NaN in every floating type).
     status (*alloc)(kern_device *d, int64_t bytes, void **out);

@@ -7,20 +7,11 @@
 // Optimizer state starts at zero, whatever its type: all floating types write zero as zero bytes.
 static status state_clear(train_job *job)
 {
-    enum { CHUNK = 1 << 20 };
     const plan_table *run = &job->plans->run;
-    void *zeros = calloc(1, CHUNK);
-    if (zeros == NULL) return fail(ST_NO_MEMORY, "no memory to clear the optimizer's state");
-    status st = ST_OK;
-    for (int64_t i = 0; i < run->count && st == ST_OK; i++) {
-        const plan_tensor *t = &run->tensors[i];
-        if (t->role != ROLE_STATE) continue;
-        for (int64_t at = 0; at < t->bytes && st == ST_OK; at += CHUNK) {
-            st = exec_write(job->e, i, at, zeros, min_i64(CHUNK, t->bytes - at));
-        }
+    for (int64_t i = 0; i < run->count; i++) {
+        if (run->tensors[i].role == ROLE_STATE) TRY(exec_zero(job->e, i));
     }
-    free(zeros);
-    return st;
+    return ST_OK;
 }
 
 static status constants_put(train_job *job)
