@@ -24,6 +24,8 @@
 //
 // Source of the blocking: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053.
 #include "kernels/cpu/gemm_unit.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/pool.h"
 
 #include <math.h>
 #include <string.h>
@@ -441,6 +443,15 @@ static void run_plain(const gemm_args *g, const gemm_unit *u)
     }
 }
 
+// oneDNN drives the units for bf16 (AVX-512 bf16, AMX) where the CPU has them.
+static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
+{
+    const gemm_args *g = job->args;
+    return g->any_order && level >= KERN_AVX512_BF16 && g->a.type == DTYPE_BF16 &&
+           g->b.type == DTYPE_BF16 && g->m > GEMM_FLAT_ROWS && g->k > 0 &&
+           kern_pool_scratch(job->pool, 0) != NULL && pool_onednn(job->pool) != NULL;
+}
+
 void gemm_run(const kern_context *context, const gemm_args *args)
 {
     ASSERT(args->m >= 0 && args->n >= 0 && args->k >= 0);
@@ -450,6 +461,10 @@ void gemm_run(const kern_context *context, const gemm_args *args)
                     .unit = gemm_unit_of(context->level),
                     .pool = context->pool,
                     .direct = args->c_type == DTYPE_F32};
+    if (is_for_bf16_unit(&job, context->level) &&
+        onednn_run(pool_onednn(job.pool), job.pool, args)) {
+        return;
+    }
     if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
         run_plain(args, job.unit);
     } else if (is_flat(&job)) {

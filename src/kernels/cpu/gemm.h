@@ -4,7 +4,8 @@
 //     c = fma(a[k-1], b[k-1], ... fma(a[1], b[1], fma(a[0], b[0], c0)))      c0 = C or +0
 // in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the place
 // in a tile, the number of threads, the blocking or the vector level, and a product that continues
-// from C gives the bits of one longer product. (NaN is NaN, its payload may differ.)
+// from C gives the bits of one longer product. (NaN is NaN, its payload may differ.) Only a product
+// that says any_order may have other bits, on CPUs with units for bf16.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
@@ -32,6 +33,7 @@ typedef struct gemm_args {
     dtype c_type;
     int64_t ldc;
     bool accumulate;        // c0 = C; with an epilogue, C must hold what has not been through it
+    bool any_order;         // fast mode: a faster unit may sum in another order, fixed by the shape
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
 } gemm_args;

@@ -8,7 +8,8 @@
 //
 // A chunk costs 6 R V D operations, but w is read and packed twice and dw read and written once per
 // chunk whatever R is: with few rows that traffic sets the speed, with many the logits leave the
-// cache. HEAD_CHUNK_BYTES is where a measurement put the optimum.
+// cache. One thread of a Zen 3 makes 60 GFLOP/s with chunks of 16 MB, 69 with 32, 79 with 64, 78 with
+// 128, 81 with 256 (V = 50257, D = 768, 2026-11, other load beside it).
 //
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
 // not depend on R. Logits and their gradients are fp32 in every precision.

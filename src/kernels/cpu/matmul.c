@@ -13,9 +13,11 @@ static gemm_matrix matrix_of(const kern_tensor *t)
     return gemm_rows(t->data, t->type, t->strides[0]);
 }
 
-static gemm_args product_into(const kern_tensor *c, gemm_matrix a, gemm_matrix b, int64_t k)
+static gemm_args product_into(const kern_call *call, gemm_matrix a, gemm_matrix b, int64_t k)
 {
-    return (gemm_args){.m = c->dims[0],
+    const kern_tensor *c = &call->out[0];
+    return (gemm_args){.any_order = !call->strict,
+                       .m = c->dims[0],
                        .n = c->dims[1],
                        .k = k,
                        .a = a,
@@ -45,8 +47,7 @@ status cpu_matmul(const kern_context *context, const kern_call *call)
     const kern_tensor *x = &call->in[0], *w = &call->in[1], *bias = &call->in[2];
     const finish f = {
         .vec = cpu_vec_of(context->level), .bias = bias, .activation = call->attrs.activation};
-    gemm_args g =
-        product_into(&call->out[0], matrix_of(x), gemm_transposed(matrix_of(w)), x->dims[1]);
+    gemm_args g = product_into(call, matrix_of(x), gemm_transposed(matrix_of(w)), x->dims[1]);
     if (bias->data != NULL || f.activation != ACT_NONE) {
         g.epilogue = finish_row;
         g.epilogue_context = &f;
@@ -58,7 +59,7 @@ status cpu_matmul(const kern_context *context, const kern_call *call)
 status cpu_matmul_dx(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *dy = &call->in[0], *w = &call->in[1];
-    const gemm_args g = product_into(&call->out[0], matrix_of(dy), matrix_of(w), dy->dims[1]);
+    const gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
     gemm_run(context, &g);
     return ST_OK;
 }
@@ -66,8 +67,7 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *call)
 status cpu_matmul_dw(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *dy = &call->in[0], *x = &call->in[1];
-    gemm_args g =
-        product_into(&call->out[0], gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
+    gemm_args g = product_into(call, gemm_transposed(matrix_of(dy)), matrix_of(x), dy->dims[0]);
     g.accumulate = call->accumulate;
     gemm_run(context, &g);
     return ST_OK;

@@ -15,6 +15,8 @@
 // futex, for the cores may be wanted by others.
 #include "kernels/cpu/pool.h"
 
+#include "kernels/cpu/onednn.h"
+
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,6 +36,8 @@ struct kern_pool {
     int threads;
     void *scratch;
     pool_pins *pins; // NULL: not pinned
+    onednn *products;
+    bool products_tried;
 
     kern_task task; // the job: written while the ticket is even and nobody is active
     void *context;
@@ -139,6 +143,7 @@ void kern_pool_destroy(kern_pool *pool)
     futex_wake_all(&pool->ticket);
     for (int i = 1; i < pool->threads; i++) (void)pthread_join(pool->workers[i].thread, NULL);
     pool_pins_destroy(pool->pins);
+    onednn_destroy(pool->products);
     free(pool);
 }
 
@@ -163,6 +168,13 @@ void *kern_pool_scratch(const kern_pool *pool, int thread)
 void pool_pin_leader(const kern_pool *pool)
 {
     if (pool->pins != NULL) pool_pins_apply(pool->pins, 0);
+}
+
+onednn *pool_onednn(kern_pool *pool)
+{
+    if (!pool->products_tried) pool->products = onednn_create(pool->threads);
+    pool->products_tried = true;
+    return pool->products;
 }
 
 static void workers_await(kern_pool *pool)

@@ -19,6 +19,9 @@ void pool_pins_destroy(pool_pins *pins);
 // Pins the thread that will call kern_parallel; workers pin themselves.
 void pool_pin_leader(const kern_pool *pool);
 
+// oneDNN's primitives for this pool, made on the first call; NULL: there are none. Leader only.
+struct onednn *pool_onednn(kern_pool *pool);
+
 #ifdef __cplusplus
 }
 #endif

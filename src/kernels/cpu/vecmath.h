@@ -21,10 +21,11 @@
 #if VEC_AVX2
 #    include <immintrin.h>
 #    define VEC_TARGET __attribute__((target("avx2,fma,f16c")))
+#    define VEC_INLINE static inline VEC_TARGET __attribute__((always_inline))
 #else
 #    define VEC_TARGET
+#    define VEC_INLINE static __attribute__((noinline, unused)) // inlined, it compiles for minutes
 #endif
-#define VEC_INLINE static inline VEC_TARGET __attribute__((always_inline))
 #define VEC_FN     static VEC_TARGET
 
 enum { VEC_LANES = 8 };
