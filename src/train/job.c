@@ -102,7 +102,46 @@ void train_job_destroy(train_job *job)
     job->e = NULL;
 }
 
+// Initial values, a range of elements a task. Their bits depend on names and elements alone.
+typedef struct init_task {
+    const op_model *m;
+    int64_t weight, count;
+    uint64_t seed;
+    float *values;
+} init_task;
+
+enum { INIT_PIECE = 1 << 16 };
+
+static void init_piece(void *context, int64_t index, int thread)
+{
+    const init_task *t = context;
+    (void)thread;
+    const int64_t begin = index * INIT_PIECE;
+    model_weight_init_range(t->m, t->weight, t->seed, begin, min_i64(INIT_PIECE, t->count - begin),
+                            t->values + begin);
+}
+
 // One weight at a time, so the host holds the largest weight and no more.
+static status weights_put_all(train_job *job, const safetensors *files, kern_pool *pool,
+                              float *values)
+{
+    const op_model *m = job->plans->model;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        init_task task = {.m = m,
+                          .weight = w,
+                          .count = m->weights[w].rows * m->weights[w].columns,
+                          .seed = (uint64_t)job->plans->config->train.seed,
+                          .values = values};
+        if (files != NULL) {
+            TRY(model_weight_read(files, job->plans->spec, m, w, values));
+        } else {
+            kern_parallel(pool, (task.count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
+        }
+        TRY(ckpt_weight_put(&job->state, w, values));
+    }
+    return ST_OK;
+}
+
 static status weights_put(train_job *job, const safetensors *files)
 {
     const op_model *m = job->plans->model;
@@ -112,15 +151,10 @@ static status weights_put(train_job *job, const safetensors *files)
     }
     float *values = malloc((size_t)largest * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
-        if (files != NULL) {
-            st = model_weight_read(files, job->plans->spec, m, w, values);
-        } else {
-            model_weight_init(m, w, (uint64_t)job->plans->config->train.seed, values);
-        }
-        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
-    }
+    kern_pool *pool = NULL;
+    status st = kern_pool_create(train_threads(job->plans->config), &pool);
+    if (st == ST_OK) st = weights_put_all(job, files, pool, values);
+    kern_pool_destroy(pool);
     free(values);
     return st;
 }
