@@ -1,0 +1,141 @@
+// `train`: from a configuration, or from where a run stopped, to the last step.
+#include "cli/commands.h"
+#include "cli/run_folder.h"
+#include "cli/run_log.h"
+#include "cli/signals.h"
+#include "train/dry_run.h"
+
+#include <string.h>
+
+typedef struct train_flags {
+    const char *resume;
+    bool dry_run, quiet;
+} train_flags;
+
+#define AT(field) (int64_t) offsetof(train_flags, field)
+static const option rows[] = {
+    {.key = "resume",
+     .kind = OPTION_TEXT,
+     .offset = AT(resume),
+     .default_text = "auto",
+     .help = "auto: from the run's newest checkpoint if there is one; none: from the beginning; or "
+             "the path of a checkpoint"},
+    {.key = "dry-run",
+     .kind = OPTION_BOOL,
+     .offset = AT(dry_run),
+     .default_text = "false",
+     .help = "check configuration, memory, data and folder, take one step on random tokens, stop"},
+    {.key = "quiet",
+     .kind = OPTION_BOOL,
+     .offset = AT(quiet),
+     .default_text = "false",
+     .help = "print warnings and errors only; the files of the run have everything"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+typedef struct source {
+    const char *yaml_path;
+    const char *config_text; // as given; NULL where the run has it already
+    const char **keys;
+    int64_t key_count;
+} source;
+
+// A run is its resolved configuration with the folder where it lies now; what the user writes comes
+// after, and wins.
+static status source_of_run(cli_context *cli, const char *path, source *s)
+{
+    char *yaml = NULL, *key = NULL;
+    TRY(path_join(cli->a, path, "config.resolved.yaml", &yaml));
+    TRY(arena_format(cli->a, &key, "run.dir=%s", path));
+    s->yaml_path = yaml;
+    s->keys[s->key_count++] = key;
+    return ST_OK;
+}
+
+static status source_find(cli_context *cli, const cli_call *call, source *s)
+{
+    enum { CONFIG_LIMIT_BYTES = 1 << 22 };
+    const char *path = call->operands[0];
+    char *given = NULL;
+    int64_t bytes = 0;
+    bool is_run = false, is_folder = false;
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND, "%s is not there; trireme init DIR makes a configuration", path);
+    }
+    is_folder = info.kind == FILE_KIND_FOLDER;
+    TRY(arena_new(cli->a, call->key_count + 1, &s->keys));
+    if (is_folder) TRY(cli_has_file(cli, path, "run.json", &is_run));
+    if (is_run) {
+        TRY(source_of_run(cli, path, s));
+    } else if (is_folder) { // the folder that `init` made
+        bool has = false;
+        TRY(cli_has_file(cli, path, "config.yaml", &has));
+        if (!has) {
+            return fail(ST_NOT_FOUND, "%s holds neither a run (run.json) nor a config.yaml", path);
+        }
+        char *yaml = NULL;
+        TRY(path_join(cli->a, path, "config.yaml", &yaml));
+        s->yaml_path = yaml;
+    } else {
+        s->yaml_path = path;
+    }
+    for (int64_t i = 0; i < call->key_count; i++) s->keys[s->key_count++] = call->keys[i];
+    if (is_run) return ST_OK;
+    TRY(host_read_all(cli->h, cli->a, s->yaml_path, CONFIG_LIMIT_BYTES, &given, &bytes));
+    s->config_text = given;
+    return ST_OK;
+}
+
+static status dry_run(cli_context *cli, const run_config *r)
+{
+    train_start start;
+    double step_s = 0.0;
+    text t = {.a = cli->a};
+    TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
+    TRY(run_log_print_start(&start, &t));
+    cli_print_text(cli, &t);
+    cli_print(cli, "dry run  one step on random tokens took %.3g s; nothing was trained\n", step_s);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const train_flags *f = call->flags;
+    source s = {0};
+    run_config *r = NULL;
+    config *c = NULL;
+    run_log *log = NULL;
+    train_outcome outcome = {0};
+    TRY(source_find(cli, call, &s));
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
+    if (f->dry_run) return dry_run(cli, r);
+    TRY(run_log_create(cli, r, f->quiet, &log));
+    const train_watcher watcher = run_log_watcher(log);
+    cli_signals_begin();
+    const status st = train_run(cli->h, cli->a, r, c, s.config_text, f->resume, &watcher, &outcome);
+    run_log_end(log, st, &outcome);
+    cli_signals_end();
+    return st;
+}
+
+const cli_command cli_command_train = {
+    .name = "train",
+    .summary = "train a model, or continue a run",
+    .synopsis = "CONFIG|RUN [--resume auto|PATH|none] [--dry-run] [--quiet] [key.path=value ...]",
+    .about =
+        "The same command again continues the run in run.dir; so does `trireme train RUN`. INT "
+        "(Ctrl-C), TERM and USR1 finish the step, save and exit with 75; a second INT quits at "
+        "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.",
+    .examples = "  trireme train demo/config.yaml\n"
+                "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"
+                "  trireme train demo/run\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(train_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

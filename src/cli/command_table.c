@@ -1,0 +1,29 @@
+// The commands, in the order of the help.
+#include "cli/cli.h"
+#include "cli/commands.h"
+
+#include <string.h>
+
+const cli_command *const cli_commands[] = {
+    &cli_command_train,
+    &cli_command_digest,
+    &cli_command_help,
+    NULL,
+};
+
+const cli_command *cli_command_find(const char *name)
+{
+    for (int64_t i = 0; cli_commands[i] != NULL; i++) {
+        if (strcmp(cli_commands[i]->name, name) == 0) return cli_commands[i];
+    }
+    return NULL;
+}
+
+const cli_command *cli_command_nearest(const char *name)
+{
+    const char *names[COUNT_OF(cli_commands)];
+    int64_t count = 0;
+    for (; cli_commands[count] != NULL; count++) names[count] = cli_commands[count]->name;
+    const char *near = text_nearest(name, names, count);
+    return near == NULL ? NULL : cli_command_find(near);
+}

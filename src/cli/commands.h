@@ -1,0 +1,18 @@
+// The rows of the command table; each stands in its cmd_<name>.c.
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+extern const cli_command cli_command_init;
+extern const cli_command cli_command_train;
+extern const cli_command cli_command_generate;
+extern const cli_command cli_command_check;
+extern const cli_command cli_command_digest;
+extern const cli_command cli_command_import;
+extern const cli_command cli_command_data;
+extern const cli_command cli_command_bench;
+extern const cli_command cli_command_config;
+extern const cli_command cli_command_help;
+
+#endif

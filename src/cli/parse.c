@@ -1,0 +1,181 @@
+// From a command's arguments to a cli_call: flags by the command's option table, key.path=value
+// pairs, and the rest.
+//
+//   --flag VALUE   --flag=VALUE   --switch   -o VALUE   key.path=value   operand   -- operands
+//
+// What is wrong is ST_USAGE, with the nearest right word.
+#include "cli/cli.h"
+#include "plan/run_config.h"
+
+#include <string.h>
+
+typedef struct parsing {
+    arena *a;
+    const cli_command *command;
+    const char *const *arguments;
+    int64_t count, at;
+    const char **operands, **keys;
+    cli_call call;
+    void *flags;
+    bool *given; // [flag]
+    bool only_operands, wants_help;
+} parsing;
+
+// A word that can stand before "=" in a key.
+static int64_t key_bytes(const char *argument)
+{
+    int64_t n = 0;
+    for (; argument[n] != '='; n++) {
+        const char c = argument[n];
+        const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        const bool is_inner = n > 0 && ((c >= '0' && c <= '9') || c == '.' || c == '-');
+        if (!is_letter && !is_inner) return 0;
+    }
+    return n;
+}
+
+// A key of a configuration written as a flag: people come from programs where that is the form.
+static status key_as_flag(const char *name, bool has_value)
+{
+    if (strcmp(name, "set") == 0) {
+        return fail(ST_USAGE, "there is no --set; write key.path=value by itself");
+    }
+    return fail(ST_USAGE, "keys are written without dashes: %s%s", name, has_value ? "" : "=VALUE");
+}
+
+static status flag_unknown(const parsing *p, const char *name, bool has_value)
+{
+    const char *near = NULL;
+    char *key = NULL;
+    TRY(arena_format(p->a, &key, "%.*s", (int)strcspn(name, "="), name));
+    if (p->command->takes_keys && (strcmp(key, "set") == 0 || strchr(key, '.') != NULL)) {
+        return key_as_flag(name, has_value);
+    }
+    if (p->command->flags != NULL) {
+        TRY(option_nearest(p->command->flags, p->a, key, &near));
+        if (near != NULL) {
+            return fail(ST_USAGE, "%s has no flag --%s; did you mean --%s?", p->command->name, key,
+                        near);
+        }
+    }
+    if (p->command->takes_keys) TRY(option_nearest(&run_config_table, p->a, key, &near));
+    if (near != NULL) {
+        return fail(ST_USAGE, "%s has no flag --%s; did you mean %s=VALUE?", p->command->name, key,
+                    near);
+    }
+    return fail(ST_USAGE, "%s has no flag --%s; trireme help %s lists them", p->command->name, key,
+                p->command->name);
+}
+
+// The value's error in the words of a flag.
+static status flag_set(const parsing *p, const option *o, const char *value)
+{
+    if (option_set(o, p->a, p->flags, value, NULL, NULL) == ST_OK) return ST_OK;
+    return fail(ST_USAGE, "--%s", error_last()->text);
+}
+
+static status flag_take(parsing *p, const char *name)
+{
+    const size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const option_table *t = p->command->flags;
+    if (length == 4 && strncmp(name, "help", 4) == 0) {
+        p->wants_help = true;
+        return ST_OK;
+    }
+    for (int64_t i = 0; t != NULL && i < t->count; i++) {
+        const option *o = &t->rows[i];
+        if (strlen(o->key) != length || strncmp(o->key, name, length) != 0) continue;
+        if (value == NULL && o->kind == OPTION_BOOL) value = "true";
+        if (value == NULL) {
+            if (p->at == p->count) return fail(ST_USAGE, "--%s needs a value", o->key);
+            value = p->arguments[p->at++];
+        }
+        p->given[i] = true;
+        return flag_set(p, o, value);
+    }
+    return flag_unknown(p, name, value != NULL);
+}
+
+// "-o": the flag that `shorts` names for it.
+static status short_take(parsing *p, const char *argument)
+{
+    const char *s = p->command->shorts;
+    if (strcmp(argument, "-h") == 0) {
+        p->wants_help = true;
+        return ST_OK;
+    }
+    for (; s != NULL && *s != '\0'; s += strcspn(s, " ")) {
+        while (*s == ' ') s++;
+        if (s[0] != argument[1] || argument[2] != '\0') continue;
+        char *name = NULL;
+        TRY(arena_format(p->a, &name, "%.*s", (int)strcspn(s + 2, " "), s + 2));
+        return flag_take(p, name);
+    }
+    return fail(ST_USAGE, "%s has no flag %s; trireme help %s lists them", p->command->name,
+                argument, p->command->name);
+}
+
+static status argument_take(parsing *p)
+{
+    const char *argument = p->arguments[p->at++];
+    if (!p->only_operands && strcmp(argument, "--") == 0) {
+        p->only_operands = true;
+        return ST_OK;
+    }
+    if (!p->only_operands && argument[0] == '-' && argument[1] != '\0') {
+        return argument[1] == '-' ? flag_take(p, argument + 2) : short_take(p, argument);
+    }
+    if (!p->only_operands && p->command->takes_keys && strchr(argument, '=') != NULL &&
+        key_bytes(argument) > 0) {
+        p->keys[p->call.key_count++] = argument;
+        return ST_OK;
+    }
+    p->operands[p->call.operand_count++] = argument;
+    return ST_OK;
+}
+
+static status all_there(const parsing *p)
+{
+    const cli_command *c = p->command;
+    const option_table *t = c->flags;
+    if (p->call.operand_count < c->operand_min) {
+        return fail(ST_USAGE, "too few arguments; usage: trireme %s %s", c->name, c->synopsis);
+    }
+    if (c->operand_max >= 0 && p->call.operand_count > c->operand_max) {
+        return fail(ST_USAGE, "one argument too many: \"%s\"; usage: trireme %s %s",
+                    p->operands[c->operand_max], c->name, c->synopsis);
+    }
+    for (int64_t i = 0; t != NULL && i < t->count; i++) {
+        const option *o = &t->rows[i];
+        const bool may_miss =
+            o->default_text != NULL ||
+            (o->kind != OPTION_INT && o->kind != OPTION_REAL && o->kind != OPTION_CHOICE);
+        if (!p->given[i] && !may_miss) return fail(ST_USAGE, "%s needs --%s", c->name, o->key);
+    }
+    return ST_OK;
+}
+
+status cli_parse(arena *a, const cli_command *command, const char *const *arguments, int64_t count,
+                 cli_call *out, bool *wants_help)
+{
+    parsing p = {.a = a, .command = command, .arguments = arguments, .count = count};
+    memset(out, 0, sizeof(*out));
+    *wants_help = false;
+    TRY(arena_new(a, count + 1, &p.operands));
+    TRY(arena_new(a, count + 1, &p.keys));
+    TRY(arena_alloc(a, command->flags_bytes, &p.flags));
+    if (command->flags != NULL) {
+        TRY(arena_new(a, command->flags->count, &p.given));
+        TRY(option_set_defaults(command->flags, a, p.flags));
+    }
+    while (p.at < p.count && !p.wants_help) TRY(argument_take(&p));
+    *wants_help = p.wants_help;
+    if (p.wants_help) return ST_OK;
+    TRY(all_there(&p));
+    *out = p.call;
+    out->operands = p.operands;
+    out->keys = p.keys;
+    out->flags = p.flags;
+    return ST_OK;
+}

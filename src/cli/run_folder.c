@@ -1,0 +1,61 @@
+// Operands are told apart by what a folder holds, never by its name.
+#include "cli/run_folder.h"
+
+#include "checkpoint/checkpoint.h"
+
+status cli_has_file(cli_context *cli, const char *folder, const char *name, bool *out)
+{
+    char *path = NULL;
+    file_info info;
+    TRY(path_join(cli->a, folder, name, &path));
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    *out = info.kind == FILE_KIND_REGULAR;
+    return ST_OK;
+}
+
+status cli_operand_kind(cli_context *cli, const char *path, operand_kind *out)
+{
+    static const struct {
+        const char *name;
+        operand_kind kind;
+    } marks[] = {{"run.json", OPERAND_RUN},
+                 {"manifest.json", OPERAND_CHECKPOINT},
+                 {"config.json", OPERAND_HF}};
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", path);
+    if (info.kind != FILE_KIND_FOLDER) {
+        *out = OPERAND_CONFIG;
+        return ST_OK;
+    }
+    for (int64_t i = 0; i < COUNT_OF(marks); i++) {
+        bool has = false;
+        TRY(cli_has_file(cli, path, marks[i].name, &has));
+        if (!has) continue;
+        *out = marks[i].kind;
+        return ST_OK;
+    }
+    return fail(ST_NOT_FOUND,
+                "%s holds no run (run.json), no checkpoint (manifest.json) and no model "
+                "(config.json)",
+                path);
+}
+
+status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
+{
+    operand_kind kind;
+    char *folder = NULL, *newest = NULL;
+    TRY(cli_operand_kind(cli, path, &kind));
+    if (kind == OPERAND_CHECKPOINT) return arena_strdup(cli->a, path, out);
+    if (kind != OPERAND_RUN) {
+        return fail(ST_USAGE, "%s is neither a run nor a checkpoint", path);
+    }
+    TRY(path_join(cli->a, path, "checkpoints", &folder));
+    TRY(ckpt_newest(cli->h, cli->a, folder, &newest));
+    if (newest == NULL) {
+        return fail(ST_NOT_FOUND, "the run %s has no checkpoint yet (none in %s is whole)", path,
+                    folder);
+    }
+    *out = newest;
+    return ST_OK;
+}

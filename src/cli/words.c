@@ -1,0 +1,26 @@
+// Breaks at blanks; a word that is longer than a line stays whole.
+#include "cli/words.h"
+
+#include <string.h>
+
+status words_add(text *out, const char *sentences, int indent, int columns)
+{
+    enum { COLUMNS_MIN = 40, COLUMNS_MAX = 100 }; // wider lines are hard to read
+    const int64_t width = min_i64(max_i64(columns, COLUMNS_MIN), COLUMNS_MAX);
+    int64_t at = 0;
+    for (const char *s = sentences; *s != '\0';) {
+        const int64_t word = (int64_t)strcspn(s, " ");
+        if (at > 0 && at + 1 + word > width) {
+            TRY(text_add(out, "\n%*s", indent, ""));
+            at = indent;
+        } else if (at > 0) {
+            TRY(text_add(out, " "));
+            at++;
+        }
+        TRY(text_add_bytes(out, s, word));
+        at += word;
+        s += word;
+        while (*s == ' ') s++;
+    }
+    return ST_OK;
+}

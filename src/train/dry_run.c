@@ -1,0 +1,105 @@
+// A run without its steps. The order is that of train_run(), so that the first complaint is the same.
+#include "train/dry_run.h"
+
+#include "train/feed.h"
+
+typedef struct dry_run {
+    const host *h;
+    arena *a;
+    run_config own; // a vocabulary may be filled in
+    decoder_spec spec;
+    train_plans plans;
+    train_feed *feed;
+} dry_run;
+
+// The folder can be made and written to; what was made for that goes again.
+static status folder_try(const dry_run *d, char **cache)
+{
+    const host_api *api = d->h->api;
+    char *probe = NULL;
+    TRY(path_join(d->a, d->own.run.dir, "cache", cache));
+    TRY(api->path_mkdir(d->h, *cache));
+    TRY(path_join(d->a, d->own.run.dir, "dry-run", &probe));
+    TRY(host_write_all(d->h, probe, "x", 1));
+    return api->path_remove(d->h, probe);
+}
+
+static status about_data(const dry_run *d, char **out)
+{
+    char count[32];
+    const run_config *r = &d->own;
+    const double planned =
+        (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
+    const int64_t tokens = train_feed_tokens(d->feed), sources = train_feed_sources(d->feed);
+    return arena_format(d->a, out, "%lld source%s  %s tokens  %.2f epochs planned",
+                        (long long)sources, sources == 1 ? "" : "s",
+                        text_count_human((double)tokens, count),
+                        planned / (double)max_i64(1, tokens));
+}
+
+static status model_make(dry_run *d)
+{
+    run_config *r = &d->own;
+    const int64_t vocab = train_feed_vocab(d->feed);
+    if (r->model.vocab == 0 && r->model.from == NULL) r->model.vocab = vocab;
+    TRY(model_spec_from_config(d->h, d->a, r, &d->spec));
+    if (d->spec.vocab >= vocab) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT, "model.vocab = %lld is less than the tokenizer's %lld",
+                (long long)d->spec.vocab, (long long)vocab);
+}
+
+// The memory of the whole run, its evaluation too.
+static status memory_try(dry_run *d)
+{
+    const run_config *r = &d->own;
+    const train_options options = {
+        .threads = train_threads(r),
+        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+    };
+    TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
+    return train_fit_check(r, &d->spec, &options, &d->plans,
+                           r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h));
+}
+
+static status dry(dry_run *d, train_start *out, double *step_s)
+{
+    char *cache = NULL, *about = NULL;
+    train_bench step;
+    TRY(model_make(d));
+    TRY(memory_try(d));
+    TRY(train_bench_steps(d->h, d->a, &d->own, &d->spec, 0, 1, &step));
+    TRY(folder_try(d, &cache));
+    TRY(train_feed_prepare(d->feed, cache, NULL, NULL));
+    TRY(about_data(d, &about));
+    *step_s = step.step_s;
+    *out = (train_start){.config = &d->own,
+                         .spec = &d->spec,
+                         .run_dir = d->own.run.dir,
+                         .data_about = about,
+                         .tokenizer = train_feed_tokenizer(d->feed),
+                         .first_step = 1,
+                         .parameters = step.parameters,
+                         .arena_bytes = d->plans.arena_bytes,
+                         .available_bytes = host_memory_bytes(d->h),
+                         .threads = step.threads,
+                         .level = kern_level_name(step.level),
+                         .peak_flops = kern_peak_flops(step.level, step.threads,
+                                                       d->own.train.precision != RUN_FP32)};
+    return ST_OK;
+}
+
+status train_dry_run(const host *h, arena *a, const run_config *r, train_start *out, double *step_s)
+{
+    dry_run *d = NULL;
+    TRY(arena_new(a, 1, &d));
+    d->h = h;
+    d->a = a;
+    d->own = *r;
+    TRY(train_feed_open(h, a, &d->own, &d->feed));
+    const status st = dry(d, out, step_s);
+    train_feed_close(d->feed);
+    return st;
+}
