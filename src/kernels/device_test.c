@@ -277,6 +277,72 @@ static void full_queues_say_so(void **state)
     }
 }
 
+static void fill_sets_every_byte(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 9);
+        kern_lane *lane;
+        kern_event *e;
+        void *memory;
+        unsigned char result[8] = {0};
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->alloc(d, 8, &memory), ST_OK);
+        POST(api, e, api->fill(lane, memory, 0x11, 8, posted));
+        POST(api, e, api->fill(lane, (char *)memory + 2, 0xff, 3, posted));
+        POST(api, e, api->copy_out(lane, result, memory, 8, posted));
+        assert_int_equal(api->sync(d), ST_OK);
+        static const unsigned char want[8] = {0x11, 0x11, 0xff, 0xff, 0xff, 0x11, 0x11, 0x11};
+        assert_memory_equal(result, want, sizeof(want));
+        api->destroy(d);
+    }
+}
+
+// Only calls of the steps that were asked for leave a span, on their lane, with the operation's name.
+static void traced_steps_leave_spans(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        trace_ring *ring;
+        assert_int_equal(trace_create(host_real(), 64, &ring), ST_OK);
+        const kern_device_config config = {.h = host_real(),
+                                           .backend = &fake,
+                                           .threads = 1,
+                                           .trace = ring,
+                                           .trace_begin = 2,
+                                           .trace_end = 3};
+        kern_device *d;
+        kern_lane *lane;
+        kern_event *e;
+        void *memory;
+        assert_int_equal(api->create(&config, &d), ST_OK);
+        assert_int_equal(api->lane_create(d, "side", 4, &lane), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->alloc(d, 4096, &memory), ST_OK);
+        kern_call call = call_of(OP_ADD, memory, 0, 1, 2);
+        for (call.step_no = 1; call.step_no <= 4; call.step_no++) {
+            call.layer = call.step_no * 10;
+            POST(api, e, api->launch(lane, &call, posted));
+        }
+        assert_int_equal(api->sync(d), ST_OK);
+        trace_record spans[8];
+        assert_int_equal(trace_take(ring, spans, 8), 2);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(spans[k].kind, TRACE_SPAN);
+            assert_int_equal(spans[k].lane, 4);
+            assert_int_equal(spans[k].step, 2 + k);
+            assert_int_equal(spans[k].layer, 20 + 10 * k);
+            assert_string_equal(spans[k].name, "add");
+            assert_true(spans[k].begin_ns <= spans[k].end_ns);
+        }
+        api->destroy(d);
+        trace_destroy(ring);
+    }
+}
+
 // ---- what only the shadow shows -----------------------------------------------------------------
 static void host_cannot_touch_shadow_memory(void **state)
 {
@@ -331,6 +397,8 @@ int main(void)
         cmocka_unit_test(missing_kernel_is_reported),
         cmocka_unit_test(events_without_record_are_done),
         cmocka_unit_test(full_queues_say_so),
+        cmocka_unit_test(fill_sets_every_byte),
+        cmocka_unit_test(traced_steps_leave_spans),
         cmocka_unit_test(host_cannot_touch_shadow_memory),
         cmocka_unit_test(shadow_reads_the_source_late),
     };
