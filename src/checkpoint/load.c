@@ -121,8 +121,8 @@ static status info_keep(loading *l, ckpt_info *out)
 static status step_load(const loading *l, const ckpt_state *s)
 {
     const safetensors_entry *counts = NULL, *reals = NULL;
-    TRY(tensor_wanted(l, "step/counts", DTYPE_I64, STEP_COUNTS * 8, &counts));
-    TRY(tensor_wanted(l, "step/reals", DTYPE_F64, STEP_REALS * 8, &reals));
+    TRY(tensor_wanted(l, "step/counts", DTYPE_I64, (int64_t)STEP_COUNTS * 8, &counts));
+    TRY(tensor_wanted(l, "step/reals", DTYPE_F64, (int64_t)STEP_REALS * 8, &reals));
     int64_t c[STEP_COUNTS];
     double r[STEP_REALS];
     memcpy(c, counts->data, sizeof(c));

@@ -88,7 +88,7 @@ status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
     const grad_use *first = use_of_weight(l, use.weight);
     use.shared = first != NULL && !l->r->strict;
     for (int k = 0; k < l->tree.buffer_count; k++) {
-        if (use.shared) {
+        if (first != NULL && !l->r->strict) {
             use.buffer[k] = first->buffer[k];
             continue;
         }

@@ -224,7 +224,7 @@ static status layer_bindings_make(lowering *l)
         const op_layer *layer = &l->m->layers[i];
         const op_program *program = l->m->programs[layer->program];
         layer_state *state = &l->layers[i];
-        const int32_t **mine = &spaces[layer->program * OP_LIST_COUNT];
+        const int32_t **mine = &spaces[(int64_t)layer->program * OP_LIST_COUNT];
         if (mine[0] == NULL) TRY(lower_workspaces(l, program, layer->name, mine));
         const int buffers = l->tree.buffer_count > 0 ? l->tree.buffer_count : 1;
         for (int k = 0; k < buffers; k++) {

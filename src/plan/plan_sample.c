@@ -98,12 +98,12 @@ static status embedding(sample *s)
 
 static status attention(sample *s, op_program *p, tensor_id x, tensor_id *y)
 {
-    const int dim = s->c->dim;
+    const int64_t dim = s->c->dim;
     tensor_id w = TENSOR_NONE, out = TENSOR_NONE, qkv = TENSOR_NONE, a = TENSOR_NONE;
     tensor_id q = TENSOR_NONE, k = TENSOR_NONE, v = TENSOR_NONE;
     const op_attrs attrs = {.heads = s->c->heads,
                             .kv_heads = s->c->heads,
-                            .head_dim = dim / s->c->heads,
+                            .head_dim = s->c->dim / s->c->heads,
                             .scale = 0.5f,
                             .dropout = s->c->dropout};
     TRY(weight(s, p, "qkv", 3 * dim, dim, &w));
@@ -128,8 +128,8 @@ static status decoder(sample *s)
     TRY(attention(s, p, x, &d));
     TRY(weight(s, p, "norm2", s->c->dim, 0, &w));
     TRY(op_rmsnorm(p, h, w, d, 1e-5f, 0.0f, &x, &h));
-    TRY(weight(s, p, "up", 2 * s->c->ffn, s->c->dim, &up));
-    TRY(weight(s, p, "up.bias", 2 * s->c->ffn, 0, &b));
+    TRY(weight(s, p, "up", 2 * (int64_t)s->c->ffn, s->c->dim, &up));
+    TRY(weight(s, p, "up.bias", 2 * (int64_t)s->c->ffn, 0, &b));
     TRY(op_matmul(p, x, up, b, ACT_NONE, &x));
     TRY(op_swiglu(p, x, &x));
     TRY(weight(s, p, "down", s->c->dim, s->c->ffn, &down));
