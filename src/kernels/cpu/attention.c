@@ -21,7 +21,7 @@ int64_t cpu_attention_scratch(int64_t dim, bool backward)
         return 2 * rows * tall + both + keys * columns + 3 * rows + columns;
     }
     const int64_t rows = ATTENTION_QUERIES_BWD;
-    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * rows + 3 * rows;
+    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * rows + 4 * rows;
 }
 
 int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads)
@@ -125,7 +125,7 @@ static void tile_task(void *context, int64_t index, int thread)
         t.lse_stride = lse->strides[0];
     }
     if (t.dropout > 0.0F) {
-        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)head,
+        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + head),
                                      c->first_sequence + sequence);
     }
     job->vec->attention(&t);

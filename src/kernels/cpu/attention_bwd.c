@@ -91,7 +91,7 @@ static void head_task(void *context, int64_t index, int thread)
         .dv = dk + job->sums,
     };
     if (t.dropout > 0.0F) {
-        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)head,
+        t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + head),
                                      c->first_sequence + sequence);
     }
     for (int64_t first = 0; first < c->seq; first += ATTENTION_QUERIES_BWD) {

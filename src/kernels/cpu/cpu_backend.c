@@ -39,11 +39,15 @@ const kern_backend kern_backend_cpu = {
             [OP_GRAD_NORM] = cpu_grad_norm,
             [OP_STEP_DECIDE] = cpu_step_decide,
             [OP_ADAMW] = cpu_adamw,
+            [OP_MUON] = cpu_muon,
+            [OP_SAMPLE] = cpu_sample,
         },
     .workspace_bytes =
         {
             [OP_HEAD_LOSS] = cpu_head_loss_workspace,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
+            [OP_MUON] = cpu_muon_workspace,
+            [OP_SAMPLE] = cpu_sample_workspace,
             [OP_ATTENTION] = cpu_attention_workspace,
             [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,
         },

@@ -21,6 +21,8 @@ OP_TABLE(CPU_KERNEL)
 int64_t cpu_head_loss_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
+int64_t cpu_muon_workspace(const kern_call *call, int threads);
+int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@ typedef struct adamw_job {
     const kern_call *call;
     const cpu_vec *vec;
     cpu_cut cut;
-    cpu_adamw_span constants; // without spans
+    cpu_update_span constants; // without spans
 } adamw_job;
 
 static void adamw_task(void *context, int64_t index, int thread)
@@ -22,7 +22,7 @@ static void adamw_task(void *context, int64_t index, int thread)
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        cpu_adamw_span span = job->constants;
+        cpu_update_span span = job->constants;
         const kern_tensor *const tensors[] = {&c->in[0],  &c->in[1],  &c->in[2],  &c->in[3],
                                               &c->out[0], &c->out[1], &c->out[2], &c->out[3]};
         cpu_span *const spans[] = {&span.grad,       &span.master, &span.m,     &span.v,

@@ -62,8 +62,9 @@ typedef struct cpu_rope_row {
     bool interleaved, inverse;
 } cpu_rope_row;
 
-// n elements of one tensor, the first of which is number `element` of the whole.
-typedef struct cpu_adamw_span {
+// n elements of one tensor, the first of which is number `element` of the whole. Muon uses it twice:
+// its first pass reads grad and m, writes m_out and `direction`; the second reads that again.
+typedef struct cpu_update_span {
     cpu_span grad, master, m, v;                   // read
     cpu_span master_out, m_out, v_out, weight_out; // written; weight_out may be missing
     int64_t n, element;
@@ -76,7 +77,9 @@ typedef struct cpu_adamw_span {
     bool stochastic;
     const step_host *step;
     int32_t tensor_index;
-} cpu_adamw_span;
+    float *direction; // Muon: what is made orthogonal, and the result
+    bool nesterov;
+} cpu_update_span;
 
 struct cpu_attention_tile;
 struct cpu_attention_chunk;
@@ -106,7 +109,9 @@ typedef struct cpu_vec {
     void (*attention_bwd)(const struct cpu_attention_tile *tile);
     void (*attention_chunk)(const struct cpu_attention_chunk *chunk);
 
-    void (*adamw)(const cpu_adamw_span *span);
+    void (*adamw)(const cpu_update_span *span);
+    void (*muon_begin)(const cpu_update_span *span);
+    void (*muon_end)(const cpu_update_span *span);
     double (*block_squares)(cpu_span x, int64_t n); // op/block_sum.h, n <= BLOCK_SUM_ELEMENTS
 
     // y[i] = f(x[i]): 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid

@@ -233,7 +233,7 @@ static void test_stochastic_rounding(void **state)
         for (int kind = 0; kind < 2; kind++) {
             uint16_t out[N];
             const cpu_span zeros = {zero, DTYPE_F32};
-            const cpu_adamw_span span = {
+            const cpu_update_span span = {
                 .grad = zeros,
                 .m = zeros,
                 .v = zeros,

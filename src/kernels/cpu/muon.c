@@ -1,0 +1,197 @@
+// Muon: momentum, then the update matrix is made orthogonal by five Newton-Schulz steps.
+//
+//   x = u / |u|      s = x x^T      x <- a x + (b s + c s s) x
+//
+// s is taken on the lesser side; with a tall matrix that is x^T x, and the products stand on the other
+// side of x, so nothing is transposed. Sources: Jordan et al. 2024, kellerjordan.github.io/posts/muon;
+// as torch.optim.Muon has it (momentum is a mean, the norm is clamped at eps), here in fp32.
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/vec_call.h"
+#include "op/block_sum.h"
+#include "op/optimizer.h"
+
+typedef struct muon_job {
+    const kern_context *context;
+    const kern_call *call;
+    const cpu_vec *vec;
+    cpu_update_span constants;
+    int64_t begin, rows, columns; // of the part, in the weight
+    cpu_cut cut;
+    float *x, *next;                     // (rows, columns)
+    float *square, *scaled, *polynomial; // (low, low), low = min(rows, columns)
+} muon_job;
+
+static int32_t part_count(const kern_call *call)
+{
+    return call->attrs.part_count > 1 ? call->attrs.part_count : 1;
+}
+
+static int64_t part_rows(const kern_call *call, int32_t part)
+{
+    return call->attrs.part_count > 1 ? call->attrs.part_rows[part] : call->in[0].dims[0];
+}
+
+static int64_t part_floats(int64_t rows, int64_t columns)
+{
+    const int64_t low = min_i64(rows, columns);
+    return 2 * align_up(rows * columns, 16) + 3 * align_up(low * low, 16);
+}
+
+int64_t cpu_muon_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    int64_t most = 0;
+    for (int32_t part = 0; part < part_count(call); part++) {
+        most = max_i64(most, part_floats(part_rows(call, part), call->in[0].dims[1]));
+    }
+    return most * (int64_t)sizeof(float);
+}
+
+// ---- passes over the part's rows ------------------------------------------------------------------
+static cpu_update_span row_span(const muon_job *job, int64_t row)
+{
+    const kern_call *c = job->call;
+    const int64_t at = job->begin + row;
+    cpu_update_span span = job->constants;
+    span.grad = tensor_row(&c->in[0], at);
+    span.master = tensor_row(&c->in[1], at);
+    span.m = tensor_row(&c->in[2], at);
+    span.master_out = tensor_row(&c->out[0], at);
+    span.m_out = tensor_row(&c->out[1], at);
+    span.weight_out = tensor_row(&c->out[2], at);
+    span.n = job->columns;
+    span.element = at * job->columns;
+    span.direction = job->x + row * job->columns;
+    return span;
+}
+
+static void begin_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const muon_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const cpu_update_span span = row_span(job, i);
+        job->vec->muon_begin(&span);
+    }
+}
+
+static void end_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const muon_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const cpu_update_span span = row_span(job, i);
+        job->vec->muon_end(&span);
+    }
+}
+
+// In blocks of one row, added in order.
+static double squares_of(const muon_job *job)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < job->rows; i++) {
+        for (int64_t j = 0; j < job->columns; j += BLOCK_SUM_ELEMENTS) {
+            const cpu_span block = {job->x + i * job->columns + j, DTYPE_F32};
+            const int64_t n = min_i64(BLOCK_SUM_ELEMENTS, job->columns - j);
+            sum += job->vec->block_squares(block, n);
+        }
+    }
+    return sum;
+}
+
+static void scale(const muon_job *job, float *y, const float *x, double factor, int64_t n)
+{
+    const cpu_span to = {y, DTYPE_F32}, from = {(void *)(uintptr_t)x, DTYPE_F32};
+    job->vec->scale(to, from, (float)factor, n);
+}
+
+static void product(const muon_job *job, float *c, int64_t m, int64_t n, int64_t k, gemm_matrix a,
+                    gemm_matrix b, bool accumulate)
+{
+    const gemm_args args = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = a,
+                            .b = b,
+                            .c = c,
+                            .c_type = DTYPE_F32,
+                            .ldc = n,
+                            .accumulate = accumulate,
+                            .any_order = !job->call->strict};
+    gemm_run(job->context, &args);
+}
+
+static void newton_schulz_step(muon_job *job)
+{
+    static const double ka = 3.4445, kb = -4.775, kc = 2.0315;
+    const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
+    const bool tall = rows > columns;
+    const gemm_matrix x = gemm_rows(job->x, DTYPE_F32, columns), xt = gemm_transposed(x);
+    const gemm_matrix square = gemm_rows(job->square, DTYPE_F32, low);
+    product(job, job->square, low, low, max_i64(rows, columns), tall ? xt : x, tall ? x : xt,
+            false);
+    scale(job, job->polynomial, job->square, kb, low * low);
+    scale(job, job->scaled, job->square, kc, low * low);
+    product(job, job->polynomial, low, low, low, gemm_rows(job->scaled, DTYPE_F32, low), square,
+            true);
+    scale(job, job->next, job->x, ka, rows * columns);
+    const gemm_matrix polynomial = gemm_rows(job->polynomial, DTYPE_F32, low);
+    product(job, job->next, rows, columns, low, tall ? x : polynomial, tall ? polynomial : x, true);
+    float *done = job->next;
+    job->next = job->x;
+    job->x = done;
+}
+
+static void part_run(muon_job *job)
+{
+    const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
+    job->x = job->call->workspace;
+    job->next = job->x + align_up(rows * columns, 16);
+    job->square = job->next + align_up(rows * columns, 16);
+    job->scaled = job->square + align_up(low * low, 16);
+    job->polynomial = job->scaled + align_up(low * low, 16);
+    job->cut = cpu_cut_rows(rows, columns);
+    kern_parallel(job->context->pool, job->cut.count, begin_task, job);
+    const double norm = fmax(sqrt(squares_of(job)), (double)job->call->attrs.eps);
+    scale(job, job->x, job->x, 1.0 / norm, rows * columns);
+    for (int step = 0; step < 5; step++) newton_schulz_step(job);
+    const op_attrs *a = &job->call->attrs;
+    const double lr = job->call->step->host.lr * (double)a->lr_scale;
+    const double size = a->match_rms ? 0.2 * sqrt((double)max_i64(rows, columns))
+                                     : sqrt(fmax(1.0, (double)rows / (double)columns));
+    job->constants.rate = (float)(lr * size);
+    job->constants.keep = (float)(1.0 - (a->decay ? lr * (double)a->weight_decay : 0.0));
+    kern_parallel(job->context->pool, job->cut.count, end_task, job);
+}
+
+status cpu_muon(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const step_block *step = call->step;
+    if (step->device.skip != 0 || step->device.halt != 0) return ST_OK;
+    const double mu = optimizer_beta(call->attrs.momentum);
+    muon_job job = {
+        .context = context,
+        .call = call,
+        .vec = cpu_vec_of(context->level),
+        .columns = call->in[0].dims[1],
+        .constants =
+            {
+                .factor = (float)step->device.grad_factor,
+                .beta1 = (float)mu,
+                .rest1 = (float)(1.0 - mu),
+                .stochastic = call->attrs.stochastic,
+                .step = &step->host,
+                .tensor_index = call->attrs.tensor_index,
+                .nesterov = call->attrs.nesterov,
+            },
+    };
+    for (int32_t part = 0; part < part_count(call); part++) {
+        job.rows = part_rows(call, part);
+        part_run(&job);
+        job.begin += job.rows;
+    }
+    return ST_OK;
+}
