@@ -77,16 +77,22 @@ static double difference(const kern_tensor *want, const kern_tensor *got, double
     return largest > 0.0 ? worst / largest : worst;
 }
 
+static bool same_bits(double a, double b)
+{
+    union {
+        double value;
+        uint64_t bits;
+    } x = {.value = a}, y = {.value = b};
+    return x.bits == y.bits;
+}
+
 static bool same_step(const step_device *a, const step_device *b)
 {
-    const double norm_a = exact_value(&a->norm_sum), norm_b = exact_value(&b->norm_sum);
-    const double loss_a = exact_value(&a->loss_sum), loss_b = exact_value(&b->loss_sum);
     return a->applied == b->applied && a->skip == b->skip && a->halt == b->halt &&
            a->tokens == b->tokens && a->bad_tensor == b->bad_tensor &&
-           memcmp(&norm_a, &norm_b, sizeof(norm_a)) == 0 &&
-           memcmp(&loss_a, &loss_b, sizeof(loss_a)) == 0 &&
-           memcmp(&a->grad_norm, &b->grad_norm, sizeof(a->grad_norm)) == 0 &&
-           memcmp(&a->grad_factor, &b->grad_factor, sizeof(a->grad_factor)) == 0;
+           same_bits(exact_value(&a->norm_sum), exact_value(&b->norm_sum)) &&
+           same_bits(exact_value(&a->loss_sum), exact_value(&b->loss_sum)) &&
+           same_bits(a->grad_norm, b->grad_norm) && same_bits(a->grad_factor, b->grad_factor);
 }
 
 // Where the gradients of a norm cancel (one column), their error is that of the terms: about r dy w.
@@ -190,8 +196,9 @@ static void layouts(trial *t, const backend_run *run, const backend_run *single)
     compare(t, plain, alone, 0.0, run->name, "one thread against two");
 
     for (int o = 0; o < OP_MAX_OUT; o++) {
-        const int i = t->s.kind->inplace[o];
-        if (i < 0 || plain->call.out[o].data == NULL || plain->call.in[i].data == NULL) continue;
+        if (t->s.kind->inplace[o] < 0) continue;
+        const int i = (unsigned char)t->s.kind->inplace[o];
+        if (plain->call.out[o].data == NULL || plain->call.in[i].data == NULL) continue;
         const kern_tensor *in = &plain->call.in[i], *out = &plain->call.out[o];
         if (in->type != out->type || kt_elements(in) != kt_elements(out)) continue;
         sample_memory *over = sample_memory_create(t->a, &t->s, 0);

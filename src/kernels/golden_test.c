@@ -97,11 +97,21 @@ static int64_t elements(const safetensors_entry *e)
     return count;
 }
 
+// For what every case has.
+static const safetensors_entry *entry_needed(const golden *g, const char *tensor)
+{
+    const safetensors_entry *e = entry(g, tensor);
+    if (e == NULL) {
+        print_error("%s.%s is not in the file\n", g->name, tensor);
+        abort();
+    }
+    return e;
+}
+
 // An input as (rows, columns), columns from its last `column_dims` dims.
 static kern_tensor load(golden *g, const char *tensor, int column_dims)
 {
-    const safetensors_entry *e = entry(g, tensor);
-    if (e == NULL) return (kern_tensor){.data = NULL};
+    const safetensors_entry *e = entry_needed(g, tensor);
     int64_t columns = 1;
     for (int d = e->ndim - column_dims; d < e->ndim; d++) columns *= e->dims[d];
     kern_tensor t = matrix(g, e->type, elements(e) / columns, columns);
@@ -111,11 +121,17 @@ static kern_tensor load(golden *g, const char *tensor, int column_dims)
 
 static kern_tensor load_vector(golden *g, const char *tensor)
 {
-    const safetensors_entry *e = entry(g, tensor);
-    if (e == NULL) return (kern_tensor){.data = NULL};
+    const safetensors_entry *e = entry_needed(g, tensor);
     kern_tensor t = vector(g, e->type, elements(e));
     memcpy(t.data, e->data, (size_t)e->bytes);
     return t;
+}
+
+// A missing operand where the case has none.
+static kern_tensor load_optional(golden *g, const char *tensor)
+{
+    if (entry(g, tensor) == NULL) return (kern_tensor){.data = NULL};
+    return load_vector(g, tensor);
 }
 
 static double attribute(const golden *g, const char *key, double otherwise)
@@ -204,7 +220,7 @@ static void rmsnorm_case(golden *g)
 
 static void layernorm_case(golden *g)
 {
-    const kern_tensor x = load(g, "x", 1), w = load_vector(g, "w"), b = load_vector(g, "b");
+    const kern_tensor x = load(g, "x", 1), w = load_vector(g, "w"), b = load_optional(g, "b");
     const kern_tensor dy = load(g, "dy", 1);
     const int64_t rows = x.dims[0], dim = x.dims[1];
     kern_call forward = {.code = OP_LAYERNORM, .in = {x, w, b}};
@@ -314,7 +330,7 @@ static void rope_case(golden *g)
 {
     const kern_tensor x = load(g, "x", 2), dy = load(g, "dy", 2);
     const kern_tensor positions = load_vector(g, "positions");
-    const safetensors_entry *e = entry(g, "x");
+    const safetensors_entry *e = entry_needed(g, "x");
     const int64_t dim = e->dims[3], rows = 512;
     const double theta = attribute(g, "theta", 10000.0);
     kern_tensor table = matrix(g, DTYPE_F32, rows, dim);
@@ -424,8 +440,8 @@ static void cached_attention(golden *g, kern_call call, int64_t batch, int64_t k
 static void attention_case(golden *g)
 {
     const kern_tensor q = load(g, "q", 2), k = load(g, "k", 2), v = load(g, "v", 2);
-    const kern_tensor dy = load(g, "dy", 2), documents = load_vector(g, "doc_ids");
-    const int64_t *dims = entry(g, "q")->dims, *kv_dims = entry(g, "k")->dims;
+    const kern_tensor dy = load(g, "dy", 2), documents = load_optional(g, "doc_ids");
+    const int64_t *dims = entry_needed(g, "q")->dims, *kv_dims = entry_needed(g, "k")->dims;
     kern_call forward = {.code = OP_ATTENTION, .in = {q, k, v, documents}, .seq = dims[1]};
     forward.attrs.heads = (int32_t)dims[2];
     forward.attrs.kv_heads = (int32_t)kv_dims[2];
@@ -515,7 +531,7 @@ static void newton_schulz_case(golden *g)
     g->step.host.lr = 1.0;
     run(g, &call);
     const double size = sqrt(fmax(1.0, (double)rows / (double)columns));
-    const safetensors_entry *e = entry(g, "y");
+    const safetensors_entry *e = entry_needed(g, "y");
     float *got = p.data, *want = memory(g, e->bytes);
     memcpy(want, e->data, (size_t)e->bytes);
     double along = 0.0, squares = 0.0;

@@ -13,17 +13,9 @@
 
 #include <cmocka.h>
 
-enum {
-    SEQS = 2,
-    SEQ = 5,
-    VOCAB = 7,
-    PLACES = 9,
-    DIM = 8,
-    HEADS = 4,
-    KV = 2,
-    HEAD_DIM = 4,
-    FFN = 6
-};
+enum { SEQS = 2, SEQ = 5, ROWS = SEQS * SEQ, VOCAB = 7, PLACES = 9 };
+enum { HEADS = 4, KV = 2, HEAD_DIM = 4, WIDE = HEADS * HEAD_DIM, PAIR = 2 * HEAD_DIM };
+enum { DIM = 8, FFN = 6, GATED = 2 * FFN };
 
 typedef struct example {
     const char *name;
@@ -161,7 +153,7 @@ static status build_layernorm_residual(op_program *p)
 static status build_rmsnorm_groups(op_program *p)
 {
     tensor_id x, w, y;
-    TRY(input(p, "x", HEADS * HEAD_DIM, &x));
+    TRY(input(p, "x", WIDE, &x));
     TRY(weight1(p, "w", HEAD_DIM, &w));
     TRY(op_rmsnorm(p, x, w, TENSOR_NONE, 1e-3f, 0.0f, &y, NULL));
     return op_output(p, y);
@@ -179,20 +171,20 @@ static status build_turn(op_program *p, int64_t columns, bool interleaved)
 
 static status build_rope(op_program *p)
 {
-    return build_turn(p, 2 * HEAD_DIM, false);
+    return build_turn(p, PAIR, false);
 }
 
 static status build_rope_fused(op_program *p)
 {
-    return build_turn(p, 3 * HEAD_DIM + 1, true);
+    return build_turn(p, WIDE + 1, true);
 }
 
 static status attend(op_program *p, const op_attrs *attrs, bool has_documents)
 {
     tensor_id q, k, v, documents = TENSOR_NONE, y;
-    TRY(input(p, "q", attrs->heads * HEAD_DIM, &q));
-    TRY(input(p, "k", attrs->kv_heads * HEAD_DIM, &k));
-    TRY(input(p, "v", attrs->kv_heads * HEAD_DIM, &v));
+    TRY(input(p, "q", (int64_t)attrs->heads * HEAD_DIM, &q));
+    TRY(input(p, "k", (int64_t)attrs->kv_heads * HEAD_DIM, &k));
+    TRY(input(p, "v", (int64_t)attrs->kv_heads * HEAD_DIM, &v));
     if (has_documents) TRY(batch(p, "documents", &documents));
     TRY(op_attention(p, q, k, v, documents, TENSOR_NONE, attrs, &y));
     return op_output(p, y);
@@ -227,7 +219,7 @@ static status build_attention_documents_dropout(op_program *p)
 static status build_swiglu(op_program *p)
 {
     tensor_id h, a;
-    TRY(input(p, "h", 2 * FFN, &h));
+    TRY(input(p, "h", GATED, &h));
     TRY(op_swiglu(p, h, &a));
     return op_output(p, a);
 }
@@ -275,9 +267,9 @@ static status build_block(op_program *p, tensor_id x, tensor_id *delta, tensor_i
     tensor_id norm1, norm2, w_qkv, w_o, w_gate_up, w_down;
     TRY(weight1(p, "norm1", DIM, &norm1));
     TRY(weight1(p, "norm2", DIM, &norm2));
-    TRY(weight2(p, "qkv", Q + 2 * K, DIM, &w_qkv));
+    TRY(weight2(p, "qkv", Q + K + K, DIM, &w_qkv));
     TRY(weight2(p, "o", DIM, Q, &w_o));
-    TRY(weight2(p, "gate_up", 2 * FFN, DIM, &w_gate_up));
+    TRY(weight2(p, "gate_up", GATED, DIM, &w_gate_up));
     TRY(weight2(p, "down", DIM, FFN, &w_down));
     tensor_id y, h, qkv, turned, q, k, v, a, o, gate_up, gated;
     TRY(op_rmsnorm(p, x, norm1, *delta, 1e-3f, 0.0f, &y, &h));
@@ -320,7 +312,7 @@ typedef struct subject {
 static double integer_value(const char *name, int64_t row)
 {
     if (strcmp(name, "positions") == 0) return (double)(row % SEQ * 2 % PLACES);
-    if (strcmp(name, "documents") == 0) return (double)(row % SEQ / 3);
+    if (strcmp(name, "documents") == 0) return row % SEQ < 3 ? 0.0 : 1.0;
     if (strcmp(name, "labels") == 0) return (double)((row * 3 + 1) % (VOCAB + 1) - 1);
     return (double)(row * 5 % VOCAB);
 }
@@ -359,9 +351,9 @@ static void subject_init(subject *s, const example *x, op_recompute policy)
                                     .backend = &kern_backend_ref,
                                     .first_sequence = 4,
                                     .loss_divisor = s->divisor};
-    config.bound.value[EXTENT_TOKENS] = SEQS * SEQ;
+    config.bound.value[EXTENT_TOKENS] = ROWS;
     config.bound.value[EXTENT_SEQS] = SEQS;
-    config.bound.value[EXTENT_CACHE] = SEQS * SEQ;
+    config.bound.value[EXTENT_CACHE] = ROWS;
     must(kern_interpret_create(s->a, &config, &s->it));
     fill(s);
 }

@@ -8,6 +8,10 @@
 
 #include <cmocka.h>
 
+// What the optimizer tests update.
+enum { ROWS = 24, COLUMNS = 20, ELEMENTS = ROWS * COLUMNS };
+enum { BYTES_NARROW = 2 * ELEMENTS, BYTES_WIDE = 4 * ELEMENTS };
+
 typedef struct bench {
     arena *a;
     backend_run runs[BACKEND_MAX_RUNS];
@@ -131,7 +135,7 @@ static void test_dropout_place(void **state)
         call.out[0] = again;
         call.first_sequence = 101;
         execute(b, &b->runs[r], &call);
-        assert_memory_equal(again.data, (const float *)y.data + 3 * 37, 3 * 37 * sizeof(float));
+        assert_memory_equal(again.data, (const float *)y.data + 111, 111 * sizeof(float));
     }
 }
 
@@ -148,15 +152,15 @@ static kern_tensor columns_of(const kern_tensor *t, int64_t begin, int64_t count
 static void test_dropout_heads(void **state)
 {
     bench *b = *state;
-    enum { ROWS = 12, HEADS = 4, WIDTH = 8 };
+    enum { TOKENS = 12, HEADS = 4, WIDTH = 8, WIDE = HEADS * WIDTH, HALF = WIDE / 2 };
     for (int r = 0; r < b->run_count; r++) {
         if (!has(&b->runs[r], OP_ATTENTION) || !has(&b->runs[r], OP_ATTENTION_BWD)) continue;
         step_block step = step_of(9, 2);
-        kern_tensor in[6], out[3], lse = matrix(b, DTYPE_F32, ROWS, HEADS);
-        for (int i = 0; i < 6; i++) in[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH);
-        for (int i = 0; i < 3; i++) out[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH);
+        kern_tensor in[6], out[3], lse = matrix(b, DTYPE_F32, TOKENS, HEADS);
+        for (int i = 0; i < 6; i++) in[i] = matrix(b, DTYPE_F32, TOKENS, WIDE);
+        for (int i = 0; i < 3; i++) out[i] = matrix(b, DTYPE_F32, TOKENS, WIDE);
         for (int i = 0; i < 4; i++) fill_random(&in[i], i);
-        kern_call whole = {.code = OP_ATTENTION, .step = &step, .seq = ROWS / 2, .strict = true};
+        kern_call whole = {.code = OP_ATTENTION, .step = &step, .seq = TOKENS / 2, .strict = true};
         whole.attrs = (op_attrs){.heads = HEADS, .kv_heads = HEADS, .head_dim = WIDTH};
         whole.attrs.scale = 0.35f;
         whole.attrs.dropout = 0.4f;
@@ -173,15 +177,14 @@ static void test_dropout_heads(void **state)
         for (int i = 0; i < 3; i++) back.out[i] = out[i];
         execute(b, &b->runs[r], &back);
 
-        kern_tensor half_y = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH / 2);
-        kern_tensor half_lse = matrix(b, DTYPE_F32, ROWS, HEADS / 2);
+        kern_tensor half_y = matrix(b, DTYPE_F32, TOKENS, HALF);
+        kern_tensor half_lse = matrix(b, DTYPE_F32, TOKENS, HEADS / 2);
         kern_call half = back;
         half.attrs.heads = half.attrs.kv_heads = HEADS / 2;
         half.first_head = HEADS / 2;
-        for (int i = 0; i < 5; i++)
-            half.in[i] = columns_of(&in[i], HEADS * WIDTH / 2, HEADS * WIDTH / 2);
+        for (int i = 0; i < 5; i++) half.in[i] = columns_of(&in[i], HALF, HALF);
         half.in[5] = columns_of(&lse, HEADS / 2, HEADS / 2);
-        for (int i = 0; i < 3; i++) half.out[i] = matrix(b, DTYPE_F32, ROWS, HEADS * WIDTH / 2);
+        for (int i = 0; i < 3; i++) half.out[i] = matrix(b, DTYPE_F32, TOKENS, HALF);
         execute(b, &b->runs[r], &half);
         kern_call forward = half;
         forward.code = OP_ATTENTION;
@@ -194,7 +197,7 @@ static void test_dropout_heads(void **state)
         for (int64_t e = 0; e < kt_elements(&half_y); e++) {
             assert_true(kt_get(&half_y, e) == kt_get(&half.in[4], e));
             for (int i = 0; i < 3; i++) {
-                const kern_tensor want = columns_of(&out[i], HEADS * WIDTH / 2, HEADS * WIDTH / 2);
+                const kern_tensor want = columns_of(&out[i], HALF, HALF);
                 assert_true(kt_get(&half.out[i], e) == kt_get(&want, e));
             }
         }
@@ -282,10 +285,11 @@ typedef struct update {
 
 static update update_make(bench *b, dtype master, dtype moments)
 {
-    update u = {.grad = matrix(b, DTYPE_F32, 24, 20), .master = matrix(b, master, 24, 20)};
-    u.m = matrix(b, moments, 24, 20);
-    u.v = matrix(b, moments, 24, 20);
-    u.weight = matrix(b, DTYPE_BF16, 24, 20);
+    update u = {.grad = matrix(b, DTYPE_F32, ROWS, COLUMNS),
+                .master = matrix(b, master, ROWS, COLUMNS)};
+    u.m = matrix(b, moments, ROWS, COLUMNS);
+    u.v = matrix(b, moments, ROWS, COLUMNS);
+    u.weight = matrix(b, DTYPE_BF16, ROWS, COLUMNS);
     fill_random(&u.grad, 1);
     fill_random(&u.master, 2);
     fill(&u.m, 0.0);
@@ -331,10 +335,10 @@ static void test_masks(void **state)
         step.device.grad_factor = (double)NAN;
         kern_call call = update_call(code, &after, &step);
         execute(b, run, &call);
-        assert_memory_equal(before.master.data, after.master.data, 24 * 20 * 4);
-        assert_memory_equal(before.m.data, after.m.data, 24 * 20 * 4);
-        assert_memory_equal(before.v.data, after.v.data, 24 * 20 * 4);
-        assert_memory_equal(before.weight.data, after.weight.data, 24 * 20 * 2);
+        assert_memory_equal(before.master.data, after.master.data, BYTES_WIDE);
+        assert_memory_equal(before.m.data, after.m.data, BYTES_WIDE);
+        assert_memory_equal(before.v.data, after.v.data, BYTES_WIDE);
+        assert_memory_equal(before.weight.data, after.weight.data, BYTES_NARROW);
     }
 }
 
@@ -358,13 +362,14 @@ static void test_muon_parts(void **state)
                                        &alone.out[0], &alone.out[1], &alone.out[2]};
             for (int64_t i = 0; i < COUNT_OF(operands); i++) {
                 kern_tensor *t = operands[i];
-                t->data = (char *)t->data + (part == 0 ? 0 : 8 * 20 * dtype_bytes(t->type));
+                t->data =
+                    (char *)t->data + (part == 0 ? 0 : INT64_C(8) * COLUMNS * dtype_bytes(t->type));
                 t->dims[0] = part == 0 ? 8 : 16;
             }
             execute(b, &b->runs[r], &alone);
         }
-        assert_memory_equal(fused.master.data, apart.master.data, 24 * 20 * 4);
-        assert_memory_equal(fused.m.data, apart.m.data, 24 * 20 * 4);
+        assert_memory_equal(fused.master.data, apart.master.data, BYTES_WIDE);
+        assert_memory_equal(fused.m.data, apart.m.data, BYTES_WIDE);
     }
 }
 
@@ -388,8 +393,8 @@ static void test_stochastic_rounding(void **state)
                 call.attrs.stochastic = stochastic != 0;
                 execute(b, &b->runs[r], &call);
             }
-            for (int64_t e = 0; e < 24 * 20; e++) moved[stochastic] += 1.25 - kt_get(&u.master, e);
-            moved[stochastic] /= 24 * 20;
+            for (int64_t e = 0; e < ELEMENTS; e++) moved[stochastic] += 1.25 - kt_get(&u.master, e);
+            moved[stochastic] /= ELEMENTS;
         }
         assert_true(moved[0] == 0.0);
         // 100 updates of a hundredth; the mean over 480 elements deviates by 0.045 of it.

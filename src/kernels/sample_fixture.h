@@ -77,7 +77,7 @@ static inline kern_tensor sample_operand(sample_memory *m, tensor_id id, int64_t
         const int64_t rows = whole->ndim == 2 ? extent_value(whole->dims[0], &m->of->bound) : 1;
         const int64_t columns = extent_value(whole->dims[whole->ndim - 1], &m->of->bound);
         b->stride = columns + (whole->ndim == 2 ? pad : 0);
-        b->bytes = 2 * SAMPLE_GUARD + rows * b->stride * dtype_bytes(whole->type);
+        b->bytes = SAMPLE_GUARD + SAMPLE_GUARD + rows * b->stride * dtype_bytes(whole->type);
         char *base;
         must(arena_alloc(m->a, b->bytes + ALIGN_TENSOR, (void **)&base));
         base += (ALIGN_TENSOR - (int64_t)((uintptr_t)base % ALIGN_TENSOR)) % ALIGN_TENSOR;

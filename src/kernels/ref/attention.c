@@ -99,35 +99,38 @@ int64_t ref_attention_workspace(const kern_call *c, int threads)
     return c->in[1].dims[0] * (int64_t)sizeof(double);
 }
 
+// One query of one head: y and its log-sum-exp.
+static void query_forward(const kern_call *c, const span *s, int64_t t, int64_t h, double *p)
+{
+    const kern_tensor *v = &c->in[2], *y = &c->out[0], *lse = &c->out[1];
+    const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
+    const int64_t row = s->query_begin + t;
+    const double sum = probabilities(c, &c->in[0], &c->in[1], &c->in[3], s, t, h, p);
+    if (ref_has(lse)) ref_put(lse, row, h, sum);
+    for (int64_t key = 0; key < s->key_count; key++) {
+        if (p[key] != 0.0) p[key] *= keep_factor(c, s, t, h, key);
+    }
+    for (int64_t d = 0; d < dim; d++) {
+        double out = 0.0;
+        for (int64_t key = 0; key < s->key_count; key++) {
+            if (p[key] == 0.0) continue; // unseen rows of a cache hold anything
+            out += p[key] * ref_get(v, s->key_begin + key, kv * dim + d);
+        }
+        ref_put(y, row, h * dim + d, out);
+    }
+}
+
 status ref_attention(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *documents = &c->in[3];
-    const kern_tensor *y = &c->out[0], *lse = &c->out[1];
-    const int64_t dim = c->attrs.head_dim, group = c->attrs.heads / c->attrs.kv_heads;
-    double *p = c->workspace;
     for (int64_t b = 0; b < sequences(c); b++) {
-        const span s = span_of(c, k->dims[0], &c->in[4], b);
+        const span s = span_of(c, c->in[1].dims[0], &c->in[4], b);
         if (ref_has(&c->in[4]) && (s.key_count < 0 || s.key_count > c->cache_seq)) {
             return fail(ST_DATA, "attention over %lld cached positions: sequence %lld has %lld",
                         (long long)c->cache_seq, (long long)b, (long long)s.key_count);
         }
         for (int64_t t = 0; t < c->seq; t++) {
-            for (int64_t h = 0; h < c->attrs.heads; h++) {
-                const double sum = probabilities(c, q, k, documents, &s, t, h, p);
-                for (int64_t key = 0; key < s.key_count; key++) {
-                    if (p[key] != 0.0) p[key] *= keep_factor(c, &s, t, h, key);
-                }
-                for (int64_t d = 0; d < dim; d++) {
-                    double out = 0.0;
-                    for (int64_t key = 0; key < s.key_count; key++) {
-                        if (p[key] == 0.0) continue; // unseen rows of a cache hold anything
-                        out += p[key] * ref_get(v, s.key_begin + key, h / group * dim + d);
-                    }
-                    ref_put(y, s.query_begin + t, h * dim + d, out);
-                }
-                if (ref_has(lse)) ref_put(lse, s.query_begin + t, h, sum);
-            }
+            for (int64_t h = 0; h < c->attrs.heads; h++) query_forward(c, &s, t, h, c->workspace);
         }
     }
     return ST_OK;
