@@ -95,7 +95,7 @@ const error_record *error_last(void); // this thread's record; borrowed, never N
 void error_clear(void);
 // Carries a record from one thread to another (a lane's thread to the host's).
 void error_take(error_record *out);
-status error_put(const error_record *record);
+status error_put(const error_record *from);
 
 #define TRY(call)                             \
     do {                                      \

@@ -76,36 +76,48 @@ bool text_is_utf8(const char *bytes, int64_t count)
     return true;
 }
 
+// Bytes at the beginning of s that JSON takes as they are.
+static int64_t json_plain(const unsigned char *s, int64_t count)
+{
+    int64_t plain = 0;
+    while (plain < count && s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\' &&
+           s[plain] != 0x7f) {
+        const int64_t n = utf8_length(s + plain, count - plain);
+        if (n == 0) break;
+        plain += n;
+    }
+    return plain;
+}
+
 // Malformed bytes become U+FFFD, so what comes out is always JSON.
+static status add_json_escape(text *t, unsigned char c)
+{
+    switch (c) {
+    case '"':
+        return text_add(t, "\\\"");
+    case '\\':
+        return text_add(t, "\\\\");
+    case '\n':
+        return text_add(t, "\\n");
+    case '\t':
+        return text_add(t, "\\t");
+    case '\r':
+        return text_add(t, "\\r");
+    default:
+        return c >= 0x80 ? text_add(t, "\xEF\xBF\xBD") : text_add(t, "\\u%04x", (unsigned)c);
+    }
+}
+
 status text_add_json(text *t, const char *utf8)
 {
     const unsigned char *s = (const unsigned char *)utf8;
     const int64_t count = (int64_t)strlen(utf8);
     TRY(text_add_bytes(t, "\"", 1));
     for (int64_t i = 0; i < count;) {
-        int64_t plain = i; // a run that needs no escape goes in at once
-        for (int64_t n = 1; plain < count && s[plain] >= 0x20 && s[plain] != '"' &&
-                            s[plain] != '\\' && s[plain] != 0x7f;
-             plain += n) {
-            n = utf8_length(s + plain, count - plain);
-            if (n == 0) break;
-        }
-        TRY(text_add_bytes(t, s + i, plain - i));
-        i = plain;
-        if (i == count) break;
-        const char *short_form = s[i] == '"'    ? "\\\""
-                                 : s[i] == '\\' ? "\\\\"
-                                 : s[i] == '\n' ? "\\n"
-                                 : s[i] == '\t' ? "\\t"
-                                 : s[i] == '\r' ? "\\r"
-                                 : s[i] >= 0x80 ? "\xEF\xBF\xBD"
-                                                : NULL;
-        if (short_form != NULL) {
-            TRY(text_add(t, "%s", short_form));
-        } else {
-            TRY(text_add(t, "\\u%04x", (unsigned)s[i]));
-        }
-        i++;
+        const int64_t plain = json_plain(s + i, count - i);
+        TRY(text_add_bytes(t, s + i, plain));
+        i += plain;
+        if (i < count) TRY(add_json_escape(t, s[i++]));
     }
     return text_add_bytes(t, "\"", 1);
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #ifdef TRIREME_DEBUG
-static const bool POISON = true;
+static const bool poison_dead_bytes = true;
 #else
-static const bool POISON = false;
+static const bool poison_dead_bytes = false;
 #endif
 
 static status models_make(arena *a, const train_options *o, train_plans *out)
@@ -77,7 +77,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .strict = workspace->strict,
                             .shards = (int32_t)r->determinism.shards,
                             .keep_gradients = options->keep_gradients,
-                            .poison = POISON,
+                            .poison = poison_dead_bytes,
                             .optimizer = optimizer,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,

@@ -54,7 +54,7 @@ const gemm_unit *gemm_unit_of(kern_level level); // the fastest at or below it
 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *lines);
 void gemm_avx2_load(float *out, const void *data, dtype type, int64_t n);
 void gemm_avx2_store(void *data, dtype type, const float *values, int64_t n);
-void gemm_avx2_flat(const gemm_flat *args);
+void gemm_avx2_flat(const gemm_flat *f);
 
 // For any type and stride; the units' own pack falls back to it.
 void gemm_pack_any(float *panels, int64_t width, const gemm_lines *lines);
