@@ -53,8 +53,10 @@ NODISCARD status ckpt_save(const ckpt_state *s, arena *a, const char *folder, co
 NODISCARD status ckpt_load(const ckpt_state *s, arena *a, const char *path, bool only_weights,
                            ckpt_info *info);
 NODISCARD status ckpt_info_read(const host *h, arena *a, const char *path, ckpt_info *out);
-// Newest checkpoint (with a manifest) in <folder>; *path NULL if there is none.
-NODISCARD status ckpt_newest(const host *h, arena *a, const char *folder, char **path);
+// Newest checkpoint (with a manifest) in <folder> of a step before `before` (INT64_MAX: any);
+// *path NULL and *step -1 if there is none.
+NODISCARD status ckpt_newest(const host *h, arena *a, const char *folder, int64_t before,
+                             char **path, int64_t *step);
 // Removes all but the newest `keep`, the multiples of keep_every and the one named `best`.
 NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, int64_t keep,
                             int64_t keep_every, const char *best);

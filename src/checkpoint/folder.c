@@ -21,20 +21,21 @@ static status step_of(const host *h, arena *a, const char *folder, const char *n
     return ST_OK;
 }
 
-status ckpt_newest(const host *h, arena *a, const char *folder, char **path)
+status ckpt_newest(const host *h, arena *a, const char *folder, int64_t before, char **path,
+                   int64_t *step)
 {
     file_info info;
     file_names names = {0};
-    int64_t newest = -1;
     *path = NULL;
+    *step = -1;
     TRY(h->api->path_info(h, folder, &info));
     if (info.kind != FILE_KIND_FOLDER) return ST_OK;
     TRY(h->api->path_list(h, a, folder, &names));
     for (int64_t i = 0; i < names.count; i++) {
-        int64_t step = -1;
-        TRY(step_of(h, a, folder, names.names[i], true, &step));
-        if (step <= newest) continue;
-        newest = step;
+        int64_t found = -1;
+        TRY(step_of(h, a, folder, names.names[i], true, &found));
+        if (found <= *step || found >= before) continue;
+        *step = found;
         TRY(path_join(a, folder, names.names[i], path));
     }
     return ST_OK;

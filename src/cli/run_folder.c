@@ -51,7 +51,8 @@ status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
         return fail(ST_USAGE, "%s is neither a run nor a checkpoint", path);
     }
     TRY(path_join(cli->a, path, "checkpoints", &folder));
-    TRY(ckpt_newest(cli->h, cli->a, folder, &newest));
+    int64_t step = -1;
+    TRY(ckpt_newest(cli->h, cli->a, folder, INT64_MAX, &newest, &step));
     if (newest == NULL) {
         return fail(ST_NOT_FOUND, "the run %s has no checkpoint yet (none in %s is whole)", path,
                     folder);

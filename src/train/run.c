@@ -97,13 +97,21 @@ static status job_of_run(session *s)
     return ST_OK;
 }
 
-// The newest checkpoint that is whole; a damaged one is told and the one before is tried.
+// The newest checkpoint that is whole; a damaged one is told of and the one before is tried.
 static status resume_newest(session *s)
 {
     char *path = NULL;
-    TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, &path));
+    int64_t step = INT64_MAX;
+    TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, step, &path, &step));
     if (path == NULL) return train_job_weights(&s->job, s->a);
-    return session_load(s, path);
+    for (;;) {
+        const status st = session_load(s, path);
+        if (st != ST_DAMAGED) return st;
+        session_say(s, LOG_WARN, "%s", error_last()->text);
+        TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, step, &path, &step));
+        if (path == NULL) return fail(ST_DAMAGED, "no checkpoint of %s is whole", s->folder.path);
+        session_say(s, LOG_WARN, "going on from the one before it: %s", path_base_name(path));
+    }
 }
 
 static status state_of_run(session *s, const char *resume)

@@ -14,6 +14,7 @@
 typedef struct seen {
     int64_t steps, saved;
     double first_loss, last_loss;
+    int64_t warned;
     int64_t stop_after; // asks to stop after this step; 0: never
 } seen;
 
@@ -31,6 +32,12 @@ static void on_saved(void *context, int64_t step, int64_t steps, int64_t bytes, 
     seen *s = context;
     (void)step, (void)steps, (void)bytes, (void)seconds, (void)path;
     s->saved++;
+}
+
+static void on_said(void *context, log_level level, const char *line)
+{
+    seen *s = context;
+    if (level >= LOG_WARN && line[0] != '\0') s->warned++;
 }
 
 static int on_stop(void *context)
@@ -89,8 +96,11 @@ static status run_with(const char *name, const char *const *more, int count, con
     status st = run_config_load(host_real(), a, NULL, o.list, o.count, &r, &c);
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
-    const train_watcher watcher = {
-        .context = watch, .step = on_step, .saved = on_saved, .stop_asked = on_stop};
+    const train_watcher watcher = {.context = watch,
+                                   .step = on_step,
+                                   .saved = on_saved,
+                                   .said = on_said,
+                                   .stop_asked = on_stop};
     train_outcome outcome;
     st = train_run(host_real(), a, &r, c, NULL, resume, &watcher, &outcome);
     if (st != ST_OK && st != ST_STOPPED) print_error("%s: %s\n", name, error_last()->text);
@@ -163,22 +173,52 @@ static void resumed_is_straight(void **state)
     assert_same(out, straight);
 }
 
+// Flips one byte in the middle of a file.
+static void damage(const char *path)
+{
+    arena *a = NULL;
+    char *bytes = NULL;
+    int64_t count = 0;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 26, &bytes, &count), ST_OK);
+    bytes[count / 2] = (char)(bytes[count / 2] ^ 0x10);
+    assert_int_equal(host_write_all(host_real(), path, bytes, count), ST_OK);
+    arena_destroy(a);
+}
+
+static void a_damaged_checkpoint_falls_back(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"determinism=strict", "checkpoint.every=2"};
+    char path[256];
+    const hash128 straight = digest_of("fallback", more, 2);
+    (void)snprintf(path, sizeof(path),
+                   "%s/fallback/checkpoints/step-0000006/state-00000-of-00001.safetensors", folder);
+    damage(path);
+    seen watch = {0};
+    hash128 out = {0, 0};
+    assert_int_equal(run_with("fallback", more, 2, "auto", &watch, &out), ST_OK);
+    assert_int_equal(watch.steps, 6); // from step 4 on
+    assert_true(watch.warned > 0);
+    assert_same(out, straight);
+}
+
 static void every_precision_and_optimizer_learns(void **state)
 {
     (void)state;
-    static const char *const runs[][3] = {
+    static const char *const runs[][4] = {
         {"train.precision=fp16", "optimizer.name=adamw", "train.recompute=full"},
         {"train.precision=bf16", "optimizer.name=muon", "train.recompute=selective"},
         {"train.precision=fp32", "optimizer.name=muon", "model.arch=qwen3"},
         {"train.precision=bf16", "precision.moments=bf16", "optimizer.stochastic_rounding=yes"},
-        {"train.precision=bf16", "precision.grads=bf16", "model.arch=gpt2"},
+        {"train.precision=bf16", "precision.grads=bf16", "model.arch=gpt2", "model.kv_heads=4"},
         {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},
         {"train.precision=fp32", "data.packing=plain", "train.z_loss=1e-4"},
     };
     for (int i = 0; i < COUNT_OF(runs); i++) {
         char name[32];
         (void)snprintf(name, sizeof(name), "kinds-%d", i);
-        (void)digest_of(name, runs[i], 3);
+        (void)digest_of(name, runs[i], runs[i][3] == NULL ? 3 : 4);
     }
 }
 
@@ -190,6 +230,53 @@ static void a_ramp_changes_the_batch(void **state)
     static const char *const other[] = {"train.batch_ramp=0=2,2=4,4=8", "determinism=strict",
                                         "train.micro_batch=1"};
     assert_same(digest_of("ramp", more, 3), digest_of("ramp-1", other, 3));
+}
+
+// Transient bytes of one sequence: linear in its length, for attention keeps no matrix of scores.
+static void memory_is_linear_in_the_sequence(void **state)
+{
+    (void)state;
+    int64_t bytes[3];
+    for (int i = 0; i < 3; i++) {
+        char seq[64];
+        (void)snprintf(seq, sizeof(seq), "train.seq=%d", 2048 << i);
+        const char *const list[] = {seq,
+                                    "data.train=x",
+                                    "train.global_batch=1",
+                                    "model.dim=64",
+                                    "model.layers=2",
+                                    "model.heads=4",
+                                    "model.vocab=257"};
+        arena *a = NULL;
+        run_config r;
+        config *c = NULL;
+        decoder_spec spec;
+        train_plans plans;
+        const train_options options = {.threads = 2, .device = "cpu", .backend = "cpu"};
+        memset(&r, 0, sizeof(r));
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c),
+                         ST_OK);
+        assert_int_equal(model_spec_from_config(host_real(), a, &r, &spec), ST_OK);
+        assert_int_equal(train_assemble(a, &r, &spec, &options, &plans), ST_OK);
+        bytes[i] = plans.all[0]->transient_bytes;
+        arena_destroy(a);
+    }
+    const double first = (double)(bytes[1] - bytes[0]), second = (double)(bytes[2] - bytes[1]);
+    assert_true(second < 2.1 * first); // twice as many tokens more
+}
+
+// A sequence of 8,192 positions trains.
+static void a_long_sequence_trains(void **state)
+{
+    (void)state;
+    static const char *const more[] = {
+        "train.seq=8192",   "train.global_batch=1", "train.steps=2",
+        "model.dim=16",     "model.ffn_dim=16",     "model.heads=1",
+        "model.kv_heads=1", "data.valid=0",         "schedule.warmup=0"};
+    seen watch = {0};
+    assert_int_equal(run_with("long", more, COUNT_OF(more), "none", &watch, NULL), ST_OK);
+    assert_int_equal(watch.steps, 2);
 }
 
 static void what_does_not_fit_is_refused(void **state)
@@ -233,6 +320,9 @@ int main(void)
         cmocka_unit_test(resumed_is_straight),
         cmocka_unit_test(every_precision_and_optimizer_learns),
         cmocka_unit_test(a_ramp_changes_the_batch),
+        cmocka_unit_test(a_damaged_checkpoint_falls_back),
+        cmocka_unit_test(memory_is_linear_in_the_sequence),
+        cmocka_unit_test(a_long_sequence_trains),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, make_text, remove_text);
