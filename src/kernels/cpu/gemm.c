@@ -413,7 +413,7 @@ static void deep_task(void *context, int64_t index, int thread)
 static void run_deep(gemm_job *job)
 {
     const gemm_args *g = job->args;
-    job->mc = DEEP_ROWS / job->unit->mr * job->unit->mr;
+    job->mc = DEEP_ROWS - DEEP_ROWS % job->unit->mr;
     job->pieces = (g->n + DEEP_COLUMNS - 1) / DEEP_COLUMNS;
     job->k1 = g->k;
     kern_parallel(job->pool, (g->m + job->mc - 1) / job->mc * job->pieces, deep_task, job);

@@ -158,7 +158,7 @@ AVX2_LEAF void turn_steps(__m256 t[16], const char *const p[8], int64_t k, dtype
         turn8(words, p, k * 2);
         const __m256 upper = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000u));
         UNROLL
-        for (int i = 0; i < 8; i++) {
+        for (int64_t i = 0; i < 8; i++) {
             t[2 * i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words[i]), 16));
             t[2 * i + 1] = _mm256_and_ps(words[i], upper);
         }
@@ -313,7 +313,7 @@ AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
                          const char *const *lines, int64_t k, dtype type)
 {
     for (; k < f->k; k++) {
-        for (int g = 0; g < 2; g++) {
+        for (int64_t g = 0; g < 2; g++) {
             float line[8];
             for (int i = 0; i < 8; i++) line[i] = gemm_load_one(type, lines[g * 8 + i], k);
             const __m256 w = _mm256_loadu_ps(line);
@@ -345,14 +345,14 @@ AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype t
             }
         }
         UNROLL
-        for (int g = 0; g < 2; g++) {
+        for (int64_t g = 0; g < 2; g++) {
             __m256 t[16];
             turn_steps(t, lines + g * 8, k, type);
             flat_fold(sum[g], f, t, steps, rows, k);
         }
     }
     flat_rest(sum, f, lines, k, type);
-    for (int g = 0; g < 2; g++) {
+    for (int64_t g = 0; g < 2; g++) {
         const int64_t first = j + g * 8, count = min_i64(8, f->n - first);
         for (int64_t r = 0; r < rows && count > 0; r++) {
             float line[8];

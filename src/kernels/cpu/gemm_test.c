@@ -239,44 +239,50 @@ static void a_cut_in_k_changes_no_bit(void **state)
     matrix_free(b);
 }
 
-// The units' conversions against the scalar truth, over every pattern.
+// ---- conversions: the units' against the scalar truth -------------------------------------------
+enum { PATTERNS = 1 << 16, PIECE = 37 };
+static uint16_t bits[PATTERNS];
+static float wide[PATTERNS];
+
+static void loads_check(const gemm_unit *unit, dtype type)
+{
+    for (int i = 0; i < PATTERNS; i++) bits[i] = (uint16_t)i;
+    unit->load(wide, bits, type, PATTERNS);
+    for (int i = 0; i < PATTERNS; i++) {
+        const float truth = gemm_load_one(type, bits, i);
+        assert_true(wide[i] == truth || (isnan(wide[i]) && isnan(truth)));
+    }
+}
+
+// Around every pattern of the narrow types: ties, just below and just above them.
+static void stores_check(const gemm_unit *unit, dtype type)
+{
+    static const uint32_t rests[4] = {0x8000, 0x7fff, 0x8001, 0x1000};
+    for (uint32_t i = 0; i < PATTERNS; i++) {
+        const uint32_t word = i << 16 | rests[i % 4];
+        memcpy(&wide[i], &word, sizeof(word));
+    }
+    for (int64_t i = 0; i < PATTERNS; i += PIECE) {
+        unit->store(bits + i, type, wide + i, min_i64(PIECE, PATTERNS - i));
+    }
+    for (int i = 0; i < PATTERNS; i++) {
+        if (isnan(wide[i])) {
+            assert_true(isnan(gemm_load_one(type, bits, i)));
+        } else {
+            const bool is_bf16 = type == DTYPE_BF16;
+            assert_int_equal(bits[i], is_bf16 ? bf16_from_f32(wide[i]) : f16_from_f32(wide[i]));
+        }
+    }
+}
+
 static void conversions_are_exact(void **state)
 {
     (void)state;
-    enum { PATTERNS = 1 << 16, PIECE = 37 };
-    static uint16_t bits[PATTERNS];
-    static float wide[PATTERNS];
-    for (int i = 0; i < PATTERNS; i++) bits[i] = (uint16_t)i;
-    for (int t = 1; t < 3; t++) {
-        for (int64_t l = 0; l < COUNT_OF(levels); l++) {
-            if (!has_level(levels[l])) continue;
-            gemm_unit_of(levels[l])->load(wide, bits, types[t], PATTERNS);
-            for (int i = 0; i < PATTERNS; i++) {
-                const float truth = gemm_load_one(types[t], bits, i);
-                assert_true(wide[i] == truth || (isnan(wide[i]) && isnan(truth)));
-            }
-        }
-    }
-    // Around every pattern of the narrow types: ties, just below and just above them.
-    for (int t = 1; t < 3; t++) {
-        for (uint32_t i = 0; i < PATTERNS; i++) {
-            const uint32_t word = i << 16 | (uint32_t[]){0x8000, 0x7fff, 0x8001, 0x1000}[i % 4];
-            memcpy(&wide[i], &word, sizeof(word));
-        }
-        for (int64_t l = 0; l < COUNT_OF(levels); l++) {
-            if (!has_level(levels[l])) continue;
-            for (int64_t i = 0; i < PATTERNS; i += PIECE) {
-                const int64_t n = min_i64(PIECE, PATTERNS - i);
-                gemm_unit_of(levels[l])->store(bits + i, types[t], wide + i, n);
-            }
-            for (int i = 0; i < PATTERNS; i++) {
-                const uint16_t truth = t == 1 ? bf16_from_f32(wide[i]) : f16_from_f32(wide[i]);
-                if (isnan(wide[i])) {
-                    assert_true(isnan(gemm_load_one(types[t], bits, i)));
-                } else {
-                    assert_int_equal(bits[i], truth);
-                }
-            }
+    for (int64_t l = 0; l < COUNT_OF(levels); l++) {
+        if (!has_level(levels[l])) continue;
+        for (int t = 1; t < 3; t++) {
+            loads_check(gemm_unit_of(levels[l]), types[t]);
+            stores_check(gemm_unit_of(levels[l]), types[t]);
         }
     }
 }
