@@ -80,7 +80,7 @@ static const option_table table = {
 
 static double or_nan(double value)
 {
-    return value == 0.0 ? (double)NAN : value;
+    return value == 0.0 ? MODEL_ABSENT : value;
 }
 
 static status windows_set(arena *a, int64_t window, decoder_spec *s)

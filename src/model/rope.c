@@ -136,6 +136,17 @@ void model_rope_frequencies(const decoder_spec *spec, int64_t seq, double *frequ
     }
 }
 
+bool model_rope_changes(const decoder_spec *spec, int64_t seq_before, int64_t seq_after)
+{
+    if (spec->position != MODEL_POSITION_ROPE) return false;
+    if (spec->rope.kind == MODEL_ROPE_DYNAMIC) {
+        return max_i64(seq_before, spec->context) != max_i64(seq_after, spec->context);
+    }
+    const double context = original_context(spec);
+    return spec->rope.kind == MODEL_ROPE_LONGROPE &&
+           ((double)seq_before > context) != ((double)seq_after > context);
+}
+
 // The angle is a double, so that a position of a million is still right to 1e-10.
 void model_rope_row(const double *frequencies, int64_t pairs, double attention_factor,
                     int64_t position, float *row)

@@ -4,6 +4,10 @@
 
 #include "model/model.h"
 
+#include <math.h>
+
+#define MODEL_ABSENT ((double)NAN) // an option of rotary positions that is not given
+
 // A config.json beyond this is none.
 enum { MODEL_CONFIG_BYTES = 1 << 24 };
 
@@ -19,7 +23,7 @@ static const model_limits model_limits_ffn = {1, 1 << 22};
 static const model_limits model_limits_vocab = {1, 1 << 24};
 static const model_limits model_limits_context = {1, 1 << 24};
 
-// Theta 10000, nothing else: numbers NaN, truncate true.
+// Theta 10000, nothing else: numbers absent, truncate true.
 model_rope model_rope_default(void);
 
 #endif

@@ -9,14 +9,14 @@ model_rope model_rope_default(void)
 {
     return (model_rope){.kind = MODEL_ROPE_DEFAULT,
                         .theta = 10000.0,
-                        .factor = NAN,
-                        .low_freq_factor = NAN,
-                        .high_freq_factor = NAN,
-                        .beta_fast = NAN,
-                        .beta_slow = NAN,
-                        .attention_factor = NAN,
-                        .mscale = NAN,
-                        .mscale_all_dim = NAN,
+                        .factor = MODEL_ABSENT,
+                        .low_freq_factor = MODEL_ABSENT,
+                        .high_freq_factor = MODEL_ABSENT,
+                        .beta_fast = MODEL_ABSENT,
+                        .beta_slow = MODEL_ABSENT,
+                        .attention_factor = MODEL_ABSENT,
+                        .mscale = MODEL_ABSENT,
+                        .mscale_all_dim = MODEL_ABSENT,
                         .truncate = true};
 }
 

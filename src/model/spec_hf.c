@@ -78,7 +78,7 @@ static bool is_given(const json *value)
 static status int_check(const reader *r, const char *key, const json *value, model_limits limits,
                         int64_t *out)
 {
-    const double real = json_real(value, NAN);
+    const double real = json_real(value, MODEL_ABSENT);
     const bool is_number = json_kind_of(value) == JSON_INT || json_kind_of(value) == JSON_REAL;
     if (!is_number || real != floor(real) || real < (double)limits.min ||
         real > (double)limits.max) {
@@ -112,7 +112,8 @@ static status real_read(const reader *r, const json *map, const char *key, doubl
         *out = otherwise;
         return ST_OK;
     }
-    const double real = json_real(value, NAN); // NaN: not a number; it fails both comparisons
+    const double real =
+        json_real(value, MODEL_ABSENT); // NaN: not a number; it fails both comparisons
     if (!(real >= limits.min && real <= limits.max)) {
         char expected[96];
         snprintf(expected, sizeof(expected), "a number from %g to %g", limits.min, limits.max);
@@ -435,7 +436,7 @@ static status factors_read(const reader *r, const json *map, const char *key, in
     double *values = NULL;
     TRY(arena_new(r->a, count, &values));
     for (int64_t i = 0; i < count; i++) {
-        values[i] = json_real(json_at(list, i), NAN);
+        values[i] = json_real(json_at(list, i), MODEL_ABSENT);
         if (!(values[i] > 0.0 && values[i] <= 1e9)) {
             return wrong(r, key, json_at(list, i), "numbers above 0 and at most 1e9");
         }
@@ -462,7 +463,8 @@ static status rope_options_read(const reader *r, const json *map, const decoder_
     };
     for (int64_t i = 0; i < COUNT_OF(optional); i++) {
         if (!is_given(json_get(map, optional[i].key))) continue;
-        TRY(real_read(r, map, optional[i].key, (double_limits){0.0, 1e9}, NAN, optional[i].out));
+        TRY(real_read(r, map, optional[i].key, (double_limits){0.0, 1e9}, MODEL_ABSENT,
+                      optional[i].out));
     }
     const char *original = "original_max_position_embeddings";
     const json *context = json_get(map, original);

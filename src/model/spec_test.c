@@ -12,23 +12,6 @@
 
 #include <cmocka.h>
 
-static const char *const cases[] = {
-    "gpt2",
-    "llama_bias",
-    "llama_gqa",
-    "llama_head_dim",
-    "llama_packed",
-    "llama_tied",
-    "llama_rope_linear",
-    "llama_rope_llama3",
-    "llama_rope_yarn",
-    "llama_sharded",
-    "llama_tied_bf16",
-    "mistral_window",
-    "qwen2",
-    "qwen3",
-};
-
 static arena *arena_make(void)
 {
     arena *a = NULL;
@@ -107,30 +90,40 @@ static void assert_prints_equal(arena *a, const decoder_spec *s)
     assert_equal(s, &back);
 }
 
+static void case_load(const char *folder, const char *name)
+{
+    char path[1100];
+    arena *a = arena_make();
+    decoder_spec newer, older;
+    json *root = NULL;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (model_spec_from_hf(host_real(), a, path, &newer) != ST_OK) {
+        fail_msg("%s", error_last()->text);
+    }
+    snprintf(path, sizeof(path), "%s/%s/config.older.json", folder, name);
+    assert_int_equal(json_read(host_real(), path, 1 << 20, &root), ST_OK);
+    if (model_spec_from_json(a, root, path, &older) != ST_OK) fail_msg("%s", error_last()->text);
+    json_free(root);
+    assert_equal(&newer, &older);
+    assert_prints_equal(a, &newer);
+    arena_destroy(a);
+}
+
 static void both_spellings(void **state)
 {
     (void)state;
-    char path[1024], name[256];
-    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
-        arena *a = arena_make();
-        decoder_spec newer, older;
-        json *root = NULL;
-        snprintf(name, sizeof(name), "golden/models/%s", cases[i]);
-        if (model_spec_from_hf(host_real(), a, test_shared(name, path), &newer) != ST_OK) {
-            arena_destroy(a);
-            if (error_last()->code != ST_NOT_FOUND) fail_msg("%s", error_last()->text);
-            printf("skipped, no reference data: %s\n", error_last()->text);
-            skip();
-        }
-        snprintf(name, sizeof(name), "golden/models/%s/config.older.json", cases[i]);
-        test_shared(name, path);
-        assert_int_equal(json_read(host_real(), path, 1 << 20, &root), ST_OK);
-        assert_int_equal(model_spec_from_json(a, root, path, &older), ST_OK);
-        json_free(root);
-        assert_equal(&newer, &older);
-        assert_prints_equal(a, &newer);
+    char folder[1024];
+    arena *a = arena_make();
+    file_names cases;
+    test_shared("golden/models", folder);
+    if (host_real()->api->path_list(host_real(), a, folder, &cases) != ST_OK) {
+        printf("skipped, no reference data: %s\n", error_last()->text);
         arena_destroy(a);
+        skip();
     }
+    assert_true(cases.count > 0);
+    for (int64_t i = 0; i < cases.count; i++) case_load(folder, cases.names[i]);
+    arena_destroy(a);
 }
 
 // A complete config of each kind, so that a row below changes one thing.
@@ -254,93 +247,93 @@ static void rope_options(void **state)
 
 // ---- what is refused ----------------------------------------------------------------------------
 
+static const struct {
+    const char *source, *says;
+} hostile[] = {
+    {"[]", "expected a map"},
+    {"{}", "\"model_type\": expected a text"},
+    {"{\"model_type\": 7}", "found 7"},
+    {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
+    {"{\"model_type\": \"bert\"}", "known: gpt2, llama, mistral, qwen2, qwen3"},
+    {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
+    {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},
+    {LLAMA(", \"architectures\": [\"LlamaForSequenceClassification\"]"),
+     "expected \"LlamaForCausalLM\""},
+    {LLAMA(", \"architectures\": {}"), "expected a list of texts, found a map"},
+    {LLAMA(", \"num_key_value_heads\": 3"), "nearest that do: 2 and 4"},
+    {LLAMA(", \"num_key_value_heads\": \"2\""), "found \"2\""},
+    {LLAMA(", \"num_key_value_heads\": 0"), "from 1 to 65536, found 0"},
+    {LLAMA(", \"num_key_value_heads\": 1.5"), "found 1.5"},
+    {LLAMA(", \"head_dim\": 257"), "from 1 to 256, found 257"},
+    {LLAMA(", \"head_dim\": 7"), "must be even"},
+    {LLAMA(", \"hidden_act\": \"gelu\""), "only gated activation"},
+    {LLAMA(", \"hidden_act\": \"mish\""), "no such activation \"mish\"; known: gelu_new"},
+    {LLAMA(", \"hidden_act\": 3"), "\"hidden_act\": expected a text, found 3"},
+    {LLAMA(", \"mlp_bias\": 1"), "\"mlp_bias\": expected true or false, found 1"},
+    {LLAMA(", \"attention_bias\": \"yes\""), "\"attention_bias\""},
+    {LLAMA(", \"rms_norm_eps\": -1"), "a number from 0 to 1, found -1"},
+    {LLAMA(", \"rms_norm_eps\": \"1e-5\""), "\"rms_norm_eps\": expected a number"},
+    {LLAMA(", \"attention_dropout\": 1"), "\"attention_dropout\""},
+    {LLAMA(", \"bos_token_id\": {}"), "\"bos_token_id\""},
+    {LLAMA(", \"eos_token_id\": []"), "\"eos_token_id\""},
+    {LLAMA(", \"quantization_config\": {}"), "expected null, the only value"},
+    {LLAMA(", \"partial_rotary_factor\": 0.5"), "expected 1, the only value"},
+    {LLAMA(", \"rope_theta\": 0"), "\"rope_theta\": expected a number from 1"},
+    {LLAMA(", \"rope_theta\": 1"), "expected more than 1"},
+    {LLAMA(", \"rope_scaling\": []"), "\"rope_scaling\": expected a map or null"},
+    {LLAMA(", \"rope_scaling\": {\"factor\": 2}"), "\"rope_type\": expected a text"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"yarm\"}"), "did you mean yarn"},
+    {LLAMA(", \"rope_scaling\": {\"type\": null}"), "\"type\": expected a text, found null"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"linear\"}"), "need factor"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"), "need factor"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"), "found \"2\""},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}"), "low_freq_factor"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
+           "\"high_freq_factor\": 4}"),
+     "must be above"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\"}"), "a list of head_dim / 2 = 6"},
+    {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 0, 1, 1]}"),
+     "numbers above 0"},
+    {LLAMA(", \"rope_parameters\": {\"full_attention\": {}}"), "one set of options"},
+    {LLAMA(", \"rope_parameters\": {\"partial_rotary_factor\": 0.25}"), "expected 1"},
+    {LLAMA(", \"layer_types\": [\"sliding_attention\", \"full_attention\","
+           "\"full_attention\", \"full_attention\"]"),
+     "layer 0 has sliding_attention"},
+    {MISTRAL(", \"sliding_window\": 0"), "\"sliding_window\": expected"},
+    {MISTRAL(", \"sliding_window\": 8, \"layer_types\": [\"sliding_attention\","
+             "\"full_attention\", \"full_attention\", \"full_attention\"]"),
+     "layer 1 has full_attention"},
+    {QWEN2(", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\","
+           "\"full_attention\"]"),
+     "\"use_sliding_window\""},
+    {QWEN2(", \"layer_types\": [\"full_attention\"]"), "a list of 4 texts, found a list of 1"},
+    {QWEN2(", \"layer_types\": [\"chunked_attention\", 1, 2, 3]"), "found \"chunked_attention\""},
+    {QWEN2(", \"use_sliding_window\": 1"), "true or false"},
+    {QWEN2(", \"max_window_layers\": -1"), "\"max_window_layers\""},
+    {GPT2(", \"n_inner\": \"x\""), "\"n_inner\""},
+    {GPT2(", \"scale_attn_weights\": false"), "\"scale_attn_weights\": expected true"},
+    {GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), "expected false"},
+    {GPT2(", \"add_cross_attention\": true"), "expected false"},
+    {GPT2(", \"resid_pdrop\": 2"), "\"resid_pdrop\""},
+    {"{\"model_type\": \"gpt2\", \"vocab_size\": 257, \"n_layer\": 4, \"n_positions\": 64,"
+     "\"n_head\": 5, \"n_embd\": 48}",
+     "\"n_embd\" = 48 is not a multiple of \"n_head\" = 5"},
+    {"{\"model_type\": \"llama\", \"vocab_size\": 99999999999999999999}", "\"vocab_size\""},
+    {"{\"model_type\": \"llama\", \"vocab_size\": 1, \"num_hidden_layers\": 1000000000}",
+     "\"num_hidden_layers\": expected a whole number from 1 to 10000, found 1000000000"},
+};
+
 static void hostile_files(void **state)
 {
     (void)state;
-    static const struct {
-        const char *source, *says;
-    } rows[] = {
-        {"[]", "expected a map"},
-        {"{}", "\"model_type\": expected a text"},
-        {"{\"model_type\": 7}", "found 7"},
-        {"{\"model_type\": \"lama\"}", "did you mean \"llama\""},
-        {"{\"model_type\": \"bert\"}", "known: gpt2, llama, mistral, qwen2, qwen3"},
-        {"{\"model_type\": \"\\u001b[2J\"}", "\"?[2J\""},
-        {"{\"model_type\": \"llama\"}", "\"vocab_size\": expected a whole number from 1 to"},
-        {LLAMA(", \"architectures\": [\"LlamaForSequenceClassification\"]"),
-         "expected \"LlamaForCausalLM\""},
-        {LLAMA(", \"architectures\": {}"), "expected a list of texts, found a map"},
-        {LLAMA(", \"num_key_value_heads\": 3"), "nearest that do: 2 and 4"},
-        {LLAMA(", \"num_key_value_heads\": \"2\""), "found \"2\""},
-        {LLAMA(", \"num_key_value_heads\": 0"), "from 1 to 65536, found 0"},
-        {LLAMA(", \"num_key_value_heads\": 1.5"), "found 1.5"},
-        {LLAMA(", \"head_dim\": 257"), "from 1 to 256, found 257"},
-        {LLAMA(", \"head_dim\": 7"), "must be even"},
-        {LLAMA(", \"hidden_act\": \"gelu\""), "only gated activation"},
-        {LLAMA(", \"hidden_act\": \"mish\""), "no such activation \"mish\"; known: gelu_new"},
-        {LLAMA(", \"hidden_act\": 3"), "\"hidden_act\": expected a text, found 3"},
-        {LLAMA(", \"mlp_bias\": 1"), "\"mlp_bias\": expected true or false, found 1"},
-        {LLAMA(", \"attention_bias\": \"yes\""), "\"attention_bias\""},
-        {LLAMA(", \"rms_norm_eps\": -1"), "a number from 0 to 1, found -1"},
-        {LLAMA(", \"rms_norm_eps\": \"1e-5\""), "\"rms_norm_eps\": expected a number"},
-        {LLAMA(", \"attention_dropout\": 1"), "\"attention_dropout\""},
-        {LLAMA(", \"bos_token_id\": {}"), "\"bos_token_id\""},
-        {LLAMA(", \"eos_token_id\": []"), "\"eos_token_id\""},
-        {LLAMA(", \"quantization_config\": {}"), "expected null, the only value"},
-        {LLAMA(", \"partial_rotary_factor\": 0.5"), "expected 1, the only value"},
-        {LLAMA(", \"rope_theta\": 0"), "\"rope_theta\": expected a number from 1"},
-        {LLAMA(", \"rope_theta\": 1"), "expected more than 1"},
-        {LLAMA(", \"rope_scaling\": []"), "\"rope_scaling\": expected a map or null"},
-        {LLAMA(", \"rope_scaling\": {\"factor\": 2}"), "\"rope_type\": expected a text"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"yarm\"}"), "did you mean yarn"},
-        {LLAMA(", \"rope_scaling\": {\"type\": null}"), "\"type\": expected a text, found null"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"linear\"}"), "need factor"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"), "need factor"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}"), "found \"2\""},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8}"), "low_freq_factor"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4,"
-               "\"high_freq_factor\": 4}"),
-         "must be above"},
-        {LLAMA(", \"rope_scaling\": {\"type\": \"longrope\"}"), "a list of head_dim / 2 = 6"},
-        {LLAMA(
-             ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 0, 1, 1]}"),
-         "numbers above 0"},
-        {LLAMA(", \"rope_parameters\": {\"full_attention\": {}}"), "one set of options"},
-        {LLAMA(", \"rope_parameters\": {\"partial_rotary_factor\": 0.25}"), "expected 1"},
-        {LLAMA(", \"layer_types\": [\"sliding_attention\", \"full_attention\","
-               "\"full_attention\", \"full_attention\"]"),
-         "layer 0 has sliding_attention"},
-        {MISTRAL(", \"sliding_window\": 0"), "\"sliding_window\": expected"},
-        {MISTRAL(", \"sliding_window\": 8, \"layer_types\": [\"sliding_attention\","
-                 "\"full_attention\", \"full_attention\", \"full_attention\"]"),
-         "layer 1 has full_attention"},
-        {QWEN2(", \"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\","
-               "\"full_attention\"]"),
-         "\"use_sliding_window\""},
-        {QWEN2(", \"layer_types\": [\"full_attention\"]"), "a list of 4 texts, found a list of 1"},
-        {QWEN2(", \"layer_types\": [\"chunked_attention\", 1, 2, 3]"),
-         "found \"chunked_attention\""},
-        {QWEN2(", \"use_sliding_window\": 1"), "true or false"},
-        {QWEN2(", \"max_window_layers\": -1"), "\"max_window_layers\""},
-        {GPT2(", \"n_inner\": \"x\""), "\"n_inner\""},
-        {GPT2(", \"scale_attn_weights\": false"), "\"scale_attn_weights\": expected true"},
-        {GPT2(", \"scale_attn_by_inverse_layer_idx\": true"), "expected false"},
-        {GPT2(", \"add_cross_attention\": true"), "expected false"},
-        {GPT2(", \"resid_pdrop\": 2"), "\"resid_pdrop\""},
-        {"{\"model_type\": \"gpt2\", \"vocab_size\": 257, \"n_layer\": 4, \"n_positions\": 64,"
-         "\"n_head\": 5, \"n_embd\": 48}",
-         "\"n_embd\" = 48 is not a multiple of \"n_head\" = 5"},
-        {"{\"model_type\": \"llama\", \"vocab_size\": 99999999999999999999}", "\"vocab_size\""},
-        {"{\"model_type\": \"llama\", \"vocab_size\": 1, \"num_hidden_layers\": 1000000000}",
-         "\"num_hidden_layers\": expected a whole number from 1 to 10000, found 1000000000"},
-    };
     arena *a = arena_make();
-    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+    for (int64_t i = 0; i < COUNT_OF(hostile); i++) {
         decoder_spec s;
-        if (parse(a, rows[i].source, &s) == ST_OK) fail_msg("%s: accepted", rows[i].source);
+        if (parse(a, hostile[i].source, &s) == ST_OK) fail_msg("%s: accepted", hostile[i].source);
         assert_int_equal(error_last()->code, ST_MODEL);
-        if (strstr(error_last()->text, rows[i].says) == NULL) {
-            fail_msg("%s:\n%s\nwithout: %s", rows[i].source, error_last()->text, rows[i].says);
+        if (strstr(error_last()->text, hostile[i].says) == NULL) {
+            fail_msg("%s:\n%s\nwithout: %s", hostile[i].source, error_last()->text,
+                     hostile[i].says);
         }
         assert_non_null(strstr(error_last()->text, "config.json"));
     }
