@@ -97,8 +97,6 @@ static inline void sample_derive_norm(sample_memory *m)
 static inline void sample_derive_attention(sample_memory *m)
 {
     const kern_call *c = &m->call;
-    backend_run ref;
-    memset(&ref, 0, sizeof(ref));
     kern_call forward = *c;
     forward.code = OP_ATTENTION;
     memset(forward.in, 0, sizeof(forward.in));
@@ -107,9 +105,9 @@ static inline void sample_derive_attention(sample_memory *m)
     forward.in[3] = c->in[6];
     forward.out[0] = c->in[4];
     forward.out[1] = c->in[5];
-    backend_run_init(&ref, &kern_backend_ref, KERN_SCALAR, 1);
-    must(sample_run_call(m, &ref, &forward));
-    backend_runs_deinit(&ref, 1);
+    forward.workspace_bytes = kern_workspace_bytes(&kern_backend_ref, &forward, 1);
+    forward.workspace = kt_make(m->a, DTYPE_U8, 1, &forward.workspace_bytes).data;
+    must(kern_run(&kern_backend_ref, NULL, &forward));
 }
 
 // Cached rows that no query may see stay NaN.
