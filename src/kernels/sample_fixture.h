@@ -122,8 +122,8 @@ static inline sample_memory *sample_memory_create(arena *a, const sample *s, int
 }
 
 // ---- running ------------------------------------------------------------------------------------
-// The big samples are for kernels that work in blocks: where size says nothing, they are left out.
-static inline bool sample_is_big(const sample *s)
+// Elements of the largest input.
+static inline int64_t sample_largest(const sample *s)
 {
     int64_t most = 0;
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -132,7 +132,13 @@ static inline bool sample_is_big(const sample *s)
         if (tensor->role == ROLE_STEP) continue;
         most = max_i64(most, op_tensor_elements(tensor, &s->bound));
     }
-    return most > 20000;
+    return most;
+}
+
+// The big samples are for kernels that work in blocks: where size says nothing, they are left out.
+static inline bool sample_is_big(const sample *s)
+{
+    return sample_largest(s) > 20000;
 }
 
 static inline status sample_run_call(sample_memory *m, const backend_run *run, kern_call *call)
