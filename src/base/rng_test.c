@@ -220,9 +220,10 @@ static void permutations_are_even(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         for (int64_t i = 0; i < COUNT; i++) hits[i][rng_permute(seed, 3, COUNT, i)]++;
     }
+    const double mean = (double)SEEDS / COUNT;
     for (int i = 0; i < COUNT; i++) {
         for (int j = 0; j < COUNT; j++) {
-            assert_true(fabs((double)hits[i][j] - SEEDS / COUNT) < 6 * sqrt(SEEDS / COUNT));
+            assert_true(fabs((double)hits[i][j] - mean) < 6 * sqrt(mean));
         }
     }
 }

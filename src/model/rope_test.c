@@ -133,7 +133,7 @@ static void case_compare(golden *g, const json *one)
     assert_int_equal(model_rope_table(g->a, &s, ROWS, seq, &table), ST_OK);
     rows_compare(g, name, "", table, ROWS, pairs, tolerance);
     // Far out as exact as near: half a bit of a float.
-    float far[16 * 256];
+    float far[16 * 256] = {0};
     const json *positions = json_get(g->root, "far_positions");
     for (int64_t i = 0; i < json_count(positions); i++) {
         model_rope_row(frequencies, pairs, attention, json_int(json_at(positions, i), 0),

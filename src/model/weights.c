@@ -193,7 +193,7 @@ static bool entry_fits(const safetensors_entry *e, const op_weight *w, const hf_
         return false;
     }
     bool same = e->ndim == w->ndim;
-    for (int d = 0; d < e->ndim && same; d++) same = e->dims[d] == dims[d];
+    for (int d = 0; d < min_i64(w->ndim, 2) && same; d++) same = e->dims[d] == dims[d];
     if (!same) {
         char has[64], wants[64];
         shape_print(e->ndim, e->dims, has);

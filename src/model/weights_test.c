@@ -134,6 +134,45 @@ static void tensor_put(safetensors_writer *out, dtype type, int64_t tensor, int6
     }
 }
 
+static void tensor_declare(safetensors_writer *out, const wish *wanted, const model_hf_tensor *hf,
+                           const op_weight *w)
+{
+    const int64_t dims[2] = {hf->transposed ? w->columns : hf->rows,
+                             hf->transposed ? hf->rows : w->columns};
+    const int64_t all = hf->rows * w->columns;
+    const size_t strip = wanted->strip == NULL ? 0 : strlen(wanted->strip);
+    const bool has = strip > 0 && strncmp(hf->name, wanted->strip, strip) == 0;
+    const bool flat = wanted->flat != NULL && strcmp(wanted->flat, hf->name) == 0;
+    OK(safetensors_writer_declare(out, hf->name + (has ? strip : 0), wanted->type,
+                                  flat ? 1 : w->ndim, flat ? &all : dims));
+}
+
+// All tensors, declared or written.
+static void tensors_pass(arena *a, safetensors_writer *out, const decoder_spec *s,
+                         const op_model *m, const wish *wanted, bool declare)
+{
+    const int64_t three = 3;
+    for (int64_t w = 0, n = 0; w < m->weight_count; w++) {
+        model_hf_tensor *hf = NULL;
+        int64_t count = 0;
+        OK(model_hf_tensors(a, s, m, w, &hf, &count));
+        for (int64_t i = 0; i < count; i++, n++) {
+            if (wanted->skip != NULL && strcmp(wanted->skip, hf[i].name) == 0) continue;
+            if (declare) {
+                tensor_declare(out, wanted, &hf[i], &m->weights[w]);
+            } else {
+                tensor_put(out, wanted->type, n, hf[i].rows * m->weights[w].columns);
+            }
+        }
+    }
+    if (wanted->extra == NULL) return;
+    if (declare) {
+        OK(safetensors_writer_declare(out, wanted->extra, DTYPE_F32, 1, &three));
+    } else {
+        tensor_put(out, DTYPE_F32, 99, three);
+    }
+}
+
 // Writes a file of the model and opens it.
 static safetensors *file_make(arena *a, const char *folder, const decoder_spec *s,
                               const op_model *m, const wish *wanted)
@@ -143,34 +182,8 @@ static safetensors *file_make(arena *a, const char *folder, const decoder_spec *
     safetensors *set = NULL;
     snprintf(path, sizeof(path), "%s/model.safetensors", folder);
     OK(safetensors_writer_create(host_real(), path, &out));
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t w = 0, n = 0; w < m->weight_count; w++) {
-            model_hf_tensor *hf = NULL;
-            int64_t count = 0;
-            OK(model_hf_tensors(a, s, m, w, &hf, &count));
-            for (int64_t i = 0; i < count; i++, n++) {
-                const int64_t columns = m->weights[w].columns;
-                const int64_t dims[2] = {hf[i].transposed ? columns : hf[i].rows,
-                                         hf[i].transposed ? hf[i].rows : columns};
-                if (wanted->skip != NULL && strcmp(wanted->skip, hf[i].name) == 0) continue;
-                const bool flat = wanted->flat != NULL && strcmp(wanted->flat, hf[i].name) == 0;
-                const size_t strip = wanted->strip == NULL ? 0 : strlen(wanted->strip);
-                const bool has = strip > 0 && strncmp(hf[i].name, wanted->strip, strip) == 0;
-                if (pass == 1) {
-                    tensor_put(out, wanted->type, n, hf[i].rows * columns);
-                } else {
-                    const int64_t all = hf[i].rows * columns;
-                    OK(safetensors_writer_declare(out, hf[i].name + (has ? strip : 0), wanted->type,
-                                                  flat ? 1 : m->weights[w].ndim,
-                                                  flat ? &all : dims));
-                }
-            }
-        }
-        if (wanted->extra == NULL) continue;
-        const int64_t three = 3;
-        if (pass == 0) OK(safetensors_writer_declare(out, wanted->extra, DTYPE_F32, 1, &three));
-        if (pass == 1) tensor_put(out, DTYPE_F32, 99, three);
-    }
+    tensors_pass(a, out, s, m, wanted, true);
+    tensors_pass(a, out, s, m, wanted, false);
     OK(safetensors_writer_finish(out));
     safetensors_writer_destroy(out);
     OK(safetensors_open(host_real(), path, &set));
