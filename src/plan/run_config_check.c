@@ -314,6 +314,12 @@ static void check_machine(checker *k)
     }
     if (r->determinism.mode != RUN_STRICT) {
         refuse_keys(k, of_strict, "it is of determinism = strict");
+    } else if (run_config_types(r).grads != DTYPE_F32) {
+        // A narrow accumulator is rounded once per micro-batch, so its bits depend on their number.
+        CONFLICT("precision.grads",
+                 "precision.grads = %s cannot be strict: accumulators must be "
+                 "fp32; leave it out, or use determinism: fast",
+                 dtype_name(run_config_types(r).grads));
     }
     const struct {
         const char *key;

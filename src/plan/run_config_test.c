@@ -312,6 +312,8 @@ static const wrong_run wrong_runs[] = {
     {"checkpoint: {every: 0, keep_every: 250}\n", ST_CONFIG_CONFLICT, "checkpoint.every = 0"},
     {"checkpoint: {keep: 0}\n", ST_CONFIG_RANGE, "checkpoint.keep"},
     {"determinism: {shards: 4}\n", ST_CONFIG_CONFLICT, "determinism.shards has no effect"},
+    {"determinism: strict\ntrain: {precision: bf16}\nprecision: {grads: bf16}\n",
+     ST_CONFIG_CONFLICT, "precision.grads = bf16 cannot be strict"},
     {"determinism: {mode: strict, shards: 65}\n", ST_CONFIG_RANGE, "1 to 64"},
     {"kernels: {backend: ref, level: avx2}\n", ST_CONFIG_CONFLICT, "kernels.level has no effect"},
     {"kernels: {level: avx51}\n", ST_CONFIG_RANGE, "did you mean \"avx512\"?"},
