@@ -222,7 +222,7 @@ static void golden_close(golden *g)
 
 static double limit(const golden *g, const char *key)
 {
-    const double value = json_real(json_get(json_get(g->about, "tolerance"), key), NAN);
+    const double value = json_real(json_get(json_get(g->about, "tolerance"), key), (double)NAN);
     assert_true(value > 0.0);
     return value;
 }
@@ -253,7 +253,7 @@ static void loss_compare(const golden *g, const whole *x)
 {
     const step_block *s = kern_interpret_step(x->layers[x->m->layer_count - 1]);
     const double loss = exact_value(&s->device.loss_sum) / (double)s->device.tokens;
-    const double want = json_real(json_get(g->about, "loss"), NAN);
+    const double want = json_real(json_get(g->about, "loss"), (double)NAN);
     assert_int_equal(s->device.tokens, json_int(json_get(g->about, "tokens_in_loss"), -1));
     if (!(fabs(loss - want) <= limit(g, "loss_absolute"))) {
         fail_msg("%s: loss %.9g, expected %.9g", g->name, loss, want);

@@ -9,45 +9,48 @@
 
 #include <cmocka.h>
 
+enum { TREE_TEXT = 2048 };
+
 // What a tree sums, as text: "((0 1)(2 3))". Absent shards leave nothing.
 static void tree_text(int64_t sequences, int32_t shards, int32_t begin, int32_t size, char *out)
 {
     if (begin >= shards) return;
     if (size == 1) {
         const int64_t from = plan_shard_begin(sequences, shards, begin);
-        if (plan_shard_begin(sequences, shards, begin + 1) > from) sprintf(out, "%d", begin);
+        if (plan_shard_begin(sequences, shards, begin + 1) > from)
+            snprintf(out, TREE_TEXT, "%d", begin);
         return;
     }
-    char left[2048] = "", right[2048] = "";
+    char left[TREE_TEXT] = "", right[TREE_TEXT] = "";
     tree_text(sequences, shards, begin, size / 2, left);
     tree_text(sequences, shards, begin + size / 2, size / 2, right);
     if (left[0] != '\0' && right[0] != '\0') {
-        sprintf(out, "(%.900s %.900s)", left, right);
+        snprintf(out, TREE_TEXT, "(%.900s %.900s)", left, right);
     } else {
-        sprintf(out, "%.1800s%.200s", left, right);
+        snprintf(out, TREE_TEXT, "%.1800s%.200s", left, right);
     }
 }
 
 // The same from the merges of the schedule: what stands in the root's buffer at the end.
 static void schedule_text(const shard_tree *t, char *out)
 {
-    static char buffers[TREE_MAX_BUFFERS][2048];
+    static char buffers[TREE_MAX_BUFFERS][TREE_TEXT];
     memset(buffers, 0, sizeof(buffers));
     for (int32_t s = 0; s < t->shard_count; s++) {
         if (t->leaf[s] >= 0) {
             assert_string_equal(buffers[t->leaf[s]], ""); // nobody's sum is overwritten
-            sprintf(buffers[t->leaf[s]], "%d", s);
+            snprintf(buffers[t->leaf[s]], TREE_TEXT, "%d", s);
         }
         for (int k = 0; k < t->merge_count[s]; k++) {
-            char sum[2048];
+            char sum[TREE_TEXT] = "";
             const tree_merge m = t->merges[s][k];
             assert_true(buffers[m.target][0] != '\0' && buffers[m.source][0] != '\0');
-            sprintf(sum, "(%.900s %.900s)", buffers[m.target], buffers[m.source]);
-            strcpy(buffers[m.target], sum);
+            snprintf(sum, sizeof(sum), "(%.900s %.900s)", buffers[m.target], buffers[m.source]);
+            memcpy(buffers[m.target], sum, sizeof(sum));
             buffers[m.source][0] = '\0';
         }
     }
-    strcpy(out, buffers[t->root]);
+    memcpy(out, buffers[t->root], TREE_TEXT);
 }
 
 static void shards_are_summed_by_one_tree(void **state)
@@ -56,7 +59,7 @@ static void shards_are_summed_by_one_tree(void **state)
     for (int32_t shards = 1; shards <= 24; shards++) {
         for (int64_t sequences = 1; sequences <= 40; sequences++) {
             shard_tree t;
-            char want[2048] = "", got[2048] = "";
+            char want[TREE_TEXT] = "", got[TREE_TEXT] = "";
             int32_t size = 1;
             while (size < shards) size *= 2;
             tree_text(sequences, shards, 0, size, want);

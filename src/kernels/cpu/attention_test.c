@@ -107,8 +107,8 @@ static void fixture_create(fixture *f, const shape *s, double spread)
             for (int64_t i = f->lengths[b]; i < s->keys; i++) {
                 for (int64_t j = 0; j < s->kv_heads * s->dim; j++) {
                     const int64_t row = b * s->keys + i;
-                    dtype_store(s->type, c->in[1].data, row * c->in[1].strides[0] + j, NAN);
-                    dtype_store(s->type, c->in[2].data, row * c->in[2].strides[0] + j, NAN);
+                    dtype_store(s->type, c->in[1].data, row * c->in[1].strides[0] + j, (double)NAN);
+                    dtype_store(s->type, c->in[2].data, row * c->in[2].strides[0] + j, (double)NAN);
                 }
             }
         }

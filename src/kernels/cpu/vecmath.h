@@ -26,7 +26,7 @@
 #    define VEC_TARGET
 #    define VEC_INLINE static __attribute__((noinline, unused)) // inlined, it compiles for minutes
 #endif
-#define VEC_FN     static VEC_TARGET
+#define VEC_FN static VEC_TARGET
 
 enum { VEC_LANES = 8 };
 

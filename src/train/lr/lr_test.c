@@ -35,7 +35,7 @@ static void golden_rates(void **state)
         const lr_rule *rule = lr_rule_find(json_text(json_get(c, "rule"), ""));
         assert_non_null(rule);
         const lr_settings s = {
-            .peak = json_real(json_get(c, "peak"), NAN),
+            .peak = json_real(json_get(c, "peak"), (double)NAN),
             .steps = json_int(json_get(c, "steps"), -1),
             .warmup = json_int(json_get(args, "warmup"), 0),
             .min_ratio = json_real(json_get(args, "min_ratio"), 0.0),
@@ -46,7 +46,7 @@ static void golden_rates(void **state)
         };
         const json *rates = json_get(c, "lr");
         for (int64_t k = 0; k < json_count(rates); k++) {
-            const double want = json_real(json_at(rates, k), NAN), got = rule->rate(&s, k);
+            const double want = json_real(json_at(rates, k), (double)NAN), got = rule->rate(&s, k);
             if (fabs(got - want) > 1e-12 * s.peak) {
                 print_error("%s step %lld: %.17g, expected %.17g\n",
                             json_text(json_get(c, "name"), ""), (long long)k, got, want);
