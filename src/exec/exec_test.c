@@ -11,6 +11,37 @@
 
 #include <cmocka.h>
 
+// Counts the allocations of this process, where the C library lets a program stand before it.
+#if defined(__has_feature)
+#    if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#        define SANITIZED 1
+#    endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define SANITIZED 1
+#endif
+static _Atomic(int64_t) allocations;
+#ifndef SANITIZED
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_realloc(void *memory, size_t bytes);
+void *malloc(size_t bytes)
+{
+    allocations++;
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes)
+{
+    allocations++;
+    return __libc_calloc(count, bytes);
+}
+void *realloc(void *memory, size_t bytes)
+{
+    allocations++;
+    return __libc_realloc(memory, bytes);
+}
+#endif
+
 enum { SEQ = 12, SEQUENCES = 8, VOCAB = 37, STEPS = 4 };
 
 typedef struct setup {
@@ -29,6 +60,7 @@ typedef struct result {
     uint64_t bits; // of all weights and states
     double loss[STEPS], norm[STEPS];
     int64_t arena_bytes, touched_bytes, live_bytes, run_bytes, poisoned_bytes;
+    int64_t allocations; // between the second step and the last
 } result;
 
 static void weights_init(exec *e, const plan_table *run)
@@ -74,7 +106,9 @@ static void steps_run(exec *e, const plan *p, result *out)
     int32_t ids[SEQUENCES * SEQ], labels[SEQUENCES * SEQ];
     step_device *d = malloc(sizeof(*d));
     assert_non_null(d);
+    int64_t before = 0;
     for (int s = 0; s < STEPS; s++) {
+        if (s == 2) before = allocations; // each of the two slots has had its first step
         for (int i = 0; i < SEQUENCES * SEQ; i++) {
             ids[i] = (i * 7 + s * 3) % VOCAB;
             labels[i] = i % 11 == 5 ? -1 : (i * 5 + s) % VOCAB;
@@ -94,6 +128,7 @@ static void steps_run(exec *e, const plan *p, result *out)
         out->loss[s] = d->loss;
         out->norm[s] = d->grad_norm;
     }
+    out->allocations = allocations - before;
     free(d);
 }
 
@@ -265,6 +300,22 @@ static void memory_is_what_the_plan_says(void **state)
     }
 }
 
+static void no_step_allocates(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    print_message("SKIP: the sanitizer's allocator cannot be counted\n");
+    skip();
+#endif
+    setup s = base_setup();
+    s.threads = 2;
+    assert_int_equal(run_setup(&s).allocations, 0);
+    s.micro_batch = 2;
+    s.device = &kern_device_shadow;
+    assert_int_equal(run_setup(&s).allocations, 0);
+    assert_true(allocations > 0); // they are counted
+}
+
 static void poisoned_bytes_find_no_reader(void **state)
 {
     (void)state;
@@ -291,6 +342,7 @@ int main(void)
         cmocka_unit_test(same_bits_for_recompute_threads_and_devices),
         cmocka_unit_test(fast_mode_agrees_closely),
         cmocka_unit_test(memory_is_what_the_plan_says),
+        cmocka_unit_test(no_step_allocates),
         cmocka_unit_test(poisoned_bytes_find_no_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

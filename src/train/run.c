@@ -277,6 +277,7 @@ status train_run(const host *h, arena *a, const run_config *r, const config *c,
     session *s = NULL;
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &s));
+    TRY(arena_new(a, 1, &s->results));
     s->h = h;
     s->a = a;
     s->r = &own;

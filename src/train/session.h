@@ -20,6 +20,7 @@ typedef struct session {
     obs_metrics *metrics;
     trace_ring *ring;
     obs_trace *trace;
+    step_device *results;          // of the step or evaluation read last
     text config_json, config_yaml; // what a checkpoint carries
     const char *numerics;
     double flops_per_token, peak_flops;
@@ -46,7 +47,6 @@ NODISCARD status session_validate(session *s);
 // session_save.c
 NODISCARD status session_save(session *s);
 NODISCARD status session_load(session *s, const char *path);
-NODISCARD status session_prune(session *s);
 
 void session_say(const session *s, log_level level, const char *format, ...) PRINTF_LIKE(3, 4);
 bool session_should_stop(session *s); // asks the watcher and the clock

@@ -4,24 +4,27 @@
 #include <math.h>
 #include <string.h>
 
-status session_prune(session *s)
-{
-    return ckpt_prune(s->h, s->a, s->folder.checkpoints, s->r->checkpoint.keep,
-                      s->r->checkpoint.keep_every, s->best);
-}
-
-// The pointers for people: latest and best. Resuming trusts manifests only.
-static status links_set(session *s)
+// `latest` is a pointer for people; resuming trusts manifests only.
+static status link_set(session *s, arena *work)
 {
     char *link = NULL;
-    TRY(path_join(s->a, s->folder.checkpoints, "latest", &link));
+    TRY(path_join(work, s->folder.checkpoints, "latest", &link));
     return s->h->api->path_link(s->h, path_base_name(s->newest_path), link);
 }
 
-status session_save(session *s)
+static int64_t state_bytes(const session *s)
 {
-    if (s->saved_step == s->step) return ST_OK; // an evaluation saved it a moment ago
-    const int64_t begin = session_now(s);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < s->plans.run.count; i++) {
+        const plan_tensor *t = &s->plans.run.tensors[i];
+        if (t->role == ROLE_STATE || t->role == ROLE_WEIGHT) bytes += t->bytes;
+    }
+    return bytes;
+}
+
+// What a save needs besides its path is forgotten after it, or a long run would grow.
+static status save_with(session *s, arena *work)
+{
     const ckpt_info info = {.step = s->step,
                             .sequences = s->sequences,
                             .tokens = s->tokens,
@@ -33,23 +36,29 @@ status session_save(session *s)
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},
     };
-    char *path = NULL;
-    TRY(ckpt_save(&s->job.state, s->a, s->folder.checkpoints, &info, extras, COUNT_OF(extras),
+    char *path = NULL, *kept = NULL;
+    TRY(ckpt_save(&s->job.state, work, s->folder.checkpoints, &info, extras, COUNT_OF(extras),
                   &path));
-    s->newest_path = path;
+    TRY(arena_strdup(s->a, path, &kept));
+    s->newest_path = kept;
     s->saved_step = s->step;
-    TRY(links_set(s));
-    TRY(session_prune(s));
+    TRY(link_set(s, work));
+    return ckpt_prune(s->h, work, s->folder.checkpoints, s->r->checkpoint.keep,
+                      s->r->checkpoint.keep_every, s->best);
+}
+
+status session_save(session *s)
+{
+    if (s->saved_step == s->step) return ST_OK; // an evaluation saved it a moment ago
+    const int64_t begin = session_now(s);
+    arena *work = NULL;
+    TRY(arena_create("save", 0, &work));
+    const status st = save_with(s, work);
+    arena_destroy(work);
+    TRY(st);
     if (s->w->saved != NULL) {
-        int64_t bytes = 0;
-        for (int64_t i = 0; i < s->plans.run.count; i++) {
-            const plan_tensor *t = &s->plans.run.tensors[i];
-            if (t->kind == BYTES_MASTER || t->kind == BYTES_MOMENTS || t->role == ROLE_WEIGHT) {
-                bytes += t->bytes;
-            }
-        }
-        s->w->saved(s->w->context, s->step, s->r->train.steps, bytes,
-                    (double)(session_now(s) - begin) / 1e9, path);
+        s->w->saved(s->w->context, s->step, s->r->train.steps, state_bytes(s),
+                    (double)(session_now(s) - begin) / 1e9, s->newest_path);
     }
     return ST_OK;
 }

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static exec_input input_of(const session *s, int64_t step, int64_t sequences)
 {
@@ -87,13 +86,12 @@ static void times_apply(session *s, const step_device *d, int64_t step, obs_reco
 // The record of a finished step. `last`: its line in metrics.jsonl waits for the evaluation.
 static status result_take(session *s, obs_record *record)
 {
-    step_device *d = malloc(sizeof(*d));
-    if (d == NULL) return fail(ST_NO_MEMORY, "no memory for a step's results");
+    step_device *d = s->results;
     int64_t step = 0;
     bool any = false;
     char buffer[160];
-    status st = exec_results(s->job.e, d, &step, &any);
-    if (st != ST_OK || !any) goto free_results;
+    TRY(exec_results(s->job.e, d, &step, &any));
+    ASSERT(any);
     ASSERT(step == s->step + 1);
     *record = (obs_record){.step = step,
                            .steps = s->r->train.steps,
@@ -111,11 +109,10 @@ static status result_take(session *s, obs_record *record)
     if (record->skipped) s->skipped++;
     record->tokens = s->tokens;
     times_apply(s, d, step, record);
-    st = policies_apply(s, d, step, record->skipped ? record->why : "gradient not finite");
     if (s->w->step != NULL) s->w->step(s->w->context, record);
+    const status st =
+        policies_apply(s, d, step, record->skipped ? record->why : "gradient not finite");
     record->why = NULL;
-free_results:
-    free(d);
     return st;
 }
 
@@ -159,47 +156,47 @@ status session_steps(session *s, int64_t until)
     return ST_OK;
 }
 
+// What follows from a validation loss: the best one so far is told and its weights are saved.
+static status validated(session *s, int64_t batches, int64_t begin_ns)
+{
+    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet
+    if (best) s->best_val_loss = s->val_loss;
+    if (s->w->validated != NULL) {
+        s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
+                        (double)(session_now(s) - begin_ns) / 1e9, best);
+    }
+    if (!best || s->r->checkpoint.every == 0) return ST_OK;
+    TRY(session_save(s));
+    s->best = path_base_name(s->newest_path);
+    s->best_path = s->newest_path;
+    return ST_OK;
+}
+
 // Mean loss over the tokens of eval.batches fixed batches: the same ones every time.
 status session_validate(session *s)
 {
-    step_device *d = malloc(sizeof(*d));
-    if (d == NULL) return fail(ST_NO_MEMORY, "no memory for a validation's results");
+    step_device *d = s->results;
     exact_sum sum;
     exact_zero(&sum);
     int64_t tokens = 0, batches = 0, step = 0;
     const int64_t begin = session_now(s), count = s->plans.eval->sequences;
-    status st = ST_OK;
     for (; batches < s->r->eval.batches && s->stop < 2; batches++) {
         exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
         bool any = false;
-        TRY_TO(free_results, train_feed_valid(s->feed, batches * count, count, &input));
-        TRY_TO(free_results, exec_begin(s->job.e, s->plans.eval, &input));
-        TRY_TO(free_results, exec_finish(s->job.e));
-        TRY_TO(free_results, exec_results(s->job.e, d, &step, &any));
+        TRY(train_feed_valid(s->feed, batches * count, count, &input));
+        TRY(exec_begin(s->job.e, s->plans.eval, &input));
+        TRY(exec_finish(s->job.e));
+        TRY(exec_results(s->job.e, d, &step, &any));
         ASSERT(any);
         exact_merge(&sum, &d->loss_sum);
         tokens += d->tokens;
         (void)session_should_stop(s);
     }
     if (tokens == 0) {
-        st = fail(ST_DATA, "the validation batches have no token with a label");
-        goto free_results;
+        return fail(ST_DATA, "the validation batches have no token with a label");
     }
     s->val_loss = exact_value(&sum) / (double)tokens;
-    const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet
-    if (best) s->best_val_loss = s->val_loss;
-    const int64_t now = session_now(s);
-    if (s->w->validated != NULL) {
-        s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
-                        (double)(now - begin) / 1e9, best);
-    }
-    if (best && s->r->checkpoint.every > 0) {
-        st = session_save(s);
-        s->best = st == ST_OK ? path_base_name(s->newest_path) : s->best;
-        s->best_path = st == ST_OK ? s->newest_path : s->best_path;
-    }
+    TRY(validated(s, batches, begin));
     s->last_result_ns = session_now(s);
-free_results:
-    free(d);
-    return st;
+    return ST_OK;
 }
