@@ -1,0 +1,2 @@
+// `config`: what a configuration says: resolved, checked, described, compared.
+#include "cli/commands.h"

@@ -1,0 +1,91 @@
+// `init`: a folder with a configuration and a text, ready to train.
+#include "cli/commands.h"
+#include "cli/embedded.h"
+#include "cli/init_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+typedef struct init_flags {
+    int32_t preset;
+} init_flags;
+
+static const option rows[] = {
+    {.key = "preset",
+     .kind = OPTION_CHOICE,
+     .offset = (int64_t)offsetof(init_flags, preset),
+     .default_text = "tiny",
+     .choices = "tiny, 124m",
+     .help = "tiny learns letters in a minute or two on two cores; 124m is GPT-2's size"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+    return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+// The first embedded file with this ending, unpacked into `path`.
+static status file_put(cli_context *cli, const char *ending, const char *path)
+{
+    const cli_embedded_file *f = cli_embedded_files;
+    while (f->name != NULL && !ends_with(f->name, ending)) f++;
+    if (f->name == NULL) {
+        return fail(ST_NOT_FOUND, "this program was built without a text (share/text was empty)");
+    }
+    char *data = malloc(f->bytes);
+    if (data == NULL) return fail(ST_NO_MEMORY, "no memory for %s", f->name);
+    status st = ST_OK;
+    if (ZSTD_decompress(data, f->bytes, f->packed, f->packed_bytes) != f->bytes) {
+        st = fail(ST_INTERNAL, "the text in the program is damaged");
+    }
+    if (st == ST_OK) st = host_write_all(cli->h, path, data, (int64_t)f->bytes);
+    free(data);
+    return st;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const init_flags *f = call->flags;
+    const char *folder = call->operands[0], *yaml = init_config_text((init_preset)f->preset);
+    char *config_path = NULL, *text_path = NULL, *about_path = NULL;
+    file_info info;
+    TRY(path_join(cli->a, folder, "config.yaml", &config_path));
+    TRY(path_join(cli->a, folder, "text.txt", &text_path));
+    TRY(path_join(cli->a, folder, "text.md", &about_path));
+    TRY(cli->h->api->path_info(cli->h, config_path, &info));
+    if (info.kind != FILE_KIND_NONE) {
+        return fail(ST_USAGE, "%s is there already; train with it, or give another folder",
+                    config_path);
+    }
+    TRY(cli->h->api->path_mkdir(cli->h, folder));
+    TRY(cli->h->api->path_info(cli->h, text_path, &info));
+    if (info.kind == FILE_KIND_NONE) { // a text that is there is the user's own
+        TRY(file_put(cli, ".txt", text_path));
+        TRY(file_put(cli, ".md", about_path));
+    }
+    TRY(host_write_all(cli->h, config_path, yaml, (int64_t)strlen(yaml)));
+    cli_print(cli, "made   %s\n       %s   (public domain; %s says from where)\n", config_path,
+              text_path, path_base_name(about_path));
+    cli_print(cli, "next   trireme train %s\n       trireme generate %s/run --prompt 'The '\n",
+              config_path, folder);
+    return ST_OK;
+}
+
+const cli_command cli_command_init = {
+    .name = "init",
+    .summary = "a folder with a configuration and a text, ready to train",
+    .synopsis = "DIR [--preset tiny|124m]",
+    .about =
+        "Writes DIR/config.yaml, where every common key stands with a comment, and DIR/text.txt, "
+        "a public-domain text. Put your own text there, or name your files in data.train.",
+    .examples = "  trireme init demo\n"
+                "  trireme train demo/config.yaml\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(init_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

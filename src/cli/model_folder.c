@@ -1,0 +1,78 @@
+// A checkpoint carries the configuration of its run, so it can be used without it.
+#include "cli/model_folder.h"
+
+#include "plan/run_config.h"
+
+#include <string.h>
+
+// Whether a folder has files of a tokenizer that this program reads.
+static status has_tokenizer(cli_context *cli, const char *folder, bool *out)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.json", "encoder.json"};
+    *out = false;
+    for (int64_t i = 0; i < COUNT_OF(names) && !*out; i++) {
+        TRY(cli_has_file(cli, folder, names[i], out));
+    }
+    return ST_OK;
+}
+
+static status from_folder(cli_context *cli, const char *folder, cli_model *out)
+{
+    bool has = false;
+    TRY(has_tokenizer(cli, folder, &has));
+    if (has) out->tokenizer = folder;
+    return ST_OK;
+}
+
+// What the run was made with: precision and tokenizer.
+static status from_checkpoint(cli_context *cli, cli_model *out)
+{
+    enum { CONFIG_LIMIT_BYTES = 1 << 22 };
+    char *path = NULL, *yaml = NULL;
+    int64_t bytes = 0;
+    run_config *r = NULL;
+    config *c = NULL;
+    TRY(path_join(cli->a, out->folder, "config.resolved.yaml", &path));
+    TRY(host_read_all(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &yaml, &bytes));
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(config_parse(cli->a, &run_config_table, yaml, bytes, path, out->folder, NULL, 0, r, &c));
+    out->compute = run_config_types(r).compute;
+    out->tokenizer = r->data.tokenizer;
+    if (strcmp(r->data.tokenizer, "auto") != 0) return ST_OK;
+    out->tokenizer = "bytes";
+    return r->model.from != NULL ? from_folder(cli, r->model.from, out) : ST_OK;
+}
+
+status cli_model_find(cli_context *cli, const char *path, cli_model *out)
+{
+    *out = (cli_model){.compute = DTYPE_F32};
+    TRY(cli_operand_kind(cli, path, &out->kind));
+    if (out->kind == OPERAND_CONFIG) {
+        return fail(ST_USAGE, "%s is a file; give a run, a checkpoint or a model's folder", path);
+    }
+    if (out->kind == OPERAND_HF) {
+        out->folder = path;
+        TRY(from_folder(cli, path, out));
+    } else {
+        char *folder = NULL;
+        TRY(cli_checkpoint_of(cli, path, &folder));
+        out->folder = folder;
+        TRY(from_checkpoint(cli, out));
+    }
+    return model_spec_from_hf(cli->h, cli->a, out->folder, &out->spec);
+}
+
+status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
+                          data_tokenizer **out)
+{
+    const char *path = wanted != NULL ? wanted : model->tokenizer;
+    if (path == NULL) {
+        return fail(ST_NOT_FOUND,
+                    "%s holds no tokenizer (tokenizer.json, or vocab.json and "
+                    "merges.txt); give --tokenizer",
+                    model->folder);
+    }
+    if (strcmp(path, "bytes") == 0) path = NULL;
+    TRY(data_tokenizer_open(cli->h, cli->a, path, out));
+    return ST_OK;
+}

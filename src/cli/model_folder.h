@@ -1,0 +1,22 @@
+// A model to work with: from a run, a checkpoint or a Hugging Face folder.
+#ifndef CLI_MODEL_FOLDER_H
+#define CLI_MODEL_FOLDER_H
+
+#include "cli/run_folder.h"
+#include "data/tokenizer.h"
+#include "model/model.h"
+
+typedef struct cli_model {
+    const char *folder; // a checkpoint or a Hugging Face folder: what infer_open() takes
+    operand_kind kind;  // of what was given
+    decoder_spec spec;
+    dtype compute;         // of the run; fp32 of a Hugging Face folder
+    const char *tokenizer; // a path, or "bytes"; NULL: not known
+} cli_model;
+
+NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *out);
+// `wanted` (NULL: the model's own) as data.tokenizer writes it. Ids must fit the vocabulary.
+NODISCARD status cli_tokenizer_open(cli_context *cli, const cli_model *model, const char *wanted,
+                                    data_tokenizer **out);
+
+#endif
