@@ -65,6 +65,9 @@ NODISCARD status ckpt_digest(const host *h, arena *a, const char *path, hash128 
 
 // Puts the values (fp32, rows * columns) of a weight into the run: working copy and master.
 NODISCARD status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values);
+// Elements [begin, begin + count) of it.
+NODISCARD status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin,
+                                       int64_t count, const float *values);
 // The same way back, from the master where there is one.
 NODISCARD status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values);
 

@@ -77,39 +77,40 @@ void digest_head(hash_stream *digest, const char *name, dtype type, int ndim, co
     for (int i = 0; i < ndim; i++) hash_add(digest, &dims[i], (int64_t)sizeof(dims[i]));
 }
 
-// Elements [begin, begin + count) as fp32 into a run tensor of any type, through `chunk`.
-static status put_elements(const ckpt_state *s, int64_t row, const float *values, int64_t count,
-                           void *chunk)
+// Elements [begin, begin + count) from fp32 into a run tensor of any type, through `chunk`.
+static status put_elements(const ckpt_state *s, int64_t row, int64_t begin, int64_t count,
+                           const float *values, void *chunk)
 {
     const dtype type = s->run->tensors[row].type;
     const int64_t width = dtype_bytes(type), most = STATE_CHUNK_BYTES / width;
+    if (type == DTYPE_F32) return exec_write(s->e, row, begin * width, values, count * width);
     for (int64_t at = 0; at < count; at += most) {
         const int64_t n = min_i64(most, count - at);
-        if (type == DTYPE_F32) {
-            TRY(exec_write(s->e, row, at * width, values + at, n * width));
-            continue;
-        }
         for (int64_t i = 0; i < n; i++) dtype_store(type, chunk, i, (double)values[at + i]);
-        TRY(exec_write(s->e, row, at * width, chunk, n * width));
+        TRY(exec_write(s->e, row, (begin + at) * width, chunk, n * width));
     }
     return ST_OK;
+}
+
+status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin, int64_t count,
+                             const float *values)
+{
+    const op_weight *w = &s->model->weights[weight];
+    ASSERT(begin >= 0 && count >= 0 && begin + count <= w->rows * w->columns);
+    const int64_t master = row_of(s, "master", w->name), row = row_of(s, "weight", w->name);
+    ASSERT(row >= 0);
+    void *chunk = malloc(STATE_CHUNK_BYTES);
+    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
+    status st = put_elements(s, row, begin, count, values, chunk);
+    if (st == ST_OK && master >= 0) st = put_elements(s, master, begin, count, values, chunk);
+    free(chunk);
+    return st;
 }
 
 status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values)
 {
     const op_weight *w = &s->model->weights[weight];
-    void *chunk = malloc(STATE_CHUNK_BYTES);
-    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
-    status st = ST_OK;
-    const int64_t master = row_of(s, "master", w->name), row = row_of(s, "weight", w->name);
-    ASSERT(row >= 0);
-    TRY_TO(free_chunk, put_elements(s, row, values, w->rows * w->columns, chunk));
-    if (master >= 0) {
-        TRY_TO(free_chunk, put_elements(s, master, values, w->rows * w->columns, chunk));
-    }
-free_chunk:
-    free(chunk);
-    return st;
+    return ckpt_weight_put_range(s, weight, 0, w->rows * w->columns, values);
 }
 
 status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values)

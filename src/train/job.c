@@ -102,47 +102,55 @@ void train_job_destroy(train_job *job)
     job->e = NULL;
 }
 
-// Initial values, a range of elements a task. Their bits depend on names and elements alone.
+// Initial values, a piece of a chunk a task. Their bits depend on names and elements alone. A chunk
+// stays in the last-level cache until it is on the device.
+enum { INIT_PIECE = 1 << 15, INIT_CHUNK = 1 << 21 };
 typedef struct init_task {
     const op_model *m;
-    int64_t weight, count;
+    int64_t weight, begin, count;
     uint64_t seed;
-    float *values;
+    float *values; // of element `begin`
 } init_task;
-
-enum { INIT_PIECE = 1 << 16 };
 
 static void init_piece(void *context, int64_t index, int thread)
 {
     const init_task *t = context;
     (void)thread;
-    const int64_t begin = index * INIT_PIECE;
-    model_weight_init_range(t->m, t->weight, t->seed, begin, min_i64(INIT_PIECE, t->count - begin),
-                            t->values + begin);
+    const int64_t at = index * INIT_PIECE;
+    model_weight_init_range(t->m, t->weight, t->seed, t->begin + at,
+                            min_i64(INIT_PIECE, t->count - at), t->values + at);
 }
 
-// One weight at a time, so the host holds the largest weight and no more.
-static status weights_put_all(train_job *job, const safetensors *files, kern_pool *pool,
-                              float *values)
+static status weights_init(train_job *job, kern_pool *pool, float *values)
 {
     const op_model *m = job->plans->model;
+    const uint64_t seed = (uint64_t)job->plans->config->train.seed;
     for (int64_t w = 0; w < m->weight_count; w++) {
-        init_task task = {.m = m,
-                          .weight = w,
-                          .count = m->weights[w].rows * m->weights[w].columns,
-                          .seed = (uint64_t)job->plans->config->train.seed,
-                          .values = values};
-        if (files != NULL) {
-            TRY(model_weight_read(files, job->plans->spec, m, w, values));
-        } else {
-            kern_parallel(pool, (task.count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
+        const int64_t all = m->weights[w].rows * m->weights[w].columns;
+        for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
+            const int64_t count = min_i64(INIT_CHUNK, all - begin);
+            init_task task = {m, w, begin, count, seed, values};
+            kern_parallel(pool, (count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
+            TRY(ckpt_weight_put_range(&job->state, w, begin, count, values));
         }
-        TRY(ckpt_weight_put(&job->state, w, values));
     }
     return ST_OK;
 }
 
-static status weights_put(train_job *job, const safetensors *files)
+static status weights_from_seed(train_job *job)
+{
+    float *values = malloc(INIT_CHUNK * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for initial values");
+    kern_pool *pool = NULL;
+    status st = kern_pool_create(train_threads(job->plans->config), &pool);
+    if (st == ST_OK) st = weights_init(job, pool, values);
+    kern_pool_destroy(pool);
+    free(values);
+    return st;
+}
+
+// One weight at a time, so the host holds the largest weight and no more.
+static status weights_from_files(train_job *job, const safetensors *files)
 {
     const op_model *m = job->plans->model;
     int64_t largest = 0;
@@ -151,10 +159,11 @@ static status weights_put(train_job *job, const safetensors *files)
     }
     float *values = malloc((size_t)largest * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    kern_pool *pool = NULL;
-    status st = kern_pool_create(train_threads(job->plans->config), &pool);
-    if (st == ST_OK) st = weights_put_all(job, files, pool, values);
-    kern_pool_destroy(pool);
+    status st = ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        st = model_weight_read(files, job->plans->spec, m, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
+    }
     free(values);
     return st;
 }
@@ -162,11 +171,11 @@ static status weights_put(train_job *job, const safetensors *files)
 status train_job_weights(train_job *job, arena *a)
 {
     const char *from = job->plans->config->model.from;
-    if (from == NULL) return weights_put(job, NULL);
+    if (from == NULL) return weights_from_seed(job);
     safetensors *files = NULL;
     TRY(safetensors_open(job->h, from, &files));
     status st = model_hf_check(a, files, job->plans->spec, job->plans->model);
-    if (st == ST_OK) st = weights_put(job, files);
+    if (st == ST_OK) st = weights_from_files(job, files);
     safetensors_close(files);
     return st;
 }
