@@ -1,2 +1,339 @@
-// `import`: from a Hugging Face folder to one that train, generate and digest read.
+// `import`: a Hugging Face folder becomes a checkpoint of ours, with nothing but weights in it.
+//
+//   FOLDER/config.json  model*.safetensors  tokenizer.json ...
+//   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml  manifest.json
+//
+// The weights go through a device as in a run, so that what is written is what a run would load.
+// Types stay: all bf16 stays bf16, all fp16 fp16, and what is mixed becomes fp32, which holds both.
+// OUT appears by one rename, when all of it is on the disk.
+#include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "cli/run_folder.h"
+#include "data/tokenizer.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
+
+typedef struct importing {
+    cli_context *cli;
+    const char *from;
+    char *to, *work; // work: where it is made, beside `to`
+    decoder_spec spec;
+    safetensors *files;
+    dtype type; // that the weights are kept in
+    op_model *model;
+    plan_table run;
+    plan *plan;
+    exec_workspace_context workspace;
+    exec *e;
+    ckpt_extra extras[EXTRAS_MAX];
+    int64_t extra_count;
+    char *checkpoint;
+} importing;
+
+// ---- what is there ------------------------------------------------------------------------------
+
+static status places_find(importing *v, const char *from, const char *to)
+{
+    operand_kind kind;
+    file_info info;
+    TRY(cli_operand_kind(v->cli, from, &kind));
+    if (kind == OPERAND_CONFIG) {
+        return fail(ST_USAGE,
+                    "%s is a file; give the folder with config.json and model*.safetensors", from);
+    }
+    if (kind != OPERAND_HF) {
+        return fail(ST_USAGE, "%s is a %s of this program already; generate and model.from take it",
+                    from, kind == OPERAND_RUN ? "run" : "checkpoint");
+    }
+    v->from = from;
+    int length = (int)strlen(to);
+    while (length > 1 && to[length - 1] == '/') length--;
+    TRY(arena_format(v->cli->a, &v->to, "%.*s", length, to));
+    TRY(arena_format(v->cli->a, &v->work, "%s.import", v->to));
+    TRY(v->cli->h->api->path_info(v->cli->h, v->to, &info));
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    return fail(ST_USAGE, "%s is there already; import makes a new folder", v->to);
+}
+
+static void type_choose(importing *v)
+{
+    const int64_t count = safetensors_count(v->files);
+    v->type = count > 0 ? safetensors_at(v->files, 0)->type : DTYPE_F32;
+    for (int64_t i = 0; i < count; i++) {
+        if (safetensors_at(v->files, i)->type != v->type) v->type = DTYPE_F32;
+    }
+    if (v->type != DTYPE_BF16 && v->type != DTYPE_F16) v->type = DTYPE_F32;
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+static status device_make(importing *v)
+{
+    const host *h = v->cli->h;
+    v->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    const plan_request request = {.model = v->model,
+                                  .sequences = 1,
+                                  .micro_batch = 1,
+                                  .seq = 1,
+                                  .shards = 1,
+                                  .scratch_bytes = KERN_SCRATCH_BYTES,
+                                  .workspace = exec_workspace,
+                                  .workspace_context = &v->workspace};
+    v->run.a = v->cli->a;
+    TRY(plan_create(v->cli->a, &request, &v->run, &v->plan));
+    plan_table_place(&v->run);
+    const exec_config wanted = {.api = kern_device_find("cpu"),
+                                .device = {.h = h,
+                                           .backend = v->workspace.backend,
+                                           .threads = 1,
+                                           .level = kern_level_of_machine()},
+                                .run = &v->run,
+                                .plans = (const plan *const *)&v->plan,
+                                .plan_count = 1,
+                                .memory_limit_bytes = host_memory_bytes(h)};
+    return exec_create(&wanted, &v->e);
+}
+
+static status step_put(const importing *v)
+{
+    step_block *block = calloc(1, sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    step_device_init(&block->device, 1.0);
+    const status st =
+        exec_write(v->e, plan_table_find(&v->run, "step"), 0, block, (int64_t)sizeof(*block));
+    free(block);
+    return st;
+}
+
+// One weight at a time, so the host holds the largest weight and no more.
+static status weights_copy(const importing *v, const ckpt_state *state)
+{
+    const op_model *m = v->model;
+    int64_t largest = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
+    }
+    float *values = malloc((size_t)largest * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    status st = ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        st = model_weight_read(v->files, &v->spec, m, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(state, w, values);
+    }
+    free(values);
+    return st;
+}
+
+// ---- files beside the weights -------------------------------------------------------------------
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+// GPT-2's two files are found under several names, and with a prefix.
+static bool is_wanted(const char *name)
+{
+    static const char *const whole[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "generation_config.json"};
+    static const char *const ends[] = {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"};
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (name[strspn(name, plain)] != '\0') return false;
+    for (int64_t i = 0; i < COUNT_OF(whole); i++) {
+        if (strcmp(name, whole[i]) == 0) return true;
+    }
+    for (int64_t i = 0; i < COUNT_OF(ends); i++) {
+        if (ends_with(name, ends[i])) return true;
+    }
+    return false;
+}
+
+static status extra_add(importing *v, const char *name, const char *contents)
+{
+    if (v->extra_count == EXTRAS_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: more than %d files of a tokenizer", v->from, EXTRAS_MAX);
+    }
+    v->extras[v->extra_count++] = (ckpt_extra){name, contents};
+    return ST_OK;
+}
+
+static status extras_collect(importing *v)
+{
+    arena *a = v->cli->a;
+    const host *h = v->cli->h;
+    text spec = {.a = a}, yaml = {.a = a};
+    file_names names;
+    TRY(model_spec_print_json(&v->spec, &spec));
+    TRY(extra_add(v, "config.json", spec.bytes));
+    // Enough for generate and train: the type, and that the tokenizer lies beside this file.
+    TRY(text_add(&yaml,
+                 "# Made by trireme import.\ntrain:\n  precision: %s\ndata:\n"
+                 "  tokenizer: .\n",
+                 dtype_name(v->type)));
+    TRY(extra_add(v, "config.resolved.yaml", yaml.bytes));
+    TRY(h->api->path_list(h, a, v->from, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = NULL, *contents = NULL;
+        int64_t bytes = 0;
+        if (!is_wanted(names.names[i])) continue;
+        TRY(path_join(a, v->from, names.names[i], &path));
+        TRY(host_read_all(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
+        if ((int64_t)strlen(contents) != bytes) {
+            return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
+                        (long long)strlen(contents));
+        }
+        TRY(extra_add(v, names.names[i], contents));
+    }
+    return ST_OK;
+}
+
+// ---- all of it ----------------------------------------------------------------------------------
+
+static status save(importing *v)
+{
+    const host *h = v->cli->h;
+    const ckpt_state state = {
+        .h = h, .e = v->e, .model = v->model, .run = &v->run, .derived_weights = false};
+    const ckpt_info info = {.val_loss = (double)NAN, .best_val_loss = (double)NAN, .numerics = ""};
+    TRY(weights_copy(v, &state));
+    TRY(step_put(v));
+    TRY(h->api->path_mkdir(h, v->work));
+    TRY(ckpt_save(&state, v->cli->a, v->work, &info, v->extras, v->extra_count, &v->checkpoint));
+    return h->api->path_rename(h, v->checkpoint, v->to);
+}
+
+// What a failed import leaves: its own new folder, which nobody else knows of.
+static void work_remove(importing *v)
+{
+    const host *h = v->cli->h;
+    arena *a = v->cli->a;
+    file_names folders, files;
+    error_record kept;
+    error_take(&kept);
+    if (h->api->path_list(h, a, v->work, &folders) != ST_OK) folders.count = 0;
+    for (int64_t i = 0; i < folders.count; i++) {
+        char *folder = NULL, *path = NULL;
+        if (path_join(a, v->work, folders.names[i], &folder) != ST_OK) break;
+        if (h->api->path_list(h, a, folder, &files) != ST_OK) break;
+        for (int64_t k = 0; k < files.count; k++) {
+            if (path_join(a, folder, files.names[k], &path) != ST_OK) break;
+            (void)h->api->path_remove(h, path);
+        }
+        (void)h->api->path_remove(h, folder);
+    }
+    (void)h->api->path_remove(h, v->work);
+    (void)error_put(&kept);
+}
+
+static status import(importing *v)
+{
+    arena *a = v->cli->a;
+    TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->spec));
+    TRY(safetensors_open(v->cli->h, v->from, &v->files));
+    type_choose(v);
+    const model_options options = {
+        .purpose = PURPOSE_EVALUATE, .compute = v->type, .grad = DTYPE_F32, .seq = 1};
+    TRY(model_build(a, &v->spec, &options, &v->model));
+    TRY(model_hf_check(a, v->files, &v->spec, v->model));
+    TRY(extras_collect(v));
+    TRY(device_make(v));
+    const status st = save(v);
+    work_remove(v);
+    return st;
+}
+
+// ---- what is said -------------------------------------------------------------------------------
+
+static void print_types(importing *v)
+{
+    int64_t counts[DTYPE_COUNT] = {0};
+    const int64_t count = safetensors_count(v->files);
+    int last_file = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_entry *t = safetensors_at(v->files, i);
+        counts[t->type]++;
+        if (t->file_idx > last_file) last_file = t->file_idx;
+    }
+    cli_print(v->cli, "weights    %lld tensors in %d file%s:", (long long)count, last_file + 1,
+              last_file == 0 ? "" : "s");
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        if (counts[i] == 0) continue;
+        cli_print(v->cli, " %lld %s", (long long)counts[i], dtype_name((dtype)i));
+    }
+    cli_print(v->cli, "   kept as %s\n", dtype_name(v->type));
+}
+
+// A tokenizer that cannot be read is no reason to refuse the weights, but must be told now.
+static void print_tokenizer(importing *v, bool *has)
+{
+    data_tokenizer *t = NULL;
+    const status st = data_tokenizer_open(v->cli->h, v->cli->a, v->to, &t);
+    *has = st == ST_OK;
+    if (st == ST_OK) {
+        cli_print(v->cli, "tokenizer  %s, %lld ids\n", data_tokenizer_name(t),
+                  (long long)data_tokenizer_vocab_size(t));
+    } else if (st == ST_NOT_FOUND) {
+        cli_print(v->cli, "tokenizer  none in %s\n", v->from);
+    } else {
+        cli_print(v->cli, "tokenizer  cannot be used: %s\n", error_last()->text);
+    }
+    error_clear();
+    data_tokenizer_close(t);
+}
+
+static status print_done(importing *v)
+{
+    const decoder_spec *m = &v->spec;
+    char count[32];
+    hash128 digest;
+    char hex[33];
+    bool has_tokenizer = false;
+    TRY(ckpt_digest(v->cli->h, v->cli->a, v->to, &digest)); // reads back every byte
+    cli_print(v->cli,
+              "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
+              m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
+              (long long)m->kv_heads, (long long)m->vocab,
+              text_count_human((double)v->model->parameters, count));
+    print_types(v);
+    print_tokenizer(v, &has_tokenizer);
+    cli_print(v->cli, "made       %s   digest %s\n", v->to, hash128_text(digest, hex));
+    cli_print(v->cli, "next       trireme generate %s%s --prompt 'The '\n", v->to,
+              has_tokenizer ? "" : " --tokenizer PATH");
+    cli_print(v->cli, "           trireme train CONFIG model.from=%s\n", v->to);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    importing *v = NULL;
+    TRY(arena_new(cli->a, 1, &v));
+    v->cli = cli;
+    TRY(places_find(v, call->operands[0], call->operands[1]));
+    status st = import(v);
+    exec_destroy(v->e);
+    if (st == ST_OK) st = print_done(v);
+    safetensors_close(v->files);
+    return st;
+}
+
+const cli_command cli_command_import = {
+    .name = "import",
+    .summary = "make a checkpoint of a Hugging Face folder",
+    .synopsis = "FOLDER OUT",
+    .about = "FOLDER holds config.json and model.safetensors, or several files with an index, in "
+             "fp32, bf16 or fp16. Every tensor must be known and have its shape. OUT is new: a "
+             "checkpoint of the weights, in their own type, with the tokenizer's files beside it. "
+             "generate, digest and model.from take it.",
+    .examples = "  trireme import ~/models/Llama-3.2-1B llama\n"
+                "  trireme generate llama --prompt 'Once upon a time'\n"
+                "  trireme train config.yaml model.from=llama\n",
+    .operand_min = 2,
+    .operand_max = 2,
+    .run = run,
+};

@@ -31,8 +31,14 @@ status train_feed_open(const host *h, arena *a, const run_config *r, train_feed 
     f->a = a;
     f->r = r;
     const char *path = r->data.tokenizer;
-    if (path != NULL && strcmp(path, "auto") == 0) path = NULL;
-    return data_tokenizer_open(h, a, path, &f->tokenizer);
+    if (path != NULL && strcmp(path, "auto") != 0) {
+        return data_tokenizer_open(h, a, path, &f->tokenizer);
+    }
+    // The one in model.from, where there is one; else bytes.
+    const status st = data_tokenizer_open(h, a, r->model.from, &f->tokenizer);
+    if (st != ST_NOT_FOUND || r->model.from == NULL) return st;
+    error_clear();
+    return data_tokenizer_open(h, a, NULL, &f->tokenizer);
 }
 
 int64_t train_feed_vocab(const train_feed *f)

@@ -172,6 +172,14 @@ status train_job_weights(train_job *job, arena *a)
 {
     const char *from = job->plans->config->model.from;
     if (from == NULL) return weights_from_seed(job);
+    char *manifest = NULL;
+    file_info info;
+    TRY(path_join(a, from, "manifest.json", &manifest));
+    TRY(job->h->api->path_info(job->h, manifest, &info));
+    if (info.kind == FILE_KIND_REGULAR) { // a checkpoint of ours: from a run, or imported
+        ckpt_info facts;
+        return ckpt_load(&job->state, a, from, true, &facts);
+    }
     safetensors *files = NULL;
     TRY(safetensors_open(job->h, from, &files));
     status st = model_hf_check(a, files, job->plans->spec, job->plans->model);

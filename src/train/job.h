@@ -60,7 +60,7 @@ typedef struct train_job {
 NODISCARD status train_job_create(const host *h, arena *a, train_plans *plans,
                                   const train_options *options, trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
-// Weights from model.from, or initial values from the seed.
+// Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);
 // What the bits of a run depend on besides its configuration: kernels, level, device, libraries.
 NODISCARD status train_job_numerics(const train_job *job, const train_options *options, arena *a,
