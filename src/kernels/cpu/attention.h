@@ -9,11 +9,11 @@ extern "C" {
 #endif
 
 enum {
-    ATTENTION_QUERIES = 128,    // of a forward tile
-    ATTENTION_QUERIES_BWD = 64, // of a backward tile
-    ATTENTION_KEYS = 64,        // of a key tile; a multiple of 4, and tiles begin at its multiples
-    ATTENTION_KEYS_WIDE = 32,   // the same for heads wider than 128
-    ATTENTION_CHUNK = 512       // keys of one task of a single query
+    ATTENTION_QUERIES = 128,     // of a forward tile
+    ATTENTION_QUERIES_BWD = 128, // of a backward tile
+    ATTENTION_KEYS = 64,         // of a key tile; a multiple of 4, and tiles begin at its multiples
+    ATTENTION_KEYS_WIDE = 32,    // the same for heads wider than 128
+    ATTENTION_CHUNK = 512        // keys of one task of a single query
 };
 
 static inline int64_t attention_key_tile(int64_t dim)
