@@ -182,7 +182,7 @@ static status steps_all(session *s)
         }
         TRY(session_steps(s, until));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
-        if (due && s->stop < 2) TRY(session_save(s));
+        if (due && s->stop < 2) TRY(session_save_or_go_on(s));
     }
     if (s->stop >= 2) return ST_OK;
     TRY(session_save(s)); // after the last step, or the one at which it was stopped

@@ -46,6 +46,8 @@ NODISCARD status session_steps(session *s, int64_t until);
 NODISCARD status session_validate(session *s);
 // session_save.c
 NODISCARD status session_save(session *s);
+// In the middle of a run a disk that is full or fails costs that checkpoint, told aloud, not the run.
+NODISCARD status session_save_or_go_on(session *s);
 NODISCARD status session_load(session *s, const char *path);
 
 void session_say(const session *s, log_level level, const char *format, ...) PRINTF_LIKE(3, 4);

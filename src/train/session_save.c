@@ -63,6 +63,22 @@ status session_save(session *s)
     return ST_OK;
 }
 
+status session_save_or_go_on(session *s)
+{
+    const status st = session_save(s);
+    if (st != ST_DISK_FULL && st != ST_IO) return st;
+    if (s->newest_path != NULL) {
+        session_say(s, LOG_WARN,
+                    "checkpoint of step %lld given up: %s; training goes on, %s is safe",
+                    (long long)s->step, error_last()->text, path_base_name(s->newest_path));
+    } else {
+        session_say(s, LOG_WARN, "checkpoint of step %lld given up: %s; training goes on",
+                    (long long)s->step, error_last()->text);
+    }
+    error_clear();
+    return ST_OK;
+}
+
 status session_load(session *s, const char *path)
 {
     ckpt_info info;

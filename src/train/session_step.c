@@ -166,7 +166,8 @@ static status validated(session *s, int64_t batches, int64_t begin_ns)
                         (double)(session_now(s) - begin_ns) / 1e9, best);
     }
     if (!best || s->r->checkpoint.every == 0) return ST_OK;
-    TRY(session_save(s));
+    TRY(session_save_or_go_on(s));
+    if (s->saved_step != s->step) return ST_OK;
     s->best = path_base_name(s->newest_path);
     s->best_path = s->newest_path;
     return ST_OK;
