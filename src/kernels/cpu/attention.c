@@ -145,8 +145,9 @@ typedef struct decode_job {
 
 static int64_t piece_count(const kern_call *call)
 {
-    const int64_t keys =
-        lengths_of(call) != NULL ? call->cache_seq : call->in[1].dims[0] / call->out[0].dims[0];
+    const int64_t keys = lengths_of(call) != NULL
+                             ? call->cache_seq
+                             : call->in[1].dims[0] / max_i64(1, call->out[0].dims[0]);
     return max_i64(1, (keys + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK);
 }
 

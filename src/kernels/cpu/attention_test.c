@@ -167,55 +167,74 @@ static bool is_seen(const fixture *f, int64_t b, int64_t position, int64_t key)
     return documents[key] == documents[position];
 }
 
+// p[key] = probability of each key; returns the log-sum-exp.
+static double naive_softmax(const fixture *f, double *p, int64_t b, int64_t t, int64_t h)
+{
+    const shape *s = &f->s;
+    const int64_t dim = s->dim, kv = h / (s->heads / s->kv_heads), keys = length_of(f, b);
+    const float *q = f->q + ((b * s->queries + t) * s->heads + h) * dim;
+    double highest = -HUGE_VAL, sum = 0.0;
+    for (int64_t key = 0; key < keys; key++) {
+        const float *k = f->k + ((b * s->keys + key) * s->kv_heads + kv) * dim;
+        p[key] = -HUGE_VAL;
+        if (!is_seen(f, b, keys - s->queries + t, key)) continue;
+        double dot = 0.0;
+        for (int64_t d = 0; d < dim; d++) dot += (double)q[d] * (double)k[d];
+        p[key] = dot * (double)f->forward.attrs.scale;
+        highest = fmax(highest, p[key]);
+    }
+    for (int64_t key = 0; key < keys; key++) {
+        p[key] = highest > -HUGE_VAL ? exp(p[key] - highest) : 0.0;
+        sum += p[key];
+    }
+    for (int64_t key = 0; key < keys; key++) p[key] = sum > 0.0 ? p[key] / sum : 0.0;
+    return highest + log(sum);
+}
+
+static double naive_keep(const fixture *f, int64_t b, int64_t t, int64_t h, int64_t key)
+{
+    if (!(f->s.dropout > 0.0F)) return 1.0;
+    const dropout_stream stream =
+        dropout_stream_of(&f->step.host, f->forward.attrs.site, (int32_t)h, 5 + b);
+    const int64_t position = length_of(f, b) - f->s.queries + t;
+    return (double)dropout_factor_at(&stream, position, key, f->s.dropout);
+}
+
+static double dot_of(const float *a, const float *b, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+static void add_to(double *to, double factor, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] += factor * (double)from[i];
+}
+
 static void naive_row(const fixture *f, naive *n, int64_t b, int64_t t, int64_t h)
 {
     const shape *s = &f->s;
     const int64_t dim = s->dim, kv = h / (s->heads / s->kv_heads), keys = length_of(f, b);
-    const int64_t row = b * s->queries + t, position = keys - s->queries + t;
-    const double scale = (double)f->forward.attrs.scale;
-    const dropout_stream stream =
-        dropout_stream_of(&f->step.host, f->forward.attrs.site, (int32_t)h, 5 + b);
-    const float *q = f->q + (row * s->heads + h) * dim;
-    double *y = n->y + (row * s->heads + h) * dim, highest = -HUGE_VAL, sum = 0.0, delta = 0.0;
+    const int64_t at = ((b * s->queries + t) * s->heads + h) * dim;
+    n->lse[at / dim] = naive_softmax(f, n->p, b, t, h);
+    double delta = 0.0;
     for (int64_t key = 0; key < keys; key++) {
-        const float *k = f->k + ((b * s->keys + key) * s->kv_heads + kv) * dim;
-        n->p[key] = -HUGE_VAL;
-        if (!is_seen(f, b, position, key)) continue;
-        double dot = 0.0;
-        for (int64_t d = 0; d < dim; d++) dot += (double)q[d] * (double)k[d];
-        n->p[key] = dot * scale;
-        highest = fmax(highest, n->p[key]);
+        if (n->p[key] == 0.0) continue;
+        const float *v = f->v + ((b * s->keys + key) * s->kv_heads + kv) * dim;
+        const double kept = n->p[key] * naive_keep(f, b, t, h, key);
+        add_to(n->y + at, kept, v, dim);
+        if (f->dy != NULL) delta += kept * dot_of(f->dy + at, v, dim);
     }
-    for (int64_t key = 0; key < keys; key++) {
-        n->p[key] = highest > -HUGE_VAL ? exp(n->p[key] - highest) : 0.0;
-        sum += n->p[key];
-    }
-    n->lse[row * s->heads + h] = highest + log(sum);
-    for (int64_t pass = 0; pass < (f->dy != NULL ? 3 : 1); pass++) {
-        for (int64_t key = 0; key < keys; key++) {
-            if (n->p[key] == 0.0) continue;
-            const double p = n->p[key] / sum;
-            const double m = s->dropout > 0.0F
-                                 ? (double)dropout_factor_at(&stream, position, key, s->dropout)
-                                 : 1.0;
-            const int64_t at = ((b * s->keys + key) * s->kv_heads + kv) * dim;
-            if (pass == 0) {
-                for (int64_t d = 0; d < dim; d++) y[d] += p * m * (double)f->v[at + d];
-                continue;
-            }
-            const float *dy = f->dy + (row * s->heads + h) * dim;
-            double dp = 0.0;
-            for (int64_t d = 0; d < dim; d++) dp += (double)dy[d] * (double)f->v[at + d] * m;
-            if (pass == 1) delta += p * dp;
-            if (pass == 1) continue;
-            const double ds = p * (dp - delta) * scale;
-            double *dq = n->dq + (row * s->heads + h) * dim;
-            for (int64_t d = 0; d < dim; d++) {
-                n->dv[at + d] += p * m * (double)dy[d];
-                n->dk[at + d] += ds * (double)q[d];
-                dq[d] += ds * (double)f->k[at + d];
-            }
-        }
+    for (int64_t key = 0; f->dy != NULL && key < keys; key++) {
+        if (n->p[key] == 0.0) continue;
+        const int64_t to = ((b * s->keys + key) * s->kv_heads + kv) * dim;
+        const double keep = naive_keep(f, b, t, h, key);
+        const double dp = keep * dot_of(f->dy + at, f->v + to, dim);
+        const double ds = n->p[key] * (dp - delta) * (double)f->forward.attrs.scale;
+        add_to(n->dv + to, n->p[key] * keep, f->dy + at, dim);
+        add_to(n->dk + to, ds, f->q + at, dim);
+        add_to(n->dq + at, ds, f->k + to, dim);
     }
 }
 

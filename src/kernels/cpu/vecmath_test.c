@@ -157,33 +157,44 @@ static void test_levels_agree(void **state)
     }
 }
 
+static void check_widening(const cpu_vec *vec, dtype type)
+{
+    static float wide[1 << 16];
+    static uint16_t narrow[1 << 16];
+    for (int64_t i = 0; i < 1 << 16; i++) narrow[i] = (uint16_t)i;
+    vec->cast((cpu_span){wide, DTYPE_F32}, (cpu_span){narrow, type}, 1 << 16);
+    for (int64_t i = 0; i < 1 << 16; i++) {
+        const float want = (float)dtype_load(type, narrow, i);
+        assert_same(&want, &wide[i], 1);
+    }
+}
+
+// All upper halves of fp32, with lower halves at and around ties.
+static void check_narrowing(const cpu_vec *vec, dtype type, uint32_t low)
+{
+    static float wide[1 << 16];
+    static uint16_t narrow[1 << 16];
+    for (uint32_t i = 0; i < 1 << 16; i++) wide[i] = float_of(i << 16 | low);
+    vec->cast((cpu_span){narrow, type}, (cpu_span){wide, DTYPE_F32}, 1 << 16);
+    for (int64_t i = 0; i < 1 << 16; i++) {
+        uint16_t want;
+        dtype_store(type, &want, 0, (double)wide[i]);
+        if (!isnan(wide[i])) assert_int_equal(narrow[i], want);
+        if (isnan(wide[i])) assert_true(isnan((float)dtype_load(type, narrow, i)));
+    }
+}
+
 static void test_casts(void **state)
 {
     (void)state;
-    static float wide[1 << 16];
-    static uint16_t narrow[1 << 16];
+    static const uint32_t lows[] = {0x0000, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xd001};
     for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
         const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
-        for (int kind = 0; kind < 2; kind++) {
-            const dtype type = kind == 0 ? DTYPE_BF16 : DTYPE_F16;
-            const cpu_span w = {wide, DTYPE_F32}, h = {narrow, type};
-            for (int64_t i = 0; i < 1 << 16; i++) narrow[i] = (uint16_t)i;
-            vec->cast(w, h, 1 << 16);
-            for (int64_t i = 0; i < 1 << 16; i++) {
-                const float want = (float)dtype_load(type, &(uint16_t){(uint16_t)i}, 0);
-                assert_same(&want, &wide[i], 1);
-            }
-            for (uint32_t low = 0; low < 4; low++) { // around ties: the bits below the result's
-                static const uint32_t lows[] = {0x0000, 0x1000, 0x8000, 0xd001};
-                for (uint32_t i = 0; i < 1 << 16; i++) wide[i] = float_of(i << 16 | lows[low]);
-                vec->cast(h, w, 1 << 16);
-                for (int64_t i = 0; i < 1 << 16; i++) {
-                    uint16_t want;
-                    dtype_store(type, &want, 0, (double)wide[i]);
-                    if (!isnan(wide[i])) assert_int_equal(narrow[i], want);
-                    if (isnan(wide[i])) assert_true(isnan((float)dtype_load(type, narrow, i)));
-                }
-            }
+        check_widening(vec, DTYPE_BF16);
+        check_widening(vec, DTYPE_F16);
+        for (int64_t i = 0; i < COUNT_OF(lows); i++) {
+            check_narrowing(vec, DTYPE_BF16, lows[i]);
+            check_narrowing(vec, DTYPE_F16, lows[i]);
         }
     }
 }
