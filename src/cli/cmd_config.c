@@ -1,6 +1,7 @@
 // `config`: what configurations say. Shows one with all values and where each came from, checks
 // several, compares two runs, and prints the documents that are made from the option table.
 #include "cli/commands.h"
+#include "cli/run_folder.h"
 #include "model/model.h"
 #include "plan/run_config.h"
 
@@ -16,32 +17,11 @@ typedef struct loaded {
     config *c;
 } loaded;
 
-// A file is itself; a folder is looked into.
-static status find(cli_context *cli, const char *operand, loaded *out)
-{
-    static const char *const names[] = {"config.resolved.yaml", "config.yaml"};
-    file_info info;
-    out->path = operand;
-    TRY(cli->h->api->path_info(cli->h, operand, &info));
-    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", operand);
-    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
-    for (int64_t i = 0; i < COUNT_OF(names); i++) {
-        char *path = NULL;
-        TRY(path_join(cli->a, operand, names[i], &path));
-        TRY(cli->h->api->path_info(cli->h, path, &info));
-        if (info.kind != FILE_KIND_REGULAR) continue;
-        out->path = path;
-        out->is_resolved = i == 0;
-        return ST_OK;
-    }
-    return fail(ST_NOT_FOUND, "%s holds neither a %s nor a %s", operand, names[0], names[1]);
-}
-
 static status load(cli_context *cli, const char *operand, const cli_call *call, loaded **out)
 {
     loaded *l = NULL;
     TRY(arena_new(cli->a, 1, &l));
-    TRY(find(cli, operand, l));
+    TRY(cli_config_file(cli, operand, &l->path, &l->is_resolved));
     TRY(run_config_load(cli->h, cli->a, l->path, call->keys, call->key_count, &l->r, &l->c));
     *out = l;
     return ST_OK;

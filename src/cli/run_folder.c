@@ -60,3 +60,25 @@ status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
     *out = newest;
     return ST_OK;
 }
+
+status cli_config_file(cli_context *cli, const char *path, const char **out, bool *is_resolved)
+{
+    static const char *const names[] = {"config.resolved.yaml", "config.yaml"};
+    file_info info;
+    *out = path;
+    *is_resolved = false;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) return fail(ST_NOT_FOUND, "%s is not there", path);
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        bool has = false;
+        char *found = NULL;
+        TRY(cli_has_file(cli, path, names[i], &has));
+        if (!has) continue;
+        TRY(path_join(cli->a, path, names[i], &found));
+        *out = found;
+        *is_resolved = i == 0;
+        return ST_OK;
+    }
+    return fail(ST_NOT_FOUND, "%s holds neither a %s nor a %s", path, names[0], names[1]);
+}

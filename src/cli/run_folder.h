@@ -15,6 +15,10 @@ typedef enum operand_kind {
 NODISCARD status cli_operand_kind(cli_context *cli, const char *path, operand_kind *out);
 // The newest whole checkpoint of a run, or the checkpoint itself.
 NODISCARD status cli_checkpoint_of(cli_context *cli, const char *path, char **out);
+// The YAML file that a file, a run, a checkpoint or a folder of `init` stands for; *is_resolved: all
+// values are in it (config.resolved.yaml).
+NODISCARD status cli_config_file(cli_context *cli, const char *path, const char **out,
+                                 bool *is_resolved);
 NODISCARD status cli_has_file(cli_context *cli, const char *folder, const char *name, bool *out);
 
 #endif

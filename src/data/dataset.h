@@ -48,6 +48,9 @@ typedef struct data_dataset_spec {
 
 typedef struct data_dataset data_dataset;
 
+// Refuses, by their names, kinds of files that would otherwise be read as plain text.
+NODISCARD status data_path_check(const char *path);
+
 // Prepares text files, opens everything and checks that there is at least one sequence of each
 // split. Lies in `a` but for open files, which close closes. Keeps the tokenizer's facts, not it.
 NODISCARD status data_dataset_open(const host *h, arena *a, const data_dataset_spec *spec,

@@ -107,6 +107,16 @@ status train_feed_prepare(train_feed *f, const char *cache_folder,
     return data_dataset_open(f->h, f->a, &spec, &f->dataset);
 }
 
+const data_tokenizer *train_feed_decoder(const train_feed *f)
+{
+    return f->tokenizer;
+}
+
+const data_dataset *train_feed_dataset(const train_feed *f)
+{
+    return f->dataset;
+}
+
 bool train_feed_has_valid(const train_feed *f)
 {
     return data_dataset_sequences(f->dataset, DATA_VALID) > 0;

@@ -16,6 +16,9 @@ const char *train_feed_tokenizer(const train_feed *f);
 NODISCARD status train_feed_prepare(train_feed *f, const char *cache_folder,
                                     void (*say)(void *context, log_level level, const char *text),
                                     void *context);
+// For looking at what is trained on; the dataset is there after prepare.
+const struct data_tokenizer *train_feed_decoder(const train_feed *f);
+const struct data_dataset *train_feed_dataset(const train_feed *f);
 bool train_feed_has_valid(const train_feed *f);
 int64_t train_feed_tokens(const train_feed *f); // of the training data
 int64_t train_feed_sources(const train_feed *f);

@@ -28,8 +28,7 @@ status source_parse(arena *a, const char *entry, char **path, double *weight, bo
     return arena_format(a, path, "%.*s", (int)(equals - entry), entry);
 }
 
-// Kinds of files that would otherwise be read as plain text, to nobody's joy.
-static status refuse_by_name(const char *path)
+status data_path_check(const char *path)
 {
     static const char *const rows[][2] = {
         {".pkl", "a pickle is a Python program and is never read; give data.tokenizer or "
@@ -69,7 +68,7 @@ static status check_tokenizer(const data_dataset_spec *spec, const data_tokens *
 static status add_file(const host *h, arena *a, const data_dataset_spec *spec, const char *path,
                        source *s)
 {
-    TRY(refuse_by_name(path));
+    TRY(data_path_check(path));
     bool is_tokens = false;
     TRY(data_tokens_probe(h, path, &is_tokens));
     const char *tokens_path = path;
