@@ -1,0 +1,429 @@
+// See check.h. Two jobs from the file's weights: one step on `input_ids` for logits, loss and
+// gradients, then the ten steps of the trajectory.
+//
+// The accumulated gradient is that of the sum of token losses times loss_scale / loss_divisor; what
+// the reference states is that of the mean loss, so it is multiplied by loss_divisor / (loss_scale x
+// tokens), as the optimizer does.
+#include "train/check.h"
+
+#include "train/check_compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GOLDEN_LIMIT_BYTES = 1 << 26, MAX_KEYS = 256, NARROW_FACTOR = 4 };
+
+typedef struct checking {
+    const host *h;
+    arena *a;
+    const char *folder;
+    json *golden;
+    safetensors *tensors;
+    run_config r;
+    decoder_spec spec;
+    train_options options;
+    train_plans plans;
+    train_job job;
+    int64_t sequences, seq, steps;
+    int32_t *cells; // ids, labels, positions, documents of a step: (sequences, seq) each
+    int64_t tokens; // with a label, of the step run last
+    double loss, grad_norm;
+    check_noise noise; // of the losses of single tokens, from the logits
+    train_check *out;
+} checking;
+
+const char *check_what_name(check_what what)
+{
+    static const char *const names[CHECK_WHAT_COUNT] = {"logits", "loss",      "grad",
+                                                        "losses", "grad_norm", "final"};
+    return names[what];
+}
+
+// ---- the folder ---------------------------------------------------------------------------------
+
+static status golden_open(checking *k)
+{
+    char *path = NULL, *tensors = NULL;
+    TRY(path_join(k->a, k->folder, "golden.json", &path));
+    TRY(path_join(k->a, k->folder, "golden.safetensors", &tensors));
+    TRY(json_read(k->h, path, GOLDEN_LIMIT_BYTES, &k->golden));
+    TRY(safetensors_open(k->h, tensors, &k->tensors));
+    const safetensors_entry *ids = safetensors_find(k->tensors, "input_ids");
+    if (ids == NULL || ids->ndim != 2 || ids->dims[0] < 1 || ids->dims[1] < 1) {
+        return fail(ST_DAMAGED, "%s: input_ids is missing or not of shape [B, T]", tensors);
+    }
+    k->sequences = ids->dims[0];
+    k->seq = ids->dims[1];
+    const safetensors_entry *steps = safetensors_find(k->tensors, "traj_input_ids");
+    if (steps != NULL) {
+        if (steps->ndim != 3 || steps->dims[1] != k->sequences || steps->dims[2] != k->seq) {
+            return fail(ST_DAMAGED, "%s: traj_input_ids is not of shape [steps, B, T]", tensors);
+        }
+        k->steps = steps->dims[0];
+    }
+    return ST_OK;
+}
+
+// What golden.json says of the optimizer, as keys of a configuration.
+static status keys_of_golden(const checking *k, const char **keys, int64_t *count)
+{
+    static const struct {
+        const char *key, *name;
+        double otherwise;
+    } numbers[] = {
+        {"optimizer.lr", "lr", 1e-3},       {"optimizer.beta1", "beta1", 0.9},
+        {"optimizer.beta2", "beta2", 0.95}, {"optimizer.weight_decay", "weight_decay", 0.1},
+        {"optimizer.eps", "eps", 1e-8},     {"optimizer.clip", "clip_norm", 1.0},
+    };
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"train.seq", k->seq},
+                 {"train.global_batch", k->sequences},
+                 {"train.steps", max_i64(k->steps, 1)},
+                 {"eval.every", 0},
+                 {"data.valid", 0}};
+    const json *optimizer = json_get(k->golden, "optimizer");
+    char *pair = NULL;
+    for (int64_t i = 0; i < COUNT_OF(numbers); i++) {
+        const double value = json_real(json_get(optimizer, numbers[i].name), numbers[i].otherwise);
+        TRY(arena_format(k->a, &pair, "%s=%.17g", numbers[i].key, value));
+        keys[(*count)++] = pair;
+    }
+    for (int64_t i = 0; i < COUNT_OF(sizes); i++) {
+        TRY(arena_format(k->a, &pair, "%s=%lld", sizes[i].key, (long long)sizes[i].value));
+        keys[(*count)++] = pair;
+    }
+    TRY(arena_format(k->a, &pair, "model.from=%s", k->folder));
+    keys[(*count)++] = pair;
+    keys[(*count)++] = "data.train=golden.safetensors"; // never opened; a run must have some
+    keys[(*count)++] = "schedule.name=constant";
+    return ST_OK;
+}
+
+static status config_make(checking *k, const char *const *given, int64_t given_count)
+{
+    const char *keys[MAX_KEYS];
+    int64_t count = 0;
+    config *c = NULL;
+    if (given_count > MAX_KEYS / 2) return fail(ST_USAGE, "more than %d keys", MAX_KEYS / 2);
+    TRY(keys_of_golden(k, keys, &count));
+    for (int64_t i = 0; i < given_count; i++) keys[count++] = given[i];
+    TRY(run_config_load(k->h, k->a, NULL, keys, count, &k->r, &c));
+    // The usual first factor is found by skipping steps, which a trajectory cannot do.
+    if (k->r.train.precision == RUN_FP16 && !config_is_given(c, "precision.loss_scale.initial")) {
+        k->r.precision.loss_scale.initial = 128.0;
+    }
+    k->options = (train_options){
+        .threads = train_threads(&k->r),
+        .device = k->r.kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = k->r.kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .documents = safetensors_find(k->tensors, "doc_ids") != NULL,
+        .evaluate = true,
+        .logits = true,
+        .keep_gradients = true,
+        .eval_sequences = k->r.train.micro_batch, // logits are there for one micro-batch
+    };
+    return ST_OK;
+}
+
+// ---- batches ------------------------------------------------------------------------------------
+
+// Row `step` of a tensor of integers, (sequences, seq), into cells. Missing: false.
+static status cells_read(const checking *k, const char *name, int64_t step, int32_t *out,
+                         bool *is_there)
+{
+    const safetensors_entry *e = safetensors_find(k->tensors, name);
+    const int64_t cells = k->sequences * k->seq;
+    *is_there = e != NULL;
+    if (e == NULL) return ST_OK;
+    const int64_t width = dtype_bytes(e->type);
+    if ((e->type != DTYPE_I64 && e->type != DTYPE_I32) || e->bytes < (step + 1) * cells * width) {
+        return fail(ST_DAMAGED, "golden.safetensors: %s has not the shape and type expected", name);
+    }
+    const char *data = (const char *)e->data + step * cells * width;
+    for (int64_t i = 0; i < cells; i++) {
+        int64_t wide = 0;
+        int32_t narrow = 0;
+        if (e->type == DTYPE_I64) {
+            memcpy(&wide, data + i * width, sizeof(wide));
+            narrow = (int32_t)wide;
+        } else {
+            memcpy(&narrow, data + i * width, sizeof(narrow));
+        }
+        out[i] = narrow;
+    }
+    return ST_OK;
+}
+
+// Positions count from 0 in each sequence and in each document of it.
+static void positions_make(const checking *k, const int32_t *documents, int32_t *positions)
+{
+    for (int64_t i = 0; i < k->sequences * k->seq; i++) {
+        const bool begins = i % k->seq == 0 || documents[i] != documents[i - 1];
+        positions[i] = begins ? 0 : positions[i - 1] + 1;
+    }
+}
+
+// prefix "" or "traj_".
+static status batch_read(checking *k, const char *prefix, int64_t step)
+{
+    static const char *const names[] = {"input_ids", "labels", "position_ids", "doc_ids"};
+    const int64_t cells = k->sequences * k->seq;
+    bool is_there[4];
+    memset(k->cells, 0, (size_t)(4 * cells) * sizeof(int32_t));
+    for (int i = 0; i < 4; i++) {
+        char *name = NULL;
+        TRY(arena_format(k->a, &name, "%s%s", prefix, names[i]));
+        TRY(cells_read(k, name, step, k->cells + i * cells, &is_there[i]));
+        if (i < 2 && !is_there[i]) {
+            return fail(ST_DAMAGED, "golden.safetensors has no tensor %s", name);
+        }
+    }
+    if (!is_there[2]) positions_make(k, k->cells + 3 * cells, k->cells + 2 * cells);
+    const int32_t ignored = (int32_t)json_int(json_get(k->golden, "ignored_label"), -100);
+    for (int64_t i = cells; i < 2 * cells; i++) {
+        if (k->cells[i] == ignored) k->cells[i] = -1;
+    }
+    return ST_OK;
+}
+
+// Sequences [first, first + count) of the cells.
+static exec_input input_of(const checking *k, int64_t step, int64_t first, int64_t count)
+{
+    static const char *const names[] = {"ids", "labels", "positions", "documents"};
+    exec_input input = {.settings = train_step_settings(&k->r), .batch_count = 4};
+    input.host = (step_host){.step = step,
+                             .seed = (uint64_t)k->r.train.seed,
+                             .lr = k->r.optimizer.lr,
+                             .sequences = count};
+    for (int i = 0; i < 4; i++) {
+        input.batch[i] =
+            (exec_batch){names[i], k->cells + i * k->sequences * k->seq + first * k->seq,
+                         count * k->seq * (int64_t)sizeof(int32_t)};
+    }
+    return input;
+}
+
+// ---- steps --------------------------------------------------------------------------------------
+
+// Runs a plan and takes its results.
+static status plan_run(checking *k, const plan *p, const exec_input *input)
+{
+    step_device *d = malloc(sizeof(*d));
+    if (d == NULL) return fail(ST_NO_MEMORY, "no memory for a step's results");
+    int64_t number = 0;
+    bool any = false;
+    status st = exec_begin(k->job.e, p, input);
+    if (st == ST_OK) st = exec_finish(k->job.e);
+    if (st == ST_OK) st = exec_results(k->job.e, d, &number, &any);
+    if (st == ST_OK) {
+        ASSERT(any && number == input->host.step);
+        k->tokens = d->tokens;
+        k->loss = d->loss;
+        k->grad_norm = d->grad_norm;
+    }
+    free(d);
+    return st;
+}
+
+static status step_run(checking *k, int64_t step)
+{
+    const exec_input input = input_of(k, step, 0, k->sequences);
+    return plan_run(k, train_plan_of(&k->plans, k->sequences), &input);
+}
+
+static void item_put(checking *k, check_what what, double error, const char *where)
+{
+    check_item *item = &k->out->items[what];
+    if (!(error <= (double)INFINITY)) error = INFINITY; // NaN
+    if (item->is_there && error <= item->error) return;
+    item->is_there = true;
+    item->error = error;
+    item->where = where;
+}
+
+static status logits_compare(checking *k)
+{
+    const safetensors_entry *e = safetensors_find(k->tensors, "logits");
+    const plan *p = k->plans.eval;
+    const op_layer *head = &p->model->layers[p->model->layer_count - 1];
+    const op_program *program = p->model->programs[head->program];
+    const int64_t cells = p->sequences * k->seq * k->spec.vocab;
+    const int64_t bytes = cells * (int64_t)sizeof(float);
+    char *name = NULL;
+    if (e == NULL) return ST_OK;
+    if (e->type != DTYPE_F32 || e->bytes != bytes / p->sequences * k->sequences) {
+        return fail(ST_DAMAGED, "golden.safetensors: logits are not fp32 of shape [B, T, vocab]");
+    }
+    TRY(arena_format(k->a, &name, "%s/%s", head->name, program->tensors[program->outputs[0]].name));
+    float *got = malloc((size_t)bytes);
+    if (got == NULL) return fail(ST_NO_MEMORY, "no memory for the logits");
+    check_relative sum = {0};
+    status st = ST_OK;
+    for (int64_t first = 0; first < k->sequences; first += p->sequences) {
+        const exec_input input = input_of(k, 1, first, p->sequences);
+        TRY_TO(free_logits, plan_run(k, p, &input));
+        TRY_TO(free_logits, exec_read_transient(k->job.e, p, name, got, bytes));
+        const char *want = (const char *)e->data + first * k->seq * k->spec.vocab * 4;
+        check_relative_add(&sum, got, want, cells);
+        const int32_t *labels = k->cells + (k->sequences + first) * k->seq;
+        check_noise_add(&k->noise, got, want, labels, p->sequences * k->seq, k->spec.vocab);
+    }
+    item_put(k, CHECK_LOGITS, check_relative_value(&sum), NULL);
+free_logits:
+    free(got);
+    return st;
+}
+
+static status gradients_compare(checking *k)
+{
+    const double scale = k->r.train.precision == RUN_FP16 ? k->r.precision.loss_scale.initial : 1.0;
+    const plan *p = train_plan_of(&k->plans, k->sequences);
+    const check_source source = {.a = k->a,
+                                 .e = k->job.e,
+                                 .p = p,
+                                 .spec = &k->spec,
+                                 .golden = k->tensors,
+                                 .factor = p->loss_divisor / (scale * (double)k->tokens)};
+    TRY(check_gradients_compare(&source, &k->out->gradients, &k->out->gradient_count));
+    for (int64_t i = 0; i < k->out->gradient_count; i++) {
+        item_put(k, CHECK_GRAD, k->out->gradients[i].error, k->out->gradients[i].name);
+    }
+    return ST_OK;
+}
+
+static status one_step(checking *k)
+{
+    TRY(batch_read(k, "", 0));
+    TRY(logits_compare(k));
+    TRY(step_run(k, 1));
+    const json *loss = json_get(k->golden, "loss");
+    if (loss != NULL) item_put(k, CHECK_LOSS, fabs(k->loss - json_real(loss, (double)NAN)), NULL);
+    return gradients_compare(k);
+}
+
+static status trajectory(checking *k)
+{
+    const json *optimizer = json_get(k->golden, "optimizer");
+    const json *losses = json_get(optimizer, "losses"), *norms = json_get(optimizer, "grad_norm");
+    for (int64_t s = 0; s < k->steps; s++) {
+        char *where = NULL;
+        TRY(batch_read(k, "traj_", s));
+        TRY(step_run(k, s + 1));
+        TRY(arena_format(k->a, &where, "step %lld", (long long)s + 1));
+        const double loss = json_real(json_at(losses, s), (double)NAN);
+        const double norm = json_real(json_at(norms, s), (double)NAN);
+        item_put(k, CHECK_LOSSES, fabs(k->loss - loss), where);
+        item_put(k, CHECK_GRAD_NORM, fabs(k->grad_norm - norm) / fabs(norm), where);
+    }
+    for (int64_t i = 0; i < safetensors_count(k->tensors); i++) {
+        const safetensors_entry *e = safetensors_at(k->tensors, i);
+        double error = 0.0;
+        if (strncmp(e->name, "final.", 6) != 0) continue;
+        TRY(check_final_compare(k->a, &k->job.state, &k->spec, e, &error));
+        char *name = NULL;
+        TRY(arena_strdup(k->a, e->name + 6, &name)); // the file is closed before it is printed
+        item_put(k, CHECK_FINAL, error, name);
+    }
+    return ST_OK;
+}
+
+// A job from the file's weights, with everything else as at the beginning.
+static status with_job(checking *k, status (*work)(checking *))
+{
+    TRY(train_job_create(k->h, k->a, &k->plans, &k->options, NULL, &k->job));
+    status st = train_job_weights(&k->job, k->a);
+    if (st == ST_OK) st = work(k);
+    train_job_destroy(&k->job);
+    return st;
+}
+
+static status limits_put(const checking *k)
+{
+    static const struct {
+        const char *name;
+        double otherwise; // as ../golden suggests for fp32
+    } names[CHECK_WHAT_COUNT] = {
+        [CHECK_LOGITS] = {"logits_relative_to_max", 5e-5},
+        [CHECK_LOSS] = {"loss_absolute", 2e-5},
+        [CHECK_GRAD] = {"grad_relative_to_max_of_tensor", 1e-4},
+        [CHECK_LOSSES] = {"losses_absolute", 2e-4},
+        [CHECK_GRAD_NORM] = {"grad_norm_relative", 5e-4},
+        [CHECK_FINAL] = {"final_rms", 2e-5},
+    };
+    const json *limits = json_get(k->golden, "tolerance");
+    for (int i = 0; i < CHECK_WHAT_COUNT; i++) {
+        k->out->items[i].limit = json_real(json_get(limits, names[i].name), names[i].otherwise);
+        k->out->items[i].ref_error = (double)NAN;
+    }
+    return ST_OK;
+}
+
+static status check_once(checking *k)
+{
+    TRY(train_assemble(k->a, &k->r, &k->spec, &k->options, &k->plans));
+    TRY(train_fit_check(&k->r, &k->spec, &k->options, &k->plans, host_memory_bytes(k->h)));
+    TRY(with_job(k, one_step));
+    if (k->steps > 0) TRY(with_job(k, trajectory));
+    return limits_put(k);
+}
+
+// The same with the plain kernels: what these roundings cost, whoever computes.
+static status ref_compare(const checking *with)
+{
+    train_check *ref = NULL;
+    checking *k = NULL;
+    TRY(arena_new(with->a, 1, &ref));
+    TRY(arena_new(with->a, 1, &k));
+    *k = *with;
+    k->options.backend = "ref";
+    k->options.device = "cpu";
+    k->out = ref;
+    k->noise = (check_noise){0};
+    TRY(check_once(k));
+    for (int i = 0; i < CHECK_WHAT_COUNT; i++) {
+        check_item *item = &with->out->items[i];
+        item->ref_error = ref->items[i].error;
+        item->limit = fmax(item->limit, NARROW_FACTOR * ref->items[i].error);
+    }
+    // One mean may happen to be right: its error is at least what those of its terms lead to expect.
+    check_item *loss = &with->out->items[CHECK_LOSS];
+    loss->limit = fmax(loss->limit, NARROW_FACTOR * check_noise_of_mean(&k->noise));
+    return ST_OK;
+}
+
+static status check_all(checking *k, const char *const *keys, int64_t key_count)
+{
+    TRY(golden_open(k));
+    TRY(config_make(k, keys, key_count));
+    TRY(model_spec_from_config(k->h, k->a, &k->r, &k->spec));
+    // The reference computes without dropout, whatever the model's config.json says of training.
+    k->spec.dropout_embedding = k->spec.dropout_attention = k->spec.dropout_residual = 0.0f;
+    TRY(arena_new(k->a, 4 * k->sequences * k->seq, &k->cells));
+    TRY(check_once(k));
+    k->out->is_narrow = run_config_types(&k->r).compute != DTYPE_F32;
+    k->out->config = &k->r;
+    k->out->arch = k->spec.arch;
+    k->out->parameters = k->plans.model->parameters;
+    k->out->sequences = k->sequences;
+    k->out->seq = k->seq;
+    return k->out->is_narrow ? ref_compare(k) : ST_OK;
+}
+
+status train_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
+                       int64_t key_count, train_check *out)
+{
+    checking *k = NULL;
+    TRY(arena_new(a, 1, &k));
+    memset(out, 0, sizeof(*out));
+    k->h = h;
+    k->a = a;
+    k->folder = folder;
+    k->out = out;
+    const status st = check_all(k, keys, key_count);
+    safetensors_close(k->tensors);
+    json_free(k->golden);
+    return st;
+}
