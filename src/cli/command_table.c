@@ -5,11 +5,17 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_command_init,     &cli_command_train,
-    &cli_command_generate, &cli_command_check,
-    &cli_command_digest,   &cli_command_import,
-    &cli_command_data,     &cli_command_config,
-    &cli_command_help,     NULL,
+    &cli_command_init,
+    &cli_command_train,
+    &cli_command_generate,
+    &cli_command_check,
+    &cli_command_digest,
+    &cli_command_import,
+    &cli_command_data,
+    &cli_command_bench,
+    &cli_command_config,
+    &cli_command_help,
+    NULL,
 };
 
 const cli_command *cli_command_find(const char *name)
