@@ -24,6 +24,8 @@ struct infer {
     plan *plans[2]; // prefill, decode
     const plan *last;
     exec *e;
+    int32_t *text;     // the tokens taken in
+    int64_t table_seq; // the length that the rotary table on the device is for
     // What a step is given.
     int32_t *ids, *positions;
     int32_t length, row;
@@ -41,7 +43,10 @@ static status options_complete(infer *g)
     if (o->device == NULL) o->device = "cpu";
     if (o->backend == NULL) o->backend = "cpu";
     if (o->memory_limit_bytes == 0) o->memory_limit_bytes = host_memory_bytes(g->h);
-    if (o->context < 1 || o->context > g->spec.context) {
+    // Dynamic rotary positions stretch with the text; others end at the model's context.
+    const bool stretches =
+        g->spec.position == MODEL_POSITION_ROPE && g->spec.rope.kind == MODEL_ROPE_DYNAMIC;
+    if (o->context < 1 || (o->context > g->spec.context && !stretches)) {
         return fail(ST_CONFIG_RANGE,
                     "the text would have %lld tokens with its continuation, the model's context is "
                     "%lld",
@@ -109,6 +114,25 @@ static status constants_put(infer *g)
     return ST_OK;
 }
 
+// A text of `seq` tokens may need another rotary table than the one on the device.
+static status table_for(infer *g, int64_t seq)
+{
+    if (!model_rope_changes(&g->spec, g->table_seq, seq)) return ST_OK;
+    const int64_t row = plan_table_find(&g->run, "constant.rope");
+    ASSERT(row >= 0);
+    arena *work = NULL;
+    float *table = NULL;
+    TRY(arena_create("rotary table", 0, &work));
+    const int64_t rows = g->options.context;
+    status st = model_rope_table(work, &g->spec, rows, seq, &table);
+    if (st == ST_OK) {
+        st = exec_write(g->e, row, 0, table, rows * g->spec.head_dim * (int64_t)sizeof(float));
+    }
+    arena_destroy(work);
+    if (st == ST_OK) g->table_seq = seq;
+    return st;
+}
+
 static status step_put(infer *g)
 {
     step_block *block = calloc(1, sizeof(*block));
@@ -170,6 +194,8 @@ static status open_parts(infer *g, const char *folder)
     TRY(exec_make(g));
     TRY(constants_put(g));
     TRY(step_put(g));
+    g->table_seq = g->options.context;
+    TRY(arena_new(g->a, g->options.context, &g->text));
     TRY(arena_new(g->a, g->options.chunk, &g->ids));
     TRY(arena_new(g->a, g->options.chunk, &g->positions));
     return weights_put(g, folder);
@@ -280,28 +306,37 @@ static void sampling_set(infer *g, const infer_sampling *s)
     g->seed = s->seed;
 }
 
+// Takes in g->text[0 .. count - 1] from its beginning, a chunk at a time.
+static status prefill(infer *g, int64_t count)
+{
+    const int64_t chunk = g->plans[0]->seq;
+    TRY(table_for(g, count));
+    int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0; // negative: padding in front
+    for (; taken < count; taken += chunk) {
+        for (int64_t i = 0; i < chunk; i++) {
+            const int64_t at = taken + i;
+            g->ids[i] = at < 0 ? 0 : g->text[at];
+            g->positions[i] = at < 0 ? 0 : (int32_t)at;
+        }
+        g->length = (int32_t)(taken + chunk);
+        TRY(run(g, g->plans[0]));
+    }
+    return ST_OK;
+}
+
 status infer_begin(infer *g, const infer_sampling *sampling, const int32_t *ids, int64_t count,
                    int32_t *next)
 {
-    const int64_t chunk = g->plans[0]->seq;
     if (count < 1) return fail(ST_DATA, "the prompt has no token");
     if (count > g->options.context) {
         return fail(ST_CONFIG_RANGE, "the prompt has %lld tokens, there is room for %lld",
                     (long long)count, (long long)g->options.context);
     }
     for (int64_t i = 0; i < count; i++) TRY(token_check(g, ids[i]));
+    memcpy(g->text, ids, (size_t)count * sizeof(*ids));
     sampling_set(g, sampling);
     g->draws = 0;
-    int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0; // negative: padding in front
-    for (; taken < count; taken += chunk) {
-        for (int64_t i = 0; i < chunk; i++) {
-            const int64_t at = taken + i;
-            g->ids[i] = at < 0 ? 0 : ids[at];
-            g->positions[i] = at < 0 ? 0 : (int32_t)at;
-        }
-        g->length = (int32_t)(taken + chunk);
-        TRY(run(g, g->plans[0]));
-    }
+    TRY(prefill(g, count));
     return drawn(g, next);
 }
 
@@ -312,6 +347,12 @@ status infer_next(infer *g, int32_t id, int32_t *next)
     if (g->length >= g->options.context) {
         return fail(ST_CONFIG_RANGE, "the text has %d tokens, there is room for no more",
                     g->length);
+    }
+    g->text[g->length] = id;
+    if (model_rope_changes(&g->spec, g->table_seq, g->length + 1)) {
+        // Keys in the cache were turned by another table: the text is taken in anew.
+        TRY(prefill(g, g->length + 1));
+        return drawn(g, next);
     }
     g->ids[0] = id;
     g->positions[0] = g->length;
