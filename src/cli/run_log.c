@@ -315,6 +315,7 @@ static void end_totals(run_log *log, const train_outcome *o)
     if (!isnan(o->val_loss)) {
         say(log, "         val %.4f, best %.4f", o->val_loss, o->best_val_loss);
     }
+    if (o->start_s > 0.0) say(log, "         first action %.2f s after the start", o->start_s);
     if (o->tokens_per_s > 0.0) {
         say(log, "         %s tok/s, mfu %.1f%% of %s", text_count_human(o->tokens_per_s, speed),
             100.0 * o->mfu, flops_human(log->peak_flops, peak));

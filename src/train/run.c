@@ -192,6 +192,13 @@ static status steps_all(session *s)
     return obs_trace_write(s->trace, s->h, path);
 }
 
+// 0: no step was begun.
+static double start_seconds(const session *s)
+{
+    const int64_t first = exec_first_action_ns(s->job.e);
+    return first > 0 ? (double)(first - s->begin_ns) / 1e9 : 0.0;
+}
+
 static void outcome_of(const session *s, train_outcome *out)
 {
     const double busy = (double)s->busy_ns / 1e9;
@@ -200,6 +207,7 @@ static void outcome_of(const session *s, train_outcome *out)
                            .skipped = s->skipped,
                            .wall_s = (double)(session_now(s) - s->begin_ns) / 1e9,
                            .busy_s = busy,
+                           .start_s = start_seconds(s),
                            .loss = s->loss,
                            .val_loss = s->val_loss,
                            .best_val_loss = s->best_val_loss,

@@ -43,6 +43,7 @@ typedef struct train_watcher {
 typedef struct train_outcome {
     int64_t steps, tokens, skipped;
     double wall_s, busy_s; // of this session; busy: inside steps
+    double start_s;        // from the start of train_run to the first action of the first step
     double loss, val_loss, best_val_loss;
     double tokens_per_s, mfu;                 // means of this session
     const char *checkpoint, *best_checkpoint; // NULL: none
