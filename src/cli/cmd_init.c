@@ -1,11 +1,8 @@
 // `init`: a folder with a configuration and a text, ready to train.
 #include "cli/commands.h"
 #include "cli/embedded.h"
-#include "cli/init_config.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
 
 typedef struct init_flags {
     int32_t preset;
@@ -21,35 +18,21 @@ static const option rows[] = {
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t length = strlen(name), tail = strlen(end);
-    return length >= tail && strcmp(name + length - tail, end) == 0;
-}
+static const char *const configs[] = {"tiny.yaml", "124m.yaml"};
 
-// The first embedded file with this ending, unpacked into `path`.
-static status file_put(cli_context *cli, const char *ending, const char *path)
+// A file that the program carries, written to `path`.
+static status file_put(cli_context *cli, const char *name, const char *path)
 {
-    const cli_embedded_file *f = cli_embedded_files;
-    while (f->name != NULL && !ends_with(f->name, ending)) f++;
-    if (f->name == NULL) {
-        return fail(ST_NOT_FOUND, "this program was built without a text (share/text was empty)");
-    }
-    char *data = malloc(f->bytes);
-    if (data == NULL) return fail(ST_NO_MEMORY, "no memory for %s", f->name);
-    status st = ST_OK;
-    if (ZSTD_decompress(data, f->bytes, f->packed, f->packed_bytes) != f->bytes) {
-        st = fail(ST_INTERNAL, "the text in the program is damaged");
-    }
-    if (st == ST_OK) st = host_write_all(cli->h, path, data, (int64_t)f->bytes);
-    free(data);
-    return st;
+    char *data = NULL;
+    int64_t bytes = 0;
+    TRY(cli_embedded_read(cli->a, name, &data, &bytes));
+    return host_write_all(cli->h, path, data, bytes);
 }
 
 static status run(cli_context *cli, const cli_call *call)
 {
     const init_flags *f = call->flags;
-    const char *folder = call->operands[0], *yaml = init_config_text((init_preset)f->preset);
+    const char *folder = call->operands[0];
     char *config_path = NULL, *text_path = NULL, *about_path = NULL;
     file_info info;
     TRY(path_join(cli->a, folder, "config.yaml", &config_path));
@@ -66,7 +49,7 @@ static status run(cli_context *cli, const cli_call *call)
         TRY(file_put(cli, ".txt", text_path));
         TRY(file_put(cli, ".md", about_path));
     }
-    TRY(host_write_all(cli->h, config_path, yaml, (int64_t)strlen(yaml)));
+    TRY(file_put(cli, configs[f->preset], config_path));
     cli_print(cli, "made   %s\n       %s   (public domain; %s says from where)\n", config_path,
               text_path, path_base_name(about_path));
     cli_print(cli, "next   trireme train %s\n       trireme generate %s/run --prompt 'The '\n",

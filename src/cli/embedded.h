@@ -1,14 +1,17 @@
-// Files of share/text that the build put into the program, compressed (tools/embed_files.c).
+// Files of share/ that the build put into the program, compressed (tools/embed_files.c).
 #ifndef CLI_EMBEDDED_H
 #define CLI_EMBEDDED_H
 
-#include <stddef.h>
+#include "base/arena.h"
 
 typedef struct cli_embedded_file {
     const char *name; // "kjv.txt"
     const unsigned char *packed;
     size_t packed_bytes, bytes;
 } cli_embedded_file;
-extern const cli_embedded_file cli_embedded_files[]; // sorted by name; ends with an empty row
+extern const cli_embedded_file cli_embedded_files[]; // in order of name; ends with an empty row
+
+// The first file whose name ends so. The bytes get a NUL after the last one (not counted).
+NODISCARD status cli_embedded_read(arena *a, const char *ending, char **out, int64_t *bytes);
 
 #endif

@@ -142,17 +142,14 @@ static void check_schedule(checker *k)
     const int32_t name = r->schedule.name;
     const int64_t steps = r->train.steps, warmup = r->schedule.warmup,
                   decay = r->schedule.decay_steps;
-    if (warmup > steps) {
-        CONFLICT("schedule.warmup", "schedule.warmup = %lld is longer than train.steps = %lld",
-                 (ll)warmup, (ll)steps);
-    }
+    // A warm-up beyond the last step is no conflict: a few steps of a long run, to try it.
     if (name != RUN_SCHEDULE_WSD) {
         refuse_keys(k, of_wsd, "it is of schedule.name = wsd");
     } else if (decay == 0) {
         CONFLICT("schedule.decay_steps",
                  "schedule.name = wsd needs schedule.decay_steps, such as %lld",
                  (ll)max_i64(steps / 10, 1));
-    } else if (warmup <= steps && warmup + decay > steps) {
+    } else if (warmup + decay > steps) {
         CONFLICT("schedule.decay_steps",
                  "schedule.warmup = %lld and schedule.decay_steps = %lld are longer than "
                  "train.steps = %lld",

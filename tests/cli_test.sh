@@ -1,0 +1,133 @@
+#!/bin/bash
+# The program as people use it: init, train, stop, continue, digest, generate, check, mistakes.
+set -u -o pipefail
+trireme=$TRIREME
+shared=${TRIREME_SHARED:-../shared}
+[ -x "$trireme" ] || { echo "skipped: $trireme is not built"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failures=0
+passed() { echo "[       OK ] $1"; }
+failed() {
+    echo "[  FAILED  ] $1"
+    sed 's/^/    /' "$dir/out" "$dir/err" | tail -20
+    failures=$((failures + 1))
+}
+# code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
+code() {
+    local name=$1 expected=$2 got=0
+    shift 2
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
+}
+# says NAME FILE PATTERN
+says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
+same() { if [ -n "$2" ] && [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
+
+small="model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 model.context=64 train.seq=32
+    train.global_batch=4 train.micro_batch=2 schedule.name=constant schedule.min_ratio=0 schedule.warmup=0
+    eval.every=0 checkpoint.every=0 kernels.threads=1 determinism=strict log.every=5"
+train() { "$trireme" train "$dir/demo/config.yaml" $small "$@"; }
+
+code "init" 0 "$trireme" init "$dir/demo"
+says "init names the next command" out "trireme train $dir/demo/config.yaml"
+
+# --- training, and the same in two parts ---
+code "train" 0 train train.steps=20 run.dir="$dir/straight"
+says "train: last step" out "^step +20/20 "
+says "train: next command" out "trireme generate"
+if tr -d '\n' <"$dir/out" | grep -q $'\r'; then failed "no carriage return in a log"; else passed "no carriage return in a log"; fi
+same "metrics of every step" "$(sed -n 's/^{"step": \([0-9]*\),.*/\1/p' "$dir/straight/metrics.jsonl" | tr '\n' ' ')" "$(seq -s' ' 1 20) "
+same "STATUS" "$(cat "$dir/straight/STATUS")" "done 0"
+says "log.txt" straight/log.txt "^step +20/20 "
+says "logs/rank-00000.log has times" straight/logs/rank-00000.log "^20..-.*Z step +20/20 "
+code "train, first part" 0 train train.steps=9 run.dir="$dir/parts" train.micro_batch=1
+code "train, second part" 0 "$trireme" train "$dir/parts" train.steps=20 train.micro_batch=4
+says "it was continued" out "continued after step 9"
+code "digest" 0 "$trireme" digest "$dir/straight"
+straight=$(cat "$dir/out")
+says "digest is 32 digits" out '^[0-9a-f]{32}$'
+same "one digest, straight or in parts" "$straight" "$("$trireme" digest "$dir/parts")"
+same "of a checkpoint too" "$straight" "$("$trireme" digest "$dir/parts/checkpoints/step-0000020")"
+code "train again: nothing left to do" 0 train train.steps=20 run.dir="$dir/straight"
+same "which changes nothing" "$straight" "$("$trireme" digest "$dir/straight")"
+code "dry run" 0 train --dry-run train.steps=20 run.dir="$dir/dry"
+if [ -e "$dir/dry/run.json" ]; then failed "a dry run leaves no run"; else passed "a dry run leaves no run"; fi
+code "quiet" 0 train --quiet train.steps=2 run.dir="$dir/quiet"
+same "quiet prints nothing" "[$(cat "$dir/out" "$dir/err")]" "[]"
+code "log as JSON" 0 train train.steps=5 run.dir="$dir/json" log.format=json
+if python3 -c 'import json,sys; [json.loads(l) for l in open(sys.argv[1])]' "$dir/out"; then passed "each line is JSON"; else failed "each line is JSON"; fi
+
+# --- signals ---
+# stopped NAME SIGNALS: starts a long run, sends the signals when it has taken a step
+stopped() {
+    # Not through train(): the signal is for the program, not for a shell between.
+    "$trireme" train "$dir/demo/config.yaml" $small train.steps=100000 run.dir="$dir/$1" \
+        >"$dir/out" 2>"$dir/err" &
+    local pid=$! got=0 i
+    for i in $(seq 200); do grep -q '"step": 2' "$dir/$1/metrics.jsonl" 2>/dev/null && break; sleep 0.05; done
+    shift
+    for signal; do kill -s "$signal" "$pid" 2>/dev/null; done
+    wait "$pid" || got=$?
+    echo $got
+}
+for signal in INT TERM USR1; do
+    same "$signal stops with 75" "$(stopped "$signal" $signal)" 75
+    says "$signal: STATUS" "$signal/STATUS" "^stopped 75"
+    same "$signal: last line of the log is JSON" \
+        "$(tail -1 "$dir/$signal/log.txt" | python3 -c 'import json,sys; print(json.load(sys.stdin)["code"])')" T001
+done
+steps=$("$trireme" digest "$dir/INT" >/dev/null && sed -n 's/.*after step \([0-9]*\)).*/\1/p' <("$trireme" train "$dir/INT" train.steps=100000 train.max_time=1s 2>/dev/null | head -1))
+if [ -n "$steps" ] && [ "$steps" -ge 2 ]; then passed "continues after a signal"; else failed "continues after a signal"; fi
+
+# --- one writer ---
+"$trireme" train "$dir/demo/config.yaml" $small train.steps=100000 run.dir="$dir/held" >/dev/null 2>&1 &
+holder=$!
+for i in $(seq 200); do [ -s "$dir/held/metrics.jsonl" ] && break; sleep 0.05; done
+code "a second writer is refused" 4 train train.steps=100000 run.dir="$dir/held"
+says "and told who holds it" err "$holder"
+kill -KILL $holder
+wait $holder 2>/dev/null
+code "a dead one's lock is taken over" 75 train train.steps=100000 run.dir="$dir/held" train.max_time=1s
+
+# --- what was learned ---
+code "generate" 0 "$trireme" generate "$dir/straight" --prompt "In the" --max-tokens 20 --seed 3
+says "generate begins with the prompt" out "^In the"
+code "generate as JSON" 0 "$trireme" generate "$dir/straight" --prompt ab --max-tokens 5 --seed 3 --json
+same "five ids" "$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["ids"]))' "$dir/out")" 5
+same "same seed, same text" "$("$trireme" generate "$dir/straight" --seed 5 | cksum)" "$("$trireme" generate "$dir/straight" --seed 5 | cksum)"
+code "no room" 2 "$trireme" generate "$dir/straight" --max-tokens 1000
+says "says how much there is" err "context is 64"
+
+# --- mistakes ---
+code "unknown command" 2 "$trireme" tarin
+code "unknown flag" 2 "$trireme" train --stpes 3 x
+says "did you mean" err "did you mean train.steps"
+code "no argument" 2 "$trireme" train
+code "no such file" 4 "$trireme" train "$dir/none.yaml"
+printf 'train: {stpes: 3}\noptimiser: {lr: 1}\n' >"$dir/wrong.yaml"
+code "wrong configuration" 3 "$trireme" train "$dir/wrong.yaml"
+says "first error" err 'wrong.yaml:1:9 .*train.steps'
+says "second error" err 'wrong.yaml:2:13 .*optimizer.lr'
+code "a fixed key" 3 train train.steps=20 run.dir="$dir/straight" train.seed=7
+code "does not fit" 3 train train.steps=20 run.dir="$dir/large" memory.limit=100KiB
+says "where the bytes go" err "activations"
+printf '{"format": "trireme-checkpoint-1"}' >"$dir/parts/checkpoints/step-0000020/manifest.json"
+code "a damaged checkpoint" 5 "$trireme" digest "$dir/parts"
+
+# --- the rest ---
+code "bench" 0 "$trireme" bench step --model tiny --batch 1 --seq 16 --steps 1 --json
+same "its fields" "$(python3 -c 'import json,sys; print(*json.load(open(sys.argv[1])))' "$dir/out")" \
+    "tokens_per_s step_s flops peak_flops mfu peak_bytes rss_bytes"
+"$trireme" help --completion bash >"$dir/out"
+if bash -n "$dir/out"; then passed "the completion is a script"; else failed "the completion is a script"; fi
+if [ -d "$shared/golden/models" ]; then
+    code "check" 0 "$trireme" check "$shared/golden/models/gpt2" --json
+    says "its fields" out '^\{"ok": true, "worst": \{"logits": [^,]*, "loss": [^,]*, "grad": [^,]*, "losses": [^,]*, "grad_norm": [^,]*, "final": [^,]*\}, "generation_equal": true\}$'
+    cp -r "$shared/golden/models/gpt2" "$dir/off"
+    sed -i 's/"loss": [0-9.]*/"loss": 6.4/' "$dir/off/golden.json"
+    code "check: no" 8 "$trireme" check "$dir/off"
+else
+    echo "skipped: check, no $shared/golden"
+fi
+[ $failures = 0 ]
