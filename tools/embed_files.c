@@ -22,7 +22,7 @@ static int file_read(const char *path, char **data, size_t *bytes)
     *data = malloc(LIMIT_BYTES);
     *bytes = *data == NULL ? 0 : fread(*data, 1, LIMIT_BYTES, f);
     const int failed = *data == NULL || ferror(f) || *bytes == LIMIT_BYTES;
-    fclose(f);
+    (void)fclose(f);
     return failed ? complain(path, "cannot be read, or is too large") : 0;
 }
 

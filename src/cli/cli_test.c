@@ -20,7 +20,7 @@ static void taken(FILE *f, char buffer[OUTPUT_BYTES])
 {
     rewind(f);
     buffer[fread(buffer, 1, OUTPUT_BYTES - 1, f)] = '\0';
-    fclose(f);
+    (void)fclose(f);
 }
 
 // Runs the line; output and errors hold what it wrote.
