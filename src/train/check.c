@@ -237,7 +237,7 @@ static status step_run(checking *k, int64_t step)
 static void item_put(checking *k, check_what what, double error, const char *where)
 {
     check_item *item = &k->out->items[what];
-    if (!(error <= (double)INFINITY)) error = INFINITY; // NaN
+    if (!(error <= (double)INFINITY)) error = (double)INFINITY; // NaN
     if (item->is_there && error <= item->error) return;
     item->is_there = true;
     item->error = error;

@@ -14,7 +14,7 @@ void check_relative_add(check_relative *r, const float *got, const void *want, i
         memcpy(&w, bytes + i * (int64_t)sizeof(w), sizeof(w));
         const double difference = fabs((double)got[i] - (double)w);
         if (!(difference <= r->difference)) r->difference = difference; // NaN stays
-        if (isnan(difference)) r->difference = INFINITY;
+        if (isnan(difference)) r->difference = (double)INFINITY;
         if (fabs((double)w) > r->largest) r->largest = fabs((double)w);
     }
 }
