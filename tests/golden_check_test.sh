@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# `trireme check` on every reference model: fp32 inside the stated limits, bf16 inside what bf16 explains,
+# and one case strict, in micro-batches of one, on the shadow device.
+set -u
+trireme=${TRIREME:?the program to test}
+shared=${TRIREME_SHARED:-../shared}
+[ -d "$shared/golden/models" ] || { echo "skipped: $shared/golden/models is not there"; exit 77; }
+failures=0
+cases=0
+
+agrees() { # agrees FOLDER [key=value ...]
+    cases=$((cases + 1))
+    "$trireme" check "$@" --json >/dev/null 2>&1 && return
+    echo "trireme check $*: differs"
+    "$trireme" check "$@"
+    failures=$((failures + 1))
+}
+
+for folder in "$shared"/golden/models/*/; do
+    agrees "$folder"
+    agrees "$folder" train.precision=bf16
+done
+agrees "$shared/golden/models/llama_gqa" determinism=strict train.micro_batch=1 kernels.device=shadow
+agrees "$shared/golden/models/gpt2" train.recompute=full kernels.threads=1
+
+echo "$cases checks, $failures failed"
+exit $((failures > 0))
