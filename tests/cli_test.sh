@@ -58,6 +58,17 @@ same "quiet prints nothing" "[$(cat "$dir/out" "$dir/err")]" "[]"
 code "log as JSON" 0 train train.steps=5 run.dir="$dir/json" log.format=json
 if python3 -c 'import json,sys; [json.loads(l) for l in open(sys.argv[1])]' "$dir/out"; then passed "each line is JSON"; else failed "each line is JSON"; fi
 
+# --- a terminal has one line more, which is written again and again ---
+terminal() { # terminal TERM: the output of a short run on a terminal of this kind
+    TERM=$1 COLUMNS=70 python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)' "$trireme" train \
+        "$dir/demo/config.yaml" $small train.steps=30 run.dir="$dir/terminal-$1" </dev/null
+}
+terminal xterm >"$dir/out" 2>"$dir/err"
+if grep -q $'\r\\[[#-]' "$dir/out"; then passed "a live line"; else failed "a live line"; fi
+same "none of it in log.txt" "$(grep -c $'\r' "$dir/terminal-xterm/log.txt")" 0
+terminal dumb >"$dir/out" 2>"$dir/err"
+if grep -q $'\r\\[[#-]' "$dir/out"; then failed "no live line with TERM=dumb"; else passed "no live line with TERM=dumb"; fi
+
 # --- signals ---
 # stopped NAME SIGNALS: starts a long run, sends the signals when it has taken a step
 stopped() {

@@ -298,8 +298,10 @@ static int on_stop_asked(void *context)
     run_log *log = context;
     if (!cli_signals_asked()) return 0;
     if (!log->stop_said && !log->is_json) {
+        char line[64];
         log->stop_said = true;
-        say(log, "%-8s stopping after this step", cli_signals_name());
+        (void)snprintf(line, sizeof(line), "%-8s stopping after this step", cli_signals_name());
+        put(log, !log->quiet && !log->cli->live, line); // the signal's handler told a terminal
     }
     return 1;
 }
