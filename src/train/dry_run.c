@@ -37,17 +37,6 @@ static status about_data(const dry_run *d, char **out)
                         planned / (double)max_i64(1, tokens));
 }
 
-static status model_make(dry_run *d)
-{
-    run_config *r = &d->own;
-    const int64_t vocab = train_feed_vocab(d->feed);
-    if (r->model.vocab == 0 && r->model.from == NULL) r->model.vocab = vocab;
-    TRY(model_spec_from_config(d->h, d->a, r, &d->spec));
-    if (d->spec.vocab >= vocab) return ST_OK;
-    return fail(ST_CONFIG_CONFLICT, "model.vocab = %lld is less than the tokenizer's %lld",
-                (long long)d->spec.vocab, (long long)vocab);
-}
-
 // The memory of the whole run, its evaluation too.
 static status memory_try(dry_run *d)
 {
@@ -68,7 +57,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
 {
     char *cache = NULL, *about = NULL;
     train_bench step;
-    TRY(model_make(d));
+    TRY(train_feed_model(d->feed, &d->own, &d->spec));
     TRY(memory_try(d));
     TRY(train_bench_steps(d->h, d->a, &d->own, &d->spec, 0, 1, &step));
     TRY(folder_try(d, &cache));

@@ -46,6 +46,21 @@ int64_t train_feed_vocab(const train_feed *f)
     return data_tokenizer_vocab_size(f->tokenizer);
 }
 
+status train_feed_model(const train_feed *f, run_config *r, decoder_spec *out)
+{
+    const int64_t needed = train_feed_vocab(f);
+    TRY(model_spec_from_config(f->h, f->a, r, out));
+    if (out->vocab < needed && r->model.vocab == 0 && r->model.from == NULL) {
+        r->model.vocab = needed;
+        TRY(model_spec_from_config(f->h, f->a, r, out));
+    }
+    if (out->vocab >= needed) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "the model's vocabulary is %lld, less than the tokenizer's %lld; give another "
+                "model.vocab or data.tokenizer",
+                (long long)out->vocab, (long long)needed);
+}
+
 const char *train_feed_tokenizer(const train_feed *f)
 {
     return data_tokenizer_name(f->tokenizer);

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "exec/exec.h"
+#include "model/model.h"
 #include "plan/run_config.h"
 
 typedef struct train_feed train_feed;
@@ -11,6 +12,9 @@ typedef struct train_feed train_feed;
 // Opens the tokenizer only; the model may need its vocabulary.
 NODISCARD status train_feed_open(const host *h, arena *a, const run_config *r, train_feed **out);
 int64_t train_feed_vocab(const train_feed *f);
+// The model of the configuration. Without model.vocab it has its preset's vocabulary, or the
+// tokenizer's where that is larger (then r->model.vocab is filled in).
+NODISCARD status train_feed_model(const train_feed *f, run_config *r, decoder_spec *out);
 const char *train_feed_tokenizer(const train_feed *f);
 // Text becomes token shards (in cache_folder) where it is not yet; splits off the validation data.
 NODISCARD status train_feed_prepare(train_feed *f, const char *cache_folder,

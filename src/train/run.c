@@ -46,15 +46,7 @@ static void say_through(void *context, log_level level, const char *line)
 static status model_of_run(session *s, run_config *r)
 {
     TRY(train_feed_open(s->h, s->a, r, &s->feed));
-    if (r->model.vocab == 0 && r->model.from == NULL) r->model.vocab = train_feed_vocab(s->feed);
-    TRY(model_spec_from_config(s->h, s->a, r, &s->spec));
-    if (s->spec.vocab < train_feed_vocab(s->feed)) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "model.vocab = %lld is less than the tokenizer's %lld; leave it out, or use "
-                    "another data.tokenizer",
-                    (long long)s->spec.vocab, (long long)train_feed_vocab(s->feed));
-    }
-    return ST_OK;
+    return train_feed_model(s->feed, r, &s->spec);
 }
 
 static void options_of_run(session *s)
