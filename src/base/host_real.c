@@ -197,7 +197,7 @@ static status file_size(file *f, int64_t *out)
 static status file_map(file *f, const void **out, int64_t *bytes)
 {
     TRY(fault_point("host.map"));
-    int64_t size;
+    int64_t size = 0;
     TRY(file_size(f, &size));
     if (size > 0 && f->map == NULL) {
         void *map = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, f->fd, 0);

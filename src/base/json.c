@@ -369,7 +369,7 @@ static status parse_value(parser *p, int depth, json *out)
     if (c == '{') return parse_map(p, depth, out);
     if (c == '[') return parse_list(p, depth, out);
     if (c == '"') {
-        int64_t bytes;
+        int64_t bytes = 0;
         *out = (json){.kind = JSON_TEXT};
         TRY(parse_text(p, &out->u.text, &bytes));
         out->text_bytes = (int32_t)bytes;

@@ -324,7 +324,8 @@ static void end_totals(run_log *log, const train_outcome *o)
     }
     if (o->skipped > 0) say(log, "         %s steps skipped", grouped(o->skipped, steps));
     if (o->checkpoint != NULL) say(log, "         %s", o->checkpoint);
-    if (o->best_checkpoint != NULL && strcmp(o->best_checkpoint, o->checkpoint) != 0) {
+    if (o->best_checkpoint != NULL &&
+        (o->checkpoint == NULL || strcmp(o->best_checkpoint, o->checkpoint) != 0)) {
         say(log, "         %s (best)", o->best_checkpoint);
     }
     say(log, "next     trireme generate %s --prompt \"...\"", log->r->run.dir);

@@ -61,6 +61,7 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
         s.keys = tensor_int(lengths, sequence);
         s.key_row = sequence * call->cache_seq;
     } else {
+        ASSERT(call->seq > 0); // no rows, no task
         s.keys = k->dims[0] / attention_sequences(call);
         s.key_row = sequence * s.keys;
     }
@@ -94,6 +95,7 @@ static void tile_task(void *context, int64_t index, int thread)
     const kern_tensor *y = &c->out[0], *lse = &c->out[1];
     const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim,
                   sequences = attention_sequences(c);
+    ASSERT(heads > 0 && sequences > 0); // else there are no tasks
     // The longest rows of all heads and sequences first.
     const int64_t tile = job->tiles - 1 - index / (heads * sequences);
     const int64_t sequence = index / heads % sequences, head = index % heads;

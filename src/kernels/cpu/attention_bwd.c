@@ -44,6 +44,7 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
 static int64_t wave_heads(const kern_call *call, int threads)
 {
     const int64_t group = call->attrs.heads / call->attrs.kv_heads;
+    ASSERT(group > 0 && threads > 0);
     const int64_t both = group / greatest_divisor(group, threads) * threads;
     const int64_t enough = (4 * threads + group - 1) / group * group;
     const int64_t heads = 2 * both <= enough ? enough / both * both : enough;

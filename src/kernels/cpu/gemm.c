@@ -273,6 +273,7 @@ static void run_tall(gemm_job *job)
     const int64_t width = shared_panels(job, nr * depth) * nr;
     ASSERT(width > 0);
     job->mc = tall_rows(g->m, job->unit->mr, kern_pool_threads(job->pool));
+    ASSERT(job->mc > 0);
     job->m1 = g->m;
     for (job->n0 = 0; job->n0 < g->n; job->n0 = job->n1) {
         job->n1 = min_i64(job->n0 + width, g->n);

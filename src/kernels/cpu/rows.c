@@ -71,6 +71,7 @@ static void zero_task(void *context, int64_t index, int thread)
     const kern_tensor *table = &job->call->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const size_t bytes = (size_t)(piece.columns * dtype_bytes(table->type));
+    ASSERT(table->data != NULL);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         memset(tensor_row(table, i).at, 0, bytes);
     }
