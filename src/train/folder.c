@@ -132,6 +132,15 @@ status train_folder_status(const train_folder *f, const char *state, int exit_co
     return train_folder_write(f, "STATUS", t.bytes);
 }
 
+status train_folder_events(const train_folder *f, char **path)
+{
+    char name[256];
+    if (gethostname(name, sizeof(name)) != 0) return fail(ST_IO, "the host has no name");
+    name[sizeof(name) - 1] = '\0';
+    return arena_format(f->a, path, "%s/events.out.tfevents.%lld.%s", f->path,
+                        (long long)(f->h->api->unix_ns(f->h) / 1000000000), name);
+}
+
 status train_folder_compare(const train_folder *f, const run_config *now, const config *c,
                             text *log)
 {

@@ -23,6 +23,8 @@ NODISCARD status train_folder_describe(const train_folder *f, const train_start 
 // One line for scripts: "running", "done 0", "stopped 75 SIGTERM in step 640".
 NODISCARD status train_folder_status(const train_folder *f, const char *state, int exit_code,
                                      const char *reason);
+// Path of this session's TensorBoard file: events.out.tfevents.<Unix seconds>.<host>.
+NODISCARD status train_folder_events(const train_folder *f, char **path);
 // Compares with the configuration that the folder's run was made with; `log` gets what changed.
 NODISCARD status train_folder_compare(const train_folder *f, const run_config *now, const config *c,
                                       text *log);

@@ -215,7 +215,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
                             const char *resume, train_outcome *out)
 {
     text changed = {.a = s->a};
-    char *metrics = NULL;
+    char *metrics = NULL, *events = NULL;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(resume, "none") != 0) {
         TRY(train_folder_compare(&s->folder, r, c, &changed));
@@ -232,6 +232,8 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
     TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
+    TRY(train_folder_events(&s->folder, &events));
+    TRY(obs_events_open(s->h, s->a, events, &s->events));
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
@@ -249,6 +251,7 @@ static void session_close(session *s)
     error_record kept;
     error_take(&kept);
     drop(obs_metrics_close(s->metrics));
+    drop(obs_events_close(s->events));
     train_feed_close(s->feed);
     train_job_destroy(&s->job);
     trace_destroy(s->ring);

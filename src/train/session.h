@@ -18,6 +18,7 @@ typedef struct session {
     train_folder folder;
     train_feed *feed;
     obs_metrics *metrics;
+    obs_events *events;
     trace_ring *ring;
     obs_trace *trace;
     step_device *results;          // of the step or evaluation read last

@@ -130,6 +130,7 @@ static status record_end(session *s, obs_record *record)
         record->val_loss = s->val_loss;
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
+    TRY(obs_events_add(s->events, record));
     return obs_metrics_add(s->metrics, record);
 }
 

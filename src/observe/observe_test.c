@@ -1,0 +1,139 @@
+// Records as JSON, lines and TensorBoard events; the live line's width; metrics cut back on resume.
+#include "base/json.h"
+#include "base/test_paths.h"
+#include "observe/observe.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static obs_record record_of(int64_t step)
+{
+    return (obs_record){.step = step,
+                        .steps = 2000,
+                        .tokens = step * 1024,
+                        .time = 1.5e9,
+                        .loss = 2.5,
+                        .val_loss = (double)NAN,
+                        .grad_norm = 1.25,
+                        .lr = 3e-4,
+                        .loss_scale = 1.0,
+                        .tokens_per_s = 41200.0,
+                        .mfu = 0.381,
+                        .wait = 0.012,
+                        .eta_s = 100.0};
+}
+
+static void crc_has_its_published_value(void **state)
+{
+    (void)state;
+    assert_int_equal(obs_crc32c("123456789", 9), 0xe3069283u);
+    const uint8_t zeros[32] = {0};
+    assert_int_equal(obs_crc32c(zeros, 32), 0x8a9136aau); // RFC 3720, B.4
+}
+
+// Walks the records as a reader does and adds up what they say.
+static void events_can_be_read(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    obs_events *e = NULL;
+    char path[128], *bytes = NULL;
+    int64_t count = 0, at = 0, events = 0;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/events.out.tfevents.1.here", folder);
+    assert_int_equal(obs_events_open(host_real(), a, path, &e), ST_OK);
+    const obs_record r = record_of(300);
+    assert_int_equal(obs_events_add(e, &r), ST_OK);
+    assert_int_equal(obs_events_close(e), ST_OK);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &bytes, &count), ST_OK);
+    while (at < count) {
+        uint64_t length = 0;
+        uint32_t sum = 0;
+        memcpy(&length, bytes + at, sizeof(length));
+        assert_true(at + 16 + (int64_t)length <= count);
+        memcpy(&sum, bytes + at + 12 + length, sizeof(sum));
+        const uint32_t crc = obs_crc32c(bytes + at + 12, (int64_t)length);
+        assert_int_equal(sum, ((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+        assert_int_equal(bytes[at + 12], 0x09);
+        at += 16 + (int64_t)length;
+        events++;
+    }
+    assert_int_equal(at, count);
+    assert_int_equal(events, 1 + 5); // the version; five scalars, no validation loss
+    arena_destroy(a);
+}
+
+static void metrics_are_cut_back(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    obs_metrics *m = NULL;
+    char path[128], *bytes = NULL;
+    int64_t count = 0, lines = 0;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    assert_int_equal(obs_metrics_open(host_real(), a, path, 0, &m), ST_OK);
+    for (int64_t step = 1; step <= 12; step++) {
+        const obs_record r = record_of(step);
+        assert_int_equal(obs_metrics_add(m, &r), ST_OK);
+    }
+    assert_int_equal(obs_metrics_close(m), ST_OK);
+    assert_int_equal(obs_metrics_open(host_real(), a, path, 9, &m), ST_OK);
+    assert_int_equal(obs_metrics_close(m), ST_OK);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &bytes, &count), ST_OK);
+    for (char *line = bytes; *line != '\0'; lines++) {
+        char *end = strchr(line, '\n');
+        json *value = NULL;
+        assert_non_null(end);
+        assert_int_equal(json_parse(line, end - line, "a line", &value), ST_OK);
+        assert_int_equal(json_int(json_get(value, "step"), -1), lines + 1);
+        json_free(value);
+        line = end + 1;
+    }
+    assert_int_equal(lines, 9);
+    arena_destroy(a);
+}
+
+static void live_lines_fit(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    for (int columns = 20; columns <= 120; columns += 10) {
+        text t = {.a = a};
+        const obs_record r = record_of(1234);
+        assert_int_equal(obs_print_live(&r, columns, &t), ST_OK);
+        assert_true(t.length < columns);
+    }
+    arena_destroy(a);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return test_scratch(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    test_scratch_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crc_has_its_published_value),
+        cmocka_unit_test(events_can_be_read),
+        cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(live_lines_fit),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

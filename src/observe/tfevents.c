@@ -1,0 +1,129 @@
+// TensorBoard event files: the records of steps as scalars.
+//
+// A file is a run of records: u64 length, u32 masked CRC-32C of the length, the bytes, u32 masked CRC of
+// the bytes; each is an Event in protobuf's wire form, few enough fields to write by hand. Source: the
+// public record and proto definitions of TensorFlow. A resumed run begins a new file, which the
+// viewer joins to those before it.
+#include "observe/observe.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { EVENT_BYTES = 512 };
+
+struct obs_events {
+    const host *h;
+    file *f;
+};
+
+typedef struct wire {
+    uint8_t bytes[EVENT_BYTES];
+    int64_t count;
+} wire;
+
+uint32_t obs_crc32c(const void *data, int64_t bytes)
+{
+    const uint8_t *p = data;
+    uint32_t crc = 0xffffffffu;
+    for (int64_t i = 0; i < bytes; i++) {
+        crc ^= p[i];
+        for (int k = 0; k < 8; k++) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+    }
+    return ~crc;
+}
+
+static uint32_t masked(uint32_t crc)
+{
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+static void put(wire *w, const void *data, int64_t bytes)
+{
+    ASSERT(w->count + bytes <= EVENT_BYTES);
+    memcpy(w->bytes + w->count, data, (size_t)bytes);
+    w->count += bytes;
+}
+
+static void put_byte(wire *w, uint8_t byte)
+{
+    put(w, &byte, 1);
+}
+
+static void put_varint(wire *w, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7) put_byte(w, (uint8_t)(value | 0x80));
+    put_byte(w, (uint8_t)value);
+}
+
+// A field of bytes: a text or a message.
+static void put_field(wire *w, uint8_t key, const void *data, int64_t bytes)
+{
+    put_byte(w, key);
+    put_varint(w, (uint64_t)bytes);
+    put(w, data, bytes);
+}
+
+static void event_begin(wire *w, double time, int64_t step)
+{
+    w->count = 0;
+    put_byte(w, 0x09); // 1: wall_time, double
+    put(w, &time, (int64_t)sizeof(time));
+    put_byte(w, 0x10); // 2: step, varint
+    put_varint(w, (uint64_t)step);
+}
+
+static status event_write(const obs_events *e, const wire *event)
+{
+    wire out = {.count = 0};
+    const uint64_t length = (uint64_t)event->count;
+    const uint32_t length_sum = masked(obs_crc32c(&length, (int64_t)sizeof(length)));
+    const uint32_t sum = masked(obs_crc32c(event->bytes, event->count));
+    put(&out, &length, (int64_t)sizeof(length));
+    put(&out, &length_sum, (int64_t)sizeof(length_sum));
+    put(&out, event->bytes, event->count);
+    put(&out, &sum, (int64_t)sizeof(sum));
+    return e->h->api->file_write(e->f, out.bytes, out.count);
+}
+
+static status scalar_write(const obs_events *e, const obs_record *r, const char *tag, double value)
+{
+    if (!isfinite(value)) return ST_OK;
+    const float narrow = (float)value;
+    wire item = {.count = 0}, summary = {.count = 0}, event;
+    put_field(&item, 0x0a, tag, (int64_t)strlen(tag)); // 1: tag
+    put_byte(&item, 0x15);                             // 2: simple_value, float
+    put(&item, &narrow, (int64_t)sizeof(narrow));
+    put_field(&summary, 0x0a, item.bytes, item.count); // 1: value
+    event_begin(&event, r->time, r->step);
+    put_field(&event, 0x2a, summary.bytes, summary.count); // 5: summary
+    return event_write(e, &event);
+}
+
+status obs_events_open(const host *h, arena *a, const char *path, obs_events **out)
+{
+    static const char version[] = "brain.Event:2";
+    obs_events *e = NULL;
+    wire event;
+    TRY(arena_new(a, 1, &e));
+    e->h = h;
+    TRY(h->api->file_open(h, path, FILE_APPEND, &e->f));
+    event_begin(&event, (double)h->api->unix_ns(h) / 1e9, 0);
+    put_field(&event, 0x1a, version, (int64_t)sizeof(version) - 1); // 3: file_version
+    *out = e; // also after a failure: the caller closes it
+    return event_write(e, &event);
+}
+
+status obs_events_add(obs_events *e, const obs_record *r)
+{
+    TRY(scalar_write(e, r, "train/loss", r->loss));
+    TRY(scalar_write(e, r, "train/grad_norm", r->grad_norm));
+    TRY(scalar_write(e, r, "train/lr", r->lr));
+    TRY(scalar_write(e, r, "speed/tokens_per_s", r->tokens_per_s));
+    TRY(scalar_write(e, r, "speed/mfu", r->mfu));
+    return scalar_write(e, r, "valid/loss", r->val_loss);
+}
+
+status obs_events_close(obs_events *e)
+{
+    return e == NULL ? ST_OK : e->h->api->file_close(e->f);
+}
