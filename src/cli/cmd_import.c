@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "cli/run_folder.h"
+#include "cli/work_folder.h"
 #include "data/tokenizer.h"
 #include "model/model.h"
 
@@ -208,29 +209,6 @@ static status save(importing *v)
     return h->api->path_rename(h, v->checkpoint, v->to);
 }
 
-// What a failed import leaves: its own new folder, which nobody else knows of.
-static void work_remove(importing *v)
-{
-    const host *h = v->cli->h;
-    arena *a = v->cli->a;
-    file_names folders, files;
-    error_record kept;
-    error_take(&kept);
-    if (h->api->path_list(h, a, v->work, &folders) != ST_OK) folders.count = 0;
-    for (int64_t i = 0; i < folders.count; i++) {
-        char *folder = NULL, *path = NULL;
-        if (path_join(a, v->work, folders.names[i], &folder) != ST_OK) break;
-        if (h->api->path_list(h, a, folder, &files) != ST_OK) break;
-        for (int64_t k = 0; k < files.count; k++) {
-            if (path_join(a, folder, files.names[k], &path) != ST_OK) break;
-            (void)h->api->path_remove(h, path);
-        }
-        (void)h->api->path_remove(h, folder);
-    }
-    (void)h->api->path_remove(h, v->work);
-    (void)error_put(&kept);
-}
-
 static status import(importing *v)
 {
     arena *a = v->cli->a;
@@ -244,7 +222,7 @@ static status import(importing *v)
     TRY(extras_collect(v));
     TRY(device_make(v));
     const status st = save(v);
-    work_remove(v);
+    cli_work_remove(v->cli, v->work);
     return st;
 }
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+// A line each, so that what several people add merges.
+// clang-format off
 const cli_command *const cli_commands[] = {
     &cli_command_init,
     &cli_command_train,
@@ -11,12 +13,14 @@ const cli_command *const cli_commands[] = {
     &cli_command_check,
     &cli_command_digest,
     &cli_command_import,
+    &cli_command_export,
     &cli_command_data,
     &cli_command_bench,
     &cli_command_config,
     &cli_command_help,
     NULL,
 };
+// clang-format on
 
 const cli_command *cli_command_find(const char *name)
 {

@@ -10,6 +10,7 @@ extern const cli_command cli_command_generate;
 extern const cli_command cli_command_check;
 extern const cli_command cli_command_digest;
 extern const cli_command cli_command_import;
+extern const cli_command cli_command_export;
 extern const cli_command cli_command_data;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_config;

@@ -5,13 +5,19 @@
 
 #include <string.h>
 
-// Whether a folder has files of a tokenizer that this program reads.
+// Whether a folder has files of a tokenizer that this program reads; GPT-2's may have a prefix.
 static status has_tokenizer(cli_context *cli, const char *folder, bool *out)
 {
-    static const char *const names[] = {"tokenizer.json", "vocab.json", "encoder.json"};
+    static const char *const ends[] = {"tokenizer.json", "vocab.json", "encoder.json"};
+    file_names names;
     *out = false;
-    for (int64_t i = 0; i < COUNT_OF(names) && !*out; i++) {
-        TRY(cli_has_file(cli, folder, names[i], out));
+    TRY(cli->h->api->path_list(cli->h, cli->a, folder, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        for (int64_t k = 0; k < COUNT_OF(ends); k++) {
+            const size_t n = strlen(names.names[i]), m = strlen(ends[k]);
+            if (n < m || strcmp(names.names[i] + n - m, ends[k]) != 0) continue;
+            if (k > 0 || n == m) *out = true;
+        }
     }
     return ST_OK;
 }
@@ -38,6 +44,13 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     TRY(config_parse(cli->a, &run_config_table, yaml, bytes, path, out->folder, NULL, 0, r, &c));
     out->compute = run_config_types(r).compute;
     out->tokenizer = r->data.tokenizer;
+    // `import` writes no word of a model, a run from initial weights must.
+    out->is_fresh = r->model.from == NULL && (r->model.preset != NULL || r->model.layers > 0);
+    if (strcmp(r->data.tokenizer, out->folder) ==
+        0) { // as `import` says, whether there is one or not
+        out->tokenizer = NULL;
+        return from_folder(cli, out->folder, out);
+    }
     if (strcmp(r->data.tokenizer, "auto") != 0) return ST_OK;
     out->tokenizer = "bytes";
     return r->model.from != NULL ? from_folder(cli, r->model.from, out) : ST_OK;

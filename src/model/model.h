@@ -52,6 +52,7 @@ typedef struct decoder_spec {
     float dropout_embedding, dropout_attention, dropout_residual;
     float init_std;
     int32_t bos_token, eos_token; // -1: none
+    dtype saved;                  // what its files say their weights are: fp32, bf16 or fp16
 } decoder_spec;
 
 // What a program is emitted for, beyond the spec.
@@ -76,6 +77,8 @@ NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, de
 NODISCARD status model_spec_check(const decoder_spec *spec);
 NODISCARD status model_spec_print_json(const decoder_spec *spec,
                                        text *out); // Hugging Face config.json
+const char *
+model_dtype_name(dtype type); // "bfloat16": as config.json has it; NULL: no weights' type
 
 // Emits the whole model for one purpose. Weights are the same rows for every purpose.
 // In PREFILL and DECODE the head's boundary output 0 is the sampled ids (B), output 1 the logits (B,V).

@@ -506,6 +506,19 @@ static status rope_read(const reader *r, decoder_spec *s)
 
 // ---- all of it ----------------------------------------------------------------------------------
 
+// Only a word about the files, which say it themselves: one that is unknown is no error. Transformers
+// 5 writes "dtype", those before it "torch_dtype".
+static dtype saved_read(const reader *r)
+{
+    static const dtype known[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    const char *name = json_text(json_get(r->root, "dtype"), NULL);
+    if (name == NULL) name = json_text(json_get(r->root, "torch_dtype"), "");
+    for (int64_t i = 0; i < COUNT_OF(known); i++) {
+        if (strcmp(name, model_dtype_name(known[i])) == 0) return known[i];
+    }
+    return DTYPE_F32;
+}
+
 static status read_all(reader *r, decoder_spec *s)
 {
     if (json_kind_of(r->root) != JSON_MAP) {
@@ -515,6 +528,7 @@ static status read_all(reader *r, decoder_spec *s)
     TRY(unsupported_refuse(r, r->root));
     const model_arch *arch = r->arch;
     *s = model_arch_spec(arch);
+    s->saved = saved_read(r);
     TRY(sizes_read(r, s));
     TRY(float_read(r, arch->keys->norm_eps, 1.0, arch->norm_eps, &s->norm_eps));
     TRY(float_read(r, "initializer_range", 10.0, 0.02, &s->init_std));

@@ -27,6 +27,13 @@ static const char *number(double value, bool is_float, char buffer[40])
     return buffer;
 }
 
+const char *model_dtype_name(dtype type)
+{
+    if (type == DTYPE_F32) return "float32";
+    if (type == DTYPE_BF16) return "bfloat16";
+    return type == DTYPE_F16 ? "float16" : NULL;
+}
+
 static status add_int(text *t, const char *key, int64_t value)
 {
     return key == NULL ? ST_OK : text_add(t, ",\n  \"%s\": %lld", key, (long long)value);
@@ -154,6 +161,7 @@ status model_spec_print_json(const decoder_spec *spec, text *out)
     const model_arch *arch = model_arch_find(spec->arch);
     TRY(text_add(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
                  arch->causal_class, arch->name));
+    TRY(text_add(out, ",\n  \"torch_dtype\": \"%s\"", model_dtype_name(spec->saved)));
     TRY(sizes_add(arch, spec, out));
     TRY(options_add(arch, spec, out));
     TRY(windows_add(arch, spec, out));

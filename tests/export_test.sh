@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# What `import` takes, `export` gives back byte for byte; what cannot be written whole is not there.
+set -u
+trireme=${TRIREME:?the program to test}
+shared=${TRIREME_SHARED:-../shared}
+models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
+    echo "skipped: $shared/golden/models is not there"
+    exit 77
+}
+tokenizers=$(cd "$shared/data" && pwd)
+scratch=$(mktemp -d) && cd "$scratch" || exit 1
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+# check EXIT_CODE WHAT... -- COMMAND...: it exits so, and each WHAT stands in what it prints.
+check() {
+    local code=$1 found wanted=()
+    shift
+    while [ "$1" != -- ]; do wanted+=("$1"); shift; done
+    shift
+    "$trireme" "$@" >out 2>&1
+    found=$?
+    if [ "$found" -ne "$code" ]; then
+        echo "trireme $*: exit $found, $code expected"; cat out
+        failures=$((failures + 1))
+    fi
+    for what in ${wanted[@]+"${wanted[@]}"}; do
+        grep -qF -- "$what" out && continue
+        echo "trireme $*: \"$what\" is not in"; cat out
+        failures=$((failures + 1))
+    done
+}
+
+same() { # same NAME A B
+    [ "$2" = "$3" ] && return
+    echo "$1: \"$2\" is not \"$3\""
+    failures=$((failures + 1))
+}
+
+digest() {
+    "$trireme" digest "$1" 2>&1
+}
+
+# ---- every family, whole and in pieces
+for folder in "$models"/*/; do
+    name=$(basename "$folder")
+    check 0 -- import "$folder" "$name"
+    check 0 'all bytes right' -- export "$name" "$name.hf"
+    check 0 'files; read back' -- export "$name" "$name.cut" --shard-bytes 20000
+    for made in "$name.hf" "$name.cut"; do
+        check 0 -- import "$made" "$made.again"
+        same "$made" "$(digest "$made.again")" "$(digest "$name")"
+    done
+    grep -q '"total_size"' "$name.cut/model.safetensors.index.json" || same "$name.cut" "an index" "none"
+done
+check 0 'bf16' -- export llama_tied_bf16 bf16
+check 0 'fp32' -- export gpt2 gpt2.fp32 --dtype fp32
+check 0 'fp16' -- export gpt2 gpt2.fp16 --dtype fp16
+
+# ---- through training: masters of fp32 that no step has changed are the bf16 they came as
+for i in $(seq 400); do printf 'line %d of a text, in which the word %d stands\n' "$i" $((i * 7 % 31)); done >text.txt
+cat >run.yaml <<END
+train: {steps: 1, seq: 16, global_batch: 4}
+schedule: {warmup: 0}
+optimizer: {lr: 0, weight_decay: 0}
+eval: {every: 0}
+data: {train: text.txt, tokenizer: bytes, valid: 0}
+END
+for name in llama_tied_bf16 gpt2 qwen2; do
+    "$trireme" train run.yaml "model.from=$models/$name" "run.dir=run-$name" --quiet || same "$name" trained not
+    check 0 'bytes, 3 files' -- export "run-$name" "run-$name.hf"
+    check 0 -- import "run-$name.hf" "run-$name.again"
+    same "$name, a step of nothing" "$(digest "run-$name.again")" "$(digest "$name")"
+done
+
+# ---- a model of our own: its end of a text, its tokenizer, its words
+check 0 -- train run.yaml model.preset=tiny optimizer.lr=1e-3 run.dir=own --quiet
+check 0 'fp32' -- export own own.hf
+grep -q '"eos_token_id": 256' own.hf/config.json || same own.hf "eos 256" "another"
+for from in own own.hf; do
+    "$trireme" generate "$from" --tokenizer bytes --prompt 'the ' --temperature 0 --max-tokens 12
+done >texts
+same 'generated' "$(head -c "$(($(wc -c <texts) / 2))" texts)" "$(tail -c "$(($(wc -c <texts) / 2))" texts)"
+check 0 'files' -- export own own.gpt2 --tokenizer "$tokenizers"
+cmp -s own.gpt2/vocab.json "$tokenizers/gpt2_encoder.json" || same vocab.json equal changed
+cmp -s own.gpt2/merges.txt "$tokenizers/gpt2_vocab.bpe" || same merges.txt equal changed
+check 0 'tokenizer  none' -- export own own.none --tokenizer none
+check 4 'missing/tokenizer.json is not there' -- export own other --tokenizer missing/tokenizer.json
+
+# ---- refusals, and nothing left of them
+check 2 'has files in it' -- export own own.hf
+check 0 -- export own own.hf --force --dtype bf16
+mkdir mine && touch mine/letter
+check 2 'folder of its own' -- export own mine --force
+cp -r own.hf kept && mkdir kept/photos
+check 2 'photos' -- export own kept --force
+check 2 'Hugging Face folder already' -- export own.hf other
+check 4 'not there' -- export nothing other
+mkdir empty
+check 0 -- export own empty
+mkdir other.export && touch other.export/model.safetensors # of one that was killed
+check 0 -- export own other
+[ ! -e other.export ] || same 'work folder' gone there
+(trap '' XFSZ; ulimit -f 100; "$trireme" export own full >out 2>&1)
+same 'a disk that takes no more, exit' "$?" 4
+[ ! -e full ] && [ ! -e full.export ] || same 'a failed export' nothing something
+state=$(ls own/checkpoints/step-0000001/*.safetensors | head -1)
+printf X | dd of="$state" bs=1 seek=$(($(stat -c %s "$state") / 3)) conv=notrunc 2>/dev/null
+check 5 'checksum' -- export own broken
+[ ! -e broken ] && [ ! -e broken.export ] || same 'a damaged checkpoint' nothing something
+
+[ "$failures" -eq 0 ] && echo "all right"
+[ "$failures" -eq 0 ]
