@@ -52,6 +52,9 @@ typedef struct host_api {
     status (*file_write)(file *f, const void *buffer, int64_t bytes); // appends; all or fails
     status (*file_truncate)(file *f, int64_t bytes);
     status (*file_sync)(file *f); // fsync; after a failure the file must be given up
+    // Takes the file for this process until it is closed, or the process ends in whatever way. False:
+    // another process has it. A file system without locks gives it to everybody.
+    status (*file_lock)(file *f, bool *taken);
     status (*file_size)(file *f, int64_t *out);
     // Read-only view of the whole file, unmapped by close. NULL for an empty file.
     status (*file_map)(file *f, const void **out, int64_t *bytes);

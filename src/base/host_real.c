@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -183,6 +184,21 @@ static status file_sync(file *f)
         // Devices and pipes have nothing to sync.
         if (errno != EINVAL && errno != EROFS) return fail_errno(errno, "fsync", f->path);
     }
+    return ST_OK;
+}
+
+static status file_lock(file *f, bool *taken)
+{
+    TRY(fault_point("host.lock"));
+    int result;
+    do {
+        result = flock(f->fd, LOCK_EX | LOCK_NB);
+    } while (result != 0 && errno == EINTR);
+    const bool has_locks = errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK;
+    if (result != 0 && errno != EWOULDBLOCK && has_locks) {
+        return fail_errno(errno, "flock", f->path);
+    }
+    *taken = result == 0 || errno != EWOULDBLOCK;
     return ST_OK;
 }
 
@@ -408,6 +424,7 @@ static const host_api api_real = {
     .file_write = file_write,
     .file_truncate = file_truncate,
     .file_sync = file_sync,
+    .file_lock = file_lock,
     .file_size = file_size,
     .file_map = file_map,
     .file_close = file_close,

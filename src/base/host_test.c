@@ -275,6 +275,27 @@ static void faults_leave_no_descriptor(void **state)
     assert_int_equal(before, after);
 }
 
+// One holder at a time; its end, or its closing, is the end of the lock.
+static void a_lock_has_one_holder(void **state)
+{
+    const fixture *f = *state;
+    const host_api *api = f->h->api;
+    char path[128];
+    file *first = NULL, *second = NULL;
+    bool taken = false;
+    (void)snprintf(path, sizeof(path), "%s/lock", f->folder);
+    assert_int_equal(api->file_open(f->h, path, FILE_APPEND, &first), ST_OK);
+    assert_int_equal(api->file_open(f->h, path, FILE_APPEND, &second), ST_OK);
+    assert_int_equal(api->file_lock(first, &taken), ST_OK);
+    assert_true(taken);
+    assert_int_equal(api->file_lock(second, &taken), ST_OK);
+    assert_false(taken);
+    assert_int_equal(api->file_close(first), ST_OK);
+    assert_int_equal(api->file_lock(second, &taken), ST_OK);
+    assert_true(taken);
+    assert_int_equal(api->file_close(second), ST_OK);
+}
+
 static void clocks_and_randomness(void **state)
 {
     const fixture *f = *state;
@@ -322,6 +343,7 @@ int main(void)
         CASE(names_are_sorted_by_bytes),
         CASE(links_are_replaced),
         CASE(faults_leave_no_descriptor),
+        CASE(a_lock_has_one_holder),
         CASE(clocks_and_randomness),
         CASE(paths_are_joined),
     };

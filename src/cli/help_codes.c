@@ -51,8 +51,8 @@ static const char *const texts[] = {
         "the last one is intact. Free space (checkpoint.keep says how many stay) and run the same "
         "command again.",
     [ST_LOCKED] =
-        "Another process writes to this run's folder; its host and number are in the message. If "
-        "that process is gone and its host cannot be asked, remove the file `lock` in the folder.",
+        "Another process writes to this run's folder; its host and number are in the message. The "
+        "lock ends with that process, however it ends: nothing has to be removed.",
     [ST_NO_MEMORY] =
         "The system gave no memory although the plan fits. Other processes may have taken it, or a "
         "limit of the container is lower than it says. Set memory.limit to what is really free.",

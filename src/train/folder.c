@@ -16,46 +16,57 @@ static status lock_text(char out[320])
     return ST_OK;
 }
 
-// Is the process that wrote the lock gone? Only what is on this host can be told.
-static bool lock_is_stale(const host *h, const char *held, const char *mine)
+static status lock_held_by(const train_folder *f, const char *path)
 {
-    const char *pid = strrchr(held, ':'), *own = strrchr(mine, ':');
-    if (pid == NULL || own == NULL || pid - held != own - mine) return false;
-    if (memcmp(held, mine, (size_t)(pid - held)) != 0) return false; // another host
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/%.*s", (int)strcspn(pid + 1, "\n"), pid + 1);
-    file_info info;
-    return h->api->path_info(h, path, &info) == ST_OK && info.kind == FILE_KIND_NONE;
+    char *held = NULL;
+    int64_t bytes = 0;
+    TRY(host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &held, &bytes));
+    return fail(ST_LOCKED, "%s is in use by %.*s; give another run.dir, or wait for that process",
+                f->path, (int)strcspn(held, "\n"), held);
 }
 
-static status lock_write(const train_folder *f, const char *mine)
+// The lock is the system's, not the file's being there: a process that was killed, a machine that
+// lost power and a process number that came again leave nothing behind. So the file stays: removing
+// it would let a third process lock another of that name.
+static status lock_take(train_folder *f)
 {
+    char mine[320], *path = NULL;
+    bool taken = false;
     file *lock = NULL;
-    TRY(f->h->api->file_open(f->h, f->lock, FILE_CREATE, &lock));
-    const status st = f->h->api->file_write(lock, mine, (int64_t)strlen(mine));
-    TRY(f->h->api->file_close(lock));
+    status st;
+    TRY(lock_text(mine));
+    TRY(path_join(f->a, f->path, "lock", &path));
+    TRY(f->h->api->file_open(f->h, path, FILE_APPEND, &lock));
+    TRY_TO(close_lock, f->h->api->file_lock(lock, &taken));
+    if (!taken) TRY_TO(close_lock, lock_held_by(f, path));
+    TRY_TO(close_lock, f->h->api->file_truncate(lock, 0));
+    TRY_TO(close_lock, f->h->api->file_write(lock, mine, (int64_t)strlen(mine)));
+    f->lock = lock;
+    return ST_OK;
+close_lock : {
+    error_record first;
+    error_take(&first);
+    (void)f->h->api->file_close(lock);
+    (void)error_put(&first);
+}
     return st;
 }
 
-static status lock_take(train_folder *f)
+// Makes <path>/checkpoints durable, and what leads to it: a checkpoint is no safer than the folder it
+// lies in. Folders above that may not be opened were not made here.
+static status folder_sync(const train_folder *f)
 {
-    char mine[320];
-    TRY(lock_text(mine));
-    file_info info;
-    TRY(f->h->api->path_info(f->h, f->lock, &info));
-    if (info.kind != FILE_KIND_NONE) {
-        char *held = NULL;
-        int64_t bytes = 0;
-        TRY(host_read_all(f->h, f->a, f->lock, SMALL_FILE_BYTES, &held, &bytes));
-        if (!lock_is_stale(f->h, held, mine)) {
-            return fail(ST_LOCKED,
-                        "%s is in use by %.*s; give another run.dir, or remove %s if "
-                        "that process is gone",
-                        f->path, (int)strcspn(held, "\n"), held, f->lock);
-        }
-        TRY(f->h->api->path_remove(f->h, f->lock));
+    char *at = NULL;
+    TRY(f->h->api->path_sync(f->h, f->checkpoints));
+    TRY(f->h->api->path_sync(f->h, f->path));
+    TRY(arena_strdup(f->a, f->path, &at));
+    for (char *slash = strrchr(at, '/'); slash != NULL; slash = strrchr(at, '/')) {
+        slash[slash == at ? 1 : 0] = '\0';
+        if (f->h->api->path_sync(f->h, at) != ST_OK) break;
+        if (slash == at) break;
     }
-    return lock_write(f, mine);
+    error_clear();
+    return ST_OK;
 }
 
 status train_folder_open(const host *h, arena *a, const char *path, train_folder *out)
@@ -65,23 +76,27 @@ status train_folder_open(const host *h, arena *a, const char *path, train_folder
     TRY(path_join(a, path, "checkpoints", &checkpoints));
     TRY(path_join(a, path, "cache", &cache));
     TRY(path_join(a, path, "logs", &logs));
-    TRY(path_join(a, path, "lock", &f.lock));
     TRY(h->api->path_mkdir(h, checkpoints));
     TRY(h->api->path_mkdir(h, cache));
     TRY(h->api->path_mkdir(h, logs));
     f.checkpoints = checkpoints;
     f.cache = cache;
     TRY(lock_take(&f));
+    const status st = folder_sync(&f);
+    if (st != ST_OK) train_folder_close(&f);
+    TRY(st);
     *out = f;
     return ST_OK;
 }
 
+// The name of the holder goes with the lock.
 void train_folder_close(train_folder *f)
 {
     if (f->lock == NULL) return;
     error_record kept;
     error_take(&kept);
-    (void)f->h->api->path_remove(f->h, f->lock);
+    (void)f->h->api->file_truncate(f->lock, 0);
+    (void)f->h->api->file_close(f->lock);
     (void)error_put(&kept);
     f->lock = NULL;
 }

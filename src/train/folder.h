@@ -9,11 +9,11 @@ typedef struct train_folder {
     const host *h;
     arena *a;
     const char *path, *checkpoints, *cache;
-    char *lock;
+    file *lock; // held while it is open
 } train_folder;
 
-// Makes the folder and takes its lock. A second writer is refused by name; a stale lock is taken
-// over.
+// Makes the folder and takes its lock, which the system gives back when the process ends. A second
+// writer is refused by name.
 NODISCARD status train_folder_open(const host *h, arena *a, const char *path, train_folder *out);
 void train_folder_close(train_folder *f);
 NODISCARD status train_folder_write(const train_folder *f, const char *name, const char *text);
