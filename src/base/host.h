@@ -13,10 +13,11 @@ extern "C" {
 typedef struct file file; // an open file
 
 typedef enum file_mode {
-    FILE_READ,   // must be a regular file
-    FILE_CREATE, // write; must not exist
-    FILE_WRITE,  // write; created or truncated
-    FILE_APPEND  // write at the end; created if missing
+    FILE_READ,     // must be a regular file
+    FILE_READ_OWN, // the same, and a symbolic link is refused: ST_SECURITY
+    FILE_CREATE,   // write; must not exist
+    FILE_WRITE,    // write; created or truncated
+    FILE_APPEND    // write at the end; created if missing
 } file_mode;
 
 typedef enum file_kind {
@@ -40,12 +41,17 @@ typedef struct file_names {
 
 typedef struct host host;
 
+enum { HOST_NAME_BYTES = 256 };
+
 // Every call that can fail names the path, the operation and the system's reason.
 typedef struct host_api {
     int64_t (*monotonic_ns)(const host *h);
     int64_t (*unix_ns)(const host *h);
     void (*sleep_ns)(const host *h, int64_t duration_ns);
     status (*random_fill)(const host *h, void *buffer, int64_t bytes);
+    // The machine's name and this process's number: what a lock file says of its owner.
+    status (*machine_name)(const host *h, char name[HOST_NAME_BYTES]);
+    int64_t (*process_id)(const host *h);
 
     status (*file_open)(const host *h, const char *path, file_mode mode, file **out);
     status (*file_read)(file *f, int64_t offset, void *buffer, int64_t bytes); // all of it or fails
@@ -55,6 +61,8 @@ typedef struct host_api {
     // Takes the file for this process until it is closed, or the process ends in whatever way. False:
     // another process has it. A file system without locks gives it to everybody.
     status (*file_lock)(file *f, bool *taken);
+    // Drops the file's pages from the system's cache, so that the next read asks the disk. A request.
+    status (*file_forget)(file *f);
     status (*file_size)(file *f, int64_t *out);
     // Read-only view of the whole file, unmapped by close. NULL for an empty file.
     status (*file_map)(file *f, const void **out, int64_t *bytes);
@@ -65,6 +73,8 @@ typedef struct host_api {
     status (*path_remove)(const host *h, const char *path); // a file or an empty folder
     status (*path_mkdir)(const host *h, const char *path);  // parents too; existing is fine
     status (*path_sync)(const host *h, const char *folder); // makes renames in it durable
+    // Bytes that may still be written where `path` is; -1: not known.
+    status (*path_space)(const host *h, const char *path, int64_t *free_bytes);
     status (*path_list)(const host *h, arena *a, const char *folder, file_names *out);
     status (*path_link)(const host *h, const char *target, const char *link); // symlink, by rename
     status (*path_glob)(const host *h, arena *a, const char *pattern, file_names *out);

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,6 +82,20 @@ static status random_fill(const host *h, void *buffer, int64_t bytes)
     return ST_OK;
 }
 
+static status machine_name(const host *h, char name[HOST_NAME_BYTES])
+{
+    (void)h;
+    if (gethostname(name, HOST_NAME_BYTES) != 0) return fail(ST_IO, "this machine has no name");
+    name[HOST_NAME_BYTES - 1] = '\0';
+    return ST_OK;
+}
+
+static int64_t process_id(const host *h)
+{
+    (void)h;
+    return getpid();
+}
+
 static const char *kind_text(mode_t mode)
 {
     return S_ISDIR(mode)    ? "a folder"
@@ -114,15 +129,20 @@ static status file_open(const host *h, const char *path, file_mode mode, file **
     (void)h;
     static const int flags[] = {
         [FILE_READ] = O_RDONLY | O_NONBLOCK,
+        [FILE_READ_OWN] = O_RDONLY | O_NONBLOCK | O_NOFOLLOW,
         [FILE_CREATE] = O_WRONLY | O_CREAT | O_EXCL,
         [FILE_WRITE] = O_WRONLY | O_CREAT | O_TRUNC,
         [FILE_APPEND] = O_WRONLY | O_CREAT | O_APPEND,
     };
     TRY(fault_point("host.open"));
+    const bool reads = mode == FILE_READ || mode == FILE_READ_OWN;
     const int fd = open_retry(path, flags[mode]);
-    if (fd < 0) return fail_errno(errno, mode == FILE_READ ? "open" : "open for writing", path);
+    if (fd < 0 && errno == ELOOP && mode == FILE_READ_OWN) {
+        return fail(ST_SECURITY, "%s: is a symbolic link, which is not followed here", path);
+    }
+    if (fd < 0) return fail_errno(errno, reads ? "open" : "open for writing", path);
     status st = ST_OK;
-    if (mode == FILE_READ) TRY_TO(close_fd, check_regular(fd, path));
+    if (reads) TRY_TO(close_fd, check_regular(fd, path));
     file *f = calloc(1, sizeof(*f));
     char *copy = strdup(path);
     if (f == NULL || copy == NULL) {
@@ -199,6 +219,17 @@ static status file_lock(file *f, bool *taken)
         return fail_errno(errno, "flock", f->path);
     }
     *taken = result == 0 || errno != EWOULDBLOCK;
+    return ST_OK;
+}
+
+static status file_forget(file *f)
+{
+    TRY(fault_point("host.forget"));
+    const int error = posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+    // Devices, pipes and file systems in memory have no cache to drop.
+    if (error != 0 && error != EINVAL && error != ESPIPE && error != ENOSYS) {
+        return fail_errno(error, "fadvise", f->path);
+    }
     return ST_OK;
 }
 
@@ -318,6 +349,18 @@ static status path_sync(const host *h, const char *folder)
     return st;
 }
 
+static status path_space(const host *h, const char *path, int64_t *free_bytes)
+{
+    (void)h;
+    struct statvfs info;
+    if (statvfs(path, &info) != 0) return fail_errno(errno, "statvfs", path);
+    int64_t bytes = 0; // f_frsize * f_bavail may be anything that a file system says
+    const bool fits = info.f_bavail <= INT64_MAX && info.f_frsize <= INT64_MAX &&
+                      size_mul((int64_t)info.f_bavail, (int64_t)info.f_frsize, &bytes);
+    *free_bytes = fits ? bytes : -1;
+    return ST_OK;
+}
+
 typedef struct name_list {
     char **names;
     int64_t count, capacity;
@@ -419,12 +462,15 @@ static const host_api api_real = {
     .unix_ns = unix_ns,
     .sleep_ns = sleep_ns,
     .random_fill = random_fill,
+    .machine_name = machine_name,
+    .process_id = process_id,
     .file_open = file_open,
     .file_read = file_read,
     .file_write = file_write,
     .file_truncate = file_truncate,
     .file_sync = file_sync,
     .file_lock = file_lock,
+    .file_forget = file_forget,
     .file_size = file_size,
     .file_map = file_map,
     .file_close = file_close,
@@ -433,6 +479,7 @@ static const host_api api_real = {
     .path_remove = path_remove,
     .path_mkdir = path_mkdir,
     .path_sync = path_sync,
+    .path_space = path_space,
     .path_list = path_list,
     .path_link = path_link,
     .path_glob = path_glob,

@@ -216,3 +216,37 @@ const char *safetensors_metadata(const safetensors *s, const char *key)
     }
     return NULL;
 }
+
+// ---- the header alone ---------------------------------------------------------------------------
+
+status safetensors_head_read(const host *h, file *f, arena *a, const char *what,
+                             safetensors_head *out)
+{
+    unsigned char first[8] = {0};
+    int64_t size = 0, have = 0;
+    void *bytes = NULL;
+    safetensors_file content;
+    TRY(h->api->file_size(f, &size));
+    TRY(h->api->file_read(f, 0, first, min_i64(size, 8)));
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
+    have = min_i64(size, 8);
+    // A length that the file cannot hold is refused by the parser, which then needs 8 bytes only.
+    if (length <= SAFETENSORS_MAX_HEADER_BYTES && (int64_t)length <= size - 8) {
+        have = 8 + (int64_t)length;
+    }
+    TRY(arena_alloc(a, max_i64(have, 16), &bytes));
+    TRY(h->api->file_read(f, 0, bytes, have));
+    TRY(safetensors_parse_head(a, bytes, have, size, what, &content));
+    *out = (safetensors_head){.entries = content.entries,
+                              .count = content.count,
+                              .bytes = bytes,
+                              .data_begin = have,
+                              .file_bytes = size};
+    return ST_OK;
+}
+
+const safetensors_entry *safetensors_head_find(const safetensors_head *s, const char *name)
+{
+    return safetensors_search(s->entries, s->count, name);
+}

@@ -40,6 +40,18 @@ const safetensors_entry *safetensors_find(const safetensors *s,
 // Metadata string of the (first) file; NULL if absent.
 const char *safetensors_metadata(const safetensors *s, const char *key);
 
+// The header of an open file, without mapping it: its entries' `data` is NULL. `what` names the file
+// in errors. All in the arena.
+typedef struct safetensors_head {
+    const safetensors_entry *entries; // sorted by name
+    int64_t count;
+    const void *bytes;              // the file from its first byte to its first of data
+    int64_t data_begin, file_bytes; // data_begin: how many that are
+} safetensors_head;
+NODISCARD status safetensors_head_read(const host *h, file *f, arena *a, const char *what,
+                                       safetensors_head *out);
+const safetensors_entry *safetensors_head_find(const safetensors_head *s, const char *name);
+
 // Writing: declare every tensor, then write their bytes in the order of declaration.
 typedef struct safetensors_writer safetensors_writer;
 NODISCARD status safetensors_writer_create(const host *h, const char *path,

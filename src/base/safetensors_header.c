@@ -13,6 +13,7 @@ typedef struct header_reader {
     arena *a;
     const char *what;
     const unsigned char *bytes;
+    bool whole; // bytes holds the data too
     int64_t data_begin, data_bytes;
 } header_reader;
 
@@ -118,7 +119,7 @@ static status read_range(const header_reader *r, const json *offsets, safetensor
                     r->what, e->name, (long long)e->bytes, (long long)(end - begin));
     }
     e->begin = r->data_begin + begin;
-    e->data = r->bytes + e->begin;
+    e->data = r->whole ? r->bytes + e->begin : NULL;
     return ST_OK;
 }
 
@@ -218,12 +219,13 @@ static status read_header(const header_reader *r, const json *header, safetensor
     return check_cover(r, out);
 }
 
-status safetensors_parse(arena *a, const void *bytes, int64_t count, const char *what,
-                         safetensors_file *out)
+status safetensors_parse_head(arena *a, const void *bytes, int64_t have, int64_t count,
+                              const char *what, safetensors_file *out)
 {
-    header_reader r = {.a = a, .what = what, .bytes = bytes};
+    header_reader r = {.a = a, .what = what, .bytes = bytes, .whole = have == count};
     int64_t length;
     TRY(read_length(&r, count, &length));
+    ASSERT(8 + length <= have);
     r.data_begin = 8 + length;
     r.data_bytes = count - r.data_begin;
     json *header;
@@ -235,4 +237,10 @@ status safetensors_parse(arena *a, const void *bytes, int64_t count, const char 
     const status st = read_header(&r, header, out);
     json_free(header);
     return st;
+}
+
+status safetensors_parse(arena *a, const void *bytes, int64_t count, const char *what,
+                         safetensors_file *out)
+{
+    return safetensors_parse_head(a, bytes, count, count, what, out);
 }

@@ -26,6 +26,10 @@ typedef struct safetensors_file {
 // Checks all rules over a whole file in memory. `what` names it in errors.
 NODISCARD status safetensors_parse(arena *a, const void *bytes, int64_t count, const char *what,
                                    safetensors_file *out);
+// The same from the header alone: `bytes` holds the file's first `have` bytes, 8 + the header's
+// length at least, of `count`. The entries' `data` is NULL.
+NODISCARD status safetensors_parse_head(arena *a, const void *bytes, int64_t have, int64_t count,
+                                        const char *what, safetensors_file *out);
 // The entry of a name, NULL if there is none.
 const safetensors_entry *safetensors_search(const safetensors_entry *entries, int64_t count,
                                             const char *name);

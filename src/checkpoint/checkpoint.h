@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/safetensors.h"
+#include "base/text.h"
 #include "exec/exec.h"
 
 #ifdef __cplusplus
@@ -39,29 +40,93 @@ typedef struct ckpt_info {
     int64_t sequences; // consumed
     int64_t tokens;    // trained on, unmasked
     int64_t seed;
+    int64_t world;                  // ranks that wrote it; 0 is written as 1
     double val_loss, best_val_loss; // NaN: not known
+    const char *best;               // folder name of the best checkpoint so far; NULL: none
     const char *numerics;           // what the bits depend on besides the config
+    const char *config;             // checksum of the resolved configuration; may be NULL
 } ckpt_info;
 
-// Writes <folder>/step-<step> and returns its path. Nothing that was there before is touched until
+// Writes <folder>/step-<step>[.<fork>] and returns its path, once it is durable and verified. Nothing that was there before is touched until
 // the new one is whole.
-NODISCARD status ckpt_save(const ckpt_state *s, arena *a, const char *folder, const ckpt_info *info,
-                           const ckpt_extra *extras, int64_t extra_count, char **path);
+NODISCARD status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork,
+                           const ckpt_info *info, const ckpt_extra *extras, int64_t extra_count,
+                           char **path);
 // Loads weights, optimizer state and the step block's counters. Every byte used is checked against
 // the manifest; a difference names file, tensor and place. `only_weights`: for inference, into run
 // tensors that the plans of inference have.
 NODISCARD status ckpt_load(const ckpt_state *s, arena *a, const char *path, bool only_weights,
                            ckpt_info *info);
+// The manifest's record alone.
 NODISCARD status ckpt_info_read(const host *h, arena *a, const char *path, ckpt_info *out);
-// Newest checkpoint (with a manifest) in <folder> of a step before `before` (INT64_MAX: any);
-// *path NULL and *step -1 if there is none.
-NODISCARD status ckpt_newest(const host *h, arena *a, const char *folder, int64_t before,
-                             char **path, int64_t *step);
-// Removes all but the newest `keep`, the multiples of keep_every and the one named `best`.
-NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, int64_t keep,
-                            int64_t keep_every, const char *best);
+// ---- the folder of checkpoints ------------------------------------------------------------------
+
+typedef struct ckpt_entry {
+    const char *name, *path; // "step-0000100", "step-0000100.1"
+    int64_t step, fork;
+} ckpt_entry;
+typedef struct ckpt_entries {
+    ckpt_entry *items; // newest first: by fork, then by step
+    int64_t count;
+} ckpt_entries;
+// All folders with a manifest, whether whole or not. A folder that is not there holds none.
+NODISCARD status ckpt_list(const host *h, arena *a, const char *folder, ckpt_entries *out);
+// The first of them; *path NULL and *step -1 if there is none.
+NODISCARD status ckpt_newest(const host *h, arena *a, const char *folder, char **path,
+                             int64_t *step);
+bool ckpt_name_parse(const char *name, int64_t *step, int64_t *fork);
+
+typedef struct ckpt_keep {
+    int64_t keep;               // so many newest stay; 2 at least
+    int64_t keep_every;         // multiples stay for ever; 0: none
+    const char *best;           // name; stays; may be NULL
+    const char *const *damaged; // names that are known to be, and so do not count as kept
+    int64_t damaged_count;
+} ckpt_keep;
+NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, const ckpt_keep *k);
+// Removes what saves that were cut off left: folders without a manifest, *.tmp. `removed` gets their
+// names.
+NODISCARD status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *removed);
+
 // The digest of all weights and optimizer state, computed from the bytes of the files.
 NODISCARD status ckpt_digest(const host *h, arena *a, const char *path, hash128 *out);
+
+// ---- reading without a run ----------------------------------------------------------------------
+
+typedef struct ckpt_reader ckpt_reader;
+
+typedef struct ckpt_tensor {
+    const char *name; // "weight/layers.0.attn.q"
+    dtype type;
+    int ndim;
+    int64_t dims[SAFETENSORS_MAX_DIMS];
+    const char *file;      // in the checkpoint's folder
+    int64_t offset, bytes; // in that file, from its first byte
+    hash128 checksum;
+} ckpt_tensor;
+
+// Checks all that makes a checkpoint valid but the tensors' bytes: the manifest's own checksum, names
+// and form, every file's size, every header, every tensor once and where the manifest says. Damage
+// is ST_DAMAGED; a name that leaves the folder, or a link, ST_SECURITY.
+NODISCARD status ckpt_reader_open(const host *h, const char *path, ckpt_reader **out);
+void ckpt_reader_close(ckpt_reader *r); // NULL is legal
+const ckpt_info *ckpt_reader_info(const ckpt_reader *r);
+hash128 ckpt_reader_digest(const ckpt_reader *r); // as the manifest has it
+int64_t ckpt_reader_count(const ckpt_reader *r);
+const ckpt_tensor *ckpt_reader_at(const ckpt_reader *r, int64_t i);          // in logical order
+const ckpt_tensor *ckpt_reader_find(const ckpt_reader *r, const char *name); // NULL: not there
+// All bytes of a tensor, checked. They stay until the next call for this reader, or its close.
+NODISCARD status ckpt_reader_data(ckpt_reader *r, const ckpt_tensor *t, const void **bytes);
+// The same piece by piece, for what is large: `at` counts from the tensor's first byte. Damage is
+// known only at the end.
+typedef status ckpt_take(void *context, int64_t at, const void *bytes, int64_t count);
+NODISCARD status ckpt_reader_stream(ckpt_reader *r, const ckpt_tensor *t, ckpt_take *take,
+                                    void *context);
+// Reads everything. Each damage is a line of `report` that names file, tensor and byte; ST_DAMAGED
+// (or ST_SECURITY) if there is any.
+NODISCARD status ckpt_verify(const host *h, arena *a, const char *path, text *report);
+
+// ---- weights by value ---------------------------------------------------------------------------
 
 // Puts the values (fp32, rows * columns) of a weight into the run: working copy and master.
 NODISCARD status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values);

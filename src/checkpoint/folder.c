@@ -1,81 +1,190 @@
-// The folder of a run's checkpoints: which is newest, which may go.
-#include "checkpoint/checkpoint.h"
+// The folder of a run's checkpoints: which there are, which is newest, which may go.
+//
+// "step-0000100" and "step-0000100.1": the number after the point is the fork. A run that goes on
+// from anything but its newest checkpoint (the newest is damaged, or an older one was asked for)
+// forks, and all that it saves from then on is newer than what the forks before it left.
+#include "base/fault.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-// The step of "step-0000100"; -1 if the name is none, or (with_manifest) has none.
-static status step_of(const host *h, arena *a, const char *folder, const char *name,
-                      bool with_manifest, int64_t *step)
+static bool digits_parse(const char *digits, int64_t length, int64_t *out)
 {
-    *step = -1;
     int64_t value = 0;
-    if (strncmp(name, "step-", 5) != 0 || !text_parse_i64(name + 5, &value)) return ST_OK;
-    if (with_manifest) {
-        char *path = NULL;
-        file_info info;
-        TRY(arena_format(a, &path, "%s/%s/manifest.json", folder, name));
-        TRY(h->api->path_info(h, path, &info));
-        if (info.kind != FILE_KIND_REGULAR) return ST_OK;
+    if (length < 1 || length > 18) return false;
+    for (int64_t i = 0; i < length; i++) {
+        if (digits[i] < '0' || digits[i] > '9') return false;
+        value = value * 10 + (digits[i] - '0');
     }
-    *step = value;
+    *out = value;
+    return true;
+}
+
+bool ckpt_name_parse(const char *name, int64_t *step, int64_t *fork)
+{
+    *fork = 0;
+    if (strncmp(name, "step-", 5) != 0) return false;
+    const char *digits = name + 5, *point = strchr(digits, '.');
+    const int64_t length = point != NULL ? point - digits : (int64_t)strlen(digits);
+    if (!digits_parse(digits, length, step)) return false;
+    return point == NULL || digits_parse(point + 1, (int64_t)strlen(point + 1), fork);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const ckpt_entry *x = a, *y = b; // newest first
+    if (x->fork != y->fork) return x->fork > y->fork ? -1 : 1;
+    if (x->step != y->step) return x->step > y->step ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static status has_manifest(const host *h, arena *a, const char *path, bool *out)
+{
+    char *manifest = NULL;
+    file_info info;
+    TRY(path_join(a, path, CKPT_MANIFEST_NAME, &manifest));
+    TRY(h->api->path_info(h, manifest, &info));
+    *out = info.kind == FILE_KIND_REGULAR;
     return ST_OK;
 }
 
-status ckpt_newest(const host *h, arena *a, const char *folder, int64_t before, char **path,
-                   int64_t *step)
+status ckpt_list(const host *h, arena *a, const char *folder, ckpt_entries *out)
 {
     file_info info;
     file_names names = {0};
-    *path = NULL;
-    *step = -1;
+    *out = (ckpt_entries){0};
     TRY(h->api->path_info(h, folder, &info));
     if (info.kind != FILE_KIND_FOLDER) return ST_OK;
     TRY(h->api->path_list(h, a, folder, &names));
+    TRY(arena_new(a, names.count, &out->items));
     for (int64_t i = 0; i < names.count; i++) {
-        int64_t found = -1;
-        TRY(step_of(h, a, folder, names.names[i], true, &found));
-        if (found <= *step || found >= before) continue;
-        *step = found;
-        TRY(path_join(a, folder, names.names[i], path));
+        ckpt_entry e = {.name = names.names[i]};
+        bool whole = false;
+        char *path = NULL;
+        if (!ckpt_name_parse(e.name, &e.step, &e.fork)) continue;
+        TRY(path_join(a, folder, e.name, &path));
+        TRY(has_manifest(h, a, path, &whole));
+        e.path = path;
+        if (whole) out->items[out->count++] = e;
+    }
+    if (out->count > 1) {
+        qsort(out->items, (size_t)out->count, sizeof(*out->items), compare_entries);
     }
     return ST_OK;
 }
 
-// The manifest goes first: from then on the folder is debris, whatever happens.
-static status checkpoint_remove(const host *h, arena *a, const char *path)
+status ckpt_newest(const host *h, arena *a, const char *folder, char **path, int64_t *step)
+{
+    ckpt_entries list;
+    *path = NULL;
+    *step = -1;
+    TRY(ckpt_list(h, a, folder, &list));
+    if (list.count == 0) return ST_OK;
+    *step = list.items[0].step;
+    return arena_strdup(a, list.items[0].path, path);
+}
+
+status ckpt_remove(const host *h, arena *a, const char *path)
 {
     file_names names = {0};
     char *manifest = NULL, *gone = NULL;
-    TRY(path_join(a, path, "manifest.json", &manifest));
-    TRY(path_join(a, path, "manifest.removed", &gone));
-    TRY(h->api->path_rename(h, manifest, gone));
-    TRY(h->api->path_sync(h, path));
+    bool whole = false;
+    TRY(has_manifest(h, a, path, &whole));
+    if (whole) {
+        TRY(path_join(a, path, CKPT_MANIFEST_NAME, &manifest));
+        TRY(path_join(a, path, CKPT_MANIFEST_NAME ".removed", &gone));
+        TRY(fault_point("checkpoint.prune_rename"));
+        TRY(h->api->path_rename(h, manifest, gone));
+        TRY(h->api->path_sync(h, path));
+    }
     TRY(h->api->path_list(h, a, path, &names));
     for (int64_t i = 0; i < names.count; i++) {
         char *name = NULL;
         TRY(path_join(a, path, names.names[i], &name));
+        TRY(fault_point("checkpoint.prune_unlink"));
         TRY(h->api->path_remove(h, name));
     }
     return h->api->path_remove(h, path);
 }
 
-status ckpt_prune(const host *h, arena *a, const char *folder, int64_t keep, int64_t keep_every,
-                  const char *best)
+status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step, int64_t fork,
+                      char **name)
 {
-    file_names names = {0};
-    TRY(h->api->path_list(h, a, folder, &names)); // sorted: steps have seven digits and more
-    int64_t newer = 0;
-    for (int64_t i = names.count - 1; i >= 0; i--) {
-        int64_t step = -1;
-        TRY(step_of(h, a, folder, names.names[i], true, &step));
-        if (step < 0) continue;
-        newer++;
-        if (newer <= max_i64(keep, 1)) continue;
-        if (keep_every > 0 && step % keep_every == 0) continue;
-        if (best != NULL && strcmp(best, names.names[i]) == 0) continue;
+    for (;; fork++) {
         char *path = NULL;
-        TRY(path_join(a, folder, names.names[i], &path));
-        TRY(checkpoint_remove(h, a, path));
+        file_info info;
+        bool whole = false;
+        if (fork == 0) {
+            TRY(arena_format(a, name, "step-%07lld", (long long)step));
+        } else {
+            TRY(arena_format(a, name, "step-%07lld.%lld", (long long)step, (long long)fork));
+        }
+        TRY(path_join(a, folder, *name, &path));
+        TRY(h->api->path_info(h, path, &info));
+        if (info.kind == FILE_KIND_NONE) return ST_OK;
+        if (info.kind != FILE_KIND_FOLDER) continue;
+        TRY(has_manifest(h, a, path, &whole));
+        if (whole) continue;
+        return ckpt_remove(h, a, path);
+    }
+}
+
+status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *removed)
+{
+    file_info info;
+    file_names names = {0};
+    TRY(h->api->path_info(h, folder, &info));
+    if (info.kind != FILE_KIND_FOLDER) return ST_OK;
+    TRY(h->api->path_list(h, a, folder, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.names[i];
+        const size_t length = strlen(name);
+        int64_t step = 0, fork = 0;
+        char *path = NULL;
+        TRY(path_join(a, folder, name, &path));
+        if (ckpt_name_parse(name, &step, &fork)) {
+            bool whole = false;
+            TRY(h->api->path_info(h, path, &info));
+            TRY(has_manifest(h, a, path, &whole));
+            if (whole || info.kind != FILE_KIND_FOLDER) continue;
+            TRY(ckpt_remove(h, a, path));
+        } else if (length > 4 && strcmp(name + length - 4, ".tmp") == 0) {
+            TRY(h->api->path_remove(h, path));
+        } else {
+            continue;
+        }
+        TRY(text_add(removed, "%s%s", removed->length > 0 ? ", " : "", name));
+    }
+    return ST_OK;
+}
+
+static bool is_protected(const ckpt_keep *k, const ckpt_entry *e)
+{
+    if (k->keep_every > 0 && e->step % k->keep_every == 0) return true;
+    return k->best != NULL && strcmp(k->best, e->name) == 0;
+}
+
+static bool is_damaged(const ckpt_keep *k, const char *name)
+{
+    for (int64_t i = 0; i < k->damaged_count; i++) {
+        if (strcmp(k->damaged[i], name) == 0) return true;
+    }
+    return false;
+}
+
+status ckpt_prune(const host *h, arena *a, const char *folder, const ckpt_keep *k)
+{
+    ckpt_entries list;
+    int64_t good = 0;
+    TRY(ckpt_list(h, a, folder, &list));
+    for (int64_t i = 0; i < list.count; i++) {
+        const ckpt_entry *e = &list.items[i];
+        if (!is_damaged(k, e->name)) good++;
+        if (good <= max_i64(k->keep, 2) || is_protected(k, e)) continue;
+        TRY(ckpt_remove(h, a, e->path));
     }
     return ST_OK;
 }

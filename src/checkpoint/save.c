@@ -1,187 +1,331 @@
-// Writing a checkpoint: state file, extra files, sync, and last of all the manifest's rename.
-#include "base/fault.h"
-#include "checkpoint/state.h"
+// Writing a checkpoint: state files, extra files, sync, and last of all the manifest's rename. Then
+// everything is read back from the disk and compared.
+#include "checkpoint/save.h"
 
-#include <math.h>
+#include "base/fault.h"
+#include "checkpoint/reader.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_FILE "state-00000-of-00001.safetensors"
-
 typedef struct saving {
-    const ckpt_state *s;
+    const ckpt_image *image;
+    const host *h;
     arena *a;
     const char *folder; // of this checkpoint
-    state_list list;
+    ckpt_manifest manifest;
     hash_stream *digest;
-    text manifest;
-    char *chunk;
-    int64_t counts[STEP_COUNTS];
-    double reals[STEP_REALS];
+    char *chunk; // NULL where the image is in memory
 } saving;
 
-static status step_read(saving *v)
+// ---- what goes where ----------------------------------------------------------------------------
+
+static status tensors_list(saving *v)
 {
-    const int64_t row = plan_table_find(v->s->run, "step");
-    ASSERT(row >= 0);
-    step_block *block = malloc(sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    const status st = exec_read(v->s->e, row, 0, block, (int64_t)sizeof(*block));
-    if (st == ST_OK) step_flatten(&block->device, v->counts, v->reals);
-    free(block);
+    const state_list *list = &v->image->list;
+    ckpt_manifest *m = &v->manifest;
+    m->tensor_count = list->count + 2;
+    TRY(arena_new(v->a, m->tensor_count, &m->tensors));
+    for (int64_t i = 0; i < list->count; i++) {
+        const state_item *item = &list->items[i];
+        m->tensors[i] = (ckpt_tensor){.name = item->name,
+                                      .type = item->type,
+                                      .ndim = item->ndim,
+                                      .dims = {item->dims[0], item->dims[1]},
+                                      .bytes = item->bytes};
+        if (item->ndim < 2) m->tensors[i].dims[1] = 0;
+    }
+    m->tensors[list->count] = (ckpt_tensor){.name = "step/counts",
+                                            .type = DTYPE_I64,
+                                            .ndim = 1,
+                                            .dims = {STEP_COUNTS},
+                                            .bytes = (int64_t)sizeof(v->image->counts)};
+    m->tensors[list->count + 1] = (ckpt_tensor){.name = "step/reals",
+                                                .type = DTYPE_F64,
+                                                .ndim = 1,
+                                                .dims = {STEP_REALS},
+                                                .bytes = (int64_t)sizeof(v->image->reals)};
+    return ST_OK;
+}
+
+// The first tensor after `begin` that opens a new file: files of at most file_bytes, but at least a
+// tensor each.
+static int64_t file_end(const saving *v, int64_t begin)
+{
+    const int64_t most = v->image->file_bytes > 0 ? v->image->file_bytes : STATE_FILE_BYTES;
+    int64_t bytes = 0, i = begin;
+    for (; i < v->manifest.tensor_count; i++) {
+        bytes += v->manifest.tensors[i].bytes;
+        if (i > begin && bytes > most) break;
+    }
+    return i;
+}
+
+static status files_list(saving *v)
+{
+    ckpt_manifest *m = &v->manifest;
+    for (int64_t i = 0; i < m->tensor_count; i = file_end(v, i)) m->state_count++;
+    TRY(arena_new(v->a, m->state_count, &m->state));
+    int64_t begin = 0;
+    for (int64_t i = 0; i < m->state_count; i++) {
+        char *name = NULL;
+        TRY(arena_format(v->a, &name, "state-%05lld-of-%05lld.safetensors", (long long)i,
+                         (long long)m->state_count));
+        m->state[i].name = name;
+        const int64_t end = file_end(v, begin);
+        for (; begin < end; begin++) m->tensors[begin].file = name;
+    }
+    return ST_OK;
+}
+
+// ---- state files --------------------------------------------------------------------------------
+
+// `count` bytes of a tensor: from the image in memory, or from the device.
+static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, const void **out)
+{
+    const ckpt_image *image = v->image;
+    if (tensor == image->list.count) {
+        *out = (const char *)image->counts + at;
+    } else if (tensor > image->list.count) {
+        *out = (const char *)image->reals + at;
+    } else if (image->bytes != NULL) {
+        *out = image->bytes + image->list.items[tensor].image_offset + at;
+    } else {
+        const state_item *item = &image->list.items[tensor];
+        TRY(exec_read(image->s->e, item->run_row, item->offset + at, v->chunk, count));
+        *out = v->chunk;
+    }
+    return ST_OK;
+}
+
+// One tensor, chunk by chunk; digest and checksum from the same bytes.
+static status tensor_write(saving *v, safetensors_writer *w, int64_t i)
+{
+    ckpt_tensor *t = &v->manifest.tensors[i];
+    hash_stream *sum = hash_begin();
+    if (sum == NULL) return fail(ST_NO_MEMORY, "no memory for a checksum");
+    digest_head(v->digest, t->name, t->type, t->ndim, t->dims);
+    status st = ST_OK;
+    for (int64_t at = 0; at < t->bytes && st == ST_OK; at += STATE_CHUNK_BYTES) {
+        const int64_t n = min_i64(STATE_CHUNK_BYTES, t->bytes - at);
+        const void *bytes = NULL;
+        st = piece_get(v, i, at, n, &bytes);
+        if (st != ST_OK) break;
+        hash_add(sum, bytes, n);
+        hash_add(v->digest, bytes, n);
+        st = safetensors_writer_put(w, bytes, n);
+    }
+    t->checksum = hash_end(sum);
     return st;
 }
 
-static status declare_all(const saving *v, safetensors_writer *w)
+// Where the writer put the tensors: as the header in the file says.
+static status places_read(saving *v, ckpt_file *f, const char *path, int64_t begin, int64_t end)
 {
-    for (int64_t i = 0; i < v->list.count; i++) {
-        const state_item *item = &v->list.items[i];
-        TRY(safetensors_writer_declare(w, item->name, item->type, item->ndim, item->dims));
-    }
-    const int64_t counts = STEP_COUNTS, reals = STEP_REALS;
-    TRY(safetensors_writer_declare(w, "step/counts", DTYPE_I64, 1, &counts));
-    return safetensors_writer_declare(w, "step/reals", DTYPE_F64, 1, &reals);
-}
-
-// One line of the manifest: what, where, and the checksum of its bytes.
-static status manifest_tensor(saving *v, const char *name, dtype type, int ndim,
-                              const int64_t *dims, int64_t bytes, hash128 sum, bool last)
-{
-    char hex[33];
-    TRY(text_add(&v->manifest, "  {\"name\": \"%s\", \"type\": \"%s\", \"shape\": [", name,
-                 dtype_name(type)));
-    for (int i = 0; i < ndim; i++) {
-        TRY(text_add(&v->manifest, i == 0 ? "%lld" : ", %lld", (long long)dims[i]));
-    }
-    return text_add(&v->manifest, "], \"file\": \"%s\", \"bytes\": %lld, \"xxh128\": \"%s\"}%s\n",
-                    STATE_FILE, (long long)bytes, hash128_text(sum, hex), last ? "" : ",");
-}
-
-// One tensor, chunk by chunk: device -> file, digest and checksum from the same bytes.
-static status item_write(saving *v, safetensors_writer *w, const state_item *item)
-{
-    hash_stream *sum = hash_begin();
-    if (sum == NULL) return fail(ST_NO_MEMORY, "no memory for a checksum");
-    digest_head(v->digest, item->name, item->type, item->ndim, item->dims);
-    status st = ST_OK;
-    for (int64_t at = 0; at < item->bytes && st == ST_OK; at += STATE_CHUNK_BYTES) {
-        const int64_t n = min_i64(STATE_CHUNK_BYTES, item->bytes - at);
-        st = exec_read(v->s->e, item->run_row, item->offset + at, v->chunk, n);
-        if (st != ST_OK) break;
-        hash_add(sum, v->chunk, n);
-        hash_add(v->digest, v->chunk, n);
-        st = safetensors_writer_put(w, v->chunk, n);
-    }
-    const hash128 value = hash_end(sum);
+    file *handle = NULL;
+    safetensors_head head;
+    TRY(v->h->api->file_open(v->h, path, FILE_READ_OWN, &handle));
+    const status st = safetensors_head_read(v->h, handle, v->a, path, &head);
+    (void)v->h->api->file_close(handle); // was only read
     TRY(st);
-    return manifest_tensor(v, item->name, item->type, item->ndim, item->dims, item->bytes, value,
-                           false);
+    f->bytes = head.file_bytes;
+    f->head_bytes = head.data_begin;
+    f->checksum = hash128_of(head.bytes, head.data_begin);
+    for (int64_t i = begin; i < end; i++) {
+        const safetensors_entry *e = safetensors_head_find(&head, v->manifest.tensors[i].name);
+        if (e == NULL) {
+            return fail(ST_DAMAGED, "%s: reads back without the tensor %s", path,
+                        v->manifest.tensors[i].name);
+        }
+        v->manifest.tensors[i].offset = e->begin;
+    }
+    return ST_OK;
 }
 
-static status small_write(saving *v, safetensors_writer *w, const char *name, dtype type,
-                          const void *data, int64_t count, bool last)
-{
-    const int64_t bytes = count * 8;
-    digest_head(v->digest, name, type, 1, &count);
-    hash_add(v->digest, data, bytes);
-    TRY(safetensors_writer_put(w, data, bytes));
-    return manifest_tensor(v, name, type, 1, &count, bytes, hash128_of(data, bytes), last);
-}
-
-static status state_write(saving *v)
+static status file_write(saving *v, ckpt_file *f, int64_t begin, int64_t end)
 {
     char *path = NULL;
-    TRY(path_join(v->a, v->folder, STATE_FILE, &path));
     safetensors_writer *w = NULL;
-    TRY(safetensors_writer_create(v->s->h, path, &w));
+    TRY(fault_point("checkpoint.state"));
+    TRY(path_join(v->a, v->folder, f->name, &path));
+    TRY(safetensors_writer_create(v->h, path, &w));
     status st = ST_OK;
-    TRY_TO(destroy_writer, declare_all(v, w));
-    for (int64_t i = 0; i < v->list.count; i++) {
-        TRY_TO(destroy_writer, item_write(v, w, &v->list.items[i]));
+    for (int64_t i = begin; i < end; i++) {
+        const ckpt_tensor *t = &v->manifest.tensors[i];
+        TRY_TO(destroy_writer, safetensors_writer_declare(w, t->name, t->type, t->ndim, t->dims));
     }
-    TRY_TO(destroy_writer,
-           small_write(v, w, "step/counts", DTYPE_I64, v->counts, STEP_COUNTS, false));
-    TRY_TO(destroy_writer, small_write(v, w, "step/reals", DTYPE_F64, v->reals, STEP_REALS, true));
+    for (int64_t i = begin; i < end; i++) TRY_TO(destroy_writer, tensor_write(v, w, i));
+    TRY_TO(destroy_writer, fault_point("checkpoint.sync"));
     TRY_TO(destroy_writer, safetensors_writer_finish(w));
+    st = places_read(v, f, path, begin, end);
 destroy_writer:
     safetensors_writer_destroy(w);
     return st;
 }
 
-static status real_or_null(text *t, const char *name, double value)
+static status state_write(saving *v)
 {
-    if (isnan(value)) return text_add(t, " \"%s\": null,\n", name);
-    return text_add(t, " \"%s\": %.17g,\n", name, value);
-}
-
-static status manifest_head(saving *v, const ckpt_info *info)
-{
-    text *t = &v->manifest;
-    TRY(text_add(t, "{\n \"format\": \"trireme-checkpoint-1\",\n \"step\": %lld,\n",
-                 (long long)info->step));
-    TRY(text_add(t, " \"sequences\": %lld,\n \"tokens\": %lld,\n \"seed\": %lld,\n",
-                 (long long)info->sequences, (long long)info->tokens, (long long)info->seed));
-    TRY(real_or_null(t, "val_loss", info->val_loss));
-    TRY(real_or_null(t, "best_val_loss", info->best_val_loss));
-    TRY(text_add(t, " \"numerics\": "));
-    TRY(text_add_json(t, info->numerics != NULL ? info->numerics : ""));
-    return text_add(t, ",\n \"tensors\": [\n");
-}
-
-static status extras_write(saving *v, const ckpt_extra *extras, int64_t count)
-{
-    char hex[33];
-    TRY(text_add(&v->manifest, " ],\n \"files\": [\n"));
-    for (int64_t i = 0; i < count; i++) {
-        char *path = NULL;
-        const int64_t bytes = (int64_t)strlen(extras[i].text);
-        TRY(path_join(v->a, v->folder, extras[i].name, &path));
-        TRY(host_write_all(v->s->h, path, extras[i].text, bytes));
-        TRY(text_add(&v->manifest, "  {\"name\": \"%s\", \"bytes\": %lld, \"xxh128\": \"%s\"}%s\n",
-                     extras[i].name, (long long)bytes,
-                     hash128_text(hash128_of(extras[i].text, bytes), hex),
-                     i + 1 < count ? "," : ""));
+    int64_t begin = 0;
+    for (int64_t i = 0; i < v->manifest.state_count; i++) {
+        const int64_t end = file_end(v, begin);
+        TRY(file_write(v, &v->manifest.state[i], begin, end));
+        begin = end;
     }
     return ST_OK;
 }
 
-static status save_into(saving *v, const ckpt_info *info, const ckpt_extra *extras,
-                        int64_t extra_count)
+// ---- the rest -----------------------------------------------------------------------------------
+
+static status file_put(const host *h, const char *path, const void *bytes, int64_t count)
 {
-    char hex[33], *path = NULL;
-    TRY(state_list_make(v->s, v->a, &v->list));
-    TRY(step_read(v));
-    TRY(manifest_head(v, info));
-    TRY(state_write(v));
-    TRY(extras_write(v, extras, extra_count));
-    const hash128 digest = hash_end(v->digest);
-    v->digest = NULL;
-    TRY(text_add(&v->manifest, " ],\n \"digest\": \"%s\"\n}\n", hash128_text(digest, hex)));
-    TRY(v->s->h->api->path_sync(v->s->h, v->folder));
-    TRY(fault_point("checkpoint.manifest"));
-    TRY(path_join(v->a, v->folder, "manifest.json", &path));
-    return host_write_all(v->s->h, path, v->manifest.bytes, v->manifest.length);
+    file *f = NULL;
+    TRY(h->api->file_open(h, path, FILE_CREATE, &f));
+    status st = h->api->file_write(f, bytes, count);
+    if (st == ST_OK) st = h->api->file_sync(f);
+    if (st == ST_OK) return h->api->file_close(f);
+    error_record first; // closing must not hide why
+    error_take(&first);
+    (void)h->api->file_close(f);
+    return error_put(&first);
 }
 
-status ckpt_save(const ckpt_state *s, arena *a, const char *folder, const ckpt_info *info,
-                 const ckpt_extra *extras, int64_t extra_count, char **path)
+static status extras_write(saving *v, const ckpt_extra *extras, int64_t count)
 {
-    char *own = NULL;
-    TRY(arena_format(a, &own, "%s/step-%07lld", folder, (long long)info->step));
-    TRY(s->h->api->path_mkdir(s->h, own));
-    TRY(s->h->api->path_sync(s->h, folder));
-    saving v = {.s = s, .a = a, .folder = own, .manifest = {.a = a}};
-    v.chunk = malloc(STATE_CHUNK_BYTES);
+    ckpt_manifest *m = &v->manifest;
+    m->extra_count = count;
+    TRY(arena_new(v->a, count, &m->extras));
+    for (int64_t i = 0; i < count; i++) {
+        char *path = NULL;
+        const int64_t bytes = (int64_t)strlen(extras[i].text);
+        TRY(fault_point("checkpoint.extra"));
+        TRY(path_join(v->a, v->folder, extras[i].name, &path));
+        TRY(file_put(v->h, path, extras[i].text, bytes));
+        m->extras[i] = (ckpt_file){
+            .name = extras[i].name, .bytes = bytes, .checksum = hash128_of(extras[i].text, bytes)};
+    }
+    return ST_OK;
+}
+
+// From the rename on the checkpoint exists; from the sync after it, for ever.
+static status manifest_write(saving *v)
+{
+    text t = {.a = v->a};
+    char *temporary = NULL, *path = NULL;
+    TRY(ckpt_manifest_print(&v->manifest, &t));
+    TRY(path_join(v->a, v->folder, CKPT_MANIFEST_NAME ".tmp", &temporary));
+    TRY(path_join(v->a, v->folder, CKPT_MANIFEST_NAME, &path));
+    TRY(fault_point("checkpoint.manifest_tmp"));
+    TRY(file_put(v->h, temporary, t.bytes, t.length));
+    TRY(fault_point("checkpoint.manifest"));
+    TRY(v->h->api->path_rename(v->h, temporary, path));
+    TRY(fault_point("checkpoint.durable"));
+    return v->h->api->path_sync(v->h, v->folder);
+}
+
+static status write_all(saving *v, const ckpt_info *info, const ckpt_extra *extras,
+                        int64_t extra_count)
+{
+    v->manifest.info = *info;
+    TRY(tensors_list(v));
+    TRY(files_list(v));
+    TRY(state_write(v));
+    TRY(extras_write(v, extras, extra_count));
+    v->manifest.digest = hash_end(v->digest);
+    v->digest = NULL;
+    TRY(fault_point("checkpoint.folder_sync"));
+    TRY(v->h->api->path_sync(v->h, v->folder));
+    return manifest_write(v);
+}
+
+// What stands on the disk now, not what the system's cache remembers.
+static status read_back(const host *h, const char *path)
+{
+    ckpt_reader *r = NULL;
+    TRY(fault_point("checkpoint.readback"));
+    TRY(ckpt_reader_open(h, path, &r));
+    ckpt_reader_bypass_cache(r);
+    const status st = ckpt_reader_verify(r, path, NULL);
+    ckpt_reader_close(r);
+    if (st != ST_OK) note("reading back what was just written");
+    return st;
+}
+
+static status save_into(const ckpt_image *image, arena *a, const char *folder,
+                        const ckpt_info *info, const ckpt_extra *extras, int64_t extra_count)
+{
+    saving v = {.image = image, .h = image->s->h, .a = a, .folder = folder};
+    v.chunk = image->bytes == NULL ? malloc(STATE_CHUNK_BYTES) : NULL;
     v.digest = hash_begin();
     status st = ST_OK;
-    if (v.chunk == NULL || v.digest == NULL) {
+    if ((image->bytes == NULL && v.chunk == NULL) || v.digest == NULL) {
         st = fail(ST_NO_MEMORY, "no memory to write a checkpoint");
     } else {
-        st = save_into(&v, info, extras, extra_count);
+        st = write_all(&v, info, extras, extra_count);
     }
     if (v.digest != NULL) (void)hash_end(v.digest);
     free(v.chunk);
-    if (st == ST_OK) *path = own;
     return st;
+}
+
+status ckpt_image_save(const ckpt_image *image, arena *a, const char *folder, const ckpt_info *info,
+                       const ckpt_extra *extras, int64_t extra_count, const char *name)
+{
+    const host *h = image->s->h;
+    char *own = NULL;
+    TRY(path_join(a, folder, name, &own));
+    TRY(fault_point("checkpoint.folder"));
+    TRY(h->api->path_mkdir(h, own));
+    status st = h->api->path_sync(h, folder);
+    if (st == ST_OK) st = save_into(image, a, own, info, extras, extra_count);
+    if (st == ST_OK) st = read_back(h, own);
+    if (st == ST_OK) return ST_OK;
+    error_record first; // what cannot be removed now is debris, and goes at the next start
+    error_take(&first);
+    if (ckpt_remove(h, a, own) != ST_OK) error_clear();
+    return error_put(&first);
+}
+
+// ---- the image ----------------------------------------------------------------------------------
+
+static status step_read(ckpt_image *image)
+{
+    const int64_t row = plan_table_find(image->s->run, "step");
+    ASSERT(row >= 0);
+    step_block *block = malloc(sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    const status st = exec_read(image->s->e, row, 0, block, (int64_t)sizeof(*block));
+    if (st == ST_OK) step_flatten(&block->device, image->counts, image->reals);
+    free(block);
+    return st;
+}
+
+status ckpt_image_take(ckpt_image *image)
+{
+    TRY(fault_point("checkpoint.snapshot"));
+    TRY(step_read(image));
+    if (image->bytes == NULL) return ST_OK;
+    for (int64_t i = 0; i < image->list.count; i++) {
+        const state_item *item = &image->list.items[i];
+        for (int64_t at = 0; at < item->bytes; at += STATE_CHUNK_BYTES) {
+            TRY(exec_read(image->s->e, item->run_row, item->offset + at,
+                          image->bytes + item->image_offset + at,
+                          min_i64(STATE_CHUNK_BYTES, item->bytes - at)));
+        }
+    }
+    return ST_OK;
+}
+
+status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork,
+                 const ckpt_info *info, const ckpt_extra *extras, int64_t extra_count, char **path)
+{
+    char *name = NULL;
+    ckpt_image *image = NULL;
+    TRY(arena_new(a, 1, &image));
+    image->s = s;
+    TRY(state_list_make(s, a, &image->list));
+    TRY(ckpt_name_free(s->h, a, folder, info->step, fork, &name));
+    TRY(ckpt_image_take(image));
+    TRY(ckpt_image_save(image, a, folder, info, extras, extra_count, name));
+    return path_join(a, folder, name, path);
 }

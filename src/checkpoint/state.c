@@ -36,7 +36,9 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
                                      .dims = {weight->parts[i].rows, weight->columns},
                                      .run_row = row,
                                      .offset = weight->parts[i].row_begin * row_bytes,
-                                     .bytes = weight->parts[i].rows * row_bytes};
+                                     .bytes = weight->parts[i].rows * row_bytes,
+                                     .image_offset = out->bytes};
+                out->bytes += item->bytes;
                 (void)snprintf(item->name, sizeof(item->name), "%s/%s", kinds[k],
                                weight->parts[i].name);
             }

@@ -10,11 +10,13 @@ typedef struct state_item {
     int ndim;
     int64_t dims[2];
     int64_t run_row, offset, bytes; // where it lies in the run tensor
+    int64_t image_offset;           // and in an image of the state
 } state_item;
 
 typedef struct state_list {
     state_item *items;
     int64_t count, capacity;
+    int64_t bytes; // of an image of all
 } state_list;
 
 // weight by weight, part by part: weight (unless derived), master, m, v.

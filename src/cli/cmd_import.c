@@ -205,7 +205,7 @@ static status save(importing *v)
     TRY(weights_copy(v, &state));
     TRY(step_put(v));
     TRY(h->api->path_mkdir(h, v->work));
-    TRY(ckpt_save(&state, v->cli->a, v->work, &info, v->extras, v->extra_count, &v->checkpoint));
+    TRY(ckpt_save(&state, v->cli->a, v->work, 0, &info, v->extras, v->extra_count, &v->checkpoint));
     return h->api->path_rename(h, v->checkpoint, v->to);
 }
 

@@ -52,7 +52,7 @@ status cli_checkpoint_of(cli_context *cli, const char *path, char **out)
     }
     TRY(path_join(cli->a, path, "checkpoints", &folder));
     int64_t step = -1;
-    TRY(ckpt_newest(cli->h, cli->a, folder, INT64_MAX, &newest, &step));
+    TRY(ckpt_newest(cli->h, cli->a, folder, &newest, &step));
     if (newest == NULL) {
         return fail(ST_NOT_FOUND, "the run %s has no checkpoint yet (none in %s is whole)", path,
                     folder);

@@ -3,16 +3,14 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { SMALL_FILE_BYTES = 1 << 20 };
 
-static status lock_text(char out[320])
+static status lock_text(const host *h, char out[320])
 {
-    char name[256];
-    if (gethostname(name, sizeof(name)) != 0) return fail(ST_IO, "the host has no name");
-    name[sizeof(name) - 1] = '\0';
-    (void)snprintf(out, 320, "%s:%ld\n", name, (long)getpid());
+    char name[HOST_NAME_BYTES];
+    TRY(h->api->machine_name(h, name));
+    (void)snprintf(out, 320, "%s:%lld\n", name, (long long)h->api->process_id(h));
     return ST_OK;
 }
 
@@ -34,7 +32,7 @@ static status lock_take(train_folder *f)
     bool taken = false;
     file *lock = NULL;
     status st;
-    TRY(lock_text(mine));
+    TRY(lock_text(f->h, mine));
     TRY(path_join(f->a, f->path, "lock", &path));
     TRY(f->h->api->file_open(f->h, path, FILE_APPEND, &lock));
     TRY_TO(close_lock, f->h->api->file_lock(lock, &taken));
@@ -149,9 +147,8 @@ status train_folder_status(const train_folder *f, const char *state, int exit_co
 
 status train_folder_events(const train_folder *f, char **path)
 {
-    char name[256];
-    if (gethostname(name, sizeof(name)) != 0) return fail(ST_IO, "the host has no name");
-    name[sizeof(name) - 1] = '\0';
+    char name[HOST_NAME_BYTES];
+    TRY(f->h->api->machine_name(f->h, name));
     return arena_format(f->a, path, "%s/events.out.tfevents.%lld.%s", f->path,
                         (long long)(f->h->api->unix_ns(f->h) / 1000000000), name);
 }

@@ -89,30 +89,94 @@ static status job_of_run(session *s)
     return ST_OK;
 }
 
-// The newest checkpoint that is whole; a damaged one is told of and the one before is tried.
-static status resume_newest(session *s)
+// Remembers a checkpoint that cannot be used, and why, aloud.
+static status refused(session *s, const ckpt_entry *e, text *tried)
 {
-    char *path = NULL;
-    int64_t step = INT64_MAX;
-    TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, step, &path, &step));
-    if (path == NULL) return train_job_weights(&s->job, s->a);
-    for (;;) {
-        const status st = session_load(s, path);
-        if (st != ST_DAMAGED) return st;
-        session_say(s, LOG_WARN, "%s", error_last()->text);
-        TRY(ckpt_newest(s->h, s->a, s->folder.checkpoints, step, &path, &step));
-        if (path == NULL) return fail(ST_DAMAGED, "no checkpoint of %s is whole", s->folder.path);
-        session_say(s, LOG_WARN, "going on from the one before it: %s", path_base_name(path));
+    TRY(arena_grow(s->a, (void **)&s->damaged.names, &s->damaged.capacity, s->damaged.count + 1,
+                   (int64_t)sizeof(*s->damaged.names)));
+    s->damaged.names[s->damaged.count++] = e->name;
+    session_say(s, LOG_WARN, "%s cannot be used: %s", e->name, error_last()->text);
+    return text_add(tried, "\n  %s: %.*s", e->name, (int)strcspn(error_last()->text, "\n"),
+                    error_last()->text);
+}
+
+// The newest checkpoint that is whole: a damaged one is told of and the one before it is tried.
+static status resume_newest(session *s, const ckpt_entries *list)
+{
+    text tried = {.a = s->a};
+    if (list->count == 0) return train_job_weights(&s->job, s->a);
+    for (int64_t i = 0; i < list->count; i++) {
+        const status st = session_load(s, list->items[i].path);
+        if (st == ST_OK) {
+            s->fork = list->items[0].fork + (i > 0 ? 1 : 0);
+            if (i > 0) session_say(s, LOG_WARN, "going on from %s", list->items[i].name);
+            return ST_OK;
+        }
+        if (st != ST_DAMAGED && st != ST_NOT_FOUND) return st;
+        TRY(refused(s, &list->items[i], &tried));
     }
+    return fail(ST_DAMAGED,
+                "no checkpoint of %s is whole; tried:%s\n  put one of them back from a copy, or "
+                "begin anew with --resume none",
+                s->folder.path, tried.bytes);
+}
+
+// The newest checkpoint that is whole, for advice; NULL: none.
+static const char *newest_whole(session *s, const ckpt_entries *list)
+{
+    const char *name = NULL;
+    error_record kept;
+    error_take(&kept);
+    for (int64_t i = 0; i < list->count && name == NULL; i++) {
+        text report = {.a = s->a};
+        if (ckpt_verify(s->h, s->a, list->items[i].path, &report) == ST_OK) {
+            name = list->items[i].name;
+        }
+    }
+    (void)error_put(&kept);
+    return name;
+}
+
+// `resume` is a path, or the name of one of this run's checkpoints.
+static status resume_from(session *s, const ckpt_entries *list, const char *resume)
+{
+    const char *path = resume;
+    file_info info, newest;
+    for (int64_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i].name, resume) == 0) path = list->items[i].path;
+    }
+    TRY(s->h->api->path_info(s->h, path, &info));
+    if (list->count > 0) { // by whatever name: from the newest no new branch grows
+        TRY(s->h->api->path_info(s->h, list->items[0].path, &newest));
+        s->fork = list->items[0].fork + (newest.inode != info.inode ? 1 : 0);
+    }
+    if (info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND, "--resume %s: no such folder, and no checkpoint of %s%s%s",
+                    resume, s->folder.path, list->count > 0 ? "; the newest is " : "",
+                    list->count > 0 ? list->items[0].name : "");
+    }
+    const status st = session_load(s, path);
+    if (st != ST_DAMAGED) return st;
+    const char *whole = newest_whole(s, list);
+    if (whole == NULL) {
+        note("and the run has no other checkpoint that is whole");
+    } else {
+        note("%s is whole; continue with: trireme train %s --resume %s", whole, s->folder.path,
+             whole);
+    }
+    return st;
 }
 
 static status state_of_run(session *s, const char *resume)
 {
+    ckpt_entries list;
     s->saved_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
-    if (strcmp(resume, "none") == 0) return train_job_weights(&s->job, s->a);
-    if (strcmp(resume, "auto") == 0) return resume_newest(s);
-    return session_load(s, resume);
+    TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
+    if (strcmp(resume, "auto") == 0) return resume_newest(s, &list);
+    if (strcmp(resume, "none") != 0) return resume_from(s, &list, resume);
+    s->fork = list.count > 0 ? list.items[0].fork + 1 : 0;
+    return train_job_weights(&s->job, s->a);
 }
 
 static const plan *largest_plan(const train_plans *plans)

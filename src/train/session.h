@@ -39,6 +39,11 @@ typedef struct session {
     int stop;           // as stop_asked gave it
     const char *stop_reason;
     int64_t saved_step; // of the newest checkpoint; -1: none
+    int64_t fork;       // of the checkpoints that this session writes
+    struct {
+        const char **names; // checkpoints that were refused
+        int64_t count, capacity;
+    } damaged;
 } session;
 
 // session_step.c: steps from the one after s->step up to `until` (a multiple of nothing: where an

@@ -37,14 +37,18 @@ static status save_with(session *s, arena *work)
         {"config.resolved.yaml", s->config_yaml.bytes},
     };
     char *path = NULL, *kept = NULL;
-    TRY(ckpt_save(&s->job.state, work, s->folder.checkpoints, &info, extras, COUNT_OF(extras),
-                  &path));
+    TRY(ckpt_save(&s->job.state, work, s->folder.checkpoints, s->fork, &info, extras,
+                  COUNT_OF(extras), &path));
     TRY(arena_strdup(s->a, path, &kept));
     s->newest_path = kept;
     s->saved_step = s->step;
     TRY(link_set(s, work));
-    return ckpt_prune(s->h, work, s->folder.checkpoints, s->r->checkpoint.keep,
-                      s->r->checkpoint.keep_every, s->best);
+    const ckpt_keep keep = {.keep = s->r->checkpoint.keep,
+                            .keep_every = s->r->checkpoint.keep_every,
+                            .best = s->best,
+                            .damaged = s->damaged.names,
+                            .damaged_count = s->damaged.count};
+    return ckpt_prune(s->h, work, s->folder.checkpoints, &keep);
 }
 
 status session_save(session *s)

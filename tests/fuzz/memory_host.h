@@ -29,7 +29,7 @@ static struct file *memory_find(const host *h, const char *path)
 
 static status memory_open(const host *h, const char *path, file_mode mode, file **out)
 {
-    ASSERT(mode == FILE_READ);
+    ASSERT(mode == FILE_READ || mode == FILE_READ_OWN);
     *out = memory_find(h, path);
     return *out != NULL ? ST_OK : fail(ST_NOT_FOUND, "%s: no such file", path);
 }
@@ -47,6 +47,12 @@ static status memory_read(file *f, int64_t offset, void *buffer, int64_t bytes)
 static status memory_size(file *f, int64_t *out)
 {
     *out = f->count;
+    return ST_OK;
+}
+
+static status memory_forget(file *f)
+{
+    (void)f;
     return ST_OK;
 }
 
@@ -74,6 +80,7 @@ static status memory_info(const host *h, const char *path, file_info *out)
 static const host_api memory_api = {
     .file_open = memory_open,
     .file_read = memory_read,
+    .file_forget = memory_forget,
     .file_size = memory_size,
     .file_map = memory_map,
     .file_close = memory_close,

@@ -1,0 +1,101 @@
+// Everything that can be known of a checkpoint from its bytes: every header, every tensor, every
+// extra file, and the digest over the logical tensors in their order.
+#include "checkpoint/reader.h"
+#include "checkpoint/state.h"
+
+#include <string.h>
+
+typedef struct verifying {
+    ckpt_reader *r;
+    hash_stream *digest;
+    text *report; // NULL: the first damage is enough
+    bool damaged;
+    char last[ERROR_TEXT_BYTES]; // line of the report: a file that is cut is told of once
+} verifying;
+
+static status digest_take(void *context, int64_t at, const void *bytes, int64_t count)
+{
+    (void)at;
+    hash_add(context, bytes, count);
+    return ST_OK;
+}
+
+// Damage goes into the report and the work goes on; any other failure ends it.
+static status count_damage(verifying *v, status st)
+{
+    if (st == ST_OK || v->report == NULL || (st != ST_DAMAGED && st != ST_SECURITY)) return st;
+    v->damaged = true;
+    if (strcmp(v->last, error_last()->text) != 0) {
+        memcpy(v->last, error_last()->text, sizeof(v->last));
+        TRY(text_add(v->report, "%s\n", v->last));
+    }
+    error_clear();
+    return ST_OK;
+}
+
+static status all_read(verifying *v)
+{
+    const ckpt_manifest *m = ckpt_reader_manifest(v->r);
+    int64_t tensors = 0;
+    TRY(count_damage(v, ckpt_reader_cover_check(v->r)));
+    for (int64_t i = 0; i < m->state_count; i++) {
+        TRY(count_damage(v, ckpt_reader_head_check(v->r, &m->state[i], &tensors)));
+    }
+    for (int64_t i = 0; i < m->tensor_count; i++) {
+        const ckpt_tensor *t = &m->tensors[i];
+        digest_head(v->digest, t->name, t->type, t->ndim, t->dims);
+        TRY(count_damage(v, ckpt_reader_stream(v->r, t, digest_take, v->digest)));
+    }
+    for (int64_t i = 0; i < m->extra_count; i++) {
+        TRY(count_damage(v, ckpt_reader_extra_check(v->r, &m->extras[i])));
+    }
+    return ST_OK;
+}
+
+static status root_check(const ckpt_reader *r, const char *path, hash128 have)
+{
+    char hex[33], want[33];
+    const hash128 root = ckpt_reader_digest(r);
+    if (have.high == root.high && have.low == root.low) return ST_OK;
+    return fail(ST_DAMAGED, "%s: the digest of its tensors is %s, the manifest says %s", path,
+                hash128_text(have, hex), hash128_text(root, want));
+}
+
+status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report)
+{
+    verifying v = {.r = r, .report = report, .digest = hash_begin()};
+    if (v.digest == NULL) return fail(ST_NO_MEMORY, "no memory for a digest");
+    const status st = all_read(&v);
+    const hash128 have = hash_end(v.digest);
+    TRY(st);
+    if (!v.damaged) TRY(count_damage(&v, root_check(r, path, have)));
+    return v.damaged ? fail(ST_DAMAGED, "%s is damaged:\n%.3000s", path, report->bytes) : ST_OK;
+}
+
+status ckpt_verify(const host *h, arena *a, const char *path, text *report)
+{
+    (void)a;
+    ckpt_reader *r = NULL;
+    const status opened = ckpt_reader_open_manifest(h, path, &r);
+    if (opened == ST_DAMAGED || opened == ST_SECURITY) {
+        error_record kept;
+        error_take(&kept);
+        TRY(text_add(report, "%s\n", kept.text));
+        return error_put(&kept);
+    }
+    TRY(opened);
+    const status st = ckpt_reader_verify(r, path, report);
+    ckpt_reader_close(r);
+    return st;
+}
+
+status ckpt_digest(const host *h, arena *a, const char *path, hash128 *out)
+{
+    (void)a;
+    ckpt_reader *r = NULL;
+    TRY(ckpt_reader_open(h, path, &r));
+    const status st = ckpt_reader_verify(r, path, NULL);
+    if (st == ST_OK) *out = ckpt_reader_digest(r);
+    ckpt_reader_close(r);
+    return st;
+}
