@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Compares Trireme's logits with those of transformers, both ways, for every family.
+
+    tools/compare_transformers.py build/trireme [--only llama] [--keep FOLDER] [--limit 1e-4]
+
+  out   a model that Trireme trained for two steps and exported, loaded by AutoModelForCausalLM and
+        AutoTokenizer; and the ids that its tokenizer gives
+  in    models that transformers saved (random weights; tied and not, grouped queries, windows, every
+        kind of rotary positions, biases, bf16, several files), read by Trireme
+  back  the same through `import` and `export`: the tensors must be the same bytes
+
+Logits are computed here in float32 and there by `trireme check`, which says the largest difference
+relative to the largest logit. The table shows absolute differences; exit 1 if one is beyond the limit.
+Where torch and transformers are not installed, a throw-away environment is made for them with pip.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+NEEDS = ["torch==2.13.0", "transformers", "safetensors", "numpy"]
+MADE = "TRIREME_COMPARE_ENVIRONMENT"  # the throw-away environment that we are in, to be removed
+
+
+def environment():
+    """Runs this again where torch and transformers are, if they are not here."""
+    try:
+        import torch, transformers  # noqa: F401, E401
+        return
+    except ImportError:
+        if MADE in os.environ:
+            raise
+    folder = tempfile.mkdtemp(prefix="compare-")
+    print(f"installing {', '.join(NEEDS)} into {folder}", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = os.path.join(folder, "bin", "python")
+    try:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *NEEDS], check=True)
+        sys.exit(subprocess.run([python, *sys.argv], env={**os.environ, MADE: folder}).returncode)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+environment()
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+VOCAB, CONTEXT, BATCH, TOKENS = 257, 128, 2, 96
+TEXT = "The ship has three banks of oars.\nΣὺν Ἀθηνᾷ καὶ χεῖρα κίνει 🙂\t\x00\x7f é\n\n  end"
+
+# ---- out: `key=value` of a training configuration ---------------------------------------------------
+SIZES = "model.layers=2 model.dim=64 model.heads=4 model.ffn_dim=96 model.vocab=257 model.context=128"
+OURS = {
+    "gpt2": f"model.arch=gpt2 {SIZES}",
+    "llama": f"model.arch=llama {SIZES} model.kv_heads=2",
+    "llama tied": f"model.arch=llama {SIZES} model.tied=yes model.head_dim=24",
+    "llama biases": f"model.arch=llama {SIZES} model.attention_bias=yes model.mlp_bias=yes",
+    "llama3.1": f"model.preset=llama3.1-8b {SIZES} model.kv_heads=1 model.head_dim=16",
+    "mistral": f"model.arch=mistral {SIZES} model.kv_heads=2 model.window=16",
+    "qwen2": f"model.arch=qwen2 {SIZES} model.kv_heads=2",
+    "qwen3": f"model.arch=qwen3 {SIZES} model.kv_heads=2 model.head_dim=32",
+}
+
+# ---- in: a configuration of transformers and how it is saved ----------------------------------------
+LLAMA = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+             intermediate_size=96, max_position_embeddings=CONTEXT, initializer_range=0.1)
+GPT2 = dict(vocab_size=VOCAB, n_embd=64, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.1,
+            bos_token_id=256, eos_token_id=256, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+
+
+def rope(kind, **options):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **options}}
+
+
+THEIRS = [
+    ("gpt2", "GPT2Config", GPT2, {}),
+    ("gpt2 untied", "GPT2Config", {**GPT2, "tie_word_embeddings": False}, {}),
+    ("gpt2 wide, relu", "GPT2Config", {**GPT2, "n_inner": 100, "activation_function": "relu"}, {}),
+    ("llama", "LlamaConfig", LLAMA, {}),
+    ("llama tied, 1 of 4", "LlamaConfig",
+     {**LLAMA, "tie_word_embeddings": True, "num_key_value_heads": 1}, {}),
+    ("llama biases", "LlamaConfig", {**LLAMA, "attention_bias": True, "mlp_bias": True}, {}),
+    ("llama head 24", "LlamaConfig", {**LLAMA, "head_dim": 24, "num_key_value_heads": 2}, {}),
+    ("llama 4 files", "LlamaConfig", {**LLAMA, "num_key_value_heads": 2}, {"max_shard_size": "60KB"}),
+    ("llama bf16", "LlamaConfig", {**LLAMA, "num_key_value_heads": 2}, {"dtype": torch.bfloat16}),
+    ("llama fp16", "LlamaConfig", LLAMA, {"dtype": torch.float16}),
+    ("llama linear", "LlamaConfig", {**LLAMA, **rope("linear", factor=4.0)}, {}),
+    ("llama dynamic", "LlamaConfig", {**LLAMA, **rope("dynamic", factor=2.0)}, {}),
+    ("llama yarn", "LlamaConfig",
+     {**LLAMA, **rope("yarn", factor=4.0, original_max_position_embeddings=32)}, {}),
+    ("llama3.1", "LlamaConfig",
+     {**LLAMA, **rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=32)}, {}),
+    ("mistral window", "MistralConfig",
+     {**LLAMA, "num_key_value_heads": 2, "sliding_window": 16}, {}),
+    ("mistral", "MistralConfig", {**LLAMA, "num_key_value_heads": 2, "sliding_window": None}, {}),
+    ("qwen2", "Qwen2Config", {**LLAMA, "num_key_value_heads": 2}, {}),
+    ("qwen2 window", "Qwen2Config",
+     {**LLAMA, "num_hidden_layers": 3, "num_key_value_heads": 2, "use_sliding_window": True,
+      "sliding_window": 16, "max_window_layers": 1, "tie_word_embeddings": True}, {}),
+    ("qwen3", "Qwen3Config", {**LLAMA, "num_key_value_heads": 2, "head_dim": 32}, {}),
+    ("qwen3 tied, files", "Qwen3Config",
+     {**LLAMA, "num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": True},
+     {"max_shard_size": "50KB"}),
+]
+
+
+def run(*command, ok=(0,)):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode not in ok:
+        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def load(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager")
+    return model.eval()
+
+
+@torch.no_grad()
+def difference(trireme, folder, scratch):
+    """The largest difference of a logit, and the largest logit, of a folder read by both."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(VOCAB, (BATCH, TOKENS), generator=generator)
+    logits = load(folder)(ids, use_cache=False).logits.float()
+    work = scratch / "check"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(folder, work)
+    save_file({"input_ids": ids, "labels": ids.roll(-1, 1).contiguous(),
+               "logits": logits.contiguous()}, work / "golden.safetensors")
+    (work / "golden.json").write_text(json.dumps({"ignored_label": -100}))
+    told = json.loads(run(trireme, "check", work, "--json", ok=(0, 8)))
+    largest = logits.abs().max().item()
+    return told["worst"]["logits"] * largest, largest
+
+
+def tensors(folder):
+    found = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found.update({name: file.get_tensor(name) for name in file.keys()})
+    return found
+
+
+def same_bytes(a, b):
+    a, b = tensors(a), tensors(b)
+    return a.keys() == b.keys() and all(
+        a[n].dtype == b[n].dtype and a[n].shape == b[n].shape
+        and a[n].contiguous().view(torch.uint8).equal(b[n].contiguous().view(torch.uint8)) for n in a)
+
+
+def check_out(args, name, keys, scratch):
+    (scratch / "text.txt").write_text("some words of a text, again and again. " * 400)
+    (scratch / "run.yaml").write_text(
+        "train: {steps: 2, seq: 32, global_batch: 4}\nschedule: {warmup: 0}\neval: {every: 0}\n"
+        "optimizer: {lr: 0.01}\ndata: {train: text.txt, tokenizer: bytes, valid: 0}\n")
+    run(args.trireme, "train", scratch / "run.yaml", f"run.dir={scratch / 'run'}", "--quiet", *keys.split())
+    run(args.trireme, "export", scratch / "run", scratch / "out")
+    error, largest = difference(args.trireme, scratch / "out", scratch)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(scratch / "out")
+    ids = tokenizer(TEXT)["input_ids"]
+    notes = []
+    if ids != list(TEXT.encode()) or tokenizer.decode(ids) != TEXT:
+        notes.append("its tokenizer gives other ids")
+    if tokenizer.eos_token_id != 256 or tokenizer("<|endoftext|>")["input_ids"] != [256]:
+        notes.append("the end of a text is not 256")
+    return error, largest, notes
+
+
+def check_in(args, name, config, options, how, scratch):
+    how = dict(how)
+    torch.manual_seed(7)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config)(**options))
+    with torch.no_grad():  # biases and norms of a fresh model are 0 and 1: no test at all
+        for weight in model.parameters():
+            if weight.ndim == 1:
+                weight += 0.2 * torch.randn(weight.shape)
+    model.to(how.pop("dtype", torch.float32)).save_pretrained(scratch / "saved", **how)
+    error, largest = difference(args.trireme, scratch / "saved", scratch)
+    run(args.trireme, "import", scratch / "saved", scratch / "ours")
+    run(args.trireme, "export", scratch / "ours", scratch / "back", "--shard-bytes", 50000)
+    notes = [] if same_bytes(scratch / "saved", scratch / "back") else ["other bytes came back"]
+    again, _ = difference(args.trireme, scratch / "back", scratch)
+    return max(error, again), largest, notes
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("trireme", type=pathlib.Path)
+    parser.add_argument("--only", default="", help="cases whose name begins so")
+    parser.add_argument("--keep", type=pathlib.Path, help="where the models stay")
+    parser.add_argument("--limit", type=float, default=1e-4)
+    args = parser.parse_args()
+    args.trireme = args.trireme.resolve()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    cases = [("out", name, (keys,), check_out) for name, keys in OURS.items()]
+    cases += [("in", name, rest, check_in) for name, *rest in THEIRS]
+    cases = [c for c in cases if c[1].startswith(args.only)]
+    failed = 0
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    print(f"{'':4} {'model':20} {'difference':>10} {'largest':>8}")
+    with tempfile.TemporaryDirectory(prefix="compare-") as temporary:
+        for way, name, rest, check in cases:
+            folder = (args.keep or pathlib.Path(temporary)) / f"{way}-{name.replace(' ', '-')}"
+            folder.mkdir(parents=True)
+            error, largest, notes = check(args, name, *rest, folder)
+            if not error <= args.limit:
+                notes.append(f"beyond {args.limit:g}")
+            failed += bool(notes)
+            print(f"{way:4} {name:20} {error:10.2e} {largest:8.3f}  {'; '.join(notes) or 'ok'}", flush=True)
+    print(f"{len(cases)} models, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
