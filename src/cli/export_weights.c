@@ -14,58 +14,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct source {
-    safetensors *files;
-} source;
-
 // ---- parts --------------------------------------------------------------------------------------
 
-static status source_open(export_job *v, source *out)
-{
-    char *path = NULL;
-    hash128 digest;
-    TRY(ckpt_digest(v->cli->h, v->cli->a, v->model.folder, &digest)); // checks every byte
-    TRY(path_join(v->cli->a, v->model.folder, "state-00000-of-00001.safetensors", &path));
-    return safetensors_open(v->cli->h, path, &out->files);
-}
-
-static void source_close(source *s)
-{
-    safetensors_close(s->files);
-}
-
-static const safetensors_entry *part_find(const source *s, const weight_part *part)
+static const ckpt_tensor *part_find(const ckpt_reader *c, const weight_part *part)
 {
     static const char *const kinds[] = {"master", "weight"};
     for (int64_t i = 0; i < COUNT_OF(kinds); i++) {
         char name[PLAN_NAME_BYTES + 16];
         (void)snprintf(name, sizeof(name), "%s/%s", kinds[i], part->name);
-        const safetensors_entry *e = safetensors_find(s->files, name);
-        if (e != NULL) return e;
+        const ckpt_tensor *t = ckpt_reader_find(c, name);
+        if (t != NULL) return t;
     }
     return NULL;
 }
 
-// The part's stored values; the caller frees *out.
-static status part_read(const export_job *v, const source *s, const op_weight *w,
-                        const weight_part *part, dtype *type, void **out)
+// The part's stored values, checked; they stay until the next call.
+static status part_read(const export_job *v, ckpt_reader *c, const op_weight *w,
+                        const weight_part *part, dtype *type, const void **out)
 {
-    const safetensors_entry *e = part_find(s, part);
-    if (e == NULL) {
+    const ckpt_tensor *t = part_find(c, part);
+    if (t == NULL) {
         return fail(ST_DAMAGED, "%s: the manifest has no weight %s", v->model.folder, part->name);
     }
     const int64_t count = part->rows * w->columns;
-    if (model_dtype_name(e->type) == NULL || e->bytes != count * dtype_bytes(e->type)) {
+    if (model_dtype_name(t->type) == NULL || t->bytes != count * dtype_bytes(t->type)) {
         return fail(ST_MODEL, "%s: %s is %lld bytes of %s, config.json's model has %lld elements",
-                    v->model.folder, e->name, (long long)e->bytes, dtype_name(e->type),
+                    v->model.folder, t->name, (long long)t->bytes, dtype_name(t->type),
                     (long long)count);
     }
-    void *bytes = malloc((size_t)e->bytes);
-    if (bytes == NULL) return fail(ST_NO_MEMORY, "no memory to read %s", e->name);
-    memcpy(bytes, e->data, (size_t)e->bytes);
-    *type = e->type;
-    *out = bytes;
-    return ST_OK;
+    *type = t->type;
+    return ckpt_reader_data(c, t, out);
 }
 
 // ---- values -------------------------------------------------------------------------------------
@@ -110,7 +88,7 @@ static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, c
 }
 
 // Rows of one weight, from the parts that cover them.
-static status rows_read(const export_job *v, const source *s, const export_tensor *t, char *out)
+static status rows_read(const export_job *v, ckpt_reader *c, const export_tensor *t, char *out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
     const int64_t end = t->row_begin + t->rows, width = dtype_bytes(v->type);
@@ -120,24 +98,23 @@ static status rows_read(const export_job *v, const source *s, const export_tenso
         const int64_t to = min_i64(part->row_begin + part->rows, end);
         if (from >= to) continue;
         dtype type = DTYPE_F32;
-        void *bytes = NULL;
-        TRY(part_read(v, s, w, part, &type, &bytes));
+        const void *bytes = NULL;
+        TRY(part_read(v, c, w, part, &type, &bytes));
         convert(
             type, (const char *)bytes + (from - part->row_begin) * w->columns * dtype_bytes(type),
             v->type, (to - from) * w->columns, out + (from - t->row_begin) * w->columns * width);
-        free(bytes);
     }
     return ST_OK;
 }
 
 // The bytes of a tensor as the folder has them; the caller frees *out.
-static status tensor_make(const export_job *v, const source *s, const export_tensor *t, char **out)
+static status tensor_make(const export_job *v, ckpt_reader *c, const export_tensor *t, char **out)
 {
     const op_weight *w = &v->weights->weights[t->weight];
     char *rows = malloc((size_t)t->bytes), *turned = NULL;
     status st = ST_OK;
     if (rows == NULL) return fail(ST_NO_MEMORY, "no memory for %s", t->name);
-    TRY_TO(free_rows, rows_read(v, s, t, rows));
+    TRY_TO(free_rows, rows_read(v, c, t, rows));
     if (!t->transposed) {
         *out = rows;
         return ST_OK;
@@ -156,40 +133,39 @@ free_rows:
 
 // ---- plan ---------------------------------------------------------------------------------------
 
-static status all_exact(const export_job *v, const source *s, dtype type, bool *out)
+static status all_exact(const export_job *v, ckpt_reader *c, dtype type, bool *out)
 {
     *out = true;
     for (int64_t w = 0; w < v->weights->weight_count && *out; w++) {
         const op_weight *weight = &v->weights->weights[w];
         for (int i = 0; i < weight->part_count && *out; i++) {
             dtype stored = DTYPE_F32;
-            void *bytes = NULL;
-            TRY(part_read(v, s, weight, &weight->parts[i], &stored, &bytes));
+            const void *bytes = NULL;
+            TRY(part_read(v, c, weight, &weight->parts[i], &stored, &bytes));
             *out = is_exact(stored, bytes, type, weight->parts[i].rows * weight->columns);
-            free(bytes);
         }
     }
     return ST_OK;
 }
 
-static status type_choose(export_job *v, const source *s, dtype wanted)
+static status type_choose(export_job *v, ckpt_reader *c, dtype wanted)
 {
     const op_weight *first = &v->weights->weights[0];
-    const safetensors_entry *e = part_find(s, &first->parts[0]);
+    const ckpt_tensor *e = part_find(c, &first->parts[0]);
     v->type = wanted;
     if (wanted != DTYPE_COUNT) return ST_OK;
     v->type = e == NULL ? DTYPE_F32 : e->type;
     for (int64_t w = 0; w < v->weights->weight_count; w++) {
         const op_weight *weight = &v->weights->weights[w];
         for (int i = 0; i < weight->part_count; i++) {
-            e = part_find(s, &weight->parts[i]);
+            e = part_find(c, &weight->parts[i]);
             if (e != NULL && e->type != v->type) v->type = DTYPE_F32; // which holds all
         }
     }
     const dtype came = v->model.spec.saved;
     if (v->type != DTYPE_F32 || came == DTYPE_F32) return ST_OK;
     bool exact = false;
-    TRY(all_exact(v, s, came, &exact));
+    TRY(all_exact(v, c, came, &exact));
     if (exact) v->type = came;
     return ST_OK;
 }
@@ -235,11 +211,11 @@ status export_weights_plan(export_job *v, dtype wanted)
     enum { SHARDS_MAX = 99999 };
     const model_options options = {
         .purpose = PURPOSE_EVALUATE, .compute = DTYPE_F32, .grad = DTYPE_F32, .seq = 1};
-    source s = {0};
+    ckpt_reader *c = NULL;
     TRY(model_build(v->cli->a, &v->model.spec, &options, &v->weights));
-    TRY(source_open(v, &s));
-    status st = type_choose(v, &s, wanted);
-    source_close(&s);
+    TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
+    const status st = type_choose(v, c, wanted);
+    ckpt_reader_close(c);
     TRY(st);
     TRY(tensors_list(v));
     if (v->shard_count <= SHARDS_MAX) return ST_OK;
@@ -256,7 +232,7 @@ static status shard_name(const export_job *v, int64_t shard, char **out)
                         (long long)(shard + 1), (long long)v->shard_count);
 }
 
-static status shard_fill(export_job *v, const source *s, int64_t shard, safetensors_writer *w)
+static status shard_fill(export_job *v, ckpt_reader *c, int64_t shard, safetensors_writer *w)
 {
     TRY(safetensors_writer_metadata(w, "format", "pt")); // transformers refuses files without it
     for (int64_t i = 0; i < v->tensor_count; i++) {
@@ -268,7 +244,7 @@ static status shard_fill(export_job *v, const source *s, int64_t shard, safetens
         export_tensor *t = &v->tensors[i];
         char *bytes = NULL;
         if (t->shard != shard) continue;
-        TRY(tensor_make(v, s, t, &bytes));
+        TRY(tensor_make(v, c, t, &bytes));
         t->sum = hash128_of(bytes, t->bytes);
         const status st = safetensors_writer_put(w, bytes, t->bytes);
         free(bytes);
@@ -299,20 +275,20 @@ static status index_write(const export_job *v)
 
 status export_weights_write(export_job *v)
 {
-    source s = {0};
-    TRY(source_open(v, &s));
+    ckpt_reader *c = NULL;
+    TRY(ckpt_reader_open(v->cli->h, v->model.folder, &c));
     status st = ST_OK;
     for (int64_t i = 0; i < v->shard_count && st == ST_OK; i++) {
         char *name = NULL, *path = NULL;
         safetensors_writer *w = NULL;
-        TRY_TO(close_source, shard_name(v, i, &name));
-        TRY_TO(close_source, path_join(v->cli->a, v->work, name, &path));
-        TRY_TO(close_source, safetensors_writer_create(v->cli->h, path, &w));
-        st = shard_fill(v, &s, i, w);
+        TRY_TO(close_reader, shard_name(v, i, &name));
+        TRY_TO(close_reader, path_join(v->cli->a, v->work, name, &path));
+        TRY_TO(close_reader, safetensors_writer_create(v->cli->h, path, &w));
+        st = shard_fill(v, c, i, w);
         safetensors_writer_destroy(w);
     }
-close_source:
-    source_close(&s);
+close_reader:
+    ckpt_reader_close(c);
     return st == ST_OK ? index_write(v) : st;
 }
 
