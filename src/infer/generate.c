@@ -1,204 +1,126 @@
-// One sequence at a time: two plans, one cache.
+// Texts in slots: a prefill plan for each slot, one decode plan for all, one cache.
 //
-//   prompt of 7, chunk 4     . 0 1 2 | 3 4 5 6        prefill; dots are padding, which has no place
-//   then                                      7 8 9   decode, one token each
+//   prompt of 7, chunk 4     . 0 1 2 | 3 4 5 6        prefill of a slot; dots are padding
+//   then                                      7 8 9   decode, one token each, all slots at once
 //
 // The first chunk is padded in front, so the last row of every chunk is the text's last token and
-// every chunk has the plan's one shape. Padding rows are computed and thrown away.
-#include "infer/infer.h"
+// every chunk has the plan's one shape. Padding rows are computed and thrown away. A slot that takes
+// no part in a decode has length 0: it appends nothing and sees nothing.
+//
+// Prefill is planned once, with a micro-batch for each slot; the plan of a slot is the actions of its
+// micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
+#include "infer/open.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_MAX = 256 };
+enum { CHUNK_MAX = 256, SLOTS_MAX = 1024, PARAMS = 8 };
+
+typedef struct held {
+    int32_t *text; // the tokens taken in
+    int32_t length;
+    int64_t draws;
+    int64_t table_seq; // the length whose rotary table its cached keys were turned by
+} held;
 
 struct infer {
-    const host *h;
-    arena *a;
-    infer_options options;
-    decoder_spec spec;
-    exec_workspace_context workspace;
-    op_model *prefill, *decode;
-    plan_table run;
-    plan *plans[2]; // prefill, decode
-    const plan *last;
-    exec *e;
-    int32_t *text;     // the tokens taken in
+    infer_core c;
+    int64_t slot_count, chunk;
+    held *slots;
+    plan **plans;      // [0]: decode; [1 + slot]: prefill
     int64_t table_seq; // the length that the rotary table on the device is for
-    // What a step is given.
-    int32_t *ids, *positions;
-    int32_t length, row;
-    float params[8];
-    int64_t draws, steps;
-    uint64_t seed;
+    float *logits;     // (slots, vocab) of each slot's last draw, or NULL
+    float *logits_run; // of the last run
+    infer_turn **pending;
+    // What a step is given: prefill has rows of a chunk for each slot, decode one row.
+    int32_t *ids, *positions, *lengths, *rows, *drawn;
+    float *params;
+    int64_t *draws;
 };
 
 // ---- putting it together ------------------------------------------------------------------------
 
-static status options_complete(infer *g)
+static status options_take(infer *g, const infer_options *o)
 {
-    infer_options *o = &g->options;
-    if (o->threads == 0) o->threads = kern_core_count();
-    if (o->device == NULL) o->device = "cpu";
-    if (o->backend == NULL) o->backend = "cpu";
-    if (o->memory_limit_bytes == 0) o->memory_limit_bytes = host_memory_bytes(g->h);
-    // Dynamic rotary positions stretch with the text; others end at the model's context.
-    const bool stretches =
-        g->spec.position == MODEL_POSITION_ROPE && g->spec.rope.kind == MODEL_ROPE_DYNAMIC;
-    if (o->context < 1 || (o->context > g->spec.context && !stretches)) {
-        return fail(ST_CONFIG_RANGE,
-                    "the text would have %lld tokens with its continuation, the model's context is "
-                    "%lld",
-                    (long long)o->context, (long long)g->spec.context);
+    TRY(infer_core_context(&g->c, o->context));
+    g->slot_count = max_i64(1, o->slots);
+    g->chunk = min_i64(o->chunk != 0 ? o->chunk : CHUNK_MAX, o->context);
+    if (g->slot_count <= SLOTS_MAX && g->chunk > 0) return ST_OK;
+    return fail(ST_CONFIG_RANGE,
+                "%lld texts at once in chunks of %lld tokens; at most %d, at least 1",
+                (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
+}
+
+// The actions of micro-batch `b` of a plan as a plan of its own; bindings and tensors are shared.
+static status plan_part(infer *g, const plan *all, int64_t b, plan **out)
+{
+    int32_t *place = NULL; // [action of all] in the part, -1: not in it
+    plan *part = NULL;
+    TRY(arena_new(g->c.a, 1, &part));
+    *part = *all;
+    TRY(arena_new(g->c.a, all->action_count, &place));
+    TRY(arena_new(g->c.a, all->action_count, &part->actions));
+    TRY(arena_new(g->c.a, max_i64(1, all->wait_count), &part->waits));
+    part->action_count = part->wait_count = 0;
+    for (int64_t i = 0; i < all->action_count; i++) {
+        const plan_action *from = &all->actions[i];
+        place[i] = -1;
+        if (from->microbatch >= 0 && from->microbatch != b) continue;
+        place[i] = (int32_t)part->action_count;
+        plan_action *action = &part->actions[part->action_count++];
+        *action = *from;
+        action->waits_begin = (int32_t)part->wait_count;
+        for (int32_t w = 0; w < from->waits_count; w++) {
+            const int32_t on = all->waits[from->waits_begin + w];
+            // A wait on the step before: it is over, for every run here is finished.
+            if (on >= 0 && place[on] >= 0) part->waits[part->wait_count++] = place[on];
+        }
+        action->waits_count = (int32_t)part->wait_count - action->waits_begin;
     }
-    if (o->chunk == 0) o->chunk = CHUNK_MAX;
-    o->chunk = min_i64(o->chunk, o->context);
-    g->workspace = (exec_workspace_context){
-        .backend = kern_backend_find(o->backend), .threads = o->threads, .strict = o->strict};
-    if (g->workspace.backend == NULL) {
-        return fail(ST_UNSUPPORTED, "there is no backend %s", o->backend);
-    }
+    *out = part;
     return ST_OK;
 }
 
-static status plan_make(infer *g, op_purpose purpose, int64_t seq, op_model **model, plan **out)
+static status plans_make(infer *g)
 {
-    const model_options options = {.purpose = purpose,
-                                   .compute = g->options.compute,
-                                   .grad = DTYPE_F32,
-                                   .seq = g->options.context};
-    TRY(model_build(g->a, &g->spec, &options, model));
-    const plan_request request = {
-        .model = *model,
-        .sequences = 1,
-        .micro_batch = 1,
-        .seq = seq,
-        .cache_seq = g->options.context,
-        .strict = g->options.strict,
-        .shards = 1,
-        .scratch_bytes = (int64_t)g->options.threads * KERN_SCRATCH_BYTES,
-        .workspace = exec_workspace,
-        .workspace_context = &g->workspace,
-    };
-    return plan_create(g->a, &request, &g->run, out);
-}
-
-static status exec_make(infer *g)
-{
-    const exec_config wanted = {
-        .api = kern_device_find(g->options.device),
-        .device = {.h = g->h,
-                   .backend = g->workspace.backend,
-                   .threads = g->options.threads,
-                   .level = kern_level_of_machine()},
-        .run = &g->run,
-        .plans = (const plan *const *)g->plans,
-        .plan_count = 2,
-        .memory_limit_bytes = g->options.memory_limit_bytes,
-    };
-    if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", g->options.device);
-    return exec_create(&wanted, &g->e);
-}
-
-static status constants_put(infer *g)
-{
-    for (int32_t i = 0; i < g->prefill->constant_count; i++) {
-        const op_constant *c = &g->prefill->constants[i];
-        char name[PLAN_NAME_BYTES] = "constant.";
-        strncat(name, c->name, sizeof(name) - strlen(name) - 1);
-        const int64_t row = plan_table_find(&g->run, name);
-        if (row < 0) continue;
-        TRY(exec_write(g->e, row, 0, c->data, c->rows * c->columns * (int64_t)sizeof(float)));
-    }
+    const int64_t n = g->slot_count;
+    plan *prefill = NULL;
+    const infer_plan_wanted decode = {PURPOSE_DECODE, n, n, 1, false, false};
+    const infer_plan_wanted taking = {PURPOSE_PREFILL, n, 1, g->chunk, false, false};
+    TRY(arena_new(g->c.a, n + 1, &g->plans));
+    TRY(infer_core_plan(&g->c, &decode, &g->plans[0]));
+    TRY(infer_core_plan(&g->c, &taking, &prefill));
+    for (int64_t b = 0; b < n; b++) TRY(plan_part(g, prefill, b, &g->plans[1 + b]));
     return ST_OK;
 }
 
-// A text of `seq` tokens may need another rotary table than the one on the device.
-static status table_for(infer *g, int64_t seq)
+static status buffers_make(infer *g, bool logits)
 {
-    if (!model_rope_changes(&g->spec, g->table_seq, seq)) return ST_OK;
-    const int64_t row = plan_table_find(&g->run, "constant.rope");
-    ASSERT(row >= 0);
-    arena *work = NULL;
-    float *table = NULL;
-    TRY(arena_create("rotary table", 0, &work));
-    const int64_t rows = g->options.context;
-    status st = model_rope_table(work, &g->spec, rows, seq, &table);
-    if (st == ST_OK) {
-        st = exec_write(g->e, row, 0, table, rows * g->spec.head_dim * (int64_t)sizeof(float));
-    }
-    arena_destroy(work);
-    if (st == ST_OK) g->table_seq = seq;
-    return st;
+    arena *a = g->c.a;
+    const int64_t n = g->slot_count;
+    TRY(arena_new(a, n, &g->slots));
+    for (int64_t b = 0; b < n; b++) TRY(arena_new(a, g->c.context, &g->slots[b].text));
+    TRY(arena_new(a, n * g->chunk, &g->ids));
+    TRY(arena_new(a, n * g->chunk, &g->positions));
+    TRY(arena_new(a, n, &g->lengths));
+    TRY(arena_new(a, n, &g->rows));
+    TRY(arena_new(a, n, &g->drawn));
+    TRY(arena_new(a, n, &g->draws));
+    TRY(arena_new(a, n * PARAMS, &g->params));
+    TRY(arena_new(a, n, &g->pending));
+    if (!logits) return ST_OK;
+    TRY(arena_new(a, n * g->c.spec.vocab, &g->logits));
+    return arena_new(a, n * g->c.spec.vocab, &g->logits_run);
 }
 
-static status step_put(infer *g)
+static status open_parts(infer *g, const host *h, arena *a, const char *folder,
+                         const infer_options *options)
 {
-    step_block *block = calloc(1, sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device, 1.0);
-    const status st =
-        exec_write(g->e, plan_table_find(&g->run, "step"), 0, block, (int64_t)sizeof(*block));
-    free(block);
-    return st;
-}
-
-// ---- weights ------------------------------------------------------------------------------------
-
-// One weight at a time, so the host holds the largest weight and no more.
-static status weights_read(infer *g, const ckpt_state *state, const safetensors *files)
-{
-    const op_model *m = g->prefill;
-    int64_t largest = 0;
-    for (int64_t w = 0; w < m->weight_count; w++) {
-        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
-    }
-    float *values = malloc((size_t)largest * sizeof(float));
-    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
-        st = model_weight_read(files, &g->spec, m, w, values);
-        if (st == ST_OK) st = ckpt_weight_put(state, w, values);
-    }
-    free(values);
-    return st;
-}
-
-static status weights_put(infer *g, const char *folder)
-{
-    const ckpt_state state = {.h = g->h, .e = g->e, .model = g->prefill, .run = &g->run};
-    char *manifest = NULL;
-    file_info info;
-    TRY(path_join(g->a, folder, "manifest.json", &manifest));
-    TRY(g->h->api->path_info(g->h, manifest, &info));
-    if (info.kind == FILE_KIND_REGULAR) {
-        ckpt_info facts;
-        return ckpt_load(&state, g->a, folder, true, &facts);
-    }
-    safetensors *files = NULL;
-    TRY(safetensors_open(g->h, folder, &files));
-    status st = model_hf_check(g->a, files, &g->spec, g->prefill);
-    if (st == ST_OK) st = weights_read(g, &state, files);
-    safetensors_close(files);
-    return st;
-}
-
-static status open_parts(infer *g, const char *folder)
-{
-    TRY(model_spec_from_hf(g->h, g->a, folder, &g->spec));
-    TRY(options_complete(g));
-    TRY(plan_make(g, PURPOSE_PREFILL, g->options.chunk, &g->prefill, &g->plans[0]));
-    TRY(plan_make(g, PURPOSE_DECODE, 1, &g->decode, &g->plans[1]));
-    plan_table_place(&g->run);
-    TRY(exec_make(g));
-    TRY(constants_put(g));
-    TRY(step_put(g));
-    g->table_seq = g->options.context;
-    TRY(arena_new(g->a, g->options.context, &g->text));
-    TRY(arena_new(g->a, g->options.chunk, &g->ids));
-    TRY(arena_new(g->a, g->options.chunk, &g->positions));
-    return weights_put(g, folder);
+    TRY(infer_core_begin(&g->c, h, a, folder, options));
+    TRY(options_take(g, options));
+    TRY(plans_make(g));
+    TRY(buffers_make(g, options->logits));
+    g->table_seq = g->c.context;
+    return infer_core_load(&g->c, folder, (const plan *const *)g->plans, g->slot_count + 1);
 }
 
 status infer_open(const host *h, arena *a, const char *folder, const infer_options *options,
@@ -206,10 +128,7 @@ status infer_open(const host *h, arena *a, const char *folder, const infer_optio
 {
     infer *g = NULL;
     TRY(arena_new(a, 1, &g));
-    g->h = h;
-    g->a = g->run.a = a;
-    g->options = *options;
-    const status st = open_parts(g, folder);
+    const status st = open_parts(g, h, a, folder, options);
     if (st != ST_OK) {
         infer_close(g);
         return st;
@@ -220,149 +139,242 @@ status infer_open(const host *h, arena *a, const char *folder, const infer_optio
 
 void infer_close(infer *g)
 {
-    if (g == NULL) return;
-    exec_destroy(g->e);
-    g->e = NULL;
+    if (g != NULL) infer_core_end(&g->c);
 }
 
 const decoder_spec *infer_spec(const infer *g)
 {
-    return &g->spec;
+    return &g->c.spec;
 }
 
 int64_t infer_arena_bytes(const infer *g)
 {
-    return exec_arena_bytes(g->e);
+    return exec_arena_bytes(g->c.e);
 }
 
-int64_t infer_length(const infer *g)
+int64_t infer_slots(const infer *g)
 {
-    return g->length;
+    return g->slot_count;
 }
 
-// ---- tokens -------------------------------------------------------------------------------------
-
-// Runs a plan on the last `seq` tokens: g->ids and g->positions hold them, g->length counts them.
-static status run(infer *g, const plan *p)
+int64_t infer_length(const infer *g, int64_t slot)
 {
-    const int64_t row_bytes = p->seq * (int64_t)sizeof(int32_t);
-    g->row = (int32_t)p->seq - 1;
-    exec_input input = {.host = {.step = ++g->steps, .seed = g->seed, .sequences = 1},
-                        .batch = {{"ids", g->ids, row_bytes},
-                                  {"positions", g->positions, row_bytes},
-                                  {"lengths", &g->length, (int64_t)sizeof(g->length)},
-                                  {"rows", &g->row, (int64_t)sizeof(g->row)},
-                                  {"params", g->params, (int64_t)sizeof(g->params)},
-                                  {"draws", &g->draws, (int64_t)sizeof(g->draws)}},
+    return g->slots[slot].length;
+}
+
+// ---- runs ---------------------------------------------------------------------------------------
+
+// A text of `seq` tokens may need another rotary table than the one on the device.
+static status table_for(infer *g, int64_t seq)
+{
+    if (!model_rope_changes(&g->c.spec, g->table_seq, seq)) return ST_OK;
+    const int64_t row = plan_table_find(&g->c.run, "constant.rope");
+    ASSERT(row >= 0);
+    arena *work = NULL;
+    float *table = NULL;
+    TRY(arena_create("rotary table", 0, &work));
+    const int64_t rows = g->c.context, width = g->c.spec.head_dim * (int64_t)sizeof(float);
+    status st = model_rope_table(work, &g->c.spec, rows, seq, &table);
+    if (st == ST_OK) st = exec_write(g->c.e, row, 0, table, rows * width);
+    arena_destroy(work);
+    if (st == ST_OK) g->table_seq = seq;
+    return st;
+}
+
+static status plan_run(infer *g, const plan *p)
+{
+    const int64_t n = g->slot_count, width = (int64_t)sizeof(int32_t);
+    exec_input input = {.batch = {{"ids", g->ids, n * p->seq * width},
+                                  {"positions", g->positions, n * p->seq * width},
+                                  {"lengths", g->lengths, n * width},
+                                  {"rows", g->rows, n * width},
+                                  {"params", g->params, n * PARAMS * (int64_t)sizeof(float)},
+                                  {"draws", g->draws, n * (int64_t)sizeof(int64_t)}},
                         .batch_count = 6};
-    TRY(exec_begin(g->e, p, &input));
-    TRY(exec_finish(g->e));
-    g->last = p;
-    return ST_OK;
+    return infer_core_run(&g->c, p, &input);
 }
 
-// The boundary outputs of the head, by the names that lowering gives them.
-static status output_read(const infer *g, int output, void *data, int64_t bytes)
+// What a run drew for `slot`, which was row `row` of it.
+static status slot_drew(infer *g, int64_t slot, int32_t id, int32_t *next)
 {
-    const op_model *m = g->last->model;
-    const op_layer *head = &m->layers[m->layer_count - 1];
-    const op_program *program = m->programs[head->program];
-    char name[PLAN_NAME_BYTES];
-    (void)snprintf(name, sizeof(name), "%s/%s", head->name,
-                   program->tensors[program->outputs[output]].name);
-    return exec_read_transient(g->e, g->last, name, data, bytes);
-}
-
-static status drawn(infer *g, int32_t *next)
-{
-    int32_t id = 0;
-    TRY(output_read(g, 0, &id, (int64_t)sizeof(id)));
-    if (id < 0 || id >= g->spec.vocab) {
+    if (id < 0 || id >= g->c.spec.vocab) {
         return fail(ST_NUMERICS, "the token drawn is %d of a vocabulary of %lld", id,
-                    (long long)g->spec.vocab);
+                    (long long)g->c.spec.vocab);
     }
-    g->draws++;
+    g->slots[slot].draws++;
     *next = id;
     return ST_OK;
 }
 
-static status token_check(const infer *g, int32_t id)
+// Logits of the rows of a run, then a row of them to its slot.
+static status logits_read(infer *g, const plan *p, int64_t rows)
 {
-    if (id >= 0 && id < g->spec.vocab) return ST_OK;
-    return fail(ST_DATA, "token %d is not below the model's vocabulary of %lld", id,
-                (long long)g->spec.vocab);
+    if (g->logits == NULL) return ST_OK;
+    return infer_core_output(&g->c, p, 1, g->logits_run,
+                             rows * g->c.spec.vocab * (int64_t)sizeof(float));
 }
 
-static void sampling_set(infer *g, const infer_sampling *s)
+static void logits_keep(infer *g, int64_t row, int64_t slot)
+{
+    const int64_t vocab = g->c.spec.vocab;
+    if (g->logits == NULL) return;
+    memcpy(g->logits + slot * vocab, g->logits_run + row * vocab, (size_t)vocab * sizeof(float));
+}
+
+static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 {
     // The seed's bits as they are; a float's value would lose most of them.
     const uint32_t low = (uint32_t)s->seed, high = (uint32_t)(s->seed >> 32);
-    g->params[0] = (float)s->temperature;
-    g->params[1] = (float)s->top_k;
-    g->params[2] = (float)s->top_p;
-    g->params[3] = (float)s->min_p;
-    memcpy(&g->params[4], &low, sizeof(low));
-    memcpy(&g->params[5], &high, sizeof(high));
-    g->seed = s->seed;
+    float *params = g->params + slot * PARAMS;
+    params[0] = (float)s->temperature;
+    params[1] = (float)s->top_k;
+    params[2] = (float)s->top_p;
+    params[3] = (float)s->min_p;
+    memcpy(&params[4], &low, sizeof(low));
+    memcpy(&params[5], &high, sizeof(high));
 }
 
-// Takes in g->text[0 .. count - 1] from its beginning, a chunk at a time.
-static status prefill(infer *g, int64_t count)
+// ---- prompts ------------------------------------------------------------------------------------
+
+// Takes in the slot's text[0 .. count - 1] from its beginning, a chunk at a time.
+static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
 {
-    const int64_t chunk = g->plans[0]->seq;
+    const int64_t chunk = g->chunk;
+    const plan *p = g->plans[1 + b];
+    held *s = &g->slots[b];
     TRY(table_for(g, count));
+    g->rows[b] = (int32_t)chunk - 1;
+    g->draws[b] = s->draws;
     int64_t taken = count % chunk != 0 ? count % chunk - chunk : 0; // negative: padding in front
     for (; taken < count; taken += chunk) {
         for (int64_t i = 0; i < chunk; i++) {
             const int64_t at = taken + i;
-            g->ids[i] = at < 0 ? 0 : g->text[at];
-            g->positions[i] = at < 0 ? 0 : (int32_t)at;
+            g->ids[b * chunk + i] = at < 0 ? 0 : s->text[at];
+            g->positions[b * chunk + i] = at < 0 ? 0 : (int32_t)at;
         }
-        g->length = (int32_t)(taken + chunk);
-        TRY(run(g, g->plans[0]));
+        g->lengths[b] = (int32_t)(taken + chunk);
+        TRY(plan_run(g, p));
+    }
+    s->length = (int32_t)count;
+    s->table_seq = count;
+    int32_t id = -1;
+    TRY(infer_core_output(&g->c, p, 0, &id, (int64_t)sizeof(id)));
+    TRY(logits_read(g, p, 1));
+    logits_keep(g, 0, b);
+    return slot_drew(g, b, id, next);
+}
+
+status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, const int32_t *ids,
+                        int64_t count, int32_t *next)
+{
+    ASSERT(slot >= 0 && slot < g->slot_count);
+    if (count < 1) return fail(ST_DATA, "the prompt has no token");
+    if (count > g->c.context) {
+        return fail(ST_CONFIG_RANGE, "the prompt has %lld tokens, there is room for %lld",
+                    (long long)count, (long long)g->c.context);
+    }
+    for (int64_t i = 0; i < count; i++) TRY(infer_core_token_check(&g->c, ids[i]));
+    held *s = &g->slots[slot];
+    memcpy(s->text, ids, (size_t)count * sizeof(*ids));
+    sampling_set(g, slot, sampling);
+    s->draws = 0;
+    return prefill(g, slot, count, next);
+}
+
+// ---- one token more -----------------------------------------------------------------------------
+
+static status turn_check(const infer *g, const infer_turn *turn)
+{
+    ASSERT(turn->slot >= 0 && turn->slot < g->slot_count);
+    const held *s = &g->slots[turn->slot];
+    ASSERT(s->length > 0);
+    TRY(infer_core_token_check(&g->c, turn->id));
+    if (s->length < g->c.context) return ST_OK;
+    return fail(ST_CONFIG_RANGE, "the text has %d tokens, there is room for no more", s->length);
+}
+
+// Whether the slot, one token longer, needs no other table than the one of `seq` tokens.
+static bool table_fits(const infer *g, const held *s, int64_t seq)
+{
+    return !model_rope_changes(&g->c.spec, seq, s->length + 1);
+}
+
+// One step for those of the turns that one table serves, the first among them; the others come to the
+// front and *left counts them.
+static status decode(infer *g, infer_turn **turns, int64_t *left)
+{
+    const int64_t count = *left;
+    TRY(table_for(g, g->slots[turns[0]->slot].length + 1));
+    for (int64_t b = 0; b < g->slot_count; b++) {
+        g->ids[b] = g->positions[b] = g->lengths[b] = 0;
+        g->rows[b] = (int32_t)b;
+        g->draws[b] = g->slots[b].draws;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = turns[i]->slot;
+        const held *s = &g->slots[b];
+        if (!table_fits(g, s, g->table_seq)) continue;
+        g->ids[b] = turns[i]->id;
+        g->positions[b] = s->length;
+        g->lengths[b] = s->length + 1;
+    }
+    const plan *p = g->plans[0];
+    TRY(plan_run(g, p));
+    TRY(infer_core_output(&g->c, p, 0, g->drawn, g->slot_count * (int64_t)sizeof(int32_t)));
+    TRY(logits_read(g, p, g->slot_count));
+    *left = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = turns[i]->slot;
+        if (g->lengths[b] == 0) {
+            turns[(*left)++] = turns[i];
+            continue;
+        }
+        g->slots[b].length++;
+        logits_keep(g, b, b);
+        TRY(slot_drew(g, b, g->drawn[b], &turns[i]->next));
     }
     return ST_OK;
 }
 
+status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
+{
+    ASSERT(count <= g->slot_count);
+    int64_t left = 0;
+    for (int64_t i = 0; i < count; i++) TRY(turn_check(g, &turns[i]));
+    for (int64_t i = 0; i < count; i++) {
+        held *s = &g->slots[turns[i].slot];
+        s->text[s->length] = turns[i].id;
+        if (table_fits(g, s, s->table_seq)) {
+            g->pending[left++] = &turns[i];
+        } else {
+            // Keys in its cache were turned by another table: the text is taken in anew.
+            TRY(prefill(g, turns[i].slot, s->length + 1, &turns[i].next));
+        }
+    }
+    while (left > 0) TRY(decode(g, g->pending, &left));
+    return ST_OK;
+}
+
+// ---- one text -----------------------------------------------------------------------------------
+
 status infer_begin(infer *g, const infer_sampling *sampling, const int32_t *ids, int64_t count,
                    int32_t *next)
 {
-    if (count < 1) return fail(ST_DATA, "the prompt has no token");
-    if (count > g->options.context) {
-        return fail(ST_CONFIG_RANGE, "the prompt has %lld tokens, there is room for %lld",
-                    (long long)count, (long long)g->options.context);
-    }
-    for (int64_t i = 0; i < count; i++) TRY(token_check(g, ids[i]));
-    memcpy(g->text, ids, (size_t)count * sizeof(*ids));
-    sampling_set(g, sampling);
-    g->draws = 0;
-    TRY(prefill(g, count));
-    return drawn(g, next);
+    return infer_slot_begin(g, 0, sampling, ids, count, next);
 }
 
 status infer_next(infer *g, int32_t id, int32_t *next)
 {
-    ASSERT(g->length > 0);
-    TRY(token_check(g, id));
-    if (g->length >= g->options.context) {
-        return fail(ST_CONFIG_RANGE, "the text has %d tokens, there is room for no more",
-                    g->length);
-    }
-    g->text[g->length] = id;
-    if (model_rope_changes(&g->spec, g->table_seq, g->length + 1)) {
-        // Keys in the cache were turned by another table: the text is taken in anew.
-        TRY(prefill(g, g->length + 1));
-        return drawn(g, next);
-    }
-    g->ids[0] = id;
-    g->positions[0] = g->length;
-    g->length++;
-    TRY(run(g, g->plans[1]));
-    return drawn(g, next);
+    infer_turn turn = {.slot = 0, .id = id};
+    TRY(infer_slots_next(g, &turn, 1));
+    *next = turn.next;
+    return ST_OK;
 }
 
-status infer_logits(infer *g, float *out)
+status infer_logits(const infer *g, int64_t slot, float *out)
 {
-    ASSERT(g->last != NULL);
-    return output_read(g, 1, out, g->spec.vocab * (int64_t)sizeof(float));
+    ASSERT(g->logits != NULL && g->slots[slot].length > 0);
+    const int64_t vocab = g->c.spec.vocab;
+    memcpy(out, g->logits + slot * vocab, (size_t)vocab * sizeof(float));
+    return ST_OK;
 }

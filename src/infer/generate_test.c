@@ -63,7 +63,7 @@ static void continued(const golden *g, const infer_options *options, const infer
     check(infer_begin(e, sampling, g->prompt, g->prompt_count, &id));
     for (int64_t i = 0; i < g->id_count; i++) {
         out[i] = id;
-        assert_int_equal(infer_length(e), g->prompt_count + i);
+        assert_int_equal(infer_length(e, 0), g->prompt_count + i);
         if (i + 1 < g->id_count) check(infer_next(e, id, &id));
     }
     infer_close(e);
@@ -146,7 +146,8 @@ static void test_cache_equals_prefill(void **state)
     infer *e = NULL;
     int32_t id = 0;
     check(arena_create("test", 0, &a));
-    const infer_options options = {.threads = 2, .compute = DTYPE_F32, .context = MAX_IDS};
+    const infer_options options = {
+        .threads = 2, .compute = DTYPE_F32, .context = MAX_IDS, .logits = true};
     check(infer_open(host_real(), a, g.folder, &options, &e));
     const int64_t vocab = infer_spec(e)->vocab;
     float *one = NULL, *all = NULL;
@@ -155,9 +156,9 @@ static void test_cache_equals_prefill(void **state)
     const infer_sampling greedy = {.temperature = 0.0};
     check(infer_begin(e, &greedy, g.prompt, 3, &id));
     for (int64_t i = 3; i < g.prompt_count; i++) check(infer_next(e, g.prompt[i], &id));
-    check(infer_logits(e, one));
+    check(infer_logits(e, 0, one));
     check(infer_begin(e, &greedy, g.prompt, g.prompt_count, &id));
-    check(infer_logits(e, all));
+    check(infer_logits(e, 0, all));
     for (int64_t v = 0; v < vocab; v++) assert_true(fabsf(one[v] - all[v]) < 1e-4f);
     infer_close(e);
     arena_destroy(a);

@@ -1,8 +1,13 @@
 // Generation with the trainer's own programs, plans, executor and kernels.
 //
 // A text is taken in by PREFILL, a chunk of tokens at a time, and grown by DECODE, a token at a time.
-// Both plans share weights and the cache of keys and values, which are run tensors of one arena; all
-// of it is planned before the first token, so a text that would not fit is refused then.
+// Several texts grow side by side, each in a slot of its own. All plans share weights and the cache of
+// keys and values, which are run tensors of one arena; all of it is planned before the first token, so
+// what would not fit is refused then.
+//
+// With `strict` a text and its logits have the same bits alone or beside others, in any slot, with any
+// number of slots and threads and any chunk. Its random draws follow from its seed and how many it
+// drew before, always.
 #ifndef INFER_INFER_H
 #define INFER_INFER_H
 
@@ -18,6 +23,8 @@ typedef struct infer_options {
     dtype compute;                // of weights, cache and activations
     int64_t context;              // longest text, prompt and continuation together
     int64_t chunk;                // tokens of a prompt taken at once; 0: as fits the context
+    int64_t slots;                // texts grown side by side; 0: 1
+    bool logits;                  // infer_logits will be asked for
     bool strict;
     int64_t memory_limit_bytes; // 0: what the machine has
 } infer_options;
@@ -38,14 +45,45 @@ void infer_close(infer *g); // NULL is legal
 
 const decoder_spec *infer_spec(const infer *g);
 int64_t infer_arena_bytes(const infer *g);
-int64_t infer_length(const infer *g); // tokens taken in so far
+int64_t infer_slots(const infer *g);
+int64_t infer_length(const infer *g, int64_t slot); // tokens taken in so far
 
+// ---- one text, in slot 0 ------------------------------------------------------------------------
 // Forgets the text before, takes the prompt (at least one token) and draws the token after it.
 NODISCARD status infer_begin(infer *g, const infer_sampling *sampling, const int32_t *ids,
                              int64_t count, int32_t *next);
 // Takes one more token, usually the one drawn last, and draws the one after it.
 NODISCARD status infer_next(infer *g, int32_t id, int32_t *next);
-// The logits (vocab) that the last token was drawn from.
-NODISCARD status infer_logits(infer *g, float *out);
+// The logits (vocab) that the slot's last token was drawn from. Needs options.logits.
+NODISCARD status infer_logits(const infer *g, int64_t slot, float *out);
+
+// ---- texts side by side -------------------------------------------------------------------------
+NODISCARD status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling,
+                                  const int32_t *ids, int64_t count, int32_t *next);
+typedef struct infer_turn {
+    int64_t slot; // each at most once in a call
+    int32_t id;   // the token it takes
+    int32_t next; // the token drawn after it
+} infer_turn;
+// One token more for each of these slots; the others keep what they have.
+NODISCARD status infer_slots_next(infer *g, infer_turn *turns, int64_t count);
+
+// ---- a list of prompts --------------------------------------------------------------------------
+typedef struct infer_prompt {
+    const int32_t *ids; // borrowed
+    int64_t count, max_tokens;
+    infer_sampling sampling;
+} infer_prompt;
+
+typedef struct infer_watcher {
+    void *context;
+    // Prompt `index` drew a token. *ends: it is the last one wanted, though max_tokens are not reached.
+    status (*drawn)(void *context, int64_t index, int32_t id, bool *ends);
+    bool (*stop)(void *context); // asked before each step, true ends all; NULL: never
+} infer_watcher;
+
+// Prompts enter in their order, each as soon as a slot is free.
+NODISCARD status infer_run(infer *g, const infer_prompt *prompts, int64_t count,
+                           const infer_watcher *watcher);
 
 #endif

@@ -216,15 +216,17 @@ static kern_tensor choose(bench *b, const backend_run *run, const chooser *how, 
 {
     step_block step = step_of(1, 1);
     const kern_tensor logits = matrix(b, DTYPE_F32, count, vocab);
-    const kern_tensor params = vector(b, DTYPE_F32, 8), draws = vector(b, DTYPE_I64, count);
+    const kern_tensor params = matrix(b, DTYPE_F32, count, 8), draws = vector(b, DTYPE_I64, count);
     const kern_tensor ids = vector(b, DTYPE_I32, count);
     for (int64_t e = 0; e < count * vocab; e++) kt_put(&logits, e, 0.5 * (double)(e % vocab));
     fill(&params, 0.0);
-    kt_put(&params, 0, how->temperature);
-    kt_put(&params, 1, how->top_k);
-    kt_put(&params, 2, how->top_p);
-    kt_put(&params, 3, how->min_p);
-    for (int64_t i = 0; i < count; i++) kt_put(&draws, i, (double)(i % 3));
+    for (int64_t i = 0; i < count; i++) {
+        kt_put(&params, 8 * i, how->temperature);
+        kt_put(&params, 8 * i + 1, how->top_k);
+        kt_put(&params, 8 * i + 2, how->top_p);
+        kt_put(&params, 8 * i + 3, how->min_p);
+        kt_put(&draws, i, (double)i);
+    }
     kern_call call = {.code = OP_SAMPLE, .in = {logits, params, draws}, .out = {ids}};
     call.step = &step;
     call.seq = 1;
@@ -265,7 +267,7 @@ static void test_greedy_ties(void **state)
     for (int r = 0; r < b->run_count; r++) {
         if (!has(&b->runs[r], OP_SAMPLE)) continue;
         const kern_tensor logits = matrix(b, DTYPE_F32, 1, 300), ids = vector(b, DTYPE_I32, 1);
-        const kern_tensor params = vector(b, DTYPE_F32, 8), draws = vector(b, DTYPE_I64, 1);
+        const kern_tensor params = matrix(b, DTYPE_F32, 1, 8), draws = vector(b, DTYPE_I64, 1);
         fill(&logits, -1.0);
         kt_put(&logits, 17, 2.5);
         kt_put(&logits, 255, 2.5);

@@ -48,7 +48,7 @@ static inline double sample_real(const sample_memory *m, int operand, int64_t in
     case OP_SAMPLE *OP_MAX_IN + 0:
         return 6.0 * u;
     case OP_SAMPLE *OP_MAX_IN + 1:
-        return params[index];
+        return params[index % 8];
     case OP_STEP_LOSS *OP_MAX_IN + 0:
     case OP_ADAMW *OP_MAX_IN + 3:
         return fabs(u);

@@ -64,6 +64,7 @@ typedef struct model_options {
     float z_loss;
     bool documents; // packed: attention stays within a document
     bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
+    bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
 } model_options;
 
 // model.preset, or model.from (a Hugging Face folder), and model.* keys over it.

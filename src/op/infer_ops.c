@@ -83,7 +83,7 @@ enum { SAMPLE_PARAMS = 8 };
 static status sample_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fBV pX iB", &shapes));
+    TRY(op_shapes_in(p, node, "fBV pBX iB", &shapes));
     int64_t params = 0;
     TRY(op_shapes_constant(node, &shapes, 'X', &params));
     if (params != SAMPLE_PARAMS) {
@@ -97,8 +97,7 @@ static void sample_place(const op_program *p, const op_node *node, op_rule *rule
 {
     (void)p;
     (void)node;
-    // Not by sequences: a sequence's number is part of its random counter.
-    op_place_replicate(p, node, rules, count);
+    OP_RULES(rules, count, "000:0"); // by sequences
 }
 
 // An exponential, two sums and a few passes of selection for each logit.

@@ -59,9 +59,10 @@ extern "C" {
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
-//   SAMPLE         logits(B,V) params(8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
+//   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
 //                  min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy, ties to the lower id;
-//                  draws[b]: how many tokens sequence b drew before: the counter of its random word
+//                  draws[b]: how many tokens sequence b drew before. Its random word follows from its
+//                  seed and that count alone, so its text does not depend on its row
 //   CAST           x                                -> y of another type (nearest even)
 //   TREE_ADD       src                              -> += dst
 //   STEP_BEGIN     -                                -> step: zeroes the step's accumulators

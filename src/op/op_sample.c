@@ -401,7 +401,7 @@ static status sample(builder *b)
     b->p->purpose = PURPOSE_DECODE;
     TRY(tensor(b, "logits", ROLE_ACTIVATION, b->s->type, 2, sequences, b->s->vocab,
                &b->node.in[0]));
-    TRY(tensor(b, "params", ROLE_BATCH, DTYPE_F32, 1, extent_of(8), 0, &b->node.in[1]));
+    TRY(tensor(b, "params", ROLE_BATCH, DTYPE_F32, 2, sequences, 8, &b->node.in[1]));
     return lengths(b, "draws", DTYPE_I64, &b->node.in[2]);
 }
 

@@ -118,22 +118,21 @@ static int64_t choose(const kern_call *c, int64_t b, const sample_params *p, uin
         weights[i] = dtype_load(logits->type, logits->data, row + sorted[i].id);
     }
     const int64_t count = keep_front(weights, vocab, p);
-    const uint32_t word =
-        rng_word(seed, (uint64_t)(c->first_sequence + b), (uint64_t)tensor_int(&c->in[2], b));
+    const uint32_t word = rng_word(seed, 0, (uint64_t)tensor_int(&c->in[2], b));
     return sorted[draw(weights, count, rng_uniform(word))].id;
 }
 
 static void sample_task(void *context, int64_t index, int thread)
 {
     const kern_call *c = context;
-    const float *values = c->in[1].data;
-    uint32_t bits[8];
-    memcpy(bits, values, sizeof(bits));
+    const float *values = (const float *)c->in[1].data + index * c->in[1].strides[0];
+    uint32_t bits[2];
+    memcpy(bits, values + 4, sizeof(bits));
     const sample_params p = {.temperature = (double)values[0],
                              .top_k = (int64_t)values[1],
                              .top_p = (double)values[2],
                              .min_p = (double)values[3]};
-    const uint64_t seed = (uint64_t)bits[4] | (uint64_t)bits[5] << 32;
+    const uint64_t seed = (uint64_t)bits[0] | (uint64_t)bits[1] << 32;
     char *scratch = (char *)c->workspace + thread * sequence_bytes(c->in[0].dims[1]);
     const kern_tensor *ids = &c->out[0];
     dtype_store(ids->type, ids->data, index, (double)choose(c, index, &p, seed, scratch));

@@ -2,6 +2,8 @@
 #include "base/rng.h"
 #include "kernels/ref/ref.h"
 
+#include <string.h>
+
 // An accumulator narrower than fp32 cannot hold a fold that comes back row after row: a twin in fp32
 // does, and is rounded once at the end.
 static bool needs_twin(const kern_tensor *dw)
@@ -192,19 +194,20 @@ static int64_t draw(const candidate *items, int64_t count, float uniform)
     return items[0].id; // only where no weight is a number
 }
 
-// The random word of a draw: seed of the call, number of the sequence, how many it drew before; so
-// a sequence's text does not depend on what else is in the batch.
+// The random word of a draw: the sequence's seed and how many it drew before; so its text does not
+// depend on what else is in the batch, nor on its row.
 status ref_sample(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *logits = &c->in[0], *draws = &c->in[2], *ids = &c->out[0];
-    const float *params = c->in[1].data;
-    const uint32_t *bits = c->in[1].data;
-    const uint64_t seed = (uint64_t)bits[4] | (uint64_t)bits[5] << 32;
-    const double temperature = (double)params[0];
     candidate *items = c->workspace;
     for (int64_t b = 0; b < logits->dims[0]; b++) {
         const int64_t vocab = logits->dims[1];
+        const float *params = (const float *)c->in[1].data + b * c->in[1].strides[0];
+        uint32_t bits[2];
+        memcpy(bits, params + 4, sizeof(bits));
+        const uint64_t seed = (uint64_t)bits[0] | (uint64_t)bits[1] << 32;
+        const double temperature = (double)params[0];
         for (int64_t v = 0; v < vocab; v++) {
             items[v] = (candidate){.weight = ref_get(logits, b, v), .id = v};
         }
@@ -213,8 +216,7 @@ status ref_sample(const kern_context *context, const kern_call *c)
             sort_candidates(items, vocab);
             const int64_t count = keep_front(items, vocab, temperature, (int64_t)params[1],
                                              (double)params[2], (double)params[3]);
-            const uint32_t word =
-                rng_word(seed, (uint64_t)(c->first_sequence + b), (uint64_t)ref_int(draws, b));
+            const uint32_t word = rng_word(seed, 0, (uint64_t)ref_int(draws, b));
             id = draw(items, count, rng_uniform(word));
         } else {
             for (int64_t v = 1; v < vocab; v++) {

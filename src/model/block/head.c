@@ -25,7 +25,7 @@ static status draw(block_context *c, tensor_id y, tensor_id w)
     tensor_id rows = TENSOR_NONE, last = TENSOR_NONE, all = TENSOR_NONE, ids = TENSOR_NONE;
     tensor_id params = TENSOR_NONE, draws = TENSOR_NONE;
     TRY(block_batch(c, "rows", seqs, DTYPE_I32, &rows));
-    TRY(block_batch(c, "params", extent_of(8), DTYPE_F32, &params));
+    TRY(op_tensor_make(c->p, "params", ROLE_BATCH, DTYPE_F32, 2, seqs, extent_of(8), &params));
     TRY(block_batch(c, "draws", seqs, DTYPE_I64, &draws));
     TRY(op_gather(c->p, y, rows, &last));
     TRY(logits(c, last, w, seqs, &all));
@@ -51,6 +51,9 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     }
     TRY(block_batch(c, "labels", extent_tokens(1), DTYPE_I32, &labels));
     TRY(op_head_loss(c->p, normed, w, labels, c->options->z_loss, &losses));
+    if (c->options->losses && c->options->purpose == PURPOSE_EVALUATE) {
+        TRY(op_output(c->p, losses));
+    }
     return op_step_loss(c->p, losses, labels);
 }
 

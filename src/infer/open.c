@@ -1,0 +1,191 @@
+// A model on a device: description, plans in one arena, constants, weights.
+#include "infer/open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
+                        const infer_options *o)
+{
+    const char *backend = o->backend != NULL ? o->backend : "cpu";
+    c->h = h;
+    c->a = c->run.a = a;
+    c->threads = o->threads != 0 ? o->threads : kern_core_count();
+    c->device = o->device != NULL ? o->device : "cpu";
+    c->compute = o->compute;
+    c->strict = o->strict;
+    c->memory_limit_bytes =
+        o->memory_limit_bytes != 0 ? o->memory_limit_bytes : host_memory_bytes(h);
+    c->workspace = (exec_workspace_context){
+        .backend = kern_backend_find(backend), .threads = c->threads, .strict = o->strict};
+    if (c->workspace.backend == NULL) {
+        return fail(ST_UNSUPPORTED, "there is no backend %s", backend);
+    }
+    return model_spec_from_hf(h, a, folder, &c->spec);
+}
+
+status infer_core_context(infer_core *c, int64_t context)
+{
+    // Dynamic rotary positions stretch with the text; others end at the model's context.
+    const bool stretches =
+        c->spec.position == MODEL_POSITION_ROPE && c->spec.rope.kind == MODEL_ROPE_DYNAMIC;
+    c->context = context;
+    if (context >= 1 && (context <= c->spec.context || stretches)) return ST_OK;
+    return fail(ST_CONFIG_RANGE,
+                "the text would have %lld tokens with its continuation, the model's context is "
+                "%lld",
+                (long long)context, (long long)c->spec.context);
+}
+
+status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **out)
+{
+    const model_options options = {.purpose = wanted->purpose,
+                                   .compute = c->compute,
+                                   .grad = DTYPE_F32,
+                                   .seq = c->context,
+                                   .documents = wanted->documents,
+                                   .losses = wanted->losses};
+    op_model *model = NULL;
+    TRY(model_build(c->a, &c->spec, &options, &model));
+    if (c->model == NULL) c->model = model;
+    const plan_request request = {
+        .model = model,
+        .sequences = wanted->sequences,
+        .micro_batch = wanted->micro_batch,
+        .seq = wanted->seq,
+        .cache_seq = c->context,
+        .strict = c->strict,
+        .shards = 1,
+        .scratch_bytes = (int64_t)c->threads * KERN_SCRATCH_BYTES,
+        .workspace = exec_workspace,
+        .workspace_context = &c->workspace,
+    };
+    return plan_create(c->a, &request, &c->run, out);
+}
+
+static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
+{
+    const exec_config wanted = {
+        .api = kern_device_find(c->device),
+        .device = {.h = c->h,
+                   .backend = c->workspace.backend,
+                   .threads = c->threads,
+                   .level = kern_level_of_machine()},
+        .run = &c->run,
+        .plans = plans,
+        .plan_count = count,
+        .memory_limit_bytes = c->memory_limit_bytes,
+    };
+    if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", c->device);
+    return exec_create(&wanted, &c->e);
+}
+
+static status constants_put(infer_core *c)
+{
+    for (int32_t i = 0; i < c->model->constant_count; i++) {
+        const op_constant *constant = &c->model->constants[i];
+        char name[PLAN_NAME_BYTES] = "constant.";
+        strncat(name, constant->name, sizeof(name) - strlen(name) - 1);
+        const int64_t row = plan_table_find(&c->run, name);
+        if (row < 0) continue;
+        TRY(exec_write(c->e, row, 0, constant->data,
+                       constant->rows * constant->columns * (int64_t)sizeof(float)));
+    }
+    return ST_OK;
+}
+
+static status step_put(infer_core *c)
+{
+    step_block *block = calloc(1, sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    step_device_init(&block->device, 1.0);
+    const status st =
+        exec_write(c->e, plan_table_find(&c->run, "step"), 0, block, (int64_t)sizeof(*block));
+    free(block);
+    return st;
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+// One weight at a time, so the host holds the largest weight and no more.
+static status weights_read(infer_core *c, const ckpt_state *state, const safetensors *files)
+{
+    const op_model *m = c->model;
+    int64_t largest = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
+    }
+    float *values = malloc((size_t)largest * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    status st = ST_OK;
+    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+        st = model_weight_read(files, &c->spec, m, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(state, w, values);
+    }
+    free(values);
+    return st;
+}
+
+static status weights_put(infer_core *c, const char *folder)
+{
+    const ckpt_state state = {.h = c->h, .e = c->e, .model = c->model, .run = &c->run};
+    char *manifest = NULL;
+    file_info info;
+    TRY(path_join(c->a, folder, "manifest.json", &manifest));
+    TRY(c->h->api->path_info(c->h, manifest, &info));
+    if (info.kind == FILE_KIND_REGULAR) {
+        ckpt_info facts;
+        return ckpt_load(&state, c->a, folder, true, &facts);
+    }
+    safetensors *files = NULL;
+    TRY(safetensors_open(c->h, folder, &files));
+    status st = model_hf_check(c->a, files, &c->spec, c->model);
+    if (st == ST_OK) st = weights_read(c, &state, files);
+    safetensors_close(files);
+    return st;
+}
+
+status infer_core_load(infer_core *c, const char *folder, const plan *const *plans, int64_t count)
+{
+    plan_table_place(&c->run);
+    TRY(exec_make(c, plans, count));
+    TRY(constants_put(c));
+    TRY(step_put(c));
+    return weights_put(c, folder);
+}
+
+void infer_core_end(infer_core *c)
+{
+    exec_destroy(c->e);
+    c->e = NULL;
+}
+
+// ---- runs ---------------------------------------------------------------------------------------
+
+status infer_core_run(infer_core *c, const plan *p, exec_input *input)
+{
+    input->host.step = ++c->steps;
+    input->host.sequences = p->sequences;
+    TRY(exec_begin(c->e, p, input));
+    return exec_finish(c->e);
+}
+
+// By the name that lowering gives it.
+status infer_core_output(const infer_core *c, const plan *p, int output, void *data, int64_t bytes)
+{
+    const op_model *m = p->model;
+    const op_layer *head = &m->layers[m->layer_count - 1];
+    const op_program *program = m->programs[head->program];
+    char name[PLAN_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s/%s", head->name,
+                   program->tensors[program->outputs[output]].name);
+    return exec_read_transient(c->e, p, name, data, bytes);
+}
+
+status infer_core_token_check(const infer_core *c, int32_t id)
+{
+    if (id >= 0 && id < c->spec.vocab) return ST_OK;
+    return fail(ST_DATA, "token %d is not below the model's vocabulary of %lld", id,
+                (long long)c->spec.vocab);
+}
