@@ -110,7 +110,8 @@ static status check_regular(int fd, const char *path)
     struct stat info;
     if (fstat(fd, &info) != 0) return fail_errno(errno, "fstat", path);
     if (!S_ISREG(info.st_mode)) {
-        return fail(ST_IO, "%s: is %s, a regular file expected", path, kind_text(info.st_mode));
+        return fail(ST_DAMAGED, "%s: is %s, a regular file expected", path,
+                    kind_text(info.st_mode));
     }
     return ST_OK;
 }
@@ -169,8 +170,11 @@ static status file_read(file *f, int64_t offset, void *buffer, int64_t bytes)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail_errno(errno, "read", f->path);
         if (n == 0) {
+            struct stat info; // a read that begins beyond the end does not say where that is
+            const bool is_beyond = fstat(f->fd, &info) == 0 && info.st_size < offset + done;
             return fail(ST_DAMAGED, "%s: ends at byte %lld, %lld bytes expected at %lld", f->path,
-                        (long long)(offset + done), (long long)bytes, (long long)offset);
+                        (long long)(is_beyond ? info.st_size : offset + done), (long long)bytes,
+                        (long long)offset);
         }
         done += n;
     }

@@ -84,11 +84,27 @@ status cli_flush(cli_context *cli)
     return fail(code == ENOSPC ? ST_DISK_FULL : ST_IO, "standard output: %s", strerror(code));
 }
 
+// Names and values in it may come from a hostile file: nothing there may move a terminal's cursor or
+// change its title. C1 controls are c2 80 to c2 9f.
+static void text_shown(const char *from, char out[ERROR_TEXT_BYTES])
+{
+    size_t i = 0;
+    for (; from[i] != '\0' && i < ERROR_TEXT_BYTES - 1; i++) {
+        const unsigned char c = (unsigned char)from[i],
+                            before = i > 0 ? (unsigned char)from[i - 1] : 0;
+        const bool is_control =
+            (c < 0x20 && c != '\n') || c == 0x7f || (before == 0xc2 && c < 0xa0);
+        out[i] = is_control ? '?' : from[i];
+    }
+    out[i] = '\0';
+}
+
 void cli_print_error(cli_context *cli, status st)
 {
     const char *red = cli->colour ? "\033[1;31m" : "", *plain = cli->colour ? "\033[0m" : "";
-    const char *said = error_last()->text;
+    char said[ERROR_TEXT_BYTES];
     int written = 0;
+    text_shown(error_last()->text, said);
     (void)fflush(cli->out); // so that the error stands last
     if (strstr(said, "error[") != NULL) {
         written = fprintf(cli->err, "%s\n", said);

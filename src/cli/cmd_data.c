@@ -7,6 +7,7 @@
 #include "plan/run_config.h"
 #include "train/feed.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct data_flags {
@@ -202,12 +203,21 @@ static status pack_progress(void *context, const char *path, int64_t done, int64
 
 static status file_hash(const host *h, const char *path, hash128 *out)
 {
+    enum { PIECE = 1 << 20 };
     file *f = NULL;
-    const void *bytes = NULL;
     int64_t count = 0;
     TRY(h->api->file_open(h, path, FILE_READ, &f));
-    const status st = h->api->file_map(f, &bytes, &count);
-    if (st == ST_OK) *out = hash128_of(bytes, count);
+    hash_stream *hash = hash_begin();
+    void *piece = malloc(PIECE);
+    status st = h->api->file_size(f, &count);
+    if (hash == NULL || piece == NULL) st = fail(ST_NO_MEMORY, "%s: no memory to read it", path);
+    for (int64_t at = 0; st == ST_OK && at < count; at += PIECE) {
+        const int64_t n = min_i64(PIECE, count - at);
+        st = h->api->file_read(f, at, piece, n);
+        if (st == ST_OK) hash_add(hash, piece, n);
+    }
+    free(piece);
+    if (hash != NULL) *out = hash_end(hash);
     (void)h->api->file_close(f); // nothing was written
     return st;
 }

@@ -16,6 +16,7 @@ extern "C" {
 enum {
     DATA_PIECE_BYTES = 1 << 20,     // of a text that may be cut
     DATA_LINE_BYTES_MAX = 1 << 28,  // of a JSON line
+    DATA_WHOLE_BYTES_MAX = 1 << 30, // of a text that cannot be cut
     DATA_ZSTD_WINDOW_LOG_MAX = 27,  // memory that a .zst file may ask for: 128 MiB
     DATA_EXPANSION_MAX = 4096,      // bytes out of one compressed byte,
     DATA_EXPANSION_GRACE = 64 << 20 // beyond this many

@@ -180,7 +180,7 @@ static void test_bad_lines(void **state)
                        rows[i].wanted, rows[i].words);
     }
     expect_failure("/no/such/file", ST_NOT_FOUND, "/no/such/file");
-    expect_failure("/dev/zero", ST_IO, "/dev/zero");
+    expect_failure("/dev/zero", ST_DAMAGED, "/dev/zero");
 }
 
 // Pieces of a long text together are the text, each cut lies before a white space that follows

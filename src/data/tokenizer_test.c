@@ -343,6 +343,15 @@ static void test_small_vocabularies(void **state)
     assert_int_equal(data_tokenizer_find(t, "<x>>"), 300);
     assert_int_equal(data_tokenizer_find(t, "none"), -1);
     data_tokenizer_close(t);
+
+    // A file that calls its end of text an ordinary token: text that spells it must not end itself.
+    s.added = "{\"id\": 300, \"content\": \"</s>\", \"special\": false}";
+    s.split = base.split;
+    assert_int_equal(open_small(a, s, &t), ST_OK);
+    assert_int_equal(data_tokenizer_eot(t), 300);
+    expect_ids(t, "a</s>", 0, (int32_t[]){'a', '<', '/', 's', '>'}, 5);
+    expect_ids(t, "a</s>", DATA_ENCODE_SPECIAL, (int32_t[]){'a', 300}, 2);
+    data_tokenizer_close(t);
     arena_destroy(a);
 }
 

@@ -4,8 +4,8 @@
 // in the end a run of `count` tokens of one width at one offset of one file, perhaps with a list of
 // where documents begin.
 //
-// Our shards are mapped: they are ours, written once and renamed into place. Files of others are
-// read with pread, so one that is cut under the run is an error with file and offset, no SIGBUS.
+// Nothing is mapped: a file that is cut or replaced under the run is an error with file and offset, no
+// SIGBUS. Even our own shards may come from elsewhere; one pread a sequence costs nothing beside it.
 #ifndef DATA_TOKENS_H
 #define DATA_TOKENS_H
 

@@ -3,7 +3,7 @@
 //
 // Where a text may be cut: before a white space that follows something else. No word of a byte-level
 // tokenizer spans that place, nor looks over it, so the pieces' tokens are the whole's. A text
-// without such a place (letters only, for megabytes) is held whole.
+// without such a place (letters only, for megabytes) is held whole, up to a limit.
 #include "base/fault.h"
 #include "base/json.h"
 #include "data/reader.h"
@@ -88,6 +88,14 @@ static status read_more(data_documents *d)
     }
     if (d->end == d->capacity) {
         const int64_t grown = 2 * d->capacity;
+        if (grown > DATA_WHOLE_BYTES_MAX) {
+            return fail(ST_DATA,
+                        "%s: %lld bytes before byte %lld (of the file as it is stored) without a "
+                        "white space to cut at; at most %d can be held at once. Put line breaks "
+                        "in, or one document a line (.jsonl)",
+                        d->path, (long long)d->capacity, (long long)data_reader_position(d->reader),
+                        DATA_WHOLE_BYTES_MAX);
+        }
         char *moved = realloc(d->window, (size_t)grown);
         if (moved == NULL) {
             return fail(ST_NO_MEMORY, "%s: no memory for a piece of %lld bytes", d->path,

@@ -314,6 +314,21 @@ static int32_t find_eot(const bpe *v, const char *wanted)
     return -1;
 }
 
+// Whatever the file calls it, the token that ends a text never comes out of plain text: a document
+// that spells it would end itself.
+static void eot_guard(bpe *v, int32_t eot)
+{
+    v->has_plain_added = false;
+    for (int64_t i = 0; i < v->added_count; i++) {
+        bpe_added *a = &v->added[i];
+        if (a->id == eot) {
+            a->special = true;
+            v->tokens[eot].flags |= BPE_SPECIAL;
+        }
+        v->has_plain_added = v->has_plain_added || !a->special;
+    }
+}
+
 status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **out)
 {
     bpe *v = b->vocab;
@@ -321,6 +336,7 @@ status bpe_build_finish(bpe_builder *b, const char *eot_text, data_tokenizer **o
     data_tokenizer *t = NULL;
     TRY(arena_new(b->a, 1, &t));
     const int32_t eot = find_eot(v, eot_text);
+    eot_guard(v, eot);
     for (int64_t id = 0; id < v->tokens_count; id++) {
         const bpe_token *token = &v->tokens[id];
         add_number(b->hash, token->flags);

@@ -35,13 +35,15 @@ typedef struct data_token_format {
 struct data_tokens {
     const host *h;
     const data_token_format *format;
-    char *path;      // of the file that holds the tokens
-    file *f;         // of path
-    const void *map; // the whole file, of our own shards only
+    char *path; // of the file that holds the tokens
+    file *f;    // of path
     token_type type;
     int64_t offset, count, vocab;
-    const uint64_t *documents; // where they begin, ascending (checked as they are read)
-    int64_t documents_count;
+    // Where documents begin, ascending (checked as they are read): in memory, or in the file from
+    // byte documents_at where `documents` is NULL.
+    const uint64_t *documents;
+    int64_t documents_at, documents_count;
+    bool has_checksum;           // our own shards
     hash128 tokenizer, checksum; // of our own shards
 };
 

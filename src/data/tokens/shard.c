@@ -76,16 +76,15 @@ static status open_shard(data_tokens *t, arena *a, const token_probe *p)
     (void)a;
     TRY(token_file_open(t, p->path));
     int64_t bytes = 0;
-    TRY(fault_point("data.shard.map"));
-    TRY(t->h->api->file_map(t->f, &t->map, &bytes));
-    if (bytes < FRAMES_BYTES || t->map == NULL) {
+    TRY(t->h->api->file_size(t->f, &bytes));
+    if (bytes < FRAMES_BYTES) {
         return fail(ST_DAMAGED, "%s: %lld bytes, at least %d expected", t->path, (long long)bytes,
                     FRAMES_BYTES);
     }
     shard_head head;
     shard_tail tail;
-    memcpy(&head, t->map, sizeof(head));
-    memcpy(&tail, (const char *)t->map + bytes - FRAME_BYTES, sizeof(tail));
+    TRY(t->h->api->file_read(t->f, 0, &head, sizeof(head)));
+    TRY(t->h->api->file_read(t->f, bytes - FRAME_BYTES, &tail, sizeof(tail)));
     TRY(check_frames(t, &head, &tail, bytes));
     if (t->vocab > 0 && head.vocab > t->vocab) {
         return fail(ST_DATA, "%s: made with a vocabulary of %lld, but the model's is %lld", t->path,
@@ -95,11 +94,11 @@ static status open_shard(data_tokens *t, arena *a, const token_probe *p)
     t->type = head.width == 2 ? TOKEN_U16 : TOKEN_U32;
     t->offset = FRAME_BYTES;
     t->count = (int64_t)tail.tokens;
-    const void *documents = (const char *)t->map + tail.documents_at;
-    t->documents = documents;
+    t->documents_at = (int64_t)tail.documents_at;
     t->documents_count = (int64_t)tail.documents;
     t->tokenizer = head.tokenizer;
     t->checksum = tail.checksum;
+    t->has_checksum = true;
     return ST_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "data/tokens/format.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "all these files are little-endian");
@@ -213,62 +214,104 @@ static status bad_token(const data_tokens *t, token_type type, const void *at, i
                 (long long)id, (long long)(t->vocab > 0 ? t->vocab : INT32_MAX));
 }
 
+static status read_at(const data_tokens *t, int64_t offset, void *out, int64_t bytes)
+{
+    const status st = t->h->api->file_read(t->f, offset, out, bytes);
+    if (st == ST_DAMAGED) note("while reading tokens: the file was cut under the run");
+    return st;
+}
+
 status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids)
 {
     ASSERT(first >= 0 && count >= 0 && first <= t->count - count);
     const int64_t width = token_type_bytes(t->type);
     const int64_t limit = t->vocab > 0 ? t->vocab : INT32_MAX;
-    int64_t buffer[1024];
-    const int64_t room = t->map != NULL ? count : (int64_t)sizeof(buffer) / width;
+    int64_t buffer[2048];
+    const int64_t room = (int64_t)sizeof(buffer) / width;
     for (int64_t done = 0; done < count;) {
         const int64_t n = min_i64(room, count - done);
         const int64_t offset = t->offset + (first + done) * width;
-        const void *from = buffer;
-        if (t->map != NULL) {
-            from = (const char *)t->map + offset;
-        } else {
-            const status st = t->h->api->file_read(t->f, offset, buffer, n * width);
-            if (st == ST_DAMAGED) note("while reading tokens: the file was cut under the run");
-            TRY(st);
-        }
-        const int64_t good = widen(t->type, from, n, limit, ids + done);
+        TRY(read_at(t, offset, buffer, n * width));
+        const int64_t good = widen(t->type, buffer, n, limit, ids + done);
         if (good < n) {
-            return bad_token(t, t->type, (const char *)from + good * width, first + done + good);
+            const char *at = (const char *)buffer + good * width;
+            return bad_token(t, t->type, at, first + done + good);
         }
         done += n;
     }
     return ST_OK;
 }
 
+// A stretch of the list of documents; what a file holds is read when it is needed.
+typedef struct border_window {
+    const data_tokens *t;
+    int64_t first, count;
+    uint64_t begins[256];
+} border_window;
+
+static status border_at(border_window *w, int64_t i, int64_t stretch, uint64_t *out)
+{
+    const data_tokens *t = w->t;
+    if (t->documents != NULL) {
+        *out = t->documents[i];
+        return ST_OK;
+    }
+    if (i < w->first || i >= w->first + w->count) {
+        w->first = i;
+        w->count = 0; // until it is read
+        const int64_t n = min_i64(stretch, t->documents_count - i);
+        TRY(read_at(t, t->documents_at + 8 * i, w->begins, 8 * n));
+        w->count = n;
+    }
+    *out = w->begins[i - w->first];
+    return ST_OK;
+}
+
 status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
                            void (*mark)(void *context, int64_t token), void *context)
 {
+    border_window w = {.t = t};
     int64_t low = 0, high = t->documents_count; // the first document that begins after `first`
+    uint64_t begin = 0;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (t->documents[middle] <= (uint64_t)first) {
+        TRY(border_at(&w, middle, 1, &begin));
+        if (begin <= (uint64_t)first) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    uint64_t before = (uint64_t)first;
-    for (; low < t->documents_count && t->documents[low] <= (uint64_t)(first + count); low++) {
-        if (t->documents[low] < before) {
+    for (uint64_t before = (uint64_t)first; low < t->documents_count; low++, before = begin) {
+        TRY(border_at(&w, low, COUNT_OF(w.begins), &begin));
+        if (begin > (uint64_t)(first + count)) break;
+        if (begin < before) {
             return fail(ST_DAMAGED, "%s: document %lld begins at token %llu, before the one before",
-                        t->path, (long long)low, (unsigned long long)t->documents[low]);
+                        t->path, (long long)low, (unsigned long long)begin);
         }
-        if (t->documents[low] > before) mark(context, (int64_t)t->documents[low]);
-        before = t->documents[low];
+        if (begin > before) mark(context, (int64_t)begin);
     }
     return ST_OK;
 }
 
 status data_tokens_verify(const data_tokens *t)
 {
-    if (t->map == NULL || t->count == 0) return ST_OK;
-    const hash128 found =
-        hash128_of((const char *)t->map + t->offset, t->count * token_type_bytes(t->type));
+    enum { PIECE = 1 << 20 };
+    if (!t->has_checksum || t->count == 0) return ST_OK;
+    hash_stream *hash = hash_begin();
+    void *piece = malloc(PIECE);
+    status st = ST_OK;
+    if (hash == NULL || piece == NULL) st = fail(ST_NO_MEMORY, "%s: no memory to read it", t->path);
+    const int64_t bytes = t->count * token_type_bytes(t->type);
+    for (int64_t at = 0; st == ST_OK && at < bytes; at += PIECE) {
+        const int64_t n = min_i64(PIECE, bytes - at);
+        st = read_at(t, t->offset + at, piece, n);
+        if (st == ST_OK) hash_add(hash, piece, n);
+    }
+    free(piece);
+    if (hash == NULL) return st;
+    const hash128 found = hash_end(hash);
+    TRY(st);
     if (found.high == t->checksum.high && found.low == t->checksum.low) return ST_OK;
     char expected_text[33], found_text[33];
     return fail(ST_DAMAGED, "%s: the checksum of its tokens is %s, %s expected", t->path,
