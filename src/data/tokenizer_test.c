@@ -449,9 +449,9 @@ static void test_refusals(void **state)
          "NFC"},
         {"{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
          ST_DAMAGED, "vocabulary"},
-        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
+        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"ab\": 0}, \"merges\": []}, "
          "\"pre_tokenizer\": {\"type\": \"ByteLevel\"}}",
-         ST_UNSUPPORTED, "0x00"},
+         ST_UNSUPPORTED, "single byte"},
     };
     for (int64_t i = 0; i < COUNT_OF(files); i++) {
         const char *path =
@@ -461,6 +461,38 @@ static void test_refusals(void **state)
         assert_non_null(strstr(error_last()->text, files[i].words));
     }
     assert_int_equal(data_tokenizer_open(host_real(), a, "/no/such/thing", &t), ST_NOT_FOUND);
+    arena_destroy(a);
+}
+
+// A vocabulary of letters: what it lacks is refused where a text holds it, in words of any length.
+static void test_letters(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    const char *spelt = "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": "
+                        "{\"\\u010a\": 0, \"\\u0120\": 1, \"a\": 2, \"b\": 3}}, "
+                        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                        "\"add_prefix_space\": false}}";
+    const char *path = write_file(a, "tokenizer.json", spelt, (int64_t)strlen(spelt));
+    data_tokenizer *t = NULL;
+    assert_int_equal(data_tokenizer_open(host_real(), a, path, &t), ST_OK);
+    assert_int_equal(data_tokenizer_vocab_size(t), 4);
+    expect_ids(t, "ab ba\n", 0, (const int32_t[]){2, 3, 1, 3, 2, 0}, 6);
+    char word[201];
+    memset(word, 'a', 200);
+    word[200] = 0;
+    for (int64_t bytes = 1; bytes <= 200; bytes += 199) {
+        data_ids ids = {0};
+        word[bytes - 1] = 'c';
+        assert_int_equal(data_tokenizer_encode(t, word, bytes, 0, &ids), ST_DATA);
+        assert_non_null(strstr(error_last()->text, "0x63 (c)"));
+        word[bytes - 1] = 'b';
+        assert_int_equal(data_tokenizer_encode(t, word, bytes, 0, &ids), ST_OK);
+        assert_int_equal(ids.count, bytes);
+        data_ids_deinit(&ids);
+    }
+    data_tokenizer_close(t);
     arena_destroy(a);
 }
 
@@ -573,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_small_vocabularies),
         cmocka_unit_test(test_long_words_equal_short),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_letters),
         cmocka_unit_test(test_two_files_and_their_damage),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_cache_overflow),

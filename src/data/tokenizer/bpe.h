@@ -43,7 +43,8 @@ typedef struct bpe {
     uint8_t *classes; // SPLIT_CLASS_POINTS
     bpe_token *tokens;
     int64_t tokens_count;
-    int32_t byte_ids[256];
+    int32_t byte_ids[256]; // -1: no token
+    bool has_all_bytes;
     int32_t *by_bytes; // open addressing: id + 1 of byte-level tokens by their bytes
     int64_t by_bytes_mask;
     bpe_merge *merges; // open addressing by pair

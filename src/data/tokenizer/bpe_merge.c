@@ -131,9 +131,24 @@ static status encode_long(bpe *b, const uint8_t *word, int64_t bytes, data_ids *
     return ST_OK;
 }
 
+static status bytes_known(const bpe *b, const uint8_t *word, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i++) {
+        if (b->byte_ids[word[i]] >= 0) continue;
+        const bool prints = word[i] > ' ' && word[i] < 0x7f;
+        return fail(ST_DATA,
+                    "the text has byte 0x%02x%s%.*s%s, for which the tokenizer has no token; take "
+                    "it out of the text or use another tokenizer",
+                    (unsigned)word[i], prints ? " (" : "", prints ? 1 : 0, (const char *)&word[i],
+                    prints ? ")" : "");
+    }
+    return ST_OK;
+}
+
 status bpe_encode_word(bpe *b, const uint8_t *word, int64_t bytes, data_ids *out)
 {
     DEBUG_ASSERT(bytes > 0 && bytes <= TOKENIZER_TEXT_MAX);
+    if (!b->has_all_bytes) TRY(bytes_known(b, word, bytes));
     if (bytes <= SHORT_WORD_MAX) return encode_short(b, word, bytes, out);
     return encode_long(b, word, bytes, out);
 }
