@@ -88,6 +88,50 @@ NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, const c
 // names.
 NODISCARD status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *removed);
 
+// ---- saving beside training ---------------------------------------------------------------------
+
+typedef struct ckpt_saver ckpt_saver;
+
+typedef struct ckpt_saver_config {
+    const ckpt_state *state; // borrowed
+    const char *folder;      // of all checkpoints
+    int64_t fork;
+    bool async;         // copy the state, write it on a thread of its own
+    int64_t file_bytes; // state files are split above this; 0: 2 GiB
+} ckpt_saver_config;
+
+// All texts are borrowed until the result is taken.
+typedef struct ckpt_order {
+    ckpt_info info;
+    const ckpt_extra *extras;
+    int64_t extra_count;
+    ckpt_keep keep; // what pruning leaves afterwards
+    bool is_best;
+} ckpt_order;
+
+enum { CKPT_PATH_BYTES = 4096 };
+typedef struct ckpt_saved {
+    status st;    // not ST_OK: given up, nothing is left of it; `error` says why
+    status after; // links or pruning failed, `error` says why; the checkpoint is whole
+    error_record error;
+    int64_t step, bytes;
+    int64_t free_bytes; // on the disk, where it was given up; -1: not known
+    bool is_best;
+    int64_t begin_ns;
+    double stall_s, seconds; // for which the trainer waited; until it was verified
+    char path[CKPT_PATH_BYTES];
+} ckpt_saved;
+
+// Bytes of the copy that an asynchronous saver takes. Pure: needs model, run and derived_weights.
+NODISCARD status ckpt_image_bytes(const ckpt_state *state, int64_t *bytes);
+NODISCARD status ckpt_saver_create(const ckpt_saver_config *config, ckpt_saver **out);
+void ckpt_saver_destroy(ckpt_saver *s); // waits for the save on the way; NULL is legal
+// The device must be idle; it may go on when this returns. The result of the save before must have
+// been taken. A failure here is the device's.
+NODISCARD status ckpt_saver_begin(ckpt_saver *s, const ckpt_order *order);
+// True: a save has ended, in *out until the next begin. `wait`: for one that is on the way.
+bool ckpt_saver_result(ckpt_saver *s, bool wait, ckpt_saved **out);
+
 // The digest of all weights and optimizer state, computed from the bytes of the files.
 NODISCARD status ckpt_digest(const host *h, arena *a, const char *path, hash128 *out);
 

@@ -186,7 +186,7 @@ status run_log_print_start(const train_start *s, text *out)
                  grouped(r->train.global_batch * r->train.seq, tokens),
                  (long long)r->train.micro_batch));
     TRY(text_add(out, "memory   %s planned / %s available\n",
-                 text_bytes_human(s->arena_bytes, need),
+                 text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown"));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
@@ -262,18 +262,21 @@ static void on_validated(void *context, int64_t step, int64_t steps, double loss
         best ? "   best" : "");
 }
 
-static void on_saved(void *context, int64_t step, int64_t steps, int64_t bytes, double seconds,
-                     const char *path)
+static void on_saved(void *context, const train_saved *saved)
 {
     run_log *log = context;
     char size[32];
     if (log->is_json) {
-        say(log, "{\"event\": \"checkpoint\", \"step\": %lld, \"bytes\": %lld}", (long long)step,
-            (long long)bytes);
+        say(log,
+            "{\"event\": \"checkpoint\", \"step\": %lld, \"bytes\": %lld, \"seconds\": %.3f, "
+            "\"stall_s\": %.3f}",
+            (long long)saved->step, (long long)saved->bytes, saved->seconds, saved->stall_s);
         return;
     }
-    say(log, "ckpt %*lld/%lld  %s in %.1f s  checkpoints/%s", step_width(steps), (long long)step,
-        (long long)steps, text_bytes_human(bytes, size), seconds, path_base_name(path));
+    say(log, "ckpt %*lld/%lld  %s in %.1f s (stall %.1f s)  checkpoints/%s",
+        step_width(saved->steps), (long long)saved->step, (long long)saved->steps,
+        text_bytes_human(saved->bytes, size), saved->seconds, saved->stall_s,
+        path_base_name(saved->path));
 }
 
 static void on_said(void *context, log_level level, const char *said)
@@ -293,10 +296,11 @@ static void on_said(void *context, log_level level, const char *said)
     put_lines(log, warns || !log->quiet, lines);
 }
 
-static int on_stop_asked(void *context)
+static int on_stop_asked(void *context, const char **why)
 {
     run_log *log = context;
     if (!cli_signals_asked()) return 0;
+    *why = cli_signals_name();
     if (!log->stop_said && !log->is_json) {
         char line[64];
         log->stop_said = true;

@@ -160,7 +160,8 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 // Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
 // "Where the bytes go", a line per kind and the largest tensors.
-NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, text *out);
+NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
+                                   text *out);
 // plan.json: tensors with offsets, actions of the first micro-batches, totals.
 NODISCARD status plan_print_json(const plan *p, text *out);
 

@@ -44,22 +44,28 @@ static status print_largest(const plan *p, text *out)
     return st;
 }
 
-status plan_print_memory(const plan *p, int64_t arena_bytes, text *out)
+status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes, text *out)
 {
     char human[32];
     int64_t bytes[BYTES_KIND_COUNT], sum = 0;
+    const int64_t all = arena_bytes + snapshot_bytes;
     plan_memory_by_kind(p, bytes);
     TRY(text_add(out, "  where the bytes go\n"));
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
         sum += bytes[k];
         TRY(text_add(out, "    %-12s %10s  %4.1f%%\n", plan_bytes_name((plan_kind_of_bytes)k),
                      text_bytes_human(bytes[k], human),
-                     100.0 * (double)bytes[k] / (double)max_i64(arena_bytes, 1)));
+                     100.0 * (double)bytes[k] / (double)max_i64(all, 1)));
     }
     TRY(text_add(out, "    %-12s %10s  %4.1f%%  unused between tensors\n", "gaps",
                  text_bytes_human(arena_bytes - sum, human),
-                 100.0 * (double)(arena_bytes - sum) / (double)max_i64(arena_bytes, 1)));
-    TRY(text_add(out, "    %-12s %10s\n", "together", text_bytes_human(arena_bytes, human)));
+                 100.0 * (double)(arena_bytes - sum) / (double)max_i64(all, 1)));
+    if (snapshot_bytes > 0) {
+        TRY(text_add(out, "    %-12s %10s  %4.1f%%  the state, while it is saved beside training\n",
+                     "snapshot", text_bytes_human(snapshot_bytes, human),
+                     100.0 * (double)snapshot_bytes / (double)max_i64(all, 1)));
+    }
+    TRY(text_add(out, "    %-12s %10s\n", "together", text_bytes_human(all, human)));
     return print_largest(p, out);
 }
 

@@ -108,6 +108,7 @@ typedef struct run_config {
         int64_t every;      // steps; 0: only after the last one
         int64_t keep;       // newest ones kept
         int64_t keep_every; // steps; those at its multiples stay for ever; 0: none
+        bool async;         // written beside training, from a copy of the state
     } checkpoint;
     struct {
         const char *preset; // NULL: none

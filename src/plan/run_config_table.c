@@ -116,9 +116,14 @@ static const option rows[] = {
         .help = "how often the run is saved; 0 is after the last step only",
         .also = "save_interval, interval"),
     INT("checkpoint.keep", checkpoint.keep, "3", 1, 1e6, FREE, "checkpoints",
-        .help = "how many of the newest are kept, the best one aside", .also = "save_total_limit"),
+        .help = "how many of the newest are kept, 2 at least, the best one aside",
+        .also = "save_total_limit"),
     INT("checkpoint.keep_every", checkpoint.keep_every, "0", 0, 1e12, FREE, "steps",
         .help = "checkpoints of these steps stay for ever; 0 is none"),
+    OTHER("checkpoint.async", BOOL, checkpoint.async, "true", FREE,
+          .help = "steps wait for a copy of the state only, which is written beside them; no needs "
+                  "no memory for the copy",
+          .also = "async_save"),
 
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,

@@ -98,7 +98,25 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
     }
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
-    return ST_OK;
+    if (!options->snapshot) return ST_OK;
+    const ckpt_state state = {
+        .model = out->model, .run = &out->run, .derived_weights = train_derives_weights(r)};
+    return ckpt_image_bytes(&state, &out->snapshot_bytes);
+}
+
+int64_t train_peak_bytes(const train_plans *plans)
+{
+    return plans->arena_bytes + plans->snapshot_bytes;
+}
+
+bool train_saves_aside(const run_config *r)
+{
+    return r->checkpoint.async && r->checkpoint.every > 0; // a last save is waited for anyway
+}
+
+bool train_derives_weights(const run_config *r)
+{
+    return !r->optimizer.stochastic_rounding;
 }
 
 const plan *train_plan_of(const train_plans *plans, int64_t sequences)
@@ -122,7 +140,7 @@ static int64_t bytes_with(const run_config *changed, const decoder_spec *spec,
     int64_t bytes = -1;
     if (arena_new(a, 1, &plans) == ST_OK &&
         train_assemble(a, changed, spec, options, plans) == ST_OK) {
-        bytes = plans->arena_bytes;
+        bytes = train_peak_bytes(plans);
     }
     arena_destroy(a);
     return bytes;
@@ -163,6 +181,11 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
         TRY(suggest(t, "train.precision=bf16", bytes_with(&changed, spec, options), now, limit,
                     &found));
     }
+    if (options->snapshot) {
+        train_options without = *options;
+        without.snapshot = false;
+        TRY(suggest(t, "checkpoint.async=no", bytes_with(r, spec, &without), now, limit, &found));
+    }
     changed = *r;
     changed.train.micro_batch = 1;
     changed.train.recompute = RUN_RECOMPUTE_FULL;
@@ -179,7 +202,8 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
 status train_fit_check(const run_config *r, const decoder_spec *spec, const train_options *options,
                        const train_plans *plans, int64_t limit_bytes)
 {
-    if (limit_bytes <= 0 || plans->arena_bytes <= limit_bytes) return ST_OK;
+    const int64_t peak = train_peak_bytes(plans);
+    if (limit_bytes <= 0 || peak <= limit_bytes) return ST_OK;
     arena *a = NULL;
     TRY(arena_create("memory table", 0, &a));
     text t = {.a = a};
@@ -189,12 +213,11 @@ status train_fit_check(const run_config *r, const decoder_spec *spec, const trai
         if (plans->all[i]->transient_bytes > largest->transient_bytes) largest = plans->all[i];
     }
     status st = ST_OK;
-    TRY_TO(done, plan_print_memory(largest, plans->arena_bytes, &t));
+    TRY_TO(done, plan_print_memory(largest, plans->arena_bytes, plans->snapshot_bytes, &t));
     TRY_TO(done, text_add(&t, "  any one of these is predicted to fit:"));
-    TRY_TO(done, suggest_all(&t, r, spec, options, plans->arena_bytes, limit_bytes));
+    TRY_TO(done, suggest_all(&t, r, spec, options, peak, limit_bytes));
     st = fail(ST_DOES_NOT_FIT, "the run needs %s and the limit is %s\n%s",
-              text_bytes_human(plans->arena_bytes, need), text_bytes_human(limit_bytes, have),
-              t.bytes);
+              text_bytes_human(peak, need), text_bytes_human(limit_bytes, have), t.bytes);
 done:
     arena_destroy(a);
     return st;

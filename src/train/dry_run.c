@@ -47,6 +47,7 @@ static status memory_try(dry_run *d)
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .snapshot = train_saves_aside(r),
     };
     TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
     return train_fit_check(r, &d->spec, &options, &d->plans,
@@ -72,6 +73,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .first_step = 1,
                          .parameters = step.parameters,
                          .arena_bytes = d->plans.arena_bytes,
+                         .snapshot_bytes = d->plans.snapshot_bytes,
                          .available_bytes = host_memory_bytes(d->h),
                          .threads = step.threads,
                          .level = kern_level_name(step.level),

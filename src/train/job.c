@@ -85,7 +85,7 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
                               .e = out->e,
                               .model = plans->model,
                               .run = &plans->run,
-                              .derived_weights = !r->optimizer.stochastic_rounding};
+                              .derived_weights = train_derives_weights(r)};
     status st = ST_OK;
     TRY_TO(destroy_job, constants_put(out));
     TRY_TO(destroy_job, state_clear(out));

@@ -24,6 +24,7 @@ typedef struct train_plans {
     int64_t count;
     const plan *eval;
     int64_t arena_bytes;
+    int64_t snapshot_bytes; // in the host's memory: what is saved beside training; 0 without
 } train_plans;
 
 typedef struct train_options {
@@ -34,6 +35,7 @@ typedef struct train_options {
     bool evaluate;          // make an evaluation plan
     bool logits;            // evaluation also gives logits (check)
     bool keep_gradients;    // check
+    bool snapshot;          // checkpoints are written beside training
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
 } train_options;
 
@@ -43,8 +45,15 @@ NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spe
 // The plan of a step with this many sequences.
 const plan *train_plan_of(const train_plans *plans, int64_t sequences);
 
+// Working copies are the nearest rounding of the masters, so they need not be saved.
+bool train_derives_weights(const run_config *r);
+// Checkpoints are written beside training, from a copy of the state.
+bool train_saves_aside(const run_config *r);
+// Both together: the predicted peak.
+int64_t train_peak_bytes(const train_plans *plans);
+
 // "What does not fit is refused with the table of where the bytes go and the settings that would
-// make it fit": ST_OK if arena_bytes <= limit; else ST_DOES_NOT_FIT with all that in the record.
+// make it fit": ST_OK if the peak is at most limit; else ST_DOES_NOT_FIT with all that in the record.
 NODISCARD status train_fit_check(const run_config *r, const decoder_spec *spec,
                                  const train_options *options, const train_plans *plans,
                                  int64_t limit_bytes);

@@ -23,10 +23,11 @@ void session_say(const session *s, log_level level, const char *format, ...)
 
 bool session_should_stop(session *s)
 {
-    const int asked = s->w->stop_asked != NULL ? s->w->stop_asked(s->w->context) : 0;
+    const char *why = NULL;
+    const int asked = s->w->stop_asked != NULL ? s->w->stop_asked(s->w->context, &why) : 0;
     if (asked > s->stop) {
         s->stop = asked;
-        s->stop_reason = "asked to stop";
+        s->stop_reason = why != NULL ? why : "asked to stop";
     }
     const int64_t limit = s->r->train.max_time;
     if (limit > 0 && s->stop == 0 && session_now(s) - s->begin_ns >= limit) {
@@ -58,6 +59,7 @@ static void options_of_run(session *s)
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .snapshot = train_saves_aside(r),
     };
 }
 
@@ -89,6 +91,16 @@ static status job_of_run(session *s)
     return ST_OK;
 }
 
+static status begin_anew(session *s)
+{
+    TRY(train_job_weights(&s->job, s->a));
+    if (s->r->model.from != NULL) {
+        session_say(s, LOG_INFO, "weights from %s; the optimizer's state begins fresh",
+                    s->r->model.from);
+    }
+    return ST_OK;
+}
+
 // Remembers a checkpoint that cannot be used, and why, aloud.
 static status refused(session *s, const ckpt_entry *e, text *tried)
 {
@@ -104,7 +116,7 @@ static status refused(session *s, const ckpt_entry *e, text *tried)
 static status resume_newest(session *s, const ckpt_entries *list)
 {
     text tried = {.a = s->a};
-    if (list->count == 0) return train_job_weights(&s->job, s->a);
+    if (list->count == 0) return begin_anew(s);
     for (int64_t i = 0; i < list->count; i++) {
         const status st = session_load(s, list->items[i].path);
         if (st == ST_OK) {
@@ -157,26 +169,27 @@ static status resume_from(session *s, const ckpt_entries *list, const char *resu
     }
     const status st = session_load(s, path);
     if (st != ST_DAMAGED) return st;
+    error_record why;
     const char *whole = newest_whole(s, list);
+    error_take(&why);
     if (whole == NULL) {
-        note("and the run has no other checkpoint that is whole");
-    } else {
-        note("%s is whole; continue with: trireme train %s --resume %s", whole, s->folder.path,
-             whole);
+        return fail(ST_DAMAGED, "%.3000s\n  no other checkpoint of %s is whole", why.text,
+                    s->folder.path);
     }
-    return st;
+    return fail(ST_DAMAGED, "%.3000s\n  %s is whole; continue with: trireme train %s --resume %s",
+                why.text, whole, s->folder.path, whole);
 }
 
 static status state_of_run(session *s, const char *resume)
 {
     ckpt_entries list;
-    s->saved_step = -1;
+    s->saved_step = s->begun_step = -1;
     s->val_loss = s->best_val_loss = s->loss = (double)NAN;
     TRY(ckpt_list(s->h, s->a, s->folder.checkpoints, &list));
     if (strcmp(resume, "auto") == 0) return resume_newest(s, &list);
     if (strcmp(resume, "none") != 0) return resume_from(s, &list, resume);
     s->fork = list.count > 0 ? list.items[0].fork + 1 : 0;
-    return train_job_weights(&s->job, s->a);
+    return begin_anew(s);
 }
 
 static const plan *largest_plan(const train_plans *plans)
@@ -207,6 +220,7 @@ static status started(session *s, const config *c, const char *config_text)
                                .first_step = s->step + 1,
                                .parameters = s->plans.model->parameters,
                                .arena_bytes = s->plans.arena_bytes,
+                               .snapshot_bytes = s->plans.snapshot_bytes,
                                .available_bytes = memory_limit(s),
                                .largest = largest_plan(&s->plans),
                                .threads = s->options.threads,
@@ -217,6 +231,7 @@ static status started(session *s, const config *c, const char *config_text)
     s->config_json.a = s->config_yaml.a = s->a;
     TRY(model_spec_print_json(&s->spec, &s->config_json));
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
+    (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
     if (s->w->started != NULL) s->w->started(s->w->context, &start);
     return ST_OK;
 }
@@ -238,10 +253,10 @@ static status steps_all(session *s)
         }
         TRY(session_steps(s, until));
         const bool due = s->r->checkpoint.every > 0 && s->step % s->r->checkpoint.every == 0;
-        if (due && s->stop < 2) TRY(session_save_or_go_on(s));
+        if (due && s->stop < 2) TRY(session_save_begin(s, false));
     }
     if (s->stop >= 2) return ST_OK;
-    TRY(session_save(s)); // after the last step, or the one at which it was stopped
+    TRY(session_save_last(s)); // after the last step, or the one at which it was stopped
     if (s->trace == NULL) return ST_OK;
     char *path = NULL;
     TRY(path_join(s->a, s->folder.path, "trace.json", &path));
@@ -253,6 +268,11 @@ static double start_seconds(const session *s)
 {
     const int64_t first = exec_first_action_ns(s->job.e);
     return first > 0 ? (double)(first - s->begin_ns) / 1e9 : 0.0;
+}
+
+static const char *path_or_null(const char *path)
+{
+    return path != NULL && path[0] != '\0' ? path : NULL;
 }
 
 static void outcome_of(const session *s, train_outcome *out)
@@ -268,8 +288,8 @@ static void outcome_of(const session *s, train_outcome *out)
                            .val_loss = s->val_loss,
                            .best_val_loss = s->best_val_loss,
                            .tokens_per_s = busy > 0.0 ? (double)s->session_tokens / busy : 0.0,
-                           .checkpoint = s->newest_path,
-                           .best_checkpoint = s->best_path,
+                           .checkpoint = path_or_null(s->newest_path),
+                           .best_checkpoint = path_or_null(s->best_path),
                            .stopped = s->stop > 0 && s->step < s->r->train.steps};
     out->mfu =
         s->peak_flops > 0.0 ? out->tokens_per_s * s->flops_per_token / s->peak_flops : (double)NAN;
@@ -287,6 +307,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     }
     TRY(job_of_run(s));
     TRY(state_of_run(s, resume));
+    TRY(session_saver_open(s));
     TRY(train_feed_prepare(s->feed, s->folder.cache, say_through, s));
     if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
@@ -301,7 +322,11 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
-    return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
+    if (s->saved_step != s->step) {
+        return fail(ST_STOPPED, "%s in step %lld", s->stop_reason, (long long)s->step);
+    }
+    return fail(ST_STOPPED, "%s in step %lld; %s is durable", s->stop_reason, (long long)s->step,
+                path_base_name(s->newest_path));
 }
 
 // Clean-up keeps the first error; what fails now cannot be told any more.
@@ -314,6 +339,8 @@ static void session_close(session *s)
 {
     error_record kept;
     error_take(&kept);
+    drop(session_save_poll(s, true)); // a save that has begun is worth waiting for
+    ckpt_saver_destroy(s->saver);
     drop(obs_metrics_close(s->metrics));
     drop(obs_events_close(s->events));
     train_feed_close(s->feed);
@@ -330,8 +357,12 @@ static void status_write(session *s, status st)
     if (st == ST_OK) {
         drop(train_folder_status(&s->folder, "done", code, NULL));
     } else {
+        char *end = kept.text + strcspn(kept.text, ";"); // where a stop says more than scripts want
+        const char was = *end;
+        if (st == ST_STOPPED) *end = '\0';
         drop(train_folder_status(&s->folder, st == ST_STOPPED ? "stopped" : "failed", code,
                                  kept.text));
+        *end = was;
     }
     drop(error_put(&kept));
 }

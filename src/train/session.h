@@ -29,8 +29,8 @@ typedef struct session {
     int64_t first_step, step; // step: finished
     int64_t sequences, tokens, skipped_in_a_row;
     double loss, val_loss, best_val_loss;
-    const char *best; // folder name of the best checkpoint
-    const char *newest_path, *best_path;
+    char *newest_path, *best_path; // of checkpoints, CKPT_PATH_BYTES each; empty: none
+    bool best_due;                 // an evaluation was the best so far and is not saved yet
     // Clocks of this session, ns.
     int64_t begin_ns, last_result_ns, busy_ns, wait_ns, step_wait_ns[2];
     int64_t session_tokens, skipped;
@@ -38,8 +38,14 @@ typedef struct session {
     double mean_step_s; // of recent steps
     int stop;           // as stop_asked gave it
     const char *stop_reason;
-    int64_t saved_step; // of the newest checkpoint; -1: none
-    int64_t fork;       // of the checkpoints that this session writes
+    // Checkpoints.
+    ckpt_saver *saver;
+    int64_t saved_step, begun_step; // of the newest one, and of the one on the way; -1: none
+    double save_wait_s;             // that the save begun last waited for the one before
+    status save_failed;             // why the last one was given up
+    ckpt_extra extras[2];
+    char config_sum[33];
+    int64_t fork; // of the checkpoints that this session writes
     struct {
         const char **names; // checkpoints that were refused
         int64_t count, capacity;
@@ -51,9 +57,14 @@ typedef struct session {
 NODISCARD status session_steps(session *s, int64_t until);
 NODISCARD status session_validate(session *s);
 // session_save.c
-NODISCARD status session_save(session *s);
-// In the middle of a run a disk that is full or fails costs that checkpoint, told aloud, not the run.
-NODISCARD status session_save_or_go_on(session *s);
+NODISCARD status session_saver_open(session *s);
+// Begins a save of this step, unless there is one. A disk that is full or fails costs that checkpoint,
+// told aloud, not the run.
+NODISCARD status session_save_begin(session *s, bool is_best);
+// Looks at what became of the save on the way; `wait`: until it has ended.
+NODISCARD status session_save_poll(session *s, bool wait);
+// Saves, and returns when it is durable and verified, or fails.
+NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
 
 void session_say(const session *s, log_level level, const char *format, ...) PRINTF_LIKE(3, 4);

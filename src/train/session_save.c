@@ -1,85 +1,160 @@
-// Saving and loading a session's state.
+// Saving and loading a session's state. A save is begun between two steps and its outcome is looked
+// at between later ones; the last save of a session is waited for.
 #include "train/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-// `latest` is a pointer for people; resuming trusts manifests only.
-static status link_set(session *s, arena *work)
+status session_saver_open(session *s)
 {
-    char *link = NULL;
-    TRY(path_join(work, s->folder.checkpoints, "latest", &link));
-    return s->h->api->path_link(s->h, path_base_name(s->newest_path), link);
-}
-
-static int64_t state_bytes(const session *s)
-{
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < s->plans.run.count; i++) {
-        const plan_tensor *t = &s->plans.run.tensors[i];
-        if (t->role == ROLE_STATE || t->role == ROLE_WEIGHT) bytes += t->bytes;
+    const ckpt_saver_config c = {.state = &s->job.state,
+                                 .folder = s->folder.checkpoints,
+                                 .fork = s->fork,
+                                 .async = train_saves_aside(s->r)};
+    text removed = {.a = s->a};
+    TRY(ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed));
+    if (removed.length > 0) {
+        session_say(s, LOG_INFO, "removed what a save that was cut off left: %s", removed.bytes);
     }
-    return bytes;
+    if (s->newest_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
+    if (s->best_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
+    return ckpt_saver_create(&c, &s->saver);
 }
 
-// What a save needs besides its path is forgotten after it, or a long run would grow.
-static status save_with(session *s, arena *work)
+// ---- what became of a save ----------------------------------------------------------------------
+
+static const char *name_or_null(const char *path)
 {
-    const ckpt_info info = {.step = s->step,
-                            .sequences = s->sequences,
-                            .tokens = s->tokens,
-                            .seed = s->r->train.seed,
-                            .val_loss = s->val_loss,
-                            .best_val_loss = s->best_val_loss,
-                            .numerics = s->numerics};
+    return path != NULL && path[0] != '\0' ? path_base_name(path) : NULL;
+}
+
+// A disk that is full or fails costs that checkpoint, told aloud, not the run.
+static void given_up_say(session *s, const ckpt_saved *r)
+{
+    char space[96] = "", wanted[32], left[32], safe[320] = "";
+    if (r->error.code == ST_DISK_FULL) {
+        (void)snprintf(space, sizeof(space), " (wanted %s, free %s)",
+                       text_bytes_human(r->bytes, wanted),
+                       r->free_bytes >= 0 ? text_bytes_human(r->free_bytes, left) : "not known");
+    }
+    const char *name = name_or_null(s->newest_path);
+    if (name != NULL) (void)snprintf(safe, sizeof(safe), ", %.255s is safe", name);
+    session_say(s, LOG_WARN,
+                "checkpoint of step %lld given up: %.600s%s; training goes on%s; %s, the next save "
+                "tries again",
+                (long long)r->step, r->error.text, space, safe,
+                r->error.code == ST_DISK_FULL ? "free space or keep fewer (checkpoint.keep)"
+                                              : "look after the disk");
+}
+
+static bool costs_the_checkpoint_only(status st)
+{
+    return st == ST_DISK_FULL || st == ST_IO || st == ST_DAMAGED || st == ST_NOT_FOUND ||
+           st == ST_NO_MEMORY || st == ST_SECURITY;
+}
+
+static void saved_say(session *s, const ckpt_saved *r)
+{
+    if (s->w->saved != NULL) {
+        const train_saved saved = {.step = r->step,
+                                   .steps = s->r->train.steps,
+                                   .bytes = r->bytes,
+                                   .seconds = r->seconds,
+                                   .stall_s = r->stall_s + s->save_wait_s,
+                                   .path = s->newest_path};
+        s->w->saved(s->w->context, &saved);
+    }
+    if (r->after != ST_OK) {
+        session_say(s, LOG_WARN, "%s is safe, but tidying up after it failed: %.700s",
+                    path_base_name(r->path), r->error.text);
+    }
+}
+
+status session_save_poll(session *s, bool wait)
+{
+    ckpt_saved *r = NULL;
+    if (s->saver == NULL || !ckpt_saver_result(s->saver, wait, &r)) return ST_OK;
+    s->begun_step = -1;
+    if (r->st != ST_OK) {
+        (void)error_put(&r->error);
+        if (!costs_the_checkpoint_only(r->st)) return r->st;
+        s->save_failed = r->st;
+        given_up_say(s, r);
+        return ST_OK;
+    }
+    s->save_failed = ST_OK;
+    memcpy(s->newest_path, r->path, CKPT_PATH_BYTES);
+    if (r->is_best) memcpy(s->best_path, r->path, CKPT_PATH_BYTES);
+    s->saved_step = r->step;
+    saved_say(s, r);
+    return ST_OK;
+}
+
+// ---- saving -------------------------------------------------------------------------------------
+
+status session_save_begin(session *s, bool is_best)
+{
+    if (s->saved_step == s->step || s->begun_step == s->step) return ST_OK; // by an evaluation
+    const int64_t begin = session_now(s);
+    TRY(session_save_poll(s, true));
+    s->save_wait_s = (double)(session_now(s) - begin) / 1e9;
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},
     };
-    char *path = NULL, *kept = NULL;
-    TRY(ckpt_save(&s->job.state, work, s->folder.checkpoints, s->fork, &info, extras,
-                  COUNT_OF(extras), &path));
-    TRY(arena_strdup(s->a, path, &kept));
-    s->newest_path = kept;
-    s->saved_step = s->step;
-    TRY(link_set(s, work));
-    const ckpt_keep keep = {.keep = s->r->checkpoint.keep,
-                            .keep_every = s->r->checkpoint.keep_every,
-                            .best = s->best,
-                            .damaged = s->damaged.names,
-                            .damaged_count = s->damaged.count};
-    return ckpt_prune(s->h, work, s->folder.checkpoints, &keep);
+    memcpy(s->extras, extras, sizeof(extras));
+    const ckpt_order order = {.info = {.step = s->step,
+                                       .sequences = s->sequences,
+                                       .tokens = s->tokens,
+                                       .seed = s->r->train.seed,
+                                       .world = 1,
+                                       .val_loss = s->val_loss,
+                                       .best_val_loss = s->best_val_loss,
+                                       .best = name_or_null(s->best_path),
+                                       .numerics = s->numerics,
+                                       .config = s->config_sum},
+                              .extras = s->extras,
+                              .extra_count = COUNT_OF(extras),
+                              .keep = {.keep = s->r->checkpoint.keep,
+                                       .keep_every = s->r->checkpoint.keep_every,
+                                       .best = name_or_null(s->best_path),
+                                       .damaged = s->damaged.names,
+                                       .damaged_count = s->damaged.count},
+                              .is_best = is_best};
+    TRY(ckpt_saver_begin(s->saver, &order));
+    s->begun_step = s->step;
+    return session_save_poll(s, false);
 }
 
-status session_save(session *s)
+status session_save_last(session *s)
 {
-    if (s->saved_step == s->step) return ST_OK; // an evaluation saved it a moment ago
-    const int64_t begin = session_now(s);
-    arena *work = NULL;
-    TRY(arena_create("save", 0, &work));
-    const status st = save_with(s, work);
-    arena_destroy(work);
-    TRY(st);
-    if (s->w->saved != NULL) {
-        s->w->saved(s->w->context, s->step, s->r->train.steps, state_bytes(s),
-                    (double)(session_now(s) - begin) / 1e9, s->newest_path);
-    }
-    return ST_OK;
+    TRY(session_save_begin(s, false));
+    TRY(session_save_poll(s, true));
+    if (s->saved_step == s->step) return ST_OK;
+    TRY(session_save_begin(s, false)); // what was given up gets one more try
+    TRY(session_save_poll(s, true));
+    if (s->saved_step == s->step) return ST_OK;
+    return fail(s->save_failed, "step %lld could not be saved; %s%s%s", (long long)s->step,
+                name_or_null(s->newest_path) != NULL ? "going on from " : "nothing is saved",
+                name_or_null(s->newest_path) != NULL ? name_or_null(s->newest_path) : "",
+                name_or_null(s->newest_path) != NULL ? " repeats what came after it" : "");
 }
 
-status session_save_or_go_on(session *s)
+// ---- loading ------------------------------------------------------------------------------------
+
+// The best checkpoint so far, if it still stands beside the one that names it.
+static status best_find(session *s, const char *best)
 {
-    const status st = session_save(s);
-    if (st != ST_DISK_FULL && st != ST_IO) return st;
-    if (s->newest_path != NULL) {
-        session_say(s, LOG_WARN,
-                    "checkpoint of step %lld given up: %s; training goes on, %s is safe",
-                    (long long)s->step, error_last()->text, path_base_name(s->newest_path));
-    } else {
-        session_say(s, LOG_WARN, "checkpoint of step %lld given up: %s; training goes on",
-                    (long long)s->step, error_last()->text);
+    char *path = NULL, *manifest = NULL;
+    file_info info;
+    if (best == NULL) return ST_OK;
+    TRY(path_join(s->a, s->folder.checkpoints, best, &path));
+    TRY(path_join(s->a, path, "manifest.json", &manifest));
+    TRY(s->h->api->path_info(s->h, manifest, &info));
+    if (info.kind == FILE_KIND_REGULAR) {
+        (void)snprintf(s->best_path, CKPT_PATH_BYTES, "%s", path);
     }
-    error_clear();
     return ST_OK;
 }
 
@@ -101,6 +176,8 @@ status session_load(session *s, const char *path)
     s->tokens = info.tokens;
     s->val_loss = info.val_loss;
     s->best_val_loss = info.best_val_loss;
-    s->newest_path = path;
-    return ST_OK;
+    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
+    TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
+    (void)snprintf(s->newest_path, CKPT_PATH_BYTES, "%s", path);
+    return best_find(s, info.best);
 }

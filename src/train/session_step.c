@@ -131,7 +131,10 @@ static status record_end(session *s, obs_record *record)
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
     TRY(obs_events_add(s->events, record));
-    return obs_metrics_add(s->metrics, record);
+    TRY(obs_metrics_add(s->metrics, record));
+    if (!s->best_due) return session_save_poll(s, false);
+    s->best_due = false; // after the step's line: a run that goes on from here has it
+    return session_save_begin(s, true);
 }
 
 status session_steps(session *s, int64_t until)
@@ -157,8 +160,8 @@ status session_steps(session *s, int64_t until)
     return ST_OK;
 }
 
-// What follows from a validation loss: the best one so far is told and its weights are saved.
-static status validated(session *s, int64_t batches, int64_t begin_ns)
+// What follows from a validation loss: the best one so far is told, and its weights are to be saved.
+static void validated(session *s, int64_t batches, int64_t begin_ns)
 {
     const bool best = !(s->val_loss >= s->best_val_loss); // NaN: nothing known yet
     if (best) s->best_val_loss = s->val_loss;
@@ -166,12 +169,7 @@ static status validated(session *s, int64_t batches, int64_t begin_ns)
         s->w->validated(s->w->context, s->step, s->r->train.steps, s->val_loss, batches,
                         (double)(session_now(s) - begin_ns) / 1e9, best);
     }
-    if (!best || s->r->checkpoint.every == 0) return ST_OK;
-    TRY(session_save_or_go_on(s));
-    if (s->saved_step != s->step) return ST_OK;
-    s->best = path_base_name(s->newest_path);
-    s->best_path = s->newest_path;
-    return ST_OK;
+    s->best_due = best && s->r->checkpoint.every > 0;
 }
 
 // Mean loss over the tokens of eval.batches fixed batches: the same ones every time.
@@ -198,7 +196,7 @@ status session_validate(session *s)
         return fail(ST_DATA, "the validation batches have no token with a label");
     }
     s->val_loss = exact_value(&sum) / (double)tokens;
-    TRY(validated(s, batches, begin));
+    validated(s, batches, begin);
     s->last_result_ns = session_now(s);
     return ST_OK;
 }

@@ -21,11 +21,20 @@ typedef struct train_start {
     int64_t first_step; // the step that comes next, from 1
     int64_t parameters;
     int64_t arena_bytes, available_bytes;
+    int64_t snapshot_bytes; // the copy of the state that is saved beside training
     const plan *largest;
     int threads;
     const char *level; // of kernels
     double flops_per_token, peak_flops;
 } train_start;
+
+// A checkpoint that is durable and verified.
+typedef struct train_saved {
+    int64_t step, steps, bytes;
+    double seconds; // from the copy to the end of reading back
+    double stall_s; // of these, and of waiting for the save before: what training stood still
+    const char *path;
+} train_saved;
 
 typedef struct train_watcher {
     void *context;
@@ -33,11 +42,10 @@ typedef struct train_watcher {
     void (*step)(void *context, const obs_record *record);
     void (*validated)(void *context, int64_t step, int64_t steps, double loss, int64_t batches,
                       double seconds, bool best);
-    void (*saved)(void *context, int64_t step, int64_t steps, int64_t bytes, double seconds,
-                  const char *path);
+    void (*saved)(void *context, const train_saved *saved);
     void (*said)(void *context, log_level level, const char *text);
-    // 0: go on; 1: finish the step, save, stop; 2: stop at once.
-    int (*stop_asked)(void *context);
+    // 0: go on; 1: finish the step, save, stop; 2: stop at once. *why, for STATUS: "SIGTERM".
+    int (*stop_asked)(void *context, const char **why);
 } train_watcher;
 
 typedef struct train_outcome {

@@ -1,122 +1,12 @@
 // Whole runs of a tiny model: the same weights for every way to run them, resumed as straight, and
 // the folder that is left behind.
-#include "base/test_paths.h"
-#include "train/train.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-typedef struct seen {
-    int64_t steps, saved;
-    double first_loss, last_loss;
-    int64_t warned;
-    int64_t stop_after; // asks to stop after this step; 0: never
-} seen;
-
-static void on_step(void *context, const obs_record *r)
-{
-    seen *s = context;
-    if (s->steps == 0) s->first_loss = r->loss;
-    s->last_loss = r->loss;
-    s->steps = r->step;
-}
-
-static void on_saved(void *context, int64_t step, int64_t steps, int64_t bytes, double seconds,
-                     const char *path)
-{
-    seen *s = context;
-    (void)step, (void)steps, (void)bytes, (void)seconds, (void)path;
-    s->saved++;
-}
-
-static void on_said(void *context, log_level level, const char *line)
-{
-    seen *s = context;
-    if (level >= LOG_WARN && line[0] != '\0') s->warned++;
-}
-
-static int on_stop(void *context)
-{
-    const seen *s = context;
-    return s->stop_after > 0 && s->steps >= s->stop_after ? 1 : 0;
-}
-
-static char folder[64]; // of this test program
-static char text_path[128];
-
-enum { MAX_OVERRIDES = 40 };
-typedef struct overrides {
-    char items[MAX_OVERRIDES][256];
-    const char *list[MAX_OVERRIDES];
-    int64_t count;
-} overrides;
-
-static void add(overrides *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(overrides *o, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    assert_true(o->count < MAX_OVERRIDES);
-    (void)vsnprintf(o->items[o->count], sizeof(o->items[0]), format, args);
-    o->list[o->count] = o->items[o->count];
-    o->count++;
-    va_end(args);
-}
-
-// A run with these settings on top of the tiny ones. Returns its status; the digest goes to `out`.
-static status run_with(const char *name, const char *const *more, int count, const char *resume,
-                       seen *watch, hash128 *out)
-{
-    overrides o = {.count = 0};
-    add(&o, "run.dir=%s/%s", folder, name);
-    add(&o, "data.train=%s", text_path);
-    add(&o, "data.tokenizer=bytes");
-    add(&o, "model.arch=llama");
-    add(&o, "model.layers=2");
-    add(&o, "model.dim=32");
-    add(&o, "model.heads=4");
-    add(&o, "model.kv_heads=2");
-    add(&o, "model.ffn_dim=48");
-    add(&o, "train.seq=32");
-    add(&o, "train.global_batch=8");
-    add(&o, "train.steps=6");
-    add(&o, "optimizer.lr=3e-3");
-    add(&o, "schedule.warmup=2");
-    for (int i = 0; i < count; i++) add(&o, "%s", more[i]);
-    arena *a = NULL;
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    run_config r;
-    config *c = NULL;
-    memset(&r, 0, sizeof(r));
-    status st = run_config_load(host_real(), a, NULL, o.list, o.count, &r, &c);
-    if (st != ST_OK) print_error("%s\n", error_last()->text);
-    assert_int_equal(st, ST_OK);
-    const train_watcher watcher = {.context = watch,
-                                   .step = on_step,
-                                   .saved = on_saved,
-                                   .said = on_said,
-                                   .stop_asked = on_stop};
-    train_outcome outcome;
-    st = train_run(host_real(), a, &r, c, NULL, resume, &watcher, &outcome);
-    if (st != ST_OK && st != ST_STOPPED) print_error("%s: %s\n", name, error_last()->text);
-    if ((st == ST_OK || st == ST_STOPPED) && out != NULL) {
-        assert_non_null(outcome.checkpoint);
-        assert_int_equal(ckpt_digest(host_real(), a, outcome.checkpoint, out), ST_OK);
-    }
-    arena_destroy(a);
-    return st;
-}
+#include "train/test_run.h"
 
 static hash128 digest_of(const char *name, const char *const *more, int count)
 {
-    seen watch = {0};
+    run_seen watch = {0};
     hash128 out = {0, 0};
-    assert_int_equal(run_with(name, more, count, "none", &watch, &out), ST_OK);
+    assert_int_equal(test_run(name, more, count, "none", &watch, &out), ST_OK);
     assert_int_equal(watch.steps, 6);
     assert_true(watch.saved >= 1);
     assert_true(watch.last_loss < watch.first_loss);
@@ -160,16 +50,16 @@ static void resumed_is_straight(void **state)
     static const char *const more[] = {"determinism=strict", "model.dropout=0.1", "eval.every=2",
                                        "eval.batches=2", "checkpoint.every=2"};
     const hash128 straight = digest_of("straight", more, 5);
-    seen watch = {.stop_after = 3};
+    run_seen watch = {.stop_after = 3};
     hash128 out = {0, 0};
-    assert_int_equal(run_with("resumed", more, 5, "auto", &watch, &out), ST_STOPPED);
+    assert_int_equal(test_run("resumed", more, 5, "auto", &watch, &out), ST_STOPPED);
     assert_true(watch.steps >= 3 && watch.steps < 6);
     watch.stop_after = 0;
-    assert_int_equal(run_with("resumed", more, 5, "auto", &watch, &out), ST_OK);
+    assert_int_equal(test_run("resumed", more, 5, "auto", &watch, &out), ST_OK);
     assert_int_equal(watch.steps, 6);
     assert_same(out, straight);
     // Once more: it is finished, nothing changes.
-    assert_int_equal(run_with("resumed", more, 5, "auto", &watch, &out), ST_OK);
+    assert_int_equal(test_run("resumed", more, 5, "auto", &watch, &out), ST_OK);
     assert_same(out, straight);
 }
 
@@ -193,11 +83,12 @@ static void a_damaged_checkpoint_falls_back(void **state)
     char path[256];
     const hash128 straight = digest_of("fallback", more, 2);
     (void)snprintf(path, sizeof(path),
-                   "%s/fallback/checkpoints/step-0000006/state-00000-of-00001.safetensors", folder);
+                   "%s/fallback/checkpoints/step-0000006/state-00000-of-00001.safetensors",
+                   test_folder);
     damage(path);
-    seen watch = {0};
+    run_seen watch = {0};
     hash128 out = {0, 0};
-    assert_int_equal(run_with("fallback", more, 2, "auto", &watch, &out), ST_OK);
+    assert_int_equal(test_run("fallback", more, 2, "auto", &watch, &out), ST_OK);
     assert_int_equal(watch.steps, 6); // from step 4 on
     assert_true(watch.warned > 0);
     assert_same(out, straight);
@@ -274,8 +165,8 @@ static void a_long_sequence_trains(void **state)
         "train.seq=8192",   "train.global_batch=1", "train.steps=2",
         "model.dim=16",     "model.ffn_dim=16",     "model.heads=1",
         "model.kv_heads=1", "data.valid=0",         "schedule.warmup=0"};
-    seen watch = {0};
-    assert_int_equal(run_with("long", more, COUNT_OF(more), "none", &watch, NULL), ST_OK);
+    run_seen watch = {0};
+    assert_int_equal(test_run("long", more, COUNT_OF(more), "none", &watch, NULL), ST_OK);
     assert_int_equal(watch.steps, 2);
 }
 
@@ -283,34 +174,10 @@ static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
     static const char *const more[] = {"memory.limit=1MiB"};
-    seen watch = {0};
-    assert_int_equal(run_with("small", more, 1, "none", &watch, NULL), ST_DOES_NOT_FIT);
+    run_seen watch = {0};
+    assert_int_equal(test_run("small", more, 1, "none", &watch, NULL), ST_DOES_NOT_FIT);
     assert_non_null(strstr(error_last()->text, "where the bytes go"));
     assert_int_equal(watch.steps, 0);
-}
-
-static int make_text(void **state)
-{
-    (void)state;
-    assert_non_null(test_scratch(folder));
-    (void)snprintf(text_path, sizeof(text_path), "%s/text.txt", folder);
-    char prose[24000];
-    int64_t n = 0;
-    static const char *const words[] = {"the ", "ship ",  "rows ", "on ",
-                                        "and ", "three ", "banks "};
-    for (uint32_t i = 1; n + 8 < (int64_t)sizeof(prose); i = i * 1664525u + 1013904223u) {
-        const char *w = words[(i >> 16) % 7];
-        memcpy(prose + n, w, strlen(w));
-        n += (int64_t)strlen(w);
-    }
-    return host_write_all(host_real(), text_path, prose, n) == ST_OK ? 0 : -1;
-}
-
-static int remove_text(void **state)
-{
-    (void)state;
-    test_scratch_remove(folder);
-    return 0;
 }
 
 int main(void)
@@ -325,5 +192,5 @@ int main(void)
         cmocka_unit_test(a_long_sequence_trains),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
-    return cmocka_run_group_tests(tests, make_text, remove_text);
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }
