@@ -203,8 +203,10 @@ static status parse_choice(const option *o, const place *p, const char *value, i
     const char *names[CHOICES_MAX];
     int64_t count = 0;
     const char *list = o->choices;
+    bool truth = false; // "true" is "yes" where yes is a choice: YAML's own words
+    const char *synonym = parse_bool(value, &truth) ? (truth ? "yes" : "no") : value;
     while (count < CHOICES_MAX && option_next_word(&list, words[count])) {
-        if (strcmp(words[count], value) == 0) {
+        if (strcmp(words[count], value) == 0 || strcmp(words[count], synonym) == 0) {
             *out = (int32_t)count;
             return ST_OK;
         }

@@ -47,7 +47,7 @@ static void events_can_be_read(void **state)
     int64_t count = 0, at = 0, events = 0;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     (void)snprintf(path, sizeof(path), "%s/events.out.tfevents.1.here", folder);
-    assert_int_equal(obs_events_open(host_real(), a, path, &e), ST_OK);
+    assert_int_equal(obs_events_open(host_real(), a, path, 0, &e), ST_OK);
     const obs_record r = record_of(300);
     assert_int_equal(obs_events_add(e, &r), ST_OK);
     assert_int_equal(obs_events_close(e), ST_OK);
@@ -65,7 +65,7 @@ static void events_can_be_read(void **state)
         events++;
     }
     assert_int_equal(at, count);
-    assert_int_equal(events, 1 + 5); // the version; five scalars, no validation loss
+    assert_int_equal(events, 2 + 5); // version, session; five scalars, no validation loss
     arena_destroy(a);
 }
 

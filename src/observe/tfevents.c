@@ -3,7 +3,8 @@
 // A file is a run of records: u64 length, u32 masked CRC-32C of the length, the bytes, u32 masked CRC of
 // the bytes; each is an Event in protobuf's wire form, few enough fields to write by hand. Source: the
 // public record and proto definitions of TensorFlow. A resumed run begins a new file, which the
-// viewer joins to those before it.
+// viewer joins to those before it; a session log at its head makes the viewer forget the steps that
+// are now done again.
 #include "observe/observe.h"
 
 #include <math.h>
@@ -99,17 +100,24 @@ static status scalar_write(const obs_events *e, const obs_record *r, const char 
     return event_write(e, &event);
 }
 
-status obs_events_open(const host *h, arena *a, const char *path, obs_events **out)
+status obs_events_open(const host *h, arena *a, const char *path, int64_t finished_steps,
+                       obs_events **out)
 {
     static const char version[] = "brain.Event:2";
     obs_events *e = NULL;
-    wire event;
+    wire event, log = {.count = 0};
     TRY(arena_new(a, 1, &e));
     e->h = h;
     TRY(h->api->file_open(h, path, FILE_APPEND, &e->f));
     event_begin(&event, (double)h->api->unix_ns(h) / 1e9, 0);
     put_field(&event, 0x1a, version, (int64_t)sizeof(version) - 1); // 3: file_version
     *out = e; // also after a failure: the caller closes it
+    TRY(event_write(e, &event));
+    // What an earlier session wrote of this step and later ones did not last.
+    put_byte(&log, 0x08); // 1: status
+    put_varint(&log, 1);  // START
+    event_begin(&event, (double)h->api->unix_ns(h) / 1e9, finished_steps + 1);
+    put_field(&event, 0x3a, log.bytes, log.count); // 7: session_log
     return event_write(e, &event);
 }
 

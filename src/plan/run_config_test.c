@@ -163,6 +163,8 @@ static void choices_match_their_enums(void **state)
         {"model.arch", "qwen3", RUN_ARCH_QWEN3},
         {"model.tied", "no", RUN_NO},
         {"model.qk_norm", "yes", RUN_YES},
+        {"model.qk_norm", "true", RUN_YES},
+        {"model.qk_norm", "off", RUN_NO},
         {"kernels.level", "scalar", RUN_LEVEL_SCALAR},
         {"kernels.level", "avx512", RUN_LEVEL_AVX512},
         {"kernels.level", "amx", RUN_LEVEL_AMX},

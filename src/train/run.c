@@ -318,7 +318,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
     TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
     TRY(train_folder_events(&s->folder, &events));
-    TRY(obs_events_open(s->h, s->a, events, &s->events));
+    TRY(obs_events_open(s->h, s->a, events, s->step, &s->events));
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
