@@ -196,9 +196,9 @@ static void golden_open(golden *g, const char *name)
     OK(model_spec_from_hf(host_real(), g->a, g->folder, &g->spec));
     // Fine-tuning would drop out; the reference does not.
     g->spec.dropout_attention = g->spec.dropout_embedding = g->spec.dropout_residual = 0.0f;
-    OK(safetensors_open(host_real(), g->folder, &g->weights));
+    OK(safetensors_open_mapped(host_real(), g->folder, &g->weights));
     snprintf(path, sizeof(path), "%s/golden.safetensors", g->folder);
-    OK(safetensors_open(host_real(), path, &g->tensors));
+    OK(safetensors_open_mapped(host_real(), path, &g->tensors));
     const safetensors_entry *e = safetensors_find(g->tensors, "input_ids");
     g->batch = e->dims[0];
     g->seq = e->dims[1];

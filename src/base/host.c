@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
-status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes, char **out,
-                     int64_t *bytes)
+static status read_whole(const host *h, arena *a, const char *path, file_mode mode,
+                         int64_t limit_bytes, char **out, int64_t *bytes)
 {
     file *f;
     int64_t size;
     void *text;
     status st;
-    TRY(h->api->file_open(h, path, FILE_READ, &f));
+    TRY(h->api->file_open(h, path, mode, &f));
     TRY_TO(close_file, h->api->file_size(f, &size));
     if (size > limit_bytes) {
         st = fail(ST_DAMAGED, "%s: %lld bytes, at most %lld expected", path, (long long)size,
@@ -25,6 +25,18 @@ status host_read_all(const host *h, arena *a, const char *path, int64_t limit_by
 close_file:
     (void)h->api->file_close(f); // nothing was written: nothing can be lost
     return st;
+}
+
+status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes, char **out,
+                     int64_t *bytes)
+{
+    return read_whole(h, a, path, FILE_READ, limit_bytes, out, bytes);
+}
+
+status host_read_own(const host *h, arena *a, const char *path, int64_t limit_bytes, char **out,
+                     int64_t *bytes)
+{
+    return read_whole(h, a, path, FILE_READ_OWN, limit_bytes, out, bytes);
 }
 
 // The folder of a path, "." where it has none.

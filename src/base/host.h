@@ -14,7 +14,8 @@ typedef struct file file; // an open file
 
 typedef enum file_mode {
     FILE_READ,     // must be a regular file
-    FILE_READ_OWN, // the same, and a symbolic link is refused: ST_SECURITY
+    FILE_READ_OWN, // the same for a file of a folder that others made: a link is ST_SECURITY, but for
+                   // those of a Hugging Face cache into its own blobs
     FILE_CREATE,   // write; must not exist
     FILE_WRITE,    // write; created or truncated
     FILE_APPEND    // write at the end; created if missing
@@ -94,6 +95,9 @@ int64_t host_memory_bytes(const host *h);
 // Whole small files. `limit_bytes` is refused before anything is allocated. The text gets a NUL
 // after its last byte (not counted).
 NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,
+                               char **out, int64_t *bytes);
+// The same with FILE_READ_OWN.
+NODISCARD status host_read_own(const host *h, arena *a, const char *path, int64_t limit_bytes,
                                char **out, int64_t *bytes);
 // Writes path.tmp, syncs it, renames it over path, syncs the folder.
 NODISCARD status host_write_all(const host *h, const char *path, const void *data, int64_t bytes);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,37 @@ static int open_retry(const char *path, int flags)
     return fd;
 }
 
+// Files of a Hugging Face cache, MODEL/snapshots/REVISION/NAME, are links to ../../blobs/HASH. This
+// form alone is followed, and no other link on the way: nothing leads out of MODEL. Returns a
+// descriptor, or -1.
+static int open_blob(const char *path, int flags)
+{
+    static const char blobs[] = "../../blobs/";
+    char folder[PATH_MAX], target[NAME_MAX];
+    const int64_t length = path_base_name(path) - path;
+    if (snprintf(folder, sizeof(folder), "%.*s.", (int)length, path) >= (int)sizeof(folder))
+        return -1;
+    const int at = open_retry(folder, O_PATH | O_DIRECTORY);
+    if (at < 0) return -1;
+    int fd = -1;
+    const ssize_t bytes = readlinkat(at, path + length, target, sizeof(target) - 1);
+    if (bytes > (ssize_t)strlen(blobs)) {
+        target[bytes] = '\0';
+        const char *name = target + strlen(blobs);
+        const bool is_plain = strchr(name, '/') == NULL && name[0] != '.';
+        if (strncmp(target, blobs, strlen(blobs)) == 0 && is_plain) {
+            const int blobs_fd =
+                openat(at, "../../blobs", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (blobs_fd >= 0) {
+                fd = openat(blobs_fd, name, flags | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+                close(blobs_fd);
+            }
+        }
+    }
+    close(at);
+    return fd;
+}
+
 static status file_open(const host *h, const char *path, file_mode mode, file **out)
 {
     (void)h;
@@ -137,9 +169,16 @@ static status file_open(const host *h, const char *path, file_mode mode, file **
     };
     TRY(fault_point("host.open"));
     const bool reads = mode == FILE_READ || mode == FILE_READ_OWN;
-    const int fd = open_retry(path, flags[mode]);
+    int fd = open_retry(path, flags[mode]);
     if (fd < 0 && errno == ELOOP && mode == FILE_READ_OWN) {
-        return fail(ST_SECURITY, "%s: is a symbolic link, which is not followed here", path);
+        fd = open_blob(path, flags[mode]);
+        if (fd < 0) {
+            return fail(ST_SECURITY,
+                        "%s: is a symbolic link; in a folder that others may have made, links are "
+                        "followed only in a Hugging Face cache, to its own blobs. Put the file "
+                        "itself there",
+                        path);
+        }
     }
     if (fd < 0) return fail_errno(errno, reads ? "open" : "open for writing", path);
     status st = ST_OK;

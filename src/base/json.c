@@ -421,7 +421,7 @@ status json_read(const host *h, const char *path, int64_t limit_bytes, json **ou
     int64_t count;
     status st;
     TRY(arena_create("json file", 0, &a));
-    TRY_TO(destroy_arena, host_read_all(h, a, path, limit_bytes, &bytes, &count));
+    TRY_TO(destroy_arena, host_read_own(h, a, path, limit_bytes, &bytes, &count));
     st = json_parse(bytes, count, path, out);
 destroy_arena:
     arena_destroy(a);

@@ -17,6 +17,7 @@ typedef struct json json; // a parsed value; immutable, so any thread may read i
 
 // `what` names the input in errors: "what:line:column: ...", ST_DAMAGED. The value copies all texts.
 NODISCARD status json_parse(const char *bytes, int64_t count, const char *what, json **out);
+// Of a folder that others made: a link is refused (FILE_READ_OWN).
 NODISCARD status json_read(const host *h, const char *path, int64_t limit_bytes, json **out);
 void json_free(json *value); // NULL is legal
 

@@ -1,7 +1,6 @@
 // Reading safetensors: one file, or the files that an index names.
 //
-// Files are mapped, so opening costs the headers only and pages come when tensors are read. An
-// index is a map from tensor to file; it decides what the set holds, and a tensor that it promises
+// Opening costs the headers only; tensors are read when they are asked for. An index is a map from tensor to file; it decides what the set holds, and a tensor that it promises
 // must be where it says. Names of files come from outside and open only beside the index.
 #include "base/safetensors.h"
 #include "base/json.h"
@@ -19,11 +18,39 @@ typedef struct opened_file {
 struct safetensors {
     const host *h;
     arena *a;
+    bool is_mapped;
     opened_file *files;
     int64_t file_count, file_capacity;
     safetensors_entry *entries; // sorted by name
     int64_t count;
 };
+
+// The header alone, and what the file's metadata says.
+static status head_read(const host *h, file *f, arena *a, const char *what, safetensors_head *out,
+                        safetensors_file *content)
+{
+    unsigned char first[8] = {0};
+    int64_t size = 0, have = 0;
+    void *bytes = NULL;
+    TRY(h->api->file_size(f, &size));
+    TRY(h->api->file_read(f, 0, first, min_i64(size, 8)));
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
+    have = min_i64(size, 8);
+    // A length that the file cannot hold is refused by the parser, which then needs 8 bytes only.
+    if (length <= SAFETENSORS_MAX_HEADER_BYTES && (int64_t)length <= size - 8) {
+        have = 8 + (int64_t)length;
+    }
+    TRY(arena_alloc(a, max_i64(have, 16), &bytes));
+    TRY(h->api->file_read(f, 0, bytes, have));
+    TRY(safetensors_parse_head(a, bytes, have, size, what, content));
+    *out = (safetensors_head){.entries = content->entries,
+                              .count = content->count,
+                              .bytes = bytes,
+                              .data_begin = have,
+                              .file_bytes = size};
+    return ST_OK;
+}
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -35,12 +62,17 @@ static status open_file(safetensors *s, const char *path, const char *name)
     s->files = files;
     opened_file *f = &s->files[s->file_count];
     *f = (opened_file){.name = name};
-    TRY(s->h->api->file_open(s->h, path, FILE_READ, &f->handle));
+    TRY(s->h->api->file_open(s->h, path, FILE_READ_OWN, &f->handle));
     s->file_count++; // from here close() closes it
     const void *bytes;
     int64_t count;
-    TRY(s->h->api->file_map(f->handle, &bytes, &count));
-    TRY(safetensors_parse(s->a, bytes, count, path, &f->content));
+    if (s->is_mapped) {
+        TRY(s->h->api->file_map(f->handle, &bytes, &count));
+        TRY(safetensors_parse(s->a, bytes, count, path, &f->content));
+    } else {
+        safetensors_head head;
+        TRY(head_read(s->h, f->handle, s->a, path, &head, &f->content));
+    }
     for (int64_t i = 0; i < f->content.count; i++) {
         f->content.entries[i].file_idx = (int)(s->file_count - 1);
     }
@@ -81,6 +113,10 @@ static status file_of_index(safetensors *s, const char *folder, const char *inde
     TRY(arena_strdup(s->a, name, &copy));
     TRY(path_join(s->a, folder, name, &path));
     const status st = open_file(s, path, copy);
+    if (st == ST_NOT_FOUND) {
+        return fail(ST_DAMAGED, "%s: names %s, which is not there; a download that was cut off?",
+                    index_path, name);
+    }
     if (st != ST_OK) {
         note("opening a file that %s names", index_path);
         return st;
@@ -164,7 +200,7 @@ static status open_path(safetensors *s, const char *path)
     return fail(ST_NOT_FOUND, "%s: holds neither %s nor %s", path, single_name, index_name);
 }
 
-status safetensors_open(const host *h, const char *path, safetensors **out)
+static status open_set(const host *h, const char *path, bool is_mapped, safetensors **out)
 {
     arena *a;
     safetensors *s;
@@ -176,6 +212,7 @@ status safetensors_open(const host *h, const char *path, safetensors **out)
     }
     s->h = h;
     s->a = a;
+    s->is_mapped = is_mapped;
     st = open_path(s, path);
     if (st != ST_OK) {
         safetensors_close(s);
@@ -183,6 +220,25 @@ status safetensors_open(const host *h, const char *path, safetensors **out)
     }
     *out = s;
     return ST_OK;
+}
+
+status safetensors_open(const host *h, const char *path, safetensors **out)
+{
+    return open_set(h, path, false, out);
+}
+
+status safetensors_open_mapped(const host *h, const char *path, safetensors **out)
+{
+    return open_set(h, path, true, out);
+}
+
+status safetensors_read(const safetensors *s, const safetensors_entry *e, int64_t at, void *out,
+                        int64_t bytes)
+{
+    ASSERT(at >= 0 && bytes >= 0 && at <= e->bytes - bytes);
+    const status st = s->h->api->file_read(s->files[e->file_idx].handle, e->begin + at, out, bytes);
+    if (st != ST_OK) note("reading tensor %.200s", e->name);
+    return st;
 }
 
 void safetensors_close(safetensors *s)
@@ -222,28 +278,8 @@ const char *safetensors_metadata(const safetensors *s, const char *key)
 status safetensors_head_read(const host *h, file *f, arena *a, const char *what,
                              safetensors_head *out)
 {
-    unsigned char first[8] = {0};
-    int64_t size = 0, have = 0;
-    void *bytes = NULL;
     safetensors_file content;
-    TRY(h->api->file_size(f, &size));
-    TRY(h->api->file_read(f, 0, first, min_i64(size, 8)));
-    uint64_t length = 0;
-    for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
-    have = min_i64(size, 8);
-    // A length that the file cannot hold is refused by the parser, which then needs 8 bytes only.
-    if (length <= SAFETENSORS_MAX_HEADER_BYTES && (int64_t)length <= size - 8) {
-        have = 8 + (int64_t)length;
-    }
-    TRY(arena_alloc(a, max_i64(have, 16), &bytes));
-    TRY(h->api->file_read(f, 0, bytes, have));
-    TRY(safetensors_parse_head(a, bytes, have, size, what, &content));
-    *out = (safetensors_head){.entries = content.entries,
-                              .count = content.count,
-                              .bytes = bytes,
-                              .data_begin = have,
-                              .file_bytes = size};
-    return ST_OK;
+    return head_read(h, f, a, what, out, &content);
 }
 
 const safetensors_entry *safetensors_head_find(const safetensors_head *s, const char *name)

@@ -23,15 +23,21 @@ typedef struct safetensors_entry {
     int64_t dims[SAFETENSORS_MAX_DIMS];
     int64_t begin, bytes; // in the file, from its first byte
     int file_idx;         // into the set's files
-    const void *data;     // mapped, read-only, row-major; may be unaligned for its type
+    const void *data;     // mapped by open_mapped, else NULL; may be unaligned for its type
 } safetensors_entry;
 
 typedef struct safetensors safetensors; // one file, or all files of an index
 
 // `path` is a .safetensors file, a model.safetensors.index.json, or a folder that holds either
 // (model.safetensors, or the index). Files named by an index must lie in its folder: a name with a
-// slash is ST_SECURITY. Maps the files; entries stay valid until close.
+// slash is ST_SECURITY, and so is a link. Entries stay valid until close; bytes come by
+// safetensors_read, which names file and byte if the file was cut since.
 NODISCARD status safetensors_open(const host *h, const char *path, safetensors **out);
+// The same, mapped, for files of our own making: one that is cut then is a SIGBUS.
+NODISCARD status safetensors_open_mapped(const host *h, const char *path, safetensors **out);
+// Bytes [at, at + bytes) of a tensor of this set.
+NODISCARD status safetensors_read(const safetensors *s, const safetensors_entry *e, int64_t at,
+                                  void *out, int64_t bytes);
 void safetensors_close(safetensors *s);
 int64_t safetensors_count(const safetensors *s);
 const safetensors_entry *safetensors_at(const safetensors *s, int64_t index); // sorted by name

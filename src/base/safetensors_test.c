@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -266,7 +267,7 @@ static void every_type_round_trips(void **state)
     const char *path = path_of(f, "a.safetensors");
     safetensors *s;
     assert_int_equal(write_all_types(path, 33), ST_OK);
-    assert_int_equal(safetensors_open(host_real(), path, &s), ST_OK);
+    assert_int_equal(safetensors_open_mapped(host_real(), path, &s), ST_OK);
     assert_int_equal(safetensors_count(s), DTYPE_COUNT);
     assert_string_equal(safetensors_metadata(s, "format"), "pt");
     assert_string_equal(safetensors_metadata(s, "quote\"\n"), "\xE2\x82\xAC");
@@ -302,7 +303,7 @@ static void an_empty_file_round_trips(void **state)
     assert_int_equal(safetensors_writer_create(host_real(), path, &w), ST_OK);
     assert_int_equal(safetensors_writer_finish(w), ST_OK);
     safetensors_writer_destroy(w);
-    assert_int_equal(safetensors_open(host_real(), path, &s), ST_OK);
+    assert_int_equal(safetensors_open_mapped(host_real(), path, &s), ST_OK);
     assert_int_equal(safetensors_count(s), 0);
     assert_null(safetensors_find(s, "a"));
     safetensors_close(s);
@@ -356,10 +357,10 @@ static const char *const index_cases[][3] = {
     {"{}", "DAMAGED", "no \"weight_map\""},
     {"[]", "DAMAGED", "no \"weight_map\""},
     {"{\"weight_map\":", "DAMAGED", "a value expected"},
-    {"{\"weight_map\":{\"a\":\"missing.safetensors\"}}", "NOT_FOUND", "missing.safetensors"},
+    {"{\"weight_map\":{\"a\":\"missing.safetensors\"}}", "DAMAGED", "missing.safetensors"},
     {"{\"weight_map\":{\"nowhere\":\"one.safetensors\"}}", "DAMAGED", "nowhere is not in"},
     {"{\"weight_map\":{\"a\":\"broken.safetensors\"}}", "DAMAGED", "broken.safetensors"},
-    {"{\"weight_map\":{\"a\":\"folder.safetensors\"}}", "IO", "a folder"},
+    {"{\"weight_map\":{\"a\":\"folder.safetensors\"}}", "DAMAGED", "a folder"},
 };
 
 static void indexes_stay_in_their_folder(void **state)
@@ -431,6 +432,89 @@ static void every_failure_is_clean(void **state)
     }
 }
 
+static void expect_open(const char *path, status wanted, const char *words)
+{
+    safetensors *s = NULL;
+    error_clear();
+    const status st = safetensors_open(host_real(), path, &s);
+    if (st != wanted || strstr(error_last()->text, words) == NULL) {
+        fail_msg("%s: %s: %s", path, status_name(st), error_last()->text);
+    }
+    safetensors_close(s);
+}
+
+// A link in a model's folder could name any file of the reader's. In a Hugging Face cache all files
+// are links, into blobs/ of the same model.
+static void links_lead_nowhere_else(void **state)
+{
+    const fixture *f = *state;
+    const char *index = "{\"weight_map\":{\"bf16\":\"one.safetensors\"}}";
+    static const struct {
+        const char *target;
+        status wanted;
+    } rows[] = {
+        {"../../blobs/0123abcd", ST_OK},
+        {"../../blobs/none", ST_SECURITY},
+        {"../../blobs/../../../outside", ST_SECURITY},
+        {"../../blobs/..", ST_SECURITY},
+        {"../../blobs/link", ST_SECURITY}, // a second link
+        {"../../outside", ST_SECURITY},
+        {"/etc/passwd", ST_SECURITY},
+        {"real.safetensors", ST_SECURITY},
+    };
+    char snapshot[128];
+    const host_api *api = host_real()->api;
+    snprintf(snapshot, sizeof(snapshot), "%s/m/snapshots/1", f->folder);
+    assert_int_equal(api->path_mkdir(host_real(), snapshot), ST_OK);
+    assert_int_equal(api->path_mkdir(host_real(), path_of(f, "m/blobs")), ST_OK);
+    assert_int_equal(write_all_types(path_of(f, "m/blobs/0123abcd"), 3), ST_OK);
+    assert_int_equal(write_all_types(path_of(f, "m/outside"), 3), ST_OK);
+    assert_int_equal(write_all_types(path_of(f, "m/snapshots/1/real.safetensors"), 3), ST_OK);
+    assert_int_equal(api->path_link(host_real(), "../outside", path_of(f, "m/blobs/link")), ST_OK);
+    put_file(f, "m/snapshots/1/model.safetensors.index.json", index);
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        const char *link = path_of(f, "m/snapshots/1/one.safetensors");
+        assert_int_equal(api->path_link(host_real(), rows[i].target, link), ST_OK);
+        const char *words = rows[i].wanted == ST_OK ? "" : "one.safetensors: is a symbolic link";
+        expect_open(snapshot, rows[i].wanted, words);
+        if (strcmp(rows[i].target, "../../blobs/..") != 0) expect_open(link, rows[i].wanted, words);
+    }
+    // The folder itself may be named through a link: that is the user's own word.
+    assert_int_equal(api->path_link(host_real(), "../../blobs/0123abcd",
+                                    path_of(f, "m/snapshots/1/one.safetensors")),
+                     ST_OK);
+    assert_int_equal(api->path_link(host_real(), "m/snapshots", path_of(f, "here")), ST_OK);
+    expect_open(path_of(f, "here/1"), ST_OK, "");
+    // And blobs/ that is a link is none.
+    assert_int_equal(api->path_rename(host_real(), path_of(f, "m/blobs"), path_of(f, "m/b")),
+                     ST_OK);
+    assert_int_equal(api->path_link(host_real(), "b", path_of(f, "m/blobs")), ST_OK);
+    expect_open(snapshot, ST_SECURITY, "is a symbolic link");
+}
+
+static void a_file_that_is_cut_while_it_is_read(void **state)
+{
+    const fixture *f = *state;
+    const char *path = path_of(f, "cut.safetensors");
+    safetensors *s = NULL;
+    unsigned char bytes[256];
+    assert_int_equal(write_all_types(path, 3), ST_OK);
+    assert_int_equal(safetensors_open(host_real(), path, &s), ST_OK);
+    const safetensors_entry *e = safetensors_find(s, "fp32");
+    assert_non_null(e);
+    assert_null(e->data);
+    assert_true(e->bytes >= 4 && e->bytes <= COUNT_OF(bytes));
+    assert_int_equal(safetensors_read(s, e, 0, bytes, e->bytes), ST_OK);
+    assert_int_equal(truncate(path, e->begin + 2), 0);
+    assert_int_equal(safetensors_read(s, e, 0, bytes, 2), ST_OK);
+    assert_int_equal(safetensors_read(s, e, 0, bytes, e->bytes), ST_DAMAGED);
+    char words[64];
+    snprintf(words, sizeof(words), "cut.safetensors: ends at byte %lld", (long long)e->begin + 2);
+    assert_non_null(strstr(error_last()->text, words));
+    assert_non_null(strstr(error_last()->text, "tensor fp32"));
+    safetensors_close(s);
+}
+
 static void reference_models_are_read(void **state)
 {
     (void)state;
@@ -483,6 +567,8 @@ int main(void)
         CASE(indexes_stay_in_their_folder),
         CASE(folders_without_a_model),
         CASE(every_failure_is_clean),
+        CASE(links_lead_nowhere_else),
+        CASE(a_file_that_is_cut_while_it_is_read),
         cmocka_unit_test(reference_models_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,7 +184,7 @@ static status extras_collect(importing *v)
         int64_t bytes = 0;
         if (!is_wanted(names.names[i])) continue;
         TRY(path_join(a, v->from, names.names[i], &path));
-        TRY(host_read_all(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
+        TRY(host_read_own(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
         if ((int64_t)strlen(contents) != bytes) {
             return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
                         (long long)strlen(contents));

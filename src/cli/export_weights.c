@@ -321,7 +321,7 @@ status export_weights_check(export_job *v)
         .purpose = PURPOSE_EVALUATE, .compute = v->type, .grad = DTYPE_F32, .seq = 1};
     TRY(model_spec_from_hf(v->cli->h, a, v->work, &spec));
     TRY(model_build(a, &spec, &options, &m));
-    TRY(safetensors_open(v->cli->h, v->work, &files));
+    TRY(safetensors_open_mapped(v->cli->h, v->work, &files));
     status st = model_hf_check(a, files, &spec, m);
     if (st == ST_OK) st = tensors_compare(v, files);
     safetensors_close(files);

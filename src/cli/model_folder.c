@@ -39,7 +39,7 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     run_config *r = NULL;
     config *c = NULL;
     TRY(path_join(cli->a, out->folder, "config.resolved.yaml", &path));
-    TRY(host_read_all(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &yaml, &bytes));
+    TRY(host_read_own(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &yaml, &bytes));
     TRY(arena_new(cli->a, 1, &r));
     TRY(config_parse(cli->a, &run_config_table, yaml, bytes, path, out->folder, NULL, 0, r, &c));
     out->compute = run_config_types(r).compute;

@@ -239,17 +239,12 @@ static const char model_format[] =
 // The weights of llama_gqa under another description.
 static void stretched(bench *b, const char *scratch, const char *rope)
 {
-    char path[1300], facts[2000];
+    char path[1300], facts[2000], command[2700];
     snprintf(facts, sizeof(facts), model_format, rope);
     snprintf(path, sizeof(path), "%s/config.json", scratch);
     write_file(path, facts);
-    char source[1300], *absolute = NULL;
-    snprintf(source, sizeof(source), "%s/model.safetensors", b->folder);
-    snprintf(path, sizeof(path), "%s/model.safetensors", scratch);
-    absolute = realpath(source, NULL);
-    assert_non_null(absolute);
-    assert_int_equal(symlink(absolute, path), 0);
-    free(absolute);
+    snprintf(command, sizeof(command), "cp '%s/model.safetensors' '%s'", b->folder, scratch);
+    assert_int_equal(system(command), 0);
     snprintf(b->folder, sizeof(b->folder), "%s", scratch);
 }
 

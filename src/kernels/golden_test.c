@@ -48,7 +48,7 @@ static bool golden_open(golden *g, const char *op)
     snprintf(path, sizeof(path), "%s/%s.json", folder, op);
     assert_int_equal(json_read(host_real(), path, 1 << 24, &g->doc), ST_OK);
     snprintf(path, sizeof(path), "%s/%s.safetensors", folder, op);
-    assert_int_equal(safetensors_open(host_real(), path, &g->file), ST_OK);
+    assert_int_equal(safetensors_open_mapped(host_real(), path, &g->file), ST_OK);
     return true;
 }
 

@@ -31,10 +31,10 @@ static bool golden_open(golden *g)
         arena_destroy(g->a);
         return false;
     }
-    assert_int_equal(safetensors_open(host_real(),
-                                      test_shared("golden/ops/rope_tables.safetensors", path),
-                                      &g->tensors),
-                     ST_OK);
+    assert_int_equal(
+        safetensors_open_mapped(
+            host_real(), test_shared("golden/ops/rope_tables.safetensors", path), &g->tensors),
+        ST_OK);
     return true;
 }
 

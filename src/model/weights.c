@@ -8,6 +8,7 @@
 #include "model/arch/arch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- initial values -----------------------------------------------------------------------------
@@ -222,20 +223,58 @@ static void row_read(dtype type, const unsigned char *data, int64_t count, float
     }
 }
 
-// Stored (columns, rows): a few stored rows at a time, so that both sides stay in cache.
-static void turned_read(const safetensors_entry *e, int64_t rows, int64_t columns, float *out)
+enum { PIECE_BYTES = 1 << 20 };
+
+// A tensor in stored order, piece by piece.
+static status straight_read(const safetensors *set, const safetensors_entry *e, int64_t count,
+                            unsigned char *piece, float *out)
 {
-    enum { WIDTH = 256 };
-    float piece[WIDTH];
+    const int64_t width = dtype_bytes(e->type), room = PIECE_BYTES / width;
+    for (int64_t at = 0; at < count; at += room) {
+        const int64_t n = min_i64(room, count - at);
+        TRY(safetensors_read(set, e, at * width, piece, n * width));
+        row_read(e->type, piece, n, out + at);
+    }
+    return ST_OK;
+}
+
+// Stored (columns, rows): a few stored rows at a time, so that both sides stay in cache.
+static status turned_read(const safetensors *set, const safetensors_entry *e, int64_t rows,
+                          int64_t columns, unsigned char *piece, float *out)
+{
+    enum { WIDTH = 64 };
+    float values[WIDTH * WIDTH];
     const int64_t bytes = dtype_bytes(e->type);
-    for (int64_t r0 = 0; r0 < rows; r0 += WIDTH) {
-        const int64_t width = min_i64(WIDTH, rows - r0);
-        for (int64_t c = 0; c < columns; c++) {
-            row_read(e->type, (const unsigned char *)e->data + (c * rows + r0) * bytes, width,
-                     piece);
-            for (int64_t r = 0; r < width; r++) out[(r0 + r) * columns + c] = piece[r];
+    const int64_t held = max_i64(1, min_i64(WIDTH, PIECE_BYTES / (rows * bytes)));
+    for (int64_t c0 = 0; c0 < columns; c0 += held) {
+        const int64_t count = min_i64(held, columns - c0);
+        TRY(safetensors_read(set, e, c0 * rows * bytes, piece, count * rows * bytes));
+        for (int64_t r0 = 0; r0 < rows; r0 += WIDTH) {
+            const int64_t width = min_i64(WIDTH, rows - r0);
+            for (int64_t c = 0; c < count; c++) {
+                row_read(e->type, piece + (c * rows + r0) * bytes, width, values + c * WIDTH);
+            }
+            for (int64_t r = 0; r < width; r++) {
+                for (int64_t c = 0; c < count; c++) {
+                    out[(r0 + r) * columns + c0 + c] = values[c * WIDTH + r];
+                }
+            }
         }
     }
+    return ST_OK;
+}
+
+static status source_read(const safetensors *set, const safetensors_entry *e,
+                          const hf_source *source, int64_t columns, float *out)
+{
+    const bool is_turned = source->tensor->transposed;
+    const int64_t row = is_turned ? source->rows * dtype_bytes(e->type) : 0; // read whole
+    unsigned char *piece = malloc((size_t)max_i64(PIECE_BYTES, row));
+    if (piece == NULL) return fail(ST_NO_MEMORY, "no memory to read tensor %s", source->name);
+    const status st = is_turned ? turned_read(set, e, source->rows, columns, piece, out)
+                                : straight_read(set, e, source->rows * columns, piece, out);
+    free(piece);
+    return st;
 }
 
 status model_weight_read(const safetensors *set, const decoder_spec *spec, const op_model *m,
@@ -253,11 +292,7 @@ status model_weight_read(const safetensors *set, const decoder_spec *spec, const
             return fail(ST_MODEL, "tensor %s %s", sources[i].name, why);
         }
         float *out = values + sources[i].row_begin * w->columns;
-        if (sources[i].tensor->transposed) {
-            turned_read(e, sources[i].rows, w->columns, out);
-        } else {
-            row_read(e->type, e->data, sources[i].rows * w->columns, out);
-        }
+        TRY(source_read(set, e, &sources[i], w->columns, out));
     }
     return ST_OK;
 }

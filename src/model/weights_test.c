@@ -186,7 +186,7 @@ static safetensors *file_make(arena *a, const char *folder, const decoder_spec *
     tensors_pass(a, out, s, m, wanted, false);
     OK(safetensors_writer_finish(out));
     safetensors_writer_destroy(out);
-    OK(safetensors_open(host_real(), path, &set));
+    OK(safetensors_open_mapped(host_real(), path, &set));
     return set;
 }
 

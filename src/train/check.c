@@ -48,7 +48,7 @@ static status golden_open(checking *k)
     TRY(path_join(k->a, k->folder, "golden.json", &path));
     TRY(path_join(k->a, k->folder, "golden.safetensors", &tensors));
     TRY(json_read(k->h, path, GOLDEN_LIMIT_BYTES, &k->golden));
-    TRY(safetensors_open(k->h, tensors, &k->tensors));
+    TRY(safetensors_open_mapped(k->h, tensors, &k->tensors));
     const safetensors_entry *ids = safetensors_find(k->tensors, "input_ids");
     if (ids == NULL || ids->ndim != 2 || ids->dims[0] < 1 || ids->dims[1] < 1) {
         return fail(ST_DAMAGED, "%s: input_ids is missing or not of shape [B, T]", tensors);

@@ -49,7 +49,7 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
     int64_t bytes = 0;
     arena *scratch = NULL;
     TRY(arena_create("merges", 0, &scratch));
-    status st = host_read_all(h, scratch, merges_path, TOKENIZER_FILE_MAX, &text, &bytes);
+    status st = host_read_own(h, scratch, merges_path, TOKENIZER_FILE_MAX, &text, &bytes);
     if (st == ST_OK) st = read_merges(b, text, bytes, merges_path);
     arena_destroy(scratch);
     TRY(st);
