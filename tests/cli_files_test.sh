@@ -101,7 +101,7 @@ check 0 'kept as bf16' -- import "$models/llama_tied_bf16" again
 check 2 'already' -- import "$models/gpt2" gpt2
 check 2 'checkpoint' -- import gpt2 other
 cp -r "$models/llama_sharded" torn && chmod -R u+w torn && rm torn/model-00002-of-00003.safetensors
-check 4 'model-00002-of-00003' -- import torn other
+check 5 'model-00002-of-00003' -- import torn other
 cp -r "$models/llama_gqa" wrong && chmod -R u+w wrong
 sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' wrong/config.json
 check 3 'model.layers.2.mlp.up_proj.weight is missing' -- import wrong other
