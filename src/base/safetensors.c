@@ -100,12 +100,6 @@ static status file_of_index(safetensors *s, const char *folder, const char *inde
             return ST_OK;
         }
     }
-    if (!is_plain_name(name)) {
-        return fail(ST_SECURITY,
-                    "%s: names the file \"%.200s\"; only plain names of files in its "
-                    "own folder are followed",
-                    index_path, name);
-    }
     if (s->file_count == SAFETENSORS_MAX_FILES) {
         return fail(ST_DAMAGED, "%s: names more than %d files", index_path, SAFETENSORS_MAX_FILES);
     }
@@ -130,12 +124,32 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
 }
 
-// Two passes: files are opened in the order of the map, so the first is the index's first.
+// Before any file is opened.
+static status check_names(const char *index_path, const json *map)
+{
+    for (int64_t i = 0; i < json_count(map); i++) {
+        const json *value;
+        const char *tensor = json_key_at(map, i, &value), *name = json_text(value, NULL);
+        if (name == NULL || (int64_t)strlen(name) != json_text_bytes(value)) {
+            return fail(ST_DAMAGED, "%s: tensor %.200s: its file's name is not a text", index_path,
+                        tensor);
+        }
+        if (is_plain_name(name)) continue;
+        return fail(ST_SECURITY,
+                    "%s names \"%.200s\"; only plain names of files in its own folder are "
+                    "followed; nothing was opened",
+                    index_path, name);
+    }
+    return ST_OK;
+}
+
+// Files are opened in the order of the map, so the first is the index's first.
 static status read_weight_map(safetensors *s, const char *index_path, const json *map)
 {
     if (json_kind_of(map) != JSON_MAP) {
         return fail(ST_DAMAGED, "%s: no \"weight_map\" that maps tensors to files", index_path);
     }
+    TRY(check_names(index_path, map));
     char *folder;
     const int length = (int)(path_base_name(index_path) - index_path);
     TRY(arena_format(s->a, &folder, "%.*s", length, index_path));
@@ -144,11 +158,7 @@ static status read_weight_map(safetensors *s, const char *index_path, const json
     for (int64_t i = 0; i < s->count; i++) {
         const json *value;
         const opened_file *f;
-        const char *name = json_key_at(map, i, &value), *file_name = json_text(value, NULL);
-        if (file_name == NULL || (int64_t)strlen(file_name) != json_text_bytes(value)) {
-            return fail(ST_DAMAGED, "%s: tensor %.200s: its file's name is not a text", index_path,
-                        name);
-        }
+        const char *name = json_key_at(map, i, &value), *file_name = json_text(value, "");
         TRY(file_of_index(s, folder, index_path, file_name, &f));
         const safetensors_entry *e = safetensors_search(f->content.entries, f->content.count, name);
         if (e == NULL) {

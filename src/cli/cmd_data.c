@@ -1,6 +1,7 @@
 // `data`: what lies in data files (inspect), texts made into token shards (pack), and the sequences
 // that a run would train on, as text (show).
 #include "cli/commands.h"
+#include "cli/inspect.h"
 #include "cli/run_folder.h"
 #include "data/dataset.h"
 #include "data/reader.h"
@@ -13,6 +14,7 @@
 typedef struct data_flags {
     const char *tokenizer, *out;
     int64_t sequences, vocab;
+    bool json;
 } data_flags;
 
 #define AT(field) (int64_t) offsetof(data_flags, field)
@@ -32,6 +34,11 @@ static const option rows[] = {
      .default_text = "0",
      .max = INT32_MAX,
      .help = "inspect: ids must be below it; 0 is what the file says"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "inspect: a JSON list with an object for each file"},
     {.key = "sequences",
      .kind = OPTION_INT,
      .offset = AT(sequences),
@@ -43,123 +50,43 @@ static const option_table flags = {.title = "Flags", .rows = rows, .count = COUN
 
 // ---- inspect ------------------------------------------------------------------------------------
 
-enum { SCAN_TOKENS = 1 << 16 };
-
-// Every id is read, which also checks it against the vocabulary.
-static status tokens_scan(cli_context *cli, const data_tokens *t, int32_t *largest)
+// Everything is read, and what is wrong ends it: data that is not right is not trained on.
+static status look(cli_context *cli, const char *path, const data_flags *f, data_tokenizer *t,
+                   inspect_report *r)
 {
-    int32_t *ids = NULL;
-    const int64_t count = data_tokens_count(t);
-    *largest = -1;
-    TRY(arena_new(cli->a, SCAN_TOKENS, &ids));
-    for (int64_t at = 0; at < count; at += SCAN_TOKENS) {
-        const int64_t n = min_i64(SCAN_TOKENS, count - at);
-        TRY(data_tokens_read(t, at, n, ids));
-        for (int64_t i = 0; i < n; i++) {
-            if (ids[i] > *largest) *largest = ids[i];
-        }
-    }
-    return ST_OK;
-}
-
-static status tokens_print(cli_context *cli, const data_tokens *t, bool knows_vocab)
-{
-    int32_t largest = -1;
-    char hex[33];
-    const hash128 made_with = data_tokens_tokenizer(t);
-    const bool is_own = made_with.high != 0 || made_with.low != 0;
-    TRY(data_tokens_verify(t));
-    TRY(tokens_scan(cli, t, &largest));
-    cli_print(cli, "  format      token file, %s\n", data_tokens_format(t));
-    cli_print(cli, "  tokens      %lld\n", (long long)data_tokens_count(t));
-    if (data_tokens_documents(t) > 0) {
-        cli_print(cli, "  documents   %lld\n", (long long)data_tokens_documents(t));
-    } else {
-        cli_print(cli, "  documents   not told by the file\n");
-    }
-    if (knows_vocab && data_tokens_vocab(t) > 0) {
-        cli_print(cli, "  vocabulary  %lld", (long long)data_tokens_vocab(t));
-    } else {
-        cli_print(cli, "  vocabulary  not told by the file");
-    }
-    cli_print(cli, "; the largest id is %d\n", largest);
-    if (!is_own) return ST_OK;
-    cli_print(cli, "  tokenizer   %s\n", hash128_text(made_with, hex));
-    cli_print(cli, "  checksum    right\n");
-    return ST_OK;
-}
-
-static status tokens_inspect(cli_context *cli, const char *path, int64_t vocab)
-{
-    enum { UINT16_IDS = 1 << 16 };
-    data_tokens *t = NULL;
-    bool knows_vocab = true;
-    status st = data_tokens_open(cli->h, cli->a, path, vocab, &t);
-    if (st == ST_DATA && vocab == 0) { // nanoGPT's files tell nothing; all that fits is allowed
-        knows_vocab = false;
-        st = data_tokens_open(cli->h, cli->a, path, UINT16_IDS, &t);
-    }
-    TRY(st);
-    st = tokens_print(cli, t, knows_vocab);
-    data_tokens_close(t);
-    return st;
-}
-
-typedef struct text_facts {
-    int64_t documents, bytes, tokens;
-    bool is_utf8;
-} text_facts;
-
-static status text_scan(data_documents *d, data_tokenizer *t, data_ids *ids, text_facts *out)
-{
-    *out = (text_facts){.is_utf8 = true};
-    for (;;) {
-        data_piece piece;
-        TRY(data_documents_next(d, &piece));
-        if (piece.bytes == NULL) return ST_OK;
-        out->bytes += piece.count;
-        if (piece.ends_document) out->documents++;
-        if (!text_is_utf8(piece.bytes, piece.count)) out->is_utf8 = false;
-        if (t == NULL) continue;
-        ids->count = 0;
-        TRY(data_tokenizer_encode(t, piece.bytes, piece.count, 0, ids));
-        out->tokens += ids->count;
-    }
-}
-
-static status text_inspect(cli_context *cli, const char *path, data_tokenizer *t)
-{
-    data_documents *d = NULL;
-    data_ids ids = {0};
-    text_facts facts;
-    char human[32];
+    inspect_probe *p = NULL;
+    TRY(arena_new(cli->a, 1, &p));
+    TRY(inspect_probe_make(cli, path, p));
+    *r = (inspect_report){.cli = cli,
+                          .path = path,
+                          .kind = p->is_tokens ? "token file" : "text",
+                          .scans = true,
+                          .vocab = f->vocab,
+                          .tokenizer = t};
+    if (p->is_tokens) return inspect_tokens(r, p);
     TRY(data_path_check(path));
-    TRY(data_documents_open(cli->h, path, t == NULL || data_tokenizer_can_cut(t), &d));
-    const int64_t file_bytes = data_reader_file_bytes(data_documents_reader(d));
-    const status st = text_scan(d, t, &ids, &facts);
-    data_documents_close(d);
-    data_ids_deinit(&ids);
-    TRY(st);
-    cli_print(cli, "  format      text, %s\n", text_bytes_human(file_bytes, human));
-    cli_print(cli, "  documents   %lld\n", (long long)facts.documents);
-    cli_print(cli, "  bytes       %lld of text, %s\n", (long long)facts.bytes,
-              facts.is_utf8 ? "UTF-8" : "not all of it UTF-8");
-    if (t == NULL) return ST_OK;
-    cli_print(cli, "  tokens      %lld, and an end of text for each document\n",
-              (long long)facts.tokens);
-    return ST_OK;
+    return inspect_text(r, p);
 }
 
 static status inspect_all(cli_context *cli, const cli_call *call, data_tokenizer *t)
 {
     const data_flags *f = call->flags;
+    text list = {.a = cli->a};
     for (int64_t i = 1; i < call->operand_count; i++) {
-        const char *path = call->operands[i];
-        bool is_tokens = false;
-        TRY(data_tokens_probe(cli->h, path, &is_tokens));
-        cli_print(cli, "%s\n", path);
-        TRY(is_tokens ? tokens_inspect(cli, path, f->vocab) : text_inspect(cli, path, t));
+        inspect_report *r = NULL;
+        TRY(arena_new(cli->a, 1, &r));
+        TRY(look(cli, call->operands[i], f, t, r));
+        if (f->json) {
+            TRY(text_add(&list, "%s", i == 1 ? "[" : ",\n"));
+            TRY(inspect_add_json(r, &list));
+        } else {
+            cli_print(cli, "%s\n", call->operands[i]);
+            inspect_print_facts(r, "  ");
+        }
     }
+    if (!f->json) return ST_OK;
+    TRY(text_add(&list, "]\n"));
+    cli_print_text(cli, &list);
     return ST_OK;
 }
 
@@ -420,6 +347,7 @@ static status only(const cli_call *call, const char *name, bool tokenizer, bool 
         return fail(ST_USAGE, "data %s takes no --tokenizer; write data.tokenizer=...", name);
     }
     if (!out && f->out != NULL) return fail(ST_USAGE, "data %s takes no --out", name);
+    if ((is_show || out) && f->json) return fail(ST_USAGE, "data %s takes no --json", name);
     if ((is_show || out) && f->vocab > 0) return fail(ST_USAGE, "data %s takes no --vocab", name);
     if (is_show) {
         if (call->operand_count == 2) return ST_OK;
@@ -456,7 +384,7 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_data = {
     .name = "data",
     .summary = "look into data files, make texts into tokens",
-    .synopsis = "inspect FILE ... | pack FILE ... --tokenizer T --out DIR | "
+    .synopsis = "inspect FILE ... [--json] | pack FILE ... --tokenizer T --out DIR | "
                 "show CONFIG|RUN [--sequences N] [key.path=value ...]",
     .about = "inspect: what a token file or text is and holds; every token is read and checked. "
              "pack: a token shard for each text or JSON-lines file (.gz and .zst too), made once: "

@@ -14,6 +14,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_digest,
     &cli_command_import,
     &cli_command_export,
+    &cli_command_inspect,
     &cli_command_data,
     &cli_command_bench,
     &cli_command_config,

@@ -11,6 +11,7 @@ extern const cli_command cli_command_check;
 extern const cli_command cli_command_digest;
 extern const cli_command cli_command_import;
 extern const cli_command cli_command_export;
+extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_data;
 extern const cli_command cli_command_bench;
 extern const cli_command cli_command_config;

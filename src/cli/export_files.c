@@ -122,7 +122,7 @@ static status bytes_write(export_job *v)
         "\"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}\n  ],\n"
         "  \"normalizer\": null,\n"
         "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-        "\"trim_offsets\": true, \"use_regex\": false},\n"
+        "\"trim_offsets\": true, \"use_regex\": true},\n"
         "  \"post_processor\": null,\n"
         "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
         "\"trim_offsets\": true, \"use_regex\": true},\n"
