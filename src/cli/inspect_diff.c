@@ -17,6 +17,7 @@ typedef struct side {
     const char *path; // a file, a Hugging Face folder, a checkpoint
     safetensors *files;
     ckpt_reader *checkpoint; // one of the two
+    void *buffer;            // the tensor of `files` read last
 } side;
 
 typedef struct entry {
@@ -84,6 +85,7 @@ static status side_open(cli_context *cli, const char *path, side *out)
 
 static void side_close(side *s)
 {
+    free(s->buffer);
     safetensors_close(s->files);
     ckpt_reader_close(s->checkpoint);
 }
@@ -126,8 +128,12 @@ static status side_data(side *s, const char *name, const void **out)
     if (s->files == NULL) {
         return ckpt_reader_data(s->checkpoint, ckpt_reader_find(s->checkpoint, name), out);
     }
-    *out = safetensors_find(s->files, name)->data;
-    return ST_OK;
+    const safetensors_entry *e = safetensors_find(s->files, name);
+    free(s->buffer);
+    s->buffer = malloc((size_t)max_i64(1, e->bytes));
+    if (s->buffer == NULL) return fail(ST_NO_MEMORY, "no memory to read %s", name);
+    *out = s->buffer;
+    return safetensors_read(s->files, e, 0, s->buffer, e->bytes);
 }
 
 // ---- values -------------------------------------------------------------------------------------
