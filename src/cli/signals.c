@@ -46,6 +46,7 @@ void cli_signals_begin(void)
     for (int i = 0; i < NUMBER_COUNT; i++) (void)sigaction(numbers[i], &action, NULL);
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
+    (void)sigaction(SIGXFSZ, &action, NULL); // a file that may not grow is an error of that write
     asked_by = 0;
 }
 
@@ -53,6 +54,7 @@ void cli_signals_end(void)
 {
     for (int i = 0; i < NUMBER_COUNT; i++) (void)signal(numbers[i], SIG_DFL);
     (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGXFSZ, SIG_DFL);
 }
 
 bool cli_signals_asked(void)

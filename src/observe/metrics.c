@@ -1,4 +1,5 @@
 // metrics.jsonl and the same record as a line for people.
+#include "observe/append.h"
 #include "observe/observe.h"
 
 #include <math.h>
@@ -7,8 +8,7 @@
 enum { METRICS_LIMIT_BYTES = 1 << 30 };
 
 struct obs_metrics {
-    const host *h;
-    file *f;
+    obs_append file;
     arena *a;
 };
 
@@ -57,11 +57,10 @@ status obs_metrics_open(const host *h, arena *a, const char *path, int64_t finis
     obs_metrics *m = NULL;
     TRY(cut_back(h, path, finished_steps));
     TRY(arena_new(a, 1, &m));
-    m->h = h;
-    TRY(h->api->file_open(h, path, FILE_APPEND, &m->f));
-    status st = arena_create("metrics line", 0, &m->a);
+    TRY(obs_append_open(h, path, &m->file));
+    const status st = arena_create("metrics line", 0, &m->a);
     if (st != ST_OK) {
-        (void)h->api->file_close(m->f);
+        (void)obs_append_close(&m->file);
         return st;
     }
     *out = m;
@@ -96,14 +95,14 @@ status obs_metrics_add(obs_metrics *m, const obs_record *r)
     text t = {.a = m->a};
     TRY(obs_print_json(r, &t));
     TRY(text_add(&t, "\n"));
-    return m->h->api->file_write(m->f, t.bytes, t.length);
+    return obs_append_write(&m->file, t.bytes, t.length);
 }
 
 status obs_metrics_close(obs_metrics *m)
 {
     if (m == NULL) return ST_OK;
     arena_destroy(m->a);
-    return m->h->api->file_close(m->f);
+    return obs_append_close(&m->file);
 }
 
 static int digits(int64_t n)

@@ -5,8 +5,10 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -100,6 +102,44 @@ static void metrics_are_cut_back(void **state)
     arena_destroy(a);
 }
 
+// The file may not grow past the middle of a line; later it may.
+static void a_line_that_failed_leaves_nothing(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    obs_metrics *m = NULL;
+    char path[128], *bytes = NULL;
+    int64_t count = 0, lines = 0;
+    obs_record r = record_of(1);
+    struct rlimit limit;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    (void)snprintf(path, sizeof(path), "%s/torn.jsonl", folder);
+    assert_int_equal(obs_metrics_open(host_real(), a, path, 0, &m), ST_OK);
+    assert_int_equal(obs_metrics_add(m, &r), ST_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const rlim_t before = limit.rlim_cur;
+    file_info info;
+    assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
+    limit.rlim_cur = (rlim_t)info.bytes + 50;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    r.step = 2;
+    const status st = obs_metrics_add(m, &r);
+    limit.rlim_cur = before;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(st, ST_IO);
+    r.step = 3;
+    assert_int_equal(obs_metrics_add(m, &r), ST_OK);
+    assert_int_equal(obs_metrics_close(m), ST_OK);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 20, &bytes, &count), ST_OK);
+    for (const char *line = bytes; *line != '\0'; line = strchr(line, '\n') + 1) {
+        lines++;
+        assert_int_equal(strncmp(line, lines == 1 ? "{\"step\": 1," : "{\"step\": 3,", 11), 0);
+    }
+    assert_int_equal(lines, 2);
+    arena_destroy(a);
+}
+
 static void live_lines_fit(void **state)
 {
     (void)state;
@@ -133,6 +173,7 @@ int main(void)
         cmocka_unit_test(crc_has_its_published_value),
         cmocka_unit_test(events_can_be_read),
         cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(a_line_that_failed_leaves_nothing),
         cmocka_unit_test(live_lines_fit),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -5,6 +5,7 @@
 // public record and proto definitions of TensorFlow. A resumed run begins a new file, which the
 // viewer joins to those before it; a session log at its head makes the viewer forget the steps that
 // are now done again.
+#include "observe/append.h"
 #include "observe/observe.h"
 
 #include <math.h>
@@ -13,8 +14,7 @@
 enum { EVENT_BYTES = 512 };
 
 struct obs_events {
-    const host *h;
-    file *f;
+    obs_append file;
 };
 
 typedef struct wire {
@@ -73,7 +73,7 @@ static void event_begin(wire *w, double time, int64_t step)
     put_varint(w, (uint64_t)step);
 }
 
-static status event_write(const obs_events *e, const wire *event)
+static status event_write(obs_events *e, const wire *event)
 {
     wire out = {.count = 0};
     const uint64_t length = (uint64_t)event->count;
@@ -83,10 +83,10 @@ static status event_write(const obs_events *e, const wire *event)
     put(&out, &length_sum, (int64_t)sizeof(length_sum));
     put(&out, event->bytes, event->count);
     put(&out, &sum, (int64_t)sizeof(sum));
-    return e->h->api->file_write(e->f, out.bytes, out.count);
+    return obs_append_write(&e->file, out.bytes, out.count);
 }
 
-static status scalar_write(const obs_events *e, const obs_record *r, const char *tag, double value)
+static status scalar_write(obs_events *e, const obs_record *r, const char *tag, double value)
 {
     if (!isfinite(value)) return ST_OK;
     const float narrow = (float)value;
@@ -107,8 +107,7 @@ status obs_events_open(const host *h, arena *a, const char *path, int64_t finish
     obs_events *e = NULL;
     wire event, log = {.count = 0};
     TRY(arena_new(a, 1, &e));
-    e->h = h;
-    TRY(h->api->file_open(h, path, FILE_APPEND, &e->f));
+    TRY(obs_append_open(h, path, &e->file));
     event_begin(&event, (double)h->api->unix_ns(h) / 1e9, 0);
     put_field(&event, 0x1a, version, (int64_t)sizeof(version) - 1); // 3: file_version
     *out = e; // also after a failure: the caller closes it
@@ -133,5 +132,5 @@ status obs_events_add(obs_events *e, const obs_record *r)
 
 status obs_events_close(obs_events *e)
 {
-    return e == NULL ? ST_OK : e->h->api->file_close(e->f);
+    return e == NULL ? ST_OK : obs_append_close(&e->file);
 }
