@@ -48,6 +48,7 @@ struct exec {
     const plan_state *previous; // plan of the step before, NULL after a drain
     int64_t action, node;       // cursor
     int stage;                  // within an action: waits, work, record
+    int64_t results_ns;         // when the step was done whose results were taken last
     int64_t first_action_ns;
 };
 
@@ -387,10 +388,16 @@ status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
         TRY(e->config.api->event_sync(slot->done));
         *out = slot->results;
         *step = slot->step;
+        e->results_ns = e->config.api->event_ns(slot->done);
         *any = slot->taken = true;
         return ST_OK;
     }
     return ST_OK;
+}
+
+int64_t exec_results_ns(const exec *e)
+{
+    return e->results_ns;
 }
 
 status exec_finish(exec *e)

@@ -63,6 +63,8 @@ NODISCARD status exec_post(exec *e);
 // Results of the step before the one begun last (or of the last, after exec_finish). Waits for its
 // read-back. *step is the number that exec_begin was given; false in *any: there is none.
 NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *any);
+// Host clock when the step whose results were taken last was done.
+int64_t exec_results_ns(const exec *e);
 // Waits until everything posted is done.
 NODISCARD status exec_finish(exec *e);
 

@@ -24,6 +24,7 @@ struct kern_event {
     kern_event *next; // the device's list
     kern_lane *lane;  // of the latest record; NULL: never recorded
     uint64_t recorded, done;
+    int64_t done_ns;
 };
 
 struct kern_lane {
@@ -101,6 +102,7 @@ static bool work_await(kern_lane *lane)
 static void event_complete(cpu_device *d, kern_event *e, uint64_t record)
 {
     e->done = record;
+    e->done_ns = d->config.h->api->monotonic_ns(d->config.h);
     for (int i = 0; i < d->lane_count; i++) {
         kern_lane *lane = d->lanes[i];
         if (lane->head == lane->tail) continue;
@@ -250,6 +252,11 @@ static status event_sync(kern_event *e)
     const uint64_t record = e->recorded;
     while (e->done < record) pthread_cond_wait(&d->host, &d->lock);
     return unlock(d);
+}
+
+static int64_t event_ns(const kern_event *e)
+{
+    return e->done_ns;
 }
 
 static status sync_all(kern_device *base)
@@ -417,6 +424,7 @@ const kern_device_api kern_device_cpu = {
     .event_wait = event_wait,
     .event_query = event_query,
     .event_sync = event_sync,
+    .event_ns = event_ns,
     .sync = sync_all,
     .threads = threads,
     .level = level,

@@ -26,6 +26,7 @@ struct kern_event {
     kern_event *next;
     kern_lane *lane; // of the latest record; NULL: never recorded
     uint64_t recorded, done;
+    int64_t done_ns;
 };
 
 struct kern_lane {
@@ -119,7 +120,10 @@ static void item_run(shadow_device *d, kern_lane *lane)
             error_take(&d->error);
         }
     }
-    if (w->kind == WORK_RECORD) w->event->done = w->record;
+    if (w->kind == WORK_RECORD) {
+        w->event->done = w->record;
+        w->event->done_ns = d->config.h->api->monotonic_ns(d->config.h);
+    }
     lane->head++;
 }
 
@@ -274,6 +278,11 @@ static bool all_empty(const shadow_device *d)
     return true;
 }
 
+static int64_t event_ns(const kern_event *e)
+{
+    return e->done_ns;
+}
+
 static status sync_all(kern_device *base)
 {
     shadow_device *d = device_of(base);
@@ -402,6 +411,7 @@ const kern_device_api kern_device_shadow = {
     .event_wait = event_wait,
     .event_query = event_query,
     .event_sync = event_sync,
+    .event_ns = event_ns,
     .sync = sync_all,
     .threads = threads,
     .level = level,

@@ -239,6 +239,11 @@ static void events_without_record_are_done(void **state)
         assert_int_equal(api->event_sync(e), ST_OK);
         assert_int_equal(api->event_wait(lane, e, &posted), ST_OK);
         assert_true(posted);
+        const host *h = host_real();
+        const int64_t before = h->api->monotonic_ns(h);
+        assert_int_equal(api->event_record(e, lane, &posted), ST_OK);
+        assert_int_equal(api->event_sync(e), ST_OK);
+        assert_true(api->event_ns(e) >= before && api->event_ns(e) <= h->api->monotonic_ns(h));
         assert_int_equal(api->sync(d), ST_OK);
         assert_int_equal(api->threads(d), 2);
         assert_true(api->level(d) <= kern_level_of_machine());

@@ -145,6 +145,8 @@ typedef struct kern_device_api {
     // An error of any kernel is sticky: every later call returns it.
     status (*event_query)(kern_event *e, bool *done);
     status (*event_sync)(kern_event *e); // the host sleeps until it is done
+    // When its latest record was done, by the host's monotonic clock; after event_sync.
+    int64_t (*event_ns)(const kern_event *e);
     status (*sync)(kern_device *d);      // until all lanes are empty
     int (*threads)(const kern_device *d);
     kern_level (*level)(const kern_device *d);

@@ -1,5 +1,5 @@
 // Steps and evaluations. Step n is posted before the results of step n - 1 are read, so the device
-// never waits for the host; a step's time is what passes between two results.
+// never waits for the host; a step's time is what passes on the device between two ends.
 #include "train/session.h"
 
 #include "train/lr/lr.h"
@@ -65,7 +65,7 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
 
 static void times_apply(session *s, const step_device *d, int64_t step, obs_record *record)
 {
-    const int64_t now = session_now(s);
+    const int64_t now = exec_results_ns(s->job.e); // the host may have read them later
     const double seconds = (double)(now - s->last_result_ns) / 1e9;
     const double wait = (double)s->step_wait_ns[step % 2] / 1e9;
     s->last_result_ns = now;
