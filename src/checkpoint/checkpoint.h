@@ -82,6 +82,7 @@ typedef struct ckpt_keep {
     const char *best;           // name; stays; may be NULL
     const char *const *damaged; // names that are known to be, and so do not count as kept
     int64_t damaged_count;
+    const char *saved; // name; just written, stays; may be NULL
 } ckpt_keep;
 NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, const ckpt_keep *k);
 // Removes what saves that were cut off left: folders without a manifest, *.tmp. `removed` gets their

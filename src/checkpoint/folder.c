@@ -164,6 +164,7 @@ status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *rem
 static bool is_protected(const ckpt_keep *k, const ckpt_entry *e)
 {
     if (k->keep_every > 0 && e->step % k->keep_every == 0) return true;
+    if (k->saved != NULL && strcmp(k->saved, e->name) == 0) return true;
     return k->best != NULL && strcmp(k->best, e->name) == 0;
 }
 

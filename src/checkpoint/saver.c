@@ -43,6 +43,7 @@ static status link_set(ckpt_saver *s, arena *a, const char *link, const char *na
 static status after_save(ckpt_saver *s, arena *a, const char *name)
 {
     ckpt_keep keep = s->order.keep;
+    keep.saved = name;
     if (s->order.is_best) keep.best = name;
     TRY(fault_point("checkpoint.latest"));
     TRY(link_set(s, a, "latest", name));
