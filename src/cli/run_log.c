@@ -221,6 +221,22 @@ static void live_show(run_log *log, const obs_record *record)
     cli_push(log->cli);
 }
 
+// Files get the whole line, a terminal what fits beside its edge: a line that wraps is hard to read.
+static void put_step(run_log *log, const obs_record *record, const char *line)
+{
+    text narrow = {.a = log->lines};
+    if (log->quiet || !log->cli->live || log->is_json) {
+        put(log, !log->quiet, line);
+        return;
+    }
+    const status st = obs_print_line(record, log->cli->columns, &narrow);
+    keep(log, st);
+    live_clear(log);
+    if (st == ST_OK) cli_print(log->cli, "%s\n", narrow.bytes);
+    cli_push(log->cli);
+    files_put(log, line);
+}
+
 static void on_step(void *context, const obs_record *given)
 {
     run_log *log = context;
@@ -232,9 +248,9 @@ static void on_step(void *context, const obs_record *given)
     log->step = record->step;
     text t = {.a = log->lines};
     if (due || first || record->skipped) {
-        const status st = log->is_json ? obs_print_json(record, &t) : obs_print_line(record, &t);
+        const status st = log->is_json ? obs_print_json(record, &t) : obs_print_line(record, 0, &t);
         keep(log, st);
-        if (st == ST_OK) put(log, !log->quiet, t.bytes);
+        if (st == ST_OK) put_step(log, record, t.bytes);
         log->live_ns = 1;
     }
     if (log->cli->live && !log->quiet && !log->is_json) live_show(log, record);

@@ -3,6 +3,7 @@
 #include "observe/observe.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { METRICS_LIMIT_BYTES = 1 << 30 };
@@ -112,18 +113,33 @@ static int digits(int64_t n)
     return count;
 }
 
-status obs_print_line(const obs_record *r, text *out)
+status obs_print_line(const obs_record *r, int columns, text *out)
 {
-    char speed[32], eta[32], memory[32];
-    TRY(text_add(out, "step %*lld/%lld  loss %.4f  gnorm %.2f  lr %.1e", digits(r->steps) + 2,
-                 (long long)r->step, (long long)r->steps, r->loss, r->grad_norm, r->lr));
-    TRY(text_add(out, "  tok/s %s", text_count_human(r->tokens_per_s, speed)));
-    if (!isnan(r->mfu)) TRY(text_add(out, "  mfu %.1f%%", 100.0 * r->mfu));
-    if (r->loss_scale != 1.0) TRY(text_add(out, "  scale %.0f", r->loss_scale));
-    TRY(text_add(out, "  mem %s  wait %.1f%%", text_bytes_human(r->memory_bytes, memory),
-                 100.0 * r->wait));
-    if (!isnan(r->eta_s)) TRY(text_add(out, "  eta %s", text_duration_human(r->eta_s, eta)));
-    return r->skipped ? text_add(out, "  skipped: %s", r->why != NULL ? r->why : "") : ST_OK;
+    // In the order of what is missed most; the time left stands last but keeps its place.
+    enum { FIELDS = 8, FIELD_BYTES = 256 };
+    char fields[FIELDS][FIELD_BYTES] = {{0}}, human[32];
+    const size_t n = FIELD_BYTES;
+    if (r->skipped) (void)snprintf(fields[0], n, "  skipped: %s", r->why != NULL ? r->why : "");
+    if (!isnan(r->eta_s)) {
+        (void)snprintf(fields[1], n, "  eta %s", text_duration_human(r->eta_s, human));
+    }
+    (void)snprintf(fields[2], n, "  gnorm %.2f  lr %.1e", r->grad_norm, r->lr);
+    (void)snprintf(fields[3], n, "  tok/s %s", text_count_human(r->tokens_per_s, human));
+    if (!isnan(r->mfu)) (void)snprintf(fields[4], n, "  mfu %.1f%%", 100.0 * r->mfu);
+    if (r->loss_scale != 1.0) (void)snprintf(fields[5], n, "  scale %.0f", r->loss_scale);
+    (void)snprintf(fields[6], n, "  mem %s", text_bytes_human(r->memory_bytes, human));
+    (void)snprintf(fields[7], n, "  wait %.1f%%", 100.0 * r->wait);
+    const int64_t begin = out->length;
+    TRY(text_add(out, "step %*lld/%lld  loss %.4f", digits(r->steps) + 2, (long long)r->step,
+                 (long long)r->steps, r->loss));
+    int64_t left = columns > 0 ? columns - (out->length - begin) : INT64_MAX;
+    int shown = 0;
+    for (; shown < FIELDS && (int64_t)strlen(fields[shown]) <= left; shown++) {
+        left -= (int64_t)strlen(fields[shown]);
+    }
+    for (int i = 2; i < shown; i++) TRY(text_add(out, "%s", fields[i]));
+    TRY(text_add(out, "%s", shown > 1 ? fields[1] : ""));
+    return text_add(out, "%s", shown > 0 ? fields[0] : "");
 }
 
 status obs_print_live(const obs_record *r, int columns, text *out)
@@ -132,10 +148,10 @@ status obs_print_live(const obs_record *r, int columns, text *out)
     char speed[32], eta[32];
     const double share = (double)r->step / (double)max_i64(r->steps, 1);
     text t = {.a = out->a};
-    TRY(text_add(&t, " %lld/%lld %.1f%%  loss %.3f  %s tok/s  eta %s", (long long)r->step,
+    TRY(text_add(&t, " %lld/%lld %.1f%%  loss %.3f  %s tok/s", (long long)r->step,
                  (long long)r->steps, 100.0 * share, r->loss,
-                 text_count_human(r->tokens_per_s, speed),
-                 isnan(r->eta_s) ? "?" : text_duration_human(r->eta_s, eta)));
+                 text_count_human(r->tokens_per_s, speed)));
+    if (!isnan(r->eta_s)) TRY(text_add(&t, "  eta %s", text_duration_human(r->eta_s, eta)));
     const int filled = (int)(share * BAR);
     char line[512];
     int64_t at = 0;

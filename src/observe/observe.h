@@ -34,7 +34,9 @@ NODISCARD status obs_metrics_close(obs_metrics *m); // NULL is legal
 
 NODISCARD status obs_print_json(const obs_record *r, text *out); // one line, no newline
 // "step    10/2000  loss 9.8431  gnorm 3.21  lr 3.0e-05  tok/s 41.2k  mfu 38.1% ..."
-NODISCARD status obs_print_line(const obs_record *r, text *out);
+// Fields beyond `columns` are left out, the first that does not fit and all after it but the time
+// left; 0: no limit.
+NODISCARD status obs_print_line(const obs_record *r, int columns, text *out);
 // The live line of a terminal, at most `columns` wide: bar, share, loss, speed, time left.
 NODISCARD status obs_print_live(const obs_record *r, int columns, text *out);
 

@@ -71,6 +71,32 @@ static void events_can_be_read(void **state)
     arena_destroy(a);
 }
 
+// No line is wider than asked, none loses step, loss and (from 80 columns) the time left.
+static void lines_fit_their_columns(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    obs_record r = record_of(41);
+    r.steps = 50000;
+    r.eta_s = 12345.0;
+    text whole = {.a = a};
+    assert_int_equal(obs_print_line(&r, 0, &whole), ST_OK);
+    assert_non_null(strstr(whole.bytes, "  wait "));
+    int64_t before = 0;
+    for (int columns = 40; columns <= 200; columns++) {
+        text t = {.a = a};
+        assert_int_equal(obs_print_line(&r, columns, &t), ST_OK);
+        assert_true(t.length <= columns && t.length >= before);
+        assert_non_null(strstr(t.bytes, "41/50000  loss "));
+        if (columns >= 80) assert_non_null(strstr(t.bytes, "  tok/s "));
+        if (columns >= 80) assert_non_null(strstr(t.bytes, "  eta "));
+        before = t.length;
+    }
+    assert_int_equal(before, whole.length);
+    arena_destroy(a);
+}
+
 static void metrics_are_cut_back(void **state)
 {
     (void)state;
@@ -170,11 +196,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc_has_its_published_value),
-        cmocka_unit_test(events_can_be_read),
-        cmocka_unit_test(metrics_are_cut_back),
-        cmocka_unit_test(a_line_that_failed_leaves_nothing),
-        cmocka_unit_test(live_lines_fit),
+        cmocka_unit_test(crc_has_its_published_value),       cmocka_unit_test(events_can_be_read),
+        cmocka_unit_test(lines_fit_their_columns),           cmocka_unit_test(metrics_are_cut_back),
+        cmocka_unit_test(a_line_that_failed_leaves_nothing), cmocka_unit_test(live_lines_fit),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
