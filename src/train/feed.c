@@ -19,8 +19,8 @@ struct train_feed {
     int64_t first_step, first_sequence; // where the loader began
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
-    void (*say)(void *context, log_level level, const char *line);
-    void *say_context;
+    status (*heard)(void *context, const char *line);
+    void *heard_context;
 };
 
 status train_feed_open(const host *h, arena *a, const run_config *r, train_feed **out)
@@ -70,10 +70,10 @@ static status progress_report(void *context, const char *path, int64_t done, int
 {
     const train_feed *f = context;
     char line[512];
+    if (f->heard == NULL) return ST_OK;
     (void)snprintf(line, sizeof(line), "tokens of %s: %lld of %lld MB", path_base_name(path),
                    (long long)(done >> 20), (long long)(all >> 20));
-    if (f->say != NULL && all > (32 << 20)) f->say(f->say_context, LOG_INFO, line);
-    return ST_OK;
+    return f->heard(f->heard_context, all > (32 << 20) ? line : NULL);
 }
 
 // data.valid as the dataset wants it: nothing, a share, or a path.
@@ -98,14 +98,13 @@ static status valid_text(const run_config *r, char buffer[VALID_TEXT_BYTES], con
 }
 
 status train_feed_prepare(train_feed *f, const char *cache_folder,
-                          void (*say)(void *context, log_level level, const char *line),
-                          void *context)
+                          status (*heard)(void *context, const char *line), void *context)
 {
     char buffer[VALID_TEXT_BYTES];
     const char *valid = NULL;
     TRY(valid_text(f->r, buffer, &valid));
-    f->say = say;
-    f->say_context = context;
+    f->heard = heard;
+    f->heard_context = context;
     const data_progress progress = {.report = progress_report, .context = f};
     const data_dataset_spec spec = {
         .train = f->r->data.train.items,

@@ -17,8 +17,10 @@ int64_t train_feed_vocab(const train_feed *f);
 NODISCARD status train_feed_model(const train_feed *f, run_config *r, decoder_spec *out);
 const char *train_feed_tokenizer(const train_feed *f);
 // Text becomes token shards (in cache_folder) where it is not yet; splits off the validation data.
+// `heard` (may be NULL) is called every few MB, with a line where there is much to do, else NULL;
+// what it returns but ST_OK ends the work.
 NODISCARD status train_feed_prepare(train_feed *f, const char *cache_folder,
-                                    void (*say)(void *context, log_level level, const char *text),
+                                    status (*heard)(void *context, const char *line),
                                     void *context);
 // For looking at what is trained on; the dataset is there after prepare.
 const struct data_tokenizer *train_feed_decoder(const train_feed *f);

@@ -37,9 +37,14 @@ bool session_should_stop(session *s)
     return s->stop > 0;
 }
 
-static void say_through(void *context, log_level level, const char *line)
+// Much text takes long to become tokens; nothing has to be saved by then.
+static status data_heard(void *context, const char *line)
 {
-    session_say(context, level, "%s", line);
+    session *s = context;
+    if (line != NULL) session_say(s, LOG_INFO, "%s", line);
+    if (!session_should_stop(s)) return ST_OK;
+    return fail(ST_STOPPED, "%s before step %lld, while text became tokens; nothing is lost",
+                s->stop_reason, (long long)s->step + 1);
 }
 
 // ---- putting it together ------------------------------------------------------------------------
@@ -308,7 +313,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(job_of_run(s));
     TRY(state_of_run(s, resume));
     TRY(session_saver_open(s));
-    TRY(train_feed_prepare(s->feed, s->folder.cache, say_through, s));
+    TRY(train_feed_prepare(s->feed, s->folder.cache, data_heard, s));
     if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }

@@ -21,6 +21,7 @@ typedef struct session {
     obs_events *events;
     trace_ring *ring;
     obs_trace *trace;
+    int64_t records_lost;          // that metrics.jsonl or the events could not take
     step_device *results;          // of the step or evaluation read last
     text config_json, config_yaml; // what a checkpoint carries
     const char *numerics;
@@ -55,7 +56,7 @@ typedef struct session {
 // session_step.c: steps from the one after s->step up to `until` (a multiple of nothing: where an
 // evaluation or a save is due), all results read.
 NODISCARD status session_steps(session *s, int64_t until);
-NODISCARD status session_validate(session *s);
+NODISCARD status session_validate(session *s, bool *whole); // false: it was asked to stop
 // session_save.c
 NODISCARD status session_saver_open(session *s);
 // Begins a save of this step, unless there is one. A disk that is full or fails costs that checkpoint,

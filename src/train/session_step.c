@@ -122,16 +122,29 @@ static bool eval_due(const session *s, int64_t step)
            ((s->r->eval.every > 0 && step % s->r->eval.every == 0) || step == s->r->train.steps);
 }
 
-// Ends the record: with the validation loss where one is due.
+// A disk that takes no record costs the record, not the run; the first time is told.
+static status record_or_go_on(session *s, int64_t step, status st)
+{
+    if (st != ST_DISK_FULL && st != ST_IO) return st;
+    if (s->records_lost++ == 0) {
+        session_say(s, LOG_WARN, "record of step %lld lost: %s; training goes on", (long long)step,
+                    error_last()->text);
+    }
+    error_clear();
+    return ST_OK;
+}
+
+// Ends the record: with the validation loss where one is due. Who is to stop evaluates no more.
 static status record_end(session *s, obs_record *record)
 {
-    if (eval_due(s, record->step) && s->stop < 2) {
-        TRY(session_validate(s));
-        record->val_loss = s->val_loss;
+    if (eval_due(s, record->step) && s->stop == 0) {
+        bool whole = false;
+        TRY(session_validate(s, &whole));
+        if (whole) record->val_loss = s->val_loss;
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
-    TRY(obs_events_add(s->events, record));
-    TRY(obs_metrics_add(s->metrics, record));
+    TRY(record_or_go_on(s, record->step, obs_events_add(s->events, record)));
+    TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
     if (!s->best_due) return session_save_poll(s, false);
     s->best_due = false; // after the step's line: a run that goes on from here has it
     return session_save_begin(s, true);
@@ -172,15 +185,16 @@ static void validated(session *s, int64_t batches, int64_t begin_ns)
     s->best_due = best && s->r->checkpoint.every > 0;
 }
 
-// Mean loss over the tokens of eval.batches fixed batches: the same ones every time.
-status session_validate(session *s)
+// Mean loss over the tokens of eval.batches fixed batches: the same ones every time. One that was
+// asked to stop is given up: it may take longer than there is until a kill.
+status session_validate(session *s, bool *whole)
 {
     step_device *d = s->results;
     exact_sum sum;
     exact_zero(&sum);
     int64_t tokens = 0, batches = 0, step = 0;
     const int64_t begin = session_now(s), count = s->plans.eval->sequences;
-    for (; batches < s->r->eval.batches && s->stop < 2; batches++) {
+    for (; batches < s->r->eval.batches && !session_should_stop(s); batches++) {
         exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
         bool any = false;
         TRY(train_feed_valid(s->feed, batches * count, count, &input));
@@ -190,7 +204,12 @@ status session_validate(session *s)
         ASSERT(any);
         exact_merge(&sum, &d->loss_sum);
         tokens += d->tokens;
-        (void)session_should_stop(s);
+    }
+    *whole = batches == s->r->eval.batches;
+    if (!*whole) {
+        session_say(s, LOG_INFO, "evaluation of step %lld given up after %lld of %lld batches",
+                    (long long)s->step, (long long)batches, (long long)s->r->eval.batches);
+        return ST_OK;
     }
     if (tokens == 0) {
         return fail(ST_DATA, "the validation batches have no token with a label");
