@@ -79,11 +79,10 @@ status session_save_poll(session *s, bool wait)
     if (r->st != ST_OK) {
         (void)error_put(&r->error);
         if (!costs_the_checkpoint_only(r->st)) return r->st;
-        s->save_failed = r->st;
+        s->save_error = r->error;
         given_up_say(s, r);
         return ST_OK;
     }
-    s->save_failed = ST_OK;
     memcpy(s->newest_path, r->path, CKPT_PATH_BYTES);
     if (r->is_best) memcpy(s->best_path, r->path, CKPT_PATH_BYTES);
     s->saved_step = r->step;
@@ -135,10 +134,11 @@ status session_save_last(session *s)
     TRY(session_save_begin(s, false)); // what was given up gets one more try
     TRY(session_save_poll(s, true));
     if (s->saved_step == s->step) return ST_OK;
-    return fail(s->save_failed, "step %lld could not be saved; %s%s%s", (long long)s->step,
-                name_or_null(s->newest_path) != NULL ? "going on from " : "nothing is saved",
-                name_or_null(s->newest_path) != NULL ? name_or_null(s->newest_path) : "",
-                name_or_null(s->newest_path) != NULL ? " repeats what came after it" : "");
+    const char *name = name_or_null(s->newest_path);
+    return fail(s->save_error.code, "step %lld could not be saved: %.1000s; %s%s",
+                (long long)s->step, s->save_error.text,
+                name != NULL ? "to continue goes on from " : "nothing is saved",
+                name != NULL ? name : "");
 }
 
 // ---- loading ------------------------------------------------------------------------------------

@@ -19,6 +19,9 @@ typedef struct run_seen {
     double first_loss, last_loss;
     int64_t warned;
     int64_t stop_after; // asks to stop after this step; 0: never
+    int64_t validated;
+    double best_val_loss;
+    char said[4000]; // warnings and notes, a line each
 } run_seen;
 
 static inline void on_step(void *context, const obs_record *r)
@@ -40,6 +43,16 @@ static inline void on_said(void *context, log_level level, const char *line)
 {
     run_seen *s = context;
     if (level >= LOG_WARN && line[0] != '\0') s->warned++;
+    const size_t used = strlen(s->said);
+    (void)snprintf(s->said + used, sizeof(s->said) - used, "%s\n", line);
+}
+
+static inline void on_validated(void *context, int64_t step, int64_t steps, double loss,
+                                int64_t batches, double seconds, bool best)
+{
+    run_seen *s = context;
+    (void)step, (void)steps, (void)loss, (void)batches, (void)seconds, (void)best;
+    s->validated++;
 }
 
 static inline int on_stop(void *context, const char **why)
@@ -101,11 +114,13 @@ static inline status test_run(const char *name, const char *const *more, int cou
     assert_int_equal(st, ST_OK);
     const train_watcher watcher = {.context = watch,
                                    .step = on_step,
+                                   .validated = on_validated,
                                    .saved = on_saved,
                                    .said = on_said,
                                    .stop_asked = on_stop};
     train_outcome outcome;
     st = train_run(host_real(), a, &r, c, NULL, resume, &watcher, &outcome);
+    watch->best_val_loss = outcome.best_val_loss;
     if (st != ST_OK && st != ST_STOPPED) print_error("%s: %s\n", name, error_last()->text);
     if ((st == ST_OK || st == ST_STOPPED) && out != NULL) {
         assert_non_null(outcome.checkpoint);
