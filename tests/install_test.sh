@@ -9,6 +9,20 @@ bash -n "$folder/usr/share/bash-completion/completions/trireme"
 grep -q '^\.TH' "$folder/usr/share/man/man1/trireme.1"
 grep -q '^#compdef' "$folder/usr/share/zsh/site-functions/_trireme"
 
+# Every command of the help stands in all three, with its flags: they come from one table.
+program=$folder/usr/bin/trireme
+commands=$("$program" help | sed -n '/^Commands$/,/^$/s/^  \([a-z]*\) .*/\1/p')
+[ "$(echo "$commands" | wc -l)" -ge 13 ]
+for command in $commands; do
+    grep -q "^\.SS.*$command" "$folder/usr/share/man/man1/trireme.1"
+    grep -q "^        $command) words=" "$folder/usr/share/bash-completion/completions/trireme"
+    grep -q "^    $command) compadd" "$folder/usr/share/zsh/site-functions/_trireme"
+    for flag in $("$program" help "$command" | sed -n '/^Flags/,$s/^  --\([a-z0-9-]*\).*/\1/p'); do
+        grep -q "^        $command) .*--$flag" "$folder/usr/share/bash-completion/completions/trireme"
+        grep -q -- "$(echo "$flag" | sed 's/-/\\\\-/g')" "$folder/usr/share/man/man1/trireme.1"
+    done
+done
+
 cd "$folder"
 usr/bin/trireme init demo
 usr/bin/trireme train demo/config.yaml train.steps=3 schedule.warmup=1 train.global_batch=2 train.seq=32

@@ -14,6 +14,7 @@ extern const cli_command cli_command_export;
 extern const cli_command cli_command_inspect;
 extern const cli_command cli_command_data;
 extern const cli_command cli_command_bench;
+extern const cli_command cli_command_doctor;
 extern const cli_command cli_command_config;
 extern const cli_command cli_command_help;
 

@@ -77,6 +77,7 @@ kern_level kern_level_of_machine(void); // the highest that CPU and operating sy
 // FLOP/s of `threads` threads in a register loop of multiply-adds (bf16: of bf16 products, where the
 // level has them); takes some 20 ms. 0 if it could not be measured.
 double kern_peak_flops(kern_level level, int threads, bool bf16);
+bool kern_onednn_version(int version[3]); // false: oneDNN is not built in
 // Cores (not hyperthreads) that this process may use; at least 1. Asks hwloc, some milliseconds.
 int kern_core_count(void);
 

@@ -330,6 +330,15 @@ void onednn_destroy(onednn *o)
     free(o);
 }
 
+bool kern_onednn_version(int version[3])
+{
+    const dnnl_version_t *v = dnnl_version();
+    version[0] = v->major;
+    version[1] = v->minor;
+    version[2] = v->patch;
+    return true;
+}
+
 #else
 
 onednn *onednn_create(int threads)
@@ -348,6 +357,12 @@ bool onednn_run(onednn *o, kern_pool *pool, const gemm_args *g)
     (void)o;
     (void)pool;
     (void)g;
+    return false;
+}
+
+bool kern_onednn_version(int version[3])
+{
+    (void)version;
     return false;
 }
 
