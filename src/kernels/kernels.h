@@ -148,7 +148,7 @@ typedef struct kern_device_api {
     status (*event_sync)(kern_event *e); // the host sleeps until it is done
     // When its latest record was done, by the host's monotonic clock; after event_sync.
     int64_t (*event_ns)(const kern_event *e);
-    status (*sync)(kern_device *d);      // until all lanes are empty
+    status (*sync)(kern_device *d); // until all lanes are empty
     int (*threads)(const kern_device *d);
     kern_level (*level)(const kern_device *d);
 } kern_device_api;
