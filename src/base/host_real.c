@@ -236,18 +236,28 @@ static status file_write(file *f, const void *buffer, int64_t bytes)
 static status file_truncate(file *f, int64_t bytes)
 {
     TRY(fault_point("host.truncate"));
-    if (ftruncate(f->fd, bytes) != 0) return fail_errno(errno, "truncate", f->path);
-    return ST_OK;
+    int result;
+    do {
+        result = ftruncate(f->fd, bytes);
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? ST_OK : fail_errno(errno, "truncate", f->path);
+}
+
+// Interrupted is not failed: nothing was dropped, so it may be asked again.
+static int sync_retry(int fd)
+{
+    int result;
+    do {
+        result = fsync(fd);
+    } while (result != 0 && errno == EINTR);
+    return result;
 }
 
 static status file_sync(file *f)
 {
     TRY(fault_point("host.sync"));
-    if (fsync(f->fd) != 0) {
-        // Devices and pipes have nothing to sync.
-        if (errno != EINVAL && errno != EROFS) return fail_errno(errno, "fsync", f->path);
-    }
-    return ST_OK;
+    if (sync_retry(f->fd) == 0 || errno == EINVAL) return ST_OK; // a device has nothing to sync
+    return fail_errno(errno, "fsync", f->path);
 }
 
 static status file_lock(file *f, bool *taken)
@@ -387,7 +397,7 @@ static status path_sync(const host *h, const char *folder)
     const int fd = open_retry(folder, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return fail_errno(errno, "open", folder);
     status st = ST_OK;
-    if (fsync(fd) != 0 && errno != EINVAL) st = fail_errno(errno, "fsync", folder);
+    if (sync_retry(fd) != 0 && errno != EINVAL) st = fail_errno(errno, "fsync", folder);
     close(fd);
     return st;
 }
@@ -434,7 +444,10 @@ static status path_list(const host *h, arena *a, const char *folder, file_names 
 {
     (void)h;
     TRY(fault_point("host.list"));
-    DIR *dir = opendir(folder);
+    DIR *dir;
+    do {
+        dir = opendir(folder);
+    } while (dir == NULL && errno == EINTR);
     if (dir == NULL) return fail_errno(errno, "list", folder);
     name_list list = {0};
     status st = ST_OK;
