@@ -105,9 +105,9 @@ code "a dead one's lock is taken over" 75 train train.steps=100000 run.dir="$dir
 code "generate" 0 "$trireme" generate "$dir/straight" --prompt "In the" --max-tokens 20 --seed 3
 says "generate begins with the prompt" out "^In the"
 code "generate as JSON" 0 "$trireme" generate "$dir/straight" --prompt ab --max-tokens 5 --seed 3 --json
-same "five ids" "$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["ids"]))' "$dir/out")" 5
-same "same seed, same text" "$("$trireme" generate "$dir/straight" --seed 5 | cksum)" "$("$trireme" generate "$dir/straight" --seed 5 | cksum)"
-code "no room" 2 "$trireme" generate "$dir/straight" --max-tokens 1000
+same "five ids" "$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["tokens"]))' "$dir/out")" 5
+same "same seed, same text" "$("$trireme" generate "$dir/straight" --prompt a --seed 5 | cksum)" "$("$trireme" generate "$dir/straight" --prompt a --seed 5 | cksum)"
+code "no room" 2 "$trireme" generate "$dir/straight" --prompt a --max-tokens 1000
 says "says how much there is" err "context is 64"
 
 # --- mistakes ---

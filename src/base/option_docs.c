@@ -29,7 +29,7 @@ static const char *kind_word(option_kind kind)
     case OPTION_TIME:
         return "TIME";
     case OPTION_LIST:
-        return "A,B,...";
+        return "ITEM"; // of a flag: one each time it is given
     case OPTION_PATHS:
         return "PATH[=WEIGHT],...";
     case OPTION_RANGE:

@@ -43,6 +43,9 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     TRY(arena_new(cli->a, 1, &r));
     TRY(config_parse(cli->a, &run_config_table, yaml, bytes, path, out->folder, NULL, 0, r, &c));
     out->compute = run_config_types(r).compute;
+    out->strict = r->determinism.mode == RUN_STRICT;
+    out->seq = r->train.seq;
+    out->crosses_texts = r->data.packing == RUN_PACKING_PLAIN;
     out->tokenizer = r->data.tokenizer;
     // `import` writes no word of a model, a run from initial weights must.
     out->is_fresh = r->model.from == NULL && (r->model.preset != NULL || r->model.layers > 0);

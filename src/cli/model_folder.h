@@ -12,7 +12,11 @@ typedef struct cli_model {
     decoder_spec spec;
     dtype compute;         // of the run; fp32 of a Hugging Face folder
     const char *tokenizer; // a path, or "bytes"; NULL: not known
-    bool is_fresh;         // a run that began with initial weights, not with a folder's
+    // Of a run and its checkpoints; else false, 0, false.
+    bool strict;        // determinism
+    int64_t seq;        // train.seq
+    bool crosses_texts; // data.packing is plain: a sequence goes on from one document to the next
+    bool is_fresh;      // a run that began with initial weights, not with a folder's
 } cli_model;
 
 NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *out);

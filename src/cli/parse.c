@@ -2,6 +2,7 @@
 // pairs, and the rest.
 //
 //   --flag VALUE   --flag=VALUE   --switch   -o VALUE   key.path=value   operand   -- operands
+//   --item A --item B     a flag that is a list has one item each time, commas and spaces included
 //
 // What is wrong is ST_USAGE, with the nearest right word.
 #include "cli/cli.h"
@@ -74,6 +75,19 @@ static status flag_set(const parsing *p, const option *o, const char *value)
     return fail(ST_USAGE, "--%s", error_last()->text);
 }
 
+// Each time a list's flag is given it adds one item, exactly as it stands.
+static status item_add(const parsing *p, const option *o, bool is_first, const char *value)
+{
+    option_list *list = (option_list *)(void *)((char *)p->flags + o->offset);
+    const char **items = NULL;
+    const int64_t count = is_first ? 0 : list->count;
+    TRY(arena_new(p->a, count + 1, &items));
+    for (int64_t i = 0; i < count; i++) items[i] = list->items[i];
+    items[count] = value;
+    *list = (option_list){.items = items, .count = count + 1};
+    return ST_OK;
+}
+
 static status flag_take(parsing *p, const char *name)
 {
     const size_t length = strcspn(name, "=");
@@ -91,8 +105,9 @@ static status flag_take(parsing *p, const char *name)
             if (p->at == p->count) return fail(ST_USAGE, "--%s needs a value", o->key);
             value = p->arguments[p->at++];
         }
+        const bool is_first = !p->given[i];
         p->given[i] = true;
-        return flag_set(p, o, value);
+        return o->kind == OPTION_LIST ? item_add(p, o, is_first, value) : flag_set(p, o, value);
     }
     return flag_unknown(p, name, value != NULL);
 }

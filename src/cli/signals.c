@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t asked_by; // number of the first signal; 0: none came
+static volatile sig_atomic_t is_quiet;
 
 static void say(const char *words)
 {
@@ -26,7 +27,7 @@ static void on_signal(int number)
         (void)raise(SIGINT); // delivered when this handler returns
     } else if (asked_by == 0) {
         asked_by = number;
-        if (isatty(STDERR_FILENO) == 1) {
+        if (is_quiet == 0 && isatty(STDERR_FILENO) == 1) {
             say("\n^C     stopping after this step (again to quit now)\n");
         }
     }
@@ -47,7 +48,21 @@ void cli_signals_begin(void)
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
     (void)sigaction(SIGXFSZ, &action, NULL); // a file that may not grow is an error of that write
-    asked_by = 0;
+    asked_by = is_quiet = 0;
+}
+
+void cli_signals_begin_quiet(void)
+{
+    cli_signals_begin();
+    is_quiet = 1;
+}
+
+void cli_signals_raise(void)
+{
+    const int number = asked_by;
+    if (number == 0) return;
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
 }
 
 void cli_signals_end(void)

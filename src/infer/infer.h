@@ -77,6 +77,7 @@ typedef struct infer_prompt {
 
 typedef struct infer_watcher {
     void *context;
+    status (*begun)(void *context, int64_t index); // prompt `index` comes to be taken in; NULL
     // Prompt `index` drew a token. *ends: it is the last one wanted, though max_tokens are not reached.
     status (*drawn)(void *context, int64_t index, int32_t id, bool *ends);
     bool (*stop)(void *context); // asked before each step, true ends all; NULL: never

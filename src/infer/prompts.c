@@ -45,6 +45,7 @@ static status enter(running *r)
             const infer_prompt *p = &r->prompts[r->entered];
             int32_t id = 0;
             *s = (seat){.prompt = r->entered++};
+            if (r->watcher->begun != NULL) TRY(r->watcher->begun(r->watcher->context, s->prompt));
             TRY(infer_slot_begin(r->g, b, &p->sampling, p->ids, p->count, &id));
             TRY(told(r, s, id));
         }
