@@ -12,7 +12,7 @@ failures=0
 passed() { echo "[       OK ] $1"; }
 failed() {
     echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | tail -20
+    sed 's/^/    /' "$dir/out" "$dir/err" | cut -c1-300 | tail -8
     failures=$((failures + 1))
 }
 code() { # code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err

@@ -7,6 +7,7 @@
 extern const cli_command cli_command_init;
 extern const cli_command cli_command_train;
 extern const cli_command cli_command_generate;
+extern const cli_command cli_command_eval;
 extern const cli_command cli_command_check;
 extern const cli_command cli_command_digest;
 extern const cli_command cli_command_import;
