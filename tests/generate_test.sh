@@ -92,7 +92,7 @@ else
     failed "no stop text to be found in the greedy text"
 fi
 mkdir "$dir/eos"
-ln -s "$(realpath "$llama")/model.safetensors" "$dir/eos/model.safetensors"
+cp "$llama/model.safetensors" "$dir/eos/"
 code "greedy, llama" 0 generate "$llama" --prompt hello --max-tokens 9 --temperature 0 --json --ignore-eot
 fifth=$(python3 -c 'import json,sys; r=json.load(open(sys.argv[1])); print(r["tokens"][4], r["tokens"].index(r["tokens"][4]))' "$dir/out")
 python3 - "$llama/config.json" "$dir/eos" "${fifth% *}" <<'P'

@@ -134,7 +134,8 @@ static void test_errors_are_told_once(void **state)
     assert_int_equal(run("train"), 2);
     assert_int_equal(run("train /nowhere/config.yaml"), 4);
     assert_int_equal(run("digest /nowhere"), 4);
-    assert_int_equal(run("generate /nowhere"), 4);
+    assert_int_equal(run("generate /nowhere --prompt a"), 4);
+    assert_int_equal(run("eval /nowhere --data a"), 4);
     assert_int_equal(run("check /nowhere"), 4);
     assert_int_equal(run("bench stpe"), 2);
 }
