@@ -85,8 +85,8 @@ typedef struct ckpt_keep {
     const char *saved; // name; just written, stays; may be NULL
 } ckpt_keep;
 NODISCARD status ckpt_prune(const host *h, arena *a, const char *folder, const ckpt_keep *k);
-// Removes what saves that were cut off left: folders without a manifest, *.tmp. `removed` gets their
-// names.
+// Removes what saves that were cut off left: folders without a manifest, links half made. `removed`
+// gets their names.
 NODISCARD status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *removed);
 
 // ---- saving beside training ---------------------------------------------------------------------

@@ -128,7 +128,8 @@ status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step,
         if (info.kind != FILE_KIND_FOLDER) continue;
         TRY(has_manifest(h, a, path, &whole));
         if (whole) continue;
-        return ckpt_remove(h, a, path);
+        if (ckpt_remove(h, a, path) == ST_OK) return ST_OK;
+        error_clear(); // what cannot be removed keeps its name
     }
 }
 
@@ -141,7 +142,6 @@ status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *rem
     TRY(h->api->path_list(h, a, folder, &names));
     for (int64_t i = 0; i < names.count; i++) {
         const char *name = names.names[i];
-        const size_t length = strlen(name);
         int64_t step = 0, fork = 0;
         char *path = NULL;
         TRY(path_join(a, folder, name, &path));
@@ -151,7 +151,7 @@ status ckpt_debris_remove(const host *h, arena *a, const char *folder, text *rem
             TRY(has_manifest(h, a, path, &whole));
             if (whole || info.kind != FILE_KIND_FOLDER) continue;
             TRY(ckpt_remove(h, a, path));
-        } else if (length > 4 && strcmp(name + length - 4, ".tmp") == 0) {
+        } else if (strcmp(name, "latest.tmp") == 0 || strcmp(name, "best.tmp") == 0) {
             TRY(h->api->path_remove(h, path));
         } else {
             continue;

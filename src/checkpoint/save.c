@@ -292,12 +292,9 @@ static status step_read(ckpt_image *image)
 {
     const int64_t row = plan_table_find(image->s->run, "step");
     ASSERT(row >= 0);
-    step_block *block = malloc(sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    const status st = exec_read(image->s->e, row, 0, block, (int64_t)sizeof(*block));
-    if (st == ST_OK) step_flatten(&block->device, image->counts, image->reals);
-    free(block);
-    return st;
+    TRY(exec_read(image->s->e, row, 0, image->block, (int64_t)sizeof(*image->block)));
+    step_flatten(&image->block->device, image->counts, image->reals);
+    return ST_OK;
 }
 
 status ckpt_image_take(ckpt_image *image)
@@ -323,6 +320,7 @@ status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork
     ckpt_image *image = NULL;
     TRY(arena_new(a, 1, &image));
     image->s = s;
+    TRY(arena_new(a, 1, &image->block));
     TRY(state_list_make(s, a, &image->list));
     TRY(ckpt_name_free(s->h, a, folder, info->step, fork, &name));
     TRY(ckpt_image_take(image));

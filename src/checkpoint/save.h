@@ -14,6 +14,7 @@ typedef struct ckpt_image {
     state_list list;
     char *bytes;
     int64_t file_bytes; // 0: STATE_FILE_BYTES
+    step_block *block;  // to read the device's into
     int64_t counts[STEP_COUNTS];
     double reals[STEP_REALS];
 } ckpt_image;

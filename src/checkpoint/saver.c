@@ -59,7 +59,8 @@ static status save_named(ckpt_saver *s, arena *a, char **name)
     ckpt_info info = s->order.info;
     char *path = NULL;
     text removed = {.a = a};
-    TRY(ckpt_debris_remove(s->h, a, s->folder, &removed));
+    if (ckpt_debris_remove(s->h, a, s->folder, &removed) != ST_OK)
+        error_clear(); // takes space only
     TRY(ckpt_name_free(s->h, a, s->folder, info.step, s->fork, name));
     if (s->order.is_best) info.best = *name;
     TRY(path_join(a, s->folder, *name, &path));
@@ -140,6 +141,7 @@ static status saver_fill(ckpt_saver *s, const ckpt_saver_config *c)
     s->fork = c->fork;
     s->image.s = c->state;
     s->image.file_bytes = c->file_bytes;
+    TRY(arena_new(s->a, 1, &s->image.block));
     TRY(state_list_make(c->state, s->a, &s->image.list));
     if (!c->async) return ST_OK;
     s->image.bytes = malloc((size_t)max_i64(s->image.list.bytes, 1));

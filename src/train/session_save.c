@@ -13,7 +13,11 @@ status session_saver_open(session *s)
                                  .fork = s->fork,
                                  .async = train_saves_aside(s->r)};
     text removed = {.a = s->a};
-    TRY(ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed));
+    if (ckpt_debris_remove(s->h, s->a, s->folder.checkpoints, &removed) != ST_OK) {
+        session_say(s, LOG_WARN, "what a save that was cut off left cannot be removed: %.700s",
+                    error_last()->text);
+        error_clear();
+    }
     if (removed.length > 0) {
         session_say(s, LOG_INFO, "removed what a save that was cut off left: %s", removed.bytes);
     }

@@ -101,7 +101,7 @@ static status result_take(session *s, obs_record *record)
                            .lr = lr_rate(s->r, step - 1),
                            .loss_scale = d->loss_scale,
                            .skipped = d->skip != 0,
-                           .memory_bytes = s->plans.arena_bytes};
+                           .memory_bytes = train_peak_bytes(&s->plans)};
     if (record->skipped) record->why = why_skipped(s, d, buffer);
     s->tokens += d->tokens;
     s->step = step;
