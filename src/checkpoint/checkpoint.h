@@ -29,6 +29,10 @@ typedef struct ckpt_state {
     const op_model *model;
     const plan_table *run;
     bool derived_weights; // working copies are the nearest rounding of the masters: not stored
+    // Saving only: where the state is on no device (e is NULL), reads bytes of a row of `run`. Rows
+    // are asked for one after another, each from its beginning to its end.
+    status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);
+    void *context;
 } ckpt_state;
 
 typedef struct ckpt_extra {

@@ -93,7 +93,7 @@ static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, co
         *out = image->bytes + image->list.items[tensor].image_offset + at;
     } else {
         const state_item *item = &image->list.items[tensor];
-        TRY(exec_read(image->s->e, item->run_row, item->offset + at, v->chunk, count));
+        TRY(state_read(image->s, item->run_row, item->offset + at, v->chunk, count));
         *out = v->chunk;
     }
     return ST_OK;
@@ -292,7 +292,7 @@ static status step_read(ckpt_image *image)
 {
     const int64_t row = plan_table_find(image->s->run, "step");
     ASSERT(row >= 0);
-    TRY(exec_read(image->s->e, row, 0, image->block, (int64_t)sizeof(*image->block)));
+    TRY(state_read(image->s, row, 0, image->block, (int64_t)sizeof(*image->block)));
     step_flatten(&image->block->device, image->counts, image->reals);
     return ST_OK;
 }
@@ -305,9 +305,9 @@ status ckpt_image_take(ckpt_image *image)
     for (int64_t i = 0; i < image->list.count; i++) {
         const state_item *item = &image->list.items[i];
         for (int64_t at = 0; at < item->bytes; at += STATE_CHUNK_BYTES) {
-            TRY(exec_read(image->s->e, item->run_row, item->offset + at,
-                          image->bytes + item->image_offset + at,
-                          min_i64(STATE_CHUNK_BYTES, item->bytes - at)));
+            TRY(state_read(image->s, item->run_row, item->offset + at,
+                           image->bytes + item->image_offset + at,
+                           min_i64(STATE_CHUNK_BYTES, item->bytes - at)));
         }
     }
     return ST_OK;

@@ -47,6 +47,12 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
     return ST_OK;
 }
 
+status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to, int64_t bytes)
+{
+    if (s->read != NULL) return s->read(s->context, row, offset, to, bytes);
+    return exec_read(s->e, row, offset, to, bytes);
+}
+
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS])
 {
     counts[0] = d->applied;

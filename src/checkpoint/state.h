@@ -22,6 +22,10 @@ typedef struct state_list {
 // weight by weight, part by part: weight (unless derived), master, m, v.
 NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out);
 
+// Bytes of a row, from the device or from where else the state is.
+NODISCARD status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to,
+                            int64_t bytes);
+
 // The counters of the step block that outlive a step, as two flat arrays.
 enum { STEP_COUNTS = 6, STEP_REALS = 1 + STEP_HISTORY };
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS]);

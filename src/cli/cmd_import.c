@@ -3,8 +3,9 @@
 //   FOLDER/config.json  model*.safetensors  tokenizer.json ...
 //   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml  manifest.json
 //
-// The weights go through a device as in a run, so that what is written is what a run would load.
-// Types stay: all bf16 stays bf16, all fp16 fp16, and what is mixed becomes fp32, which holds both.
+// The table of a run's tensors says what is written, so a run can load it; a weight is read, written
+// and forgotten. Types stay: all bf16 stays bf16, all fp16 fp16, and what is mixed becomes fp32, which
+// holds both.
 // OUT appears by one rename, when all of it is on the disk.
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
@@ -28,9 +29,10 @@ typedef struct importing {
     dtype type; // that the weights are kept in
     op_model *model;
     plan_table run;
-    plan *plan;
     exec_workspace_context workspace;
-    exec *e;
+    step_block *step;
+    float *values; // of the weight that lies in `row` of the table
+    int64_t row;   // -1: none yet
     ckpt_extra extras[EXTRAS_MAX];
     int64_t extra_count;
     char *checkpoint;
@@ -73,10 +75,11 @@ static void type_choose(importing *v)
 
 // ---- weights ------------------------------------------------------------------------------------
 
-static status device_make(importing *v)
+// What a run of this model would keep, as a table; nothing is allocated for it.
+static status table_make(importing *v)
 {
-    const host *h = v->cli->h;
     v->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    plan *p = NULL;
     const plan_request request = {.model = v->model,
                                   .sequences = 1,
                                   .micro_batch = 1,
@@ -86,48 +89,58 @@ static status device_make(importing *v)
                                   .workspace = exec_workspace,
                                   .workspace_context = &v->workspace};
     v->run.a = v->cli->a;
-    TRY(plan_create(v->cli->a, &request, &v->run, &v->plan));
+    TRY(plan_create(v->cli->a, &request, &v->run, &p));
     plan_table_place(&v->run);
-    const exec_config wanted = {.api = kern_device_find("cpu"),
-                                .device = {.h = h,
-                                           .backend = v->workspace.backend,
-                                           .threads = 1,
-                                           .level = kern_level_of_machine()},
-                                .run = &v->run,
-                                .plans = (const plan *const *)&v->plan,
-                                .plan_count = 1,
-                                .memory_limit_bytes = host_memory_bytes(h)};
-    return exec_create(&wanted, &v->e);
+    return arena_new(v->cli->a, 1, &v->step);
 }
 
-static status step_put(const importing *v)
+static int64_t weight_of_row(const importing *v, int64_t row)
 {
-    step_block *block = calloc(1, sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device, 1.0);
-    const status st =
-        exec_write(v->e, plan_table_find(&v->run, "step"), 0, block, (int64_t)sizeof(*block));
-    free(block);
-    return st;
+    for (int64_t w = 0; w < v->model->weight_count; w++) {
+        if (strcmp(v->model->weights[w].name, v->run.tensors[row].name) == 0) return w;
+    }
+    return -1;
 }
 
-// One weight at a time, so the host holds the largest weight and no more.
-static status weights_copy(const importing *v, const ckpt_state *state)
+// The checkpoint asks for a row piece by piece; the weight that it is of is read once and held, so the
+// host holds the largest weight and no more.
+static status row_read(void *context, int64_t row, int64_t offset, void *to, int64_t bytes)
 {
-    const op_model *m = v->model;
+    importing *v = context;
+    if (row == plan_table_find(&v->run, "step")) {
+        step_device_init(&v->step->device, 1.0);
+        memcpy(to, (const char *)v->step + offset, (size_t)bytes);
+        return ST_OK;
+    }
+    if (row != v->row) {
+        const int64_t w = weight_of_row(v, row);
+        ASSERT(w >= 0); // a run that only evaluates keeps weights and the step
+        v->row = -1;
+        TRY(model_weight_read(v->files, &v->spec, v->model, w, v->values));
+        v->row = row;
+    }
+    const dtype type = v->run.tensors[row].type;
+    const int64_t width = dtype_bytes(type), first = offset / width;
+    if (type == DTYPE_F32) {
+        memcpy(to, v->values + first, (size_t)bytes);
+        return ST_OK;
+    }
+    for (int64_t i = 0; i < bytes / width; i++) {
+        dtype_store(type, to, i, (double)v->values[first + i]);
+    }
+    return ST_OK;
+}
+
+static status values_make(importing *v)
+{
     int64_t largest = 0;
-    for (int64_t w = 0; w < m->weight_count; w++) {
-        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
+    for (int64_t w = 0; w < v->model->weight_count; w++) {
+        largest = max_i64(largest, v->model->weights[w].rows * v->model->weights[w].columns);
     }
-    float *values = malloc((size_t)largest * sizeof(float));
-    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
-        st = model_weight_read(v->files, &v->spec, m, w, values);
-        if (st == ST_OK) st = ckpt_weight_put(state, w, values);
-    }
-    free(values);
-    return st;
+    v->values = malloc((size_t)largest * sizeof(float));
+    v->row = -1;
+    if (v->values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    return ST_OK;
 }
 
 // ---- files beside the weights -------------------------------------------------------------------
@@ -200,13 +213,13 @@ static status save(importing *v)
 {
     const host *h = v->cli->h;
     const ckpt_state state = {
-        .h = h, .e = v->e, .model = v->model, .run = &v->run, .derived_weights = false};
+        .h = h, .model = v->model, .run = &v->run, .read = row_read, .context = v};
     const ckpt_info info = {.val_loss = (double)NAN, .best_val_loss = (double)NAN, .numerics = ""};
-    TRY(weights_copy(v, &state));
-    TRY(step_put(v));
+    TRY(values_make(v));
+    cli_work_remove(v->cli, v->work); // of an import that was killed
     TRY(h->api->path_mkdir(h, v->work));
     TRY(ckpt_save(&state, v->cli->a, v->work, 0, &info, v->extras, v->extra_count, &v->checkpoint));
-    return h->api->path_rename(h, v->checkpoint, v->to);
+    return cli_work_rename(v->cli, v->checkpoint, v->to, false);
 }
 
 static status import(importing *v)
@@ -220,7 +233,7 @@ static status import(importing *v)
     TRY(model_build(a, &v->spec, &options, &v->model));
     TRY(model_hf_check(a, v->files, &v->spec, v->model));
     TRY(extras_collect(v));
-    TRY(device_make(v));
+    TRY(table_make(v));
     const status st = save(v);
     cli_work_remove(v->cli, v->work);
     return st;
@@ -272,7 +285,10 @@ static status print_done(importing *v)
     hash128 digest;
     char hex[33];
     bool has_tokenizer = false;
-    TRY(ckpt_digest(v->cli->h, v->cli->a, v->to, &digest)); // reads back every byte
+    ckpt_reader *c = NULL; // every byte was read back when it was saved
+    TRY(ckpt_reader_open(v->cli->h, v->to, &c));
+    digest = ckpt_reader_digest(c);
+    ckpt_reader_close(c);
     cli_print(v->cli,
               "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
               m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
@@ -280,6 +296,7 @@ static status print_done(importing *v)
               text_count_human((double)v->model->parameters, count));
     print_types(v);
     print_tokenizer(v, &has_tokenizer);
+    cli_print(v->cli, "optimizer  none here; a run from it starts with fresh moments\n");
     cli_print(v->cli, "made       %s   digest %s\n", v->to, hash128_text(digest, hex));
     cli_print(v->cli, "next       trireme generate %s%s --prompt 'The '\n", v->to,
               has_tokenizer ? "" : " --tokenizer PATH");
@@ -294,7 +311,7 @@ static status run(cli_context *cli, const cli_call *call)
     v->cli = cli;
     TRY(places_find(v, call->operands[0], call->operands[1]));
     status st = import(v);
-    exec_destroy(v->e);
+    free(v->values);
     if (st == ST_OK) st = print_done(v);
     safetensors_close(v->files);
     return st;

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PIECE_BYTES = 1 << 20 };
+
 // ---- parts --------------------------------------------------------------------------------------
 
 static const ckpt_tensor *part_find(const ckpt_reader *c, const weight_part *part)
@@ -70,8 +72,10 @@ static bool is_exact(dtype from, const void *in, dtype type, int64_t count)
     return true;
 }
 
-// (rows, columns) -> (columns, rows), in squares that stay in the cache.
-static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, char *out)
+// (rows, columns) -> (columns, rows), in squares that stay in the cache. The width is a constant where
+// it is called, so an element is one move.
+static inline void turn_wide(const char *in, int64_t rows, int64_t columns, int64_t width,
+                             char *out)
 {
     enum { SIDE = 32 };
     for (int64_t r0 = 0; r0 < rows; r0 += SIDE) {
@@ -84,6 +88,16 @@ static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, c
                 }
             }
         }
+    }
+}
+
+static void turn(const char *in, int64_t rows, int64_t columns, int64_t width, char *out)
+{
+    ASSERT(width == 2 || width == 4);
+    if (width == 2) {
+        turn_wide(in, rows, columns, 2, out);
+    } else {
+        turn_wide(in, rows, columns, 4, out);
     }
 }
 
@@ -294,8 +308,26 @@ close_reader:
 
 // ---- reading back -------------------------------------------------------------------------------
 
+// By pieces: the file is not held.
+static status sum_read(const safetensors *files, const safetensors_entry *e, void *piece,
+                       hash128 *out)
+{
+    hash_stream *sum = hash_begin();
+    if (sum == NULL) return fail(ST_NO_MEMORY, "no memory for a checksum");
+    status st = ST_OK;
+    for (int64_t at = 0; at < e->bytes && st == ST_OK; at += PIECE_BYTES) {
+        const int64_t n = min_i64(PIECE_BYTES, e->bytes - at);
+        st = safetensors_read(files, e, at, piece, n);
+        if (st == ST_OK) hash_add(sum, piece, n);
+    }
+    *out = hash_end(sum);
+    return st;
+}
+
 static status tensors_compare(const export_job *v, const safetensors *files)
 {
+    void *piece = NULL;
+    TRY(arena_alloc(v->cli->a, PIECE_BYTES, &piece));
     for (int64_t i = 0; i < v->tensor_count; i++) {
         const export_tensor *t = &v->tensors[i];
         const safetensors_entry *e = safetensors_find(files, t->name);
@@ -303,7 +335,8 @@ static status tensors_compare(const export_job *v, const safetensors *files)
         if (e == NULL || e->bytes != t->bytes || e->type != v->type) {
             return fail(ST_DAMAGED, "%s: %s is not there as it was written", v->work, t->name);
         }
-        const hash128 sum = hash128_of(e->data, e->bytes);
+        hash128 sum;
+        TRY(sum_read(files, e, piece, &sum));
         if (sum.high == t->sum.high && sum.low == t->sum.low) continue;
         return fail(ST_DAMAGED, "%s: %s reads back as %s, %s was written; the disk changed it",
                     v->work, t->name, hash128_text(sum, has), hash128_text(t->sum, wrote));
@@ -321,7 +354,7 @@ status export_weights_check(export_job *v)
         .purpose = PURPOSE_EVALUATE, .compute = v->type, .grad = DTYPE_F32, .seq = 1};
     TRY(model_spec_from_hf(v->cli->h, a, v->work, &spec));
     TRY(model_build(a, &spec, &options, &m));
-    TRY(safetensors_open_mapped(v->cli->h, v->work, &files));
+    TRY(safetensors_open(v->cli->h, v->work, &files));
     status st = model_hf_check(a, files, &spec, m);
     if (st == ST_OK) st = tensors_compare(v, files);
     safetensors_close(files);
