@@ -77,8 +77,10 @@ done
 check 0 -- train run.yaml model.preset=tiny optimizer.lr=1e-3 run.dir=own --quiet
 check 0 'fp32' -- export own own.hf
 grep -q '"eos_token_id": 256' own.hf/config.json || same own.hf "eos 256" "another"
-for from in own own.hf; do
-    "$trireme" generate "$from" --tokenizer bytes --prompt 'the ' --temperature 0 --max-tokens 12
+check 0 'bytes, 3 files' -- export own/checkpoints/latest own.latest
+check 0 'equal to the bit' -- inspect own.hf --diff own.latest
+for from in own own.hf; do # with the tokenizer that each brings
+    "$trireme" generate "$from" --prompt 'the ' --temperature 0 --max-tokens 12
 done >texts
 same 'generated' "$(head -c "$(($(wc -c <texts) / 2))" texts)" "$(tail -c "$(($(wc -c <texts) / 2))" texts)"
 check 0 'files' -- export own own.gpt2 --tokenizer "$tokenizers"

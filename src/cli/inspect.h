@@ -100,5 +100,10 @@ typedef struct inspect_diff_options {
 // ST_ANSWER_NO if they differ in anything.
 NODISCARD status inspect_diff(cli_context *cli, const char *a, const char *b,
                               const inspect_diff_options *options);
+// Their config.json, a line for each key that differs; nothing where one of the two has none, as a
+// single file has.
+typedef status inspect_tell(void *context, const char *line);
+NODISCARD status inspect_diff_configs(cli_context *cli, const char *folder_a, const char *folder_b,
+                                      inspect_tell *tell, void *context);
 
 #endif
