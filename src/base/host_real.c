@@ -117,6 +117,23 @@ static status check_regular(int fd, const char *path)
     return ST_OK;
 }
 
+// What is written goes to regular files; devices such as /dev/full stand for a disk. A FIFO that
+// nobody reads would hold the writer for ever.
+static status check_writable(int fd, const char *path)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) return fail_errno(errno, "fstat", path);
+    if (!S_ISREG(info.st_mode) && !S_ISCHR(info.st_mode)) {
+        return fail(ST_IO, "%s: is %s, a regular file to write expected; remove it", path,
+                    kind_text(info.st_mode));
+    }
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        return fail_errno(errno, "fcntl", path);
+    }
+    return ST_OK;
+}
+
 static int open_retry(const char *path, int flags)
 {
     int fd;
@@ -163,9 +180,9 @@ static status file_open(const host *h, const char *path, file_mode mode, file **
     static const int flags[] = {
         [FILE_READ] = O_RDONLY | O_NONBLOCK,
         [FILE_READ_OWN] = O_RDONLY | O_NONBLOCK | O_NOFOLLOW,
-        [FILE_CREATE] = O_WRONLY | O_CREAT | O_EXCL,
-        [FILE_WRITE] = O_WRONLY | O_CREAT | O_TRUNC,
-        [FILE_APPEND] = O_WRONLY | O_CREAT | O_APPEND,
+        [FILE_CREATE] = O_WRONLY | O_NONBLOCK | O_CREAT | O_EXCL,
+        [FILE_WRITE] = O_WRONLY | O_NONBLOCK | O_CREAT | O_TRUNC,
+        [FILE_APPEND] = O_WRONLY | O_NONBLOCK | O_CREAT | O_APPEND,
     };
     TRY(fault_point("host.open"));
     const bool reads = mode == FILE_READ || mode == FILE_READ_OWN;
@@ -180,9 +197,14 @@ static status file_open(const host *h, const char *path, file_mode mode, file **
                         path);
         }
     }
+    // Of sockets, and of FIFOs that nobody reads.
+    if (fd < 0 && errno == ENXIO) {
+        return fail(reads ? ST_DAMAGED : ST_IO,
+                    "%s: is a socket or a FIFO, a regular file expected", path);
+    }
     if (fd < 0) return fail_errno(errno, reads ? "open" : "open for writing", path);
-    status st = ST_OK;
-    if (reads) TRY_TO(close_fd, check_regular(fd, path));
+    status st = reads ? check_regular(fd, path) : check_writable(fd, path);
+    if (st != ST_OK) goto close_fd;
     file *f = calloc(1, sizeof(*f));
     char *copy = strdup(path);
     if (f == NULL || copy == NULL) {

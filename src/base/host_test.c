@@ -3,6 +3,7 @@
 #include "base/host.h"
 #include "base/test_paths.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -125,6 +126,15 @@ static void only_regular_files_are_read(void **state)
     assert_int_equal(f->h->api->file_open(f->h, f->folder, FILE_READ, &in), ST_DAMAGED);
     assert_non_null(strstr(error_last()->text, "a folder"));
     assert_int_equal(f->h->api->file_open(f->h, "/dev/zero", FILE_READ, &in), ST_DAMAGED);
+    // A FIFO without a reader held who opened it for writing: metrics.jsonl made a run hang.
+    const file_mode writes[] = {FILE_WRITE, FILE_APPEND};
+    for (int64_t i = 0; i < COUNT_OF(writes); i++) {
+        assert_int_equal(f->h->api->file_open(f->h, fifo, writes[i], &in), ST_IO);
+        const int reader = open(fifo, O_RDONLY | O_NONBLOCK);
+        assert_true(reader >= 0);
+        assert_int_equal(f->h->api->file_open(f->h, fifo, writes[i], &in), ST_IO);
+        assert_int_equal(close(reader), 0);
+    }
     assert_int_equal(f->h->api->file_open(f->h, path_of(f, "none"), FILE_READ, &in), ST_NOT_FOUND);
     assert_int_equal(f->h->api->file_open(f->h, path_of(f, "no/ne"), FILE_WRITE, &in),
                      ST_NOT_FOUND);

@@ -67,8 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *copy = malloc((size_t)(count - tokens) + 1);
     if (copy == NULL) return 0;
     memcpy(copy, data + 2, (size_t)(count - tokens));
-    files.files[0] = (struct file){names[pick], copy, count - tokens};
-    if (pick == 2) files.files[1] = (struct file){"t.bin", data + size - tokens, tokens};
+    files.files[0] = (struct file){names[pick], copy, count - tokens, NULL};
+    if (pick == 2) files.files[1] = (struct file){"t.bin", data + size - tokens, tokens, NULL};
     const host h = {.api = &memory_api, .state = &files};
     arena *a = NULL;
     if (arena_create("fuzz", 0, &a) == ST_OK) {
