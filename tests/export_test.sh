@@ -83,7 +83,12 @@ for from in own own.hf; do # with the tokenizer that each brings
     "$trireme" generate "$from" --prompt 'the ' --temperature 0 --max-tokens 12
 done >texts
 same 'generated' "$(head -c "$(($(wc -c <texts) / 2))" texts)" "$(tail -c "$(($(wc -c <texts) / 2))" texts)"
-check 0 'files' -- export own own.gpt2 --tokenizer "$tokenizers"
+check 2 'has 50257 ids, the model 257' -- export own own.gpt2 --tokenizer "$tokenizers"
+[ ! -e own.gpt2 ] && [ ! -e own.gpt2.export ] || same 'a tokenizer too large' nothing something
+check 0 -- train run.yaml model.preset=tiny model.layers=1 model.dim=32 model.heads=1 \
+    "data.tokenizer=$tokenizers" run.dir=words --quiet
+check 0 '4 files' -- export words own.gpt2
+grep -q '"eos_token_id": 50256' own.gpt2/config.json || same own.gpt2 "eos 50256" "another"
 cmp -s own.gpt2/vocab.json "$tokenizers/gpt2_encoder.json" || same vocab.json equal changed
 cmp -s own.gpt2/merges.txt "$tokenizers/gpt2_vocab.bpe" || same merges.txt equal changed
 check 0 'tokenizer  none' -- export own own.none --tokenizer none

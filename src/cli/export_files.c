@@ -192,8 +192,15 @@ static status end_of_text_find(export_job *v, const char **out)
     *out = NULL;
     TRY(data_tokenizer_open(v->cli->h, v->cli->a, v->tokenizer, &t));
     const int32_t id = data_tokenizer_eot(t);
+    const int64_t ids = data_tokenizer_vocab_size(t);
     end_of_text_set(v, id);
-    status st = id < 0 ? ST_OK : data_tokenizer_decode(t, &id, 1, 0, &bytes);
+    status st = ST_OK;
+    // Another than the run's must fit: ids without rows in the model fail only where it is used.
+    if (v->tokenizer != v->model.tokenizer && ids > v->model.spec.vocab) {
+        st = fail(ST_USAGE, "the tokenizer %s has %lld ids, the model %lld; give another, or none",
+                  v->tokenizer, (long long)ids, (long long)v->model.spec.vocab);
+    }
+    if (st == ST_OK && id >= 0) st = data_tokenizer_decode(t, &id, 1, 0, &bytes);
     if (st == ST_OK && bytes.count > 0 && text_is_utf8(bytes.items, bytes.count)) {
         st = arena_format(v->cli->a, &copy_of, "%.*s", (int)bytes.count, bytes.items);
         *out = copy_of;
