@@ -16,6 +16,8 @@
 // ---- findings -----------------------------------------------------------------------------------
 
 static status text_of(const doctor *d, const char *before, const char *format, va_list args,
+                      const char **out) PRINTF_LIKE(3, 0);
+static status text_of(const doctor *d, const char *before, const char *format, va_list args,
                       const char **out)
 {
     char line[1024], *copy = NULL;
