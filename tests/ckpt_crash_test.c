@@ -19,8 +19,17 @@
 
 #include <cmocka.h>
 
-#ifdef CKPT_CRASH_NIGHT
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#    define SANITIZED 1
+#elif defined(__has_feature)
+#    if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#        define SANITIZED 1
+#    endif
+#endif
+#if defined(CKPT_CRASH_NIGHT)
 enum { EXHAUSTIVE = 10, SAMPLES = 400, RESUME_EVERY = 40, FAULT_EVERY = 1 };
+#elif defined(SANITIZED)
+enum { EXHAUSTIVE = 2, SAMPLES = 1, RESUME_EVERY = 100, FAULT_EVERY = 37 };
 #else
 enum { EXHAUSTIVE = 4, SAMPLES = 8, RESUME_EVERY = 250, FAULT_EVERY = 11 };
 #endif

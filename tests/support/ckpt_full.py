@@ -29,14 +29,14 @@ def given_up(rig):
 def fill(folder, leave_bytes):
     """A file that takes all space but so much; called again, it takes what has become free."""
     with open(folder / "filler", "ab", buffering=0) as f:
-        for piece in (1 << 20, 1 << 10):
+        for piece in (1 << 18, 1 << 14, 1 << 10):
             try:
                 while True:
                     info = os.statvfs(folder)
                     if info.f_bavail * info.f_frsize < leave_bytes + piece:
                         break
                     f.write(b"x" * piece)
-                    os.fsync(f.fileno())
+                os.fsync(f.fileno())
             except OSError:
                 pass
 

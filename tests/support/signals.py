@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
-from ckpt_rig import Rig, Wrong, WORDS, debris, wait_for
+from ckpt_rig import Rig, Wrong, WORDS, checkpoints, debris, wait_for
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 FOR_EVER = 10000000
@@ -101,8 +101,9 @@ def while_weights_are_imported(rig, number):
     wait_for(catches(process, number), process, "the handler")
     process.send_signal(number)
     rig.wait(process, (75,))
-    rig.run(rig.dir / "to-end", train__steps=400, **keys)
-    rig.run(run, train__steps=400, **keys)
+    last = max((step for _, step, _ in checkpoints(run)), default=0) + 3
+    rig.run(rig.dir / "to-end", train__steps=last, **keys)
+    rig.run(run, train__steps=last, **keys)
     if rig.digest(run) != rig.digest(rig.dir / "to-end"):
         raise Wrong("another digest than the run that was not stopped")
     rig.keys.update(shape)
