@@ -355,7 +355,9 @@ static status tell(generation *v, bool is_end)
         }
         if (!p->prompt_shown) print_bytes(v, v->list.items[i].bytes, v->list.items[i].count);
         p->prompt_shown = true;
-        print_bytes(v, p->grown.text.items + p->shown, p->grown.certain - p->shown);
+        if (p->grown.certain > p->shown) { // there may be no text yet
+            print_bytes(v, p->grown.text.items + p->shown, p->grown.certain - p->shown);
+        }
         p->shown = p->grown.certain;
         if (is_over) cli_print(v->cli, i + 1 < v->list.count ? "\n\n" : "\n");
         cli_push(v->cli);
