@@ -69,7 +69,9 @@ status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report)
     const hash128 have = hash_end(v.digest);
     TRY(st);
     if (!v.damaged) TRY(count_damage(&v, root_check(r, path, have)));
-    return v.damaged ? fail(ST_DAMAGED, "%s is damaged:\n%.3000s", path, report->bytes) : ST_OK;
+    if (!v.damaged) return ST_OK;
+    ASSERT(report != NULL); // without one the first damage has ended it
+    return fail(ST_DAMAGED, "%s is damaged:\n%.3000s", path, report->bytes);
 }
 
 status ckpt_verify(const host *h, arena *a, const char *path, text *report)

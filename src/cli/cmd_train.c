@@ -19,7 +19,7 @@ static const option rows[] = {
      .offset = AT(resume),
      .default_text = "auto",
      .help = "auto: from the run's newest checkpoint if there is one; none: from the beginning; or "
-             "the path of a checkpoint"},
+             "a checkpoint, by its path or by its name in the run"},
     {.key = "dry-run",
      .kind = OPTION_BOOL,
      .offset = AT(dry_run),

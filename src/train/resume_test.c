@@ -261,12 +261,34 @@ static void a_failed_save_costs_no_more(void **state)
     }
 }
 
+// A save that is on the way when a run fails is waited for, and named.
+static void a_failing_run_names_what_is_safe(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"optimizer.lr=1000", "schedule.warmup=0",
+                                       "policy.nan.mode=stop", "checkpoint.every=1"};
+    char line[256], name[64];
+    run_seen watch = {0};
+    assert_int_equal(test_run("nan", more, 4, "none", &watch, NULL), ST_NUMERICS);
+    assert_true(watch.saved > 0);
+    const char *said = strstr(error_last()->text, "last good checkpoint: step-");
+    assert_non_null(said);
+    (void)snprintf(name, sizeof(name), "checkpoints/%.12s/manifest.json", strstr(said, "step-"));
+    assert_true(stands("nan", name));
+    status_line("nan", line);
+    assert_non_null(strstr(line, "failed 6 "));
+    assert_non_null(strstr(line, "last good checkpoint: step-"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resumed_is_straight),         cmocka_unit_test(the_best_one_stays),
-        cmocka_unit_test(an_older_one_by_name),        cmocka_unit_test(damaged_ones_are_told_of),
+        cmocka_unit_test(resumed_is_straight),
+        cmocka_unit_test(the_best_one_stays),
+        cmocka_unit_test(an_older_one_by_name),
+        cmocka_unit_test(damaged_ones_are_told_of),
         cmocka_unit_test(a_failed_save_costs_no_more),
+        cmocka_unit_test(a_failing_run_names_what_is_safe),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

@@ -354,6 +354,16 @@ static void session_close(session *s)
     drop(error_put(&kept));
 }
 
+// Where to go back to, for a person who has to look.
+static status numerics_advise(const session *s, status st)
+{
+    const char *path = path_or_null(s->newest_path);
+    if (st != ST_NUMERICS || path == NULL) return st;
+    error_record kept;
+    error_take(&kept);
+    return fail(st, "%.3000s; last good checkpoint: %s", kept.text, path_base_name(path));
+}
+
 static void status_write(session *s, status st)
 {
     error_record kept;
@@ -389,6 +399,7 @@ status train_run(const host *h, arena *a, const run_config *r, const config *c,
     TRY(train_folder_open(h, a, own.run.dir, &s->folder));
     status st = run_in_folder(s, &own, c, config_text, resume, out);
     session_close(s);
+    st = numerics_advise(s, st);
     status_write(s, st);
     train_folder_close(&s->folder);
     return st;
