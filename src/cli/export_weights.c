@@ -60,6 +60,14 @@ static void convert(dtype from, const void *in, dtype to, int64_t count, void *o
     for (int64_t i = 0; i < count; i++) dtype_store(to, out, i, dtype_load(from, in, i));
 }
 
+// So that -0 is not 0, and a NaN is itself.
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
 static bool is_exact(dtype from, const void *in, dtype type, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -67,7 +75,7 @@ static bool is_exact(dtype from, const void *in, dtype type, int64_t count)
         uint32_t narrow = 0;
         dtype_store(type, &narrow, 0, value);
         const double back = dtype_load(type, &narrow, 0);
-        if (memcmp(&back, &value, sizeof(value)) != 0) return false; // so -0 is not 0
+        if (bits_of(back) != bits_of(value)) return false;
     }
     return true;
 }

@@ -141,6 +141,14 @@ typedef struct widths {
     dtype a, b;
 } widths;
 
+// So that -0 is not 0, and a NaN is itself.
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
 // Pieces are copied: an entry of a file may lie at any address.
 static void values_compare(widths types, const char *a, const char *b, int64_t count,
                            difference *out)
@@ -156,7 +164,7 @@ static void values_compare(widths types, const char *a, const char *b, int64_t c
         for (int64_t i = 0; i < n; i++) {
             const double p = dtype_load(types.a, x, i), q = dtype_load(types.b, y, i);
             if (fabs(p) > magnitude && isfinite(p)) magnitude = fabs(p);
-            if (memcmp(&p, &q, sizeof(p)) == 0) continue;
+            if (bits_of(p) == bits_of(q)) continue;
             out->differing++;
             const double by = p == q ? 0.0 : fabs(p - q);
             if (!(by <= largest)) largest = isnan(by) ? (double)INFINITY : by;
