@@ -42,7 +42,6 @@ typedef struct session {
     // Checkpoints.
     ckpt_saver *saver;
     int64_t saved_step, begun_step; // of the newest one, and of the one on the way; -1: none
-    double save_wait_s;             // that the save begun last waited for the one before
     error_record save_error;        // why the last one was given up
     ckpt_extra extras[2];
     char config_sum[33];

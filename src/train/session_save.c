@@ -65,7 +65,7 @@ static void saved_say(session *s, const ckpt_saved *r)
                                    .steps = s->r->train.steps,
                                    .bytes = r->bytes,
                                    .seconds = r->seconds,
-                                   .stall_s = r->stall_s + s->save_wait_s,
+                                   .stall_s = r->stall_s,
                                    .path = s->newest_path};
         s->w->saved(s->w->context, &saved);
     }
@@ -78,7 +78,9 @@ static void saved_say(session *s, const ckpt_saved *r)
 status session_save_poll(session *s, bool wait)
 {
     ckpt_saved *r = NULL;
+    const int64_t begin = session_now(s);
     if (s->saver == NULL || !ckpt_saver_result(s->saver, wait, &r)) return ST_OK;
+    r->stall_s += (double)(session_now(s) - begin) / 1e9;
     s->begun_step = -1;
     if (r->st != ST_OK) {
         (void)error_put(&r->error);
@@ -99,9 +101,7 @@ status session_save_poll(session *s, bool wait)
 status session_save_begin(session *s, bool is_best)
 {
     if (s->saved_step == s->step || s->begun_step == s->step) return ST_OK; // by an evaluation
-    const int64_t begin = session_now(s);
     TRY(session_save_poll(s, true));
-    s->save_wait_s = (double)(session_now(s) - begin) / 1e9;
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
         {"config.resolved.yaml", s->config_yaml.bytes},

@@ -32,7 +32,7 @@ typedef struct train_start {
 typedef struct train_saved {
     int64_t step, steps, bytes;
     double seconds; // from the copy to the end of reading back
-    double stall_s; // of these, and of waiting for the save before: what training stood still
+    double stall_s; // for which training stood still: the copy, and what it waited for the rest
     const char *path;
 } train_saved;
 
