@@ -96,6 +96,9 @@ check 0 'tokenizer  none' -- export own own.none --tokenizer none
 check 4 'missing/tokenizer.json is not there' -- export own other --tokenizer missing/tokenizer.json
 
 # ---- refusals, and nothing left of them
+mkdir links && cp own.hf/tokenizer.json links && echo secret >secret && ln -s ../secret links/special_tokens_map.json
+check 76 'error[S001]' -- export own linked --tokenizer links
+[ ! -e linked ] && [ ! -e linked.export ] || same 'a link' nothing something
 check 2 'has files in it' -- export own own.hf
 check 0 -- export own own.hf --force --dtype bf16
 mkdir mine && touch mine/letter

@@ -52,7 +52,7 @@ static status copy(const export_job *v, const char *folder, const char *name, co
     TRY(path_join(v->cli->a, folder, name, &from));
     TRY(path_join(v->cli->a, v->work, as, &to));
     TRY(arena_new(v->cli->a, PIECE, &buffer));
-    TRY(api->file_open(v->cli->h, from, FILE_READ, &in));
+    TRY(api->file_open(v->cli->h, from, FILE_READ_OWN, &in));
     TRY_TO(close_in, api->file_open(v->cli->h, to, FILE_WRITE, &out));
     TRY_TO(close_out, api->file_size(in, &bytes));
     for (int64_t at = 0; at < bytes; at += PIECE) {
