@@ -2,6 +2,8 @@
 
 usage: ckpt_power.py [--cuts N] [--seed S]
 
+Afterwards the test is tested: a process whose fsync does nothing must be found out.
+
 EXT4_IOC_SHUTDOWN stops the file system as a power cut does: what was not synced is gone (or not, by
 the flag), nothing is written any more. Then the process is killed, the image mounted again, which
 replays its journal, and the same command must go on from the newest checkpoint that was told of or a
@@ -81,6 +83,10 @@ def begun(run):
     return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
+LIE = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
+       "inject=fsync,fdatasync:retval=0")
+
+
 def cut_once(rig, image, run, dice, span_s):
     """Runs, cuts, mounts again; returns what the cut was aimed at and the newest step."""
     flag = dice.choice([FLUSH_NOTHING] * 6 + [FLUSH_JOURNAL] * 2 + [FLUSH_ALL])
@@ -127,6 +133,28 @@ def loop(rig, image, cuts, seed):
           f"new checkpoint, {runs} runs to the end")
 
 
+def lie(rig, image):
+    """Without its syncs the same run must be caught losing what it said was durable."""
+    if not shutil.which("strace") or subprocess.run([*LIE, "true"], capture_output=True).returncode:
+        print("SKIP: no strace to make fsync a lie")
+        return
+    for trial in range(1, 6):
+        run = image.at / f"lie-{trial}"
+        process = rig.start(run, before=LIE, train__steps=1000000)
+        wait_for(lambda: rig.told() >= 2 * rig.every, process, "two saves")
+        told = rig.told()
+        image.cut(FLUSH_NOTHING)
+        rig.kill(process)
+        image.unmount()
+        image.mount()
+        try:
+            rig.check(run, told=told)
+        except Wrong:
+            print(f"[       OK ] an fsync that does nothing is found out, at cut {trial}")
+            return
+    raise Wrong("5 cuts of a run that syncs nothing, and all was there")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cuts", type=int, default=8)
@@ -137,6 +165,7 @@ def main():
     try:
         image = Image(rig.dir, 24)
         loop(rig, image, args.cuts, args.seed)
+        lie(rig, image)
     except Wrong as wrong:
         print(f"[  FAILED  ] power cut: {wrong}")
         print(f"replay: {commit()} python3 tests/support/ckpt_power.py --cuts {args.cuts} "
