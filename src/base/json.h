@@ -2,8 +2,8 @@
 //
 // Depth at most 64, no duplicate keys, whole input must be one value; valid UTF-8 only, no lone
 // surrogates, no number beyond a double, no NUL in a key. Safetensors headers, tokenizer.json and
-// JSON lines use the same reader with a larger size limit: it takes about 4 times the input in
-// memory for such files, and at most about 40 times (a list of single digits).
+// JSON lines use the same reader with a larger size limit: a value takes at most 4 times its text in
+// memory, found out before it is allocated.
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
