@@ -93,7 +93,7 @@ done
 for name in gpt2 llama_sharded; do
     for from in "$models/$name" "$name"; do
         "$trireme" generate "$from" --tokenizer bytes --prompt ab --temperature 0 --max-tokens 12 --json |
-            grep -o '"ids": [^]]*'
+            grep -o '"tokens": [^]]*'
     done >texts
     same "$name, generated" "$(sed -n 1p texts)" "$(sed -n 2p texts)"
 done

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "data/reader.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { BLOCK = 1 << 14 }; // tokens read of a token file at once
@@ -296,7 +297,12 @@ double infer_windows_share(const infer_windows *w)
             bytes += whole;
         }
     }
-    return w->all_bytes > 0 ? bytes / (double)w->all_bytes : 1.0;
+    // A large piece is read at once; its windows follow one by one.
+    const double tokens = (double)(w->base + w->ids.count);
+    const double cut = tokens > 0.0 ? fmin(1.0, (double)w->scored / tokens) : 0.0;
+    const double read = w->all_bytes > 0 ? bytes / (double)w->all_bytes : 1.0;
+    const double limit = (double)w->spec.limit;
+    return limit > 0.0 ? fmax(cut * read, (double)w->count.tokens / limit) : cut * read;
 }
 
 void infer_windows_close(infer_windows *w)

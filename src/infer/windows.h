@@ -33,7 +33,7 @@ NODISCARD status infer_windows_open(const host *h, arena *a, const infer_windows
 // Fills up to rows->rows windows; *filled 0: there are no more.
 NODISCARD status infer_windows_next(infer_windows *w, const infer_rows *rows, int64_t *filled);
 infer_windows_count infer_windows_counted(const infer_windows *w);
-double infer_windows_share(const infer_windows *w); // of the files' bytes read so far, 0 to 1
+double infer_windows_share(const infer_windows *w); // of the work that is done, about: 0 to 1
 void infer_windows_close(infer_windows *w);         // NULL is legal
 
 #endif
