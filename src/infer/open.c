@@ -5,6 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef TRIREME_DEBUG
+static const bool poison_dead_bytes = true;
+#else
+static const bool poison_dead_bytes = false;
+#endif
+
 status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                         const infer_options *o)
 {
@@ -57,6 +63,7 @@ status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **ou
         .cache_seq = c->context,
         .strict = c->strict,
         .shards = 1,
+        .poison = poison_dead_bytes,
         .scratch_bytes = (int64_t)c->threads * KERN_SCRATCH_BYTES,
         .workspace = exec_workspace,
         .workspace_context = &c->workspace,
