@@ -488,6 +488,28 @@ static void redone_steps_survive_every_cut(void **state)
     crash_host_destroy(c);
 }
 
+// A power cut, and while the next start goes on from what it left, another.
+static void a_recovery_survives_every_cut(void **state)
+{
+    (void)state;
+    sim_disk *fresh = fresh_disk();
+    story s = record(fresh, &(run_with){"2", "auto", STEPS}, NULL, NULL);
+    cut *c = sim_alloc(sizeof(*c));
+    for (int third = 1; third <= 2; third++) {
+        sim_fate fates[MAX_PENDING];
+        cut_at(&s, s.log->count * third / 3, c);
+        for (int i = 0; i < c->pending_count; i++) {
+            fates[i] = random_fate(&s.log->ops[c->pending[i]]);
+        }
+        sim_disk *left = cut_disk(&s, c, fates);
+        try_run(left, &(run_with){"2", "auto", STEPS}, "after a power cut", NULL);
+        sim_disk_destroy(left);
+    }
+    free(c);
+    story_end(&s);
+    sim_disk_destroy(fresh);
+}
+
 static void lie_folder(crash_host *c)
 {
     c->forgets_folder_sync = true;
@@ -596,6 +618,7 @@ int main(void)
         cmocka_unit_test(a_run_survives_every_cut),
         cmocka_unit_test(keep_of_one_keeps_two),
         cmocka_unit_test(redone_steps_survive_every_cut),
+        cmocka_unit_test(a_recovery_survives_every_cut),
         cmocka_unit_test(a_lost_protection_is_seen),
         cmocka_unit_test(a_failed_call_costs_one_checkpoint),
     };
