@@ -51,8 +51,8 @@ static status line_next(reading *v, char **out)
 {
     *out = NULL;
     for (;;) {
-        const char *from = v->buffer.items + v->at;
         const int64_t left = v->buffer.count - v->at;
+        const char *from = left > 0 ? v->buffer.items + v->at : ""; // before the first read: NULL
         const char *end = left > 0 ? memchr(from, '\n', (size_t)left) : NULL;
         if (end == NULL && !v->at_end) {
             TRY(more(v));
