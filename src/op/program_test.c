@@ -172,8 +172,7 @@ static void test_generation(void **state)
     assert_int_equal(op_at(p, last)->dims[0].symbol, EXTENT_SEQS);
     MUST(op_matmul(p, last, block_weight(p, "head", 50, 24), TENSOR_NONE, ACT_NONE, &logits));
     MUST(op_cast(p, logits, DTYPE_F32, &logits));
-    MUST(
-        op_tensor_make(p, "params", ROLE_BATCH, DTYPE_F32, 1, extent_of(8), extent_of(0), &params));
+    MUST(op_tensor_make(p, "params", ROLE_BATCH, DTYPE_F32, 2, sequences, extent_of(8), &params));
     MUST(op_tensor_make(p, "draws", ROLE_BATCH, DTYPE_I64, 1, sequences, extent_of(0), &draws));
     MUST(op_sample_ids(p, logits, params, draws, &ids));
     assert_int_equal(op_at(p, ids)->type, DTYPE_I32);
