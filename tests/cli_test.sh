@@ -128,7 +128,7 @@ code "a damaged checkpoint" 5 "$trireme" digest "$dir/parts"
 
 # --- the rest ---
 code "bench" 0 "$trireme" bench step --model tiny --batch 1 --seq 16 --steps 1 --json
-same "its fields" "$(python3 -c 'import json,sys; print(*json.load(open(sys.argv[1])))' "$dir/out")" \
+same "its first fields" "$(python3 -c 'import json,sys; print(*list(json.load(open(sys.argv[1])))[:7])' "$dir/out")" \
     "tokens_per_s step_s flops peak_flops mfu peak_bytes rss_bytes"
 "$trireme" help --completion bash >"$dir/out"
 if bash -n "$dir/out"; then passed "the completion is a script"; else failed "the completion is a script"; fi

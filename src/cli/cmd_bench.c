@@ -1,61 +1,78 @@
-// `bench`: what this machine does in a step, and what share of its peak that is.
+// `bench`: what this machine gives, and what a training step and its kernels make of it.
+//
+// A row of the table below is a subcommand: its flags, a function. To add one: the row, and a file
+// bench_<name>.c.
+#include "cli/bench.h"
 #include "cli/commands.h"
-#include "train/train.h"
 
 #include <string.h>
-#include <sys/resource.h>
-
-typedef struct bench_flags {
-    const char *model;
-    int64_t batch, seq, threads, steps;
-    int32_t precision;
-    bool json;
-} bench_flags;
 
 #define AT(field) (int64_t) offsetof(bench_flags, field)
+#define COUNT(name, words, ...)                                                              \
+    {                                                                                        \
+        .key = (name), .kind = OPTION_INT, .default_text = "0", .help = (words), __VA_ARGS__ \
+    }
 static const option rows[] = {
     {.key = "model",
      .kind = OPTION_TEXT,
      .offset = AT(model),
-     .default_text = "gpt2-124m",
-     .help = "preset of the model",
+     .help = "step, gemm: preset of the model; step takes gpt2-124m, gemm that and llama-135m",
      .also = "preset"},
-    {.key = "batch",
-     .kind = OPTION_INT,
-     .offset = AT(batch),
-     .default_text = "4",
-     .min = 1,
-     .max = 1 << 24,
-     .unit = "sequences",
-     .help = "size of a step",
-     .also = "global-batch, batch-size"},
-    {.key = "seq",
-     .kind = OPTION_INT,
-     .offset = AT(seq),
-     .default_text = "1024",
-     .min = 1,
-     .max = 1 << 24,
-     .unit = "tokens",
-     .help = "length of a sequence"},
+    COUNT("batch", "sequences; 0 is 4, of attention 1", .offset = AT(batch), .max = 1 << 24,
+          .unit = "sequences", .also = "global-batch, batch-size"),
+    COUNT("seq", "length of a sequence; 0 is 1024, of attention 1024, 4096 and 16384",
+          .offset = AT(seq), .max = 1 << 24, .unit = "tokens"),
     {.key = "precision",
      .kind = OPTION_CHOICE,
      .offset = AT(precision),
      .default_text = "fp32",
      .choices = "fp32, bf16, fp16",
-     .help = "type of products and activations"},
-    {.key = "threads",
-     .kind = OPTION_INT,
-     .offset = AT(threads),
-     .default_text = "0",
-     .max = KERN_MAX_THREADS,
-     .help = "0 is one per core"},
+     .help = "step: type of products and activations"},
+    {.key = "dtype",
+     .kind = OPTION_CHOICE,
+     .offset = AT(dtype),
+     .default_text = "fp32",
+     .choices = "fp32, bf16, fp16",
+     .help = "gemm, attention: type of operands"},
+    COUNT("threads", "0 is one per core", .offset = AT(threads), .max = KERN_MAX_THREADS),
     {.key = "steps",
      .kind = OPTION_INT,
      .offset = AT(steps),
      .default_text = "5",
      .min = 1,
      .max = 1000000,
-     .help = "steps that count, after two that do not; their median is taken"},
+     .help = "step: steps that count, after two that do not; their median is taken"},
+    COUNT("repeats", "gemm, attention: calls that count; 0 is 3 to 20, for about two seconds",
+          .offset = AT(repeats), .max = 1000),
+    COUNT("n", "gemm: rows of x and y, the tokens", .offset = AT(n), .max = 1 << 24),
+    COUNT("m", "gemm: columns of y, rows of w", .offset = AT(m), .max = 1 << 24),
+    COUNT("k", "gemm: columns of x and w", .offset = AT(k), .max = 1 << 24),
+    COUNT("heads", "attention: heads of queries; 0 is 12", .offset = AT(heads), .max = 1024),
+    COUNT("kv-heads", "attention: heads of keys and values; 0 is as many", .offset = AT(kv_heads),
+          .max = 1024),
+    COUNT("head-dim", "attention: size of a head; 0 is 64", .offset = AT(head_dim), .max = 256),
+    {.key = "size",
+     .kind = OPTION_BYTES,
+     .offset = AT(size),
+     .default_text = "0",
+     .max = OPTION_NO_MAX,
+     .help = "machine, step: the largest buffer of copies; 0 is 4 last caches, 64 to 512 MiB"},
+    {.key = "write",
+     .kind = OPTION_TEXT,
+     .offset = AT(write),
+     .help = "machine: also write the catalogue's entry of this device, YAML"},
+    {.key = "baseline",
+     .kind = OPTION_TEXT,
+     .offset = AT(baseline),
+     .help = "what --json printed earlier; exit code 8 if a median is slower now",
+     .also = "compare"},
+    {.key = "tolerance",
+     .kind = OPTION_REAL,
+     .offset = AT(tolerance),
+     .default_text = "10",
+     .max = 10000,
+     .unit = "percent",
+     .help = "what --baseline forgives"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -64,7 +81,69 @@ static const option rows[] = {
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+const char *const bench_types[] = {"fp32", "bf16", "fp16"};
+
+dtype bench_type(int32_t choice)
+{
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    ASSERT(choice >= 0 && choice < COUNT_OF(types));
+    return types[choice];
+}
+
+typedef struct bench_row_of {
+    const char *name;
+    const char *takes; // flags, each between spaces
+    bool takes_keys;   // all of them; else kernels.level only
+    status (*run)(bench_context *c);
+} bench_row_of;
+static const bench_row_of benches[] = {
+    {"step", " model batch seq precision threads steps size baseline tolerance json ", true,
+     bench_step},
+    {"machine", " threads size write json ", false, bench_machine},
+    {"gemm", " model batch seq n m k dtype threads repeats baseline tolerance json ", false,
+     bench_gemm},
+    {"attention",
+     " batch seq heads kv-heads head-dim dtype threads repeats baseline tolerance json ", false,
+     bench_attention},
+};
+
+static status bench_find(const char *name, const bench_row_of **out)
+{
+    const char *names[COUNT_OF(benches)];
+    for (int i = 0; i < COUNT_OF(benches); i++) {
+        names[i] = benches[i].name;
+        if (strcmp(name, benches[i].name) != 0) continue;
+        *out = &benches[i];
+        return ST_OK;
+    }
+    const char *near = text_nearest(name, names, COUNT_OF(names));
+    if (near != NULL) {
+        return fail(ST_USAGE, "there is no \"bench %s\"; did you mean \"bench %s\"?", name, near);
+    }
+    return fail(ST_USAGE, "there is no \"bench %s\"; there are step, machine, gemm and attention",
+                name);
+}
+
+// No flag is taken and then ignored.
+static status flags_check(cli_context *cli, const cli_call *call, const bench_row_of *bench)
+{
+    bench_flags *defaults = NULL;
+    TRY(arena_new(cli->a, 1, &defaults));
+    TRY(option_set_defaults(&flags, cli->a, defaults));
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        char word[64];
+        (void)snprintf(word, sizeof(word), " %s ", rows[i].key);
+        if (strstr(bench->takes, word) != NULL) continue;
+        if (option_equal(&rows[i], call->flags, defaults)) continue;
+        return fail(ST_USAGE, "bench %s takes no --%s", bench->name, rows[i].key);
+    }
+    for (int64_t i = 0; i < call->key_count && !bench->takes_keys; i++) {
+        if (strncmp(call->keys[i], "kernels.level=", strlen("kernels.level=")) == 0) continue;
+        return fail(ST_USAGE, "bench %s takes no key but kernels.level, found \"%s\"", bench->name,
+                    call->keys[i]);
+    }
+    return ST_OK;
+}
 
 // The flags as keys; what the user writes as keys comes after, and wins.
 static status config_make(cli_context *cli, const cli_call *call, run_config *r)
@@ -73,8 +152,8 @@ static status config_make(cli_context *cli, const cli_call *call, run_config *r)
     const struct {
         const char *key;
         int64_t value;
-    } numbers[] = {{"train.seq", f->seq},
-                   {"train.global_batch", f->batch},
+    } numbers[] = {{"train.seq", f->seq > 0 ? f->seq : 1024},
+                   {"train.global_batch", f->batch > 0 ? f->batch : 4},
                    {"kernels.threads", f->threads},
                    {"eval.every", 0},
                    {"data.valid", 0}};
@@ -87,111 +166,74 @@ static status config_make(cli_context *cli, const cli_call *call, run_config *r)
         TRY(arena_format(cli->a, &pair, "%s=%lld", numbers[i].key, (long long)numbers[i].value));
         keys[count++] = pair;
     }
-    TRY(arena_format(cli->a, &pair, "model.preset=%s", f->model));
+    TRY(arena_format(cli->a, &pair, "model.preset=%s", f->model != NULL ? f->model : "gpt2-124m"));
     keys[count++] = pair;
-    TRY(arena_format(cli->a, &pair, "train.precision=%s", precisions[f->precision]));
+    TRY(arena_format(cli->a, &pair, "train.precision=%s", bench_types[f->precision]));
     keys[count++] = pair;
     keys[count++] = "data.train=random"; // never opened; a run must have some
     for (int64_t i = 0; i < call->key_count; i++) keys[count++] = call->keys[i];
     return run_config_load(cli->h, cli->a, NULL, keys, count, r, &c);
 }
 
-// The most that ever lay in memory; before the products that find the peak.
-static int64_t resident_bytes(void)
+status bench_peak_measure(const bench_context *c, kern_level level, int threads, dtype type,
+                          bench_peak *out)
 {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
-typedef struct bench_result {
-    train_bench step;
-    double tokens_per_s, peak_flops, loop_flops, product_flops, mfu;
-    int64_t rss_bytes;
-} bench_result;
-
-static status measure(cli_context *cli, const run_config *r, const bench_flags *f, bench_result *b)
-{
-    enum { WARMUP = 2, LOOPS = 5 };
-    decoder_spec spec;
-    const dtype compute = run_config_types(r).compute;
-    TRY(model_spec_from_config(cli->h, cli->a, r, &spec));
-    TRY(train_bench_steps(cli->h, cli->a, r, &spec, WARMUP, f->steps, &b->step));
-    b->rss_bytes = resident_bytes();
+    enum { LOOPS = 3 };
+    bench_peak peak = {0};
     for (int i = 0; i < LOOPS; i++) { // other processes can only make it look slower
-        const double flops = kern_peak_flops(b->step.level, b->step.threads, compute != DTYPE_F32);
-        if (flops > b->loop_flops) b->loop_flops = flops;
+        const double flops = kern_peak_flops(level, threads, type != DTYPE_F32);
+        if (flops > peak.loop) peak.loop = flops;
     }
-    TRY(train_bench_product(cli->h, b->step.level, b->step.threads, compute, &b->product_flops));
-    b->peak_flops = b->loop_flops > b->product_flops ? b->loop_flops : b->product_flops;
-    b->tokens_per_s = (double)(r->train.global_batch * r->train.seq) / b->step.step_s;
-    b->mfu = b->step.flops / b->step.step_s / b->peak_flops;
+    TRY(train_bench_product(c->cli->h, level, threads, type, &peak.product));
+    peak.flops = peak.loop > peak.product ? peak.loop : peak.product;
+    *out = peak;
     return ST_OK;
-}
-
-static void print_json(cli_context *cli, const bench_result *b)
-{
-    cli_print(cli, "{\"tokens_per_s\": %.6g, \"step_s\": %.6g, \"flops\": %.9g, ", b->tokens_per_s,
-              b->step.step_s, b->step.flops);
-    cli_print(cli,
-              "\"peak_flops\": %.6g, \"mfu\": %.6g, \"peak_bytes\": %lld, \"rss_bytes\": %lld}\n",
-              b->peak_flops, b->mfu, (long long)b->step.touched_bytes, (long long)b->rss_bytes);
-}
-
-static void print_table(cli_context *cli, const bench_flags *f, const bench_result *b)
-{
-    char bytes[32], rss[32], count[32], speed[32];
-    cli_print(cli, "model     %s  %s params, %lld x %lld tokens, %s, %d threads, %s\n", f->model,
-              text_count_human((double)b->step.parameters, count), (long long)f->batch,
-              (long long)f->seq, precisions[f->precision], b->step.threads,
-              kern_level_name(b->step.level));
-    cli_print(cli, "step      %.4g s (%.4g to %.4g)   %s tok/s\n", b->step.step_s,
-              b->step.step_s_min, b->step.step_s_max, text_count_human(b->tokens_per_s, speed));
-    cli_print(cli, "flops     %.4g a step   mfu %.1f%%\n", b->step.flops, 100.0 * b->mfu);
-    cli_print(cli, "peak      %.4g FLOP/s (register loop %.4g, best product %.4g)\n", b->peak_flops,
-              b->loop_flops, b->product_flops);
-    cli_print(cli, "memory    %s planned and used, %s resident\n",
-              text_bytes_human(b->step.touched_bytes, bytes), text_bytes_human(b->rss_bytes, rss));
 }
 
 static status run(cli_context *cli, const cli_call *call)
 {
-    const bench_flags *f = call->flags;
-    run_config *r = NULL;
-    bench_result *b = NULL;
-    if (strcmp(call->operands[0], "step") != 0) {
-        return fail(ST_USAGE, "there is no \"bench %s\"; did you mean \"bench step\"?",
-                    call->operands[0]);
-    }
-    TRY(arena_new(cli->a, 1, &r));
-    TRY(arena_new(cli->a, 1, &b));
-    TRY(config_make(cli, call, r));
-    TRY(measure(cli, r, f, b));
-    if (f->json) {
-        print_json(cli, b);
-    } else {
-        print_table(cli, f, b);
-    }
-    return ST_OK;
+    const bench_row_of *bench = NULL;
+    bench_context c = {.cli = cli, .flags = call->flags};
+    TRY(bench_find(call->operands[0], &bench));
+    TRY(flags_check(cli, call, bench));
+    TRY(arena_new(cli->a, 1, &c.config));
+    TRY(config_make(cli, call, c.config));
+    TRY(train_level(c.config, &c.level));
+    c.threads = train_threads(c.config);
+    TRY(bench_baseline_read(&c, bench->name));
+    const status st = bench->run(&c);
+    json_free(c.baseline);
+    return st;
 }
 
 const cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "time training steps on random tokens",
-    .synopsis = "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--threads N] "
-                "[--steps N] [--json] [key.path=value ...]",
+    .summary = "time training steps, kernels and the machine",
+    .synopsis = "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
+                "[key.path=value ...] | machine [--size BYTES] [--write FILE] | "
+                "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
+                "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P]; "
+                "all: [--threads N] [--json]; all but machine: [--baseline FILE]",
     .about =
-        "Steps of a model with random weights on random tokens, without data and folder. flops "
-        "counts 6 x the weights in products per token and 6 L T (heads x head size) for "
-        "attention, recomputation never; mfu is its share of the peak, the larger of a loop on "
-        "registers and the best matrix product found in the same process.",
+        "step: steps of a model with random weights on random tokens, without data and folder, and "
+        "where their time goes. flops counts 6 x the weights in products per token and 6 L T "
+        "(heads x head size) for attention, recomputation never; mfu is its share of the peak, the "
+        "larger of a loop on registers and the best matrix product found in the same process. "
+        "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
+        "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
+        "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "
+        "the square. All with medians; --baseline compares them with an earlier --json.",
     .examples =
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"
-        "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n",
+        "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n"
+        "  trireme bench machine --write catalog/devices/here.yaml\n"
+        "  trireme bench gemm --n 4096 --m 3072 --k 768 --dtype bf16\n"
+        "  trireme bench attention --seq 4096 --heads 9 --kv-heads 3\n",
     .flags = &flags,
     .flags_bytes = sizeof(bench_flags),
     .operand_min = 1,
     .operand_max = 1,
     .takes_keys = true,
-    .words = "step",
+    .words = "step, machine, gemm, attention",
     .run = run,
 };

@@ -1,6 +1,7 @@
 // A run without its steps. The order is that of train_run(), so that the first complaint is the same.
 #include "train/dry_run.h"
 
+#include "train/bench.h"
 #include "train/feed.h"
 
 typedef struct dry_run {

@@ -41,15 +41,22 @@ static status step_put(train_job *job)
     return st;
 }
 
-static kern_level level_wanted(const run_config *r)
+status train_level(const run_config *r, kern_level *out)
 {
     static const kern_level levels[] = {
         [RUN_LEVEL_SCALAR] = KERN_SCALAR, [RUN_LEVEL_AVX2] = KERN_AVX2,
         [RUN_LEVEL_AVX512] = KERN_AVX512, [RUN_LEVEL_AVX512_BF16] = KERN_AVX512_BF16,
         [RUN_LEVEL_AMX] = KERN_AMX,
     };
-    if (r->kernels.level == RUN_LEVEL_AUTO) return kern_level_of_machine();
-    return levels[r->kernels.level];
+    const kern_level machine = kern_level_of_machine();
+    const bool is_auto = r->kernels.level == RUN_LEVEL_AUTO;
+    const kern_level wanted = is_auto ? machine : levels[r->kernels.level];
+    if (wanted > machine) {
+        return fail(ST_DEVICE, "kernels.level = %s, this machine has only %s",
+                    kern_level_name(wanted), kern_level_name(machine));
+    }
+    *out = wanted;
+    return ST_OK;
 }
 
 status train_job_create(const host *h, arena *a, train_plans *plans, const train_options *options,
@@ -57,15 +64,17 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
 {
     (void)a;
     const run_config *r = plans->config;
+    kern_level level = KERN_SCALAR;
     memset(out, 0, sizeof(*out));
     out->h = h;
     out->plans = plans;
+    TRY(train_level(r, &level));
     const exec_config wanted = {
         .api = kern_device_find(options->device),
         .device = {.h = h,
                    .backend = kern_backend_find(options->backend),
                    .threads = options->threads,
-                   .level = level_wanted(r),
+                   .level = level,
                    .seed = (uint64_t)r->train.seed,
                    .trace = trace,
                    .trace_begin = r->trace.steps.begin,
@@ -76,10 +85,6 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
         .memory_limit_bytes = r->memory.limit,
     };
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
-    if (r->kernels.level != RUN_LEVEL_AUTO && wanted.device.level > kern_level_of_machine()) {
-        return fail(ST_DEVICE, "kernels.level = %s, this machine has only %s",
-                    kern_level_name(wanted.device.level), kern_level_name(kern_level_of_machine()));
-    }
     TRY(exec_create(&wanted, &out->e));
     out->state = (ckpt_state){.h = h,
                               .e = out->e,

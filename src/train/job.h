@@ -78,5 +78,7 @@ NODISCARD status train_job_numerics(const train_job *job, const train_options *o
 step_settings train_step_settings(const run_config *r);
 // Core count that `threads: 0` stands for.
 int train_threads(const run_config *r);
+// kernels.level; what this machine lacks is refused.
+NODISCARD status train_level(const run_config *r, kern_level *out);
 
 #endif

@@ -64,21 +64,4 @@ NODISCARD status train_run(const host *h, arena *a, const run_config *r, const c
                            const char *config_text, const char *resume,
                            const train_watcher *watcher, train_outcome *out);
 
-// One step on given batches, for `bench step`: no data, no folder. Seconds of each counted step.
-typedef struct train_bench {
-    double step_s; // median
-    double step_s_min, step_s_max;
-    int64_t arena_bytes, touched_bytes;
-    double flops; // of a step
-    kern_level level;
-    int threads;
-    int64_t parameters;
-} train_bench;
-NODISCARD status train_bench_steps(const host *h, arena *a, const run_config *r,
-                                   const decoder_spec *spec, int64_t warmup, int64_t steps,
-                                   train_bench *out);
-// FLOP/s of the best of a few matrix products in operands of `type`, by the cpu backend.
-NODISCARD status train_bench_product(const host *h, kern_level level, int threads, dtype type,
-                                     double *flops_per_s);
-
 #endif

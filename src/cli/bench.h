@@ -1,0 +1,57 @@
+// What the parts of `bench` share: its flags, the peak, the comparison with an earlier measurement.
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "plan/run_config.h"
+#include "train/bench.h"
+
+// Zero or NULL stands for what the subcommand takes by itself.
+typedef struct bench_flags {
+    const char *model, *baseline, *write;
+    int64_t batch, seq, threads, steps, repeats;
+    int64_t n, m, k, heads, kv_heads, head_dim, size;
+    int32_t precision, dtype;
+    double tolerance;
+    bool json;
+} bench_flags;
+
+typedef struct bench_context {
+    cli_context *cli;
+    const bench_flags *flags;
+    run_config *config; // of `step` the run's; of the others only threads and kernels.level
+    kern_level level;
+    int threads;
+    json *baseline; // NULL: none
+} bench_context;
+
+extern const char *const bench_types[]; // the words of precision and dtype
+dtype bench_type(int32_t choice);
+
+status bench_step(bench_context *c);
+status bench_machine(bench_context *c);
+status bench_gemm(bench_context *c);
+status bench_attention(bench_context *c);
+
+// The larger of a register loop and the best product, both measured here.
+typedef struct bench_peak {
+    double flops, loop, product;
+} bench_peak;
+NODISCARD status bench_peak_measure(const bench_context *c, kern_level level, int threads,
+                                    dtype type, bench_peak *out);
+
+// The figure that --baseline compares: its name there ("step", "forward 4096 x 768 x 768") and
+// what it took.
+typedef struct bench_row {
+    const char *name;
+    double median_s;
+} bench_row;
+// Of --baseline, before all else. One of another subcommand is refused.
+NODISCARD status bench_baseline_read(bench_context *c, const char *bench);
+// `what` must be that of the baseline, where it names one. ST_ANSWER_NO if a row took longer than
+// the tolerance allows; rows that the baseline lacks are refused. Without --baseline: ST_OK.
+NODISCARD status bench_compare(const bench_context *c, const char *what, const bench_row *rows,
+                               int64_t count);
+
+#endif

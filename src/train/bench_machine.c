@@ -1,0 +1,359 @@
+// What the machine itself gives: arithmetic, memory, latency, frequency. A step is judged by these.
+//
+// Other programs can only make a machine look slower, so every figure is the best of a few tries.
+#include "train/bench.h"
+
+#include "base/rng.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 64 };
+
+static int64_t now_ns(const host *h)
+{
+    return h->api->monotonic_ns(h);
+}
+
+static status memory_take(int64_t bytes, void **out)
+{
+    *out = aligned_alloc(4096, (size_t)align_up(max_i64(bytes, 1), 4096));
+    if (*out != NULL) return ST_OK;
+    return fail(ST_NO_MEMORY, "no %lld bytes for a measurement of memory", (long long)bytes);
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+typedef enum stream_kind { STREAM_READ, STREAM_WRITE, STREAM_COPY } stream_kind;
+
+typedef struct stream {
+    stream_kind kind;
+    bool avx2;
+    int threads;
+    char *a, *b;           // copies go from a to b
+    int64_t bytes, rounds; // bytes: of one thread
+    uint64_t sink[KERN_MAX_THREADS];
+} stream;
+
+// Eight lines on their way at once; the sum keeps the loads alive.
+__attribute__((target("avx2"))) static uint64_t read_avx2(const char *from, int64_t bytes)
+{
+    __m256i sum[8];
+    uint64_t lanes[4];
+    for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+    for (int64_t at = 0; at + 256 <= bytes; at += 256) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            const __m256i *p = (const __m256i *)(const void *)(from + at + (int64_t)i * 32);
+            sum[i] = _mm256_xor_si256(sum[i], _mm256_load_si256(p));
+        }
+    }
+    for (int i = 1; i < 8; i++) sum[0] = _mm256_xor_si256(sum[0], sum[i]);
+    memcpy(lanes, &sum[0], sizeof(lanes));
+    return lanes[0] ^ lanes[1] ^ lanes[2] ^ lanes[3];
+}
+
+static uint64_t read_plain(const char *from, int64_t bytes)
+{
+    uint64_t sum[4] = {0}, word = 0;
+    for (int64_t at = 0; at + 32 <= bytes; at += 32) {
+        for (int i = 0; i < 4; i++) {
+            memcpy(&word, from + at + (int64_t)i * 8, sizeof(word));
+            sum[i] ^= word;
+        }
+    }
+    return sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
+}
+
+static void stream_run(void *context, int64_t index, int thread)
+{
+    stream *s = context;
+    (void)thread;
+    char *a = s->a + index * s->bytes, *b = s->b + index * s->bytes;
+    for (int64_t r = 0; r < s->rounds; r++) {
+        if (s->kind == STREAM_WRITE) {
+            memset(a, (int)(r & 0x7f), (size_t)s->bytes);
+        } else if (s->kind == STREAM_COPY) {
+            memcpy(b, a, (size_t)s->bytes);
+        } else {
+            s->sink[index] ^= s->avx2 ? read_avx2(a, s->bytes) : read_plain(a, s->bytes);
+        }
+        // The next round must not be seen to do the same again.
+        __asm__ volatile("" : : "r"(a), "r"(b) : "memory");
+    }
+}
+
+// Bytes/s. Each thread has a part for itself, the same one in every round.
+static double stream_speed(const host *h, kern_pool *pool, stream *s)
+{
+    enum { TRIES = 4 };
+    double best = 0.0;
+    for (int i = 0; i <= TRIES; i++) { // the first one only touches
+        const int64_t begin = now_ns(h);
+        kern_parallel(pool, s->threads, stream_run, s);
+        const double seconds = (double)(now_ns(h) - begin) / 1e9;
+        const double moved = (double)s->bytes * (double)s->threads * (double)s->rounds *
+                             (s->kind == STREAM_COPY ? 2.0 : 1.0);
+        if (i > 0 && seconds > 0.0 && moved / seconds > best) best = moved / seconds;
+    }
+    return best;
+}
+
+// Bytes/s of one kind. `bytes` are all that it touches; copies go from one half to the other.
+static double stream_measure(const host *h, kern_pool *pool, kern_level level, stream_kind kind,
+                             char *memory, int64_t bytes)
+{
+    static const int64_t enough_bytes = INT64_C(1) << 26; // a try moves at least this
+    const int threads = kern_pool_threads(pool);
+    const int64_t all = kind == STREAM_COPY ? bytes / 2 : bytes;
+    stream s = {.kind = kind,
+                .avx2 = level >= KERN_AVX2,
+                .threads = threads,
+                .a = memory,
+                .bytes = max_i64(all / threads / 256 * 256, 256)};
+    s.b = memory + s.bytes * threads;
+    s.rounds = max_i64(1, enough_bytes / (s.bytes * threads));
+    return stream_speed(h, pool, &s);
+}
+
+// Reading memory that was never written would read the system's one page of zeros.
+static void stream_touch(kern_pool *pool, void *memory, int64_t bytes, int threads)
+{
+    stream s = {.kind = STREAM_WRITE, .threads = threads, .a = memory, .rounds = 1};
+    s.bytes = bytes / threads;
+    s.b = s.a;
+    kern_parallel(pool, threads, stream_run, &s);
+}
+
+// The smallest size is 256 bytes a thread, twice for copies.
+static int64_t stream_bytes(int64_t bytes, int threads)
+{
+    return max_i64(bytes, 512 * (int64_t)threads);
+}
+
+// Rows of one number of threads, in memory that these threads touched first.
+static status memory_rows(const host *h, kern_level level, int threads, int64_t largest,
+                          train_machine *out)
+{
+    const int64_t sizes[] = {16 << 10, 256 << 10, 4 << 20, largest};
+    void *memory = NULL;
+    kern_pool *pool = NULL;
+    TRY(memory_take(stream_bytes(largest, threads), &memory));
+    const status st = kern_pool_create(threads, &pool);
+    if (st == ST_OK) stream_touch(pool, memory, stream_bytes(largest, threads), threads);
+    for (int i = 0; i < COUNT_OF(sizes) && st == ST_OK; i++) {
+        if (sizes[i] > largest) continue;
+        train_memory_row *row = &out->memory[out->memory_count++];
+        *row = (train_memory_row){.bytes = stream_bytes(sizes[i], threads), .threads = threads};
+        row->read = stream_measure(h, pool, level, STREAM_READ, memory, row->bytes);
+        row->write = stream_measure(h, pool, level, STREAM_WRITE, memory, row->bytes);
+        row->copy = stream_measure(h, pool, level, STREAM_COPY, memory, row->bytes);
+        out->copy_bytes_per_s = row->copy;
+    }
+    kern_pool_destroy(pool);
+    free(memory);
+    return st;
+}
+
+// ---- latency ------------------------------------------------------------------------------------
+
+// Every line of `memory` holds the number of the next, one cycle through all of them (Sattolo 1986,
+// doi:10.1016/0020-0190(86)90073-6), so no prefetcher can guess.
+static void chain_make(char *memory, int64_t lines)
+{
+    for (int64_t i = 0; i < lines; i++) memcpy(memory + i * LINE_BYTES, &i, sizeof(i));
+    for (int64_t i = lines - 1; i > 0; i--) {
+        const int64_t j = (int64_t)(rng_word(1, 2, (uint64_t)i) % (uint64_t)i);
+        int64_t x, y;
+        memcpy(&x, memory + i * LINE_BYTES, sizeof(x));
+        memcpy(&y, memory + j * LINE_BYTES, sizeof(y));
+        memcpy(memory + i * LINE_BYTES, &y, sizeof(y));
+        memcpy(memory + j * LINE_BYTES, &x, sizeof(x));
+    }
+}
+
+static double chain_time(const host *h, const char *memory, int64_t loads)
+{
+    enum { TRIES = 3 };
+    double best = 1e30;
+    int64_t at = 0;
+    for (int i = 0; i <= TRIES; i++) {
+        const int64_t begin = now_ns(h);
+        for (int64_t k = 0; k < loads; k++) memcpy(&at, memory + at * LINE_BYTES, sizeof(at));
+        __asm__ volatile("" : : "r"(at) : "memory");
+        const double seconds = (double)(now_ns(h) - begin) / 1e9 / (double)loads;
+        if (i > 0 && seconds < best) best = seconds;
+    }
+    return best;
+}
+
+static status latency_rows(const host *h, int64_t largest, train_machine *out)
+{
+    enum { LOADS = 200000 };
+    void *memory = NULL;
+    TRY(memory_take(max_i64(largest, 8 << 10), &memory));
+    for (int64_t bytes = 8 << 10; bytes <= largest; bytes *= 4) {
+        if (out->latency_count == TRAIN_MAX_SIZES) break;
+        chain_make(memory, bytes / LINE_BYTES);
+        train_latency_row *row = &out->latency[out->latency_count++];
+        row->bytes = bytes;
+        row->load_s = chain_time(h, memory, LOADS);
+    }
+    free(memory);
+    return ST_OK;
+}
+
+// ---- cores --------------------------------------------------------------------------------------
+
+// Additions that wait for one another take a cycle each: cycles, as they are, not as a label says.
+static double frequency_seen(const host *h)
+{
+    enum { ROUNDS = 100000, ADDS = 64, TRIES = 5 };
+    double best = 0.0;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t x = 1;
+        const int64_t begin = now_ns(h);
+        for (int r = 0; r < ROUNDS; r++) {
+            __asm__ volatile(".rept 64\n\tadd %0, %0\n\t.endr" : "+r"(x));
+        }
+        const double seconds = (double)(now_ns(h) - begin) / 1e9;
+        if (seconds > 0.0 && (double)ROUNDS * ADDS / seconds > best) {
+            best = (double)ROUNDS * ADDS / seconds;
+        }
+    }
+    return best;
+}
+
+static void cpu_name(char out[64])
+{
+    unsigned r[4], top = 0, b = 0, c = 0, d = 0;
+    memset(out, 0, 64);
+    if (__get_cpuid(0x80000000u, &top, &b, &c, &d) == 0 || top < 0x80000004u) return;
+    char name[49] = {0};
+    for (unsigned i = 0; i < 3; i++) {
+        if (__get_cpuid(0x80000002u + i, &r[0], &r[1], &r[2], &r[3]) == 0) return;
+        memcpy(name + (size_t)i * 16, r, 16);
+    }
+    const char *begin = name + strspn(name, " ");
+    size_t length = strlen(begin);
+    while (length > 0 && begin[length - 1] == ' ') length--;
+    memcpy(out, begin, length);
+    // It will be quoted in YAML and JSON.
+    for (char *s = out; *s != '\0'; s++) {
+        if (*s < ' ' || *s > '~' || *s == '"' || *s == '\\') *s = ' ';
+    }
+}
+
+static void empty_task(void *context, int64_t index, int thread)
+{
+    (void)context;
+    (void)index;
+    (void)thread;
+}
+
+// From handing out a task for each thread to all being done.
+static status barrier_time(const host *h, int threads, double *out)
+{
+    enum { TIMES = 2001 };
+    double *seconds = malloc(TIMES * sizeof(*seconds));
+    if (seconds == NULL) return fail(ST_NO_MEMORY, "no memory for %d times", (int)TIMES);
+    kern_pool *pool = NULL;
+    status st = kern_pool_create(threads, &pool);
+    for (int i = 0; i < TIMES && st == ST_OK; i++) {
+        const int64_t begin = now_ns(h);
+        kern_parallel(pool, threads, empty_task, NULL);
+        seconds[i] = (double)(now_ns(h) - begin) / 1e9;
+    }
+    if (st == ST_OK) *out = train_time_of(seconds, TIMES).median_s;
+    kern_pool_destroy(pool);
+    free(seconds);
+    return st;
+}
+
+static int64_t system_number(int name)
+{
+    const long value = sysconf(name);
+    return value > 0 ? (int64_t)value : 0;
+}
+
+static void facts_of_system(const host *h, train_machine *out)
+{
+    static const int caches[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,
+                                 _SC_LEVEL3_CACHE_SIZE};
+    cpu_set_t set;
+    cpu_name(out->cpu);
+    for (int i = 0; i < COUNT_OF(caches); i++) out->cache_bytes[i] = system_number(caches[i]);
+    if (h == host_real()) { // a simulated host says nothing of memory
+        out->memory_bytes = system_number(_SC_PHYS_PAGES) * system_number(_SC_PAGESIZE);
+    }
+    out->cores = kern_core_count();
+    out->hardware_threads = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+static status peaks(const host *h, kern_level level, int threads, train_machine *out)
+{
+    enum { LOOPS = 5 };
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16};
+    double one = 0.0;
+    for (int k = 0; k < COUNT_OF(types); k++) {
+        for (int i = 0; i < LOOPS; i++) {
+            const double flops = kern_peak_flops(level, threads, k == 1);
+            if (flops > out->loop_flops[k]) out->loop_flops[k] = flops;
+        }
+        TRY(train_bench_product(h, level, threads, types[k], &out->product_flops[k]));
+    }
+    for (int i = 0; i < LOOPS && threads > 1; i++) {
+        const double flops = kern_peak_flops(level, 1, false);
+        if (flops > one) one = flops;
+    }
+    out->thread_share = one > 0.0 ? out->loop_flops[0] / one / (double)threads : 1.0;
+    return ST_OK;
+}
+
+// Four times the last cache, but no more than the machine can well spare.
+static int64_t largest_buffer(const host *h)
+{
+    const int64_t last =
+        max_i64(system_number(_SC_LEVEL3_CACHE_SIZE), system_number(_SC_LEVEL2_CACHE_SIZE));
+    const int64_t wanted = max_i64(INT64_C(64) << 20, min_i64(4 * last, INT64_C(512) << 20));
+    const int64_t available = host_memory_bytes(h);
+    return available > 0 ? min_i64(wanted, available / 4) : wanted;
+}
+
+status train_machine_measure(const host *h, kern_level level, int threads, int64_t largest_bytes,
+                             train_machine *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->level = level;
+    out->threads = threads;
+    facts_of_system(h, out);
+    const int64_t largest = largest_bytes > 0 ? largest_bytes : largest_buffer(h);
+    out->frequency_hz = frequency_seen(h);
+    TRY(peaks(h, level, threads, out));
+    if (threads > 1) TRY(memory_rows(h, level, 1, largest, out));
+    TRY(memory_rows(h, level, threads, largest, out));
+    TRY(latency_rows(h, largest, out));
+    return barrier_time(h, threads, &out->barrier_s);
+}
+
+status train_machine_copy(const host *h, kern_level level, int threads, int64_t largest_bytes,
+                          double *bytes_per_s)
+{
+    const int64_t wanted = largest_bytes > 0 ? largest_bytes : largest_buffer(h);
+    const int64_t bytes = stream_bytes(wanted, threads);
+    void *memory = NULL;
+    kern_pool *pool = NULL;
+    TRY(memory_take(bytes, &memory));
+    const status st = kern_pool_create(threads, &pool);
+    if (st == ST_OK) {
+        stream_touch(pool, memory, bytes, threads);
+        *bytes_per_s = stream_measure(h, pool, level, STREAM_COPY, memory, bytes);
+    }
+    kern_pool_destroy(pool);
+    free(memory);
+    return st;
+}

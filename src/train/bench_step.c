@@ -1,0 +1,175 @@
+// Steps on random tokens, timed: no data, no folder, nothing kept.
+//
+// Steps are posted one after the other as the trainer posts them, so the device never waits for the
+// host. A step lasts from the end of the one before to its own end; the median is what the machine
+// does when nothing else disturbs it. The trace ring tells what each operation took of it.
+#include "train/bench.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+
+typedef struct bench {
+    const host *h;
+    run_config config; // as given, with the counted steps traced
+    train_plans plans;
+    train_job job;
+    exec_input input;
+    trace_ring *trace;
+    train_windows windows;
+} bench;
+
+// ids, labels, positions, documents: one after the other, each (sequences, seq).
+static status batch_make(bench *b, arena *a, int64_t vocab, int64_t sequences)
+{
+    const run_config *r = &b->config;
+    const int64_t seq = r->train.seq, cells = sequences * seq;
+    const int64_t bytes = cells * (int64_t)sizeof(int32_t);
+    int32_t *all = NULL;
+    TRY(arena_new(a, 4 * cells, &all));
+    for (int64_t i = 0; i < cells; i++) {
+        all[i] = (int32_t)(rng_word((uint64_t)r->train.seed, 0, (uint64_t)i) % (uint64_t)vocab);
+        all[2 * cells + i] = (int32_t)(i % seq);
+    }
+    for (int64_t i = 0; i < cells; i++) all[cells + i] = all[(i + 1) % cells];
+    static const char *const names[] = {"ids", "labels", "positions", "documents"};
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        b->input.batch[i] = (exec_batch){names[i], all + i * cells, bytes};
+    }
+    b->input.batch_count = COUNT_OF(names);
+    b->input.settings = train_step_settings(r);
+    b->input.host.seed = (uint64_t)r->train.seed;
+    b->input.host.lr = r->optimizer.lr;
+    b->input.host.sequences = sequences;
+    return ST_OK;
+}
+
+// The operation of a span's name; OP_CODE_COUNT if it is none.
+static op_code code_of(const char *name)
+{
+    for (int i = 0; i < OP_CODE_COUNT; i++) {
+        if (strcmp(op_kind_of((op_code)i)->name, name) == 0) return (op_code)i;
+    }
+    return OP_CODE_COUNT;
+}
+
+static status spans_take(bench *b)
+{
+    trace_record chunk[64];
+    for (;;) {
+        const int64_t n = trace_take(b->trace, chunk, COUNT_OF(chunk));
+        if (n == 0) break;
+        for (int64_t i = 0; i < n; i++) {
+            const trace_record *r = &chunk[i];
+            if (r->kind != TRACE_SPAN || r->lane != LANE_COMPUTE) continue;
+            const op_code code = code_of(r->name);
+            ASSERT(code != OP_CODE_COUNT);
+            TRY(train_windows_span(&b->windows, code, r->begin_ns, r->end_ns));
+        }
+    }
+    if (trace_dropped(b->trace) == 0) return ST_OK;
+    return fail(ST_INTERNAL, "%lld spans of operations were lost: the trace ring is too small",
+                (long long)trace_dropped(b->trace));
+}
+
+// Results come one step late: after step n is posted, those of n - 1.
+static status step_end(bench *b, arena *a, int64_t expected, int64_t warmup)
+{
+    step_device results;
+    int64_t step = 0;
+    bool any = false;
+    TRY(exec_results(b->job.e, &results, &step, &any));
+    ASSERT(any && step == expected);
+    const int64_t now_ns = exec_results_ns(b->job.e);
+    if (step < warmup) return ST_OK;
+    if (step == warmup) {
+        train_windows_init(&b->windows, a, now_ns);
+        return ST_OK;
+    }
+    TRY(spans_take(b));
+    return train_windows_close(&b->windows, now_ns);
+}
+
+static status steps_run(bench *b, arena *a, int64_t warmup, int64_t steps)
+{
+    const plan *p = b->plans.all[0];
+    for (int64_t i = 1; i <= warmup + steps; i++) {
+        b->input.host.step = i;
+        TRY(exec_begin(b->job.e, p, &b->input));
+        if (i == 1) train_windows_init(&b->windows, a, exec_first_action_ns(b->job.e));
+        TRY(exec_post(b->job.e));
+        if (i > 1) TRY(step_end(b, a, i - 1, warmup));
+    }
+    TRY(exec_finish(b->job.e));
+    TRY(step_end(b, a, warmup + steps, warmup));
+    return spans_take(b);
+}
+
+static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, train_bench *out)
+{
+    const plan *p = b->plans.all[0];
+    double *times = NULL;
+    TRY(steps_run(b, a, warmup, steps));
+    ASSERT(b->windows.count == steps);
+    TRY(arena_new(a, steps, &times));
+    for (int64_t i = 0; i < steps; i++) {
+        times[i] = (double)(b->windows.all[i].end_ns - b->windows.all[i].begin_ns) / 1e9;
+    }
+    const train_time time = train_time_of(times, steps);
+    *out = (train_bench){
+        .step_s = time.median_s,
+        .step_s_min = time.min_s,
+        .step_s_max = time.max_s,
+        .arena_bytes = exec_arena_bytes(b->job.e),
+        .touched_bytes = exec_touched_bytes(b->job.e),
+        .flops = op_model_flops_per_token(b->plans.model, b->config.train.seq) *
+                 (double)(p->sequences * p->seq),
+        .level = exec_level(b->job.e),
+        .threads = exec_threads(b->job.e),
+        .parameters = b->plans.model->parameters,
+    };
+    return train_parts_make(p, &b->windows, &out->parts);
+}
+
+// As many records as the steps in flight can leave between two looks.
+static int64_t trace_capacity(const plan *p)
+{
+    enum { STEPS = 4, SLACK = 64 };
+    int64_t calls = 0;
+    for (int64_t i = 0; i < p->action_count; i++) calls += p->actions[i].ops_count;
+    return STEPS * calls + SLACK;
+}
+
+static status job_time(bench *b, arena *a, const decoder_spec *spec, const train_options *options,
+                       int64_t warmup, int64_t steps, train_bench *out)
+{
+    TRY(train_job_create(b->h, a, &b->plans, options, b->trace, &b->job));
+    status st = train_job_weights(&b->job, a);
+    if (st == ST_OK) st = batch_make(b, a, spec->vocab, b->plans.all[0]->sequences);
+    if (st == ST_OK) st = steps_time(b, a, warmup, steps, out);
+    train_job_destroy(&b->job);
+    return st;
+}
+
+status train_bench_steps(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
+                         int64_t warmup, int64_t steps, train_bench *out)
+{
+    ASSERT(warmup >= 0 && steps >= 1);
+    const train_options options = {
+        .threads = train_threads(r),
+        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+    };
+    bench *b = NULL;
+    TRY(arena_new(a, 1, &b));
+    b->h = h;
+    b->config = *r;
+    b->config.trace.steps = (option_range){.begin = warmup + 1, .end = warmup + steps};
+    TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
+    TRY(train_fit_check(r, spec, &options, &b->plans,
+                        r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h)));
+    TRY(trace_create(h, trace_capacity(b->plans.all[0]), &b->trace));
+    const status st = job_time(b, a, spec, &options, warmup, steps, out);
+    trace_destroy(b->trace);
+    return st;
+}

@@ -1,0 +1,110 @@
+#!/bin/bash
+# `bench`: what it prints is whole and adds up, mistakes are named, a slower machine is exit code 8.
+# Nothing here looks at how long something took.
+set -u -o pipefail
+trireme=$TRIREME
+[ -x "$trireme" ] || { echo "skipped: $trireme is not built"; exit 77; }
+command -v python3 >/dev/null || { echo "skipped: no python3 to read JSON"; exit 77; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failures=0
+passed() { echo "[       OK ] $1"; }
+failed() {
+    echo "[  FAILED  ] $1"
+    sed 's/^/    /' "$dir/out" "$dir/err" | tail -20
+    failures=$((failures + 1))
+}
+# code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
+code() {
+    local name=$1 expected=$2 got=0
+    shift 2
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
+}
+# says NAME FILE PATTERN
+says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
+# holds NAME PYTHON: an expression on d, the JSON in $dir/out
+holds() {
+    if python3 -c "import json,sys
+d = json.load(open(sys.argv[1]))
+sys.exit(0 if ($2) else 1)" "$dir/out" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
+}
+step() { "$trireme" bench step --model tiny --batch 1 --seq 16 --steps 2 --threads 2 --size 4MiB "$@"; }
+gemm() { "$trireme" bench gemm --n 16 --m 24 --k 8 --repeats 2 --threads 2 "$@"; }
+attention() { "$trireme" bench attention --seq 24 --heads 2 --kv-heads 1 --head-dim 8 --repeats 2 --threads 2 "$@"; }
+
+# --- step ---
+code "step" 0 step --json
+cp "$dir/out" "$dir/step.json"
+holds "its fields" "list(d)[:9] == ['tokens_per_s', 'step_s', 'flops', 'peak_flops', 'mfu', 'peak_bytes', 'rss_bytes', 'bench', 'what']"
+holds "the parts add up to the step" "abs(sum(p['seconds'] for p in d['parts']) - d['step_s']) < 1e-7 * d['step_s'] + 1e-12"
+holds "the last part is no operation" "d['parts'][-1]['name'] == 'no operation' and d['parts'][-1]['calls'] == 0"
+holds "each part has a bound" "all(abs(p['bound_s'] - max(p['flops'] / d['peak_flops'], p['bytes'] / d['copy_bytes_per_s'])) <= 1e-4 * p['bound_s'] for p in d['parts'])"
+holds "tokens and share" "abs(d['tokens_per_s'] * d['step_s'] / 16 - 1) < 1e-4 and abs(d['mfu'] * d['peak_flops'] * d['step_s'] / d['flops'] - 1) < 1e-4"
+code "step, a table" 0 step train.precision=bf16
+says "it names what ran" out "^model +tiny  1 x 16 tokens, bf16, 1\.[0-9]+M params, 2 threads, "
+says "the parts" out "^matmul_dw +[0-9]+ "
+says "and their sum" out "^step +[0-9.]+ 100\.0 "
+if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
+
+# --- machine ---
+code "machine" 0 "$trireme" bench machine --size 1MiB --threads 2 --json --write "$dir/device.yaml"
+holds "its fields" "{'cpu', 'level', 'threads', 'cores', 'frequency_hz', 'cache_bytes', 'thread_share', 'fp32', 'bf16', 'barrier_s', 'copy_bytes_per_s', 'memory', 'latency'} <= set(d)"
+holds "the peak is the larger" "all(d[t]['peak_flops'] == max(d[t]['loop_flops'], d[t]['product_flops']) for t in ('fp32', 'bf16'))"
+holds "both numbers of threads" "[r['threads'] for r in d['memory']] == [1, 1, 1, 2, 2, 2]"
+says "the catalogue's entry" device.yaml "^kind: cpu$"
+says "it says what measured it" device.yaml "^measured_by: trireme [0-9]"
+says "it has the peak" device.yaml "^  fp32: [0-9.]+$"
+says "and the bandwidth" device.yaml "^  copy: [0-9.]+ "
+code "machine, a table" 0 "$trireme" bench machine --size 64KiB --threads 1
+if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
+code "write where nothing can be" 4 "$trireme" bench machine --size 64KiB --threads 1 --write "$dir/no/where.yaml"
+
+# --- gemm, attention ---
+code "gemm" 0 gemm --json
+cp "$dir/out" "$dir/gemm.json"
+holds "three products" "[r['name'] for r in d['rows']] == ['forward 16 x 24 x 8', 'dx 16 x 24 x 8', 'dw 16 x 24 x 8']"
+holds "FLOPs" "all(r['flops'] == 2 * 16 * 24 * 8 and r['count'] == 2 for r in d['rows'])"
+holds "share of the peak" "all(0 < r['share'] <= 1 and abs(r['share'] * d['peak_flops'] / r['flops_per_s'] - 1) < 1e-4 for r in d['rows'])"
+code "gemm of a model" 0 "$trireme" bench gemm --model tiny --batch 1 --seq 8 --repeats 1 --dtype bf16
+says "its head" out "^head 8 x 257 x 128 +1 "
+if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
+code "attention" 0 attention --json
+holds "forward and backward" "[r['name'] for r in d['rows']] == ['forward 1 x 24', 'backward 1 x 24']"
+holds "half of the square" "[r['flops'] for r in d['rows']] == [2 * 2 * 2 * 8 * 24 * 24 / 2, 4 * 2 * 2 * 8 * 24 * 24 / 2]"
+code "attention, a level" 0 attention kernels.level=scalar
+says "which is named" out ", 2 threads, scalar$"
+
+# --- baselines: no machine takes an hour for this, none is done in a picosecond ---
+slow() { sed -E 's/("(step|median)_s": )[0-9.e+-]+/\13600/' "$1"; }
+fast() { sed -E 's/("(step|median)_s": )[0-9.e+-]+/\11e-12/' "$1"; }
+for what in step gemm; do
+    slow "$dir/$what.json" >"$dir/slow.json"
+    fast "$dir/$what.json" >"$dir/fast.json"
+    code "$what is faster than it was" 0 $what --baseline "$dir/slow.json"
+    code "$what is slower than it was" 8 $what --baseline "$dir/fast.json" --json
+    says "both are told" err "is slower than .*fast.json: .* s, it was 1e-12 s"
+    holds "the figures are printed all the same" "d['bench'] == '$what'"
+done
+code "another kind" 2 step --baseline "$dir/gemm.json"
+sed -E 's/dw 16/dw 17/' "$dir/gemm.json" >"$dir/other.json"
+code "a row that is not there" 5 gemm --baseline "$dir/other.json"
+code "no such baseline" 4 step --baseline "$dir/none.json"
+echo 'step_s: 3' >"$dir/text.json"
+code "no JSON" 5 step --baseline "$dir/text.json"
+
+# --- mistakes ---
+code "no such bench" 2 "$trireme" bench stpe
+says "did you mean" err 'did you mean "bench step"\?'
+code "nothing near" 2 "$trireme" bench everything
+says "what there is" err "step, machine, gemm and attention"
+code "a flag of another" 2 "$trireme" bench machine --model tiny
+says "which" err "bench machine takes no --model"
+code "a key of another" 2 "$trireme" bench gemm train.seq=4
+code "half a shape" 2 "$trireme" bench gemm --n 4
+code "a shape and a model" 2 "$trireme" bench gemm --n 4 --m 4 --k 4 --model tiny
+code "heads that do not divide" 2 "$trireme" bench attention --heads 3 --kv-heads 2
+code "no such preset" 3 "$trireme" bench gemm --model nothing
+"$trireme" help --completion bash >"$dir/out"
+says "completion knows them" out "bench\) words=\"step +machine +gemm +attention"
+[ $failures = 0 ]
