@@ -3,13 +3,16 @@
 // All logits of a step would be the largest tensor by far (GPT-2, 4096 tokens: 823 MB). So a chunk of
 // R tokens goes through everything before the next one starts:
 //
-//   logits (R x V) = x w^T      softmax, loss; dlogits in place      dx = dlogits w
-//                                                                    dw += dlogits^T x
+//   logits (R x V) = x w^T      softmax, loss; e in place      dx = s (e w)
+//                                                              dw += e^T (s x)
+//
+// The gradient of a row of logits is s e, with one number s for the row: it is put on dx and on a copy
+// of x, which are narrow, and the wide row is spared a pass over memory.
 //
 // A chunk costs 6 R V D operations, but w is read and packed twice and dw read and written once per
-// chunk whatever R is: with few rows that traffic sets the speed, with many the logits leave the
-// cache. One thread of a Zen 3 makes 60 GFLOP/s with chunks of 16 MB, 69 with 32, 79 with 64, 78 with
-// 128, 81 with 256 (V = 50257, D = 768, 2026-11, other load beside it).
+// chunk whatever R is: with few rows that traffic sets the speed. Two threads of a Zen 3 take 430 ms
+// for the three products of 320 rows (64 MB of logits), 820 ms for those of 640 (V = 50257, D = 768,
+// 2026-11).
 //
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
 // not depend on R. Logits and their gradients are fp32 in every precision.
@@ -21,9 +24,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { HEAD_CHUNK_BYTES = 64 << 20, HEAD_ROW_STEP = 64 };
+enum { HEAD_CHUNK_BYTES = 128 << 20, HEAD_ROW_STEP = 64 };
 
-// The workspace: R rows of logits, R rows of dx in fp32 where dx is narrower.
+// The workspace: R rows of logits; R of x with their factors, fp32; R of dx in fp32 where dx is
+// narrower; the factors.
 typedef struct head_layout {
     int64_t rows;   // R
     int64_t stride; // of logits, in elements
@@ -40,7 +44,7 @@ static head_layout layout_of(const kern_call *call)
     l.rows = HEAD_CHUNK_BYTES / (l.stride * (int64_t)sizeof(float));
     if (l.rows > HEAD_ROW_STEP) l.rows -= l.rows % HEAD_ROW_STEP;
     l.rows = max_i64(1, min_i64(l.rows, tokens));
-    const int64_t floats = l.rows * (l.stride + (l.narrow_dx ? dim : 0));
+    const int64_t floats = l.rows * (l.stride + dim + (l.narrow_dx ? dim : 0) + 1);
     l.bytes = align_up(floats * (int64_t)sizeof(float), ALIGN_TENSOR);
     return l;
 }
@@ -54,9 +58,10 @@ int64_t cpu_head_loss_workspace(const kern_call *call, int threads)
 typedef struct chunk {
     const kern_call *call;
     const head_rows *leaf;
+    const gemm_unit *conversions;
     head_layout layout;
     int64_t first, rows; // tokens of this chunk
-    float *logits, *dx;
+    float *logits, *x, *dx, *factors;
     bool wants_grad;
     double unit; // what a loss is multiplied with before it is differentiated
 } chunk;
@@ -68,7 +73,18 @@ static int64_t label_of(const kern_call *call, int64_t token)
     return ((const int64_t *)labels->data)[token];
 }
 
-// Loss of one token; its logits become the gradient of its scaled loss:
+// A row of x with its factor, which dx waits for.
+static void row_of_x(const chunk *c, int64_t index, float scale)
+{
+    const kern_tensor *x = &c->call->in[0];
+    const int64_t dim = x->dims[1], at = (c->first + index) * x->strides[0];
+    float *row = c->x + index * dim;
+    c->factors[index] = scale;
+    c->conversions->load(row, (const char *)x->data + at * dtype_bytes(x->type), x->type, dim);
+    c->leaf->scale(row, dim, scale);
+}
+
+// Loss of one token; its logits become e, and s e is the gradient of its scaled loss:
 //     unit * (p (1 + 2 z lse) - [v = label])
 static void softmax_task(void *context, int64_t index, int thread)
 {
@@ -77,7 +93,7 @@ static void softmax_task(void *context, int64_t index, int thread)
     const kern_call *call = c->call;
     const int64_t vocab = call->in[1].dims[0], label = label_of(call, c->first + index);
     float *row = c->logits + index * c->layout.stride;
-    double loss = 0.0;
+    double loss = 0.0, scale = 0.0;
     if (label < 0) {
         if (c->wants_grad) memset(row, 0, (size_t)vocab * sizeof(float));
     } else {
@@ -87,12 +103,19 @@ static void softmax_task(void *context, int64_t index, int thread)
         const double lse = (double)top + log_sum, z = (double)call->attrs.z_loss;
         loss = gap + log_sum + z * lse * lse;
         if (c->wants_grad) {
-            const double factor = (1.0 + 2.0 * z * lse) / sum;
+            const double weight = 1.0 + 2.0 * z * lse, factor = weight / sum;
             const double p = (double)row[label] * factor;
-            c->leaf->scale(row, vocab, (float)(factor * c->unit));
-            row[label] = (float)((p - 1.0) * c->unit);
+            if (weight >= 0.5) {
+                scale = factor * c->unit;
+                row[label] = (float)((p - 1.0) / factor);
+            } else { // near 0 or below: no number would bring the label's back
+                scale = c->unit;
+                c->leaf->scale(row, vocab, (float)factor);
+                row[label] = (float)(p - 1.0);
+            }
         }
     }
+    if (c->wants_grad) row_of_x(c, index, (float)scale);
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 
@@ -131,22 +154,23 @@ static void dx_make(const kern_context *context, const chunk *c)
                          .c_type = DTYPE_F32,
                          .ldc = c->layout.narrow_dx ? dim : dx->strides[0]};
     gemm_run(context, &g);
-    if (!c->layout.narrow_dx) return;
-    const gemm_unit *unit = gemm_unit_of(context->level);
     for (int64_t r = 0; r < c->rows; r++) {
-        unit->store(target + r * dx->strides[0] * width, dx->type, c->dx + r * dim, dim);
+        char *row = target + r * dx->strides[0] * width;
+        float *wide = c->layout.narrow_dx ? c->dx + r * dim : (float *)(void *)row;
+        c->leaf->scale(wide, dim, c->factors[r]);
+        if (c->layout.narrow_dx) c->conversions->store(row, dx->type, wide, dim);
     }
 }
 
 static void dw_add(const kern_context *context, const chunk *c)
 {
-    const kern_tensor *x = &c->call->in[0], *dw = &c->call->out[2];
+    const kern_tensor *dw = &c->call->out[2];
     if (dw->data == NULL) return;
     const gemm_args g = {.m = dw->dims[0],
                          .n = dw->dims[1],
                          .k = c->rows,
                          .a = gemm_transposed(gemm_rows(c->logits, DTYPE_F32, c->layout.stride)),
-                         .b = rows_of(x, c->first),
+                         .b = gemm_rows(c->x, DTYPE_F32, dw->dims[1]),
                          .c = dw->data,
                          .c_type = dw->type,
                          .ldc = dw->strides[0],
@@ -172,10 +196,14 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     const int64_t tokens = call->in[0].dims[0];
     chunk c = {.call = call,
                .leaf = context->level >= KERN_AVX2 ? &head_rows_avx2 : &head_rows_scalar,
+               .conversions = gemm_unit_of(context->level),
                .layout = layout_of(call),
                .logits = call->workspace,
                .wants_grad = call->out[1].data != NULL || call->out[2].data != NULL};
-    c.dx = c.logits + c.layout.rows * c.layout.stride;
+    const int64_t dim = call->in[0].dims[1], rows = c.layout.rows;
+    c.x = c.logits + rows * c.layout.stride;
+    c.factors = c.x + rows * dim;
+    c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
     if (tokens == 0) dw_add(context, &c); // an accumulator that starts here still starts from +0
     for (; c.first < tokens; c.first += c.rows) {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-enum { TOKENS = 230, VOCAB = 70001, DIM = 3 };
+enum { TOKENS = 230, VOCAB = 140001, DIM = 3 };
 
 typedef struct problem {
     float x[TOKENS * DIM], w[VOCAB * DIM];
@@ -69,7 +69,7 @@ static void run(problem *p, const kern_context *context, int64_t begin, int64_t 
                          : matrix(p->dx + at, DTYPE_F32, rows, DIM);
     call.out[2] = matrix(p->dw, DTYPE_F32, VOCAB, DIM);
     const int64_t bytes = cpu_head_loss_workspace(&call, kern_pool_threads(context->pool));
-    assert_true(bytes < 80 << 20);
+    assert_true(bytes < 144 << 20);
     assert_true(rows <= 192 || bytes < rows * VOCAB * 4); // never all of them
     call.workspace = aligned_alloc(64, (size_t)bytes);
     call.workspace_bytes = bytes;
@@ -103,7 +103,7 @@ static void token_check(const problem *p, int64_t n)
         const double d_logit = (prob - (v == p->labels[n] ? 1.0 : 0.0)) * 4.0 / 10.0;
         for (int d = 0; d < DIM; d++) dx[d] += d_logit * (double)p->w[v * DIM + d];
     }
-    for (int d = 0; d < DIM; d++) assert_true(fabs((double)p->dx[n * DIM + d] - dx[d]) < 1e-4);
+    for (int d = 0; d < DIM; d++) assert_true(fabs((double)p->dx[n * DIM + d] - dx[d]) < 2e-4);
 }
 
 static void chunks_threads_and_levels_change_no_bit(void **state)
@@ -150,14 +150,68 @@ static void a_label_outside_is_refused(void **state)
     call.in[2] = vector(p->labels, DTYPE_I32, 2);
     call.out[0] = vector(p->loss, DTYPE_F32, 2);
     assert_int_equal(cpu_head_loss(&(kern_context){.level = KERN_SCALAR}, &call), ST_DATA);
-    assert_non_null(strstr(error_last()->text, "row 1 has label 70001"));
+    assert_non_null(strstr(error_last()->text, "row 1 has label 140001"));
     free(p);
+}
+
+// Where 1 + 2 z lse is near zero or below, no factor can be taken out of a row.
+static void a_strong_z_loss_keeps_its_gradient(void **state)
+{
+    (void)state;
+    enum { SMALL = 4, WORDS = 5, WIDE = 8 };
+    kern_pool *pool = NULL;
+    assert_int_equal(kern_pool_create(1, &pool), ST_OK);
+    float x[SMALL * WIDE], w[WORDS * WIDE], loss[SMALL], dx[SMALL * WIDE], dw[WORDS * WIDE];
+    static step_block step = {.device = {.loss_scale = 1.0}};
+    int32_t labels[SMALL] = {0, 1, 2, 4};
+    for (int i = 0; i < SMALL * WIDE; i++) x[i] = 1.0f + (float)(i % 3) * 0.1f;
+    for (int i = 0; i < WORDS * WIDE; i++) w[i] = -1.0f - (float)(i % 5) * 0.05f; // lse is about -8
+    kern_call call = {.code = OP_HEAD_LOSS, .step = &step, .loss_divisor = 1.0};
+    call.attrs.z_loss = 0.0625f; // the weight is about 0
+    call.in[0] = matrix(x, DTYPE_F32, SMALL, WIDE);
+    call.in[1] = matrix(w, DTYPE_F32, WORDS, WIDE);
+    call.in[2] = vector(labels, DTYPE_I32, SMALL);
+    call.out[0] = vector(loss, DTYPE_F32, SMALL);
+    call.out[1] = matrix(dx, DTYPE_F32, SMALL, WIDE);
+    call.out[2] = matrix(dw, DTYPE_F32, WORDS, WIDE);
+    call.workspace_bytes = cpu_head_loss_workspace(&call, 1);
+    call.workspace = aligned_alloc(64, (size_t)call.workspace_bytes);
+    const kern_context context = {.pool = pool, .level = kern_level_of_machine()};
+    assert_int_equal(cpu_head_loss(&context, &call), ST_OK);
+    double wanted_dw[WORDS * WIDE] = {0};
+    for (int n = 0; n < SMALL; n++) {
+        double logits[WORDS] = {0}, sum = 0.0, wanted[WIDE] = {0};
+        for (int v = 0; v < WORDS; v++) {
+            for (int d = 0; d < WIDE; d++) {
+                logits[v] += (double)x[n * WIDE + d] * (double)w[v * WIDE + d];
+            }
+            sum += exp(logits[v]);
+        }
+        const double lse = log(sum), weight = 1.0 + 0.125 * lse;
+        assert_true(fabs(weight) < 0.5);
+        for (int v = 0; v < WORDS; v++) {
+            const double g = exp(logits[v] - lse) * weight - (v == labels[n] ? 1.0 : 0.0);
+            for (int d = 0; d < WIDE; d++) {
+                wanted[d] += g * (double)w[v * WIDE + d];
+                wanted_dw[v * WIDE + d] += g * (double)x[n * WIDE + d];
+            }
+        }
+        for (int d = 0; d < WIDE; d++) {
+            assert_true(fabs((double)dx[n * WIDE + d] - wanted[d]) < 1e-5);
+        }
+    }
+    for (int i = 0; i < WORDS * WIDE; i++) {
+        assert_true(fabs((double)dw[i] - wanted_dw[i]) < 1e-5);
+    }
+    free(call.workspace);
+    kern_pool_destroy(pool);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_threads_and_levels_change_no_bit),
+        cmocka_unit_test(a_strong_z_loss_keeps_its_gradient),
         cmocka_unit_test(a_label_outside_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
