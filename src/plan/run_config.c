@@ -98,7 +98,10 @@ void run_config_complete(run_config *r)
         run_config_ramp_at(r, ramp - 1, &step, &size);
         r->train.global_batch = size;
     }
-    if (r->train.micro_batch == 0) r->train.micro_batch = choose_micro_batch(r);
+    if (r->train.micro_batch == 0) {
+        r->train.micro_batch = choose_micro_batch(r);
+        r->train.micro_batch_chosen = true;
+    }
     if (r->schedule.name == RUN_SCHEDULE_INVERSE_SQRT && r->schedule.timescale == 0) {
         r->schedule.timescale = r->schedule.warmup > 0 ? r->schedule.warmup : TIMESCALE;
     }

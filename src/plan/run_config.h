@@ -73,11 +73,12 @@ typedef struct run_config {
     } run;
     struct {
         int64_t steps;
-        int64_t seq;          // tokens
-        int64_t global_batch; // sequences; with a ramp its last size
-        int64_t micro_batch;  // sequences; run_config_load() replaces 0
-        int32_t precision;    // run_precision: of products and activations
-        int32_t recompute;    // run_recompute
+        int64_t seq;             // tokens
+        int64_t global_batch;    // sequences; with a ramp its last size
+        int64_t micro_batch;     // sequences; run_config_load() replaces 0
+        bool micro_batch_chosen; // so: by us; train_micro_batch_choose() may take less
+        int32_t precision;       // run_precision: of products and activations
+        int32_t recompute;       // run_recompute
         int64_t seed;
         double z_loss;          // 0: none
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()

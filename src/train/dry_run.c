@@ -41,7 +41,7 @@ static status about_data(const dry_run *d, char **out)
 // The memory of the whole run, its evaluation too.
 static status memory_try(dry_run *d)
 {
-    const run_config *r = &d->own;
+    run_config *r = &d->own;
     const train_options options = {
         .threads = train_threads(r),
         .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
@@ -50,6 +50,7 @@ static status memory_try(dry_run *d)
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r),
     };
+    TRY(train_micro_batch_choose(r, &d->spec, &options));
     TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
     return train_fit_check(r, &d->spec, &options, &d->plans,
                            r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h));

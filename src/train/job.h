@@ -39,6 +39,11 @@ typedef struct train_options {
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
 } train_options;
 
+// Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
+// activations take little beside the state; memory for a few percent of speed. Depends on nothing but
+// configuration and spec. Changes r->train.micro_batch.
+NODISCARD status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
+                                          const train_options *options);
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);

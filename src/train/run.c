@@ -80,9 +80,10 @@ static status trace_of_run(session *s)
     return obs_trace_create(s->a, &s->trace);
 }
 
-static status job_of_run(session *s)
+static status job_of_run(session *s, run_config *r)
 {
     options_of_run(s);
+    TRY(train_micro_batch_choose(r, &s->spec, &s->options));
     TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
     TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(trace_of_run(s));
@@ -310,7 +311,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
         TRY(train_folder_compare(&s->folder, r, c, &changed));
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
-    TRY(job_of_run(s));
+    TRY(job_of_run(s, r));
     TRY(state_of_run(s, resume));
     TRY(session_saver_open(s));
     TRY(train_feed_prepare(s->feed, s->folder.cache, data_heard, s));
