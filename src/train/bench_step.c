@@ -165,6 +165,7 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     b->h = h;
     b->config = *r;
     b->config.trace.steps = (option_range){.begin = warmup + 1, .end = warmup + steps};
+    TRY(train_micro_batch_choose(&b->config, spec, &options));
     TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
     TRY(train_fit_check(r, spec, &options, &b->plans,
                         r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h)));
