@@ -15,37 +15,16 @@ Where torch and transformers are not installed, a throw-away environment is made
 """
 import argparse
 import json
-import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
 
-NEEDS = ["torch==2.13.0", "transformers", "safetensors", "numpy"]
-MADE = "TRIREME_COMPARE_ENVIRONMENT"  # the throw-away environment that we are in, to be removed
+from throwaway import environment
 
-
-def environment():
-    """Runs this again where torch and transformers are, if they are not here."""
-    try:
-        import torch, transformers  # noqa: F401, E401
-        return
-    except ImportError:
-        if MADE in os.environ:
-            raise
-    folder = tempfile.mkdtemp(prefix="compare-")
-    print(f"installing {', '.join(NEEDS)} into {folder}", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python = os.path.join(folder, "bin", "python")
-    try:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *NEEDS], check=True)
-        sys.exit(subprocess.run([python, *sys.argv], env={**os.environ, MADE: folder}).returncode)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-environment()
+environment(["torch==2.13.0", "transformers", "safetensors", "numpy"],
+            modules=["torch", "transformers", "safetensors", "numpy"])
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from safetensors import safe_open  # noqa: E402
