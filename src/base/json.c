@@ -474,45 +474,65 @@ static const char *after_number(const char *s, const char *end, bool *is_wide)
     return s;
 }
 
+// What a text of JSON holds, counted without understanding it.
+typedef struct census {
+    int64_t values, keys, maps, texts;
+    int64_t filled, bytes; // texts that are not empty, and their bytes
+    int64_t wide;          // numbers that are no small integers
+} census;
+
+// s: the opening quote. Returns what follows the text.
+static const char *count_text(census *n, const char *s, const char *end)
+{
+    const char *open = s++;
+    while (s < end && *s != '"') s += *s == '\\' ? 2 : 1;
+    n->texts++;
+    if (s - open > 1) { // all empty texts are one
+        n->bytes += min_i64(s - open, end - open);
+        n->filled++;
+    }
+    return s + 1;
+}
+
+// s: behind an opening bracket. Returns what follows the blanks.
+static const char *count_opening(census *n, const parser *p, const char *s, bool is_map)
+{
+    parser ahead = *p;
+    ahead.at = s;
+    skip_blanks(&ahead);
+    if (ahead.at < p->end && (*ahead.at == ']' || *ahead.at == '}')) return ahead.at;
+    n->values++;
+    if (is_map) n->maps++;
+    return ahead.at;
+}
+
 // How much room well-formed input needs. Of other input it may be too little, which the second pass
 // then refuses: it stops at the first wrong byte anyway.
 static void measure(parser *p)
 {
-    int64_t values = 1, keys = 0, maps = 0, texts = 0, filled = 0, bytes = 0, wide = 0;
+    census n = {.values = 1};
     for (const char *s = p->begin; s < p->end;) {
         const char c = *s;
         if (c == '"') {
-            const char *open = s++;
-            while (s < p->end && *s != '"') s += *s == '\\' ? 2 : 1;
-            if (s - open > 1) bytes += min_i64(s - open, p->end - open);
-            if (s - open > 1) filled++; // all empty texts are one
-            s++;
-            texts++;
+            s = count_text(&n, s, p->end);
         } else if (c == '-' || (c >= '0' && c <= '9')) {
             bool is_wide = false;
             s = after_number(s, p->end, &is_wide);
-            wide += is_wide ? 1 : 0;
+            n.wide += is_wide ? 1 : 0;
+        } else if (c == '[' || c == '{') {
+            s = count_opening(&n, p, s + 1, c == '{');
         } else {
+            n.values += c == ',' ? 1 : 0;
+            n.keys += c == ':' ? 1 : 0;
             s++;
-            if (c == '[' || c == '{') {
-                parser ahead = *p;
-                ahead.at = s;
-                skip_blanks(&ahead);
-                s = ahead.at;
-                const bool is_empty = s < p->end && (*s == ']' || *s == '}');
-                values += is_empty ? 0 : 1;
-                maps += !is_empty && c == '{' ? 1 : 0;
-            }
-            values += c == ',' ? 1 : 0;
-            keys += c == ':' ? 1 : 0;
         }
     }
     // The order of c keys takes no unit for one key, and else at most c - 1 and 2 for 3. Long lists
     // and maps say their count beside them.
-    const int64_t orders = max_i64(min_i64((2 * keys + 2) / 3, keys - maps), 0);
-    p->units_count = p->open = values + keys + orders + values / COUNT_BESIDE + 1;
-    const int64_t lengths = max_i64(min_i64(filled, texts - keys), 0); // of texts that are no keys
-    p->pool_bytes = bytes + lengths * (int64_t)sizeof(uint32_t) + wide * 8 + 8;
+    const int64_t orders = max_i64(min_i64((2 * n.keys + 2) / 3, n.keys - n.maps), 0);
+    p->units_count = p->open = n.values + n.keys + orders + n.values / COUNT_BESIDE + 1;
+    const int64_t lengths = max_i64(min_i64(n.filled, n.texts - n.keys), 0); // of texts, no keys
+    p->pool_bytes = n.bytes + lengths * (int64_t)sizeof(uint32_t) + n.wide * 8 + 8;
 }
 
 status json_parse(const char *bytes, int64_t count, const char *what, json **out)

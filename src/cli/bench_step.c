@@ -4,6 +4,8 @@
 
 #include "model/model.h"
 
+#include <math.h>
+
 #include <sys/resource.h>
 
 typedef struct bench_result {
@@ -93,7 +95,8 @@ static void print_parts(cli_context *cli, const bench_result *b)
             is_sum ? bound_s : train_part_bound_s(p, b->peak.flops, b->copy_bytes_per_s);
         char calls[24] = "", ratio[24] = "";
         if (p->calls > 0) (void)snprintf(calls, sizeof(calls), "%lld", (long long)p->calls);
-        if (bound > 0.0) (void)snprintf(ratio, sizeof(ratio), "%.2f", p->seconds / bound);
+        const double bounds = bound > 0.0 ? p->seconds / bound : 0.0;
+        if (bounds > 0.0) (void)snprintf(ratio, sizeof(ratio), "%.2f", fmin(bounds, 999.99));
         cli_print(cli, "%-13s%6s%10.2f%6.1f%8.2f%7.2f", p->name, calls, 1e3 * p->seconds,
                   100.0 * p->seconds / parts->step_s, p->flops / 1e9, p->bytes / 1e9);
         if (p->flops + p->bytes > 0.0 && p->seconds > 0.0) {
