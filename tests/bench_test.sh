@@ -2,27 +2,8 @@
 # `bench`: what it prints is whole and adds up, mistakes are named, a slower machine is exit code 8.
 # Nothing here looks at how long something took.
 set -u -o pipefail
-trireme=$TRIREME
-[ -x "$trireme" ] || { echo "skipped: $trireme is not built"; exit 77; }
+. tests/support/named.sh
 command -v python3 >/dev/null || { echo "skipped: no python3 to read JSON"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-passed() { echo "[       OK ] $1"; }
-failed() {
-    echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | tail -20
-    failures=$((failures + 1))
-}
-# code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
-code() {
-    local name=$1 expected=$2 got=0
-    shift 2
-    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
-}
-# says NAME FILE PATTERN
-says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
 # holds NAME PYTHON: an expression on d, the JSON in $dir/out
 holds() {
     if python3 -c "import json,sys

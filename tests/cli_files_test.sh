@@ -1,41 +1,12 @@
 #!/usr/bin/env bash
 # config, data and import from outside: what they print, what they leave, what they exit with.
 set -u
-trireme=${TRIREME:?the program to test}
 shared=${TRIREME_SHARED:-../shared}
 models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
     echo "skipped: $shared/golden/models is not there"
     exit 77
 }
-scratch=$(mktemp -d) && cd "$scratch" || exit 1
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-# check EXIT_CODE WHAT... -- COMMAND...: it exits so, and each WHAT stands in what it prints.
-check() {
-    local code=$1 found rest=() wanted=()
-    shift
-    while [ "$1" != -- ]; do wanted+=("$1"); shift; done
-    shift
-    rest=("$@")
-    "$trireme" "${rest[@]}" >out 2>&1
-    found=$?
-    if [ "$found" -ne "$code" ]; then
-        echo "trireme ${rest[*]}: exit $found, $code expected"; cat out
-        failures=$((failures + 1))
-    fi
-    for what in ${wanted[@]+"${wanted[@]}"}; do
-        grep -qF -- "$what" out && continue
-        echo "trireme ${rest[*]}: \"$what\" is not in"; cat out
-        failures=$((failures + 1))
-    done
-}
-
-same() { # same NAME A B
-    [ "$2" = "$3" ] && return
-    echo "$1: \"$2\" is not \"$3\""
-    failures=$((failures + 1))
-}
+. tests/support/check.sh
 
 text() { # some words, without a file from elsewhere
     for i in $(seq 400); do printf 'line %d of a text, in which the word %d stands\n' "$i" $((i * 7 % 31)); done

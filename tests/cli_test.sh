@@ -1,28 +1,8 @@
 #!/bin/bash
 # The program as people use it: init, train, stop, continue, digest, generate, check, mistakes.
 set -u -o pipefail
-trireme=$TRIREME
+. tests/support/named.sh
 shared=${TRIREME_SHARED:-../shared}
-[ -x "$trireme" ] || { echo "skipped: $trireme is not built"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-passed() { echo "[       OK ] $1"; }
-failed() {
-    echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | tail -20
-    failures=$((failures + 1))
-}
-# code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
-code() {
-    local name=$1 expected=$2 got=0
-    shift 2
-    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
-}
-# says NAME FILE PATTERN
-says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
-same() { if [ -n "$2" ] && [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
 
 small="model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 model.context=64 train.seq=32
     train.global_batch=4 train.micro_batch=2 schedule.name=constant schedule.min_ratio=0 schedule.warmup=0

@@ -2,25 +2,7 @@
 # `eval` as people use it: the loss that training printed, the same bits for any batch, every form of
 # data, choosing endings, mistakes.
 set -u -o pipefail
-trireme=${TRIREME:?the program to test}
-[ -x "$trireme" ] || { echo "skipped: $trireme is not built"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-passed() { echo "[       OK ] $1"; }
-failed() {
-    echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | cut -c1-300 | tail -8
-    failures=$((failures + 1))
-}
-code() { # code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
-    local name=$1 expected=$2 got=0
-    shift 2
-    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
-}
-says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
-same() { if [ -n "$2" ] && [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
+. tests/support/named.sh
 get() { python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); print(*[repr(r[k]) for k in sys.argv[2:]])' "$dir/out" "$@"; }
 ask() { # ask NAME EXPRESSION: of the JSON in $dir/out, as `r`
     if python3 -c 'import json, math, sys

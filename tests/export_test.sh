@@ -1,41 +1,13 @@
 #!/usr/bin/env bash
 # What `import` takes, `export` gives back byte for byte; what cannot be written whole is not there.
 set -u
-trireme=${TRIREME:?the program to test}
 shared=${TRIREME_SHARED:-../shared}
 models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
     echo "skipped: $shared/golden/models is not there"
     exit 77
 }
 tokenizers=$(cd "$shared/data" && pwd)
-scratch=$(mktemp -d) && cd "$scratch" || exit 1
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-# check EXIT_CODE WHAT... -- COMMAND...: it exits so, and each WHAT stands in what it prints.
-check() {
-    local code=$1 found wanted=()
-    shift
-    while [ "$1" != -- ]; do wanted+=("$1"); shift; done
-    shift
-    "$trireme" "$@" >out 2>&1
-    found=$?
-    if [ "$found" -ne "$code" ]; then
-        echo "trireme $*: exit $found, $code expected"; cat out
-        failures=$((failures + 1))
-    fi
-    for what in ${wanted[@]+"${wanted[@]}"}; do
-        grep -qF -- "$what" out && continue
-        echo "trireme $*: \"$what\" is not in"; cat out
-        failures=$((failures + 1))
-    done
-}
-
-same() { # same NAME A B
-    [ "$2" = "$3" ] && return
-    echo "$1: \"$2\" is not \"$3\""
-    failures=$((failures + 1))
-}
+. tests/support/check.sh
 
 digest() {
     "$trireme" digest "$1" 2>&1

@@ -2,27 +2,10 @@
 # `generate` as people use it: many prompts, stop texts, ends, JSON, characters torn between tokens,
 # interrupts, mistakes. On the reference models, whose tokens are bytes here.
 set -u -o pipefail
-trireme=${TRIREME:?the program to test}
+. tests/support/named.sh
 shared=${TRIREME_SHARED:-../shared}
 models=$shared/golden/models
 [ -d "$models" ] || { echo "skipped: $models is not there"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-passed() { echo "[       OK ] $1"; }
-failed() {
-    echo "[  FAILED  ] $1"
-    sed 's/^/    /' "$dir/out" "$dir/err" | cut -c1-300 | tail -8
-    failures=$((failures + 1))
-}
-code() { # code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
-    local name=$1 expected=$2 got=0
-    shift 2
-    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
-    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
-}
-says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
-same() { if [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
 # ask NAME EXPRESSION: of the JSON lines in $dir/out, as `r`
 ask() {
     if python3 -c 'import json, sys

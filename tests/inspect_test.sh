@@ -1,35 +1,13 @@
 #!/usr/bin/env bash
 # `inspect` from outside: what a file is called, what --verify finds, what --diff tells, and the exit codes.
 set -u
-trireme=${TRIREME:?the program to test}
 shared=${TRIREME_SHARED:-../shared}
 models=$(cd "$shared/golden/models" 2>/dev/null && pwd) || {
     echo "skipped: $shared/golden/models is not there"
     exit 77
 }
 words=$(cd "$shared/data" && pwd)
-scratch=$(mktemp -d) && cd "$scratch" || exit 1
-trap 'rm -rf "$scratch"' EXIT
-failures=0
-
-# check EXIT_CODE WHAT... -- COMMAND...: it exits so, and each WHAT stands in what it prints.
-check() {
-    local code=$1 found wanted=()
-    shift
-    while [ "$1" != -- ]; do wanted+=("$1"); shift; done
-    shift
-    "$trireme" "$@" >out 2>&1
-    found=$?
-    if [ "$found" -ne "$code" ]; then
-        echo "trireme $*: exit $found, $code expected"; cat out
-        failures=$((failures + 1))
-    fi
-    for what in ${wanted[@]+"${wanted[@]}"}; do
-        grep -qF -- "$what" out && continue
-        echo "trireme $*: \"$what\" is not in"; cat out
-        failures=$((failures + 1))
-    done
-}
+. tests/support/check.sh
 
 put() { # put BYTES FILE OFFSET
     printf '%b' "$1" | dd of="$2" bs=1 seek="$3" conv=notrunc 2>/dev/null

@@ -1,0 +1,24 @@
+# For tests/*_test.sh that print a line for each thing they look at. Sourced; makes the folder $dir, which
+# goes at the end, and counts $failures: end with [ $failures = 0 ].
+[ -x "${TRIREME:?the program to test}" ] || { echo "skipped: $TRIREME is not built"; exit 77; }
+trireme=$TRIREME
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failures=0
+passed() { echo "[       OK ] $1"; }
+failed() {
+    echo "[  FAILED  ] $1"
+    sed 's/^/    /' "$dir/out" "$dir/err" | cut -c1-300 | tail -20
+    failures=$((failures + 1))
+}
+# code NAME EXPECTED COMMAND...: runs it, output in $dir/out, errors in $dir/err
+code() {
+    local name=$1 expected=$2 got=0
+    shift 2
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null || got=$?
+    if [ "$got" = "$expected" ]; then passed "$name"; else echo "exit $got, expected $expected" >>"$dir/err"; failed "$name"; fi
+}
+# says NAME FILE PATTERN
+says() { if grep -qE -- "$3" "$dir/$2"; then passed "$1"; else failed "$1"; fi; }
+# same NAME A B: and not both empty
+same() { if [ -n "$2" ] && [ "$2" = "$3" ]; then passed "$1"; else echo "\"$2\" and \"$3\"" >>"$dir/err"; failed "$1"; fi; }
