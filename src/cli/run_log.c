@@ -351,7 +351,7 @@ static void end_totals(run_log *log, const train_outcome *o)
     say(log, "next     trireme generate %s --prompt \"...\"", log->r->run.dir);
     say(log, "         trireme train %s train.steps=%lld", log->r->run.dir,
         (long long)(2 * log->r->train.steps));
-    say(log, "         trireme digest %s", log->r->run.dir);
+    say(log, "         trireme export %s %s-hf", log->r->run.dir, log->r->run.dir);
 }
 
 static void end_warnings(run_log *log)
