@@ -51,8 +51,8 @@ typedef struct ckpt_info {
     const char *config;             // checksum of the resolved configuration; may be NULL
 } ckpt_info;
 
-// Writes <folder>/step-<step>[.<fork>] and returns its path, once it is durable and verified. Nothing that was there before is touched until
-// the new one is whole.
+// Writes <folder>/step-<step>[.<fork>] and returns its path, once it is durable and verified. Nothing
+// that was there before is touched until the new one is whole.
 NODISCARD status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork,
                            const ckpt_info *info, const ckpt_extra *extras, int64_t extra_count,
                            char **path);
@@ -179,7 +179,11 @@ NODISCARD status ckpt_verify(const host *h, arena *a, const char *path, text *re
 
 // Puts the values (fp32, rows * columns) of a weight into the run: working copy and master.
 NODISCARD status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values);
-// Elements [begin, begin + count) of it.
+// All of them, one after the other, so the host holds the largest weight and no more. `get` fills in
+// the values of one.
+typedef status (*ckpt_weight_fn)(void *context, int64_t weight, float *values);
+NODISCARD status ckpt_weights_put(const ckpt_state *s, ckpt_weight_fn get, void *context);
+// Elements [begin, begin + count) of one.
 NODISCARD status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin,
                                        int64_t count, const float *values);
 // The same way back, from the master where there is one.

@@ -121,6 +121,23 @@ status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values)
     return ckpt_weight_put_range(s, weight, 0, w->rows * w->columns, values);
 }
 
+status ckpt_weights_put(const ckpt_state *s, ckpt_weight_fn get, void *context)
+{
+    int64_t largest = 0;
+    for (int64_t w = 0; w < s->model->weight_count; w++) {
+        largest = max_i64(largest, s->model->weights[w].rows * s->model->weights[w].columns);
+    }
+    float *values = malloc((size_t)largest * sizeof(float));
+    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    status st = ST_OK;
+    for (int64_t w = 0; w < s->model->weight_count && st == ST_OK; w++) {
+        st = get(context, w, values);
+        if (st == ST_OK) st = ckpt_weight_put(s, w, values);
+    }
+    free(values);
+    return st;
+}
+
 status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values)
 {
     const op_weight *w = &s->model->weights[weight];

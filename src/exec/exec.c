@@ -445,6 +445,31 @@ static status read_at(exec *e, int64_t offset, void *data, int64_t bytes)
     return e->config.api->sync(e->device);
 }
 
+status exec_constants_write(exec *e, const op_model *m)
+{
+    for (int32_t i = 0; i < m->constant_count; i++) {
+        const op_constant *c = &m->constants[i];
+        char name[PLAN_NAME_BYTES] = "constant.";
+        strncat(name, c->name, sizeof(name) - strlen(name) - 1);
+        const int64_t row = plan_table_find(e->config.run, name);
+        if (row < 0) continue;
+        TRY(exec_write(e, row, 0, c->data, c->rows * c->columns * (int64_t)sizeof(float)));
+    }
+    return ST_OK;
+}
+
+status exec_step_reset(exec *e, double loss_scale)
+{
+    step_block *block = calloc(1, sizeof(*block));
+    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
+    step_device_init(&block->device, loss_scale);
+    const int64_t row = plan_table_find(e->config.run, "step");
+    ASSERT(row >= 0);
+    const status st = exec_write(e, row, 0, block, (int64_t)sizeof(*block));
+    free(block);
+    return st;
+}
+
 status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes)
 {
     const plan_tensor *t = &e->config.run->tensors[run_row];

@@ -74,6 +74,10 @@ NODISCARD status exec_write(exec *e, int64_t run_row, int64_t offset, const void
 // All bytes zero. Costs nothing, and touches no page, where the device's fresh memory is zero.
 // Before the first step only.
 NODISCARD status exec_zero(exec *e, int64_t run_row);
+// The model's constants, where the run has them.
+NODISCARD status exec_constants_write(exec *e, const op_model *m);
+// The step block as it is before the first step.
+NODISCARD status exec_step_reset(exec *e, double loss_scale);
 NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes);
 // A transient tensor of the plan that ran last, after exec_finish: outputs, kept gradients.
 NODISCARD status exec_read_transient(exec *e, const plan *p, const char *name, void *data,

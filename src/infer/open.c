@@ -2,8 +2,6 @@
 #include "infer/open.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #ifdef TRIREME_DEBUG
 static const bool poison_dead_bytes = true;
@@ -88,50 +86,17 @@ static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
     return exec_create(&wanted, &c->e);
 }
 
-static status constants_put(infer_core *c)
-{
-    for (int32_t i = 0; i < c->model->constant_count; i++) {
-        const op_constant *constant = &c->model->constants[i];
-        char name[PLAN_NAME_BYTES] = "constant.";
-        strncat(name, constant->name, sizeof(name) - strlen(name) - 1);
-        const int64_t row = plan_table_find(&c->run, name);
-        if (row < 0) continue;
-        TRY(exec_write(c->e, row, 0, constant->data,
-                       constant->rows * constant->columns * (int64_t)sizeof(float)));
-    }
-    return ST_OK;
-}
-
-static status step_put(infer_core *c)
-{
-    step_block *block = calloc(1, sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device, 1.0);
-    const status st =
-        exec_write(c->e, plan_table_find(&c->run, "step"), 0, block, (int64_t)sizeof(*block));
-    free(block);
-    return st;
-}
-
 // ---- weights ------------------------------------------------------------------------------------
 
-// One weight at a time, so the host holds the largest weight and no more.
-static status weights_read(infer_core *c, const ckpt_state *state, const safetensors *files)
+typedef struct files_of {
+    const safetensors *files;
+    const infer_core *core;
+} files_of;
+
+static status weight_from_files(void *context, int64_t weight, float *values)
 {
-    const op_model *m = c->model;
-    int64_t largest = 0;
-    for (int64_t w = 0; w < m->weight_count; w++) {
-        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
-    }
-    float *values = malloc((size_t)largest * sizeof(float));
-    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
-        st = model_weight_read(files, &c->spec, m, w, values);
-        if (st == ST_OK) st = ckpt_weight_put(state, w, values);
-    }
-    free(values);
-    return st;
+    const files_of *f = context;
+    return model_weight_read(f->files, &f->core->spec, f->core->model, weight, values);
 }
 
 static status weights_put(infer_core *c, const char *folder)
@@ -148,7 +113,8 @@ static status weights_put(infer_core *c, const char *folder)
     safetensors *files = NULL;
     TRY(safetensors_open(c->h, folder, &files));
     status st = model_hf_check(c->a, files, &c->spec, c->model);
-    if (st == ST_OK) st = weights_read(c, &state, files);
+    files_of from_files = {.files = files, .core = c};
+    if (st == ST_OK) st = ckpt_weights_put(&state, weight_from_files, &from_files);
     safetensors_close(files);
     return st;
 }
@@ -157,8 +123,8 @@ status infer_core_load(infer_core *c, const char *folder, const plan *const *pla
 {
     plan_table_place(&c->run);
     TRY(exec_make(c, plans, count));
-    TRY(constants_put(c));
-    TRY(step_put(c));
+    TRY(exec_constants_write(c->e, c->model));
+    TRY(exec_step_reset(c->e, 1.0));
     return weights_put(c, folder);
 }
 

@@ -14,33 +14,6 @@ static status state_clear(train_job *job)
     return ST_OK;
 }
 
-static status constants_put(train_job *job)
-{
-    const op_model *m = job->plans->model;
-    for (int32_t i = 0; i < m->constant_count; i++) {
-        char name[PLAN_NAME_BYTES] = "constant.";
-        strncat(name, m->constants[i].name, sizeof(name) - strlen(name) - 1);
-        const int64_t row = plan_table_find(&job->plans->run, name);
-        if (row < 0) continue;
-        TRY(exec_write(job->e, row, 0, m->constants[i].data,
-                       m->constants[i].rows * m->constants[i].columns * (int64_t)sizeof(float)));
-    }
-    return ST_OK;
-}
-
-static status step_put(train_job *job)
-{
-    const run_config *r = job->plans->config;
-    step_block *block = calloc(1, sizeof(*block));
-    if (block == NULL) return fail(ST_NO_MEMORY, "no memory for the step block");
-    step_device_init(&block->device,
-                     r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0);
-    const status st = exec_write(job->e, plan_table_find(&job->plans->run, "step"), 0, block,
-                                 (int64_t)sizeof(*block));
-    free(block);
-    return st;
-}
-
 status train_level(const run_config *r, kern_level *out)
 {
     static const kern_level levels[] = {
@@ -92,9 +65,10 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
                               .run = &plans->run,
                               .derived_weights = train_derives_weights(r)};
     status st = ST_OK;
-    TRY_TO(destroy_job, constants_put(out));
+    TRY_TO(destroy_job, exec_constants_write(out->e, plans->model));
     TRY_TO(destroy_job, state_clear(out));
-    TRY_TO(destroy_job, step_put(out));
+    const double scale = r->train.precision == RUN_FP16 ? r->precision.loss_scale.initial : 1.0;
+    TRY_TO(destroy_job, exec_step_reset(out->e, scale));
     return ST_OK;
 destroy_job:
     train_job_destroy(out);
@@ -154,23 +128,15 @@ static status weights_from_seed(train_job *job)
     return st;
 }
 
-// One weight at a time, so the host holds the largest weight and no more.
-static status weights_from_files(train_job *job, const safetensors *files)
+typedef struct files_of {
+    const safetensors *files;
+    const train_plans *plans;
+} files_of;
+
+static status weight_from_files(void *context, int64_t weight, float *values)
 {
-    const op_model *m = job->plans->model;
-    int64_t largest = 0;
-    for (int64_t w = 0; w < m->weight_count; w++) {
-        largest = max_i64(largest, m->weights[w].rows * m->weights[w].columns);
-    }
-    float *values = malloc((size_t)largest * sizeof(float));
-    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
-        st = model_weight_read(files, job->plans->spec, m, w, values);
-        if (st == ST_OK) st = ckpt_weight_put(&job->state, w, values);
-    }
-    free(values);
-    return st;
+    const files_of *f = context;
+    return model_weight_read(f->files, f->plans->spec, f->plans->model, weight, values);
 }
 
 status train_job_weights(train_job *job, arena *a)
@@ -188,7 +154,8 @@ status train_job_weights(train_job *job, arena *a)
     safetensors *files = NULL;
     TRY(safetensors_open(job->h, from, &files));
     status st = model_hf_check(a, files, job->plans->spec, job->plans->model);
-    if (st == ST_OK) st = weights_from_files(job, files);
+    files_of from_files = {.files = files, .plans = job->plans};
+    if (st == ST_OK) st = ckpt_weights_put(&job->state, weight_from_files, &from_files);
     safetensors_close(files);
     return st;
 }
