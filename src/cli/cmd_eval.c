@@ -66,22 +66,7 @@ static const option rows[] = {
      .default_text = "0",
      .max = 4096,
      .help = "windows or endings at once; 0 is about 4096 tokens"},
-    {.key = "tokenizer",
-     .kind = OPTION_TEXT,
-     .offset = AT(tokenizer),
-     .help = "bytes, a tokenizer.json or a folder with one; by default the model's own"},
-    {.key = "precision",
-     .kind = OPTION_CHOICE,
-     .offset = AT(precision),
-     .default_text = "auto",
-     .choices = "auto, fp32, bf16, fp16",
-     .help = "type of weights and activations; auto is the run's, fp32 of other folders"},
-    {.key = "threads",
-     .kind = OPTION_INT,
-     .offset = AT(threads),
-     .default_text = "0",
-     .max = KERN_MAX_THREADS,
-     .help = "0 is one per core"},
+    CLI_MODEL_ROWS(eval_flags, "weights and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
      .offset = AT(strict),
@@ -95,9 +80,6 @@ static const option rows[] = {
      .help = "one JSON object instead of the lines"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
-
-_Static_assert((int)DTYPE_F32 == 0 && (int)DTYPE_BF16 == 1 && (int)DTYPE_F16 == 2,
-               "--precision counts as dtype does");
 
 typedef struct evaluation {
     cli_context *cli;
@@ -169,8 +151,7 @@ static int64_t batch_of(const evaluation *v, int64_t seq)
 static status scorer_open(evaluation *v, int64_t seq, bool documents)
 {
     const infer_options options = {.threads = (int)v->f->threads,
-                                   .compute = v->f->precision == 0 ? v->model.compute
-                                                                   : (dtype)(v->f->precision - 1),
+                                   .compute = cli_model_type(&v->model, v->f->precision),
                                    .context = seq,
                                    .slots = batch_of(v, seq),
                                    .strict = v->f->strict || v->model.strict};

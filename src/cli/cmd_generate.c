@@ -82,22 +82,7 @@ static const option rows[] = {
      .kind = OPTION_LIST,
      .offset = AT(stop),
      .help = "end before this text; may be given several times"},
-    {.key = "tokenizer",
-     .kind = OPTION_TEXT,
-     .offset = AT(tokenizer),
-     .help = "bytes, a tokenizer.json or a folder with one; by default the model's own"},
-    {.key = "precision",
-     .kind = OPTION_CHOICE,
-     .offset = AT(precision),
-     .default_text = "auto",
-     .choices = "auto, fp32, bf16, fp16",
-     .help = "type of weights, cache and activations; auto is the run's, fp32 of other folders"},
-    {.key = "threads",
-     .kind = OPTION_INT,
-     .offset = AT(threads),
-     .default_text = "0",
-     .max = KERN_MAX_THREADS,
-     .help = "0 is one per core"},
+    CLI_MODEL_ROWS(generate_flags, "weights, cache and activations"),
     {.key = "strict",
      .kind = OPTION_BOOL,
      .offset = AT(strict),
@@ -423,8 +408,7 @@ static status grow(generation *v)
 static status model_open(generation *v)
 {
     infer_options options = {.threads = (int)v->f->threads,
-                             .compute = v->f->precision == 0 ? v->model.compute
-                                                             : (dtype)(v->f->precision - 1),
+                             .compute = cli_model_type(&v->model, v->f->precision),
                              .slots = min_i64(v->f->batch, v->list.count),
                              .strict = v->f->strict || v->model.strict};
     for (int64_t i = 0; i < v->list.count; i++) {
@@ -468,9 +452,6 @@ static status generate(generation *v)
     cli_signals_end();
     return st;
 }
-
-_Static_assert((int)DTYPE_F32 == 0 && (int)DTYPE_BF16 == 1 && (int)DTYPE_F16 == 2,
-               "--precision counts as dtype does");
 
 static status run(cli_context *cli, const cli_call *call)
 {

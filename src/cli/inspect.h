@@ -86,7 +86,6 @@ status inspect_run(inspect_report *r, const inspect_probe *p);
 status inspect_config(inspect_report *r, const inspect_probe *p);
 status inspect_metrics(inspect_report *r, const inspect_probe *p); // inspect_logs.c
 status inspect_tfevents(inspect_report *r, const inspect_probe *p);
-status inspect_trace(inspect_report *r, const inspect_probe *p);
 status inspect_json(inspect_report *r, const inspect_probe *p);
 status inspect_tokens(inspect_report *r, const inspect_probe *p); // inspect_data.c
 status inspect_text(inspect_report *r, const inspect_probe *p);

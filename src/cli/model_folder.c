@@ -59,6 +59,13 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     return r->model.from != NULL ? from_folder(cli, r->model.from, out) : ST_OK;
 }
 
+dtype cli_model_type(const cli_model *model, int32_t precision)
+{
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}; // as CLI_MODEL_ROWS lists them
+    ASSERT(precision >= 0 && precision <= COUNT_OF(types));
+    return precision == 0 ? model->compute : types[precision - 1];
+}
+
 status cli_model_find(cli_context *cli, const char *path, cli_model *out)
 {
     *out = (cli_model){.compute = DTYPE_F32};

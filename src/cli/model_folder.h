@@ -4,6 +4,7 @@
 
 #include "cli/run_folder.h"
 #include "data/tokenizer.h"
+#include "kernels/kernels.h"
 #include "model/model.h"
 
 typedef struct cli_model {
@@ -18,6 +19,26 @@ typedef struct cli_model {
     bool crosses_texts; // data.packing is plain: a sequence goes on from one document to the next
     bool is_fresh;      // a run that began with initial weights, not with a folder's
 } cli_model;
+
+// Rows of the flags that every command on a model takes; `flags` is the command's struct, with
+// const char *tokenizer, int32_t precision and int64_t threads. `kinds`: what precision is the type of.
+#define CLI_MODEL_ROWS(flags, kinds)                                                       \
+    {.key = "tokenizer",                                                                   \
+     .kind = OPTION_TEXT,                                                                  \
+     .offset = (int64_t)offsetof(flags, tokenizer),                                        \
+     .help = "bytes, a tokenizer.json or a folder with one; by default the model's own"},  \
+        {.key = "precision",                                                               \
+         .kind = OPTION_CHOICE,                                                            \
+         .offset = (int64_t)offsetof(flags, precision),                                    \
+         .default_text = "auto",                                                           \
+         .choices = "auto, fp32, bf16, fp16",                                              \
+         .help = "type of " kinds "; auto is the run's, fp32 of other folders"},           \
+    {                                                                                      \
+        .key = "threads", .kind = OPTION_INT, .offset = (int64_t)offsetof(flags, threads), \
+        .default_text = "0", .max = KERN_MAX_THREADS, .help = "0 is one per core"          \
+    }
+// The type that --precision chose.
+dtype cli_model_type(const cli_model *model, int32_t precision);
 
 NODISCARD status cli_model_find(cli_context *cli, const char *path, cli_model *out);
 // `wanted` (NULL: the model's own) as data.tokenizer writes it. Ids must fit the vocabulary.

@@ -62,11 +62,6 @@ void infer_scorer_close(infer_scorer *s)
     if (s != NULL) infer_core_end(&s->c);
 }
 
-const decoder_spec *infer_scorer_spec(const infer_scorer *s)
-{
-    return &s->c.spec;
-}
-
 const infer_rows *infer_scorer_rows(const infer_scorer *s)
 {
     return &s->rows;

@@ -26,7 +26,6 @@ NODISCARD status infer_scorer_open(const host *h, arena *a, const char *folder,
                                    const infer_options *options, bool documents,
                                    infer_scorer **out);
 void infer_scorer_close(infer_scorer *s); // NULL is legal
-const decoder_spec *infer_scorer_spec(const infer_scorer *s);
 // Buffers of the scorer.
 const infer_rows *infer_scorer_rows(const infer_scorer *s);
 // Makes row `row` one text of `count` tokens, 1 <= count <= seq, with nothing to score after it.

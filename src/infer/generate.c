@@ -147,11 +147,6 @@ const decoder_spec *infer_spec(const infer *g)
     return &g->c.spec;
 }
 
-int64_t infer_arena_bytes(const infer *g)
-{
-    return exec_arena_bytes(g->c.e);
-}
-
 int64_t infer_slots(const infer *g)
 {
     return g->slot_count;

@@ -44,7 +44,6 @@ NODISCARD status infer_open(const host *h, arena *a, const char *folder,
 void infer_close(infer *g); // NULL is legal
 
 const decoder_spec *infer_spec(const infer *g);
-int64_t infer_arena_bytes(const infer *g);
 int64_t infer_slots(const infer *g);
 int64_t infer_length(const infer *g, int64_t slot); // tokens taken in so far
 

@@ -40,8 +40,8 @@ NODISCARD status obs_print_line(const obs_record *r, int columns, text *out);
 // The live line of a terminal, at most `columns` wide: bar, share, loss, speed, time left.
 NODISCARD status obs_print_live(const obs_record *r, int columns, text *out);
 
-// TensorBoard scalars, one file a session, which begins after `finished_steps`. *out is set, and must be closed, also where opening failed
-// after the file was there.
+// TensorBoard scalars, one file a session, which begins after `finished_steps`. *out is set, and must
+// be closed, also where opening failed after the file was there.
 typedef struct obs_events obs_events;
 NODISCARD status obs_events_open(const host *h, arena *a, const char *path, int64_t finished_steps,
                                  obs_events **out);

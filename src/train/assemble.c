@@ -106,7 +106,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
 
 // Activations and gradients may take 2.25 times what weights and optimizer state do, for a small model
 // 1 GiB. GPT-2 124M at 4 x 1,024 tokens stays whole; Llama 135M, which is deep and thin, goes by
-// halves there: 4.2 instead of 6.0 GB for some 3% of its speed (2 threads of a Zen 3, 2026-11).
+// halves there: 4.4 instead of 6.0 GB for some 3% of its speed (2 threads of a Zen 3, 2026-11).
 static int64_t transient_allowed(int64_t run_bytes)
 {
     return max_i64(run_bytes / 4 * 9, (int64_t)1 << 30);
