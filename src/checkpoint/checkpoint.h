@@ -49,6 +49,7 @@ typedef struct ckpt_info {
     const char *best;               // folder name of the best checkpoint so far; NULL: none
     const char *numerics;           // what the bits depend on besides the config
     const char *config;             // checksum of the resolved configuration; may be NULL
+    const char *data;               // what sequences are numbered in; NULL: not known
 } ckpt_info;
 
 // Writes <folder>/step-<step>[.<fork>] and returns its path, once it is durable and verified. Nothing

@@ -122,14 +122,16 @@ static status all_load(const loading *l, bool only_weights)
 static status info_keep(const ckpt_reader *r, arena *a, ckpt_info *out)
 {
     const ckpt_info *info = ckpt_reader_info(r);
-    char *numerics = NULL, *best = NULL, *config_sum = NULL;
+    char *numerics = NULL, *best = NULL, *config_sum = NULL, *data = NULL;
     TRY(arena_strdup(a, info->numerics, &numerics));
     TRY(arena_strdup(a, info->config, &config_sum));
     if (info->best != NULL) TRY(arena_strdup(a, info->best, &best));
+    if (info->data != NULL) TRY(arena_strdup(a, info->data, &data));
     *out = *info;
     out->numerics = numerics;
     out->config = config_sum;
     out->best = best;
+    out->data = data;
     return ST_OK;
 }
 

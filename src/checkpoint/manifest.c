@@ -216,10 +216,11 @@ static status read_record(const parsing *p)
             return fail(ST_DAMAGED, "%s: \"%s\" is not a count", p->what, counts[i]);
         }
     }
-    char *numerics = NULL, *best = NULL, *config_digest = NULL;
+    char *numerics = NULL, *best = NULL, *config_digest = NULL, *data = NULL;
     TRY(text_of(p, p->root, "numerics", &numerics));
     TRY(text_of(p, p->root, "best", &best));
     TRY(text_of(p, p->root, "config", &config_digest));
+    TRY(text_of(p, p->root, "data", &data));
     if (best != NULL) TRY(check_file_name(p, best));
     p->out->info =
         (ckpt_info){.step = values[0],
@@ -231,7 +232,8 @@ static status read_record(const parsing *p)
                     .best_val_loss = json_real(json_get(p->root, "best_val_loss"), (double)NAN),
                     .best = best,
                     .numerics = numerics != NULL ? numerics : "",
-                    .config = config_digest != NULL ? config_digest : ""};
+                    .config = config_digest != NULL ? config_digest : "",
+                    .data = data};
     return ST_OK;
 }
 
@@ -304,7 +306,8 @@ static status print_record(const ckpt_info *info, text *t)
     TRY(real_or_null(t, "best_val_loss", info->best_val_loss));
     TRY(text_or_null(t, "best", info->best));
     TRY(text_or_null(t, "numerics", info->numerics));
-    return text_or_null(t, "config", info->config);
+    TRY(text_or_null(t, "config", info->config));
+    return text_or_null(t, "data", info->data);
 }
 
 static status print_tensor(const ckpt_tensor *tensor, text *t)

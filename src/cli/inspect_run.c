@@ -44,6 +44,7 @@ static status info_tell(inspect_report *r, const ckpt_info *info)
     if (info->numerics != NULL && info->numerics[0] != '\0') {
         TRY(inspect_add(r, "numerics", "%s", info->numerics));
     }
+    if (info->data != NULL) TRY(inspect_add(r, "data", "%s", info->data));
     return ST_OK;
 }
 

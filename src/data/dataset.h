@@ -64,8 +64,8 @@ int64_t data_dataset_sequences(const data_dataset *d, data_split split);
 int64_t data_dataset_documents(const data_dataset *d); // of train, as far as files say; else 0
 int64_t data_dataset_sources(const data_dataset *d);
 int64_t data_dataset_seq(const data_dataset *d);
-// What the order and content of sequences follow from: sizes, formats, tokenizer, seed, packing.
-// A resumed run compares it.
+// What the order and content of sequences follow from: sizes, formats, tokenizer, seed, packing, and
+// the tokens where a file says their checksum. A resumed run compares it.
 hash128 data_dataset_id(const data_dataset *d);
 
 // Where sequence n of a split comes from.

@@ -34,6 +34,7 @@ int64_t data_tokens_vocab(const data_tokens *t); // 0: unknown
 int64_t data_tokens_documents(const data_tokens *t);
 // Of our own shards: the id of the tokenizer that made it; zero otherwise.
 hash128 data_tokens_tokenizer(const data_tokens *t);
+hash128 data_tokens_checksum(const data_tokens *t); // of all its tokens, as it says; else zero
 
 // Tokens [first, first + count) into ids. No allocation; any threads at once.
 NODISCARD status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids);

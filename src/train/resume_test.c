@@ -280,6 +280,31 @@ static void a_failing_run_names_what_is_safe(void **state)
     assert_non_null(strstr(line, "last good checkpoint: step-"));
 }
 
+// Another text of the same length under the same name: its sequences have other numbers.
+static void replaced_data_is_refused(void **state)
+{
+    (void)state;
+    run_seen seen = {0};
+    hash128 digest;
+    const char *const first[] = {"checkpoint.every=3", "train.steps=3"};
+    const char *const more[] = {"checkpoint.every=3", "train.steps=6"};
+    assert_int_equal(test_run("replaced", first, 2, "auto", &seen, &digest), ST_OK);
+    FILE *f = fopen(text_path, "r+");
+    assert_non_null(f);
+    const int before = fgetc(f);
+    assert_int_equal(fseek(f, 0, SEEK_SET), 0);
+    assert_int_equal(fputc(before ^ 1, f), before ^ 1);
+    assert_int_equal(fclose(f), 0);
+    const status st = test_run("replaced", more, 2, "auto", &seen, &digest);
+    assert_int_equal(st, ST_CONFIG_FIXED);
+    assert_non_null(strstr(error_last()->text, "data.train"));
+    f = fopen(text_path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fputc(before, f), before);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(test_run("replaced", more, 2, "auto", &seen, &digest), ST_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +314,7 @@ int main(void)
         cmocka_unit_test(damaged_ones_are_told_of),
         cmocka_unit_test(a_failed_save_costs_no_more),
         cmocka_unit_test(a_failing_run_names_what_is_safe),
+        cmocka_unit_test(replaced_data_is_refused),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

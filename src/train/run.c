@@ -301,6 +301,19 @@ static void outcome_of(const session *s, train_outcome *out)
         s->peak_flops > 0.0 ? out->tokens_per_s * s->flops_per_token / s->peak_flops : (double)NAN;
 }
 
+// The position in the data is a number of sequences, which means nothing in other data.
+static status data_compare(session *s)
+{
+    (void)hash128_text(train_feed_id(s->feed), s->data_sum);
+    if (s->data_before == NULL || strcmp(s->data_before, s->data_sum) == 0) return ST_OK;
+    return fail(
+        ST_CONFIG_FIXED,
+        "the data is not what %s was trained on: other files, sizes, tokens or tokenizer "
+        "(%s, then %s)\n  put back what data.train named; or export %s, and train that folder "
+        "in a new run with model.from",
+        path_base_name(s->newest_path), s->data_sum, s->data_before, s->newest_path);
+}
+
 static status run_in_folder(session *s, run_config *r, const config *c, const char *config_text,
                             const char *resume, train_outcome *out)
 {
@@ -315,6 +328,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     TRY(state_of_run(s, resume));
     TRY(session_saver_open(s));
     TRY(train_feed_prepare(s->feed, s->folder.cache, data_heard, s));
+    TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }

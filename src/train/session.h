@@ -44,7 +44,8 @@ typedef struct session {
     int64_t saved_step, begun_step; // of the newest one, and of the one on the way; -1: none
     error_record save_error;        // why the last one was given up
     ckpt_extra extras[2];
-    char config_sum[33];
+    char config_sum[33], data_sum[33];
+    const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork; // of the checkpoints that this session writes
     struct {
         const char **names; // checkpoints that were refused

@@ -116,7 +116,8 @@ status session_save_begin(session *s, bool is_best)
                                        .best_val_loss = s->best_val_loss,
                                        .best = name_or_null(s->best_path),
                                        .numerics = s->numerics,
-                                       .config = s->config_sum},
+                                       .config = s->config_sum,
+                                       .data = s->data_sum},
                               .extras = s->extras,
                               .extra_count = COUNT_OF(extras),
                               .keep = {.keep = s->r->checkpoint.keep,
@@ -178,6 +179,7 @@ status session_load(session *s, const char *path)
     s->step = s->saved_step = info.step;
     s->sequences = info.sequences;
     s->tokens = info.tokens;
+    s->data_before = info.data;
     s->val_loss = info.val_loss;
     s->best_val_loss = info.best_val_loss;
     TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));

@@ -155,9 +155,9 @@ static void add_source_id(hash_stream *hash, const source *s)
     for (int64_t i = 0; i < s->file_count; i++) {
         const data_tokens *t = s->files[i].tokens;
         const int64_t facts[2] = {data_tokens_count(t), data_tokens_documents(t)};
-        const hash128 tokenizer = data_tokens_tokenizer(t);
+        const hash128 sums[2] = {data_tokens_tokenizer(t), data_tokens_checksum(t)};
         hash_add(hash, facts, sizeof(facts));
-        hash_add(hash, &tokenizer, sizeof(tokenizer));
+        hash_add(hash, sums, sizeof(sums));
         hash_add(hash, data_tokens_format(t), (int64_t)strlen(data_tokens_format(t)));
     }
     hash_add(hash, s->held_out, sizeof(s->held_out));

@@ -153,6 +153,11 @@ hash128 data_tokens_tokenizer(const data_tokens *t)
     return t->tokenizer;
 }
 
+hash128 data_tokens_checksum(const data_tokens *t)
+{
+    return t->has_checksum ? t->checksum : (hash128){0};
+}
+
 // Widens `count` tokens; returns how many came before the first that is not in 0..limit-1.
 static int64_t widen(token_type type, const void *from, int64_t count, int64_t limit, int32_t *ids)
 {
