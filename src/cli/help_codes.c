@@ -74,6 +74,15 @@ static const char *const texts[] = {
         "A deadline passed: a process did not come to an operation that others wait in. The "
         "message names who is missing and what it did last. Likely causes are dead or slow "
         "storage, a frozen host, a cut network.",
+    [ST_DIVERGED] =
+        "Ranks of one job came to the same place with different intentions: another operation, "
+        "size, type, tensor or order. The message names two of them, what each wanted and where. "
+        "The same program and configuration on all ranks cannot do that: it is a bug, here or in "
+        "what differs between the hosts.",
+    [ST_REFUSED] =
+        "A rank was not let into the job, because its build, configuration, data or way of "
+        "computing differs from the others'. The message names what differs, there and here. "
+        "Start all ranks with the same program and the same files.",
     [ST_ANSWER_NO] =
         "The command did its work, and the answer is no: a check found a difference beyond its "
         "limit, or a comparison failed. What was printed says which.",

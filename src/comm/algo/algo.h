@@ -1,0 +1,49 @@
+// Algorithms of collectives: a family. One file each, a row each in algo_table.c, limits as data.
+//
+// A row says which operation it does, in which order it sums, and what it needs. comm_choose takes the first
+// that fits from the tuning table (op, ranks, bytes -> name), or from the built-in one. To add an algorithm:
+// a file, a row; the contract test runs it over every transport that has what it needs, all operations,
+// types, 1 to 9 ranks and sizes against a naive reference.
+#ifndef COMM_ALGO_H
+#define COMM_ALGO_H
+
+#include "comm/transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// An operation under way, as an algorithm sees it: checked, the contract made.
+typedef struct comm_call {
+    const comm_args *args;
+    const comm_transport *transport;
+    comm_port *port;
+    int rank, size; // in the group
+    kern_level level;
+    comm_contract contract;
+    comm_ticket *ticket; // this rank's, filled but for what the algorithm adds; direct only
+    void *scratch;       // scratch_bytes of it
+    int64_t scratch_bytes;
+} comm_call;
+
+typedef struct comm_algorithm {
+    const char *name; // "direct", "ring": with the operation it is unique
+    comm_op op;
+    comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
+    bool direct;       // needs meet/part, all buffers within reach; else exchange
+    bool power_of_two; // of ranks
+    int max_ranks;     // 0: any
+    int64_t max_bytes; // of one rank's operand; 0: any
+    bool items;        // takes several tensors at once
+    status (*run)(comm_call *call);
+    int64_t (*scratch)(const comm_args *args, int size); // bytes; NULL: none
+} comm_algorithm;
+
+extern const comm_algorithm *const comm_algorithm_table[];
+int comm_algorithm_count(void);
+const comm_algorithm *comm_algorithm_find(comm_op op, const char *name); // NULL: none
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,190 @@
+// Many ranks that talk: groups, collectives, and the promise that none of them differs or hangs unseen.
+//
+//   comm_open    this rank's end of a job: a transport, the board (shared with the ranks of this host)
+//   comm_split   groups along mesh axes; a rank may be in many, each with its own order of operations
+//   comm_run     one operation, in this thread, until no peer needs this rank's buffers any more
+//   comm_post    the same on a device's lane: computation goes on meanwhile; an event ends it
+//
+// The contract. With every operation travel job, epoch, group, sequence number, operation, type, count,
+// root, tensor and call site. Ranks that do not agree all fail with ST_DIVERGED and one text that names
+// two ranks, what each wanted and where; no extra message is needed for that. Nothing waits without a
+// deadline, and a wait ends at once when a peer it depends on is known to be gone (ST_PEER_LOST).
+// After a failure the group is dead: every later call returns the same error. The process is not.
+//
+// The bits. An algorithm's row states the order in which it sums: `any` (depends on the algorithm),
+// `rank` (left to right over ranks: depends on their number), `shard` (the fixed binary tree over
+// shards: depends on neither). Strict runs ask for COMM_ORDER_SHARD. fp32 and narrower sums are made in
+// fp32 and rounded once at the end; all ranks get the same bits in every order.
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    COMM_MAX_RANKS = 1 << 20,
+    COMM_MAX_LOCAL = 256,  // ranks of one host
+    COMM_MAX_GROUPS = 256, // of one rank, over its life
+    COMM_MAX_LEAVES = 16,  // tree nodes of one rank in an operation
+    COMM_MAX_ITEMS = 1024  // tensors in one operation
+};
+
+typedef struct comm comm;
+typedef struct comm_group comm_group;
+
+typedef enum comm_op {
+    //                      in                       out                 count is of elements in
+    COMM_ALL_REDUCE,     // count                    count               in
+    COMM_REDUCE_SCATTER, // n * count, piece r to r  count               out
+    COMM_ALL_GATHER,     // count                    n * count           in
+    COMM_BROADCAST,      // root: count              count               out
+    COMM_REDUCE,         // count                    root: count         in
+    COMM_GATHER,         // count                    root: n * count     in
+    COMM_SCATTER,        // root: n * count          count               out
+    COMM_ALL_TO_ALL,     // n * count                n * count           one piece
+    COMM_ALL_TO_ALLV,    // send_counts in order     receive_counts      (0)
+    COMM_SEND,           // count; root is the peer  -                   in
+    COMM_RECEIVE,        // -                        count; root: peer   out
+    COMM_BARRIER,        // -                        -                   (0)
+    COMM_OP_COUNT
+} comm_op;
+
+typedef enum comm_reduction {
+    COMM_SUM,
+    COMM_MAX, // NaN where any is NaN, as MIN
+    COMM_MIN,
+    COMM_AVG, // the sum times 1/n, rounded; not for integers
+    COMM_REDUCTION_COUNT
+} comm_reduction;
+
+typedef enum comm_order {
+    COMM_ORDER_ANY,   // whatever is fastest
+    COMM_ORDER_RANK,  // ((x0 + x1) + x2) + ...
+    COMM_ORDER_SHARD, // the fixed tree over shards
+    COMM_ORDER_COUNT
+} comm_order;
+
+const char *comm_op_name(comm_op op); // "all_reduce"
+bool comm_op_parse(const char *name, comm_op *out);
+const char *comm_reduction_name(comm_reduction r);
+const char *comm_order_name(comm_order o);
+
+// One tensor of an operation. in == out is in place (all_gather, scatter: in is out's own piece;
+// reduce_scatter, gather: out is in's). Empty: both may be NULL.
+typedef struct comm_item {
+    const void *in;
+    void *out;
+    int64_t count; // see comm_op
+} comm_item;
+
+// With order `shard`: a term of the sum is the tree node over shards [begin, end) of `shards`, a range
+// that one node of the tree covers: begin = i 2^k, end = min(begin + 2^k, shards).
+typedef struct comm_leaf {
+    int32_t begin, end;
+} comm_leaf;
+
+typedef struct comm_args {
+    comm_op op;
+    comm_reduction reduction;
+    comm_order order;
+    dtype type;
+    int32_t root; // rank in the group; SEND, RECEIVE: the peer
+    // Tensors, one after the other, as if they were one. Usually one.
+    const comm_item *items;
+    int item_count;
+    // COMM_ORDER_SHARD: this rank's tree nodes, ascending; items holds item_count * leaf_count items, the
+    // leaves of an item side by side, `out` that of its first. No leaves: one per rank, shard = rank.
+    const comm_leaf *leaves;
+    int leaf_count;
+    int32_t shards;
+    // ALL_TO_ALLV: elements to and from each rank of the group.
+    const int64_t *send_counts, *receive_counts;
+    const char *algorithm; // NULL: chosen by size and topology; else by name, refused if it cannot
+    const char *tensor;    // what it is, for people: "gradients, bucket 4"; compared between ranks
+    const char *site;      // where in the program or plan: "src/x.c:12", "action 88"
+    int64_t step;          // of training, for the recorder; -1 outside one
+} comm_args;
+
+// How this rank's processes or threads meet the others of its host: comm_board_create, once per host.
+typedef struct comm_board comm_board;
+
+typedef struct comm_config {
+    const host *h;
+    uint64_t job; // the same number on all ranks
+    uint32_t epoch;
+    int rank, ranks;             // of the job
+    int local_rank, local_ranks; // of this host
+    const char *transport;       // "auto", "self", "shm", ...: a row of comm/transport_table.c
+    comm_board *board;           // shm: the host's; borrowed
+    // Hosts apart: each rank gives bytes and gets everybody's, in rank order, `bytes` each; over control.
+    status (*swap)(void *context, const void *mine, int64_t bytes, void *all);
+    void *swap_context;
+    int64_t deadline_ns; // of one wait; 0: 600 s
+    const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
+    int spin_ns;         // 0: measured; how long a wait spins before it sleeps
+} comm_config;
+
+// Collective: all ranks of the job.
+NODISCARD status comm_open(const comm_config *config, comm **out);
+void comm_close(comm *c); // NULL is legal. Collective unless the job has failed
+int comm_rank(const comm *c);
+int comm_ranks(const comm *c);
+const char *comm_transport_name(const comm *c); // the one in use
+
+// ---- the board: what the ranks of one host share ------------------------------------------------
+// Makes it (memfd); processes of the host inherit or receive the descriptor, threads share the pointer.
+NODISCARD status comm_board_create(int local_ranks, uint64_t job, comm_board **out);
+NODISCARD status comm_board_map(int fd, comm_board **out); // another process's
+int comm_board_fd(const comm_board *b);
+void comm_board_unmap(comm_board *b); // the mapping and this process's descriptor; NULL is legal
+
+// ---- memory that peers reach --------------------------------------------------------------------
+// Buffers in shared regions are read and written in place by the ranks of this host; all others go through
+// a staging piece, a copy more. The first: memory for a device's arena (kern_device_config.memory).
+typedef struct comm_memory comm_memory;
+NODISCARD status comm_memory_create(comm *c, int64_t bytes, comm_memory **out);
+void *comm_memory_at(const comm_memory *m);
+void comm_memory_destroy(comm_memory *m); // no operation on it may be running on any rank
+
+// ---- groups --------------------------------------------------------------------------------------
+// Ranks of the same colour form a group, ordered by rank; color < 0: in none (*out is NULL).
+// Collective: all ranks of the job, in the same order of calls. `name` ("dp", "tp") is for people.
+NODISCARD status comm_split(comm *c, int color, const char *name, comm_group **out);
+// The same with members that the caller knows: ranks of the job, ascending, this one among them.
+// Collective over the members only; `number` tells groups of the same members apart, 0..255.
+NODISCARD status comm_group_create(comm *c, const int32_t *members, int count, int number,
+                                   const char *name, comm_group **out);
+void comm_group_destroy(comm_group *g);
+int comm_group_rank(const comm_group *g);
+int comm_group_size(const comm_group *g);
+const char *comm_group_name(const comm_group *g);
+
+// ---- operations ----------------------------------------------------------------------------------
+// Collective over the group. In one group operations run one after the other, in the order of calls.
+NODISCARD status comm_run(comm_group *g, const comm_args *args);
+// On a lane of a device whose memory the transport can reach. args is copied, its arrays are not: they and
+// the buffers stay until an event recorded on the lane after this is done.
+NODISCARD status comm_post(comm_group *g, kern_lane *lane, const comm_args *args, bool *posted);
+NODISCARD status comm_barrier(comm_group *g, const char *site);
+// The usual ones.
+NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
+                                 comm_reduction reduction, const char *tensor, const char *site);
+
+// Makes every wait of this rank fail: from any thread, on the verdict that a peer is lost.
+void comm_abort(comm *c, status code, const char *text);
+
+// ---- what is chosen ------------------------------------------------------------------------------
+typedef struct comm_choice {
+    const char *algorithm;
+    comm_order order; // in which it sums
+    bool staged;      // a copy more, because a buffer is not shared
+} comm_choice;
+NODISCARD status comm_choose(const comm_group *g, const comm_args *args, comm_choice *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
