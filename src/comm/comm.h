@@ -27,7 +27,7 @@ extern "C" {
 enum {
     COMM_MAX_RANKS = 1 << 20,
     COMM_MAX_LOCAL = 256,  // ranks of one host
-    COMM_MAX_GROUPS = 256, // of one rank, over its life
+    COMM_MAX_GROUPS = 256, // of one rank
     COMM_MAX_LEAVES = 16,  // tree nodes of one rank in an operation
     COMM_MAX_ITEMS = 1024  // tensors in one operation
 };
@@ -136,9 +136,13 @@ const char *comm_transport_name(const comm *c); // the one in use
 
 // ---- the board: what the ranks of one host share ------------------------------------------------
 // Makes it (memfd); processes of the host inherit or receive the descriptor, threads share the pointer.
-NODISCARD status comm_board_create(int local_ranks, uint64_t job, comm_board **out);
-NODISCARD status comm_board_map(int fd, comm_board **out); // another process's
+// `cores` that its ranks may use together decide whether a wait spins; 0: those of this process.
+NODISCARD status comm_board_create(int local_ranks, uint64_t job, int cores, comm_board **out);
+NODISCARD status comm_board_map(int fd, comm_board **out); // another process's; fd is duplicated
 int comm_board_fd(const comm_board *b);
+int comm_board_ranks(const comm_board *b);
+// Makes every wait of every rank of this host fail: by who supervises them.
+void comm_board_abort(comm_board *b, status code, const char *text);
 void comm_board_unmap(comm_board *b); // the mapping and this process's descriptor; NULL is legal
 
 // ---- memory that peers reach --------------------------------------------------------------------

@@ -13,34 +13,41 @@
 extern "C" {
 #endif
 
-typedef struct comm_contract {
-    uint32_t magic;    // COMM_MAGIC
-    uint32_t epoch;    //
-    uint64_t job;      //
-    uint64_t sequence; // operation of this group, from 1
+typedef struct comm_contract { // one cache line
+    uint32_t magic;            // COMM_MAGIC
+    uint32_t epoch;            //
+    uint64_t job;              //
+    uint64_t sequence; // operation of this group, from 1; SEND, RECEIVE: of this pair of ranks
     uint32_t group;    // number of the group
     uint8_t op, reduction, order, type;
     int32_t root;
-    uint32_t algorithm; // row that will run: it must be the same everywhere
+    uint16_t algorithm; // row that will run: it must be the same everywhere
+    uint16_t items;     // tensors
     int64_t count;      // sum over items; ALL_TO_ALLV: 0
-    uint64_t tensor;    // hash of its name
+    uint32_t tensor;    // hash of its name, and of the counts of several items
+    uint32_t shards;    // of order `shard` with leaves, else 0
     uint32_t site;      // hash of the call site: shown, not compared
     uint32_t checksum;  // CRC32C of what is before it, where it leaves the host; else 0
 } comm_contract;
-_Static_assert(sizeof(comm_contract) == 64, "one cache line");
 
 enum { COMM_MAGIC = 0x434d3031 }; // "10MC"
 
-// What the two sides are called in the text.
+// What the two sides are called in the text. Empty or NULL texts are left out.
 typedef struct comm_party {
     int rank; // of the job
     const char *host, *tensor, *site;
 } comm_party;
 
-// True if they agree; a text otherwise ("collectives differ at #88213: rank 2 (n1) ...").
+// True if they agree in all but site and checksum.
 bool comm_contract_equal(const comm_contract *a, const comm_contract *b);
-status comm_contract_refuse(const comm_contract *mine, const comm_party *me,
-                            const comm_contract *theirs, const comm_party *them);
+// ST_DIVERGED with a text ("collectives differ at #88213 of group dp: rank 2 (n1) ..."). The same text on
+// every rank that names the same two sides in the same order.
+status comm_contract_refuse(const char *group, const comm_contract *a, const comm_party *who_a,
+                            const comm_contract *b, const comm_party *who_b);
+// "all_reduce #12 of gradients (16 x fp32)" for people. Returns buffer.
+const char *comm_contract_text(const comm_contract *k, const char *tensor, char *buffer, int bytes);
+// Of a name in contract, tables of names and recorder; 0 for NULL and "".
+uint32_t comm_name_hash(const char *name);
 
 #ifdef __cplusplus
 }

@@ -21,8 +21,7 @@ typedef struct comm_call {
     int rank, size; // in the group
     kern_level level;
     comm_contract contract;
-    comm_ticket *ticket; // this rank's, filled but for what the algorithm adds; direct only
-    void *scratch;       // scratch_bytes of it
+    void *scratch; // scratch_bytes of it, aligned to 64
     int64_t scratch_bytes;
 } comm_call;
 
@@ -30,6 +29,7 @@ typedef struct comm_algorithm {
     const char *name; // "direct", "ring": with the operation it is unique
     comm_op op;
     comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
+    bool leaves;       // takes several tree nodes of a rank; all with order `shard` that sum
     bool direct;       // needs meet/part, all buffers within reach; else exchange
     bool power_of_two; // of ranks
     int max_ranks;     // 0: any

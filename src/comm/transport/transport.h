@@ -8,7 +8,8 @@
 //   direct    meet(): every rank shows its ticket (what it is about to do, and where its buffers are) and
 //             sees all others'; then it reads and writes peers' memory as its own; part(): all are done.
 //             Two waits per operation, no copy. Tickets alternate between two places, so that an
-//             operation that carries its data in the ticket needs no part().
+//             operation that carries its data in the ticket needs no part(). Buffers that peers cannot
+//             reach go through a stage, piece by piece, with two more part() for each.
 //   messages  exchange(): sends to one rank while receiving from another; framed, with the contract in
 //             front; ends when both buffers may be used again.
 //
@@ -26,26 +27,61 @@ extern "C" {
 #endif
 
 typedef struct comm_link comm_link; // a rank's end of a transport
-typedef struct comm_port comm_port; // of one group
+typedef struct comm_transport comm_transport;
 
-enum { COMM_TICKET_BYTES = 1024, COMM_INLINE_BYTES = 256 };
+typedef struct comm_members {
+    const int32_t *ranks; // of the job, ascending
+    int count, me;        // me: index of this rank
+    uint32_t group;       // number that all members share
+    const char *name;     // for people
+} comm_members;
 
-// Where a buffer is: region -1: private (peers cannot reach it).
+// A rank's end of one group. First member of every transport's own struct.
+typedef struct comm_port {
+    const comm_transport *transport;
+    comm_link *link;
+    comm_members members; // ranks and name: copies, gone with the port
+    uint64_t sequence;    // of the last operation: counted by who calls meet()
+} comm_port;
+
+enum {
+    COMM_INLINE_BYTES = 256,
+    COMM_STAGE_BYTES = 512 << 10,
+    COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_LEAVES
+};
+
+// Where a buffer is. Region -1: private, peers cannot reach it; COMM_NOWHERE: there is none (NULL).
+enum { COMM_PRIVATE = -1, COMM_NOWHERE = -2 };
 typedef struct comm_place {
-    int32_t region;
     int64_t offset;
+    int32_t region;
+    int32_t unused;
 } comm_place;
+
+// Further buffers than the ticket's own: item by item, leaf by leaf; ALL_TO_ALLV: a piece per rank.
+typedef struct comm_entry {
+    int64_t count;
+    comm_place in, out;
+} comm_entry;
 
 // What a rank shows at meet().
 typedef struct comm_ticket {
     comm_contract contract;
-    comm_leaf leaves[COMM_MAX_LEAVES];
-    int32_t leaf_count, item_count;
-    // The first item's buffers; further ones are in the port's list area. With leaves: in[leaf].
-    comm_place in[COMM_MAX_LEAVES], out;
+    int32_t entry_count; // in the list; 0: one item with one leaf, in and out below
+    int32_t leaf_count;  // 0: none are given; then one per rank
     int32_t payload_bytes;
-    _Alignas(64) unsigned char payload[COMM_INLINE_BYTES];
+    int32_t staged; // bits COMM_STAGED_*: some `in`, `out` is private
+    comm_place in, out;
+    int64_t unused[2]; // up to two lines
+    unsigned char payload[COMM_INLINE_BYTES];
 } comm_ticket;
+enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2 };
+
+// The list of a rank: what its ticket has no room for. Lives in memory that its peers see.
+typedef struct comm_list {
+    comm_leaf leaves[COMM_MAX_LEAVES];
+    comm_entry entries[COMM_MAX_ENTRIES];
+} comm_list;
 
 typedef struct comm_message {
     int peer;         // rank in the group; -1: none
@@ -54,13 +90,7 @@ typedef struct comm_message {
     int64_t bytes;
 } comm_message;
 
-typedef struct comm_members {
-    const int32_t *ranks; // of the job, ascending
-    int count, me;        // me: index of this rank
-    uint32_t group;       // number that all members share
-} comm_members;
-
-typedef struct comm_transport {
+struct comm_transport {
     const char *name;
     bool direct, messages;
     bool hosts_apart; // can leave the host
@@ -70,22 +100,30 @@ typedef struct comm_transport {
     void (*close)(comm_link *link);
     status (*join)(comm_link *link, const comm_members *members, comm_port **out);
     void (*leave)(comm_port *port);
-    // direct
-    status (*meet)(comm_port *port, const comm_ticket *mine); // copies it; the contract is checked
-    const comm_ticket *(*ticket)(const comm_port *port,
-                                 int rank); // valid until this rank's next-but-one meet
-    void *(*address)(const comm_port *port, int rank,
-                     comm_place place); // here; NULL: cannot be reached
+    // ---- direct: copies the ticket, waits until all have shown theirs, checks the contracts
+    status (*meet)(comm_port *port, const comm_ticket *mine);
+    // Valid until this rank's next-but-one meet.
+    const comm_ticket *(*ticket)(const comm_port *port, int rank);
     status (*part)(comm_port *port);
-    // Memory: regions are numbered per rank; locate() finds the place of a pointer of this rank.
+    // The list of this rank, with room for so many entries, to be filled before meet; of any rank, after.
+    status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
+    const comm_list *(*list)(const comm_port *port, int rank);
+    // Where bytes of a rank lie here.
+    status (*address)(comm_port *port, int rank, comm_place place, int64_t bytes, void **out);
+    // The stage of a rank: COMM_STAGE_BYTES that all members see. Own: made on the first call.
+    status (*stage)(comm_port *port, int rank, void **out);
+    // ---- memory: regions are numbered per rank; locate() finds the place of a pointer of this rank
     status (*region_create)(comm_link *link, int64_t bytes, int32_t *region, void **at);
     void (*region_destroy)(comm_link *link, int32_t region);
     comm_place (*locate)(const comm_link *link, const void *at, int64_t bytes);
-    // messages
+    // ---- messages
     status (*exchange)(comm_port *port, const comm_contract *contract, comm_message send,
                        comm_message receive);
+    // ---- both: what to tell people, and the end
+    void (*note)(comm_port *port, const char *tensor, const char *site); // before meet, exchange
+    status (*fail)(comm_port *port); // marks the group with this thread's error; returns it
     void (*abort)(comm_link *link, status code, const char *text); // from any thread
-} comm_transport;
+};
 
 extern const comm_transport *const comm_transport_table[];
 int comm_transport_count(void);
