@@ -1,0 +1,275 @@
+// Hub and ranks with real sockets and threads, all in one process, which the thread sanitizer sees.
+// What depends on processes (kill, stop) is in tests/launch_test.c; what depends on time, in machine_test.c.
+#include "control/control.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 4, STEPS = 200 };
+
+typedef struct seat {
+    control_config config;
+    pthread_t thread;
+    status st;
+    char said[ERROR_TEXT_BYTES];
+    int64_t stopped_at;
+    _Atomic int verdicts;
+    control *c;
+} seat;
+
+typedef struct table {
+    control_key *key, *other;
+    char address[CONTROL_ADDRESS_BYTES];
+    control_server *server;
+    _Atomic int refused;
+    seat seats[RANKS];
+} table;
+
+static void on_hub_notice(void *context, const control_notice *n)
+{
+    table *t = context;
+    if (n->kind == CONTROL_NOTE_REFUSED) atomic_fetch_add(&t->refused, 1);
+}
+
+static void on_notice(void *context, const control_notice *n)
+{
+    seat *s = context;
+    if (n->kind == CONTROL_NOTE_VERDICT) atomic_fetch_add(&s->verdicts, 1);
+}
+
+static void lay(table *t, const char *address)
+{
+    const host *h = host_real();
+    int fd = -1;
+    memset(t, 0, sizeof(*t));
+    assert_int_equal(control_key_create(h, &t->key), ST_OK);
+    assert_int_equal(control_key_create(h, &t->other), ST_OK);
+    assert_int_equal(control_listen(address, false, &fd, t->address), ST_OK);
+    const control_server_config config = {.h = h,
+                                          .key = t->key,
+                                          .job = 7,
+                                          .epoch = 1,
+                                          .ranks = RANKS,
+                                          .rank = 0,
+                                          .on_notice = on_hub_notice,
+                                          .context = t};
+    assert_int_equal(control_server_start(&config, fd, &t->server), ST_OK);
+    for (int r = 0; r < RANKS; r++) {
+        t->seats[r].config = (control_config){.h = h,
+                                              .key = t->key,
+                                              .job = 7,
+                                              .epoch = 1,
+                                              .rank = r,
+                                              .ranks = RANKS,
+                                              .address = t->address,
+                                              .join_ns = INT64_C(20000000000),
+                                              .on_notice = on_notice,
+                                              .context = &t->seats[r]};
+    }
+}
+
+static void clear(table *t)
+{
+    control_server_stop(t->server);
+    control_key_destroy(t->key);
+    control_key_destroy(t->other);
+}
+
+static status keep(seat *s, status st)
+{
+    if (st != ST_OK) (void)snprintf(s->said, sizeof(s->said), "%s", error_last()->text);
+    s->st = st;
+    return st;
+}
+
+// Joins, swaps, steps until all agree to stop, leaves.
+static void *sit(void *context)
+{
+    seat *s = context;
+    control *c = NULL;
+    if (keep(s, control_open(&s->config, &c)) != ST_OK) return NULL;
+    for (int n = 0; n < 20 && s->st == ST_OK; n++) {
+        int64_t mine[3] = {s->config.rank, n, 77}, all[3 * RANKS];
+        if (keep(s, control_swap(c, mine, sizeof(mine), all)) != ST_OK) break;
+        for (int r = 0; r < RANKS; r++) {
+            if (all[3 * r] != r || all[3 * r + 1] != n || all[3 * r + 2] != 77) {
+                s->st = ST_INTERNAL;
+            }
+        }
+    }
+    for (int64_t step = 1; s->st == ST_OK && step < STEPS; step++) {
+        control_decision due[CONTROL_AGREEMENTS];
+        if (s->config.rank == 2 && step == 20) control_request(c, CONTROL_AGREE_STOP, 0);
+        if (keep(s, control_step(c, step, due)) != ST_OK) break;
+        if (due[CONTROL_AGREE_STOP].is_due) {
+            s->stopped_at = step;
+            break;
+        }
+        (void)keep(s, control_barrier(c)); // what a step's collectives do to the pace
+    }
+    control_close(c);
+    return NULL;
+}
+
+static void sit_all(table *t)
+{
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_create(&t->seats[r].thread, NULL, sit, &t->seats[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) (void)pthread_join(t->seats[r].thread, NULL);
+}
+
+static void test_job(void **state)
+{
+    (void)state;
+    static const char *const addresses[] = {"127.0.0.1:0", "unix:@trireme-control-test"};
+    for (int i = 0; i < 2; i++) {
+        table t;
+        lay(&t, addresses[i]);
+        sit_all(&t);
+        for (int r = 0; r < RANKS; r++) {
+            if (t.seats[r].st != ST_OK) print_message("rank %d: %s\n", r, t.seats[r].said);
+            assert_int_equal(t.seats[r].st, ST_OK);
+            assert_in_range(t.seats[r].stopped_at, 21, 24);
+            assert_int_equal(t.seats[r].stopped_at, t.seats[0].stopped_at);
+            assert_int_equal(t.seats[r].verdicts, 0);
+        }
+        assert_int_equal(t.refused, 0);
+        clear(&t);
+    }
+}
+
+static void test_config_differs(void **state)
+{
+    (void)state;
+    static const control_fact facts[2] = {{CONTROL_CONFIG, "layout.tp", "4"},
+                                          {CONTROL_CONFIG, "layout.tp", "2"}};
+    table t;
+    lay(&t, "127.0.0.1:0");
+    for (int r = 0; r < RANKS; r++) {
+        t.seats[r].config.facts = &facts[r == 3];
+        t.seats[r].config.fact_count = 1;
+    }
+    sit_all(&t);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(t.seats[r].st, ST_REFUSED);
+        assert_non_null(
+            strstr(t.seats[r].said, "refused: layout.tp is 2 there and 4 on the other 3 ranks"));
+    }
+    clear(&t);
+}
+
+// A rank with another key, and strangers in numbers, while the others join.
+static void test_strangers(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 200 };
+    table t;
+    lay(&t, "127.0.0.1:0");
+    int fds[STRANGERS], opened = 0;
+    for (int i = 0; i < STRANGERS; i++) {
+        if (control_connect(t.address, 1000, &fds[opened]) != ST_OK) continue;
+        const char noise[300] = "GET / HTTP/1.1\r\n\r\n";
+        if (i % 3 == 0) (void)control_write(fds[opened], noise, i % 2 == 0 ? 300 : 18);
+        opened++;
+    }
+    seat bad = t.seats[1];
+    bad.config.key = t.other;
+    (void)sit(&bad);
+    assert_int_equal(bad.st, ST_SECURITY);
+    sit_all(&t);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(t.seats[r].st, ST_OK);
+    assert_true(t.refused > 0);
+    for (int i = 0; i < opened; i++) (void)close(fds[i]);
+    clear(&t);
+}
+
+static void *sit_and_fail(void *context)
+{
+    seat *s = context;
+    control *c = NULL;
+    if (keep(s, control_open(&s->config, &c)) != ST_OK) return NULL;
+    if (s->config.rank == 1) {
+        control_fail(c, ST_DATA, "web-0031.bin ends early");
+    } else {
+        (void)keep(s, control_barrier(c));
+    }
+    control_close(c);
+    return NULL;
+}
+
+static void test_one_fails(void **state)
+{
+    (void)state;
+    table t;
+    lay(&t, "unix:@trireme-control-test");
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_create(&t.seats[r].thread, NULL, sit_and_fail, &t.seats[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) (void)pthread_join(t.seats[r].thread, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == 1) continue;
+        assert_int_equal(t.seats[r].st, ST_PEER_LOST);
+        assert_int_equal(t.seats[r].verdicts, 1);
+    }
+    clear(&t);
+}
+
+static void test_nobody_there(void **state)
+{
+    (void)state;
+    table t;
+    lay(&t, "127.0.0.1:0");
+    seat *s = &t.seats[0];
+    control_server_stop(t.server);
+    t.server = NULL;
+    s->config.join_ns = 100000000;
+    (void)sit(s);
+    assert_int_equal(s->st, ST_TIMEOUT);
+    assert_non_null(strstr(s->said, "cannot connect to"));
+    clear(&t);
+}
+
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const char *const wild[] = {"0.0.0.0:0", "[::]:0", ":0"};
+    static const char *const bad[] = {
+        "", "here", "unix:", "unix:@", "127.0.0.1:", "127.0.0.1:http x"};
+    char bound[CONTROL_ADDRESS_BYTES];
+    int fd = -1;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(control_listen(wild[i], false, &fd, bound), ST_SECURITY);
+    }
+    for (int i = 0; i < 6; i++) {
+        const status st = control_listen(bad[i], false, &fd, bound);
+        assert_true(st == ST_CONFIG || st == ST_PEER_LOST);
+    }
+    assert_int_equal(control_listen(wild[0], true, &fd, bound), ST_OK);
+    (void)close(fd);
+    assert_int_equal(control_listen("127.0.0.1:0", false, &fd, bound), ST_OK);
+    assert_memory_equal(bound, "127.0.0.1:", 10);
+    assert_string_not_equal(bound, "127.0.0.1:0");
+    int second = -1;
+    const status taken = control_listen(bound, false, &second, bound);
+    assert_int_equal(taken, ST_LOCKED);
+    (void)close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_job),          cmocka_unit_test(test_config_differs),
+        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(test_nobody_there), cmocka_unit_test(test_addresses),
+    };
+    return cmocka_run_group_tests_name("control/threads", tests, NULL, NULL);
+}

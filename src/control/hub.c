@@ -1,0 +1,374 @@
+// The hub: lets ranks in, hands bytes round, listens to heartbeats and gives the verdicts.
+//
+// A connection is STRANGER until its hello carries a right MAC, CLAIMED until its proof does, then JOINED.
+// Strangers and claims together are at most CONTROL_PENDING_MAX, and each has two seconds: whoever opens
+// sockets and says nothing holds nothing up, for the oldest stranger makes room for the next connection.
+// When all ranks have joined their digests are compared; if they differ, the fewer and the more are asked
+// for their facts, and everybody is told what differs, and the job ends before it began.
+#include "control/hub_internal.h"
+
+#include "base/fault.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT_LIMIT = CONTROL_TO_RANK_MAX + (1 << 20) };
+
+status control_hub_create(const control_hub_config *config, int64_t now, control_hub **out)
+{
+    ASSERT(config->ranks >= 1 && config->ranks <= CONTROL_RANKS_MAX);
+    ASSERT(config->rank >= CONTROL_HUB && config->rank < config->ranks);
+    TRY(fault_point("control.hub.create"));
+    control_hub *b = calloc(1, sizeof(*b));
+    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for control");
+    const size_t ranks = (size_t)config->ranks;
+    b->config = *config;
+    control_limits_complete(&b->config.limits);
+    if (b->config.join_ns == 0) b->config.join_ns = INT64_C(60) * 1000000000;
+    b->line_count = config->ranks + CONTROL_PENDING_MAX;
+    b->lines = calloc(ranks + CONTROL_PENDING_MAX, sizeof(*b->lines));
+    b->members = calloc(ranks, sizeof(*b->members));
+    b->seen = calloc(ranks, sizeof(*b->seen));
+    if (b->lines == NULL || b->members == NULL || b->seen == NULL) {
+        control_hub_destroy(b);
+        return fail(ST_NO_MEMORY, "no memory for the connections of %d ranks", config->ranks);
+    }
+    for (int r = 0; r < config->ranks; r++) b->members[r].line = -1;
+    b->join_until = now + b->config.join_ns;
+    b->tick_at = now + b->config.limits.beat_ns;
+    b->ticked_at = now;
+    *out = b;
+    return ST_OK;
+}
+
+void control_hub_destroy(control_hub *b)
+{
+    if (b == NULL) return;
+    for (int i = 0; b->lines != NULL && i < b->line_count; i++) {
+        control_stream_deinit(&b->lines[i].stream);
+        control_wipe(&b->lines[i].handshake, sizeof(b->lines[i].handshake));
+    }
+    for (int r = 0; b->members != NULL && r < b->config.ranks; r++) free(b->members[r].sheet);
+    free(b->swap.all);
+    free(b->swap.has);
+    free(b->lines);
+    free(b->members);
+    free(b->seen);
+    free(b);
+}
+
+int control_hub_connections(const control_hub *b)
+{
+    return b->line_count;
+}
+
+int control_hub_pending(const control_hub *b)
+{
+    int count = 0;
+    for (int i = 0; i < b->line_count; i++) {
+        count += b->lines[i].state == LINE_STRANGER || b->lines[i].state == LINE_CLAIMED;
+    }
+    return count;
+}
+
+bool control_hub_is_open(const control_hub *b, int connection)
+{
+    return b->lines[connection].state != LINE_FREE;
+}
+
+bool control_hub_drops(const control_hub *b, int connection)
+{
+    return b->lines[connection].state == LINE_CLOSING;
+}
+
+control_span control_hub_output(const control_hub *b, int connection)
+{
+    return control_stream_output(&b->lines[connection].stream);
+}
+
+void control_hub_sent(control_hub *b, int connection, int64_t count)
+{
+    control_stream_sent(&b->lines[connection].stream, count);
+}
+
+bool control_hub_notice(control_hub *b, control_notice *out)
+{
+    return control_notice_pop(&b->notices, out);
+}
+
+int64_t control_hub_wake(const control_hub *b)
+{
+    return b->tick_at;
+}
+
+bool control_hub_is_done(const control_hub *b)
+{
+    return b->phase == HUB_OVER;
+}
+
+void control_hub_refuse(control_hub *b, int rank, status code, const char *format, ...)
+{
+    control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = rank, .code = code};
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(n.text, sizeof(n.text), format, args);
+    va_end(args);
+    // A flood of strangers must not push out what matters, nor fill a log.
+    if (rank < 0 && b->ticked_at - b->stranger_told_at < INT64_C(1000000000)) return;
+    if (rank < 0) b->stranger_told_at = b->ticked_at;
+    control_notice_push(&b->notices, &n);
+}
+
+void control_hub_send(control_hub *b, int rank, control_type type, control_span head,
+                      control_span rest)
+{
+    const int at = b->members[rank].line;
+    if (at < 0 || b->lines[at].state != LINE_JOINED) return;
+    const status st = control_stream_put(&b->lines[at].stream, type, head, rest);
+    // It does not read what it is sent: for the others it is as good as gone.
+    if (st != ST_OK) control_hub_drop(b, at);
+}
+
+void control_hub_send_all(control_hub *b, control_type type, control_span head, control_span rest)
+{
+    for (int r = 0; r < b->config.ranks; r++) control_hub_send(b, r, type, head, rest);
+}
+
+// Frees a connection, or leaves it to say its last words.
+void control_hub_drop(control_hub *b, int connection)
+{
+    hub_line *line = &b->lines[connection];
+    const int rank = line->rank;
+    const bool was_joined = line->state == LINE_JOINED;
+    line->state = LINE_CLOSING;
+    if (!was_joined) return;
+    hub_member *m = &b->members[rank];
+    m->line = -1;
+    if (b->phase == HUB_JOINING) {
+        m->has_joined = false; // another process may take its place
+        b->seen[rank].is_here = false;
+        b->joined--;
+    } else if (!m->has_left) {
+        b->seen[rank].is_gone = true;
+    }
+}
+
+void control_hub_end(control_hub *b, status code, const char *said)
+{
+    uint8_t head[4];
+    control_put32(head, (uint32_t)code);
+    const control_span words = {said, (int64_t)strnlen(said, CONTROL_TEXT_BYTES - 1)};
+    control_hub_send_all(b, CONTROL_MSG_END, (control_span){head, sizeof(head)}, words);
+    b->phase = HUB_OVER;
+    for (int i = 0; i < b->line_count; i++) {
+        if (b->lines[i].state != LINE_FREE) b->lines[i].state = LINE_CLOSING;
+    }
+}
+
+// ---- strangers ---------------------------------------------------------------------------------------
+int control_hub_accept(control_hub *b, int64_t now)
+{
+    int pending = 0, oldest = -1, free_line = -1;
+    for (int i = 0; i < b->line_count; i++) {
+        const hub_line *line = &b->lines[i];
+        if (line->state == LINE_FREE && free_line < 0) free_line = i;
+        if (line->state == LINE_STRANGER || line->state == LINE_CLAIMED) pending++;
+        if (line->state == LINE_STRANGER && (oldest < 0 || line->until < b->lines[oldest].until)) {
+            oldest = i;
+        }
+    }
+    if (b->phase == HUB_OVER) return -1;
+    if (pending >= CONTROL_PENDING_MAX) {
+        control_hub_refuse(b, -1, ST_SECURITY,
+                           "%d connections say nothing; the oldest of them was closed", pending);
+        if (oldest >= 0) control_hub_drop(b, oldest);
+        return -1; // its place is free once it is closed; a rank tries again
+    }
+    if (free_line < 0) return -1;
+    hub_line *line = &b->lines[free_line];
+    control_stream_init(&line->stream, CONTROL_TO_HUB_MAX, OUT_LIMIT);
+    control_handshake_begin(&line->handshake, b->config.key, b->config.job, b->config.epoch);
+    line->state = LINE_STRANGER;
+    line->rank = -1;
+    line->until = now + (int64_t)CONTROL_HANDSHAKE_MS * 1000000;
+    return free_line;
+}
+
+static void put_hello(control_hub *b, hub_line *line, control_hello_type type, status code)
+{
+    control_hello hello = {.type = type,
+                           .job = b->config.job,
+                           .epoch = b->config.epoch,
+                           .rank = b->config.rank,
+                           .ranks = b->config.ranks,
+                           .code = (uint32_t)code,
+                           .pid = b->config.self.pid,
+                           .started = b->config.self.started,
+                           .machine = b->config.self.machine};
+    uint8_t frame[CONTROL_HELLO_BYTES];
+    memcpy(hello.host, b->config.self.host, sizeof(hello.host));
+    status st = b->config.h->api->random_fill(b->config.h, hello.nonce, sizeof(hello.nonce));
+    control_hello_print(&hello, frame);
+    control_handshake_seal(&line->handshake, frame);
+    if (st == ST_OK) st = control_stream_put_raw(&line->stream, frame, sizeof(frame));
+    if (st != ST_OK) control_hub_drop(b, (int)(line - b->lines));
+}
+
+static void reject(control_hub *b, int connection, status code)
+{
+    put_hello(b, &b->lines[connection], CONTROL_REJECT, code);
+    control_hub_drop(b, connection);
+}
+
+// The first frame: who it claims to be.
+static void on_hello(control_hub *b, int connection, const uint8_t *frame)
+{
+    hub_line *line = &b->lines[connection];
+    control_hello *m = &line->hello;
+    if (!control_hello_parse(frame, m) || m->type != CONTROL_HELLO) {
+        control_hub_refuse(b, -1, ST_SECURITY, "a connection that does not speak our protocol");
+        control_hub_drop(b, connection);
+        return;
+    }
+    if (!control_handshake_check(&line->handshake, frame)) {
+        const bool is_other = m->job != b->config.job || m->epoch != b->config.epoch;
+        control_hub_refuse(b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was not let in: %s",
+                           m->rank, m->host, (long long)m->pid,
+                           is_other ? "it is of another job or epoch" : "its key is another");
+        reject(b, connection, ST_SECURITY);
+        return;
+    }
+    if (m->ranks != b->config.ranks) {
+        control_hub_refuse(b, m->rank, ST_REFUSED,
+                           "rank %d (%s) refused: it was started for a job of %d ranks, the others "
+                           "for %d",
+                           m->rank, m->host, m->ranks, b->config.ranks);
+        reject(b, connection, ST_REFUSED);
+        return;
+    }
+    const hub_member *holder = &b->members[m->rank];
+    if (holder->has_joined || b->phase != HUB_JOINING) {
+        control_hub_refuse(b, m->rank, ST_REFUSED,
+                           "a second claimant of rank %d (%s, process %lld) refused: process %lld "
+                           "on %s has it",
+                           m->rank, m->host, (long long)m->pid, (long long)holder->peer.pid,
+                           holder->peer.host);
+        reject(b, connection, ST_REFUSED);
+        return;
+    }
+    line->rank = m->rank;
+    line->state = LINE_CLAIMED;
+    put_hello(b, line, CONTROL_CHALLENGE, ST_OK);
+}
+
+// The second frame: that the first was no recording.
+static void on_proof(control_hub *b, int connection, const uint8_t *frame, int64_t now)
+{
+    hub_line *line = &b->lines[connection];
+    control_hello m;
+    const bool is_proof = control_hello_parse(frame, &m) && m.type == CONTROL_PROOF &&
+                          m.rank == line->rank && m.ranks == b->config.ranks &&
+                          control_handshake_check(&line->handshake, frame);
+    if (!is_proof) {
+        control_hub_refuse(b, line->rank, ST_SECURITY,
+                           "somebody (%s) who says to be rank %d could not prove it",
+                           line->hello.host, line->rank);
+        control_hub_drop(b, connection);
+        return;
+    }
+    hub_member *member = &b->members[line->rank];
+    if (member->has_joined || b->phase != HUB_JOINING) { // two claimed it, the other proved first
+        control_hub_refuse(b, line->rank, ST_REFUSED,
+                           "a second claimant of rank %d (%s, process %lld) refused", line->rank,
+                           m.host, (long long)m.pid);
+        control_hub_drop(b, connection);
+        return;
+    }
+    control_stream_key(&line->stream, b->config.key, &line->handshake, b->config.epoch, true);
+    control_wipe(&line->handshake, sizeof(line->handshake));
+    line->state = LINE_JOINED;
+    member->line = connection;
+    member->has_joined = true;
+    member->peer = (control_peer){.machine = m.machine, .pid = m.pid, .started = m.started};
+    memcpy(member->peer.host, m.host, sizeof(m.host));
+    memcpy(member->digest, m.digest, sizeof(m.digest));
+    control_seen *seen = &b->seen[line->rank];
+    *seen = (control_seen){.is_here = true,
+                           .heard_at = now,
+                           .moved_at = now,
+                           .machine = m.machine,
+                           .host = member->peer.host};
+    control_notice_push(&b->notices,
+                        &(control_notice){.kind = CONTROL_NOTE_JOINED, .rank = line->rank});
+    if (++b->joined == b->config.ranks) control_hub_compare(b, now);
+}
+
+static void on_bytes(control_hub *b, const control_event *e, int64_t now)
+{
+    hub_line *line = &b->lines[e->connection];
+    status st = line->state == LINE_FREE || line->state == LINE_CLOSING
+                    ? ST_OK
+                    : control_stream_take(&line->stream, e->bytes, e->count);
+    while (st == ST_OK) {
+        if (line->state == LINE_STRANGER || line->state == LINE_CLAIMED) {
+            const uint8_t *frame = control_stream_hello(&line->stream);
+            if (frame == NULL) return;
+            if (line->state == LINE_STRANGER) {
+                on_hello(b, e->connection, frame);
+            } else {
+                on_proof(b, e->connection, frame, now);
+            }
+            continue;
+        }
+        if (line->state != LINE_JOINED) return;
+        control_frame f;
+        bool has = false;
+        st = control_stream_next(&line->stream, &f, &has);
+        if (st != ST_OK || !has) break;
+        b->seen[line->rank].heard_at = now;
+        if (!control_hub_message(b, line->rank, &f, now)) {
+            st = fail(ST_SECURITY, "a malformed message (type %d, %lld bytes)", f.type,
+                      (long long)f.bytes);
+        }
+    }
+    if (st != ST_OK) {
+        control_hub_refuse(b, line->rank, st, "rank %d was cut off: %s", line->rank,
+                           error_last()->text);
+        control_hub_drop(b, e->connection);
+    }
+}
+
+static void on_closed(control_hub *b, int connection)
+{
+    hub_line *line = &b->lines[connection];
+    if (line->state == LINE_FREE) return;
+    control_hub_drop(b, connection);
+    control_stream_deinit(&line->stream);
+    control_wipe(&line->handshake, sizeof(line->handshake));
+    line->state = LINE_FREE;
+}
+
+void control_hub_feed(control_hub *b, const control_event *e, int64_t now)
+{
+    switch (e->kind) {
+    case CONTROL_BYTES:
+        ASSERT(e->connection >= 0 && e->connection < b->line_count);
+        on_bytes(b, e, now);
+        break;
+    case CONTROL_CLOSED:
+        ASSERT(e->connection >= 0 && e->connection < b->line_count);
+        on_closed(b, e->connection);
+        break;
+    case CONTROL_EXITED:
+        if (e->rank >= 0 && e->rank < b->config.ranks && !b->members[e->rank].has_left) {
+            b->seen[e->rank].is_gone = b->phase != HUB_JOINING;
+        }
+        break;
+    case CONTROL_OPENED:
+    case CONTROL_TICK:
+        break;
+    }
+    control_hub_advance(b, now);
+}

@@ -1,0 +1,438 @@
+// The hub once ranks have proved themselves: comparing, welcoming, swaps, agreements, verdicts.
+#include "control/hub_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FINDINGS_MAX = 16, COMPARE_MS = 2000, NAMES_MAX = 8 };
+
+// ---- comparing -------------------------------------------------------------------------------------
+static bool is_like(const control_hub *b, int x, int y)
+{
+    return memcmp(b->members[x].digest, b->members[y].digest, sizeof(b->members[x].digest)) == 0;
+}
+
+static void welcome(control_hub *b, int64_t now)
+{
+    const int ranks = b->config.ranks;
+    uint8_t head[16];
+    uint8_t *list = calloc((size_t)(unsigned)ranks, PEER_BYTES);
+    if (list == NULL) {
+        control_hub_end(b, ST_NO_MEMORY, "the hub has no memory for the list of ranks");
+        return;
+    }
+    for (int r = 0; r < ranks; r++) {
+        control_peer_print(&b->members[r].peer, list + (int64_t)r * PEER_BYTES);
+        b->seen[r].moved_at = now;
+    }
+    control_put32(head, (uint32_t)ranks);
+    control_put32(head + 4, (uint32_t)b->config.rank);
+    control_put64(head + 8, b->config.self.machine);
+    b->phase = HUB_RUNNING;
+    control_hub_send_all(b, CONTROL_MSG_WELCOME, (control_span){head, sizeof(head)},
+                         (control_span){list, (int64_t)ranks * PEER_BYTES});
+    free(list);
+}
+
+static void ask_sheet(control_hub *b, int rank)
+{
+    b->members[rank].is_asked = true;
+    control_hub_send(b, rank, CONTROL_MSG_ASK_SHEET, (control_span){0}, (control_span){0});
+}
+
+// The largest set of ranks that agree; of equal ones, that with the lowest rank. O(ranks * sets).
+void control_hub_compare(control_hub *b, int64_t now)
+{
+    const int ranks = b->config.ranks;
+    int most = 0;
+    b->odd = -1;
+    for (int r = 0; r < ranks; r++) {
+        bool is_new = true;
+        for (int q = 0; q < r && is_new; q++) is_new = !is_like(b, q, r);
+        int count = 0;
+        for (int q = r; is_new && q < ranks; q++) count += is_like(b, q, r);
+        if (count > most) {
+            most = count;
+            b->usual = r;
+        }
+        if (most == ranks) break;
+    }
+    if (most == ranks) {
+        welcome(b, now);
+        return;
+    }
+    for (int r = ranks - 1; r >= 0; r--) {
+        if (!is_like(b, r, b->usual)) b->odd = r;
+    }
+    b->usual_count = most;
+    b->phase = HUB_COMPARING;
+    b->compare_until = now + (int64_t)COMPARE_MS * 1000000;
+    ask_sheet(b, b->usual);
+    ask_sheet(b, b->odd);
+}
+
+static void end_compare(control_hub *b)
+{
+    const hub_member *odd = &b->members[b->odd], *usual = &b->members[b->usual];
+    unsigned kinds = 0;
+    for (unsigned k = 0; k < CONTROL_FACT_KINDS; k++) {
+        if (memcmp(odd->digest[k], usual->digest[k], CONTROL_DIGEST_BYTES) != 0) kinds |= 1u << k;
+    }
+    const control_side odd_side = {b->odd, 1, odd->peer.host, odd->sheet, odd->sheet_bytes};
+    const control_side usual_side = {b->usual, b->usual_count, usual->peer.host, usual->sheet,
+                                     usual->sheet_bytes};
+    char said[CONTROL_TEXT_BYTES];
+    control_facts_explain(&odd_side, &usual_side, kinds, said, sizeof(said));
+    control_hub_refuse(b, b->odd, ST_REFUSED, "%s", said);
+    control_hub_end(b, ST_REFUSED, said);
+}
+
+static bool on_sheet(control_hub *b, int rank, const control_frame *f)
+{
+    hub_member *m = &b->members[rank];
+    if (b->phase != HUB_COMPARING || !m->is_asked || m->sheet != NULL) return false;
+    if (f->bytes > CONTROL_SHEET_BYTES_MAX) return false;
+    m->sheet = malloc((size_t)f->bytes + 1);
+    if (m->sheet == NULL) return true; // the text will name the kind and not the key
+    if (f->bytes > 0) memcpy(m->sheet, f->payload, (size_t)f->bytes);
+    m->sheet_bytes = f->bytes;
+    if (b->members[b->odd].sheet != NULL && b->members[b->usual].sheet != NULL) end_compare(b);
+    return true;
+}
+
+// ---- verdicts --------------------------------------------------------------------------------------
+static void tell(control_hub *b, control_notice_kind kind, int rank, control_verdict v, status code,
+                 const char *said)
+{
+    uint8_t head[12];
+    control_notice n = {.kind = kind, .rank = rank, .verdict = v, .code = code};
+    (void)snprintf(n.text, sizeof(n.text), "%s", said);
+    control_notice_push(&b->notices, &n);
+    control_put32(head, (uint32_t)rank);
+    control_put32(head + 4, (uint32_t)v);
+    control_put32(head + 8, (uint32_t)code);
+    control_hub_send_all(b, CONTROL_MSG_VERDICT, (control_span){head, sizeof(head)},
+                         (control_span){n.text, (int64_t)strlen(n.text)});
+}
+
+static void find(control_hub *b, const control_finding *f)
+{
+    hub_member *m = &b->members[f->rank];
+    if (m->told == f->verdict || m->told == CONTROL_DEAD) return;
+    m->told = f->verdict;
+    tell(b, CONTROL_NOTE_VERDICT, f->rank, f->verdict, ST_OK, f->text);
+    if (f->verdict != CONTROL_DEAD && f->verdict != CONTROL_STOPPED) return;
+    // Fenced: it has been told, if it can still hear, and nothing that it says counts any more.
+    m->is_fenced = true;
+    if (m->line >= 0) control_hub_drop(b, m->line);
+    b->seen[f->rank].is_gone = true;
+}
+
+static bool on_failed(control_hub *b, int rank, const control_frame *f)
+{
+    if (f->bytes < 4) return false;
+    const uint32_t code = control_get32(f->payload);
+    if (code == ST_OK || code >= STATUS_COUNT) return false;
+    hub_member *m = &b->members[rank];
+    if (b->phase != HUB_RUNNING || m->told == CONTROL_DEAD) return true;
+    char why[CONTROL_TEXT_BYTES], said[CONTROL_TEXT_BYTES];
+    control_text_parse(f->payload + 4, f->bytes - 4, why);
+    if (snprintf(said, sizeof(said), "rank %d (%s) failed: %s", rank, m->peer.host, why) < 0) {
+        return false;
+    }
+    m->told = CONTROL_DEAD;
+    tell(b, CONTROL_NOTE_FAILED, rank, CONTROL_DEAD, (status)code, said);
+    return true;
+}
+
+static bool on_lost(control_hub *b, int rank, const control_frame *f)
+{
+    (void)rank;
+    if (f->bytes != 4) return false;
+    const uint32_t other = control_get32(f->payload);
+    if (other >= (uint32_t)b->config.ranks) return false;
+    // Only ranks of its own machine are watched by a member; one that has left may end.
+    const hub_member *m = &b->members[other];
+    if (b->phase == HUB_RUNNING && !m->has_left &&
+        m->peer.machine == b->members[rank].peer.machine) {
+        b->seen[other].is_gone = true;
+    }
+    return true;
+}
+
+// ---- swaps -----------------------------------------------------------------------------------------
+static bool swap_begin(control_hub *b, int rank, uint64_t number, int64_t bytes)
+{
+    const int64_t all = max_i64(bytes * b->config.ranks, 1);
+    if (b->swap.has == NULL) {
+        b->swap.has = calloc((size_t)(unsigned)b->config.ranks, 1);
+        if (b->swap.has == NULL) return false;
+    }
+    if (all > b->swap.capacity) {
+        uint8_t *grown = realloc(b->swap.all, (size_t)all);
+        if (grown == NULL) return false;
+        b->swap.all = grown;
+        b->swap.capacity = all;
+    }
+    memset(b->swap.has, 0, (size_t)(unsigned)b->config.ranks);
+    b->swap.number = number;
+    b->swap.bytes = bytes;
+    b->swap.first = rank;
+    return true;
+}
+
+static bool on_swap(control_hub *b, int rank, const control_frame *f)
+{
+    if (b->phase != HUB_RUNNING || f->bytes < 8) return false;
+    const uint64_t number = control_get64(f->payload);
+    const int64_t bytes = f->bytes - 8;
+    char said[CONTROL_TEXT_BYTES];
+    if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * b->config.ranks > CONTROL_TO_RANK_MAX - 8) {
+        return false;
+    }
+    if (b->swap.count == 0 && number == b->swap.number + 1) {
+        if (!swap_begin(b, rank, number, bytes)) {
+            control_hub_end(b, ST_NO_MEMORY, "the hub has no memory for a swap");
+            return true;
+        }
+    }
+    if (number != b->swap.number || bytes != b->swap.bytes || b->swap.has[rank] != 0) {
+        (void)snprintf(said, sizeof(said),
+                       "ranks differ in a swap: rank %d (%s) gives %lld bytes to #%llu, rank %d "
+                       "(%s) gave %lld to #%llu",
+                       rank, b->members[rank].peer.host, (long long)bytes,
+                       (unsigned long long)number, b->swap.first,
+                       b->members[b->swap.first].peer.host, (long long)b->swap.bytes,
+                       (unsigned long long)b->swap.number);
+        control_hub_end(b, ST_DIVERGED, said);
+        return true;
+    }
+    b->swap.has[rank] = 1;
+    if (bytes > 0) memcpy(b->swap.all + bytes * rank, f->payload + 8, (size_t)bytes);
+    if (++b->swap.count < b->config.ranks) return true;
+    uint8_t head[8];
+    control_put64(head, number);
+    b->swap.count = 0;
+    control_hub_send_all(b, CONTROL_MSG_SWAPPED, (control_span){head, sizeof(head)},
+                         (control_span){b->swap.all, bytes * b->config.ranks});
+    return true;
+}
+
+// ---- agreements ------------------------------------------------------------------------------------
+// Asks everybody how far it has promised to go; the decision is the furthest of these, so nobody has
+// begun a step beyond it.
+static void ask_step(control_hub *b)
+{
+    uint8_t payload[4];
+    if (b->is_asking || b->question_count == 0) return;
+    b->is_asking = true;
+    control_put32(payload, ++b->question);
+    for (int r = 0; r < b->config.ranks; r++) b->members[r].has_promised = false;
+    control_hub_send_all(b, CONTROL_MSG_ASK_STEP, (control_span){payload, sizeof(payload)},
+                         (control_span){0});
+}
+
+static bool on_request(control_hub *b, const control_frame *f)
+{
+    if (b->phase != HUB_RUNNING || f->bytes != 12) return false;
+    const hub_question q = {control_get32(f->payload), control_get64(f->payload + 4)};
+    if (q.kind >= CONTROL_AGREEMENTS) return false;
+    for (int i = 0; i < b->question_count; i++) { // all ranks got the same signal: one decision
+        if (b->questions[i].kind == q.kind && b->questions[i].argument == q.argument) return true;
+    }
+    if (b->question_count < QUESTIONS_MAX) b->questions[b->question_count++] = q;
+    ask_step(b);
+    return true;
+}
+
+static void decide(control_hub *b)
+{
+    int64_t furthest = INT64_MIN;
+    for (int r = 0; r < b->config.ranks; r++) {
+        const hub_member *m = &b->members[r];
+        if (m->line < 0) continue; // left, or gone
+        if (!m->has_promised) return;
+        furthest = max_i64(furthest, m->promised);
+    }
+    uint8_t payload[24];
+    control_put32(payload, b->question);
+    control_put32(payload + 4, b->questions[0].kind);
+    control_put64(payload + 8, b->questions[0].argument);
+    control_put64(payload + 16, (uint64_t)furthest);
+    control_hub_send_all(b, CONTROL_MSG_DECIDED, (control_span){payload, sizeof(payload)},
+                         (control_span){0});
+    b->is_asking = false;
+    b->question_count--;
+    memmove(b->questions, b->questions + 1, (size_t)b->question_count * sizeof(b->questions[0]));
+    ask_step(b);
+}
+
+static bool on_promise(control_hub *b, int rank, const control_frame *f)
+{
+    if (f->bytes != 12 || !b->is_asking || control_get32(f->payload) != b->question) return false;
+    b->members[rank].has_promised = true;
+    b->members[rank].promised = (int64_t)control_get64(f->payload + 4);
+    decide(b);
+    return true;
+}
+
+// ---- messages --------------------------------------------------------------------------------------
+static bool on_beat(control_hub *b, int rank, const control_frame *f, int64_t now)
+{
+    control_report r;
+    control_seen *s = &b->seen[rank];
+    if (!control_report_parse(f->payload, f->bytes, b->config.ranks, &r)) return false;
+    // A rank that was not to be judged until now begins afresh.
+    if (r.counter != s->report.counter || s->report.step_ns == 0) s->moved_at = now;
+    if (r.sequence != s->report.sequence) control_history_add(&b->history, rank, &r, now);
+    s->report = r;
+    return true;
+}
+
+// All others have left too, or are gone for good.
+static void leave_together(control_hub *b)
+{
+    if (b->phase != HUB_RUNNING) return;
+    bool is_one_left = false;
+    for (int r = 0; r < b->config.ranks; r++) {
+        const hub_member *m = &b->members[r];
+        if (m->line >= 0 && !m->is_leaving) return;
+        is_one_left = is_one_left || m->line >= 0;
+    }
+    for (int r = 0; r < b->config.ranks; r++) {
+        b->members[r].has_left = b->members[r].is_leaving;
+    }
+    if (is_one_left) {
+        control_hub_send_all(b, CONTROL_MSG_BYE, (control_span){0}, (control_span){0});
+    }
+    b->phase = HUB_OVER;
+    for (int i = 0; i < b->line_count; i++) {
+        if (b->lines[i].state != LINE_FREE) b->lines[i].state = LINE_CLOSING;
+    }
+}
+
+bool control_hub_message(control_hub *b, int rank, const control_frame *f, int64_t now)
+{
+    switch (f->type) {
+    case CONTROL_MSG_BEAT:
+        return on_beat(b, rank, f, now);
+    case CONTROL_MSG_SHEET:
+        return on_sheet(b, rank, f);
+    case CONTROL_MSG_SWAP:
+        return on_swap(b, rank, f);
+    case CONTROL_MSG_REQUEST:
+        return on_request(b, f);
+    case CONTROL_MSG_PROMISE:
+        return on_promise(b, rank, f);
+    case CONTROL_MSG_LOST:
+        return on_lost(b, rank, f);
+    case CONTROL_MSG_FAILED:
+        return on_failed(b, rank, f);
+    case CONTROL_MSG_LEAVE:
+        if (b->phase != HUB_RUNNING || f->bytes != 0) return false;
+        b->members[rank].is_leaving = true;
+        b->seen[rank].is_here = false; // nothing is expected of it any more
+        return true;
+    case CONTROL_MSG_NONE: // all others go the other way
+    case CONTROL_MSG_ASK_SHEET:
+    case CONTROL_MSG_WELCOME:
+    case CONTROL_MSG_END:
+    case CONTROL_MSG_SWAPPED:
+    case CONTROL_MSG_ASK_STEP:
+    case CONTROL_MSG_DECIDED:
+    case CONTROL_MSG_VERDICT:
+    case CONTROL_MSG_BYE:
+    case CONTROL_MSG_COUNT:
+        break;
+    }
+    return false;
+}
+
+// ---- time ------------------------------------------------------------------------------------------
+static void expire(control_hub *b, int64_t now)
+{
+    for (int i = 0; i < b->line_count; i++) {
+        hub_line *line = &b->lines[i];
+        const bool is_pending = line->state == LINE_STRANGER || line->state == LINE_CLAIMED;
+        if (is_pending && now >= line->until) {
+            control_hub_refuse(b, -1, ST_SECURITY,
+                               "a connection that did not prove itself within %d ms was closed",
+                               CONTROL_HANDSHAKE_MS);
+            control_hub_drop(b, i);
+        }
+    }
+}
+
+static void join_too_late(control_hub *b)
+{
+    char said[CONTROL_TEXT_BYTES], missing[CONTROL_TEXT_BYTES / 2] = "";
+    int named = 0;
+    for (int r = 0; r < b->config.ranks && named < NAMES_MAX; r++) {
+        if (b->members[r].has_joined) continue;
+        const size_t used = strlen(missing);
+        (void)snprintf(missing + used, sizeof(missing) - used, "%s%d", named == 0 ? "" : ", ", r);
+        named++;
+    }
+    const int absent = b->config.ranks - b->joined;
+    (void)snprintf(said, sizeof(said), "rank%s %s%s did not join within %.0f s; %d of %d are here",
+                   absent == 1 ? "" : "s", missing, absent > named ? ", ..." : "",
+                   (double)b->config.join_ns / 1e9, b->joined, b->config.ranks);
+    control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = -1, .code = ST_TIMEOUT};
+    (void)snprintf(n.text, sizeof(n.text), "%s", said);
+    control_notice_push(&b->notices, &n);
+    control_hub_end(b, ST_TIMEOUT, said);
+}
+
+static void judge(control_hub *b, int64_t now, int64_t late)
+{
+    control_finding found[FINDINGS_MAX];
+    const int count = control_judge(b->seen, b->config.ranks, b->config.self.machine, now, late,
+                                    &b->config.limits, found, FINDINGS_MAX);
+    for (int i = 0; i < count; i++) find(b, &found[i]);
+    if (control_history_judge(&b->history, b->seen, b->config.ranks, now, found)) {
+        find(b, found);
+    }
+}
+
+static void tick(control_hub *b, int64_t now)
+{
+    const int64_t beat = b->config.limits.beat_ns, gap = now - b->ticked_at;
+    const int64_t late = gap > 2 * beat ? gap - beat : 0;
+    b->ticked_at = now;
+    b->tick_at = now + beat;
+    // A judge that was late gives everybody the time that it lost: what they said may still lie unread.
+    for (int r = 0; late > 0 && r < b->config.ranks; r++) {
+        b->seen[r].heard_at += late;
+        b->seen[r].moved_at += late;
+    }
+    expire(b, now);
+    if (b->phase == HUB_JOINING && now >= b->join_until) join_too_late(b);
+    if (b->phase == HUB_COMPARING && now >= b->compare_until) end_compare(b);
+    if (b->phase == HUB_RUNNING) judge(b, now, 0);
+    if (b->phase != HUB_OVER) {
+        control_hub_send_all(b, CONTROL_MSG_BEAT, (control_span){0}, (control_span){0});
+    }
+}
+
+void control_hub_advance(control_hub *b, int64_t now)
+{
+    if (now >= b->tick_at) {
+        tick(b, now);
+    } else if (b->phase == HUB_RUNNING) {
+        // A death is passed on at once, not at the next beat.
+        for (int r = 0; r < b->config.ranks; r++) {
+            const control_seen *s = &b->seen[r];
+            if (!s->is_gone || b->members[r].told == CONTROL_DEAD || b->members[r].is_leaving)
+                continue;
+            control_finding f = {.rank = r, .verdict = CONTROL_DEAD};
+            (void)snprintf(f.text, sizeof(f.text),
+                           "rank %d (%s) is dead: its process or its connection ended in step %lld",
+                           r, s->host, (long long)s->report.step);
+            find(b, &f);
+        }
+    }
+    if (b->is_asking) decide(b);
+    leave_together(b);
+}
