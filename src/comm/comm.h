@@ -129,7 +129,8 @@ typedef struct comm_config {
 
 // Collective: all ranks of the job.
 NODISCARD status comm_open(const comm_config *config, comm **out);
-void comm_close(comm *c); // NULL is legal. Collective unless the job has failed
+void comm_close(comm *c);        // NULL is legal. Collective unless the job has failed
+comm_group *comm_world(comm *c); // all ranks of the job; goes with c
 int comm_rank(const comm *c);
 int comm_ranks(const comm *c);
 const char *comm_transport_name(const comm *c); // the one in use

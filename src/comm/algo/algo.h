@@ -7,6 +7,7 @@
 #ifndef COMM_ALGO_H
 #define COMM_ALGO_H
 
+#include "comm/reduce.h"
 #include "comm/transport/transport.h"
 
 #ifdef __cplusplus
@@ -23,6 +24,7 @@ typedef struct comm_call {
     comm_contract contract;
     void *scratch; // scratch_bytes of it, aligned to 64
     int64_t scratch_bytes;
+    struct comm_direct *direct; // the group's, for the direct algorithms
 } comm_call;
 
 typedef struct comm_algorithm {

@@ -120,8 +120,12 @@ struct comm_transport {
     status (*exchange)(comm_port *port, const comm_contract *contract, comm_message send,
                        comm_message receive);
     // ---- both: what to tell people, and the end
-    void (*note)(comm_port *port, const char *tensor, const char *site); // before meet, exchange
-    status (*fail)(comm_port *port); // marks the group with this thread's error; returns it
+    // Before meet, exchange: the names behind the contract's hashes.
+    void (*note)(comm_port *port, const char *tensor, uint32_t tensor_hash, const char *site,
+                 uint32_t site_hash);
+    status (*kill)(
+        comm_port
+            *port); // ends the group with this thread's error, or an earlier one; returns that
     void (*abort)(comm_link *link, status code, const char *text); // from any thread
 };
 

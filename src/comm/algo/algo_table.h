@@ -1,0 +1,23 @@
+// The rows of algo_table.c.
+#ifndef COMM_ALGO_TABLE_H
+#define COMM_ALGO_TABLE_H
+
+#include "comm/algo/algo.h"
+
+extern const comm_algorithm comm_algorithm_all_reduce_direct;
+extern const comm_algorithm comm_algorithm_all_reduce_direct_rank;
+extern const comm_algorithm comm_algorithm_reduce_direct;
+extern const comm_algorithm comm_algorithm_reduce_direct_rank;
+extern const comm_algorithm comm_algorithm_reduce_scatter_direct;
+extern const comm_algorithm comm_algorithm_reduce_scatter_direct_rank;
+extern const comm_algorithm comm_algorithm_all_gather_direct;
+extern const comm_algorithm comm_algorithm_broadcast_direct;
+extern const comm_algorithm comm_algorithm_gather_direct;
+extern const comm_algorithm comm_algorithm_scatter_direct;
+extern const comm_algorithm comm_algorithm_all_to_all_direct;
+extern const comm_algorithm comm_algorithm_all_to_allv_direct;
+extern const comm_algorithm comm_algorithm_barrier_direct;
+extern const comm_algorithm comm_algorithm_send_message;
+extern const comm_algorithm comm_algorithm_receive_message;
+
+#endif

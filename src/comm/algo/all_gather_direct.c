@@ -1,0 +1,29 @@
+// All-gather: each rank copies everybody's buffer into its own output, its neighbour's first.
+// Cost: n reads and n writes of a piece per rank, two waits; inline one.
+#include "comm/algo/algo_table.h"
+#include "comm/algo/direct.h"
+
+static void core(const direct_view *v)
+{
+    const comm_call *c = v->call;
+    for (int i = 1; i <= c->size; i++) {
+        const int r = (c->rank + i) % c->size;
+        direct_copy(v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], v->count * v->width,
+                    v->stream);
+    }
+}
+
+static status run(comm_call *call)
+{
+    return direct_run(call, DIRECT_PULL, core);
+}
+
+const comm_algorithm comm_algorithm_all_gather_direct = {
+    .name = "direct",
+    .op = COMM_ALL_GATHER,
+    .order = COMM_ORDER_SHARD,
+    .leaves = false,
+    .direct = true,
+    .items = true,
+    .run = run,
+};

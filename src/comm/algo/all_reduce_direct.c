@@ -1,0 +1,49 @@
+// All-reduce in one pass: rank r adds piece r of everybody's buffers and writes the sum to everybody's
+// output. Each byte is read once and written once; nothing is staged.
+// Cost: n reads and n writes of bytes/n per rank, two waits; inline one.
+#include "comm/algo/algo_table.h"
+#include "comm/algo/direct.h"
+
+static void core(const direct_view *v)
+{
+    const int size = v->call->size;
+    void *outs[COMM_MAX_LOCAL];
+    int count = 0;
+    for (int i = 0; i < size;
+         i++) { // each rank begins with its own: no two write to the same buffer
+        const int r = (v->call->rank + i) % size;
+        if (v->out[r] != NULL) outs[count++] = v->out[r];
+    }
+    const comm_reduce_args args = {.in = (const void *const *)v->in,
+                                   .out = outs,
+                                   .outs = count,
+                                   .stores = v->stream ? COMM_STORE_STREAM : COMM_STORE_CACHED,
+                                   .begin = v->is_inline ? 0 : v->begin,
+                                   .count = v->is_inline ? v->count : v->end - v->begin};
+    if (count > 0 && args.count > 0) comm_reduce(v->reducer, &args);
+}
+
+static status run(comm_call *call)
+{
+    return direct_run(call, DIRECT_BOTH, core);
+}
+
+const comm_algorithm comm_algorithm_all_reduce_direct = {
+    .name = "direct",
+    .op = COMM_ALL_REDUCE,
+    .order = COMM_ORDER_SHARD,
+    .leaves = true,
+    .direct = true,
+    .items = true,
+    .run = run,
+};
+
+// The same, left to right over ranks.
+const comm_algorithm comm_algorithm_all_reduce_direct_rank = {
+    .name = "direct_rank",
+    .op = COMM_ALL_REDUCE,
+    .order = COMM_ORDER_RANK,
+    .direct = true,
+    .items = true,
+    .run = run,
+};

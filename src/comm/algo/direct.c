@@ -1,0 +1,428 @@
+// How a direct algorithm reaches its operands: see direct.h.
+#include "comm/algo/direct.h"
+
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct comm_direct {
+    comm_ticket ticket;
+    comm_reducer reducer;
+    uint64_t reducer_key;
+    comm_leaf *leaves; // of all ranks
+    const char **in;
+    char **out;
+    int64_t *in_stride, *out_stride;
+    int *first; // term of each rank; one more: their number
+};
+
+status comm_direct_create(int size, comm_direct **out)
+{
+    comm_direct *d = calloc(1, sizeof(*d));
+    if (d != NULL) {
+        const size_t n = (size_t)size, terms = n * COMM_MAX_LEAVES;
+        d->leaves = calloc(terms, sizeof(*d->leaves));
+        d->in = calloc(terms, sizeof(*d->in));
+        d->out = calloc(n, sizeof(*d->out));
+        d->in_stride = calloc(n * 2, sizeof(*d->in_stride));
+        d->first = calloc(n + 1, sizeof(*d->first));
+        if (d->leaves != NULL && d->in != NULL && d->out != NULL && d->in_stride != NULL &&
+            d->first != NULL) {
+            d->out_stride = d->in_stride + n;
+            *out = d;
+            return ST_OK;
+        }
+    }
+    comm_direct_destroy(d);
+    return fail(ST_NO_MEMORY, "no memory for the operations of a group of %d ranks", size);
+}
+
+void comm_direct_destroy(comm_direct *d)
+{
+    if (d == NULL) return;
+    free(d->leaves);
+    free(d->in);
+    free(d->out);
+    free(d->in_stride);
+    free(d->first);
+    free(d);
+}
+
+void direct_copy(char *to, const char *from, int64_t bytes, bool stream)
+{
+    (void)stream;
+    if (bytes > 0 && to != from) memcpy(to, from, (size_t)bytes);
+}
+
+static int64_t cut(int64_t count, int64_t line, int rank, int size)
+{
+    if (rank == size) return count;
+    return count / size * rank / line * line;
+}
+
+void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end)
+{
+    const int64_t line = max_i64(1, 64 / width);
+    *begin = cut(count, line, rank, size);
+    *end = cut(count, line, rank + 1, size);
+}
+
+// ---- before the meeting -------------------------------------------------------------------------
+static comm_shape shape_of(const comm_call *c, int rank)
+{
+    return comm_shape_of(c->args->op, c->size, rank == c->args->root);
+}
+
+// The most pieces that any rank has: all ranks must decide alike.
+static int pieces_most(const comm_call *c)
+{
+    const comm_shape root = comm_shape_of(c->args->op, c->size, true);
+    const comm_shape other = comm_shape_of(c->args->op, c->size, false);
+    return root.in_pieces > other.in_pieces ? root.in_pieces : other.in_pieces;
+}
+
+static bool is_inline(const comm_call *c)
+{
+    if (c->args->item_count != 1 || c->args->shards > 0) return false;
+    const int64_t bytes = c->contract.count * dtype_bytes(c->args->type) * pieces_most(c);
+    return bytes <= COMM_INLINE_BYTES;
+}
+
+static void payload_fill(comm_call *c, comm_ticket *t)
+{
+    const comm_item *item = &c->args->items[0];
+    t->payload_bytes =
+        (int32_t)(shape_of(c, c->rank).in_pieces * item->count * dtype_bytes(c->args->type));
+    if (t->payload_bytes > 0) memcpy(t->payload, item->in, (size_t)t->payload_bytes);
+}
+
+// Places of one item's leaf. `staged` gathers what peers cannot reach though they must.
+static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_leaf,
+                           direct_touch touch, int32_t *staged)
+{
+    const comm_shape shape = shape_of(c, c->rank);
+    const int64_t bytes = item->count * dtype_bytes(c->args->type);
+    const comm_place nowhere = {.region = COMM_NOWHERE};
+    comm_entry e = {.count = item->count, .in = nowhere, .out = nowhere};
+    const comm_link *link = c->port->link;
+    if (shape.in_pieces > 0 && touch != DIRECT_PUSH) {
+        e.in = c->transport->locate(link, item->in, bytes * shape.in_pieces);
+        if (e.in.region == COMM_PRIVATE && bytes > 0) *staged |= COMM_STAGED_IN;
+    }
+    if (shape.out_pieces > 0 && first_leaf && touch != DIRECT_PULL) {
+        e.out = c->transport->locate(link, item->out, bytes * shape.out_pieces);
+        if (e.out.region == COMM_PRIVATE && bytes > 0) *staged |= COMM_STAGED_OUT;
+    }
+    return e;
+}
+
+static status ticket_fill(comm_call *c, direct_touch touch, comm_ticket *t)
+{
+    const comm_args *a = c->args;
+    const int leaves = comm_args_leaves(a);
+    const int64_t entries = (int64_t)a->item_count * leaves;
+    t->contract = c->contract;
+    t->payload_bytes = t->staged = 0;
+    t->leaf_count = a->leaves != NULL ? a->leaf_count : 0;
+    t->entry_count = 0;
+    if (entries == 1 && t->leaf_count == 0) {
+        const comm_entry e = entry_of(c, &a->items[0], true, touch, &t->staged);
+        t->in = e.in;
+        t->out = e.out;
+    } else {
+        comm_list *list = NULL;
+        TRY(c->transport->list_begin(c->port, entries, &list));
+        t->entry_count = (int32_t)entries;
+        for (int i = 0; i < t->leaf_count; i++) list->leaves[i] = a->leaves[i];
+        for (int64_t i = 0; i < entries; i++) {
+            list->entries[i] = entry_of(c, &a->items[i], i % leaves == 0, touch, &t->staged);
+        }
+    }
+    // all_to_all in place would overwrite what peers still read.
+    for (int i = 0; i < a->item_count && a->op == COMM_ALL_TO_ALL && c->size > 1; i++) {
+        if (a->items[i].in == a->items[i].out && a->items[i].count > 0) t->staged |= COMM_STAGED_IN;
+    }
+    return ST_OK;
+}
+
+// ---- after it -----------------------------------------------------------------------------------
+static const comm_ticket *ticket_of(const comm_call *c, int rank)
+{
+    return c->transport->ticket(c->port, rank);
+}
+
+static int leaves_of(const comm_ticket *t)
+{
+    return t->leaf_count > 0 ? t->leaf_count : 1;
+}
+
+// Counts the terms, and makes the reducer of operations that add.
+static status terms_find(comm_call *c)
+{
+    comm_direct *d = c->direct;
+    const comm_args *a = c->args;
+    int terms = 0;
+    for (int r = 0; r < c->size; r++) {
+        const comm_ticket *t = ticket_of(c, r);
+        d->first[r] = terms;
+        if (t->leaf_count < 0 || t->leaf_count > COMM_MAX_LEAVES) {
+            return fail(ST_DIVERGED, "rank %d shows %d tree nodes", c->port->members.ranks[r],
+                        t->leaf_count);
+        }
+        const comm_leaf own = {.begin = r, .end = r + 1};
+        const comm_leaf *leaves = t->leaf_count > 0 ? c->transport->list(c->port, r)->leaves : &own;
+        for (int i = 0; i < leaves_of(t); i++) d->leaves[terms++] = leaves[i];
+    }
+    d->first[c->size] = terms;
+    if (!shape_of(c, c->rank).adds) return ST_OK;
+    const bool fold = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
+    const uint64_t what[4] = {(uint64_t)a->type << 32 | (uint64_t)a->reduction,
+                              (uint64_t)terms << 32 | (uint32_t)a->shards, fold,
+                              fold ? 1 : hash64(d->leaves, terms * (int64_t)sizeof(comm_leaf), 0)};
+    const uint64_t key = hash64(what, sizeof(what), 1);
+    if (key == d->reducer_key) return ST_OK;
+    d->reducer_key = 0;
+    if (fold) {
+        TRY(comm_reducer_fold(c->level, a->type, a->reduction, terms, c->size, &d->reducer));
+    } else {
+        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->leaves, terms,
+                              a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));
+    }
+    d->reducer_key = key;
+    return ST_OK;
+}
+
+static direct_view view_begin(comm_call *c)
+{
+    const comm_direct *d = c->direct;
+    return (direct_view){.call = c,
+                         .width = dtype_bytes(c->args->type),
+                         .terms = d->first[c->size],
+                         .in = d->in,
+                         .out = d->out,
+                         .in_stride = d->in_stride,
+                         .out_stride = d->out_stride,
+                         .reducer = &d->reducer};
+}
+
+static void run_inline(comm_call *c, direct_core core)
+{
+    comm_direct *d = c->direct;
+    const comm_item *item = &c->args->items[0];
+    direct_view v = view_begin(c);
+    v.count = v.end = item->count;
+    v.is_inline = true;
+    for (int r = 0; r < c->size; r++) {
+        d->in[r] = (const char *)ticket_of(c, r)->payload;
+        d->out[r] = r == c->rank ? item->out : NULL;
+        d->in_stride[r] = d->out_stride[r] = item->count * v.width;
+    }
+    core(&v);
+}
+
+// ---- in place -----------------------------------------------------------------------------------
+static status reach(comm_call *c, int rank, comm_place place, const void *own, int64_t bytes,
+                    void **out)
+{
+    *out = NULL;
+    if (rank == c->rank) { // casts const away: what is `in` is only read
+        memcpy(out, &own, sizeof(own));
+        return ST_OK;
+    }
+    if (place.region == COMM_NOWHERE || bytes == 0) return ST_OK;
+    return c->transport->address(c->port, rank, place, bytes, out);
+}
+
+// Entry `i`, leaf `l` of a rank's tensors.
+static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
+{
+    const comm_ticket *t = ticket_of(c, rank);
+    if (t->entry_count == 0) {
+        *out = (comm_entry){.count = c->contract.count, .in = t->in, .out = t->out};
+        return ST_OK;
+    }
+    *out = c->transport->list(c->port, rank)->entries[i * leaves_of(t) + l];
+    const int64_t mine = c->args->items[(int64_t)i * comm_args_leaves(c->args)].count;
+    if (out->count == mine && t->entry_count == c->args->item_count * leaves_of(t)) return ST_OK;
+    return fail(ST_DIVERGED, "tensor %d of %s has %lld elements on rank %d and %lld on rank %d", i,
+                c->args->tensor, (long long)out->count, c->port->members.ranks[rank],
+                (long long)mine, c->port->members.ranks[c->rank]);
+}
+
+static status view_of_item(comm_call *c, int i, direct_view *v)
+{
+    comm_direct *d = c->direct;
+    const comm_item *own = &c->args->items[(int64_t)i * comm_args_leaves(c->args)];
+    const int64_t bytes = own->count * v->width;
+    for (int r = 0; r < c->size; r++) {
+        const comm_shape shape = shape_of(c, r);
+        comm_entry e;
+        for (int t = d->first[r]; t < d->first[r + 1]; t++) {
+            const int leaf = t - d->first[r];
+            void *at = NULL;
+            TRY(entry_at(c, r, i, leaf, &e));
+            TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, bytes * shape.in_pieces,
+                      &at));
+            d->in[t] = at;
+            if (leaf > 0) continue;
+            TRY(reach(c, r, e.out, own->out, bytes * shape.out_pieces, &at));
+            d->out[r] = at;
+        }
+        d->in_stride[r] = d->out_stride[r] = bytes;
+    }
+    v->count = own->count;
+    return ST_OK;
+}
+
+// Rank r does elements [share of r] of all tensors one after the other, so small ones are divided too.
+static status run_place(comm_call *c, direct_core core)
+{
+    direct_view v = view_begin(c);
+    int64_t begin, end, before = 0;
+    direct_share(c->contract.count, v.width, c->rank, c->size, &begin, &end);
+    for (int i = 0; i < c->args->item_count; i++) {
+        TRY(view_of_item(c, i, &v));
+        v.begin = min_i64(max_i64(begin - before, 0), v.count);
+        v.end = min_i64(max_i64(end - before, 0), v.count);
+        before += v.count;
+        if (v.count > 0) core(&v);
+    }
+    return c->transport->part(c->port);
+}
+
+// ---- staged -------------------------------------------------------------------------------------
+typedef struct staging {
+    comm_call *c;
+    direct_touch touch;
+    int64_t chunk;          // elements of each piece in a round
+    int64_t item, from, to; // elements [from, to) of each piece of this item
+    int any;                // what is staged on any rank
+} staging;
+
+static char *stage_piece(const staging *s, char *stage, int piece)
+{
+    return stage + piece * s->chunk * dtype_bytes(s->c->args->type);
+}
+
+static void copy_in(const staging *s, char *stage)
+{
+    const comm_call *c = s->c;
+    const int64_t width = dtype_bytes(c->args->type);
+    const int leaves = comm_args_leaves(c->args), pieces = shape_of(c, c->rank).in_pieces;
+    const comm_item *items = &c->args->items[s->item * leaves];
+    for (int l = 0; l < leaves; l++) {
+        for (int p = 0; p < pieces; p++) {
+            memcpy(stage_piece(s, stage, l * pieces + p),
+                   (const char *)items[l].in + (p * items[l].count + s->from) * width,
+                   (size_t)((s->to - s->from) * width));
+        }
+    }
+}
+
+static void copy_out(const staging *s, char *stage)
+{
+    const comm_call *c = s->c;
+    const int64_t width = dtype_bytes(c->args->type);
+    const comm_item *item = &c->args->items[s->item * comm_args_leaves(c->args)];
+    for (int p = 0; p < shape_of(c, c->rank).out_pieces; p++) {
+        memcpy((char *)item->out + (p * item->count + s->from) * width, stage_piece(s, stage, p),
+               (size_t)((s->to - s->from) * width));
+    }
+}
+
+// Moves the addresses of a whole item to this round's elements, or into the stages.
+static status view_of_round(const staging *s, direct_view *v)
+{
+    comm_call *c = s->c;
+    comm_direct *d = c->direct;
+    const bool in_staged = s->touch != DIRECT_PUSH, out_staged = s->touch != DIRECT_PULL;
+    for (int r = 0; r < c->size; r++) {
+        const comm_item *own = &c->args->items[s->item * comm_args_leaves(c->args)];
+        const int pieces = shape_of(c, r).in_pieces;
+        void *at = NULL;
+        TRY(c->transport->stage(c->port, r, &at));
+        for (int t = d->first[r]; t < d->first[r + 1]; t++) {
+            const int leaf = t - d->first[r];
+            d->in[t] = in_staged ? stage_piece(s, at, leaf * pieces)
+                       : r == c->rank && pieces > 0
+                           ? (const char *)own[leaf].in + s->from * v->width
+                           : NULL;
+        }
+        d->out[r] = out_staged                         ? (shape_of(c, r).out_pieces > 0 ? at : NULL)
+                    : r == c->rank && own->out != NULL ? (char *)own->out + s->from * v->width
+                                                       : NULL;
+        d->in_stride[r] = (in_staged ? s->chunk : own->count) * v->width;
+        d->out_stride[r] = (out_staged ? s->chunk : own->count) * v->width;
+    }
+    v->count = s->to - s->from;
+    direct_share(v->count, v->width, c->rank, c->size, &v->begin, &v->end);
+    return ST_OK;
+}
+
+static status round_run(const staging *s, direct_core core)
+{
+    comm_call *c = s->c;
+    void *stage = NULL;
+    TRY(c->transport->stage(c->port, c->rank, &stage));
+    if (s->touch != DIRECT_PUSH) copy_in(s, stage);
+    TRY(c->transport->part(c->port));
+    direct_view v = view_begin(c);
+    TRY(view_of_round(s, &v));
+    core(&v);
+    TRY(c->transport->part(c->port));
+    const comm_item *own = &c->args->items[s->item * comm_args_leaves(c->args)];
+    if (s->touch != DIRECT_PULL && own->out != NULL) copy_out(s, stage);
+    return ST_OK;
+}
+
+static status run_staged(comm_call *c, direct_touch touch, direct_core core)
+{
+    const int64_t width = dtype_bytes(c->args->type);
+    const comm_shape root = comm_shape_of(c->args->op, c->size, true);
+    int64_t most = 1; // pieces that a stage holds
+    for (int r = 0; r < c->size; r++) {
+        const int64_t in = (int64_t)shape_of(c, r).in_pieces * leaves_of(ticket_of(c, r));
+        most = max_i64(most, touch != DIRECT_PUSH ? in : 0);
+    }
+    if (touch != DIRECT_PULL) most = max_i64(most, root.out_pieces);
+    staging s = {.c = c, .touch = touch, .chunk = COMM_STAGE_BYTES / most / 64 * 64 / width};
+    if (s.chunk < 1) {
+        return fail(ST_UNSUPPORTED,
+                    "%s of %d ranks with private buffers: too many pieces for a stage; "
+                    "put them in shared memory",
+                    comm_op_name(c->args->op), c->size);
+    }
+    const int leaves = comm_args_leaves(c->args);
+    for (s.item = 0; s.item < c->args->item_count; s.item++) {
+        const int64_t count = c->args->items[s.item * leaves].count;
+        for (s.from = 0; s.from < count; s.from = s.to) {
+            s.to = min_i64(count, s.from + s.chunk);
+            TRY(round_run(&s, core));
+        }
+    }
+    return ST_OK;
+}
+
+status direct_run(comm_call *c, direct_touch touch, direct_core core)
+{
+    comm_ticket *t = &c->direct->ticket;
+    const bool small = is_inline(c);
+    if (small) {
+        t->contract = c->contract;
+        t->entry_count = t->leaf_count = t->staged = 0;
+        t->in = t->out = (comm_place){.region = COMM_NOWHERE};
+        payload_fill(c, t);
+    } else {
+        TRY(ticket_fill(c, touch, t));
+    }
+    TRY(c->transport->meet(c->port, t));
+    TRY(terms_find(c));
+    if (small) {
+        run_inline(c, core);
+        return ST_OK;
+    }
+    int staged = 0;
+    for (int r = 0; r < c->size; r++) staged |= ticket_of(c, r)->staged;
+    return staged != 0 ? run_staged(c, touch, core) : run_place(c, core);
+}

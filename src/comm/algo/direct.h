@@ -1,0 +1,54 @@
+// Inside comm/algo/: what the direct algorithms share.
+//
+// A direct algorithm is a *core*: given the addresses of all ranks' operands, it reads and writes peers'
+// memory, each rank its share. direct_run() brings it there in one of three ways, the same on all ranks:
+//
+//   inline  operands of at most 256 bytes lie in the tickets: meet, core on copies, done
+//   place   all buffers that peers touch are in shared regions: meet, core, part
+//   staged  some are not: rounds over pieces that fit the stages: copy in, part, core, part, copy out
+#ifndef COMM_ALGO_DIRECT_H
+#define COMM_ALGO_DIRECT_H
+
+#include "comm/algo/algo.h"
+#include "comm/args.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Which buffers peers touch; the rest may be private without a copy.
+typedef enum direct_touch {
+    DIRECT_PULL, // ranks read peers' `in`, write their own `out`
+    DIRECT_PUSH, // ranks read their own `in`, write peers' `out`
+    DIRECT_BOTH
+} direct_touch;
+
+// A stretch of one item, of all ranks. Bytes: count elements of width.
+typedef struct direct_view {
+    const comm_call *call;
+    int64_t width, count;
+    int64_t begin, end;              // of these elements, this rank's share of work that is divided
+    bool is_inline;                  // out holds this rank's alone
+    int terms;                       // of the sum: all leaves of all ranks; else one per rank
+    const char **in;                 // [terms]; first piece
+    char **out;                      // [size]; NULL: not within reach, or there is none
+    int64_t *in_stride, *out_stride; // bytes from piece to piece, by rank
+    const comm_reducer *reducer;     // of operations that add
+    bool stream;                     // stores past the caches
+} direct_view;
+typedef void (*direct_core)(const direct_view *v);
+
+// Of a group; kept from operation to operation.
+typedef struct comm_direct comm_direct;
+NODISCARD status comm_direct_create(int size, comm_direct **out);
+void comm_direct_destroy(comm_direct *d); // NULL is legal
+
+NODISCARD status direct_run(comm_call *call, direct_touch touch, direct_core core);
+void direct_copy(char *to, const char *from, int64_t bytes, bool stream);
+// [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.
+void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

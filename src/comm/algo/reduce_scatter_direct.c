@@ -1,0 +1,43 @@
+// Reduce-scatter in one pass: rank r adds piece r of everybody's input into its own output.
+// Cost: n reads and one write of a piece per rank, two waits; inline one.
+#include "comm/algo/algo_table.h"
+#include "comm/algo/direct.h"
+
+static void core(const direct_view *v)
+{
+    const comm_call *c = v->call;
+    void *out = v->out[c->rank];
+    const int64_t at = v->in_stride[c->rank] * c->rank;
+    for (int t = 0; t < v->terms; t++) v->in[t] += at; // in_stride is the same on all ranks
+    const comm_reduce_args args = {.in = (const void *const *)v->in,
+                                   .out = &out,
+                                   .outs = 1,
+                                   .stores = v->stream ? COMM_STORE_STREAM : COMM_STORE_CACHED,
+                                   .count = v->count};
+    if (v->count > 0) comm_reduce(v->reducer, &args);
+}
+
+static status run(comm_call *call)
+{
+    return direct_run(call, DIRECT_PULL, core);
+}
+
+const comm_algorithm comm_algorithm_reduce_scatter_direct = {
+    .name = "direct",
+    .op = COMM_REDUCE_SCATTER,
+    .order = COMM_ORDER_SHARD,
+    .leaves = true,
+    .direct = true,
+    .items = true,
+    .run = run,
+};
+
+// The same, left to right over ranks.
+const comm_algorithm comm_algorithm_reduce_scatter_direct_rank = {
+    .name = "direct_rank",
+    .op = COMM_REDUCE_SCATTER,
+    .order = COMM_ORDER_RANK,
+    .direct = true,
+    .items = true,
+    .run = run,
+};

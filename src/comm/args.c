@@ -1,0 +1,163 @@
+// What is known of an operation before a peer is asked: its name, the shape of its operands, nonsense.
+#include "comm/args.h"
+
+#include "comm/reduce.h"
+
+#include <string.h>
+
+typedef struct op_row {
+    const char *name;
+    // Pieces: 0 none, 1 one, 2 one per rank; of the root and of the others.
+    uint8_t root_in, root_out, in, out;
+    bool adds, rooted;
+} op_row;
+
+static const op_row ops[COMM_OP_COUNT] = {
+    [COMM_ALL_REDUCE] = {"all_reduce", 1, 1, 1, 1, true, false},
+    [COMM_REDUCE_SCATTER] = {"reduce_scatter", 2, 1, 2, 1, true, false},
+    [COMM_ALL_GATHER] = {"all_gather", 1, 2, 1, 2, false, false},
+    [COMM_BROADCAST] = {"broadcast", 1, 1, 0, 1, false, true},
+    [COMM_REDUCE] = {"reduce", 1, 1, 1, 0, true, true},
+    [COMM_GATHER] = {"gather", 1, 2, 1, 0, false, true},
+    [COMM_SCATTER] = {"scatter", 2, 1, 0, 1, false, true},
+    [COMM_ALL_TO_ALL] = {"all_to_all", 2, 2, 2, 2, false, false},
+    [COMM_ALL_TO_ALLV] = {"all_to_allv", 1, 1, 1, 1, false, false},
+    [COMM_SEND] = {"send", 1, 0, 1, 0, false, true},
+    [COMM_RECEIVE] = {"receive", 0, 1, 0, 1, false, true},
+    [COMM_BARRIER] = {"barrier", 0, 0, 0, 0, false, false},
+};
+static const char *const reductions[COMM_REDUCTION_COUNT] = {"sum", "max", "min", "avg"};
+static const char *const orders[COMM_ORDER_COUNT] = {"any", "rank", "shard"};
+
+const char *comm_op_name(comm_op op)
+{
+    return (unsigned)op < COMM_OP_COUNT ? ops[op].name : "?";
+}
+
+bool comm_op_parse(const char *name, comm_op *out)
+{
+    for (int i = 0; i < COMM_OP_COUNT; i++) {
+        if (strcmp(name, ops[i].name) != 0) continue;
+        *out = (comm_op)i;
+        return true;
+    }
+    return false;
+}
+
+const char *comm_reduction_name(comm_reduction r)
+{
+    return (unsigned)r < COMM_REDUCTION_COUNT ? reductions[r] : "?";
+}
+
+const char *comm_order_name(comm_order o)
+{
+    return (unsigned)o < COMM_ORDER_COUNT ? orders[o] : "?";
+}
+
+comm_shape comm_shape_of(comm_op op, int size, bool is_root)
+{
+    const op_row *row = &ops[op];
+    const int pieces[] = {0, 1, size};
+    return (comm_shape){.in_pieces = pieces[is_root ? row->root_in : row->in],
+                        .out_pieces = pieces[is_root ? row->root_out : row->out],
+                        .adds = row->adds,
+                        .rooted = row->rooted};
+}
+
+int64_t comm_args_count(const comm_args *args)
+{
+    int64_t count = 0;
+    const int leaves = comm_args_leaves(args);
+    for (int i = 0; i < args->item_count; i++) count += args->items[(int64_t)i * leaves].count;
+    return count;
+}
+
+// ---- checks -------------------------------------------------------------------------------------
+static status buffers_check(const comm_args *args, const comm_shape *shape, int64_t width)
+{
+    const int leaves = comm_args_leaves(args);
+    for (int64_t i = 0; i < (int64_t)args->item_count * leaves; i++) {
+        const comm_item *item = &args->items[i];
+        if (item->count < 0 || item->count > (INT64_C(1) << 46) / width) {
+            return fail(ST_INTERNAL, "%s of %lld elements", comm_op_name(args->op),
+                        (long long)item->count);
+        }
+        if (item->count != args->items[i / leaves * leaves].count) {
+            return fail(ST_INTERNAL, "%s: the leaves of a tensor have %lld and %lld elements",
+                        comm_op_name(args->op), (long long)args->items[i / leaves * leaves].count,
+                        (long long)item->count);
+        }
+        if (item->count == 0) continue;
+        const bool wants_out = shape->out_pieces > 0 && i % leaves == 0;
+        const bool root_keeps = args->op == COMM_BROADCAST && shape->in_pieces > 0;
+        if ((shape->in_pieces > 0 && item->in == NULL) ||
+            (wants_out && item->out == NULL && !root_keeps)) {
+            return fail(ST_INTERNAL, "%s of %lld elements without a buffer", comm_op_name(args->op),
+                        (long long)item->count);
+        }
+    }
+    return ST_OK;
+}
+
+static status v_counts_check(const comm_args *args, int size)
+{
+    if (args->item_count != 1 || args->send_counts == NULL || args->receive_counts == NULL) {
+        return fail(ST_INTERNAL, "all_to_allv takes one item and the counts of each rank");
+    }
+    for (int i = 0; i < size; i++) {
+        const int64_t sends = args->send_counts[i], receives = args->receive_counts[i];
+        if (sends < 0 || receives < 0 || sends > INT64_C(1) << 40 || receives > INT64_C(1) << 40) {
+            return fail(ST_INTERNAL, "all_to_allv: %lld elements to and %lld from rank %d",
+                        (long long)sends, (long long)receives, i);
+        }
+    }
+    return ST_OK;
+}
+
+static status leaves_check(const comm_args *args)
+{
+    if (args->leaves == NULL || args->leaf_count == 0) return ST_OK;
+    if (args->leaf_count < 0 || args->leaf_count > COMM_MAX_LEAVES) {
+        return fail(ST_INTERNAL, "%d tree nodes of one rank; there may be %d", args->leaf_count,
+                    (int)COMM_MAX_LEAVES);
+    }
+    if (args->order != COMM_ORDER_SHARD || args->shards < 1) {
+        return fail(ST_INTERNAL, "tree nodes are for order shard, with the number of shards");
+    }
+    return ST_OK;
+}
+
+static status reduction_check(const comm_args *args)
+{
+    if ((unsigned)args->reduction >= COMM_REDUCTION_COUNT) {
+        return fail(ST_INTERNAL, "%s with reduction %d", comm_op_name(args->op), args->reduction);
+    }
+    if (comm_reduce_can(args->type, args->reduction)) return ST_OK;
+    return fail(ST_UNSUPPORTED, "%s: there is no %s of %s", comm_op_name(args->op),
+                comm_reduction_name(args->reduction), dtype_name(args->type));
+}
+
+status comm_args_check(const comm_args *args, int rank, int size)
+{
+    if ((unsigned)args->op >= COMM_OP_COUNT || (unsigned)args->type >= DTYPE_COUNT ||
+        (unsigned)args->order >= COMM_ORDER_COUNT) {
+        return fail(ST_INTERNAL, "operation %d of type %d in order %d", args->op, args->type,
+                    args->order);
+    }
+    const comm_shape shape = comm_shape_of(args->op, size, rank == args->root);
+    if (shape.rooted && (args->root < 0 || args->root >= size)) {
+        return fail(ST_INTERNAL, "%s with root %d in a group of %d", comm_op_name(args->op),
+                    args->root, size);
+    }
+    if ((args->op == COMM_SEND || args->op == COMM_RECEIVE) && args->root == rank) {
+        return fail(ST_INTERNAL, "rank %d sends to itself", rank);
+    }
+    if (args->item_count < 0 || args->item_count > COMM_MAX_ITEMS) {
+        return fail(ST_INTERNAL, "%s of %d tensors; there may be %d", comm_op_name(args->op),
+                    args->item_count, (int)COMM_MAX_ITEMS);
+    }
+    TRY(leaves_check(args));
+    if (args->op == COMM_ALL_TO_ALLV) return v_counts_check(args, size);
+    if (shape.adds) TRY(reduction_check(args));
+    return buffers_check(args, &shape, dtype_bytes(args->type));
+}

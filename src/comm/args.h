@@ -1,0 +1,30 @@
+// Inside comm/: what an operation's row says of its operands, and the checks before anything is touched.
+#ifndef COMM_ARGS_H
+#define COMM_ARGS_H
+
+#include "comm/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Of one rank: how many pieces of `count` elements it has of `in` and of `out`; 0: that rank has none.
+typedef struct comm_shape {
+    int in_pieces, out_pieces;
+    bool adds;   // sums something
+    bool rooted; // args.root means something
+} comm_shape;
+comm_shape comm_shape_of(comm_op op, int size, bool is_root);
+
+// Everything that one rank can see alone. `rank`, `size`: in the group.
+NODISCARD status comm_args_check(const comm_args *args, int rank, int size);
+int64_t comm_args_count(const comm_args *args); // of elements over all items
+static inline int comm_args_leaves(const comm_args *args)
+{
+    return args->leaves != NULL && args->leaf_count > 0 ? args->leaf_count : 1;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

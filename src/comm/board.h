@@ -1,0 +1,149 @@
+// Inside comm/: how the board lies in memory, and the words in it that several ranks touch.
+//
+//   header      what it is, its size, the word that ends all waits
+//   directory   key of a slot -> where it lies; a row is taken once and never given back, so a reader
+//               needs no lock
+//   cards       one per rank of this host: process, abort word, names, regions, flight recorder
+//   area        slots: one per group (tickets, lists, stages), one per pair of ranks that exchange
+//
+// The file is large and empty: pages are reserved (fallocate) before they are touched, so that a full
+// system is a status and no SIGBUS; sealed against shrinking and growing, so no peer can cut it. Where
+// things lie follows from the number of ranks alone and is never read from the board: what another
+// process wrote there is not trusted with more than a wrong number.
+//
+// Shared words are plain integers, touched by the functions below only (headers are C++ too).
+#ifndef COMM_BOARD_H
+#define COMM_BOARD_H
+
+#include "comm/contract.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    BOARD_PAGE = 4096,
+    BOARD_TEXT = 1024,
+    BOARD_NAMES = 128, // of a rank, by hash; a newer one pushes out an older
+    BOARD_NAME_BYTES = 120,
+    BOARD_REGIONS = 64, // of a rank
+    BOARD_RECORDS = 256 // of a rank's flight recorder
+};
+
+typedef struct board_failure { // written once
+    uint32_t state;            // 0: none, 1: being written, 2 + status: it is there
+    uint32_t unused;
+    char text[BOARD_TEXT];
+} board_failure;
+
+typedef struct board_head {
+    uint64_t magic, job;
+    int32_t local_ranks, cores;
+    uint64_t total_bytes;
+    uint64_t area_used;
+    uint64_t clock_tsc, clock_ns,
+        clock_mult; // time of recorders: ns = clock_ns + ticks * mult >> 32
+    board_failure failure;
+} board_head;
+
+typedef struct board_row { // of the directory
+    uint32_t state;        // 0: free, 1: being made, 2: ready, 3: could not be made
+    uint32_t kind;
+    uint64_t key;
+    uint64_t offset; // in the file
+} board_row;
+
+typedef struct board_name {
+    uint32_t hash, unused;
+    char text[BOARD_NAME_BYTES];
+} board_name;
+
+typedef struct board_region {
+    uint32_t generation; // odd: it is there; grows with every change
+    int32_t fd;          // in the owner's process
+    uint64_t bytes, at;  // at: address in the owner
+} board_region;
+
+typedef struct board_record { // see recorder.h
+    uint64_t number;          // 1 + place in the sequence of records; 0: being written
+    uint64_t sequence, count;
+    int64_t step, posted_ns, begun_ns, done_ns;
+    uint32_t epoch, group;
+    int32_t peer;
+    uint32_t tensor;
+    uint8_t op, reduction, order, type;
+    uint16_t algorithm, unused;
+    char name[48];
+} board_record;
+
+typedef struct board_card {
+    uint32_t here; // 1 + epoch, once the rest of this line is written
+    int32_t pid, rank;
+    uint32_t lock;         // of names
+    uint64_t record_count; // begun so far
+    uint64_t progress;     // operations that ended
+    uint64_t unused[4];
+    uint32_t bell, sleepers; // of threads of this rank that wait for a message
+    uint64_t unused_line[7];
+    board_failure failure; // of this rank's waits alone
+    board_region regions[BOARD_REGIONS];
+    board_name names[BOARD_NAMES];
+    board_record records[BOARD_RECORDS];
+} board_card;
+
+struct comm_board {
+    int fd;
+    int64_t bytes;
+    int local_ranks;
+    int64_t rows; // of the directory, a power of two
+    board_head *head;
+    board_row *directory;
+    char *cards;
+    char *area;
+    int64_t area_bytes;
+};
+
+board_card *board_card_of(const comm_board *b, int local_rank);
+
+// Makes or finds the slot of a key. `hot` bytes are reserved and zero; `bytes` in all.
+NODISCARD status board_slot(comm_board *b, uint64_t key, uint32_t kind, int64_t hot, int64_t bytes,
+                            void **out);
+// Makes pages of the area safe to touch.
+NODISCARD status board_reserve(comm_board *b, const void *at, int64_t bytes);
+
+// First writer wins. failed: ST_OK, or what was written, its text recorded in this thread.
+void board_failure_set(board_failure *f, status code, const char *text);
+status board_failure_get(const board_failure *f);
+
+void board_name_put(board_card *card, uint32_t hash, const char *text);
+// Copies the text of a hash; "" where it is not there any more.
+void board_name_get(const board_card *card, uint32_t hash, char out[BOARD_NAME_BYTES]);
+
+int64_t board_now_ns(const comm_board *b); // monotonic, the same on all ranks of this host
+
+// ---- words that several ranks touch -------------------------------------------------------------
+static inline uint64_t word_get(const uint64_t *w)
+{
+    return __atomic_load_n(w, __ATOMIC_ACQUIRE);
+}
+static inline void word_put(uint64_t *w, uint64_t value)
+{
+    __atomic_store_n(w, value, __ATOMIC_RELEASE);
+}
+static inline uint32_t half_get(const uint32_t *w)
+{
+    return __atomic_load_n(w, __ATOMIC_ACQUIRE);
+}
+static inline void half_put(uint32_t *w, uint32_t value)
+{
+    __atomic_store_n(w, value, __ATOMIC_RELEASE);
+}
+// Copies that may race with a writer: what comes is garbage then, but no undefined behaviour. Both are
+// aligned to 8 and bytes is a multiple of 8. What was written before `in` is seen before what it writes.
+void words_copy_in(void *shared, const void *from, int64_t bytes);
+void words_copy_out(void *to, const void *shared, int64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,257 @@
+// A rank's end of a job: it finds a transport, meets the others, and keeps the groups.
+#include "comm/comm_internal.h"
+
+#include "comm/transport/transport_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORLD_NUMBER = 1, NUMBERED = 16, SPLIT_NUMBER = 1024 };
+static const int64_t default_deadline_ns = INT64_C(600) * 1000000000;
+
+static status transport_find(const comm_config *config, const comm_transport **out)
+{
+    const bool any = config->transport == NULL || strcmp(config->transport, "auto") == 0;
+    char reasons[512] = "";
+    int used = 0;
+    for (int i = 0; i < comm_transport_count(); i++) {
+        const comm_transport *t = comm_transport_table[i];
+        const char *why = "";
+        if (!any && strcmp(t->name, config->transport) != 0) continue;
+        if (t->available(config, &why)) {
+            *out = t;
+            return ST_OK;
+        }
+        if (used < (int)sizeof(reasons) - 100) {
+            used += snprintf(reasons + used, sizeof(reasons) - (size_t)used, "%s%s: %s",
+                             used > 0 ? "; " : "", t->name, why);
+        }
+    }
+    if (used == 0) {
+        return fail(ST_CONFIG, "there is no transport \"%s\"; there are auto, self and shm",
+                    config->transport);
+    }
+    return fail(ST_UNSUPPORTED, "no transport serves %d ranks, %d of them here: %s", config->ranks,
+                config->local_ranks, reasons);
+}
+
+static status world_open(comm *c)
+{
+    const int n = c->config.ranks;
+    int32_t *ranks = malloc((size_t)n * sizeof(*ranks));
+    if (ranks == NULL) return fail(ST_NO_MEMORY, "no memory for the numbers of %d ranks", n);
+    for (int i = 0; i < n; i++) ranks[i] = i;
+    const status st = comm_group_open(c, ranks, n, WORLD_NUMBER, "world", &c->world);
+    free(ranks);
+    return st;
+}
+
+static status open_parts(comm *c)
+{
+    TRY(comm_rules_read(c, c->config.tuning));
+    TRY(transport_find(&c->config, &c->transport));
+    TRY(comm_transport_self.open(&c->config, &c->self));
+    if (c->transport == &comm_transport_self) {
+        c->link = c->self;
+    } else {
+        TRY(c->transport->open(&c->config, &c->link));
+    }
+    return world_open(c);
+}
+
+static void release(comm *c)
+{
+    while (c->groups != NULL) {
+        comm_group *g = c->groups;
+        c->groups = g->next;
+        comm_group_close(g);
+    }
+    comm_group_close(c->world);
+    if (c->link != c->self && c->link != NULL) c->transport->close(c->link);
+    if (c->self != NULL) comm_transport_self.close(c->self);
+    (void)pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+status comm_open(const comm_config *config, comm **out)
+{
+    if (config->ranks < 1 || config->ranks > COMM_MAX_RANKS || config->rank < 0 ||
+        config->rank >= config->ranks) {
+        return fail(ST_CONFIG_RANGE, "rank %d of %d", config->rank, config->ranks);
+    }
+    comm *c = calloc(1, sizeof(*c));
+    if (c == NULL) return fail(ST_NO_MEMORY, "no memory for the ranks' communication");
+    (void)pthread_mutex_init(&c->lock, NULL);
+    c->config = *config;
+    c->level = kern_level_of_machine();
+    if (c->config.deadline_ns <= 0) c->config.deadline_ns = default_deadline_ns;
+    const status st = open_parts(c);
+    if (st != ST_OK) {
+        release(c);
+        return st;
+    }
+    *out = c;
+    return ST_OK;
+}
+
+// The others may still copy from this rank's memory in the last operation of a group that needed no
+// second wait; so all meet once more. After a failure nobody waits for anybody.
+void comm_close(comm *c)
+{
+    if (c == NULL) return;
+    if (!__atomic_load_n(&c->failed, __ATOMIC_ACQUIRE)) {
+        const error_record before = *error_last();
+        if (comm_barrier(c->world, "comm_close") != ST_OK) (void)error_put(&before);
+    }
+    release(c);
+}
+
+comm_group *comm_world(comm *c)
+{
+    return c->world;
+}
+
+int comm_rank(const comm *c)
+{
+    return c->config.rank;
+}
+
+int comm_ranks(const comm *c)
+{
+    return c->config.ranks;
+}
+
+const char *comm_transport_name(const comm *c)
+{
+    return c->transport->name;
+}
+
+void comm_abort(comm *c, status code, const char *text)
+{
+    __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
+    c->transport->abort(c->link, code, text);
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+struct comm_memory {
+    comm *owner;
+    int32_t region;
+    void *at;
+};
+
+status comm_memory_create(comm *c, int64_t bytes, comm_memory **out)
+{
+    ASSERT(bytes >= 0);
+    comm_memory *m = calloc(1, sizeof(*m));
+    if (m == NULL) return fail(ST_NO_MEMORY, "no memory for a piece of shared memory");
+    m->owner = c;
+    const status st = c->transport->region_create(c->link, bytes, &m->region, &m->at);
+    if (st != ST_OK) {
+        free(m);
+        return st;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+void *comm_memory_at(const comm_memory *m)
+{
+    return m->at;
+}
+
+void comm_memory_destroy(comm_memory *m)
+{
+    if (m == NULL) return;
+    m->owner->transport->region_destroy(m->owner->link, m->region);
+    free(m);
+}
+
+// ---- groups -------------------------------------------------------------------------------------
+static void keep(comm *c, comm_group *g)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    g->next = c->groups;
+    c->groups = g;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+status comm_group_create(comm *c, const int32_t *members, int count, int number, const char *name,
+                         comm_group **out)
+{
+    int me = -1;
+    for (int i = 0; i < count; i++) {
+        if (members[i] < 0 || members[i] >= c->config.ranks ||
+            (i > 0 && members[i] <= members[i - 1])) {
+            return fail(ST_INTERNAL, "group %s: rank %d is no member in place %d of %d", name,
+                        members[i], i, count);
+        }
+        if (members[i] == c->config.rank) me = i;
+    }
+    if (me < 0 || number < 0 || number > 255) {
+        return fail(ST_INTERNAL, "rank %d makes group %s, number %d, without being in it",
+                    c->config.rank, name, number);
+    }
+    TRY(comm_group_open(c, members, count, NUMBERED + (uint32_t)number, name, out));
+    keep(c, *out);
+    return ST_OK;
+}
+
+status comm_split(comm *c, int color, const char *name, comm_group **out)
+{
+    const int n = c->config.ranks;
+    const int32_t mine = color < 0 ? -1 : color;
+    int32_t *colors = malloc((size_t)n * sizeof(*colors) * 2);
+    if (colors == NULL) return fail(ST_NO_MEMORY, "no memory for the colours of %d ranks", n);
+    int32_t *members = colors + n;
+    const comm_item item = {.in = &mine, .out = colors, .count = 1};
+    const comm_args args = {.op = COMM_ALL_GATHER,
+                            .type = DTYPE_I32,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = name,
+                            .site = "comm_split",
+                            .step = -1};
+    status st = comm_run(c->world, &args);
+    int count = 0;
+    for (int i = 0; i < n && st == ST_OK; i++) {
+        if (colors[i] == mine) members[count++] = i;
+    }
+    comm_group *g = NULL;
+    const uint32_t number = SPLIT_NUMBER + (uint32_t)c->splits++;
+    if (st == ST_OK && mine >= 0) st = comm_group_open(c, members, count, number, name, &g);
+    free(colors);
+    TRY(st);
+    if (g != NULL) keep(c, g);
+    *out = g;
+    return ST_OK;
+}
+
+void comm_group_destroy(comm_group *g)
+{
+    if (g == NULL) return;
+    comm *c = g->owner;
+    (void)pthread_mutex_lock(&c->lock);
+    for (comm_group **at = &c->groups; *at != NULL; at = &(*at)->next) {
+        if (*at != g) continue;
+        *at = g->next;
+        break;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    comm_group_close(g);
+}
+
+int comm_group_rank(const comm_group *g)
+{
+    return g->rank;
+}
+
+int comm_group_size(const comm_group *g)
+{
+    return g->size;
+}
+
+const char *comm_group_name(const comm_group *g)
+{
+    return g->name;
+}

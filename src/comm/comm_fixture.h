@@ -1,0 +1,104 @@
+// For tests of comm: ranks as threads of this process or as forked processes, and a naive reference.
+#ifndef COMM_COMM_FIXTURE_H
+#define COMM_COMM_FIXTURE_H
+
+#include "comm/comm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// Runs on every rank; what it returns and the error's text come back.
+typedef status (*fixture_body)(comm *c, void *context);
+
+enum { FIXTURE_RANKS = 16, FIXTURE_TEXT = 1024 };
+typedef struct fixture_result {
+    status st;
+    char text[FIXTURE_TEXT];
+} fixture_result;
+
+typedef struct fixture_job {
+    int ranks;
+    bool processes;
+    int64_t deadline_ns;
+    const char *tuning;
+    fixture_body body;
+    void *context;
+    comm_board *board;
+    fixture_result *results; // in memory that processes share
+} fixture_job;
+
+typedef struct fixture_rank {
+    fixture_job *job;
+    int rank;
+} fixture_rank;
+
+static inline status fixture_open(const fixture_job *job, int rank, comm **out)
+{
+    const comm_config config = {.h = host_real(),
+                                .job = 7,
+                                .rank = rank,
+                                .ranks = job->ranks,
+                                .local_rank = rank,
+                                .local_ranks = job->ranks,
+                                .transport = "shm",
+                                .board = job->board,
+                                .tuning = job->tuning,
+                                .deadline_ns = job->deadline_ns};
+    return comm_open(&config, out);
+}
+
+static inline void *fixture_main(void *argument)
+{
+    const fixture_rank *r = argument;
+    fixture_result *result = &r->job->results[r->rank];
+    comm *c = NULL;
+    result->st = fixture_open(r->job, r->rank, &c);
+    if (result->st == ST_OK) result->st = r->job->body(c, r->job->context);
+    snprintf(result->text, sizeof(result->text), "%.*s", FIXTURE_TEXT - 1,
+             result->st == ST_OK ? "" : error_last()->text);
+    comm_close(c);
+    return NULL;
+}
+
+// Results of all ranks. A process that died counts as ST_PEER_LOST here.
+static inline void fixture_run(fixture_job *job)
+{
+    pthread_t threads[FIXTURE_RANKS];
+    pid_t pids[FIXTURE_RANKS];
+    fixture_rank ranks[FIXTURE_RANKS];
+    status st = comm_board_create(job->ranks, 7, 0, &job->board);
+    if (st != ST_OK) {
+        printf("no board: %s\n", error_last()->text);
+        abort();
+    }
+    for (int i = 0; i < job->ranks; i++) {
+        ranks[i] = (fixture_rank){.job = job, .rank = i};
+        job->results[i] = (fixture_result){.st = ST_PEER_LOST, .text = "the process died"};
+        if (!job->processes) {
+            if (pthread_create(&threads[i], NULL, fixture_main, &ranks[i]) != 0) abort();
+            continue;
+        }
+        fflush(NULL);
+        pids[i] = fork();
+        if (pids[i] < 0) abort();
+        if (pids[i] == 0) {
+            (void)fixture_main(&ranks[i]);
+            fflush(NULL);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < job->ranks; i++) {
+        if (!job->processes)
+            (void)pthread_join(threads[i], NULL);
+        else
+            (void)waitpid(pids[i], NULL, 0);
+    }
+    comm_board_unmap(job->board);
+    job->board = NULL;
+}
+
+#endif

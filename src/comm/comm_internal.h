@@ -1,0 +1,73 @@
+// Inside comm/: this rank's end of a job and its groups.
+#ifndef COMM_COMM_INTERNAL_H
+#define COMM_COMM_INTERNAL_H
+
+#include "comm/algo/direct.h"
+#include "comm/board.h"
+
+#include <pthread.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { COMM_MAX_POSTED = 64, COMM_MAX_CHOICES = 512, COMM_GROUP_NAME = 32 };
+
+typedef struct comm_rule { // of the tuning table
+    comm_op op;
+    int ranks;         // of the group
+    int64_t max_bytes; // of one rank's operand
+    const comm_algorithm *algorithm;
+} comm_rule;
+
+struct comm {
+    comm_config config;
+    const comm_transport *transport;
+    comm_link *link;
+    comm_link *self; // of groups of one rank
+    comm_group *world;
+    comm_group *groups; // all but the world's
+    pthread_mutex_t lock;
+    bool failed; // some group is dead
+    int splits;  // so far
+    int rule_count;
+    comm_rule rules[COMM_MAX_CHOICES];
+    kern_level level;
+};
+
+typedef struct comm_posted { // an operation on a device's lane
+    struct comm_group *group;
+    comm_args args;
+    int64_t posted_ns;
+    uint32_t busy;
+} comm_posted;
+
+struct comm_group {
+    comm *owner;
+    comm_group *next;
+    comm_port *port;
+    const comm_transport *transport;
+    board_card *card; // of the recorder; NULL: no board
+    int rank, size;
+    char name[COMM_GROUP_NAME];
+    comm_direct *direct;
+    void *scratch;
+    int64_t scratch_bytes;
+    uint64_t *sent, *received; // messages to and from each rank
+    bool dead;
+    error_record error; // why
+    comm_posted posted[COMM_MAX_POSTED];
+};
+
+// All but SEND and RECEIVE: by table and topology.
+NODISCARD status comm_algorithm_choose(const comm_group *g, const comm_args *args,
+                                       const comm_algorithm **out);
+NODISCARD status comm_rules_read(comm *c, const char *tuning);
+NODISCARD status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
+                                 const char *name, comm_group **out);
+void comm_group_close(comm_group *g); // not in the owner's list any more
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,370 @@
+// Operations over threads and processes against a naive reference; what a group says when its ranks
+// differ, die or do not come.
+#include "comm/comm_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+// after the above, which it needs
+#include <cmocka.h>
+
+static fixture_result *shared_results(void)
+{
+    static fixture_result *results;
+    if (results == NULL) {
+        results = mmap(NULL, FIXTURE_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(results != MAP_FAILED);
+    }
+    return results;
+}
+
+static void all_ok(const fixture_job *job)
+{
+    for (int i = 0; i < job->ranks; i++) {
+        if (job->results[i].st != ST_OK) printf("rank %d: %s\n", i, job->results[i].text);
+        assert_int_equal(job->results[i].st, ST_OK);
+    }
+}
+
+// ---- operations against the reference -----------------------------------------------------------
+// Small whole numbers: every sum is exact in every type, so one naive reference serves all orders.
+static double value_at(int rank, int64_t i)
+{
+    return (double)((rank * 7 + i * 3 + i / 64) % 5);
+}
+
+typedef struct sweep {
+    comm_op op;
+    dtype type;
+    bool is_private;
+    const int64_t *counts;
+    int count_count;
+} sweep;
+
+typedef struct operands {
+    char *in, *out;
+    int64_t in_count, out_count;
+} operands;
+
+// What element i of rank r's output is.
+static double expected(comm_op op, int rank, int size, int root, int64_t count, int64_t i)
+{
+    double sum = 0;
+    const int64_t piece = count > 0 ? i / count : 0, at = count > 0 ? i % count : 0;
+    switch (op) {
+    case COMM_ALL_REDUCE:
+    case COMM_REDUCE:
+        for (int r = 0; r < size; r++) sum += value_at(r, i);
+        return sum;
+    case COMM_REDUCE_SCATTER:
+        for (int r = 0; r < size; r++) sum += value_at(r, rank * count + i);
+        return sum;
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+        return value_at((int)piece, at);
+    case COMM_BROADCAST:
+        return value_at(root, i);
+    case COMM_SCATTER:
+        return value_at(root, rank * count + i);
+    case COMM_ALL_TO_ALL:
+        return value_at((int)piece, rank * count + at);
+    case COMM_ALL_TO_ALLV:
+    case COMM_SEND:
+    case COMM_RECEIVE:
+    case COMM_BARRIER:
+    case COMM_OP_COUNT:
+        break;
+    }
+    return -1;
+}
+
+static void pieces(comm_op op, int size, bool is_root, int *in, int *out)
+{
+    const bool many_in = op == COMM_REDUCE_SCATTER || op == COMM_ALL_TO_ALL || op == COMM_SCATTER;
+    const bool many_out = op == COMM_ALL_GATHER || op == COMM_GATHER || op == COMM_ALL_TO_ALL;
+    const bool root_in = op == COMM_BROADCAST || op == COMM_SCATTER;
+    const bool root_out = op == COMM_REDUCE || op == COMM_GATHER;
+    *in = root_in && !is_root ? 0 : many_in ? size : 1;
+    *out = root_out && !is_root ? 0 : many_out ? size : 1;
+}
+
+static status one_op(comm_group *g, const sweep *s, int64_t count, char *memory)
+{
+    const int rank = comm_group_rank(g), size = comm_group_size(g), root = (int)(count % size);
+    const int64_t width = dtype_bytes(s->type);
+    int in_pieces, out_pieces;
+    pieces(s->op, size, rank == root, &in_pieces, &out_pieces);
+    operands o = {.in_count = in_pieces * count, .out_count = out_pieces * count};
+    o.in = memory;
+    o.out = memory + align_up(o.in_count * width, 64) + 64;
+    for (int64_t i = 0; i < o.in_count; i++) dtype_store(s->type, o.in, i, value_at(rank, i));
+    memset(o.out, 0x5a, (size_t)(o.out_count * width + 1));
+    const comm_item item = {.in = o.in, .out = o.out, .count = count};
+    const comm_args args = {.op = s->op,
+                            .type = s->type,
+                            .root = root,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "x",
+                            .site = "here",
+                            .step = -1};
+    TRY(comm_run(g, &args));
+    if ((unsigned char)o.out[o.out_count * width] != 0x5a) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s of %lld wrote past its end",
+                       comm_op_name(s->op), (long long)count);
+    }
+    for (int64_t i = 0; i < o.out_count; i++) {
+        const double is = dtype_load(s->type, o.out, i);
+        const double wanted = expected(s->op, rank, size, root, count, i);
+        if (is == wanted) continue;
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL,
+                       "%s of %lld x %s, %d ranks, rank %d: element %lld is %g, not %g",
+                       comm_op_name(s->op), (long long)count, dtype_name(s->type), size, rank,
+                       (long long)i, is, wanted);
+    }
+    return ST_OK;
+}
+
+static status sweep_body(comm *c, void *context)
+{
+    const sweep *all = context;
+    comm_memory *m = NULL;
+    const int64_t bytes = 16 << 20;
+    TRY(comm_memory_create(c, bytes, &m));
+    char *own = malloc((size_t)bytes);
+    if (own == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    status st = ST_OK;
+    for (const sweep *s = all; s->counts != NULL && st == ST_OK; s++) {
+        for (int i = 0; i < s->count_count && st == ST_OK; i++) {
+            st = one_op(comm_world(c), s, s->counts[i], s->is_private ? own : comm_memory_at(m));
+        }
+    }
+    if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
+    free(own);
+    if (st == ST_OK) comm_memory_destroy(m); // else it goes with c
+    return st;
+}
+
+static void sweep_run(int ranks, bool processes, const int64_t *counts, int count_count)
+{
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I32,
+                                  DTYPE_I64, DTYPE_U8,   DTYPE_U16, DTYPE_U32};
+    static sweep all[COUNT_OF(types) * 8 * 2 + 1];
+    int n = 0;
+    for (int t = 0; t < COUNT_OF(types); t++) {
+        for (int op = 0; op <= COMM_ALL_TO_ALL; op++) {
+            for (int p = 0; p < 2; p++) {
+                if (t > 0 && (t + op + ranks) % 3 != 0) continue; // types by turns
+                all[n++] = (sweep){.op = (comm_op)op,
+                                   .type = types[t],
+                                   .is_private = p == 1,
+                                   .counts = counts,
+                                   .count_count = count_count};
+            }
+        }
+    }
+    all[n] = (sweep){0};
+    fixture_job job = {.ranks = ranks,
+                       .processes = processes,
+                       .body = sweep_body,
+                       .context = all,
+                       .results = shared_results()};
+    fixture_run(&job);
+    all_ok(&job);
+}
+
+static const int64_t small_counts[] = {0, 1, 7, 33, 1000};
+static const int64_t large_counts[] = {65537};
+
+static void operations_of_threads(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 9; n++) sweep_run(n, false, small_counts, COUNT_OF(small_counts));
+}
+
+static void operations_of_processes(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 8; n += 3) sweep_run(n, true, small_counts, COUNT_OF(small_counts));
+}
+
+static void large_operations(void **state)
+{
+    (void)state;
+    sweep_run(2, true, large_counts, 1);
+    sweep_run(3, false, large_counts, 1);
+}
+
+// ---- messages -----------------------------------------------------------------------------------
+static status ring_body(comm *c, void *context)
+{
+    (void)context;
+    static const int64_t counts[] = {0, 1, 64, 65, 100000};
+    comm_group *g = comm_world(c);
+    const int rank = comm_group_rank(g), size = comm_group_size(g);
+    float *x = calloc(100000, sizeof(*x));
+    if (x == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    status st = ST_OK;
+    for (int i = 0; i < COUNT_OF(counts) && st == ST_OK; i++) {
+        const comm_item item = {.in = x, .out = x, .count = counts[i]};
+        comm_args args = {.items = &item, .item_count = 1, .tensor = "token", .site = "ring"};
+        for (int turn = 0; turn < 2 && st == ST_OK; turn++) {
+            const bool sends = (turn == 0) == (rank == 0);
+            if (rank == 0 && sends) {
+                for (int64_t k = 0; k < counts[i]; k++) x[k] = (float)(k % 1000 + i);
+            }
+            args.op = sends ? COMM_SEND : COMM_RECEIVE;
+            args.root = sends ? (rank + 1) % size : (rank + size - 1) % size;
+            st = comm_run(g, &args);
+            if (st == ST_OK && !sends) {
+                for (int64_t k = 0; k < counts[i]; k++) x[k] += 1.0f;
+            }
+        }
+        for (int64_t k = 0; k < counts[i] && st == ST_OK && rank == 0; k++) {
+            const float wanted = (float)(k % 1000 + i + size);
+            if (x[k] != wanted)
+                st =
+                    fail_at(__FILE__, __LINE__, ST_INTERNAL, "element %lld is wrong", (long long)k);
+        }
+    }
+    free(x);
+    return st;
+}
+
+static void messages_go_round(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n++) {
+        fixture_job job = {
+            .ranks = n, .processes = n % 2 == 1, .body = ring_body, .results = shared_results()};
+        fixture_run(&job);
+        all_ok(&job);
+    }
+}
+
+// ---- ranks that differ --------------------------------------------------------------------------
+static status mismatch_body(comm *c, void *context)
+{
+    const int which = *(const int *)context;
+    const bool odd = comm_rank(c) == 1;
+    float x[64] = {0}, y[64 * 4] = {0};
+    const comm_item items[2] = {{.in = x, .out = y, .count = odd && which == 2 ? 3 : 4},
+                                {.in = x, .out = y, .count = 1}};
+    comm_args a = {.op = odd && which == 0 ? COMM_ALL_GATHER : COMM_ALL_REDUCE,
+                   .type = odd && which == 1 ? DTYPE_I32 : DTYPE_F32,
+                   .reduction = odd && which == 3 ? COMM_MAX : COMM_SUM,
+                   .order = odd && which == 4 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
+                   .items = items,
+                   .item_count = odd && which == 5 ? 2 : 1,
+                   .tensor = odd && which == 6 ? "gradients, bucket 5" : "gradients, bucket 4",
+                   .site = odd ? "b.c:2" : "a.c:1",
+                   .step = 3};
+    if (which == 7) {
+        a.op = COMM_BROADCAST;
+        a.root = odd ? 1 : 0;
+    }
+    TRY(comm_barrier(comm_world(c), "before"));
+    return comm_run(comm_world(c), &a);
+}
+
+static void mismatches_are_named(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"operation", "type",  "count",
+                                        "reduction", "order", "number of tensors",
+                                        "bucket 5",  "root"};
+    for (int which = 0; which < COUNT_OF(words); which++) {
+        for (int n = 2; n <= 4; n++) {
+            fixture_job job = {.ranks = n,
+                               .processes = which % 2 == 0,
+                               .body = mismatch_body,
+                               .context = &which,
+                               .results = shared_results()};
+            fixture_run(&job);
+            for (int i = 0; i < n; i++) {
+                const fixture_result *r = &job.results[i];
+                assert_int_equal(r->st, ST_DIVERGED);
+                assert_string_equal(r->text, job.results[0].text);
+                if (strstr(r->text, words[which]) == NULL) printf("%s\n", r->text);
+                assert_non_null(strstr(r->text, words[which]));
+                assert_non_null(strstr(r->text, "a.c:1"));
+                assert_non_null(strstr(r->text, "b.c:2"));
+                assert_non_null(strstr(r->text, "rank 1"));
+            }
+        }
+    }
+}
+
+// ---- ranks that do not come ---------------------------------------------------------------------
+static status absent_body(comm *c, void *context)
+{
+    TRY(comm_barrier(comm_world(c), "all.c:1"));
+    if (comm_rank(c) == 1 && context != NULL) _exit(3); // as if it were killed
+    if (comm_rank(c) == 1) {
+        usleep(700000);
+        return ST_OK;
+    }
+    float x[4] = {0};
+    return comm_all_reduce(comm_world(c), x, 4, DTYPE_F32, COMM_SUM, "late", "some.c:2");
+}
+
+static void deadlines_name_who_is_missing(void **state)
+{
+    (void)state;
+    fixture_job job = {
+        .ranks = 3, .deadline_ns = 300000000, .body = absent_body, .results = shared_results()};
+    fixture_run(&job);
+    for (int i = 0; i < 3; i += 2) {
+        assert_int_equal(job.results[i].st, ST_TIMEOUT);
+        assert_non_null(strstr(job.results[i].text, "rank 1 (last: barrier"));
+        assert_non_null(strstr(job.results[i].text, "all.c:1"));
+    }
+}
+
+static void *abort_later(void *argument)
+{
+    usleep(100000);
+    comm_abort(argument, ST_PEER_LOST, "rank 1 died by signal 9");
+    return NULL;
+}
+
+static status lost_body(comm *c, void *context)
+{
+    pthread_t thread;
+    if (comm_rank(c) != 1 && pthread_create(&thread, NULL, abort_later, c) != 0) abort();
+    const status st = absent_body(c, context);
+    if (comm_rank(c) != 1) (void)pthread_join(thread, NULL);
+    return st;
+}
+
+static void the_dead_are_not_waited_for(void **state)
+{
+    (void)state;
+    int dies = 1;
+    fixture_job job = {.ranks = 3,
+                       .processes = true,
+                       .body = lost_body,
+                       .context = &dies,
+                       .results = shared_results()};
+    fixture_run(&job);
+    for (int i = 0; i < 3; i += 2) {
+        assert_int_equal(job.results[i].st, ST_PEER_LOST);
+        assert_non_null(strstr(job.results[i].text, "signal 9"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_of_threads),
+        cmocka_unit_test(operations_of_processes),
+        cmocka_unit_test(large_operations),
+        cmocka_unit_test(messages_go_round),
+        cmocka_unit_test(mismatches_are_named),
+        cmocka_unit_test(deadlines_name_who_is_missing),
+        cmocka_unit_test(the_dead_are_not_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+// One operation of a group: checks, the contract, the recorder around it, and what a failure leaves.
+#include "comm/comm_internal.h"
+
+#include "base/hash.h"
+#include "comm/recorder_write.h"
+#include "comm/transport/transport_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- making one ---------------------------------------------------------------------------------
+static status group_join(comm_group *g, const int32_t *members, int count, int me, uint32_t number)
+{
+    comm *c = g->owner;
+    const comm_members m = {
+        .ranks = members, .count = count, .me = me, .group = number, .name = g->name};
+    comm_link *link = count == 1 ? c->self : c->link;
+    g->transport = count == 1 ? &comm_transport_self : c->transport;
+    TRY(comm_direct_create(count, &g->direct));
+    g->sent = calloc((size_t)count * 2, sizeof(*g->sent));
+    if (g->sent == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", count);
+    g->received = g->sent + count;
+    return g->transport->join(link, &m, &g->port);
+}
+
+status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
+                       const char *name, comm_group **out)
+{
+    comm_group *g = calloc(1, sizeof(*g));
+    if (g == NULL) return fail(ST_NO_MEMORY, "no memory for group %s", name);
+    g->owner = c;
+    g->size = count;
+    (void)snprintf(g->name, sizeof(g->name), "%s", name);
+    while (g->rank < count && members[g->rank] != c->config.rank) g->rank++;
+    ASSERT(g->rank < count);
+    if (c->config.board != NULL) g->card = board_card_of(c->config.board, c->config.local_rank);
+    const status st = group_join(g, members, count, g->rank, number);
+    if (st != ST_OK) {
+        comm_group_close(g);
+        return st;
+    }
+    *out = g;
+    return ST_OK;
+}
+
+void comm_group_close(comm_group *g)
+{
+    if (g == NULL) return;
+    if (g->port != NULL) g->transport->leave(g->port);
+    comm_direct_destroy(g->direct);
+    free(g->sent);
+    free(g->scratch);
+    free(g);
+}
+
+// ---- one operation ------------------------------------------------------------------------------
+static uint32_t tensor_hash(const comm_args *a)
+{
+    uint32_t hash = comm_name_hash(a->tensor);
+    if (a->item_count < 2) return hash;
+    // Several counts with one sum: they must agree one by one.
+    const int leaves = a->leaves != NULL && a->leaf_count > 0 ? a->leaf_count : 1;
+    for (int i = 0; i < a->item_count; i++) {
+        hash = (uint32_t)hash64(&a->items[(int64_t)i * leaves].count, sizeof(int64_t), hash);
+    }
+    return hash;
+}
+
+static bool is_message(comm_op op)
+{
+    return op == COMM_SEND || op == COMM_RECEIVE;
+}
+
+static comm_contract contract_of(comm_group *g, const comm_args *a, int algorithm)
+{
+    const comm_config *config = &g->owner->config;
+    comm_contract k = {.magic = COMM_MAGIC,
+                       .epoch = config->epoch,
+                       .job = config->job,
+                       .group = g->port->members.group,
+                       .op = (uint8_t)a->op,
+                       .reduction = (uint8_t)a->reduction,
+                       .order = (uint8_t)a->order,
+                       .type = (uint8_t)a->type,
+                       .root = a->root,
+                       .algorithm = (uint16_t)algorithm,
+                       .items = (uint16_t)a->item_count,
+                       .count = a->op == COMM_ALL_TO_ALLV ? 0 : comm_args_count(a),
+                       .tensor = tensor_hash(a),
+                       .shards = a->leaves != NULL ? (uint32_t)a->shards : 0,
+                       .site = comm_name_hash(a->site)};
+    const comm_shape shape = comm_shape_of(a->op, g->size, false);
+    if (!shape.rooted) k.root = 0;
+    if (!shape.adds) k.reduction = k.order = 0;
+    if (is_message(a->op)) { // the same on both sides: the receiver is the root
+        k.op = COMM_SEND;
+        k.root = a->op == COMM_SEND ? a->root : g->rank;
+        k.algorithm = 0;
+        k.sequence = a->op == COMM_SEND ? ++g->sent[a->root] : ++g->received[a->root];
+    } else {
+        k.sequence = ++g->port->sequence;
+    }
+    return k;
+}
+
+static status scratch_grow(comm_group *g, int64_t bytes)
+{
+    if (bytes <= g->scratch_bytes) return ST_OK;
+    free(g->scratch);
+    g->scratch_bytes = 0;
+    g->scratch = aligned_alloc(64, (size_t)align_up(bytes, 64));
+    if (g->scratch == NULL)
+        return fail(ST_NO_MEMORY, "no %lld bytes for a collective", (long long)bytes);
+    g->scratch_bytes = align_up(bytes, 64);
+    return ST_OK;
+}
+
+static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
+{
+    TRY(comm_args_check(args, g->rank, g->size));
+    const comm_algorithm *algorithm = NULL;
+    TRY(comm_algorithm_choose(g, args, &algorithm));
+    int number = 0;
+    while (comm_algorithm_table[number] != algorithm) number++;
+    comm_call call = {.args = args,
+                      .transport = g->transport,
+                      .port = g->port,
+                      .rank = g->rank,
+                      .size = g->size,
+                      .level = g->owner->level,
+                      .contract = contract_of(g, args, number),
+                      .direct = g->direct};
+    if (algorithm->scratch != NULL) {
+        call.scratch_bytes = algorithm->scratch(args, g->size);
+        TRY(scratch_grow(g, call.scratch_bytes));
+        call.scratch = g->scratch;
+    }
+    const comm_board *board = g->owner->config.board;
+    board_record *record = NULL;
+    if (g->card != NULL) {
+        const int64_t now = board_now_ns(board);
+        record =
+            recorder_begin(g->card, &call.contract, args, posted_ns > 0 ? posted_ns : now, now);
+    }
+    g->transport->note(g->port, args->tensor, call.contract.tensor, args->site, call.contract.site);
+    TRY(algorithm->run(&call));
+    if (record != NULL) recorder_end(g->card, record, board_now_ns(board));
+    return ST_OK;
+}
+
+// All members learn of it: whoever waits for this rank here would wait in vain.
+static status group_kill(comm_group *g)
+{
+    const status st = g->transport->kill(g->port);
+    g->dead = true;
+    error_take(&g->error);
+    (void)error_put(&g->error);
+    __atomic_store_n(&g->owner->failed, true, __ATOMIC_RELEASE);
+    return st;
+}
+
+static status run_posted(comm_group *g, const comm_args *args, int64_t posted_ns)
+{
+    if (g->dead) return error_put(&g->error);
+    const status st = run_alive(g, args, posted_ns);
+    return st == ST_OK ? ST_OK : group_kill(g);
+}
+
+status comm_run(comm_group *g, const comm_args *args)
+{
+    return run_posted(g, args, 0);
+}
+
+status comm_barrier(comm_group *g, const char *site)
+{
+    const comm_args args = {.op = COMM_BARRIER, .type = DTYPE_U8, .site = site, .step = -1};
+    return comm_run(g, &args);
+}
+
+status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
+                       comm_reduction reduction, const char *tensor, const char *site)
+{
+    const comm_item item = {.in = buffer, .out = buffer, .count = count};
+    const comm_args args = {.op = COMM_ALL_REDUCE,
+                            .reduction = reduction,
+                            .type = type,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = tensor,
+                            .site = site,
+                            .step = -1};
+    return comm_run(g, &args);
+}

@@ -1,0 +1,131 @@
+// The flight recorder: see recorder.h.
+#include "comm/recorder.h"
+
+#include "comm/recorder_write.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(board_record) == 128, "two cache lines");
+_Static_assert((int)BOARD_RECORDS == (int)COMM_RECORDS, "one number, two headers");
+_Static_assert(sizeof(((board_record *)0)->name) == (size_t)COMM_RECORD_NAME,
+               "one number, two headers");
+
+board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
+                             int64_t posted_ns, int64_t begun_ns)
+{
+    const uint64_t number = 1 + __atomic_fetch_add(&card->record_count, 1, __ATOMIC_RELAXED);
+    board_record r = {.sequence = k->sequence,
+                      .count = (uint64_t)k->count,
+                      .step = args->step,
+                      .posted_ns = posted_ns,
+                      .begun_ns = begun_ns,
+                      .epoch = k->epoch,
+                      .group = k->group,
+                      .peer = args->root,
+                      .tensor = k->tensor,
+                      .op = (uint8_t)args->op,
+                      .reduction = (uint8_t)args->reduction,
+                      .order = (uint8_t)args->order,
+                      .type = (uint8_t)args->type,
+                      .algorithm = k->algorithm};
+    if (args->tensor != NULL) {
+        const size_t length = strnlen(args->tensor, sizeof(r.name) - 1);
+        memcpy(r.name, args->tensor, length);
+    }
+    board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
+    word_put(&at->number, 0);
+    words_copy_in(&at->sequence, &r.sequence, (int64_t)(sizeof(r) - sizeof(r.number)));
+    word_put(&at->number, number);
+    return at;
+}
+
+void recorder_end(board_card *card, board_record *record, int64_t done_ns)
+{
+    __atomic_store_n(&record->done_ns, done_ns, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&card->progress, 1, __ATOMIC_RELEASE);
+}
+
+// ---- reading ------------------------------------------------------------------------------------
+bool comm_recorder_rank(const comm_board *b, int local_rank, comm_rank_state *out)
+{
+    if (local_rank < 0 || local_rank >= b->local_ranks) return false;
+    const board_card *card = board_card_of(b, local_rank);
+    const uint32_t here = half_get(&card->here);
+    *out = (comm_rank_state){0};
+    if (here == 0) return true;
+    out->pid = __atomic_load_n(&card->pid, __ATOMIC_RELAXED);
+    out->rank = __atomic_load_n(&card->rank, __ATOMIC_RELAXED);
+    out->epoch = here - 1;
+    out->progress = word_get(&card->progress);
+    out->records = word_get(&card->record_count);
+    return out->pid > 0 && out->rank >= 0 && out->rank < COMM_MAX_RANKS;
+}
+
+// False: it is being written, was overwritten, or holds nonsense.
+static bool record_take(const board_record *at, uint64_t number, comm_record *out)
+{
+    board_record r;
+    if (word_get(&at->number) != number) return false;
+    words_copy_out(&r, at, sizeof(r));
+    if (word_get(&at->number) != number) return false;
+    if (r.op >= COMM_OP_COUNT || r.reduction >= COMM_REDUCTION_COUNT ||
+        r.order >= COMM_ORDER_COUNT || r.type >= DTYPE_COUNT || r.count > INT64_MAX) {
+        return false;
+    }
+    *out = (comm_record){.number = number,
+                         .sequence = r.sequence,
+                         .epoch = r.epoch,
+                         .group = r.group,
+                         .op = (comm_op)r.op,
+                         .reduction = (comm_reduction)r.reduction,
+                         .order = (comm_order)r.order,
+                         .type = (dtype)r.type,
+                         .peer = r.peer,
+                         .algorithm = r.algorithm,
+                         .count = (int64_t)r.count,
+                         .step = r.step,
+                         .posted_ns = r.posted_ns,
+                         .begun_ns = r.begun_ns,
+                         .done_ns = r.done_ns};
+    for (int i = 0; i < COMM_RECORD_NAME - 1 && r.name[i] != '\0'; i++) {
+        const unsigned char c = (unsigned char)r.name[i];
+        out->tensor[i] = (char)(c < ' ' || c == 0x7f ? '?' : c);
+    }
+    return true;
+}
+
+int comm_recorder_read(const comm_board *b, int local_rank, comm_record *out, int capacity)
+{
+    if (local_rank < 0 || local_rank >= b->local_ranks || capacity <= 0) return 0;
+    const board_card *card = board_card_of(b, local_rank);
+    const uint64_t count = word_get(&card->record_count);
+    uint64_t wanted = (uint64_t)(capacity < COMM_RECORDS ? capacity : COMM_RECORDS);
+    if (wanted > count) wanted = count;
+    int taken = 0;
+    for (uint64_t number = count - wanted + 1; number != 0 && number <= count; number++) {
+        const board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
+        if (record_take(at, number, &out[taken])) taken++;
+    }
+    return taken;
+}
+
+int64_t comm_recorder_now_ns(const comm_board *b)
+{
+    return board_now_ns(b);
+}
+
+const char *comm_record_text(const comm_record *r, char *buffer, int bytes)
+{
+    char step[32] = "", took[64] = "not done";
+    if (r->step >= 0) (void)snprintf(step, sizeof(step), ", step %lld", (long long)r->step);
+    if (r->done_ns > 0) {
+        (void)snprintf(took, sizeof(took), "done in %.3f ms",
+                       (double)(r->done_ns - r->begun_ns) / 1e6);
+    }
+    (void)snprintf(buffer, (size_t)bytes, "%s #%llu %s of %s (%lld x %s)%s: %s",
+                   comm_op_name(r->op), (unsigned long long)r->sequence,
+                   comm_reduction_name(r->reduction), r->tensor[0] != '\0' ? r->tensor : "?",
+                   (long long)r->count, dtype_name(r->type), step, took);
+    return buffer;
+}

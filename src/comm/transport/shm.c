@@ -1,0 +1,347 @@
+// The transport of one host: ranks are processes, or threads of one process, that share a board.
+//
+// meet() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
+// number; part() counts. Both are one store and one load per peer while all ranks run. Why two tickets
+// suffice: a rank writes ticket k+2 over ticket k only after meet k+1, to which every peer came after it
+// had done with k. See shm_wait.c for the waiting, shm_memory.c for peers' memory, shm_exchange.c for
+// messages, board.h for where it all lies.
+#include "comm/transport/shm.h"
+
+#include "base/fault.h"
+#include "base/hash.h"
+#include "comm/transport/transport_table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(comm_ticket) == 128 + COMM_INLINE_BYTES, "two lines and the payload");
+_Static_assert(sizeof(shm_member) % SHM_LINE == 0, "members do not share lines");
+_Static_assert(sizeof(shm_channel) % 8 == 0, "slots are made of words");
+
+static bool available(const comm_config *config, const char **why)
+{
+    *why = NULL;
+    if (config->board == NULL)
+        *why = "the ranks of this host share no board";
+    else if (config->ranks != config->local_ranks)
+        *why = "the ranks are not all on this host";
+    else if (config->local_ranks > config->board->local_ranks)
+        *why = "the board is for fewer ranks";
+    return *why == NULL;
+}
+
+// ---- opening: all ranks of the host show their cards -------------------------------------------
+static int64_t spins_of(int64_t ns)
+{
+    enum { SAMPLE = 512 };
+    struct timespec a, b;
+    (void)clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < SAMPLE; i++) shm_pause();
+    (void)clock_gettime(CLOCK_MONOTONIC, &b);
+    const int64_t took = (int64_t)(b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec;
+    // Another process may have had the core meanwhile: a pause is believed to take 5 to 60 ns.
+    const int64_t one = took / SAMPLE < 5 ? 5 : took / SAMPLE > 60 ? 60 : took / SAMPLE;
+    return max_i64(1, ns / one);
+}
+
+static status card_await(comm_link *link, int local)
+{
+    const comm_config *config = &link->config;
+    const board_card *card = board_card_of(link->board, local);
+    const int64_t begin = config->h->api->monotonic_ns(config->h);
+    for (int64_t spins = 0; half_get(&card->here) != config->epoch + 1; spins++) {
+        TRY(board_failure_get(&link->card->failure));
+        TRY(board_failure_get(&link->board->head->failure));
+        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        const uint32_t here = half_get(&card->here);
+        if (waited > config->deadline_ns && here == 0) {
+            return fail(ST_TIMEOUT, "local rank %d did not come to this host's board within %.1f s",
+                        local, (double)waited / 1e9);
+        }
+        if (waited > config->deadline_ns) {
+            return fail(ST_DIVERGED, "rank %d is in epoch %u and rank %d in epoch %u", config->rank,
+                        config->epoch, card->rank, here - 1);
+        }
+        if (spins > 100) config->h->api->sleep_ns(config->h, 100000);
+    }
+    if (card->rank < 0 || card->rank >= config->ranks || link->local_of[card->rank] >= 0) {
+        return fail(ST_REFUSED,
+                    "local rank %d says that it is rank %d of %d, which another is or none "
+                    "can be",
+                    local, card->rank, config->ranks);
+    }
+    link->local_of[card->rank] = local;
+    return ST_OK;
+}
+
+static status cards_show(comm_link *link)
+{
+    const comm_config *config = &link->config;
+    board_card *card = link->card;
+    card->pid = (int32_t)getpid();
+    card->rank = config->rank;
+    half_put(&card->failure.state, 0);
+    half_put(&card->here, config->epoch + 1);
+    for (int i = 0; i < config->local_ranks; i++) TRY(card_await(link, i));
+    return ST_OK;
+}
+
+static void link_close(comm_link *link)
+{
+    if (link == NULL) return;
+    ASSERT(link->ports == NULL);
+    shm_maps_drop(link);
+    (void)pthread_mutex_destroy(&link->lock);
+    free(link->maps);
+    free(link->local_of);
+    free(link);
+}
+
+static status link_open(const comm_config *config, comm_link **out)
+{
+    comm_board *b = config->board;
+    if (config->job != b->head->job) {
+        return fail(ST_REFUSED, "rank %d belongs to job %llx and this host's board to job %llx",
+                    config->rank, (unsigned long long)config->job,
+                    (unsigned long long)b->head->job);
+    }
+    if (config->local_rank < 0 || config->local_rank >= config->local_ranks) {
+        return fail(ST_CONFIG_RANGE, "local rank %d of %d", config->local_rank,
+                    config->local_ranks);
+    }
+    comm_link *link = calloc(1, sizeof(*link));
+    if (link == NULL) return fail(ST_NO_MEMORY, "no memory for a link of shared memory");
+    (void)pthread_mutex_init(&link->lock, NULL);
+    link->config = *config;
+    link->board = b;
+    link->card = board_card_of(b, config->local_rank);
+    link->crowded = config->local_ranks > b->head->cores;
+    link->spins = spins_of(config->spin_ns > 0 ? config->spin_ns : link->crowded ? 1000 : 100000);
+    link->local_of = malloc((size_t)config->ranks * sizeof(int));
+    link->maps = calloc((size_t)b->local_ranks * BOARD_REGIONS, sizeof(shm_map));
+    status st = ST_OK;
+    if (link->local_of == NULL || link->maps == NULL) {
+        st = fail(ST_NO_MEMORY, "no memory for a link of shared memory");
+        goto close_link;
+    }
+    for (int i = 0; i < config->ranks; i++) link->local_of[i] = -1;
+    TRY_TO(close_link, cards_show(link));
+    *out = link;
+    return ST_OK;
+close_link:
+    link_close(link);
+    return st;
+}
+
+static void link_abort(comm_link *link, status code, const char *text)
+{
+    board_failure_set(&link->card->failure, code, text);
+    (void)pthread_mutex_lock(&link->lock);
+    for (shm_port *p = link->ports; p != NULL; p = p->next) shm_ring(&p->slot->bell);
+    (void)pthread_mutex_unlock(&link->lock);
+    shm_ring(&link->card->bell);
+}
+
+// ---- ports --------------------------------------------------------------------------------------
+static void leave(comm_port *base)
+{
+    shm_port *p = shm_port_of(base);
+    comm_link *link = base->link;
+    (void)pthread_mutex_lock(&link->lock);
+    for (shm_port **at = &link->ports; *at != NULL; at = &(*at)->next) {
+        if (*at != p) continue;
+        *at = p->next;
+        break;
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    free(p->sends);
+    free(p);
+}
+
+// One allocation: the port, its members' ranks, its name.
+static shm_port *port_make(comm_link *link, const comm_members *m)
+{
+    const size_t name_bytes = strlen(m->name) + 1;
+    shm_port *p = calloc(1, sizeof(*p) + (size_t)m->count * sizeof(int32_t) + name_bytes);
+    if (p == NULL) return NULL;
+    int32_t *ranks = (int32_t *)(void *)(p + 1);
+    char *name = (char *)(ranks + m->count);
+    memcpy(ranks, m->ranks, (size_t)m->count * sizeof(*ranks));
+    memcpy(name, m->name, name_bytes);
+    p->base.transport = &comm_transport_shm;
+    p->base.link = link;
+    p->base.members = *m;
+    p->base.members.ranks = ranks;
+    p->base.members.name = name;
+    p->sends = calloc((size_t)m->count * 2, sizeof(shm_end));
+    if (p->sends == NULL) {
+        free(p);
+        return NULL;
+    }
+    p->receives = p->sends + m->count;
+    return p;
+}
+
+static status join(comm_link *link, const comm_members *m, comm_port **out)
+{
+    TRY(fault_point("comm.shm.join"));
+    shm_port *p = port_make(link, m);
+    if (p == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", m->count);
+    const int64_t hot = (int64_t)sizeof(shm_slot) + m->count * (int64_t)sizeof(shm_member);
+    const int64_t rooms = align_up(hot, BOARD_PAGE);
+    p->key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks),
+                    (uint64_t)link->config.epoch << 32 | m->group);
+    void *slot = NULL;
+    const status st = board_slot(link->board, p->key, SHM_SLOT_GROUP, hot,
+                                 rooms + m->count * (int64_t)sizeof(shm_room), &slot);
+    if (st != ST_OK) {
+        free(p->sends);
+        free(p);
+        return st;
+    }
+    p->slot = slot;
+    p->members = (shm_member *)(void *)((char *)slot + sizeof(shm_slot));
+    p->rooms = (shm_room *)(void *)((char *)slot + rooms);
+    // A group that was made again goes on with its numbers: all its members left it at the same ones.
+    const shm_member *me = &p->members[m->me];
+    for (int i = 0; i < 2; i++) {
+        const comm_contract *k = &me->tickets[i].contract;
+        if (k->checksum <= p->met) continue;
+        p->met = k->checksum;
+        p->base.sequence = k->sequence;
+    }
+    p->parted = me->parted;
+    (void)pthread_mutex_lock(&link->lock);
+    p->next = link->ports;
+    link->ports = p;
+    (void)pthread_mutex_unlock(&link->lock);
+    *out = &p->base;
+    return ST_OK;
+}
+
+// ---- meeting ------------------------------------------------------------------------------------
+static void number_put(const comm_link *link, uint32_t *at, uint32_t number)
+{
+    // Crowded ranks sleep soon: who is the last must see that they do.
+    __atomic_store_n(at, number, link->crowded ? __ATOMIC_SEQ_CST : __ATOMIC_RELEASE);
+}
+
+static status meet(comm_port *base, const comm_ticket *mine)
+{
+    shm_port *p = shm_port_of(base);
+    const shm_wait w = {.port = p, .meet = true, .number = ++p->met};
+    comm_ticket *t = &p->members[base->members.me].tickets[w.number & 1];
+    // All but the number, which is written last.
+    memcpy(t, mine, offsetof(comm_contract, checksum));
+    memcpy((char *)t + sizeof(comm_contract), (const char *)mine + sizeof(comm_contract),
+           offsetof(comm_ticket, payload) - sizeof(comm_contract) + (size_t)mine->payload_bytes);
+    number_put(base->link, &t->contract.checksum, w.number);
+    shm_wake(&w);
+    TRY(shm_wait_all(&w));
+    const comm_contract *own = &t->contract;
+    for (int i = 0; i < base->members.count; i++) {
+        if (comm_contract_equal(&p->members[i].tickets[w.number & 1].contract, own)) continue;
+        return shm_contracts_check(p, true);
+    }
+    return ST_OK;
+}
+
+static const comm_ticket *ticket(const comm_port *base, int rank)
+{
+    const shm_port *p = (const shm_port *)base;
+    return &p->members[rank].tickets[p->met & 1];
+}
+
+static status part(comm_port *base)
+{
+    shm_port *p = shm_port_of(base);
+    const shm_wait w = {.port = p, .parted = ++p->parted};
+    __atomic_store_n(&p->members[base->members.me].parted, w.parted,
+                     base->link->crowded ? __ATOMIC_SEQ_CST : __ATOMIC_RELEASE);
+    shm_wake(&w);
+    return shm_wait_all(&w);
+}
+
+static status list_begin(comm_port *base, int64_t entries, comm_list **mine)
+{
+    shm_port *p = shm_port_of(base);
+    ASSERT(entries >= 0 && entries <= COMM_MAX_ENTRIES);
+    comm_list *list = &p->rooms[base->members.me].list;
+    const int64_t bytes =
+        (int64_t)offsetof(comm_list, entries) + entries * (int64_t)sizeof(comm_entry);
+    if (bytes > p->list_bytes) {
+        TRY(board_reserve(base->link->board, list, bytes));
+        p->list_bytes = bytes;
+    }
+    *mine = list;
+    return ST_OK;
+}
+
+static const comm_list *list_of(const comm_port *base, int rank)
+{
+    return &((const shm_port *)base)->rooms[rank].list;
+}
+
+static status stage(comm_port *base, int rank, void **out)
+{
+    shm_port *p = shm_port_of(base);
+    shm_room *room = &p->rooms[rank];
+    if (rank == base->members.me && !p->has_stage) {
+        TRY(board_reserve(base->link->board, room->stage, sizeof(room->stage)));
+        p->has_stage = true;
+    }
+    *out = room->stage;
+    return ST_OK;
+}
+
+// ---- for people ---------------------------------------------------------------------------------
+static void note_names(comm_port *base, const char *tensor, uint32_t tensor_hash, const char *site,
+                       uint32_t site_hash)
+{
+    board_card *card = base->link->card;
+    board_name_put(card, tensor_hash, tensor);
+    board_name_put(card, site_hash, site);
+}
+
+// The first who knows says it for all: its text comes back to everybody.
+static status kill_group(comm_port *base)
+{
+    shm_port *p = shm_port_of(base);
+    const error_record *e = error_last();
+    board_failure_set(&p->slot->failure, e->code, e->text);
+    shm_ring(&p->slot->bell);
+    for (int i = 0; i < base->members.count; i++) {
+        shm_ring(&board_card_of(base->link->board, shm_local(p, i))->bell);
+    }
+    for (int i = 0; i < 1000 && half_get(&p->slot->failure.state) == 1; i++) shm_pause();
+    const status st = board_failure_get(&p->slot->failure);
+    return st != ST_OK ? st : e->code;
+}
+
+const comm_transport comm_transport_shm = {
+    .name = "shm",
+    .direct = true,
+    .messages = true,
+    .available = available,
+    .open = link_open,
+    .close = link_close,
+    .join = join,
+    .leave = leave,
+    .meet = meet,
+    .ticket = ticket,
+    .part = part,
+    .list_begin = list_begin,
+    .list = list_of,
+    .address = shm_address,
+    .stage = stage,
+    .region_create = shm_region_create,
+    .region_destroy = shm_region_destroy,
+    .locate = shm_locate,
+    .exchange = shm_exchange,
+    .note = note_names,
+    .kill = kill_group,
+    .abort = link_abort,
+};

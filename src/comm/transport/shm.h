@@ -1,0 +1,151 @@
+// Inside comm/transport/: the shared memory transport's own structures. See shm.c.
+#ifndef COMM_TRANSPORT_SHM_H
+#define COMM_TRANSPORT_SHM_H
+
+#include "comm/board.h"
+#include "comm/transport/transport.h"
+
+#include <pthread.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SHM_SLOT_GROUP = 1, SHM_SLOT_CHANNEL = 2, SHM_LINE = 64 };
+
+// ---- in the board -------------------------------------------------------------------------------
+typedef struct shm_slot { // of a group; then `count` members, then as many rooms
+    uint32_t bell, sleepers;
+    char unused[SHM_LINE - 8];
+    board_failure failure;
+} shm_slot;
+
+typedef struct shm_member {
+    // A ticket's number (in contract.checksum) is written last: count of meets, from 1.
+    comm_ticket tickets[2];
+    uint64_t parted; // count of parts
+    char unused[SHM_LINE - 8];
+} shm_member;
+
+typedef struct shm_room { // pages are reserved when they are first wanted
+    comm_list list;
+    char unused[SHM_LINE];
+    char stage[COMM_STAGE_BYTES];
+} shm_room;
+
+// From one rank to another. The sender's two parcels alternate; the receiver counts what it took.
+enum { SHM_PARCEL_BYTES = 128 << 10 };
+typedef struct shm_parcel {
+    comm_contract contract; // checksum: number of the parcel, from 1
+    int64_t total, offset, bytes;
+    comm_place
+        place; // of the whole message; COMM_PRIVATE: the parcel's bytes are in payload or stage
+    int64_t unused[3];
+    unsigned char payload[COMM_INLINE_BYTES];
+} shm_parcel;
+
+typedef struct shm_channel {
+    shm_parcel parcels[2];
+    uint32_t taken;
+    char unused[SHM_LINE - 4];
+    char stage[2][SHM_PARCEL_BYTES];
+} shm_channel;
+
+// ---- of this process ----------------------------------------------------------------------------
+typedef struct shm_map {
+    uint32_t generation; // of the region; 0: not mapped. Written last
+    void *at;
+    int64_t bytes;
+} shm_map;
+
+typedef struct shm_region {
+    char *at;
+    int64_t bytes; // 0: free
+    int fd;
+} shm_region;
+
+typedef struct shm_port shm_port;
+
+struct comm_link {
+    comm_config config;
+    comm_board *board;
+    board_card *card;
+    int *local_of; // rank of the job -> local rank
+    int64_t spins; // of a wait before it sleeps
+    bool crowded;  // more ranks than cores
+    pthread_mutex_t lock;
+    shm_region regions[BOARD_REGIONS]; // own
+    int region_count;                  // highest that was used
+    shm_map *maps;                     // of local rank l and region g: maps[l * BOARD_REGIONS + g]
+    shm_port *ports;
+};
+
+typedef struct shm_end { // of a channel
+    shm_channel *channel;
+    uint32_t count;
+    bool staged; // the stage's pages are reserved
+} shm_end;
+
+struct shm_port {
+    comm_port base;
+    shm_port *next; // the link's list
+    uint64_t key;
+    shm_slot *slot;
+    shm_member *members;
+    shm_room *rooms;
+    uint32_t met;
+    uint64_t parted;
+    int64_t list_bytes;
+    bool has_stage;
+    int cursor;                // the member that a wait looks at
+    shm_end *sends, *receives; // by member; made when first used
+};
+
+static inline shm_port *shm_port_of(comm_port *p)
+{
+    return (shm_port *)p;
+}
+
+// What a wait is for.
+typedef struct shm_wait {
+    shm_port *port;
+    bool meet;       // else part
+    uint32_t number; // of the ticket
+    uint64_t parted;
+} shm_wait;
+
+// Until all members are there. Early: contracts of those that are there already differ.
+NODISCARD status shm_wait_all(const shm_wait *w);
+// After this rank's own word is written: wakes sleepers if it was the last.
+void shm_wake(const shm_wait *w);
+// Ends with the error that somebody recorded for this rank, this group or this host.
+NODISCARD status shm_health(const shm_port *p);
+// Compares the tickets of all that are there.
+NODISCARD status shm_contracts_check(const shm_port *p, bool all_there);
+
+NODISCARD status shm_exchange(comm_port *port, const comm_contract *contract, comm_message send,
+                              comm_message receive);
+NODISCARD status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at);
+void shm_region_destroy(comm_link *link, int32_t region);
+comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes);
+NODISCARD status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes,
+                             void **out);
+void shm_maps_drop(comm_link *link);
+
+static inline int shm_local(const shm_port *p, int member)
+{
+    return p->base.link->local_of[p->base.members.ranks[member]];
+}
+void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns);
+void shm_ring(uint32_t *bell);
+static inline void shm_pause(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,238 @@
+// Messages in shared memory: a channel from each rank to each other that it sends to.
+//
+// The sender shows parcels, two that alternate; the receiver copies them out and counts them. A message
+// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 256
+// bytes) or in the channel's stage, 128 KiB at a time, the copy in of one beside the copy out of the
+// other. A small message is on its way when exchange() returns: its buffer may be used again.
+//
+// A rank that waits sleeps on its own card's bell, which whoever writes to it rings.
+#include "comm/transport/shm.h"
+
+#include "base/hash.h"
+
+#include <string.h>
+
+// One half of an exchange under way.
+typedef struct half {
+    shm_end *end;
+    int peer;
+    const char *from;
+    char *to;
+    int64_t total, done;
+    bool begun, ended;
+    comm_place place; // of what is sent
+} half;
+
+static status end_open(shm_port *p, shm_end *end, int from, int to)
+{
+    if (end->channel != NULL) return ST_OK;
+    const uint64_t pair = (uint64_t)(uint32_t)from << 32 | (uint32_t)to;
+    void *slot = NULL;
+    TRY(board_slot(p->base.link->board, hash64(&pair, sizeof(pair), p->key), SHM_SLOT_CHANNEL,
+                   (int64_t)offsetof(shm_channel, stage), (int64_t)sizeof(shm_channel), &slot));
+    shm_channel *c = slot;
+    end->channel = c;
+    const uint32_t one = half_get(&c->parcels[0].contract.checksum);
+    const uint32_t two = half_get(&c->parcels[1].contract.checksum);
+    // A group that was made again goes on with its numbers.
+    end->count = from == p->base.members.me ? (one > two ? one : two) : half_get(&c->taken);
+    return ST_OK;
+}
+
+static void ring_peer(const shm_port *p, int member)
+{
+    board_card *card = board_card_of(p->base.link->board, shm_local(p, member));
+    if (__atomic_load_n(&card->sleepers, __ATOMIC_SEQ_CST) != 0) shm_ring(&card->bell);
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+static status parcel_fill(shm_port *p, half *h, shm_parcel *parcel)
+{
+    shm_channel *c = h->end->channel;
+    parcel->total = h->total;
+    parcel->offset = h->done;
+    parcel->place = h->place;
+    parcel->bytes = h->total - h->done;
+    if (h->total <= COMM_INLINE_BYTES) {
+        parcel->place.region = COMM_PRIVATE;
+        if (h->total > 0) memcpy(parcel->payload, h->from, (size_t)h->total);
+    } else if (h->place.region < 0) {
+        if (!h->end->staged) {
+            TRY(board_reserve(p->base.link->board, c->stage, sizeof(c->stage)));
+            h->end->staged = true;
+        }
+        parcel->bytes = min_i64(parcel->bytes, SHM_PARCEL_BYTES);
+        memcpy(c->stage[(h->end->count + 1) & 1], h->from + h->done, (size_t)parcel->bytes);
+    }
+    h->done += parcel->bytes;
+    return ST_OK;
+}
+
+static status send_step(shm_port *p, const comm_contract *contract, half *h, bool *moved)
+{
+    shm_channel *c = h->end->channel;
+    const uint32_t taken = half_get(&c->taken);
+    if (h->begun && h->done == h->total) { // shown; what lies in a region must also be taken
+        const bool borrowed = h->place.region >= 0 && h->total > COMM_INLINE_BYTES;
+        if (borrowed && taken != h->end->count) return ST_OK;
+        h->ended = *moved = true;
+        return ST_OK;
+    }
+    if (h->end->count - taken >= 2) return ST_OK;
+    const uint32_t number = h->end->count + 1;
+    shm_parcel *parcel = &c->parcels[number & 1];
+    memcpy(&parcel->contract, contract, offsetof(comm_contract, checksum));
+    TRY(parcel_fill(p, h, parcel));
+    h->begun = *moved = true;
+    h->end->count = number;
+    __atomic_store_n(&parcel->contract.checksum, number, __ATOMIC_SEQ_CST);
+    ring_peer(p, h->peer);
+    return ST_OK;
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+static status refuse(const shm_port *p, const half *h, const comm_contract *mine,
+                     const shm_parcel *parcel)
+{
+    const comm_contract *theirs = &parcel->contract;
+    const board_card *cards[2] = {p->base.link->card,
+                                  board_card_of(p->base.link->board, shm_local(p, h->peer))};
+    char names[4][BOARD_NAME_BYTES];
+    board_name_get(cards[0], mine->tensor, names[0]);
+    board_name_get(cards[0], mine->site, names[1]);
+    board_name_get(cards[1], theirs->tensor, names[2]);
+    board_name_get(cards[1], theirs->site, names[3]);
+    const comm_party me = {.rank = cards[0]->rank, .tensor = names[0], .site = names[1]};
+    const comm_party they = {.rank = cards[1]->rank, .tensor = names[2], .site = names[3]};
+    if (!comm_contract_equal(mine, theirs)) {
+        return comm_contract_refuse(p->base.members.name, theirs, &they, mine, &me);
+    }
+    return fail(ST_DIVERGED, "rank %d sends %lld bytes of %s at %s and rank %d expects %lld at %s",
+                they.rank, (long long)parcel->total, names[2], names[3], me.rank,
+                (long long)h->total, names[1]);
+}
+
+static status receive_step(shm_port *p, const comm_contract *contract, half *h, bool *moved)
+{
+    shm_channel *c = h->end->channel;
+    const uint32_t number = h->end->count + 1;
+    const shm_parcel *parcel = &c->parcels[number & 1];
+    if (half_get(&parcel->contract.checksum) != number) return ST_OK;
+    if (!comm_contract_equal(&parcel->contract, contract) || parcel->total != h->total ||
+        parcel->offset != h->done || parcel->bytes < 0 || parcel->bytes > h->total - h->done) {
+        return refuse(p, h, contract, parcel);
+    }
+    void *from = NULL;
+    if (parcel->place.region >= 0) {
+        TRY(shm_address(&p->base, h->peer, parcel->place, parcel->bytes, &from));
+    } else if (h->total <= COMM_INLINE_BYTES) {
+        from = c->parcels[number & 1].payload;
+    } else {
+        from = c->stage[number & 1];
+    }
+    if (parcel->bytes > 0) memcpy(h->to + h->done, from, (size_t)parcel->bytes);
+    h->done += parcel->bytes;
+    h->end->count = number;
+    __atomic_store_n(&c->taken, number, __ATOMIC_SEQ_CST);
+    ring_peer(p, h->peer);
+    h->ended = h->done == h->total;
+    *moved = true;
+    return ST_OK;
+}
+
+// ---- both ---------------------------------------------------------------------------------------
+typedef struct both {
+    shm_port *p;
+    const comm_contract *contract;
+    half send, receive;
+} both;
+
+static status step(both *b, bool *moved)
+{
+    *moved = false;
+    if (!b->send.ended) TRY(send_step(b->p, b->contract, &b->send, moved));
+    if (!b->receive.ended) TRY(receive_step(b->p, b->contract, &b->receive, moved));
+    return ST_OK;
+}
+
+static status timed_out(const both *b, int64_t waited_ns)
+{
+    const shm_port *p = b->p;
+    char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
+    board_name_get(p->base.link->card, b->contract->tensor, tensor);
+    board_name_get(p->base.link->card, b->contract->site, site);
+    const half *h = b->receive.ended ? &b->send : &b->receive;
+    const board_card *card = board_card_of(p->base.link->board, shm_local(p, h->peer));
+    return fail(ST_TIMEOUT, "rank %d waited %.1f s %s rank %d in %s at %s of group %s",
+                p->base.link->card->rank, (double)waited_ns / 1e9,
+                b->receive.ended ? "to be heard by" : "for a message of", card->rank,
+                comm_contract_text(b->contract, tensor, what, sizeof(what)), site,
+                p->base.members.name);
+}
+
+static status wait_asleep(both *b)
+{
+    comm_link *link = b->p->base.link;
+    const comm_config *config = &link->config;
+    int64_t begin = config->h->api->monotonic_ns(config->h);
+    while (!b->send.ended || !b->receive.ended) {
+        bool moved = false;
+        TRY(shm_health(b->p));
+        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        if (waited >= config->deadline_ns) return timed_out(b, waited);
+        __atomic_fetch_add(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
+        const uint32_t seen = __atomic_load_n(&link->card->bell, __ATOMIC_SEQ_CST);
+        const status st = step(b, &moved);
+        if (st == ST_OK && !moved) shm_sleep(&link->card->bell, seen, 5000000);
+        __atomic_fetch_sub(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
+        TRY(st);
+        if (moved) begin = config->h->api->monotonic_ns(config->h);
+    }
+    return ST_OK;
+}
+
+static status run(both *b)
+{
+    int64_t idle = 0;
+    while (!b->send.ended || !b->receive.ended) {
+        bool moved = false;
+        TRY(step(b, &moved));
+        if (moved) {
+            idle = 0;
+            continue;
+        }
+        if (++idle % 64 == 0) TRY(shm_health(b->p));
+        if (idle > b->p->base.link->spins) return wait_asleep(b);
+        shm_pause();
+    }
+    return ST_OK;
+}
+
+status shm_exchange(comm_port *port, const comm_contract *contract, comm_message send,
+                    comm_message receive)
+{
+    shm_port *p = shm_port_of(port);
+    const int me = port->members.me;
+    both b = {.p = p, .contract = contract};
+    b.send.ended = send.peer < 0;
+    b.receive.ended = receive.peer < 0;
+    TRY(shm_health(p));
+    if (send.peer >= 0) {
+        ASSERT(send.peer < port->members.count && send.peer != me);
+        b.send.end = &p->sends[send.peer];
+        b.send.peer = send.peer;
+        b.send.from = send.send;
+        b.send.total = send.bytes;
+        b.send.place = shm_locate(port->link, send.send, send.bytes);
+        TRY(end_open(p, b.send.end, me, send.peer));
+    }
+    if (receive.peer >= 0) {
+        ASSERT(receive.peer < port->members.count && receive.peer != me);
+        b.receive.end = &p->receives[receive.peer];
+        b.receive.peer = receive.peer;
+        b.receive.to = receive.receive;
+        b.receive.total = receive.bytes;
+        TRY(end_open(p, b.receive.end, receive.peer, me));
+    }
+    return run(&b);
+}

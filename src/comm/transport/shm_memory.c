@@ -1,0 +1,206 @@
+// Regions: memory of a rank that its peers read and write as their own.
+//
+// A region is a memfd, reserved in full and sealed. Peers find its descriptor in the owner's card and
+// open it through /proc; what they get must be a sealed memfd of the size that the card states, so a
+// descriptor that was reused for something else meanwhile is refused. A mapping is kept until the region
+// goes (its generation changes). Threads of one process use the owner's address.
+#include "comm/transport/shm.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HUGE_BYTES = 2 << 20 };
+
+static status memory_make(int64_t bytes, int *fd_out, void **out)
+{
+    TRY(fault_point("comm.shm.region"));
+    const int fd = memfd_create("trireme-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return fail(ST_NO_MEMORY, "cannot make shared memory: %s", strerror(errno));
+    const int error = ftruncate(fd, bytes) != 0                                  ? errno
+                      : fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ? errno
+                                                                                 : 0;
+    void *at = MAP_FAILED;
+    if (error == 0) at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        const status st = fail(ST_NO_MEMORY, "cannot make %lld bytes of shared memory: %s",
+                               (long long)bytes, strerror(error != 0 ? error : errno));
+        (void)close(fd);
+        return st;
+    }
+    if (bytes >= HUGE_BYTES) (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE); // a wish
+    const int no_room = posix_fallocate(fd, 0, bytes);
+    if (no_room != 0) {
+        const status st = fail(ST_NO_MEMORY, "no %lld bytes of shared memory are free: %s",
+                               (long long)bytes, strerror(no_room));
+        (void)munmap(at, (size_t)bytes);
+        (void)close(fd);
+        return st;
+    }
+    *fd_out = fd;
+    *out = at;
+    return ST_OK;
+}
+
+status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
+{
+    const int64_t whole = align_up(max_i64(bytes, 1), BOARD_PAGE);
+    int32_t g = 0;
+    (void)pthread_mutex_lock(&link->lock);
+    while (g < BOARD_REGIONS && link->regions[g].bytes != 0) g++;
+    if (g < BOARD_REGIONS) link->regions[g].bytes = whole; // taken; at stays NULL until it is there
+    (void)pthread_mutex_unlock(&link->lock);
+    if (g == BOARD_REGIONS) {
+        return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory",
+                    (int)BOARD_REGIONS);
+    }
+    int fd = -1;
+    void *memory = NULL;
+    const status st = memory_make(whole, &fd, &memory);
+    (void)pthread_mutex_lock(&link->lock);
+    shm_region *r = &link->regions[g];
+    *r = (shm_region){0};
+    if (st == ST_OK) {
+        *r = (shm_region){.at = memory, .bytes = whole, .fd = fd};
+        if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
+        board_region *shown = &link->card->regions[g];
+        shown->fd = fd;
+        shown->bytes = (uint64_t)whole;
+        shown->at = (uint64_t)(uintptr_t)memory;
+        half_put(&shown->generation, shown->generation + 1);
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    TRY(st);
+    *region = g;
+    *at = memory;
+    return ST_OK;
+}
+
+void shm_region_destroy(comm_link *link, int32_t region)
+{
+    ASSERT(region >= 0 && region < BOARD_REGIONS);
+    (void)pthread_mutex_lock(&link->lock);
+    shm_region *r = &link->regions[region];
+    ASSERT(r->at != NULL);
+    half_put(&link->card->regions[region].generation, link->card->regions[region].generation + 1);
+    (void)munmap(r->at, (size_t)r->bytes);
+    (void)close(r->fd);
+    *r = (shm_region){0};
+    (void)pthread_mutex_unlock(&link->lock);
+}
+
+comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes)
+{
+    if (at == NULL) return (comm_place){.region = COMM_NOWHERE};
+    const uintptr_t address = (uintptr_t)at;
+    const int count = __atomic_load_n(&link->region_count, __ATOMIC_ACQUIRE);
+    for (int g = 0; g < count; g++) {
+        const shm_region *r = &link->regions[g];
+        const uintptr_t begin = (uintptr_t)r->at;
+        if (r->at == NULL || address < begin || address - begin > (uintptr_t)r->bytes) continue;
+        if (bytes > r->bytes - (int64_t)(address - begin)) continue;
+        return (comm_place){.region = g, .offset = (int64_t)(address - begin)};
+    }
+    return (comm_place){.region = COMM_PRIVATE};
+}
+
+// ---- of peers -----------------------------------------------------------------------------------
+static status peer_open(const board_card *card, int32_t region, int64_t bytes, int *out)
+{
+    TRY(fault_point("comm.shm.map"));
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->regions[region].fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return fail(errno == ENOENT ? ST_PEER_LOST : ST_IO,
+                    "cannot open the shared memory of rank %d (%s): %s", card->rank, path,
+                    strerror(errno));
+    }
+    struct stat info;
+    const int seals = fcntl(fd, F_GET_SEALS), wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    if (fstat(fd, &info) != 0 || seals < 0 || (seals & wanted) != wanted || info.st_size != bytes) {
+        (void)close(fd);
+        return fail(ST_PEER_LOST,
+                    "the shared memory of rank %d (%s) is not the %lld sealed bytes that "
+                    "it announced: it is gone, or another process has its number",
+                    card->rank, path, (long long)bytes);
+    }
+    *out = fd;
+    return ST_OK;
+}
+
+static status peer_map(comm_link *link, const board_card *card, int32_t region, shm_map *m)
+{
+    const board_region *shown = &card->regions[region];
+    const uint32_t generation = half_get(&shown->generation);
+    const int64_t bytes = (int64_t)shown->bytes;
+    if ((generation & 1) == 0) {
+        return fail(ST_PEER_LOST, "rank %d gave its shared memory back while it was in use",
+                    card->rank);
+    }
+    void *at = (void *)(uintptr_t)shown->at;
+    if (card->pid != link->card->pid) {
+        int fd = -1;
+        TRY(peer_open(card, region, bytes, &fd));
+        at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        const int error = errno;
+        (void)close(fd);
+        if (at == MAP_FAILED) {
+            return fail(ST_NO_MEMORY, "cannot map %lld bytes of rank %d: %s", (long long)bytes,
+                        card->rank, strerror(error));
+        }
+        if (m->at != NULL) (void)munmap(m->at, (size_t)m->bytes);
+        if (bytes >= HUGE_BYTES) (void)madvise(at, (size_t)bytes, MADV_HUGEPAGE);
+        (void)madvise(at, (size_t)bytes,
+                      MADV_POPULATE_WRITE); // a wish: the faults now, not in a step
+    }
+    m->at = at;
+    m->bytes = bytes;
+    half_put(&m->generation, generation);
+    return ST_OK;
+}
+
+status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, void **out)
+{
+    comm_link *link = port->link;
+    const int local = shm_local(shm_port_of(port), rank);
+    const board_card *card = board_card_of(link->board, local);
+    if (place.region < 0 || place.region >= BOARD_REGIONS || place.offset < 0) {
+        return fail(ST_INTERNAL,
+                    "rank %d shows a buffer at region %d offset %lld, which is no place",
+                    card->rank, place.region, (long long)place.offset);
+    }
+    shm_map *m = &link->maps[local * BOARD_REGIONS + place.region];
+    if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
+        (void)pthread_mutex_lock(&link->lock);
+        const status st = peer_map(link, card, place.region, m);
+        (void)pthread_mutex_unlock(&link->lock);
+        TRY(st);
+    }
+    if (bytes > m->bytes || place.offset > m->bytes - bytes) {
+        return fail(ST_INTERNAL, "rank %d shows %lld bytes at %lld of a region of %lld", card->rank,
+                    (long long)bytes, (long long)place.offset, (long long)m->bytes);
+    }
+    *out = (char *)m->at + place.offset;
+    return ST_OK;
+}
+
+void shm_maps_drop(comm_link *link)
+{
+    for (int l = 0; l < link->board->local_ranks; l++) {
+        for (int g = 0; g < BOARD_REGIONS && link->maps != NULL; g++) {
+            const shm_map *m = &link->maps[l * BOARD_REGIONS + g];
+            if (m->at == NULL || board_card_of(link->board, l)->pid == link->card->pid) continue;
+            (void)munmap(m->at, (size_t)m->bytes);
+        }
+    }
+    for (int g = 0; g < BOARD_REGIONS; g++) {
+        if (link->regions[g].at != NULL) shm_region_destroy(link, g);
+    }
+}

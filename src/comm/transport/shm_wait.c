@@ -1,0 +1,170 @@
+// Waiting in shared memory: spin while every rank has a core, sleep otherwise, never without an end.
+//
+// A waiter reads one word per peer. It spins for a while; then it counts itself among the slot's
+// sleepers and sleeps on the slot's bell. Who writes its word last of all rings, so that a phase costs
+// one wake-up per sleeper and not one per pair. With a core for each rank sleepers are rare, and the
+// writer looks for them without a fence: a ring that is missed so costs one millisecond, the longest first sleep.
+//
+// Every wait looks at three words that end it (of this rank, of the group, of the host) and at the
+// clock. A text on time-out names who did not come, and what it did last.
+#include "comm/transport/shm.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_SLEEP_NS = 1000000, LONGEST_SLEEP_NS = 5000000, SPINS_PER_LOOK = 64 };
+
+void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns)
+{
+    const struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    (void)syscall(SYS_futex, bell, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+void shm_ring(uint32_t *bell)
+{
+    __atomic_fetch_add(bell, 1, __ATOMIC_SEQ_CST);
+    (void)syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool is_there(const shm_wait *w, int member)
+{
+    const shm_member *m = &w->port->members[member];
+    if (w->meet) return half_get(&m->tickets[w->number & 1].contract.checksum) == w->number;
+    return word_get(&m->parted) >= w->parted;
+}
+
+static bool all_there(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    while (p->cursor < p->base.members.count) {
+        if (!is_there(w, p->cursor)) return false;
+        p->cursor++;
+    }
+    return true;
+}
+
+void shm_wake(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    shm_slot *slot = p->slot;
+    if (__atomic_load_n(&slot->sleepers, __ATOMIC_SEQ_CST) == 0) return;
+    for (int i = 0; i < p->base.members.count; i++) {
+        if (!is_there(w, i)) return; // who comes last rings
+    }
+    shm_ring(&slot->bell);
+}
+
+status shm_health(const shm_port *p)
+{
+    const comm_link *link = p->base.link;
+    TRY(board_failure_get(&p->slot->failure));
+    TRY(board_failure_get(&link->card->failure));
+    return board_failure_get(&link->board->head->failure);
+}
+
+// ---- what went wrong ----------------------------------------------------------------------------
+static comm_party party_of(const shm_port *p, int member, const comm_contract *k,
+                           char tensor[BOARD_NAME_BYTES], char site[BOARD_NAME_BYTES])
+{
+    const board_card *card = board_card_of(p->base.link->board, shm_local(p, member));
+    board_name_get(card, k->tensor, tensor);
+    board_name_get(card, k->site, site);
+    return (comm_party){.rank = p->base.members.ranks[member], .tensor = tensor, .site = site};
+}
+
+// Against the first that is there, so that all ranks find the same pair and say the same.
+status shm_contracts_check(const shm_port *p, bool all)
+{
+    const uint32_t number = p->met;
+    int first = -1;
+    for (int i = 0; i < p->base.members.count; i++) {
+        const comm_contract *k = &p->members[i].tickets[number & 1].contract;
+        if (!all && half_get(&k->checksum) != number) continue;
+        if (first < 0) first = i;
+        const comm_contract *other = &p->members[first].tickets[number & 1].contract;
+        if (comm_contract_equal(other, k)) continue;
+        char names[4][BOARD_NAME_BYTES];
+        const comm_party a = party_of(p, first, other, names[0], names[1]);
+        const comm_party b = party_of(p, i, k, names[2], names[3]);
+        return comm_contract_refuse(p->base.members.name, other, &a, k, &b);
+    }
+    return ST_OK;
+}
+
+// "rank 3 (last: all_reduce #12 of gradients)". A ticket that is being written now reads as garbage,
+// which the texts survive.
+static int missing_text(const shm_wait *w, int member, char *out, int bytes)
+{
+    const shm_port *p = w->port;
+    const shm_member *m = &p->members[member];
+    comm_contract k;
+    char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
+    const uint32_t one = half_get(&m->tickets[0].contract.checksum);
+    const uint32_t two = half_get(&m->tickets[1].contract.checksum);
+    words_copy_out(&k, &m->tickets[one > two ? 0 : 1].contract, sizeof(k));
+    const comm_party who = party_of(p, member, &k, tensor, site);
+    if (one == 0 && two == 0) {
+        return snprintf(out, (size_t)bytes, "rank %d (nothing yet in this group)", who.rank);
+    }
+    return snprintf(out, (size_t)bytes, "rank %d (last: %s%s%s)", who.rank,
+                    comm_contract_text(&k, tensor, what, sizeof(what)),
+                    site[0] != '\0' ? " at " : "", site);
+}
+
+static status timed_out(const shm_wait *w, int64_t waited_ns)
+{
+    const shm_port *p = w->port;
+    char missing[1400] = "", mine[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
+    int used = 0;
+    for (int i = 0; i < p->base.members.count && used < (int)sizeof(missing) - 400; i++) {
+        if (is_there(w, i)) continue;
+        if (used > 0) used += snprintf(missing + used, sizeof(missing) - (size_t)used, ", ");
+        used += missing_text(w, i, missing + used, (int)sizeof(missing) - used);
+    }
+    const comm_contract *k = &p->members[p->base.members.me].tickets[p->met & 1].contract;
+    const comm_party me = party_of(p, p->base.members.me, k, tensor, site);
+    return fail(ST_TIMEOUT, "rank %d waited %.1f s %s %s at %s in group %s; not there: %s", me.rank,
+                (double)waited_ns / 1e9, w->meet ? "to begin" : "to end",
+                comm_contract_text(k, tensor, mine, sizeof(mine)), site[0] != '\0' ? site : "?",
+                p->base.members.name, missing);
+}
+
+// ---- waiting ------------------------------------------------------------------------------------
+static status wait_asleep(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    const comm_config *config = &p->base.link->config;
+    const int64_t begin = config->h->api->monotonic_ns(config->h);
+    int64_t sleep_ns = FIRST_SLEEP_NS;
+    uint32_t *sleepers = &p->slot->sleepers, *bell = &p->slot->bell;
+    while (!all_there(w)) {
+        TRY(shm_health(p));
+        if (w->meet) TRY(shm_contracts_check(p, false));
+        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        if (waited >= config->deadline_ns) return timed_out(w, waited);
+        __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
+        const uint32_t seen = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
+        if (!all_there(w)) shm_sleep(bell, seen, min_i64(sleep_ns, config->deadline_ns - waited));
+        __atomic_fetch_sub(sleepers, 1, __ATOMIC_SEQ_CST);
+        sleep_ns = LONGEST_SLEEP_NS;
+    }
+    return ST_OK;
+}
+
+status shm_wait_all(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    p->cursor = 0;
+    const int64_t spins = p->base.link->spins;
+    for (int64_t i = 1; i <= spins; i++) {
+        if (all_there(w)) return ST_OK;
+        if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));
+        shm_pause();
+    }
+    return wait_asleep(w);
+}

@@ -1,0 +1,10 @@
+// The rows of transport_table.c.
+#ifndef COMM_TRANSPORT_TABLE_H
+#define COMM_TRANSPORT_TABLE_H
+
+#include "comm/transport/transport.h"
+
+extern const comm_transport comm_transport_self;
+extern const comm_transport comm_transport_shm;
+
+#endif
