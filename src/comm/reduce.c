@@ -272,3 +272,34 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args)
         run_range(&all);
     }
 }
+
+void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, const void *a,
+                     const void *b, void *out, int64_t count)
+{
+    const void *const in[2] = {a, b};
+    void *const outs[1] = {out};
+    table_of(level)->fold[type][reduction](&(reduce_fold_args){
+        .in = in, .out = outs, .ins = 2, .outs = 1, .end = count, .scale = 1.0});
+}
+
+void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,
+                       double scale)
+{
+    const void *const ins[1] = {in};
+    void *const outs[1] = {out};
+    table_of(level)->fold[type][COMM_SUM](&(reduce_fold_args){
+        .in = ins, .out = outs, .ins = 1, .outs = 1, .end = count, .scale = scale});
+}
+
+void comm_reduce_widen(kern_level level, dtype type, const void *in, float *out, int64_t count)
+{
+    ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
+    table_of(level)->widen[type == DTYPE_F16](in, out, count);
+}
+
+void comm_reduce_narrow(kern_level level, dtype type, const float *in, void *out, int64_t count,
+                        double scale)
+{
+    ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
+    table_of(level)->narrow[type == DTYPE_F16](in, out, count, (float)scale);
+}

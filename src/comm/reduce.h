@@ -69,6 +69,18 @@ typedef struct comm_reduce_args {
 } comm_reduce_args;
 void comm_reduce(const comm_reducer *r, const comm_reduce_args *args);
 
+// ---- without a program: what algorithms over messages do between two of them ---------------------
+// out = a (+) b; out may be a or b. avg adds.
+void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, const void *a,
+                     const void *b, void *out, int64_t count);
+// out = in * scale, with the one NaN; out may be in. Of integers: a copy.
+void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,
+                       double scale);
+// bf16 and fp16 to the fp32 in which they are summed, and back: times scale, rounded once.
+void comm_reduce_widen(kern_level level, dtype type, const void *in, float *out, int64_t count);
+void comm_reduce_narrow(kern_level level, dtype type, const float *in, void *out, int64_t count,
+                        double scale);
+
 #ifdef __cplusplus
 }
 #endif

@@ -132,29 +132,33 @@ REDUCE_INLINE void store_f32(float *p, floats x)
     storew_f32(p, x);
 }
 
-// bf16: unpacking below zeros gives fp32 in one instruction, lanes interleaved; packing undoes that, and in
-// between (slots too) the order within a group does not matter.
+// bf16: of each pair in 32 bits the first is shifted up, the second masked; and back. In between (in slots
+// too) the order within a group does not matter.
 REDUCE_INLINE floats load_bf16(const uint16_t *p)
 {
-    const __m256i zero = _mm256_setzero_si256();
-    const __m256i lo = _mm256_loadu_si256((const __m256i *)p);
-    const __m256i hi = _mm256_loadu_si256((const __m256i *)(p + 16));
-    return (floats){_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, lo)),
-                    _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, lo)),
-                    _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, hi)),
-                    _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, hi))};
+    const __m256i upper = _mm256_set1_epi32((int32_t)0xffff0000);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)p);
+    const __m256i y = _mm256_loadu_si256((const __m256i *)(p + 16));
+    return (floats){_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+                    _mm256_castsi256_ps(_mm256_and_si256(x, upper)),
+                    _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)),
+                    _mm256_castsi256_ps(_mm256_and_si256(y, upper))};
 }
-REDUCE_INLINE __m256i bf16_bits(__m256 x) // nearest even; the one NaN stays what it is
+// In the upper half of each 32 bits, nearest even; the one NaN stays what it is.
+REDUCE_INLINE __m256i bf16_bits(__m256 x)
 {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+REDUCE_INLINE __m256i bf16_pairs(__m256 first, __m256 second)
+{
+    return _mm256_blend_epi16(_mm256_srli_epi32(bf16_bits(first), 16), bf16_bits(second), 0xaa);
 }
 REDUCE_INLINE void store_bf16(uint16_t *p, floats x)
 {
-    _mm256_storeu_si256((__m256i *)p, _mm256_packus_epi32(bf16_bits(x.a), bf16_bits(x.b)));
-    _mm256_storeu_si256((__m256i *)(p + 16), _mm256_packus_epi32(bf16_bits(x.c), bf16_bits(x.d)));
+    _mm256_storeu_si256((__m256i *)p, bf16_pairs(x.a, x.b));
+    _mm256_storeu_si256((__m256i *)(p + 16), bf16_pairs(x.c, x.d));
 }
 
 REDUCE_INLINE floats load_f16(const uint16_t *p)
@@ -172,6 +176,48 @@ REDUCE_INLINE void store_f16(uint16_t *p, floats x)
     _mm_storeu_si128(q + 2, _mm256_cvtps_ph(x.c, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(q + 3, _mm256_cvtps_ph(x.d, _MM_FROUND_TO_NEAREST_INT));
 }
+
+// Between memory and fp32 in order, eight at a time.
+REDUCE_INLINE __m256 eight_bf16(__m128i x)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+REDUCE_INLINE __m128i eight_to_bf16(__m256 x)
+{
+    const __m256i bits = _mm256_srli_epi32(bf16_bits(x), 16);
+    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08);
+    return _mm256_castsi256_si128(pairs);
+}
+REDUCE_INLINE __m256 eight_f16(__m128i x)
+{
+    return _mm256_cvtph_ps(x);
+}
+REDUCE_INLINE __m128i eight_to_f16(__m256 x)
+{
+    return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+}
+enum { IS_bf16, IS_f16 };
+#define WIDEN(T)                                                                                 \
+    REDUCE_FN static void widen_##T(const uint16_t *in, float *out, int64_t count)               \
+    {                                                                                            \
+        int64_t i = 0;                                                                           \
+        for (; i + 8 <= count; i += 8) {                                                         \
+            _mm256_storeu_ps(out + i, eight_##T(_mm_loadu_si128((const __m128i *)(in + i))));    \
+        }                                                                                        \
+        comm_reduce_scalar.widen[IS_##T == IS_f16](in + i, out + i, count - i);                  \
+    }                                                                                            \
+    REDUCE_FN static void narrow_##T(const float *in, uint16_t *out, int64_t count, float scale) \
+    {                                                                                            \
+        const __m256 s = _mm256_set1_ps(scale);                                                  \
+        int64_t i = 0;                                                                           \
+        for (; i + 8 <= count; i += 8) {                                                         \
+            const __m256 x = finish_ps(_mm256_loadu_ps(in + i), s);                              \
+            _mm_storeu_si128((__m128i *)(out + i), eight_to_##T(x));                             \
+        }                                                                                        \
+        comm_reduce_scalar.narrow[IS_##T == IS_f16](in + i, out + i, count - i, scale);          \
+    }
+WIDEN(bf16)
+WIDEN(f16)
 
 typedef double elem_f64, wide_f64;
 typedef doubles group_f64;

@@ -128,6 +128,18 @@ INTEGERS(u32, uint32_t, uint32_t)
 INTEGERS(i64, int64_t, uint64_t)
 INTEGERS(u64, uint64_t, uint64_t)
 
+#define WIDEN(T)                                                                                  \
+    static void widen_##T(const uint16_t *in, float *out, int64_t count)                          \
+    {                                                                                             \
+        for (int64_t i = 0; i < count; i++) out[i] = load_##T(in + i);                            \
+    }                                                                                             \
+    static void narrow_##T(const float *in, uint16_t *out, int64_t count, float scale)            \
+    {                                                                                             \
+        for (int64_t i = 0; i < count; i++) store_##T(out + i, finish_##T(in[i], (double)scale)); \
+    }
+WIDEN(bf16)
+WIDEN(f16)
+
 static void stream_bytes(void *to, const void *from, int64_t bytes)
 {
     memcpy(to, from, (size_t)bytes);

@@ -427,6 +427,42 @@ static void test_owners(void **unused)
     assert_true(ways > 2000);
 }
 
+// Two at a time through fp32, as messages do it, is the fold of two.
+static void test_two(void **unused)
+{
+    (void)unused;
+    enum { COUNT = 777 };
+    static unsigned char want[COUNT * 8], got[COUNT * 8];
+    static float wide[2][COUNT];
+    for (int64_t t = 0; t < COUNT_OF(types); t++) {
+        bench b;
+        bench_make(&b, COUNT * 8, 5);
+        for (int k = 0; k < 2; k++) fill(types[t], b.in[k], COUNT, true);
+        for (int v = 0; v < 2; v++) {
+            const kern_level level = v == 0 ? KERN_SCALAR : kern_level_of_machine();
+            const size_t bytes = (size_t)(COUNT * dtype_bytes(types[t]));
+            for (int r = 0; r < COMM_AVG; r++) {
+                reference_fold(types[t], (comm_reduction)r, b.in, 2, COUNT, want);
+                comm_reduce_two(level, types[t], (comm_reduction)r, b.in[0], b.in[1], got, COUNT);
+                assert_memory_equal(got, want, bytes);
+            }
+            if (types[t] == DTYPE_F32 || types[t] == DTYPE_F64) {
+                reference_fold(types[t], COMM_AVG, b.in, 2, COUNT, want);
+                comm_reduce_two(level, types[t], COMM_SUM, b.in[0], b.in[1], got, COUNT);
+                comm_reduce_scale(level, types[t], got, got, COUNT, 0.5);
+                assert_memory_equal(got, want, bytes);
+            }
+            if (types[t] != DTYPE_BF16 && types[t] != DTYPE_F16) continue;
+            reference_fold(types[t], COMM_AVG, b.in, 2, COUNT, want);
+            for (int k = 0; k < 2; k++) comm_reduce_widen(level, types[t], b.in[k], wide[k], COUNT);
+            comm_reduce_two(level, DTYPE_F32, COMM_AVG, wide[0], wide[1], wide[0], COUNT);
+            comm_reduce_narrow(level, types[t], wide[0], got, COUNT, 0.5);
+            assert_memory_equal(got, want, bytes);
+        }
+        bench_drop(&b);
+    }
+}
+
 static void test_refused(void **unused)
 {
     (void)unused;
@@ -447,8 +483,9 @@ static void test_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold),   cmocka_unit_test(test_ranges),  cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_owners), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fold), cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_tree), cmocka_unit_test(test_owners),
+        cmocka_unit_test(test_two),  cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

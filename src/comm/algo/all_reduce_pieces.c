@@ -1,0 +1,44 @@
+// All-reduce in order `shard`: terms of part k to rank k, the tree sum there (pieces.c), then a ring gathers.
+// Small buffers ("gather"): all terms to all ranks, which all make the same sum; half the latencies.
+#include "comm/algo/algo_messages.h"
+#include "comm/algo/pieces.h"
+
+static status run_pieces(comm_call *call)
+{
+    const comm_args *a = call->args;
+    TRY(pieces_run(call, PIECES_PARTS, NULL));
+    const int64_t leaves = a->leaves != NULL ? max_i64(a->leaf_count, 1) : 1;
+    for (int i = 0; i < a->item_count; i++) {
+        const comm_item *item = &a->items[i * leaves];
+        TRY(ring_gather(call, item->out, item->count, dtype_bytes(a->type)));
+    }
+    return ST_OK;
+}
+
+static status run_gather(comm_call *call)
+{
+    return pieces_run(call, PIECES_ALL, NULL);
+}
+
+const comm_algorithm comm_algorithm_all_reduce_pieces = {
+    .name = "pieces",
+    .op = COMM_ALL_REDUCE,
+    .order = COMM_ORDER_SHARD,
+    .leaves = true,
+    .max_ranks = COMM_REDUCE_MAX_LEAVES,
+    .items = true,
+    .run = run_pieces,
+    .scratch = pieces_scratch,
+};
+
+const comm_algorithm comm_algorithm_all_reduce_gather = {
+    .name = "gather",
+    .op = COMM_ALL_REDUCE,
+    .order = COMM_ORDER_SHARD,
+    .leaves = true,
+    .max_ranks = COMM_REDUCE_MAX_LEAVES,
+    .max_bytes = 32 << 10,
+    .items = true,
+    .run = run_gather,
+    .scratch = pieces_scratch,
+};

@@ -1,0 +1,69 @@
+// What the algorithms over messages share: how a buffer is cut, one exchange, and sums between two ranks.
+//
+// Narrow floats are summed in fp32 and rounded once, as everywhere: between ranks such sums travel as fp32
+// (`wide`), finished pieces in their own type.
+#ifndef COMM_ALGO_MESSAGE_H
+#define COMM_ALGO_MESSAGE_H
+
+#include "comm/algo/algo.h"
+#include "comm/reduce.h"
+
+typedef struct message_part {
+    int64_t begin, count; // elements
+} message_part;
+
+// Part k, 0 <= k < parts, of `total` elements; the first total mod parts have one more.
+message_part message_part_of(int64_t total, int parts, int k);
+// Parts [first, last).
+message_part message_parts(int64_t total, int parts, int first, int last);
+
+// Sends to one rank while receiving from another. Empty messages travel too: they carry the contract.
+NODISCARD status message_trade(comm_call *call, int to, const void *source, int64_t source_bytes,
+                               int from, void *target, int64_t target_bytes);
+NODISCARD status message_send(comm_call *call, int to, const void *source, int64_t bytes);
+NODISCARD status message_receive(comm_call *call, int from, void *target, int64_t bytes);
+
+// Tensors one after the other: each is an operation of its own. in, out and count of tensor i.
+typedef status message_run_one(comm_call *call, const comm_item *item);
+NODISCARD status message_each(comm_call *call, message_run_one *run);
+int64_t message_largest(const comm_args *args); // count of the largest tensor
+
+typedef struct message_sum {
+    comm_call *call;
+    dtype type, wide;
+    int64_t width, wide_width; // bytes of an element
+    bool widens;               // wide is not type
+} message_sum;
+message_sum message_sum_of(comm_call *call);
+int64_t message_wide_bytes(const comm_args *args); // of an element of a sum under way
+// out = in as wide. No copy where in == out.
+void message_widen(const message_sum *s, const void *in, void *out, int64_t count);
+// a, b, out are wide; out may be one of them.
+void message_add(const message_sum *s, const void *a, const void *b, void *out, int64_t count);
+// The whole sum, wide, becomes the result. Not widened: out may be `sum`.
+void message_finish(const message_sum *s, const void *sum, void *out, int64_t count);
+// A group of one rank.
+void message_alone(const message_sum *s, const void *in, void *out, int64_t count);
+
+// An address `count` elements of `width` bytes on; NULL stays NULL where nothing follows.
+static inline void *message_at(const void *base, int64_t count, int64_t width)
+{
+    return (unsigned char *)(uintptr_t)base + count * width;
+}
+// Scratch from `offset` bytes on, moved behind `bytes` of it.
+void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes);
+
+// ---- parts that are shared between files ----------------------------------------------------------
+// Part r of the sum to rank r, in a ring. scratch: ring_scratch bytes of the call's.
+NODISCARD status ring_reduce(const message_sum *s, const void *in, int64_t total, void *out);
+int64_t ring_scratch(const comm_args *args, int64_t largest_part);
+// Everybody's parts to everybody; own part lies in place in `out`.
+NODISCARD status ring_gather(comm_call *call, void *out, int64_t total, int64_t width);
+// The same by halving and doubling; ranks a power of two. `work`: where wide sums may lie, may be `in`
+// where that may be written; NULL: in scratch.
+NODISCARD status halving_reduce(const message_sum *s, const void *in, int64_t total, void *work,
+                                void *out);
+int64_t halving_scratch(const comm_args *args, int64_t total, int size);
+NODISCARD status doubling_gather(comm_call *call, void *out, int64_t total, int64_t width);
+
+#endif

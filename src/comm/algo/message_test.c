@@ -1,0 +1,639 @@
+// Every algorithm over messages, 1 to 9 ranks, against naive results; strict ones give the same bits for any
+// number of ranks, and the others do not.
+#include "comm/algo/algo_messages.h"
+#include "comm/algo/message_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { MOST = 65537, ITEMS = 3 };
+
+static const comm_algorithm *const rows[] = {
+    &comm_algorithm_all_reduce_gather,
+    &comm_algorithm_all_reduce_pieces,
+    &comm_algorithm_reduce_scatter_pieces,
+    &comm_algorithm_reduce_gather,
+    &comm_algorithm_reduce_pieces,
+    &comm_algorithm_all_reduce_doubling,
+    &comm_algorithm_all_reduce_halving,
+    &comm_algorithm_all_reduce_ring,
+    &comm_algorithm_reduce_scatter_halving,
+    &comm_algorithm_reduce_scatter_ring,
+    &comm_algorithm_reduce_tree,
+    &comm_algorithm_all_gather_bruck,
+    &comm_algorithm_all_gather_doubling,
+    &comm_algorithm_all_gather_ring,
+    &comm_algorithm_all_to_all_bruck,
+    &comm_algorithm_all_to_all_pairwise,
+    &comm_algorithm_all_to_allv_pairwise,
+    &comm_algorithm_barrier_dissemination,
+    &comm_algorithm_broadcast_tree,
+    &comm_algorithm_gather_tree,
+    &comm_algorithm_scatter_tree,
+};
+
+static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I8,  DTYPE_U8,
+                              DTYPE_I16, DTYPE_U16,  DTYPE_I32, DTYPE_U32, DTYPE_I64, DTYPE_U64};
+
+// ---- one operation of all ranks ------------------------------------------------------------------
+typedef struct world {
+    fixture_net net;
+    pthread_barrier_t begin, end;
+    const comm_algorithm *row; // NULL: the threads end
+    int size;
+    uint64_t sequence;
+    comm_args args[FIXTURE_RANKS];
+    status result[FIXTURE_RANKS];
+    error_record why[FIXTURE_RANKS];
+    pthread_t threads[FIXTURE_RANKS];
+} world;
+
+typedef struct seat {
+    world *w;
+    int rank;
+} seat;
+
+static void run_rank(world *w, int rank)
+{
+    fixture_port port = {
+        .base = {.transport = &fixture_transport, .members = {.count = w->size, .me = rank}},
+        .net = &w->net};
+    const int64_t bytes = w->row->scratch == NULL ? 0 : w->row->scratch(&w->args[rank], w->size);
+    void *scratch = NULL; // filled, so that what is not written is seen
+    if (posix_memalign(&scratch, 64, (size_t)bytes + 64) != 0) abort();
+    memset(scratch, 0xa5, (size_t)bytes + 64);
+    comm_call call = {.args = &w->args[rank],
+                      .transport = &fixture_transport,
+                      .port = &port.base,
+                      .rank = rank,
+                      .size = w->size,
+                      .level = kern_level_of_machine(),
+                      .contract = {.sequence = w->sequence},
+                      .scratch = scratch,
+                      .scratch_bytes = align_up(bytes, 64)};
+    w->result[rank] = w->row->run(&call);
+    if (w->result[rank] != ST_OK) w->why[rank] = *error_last();
+    free(scratch);
+}
+
+static void *thread_main(void *context)
+{
+    const seat *s = context;
+    for (;;) {
+        (void)pthread_barrier_wait(&s->w->begin);
+        if (s->w->row == NULL) return NULL;
+        run_rank(s->w, s->rank);
+        (void)pthread_barrier_wait(&s->w->end);
+    }
+}
+
+static seat seats[FIXTURE_RANKS];
+
+static void world_begin(world *w, int size)
+{
+    memset(w, 0, sizeof(*w));
+    w->size = size;
+    assert_int_equal(0, pthread_mutex_init(&w->net.lock, NULL));
+    assert_int_equal(0, pthread_cond_init(&w->net.changed, NULL));
+    assert_int_equal(0, pthread_barrier_init(&w->begin, NULL, (unsigned)size));
+    assert_int_equal(0, pthread_barrier_init(&w->end, NULL, (unsigned)size));
+    for (int r = 1; r < size; r++) {
+        seats[r] = (seat){w, r};
+        assert_int_equal(0, pthread_create(&w->threads[r], NULL, thread_main, &seats[r]));
+    }
+}
+
+static void world_run(world *w, const comm_algorithm *row)
+{
+    w->row = row;
+    w->sequence++;
+    (void)pthread_barrier_wait(&w->begin);
+    run_rank(w, 0);
+    (void)pthread_barrier_wait(&w->end);
+    for (int r = 0; r < w->size; r++) {
+        if (w->result[r] == ST_OK) continue;
+        fail_msg("%s %d, %d ranks, rank %d: %s", row->name, row->op, w->size, r, w->why[r].text);
+    }
+}
+
+static void world_end(world *w)
+{
+    w->row = NULL;
+    (void)pthread_barrier_wait(&w->begin);
+    for (int r = 1; r < w->size; r++) assert_int_equal(0, pthread_join(w->threads[r], NULL));
+    (void)pthread_barrier_destroy(&w->begin);
+    (void)pthread_barrier_destroy(&w->end);
+    (void)pthread_cond_destroy(&w->net.changed);
+    (void)pthread_mutex_destroy(&w->net.lock);
+}
+
+// ---- values and expectations ----------------------------------------------------------------------
+static uint64_t mix(uint64_t z)
+{
+    z += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+// Element i of rank r's input: a small integer, so that no order rounds and every type holds it.
+static double value(uint64_t seed, int rank, int64_t i)
+{
+    return (double)(mix(seed * 1000003 + (uint64_t)rank * 7919 + (uint64_t)i * 31) % 9);
+}
+
+typedef struct trial {
+    comm_op op;
+    dtype type;
+    comm_reduction reduction;
+    int size, root;
+    uint64_t seed;
+    bool in_place;
+    int64_t counts[ITEMS];
+    int items;
+} trial;
+
+static int pieces(comm_op op, int size, bool is_root, bool input)
+{
+    switch (op) {
+    case COMM_ALL_REDUCE:
+        return 1;
+    case COMM_REDUCE_SCATTER:
+        return input ? size : 1;
+    case COMM_ALL_GATHER:
+        return input ? 1 : size;
+    case COMM_BROADCAST:
+        return input && !is_root ? 0 : 1;
+    case COMM_REDUCE:
+        return input || is_root ? 1 : 0;
+    case COMM_GATHER:
+        return input ? 1 : is_root ? size : 0;
+    case COMM_SCATTER:
+        return input ? (is_root ? size : 0) : 1;
+    case COMM_ALL_TO_ALL:
+        return size;
+    case COMM_ALL_TO_ALLV:
+    case COMM_SEND:
+    case COMM_RECEIVE:
+    case COMM_BARRIER:
+    case COMM_OP_COUNT:
+        return 0;
+    }
+    return 0;
+}
+
+static double reduced(const trial *t, uint64_t seed, int64_t i)
+{
+    double sum = value(seed, 0, i);
+    for (int r = 1; r < t->size; r++) {
+        const double v = value(seed, r, i);
+        if (t->reduction == COMM_MAX)
+            sum = v > sum ? v : sum;
+        else if (t->reduction == COMM_MIN)
+            sum = v < sum ? v : sum;
+        else
+            sum += v;
+    }
+    if (t->reduction != COMM_AVG) return sum;
+    if (t->type == DTYPE_F64) return sum * (1.0 / t->size);
+    return (double)((float)sum * (float)(1.0 / t->size));
+}
+
+// What rank r's output holds at i of an item of `count`.
+static double expected(const trial *t, uint64_t seed, int rank, int64_t count, int64_t i)
+{
+    const int64_t piece = count == 0 ? 0 : i / count, at = count == 0 ? 0 : i % count;
+    switch (t->op) {
+    case COMM_ALL_REDUCE:
+    case COMM_REDUCE:
+        return reduced(t, seed, i);
+    case COMM_REDUCE_SCATTER:
+        return reduced(t, seed, rank * count + i);
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+        return value(seed, (int)piece, at);
+    case COMM_BROADCAST:
+        return value(seed, t->root, i);
+    case COMM_SCATTER:
+        return value(seed, t->root, rank * count + i);
+    case COMM_ALL_TO_ALL:
+        return value(seed, (int)piece, rank * count + at);
+    case COMM_ALL_TO_ALLV:
+    case COMM_SEND:
+    case COMM_RECEIVE:
+    case COMM_BARRIER:
+    case COMM_OP_COUNT:
+        break;
+    }
+    return 0;
+}
+
+// ---- buffers --------------------------------------------------------------------------------------
+static unsigned char *in_memory[FIXTURE_RANKS][ITEMS], *out_memory[FIXTURE_RANKS][ITEMS];
+static comm_item item_list[FIXTURE_RANKS][ITEMS];
+
+static void item_make(const trial *t, int rank, int item)
+{
+    const bool is_root = rank == t->root;
+    const int64_t count = t->counts[item], width = dtype_bytes(t->type);
+    const int ins = pieces(t->op, t->size, is_root, true);
+    const int outs = pieces(t->op, t->size, is_root, false);
+    unsigned char *in = in_memory[rank][item], *out = out_memory[rank][item];
+    if (t->in_place && ins > 0 && outs > 0) { // the smaller one is a piece of the larger
+        if (ins < outs)
+            in = out + rank * count * width;
+        else if (outs < ins)
+            out = in + rank * count * width;
+        else
+            out = in;
+    }
+    for (int64_t i = 0; i < ins * count; i++) {
+        dtype_store(t->type, in, i, value(t->seed + (uint64_t)item, rank, i));
+    }
+    item_list[rank][item] =
+        (comm_item){ins > 0 && count > 0 ? in : NULL, outs > 0 && count > 0 ? out : NULL, count};
+}
+
+static void item_check(const trial *t, const comm_algorithm *row, int rank, int item)
+{
+    const int64_t count = t->counts[item], width = dtype_bytes(t->type);
+    const int64_t total = pieces(t->op, t->size, rank == t->root, false) * count;
+    for (int64_t i = 0; i < total; i++) {
+        unsigned char want[8];
+        dtype_store(t->type, want, 0, expected(t, t->seed + (uint64_t)item, rank, count, i));
+        const unsigned char *got = (unsigned char *)item_list[rank][item].out + i * width;
+        if (memcmp(got, want, (size_t)width) == 0) continue;
+        fail_msg(
+            "%s, op %d, %s, reduction %d, %d ranks, root %d, %lld elements, in place %d: rank %d "
+            "item %d element %lld is %g, expected %g",
+            row->name, t->op, dtype_name(t->type), t->reduction, t->size, t->root, (long long)count,
+            t->in_place, rank, item, (long long)i, dtype_load(t->type, got, 0),
+            dtype_load(t->type, want, 0));
+    }
+}
+
+static void trial_run(world *w, const comm_algorithm *row, trial *t)
+{
+    for (int r = 0; r < t->size; r++) {
+        for (int k = 0; k < t->items; k++) item_make(t, r, k);
+        w->args[r] = (comm_args){.op = t->op,
+                                 .reduction = t->reduction,
+                                 .order = row->order,
+                                 .type = t->type,
+                                 .root = t->root,
+                                 .items = item_list[r],
+                                 .item_count = t->items};
+    }
+    world_run(w, row);
+    for (int r = 0; r < t->size; r++) {
+        for (int k = 0; k < t->items; k++) item_check(t, row, r, k);
+    }
+}
+
+static bool fits(const comm_algorithm *row, int size)
+{
+    return !row->power_of_two || (size & (size - 1)) == 0;
+}
+
+static bool adds(const comm_algorithm *row)
+{
+    return row->op == COMM_ALL_REDUCE || row->op == COMM_REDUCE || row->op == COMM_REDUCE_SCATTER;
+}
+
+static void row_run(world *w, const comm_algorithm *row)
+{
+    static const int64_t counts[] = {0, 1, 7, 1000};
+    trial t = {.op = row->op, .size = w->size, .items = 1};
+    for (int64_t k = 0; k < COUNT_OF(types); k++) {
+        t.type = types[k];
+        if (!adds(row) && dtype_bytes(t.type) == dtype_bytes(types[max_i64(k, 1) - 1]) && k > 0) {
+            continue; // nothing but its width matters
+        }
+        for (int r = 0; r < (adds(row) ? COMM_REDUCTION_COUNT : 1); r++) {
+            t.reduction = (comm_reduction)r;
+            if (adds(row) && !comm_reduce_can(t.type, t.reduction)) continue;
+            for (int64_t c = 0; c < COUNT_OF(counts); c++) {
+                if (r + k > 1 && c != (k + w->size) % 4) continue; // all sizes: fp32, bf16 sums
+                if (k > 1 && (k + r + w->size) % 3 != 0) continue; // others: not with every size
+                t.seed++;
+                t.root = (int)(t.seed % (uint64_t)w->size);
+                t.in_place = t.seed % 2 == 0;
+                t.items = t.seed % 3 == 0 ? ITEMS : 1;
+                t.counts[0] = counts[c];
+                t.counts[1] = 3;
+                t.counts[2] = counts[c] / 2;
+                trial_run(w, row, &t);
+            }
+        }
+    }
+}
+
+static void buffers_make(void)
+{
+    for (int r = 0; r < FIXTURE_RANKS; r++) {
+        for (int k = 0; k < ITEMS; k++) {
+            const size_t bytes = k == 0 ? (size_t)MOST * 8 * 9 : (size_t)1000 * 8 * 9;
+            in_memory[r][k] = malloc(bytes);
+            out_memory[r][k] = malloc(bytes);
+            assert_true(in_memory[r][k] != NULL && out_memory[r][k] != NULL);
+        }
+    }
+}
+
+static void buffers_drop(void)
+{
+    for (int r = 0; r < FIXTURE_RANKS; r++) {
+        for (int k = 0; k < ITEMS; k++) {
+            free(in_memory[r][k]);
+            free(out_memory[r][k]);
+        }
+    }
+}
+
+static void test_all(void **unused)
+{
+    (void)unused;
+    static world w;
+    buffers_make();
+    for (int size = 1; size <= FIXTURE_RANKS; size++) {
+        world_begin(&w, size);
+        for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+            if (rows[i]->op == COMM_ALL_TO_ALLV || !fits(rows[i], size)) continue;
+            row_run(&w, rows[i]);
+        }
+        world_end(&w);
+    }
+    buffers_drop();
+}
+
+static void test_large(void **unused)
+{
+    (void)unused;
+    static const int sizes[] = {2, 3, 8};
+    static world w;
+    buffers_make();
+    for (int64_t s = 0; s < COUNT_OF(sizes); s++) {
+        world_begin(&w, sizes[s]);
+        for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+            if (rows[i]->op == COMM_ALL_TO_ALLV || !fits(rows[i], sizes[s])) continue;
+            trial t = {.op = rows[i]->op,
+                       .type = i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32,
+                       .size = sizes[s],
+                       .root = 1,
+                       .items = 1,
+                       .in_place = i % 3 == 0,
+                       .counts = {sizes[s] == 8 ? MOST / 8 : MOST}};
+            trial_run(&w, rows[i], &t);
+        }
+        world_end(&w);
+    }
+    buffers_drop();
+}
+
+// Rank a sends (a + 2 b) mod 5 elements to rank b, times a factor.
+static void test_all_to_allv(void **unused)
+{
+    (void)unused;
+    static world w;
+    static int32_t in[FIXTURE_RANKS][4000], out[FIXTURE_RANKS][4000];
+    static int64_t sends[FIXTURE_RANKS][FIXTURE_RANKS], receives[FIXTURE_RANKS][FIXTURE_RANKS];
+    static const int64_t factors[] = {0, 1, 70};
+    for (int size = 1; size <= FIXTURE_RANKS; size++) {
+        world_begin(&w, size);
+        for (int64_t f = 0; f < COUNT_OF(factors); f++) {
+            comm_item items[FIXTURE_RANKS];
+            for (int a = 0; a < size; a++) {
+                int64_t at = 0;
+                for (int b = 0; b < size; b++) {
+                    sends[a][b] = (a + 2 * b) % 5 * factors[f];
+                    receives[a][b] = (b + 2 * a) % 5 * factors[f];
+                    for (int64_t i = 0; i < sends[a][b]; i++) {
+                        in[a][at++] = (int32_t)(a * 1000000 + b * 10000 + i);
+                    }
+                }
+                memset(out[a], 0, sizeof(out[a]));
+                items[a] = (comm_item){in[a], out[a], 0};
+                w.args[a] = (comm_args){.op = COMM_ALL_TO_ALLV,
+                                        .type = DTYPE_I32,
+                                        .items = &items[a],
+                                        .item_count = 1,
+                                        .send_counts = sends[a],
+                                        .receive_counts = receives[a]};
+            }
+            world_run(&w, &comm_algorithm_all_to_allv_pairwise);
+            for (int b = 0; b < size; b++) {
+                int64_t at = 0;
+                for (int a = 0; a < size; a++) {
+                    for (int64_t i = 0; i < receives[b][a]; i++) {
+                        assert_int_equal(out[b][at++], a * 1000000 + b * 10000 + i);
+                    }
+                }
+            }
+        }
+        world_end(&w);
+    }
+}
+
+// ---- order ----------------------------------------------------------------------------------------
+enum { SHARDS_MOST = 16, COUNT = 1003 };
+static float shard_values[SHARDS_MOST][COUNT];
+
+// The tree's nodes that lie wholly in [begin, end), their sums made by the tree.
+static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_leaf *leaves,
+                      float (*sums)[COUNT])
+{
+    int n = 0;
+    while (begin < end) {
+        int32_t width = 1;
+        while (begin % (2 * width) == 0 &&
+               (begin + 2 * width <= end || (end == shards && begin + width < end))) {
+            width *= 2;
+        }
+        leaves[n] = (comm_leaf){begin, begin + width < shards ? begin + width : shards};
+        comm_leaf single[SHARDS_MOST];
+        const void *in[SHARDS_MOST];
+        const int32_t terms = leaves[n].end - leaves[n].begin;
+        for (int32_t k = 0; k < terms; k++) {
+            single[k] = (comm_leaf){begin + k, begin + k + 1};
+            in[k] = shard_values[begin + k];
+        }
+        comm_reducer r;
+        assert_int_equal(ST_OK, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, single, terms,
+                                                  shards, 1, &r));
+        void *out = sums[n];
+        comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
+        begin = leaves[n++].end;
+    }
+    return n;
+}
+
+static void shards_draw(int32_t shards)
+{
+    for (int32_t s = 0; s < shards; s++) {
+        for (int i = 0; i < COUNT; i++) {
+            const uint64_t bits = mix((uint64_t)(s * 100000 + i));
+            shard_values[s][i] = ((float)(bits >> 40) - 0x1p23F) * 0x1p-20F;
+        }
+    }
+}
+
+// The sum of all shards on `size` ranks, each with its consecutive share, as rank `rank` gets it.
+static void strict_run(const comm_algorithm *row, int size, int32_t shards, float *out)
+{
+    static world w;
+    static float sums[FIXTURE_RANKS][SHARDS_MOST][COUNT], outs[FIXTURE_RANKS][COUNT];
+    static comm_leaf leaves[FIXTURE_RANKS][SHARDS_MOST];
+    static comm_item items[FIXTURE_RANKS][SHARDS_MOST];
+    world_begin(&w, size);
+    const int root = size - 1;
+    const int64_t part = row->op == COMM_REDUCE_SCATTER ? COUNT / size : COUNT;
+    for (int r = 0; r < size; r++) {
+        const int n =
+            nodes_make(shards * r / size, shards * (r + 1) / size, shards, leaves[r], sums[r]);
+        for (int k = 0; k < n; k++) {
+            items[r][k] = (comm_item){sums[r][k], outs[r], part};
+            if (row->op == COMM_REDUCE && r != root) items[r][k].out = NULL;
+        }
+        w.args[r] = (comm_args){.op = row->op,
+                                .order = COMM_ORDER_SHARD,
+                                .type = DTYPE_F32,
+                                .root = root,
+                                .items = items[r],
+                                .item_count = 1,
+                                .leaves = leaves[r],
+                                .leaf_count = n,
+                                .shards = shards};
+    }
+    world_run(&w, row);
+    for (int r = 0; r < size && row->op == COMM_REDUCE_SCATTER; r++) {
+        memcpy(out + r * part, outs[r], (size_t)part * 4);
+    }
+    for (int r = 0; r < size && row->op == COMM_ALL_REDUCE; r++) {
+        assert_memory_equal(outs[r], outs[0], sizeof(outs[r]));
+    }
+    if (row->op != COMM_REDUCE_SCATTER) memcpy(out, outs[root], sizeof(outs[root]));
+    world_end(&w);
+}
+
+static void test_strict(void **unused)
+{
+    (void)unused;
+    static float want[COUNT], got[COUNT];
+    static const int32_t shard_counts[] = {16, 13, 9};
+    for (int64_t s = 0; s < COUNT_OF(shard_counts); s++) {
+        const int32_t shards = shard_counts[s];
+        shards_draw(shards);
+        strict_run(&comm_algorithm_all_reduce_pieces, 1, shards, want);
+        int strict = 0;
+        for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+            if (!adds(rows[i]) || rows[i]->order != COMM_ORDER_SHARD) continue;
+            strict++;
+            for (int size = 1; size <= FIXTURE_RANKS; size++) {
+                strict_run(rows[i], size, shards, got);
+                const int64_t count =
+                    rows[i]->op == COMM_REDUCE_SCATTER ? COUNT / size * size : COUNT;
+                assert_memory_equal(got, want, (size_t)count * 4);
+            }
+        }
+        assert_int_equal(strict, 5);
+    }
+}
+
+// One term per rank: the orders `any` and `rank` round otherwise than the tree, and all ranks agree on how.
+static void test_orders_differ(void **unused)
+{
+    (void)unused;
+    static world w;
+    static float outs[FIXTURE_RANKS][COUNT], tree[COUNT], fold[COUNT];
+    enum { SIZE = 8 };
+    shards_draw(SIZE);
+    strict_run(&comm_algorithm_all_reduce_pieces, SIZE, SIZE, tree);
+    const void *in[SIZE];
+    for (int r = 0; r < SIZE; r++) in[r] = shard_values[r];
+    comm_reducer r;
+    assert_int_equal(ST_OK, comm_reducer_fold(KERN_SCALAR, DTYPE_F32, COMM_SUM, SIZE, 1, &r));
+    void *out = fold;
+    comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
+    assert_memory_not_equal(fold, tree, sizeof(fold));
+
+    world_begin(&w, SIZE);
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        if (rows[i]->op != COMM_ALL_REDUCE || rows[i]->order == COMM_ORDER_SHARD) continue;
+        comm_item items[SIZE];
+        for (int k = 0; k < SIZE; k++) {
+            items[k] = (comm_item){shard_values[k], outs[k], COUNT};
+            w.args[k] = (comm_args){
+                .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+        }
+        world_run(&w, rows[i]);
+        for (int k = 1; k < SIZE; k++) assert_memory_equal(outs[k], outs[0], sizeof(outs[k]));
+        if (rows[i] == &comm_algorithm_all_reduce_doubling)
+            continue; // is the tree for 8; see below
+        assert_memory_not_equal(outs[0], tree, sizeof(tree));
+        assert_memory_not_equal(outs[0], fold, sizeof(fold));
+    }
+    world_end(&w);
+}
+
+// Doubling of 8 ranks is the tree over 8 terms; 5 ranks make ((0 + 1) + 2) + (3 + 4).
+static void test_doubling_differs(void **unused)
+{
+    (void)unused;
+    static world w;
+    static float outs[FIXTURE_RANKS][COUNT], tree[COUNT];
+    enum { SIZE = 5 };
+    shards_draw(SIZE);
+    strict_run(&comm_algorithm_all_reduce_gather, SIZE, SIZE, tree);
+    world_begin(&w, SIZE);
+    comm_item items[SIZE];
+    for (int k = 0; k < SIZE; k++) {
+        items[k] = (comm_item){shard_values[k], outs[k], COUNT};
+        w.args[k] = (comm_args){
+            .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+    }
+    world_run(&w, &comm_algorithm_all_reduce_doubling);
+    for (int k = 1; k < SIZE; k++) assert_memory_equal(outs[k], outs[0], sizeof(outs[k]));
+    assert_memory_not_equal(outs[0], tree, sizeof(tree));
+    world_end(&w);
+}
+
+// What a row says of its bytes: a ring moves 2 (n - 1) / n of them per rank.
+static void test_bytes(void **unused)
+{
+    (void)unused;
+    static world w;
+    static float outs[FIXTURE_RANKS][COUNT];
+    enum { SIZE = 4, EVEN = 1000 };
+    shards_draw(SIZE);
+    world_begin(&w, SIZE);
+    static const comm_algorithm *const best[] = {&comm_algorithm_all_reduce_ring,
+                                                 &comm_algorithm_all_reduce_halving,
+                                                 &comm_algorithm_all_reduce_pieces};
+    for (int64_t i = 0; i < COUNT_OF(best); i++) {
+        comm_item items[SIZE];
+        for (int k = 0; k < SIZE; k++) {
+            items[k] = (comm_item){shard_values[k], outs[k], EVEN};
+            w.args[k] = (comm_args){
+                .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+        }
+        const int64_t before = w.net.bytes;
+        world_run(&w, best[i]);
+        assert_int_equal(w.net.bytes - before, 2 * (SIZE - 1) * EVEN * 4);
+    }
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all),           cmocka_unit_test(test_large),
+        cmocka_unit_test(test_all_to_allv),   cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_orders_differ), cmocka_unit_test(test_doubling_differs),
+        cmocka_unit_test(test_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

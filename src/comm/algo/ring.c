@@ -1,0 +1,66 @@
+// Rings: reduce-scatter and all-gather in n - 1 hops each, every rank sending to the next.
+//
+//   hop 0     rank r sends its term of part r - 1                    (n = 4, part 0 on its way to rank 0)
+//   hop h     receives part r - h - 2, adds its own term, sends that      1 -> 2 -> 3 -> 0
+//   at last   holds all of part r
+//
+// A rank sends (n - 1) / n of the buffer, the least possible. Source: Patarasuk & Yuan 2009,
+// doi:10.1016/j.jpdc.2008.09.002. Each part is summed along one chain, so all ranks get the same bits, but
+// the chain begins at another rank for each part: order `any`.
+#include "comm/algo/message.h"
+
+int64_t ring_scratch(const comm_args *args, int64_t largest_part)
+{
+    return 3 * align_up(largest_part * message_wide_bytes(args), ALIGN_TENSOR);
+}
+
+// This rank's term of a part: in place, or widened into `room`.
+static const void *term(const message_sum *s, const void *in, message_part part, void *room)
+{
+    const void *at = message_at(in, part.begin, s->width);
+    if (!s->widens) return at;
+    message_widen(s, at, room, part.count);
+    return room;
+}
+
+status ring_reduce(const message_sum *s, const void *in, int64_t total, void *out)
+{
+    comm_call *call = s->call;
+    const int n = call->size, next = (call->rank + 1) % n, previous = (call->rank + n - 1) % n;
+    if (n == 1) {
+        message_alone(s, in, out, total);
+        return ST_OK;
+    }
+    const int64_t bytes = message_part_of(total, n, 0).count * s->wide_width;
+    int64_t used = 0;
+    void *arrives = message_scratch(call, &used, bytes),
+         *leaves = message_scratch(call, &used, bytes);
+    void *own = message_scratch(call, &used, bytes);
+    message_part sent = message_part_of(total, n, previous);
+    const void *source = term(s, in, sent, leaves);
+    for (int hop = 0; hop < n - 1; hop++) {
+        const message_part part = message_part_of(total, n, (call->rank + 2 * n - hop - 2) % n);
+        TRY(message_trade(call, next, source, sent.count * s->wide_width, previous, arrives,
+                          part.count * s->wide_width));
+        message_add(s, arrives, term(s, in, part, own), arrives, part.count);
+        source = arrives;
+        sent = part;
+        void *const free_now = leaves;
+        leaves = arrives;
+        arrives = free_now;
+    }
+    message_finish(s, source, out, sent.count);
+    return ST_OK;
+}
+
+status ring_gather(comm_call *call, void *out, int64_t total, int64_t width)
+{
+    const int n = call->size, next = (call->rank + 1) % n, previous = (call->rank + n - 1) % n;
+    for (int hop = 0; hop < n - 1; hop++) {
+        const message_part has = message_part_of(total, n, (call->rank + n - hop) % n);
+        const message_part wants = message_part_of(total, n, (call->rank + n - hop - 1) % n);
+        TRY(message_trade(call, next, message_at(out, has.begin, width), has.count * width,
+                          previous, message_at(out, wants.begin, width), wants.count * width));
+    }
+    return ST_OK;
+}
