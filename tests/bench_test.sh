@@ -28,6 +28,24 @@ says "the parts" out "^matmul_dw +[0-9]+ "
 says "and their sum" out "^step +[0-9.]+ 100\.0 "
 if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
 
+# A step's results are read before its updates: their time is in the table even with one step.
+code "one step" 0 "$trireme" bench step --model tiny --batch 1 --seq 16 --steps 1 --threads 2 --size 4MiB optimizer.name=muon --json
+holds "its updates are in operations" "all(p['seconds'] > 0 for p in d['parts'] if p['name'] in ('adamw', 'muon'))"
+
+# --- generate ---
+generate() { "$trireme" bench generate --model tiny --precision bf16 --context 8 --repeats 6 --threads 2 --size 4MiB "$@"; }
+code "generate" 0 generate --json
+cp "$dir/out" "$dir/generate.json"
+holds "its fields" "d['bench'] == 'generate' and d['tokens'] == 6 and d['what'] == 'tiny  bf16, after 8 tokens'"
+holds "bytes a token, of two bytes each" "2 * 1000000 < d['weight_bytes'] < 2 * 1400000"
+holds "speed and share" "abs(d['tokens_per_s'] * d['token_s'] - 1) < 1e-4 and abs(d['weight_bytes'] / d['token_s'] / d['weight_bytes_per_s'] - 1) < 1e-4 and abs(d['share'] * d['copy_bytes_per_s'] / d['weight_bytes_per_s'] - 1) < 1e-4"
+holds "the parts add up to the token" "abs(sum(p['seconds'] for p in d['parts']) - d['token_s']) < 1e-7 * d['token_s'] + 1e-12"
+holds "one draw a token" "[p['calls'] for p in d['parts'] if p['name'] == 'sample'] == [1]"
+code "generate, a table" 0 generate kernels.level=scalar
+says "the level is named" out "^model +tiny  bf16, after 8 tokens, 2 threads, scalar$"
+if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
+code "a longer text than the model's context" 3 generate --context 100000
+
 # --- machine ---
 code "machine" 0 "$trireme" bench machine --size 1MiB --threads 2 --json --write "$dir/device.yaml"
 holds "its fields" "{'cpu', 'level', 'threads', 'cores', 'frequency_hz', 'cache_bytes', 'thread_share', 'fp32', 'bf16', 'barrier_s', 'copy_bytes_per_s', 'memory', 'latency'} <= set(d)"
@@ -57,9 +75,9 @@ code "attention, a level" 0 attention kernels.level=scalar
 says "which is named" out ", 2 threads, scalar$"
 
 # --- baselines: no machine takes an hour for this, none is done in a picosecond ---
-slow() { sed -E 's/("(step|median)_s": )[0-9.e+-]+/\13600/' "$1"; }
-fast() { sed -E 's/("(step|median)_s": )[0-9.e+-]+/\11e-12/' "$1"; }
-for what in step gemm; do
+slow() { sed -E 's/("(step|median|token)_s": )[0-9.e+-]+/\13600/' "$1"; }
+fast() { sed -E 's/("(step|median|token)_s": )[0-9.e+-]+/\11e-12/' "$1"; }
+for what in step gemm generate; do
     slow "$dir/$what.json" >"$dir/slow.json"
     fast "$dir/$what.json" >"$dir/fast.json"
     code "$what is faster than it was" 0 $what --baseline "$dir/slow.json"
@@ -78,7 +96,7 @@ code "no JSON" 5 step --baseline "$dir/text.json"
 code "no such bench" 2 "$trireme" bench stpe
 says "did you mean" err 'did you mean "bench step"\?'
 code "nothing near" 2 "$trireme" bench everything
-says "what there is" err "step, machine, gemm and attention"
+says "what there is" err "step, generate, machine, gemm and attention"
 code "a flag of another" 2 "$trireme" bench machine --model tiny
 says "which" err "bench machine takes no --model"
 code "a key of another" 2 "$trireme" bench gemm train.seq=4
@@ -87,5 +105,5 @@ code "a shape and a model" 2 "$trireme" bench gemm --n 4 --m 4 --k 4 --model tin
 code "heads that do not divide" 2 "$trireme" bench attention --heads 3 --kv-heads 2
 code "no such preset" 3 "$trireme" bench gemm --model nothing
 "$trireme" help --completion bash >"$dir/out"
-says "completion knows them" out "bench\) words=\"step +machine +gemm +attention"
+says "completion knows them" out "bench\) words=\"step +generate +machine +gemm +attention"
 [ $failures = 0 ]

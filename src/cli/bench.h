@@ -11,6 +11,7 @@
 typedef struct bench_flags {
     const char *model, *baseline, *write;
     int64_t batch, seq, threads, steps, repeats;
+    int64_t context;
     int64_t n, m, k, heads, kv_heads, head_dim, size;
     int32_t precision, dtype;
     double tolerance;
@@ -33,6 +34,7 @@ status bench_step(bench_context *c);
 status bench_machine(bench_context *c);
 status bench_gemm(bench_context *c);
 status bench_attention(bench_context *c);
+status bench_generate(bench_context *c);
 
 // The larger of a register loop and the best product, both measured here.
 typedef struct bench_peak {
@@ -40,6 +42,14 @@ typedef struct bench_peak {
 } bench_peak;
 NODISCARD status bench_peak_measure(const bench_context *c, kern_level level, int threads,
                                     dtype type, bench_peak *out);
+
+// Where the time of a `whole` ("step", "token") goes, as a table or as "parts": [...].
+void bench_parts_print(cli_context *cli, const char *whole, const train_parts *parts,
+                       double peak_flops, double bytes_per_s);
+NODISCARD status bench_parts_json(text *t, const train_parts *parts, double peak_flops,
+                                  double bytes_per_s);
+// The most that ever lay in memory: to be asked before measurements that take memory of their own.
+int64_t bench_resident_bytes(void);
 
 // The figure that --baseline compares: its name there ("step", "forward 4096 x 768 x 768") and
 // what it took.

@@ -5,15 +5,18 @@
 
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BASELINE_LIMIT_BYTES = 16 << 20 };
 
-// The median of the row of that name; 0 if there is none. A step is the file's only row.
+// The median of the row of that name; 0 if there is none. A step or a token is the file's only row.
 static double median_of(const json *earlier, const char *name)
 {
     const json *rows = json_get(earlier, "rows");
-    if (rows == NULL) return json_real(json_get(earlier, "step_s"), 0.0);
+    char key[64];
+    (void)snprintf(key, sizeof(key), "%s_s", name);
+    if (rows == NULL) return json_real(json_get(earlier, key), 0.0);
     for (int64_t i = 0; i < json_count(rows); i++) {
         const json *row = json_at(rows, i);
         if (strcmp(json_text(json_get(row, "name"), ""), name) == 0) {

@@ -16,7 +16,7 @@ static const option rows[] = {
     {.key = "model",
      .kind = OPTION_TEXT,
      .offset = AT(model),
-     .help = "step, gemm: preset of the model; step takes gpt2-124m, gemm that and llama-135m",
+     .help = "step, generate, gemm: preset of the model; gpt2-124m, of gemm that and llama-135m",
      .also = "preset"},
     COUNT("batch", "sequences; 0 is 4, of attention 1", .offset = AT(batch), .max = 1 << 24,
           .unit = "sequences", .also = "global-batch, batch-size"),
@@ -27,7 +27,7 @@ static const option rows[] = {
      .offset = AT(precision),
      .default_text = "fp32",
      .choices = "fp32, bf16, fp16",
-     .help = "step: type of products and activations"},
+     .help = "step, generate: type of weights, products and activations"},
     {.key = "dtype",
      .kind = OPTION_CHOICE,
      .offset = AT(dtype),
@@ -42,8 +42,13 @@ static const option rows[] = {
      .min = 1,
      .max = 1000000,
      .help = "step: steps that count, after two that do not; their median is taken"},
-    COUNT("repeats", "gemm, attention: calls that count; 0 is 3 to 20, for about two seconds",
-          .offset = AT(repeats), .max = 1000),
+    COUNT(
+        "repeats",
+        "gemm, attention: calls that count; 0 is 3 to 20, for about two seconds; generate: tokens "
+        "that count; 0 is 100",
+        .offset = AT(repeats), .max = 1000),
+    COUNT("context", "generate: tokens of the text before the first that counts; 0 is 64",
+          .offset = AT(context), .max = 1 << 24, .unit = "tokens"),
     COUNT("n", "gemm: rows of x and y, the tokens", .offset = AT(n), .max = 1 << 24),
     COUNT("m", "gemm: columns of y, rows of w", .offset = AT(m), .max = 1 << 24),
     COUNT("k", "gemm: columns of x and w", .offset = AT(k), .max = 1 << 24),
@@ -56,7 +61,8 @@ static const option rows[] = {
      .offset = AT(size),
      .default_text = "0",
      .max = OPTION_NO_MAX,
-     .help = "machine, step: the largest buffer of copies; 0 is 4 last caches, 64 to 512 MiB"},
+     .help =
+         "machine, step, generate: the largest buffer of copies; 0 is 4 last caches, 64 to 512 MiB"},
     {.key = "write",
      .kind = OPTION_TEXT,
      .offset = AT(write),
@@ -99,6 +105,8 @@ typedef struct bench_row_of {
 static const bench_row_of benches[] = {
     {"step", " model batch seq precision threads steps size baseline tolerance json ", true,
      bench_step},
+    {"generate", " model context precision threads repeats size baseline tolerance json ", false,
+     bench_generate},
     {"machine", " threads size write json ", false, bench_machine},
     {"gemm", " model batch seq n m k dtype threads repeats baseline tolerance json ", false,
      bench_gemm},
@@ -120,7 +128,8 @@ static status bench_find(const char *name, const bench_row_of **out)
     if (near != NULL) {
         return fail(ST_USAGE, "there is no \"bench %s\"; did you mean \"bench %s\"?", name, near);
     }
-    return fail(ST_USAGE, "there is no \"bench %s\"; there are step, machine, gemm and attention",
+    return fail(ST_USAGE,
+                "there is no \"bench %s\"; there are step, generate, machine, gemm and attention",
                 name);
 }
 
@@ -210,7 +219,8 @@ const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "time training steps, kernels and the machine",
     .synopsis = "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
-                "[key.path=value ...] | machine [--size BYTES] [--write FILE] | "
+                "[key.path=value ...] | generate [--model PRESET] [--precision P] [--context N] | "
+                "machine [--size BYTES] [--write FILE] | "
                 "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
                 "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P]; "
                 "all: [--threads N] [--json]; all but machine: [--baseline FILE]",
@@ -219,6 +229,9 @@ const cli_command cli_command_bench = {
         "where their time goes. flops counts 6 x the weights in products per token and 6 L T "
         "(heads x head size) for attention, recomputation never; mfu is its share of the peak, the "
         "larger of a loop on registers and the best matrix product found in the same process. "
+        "generate: one text of a model with random weights, grown token by token with a cache of keys "
+        "and values; its share is the bytes of weights read for a token, per second, over those that "
+        "a copy moves. "
         "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
         "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
         "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "
@@ -226,6 +239,7 @@ const cli_command cli_command_bench = {
     .examples =
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"
         "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n"
+        "  trireme bench generate --model llama-135m --precision bf16\n"
         "  trireme bench machine --write catalog/devices/here.yaml\n"
         "  trireme bench gemm --n 4096 --m 3072 --k 768 --dtype bf16\n"
         "  trireme bench attention --seq 4096 --heads 9 --kv-heads 3\n",
@@ -234,6 +248,6 @@ const cli_command cli_command_bench = {
     .operand_min = 1,
     .operand_max = 1,
     .takes_keys = true,
-    .words = "step, machine, gemm, attention",
+    .words = "step, generate, machine, gemm, attention",
     .run = run,
 };

@@ -152,6 +152,16 @@ int64_t infer_slots(const infer *g)
     return g->slot_count;
 }
 
+const plan *infer_decode_plan(const infer *g)
+{
+    return g->plans[0];
+}
+
+int64_t infer_peak_bytes(const infer *g)
+{
+    return exec_touched_bytes(g->c.e);
+}
+
 int64_t infer_length(const infer *g, int64_t slot)
 {
     return g->slots[slot].length;

@@ -27,6 +27,11 @@ typedef struct infer_options {
     bool logits;                  // infer_logits will be asked for
     bool strict;
     int64_t memory_limit_bytes; // 0: what the machine has
+    // For measurements, where infer_open gets no folder: this model with initial values.
+    const decoder_spec *fresh;
+    uint64_t fresh_seed;
+    const kern_level *level; // NULL: the machine's
+    trace_ring *trace;       // of every run; NULL: none
 } infer_options;
 
 // How the next token is chosen: temperature 0 takes the best one. A filter is off at 0, top_p at 1.
@@ -38,13 +43,15 @@ typedef struct infer_sampling {
 } infer_sampling;
 
 // `folder` holds a config.json with either a checkpoint of ours (manifest.json) or Hugging Face
-// weights. Everything but the arena lies in `a`. A context beyond the model's is ST_CONFIG_RANGE.
+// weights; NULL: options->fresh. Everything but the arena lies in `a`. A context beyond the model's is ST_CONFIG_RANGE.
 NODISCARD status infer_open(const host *h, arena *a, const char *folder,
                             const infer_options *options, infer **out);
 void infer_close(infer *g); // NULL is legal
 
 const decoder_spec *infer_spec(const infer *g);
 int64_t infer_slots(const infer *g);
+const plan *infer_decode_plan(const infer *g); // what a call of infer_next runs
+int64_t infer_peak_bytes(const infer *g);
 int64_t infer_length(const infer *g, int64_t slot); // tokens taken in so far
 
 // ---- one text, in slot 0 ------------------------------------------------------------------------

@@ -19,6 +19,10 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->device = o->device != NULL ? o->device : "cpu";
     c->compute = o->compute;
     c->strict = o->strict;
+    c->level = o->level != NULL ? *o->level : kern_level_of_machine();
+    c->trace = o->trace;
+    c->fresh = o->fresh;
+    c->fresh_seed = o->fresh_seed;
     c->memory_limit_bytes =
         o->memory_limit_bytes != 0 ? o->memory_limit_bytes : host_memory_bytes(h);
     c->workspace = (exec_workspace_context){
@@ -26,7 +30,10 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     if (c->workspace.backend == NULL) {
         return fail(ST_UNSUPPORTED, "there is no backend %s", backend);
     }
-    return model_spec_from_hf(h, a, folder, &c->spec);
+    if (folder != NULL) return model_spec_from_hf(h, a, folder, &c->spec);
+    ASSERT(o->fresh != NULL);
+    c->spec = *o->fresh;
+    return ST_OK;
 }
 
 status infer_core_context(infer_core *c, int64_t context)
@@ -76,7 +83,10 @@ static status exec_make(infer_core *c, const plan *const *plans, int64_t count)
         .device = {.h = c->h,
                    .backend = c->workspace.backend,
                    .threads = c->threads,
-                   .level = kern_level_of_machine()},
+                   .level = c->level,
+                   .trace = c->trace,
+                   .trace_begin = 1,
+                   .trace_end = INT64_MAX},
         .run = &c->run,
         .plans = plans,
         .plan_count = count,
@@ -99,11 +109,19 @@ static status weight_from_files(void *context, int64_t weight, float *values)
     return model_weight_read(f->files, &f->core->spec, f->core->model, weight, values);
 }
 
+static status weight_fresh(void *context, int64_t weight, float *values)
+{
+    const infer_core *c = context;
+    model_weight_init(c->model, weight, c->fresh_seed, values);
+    return ST_OK;
+}
+
 static status weights_put(infer_core *c, const char *folder)
 {
     const ckpt_state state = {.h = c->h, .e = c->e, .model = c->model, .run = &c->run};
     char *manifest = NULL;
     file_info info;
+    if (folder == NULL) return ckpt_weights_put(&state, weight_fresh, c);
     TRY(path_join(c->a, folder, "manifest.json", &manifest));
     TRY(c->h->api->path_info(c->h, manifest, &info));
     if (info.kind == FILE_KIND_REGULAR) {

@@ -16,6 +16,10 @@ typedef struct infer_core {
     int64_t memory_limit_bytes;
     exec_workspace_context workspace;
     plan_table run;
+    const decoder_spec *fresh;
+    uint64_t fresh_seed;
+    kern_level level;
+    trace_ring *trace;
     const op_model *model; // of the first plan: weights and constants
     exec *e;
     int64_t steps;

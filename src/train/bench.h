@@ -60,6 +60,10 @@ typedef struct train_windows {
 void train_windows_init(train_windows *w, arena *a, int64_t first_ns);
 NODISCARD status train_windows_span(train_windows *w, op_code code, int64_t begin_ns,
                                     int64_t end_ns);
+// All that the ring holds of the compute lane. Lost records are ST_INTERNAL.
+NODISCARD status train_windows_trace(train_windows *w, trace_ring *trace);
+// As many records as the steps in flight can leave between two looks.
+int64_t train_trace_capacity(const plan *p);
 NODISCARD status train_windows_close(train_windows *w, int64_t end_ns); // the window ends here
 
 // The windows whose length is the median (one, or the middle two, averaged) with the plan's costs.

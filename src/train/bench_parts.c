@@ -87,6 +87,42 @@ status train_windows_close(train_windows *w, int64_t end_ns)
     return ST_OK;
 }
 
+// The operation of a span's name; OP_CODE_COUNT if it is none.
+static op_code code_of(const char *name)
+{
+    for (int i = 0; i < OP_CODE_COUNT; i++) {
+        if (strcmp(op_kind_of((op_code)i)->name, name) == 0) return (op_code)i;
+    }
+    return OP_CODE_COUNT;
+}
+
+int64_t train_trace_capacity(const plan *p)
+{
+    enum { STEPS = 4, SLACK = 64 };
+    int64_t calls = 0;
+    for (int64_t i = 0; i < p->action_count; i++) calls += p->actions[i].ops_count;
+    return STEPS * calls + SLACK;
+}
+
+status train_windows_trace(train_windows *w, trace_ring *trace)
+{
+    trace_record chunk[64];
+    for (;;) {
+        const int64_t n = trace_take(trace, chunk, COUNT_OF(chunk));
+        if (n == 0) break;
+        for (int64_t i = 0; i < n; i++) {
+            const trace_record *r = &chunk[i];
+            if (r->kind != TRACE_SPAN || r->lane != LANE_COMPUTE) continue;
+            const op_code code = code_of(r->name);
+            ASSERT(code != OP_CODE_COUNT);
+            TRY(train_windows_span(w, code, r->begin_ns, r->end_ns));
+        }
+    }
+    if (trace_dropped(trace) == 0) return ST_OK;
+    return fail(ST_INTERNAL, "%lld spans of operations were lost: the trace ring is too small",
+                (long long)trace_dropped(trace));
+}
+
 // ---- parts --------------------------------------------------------------------------------------
 
 // What the plan's actions compute and move in one step, by kind of operation.

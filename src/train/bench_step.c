@@ -44,34 +44,6 @@ static status batch_make(bench *b, arena *a, int64_t vocab, int64_t sequences)
     return ST_OK;
 }
 
-// The operation of a span's name; OP_CODE_COUNT if it is none.
-static op_code code_of(const char *name)
-{
-    for (int i = 0; i < OP_CODE_COUNT; i++) {
-        if (strcmp(op_kind_of((op_code)i)->name, name) == 0) return (op_code)i;
-    }
-    return OP_CODE_COUNT;
-}
-
-static status spans_take(bench *b)
-{
-    trace_record chunk[64];
-    for (;;) {
-        const int64_t n = trace_take(b->trace, chunk, COUNT_OF(chunk));
-        if (n == 0) break;
-        for (int64_t i = 0; i < n; i++) {
-            const trace_record *r = &chunk[i];
-            if (r->kind != TRACE_SPAN || r->lane != LANE_COMPUTE) continue;
-            const op_code code = code_of(r->name);
-            ASSERT(code != OP_CODE_COUNT);
-            TRY(train_windows_span(&b->windows, code, r->begin_ns, r->end_ns));
-        }
-    }
-    if (trace_dropped(b->trace) == 0) return ST_OK;
-    return fail(ST_INTERNAL, "%lld spans of operations were lost: the trace ring is too small",
-                (long long)trace_dropped(b->trace));
-}
-
 // Results come one step late: after step n is posted, those of n - 1.
 static status step_end(bench *b, arena *a, int64_t expected, int64_t warmup)
 {
@@ -86,7 +58,7 @@ static status step_end(bench *b, arena *a, int64_t expected, int64_t warmup)
         train_windows_init(&b->windows, a, now_ns);
         return ST_OK;
     }
-    TRY(spans_take(b));
+    TRY(train_windows_trace(&b->windows, b->trace));
     return train_windows_close(&b->windows, now_ns);
 }
 
@@ -102,7 +74,7 @@ static status steps_run(bench *b, arena *a, int64_t warmup, int64_t steps)
     }
     TRY(exec_finish(b->job.e));
     TRY(step_end(b, a, warmup + steps, warmup));
-    return spans_take(b);
+    return train_windows_trace(&b->windows, b->trace);
 }
 
 static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, train_bench *out)
@@ -131,15 +103,6 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
     return train_parts_make(p, &b->windows, &out->parts);
 }
 
-// As many records as the steps in flight can leave between two looks.
-static int64_t trace_capacity(const plan *p)
-{
-    enum { STEPS = 4, SLACK = 64 };
-    int64_t calls = 0;
-    for (int64_t i = 0; i < p->action_count; i++) calls += p->actions[i].ops_count;
-    return STEPS * calls + SLACK;
-}
-
 static status job_time(bench *b, arena *a, const decoder_spec *spec, const train_options *options,
                        int64_t warmup, int64_t steps, train_bench *out)
 {
@@ -164,12 +127,14 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     TRY(arena_new(a, 1, &b));
     b->h = h;
     b->config = *r;
-    b->config.trace.steps = (option_range){.begin = warmup + 1, .end = warmup + steps};
+    // A step's results are read before its updates are done, so the first window that counts begins
+    // with those of the step before.
+    b->config.trace.steps = (option_range){.begin = max_i64(1, warmup), .end = warmup + steps};
     TRY(train_micro_batch_choose(&b->config, spec, &options));
     TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
     TRY(train_fit_check(r, spec, &options, &b->plans,
                         r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h)));
-    TRY(trace_create(h, trace_capacity(b->plans.all[0]), &b->trace));
+    TRY(trace_create(h, train_trace_capacity(b->plans.all[0]), &b->trace));
     const status st = job_time(b, a, spec, &options, warmup, steps, out);
     trace_destroy(b->trace);
     return st;

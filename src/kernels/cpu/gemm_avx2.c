@@ -329,7 +329,9 @@ AVX2_LEAF void flat_rest(__m256 sum[2][GEMM_FLAT_ROWS], const gemm_flat *f,
 AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype type)
 {
     const int64_t width = type == DTYPE_F32 ? 4 : 2, steps = steps_of(type);
-    const int64_t ahead = FLAT_GROUP * f->w_stride * width; // the next group, at the same k
+    // The next group, line after line as it lies in memory: rows side by side would be 16 places at a
+    // time, which the memory serves a third slower (Zen 3, 2026-11-21).
+    const char *ahead = (const char *)f->w + (j + FLAT_GROUP) * f->w_stride * width;
     const char *lines[FLAT_GROUP];
     for (int i = 0; i < FLAT_GROUP; i++) {
         lines[i] = (const char *)f->w + min_i64(j + i, f->n - 1) * f->w_stride * width;
@@ -338,12 +340,11 @@ AVX2_LEAF void flat_columns(const gemm_flat *f, int64_t j, int64_t rows, dtype t
     for (int64_t r = 0; r < rows; r++) sum[0][r] = sum[1][r] = _mm256_setzero_ps();
     int64_t k = 0;
     for (; k + steps <= f->k; k += steps) {
-        if (k * width % 64 == 0) {
-            UNROLL
-            for (int i = 0; i < FLAT_GROUP; i++) {
-                _mm_prefetch(lines[i] + ahead + k * width, _MM_HINT_T0);
-            }
+        UNROLL
+        for (int64_t i = 0; i < FLAT_GROUP * steps * width / 64; i++) {
+            _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
         }
+        ahead += FLAT_GROUP * steps * width;
         UNROLL
         for (int64_t g = 0; g < 2; g++) {
             __m256 t[16];

@@ -6,7 +6,14 @@
 //   leader   write the job | ticket odd (open) | run tasks .. | ticket even (closed) | wait active = 0
 //   worker                  see an odd ticket | active += 1 | same ticket still? run tasks | active -= 1
 //
-// Tasks are taken one by one from a counter, so a core that a neighbour slows down takes fewer.
+// Every thread has a range of the tasks that follow one another, its share, and takes them from the
+// front: so it walks through memory in order, and through the same part of it in every kernel (which
+// it touched first, where memory has places). Who is done takes single tasks from the back of the
+// others' shares, so a core that a neighbour slows down does fewer:
+//
+//   thread 0   0 1 2 3 4 >     < 9      | 10 11 12 > ..  thread 1, done with 10 .. 19, takes 9, 8, ..
+//
+// Who does a task changes no bit of it, and a share is one word, taken from by compare and swap.
 // The leader waits only for workers that joined: one that still sleeps when the last task is done
 // finds the ticket closed and touches nothing. Join and close are both sequentially consistent
 // (store, then load the other's word), so one of the two always sees the other.
@@ -27,9 +34,10 @@
 enum { SPIN_CYCLES = 100 * 1000 }; // of the time stamp counter: 40 us at 2.5 GHz
 
 typedef struct worker {
+    _Alignas(64) _Atomic(uint64_t) share; // tasks not yet taken: first << 32 | end
     kern_pool *pool;
     pthread_t thread;
-    int number; // 1 .. threads - 1
+    int number; // of 0, the leader, only the share is used
 } worker;
 
 struct kern_pool {
@@ -41,7 +49,6 @@ struct kern_pool {
 
     kern_task task; // the job: written while the ticket is even and nobody is active
     void *context;
-    int64_t count;
 
     _Alignas(64) _Atomic(uint32_t) ticket; // odd: a job is open
     _Atomic(uint32_t) sleepers;            // workers that may be in futex_wait on the ticket
@@ -49,7 +56,6 @@ struct kern_pool {
     _Alignas(64) _Atomic(uint32_t) active; // workers inside the job
     _Atomic(bool) leader_sleeps;           // it may be in futex_wait on `active`
     _Atomic(bool) busy;                    // the leader is inside kern_parallel
-    _Alignas(64) _Atomic(int64_t) next;    // the next task
     _Alignas(64) worker workers[];
 };
 
@@ -75,15 +81,31 @@ static void futex_wake_all(const _Atomic(uint32_t) *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
+// Takes the first or the last task of a share; -1: it is empty. A share only shrinks during a job, so
+// no value of it comes twice.
+static int64_t task_take(_Atomic(uint64_t) *share, bool from_front)
+{
+    uint64_t old = atomic_load_explicit(share, memory_order_relaxed);
+    for (;;) {
+        const uint64_t first = old >> 32, end = old & UINT32_MAX;
+        if (first >= end) return -1;
+        const uint64_t left = from_front ? (first + 1) << 32 | end : first << 32 | (end - 1);
+        if (atomic_compare_exchange_weak_explicit(share, &old, left, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+            return (int64_t)(from_front ? first : end - 1);
+        }
+    }
+}
+
 static void tasks_run(kern_pool *pool, int thread)
 {
     const kern_task task = pool->task;
     void *const context = pool->context;
-    const int64_t count = pool->count;
-    for (;;) {
-        const int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (i >= count) return;
-        task(context, i, thread);
+    int64_t i;
+    while ((i = task_take(&pool->workers[thread].share, true)) >= 0) task(context, i, thread);
+    for (int k = 1; k < pool->threads; k++) {
+        worker *victim = &pool->workers[(thread + k) % pool->threads];
+        while ((i = task_take(&victim->share, false)) >= 0) task(context, i, thread);
     }
 }
 
@@ -115,10 +137,11 @@ static void *worker_main(void *argument)
 status kern_pool_create(int threads, kern_pool **out)
 {
     ASSERT(threads >= 1 && threads <= KERN_MAX_THREADS);
-    const size_t bytes = sizeof(kern_pool) + (size_t)threads * sizeof(worker);
+    const size_t bytes = sizeof(kern_pool) + (size_t)threads * sizeof(worker); // 0: the leader's
     kern_pool *pool = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (pool == NULL) return fail(ST_NO_MEMORY, "no memory for a pool of %d threads", threads);
     *pool = (kern_pool){.threads = 1};
+    pool->workers[0] = (worker){.pool = pool};
     pool->pins = threads > 1 ? pool_pins_create(threads) : NULL;
     for (int i = 1; i < threads; i++) {
         worker *w = &pool->workers[i];
@@ -187,7 +210,7 @@ static void workers_await(kern_pool *pool)
 
 void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context)
 {
-    ASSERT(count >= 0);
+    ASSERT(count >= 0 && count <= UINT32_MAX);
     if (pool == NULL) {
         for (int64_t i = 0; i < count; i++) task(context, i, 0);
         return;
@@ -200,8 +223,11 @@ void kern_parallel(kern_pool *pool, int64_t count, kern_task task, void *context
     }
     pool->task = task;
     pool->context = context;
-    pool->count = count;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    for (int i = 0; i < pool->threads; i++) {
+        const uint64_t first = (uint64_t)(count * i / pool->threads);
+        const uint64_t end = (uint64_t)(count * (i + 1) / pool->threads);
+        atomic_store_explicit(&pool->workers[i].share, first << 32 | end, memory_order_relaxed);
+    }
     atomic_fetch_add(&pool->ticket, 1);
     if (atomic_load(&pool->sleepers) != 0) futex_wake_all(&pool->ticket);
     tasks_run(pool, 0);

@@ -158,13 +158,12 @@ static void sort_candidates(candidate *items, int64_t count)
     }
 }
 
-// Turns sorted logits into probabilities and cuts the tail: top-k, then top-p (the shortest front
+// Turns logits into probabilities, `best` the highest, and cuts the tail of sorted ones: top-k, then top-p (the shortest front
 // whose probabilities reach it), then min-p (less than that share of the best one). A filter is off
 // at 0, top-p also at 1. Returns how many are left, at least one.
-static int64_t keep_front(candidate *items, int64_t count, double temperature, int64_t top_k,
-                          double top_p, double min_p)
+static int64_t keep_front(candidate *items, int64_t count, double best, double temperature,
+                          int64_t top_k, double top_p, double min_p)
 {
-    const double best = items[0].weight;
     if (top_k > 0) count = min_i64(count, top_k);
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -183,7 +182,7 @@ static int64_t keep_front(candidate *items, int64_t count, double temperature, i
     return count;
 }
 
-static int64_t draw(const candidate *items, int64_t count, float uniform)
+static int64_t draw(const candidate *items, int64_t count, float uniform, int64_t best)
 {
     double sum = 0.0, front = 0.0;
     for (int64_t i = 0; i < count; i++) sum += items[i].weight;
@@ -191,7 +190,13 @@ static int64_t draw(const candidate *items, int64_t count, float uniform)
         front += items[i].weight;
         if ((double)uniform * sum < front) return items[i].id;
     }
-    return items[0].id; // only where no weight is a number
+    return best; // only where no weight is a number
+}
+
+// Without a filter every candidate stays, in the order of ids.
+static bool has_filter(const float *params)
+{
+    return params[1] >= 1.0F || (params[2] > 0.0F && params[2] < 1.0F) || params[3] > 0.0F;
 }
 
 // The random word of a draw: the sequence's seed and how many it drew before; so its text does not
@@ -212,16 +217,16 @@ status ref_sample(const kern_context *context, const kern_call *c)
             items[v] = (candidate){.weight = ref_get(logits, b, v), .id = v};
         }
         int64_t id = 0;
+        for (int64_t v = 1; v < vocab; v++) {
+            if (comes_before(&items[v], &items[id])) id = v;
+        }
         if (temperature > 0.0) {
-            sort_candidates(items, vocab);
-            const int64_t count = keep_front(items, vocab, temperature, (int64_t)params[1],
+            const double best = items[id].weight;
+            if (has_filter(params)) sort_candidates(items, vocab);
+            const int64_t count = keep_front(items, vocab, best, temperature, (int64_t)params[1],
                                              (double)params[2], (double)params[3]);
             const uint32_t word = rng_word(seed, 0, (uint64_t)ref_int(draws, b));
-            id = draw(items, count, rng_uniform(word));
-        } else {
-            for (int64_t v = 1; v < vocab; v++) {
-                if (comes_before(&items[v], &items[id])) id = v;
-            }
+            id = draw(items, count, rng_uniform(word), id);
         }
         ref_put(ids, 0, b, (double)id);
     }
