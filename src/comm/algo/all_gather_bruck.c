@@ -36,6 +36,7 @@ const comm_algorithm comm_algorithm_all_gather_bruck = {
     .name = "bruck",
     .op = COMM_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
+    .max_bytes = 64 << 10,
     .items = true,
     .run = run,
     .scratch = scratch,

@@ -69,6 +69,7 @@ const comm_algorithm comm_algorithm_all_reduce_doubling = {
     .name = "doubling",
     .op = COMM_ALL_REDUCE,
     .order = COMM_ORDER_ANY,
+    .max_bytes = 64 << 10,
     .items = true,
     .run = run,
     .scratch = scratch,

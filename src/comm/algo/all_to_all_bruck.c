@@ -56,6 +56,7 @@ const comm_algorithm comm_algorithm_all_to_all_bruck = {
     .name = "bruck",
     .op = COMM_ALL_TO_ALL,
     .order = COMM_ORDER_SHARD,
+    .max_bytes = 16 << 10,
     .items = true,
     .run = run,
     .scratch = scratch,

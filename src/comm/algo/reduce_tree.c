@@ -44,6 +44,7 @@ const comm_algorithm comm_algorithm_reduce_tree = {
     .name = "tree",
     .op = COMM_REDUCE,
     .order = COMM_ORDER_ANY,
+    .max_bytes = 256 << 10,
     .items = true,
     .run = run,
     .scratch = scratch,

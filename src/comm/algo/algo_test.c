@@ -1,0 +1,347 @@
+// The contract of the family: every row of the table, by its name, over shared memory, 1 to 9 ranks as threads
+// and some as processes, buffers that peers reach and others, against naive results. And strict rows give
+// one sum, to the bit, however many ranks there are and whichever of them runs.
+#include "comm/algo/algo.h"
+#include "comm/comm_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+// after the above, which it needs
+#include <cmocka.h>
+
+enum { SHARDS = 13, STRICT_COUNT = 257 };
+
+static fixture_result *shared_results(void)
+{
+    static fixture_result *results;
+    if (results == NULL) {
+        results = mmap(NULL, FIXTURE_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(results != MAP_FAILED);
+    }
+    return results;
+}
+
+static void job_run(int ranks, bool processes, fixture_body body, void *context)
+{
+    fixture_job job = {.ranks = ranks,
+                       .processes = processes,
+                       .body = body,
+                       .context = context,
+                       .results = shared_results()};
+    fixture_run(&job);
+    for (int i = 0; i < ranks; i++) {
+        if (job.results[i].st != ST_OK)
+            fail_msg("%d ranks, rank %d: %s", ranks, i, job.results[i].text);
+    }
+}
+
+static bool adds(comm_op op)
+{
+    return op == COMM_ALL_REDUCE || op == COMM_REDUCE || op == COMM_REDUCE_SCATTER;
+}
+
+// ---- small whole numbers: exact in every order ----------------------------------------------------
+static double value_at(int rank, int64_t i)
+{
+    return (double)((rank * 5 + i * 3 + i / 61) % 7);
+}
+
+static double reduced(comm_reduction reduction, int size, int64_t i)
+{
+    double sum = value_at(0, i);
+    for (int r = 1; r < size; r++) {
+        const double v = value_at(r, i);
+        if (reduction == COMM_MAX) sum = v > sum ? v : sum;
+        if (reduction == COMM_MIN) sum = v < sum ? v : sum;
+        if (reduction == COMM_SUM || reduction == COMM_AVG) sum += v;
+    }
+    return reduction == COMM_AVG ? (double)((float)sum * (float)(1.0 / size)) : sum;
+}
+
+typedef struct operand {
+    int ins, outs; // pieces
+} operand;
+
+static operand operand_of(comm_op op, int size, bool is_root)
+{
+    switch (op) {
+    case COMM_ALL_REDUCE:
+        return (operand){1, 1};
+    case COMM_REDUCE_SCATTER:
+        return (operand){size, 1};
+    case COMM_ALL_GATHER:
+        return (operand){1, size};
+    case COMM_BROADCAST:
+        return (operand){is_root ? 1 : 0, 1};
+    case COMM_REDUCE:
+        return (operand){1, is_root ? 1 : 0};
+    case COMM_GATHER:
+        return (operand){1, is_root ? size : 0};
+    case COMM_SCATTER:
+        return (operand){is_root ? size : 0, 1};
+    case COMM_ALL_TO_ALL:
+        return (operand){size, size};
+    case COMM_ALL_TO_ALLV:
+    case COMM_SEND:
+    case COMM_RECEIVE:
+    case COMM_BARRIER:
+    case COMM_OP_COUNT:
+        break;
+    }
+    return (operand){0, 0};
+}
+
+static double expected(const comm_args *a, int rank, int size, int64_t count, int64_t i)
+{
+    const int64_t piece = i / count, at = i % count;
+    if (a->op == COMM_REDUCE_SCATTER) return reduced(a->reduction, size, rank * count + i);
+    if (adds(a->op)) return reduced(a->reduction, size, i);
+    if (a->op == COMM_BROADCAST) return value_at(a->root, i);
+    if (a->op == COMM_SCATTER) return value_at(a->root, rank * count + i);
+    if (a->op == COMM_ALL_TO_ALL) return value_at((int)piece, rank * count + at);
+    return value_at((int)piece, at);
+}
+
+// In and out in `memory`, the smaller one a piece of the larger if in place.
+static comm_item item_make(const comm_args *a, int rank, int size, int64_t count, char *memory,
+                           bool in_place)
+{
+    const operand o = operand_of(a->op, size, rank == a->root);
+    const int64_t bytes = count * dtype_bytes(a->type);
+    char *in = memory, *out = memory + align_up(o.ins * bytes, 64);
+    if (in_place && o.ins > 0 && o.outs > 0) {
+        in = out = memory;
+        if (o.ins < o.outs) in = out + rank * bytes;
+        if (o.ins > o.outs) out = in + rank * bytes;
+    }
+    for (int64_t i = 0; i < o.ins * count; i++) dtype_store(a->type, in, i, value_at(rank, i));
+    return (comm_item){.in = o.ins > 0 ? in : NULL, .out = o.outs > 0 ? out : NULL, .count = count};
+}
+
+static int64_t runs[64]; // of rows, by all threads
+
+static status row_once(comm_group *g, const comm_algorithm *row, comm_args *a, int64_t count,
+                       char *memory)
+{
+    const int rank = comm_group_rank(g), size = comm_group_size(g);
+    a->root = (int)(count % size);
+    const comm_item item = item_make(a, rank, size, count, memory, count % 2 == 1);
+    a->items = &item;
+    a->item_count = 1;
+    comm_choice choice;
+    if (comm_choose(g, a, &choice) != ST_OK) return ST_OK; // a limit of the row
+    TRY(comm_run(g, a));
+    for (int i = 0; i < comm_algorithm_count(); i++) {
+        if (comm_algorithm_table[i] == row) (void)__atomic_add_fetch(&runs[i], 1, __ATOMIC_RELAXED);
+    }
+    const int64_t total = operand_of(a->op, size, rank == a->root).outs * count;
+    for (int64_t i = 0; i < total; i++) {
+        const double is = dtype_load(a->type, item.out, i),
+                     wanted = expected(a, rank, size, count, i);
+        char rounded[8];
+        dtype_store(a->type, rounded, 0, wanted);
+        if (is == dtype_load(a->type, rounded, 0)) continue;
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL,
+                       "%s by %s, %s of %lld x %s, root %d, rank %d: element %lld is %g, not %g",
+                       comm_op_name(a->op), row->name, comm_reduction_name(a->reduction),
+                       (long long)count, dtype_name(a->type), a->root, rank, (long long)i, is,
+                       wanted);
+    }
+    return ST_OK;
+}
+
+static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *counts, char *shared,
+                      char *own)
+{
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8, DTYPE_I64};
+    for (int64_t t = 0; t < COUNT_OF(types); t++) {
+        for (int r = 0; r < (adds(row->op) ? COMM_REDUCTION_COUNT : 1); r++) {
+            if (adds(row->op) && !comm_reduce_can(types[t], (comm_reduction)r)) continue;
+            for (int64_t c = 0; counts[c] > 0; c++) {
+                if (r + t > 1 && (r + t + c) % 3 != 0) continue;
+                comm_args a = {.op = row->op,
+                               .reduction = (comm_reduction)r,
+                               .order = row->order,
+                               .type = types[t],
+                               .algorithm = row->name,
+                               .tensor = "x",
+                               .site = "algo_test",
+                               .step = -1};
+                TRY(row_once(g, row, &a, counts[c], (c + r) % 2 == 0 ? shared : own));
+            }
+        }
+    }
+    return ST_OK;
+}
+
+static status rows_body(comm *c, void *context)
+{
+    const int64_t *counts = context;
+    comm_memory *m = NULL;
+    const int64_t bytes = 12 << 20;
+    TRY(comm_memory_create(c, bytes, &m));
+    char *own = malloc((size_t)bytes);
+    if (own == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    status st = ST_OK;
+    for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
+        const comm_algorithm *row = comm_algorithm_table[i];
+        if (operand_of(row->op, 2, true).outs == 0) continue; // barrier, send, all_to_allv
+        st = row_all(comm_world(c), row, counts, comm_memory_at(m), own);
+    }
+    if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
+    free(own);
+    comm_memory_destroy(m);
+    return st;
+}
+
+static void every_row(void **unused)
+{
+    (void)unused;
+    static int64_t small[] = {1, 7, 1000, 0}, large[] = {65537, 0};
+    assert_true(comm_algorithm_count() <= COUNT_OF(runs));
+    for (int n = 1; n <= 9; n++) job_run(n, false, rows_body, small);
+    for (int i = 0; i < comm_algorithm_count(); i++) {
+        const bool can = operand_of(comm_algorithm_table[i]->op, 2, true).outs > 0;
+        assert_true(!can || runs[i] >= 100); // no limit kept a row out
+    }
+    job_run(3, true, rows_body, small);
+    job_run(4, true, rows_body, large);
+}
+
+// Barriers: nobody leaves before the last came.
+static status barrier_body(comm *c, void *context)
+{
+    int *arrived = context;
+    comm_group *g = comm_world(c);
+    comm_args a = {
+        .op = COMM_BARRIER, .algorithm = "dissemination", .site = "algo_test", .step = -1};
+    for (int round = 1; round <= 50; round++) {
+        (void)__atomic_add_fetch(arrived, 1, __ATOMIC_SEQ_CST);
+        TRY(comm_run(g, &a));
+        const int now = __atomic_load_n(arrived, __ATOMIC_SEQ_CST);
+        if (now < round * comm_group_size(g)) {
+            return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d of %d came to round %d", now,
+                           comm_group_size(g), round);
+        }
+    }
+    return ST_OK;
+}
+
+static void barriers_hold(void **unused)
+{
+    (void)unused;
+    for (int n = 2; n <= 9; n++) {
+        int arrived = 0;
+        job_run(n, false, barrier_body, &arrived);
+    }
+}
+
+// ---- one sum, to the bit --------------------------------------------------------------------------
+static float shards[SHARDS][STRICT_COUNT], whole[STRICT_COUNT];
+
+static void tree_sum(int32_t begin, int32_t end, float *out)
+{
+    comm_leaf leaves[SHARDS];
+    const void *in[SHARDS];
+    for (int32_t s = begin; s < end; s++) {
+        leaves[s - begin] = (comm_leaf){s, s + 1};
+        in[s - begin] = shards[s];
+    }
+    comm_reducer r;
+    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, leaves, end - begin, SHARDS, 1, &r) !=
+        ST_OK) {
+        abort();
+    }
+    void *to = out;
+    comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = STRICT_COUNT});
+}
+
+// The tree's nodes that lie wholly in this rank's share.
+static int nodes_make(int32_t begin, int32_t end, comm_leaf *leaves, float (*sums)[STRICT_COUNT])
+{
+    int n = 0;
+    for (; begin < end; begin = leaves[n++].end) {
+        int32_t width = 1;
+        while (begin % (2 * width) == 0 &&
+               (begin + 2 * width <= end || (end == SHARDS && begin + width < end))) {
+            width *= 2;
+        }
+        leaves[n] = (comm_leaf){begin, begin + width < SHARDS ? begin + width : SHARDS};
+        tree_sum(leaves[n].begin, leaves[n].end, sums[n]);
+    }
+    return n;
+}
+
+static status strict_row(comm_group *g, const comm_algorithm *row)
+{
+    const int rank = comm_group_rank(g), size = comm_group_size(g);
+    float sums[SHARDS][STRICT_COUNT], out[STRICT_COUNT];
+    comm_leaf leaves[SHARDS];
+    comm_item items[SHARDS];
+    const int n = nodes_make(SHARDS * rank / size, SHARDS * (rank + 1) / size, leaves, sums);
+    const bool scatters = row->op == COMM_REDUCE_SCATTER;
+    const int64_t count = scatters ? STRICT_COUNT / size : STRICT_COUNT;
+    for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count};
+    const comm_args a = {.op = row->op,
+                         .order = COMM_ORDER_SHARD,
+                         .type = DTYPE_F32,
+                         .items = items,
+                         .item_count = 1,
+                         .leaves = leaves,
+                         .leaf_count = n,
+                         .shards = SHARDS,
+                         .algorithm = row->name,
+                         .tensor = "sum",
+                         .site = "strict",
+                         .step = -1};
+    TRY(comm_run(g, &a));
+    if (row->op == COMM_REDUCE && rank != 0) return ST_OK;
+    if (memcmp(out, whole + (scatters ? rank * count : 0), (size_t)count * 4) != 0) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s by %s of %d ranks: other bits",
+                       comm_op_name(row->op), row->name, size);
+    }
+    return ST_OK;
+}
+
+static status strict_body(comm *c, void *context)
+{
+    int *rows = context;
+    for (int i = 0; i < comm_algorithm_count(); i++) {
+        const comm_algorithm *row = comm_algorithm_table[i];
+        if (!adds(row->op) || row->order != COMM_ORDER_SHARD) continue;
+        if (comm_ranks(c) == 1 && !row->direct) continue; // the group of one has no messages
+        TRY(strict_row(comm_world(c), row));
+        if (comm_rank(c) == 0) ++*rows;
+    }
+    return ST_OK;
+}
+
+static void strict_rows_agree(void **unused)
+{
+    (void)unused;
+    uint32_t state = 1;
+    for (int s = 0; s < SHARDS; s++) {
+        for (int i = 0; i < STRICT_COUNT; i++) {
+            state = state * 1664525u + 1013904223u;
+            shards[s][i] = ((float)(state >> 8) - 0x1p23F) * 0x1p-20F;
+        }
+    }
+    tree_sum(0, SHARDS, whole);
+    for (int n = 1; n <= 9; n++) {
+        int rows = 0;
+        job_run(n, false, strict_body, &rows);
+        assert_int_equal(rows, n == 1 ? 3 : 8);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row),
+        cmocka_unit_test(barriers_hold),
+        cmocka_unit_test(strict_rows_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
