@@ -28,37 +28,40 @@
 #include "kernels/cpu/pool.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
     MAX_MR = 16,
     MAX_NR = 32,
-    KC = 256,     // steps of k between two visits to C: a panel of B (16 KiB) stays in L1
-    MC_MAX = 120, // rows of A per task: 120 KiB of panels beside C in an L2 of 512 KiB
-    MC_MIN = 48,
+    KC = 256,           // steps of k between two visits to C: a panel of B (16 KiB) stays in L1
+    MC_MAX = 120,       // rows of A per task: 120 KiB of panels beside C in an L2 of 512 KiB
     TALL_K = 1024,      // at most this much of k in the shared panel where C is fp32
     TALL_PANELS = 8,    // of B, packed by one task
-    TALL_COLUMNS = 512, // of the private tile
-    SHORT_ROWS = 144,   // at most this many rows: the short driver
-    SHORT_COLUMNS = 32, // per task; whole cache lines of C in every type
-    SHORT_K = 4096,     // as TALL_K
-    FLAT_COLUMNS = 64,  // per task
-    DEEP_ROWS = 360,    // the tile of the deep driver
+    TALL_COLUMNS = 512, // of the private tile; 240 KiB in the L2 cache beside the panels of A
+    TALL_STRIDE = TALL_COLUMNS + 16, // so that its rows do not fall on one set of a cache
+    SHORT_ROWS = 144,                // at most this many rows: the short driver
+    SHORT_COLUMNS = 32,              // per task; whole cache lines of C in every type
+    SHORT_K = 4096,                  // as TALL_K
+    FLAT_COLUMNS = 64,               // per task
+    DEEP_ROWS = 360,                 // the tile of the deep driver
     DEEP_COLUMNS = 768,
     DEEP_K = 16 * 1024,
+    STREAM_BYTES = 4 << 20, // of C, from which on it passes by the caches
 };
 
 // A thread's scratch, in floats.
 enum {
     SCRATCH = KERN_SCRATCH_BYTES / 4,
     PRIVATE_PANELS = 0,
-    PRIVATE_TILE = 64 * 1024,
+    PRIVATE_TILE = 128 * 1024,
     SHARED = 256 * 1024, // from here on: the shared panel
     DEEP_B = DEEP_ROWS * KC,
     DEEP_TILE = DEEP_B + DEEP_COLUMNS * KC,
 };
-_Static_assert(MC_MAX *KC <= PRIVATE_TILE, "the panels of a tall task fit");
-_Static_assert(PRIVATE_TILE + MC_MAX * TALL_COLUMNS <= SHARED, "its tile fits");
+_Static_assert(MC_MAX *TALL_K <= PRIVATE_TILE, "the panels of a tall task fit");
+_Static_assert(PRIVATE_TILE + MC_MAX * TALL_STRIDE <= SHARED, "its tile fits");
+_Static_assert(SHORT_COLUMNS *KC <= PRIVATE_TILE, "the panels of a short task fit");
 _Static_assert(PRIVATE_TILE + SHORT_ROWS * SHORT_COLUMNS <= SHARED, "a short task fits");
 _Static_assert(DEEP_TILE + DEEP_ROWS * DEEP_COLUMNS <= SCRATCH, "a deep task fits");
 _Static_assert(MAX_NR *DEEP_K <= SCRATCH - SHARED, "a panel of the largest depth fits");
@@ -79,9 +82,10 @@ typedef struct gemm_job {
     const gemm_unit *unit;
     kern_pool *pool;
     int64_t m0, m1, n0, n1, k0, k1; // of this pass
-    int64_t mc;                     // rows of a tall task
-    int64_t pieces;                 // tall, deep: tasks side by side
-    bool direct;                    // sums wait in C
+    int64_t blocks;                 // tall: tasks one below the other
+    int64_t mc, pieces;             // deep: rows of a task, tasks side by side
+    bool direct;                    // C can hold sums
+    bool streams;                   // C is too large to be found in a cache later
     const float *x;                 // flat: A in fp32
     int64_t x_stride;
 } gemm_job;
@@ -141,55 +145,72 @@ static void pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, in
 }
 
 // ---- one tile -----------------------------------------------------------------------------------
-// Where the sums of a piece of C wait.
-typedef struct sums {
-    float *at;
-    int64_t stride;
-} sums;
-
 // The micro-kernel on a tile that may hang over the edge of the piece: then in a buffer.
-static void multiply(const gemm_unit *u, const float *a, const float *b, sums c, int64_t kc,
-                     bool from_zero, int64_t rows, int64_t columns)
+static void multiply(const gemm_unit *u, const float *a, const float *b, gemm_sums from,
+                     gemm_sums to, int64_t kc, const float *ahead, int64_t rows, int64_t columns)
 {
     if (rows >= u->mr && columns >= u->nr) {
-        u->kernel(a, b, c.at, c.stride, kc, from_zero);
+        u->kernel(a, b, from, to, kc, ahead);
         return;
     }
-    _Alignas(64) float tile[MAX_MR * MAX_NR];
+    _Alignas(64) float tile[MAX_MR * MAX_NR] = {0};
+    const gemm_sums buffer = {.at = tile, .stride = u->nr};
     rows = min_i64(rows, u->mr);
     columns = min_i64(columns, u->nr);
     const size_t bytes = (size_t)columns * sizeof(float);
-    if (!from_zero) {
-        memset(tile, 0, sizeof(tile));
-        for (int64_t i = 0; i < rows; i++) memcpy(tile + i * u->nr, c.at + i * c.stride, bytes);
+    for (int64_t i = 0; i < rows && from.at != NULL; i++) {
+        memcpy(tile + i * u->nr, from.at + i * from.stride, bytes);
     }
-    u->kernel(a, b, tile, u->nr, kc, from_zero);
-    for (int64_t i = 0; i < rows; i++) memcpy(c.at + i * c.stride, tile + i * u->nr, bytes);
+    u->kernel(a, b, buffer, buffer, kc, ahead);
+    for (int64_t i = 0; i < rows; i++) memcpy(to.at + i * to.stride, tile + i * u->nr, bytes);
 }
 
-// The place of the sums of a piece of C, with what C holds where the product continues.
-static sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t j, int64_t rows,
-                       int64_t columns)
+static gemm_sums sums_at(gemm_sums s, int64_t i, int64_t j)
+{
+    if (s.at != NULL) s.at += i * s.stride + j;
+    return s;
+}
+
+// C itself, where sums can wait in it.
+static gemm_sums sums_in_c(const gemm_job *job, int64_t i, int64_t j)
+{
+    return (gemm_sums){.at = c_at(job->args, i, j), .stride = job->args->ldc};
+}
+
+// What C holds, where the product continues.
+static void sums_load(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
+                      int64_t columns)
 {
     const gemm_args *g = job->args;
-    if (job->direct) return (sums){.at = c_at(g, i, j), .stride = g->ldc};
     for (int64_t r = 0; r < rows && g->accumulate; r++) {
-        job->unit->load(tile + r * columns, c_at(g, i + r, j), g->c_type, columns);
+        job->unit->load(s.at + r * s.stride, c_at(g, i + r, j), g->c_type, columns);
     }
-    return (sums){.at = tile, .stride = columns};
 }
 
-// After a pass. The last one hands the sums over to C.
-static void sums_end(const gemm_job *job, sums s, int64_t i, int64_t j, int64_t rows,
-                     int64_t columns)
+// The sums of a pass go to C, unless they are there; those of the last one are finished first.
+static void sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
+                        int64_t columns)
 {
     const gemm_args *g = job->args;
-    if (job->k1 < g->k || (job->direct && g->epilogue == NULL)) return;
+    const gemm_epilogue epilogue = job->k1 == g->k ? g->epilogue : NULL;
     for (int64_t r = 0; r < rows; r++) {
         float *row = s.at + r * s.stride;
-        if (g->epilogue != NULL) g->epilogue(g->epilogue_context, row, i + r, j, columns);
-        if (!job->direct) job->unit->store(c_at(g, i + r, j), g->c_type, row, columns);
+        void *target = c_at(g, i + r, j);
+        if (epilogue != NULL) epilogue(g->epilogue_context, row, i + r, j, columns);
+        if ((void *)row == target) continue;
+        (job->streams ? job->unit->stream : job->unit->store)(target, g->c_type, row, columns);
     }
+    if (job->streams) atomic_thread_fence(memory_order_seq_cst);
+}
+
+// Where a short or a deep task keeps its sums from its first to its last block of k.
+static gemm_sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t j, int64_t rows,
+                            int64_t columns)
+{
+    if (job->direct) return sums_in_c(job, i, j);
+    const gemm_sums s = {.at = tile, .stride = columns};
+    sums_load(job, s, i, j, rows, columns);
+    return s;
 }
 
 // [0, depth) in equal blocks of at most KC.
@@ -228,42 +249,81 @@ static int64_t tall_pack_tasks(const gemm_job *job)
     return groups * kern_pool_threads(job->pool);
 }
 
+// What a task computes at a time.
+typedef struct tall_piece {
+    int64_t i, rows, j, columns;
+    float *a; // panels of A: of this pass (`is_strip`), or of a block of k
+    bool is_strip, is_packed;
+    gemm_sums tile;
+} tall_piece;
+
+static void tall_block(const gemm_job *job, const tall_piece *p, const float *a, int64_t k,
+                       int64_t kc, gemm_sums from)
+{
+    const gemm_unit *u = job->unit;
+    const int64_t depth = job->k1 - job->k0;
+    for (int64_t j = 0; j < p->columns; j += u->nr) {
+        const int64_t panel = (p->j + j - job->n0) / u->nr;
+        const int64_t next = p->j + j + u->nr < job->n1 ? panel + 1 : panel;
+        const float *b = shared_panel(job, panel, u->nr * depth) + k * u->nr;
+        const float *ahead = shared_panel(job, next, u->nr * depth) + k * u->nr;
+        const float *const end = ahead + kc * u->nr;
+        for (int64_t r = 0; r < p->rows; r += u->mr) {
+            multiply(u, a + r * kc, b, sums_at(from, r, j), sums_at(p->tile, r, j), kc, ahead,
+                     p->rows - r, p->columns - j);
+            ahead = ahead + 2 * kc < end ? ahead + 2 * kc : b;
+        }
+    }
+}
+
+// Between the blocks of k the sums wait in the private tile, in the L2 cache. From there they go to C
+// row by row: the micro-kernel would write it a line here and a line there, which costs 4% of a
+// product of 1024 x 3072 x 768 (Zen 3, 2026-11).
+static void tall_piece_run(const gemm_job *job, const tall_piece *p)
+{
+    const int64_t depth = job->k1 - job->k0, block = k_block(depth);
+    const bool from_zero = starts_from_zero(job, job->k0);
+    const int64_t height = align_up(p->rows, job->unit->mr);
+    if (!job->direct) sums_load(job, p->tile, p->i, p->j, p->rows, p->columns);
+    for (int64_t k = 0; k < depth; k += block) {
+        const int64_t kc = min_i64(block, depth - k);
+        float *a = p->a + (p->is_strip ? height * k : 0);
+        gemm_sums from = p->tile;
+        if (k == 0 && job->direct) from = sums_in_c(job, p->i, p->j);
+        if (k == 0 && from_zero) from.at = NULL;
+        if (!p->is_packed) pack_a(job, a, p->i, p->rows, job->k0 + k, kc);
+        tall_block(job, p, a, k, kc, from);
+    }
+    sums_finish(job, p->tile, p->i, p->j, p->rows, p->columns);
+}
+
+// Rows of task `index`, in whole panels: shares that differ by one panel at most.
+static int64_t tall_row(const gemm_job *job, int64_t index)
+{
+    const int64_t mr = job->unit->mr, panels = (job->args->m + mr - 1) / mr;
+    return min_i64(panels * index / job->blocks * mr, job->args->m);
+}
+
 static void tall_task(void *context, int64_t index, int thread)
 {
     const gemm_job *job = context;
-    const gemm_unit *u = job->unit;
-    const int64_t i = index / job->pieces * job->mc, rows = min_i64(job->mc, job->m1 - i);
-    const int64_t offset = index % job->pieces * TALL_COLUMNS, j0 = job->n0 + offset;
-    const int64_t columns = job->direct ? job->n1 - j0 : min_i64(TALL_COLUMNS, job->n1 - j0);
-    const int64_t depth = job->k1 - job->k0, block = k_block(depth);
-    float *a = private_of(job, thread) + PRIVATE_PANELS;
-    const sums c = sums_begin(job, private_of(job, thread) + PRIVATE_TILE, i, j0, rows, columns);
-    for (int64_t k = 0; k < depth; k += block) {
-        const int64_t kc = min_i64(block, depth - k);
-        const bool from_zero = starts_from_zero(job, job->k0 + k);
-        pack_a(job, a, i, rows, job->k0 + k, kc);
-        for (int64_t j = 0; j < columns; j += u->nr) {
-            const float *b = shared_panel(job, (offset + j) / u->nr, u->nr * depth) + k * u->nr;
-            for (int64_t r = 0; r < rows; r += u->mr) {
-                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
-                multiply(u, a + r * kc, b, tile, kc, from_zero, rows - r, columns - j);
-            }
-        }
+    const int64_t i = tall_row(job, index), rows = tall_row(job, index + 1) - i;
+    float *a = private_of(job, thread) + PRIVATE_PANELS, *tile = a + PRIVATE_TILE;
+    tall_piece p = {.i = i, .rows = rows, .a = a, .tile = {.at = tile, .stride = TALL_STRIDE}};
+    p.is_strip = align_up(rows, job->unit->mr) * (job->k1 - job->k0) <= PRIVATE_TILE;
+    for (p.j = job->n0; p.j < job->n1; p.j += p.columns) {
+        p.columns = min_i64(TALL_COLUMNS, job->n1 - p.j);
+        tall_piece_run(job, &p);
+        p.is_packed = p.is_strip;
     }
-    sums_end(job, c, i, j0, rows, columns);
 }
 
-// Rows per task: as even a share for all threads as multiples of mr allow.
-static int64_t tall_rows(int64_t m, int64_t mr, int threads)
+// Tasks of at most MC_MAX rows, as many for one thread as for another.
+static int64_t tall_blocks(int64_t m, int64_t mr, int threads)
 {
-    int64_t best = 0, best_cost = INT64_MAX;
-    for (int64_t mc = MC_MAX / mr * mr; mc >= MC_MIN; mc -= mr) {
-        const int64_t tasks = (m + mc - 1) / mc, cost = (tasks + threads - 1) / threads * mc;
-        if (cost >= best_cost) continue;
-        best = mc;
-        best_cost = cost;
-    }
-    return best;
+    const int64_t panels = (m + mr - 1) / mr, most = MC_MAX / mr;
+    const int64_t rounds = (panels + threads * most - 1) / (threads * most);
+    return min_i64(panels, rounds * threads);
 }
 
 static void run_tall(gemm_job *job)
@@ -272,17 +332,13 @@ static void run_tall(gemm_job *job)
     const int64_t nr = job->unit->nr, depth = job->direct ? min_i64(g->k, TALL_K) : g->k;
     const int64_t width = shared_panels(job, nr * depth) * nr;
     ASSERT(width > 0);
-    job->mc = tall_rows(g->m, job->unit->mr, kern_pool_threads(job->pool));
-    ASSERT(job->mc > 0);
-    job->m1 = g->m;
+    job->blocks = tall_blocks(g->m, job->unit->mr, kern_pool_threads(job->pool));
     for (job->n0 = 0; job->n0 < g->n; job->n0 = job->n1) {
         job->n1 = min_i64(job->n0 + width, g->n);
-        const int64_t columns = job->n1 - job->n0, blocks = (g->m + job->mc - 1) / job->mc;
-        job->pieces = job->direct ? 1 : (columns + TALL_COLUMNS - 1) / TALL_COLUMNS;
         for (job->k0 = 0; job->k0 < g->k; job->k0 = job->k1) {
             job->k1 = min_i64(job->k0 + depth, g->k);
             kern_parallel(job->pool, tall_pack_tasks(job), tall_pack_task, job);
-            kern_parallel(job->pool, blocks * job->pieces, tall_task, job);
+            kern_parallel(job->pool, job->blocks, tall_task, job);
         }
     }
 }
@@ -305,21 +361,21 @@ static void short_task(void *context, int64_t index, int thread)
     const int64_t rows = job->m1 - job->m0;
     const int64_t depth = job->k1 - job->k0, block = k_block(depth);
     float *b = private_of(job, thread) + PRIVATE_PANELS;
-    const sums c =
+    const gemm_sums c =
         sums_begin(job, private_of(job, thread) + PRIVATE_TILE, job->m0, j0, rows, columns);
     for (int64_t k = 0; k < depth; k += block) {
         const int64_t kc = min_i64(block, depth - k);
-        const bool from_zero = starts_from_zero(job, job->k0 + k);
+        const gemm_sums from = starts_from_zero(job, job->k0 + k) ? (gemm_sums){0} : c;
         pack_b(job, b, j0, columns, job->k0 + k, kc);
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
                 const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
-                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
-                multiply(u, a, b + j * kc, tile, kc, from_zero, rows - r, columns - j);
+                multiply(u, a, b + j * kc, sums_at(from, r, j), sums_at(c, r, j), kc, a, rows - r,
+                         columns - j);
             }
         }
     }
-    sums_end(job, c, job->m0, j0, rows, columns);
+    sums_finish(job, c, job->m0, j0, rows, columns);
 }
 
 static void run_short(gemm_job *job)
@@ -395,20 +451,20 @@ static void deep_task(void *context, int64_t index, int thread)
     const int64_t j0 = index % job->pieces * DEEP_COLUMNS;
     const int64_t columns = min_i64(DEEP_COLUMNS, g->n - j0), block = k_block(g->k);
     float *a = private_of(job, thread), *b = a + DEEP_B;
-    const sums c = sums_begin(job, a + DEEP_TILE, i, j0, rows, columns);
+    const gemm_sums c = sums_begin(job, a + DEEP_TILE, i, j0, rows, columns);
     for (int64_t k = 0; k < g->k; k += block) {
         const int64_t kc = min_i64(block, g->k - k);
         pack_a(job, a, i, rows, k, kc);
         pack_b(job, b, j0, columns, k, kc);
+        const gemm_sums from = starts_from_zero(job, k) ? (gemm_sums){0} : c;
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
-                const sums tile = {.at = c.at + r * c.stride + j, .stride = c.stride};
-                multiply(u, a + r * kc, b + j * kc, tile, kc, starts_from_zero(job, k), rows - r,
-                         columns - j);
+                multiply(u, a + r * kc, b + j * kc, sums_at(from, r, j), sums_at(c, r, j), kc, a,
+                         rows - r, columns - j);
             }
         }
     }
-    sums_end(job, c, i, j0, rows, columns);
+    sums_finish(job, c, i, j0, rows, columns);
 }
 
 static void run_deep(gemm_job *job)
@@ -461,7 +517,8 @@ void gemm_run(const kern_context *context, const gemm_args *args)
     gemm_job job = {.args = args,
                     .unit = gemm_unit_of(context->level),
                     .pool = context->pool,
-                    .direct = args->c_type == DTYPE_F32};
+                    .direct = args->c_type == DTYPE_F32,
+                    .streams = args->m * args->n * dtype_bytes(args->c_type) >= STREAM_BYTES};
     if (is_for_bf16_unit(&job, context->level) &&
         onednn_run(pool_onednn(job.pool), job.pool, args)) {
         return;

@@ -19,40 +19,47 @@ enum { MR = 6, NR = 16 };
 // ---- micro-kernel -------------------------------------------------------------------------------
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
 
-AVX2 static void kernel(const float *a, const float *b, float *c, int64_t ldc, int64_t kc,
-                        bool from_zero)
+AVX2 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
+                        const float *ahead)
 {
 #define DECLARE(i) __m256 l##i = _mm256_setzero_ps(), h##i = _mm256_setzero_ps();
-#define LOAD(i)                          \
-    l##i = _mm256_loadu_ps(c + i * ldc); \
-    h##i = _mm256_loadu_ps(c + i * ldc + 8);
-#define PREFETCH(i) _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
+#define LOAD(i)                                        \
+    l##i = _mm256_loadu_ps(from.at + i * from.stride); \
+    h##i = _mm256_loadu_ps(from.at + i * from.stride + 8);
+#define PREFETCH(i) _mm_prefetch((const char *)(to.at + i * to.stride), _MM_HINT_T0);
 #define STEP(i)                                      \
     {                                                \
         const __m256 x = _mm256_broadcast_ss(a + i); \
         l##i = _mm256_fmadd_ps(x, low, l##i);        \
         h##i = _mm256_fmadd_ps(x, high, h##i);       \
     }
-#define STORE(i)                         \
-    _mm256_storeu_ps(c + i * ldc, l##i); \
-    _mm256_storeu_ps(c + i * ldc + 8, h##i);
+#define STEPS                                                                 \
+    {                                                                         \
+        const __m256 low = _mm256_loadu_ps(b), high = _mm256_loadu_ps(b + 8); \
+        EACH_ROW(STEP)                                                        \
+    }
+#define STORE(i)                                   \
+    _mm256_storeu_ps(to.at + i * to.stride, l##i); \
+    _mm256_storeu_ps(to.at + i * to.stride + 8, h##i);
 
     EACH_ROW(DECLARE)
-    if (from_zero) {
-        EACH_ROW(PREFETCH)
-    } else {
+    if (from.at != NULL) {
         EACH_ROW(LOAD)
     }
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
-        const __m256 low = _mm256_loadu_ps(b), high = _mm256_loadu_ps(b + 8);
-        EACH_ROW(STEP)
+    EACH_ROW(PREFETCH)
+    int64_t k = 0;
+    for (; k + 8 <= kc; k += 8, ahead += 16) {
+        _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+        UNROLL
+        for (int i = 0; i < 8; i++, a += MR, b += NR) STEPS
     }
+    for (; k < kc; k++, a += MR, b += NR) STEPS
     EACH_ROW(STORE)
 #undef DECLARE
 #undef LOAD
 #undef PREFETCH
 #undef STEP
+#undef STEPS
 #undef STORE
 }
 
@@ -113,6 +120,36 @@ AVX2 void gemm_avx2_store(void *data, dtype type, const float *values, int64_t n
         _mm_storeu_si128((void *)(out + i), bits);
     }
     for (; i < n; i++) out[i] = f16_from_f32(values[i]);
+}
+
+AVX2 void gemm_avx2_stream(void *data, dtype type, const float *values, int64_t n)
+{
+    enum { LINE = 64 };
+    if (type == DTYPE_F16) {
+        gemm_avx2_store(data, type, values, n);
+        return;
+    }
+    const int64_t width = type == DTYPE_F32 ? 4 : 2, in_line = LINE / width;
+    const int64_t before = (int64_t)(-(uintptr_t)data % LINE) / width;
+    int64_t i = min_i64(before, n);
+    gemm_avx2_store(data, type, values, i);
+    char *line = (char *)data + i * width;
+    for (; i + in_line <= n; i += in_line, line += LINE) {
+        const float *v = values + i;
+        __m256i low, high;
+        if (type == DTYPE_F32) {
+            low = _mm256_castps_si256(_mm256_loadu_ps(v));
+            high = _mm256_castps_si256(_mm256_loadu_ps(v + 8));
+        } else {
+            low = _mm256_setr_m128i(bf16_round(_mm256_loadu_ps(v)),
+                                    bf16_round(_mm256_loadu_ps(v + 8)));
+            high = _mm256_setr_m128i(bf16_round(_mm256_loadu_ps(v + 16)),
+                                     bf16_round(_mm256_loadu_ps(v + 24)));
+        }
+        _mm256_stream_si256((void *)line, low);
+        _mm256_stream_si256((void *)(line + LINE / 2), high);
+    }
+    gemm_avx2_store(line, type, values + i, n - i);
 }
 
 // ---- packing ------------------------------------------------------------------------------------
@@ -393,5 +430,6 @@ const gemm_unit gemm_unit_avx2 = {
     .pack = gemm_avx2_pack,
     .load = gemm_avx2_load,
     .store = gemm_avx2_store,
+    .stream = gemm_avx2_stream,
     .flat = gemm_avx2_flat,
 };

@@ -30,19 +30,20 @@ void gemm_pack_any(float *panels, int64_t width, const gemm_lines *lines)
     }
 }
 
-static void kernel(const float *a, const float *b, float *c, int64_t ldc, int64_t kc,
-                   bool from_zero)
+static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
+                   const float *ahead)
 {
-    float sum[MR][NR];
-    for (int i = 0; i < MR; i++) {
-        for (int j = 0; j < NR; j++) sum[i][j] = from_zero ? 0.0f : c[i * ldc + j];
+    (void)ahead;
+    float sum[MR][NR] = {0};
+    for (int i = 0; i < MR && from.at != NULL; i++) {
+        memcpy(sum[i], from.at + i * from.stride, sizeof(sum[i]));
     }
     for (int64_t k = 0; k < kc; k++) {
         for (int i = 0; i < MR; i++) {
             for (int j = 0; j < NR; j++) sum[i][j] = fmaf(a[k * MR + i], b[k * NR + j], sum[i][j]);
         }
     }
-    for (int i = 0; i < MR; i++) memcpy(c + i * ldc, sum[i], sizeof(sum[i]));
+    for (int i = 0; i < MR; i++) memcpy(to.at + i * to.stride, sum[i], sizeof(sum[i]));
 }
 
 static void load(float *out, const void *data, dtype type, int64_t n)
@@ -70,4 +71,5 @@ const gemm_unit gemm_unit_scalar = {
     .pack = gemm_pack_any,
     .load = load,
     .store = store,
+    .stream = store,
 };

@@ -31,17 +31,26 @@ typedef struct gemm_flat {
     int64_t rows, n, k; // rows <= GEMM_FLAT_ROWS
 } gemm_flat;
 
+// Where sums wait, row by row.
+typedef struct gemm_sums {
+    float *at;
+    int64_t stride;
+} gemm_sums;
+
 typedef struct gemm_unit {
     kern_level level;
     int mr, nr;
-    // c (mr x nr, row stride ldc) = fold over kc from c, or from +0. Full tiles only.
-    void (*kernel)(const float *a, const float *b, float *c, int64_t ldc, int64_t kc,
-                   bool from_zero);
+    // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full tiles
+    // only; `to` may be `from`. Meanwhile kc / 8 cache lines from `ahead` on come nearer.
+    void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
+                   const float *ahead);
     // ceil(count / width) panels, each kc * width floats, one after the other.
     void (*pack)(float *panels, int64_t width, const gemm_lines *lines);
     // n contiguous elements, to fp32 and back (nearest even).
     void (*load)(float *out, const void *data, dtype type, int64_t n);
     void (*store)(void *data, dtype type, const float *values, int64_t n);
+    // As store, past the caches: for what nobody reads soon. Ordered by no release, only by a fence.
+    void (*stream)(void *data, dtype type, const float *values, int64_t n);
     void (*flat)(const gemm_flat *args); // NULL: there is none
 } gemm_unit;
 
@@ -54,6 +63,7 @@ const gemm_unit *gemm_unit_of(kern_level level); // the fastest at or below it
 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *lines);
 void gemm_avx2_load(float *out, const void *data, dtype type, int64_t n);
 void gemm_avx2_store(void *data, dtype type, const float *values, int64_t n);
+void gemm_avx2_stream(void *data, dtype type, const float *values, int64_t n);
 void gemm_avx2_flat(const gemm_flat *f);
 
 // For any type and stride; the units' own pack falls back to it.
