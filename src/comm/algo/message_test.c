@@ -1,7 +1,7 @@
 // Every algorithm over messages, 1 to 9 ranks, against naive results; strict ones give the same bits for any
 // number of ranks, and the others do not.
 #include "comm/algo/algo_messages.h"
-#include "comm/algo/message_fixture.h"
+#include "comm/algo/test_messages.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // A transport of messages for tests: ranks are threads, a message is a slot that its receiver empties. A
 // send ends only when it was taken, so an algorithm that counts on buffering deadlocks here.
-#ifndef COMM_ALGO_MESSAGE_FIXTURE_H
-#define COMM_ALGO_MESSAGE_FIXTURE_H
+#ifndef COMM_ALGO_TEST_MESSAGES_H
+#define COMM_ALGO_TEST_MESSAGES_H
 
 #include "comm/algo/message.h"
 

@@ -1,0 +1,80 @@
+// Compression of gradients for slow links: a family, one file and one row of compress_table.c each.
+//
+//   bf16     halves, no state                       topk     the largest few, the rest is fed back
+//   int8     blocks of 8-bit integers, one scale    onebit   signs and one scale per block, fed back;
+//   fp8      blocks of e4m3, one scale                       the first steps travel whole (warm-up)
+//
+// What is lost is measured: each call returns ||v - decoded(v)||^2 and ||v||^2 of its bucket, so that callers can
+// watch a bound. v is x, and with *feedback* x plus what earlier steps lost (Seide et al. 2014; Karimireddy et
+// al. 2019, arXiv:1901.09847): the sum of all that was decoded then differs from the sum of all x by the
+// present residual only. The residual is in `state`: plain bytes for the checkpoint, zeros at the start.
+//
+// Values that are not finite never hide: they are counted on both sides, arrive as NaN (in onebit their whole
+// block does; bf16 keeps infinities), and leave no trace in the state. All else in the bucket is as ever.
+//
+// The bits of a stream depend on x, state and settings only. Decoders believe nothing: every length, scale
+// and index is checked before a byte is written; what is wrong is ST_DAMAGED.
+#ifndef COMM_COMPRESS_H
+#define COMM_COMPRESS_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    COMM_BLOCK_LEAST = 32,
+    COMM_BLOCK_MOST = 4096 // a power of two between the two
+};
+
+// What both sides know: part of the layout, the same on all ranks.
+typedef struct comm_bucket {
+    int64_t count;      // elements, < 2^31
+    int32_t block;      // that share a scale; 0: 256
+    double keep;        // topk: share that travels, 0 < keep <= 1
+    int64_t warm_steps; // onebit: that travel whole
+    kern_level level;
+} comm_bucket;
+
+typedef struct comm_loss {
+    double error_squared, norm_squared; // over finite values
+    int64_t non_finite;
+} comm_loss;
+double comm_loss_relative(const comm_loss *loss); // ||v - v'|| / ||v||; 0 where v is 0
+
+typedef struct comm_codec {
+    const char *name;
+    uint8_t id;    // in the stream
+    bool feedback; // keeps a residual
+    bool warms;    // heeds warm_steps
+    // Blocks: bytes of n elements; from v to bytes (non-finite values as the top of this file says); and back:
+    // false if the bytes cannot have come from encode. Or, where NULL, whole buckets:
+    int64_t (*block_bytes)(int64_t n);
+    void (*encode_block)(kern_level level, const float *v, int64_t n, unsigned char *out);
+    bool (*decode_block)(kern_level level, const unsigned char *in, int64_t n, float *v);
+    int64_t (*most_bytes)(const comm_bucket *b);
+    // v becomes what is lost. Returns the bytes.
+    int64_t (*encode)(const comm_bucket *b, float *v, unsigned char *out, comm_loss *loss);
+    bool (*decode)(const comm_bucket *b, const unsigned char *in, int64_t bytes, float *v);
+} comm_codec;
+
+extern const comm_codec *const comm_codec_table[];
+int comm_codec_count(void);
+const comm_codec *comm_codec_find(const char *name); // NULL: none
+
+int64_t comm_compress_bytes(const comm_codec *c,
+                            const comm_bucket *b); // the most that encode writes
+int64_t comm_compress_state_bytes(const comm_codec *c, const comm_bucket *b); // 0: none
+
+// out: comm_compress_bytes of it. state: zeros before the first step; NULL without feedback.
+NODISCARD status comm_compress(const comm_codec *c, const comm_bucket *b, const float *x,
+                               void *state, void *out, int64_t *out_bytes, comm_loss *loss);
+// x: b->count floats. non_finite: what the sender counted.
+NODISCARD status comm_decompress(const comm_codec *c, const comm_bucket *b, const void *in,
+                                 int64_t in_bytes, float *x, int64_t *non_finite);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
