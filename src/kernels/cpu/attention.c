@@ -21,7 +21,7 @@ int64_t cpu_attention_scratch(int64_t dim, bool backward)
         return 2 * rows * tall + both + keys * columns + 3 * rows + columns;
     }
     const int64_t rows = ATTENTION_QUERIES_BWD;
-    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * rows + 4 * rows;
+    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows;
 }
 
 int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads)
@@ -78,13 +78,25 @@ static const kern_tensor *lengths_of(const kern_call *call)
 typedef struct tile_job {
     const kern_call *call;
     const cpu_vec *vec;
-    int64_t tiles; // of a sequence
+    int64_t rows, tiles; // of a tile; of a sequence
     int64_t scratch;
 } tile_job;
 
-static int64_t tile_count(const kern_call *call)
+static int64_t tile_count(const kern_call *call, int64_t rows)
 {
-    return (call->seq + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
+    return (call->seq + rows - 1) / rows;
+}
+
+// Queries of a tile. Each tile reads all keys, so large ones read less; but wide heads would not stay in
+// the second cache, and each thread wants several tiles, or it waits for another's last one. No bit
+// depends on it.
+static int64_t tile_rows_of(const kern_call *call, int threads)
+{
+    enum { TILES_OF_A_THREAD = 8 };
+    const int64_t rows = call->attrs.head_dim <= 128 ? ATTENTION_QUERIES : ATTENTION_QUERIES / 2;
+    const int64_t heads = attention_sequences(call) * call->attrs.heads;
+    const bool few = heads * tile_count(call, rows) < TILES_OF_A_THREAD * (int64_t)threads;
+    return few ? ATTENTION_QUERIES / 2 : rows;
 }
 
 static void tile_task(void *context, int64_t index, int thread)
@@ -100,11 +112,11 @@ static void tile_task(void *context, int64_t index, int thread)
     const int64_t tile = job->tiles - 1 - index / (heads * sequences);
     const int64_t sequence = index / heads % sequences, head = index % heads;
     const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), sequence);
-    const int64_t first = tile * ATTENTION_QUERIES, row = s.query_row + first;
+    const int64_t first = tile * job->rows, row = s.query_row + first;
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     cpu_attention_tile t = {
         .dim = dim,
-        .rows = min_i64(ATTENTION_QUERIES, c->seq - first),
+        .rows = min_i64(job->rows, c->seq - first),
         .position = s.position + first,
         .keys = s.keys,
         .window = c->attrs.window,
@@ -261,9 +273,11 @@ status cpu_attention(const kern_context *context, const kern_call *call)
     ASSERT(call->workspace_bytes >= cpu_attention_workspace(call, threads));
     const int64_t sequences = attention_sequences(call), dim = call->attrs.head_dim;
     if (!is_decode(call)) {
+        const int64_t rows = tile_rows_of(call, threads);
         tile_job job = {.call = call,
                         .vec = cpu_vec_of(context->level),
-                        .tiles = tile_count(call),
+                        .rows = rows,
+                        .tiles = tile_count(call, rows),
                         .scratch = align_up(cpu_attention_scratch(dim, false), 16)};
         kern_parallel(context->pool, sequences * call->attrs.heads * job.tiles, tile_task, &job);
         return ST_OK;

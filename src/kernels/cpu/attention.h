@@ -9,10 +9,11 @@ extern "C" {
 #endif
 
 enum {
-    ATTENTION_QUERIES = 128,     // of a forward tile
+    ATTENTION_QUERIES = 256,     // of a forward tile, at most
     ATTENTION_QUERIES_BWD = 128, // of a backward tile
-    ATTENTION_KEYS = 64,         // of a key tile; a multiple of 4, and tiles begin at its multiples
-    ATTENTION_KEYS_WIDE = 32,    // the same for heads wider than 128
+    ATTENTION_STRIDE_BWD = 144,  // of its scores: its queries, made an odd number of lines
+    ATTENTION_KEYS = 72,         // of a key tile, at multiples of it; a multiple of 4 and of 6
+    ATTENTION_KEYS_WIDE = 36,    // the same for heads wider than 128
     ATTENTION_CHUNK = 512        // keys of one task of a single query
 };
 

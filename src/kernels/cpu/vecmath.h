@@ -133,6 +133,22 @@ VEC_INLINE vf v_exp2_neg(vf x)
     return vf_mul(p, v_power_of_two(vf_to_int(n)));
 }
 
+// The same of four vectors in step: each step has four results that do not wait for each other.
+VEC_INLINE void v_exp2_neg_4(vf x[4])
+{
+    static const float c[5] = {0x1.3cea88p-7F, 0x1.c6b752p-5F, 0x1.ebf9bcp-3F, 0x1.62e42ap-1F,
+                               1.0F};
+    vf n[4], p[4];
+    for (int i = 0; i < 4; i++) x[i] = vf_max(vf_set(-127.0F), x[i]);
+    for (int i = 0; i < 4; i++) n[i] = vf_round(x[i]);
+    for (int i = 0; i < 4; i++) x[i] = vf_sub(x[i], n[i]);
+    for (int i = 0; i < 4; i++) p[i] = vf_fma(vf_set(0x1.5bba14p-10F), x[i], vf_set(c[0]));
+    for (int k = 1; k < 5; k++) {
+        for (int i = 0; i < 4; i++) p[i] = vf_fma(p[i], x[i], vf_set(c[k]));
+    }
+    for (int i = 0; i < 4; i++) x[i] = vf_mul(p[i], v_power_of_two(vf_to_int(n[i])));
+}
+
 VEC_INLINE vf v_sigmoid(vf x)
 {
     const vf one = vf_set(1.0F);
