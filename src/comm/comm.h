@@ -172,7 +172,9 @@ const char *comm_group_name(const comm_group *g);
 NODISCARD status comm_run(comm_group *g, const comm_args *args);
 // On a lane of a device whose memory the transport can reach. args is copied, its arrays are not: they and
 // the buffers stay until an event recorded on the lane after this is done.
-NODISCARD status comm_post(comm_group *g, kern_lane *lane, const comm_args *args, bool *posted);
+// False in *posted: the queue is full; call again later.
+NODISCARD status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane,
+                           const comm_args *args, bool *posted);
 NODISCARD status comm_barrier(comm_group *g, const char *site);
 // The usual ones.
 NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,

@@ -57,6 +57,7 @@ struct comm_group {
     bool dead;
     error_record error; // why
     comm_posted posted[COMM_MAX_POSTED];
+    int posted_next;
 };
 
 // All but SEND and RECEIVE: by table and topology.

@@ -172,6 +172,33 @@ status comm_run(comm_group *g, const comm_args *args)
     return run_posted(g, args, 0);
 }
 
+static status posted_run(void *context)
+{
+    comm_posted *p = context;
+    const status st = run_posted(p->group, &p->args, p->posted_ns);
+    __atomic_store_n(&p->busy, 0, __ATOMIC_RELEASE);
+    return st;
+}
+
+// One thread posts; the lane's thread gives the places back, in their order.
+status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane, const comm_args *args,
+                 bool *posted)
+{
+    comm_posted *p = &g->posted[g->posted_next];
+    *posted = false;
+    if (__atomic_load_n(&p->busy, __ATOMIC_ACQUIRE) != 0) return ST_OK;
+    const comm_board *board = g->owner->config.board;
+    *p = (comm_posted){
+        .group = g, .args = *args, .posted_ns = board != NULL ? board_now_ns(board) : 0, .busy = 1};
+    const status st = api->call(lane, posted_run, p, posted);
+    if (*posted) {
+        g->posted_next = (g->posted_next + 1) % COMM_MAX_POSTED;
+    } else {
+        p->busy = 0;
+    }
+    return st;
+}
+
 status comm_barrier(comm_group *g, const char *site)
 {
     const comm_args args = {.op = COMM_BARRIER, .type = DTYPE_U8, .site = site, .step = -1};

@@ -24,6 +24,7 @@ status device_work_run(const device_work *w, const kern_device_config *config,
         memcpy(w->copy.target, w->copy.source, (size_t)w->copy.bytes);
         return ST_OK;
     }
+    if (w->kind == WORK_HOST) return w->fn(w->context);
     ASSERT(w->kind == WORK_CALL);
     const kern_call *call = &w->call;
     if (config->trace == NULL || call->step_no < config->trace_begin ||

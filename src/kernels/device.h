@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 // ---- work that was posted to a lane -------------------------------------------------------------
-typedef enum work_kind { WORK_CALL, WORK_COPY, WORK_RECORD, WORK_WAIT } work_kind;
+typedef enum work_kind { WORK_CALL, WORK_COPY, WORK_HOST, WORK_RECORD, WORK_WAIT } work_kind;
 
 typedef struct device_copy {
     void *target;
@@ -23,10 +23,12 @@ typedef struct device_work {
     kern_event *event; // WORK_RECORD, WORK_WAIT
     uint64_t record;   // its number: the n-th record of the event
     device_copy copy;
+    kern_host_fn fn; // WORK_HOST
+    void *context;
     kern_call call;
 } device_work;
 
-// Runs a call or a copy in this thread; a call in the traced steps leaves a span.
+// Runs a call, a copy or a function in this thread; a call in the traced steps leaves a span.
 NODISCARD status device_work_run(const device_work *w, const kern_device_config *config,
                                  const kern_context *context, int32_t lane);
 

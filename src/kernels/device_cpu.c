@@ -121,7 +121,7 @@ static void *lane_main(void *argument)
     while (work_await(lane)) {
         const device_work *w = &lane->items[lane->head % QUEUE_ITEMS];
         status st = ST_OK;
-        if (!d->failed && (w->kind == WORK_CALL || w->kind == WORK_COPY)) {
+        if (!d->failed && w->kind <= WORK_HOST) {
             pthread_mutex_unlock(&d->lock);
             st = device_work_run(w, &d->config, &lane->context, lane->number);
             pthread_mutex_lock(&d->lock);
@@ -184,6 +184,17 @@ static status copy(kern_lane *lane, const device_copy *what, bool *posted)
     if (w != NULL) {
         w->kind = WORK_COPY;
         w->copy = *what;
+    }
+    return item_end(lane, w, posted);
+}
+
+static status call(kern_lane *lane, kern_host_fn fn, void *context, bool *posted)
+{
+    device_work *w = item_begin(lane);
+    if (w != NULL) {
+        w->kind = WORK_HOST;
+        w->fn = fn;
+        w->context = context;
     }
     return item_end(lane, w, posted);
 }
@@ -273,19 +284,28 @@ static status sync_all(kern_device *base)
 
 static status alloc(kern_device *base, int64_t bytes, void **out)
 {
-    return device_memory_map(&device_of(base)->memory, bytes, out);
+    cpu_device *d = device_of(base);
+    if (d->config.memory_take == NULL) return device_memory_map(&d->memory, bytes, out);
+    TRY(d->config.memory_take(d->config.memory_context, bytes, out));
+    if (!DEVICE_FRESH_IS_ZERO) memset(*out, 0xff, (size_t)bytes);
+    return ST_OK;
 }
 
 static void release(kern_device *base, void *memory)
 {
-    device_memory_unmap(&device_of(base)->memory, memory);
+    cpu_device *d = device_of(base);
+    if (d->config.memory_take == NULL) {
+        device_memory_unmap(&d->memory, memory);
+    } else {
+        d->config.memory_give(d->config.memory_context, memory);
+    }
 }
 
 // ---- creation -----------------------------------------------------------------------------------
 static void lane_destroy(kern_lane *lane)
 {
     kern_pool_destroy(lane->own_pool);
-    if (lane->own_scratch != NULL) release(&lane->device->base, lane->own_scratch);
+    device_memory_unmap(&lane->device->memory, lane->own_scratch);
     pthread_cond_destroy(&lane->work);
     free(lane);
 }
@@ -293,7 +313,7 @@ static void lane_destroy(kern_lane *lane)
 static status lane_own_pool(cpu_device *d, kern_lane *lane)
 {
     TRY(kern_pool_create(1, &lane->own_pool));
-    TRY(alloc(&d->base, KERN_SCRATCH_BYTES, &lane->own_scratch));
+    TRY(device_memory_map(&d->memory, KERN_SCRATCH_BYTES, &lane->own_scratch));
     kern_pool_scratch_set(lane->own_pool, lane->own_scratch);
     return ST_OK;
 }
@@ -418,6 +438,7 @@ const kern_device_api kern_device_cpu = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill = fill,
+    .call = call,
     .scratch_set = scratch_set,
     .event_create = event_create,
     .event_record = event_record,

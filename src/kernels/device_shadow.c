@@ -111,7 +111,7 @@ static void item_run(shadow_device *d, kern_lane *lane)
 {
     const device_work *w = &lane->items[lane->head % QUEUE_ITEMS];
     const kern_context context = {.pool = d->pool, .level = d->level};
-    if (!d->failed && (w->kind == WORK_CALL || w->kind == WORK_COPY)) {
+    if (!d->failed && w->kind <= WORK_HOST) {
         memory_protect(d, PROT_READ | PROT_WRITE);
         const status st = device_work_run(w, &d->config, &context, lane->number);
         memory_protect(d, PROT_NONE);
@@ -205,6 +205,18 @@ static status copy(kern_lane *lane, const device_copy *what, bool *posted)
     if (w != NULL) {
         w->kind = WORK_COPY;
         w->copy = *what;
+    }
+    return item_end(lane, w, posted);
+}
+
+static status call(kern_lane *lane, kern_host_fn fn, void *context, bool *posted)
+{
+    device_work *w;
+    TRY(item_begin(lane, &w));
+    if (w != NULL) {
+        w->kind = WORK_HOST;
+        w->fn = fn;
+        w->context = context;
     }
     return item_end(lane, w, posted);
 }
@@ -405,6 +417,7 @@ const kern_device_api kern_device_shadow = {
     .copy_in = copy_in,
     .copy_out = copy_out,
     .fill = fill,
+    .call = call,
     .scratch_set = scratch_set,
     .event_create = event_create,
     .event_record = event_record,

@@ -41,6 +41,7 @@ typedef struct kern_call {
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
     int64_t first_head;     // number within the layer of head 0, where heads are cut: dropout
+    int64_t first_row;      // number within the weight of row 0, where rows are cut: optimizers
     double loss_divisor;    // HEAD_LOSS
     bool accumulate;        // "+=" outputs: false = start from +0
     bool strict;            // bits of a row may not depend on other rows, threads or position
@@ -114,7 +115,14 @@ typedef struct kern_device_config {
     uint64_t seed;     // shadow: picks the order
     trace_ring *trace; // NULL: none. Spans are put there for steps in [trace_begin, trace_end]
     int64_t trace_begin, trace_end;
+    // Where alloc takes its memory, such as pages that other processes reach; zeros. NULL: the device's
+    // own. Not for devices whose memory the host cannot touch.
+    status (*memory_take)(void *context, int64_t bytes, void **out);
+    void (*memory_give)(void *context, void *memory);
+    void *memory_context;
 } kern_device_config;
+
+typedef status (*kern_host_fn)(void *context);
 
 typedef struct kern_device_api {
     const char *name;
@@ -135,6 +143,9 @@ typedef struct kern_device_api {
                        bool *posted);
     // Sets `bytes` bytes of device memory to `value`.
     status (*fill)(kern_lane *lane, void *device, int value, int64_t bytes, bool *posted);
+    // Runs fn(context) in the lane's order, in its thread: work that is no kernel's. Its error is one of
+    // the device.
+    status (*call)(kern_lane *lane, kern_host_fn fn, void *context, bool *posted);
     // Scratch of the product lane's threads comes from the arena: threads * KERN_SCRATCH_BYTES,
     // borrowed until destroy. Until it is set the device uses its own.
     status (*scratch_set)(kern_device *d, void *scratch);
