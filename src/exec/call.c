@@ -90,8 +90,10 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     }
     call->seq = p->seq;
     call->cache_seq = p->cache_seq;
-    call->first_sequence =
-        (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) + action->sequence_begin;
+    call->first_row = b->first_row;
+    call->first_sequence = p->first_sequence +
+                           (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) +
+                           action->sequence_begin;
     call->loss_divisor = p->loss_divisor;
     call->accumulate = action->accumulate;
     call->strict = p->strict;

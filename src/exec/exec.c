@@ -6,6 +6,7 @@
 // plan changes between two steps the device is drained instead, which is rare (evaluation, ramps).
 #include "exec/exec.h"
 
+#include "exec/communicate.h"
 #include "exec/poison.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ typedef struct plan_state {
     const plan *p;
     kern_event **events; // [action]; NULL where nobody waits for it
     exec_deaths *deaths; // [binding] in debug builds: see poison.h; else NULL
+    comm_args *comms;    // [communication of the plan] with addresses
 } plan_state;
 
 // One step in flight: what the host gave and what it will read.
@@ -92,12 +94,17 @@ static status create_parts(exec *e)
     TRY(api->alloc(e->device, max_i64(e->arena_bytes, 1), (void **)&e->base));
     TRY(api->lane_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
     TRY(api->lane_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
+    if (e->config.groups[AXIS_DP] != NULL) {
+        TRY(api->lane_create(e->device, "data parallel", LANE_DATA_PARALLEL,
+                             &e->lanes[LANE_DATA_PARALLEL]));
+    }
     for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         e->plans[i].p = e->config.plans[i];
         TRY(plan_events_make(e, &e->plans[i]));
         TRY(plan_deaths_make(e, &e->plans[i]));
+        TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
     }
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
@@ -304,6 +311,20 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
     return api->event_record(slot->done, e->lanes[action->lane], posted);
 }
 
+static status post_communication(exec *e, const plan_action *action, bool *posted)
+{
+    const plan *p = e->running->p;
+    const plan_comm *c = &p->comms[action->comm];
+    comm_group *group = e->config.groups[c->axis];
+    if (group == NULL) {
+        return fail(ST_INTERNAL, "the plan has %s over an axis without a group", c->name);
+    }
+    comm_args args = e->running->comms[action->comm];
+    args.step = e->slots[e->current].step;
+    e->touched_bytes = max_i64(e->touched_bytes, exec_comm_end(p, c));
+    return comm_post(group, e->config.api, e->lanes[action->lane], &args, posted);
+}
+
 static status post_work(exec *e, const plan_action *action, bool *posted)
 {
     switch (action->kind) {
@@ -319,9 +340,10 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
         }
         return ST_OK;
     case ACTION_COMMUNICATE:
+        return post_communication(e, action, posted);
     case ACTION_KIND_COUNT:
     default:
-        return fail(ST_UNSUPPORTED, "this executor has no transport for a communication action");
+        return fail(ST_INTERNAL, "an action of kind %d", (int)action->kind);
     }
 }
 

@@ -11,6 +11,7 @@
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 
+#include "comm/comm.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 
@@ -26,7 +27,8 @@ typedef struct exec_config {
     plan_table *run;          // placed; borrowed
     const plan *const *plans; // all plans that will run; borrowed
     int64_t plan_count;
-    int64_t memory_limit_bytes; // 0: none; a larger arena is refused
+    int64_t memory_limit_bytes;     // 0: none; a larger arena is refused
+    comm_group *groups[AXIS_COUNT]; // borrowed; NULL where the plans' mesh is 1
 } exec_config;
 
 typedef enum exec_state {

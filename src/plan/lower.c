@@ -3,6 +3,8 @@
 //   copy in | begin | micro-batch 0: forward of all layers, backward of all layers | 1 | ... |
 //           norm of all gradients | decide | optimizer, weight by weight | read back
 //
+// With several ranks sums over them come in between, on their own lane (lower_comm.c).
+//
 // Within a layer's backward the recompute list runs first, then the backward-input list, then the
 // backward-weight list; a layer without an output (the head) makes its gradient in the weight list,
 // which then comes first.
@@ -19,7 +21,7 @@
 
 #include <string.h>
 
-static status action_push(lowering *l, const plan_action *action, int32_t *index)
+status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
 {
     plan *p = l->p;
     TRY(arena_grow(p->run->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
@@ -29,16 +31,32 @@ static status action_push(lowering *l, const plan_action *action, int32_t *index
     return ST_OK;
 }
 
-static status wait_push(lowering *l, int32_t action, int32_t on)
+status lower_wait(lowering *l, int32_t action, int32_t on)
+{
+    TRY(arena_grow(l->a, (void **)&l->pairs, &l->pair_capacity, l->pair_count + 1,
+                   (int64_t)sizeof(wait_pair)));
+    l->pairs[l->pair_count++] = (wait_pair){action, on};
+    return ST_OK;
+}
+
+// Each action's waits side by side.
+static status waits_settle(lowering *l)
 {
     plan *p = l->p;
-    plan_action *a = &p->actions[action];
-    if (a->waits_count == 0) a->waits_begin = (int32_t)p->wait_count;
-    ASSERT(a->waits_begin + a->waits_count == p->wait_count);
-    TRY(arena_grow(p->run->a, (void **)&p->waits, &p->wait_capacity, p->wait_count + 1,
-                   (int64_t)sizeof(int32_t)));
-    p->waits[p->wait_count++] = on;
-    a->waits_count++;
+    for (int64_t i = 0; i < l->pair_count; i++) p->actions[l->pairs[i].action].waits_count++;
+    int32_t at = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        plan_action *a = &p->actions[i];
+        a->waits_begin = a->waits_count > 0 ? at : 0;
+        at += a->waits_count;
+        a->waits_count = 0;
+    }
+    TRY(arena_new(p->run->a, l->pair_count + 1, &p->waits));
+    p->wait_count = l->pair_count;
+    for (int64_t i = 0; i < l->pair_count; i++) {
+        plan_action *a = &p->actions[l->pairs[i].action];
+        p->waits[a->waits_begin + a->waits_count++] = l->pairs[i].on;
+    }
     return ST_OK;
 }
 
@@ -50,11 +68,12 @@ static int32_t owner_ref(const plan_binding *b, tensor_id t)
 
 static status touch(lowering *l, int32_t ref)
 {
+    while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
     if (ref < 0) return ST_OK; // run tensors live always
     const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
     if (l->microbatch >= NOTED_MICROBATCHES && !grad) return ST_OK;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
-    const bool repeats = l->r->sequences > NOTED_MICROBATCHES * l->r->micro_batch;
+    const bool repeats = l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
     if (grad && fresh && repeats && l->microbatch >= 1) {
         TRY(life_touch(&l->lives, ref, l->second_begins));
     }
@@ -109,7 +128,7 @@ static status compute_push(lowering *l, plan_action action)
     if (action.ops_count == 0) return ST_OK;
     action.lane = LANE_COMPUTE;
     action.microbatch = l->microbatch;
-    TRY(action_push(l, &action, NULL));
+    TRY(lower_action_push(l, &action, &l->last_compute));
     return action_live(l, &action);
 }
 
@@ -206,15 +225,16 @@ static status tree_add_push(lowering *l, int32_t target, int32_t source, int32_t
                                 .list = OP_FORWARD,
                                 .ops_count = 1,
                                 .accumulate = true};
-    l->touched[source] = false;
+    if (l->microbatch >= 0) l->touched[source] = false;
     return compute_push(l, action);
 }
 
 // The weight gradients of a layer for the current micro-batch, shard by shard.
 static status weights_push(lowering *l, int32_t layer_row)
 {
-    const int64_t first = l->microbatch * l->r->micro_batch, end = first + l->r->micro_batch;
-    for (int32_t s = 0; s < l->tree.shard_count; s++) {
+    const int64_t first = l->p->first_sequence + l->microbatch * l->r->micro_batch;
+    const int64_t end = first + l->r->micro_batch;
+    for (int32_t s = l->tree.first; s < l->tree.last; s++) {
         const int64_t from = max_i64(first, l->tree.begin[s]);
         const int64_t to = min_i64(end, l->tree.begin[s + 1]);
         if (from >= to) continue;
@@ -251,7 +271,8 @@ static status backward_push(lowering *l, int32_t layer_row)
     if (program->output_count == 0) TRY(weights_push(l, layer_row));
     TRY(list_push(l, layer_row, OP_BACKWARD_INPUT));
     if (program->output_count != 0) TRY(weights_push(l, layer_row));
-    return ST_OK;
+    const bool last = (l->microbatch + 1) * l->r->micro_batch == l->p->own_sequences;
+    return last ? lower_gradients_reduce(l, layer_row) : ST_OK;
 }
 
 static status microbatch_push(lowering *l, int32_t microbatch)
@@ -261,7 +282,10 @@ static status microbatch_push(lowering *l, int32_t microbatch)
     for (int64_t i = 0; i < l->p->tensor_count; i++) {
         if (l->p->tensors[i].kind != BYTES_GRADIENTS) life_close(&l->lives, i);
     }
-    for (int32_t i = 0; i < l->m->layer_count; i++) TRY(list_push(l, i, OP_FORWARD));
+    for (int32_t i = 0; i < l->m->layer_count; i++) {
+        if (microbatch == 0) l->layers[i].first_forward = (int32_t)l->p->action_count;
+        TRY(list_push(l, i, OP_FORWARD));
+    }
     if (l->r->optimizer == NULL) return ST_OK;
     for (int32_t i = l->m->layer_count - 1; i >= 0; i--) TRY(backward_push(l, i));
     return ST_OK;
@@ -325,6 +349,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
             plan_tensor state = lower_tensor_like(t, &l->bound);
             state.kind = strcmp(t->name, "master") == 0 ? BYTES_MASTER : BYTES_MOMENTS;
             state.weight = weight;
+            if (lower_rows(l, weight).cut) state.piece_rows = lower_rows(l, weight).piece;
             lower_name(&state, t->name, ".", l->m->weights[weight].name);
             TRY(lower_run_tensor(l->p->run, &state, &map[i]));
             break;
@@ -346,7 +371,8 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
                         l->m->weights[weight].name, t->name, (int)t->role);
         }
     }
-    plan_binding b = {.program = program, .layer = -1, .tensor = map};
+    plan_binding b = {
+        .program = program, .layer = -1, .tensor = map, .first_row = lower_rows(l, weight).first};
     int32_t binding = -1;
     TRY(lower_workspaces(l, program, l->m->weights[weight].name, b.workspace));
     TRY(lower_binding(l, &b, &binding));
@@ -358,19 +384,23 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
     return compute_push(l, action);
 }
 
-// Uses of one weight are added in the order of their forward; then norm, decision, updates.
-static status update_push(lowering *l, int32_t *decide)
+// Where each weight's gradient is complete: uses are added in the order of their forward, on the rows
+// that this rank updates.
+static status gradients_finish(lowering *l, int32_t *final)
 {
-    l->microbatch = -1;
-    int32_t *final = NULL;
-    TRY(arena_new(l->a, l->m->weight_count + 1, &final));
     for (int64_t w = 0; w < l->m->weight_count; w++) final[w] = -1;
     for (int64_t u = 0; u < l->use_count; u++) {
-        grad_use *use = &l->uses[u];
-        const int32_t mine = use->buffer[l->tree.root];
+        const grad_use *use = &l->uses[u];
+        int32_t mine = -1;
+        // What peers read stays until all sums are known to be done.
+        for (int i = 0; i < l->tree.node_count; i++) {
+            TRY(touch(l, use->buffer[l->tree.node[i].buffer]));
+        }
+        if (use->shared) continue;
+        TRY(lower_part(l, use->buffer[l->tree.node[0].buffer], lower_rows(l, use->weight), &mine));
         if (final[use->weight] < 0) {
             final[use->weight] = mine;
-        } else if (!use->shared) {
+        } else {
             int32_t none = 0;
             TRY(tree_add_push(l, final[use->weight], mine, &none));
         }
@@ -379,23 +409,49 @@ static status update_push(lowering *l, int32_t *decide)
         if (final[w] < 0) {
             return fail(ST_INTERNAL, "weight %s has no gradient", l->m->weights[w].name);
         }
-        TRY(step_node_push(l, OP_GRAD_NORM, final[w], w, NULL));
-    }
-    TRY(step_node_push(l, OP_STEP_DECIDE, -1, 0, decide));
-    for (int32_t w = 0; w < l->m->weight_count; w++) {
-        const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
-        ASSERT(row >= 0);
-        TRY(optimizer_push(l, w, final[w], plan_run_ref(row)));
-    }
-    if (l->r->keep_gradients) {
-        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(touch(l, final[w]));
     }
     return ST_OK;
 }
 
+// A weight that all ranks update is counted in the norm by the first of them, where norms are summed.
+static bool norm_is_mine(const lowering *l, int32_t weight)
+{
+    return l->r->zero < 1 || lower_rows(l, weight).cut || l->r->mesh.at[AXIS_DP] == 0;
+}
+
+// Gradients complete, then norm, decision, updates.
+static status update_push(lowering *l, int32_t *decide)
+{
+    l->microbatch = -1;
+    int32_t *final = NULL, first = (int32_t)l->p->action_count, sums = -1;
+    TRY(arena_new(l->a, l->m->weight_count + 1, &final));
+    TRY(gradients_finish(l, final));
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        if (norm_is_mine(l, w)) TRY(step_node_push(l, OP_GRAD_NORM, final[w], w, NULL));
+    }
+    TRY(lower_step_reduce(l, &sums));
+    TRY(step_node_push(l, OP_STEP_DECIDE, -1, 0, decide));
+    if (sums >= 0) TRY(lower_wait(l, *decide, sums));
+    if (l->p->actions[first].lane != LANE_COMPUTE) first = *decide; // no norm is this rank's
+    if (l->last_reduce >= 0) TRY(lower_wait(l, first, l->last_reduce));
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
+        int32_t mine = -1;
+        ASSERT(row >= 0);
+        TRY(lower_part(l, plan_run_ref(row), lower_rows(l, w), &mine));
+        TRY(optimizer_push(l, w, final[w], mine));
+        TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
+    }
+    if (l->r->keep_gradients) {
+        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(touch(l, final[w]));
+    }
+    return lower_forward_waits(l);
+}
+
 static status outputs_keep(lowering *l)
 {
-    if (l->r->sequences != l->r->micro_batch) return ST_OK; // the next micro-batch overwrites them
+    if (l->p->own_sequences != l->r->micro_batch)
+        return ST_OK; // the next micro-batch overwrites them
     l->microbatch = -1;
     const int32_t top = l->m->layer_count - 1;
     const op_program *program = l->m->programs[l->m->layers[top].program];
@@ -410,52 +466,79 @@ static status actions_make(lowering *l)
     const plan_action copy = {
         .kind = ACTION_COPY, .lane = LANE_COPY, .microbatch = -1, .layer = -1, .binding = -1};
     int32_t copy_at = -1, begin_at = -1, decide_at = -1, back_at = -1;
-    TRY(action_push(l, &copy, &copy_at));
+    TRY(lower_action_push(l, &copy, &copy_at));
     l->microbatch = -1;
     TRY(step_node_push(l, OP_STEP_BEGIN, -1, 0, &begin_at));
-    const int64_t count = l->r->sequences / l->r->micro_batch;
+    const int64_t count = l->p->own_sequences / l->r->micro_batch;
     for (int32_t i = 0; i < count; i++) TRY(microbatch_push(l, i));
     TRY(outputs_keep(l));
-    if (l->r->optimizer != NULL) TRY(update_push(l, &decide_at));
-    const int32_t last = (int32_t)l->p->action_count - 1;
-    if (decide_at < 0) decide_at = last;
+    if (l->r->optimizer != NULL) {
+        TRY(update_push(l, &decide_at));
+    } else {
+        TRY(lower_step_reduce(l, &decide_at));
+    }
+    if (decide_at < 0) decide_at = l->last_compute;
     plan_action back = copy;
     back.kind = ACTION_READBACK;
-    TRY(action_push(l, &back, &back_at));
-    TRY(wait_push(l, copy_at, -1 - last)); // the step before has read its batch
-    TRY(wait_push(l, begin_at, copy_at));
-    TRY(wait_push(l, begin_at, -1 - back_at)); // its results have been read
-    return wait_push(l, back_at, decide_at);
+    TRY(lower_action_push(l, &back, &back_at));
+    TRY(lower_wait(l, copy_at, -1 - l->last_compute)); // the step before has read its batch
+    TRY(lower_wait(l, begin_at, copy_at));
+    TRY(lower_wait(l, begin_at, -1 - back_at)); // its results have been read
+    TRY(lower_wait(l, back_at, decide_at));
+    return waits_settle(l);
 }
 
 static status lower(lowering *l)
 {
     if (l->r->optimizer != NULL) {
-        shard_tree_make(&l->tree, l->r->sequences, l->r->strict, l->r->shards);
+        shard_tree_make(&l->tree, l->r, l->p->first_sequence,
+                        l->p->first_sequence + l->p->own_sequences);
     }
     TRY(lower_tensors(l));
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
+    TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
+    memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
+    l->last_reduce = l->last_compute = -1;
     TRY(actions_make(l));
     return plan_memory_assign(l->p, &l->lives);
 }
 
-static status request_check(const plan_request *r)
+void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
+                        int64_t *first, int64_t *count)
 {
-    if (r->micro_batch <= 0 || r->sequences <= 0 || r->sequences % r->micro_batch != 0) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "train.micro_batch = %lld does not divide the %lld sequences of the step",
-                    (long long)r->micro_batch, (long long)r->sequences);
-    }
+    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
+    const int64_t parts = strict ? shards : sequences;
+    *first = sequences * (parts * me / ranks) / parts;
+    *count = sequences * (parts * (me + 1) / ranks) / parts - *first;
+}
+
+static status request_check(const plan_request *r, int64_t *first, int64_t *own)
+{
+    const int32_t ranks = plan_mesh_size(&r->mesh, AXIS_DP);
     if (r->strict && (r->shards < 1 || r->shards > PLAN_MAX_SHARDS)) {
         return fail(ST_CONFIG_RANGE, "determinism.shards = %d is not between 1 and %d", r->shards,
                     PLAN_MAX_SHARDS);
+    }
+    if (r->sequences < 1) return fail(ST_CONFIG_RANGE, "a step has no sequences");
+    plan_own_sequences(&r->mesh, r->strict, r->shards, r->sequences, first, own);
+    if (*own < 1) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "layout.dp = %d leaves rank %d without a sequence of a step of %lld%s", ranks,
+                    r->mesh.at[AXIS_DP], (long long)r->sequences,
+                    r->strict ? ", of which it takes whole shards (determinism.shards)" : "");
+    }
+    if (r->micro_batch <= 0 || *own % r->micro_batch != 0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "train.micro_batch = %lld does not divide the %lld sequences of the step",
+                    (long long)r->micro_batch, (long long)*own);
     }
     return ST_OK;
 }
 
 status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
 {
-    TRY(request_check(request));
+    int64_t first = 0, own = 0;
+    TRY(request_check(request, &first, &own));
     arena *work = NULL;
     TRY(arena_create("lowering", 0, &work));
     plan *p = NULL;
@@ -465,6 +548,9 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .model = request->model,
                 .run = run,
                 .sequences = request->sequences,
+                .first_sequence = first,
+                .own_sequences = own,
+                .shards = request->shards,
                 .micro_batch = request->micro_batch,
                 .seq = request->seq,
                 .cache_seq = request->cache_seq,

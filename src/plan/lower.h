@@ -5,21 +5,30 @@
 
 #include "plan/plan_internal.h"
 
-enum { TREE_MAX_BUFFERS = 8, NOTED_MICROBATCHES = 2 };
+enum { TREE_MAX_BUFFERS = 13, NOTED_MICROBATCHES = 2 };
 
 typedef struct tree_merge {
     int8_t target, source; // buffers: target += source; source is free then
 } tree_merge;
 
+// A node of the tree over shards [begin, end), and the accumulator that ends up with its sum.
+typedef struct tree_node {
+    int32_t begin, end;
+    int8_t buffer;
+} tree_node;
+
 // Which accumulator a shard sums into, and what is merged when it is complete. Worked out once.
 typedef struct shard_tree {
-    int32_t shard_count;
+    int32_t shard_count;                // of all ranks; those of this one:
+    int32_t first, last;                // [first, last)
     int64_t begin[PLAN_MAX_SHARDS + 1]; // sequences
     int8_t leaf[PLAN_MAX_SHARDS];       // buffer; -1: the shard is empty
     tree_merge merges[PLAN_MAX_SHARDS][TREE_MAX_BUFFERS];
     int merge_count[PLAN_MAX_SHARDS];
     int buffer_count;
-    int8_t root;
+    // What is left when this rank's shards are done: one node, the root, if they are all there are.
+    tree_node node[TREE_MAX_BUFFERS];
+    int node_count;
 } shard_tree;
 
 // One use of a weight by one layer: its accumulators.
@@ -35,7 +44,12 @@ typedef struct layer_state {
     int32_t *tensor;                   // [tensor of the program], gradients of weights missing
     int32_t binding[TREE_MAX_BUFFERS]; // one per accumulator buffer
     int64_t use_begin, use_count;      // into uses
+    int32_t first_forward;             // action: the forward of the first micro-batch
 } layer_state;
+
+typedef struct wait_pair {
+    int32_t action, on; // as in plan_action
+} wait_pair;
 
 typedef struct lowering {
     plan *p;
@@ -53,10 +67,28 @@ typedef struct lowering {
     int32_t microbatch;
     int64_t second_begins; // time of the second micro-batch
     bool *touched;         // [transient tensor] an accumulator that has been written in this step
+    wait_pair *pairs;      // become plan.waits
+    int64_t pair_count, pair_capacity;
+    int32_t last_compute; // action: the one pushed last on that lane
+    int32_t last_reduce;  // action: the last sum of gradients over ranks; -1: none
+    int32_t *gather_of;   // [weight] action: its all_gather; -1: none
 } lowering;
 
-// lower_shards.c
-void shard_tree_make(shard_tree *t, int64_t sequences, bool strict, int32_t shards);
+// lower.c
+NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);
+NODISCARD status lower_wait(lowering *l, int32_t action, int32_t on);
+// lower_comm.c
+plan_rows lower_rows(const lowering *l, int32_t weight);
+// Bytes of a weight or its gradient: of whole pieces where it is cut.
+int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor *t);
+// These rows of a tensor; the tensor itself if they are all.
+NODISCARD status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out);
+NODISCARD status lower_gradients_reduce(lowering *l, int32_t layer_row);
+NODISCARD status lower_step_reduce(lowering *l, int32_t *action); // -1: there is nothing to do
+NODISCARD status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after);
+NODISCARD status lower_forward_waits(lowering *l);
+// lower_shards.c: of shards [first, last).
+void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end);
 NODISCARD status lower_use_add(lowering *l, int32_t layer_row, tensor_id t);
 // lower_tensors.c: fills l->layers[].tensor, l->uses and the layers' bindings.
 NODISCARD status lower_tensors(lowering *l);

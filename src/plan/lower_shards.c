@@ -15,15 +15,15 @@
 // A merge may come after trailing empty shards; those are done when the last full shard is.
 static void merges_settle(shard_tree *t)
 {
-    int32_t last = -1;
-    for (int32_t s = 0; s < t->shard_count; s++) {
+    int32_t full = -1;
+    for (int32_t s = t->first; s < t->last; s++) {
         if (t->leaf[s] >= 0) {
-            last = s;
+            full = s;
             continue;
         }
-        for (int k = 0; k < t->merge_count[s] && last >= 0; k++) {
-            ASSERT(t->merge_count[last] < TREE_MAX_BUFFERS);
-            t->merges[last][t->merge_count[last]++] = t->merges[s][k];
+        for (int k = 0; k < t->merge_count[s] && full >= 0; k++) {
+            ASSERT(t->merge_count[full] < TREE_MAX_BUFFERS);
+            t->merges[full][t->merge_count[full]++] = t->merges[s][k];
         }
         t->merge_count[s] = 0;
     }
@@ -41,34 +41,71 @@ static int8_t leaf_take(shard_tree *t, bool *used, int32_t s)
     return buffer;
 }
 
-void shard_tree_make(shard_tree *t, int64_t sequences, bool strict, int32_t shards)
+static void node_add(shard_tree *t, int32_t begin, int k, int8_t buffer)
 {
-    memset(t, 0, sizeof(*t));
-    t->shard_count = strict ? shards : 1;
+    if (buffer < 0) return; // all of its shards are empty: it is absent
+    ASSERT(t->node_count < TREE_MAX_BUFFERS);
+    const int32_t end = begin + (1 << k) < t->shard_count ? begin + (1 << k) : t->shard_count;
+    t->node[t->node_count++] = (tree_node){begin, end, buffer};
+}
+
+// Shard by shard; level[k] is the node of 2^k shards that waits for its right neighbour. A node whose
+// left neighbour is another rank's stays as it is, and so does what waits at the end, unless these are
+// the last shards of all: then there is no right neighbour to come.
+static void tree_walk(shard_tree *t)
+{
+    enum { ABSENT = -1, NOTHING = -2 };
     bool used[TREE_MAX_BUFFERS + 1] = {false};
-    int8_t level[TREE_MAX_BUFFERS + 1]; // the tree node of 2^level shards that waits; -1: none
-    memset(level, -1, sizeof(level));
-    for (int32_t s = 0; s < t->shard_count; s++) {
-        t->begin[s] = plan_shard_begin(sequences, t->shard_count, s);
-        t->begin[s + 1] = plan_shard_begin(sequences, t->shard_count, s + 1);
+    int8_t level[TREE_MAX_BUFFERS + 1];
+    int32_t begin[TREE_MAX_BUFFERS + 1]; // of the node that waits
+    memset(level, NOTHING, sizeof(level));
+    for (int32_t s = t->first; s < t->last; s++) {
         int8_t carry = leaf_take(t, used, s);
         t->leaf[s] = carry;
-        const bool last = s + 1 == t->shard_count;
+        const bool ends = s + 1 == t->shard_count;
         int k = 0;
-        for (; k < TREE_MAX_BUFFERS && (((s >> k) & 1) != 0 || last); k++) {
+        bool mine = true; // the left neighbour, where there is one
+        for (; k < TREE_MAX_BUFFERS && (((s >> k) & 1) != 0 || ends); k++) {
+            if (((s >> k) & 1) == 0) continue; // no right neighbour will come
+            mine = (((s >> k) - 1) << k) >= t->first;
+            if (!mine) break;
             if (level[k] >= 0 && carry >= 0) { // empty shards are absent: nothing to merge
                 t->merges[s][t->merge_count[s]++] = (tree_merge){level[k], carry};
                 used[carry] = false;
             }
             if (level[k] >= 0) carry = level[k];
-            level[k] = -1;
+            level[k] = NOTHING;
         }
-        if (last) {
-            t->root = carry;
+        if (!mine || k == TREE_MAX_BUFFERS) {
+            node_add(t, k == TREE_MAX_BUFFERS ? 0 : (s >> k) << k, k, carry);
         } else {
             level[k] = carry;
+            begin[k] = (s >> k) << k;
         }
     }
+    // What waits, from the largest node on: they lie in this order.
+    for (int k = TREE_MAX_BUFFERS - 1; k >= 0; k--) {
+        if (level[k] != NOTHING) node_add(t, begin[k], k, level[k]);
+    }
+}
+
+void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+{
+    memset(t, 0, sizeof(*t));
+    if (!r->strict) { // all that this rank has is one shard
+        t->shard_count = t->last = 1;
+        t->begin[0] = own_begin;
+        t->begin[1] = own_end;
+    } else {
+        const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
+        t->shard_count = r->shards;
+        t->first = (int32_t)(r->shards * me / ranks);
+        t->last = (int32_t)(r->shards * (me + 1) / ranks);
+        for (int32_t s = 0; s <= r->shards; s++) {
+            t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
+        }
+    }
+    tree_walk(t);
     merges_settle(t);
 }
 
@@ -95,6 +132,7 @@ status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
         plan_tensor tensor = lower_tensor_like(local, &l->bound);
         tensor.kind = BYTES_GRADIENTS;
         tensor.weight = use.weight;
+        tensor.bytes = lower_padded_bytes(l, use.weight, &tensor);
         (void)snprintf(tensor.name, sizeof(tensor.name), "grad.%s%s%s",
                        l->m->weights[use.weight].name, first != NULL ? "@" : "",
                        first != NULL ? layer->name : "");

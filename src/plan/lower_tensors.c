@@ -56,14 +56,14 @@ void lower_name(plan_tensor *t, const char *a, const char *separator, const char
     (void)snprintf(t->name, sizeof(t->name), "%s%s%s", a, separator, b);
 }
 
-// Of a batch tensor the run holds the whole step's rows.
+// Of a batch tensor the run holds all of this rank's rows of the step.
 static extent_binding whole_step(const lowering *l)
 {
     extent_binding b = {{0}};
     b.value[EXTENT_ONE] = 1;
-    b.value[EXTENT_TOKENS] = l->r->sequences * l->r->seq;
-    b.value[EXTENT_SEQS] = l->r->sequences;
-    b.value[EXTENT_CACHE] = l->r->sequences * l->r->cache_seq;
+    b.value[EXTENT_TOKENS] = l->p->own_sequences * l->r->seq;
+    b.value[EXTENT_SEQS] = l->p->own_sequences;
+    b.value[EXTENT_CACHE] = l->p->own_sequences * l->r->cache_seq;
     return b;
 }
 
@@ -81,6 +81,7 @@ static status weights_add(lowering *l)
             plan_tensor tensor = lower_tensor_like(local, &l->bound);
             tensor.kind = BYTES_WEIGHTS;
             tensor.weight = w;
+            tensor.bytes = lower_padded_bytes(l, w, &tensor);
             lower_name(&tensor, l->m->weights[w].name, "", "");
             TRY(lower_run_tensor(l->p->run, &tensor, &l->layers[i].tensor[t]));
         }

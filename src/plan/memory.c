@@ -287,6 +287,7 @@ status plan_memory_assign(plan *p, life_table *lives)
         if (total == p->live_bytes) break;
     }
     for (int64_t i = 0; i < pl.count; i++) {
+        if (p->tensors[i].is_part) continue;
         p->tensors[i].offset = pl.best[leader_of(&pl, (int32_t)i)];
     }
 done:

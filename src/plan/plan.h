@@ -34,6 +34,25 @@ typedef enum plan_kind_of_bytes {
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
+// The ranks of a job, and which of them a plan is for.
+typedef struct plan_mesh {
+    int32_t size[AXIS_COUNT]; // 0 is read as 1
+    int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
+} plan_mesh;
+static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
+{
+    return m->size[axis] > 0 ? m->size[axis] : 1;
+}
+
+// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO). Pieces are of equal
+// size, `padded` in all: the last one is cut off at the weight's end.
+typedef struct plan_rows {
+    int64_t first, count, piece;
+    bool cut; // false: every rank updates all of it
+} plan_rows;
+// `whole`: the optimizer needs the matrix in one piece.
+plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole);
+
 typedef struct plan_tensor {
     char name[PLAN_NAME_BYTES]; // "layers.3.attn.qkv", "m.layers.3.attn.qkv", "layers.3/gate_up"
     dtype type;
@@ -45,6 +64,11 @@ typedef struct plan_tensor {
     int32_t weight; // row of the model's weights it belongs to; -1
     int64_t bytes;  // multiple of 64
     int64_t offset; // in the arena; of a transient tensor: behind run_bytes
+    // A run tensor that is cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which
+    // rank r of the axis holds piece r of p rows. 0: it is whole.
+    int64_t piece_rows;
+    bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
+    int32_t whole; // a reference, as in bindings
 } plan_tensor;
 
 typedef struct plan_table {
@@ -63,7 +87,35 @@ typedef enum action_kind {
     ACTION_KIND_COUNT
 } action_kind;
 
-enum { LANE_COMPUTE = 0, LANE_COPY = 1, LANE_COUNT = 2 }; // communication groups come between
+enum { LANE_COMPUTE, LANE_COPY, LANE_DATA_PARALLEL, LANE_COUNT };
+
+// What ranks do together: one operation among the ranks along an axis of the mesh. The words are
+// those of comm/comm.h, which this floor does not see.
+typedef enum plan_comm_op { PLAN_ALL_REDUCE, PLAN_REDUCE_SCATTER, PLAN_ALL_GATHER } plan_comm_op;
+typedef enum plan_comm_reduction { PLAN_SUM, PLAN_MIN } plan_comm_reduction;
+
+typedef struct plan_comm_item {
+    int32_t in, out;               // references, as in bindings
+    int64_t in_offset, out_offset; // bytes from the tensor's beginning
+    int64_t count;                 // elements: of a rank's piece where there are pieces
+} plan_comm_item;
+
+// A term of a sum: the node over shards [begin, end) of the fixed tree.
+typedef struct plan_comm_leaf {
+    int32_t begin, end;
+} plan_comm_leaf;
+
+typedef struct plan_comm {
+    plan_comm_op op;
+    plan_comm_reduction reduction;
+    mesh_axis axis;
+    dtype type;
+    // Into plan.items: the tensors one after the other, of each its leaves side by side, the first
+    // with the result.
+    int32_t items_begin, items_count;
+    int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
+    char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
+} plan_comm;
 
 // One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
 typedef struct plan_action {
@@ -80,6 +132,7 @@ typedef struct plan_action {
     // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
     int32_t waits_begin, waits_count;
+    int32_t comm; // ACTION_COMMUNICATE: its record in plan.comms
 } plan_action;
 
 // The tensors of a program -> the tensors of the plan. Ids >= 0 are rows of plan.tensors, ids < -1
@@ -89,6 +142,7 @@ typedef struct plan_binding {
     int32_t layer;                           // -1 for optimizer and step programs
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
+    int64_t first_row; // where row 0 is in the whole weight, if the binding is of a piece
 } plan_binding;
 static inline int32_t plan_run_ref(int64_t row)
 {
@@ -110,13 +164,16 @@ typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, c
 typedef struct plan_request {
     const op_model *model;
     int64_t sequences;   // of the step: the global batch
-    int64_t micro_batch; // divides sequences
+    int64_t micro_batch; // divides this rank's sequences
     int64_t seq, cache_seq;
+    plan_mesh mesh;
+    int32_t zero; // ZeRO stage: 1 cuts the optimizer's state over dp
     bool strict;
     int32_t shards; // determinism.shards
     bool poison;    // debug: fill dead bytes with NaN patterns
     // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
-    op_program *const *optimizer;
+    op_program *const *optimizer; // on the rows that plan_rows_of gives this rank
+    const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
     bool keep_gradients;   // finished gradients stay readable after the step (check)
     int64_t scratch_bytes; // for the threads; a row of the table
@@ -135,8 +192,17 @@ typedef struct plan {
     plan_binding *bindings;
     int64_t binding_count, binding_capacity;
     int32_t *waits;
-    int64_t wait_count, wait_capacity;
-    int64_t sequences, micro_batch, seq, cache_seq;
+    int64_t wait_count;
+    plan_comm *comms;
+    int64_t comm_count, comm_capacity;
+    plan_comm_item *items;
+    int64_t item_count, item_capacity;
+    plan_comm_leaf *leaves;
+    int64_t leaf_count, leaf_capacity;
+    int32_t shards;
+    int64_t sequences;                     // of the step, on all ranks
+    int64_t first_sequence, own_sequences; // this rank's
+    int64_t micro_batch, seq, cache_seq;
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;
@@ -145,6 +211,9 @@ typedef struct plan {
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
 } plan;
 
+// Which of the sequences of a step are this rank's. In strict order it has whole shards.
+void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
+                        int64_t *first, int64_t *count);
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
 // Gives the run tensors their offsets; after the last plan_create on this table.

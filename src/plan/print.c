@@ -33,7 +33,9 @@ static status print_largest(const plan *p, text *out)
     if (rows == NULL) return fail(ST_NO_MEMORY, "no memory for the memory table");
     int64_t n = 0;
     for (int64_t i = 0; i < p->run->count; i++) rows[n++].t = &p->run->tensors[i];
-    for (int64_t i = 0; i < p->tensor_count; i++) rows[n++].t = &p->tensors[i];
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        if (!p->tensors[i].is_part) rows[n++].t = &p->tensors[i];
+    }
     qsort(rows, (size_t)n, sizeof(*rows), compare_rows);
     status st = text_add(out, "  largest tensors\n");
     for (int64_t i = 0; i < n && i < SHOWN && st == ST_OK; i++) {

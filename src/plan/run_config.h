@@ -167,6 +167,7 @@ typedef struct run_config {
     } determinism;
     struct {
         int64_t dp, tp, pp, cp;
+        int64_t zero; // ZeRO stage
     } layout;
     struct {
         int64_t every;  // steps per line

@@ -2,6 +2,7 @@
 // one heading; all complaints are told at once. The principle (design.md): an accepted option
 // changes the run. So a key that would have no effect is refused too, unless it has its default
 // value: a resolved configuration, which lists every key, must load again.
+#include "plan/plan.h"
 #include "plan/run_config.h"
 
 #include <stdio.h>
@@ -298,7 +299,7 @@ static void check_policy(checker *k)
     if (k->r->policy.spike.mode == SPIKE_OFF) refuse_keys(k, of_spike, "policy.spike is off");
 }
 
-// ---- machine, determinism, layout --------------------------------------------------------------
+// ---- machine, determinism, layout ---------------------------------------------------------------
 
 static void check_machine(checker *k)
 {
@@ -318,18 +319,57 @@ static void check_machine(checker *k)
                  "fp32; leave it out, or use determinism: fast",
                  dtype_name(run_config_types(r).grads));
     }
+}
+
+static void check_layout(checker *k)
+{
+    const run_config *r = k->r;
     const struct {
         const char *key;
         int64_t ranks;
-    } axes[] = {{"layout.dp", r->layout.dp},
-                {"layout.tp", r->layout.tp},
-                {"layout.pp", r->layout.pp},
-                {"layout.cp", r->layout.cp}};
+    } axes[] = {
+        {"layout.tp", r->layout.tp}, {"layout.pp", r->layout.pp}, {"layout.cp", r->layout.cp}};
     for (int64_t i = 0; i < COUNT_OF(axes); i++) {
         if (axes[i].ranks == 1) continue;
         config_complain(k->l, axes[i].key, ST_UNSUPPORTED,
-                        "%s = %lld: this version trains on one rank", axes[i].key,
-                        (ll)axes[i].ranks);
+                        "%s = %lld: this version knows data parallelism only (layout.dp)",
+                        axes[i].key, (ll)axes[i].ranks);
+    }
+    if (r->layout.zero > 1) {
+        config_complain(k->l, "layout.zero", ST_UNSUPPORTED,
+                        "layout.zero = %lld: this version knows 0 and 1", (ll)r->layout.zero);
+    } else if (r->layout.zero > 0 && r->layout.dp == 1) {
+        CONFLICT("layout.zero", "layout.zero has no effect: layout.dp is 1");
+    }
+    if (r->layout.zero > 0 && !r->checkpoint.async) {
+        CONFLICT("checkpoint.async",
+                 "checkpoint.async = no cannot be with layout.zero: the first rank needs a copy of "
+                 "what the others hold");
+    }
+    if (r->determinism.mode == RUN_STRICT && r->layout.dp > r->determinism.shards) {
+        CONFLICT("layout.dp", "layout.dp = %lld is more than determinism.shards = %lld",
+                 (ll)r->layout.dp, (ll)r->determinism.shards);
+        return;
+    }
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0, size = 0;
+        run_config_ramp_at(r, i, &step, &size);
+        int64_t idle = -1, first = 0, own = 0;
+        plan_mesh mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}};
+        for (int64_t rank = 0; rank < r->layout.dp && idle < 0 && size > 0; rank++) {
+            mesh.at[AXIS_DP] = (int32_t)rank;
+            plan_own_sequences(&mesh, r->determinism.mode == RUN_STRICT,
+                               (int32_t)r->determinism.shards, size, &first, &own);
+            if (own == 0) idle = rank;
+        }
+        if (idle < 0) continue;
+        CONFLICT("layout.dp",
+                 "layout.dp = %lld leaves rank %lld without one of the %lld sequences of a step%s",
+                 (ll)r->layout.dp, (ll)idle, (ll)size,
+                 r->determinism.mode == RUN_STRICT && size >= r->layout.dp
+                     ? ": it takes whole shards (determinism.shards)"
+                     : "");
+        break;
     }
 }
 
@@ -347,5 +387,6 @@ status run_config_check(const run_config *r, const config *c, arena *a)
     check_precision(&k);
     check_policy(&k);
     check_machine(&k);
+    check_layout(&k);
     return config_complaints_end(k.l);
 }

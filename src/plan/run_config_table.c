@@ -252,6 +252,8 @@ static const option rows[] = {
         .help = "of strict: parts of a sequence; layout.cp must divide it"),
     INT("layout.dp", layout.dp, "1", 1, 1 << 20, FREE, "ranks", .help = "data parallelism",
         .also = "data_parallel"),
+    INT("layout.zero", layout.zero, "0", 0, 3, FREE, "",
+        .help = "ZeRO stage: 1 cuts the optimizer's state over the dp ranks", .also = "zero_stage"),
     INT("layout.tp", layout.tp, "1", 1, 1 << 20, FREE, "ranks", .help = "tensor parallelism",
         .also = "tensor_parallel"),
     INT("layout.pp", layout.pp, "1", 1, 1 << 20, FREE, "ranks", .help = "pipeline parallelism",

@@ -43,6 +43,7 @@ const plan_tensor *plan_tensor_at(const plan *p, int32_t ref)
 int64_t plan_tensor_offset(const plan *p, int32_t ref)
 {
     const plan_tensor *t = plan_tensor_at(p, ref);
+    if (t->is_part) return plan_tensor_offset(p, t->whole) + t->offset;
     return plan_ref_is_run(ref) ? t->offset : p->run->run_bytes + t->offset;
 }
 

@@ -31,7 +31,7 @@ static void adamw_task(void *context, int64_t index, int thread)
             *spans[k] = cpu_span_at(tensors[k], i * tensor_stride(tensors[k]) + piece.column);
         }
         span.n = piece.columns;
-        span.element = i * job->cut.columns + piece.column;
+        span.element = (c->first_row + i) * job->cut.columns + piece.column;
         job->vec->adamw(&span);
     }
 }

@@ -47,8 +47,8 @@ status ref_adamw(const kern_context *context, const kern_call *c)
             const double update =
                 m_new / correction1 / (sqrt(v_new / correction2) + (double)c->attrs.eps);
             const double p = ref_get(master, i, j) * (1.0 - decay) - lr * update;
-            const philox_words random =
-                optimizer_random(&step->host, c->attrs.tensor_index, i * ref_columns(grad) + j);
+            const philox_words random = optimizer_random(
+                &step->host, c->attrs.tensor_index, (c->first_row + i) * ref_columns(grad) + j);
             put(c, &c->out[0], i, j, p, random.w[0]);
             put(c, &c->out[1], i, j, m_new, random.w[1]);
             put(c, &c->out[2], i, j, v_new, random.w[2]);

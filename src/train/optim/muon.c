@@ -41,4 +41,5 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
     return op_append(p, OP_FORWARD, &node, 0);
 }
 
-const train_optimizer train_optimizer_muon = {.name = "muon", .takes = takes, .emit = emit};
+const train_optimizer train_optimizer_muon = {
+    .name = "muon", .takes = takes, .whole = true, .emit = emit};

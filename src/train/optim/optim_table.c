@@ -42,14 +42,19 @@ static dtype working_type(const op_model *m, int64_t weight)
 }
 
 status train_optimizer_programs(arena *a, const op_model *m, const run_config *r,
-                                op_program *const **out)
+                                const plan_mesh *mesh, op_program *const **out, const bool **whole)
 {
     const run_types types = run_config_types(r);
     op_program **programs = NULL;
+    bool *wholes = NULL;
     TRY(arena_new(a, m->weight_count + 1, &programs));
+    TRY(arena_new(a, m->weight_count + 1, &wholes));
     for (int32_t i = 0; i < m->weight_count; i++) {
-        const op_weight *w = &m->weights[i];
+        op_weight piece = m->weights[i];
+        const op_weight *w = &piece;
         tensor_id weight = TENSOR_NONE, grad = TENSOR_NONE;
+        wholes[i] = train_optimizer_for(r, w)->whole;
+        piece.rows = plan_rows_of(mesh, (int32_t)r->layout.zero, w, wholes[i]).count;
         TRY(op_program_create(a, PURPOSE_TRAIN, types.compute, types.grads, &programs[i]));
         TRY(op_tensor_make(programs[i], "weight", ROLE_WEIGHT, working_type(m, i), w->ndim,
                            extent_of(w->rows), columns_of(w), &weight));
@@ -58,5 +63,6 @@ status train_optimizer_programs(arena *a, const op_model *m, const run_config *r
         TRY(train_optimizer_for(r, w)->emit(programs[i], w, i, r, weight, grad));
     }
     *out = programs;
+    *whole = wholes;
     return ST_OK;
 }

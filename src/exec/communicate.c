@@ -1,0 +1,81 @@
+// From a plan's communications to operations of comm.
+//
+// The plan does not know the floor that carries it out, and speaks its words in an enum of its own;
+// here they meet. Addresses do not change while a plan lives, so items and leaves are made once.
+#include "exec/communicate.h"
+
+#include <stdio.h>
+
+static comm_op op_of(plan_comm_op op)
+{
+    static const comm_op ops[] = {
+        [PLAN_ALL_REDUCE] = COMM_ALL_REDUCE,
+        [PLAN_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+        [PLAN_ALL_GATHER] = COMM_ALL_GATHER,
+    };
+    return ops[op];
+}
+
+static status items_make(arena *a, const plan *p, const plan_comm *c, char *base,
+                         const comm_item **out)
+{
+    comm_item *items = NULL;
+    TRY(arena_new(a, c->items_count, &items));
+    for (int32_t i = 0; i < c->items_count; i++) {
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        items[i] = (comm_item){.in = base + plan_tensor_offset(p, item->in) + item->in_offset,
+                               .out = base + plan_tensor_offset(p, item->out) + item->out_offset,
+                               .count = item->count};
+    }
+    *out = items;
+    return ST_OK;
+}
+
+static status leaves_make(arena *a, const plan *p, const plan_comm *c, const comm_leaf **out)
+{
+    comm_leaf *leaves = NULL;
+    TRY(arena_new(a, c->leaves_count, &leaves));
+    for (int32_t i = 0; i < c->leaves_count; i++) {
+        const plan_comm_leaf *leaf = &p->leaves[c->leaves_begin + i];
+        leaves[i] = (comm_leaf){.begin = leaf->begin, .end = leaf->end};
+    }
+    *out = leaves;
+    return ST_OK;
+}
+
+status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
+{
+    comm_args *all = NULL;
+    TRY(arena_new(a, p->comm_count + 1, &all));
+    for (int64_t i = 0; i < p->comm_count; i++) {
+        const plan_comm *c = &p->comms[i];
+        comm_args *args = &all[i];
+        const int leaves = c->leaves_count > 0 ? c->leaves_count : 1;
+        char *site = NULL;
+        *args = (comm_args){.op = op_of(c->op),
+                            .reduction = c->reduction == PLAN_MIN ? COMM_MIN : COMM_SUM,
+                            .order = c->leaves_count > 0 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
+                            .type = c->type,
+                            .item_count = c->items_count / leaves,
+                            .leaf_count = c->leaves_count,
+                            .shards = c->leaves_count > 0 ? p->shards : 0,
+                            .tensor = c->name};
+        TRY(items_make(a, p, c, base, &args->items));
+        if (c->leaves_count > 0) TRY(leaves_make(a, p, c, &args->leaves));
+        TRY(arena_format(a, &site, "communication %lld of the plan", (long long)i));
+        args->site = site;
+    }
+    *out = all;
+    return ST_OK;
+}
+
+int64_t exec_comm_end(const plan *p, const plan_comm *c)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i < c->items_count; i++) {
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        end = max_i64(end, plan_tensor_offset(p, item->in) + plan_tensor_at(p, item->in)->bytes);
+        end = max_i64(end, plan_tensor_offset(p, item->out) + plan_tensor_at(p, item->out)->bytes);
+    }
+    return end;
+}

@@ -1,0 +1,229 @@
+// Lowering, what ranks do together: data parallelism, and the optimizer's state cut over it (ZeRO-1).
+//
+//   last micro-batch, layer by layer downwards: its gradients are complete -> summed over the ranks
+//   (all of a layer in one operation; a weight that is cut goes to its owners by a reduce-scatter)
+//   | sums of the step block | decide | optimizer on this rank's rows | -> all_gather of each weight
+//
+// All of it stands on a lane of its own: sums run while the layers below compute, and a weight comes
+// back while the next step's layers below its own compute. In strict order a rank hands over the nodes
+// of the tree over shards that lie wholly in its own shards, and the operation finishes the tree.
+#include "plan/lower.h"
+
+#include <stdio.h>
+#include <string.h>
+
+plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
+{
+    const int64_t dp = plan_mesh_size(mesh, AXIS_DP);
+    const plan_rows all = {.count = w->rows, .piece = w->rows};
+    const int64_t piece = (w->rows + dp - 1) / dp;
+    if (zero < 1 || dp == 1 || whole || w->ndim == 1 || (dp - 1) * piece >= w->rows) return all;
+    const int64_t first = piece * mesh->at[AXIS_DP];
+    return (plan_rows){
+        .first = first, .count = min_i64(piece, w->rows - first), .piece = piece, .cut = true};
+}
+
+plan_rows lower_rows(const lowering *l, int32_t weight)
+{
+    const bool whole = l->r->whole_units != NULL && l->r->whole_units[weight];
+    return plan_rows_of(&l->r->mesh, l->r->zero, &l->m->weights[weight], whole);
+}
+
+int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor *t)
+{
+    const plan_rows rows = lower_rows(l, weight);
+    if (!rows.cut) return t->bytes;
+    const int64_t ranks = plan_mesh_size(&l->r->mesh, AXIS_DP);
+    return align_up(ranks * rows.piece * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
+}
+
+status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out)
+{
+    *out = whole;
+    if (!rows.cut) return ST_OK;
+    plan_tensor t = *plan_tensor_at(l->p, whole);
+    t.is_part = true;
+    t.is_run = false;
+    t.whole = whole;
+    t.dims[0] = rows.count;
+    t.offset = rows.first * t.dims[1] * dtype_bytes(t.type);
+    t.bytes = rows.count * t.dims[1] * dtype_bytes(t.type);
+    return plan_tensor_push(l->p, &t, out);
+}
+
+// ---- records ------------------------------------------------------------------------------------
+
+static bool is_parallel(const lowering *l)
+{
+    return plan_mesh_size(&l->r->mesh, AXIS_DP) > 1;
+}
+
+static status item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
+{
+    plan *p = l->p;
+    TRY(arena_grow(p->run->a, (void **)&p->items, &p->item_capacity, p->item_count + 1,
+                   (int64_t)sizeof(*item)));
+    if (c->items_count == 0) c->items_begin = (int32_t)p->item_count;
+    p->items[p->item_count++] = *item;
+    c->items_count++;
+    return ST_OK;
+}
+
+// The nodes of the tree that this rank has; the same for every sum of a step.
+static status leaves_push(lowering *l)
+{
+    plan *p = l->p;
+    const shard_tree *t = &l->tree;
+    for (int i = 0; i < t->node_count && l->r->strict; i++) {
+        TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
+                       (int64_t)sizeof(*p->leaves)));
+        p->leaves[p->leaf_count++] = (plan_comm_leaf){t->node[i].begin, t->node[i].end};
+    }
+    return ST_OK;
+}
+
+static status comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action)
+{
+    plan *p = l->p;
+    TRY(arena_grow(p->run->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
+                   (int64_t)sizeof(*c)));
+    const plan_action a = {.kind = ACTION_COMMUNICATE,
+                           .lane = LANE_DATA_PARALLEL,
+                           .microbatch = -1,
+                           .layer = -1,
+                           .binding = -1,
+                           .comm = (int32_t)p->comm_count};
+    p->comms[p->comm_count++] = *c;
+    TRY(lower_action_push(l, &a, action));
+    return lower_wait(l, *action, after);
+}
+
+// ---- gradients ----------------------------------------------------------------------------------
+
+// The terms of one weight's sum, the result in the first.
+static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_rows rows)
+{
+    const plan_tensor *t = &l->p->tensors[use->buffer[0]];
+    const int64_t columns = t->ndim == 1 ? 1 : t->dims[1];
+    const int64_t count = rows.piece * columns;
+    const int64_t at = rows.first * columns * dtype_bytes(t->type);
+    for (int i = 0; i < l->tree.node_count; i++) {
+        const int32_t buffer = use->buffer[l->tree.node[i].buffer];
+        const plan_comm_item item = {.in = buffer, .out = buffer, .out_offset = at, .count = count};
+        TRY(item_push(l, c, &item));
+    }
+    return ST_OK;
+}
+
+static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, const char *what)
+{
+    plan_comm c = {.op = op,
+                   .reduction = PLAN_SUM,
+                   .axis = AXIS_DP,
+                   .type = l->p->tensors[use->buffer[0]].type,
+                   .leaves_count = (int32_t)l->p->leaf_count};
+    (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
+    return c;
+}
+
+status lower_gradients_reduce(lowering *l, int32_t layer_row)
+{
+    if (!is_parallel(l)) return ST_OK;
+    const layer_state *state = &l->layers[layer_row];
+    const int32_t last = l->last_compute;
+    plan_comm together = {0};
+    if (l->p->leaf_count == 0) TRY(leaves_push(l));
+    for (int64_t u = 0; u < state->use_count; u++) {
+        const grad_use *use = &l->uses[state->use_begin + u];
+        if (use->shared) continue; // complete when the lowest layer that uses it is
+        const plan_rows rows = lower_rows(l, use->weight);
+        if (rows.cut) {
+            plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->m->weights[use->weight].name);
+            TRY(terms_push(l, &c, use, rows));
+            TRY(comm_push(l, &c, last, &l->last_reduce));
+        }
+    }
+    for (int64_t u = 0; u < state->use_count; u++) {
+        const grad_use *use = &l->uses[state->use_begin + u];
+        const plan_rows rows = lower_rows(l, use->weight);
+        if (use->shared || rows.cut) continue;
+        if (together.items_count == 0) {
+            together = sum_of(l, use, PLAN_ALL_REDUCE, l->m->layers[layer_row].name);
+        }
+        ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
+        TRY(terms_push(l, &together, use, rows));
+    }
+    if (together.items_count == 0) return ST_OK;
+    return comm_push(l, &together, last, &l->last_reduce);
+}
+
+// ---- the step block -----------------------------------------------------------------------------
+
+static status word_push(lowering *l, plan_comm *c, int64_t offset, int64_t words)
+{
+    const int64_t at = (int64_t)offsetof(step_block, device) + offset;
+    const plan_comm_item item = {
+        .in = l->step_ref, .out = l->step_ref, .in_offset = at, .out_offset = at, .count = words};
+    return item_push(l, c, &item);
+}
+
+status lower_step_reduce(lowering *l, int32_t *action)
+{
+    enum { SUM_WORDS = (int64_t)(sizeof(exact_sum) / sizeof(int64_t)) };
+    *action = -1;
+    if (!is_parallel(l)) return ST_OK;
+    const int32_t last = l->last_compute;
+    plan_comm sums = {.op = PLAN_ALL_REDUCE,
+                      .reduction = PLAN_SUM,
+                      .axis = AXIS_DP,
+                      .type = DTYPE_I64,
+                      .name = "sums of the step"};
+    TRY(word_push(l, &sums, (int64_t)offsetof(step_device, tokens), 1));
+    TRY(word_push(l, &sums, (int64_t)offsetof(step_device, loss_sum), SUM_WORDS));
+    const bool cut = l->r->optimizer != NULL && l->r->zero > 0;
+    if (cut) TRY(word_push(l, &sums, (int64_t)offsetof(step_device, norm_sum), SUM_WORDS));
+    TRY(comm_push(l, &sums, last, action));
+    if (!cut) return ST_OK;
+    // None is -1: as an unsigned number above all others.
+    plan_comm bad = {.op = PLAN_ALL_REDUCE,
+                     .reduction = PLAN_MIN,
+                     .axis = AXIS_DP,
+                     .type = DTYPE_U64,
+                     .name = "lowest bad tensor"};
+    TRY(word_push(l, &bad, (int64_t)offsetof(step_device, bad_tensor), 1));
+    return comm_push(l, &bad, last, action);
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after)
+{
+    const plan_rows rows = lower_rows(l, weight);
+    if (!rows.cut) return ST_OK;
+    const plan_tensor *t = plan_tensor_at(l->p, ref);
+    plan_comm c = {.op = PLAN_ALL_GATHER, .axis = AXIS_DP, .type = t->type};
+    (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
+    const plan_comm_item item = {.in = ref,
+                                 .out = ref,
+                                 .in_offset = rows.first * t->dims[1] * dtype_bytes(t->type),
+                                 .count = rows.piece * t->dims[1]};
+    TRY(item_push(l, &c, &item));
+    return comm_push(l, &c, after, &l->gather_of[weight]);
+}
+
+// A layer's first forward waits for its weights of the step before; the lane is in order.
+status lower_forward_waits(lowering *l)
+{
+    for (int32_t i = 0; i < l->m->layer_count; i++) {
+        const op_layer *layer = &l->m->layers[i];
+        const op_program *program = l->m->programs[layer->program];
+        int32_t latest = -1;
+        for (int64_t t = 0; t < program->tensor_count; t++) {
+            if (program->tensors[t].role != ROLE_WEIGHT) continue;
+            const int32_t w = layer->weight_of[t];
+            if (w >= 0 && l->gather_of[w] > latest) latest = l->gather_of[w];
+        }
+        if (latest >= 0) TRY(lower_wait(l, l->layers[i].first_forward, -1 - latest));
+    }
+    return ST_OK;
+}
