@@ -33,7 +33,15 @@ typedef struct ckpt_state {
     // are asked for one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);
     void *context;
+    // Where tensors are cut over ranks: this one, and how `bytes` of one get to all. Collective.
+    int rank;
+    status (*share)(void *ranks, int owner, void *data, int64_t bytes);
+    void *ranks;
 } ckpt_state;
+
+// Where tensors are cut, the ranks that save nothing call this when the first one begins a save: it gets
+// their pieces. Collective.
+NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 
 typedef struct ckpt_extra {
     const char *name, *text; // a small file beside the state: "config.json"

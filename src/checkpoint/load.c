@@ -95,7 +95,7 @@ typedef struct item_put {
 static status item_take(void *context, int64_t at, const void *bytes, int64_t count)
 {
     const item_put *p = context;
-    return exec_write(p->s->e, p->item->run_row, p->item->offset + at, bytes, count);
+    return state_write(p->s, p->item->run_row, p->item->offset + at, bytes, count);
 }
 
 static status all_load(const loading *l, bool only_weights)

@@ -164,7 +164,7 @@ destroy_writer:
     return st;
 }
 
-static status state_write(saving *v)
+static status state_files_write(saving *v)
 {
     int64_t begin = 0;
     for (int64_t i = 0; i < v->manifest.state_count; i++) {
@@ -229,7 +229,7 @@ static status write_all(saving *v, const ckpt_info *info, const ckpt_extra *extr
     v->manifest.info = *info;
     TRY(tensors_list(v));
     TRY(files_list(v));
-    TRY(state_write(v));
+    TRY(state_files_write(v));
     TRY(extras_write(v, extras, extra_count));
     v->manifest.digest = hash_end(v->digest);
     v->digest = NULL;

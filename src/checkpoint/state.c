@@ -47,10 +47,71 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
     return ST_OK;
 }
 
+// What of bytes [offset, end) of a whole tensor one rank holds, from `offset` on.
+typedef struct piece {
+    int rank;
+    int64_t begin; // of the rank's bytes, in the whole tensor
+    int64_t bytes;
+} piece;
+
+static piece piece_at(const ckpt_state *s, int64_t row, int64_t offset, int64_t end)
+{
+    const plan_tensor *t = &s->run->tensors[row];
+    if (t->piece_rows == 0) return (piece){.rank = s->rank, .bytes = end - offset};
+    const int64_t all = t->piece_rows * t->dims[1] * dtype_bytes(t->type);
+    const int64_t begin = offset / all * all;
+    return (piece){
+        .rank = (int)(offset / all), .begin = begin, .bytes = min_i64(end, begin + all) - offset};
+}
+
 status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to, int64_t bytes)
 {
     if (s->read != NULL) return s->read(s->context, row, offset, to, bytes);
-    return exec_read(s->e, row, offset, to, bytes);
+    for (int64_t at = 0; at < bytes;) {
+        const piece p = piece_at(s, row, offset + at, offset + bytes);
+        char *here = (char *)to + at;
+        if (p.rank == s->rank) {
+            TRY(exec_read(s->e, row, offset + at - p.begin, here, p.bytes));
+        }
+        if (s->run->tensors[row].piece_rows > 0) {
+            TRY(s->share(s->ranks, p.rank, here, p.bytes));
+        }
+        at += p.bytes;
+    }
+    return ST_OK;
+}
+
+status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void *from,
+                   int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes;) {
+        const piece p = piece_at(s, row, offset + at, offset + bytes);
+        if (p.rank == s->rank) {
+            TRY(exec_write(s->e, row, offset + at - p.begin, (const char *)from + at, p.bytes));
+        }
+        at += p.bytes;
+    }
+    return ST_OK;
+}
+
+// The same reads in the same order as ckpt_image_take.
+status ckpt_state_give(const ckpt_state *s, arena *a)
+{
+    state_list list = {0};
+    TRY(state_list_make(s, a, &list));
+    void *chunk = malloc(STATE_CHUNK_BYTES);
+    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to hand over the state");
+    status st = ST_OK;
+    for (int64_t i = 0; i < list.count && st == ST_OK; i++) {
+        const state_item *item = &list.items[i];
+        if (s->run->tensors[item->run_row].piece_rows == 0) continue;
+        for (int64_t at = 0; at < item->bytes && st == ST_OK; at += STATE_CHUNK_BYTES) {
+            st = state_read(s, item->run_row, item->offset + at, chunk,
+                            min_i64(STATE_CHUNK_BYTES, item->bytes - at));
+        }
+    }
+    free(chunk);
+    return st;
 }
 
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS])
@@ -91,11 +152,11 @@ static status put_elements(const ckpt_state *s, int64_t row, int64_t begin, int6
 {
     const dtype type = s->run->tensors[row].type;
     const int64_t width = dtype_bytes(type), most = STATE_CHUNK_BYTES / width;
-    if (type == DTYPE_F32) return exec_write(s->e, row, begin * width, values, count * width);
+    if (type == DTYPE_F32) return state_write(s, row, begin * width, values, count * width);
     for (int64_t at = 0; at < count; at += most) {
         const int64_t n = min_i64(most, count - at);
         for (int64_t i = 0; i < n; i++) dtype_store(type, chunk, i, (double)values[at + i]);
-        TRY(exec_write(s->e, row, (begin + at) * width, chunk, n * width));
+        TRY(state_write(s, row, (begin + at) * width, chunk, n * width));
     }
     return ST_OK;
 }

@@ -22,9 +22,13 @@ typedef struct state_list {
 // weight by weight, part by part: weight (unless derived), master, m, v.
 NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out);
 
-// Bytes of a row, from the device or from where else the state is.
+// Bytes of a row, from the device or from where else the state is. Offsets are those of the whole tensor;
+// where it is cut over ranks, all of them read the same in the same order.
 NODISCARD status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to,
                             int64_t bytes);
+// Of what this rank holds of them.
+NODISCARD status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void *from,
+                             int64_t bytes);
 
 // The counters of the step block that outlive a step, as two flat arrays.
 enum { STEP_COUNTS = 6, STEP_REALS = 1 + STEP_HISTORY };

@@ -96,7 +96,8 @@ static status dry_run(cli_context *cli, const run_config *r)
     TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
-    cli_print(cli, "dry run  one step on random tokens took %.3g s; nothing was trained\n", step_s);
+    cli_print(cli, "dry run  one step on random tokens took %.3g s%s; nothing was trained\n",
+              step_s, r->layout.dp > 1 ? " on one rank alone" : "");
     return ST_OK;
 }
 
@@ -115,7 +116,8 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(run_log_create(cli, r, f->quiet, &log));
     const train_watcher watcher = run_log_watcher(log);
     cli_signals_begin();
-    const status st = train_run(cli->h, cli->a, r, c, s.config_text, f->resume, &watcher, &outcome);
+    const status st =
+        train_run(cli->h, cli->a, r, c, s.config_text, f->resume, NULL, &watcher, &outcome);
     run_log_end(log, st, &outcome);
     cli_signals_end();
     return st;

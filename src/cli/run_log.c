@@ -179,15 +179,22 @@ status run_log_print_start(const train_start *s, text *out)
                  m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
                  (long long)m->kv_heads, grouped(m->vocab, tokens),
                  text_count_human((double)s->parameters, count)));
-    TRY(text_add(out, "layout   1 rank · %d threads · %s · %s     global batch %lld seq × %s = ",
-                 s->threads, s->level, precisions[r->train.precision],
-                 (long long)r->train.global_batch, grouped(r->train.seq, seq)));
+    TRY(text_add(out, "layout   "));
+    if (s->ranks > 1) {
+        TRY(text_add(out, "dp %d%s · ", s->ranks, r->layout.zero > 0 ? " · zero 1" : ""));
+    } else {
+        TRY(text_add(out, "1 rank · "));
+    }
+    TRY(text_add(out, "%d threads · %s · %s     global batch %lld seq × %s = ", s->threads,
+                 s->level, precisions[r->train.precision], (long long)r->train.global_batch,
+                 grouped(r->train.seq, seq)));
     TRY(text_add(out, "%s tok/step, %lld at once\n",
                  grouped(r->train.global_batch * r->train.seq, tokens),
                  (long long)r->train.micro_batch));
-    TRY(text_add(out, "memory   %s planned / %s available\n",
+    TRY(text_add(out, "memory   %s planned / %s available%s\n",
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
-                 s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown"));
+                 s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
+                 s->ranks > 1 ? " (the first rank; each has its share)" : ""));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
     TRY(text_add(out, "speed    peak %s (what mfu is a share of)\n",

@@ -30,26 +30,30 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
     return model_build(a, out->spec, &options, &out->evaluate);
 }
 
-static status plan_push(arena *a, const plan_request *request, train_plans *out)
-{
-    plan *p = NULL;
-    if (out->count == TRAIN_MAX_PLANS) {
-        return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
-                    TRAIN_MAX_PLANS - 1);
-    }
-    TRY(plan_create(a, request, &out->run, &p));
-    out->all[out->count++] = p;
-    return ST_OK;
-}
-
 // The largest divisor of `sequences` that is at most `most`.
 static int64_t divisor_below(int64_t sequences, int64_t most)
 {
-    int64_t best = 1;
+    int64_t best = 1; // of nothing too: the plan says what is wrong
     for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
         if (sequences % d == 0) best = d;
     }
     return best;
+}
+
+static status plan_push(arena *a, plan_request *request, train_plans *out)
+{
+    plan *p = NULL;
+    int64_t first = 0, own = 0;
+    if (out->count == TRAIN_MAX_PLANS) {
+        return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
+                    TRAIN_MAX_PLANS - 1);
+    }
+    plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
+                       &own);
+    request->micro_batch = divisor_below(own, out->config->train.micro_batch);
+    TRY(plan_create(a, request, &out->run, &p));
+    out->all[out->count++] = p;
+    return ST_OK;
 }
 
 status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
@@ -70,15 +74,18 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
         return fail(ST_UNSUPPORTED, "there is no backend %s", options->backend);
     }
     op_program *const *optimizer = NULL;
-    TRY(train_optimizer_programs(a, out->model, r, &optimizer));
+    const bool *whole = NULL;
+    TRY(train_optimizer_programs(a, out->model, r, &options->mesh, &optimizer, &whole));
     plan_request request = {.model = out->model,
-                            .micro_batch = r->train.micro_batch,
+                            .mesh = options->mesh,
+                            .zero = (int32_t)r->layout.zero,
                             .seq = r->train.seq,
                             .strict = workspace->strict,
                             .shards = (int32_t)r->determinism.shards,
                             .keep_gradients = options->keep_gradients,
                             .poison = poison_dead_bytes,
                             .optimizer = optimizer,
+                            .whole_units = whole,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,
                             .workspace_context = workspace};
@@ -92,7 +99,6 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
         request.optimizer = NULL;
         request.sequences =
             options->eval_sequences > 0 ? options->eval_sequences : r->train.global_batch;
-        request.micro_batch = divisor_below(request.sequences, r->train.micro_batch);
         TRY(plan_push(a, &request, out));
         out->eval = out->all[out->count - 1];
     }
@@ -142,7 +148,9 @@ int64_t train_peak_bytes(const train_plans *plans)
 
 bool train_saves_aside(const run_config *r)
 {
-    return r->checkpoint.async && r->checkpoint.every > 0; // a last save is waited for anyway
+    // A last save is waited for anyway. State that is cut over ranks is fetched before a byte is
+    // written, for a disk that fails must not leave them waiting.
+    return (r->checkpoint.async && r->checkpoint.every > 0) || r->layout.zero > 0;
 }
 
 bool train_derives_weights(const run_config *r)

@@ -106,7 +106,7 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
 static status job_time(bench *b, arena *a, const decoder_spec *spec, const train_options *options,
                        int64_t warmup, int64_t steps, train_bench *out)
 {
-    TRY(train_job_create(b->h, a, &b->plans, options, b->trace, &b->job));
+    TRY(train_job_create(b->h, a, &b->plans, options, NULL, b->trace, &b->job));
     status st = train_job_weights(&b->job, a);
     if (st == ST_OK) st = batch_make(b, a, spec->vocab, b->plans.all[0]->sequences);
     if (st == ST_OK) st = steps_time(b, a, warmup, steps, out);

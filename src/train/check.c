@@ -333,7 +333,7 @@ static status trajectory(checking *k)
 // A job from the file's weights, with everything else as at the beginning.
 static status with_job(checking *k, status (*work)(checking *))
 {
-    TRY(train_job_create(k->h, k->a, &k->plans, &k->options, NULL, &k->job));
+    TRY(train_job_create(k->h, k->a, &k->plans, &k->options, NULL, NULL, &k->job));
     status st = train_job_weights(&k->job, k->a);
     if (st == ST_OK) st = work(k);
     train_job_destroy(&k->job);

@@ -49,11 +49,26 @@ static status memory_try(dry_run *d)
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r),
+        .mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}}, // the first rank, which needs most
     };
     TRY(train_micro_batch_choose(r, &d->spec, &options));
     TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
     return train_fit_check(r, &d->spec, &options, &d->plans,
-                           r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h));
+                           r->memory.limit > 0 ? r->memory.limit
+                                               : host_memory_bytes(d->h) / r->layout.dp);
+}
+
+// What one rank does in a step, without the others.
+static status step_try(const dry_run *d, train_bench *out)
+{
+    run_config alone = d->own;
+    if (alone.layout.dp > 1) {
+        alone.train.global_batch = d->plans.all[0]->own_sequences;
+        alone.train.batch_ramp.count = 0;
+        alone.layout.dp = 1;
+        alone.layout.zero = 0;
+    }
+    return train_bench_steps(d->h, d->a, &alone, &d->spec, 0, 1, out);
 }
 
 static status dry(dry_run *d, train_start *out, double *step_s)
@@ -62,7 +77,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     train_bench step;
     TRY(train_feed_model(d->feed, &d->own, &d->spec));
     TRY(memory_try(d));
-    TRY(train_bench_steps(d->h, d->a, &d->own, &d->spec, 0, 1, &step));
+    TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
     TRY(train_feed_prepare(d->feed, cache, NULL, NULL));
     TRY(about_data(d, &about));
@@ -78,9 +93,11 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .snapshot_bytes = d->plans.snapshot_bytes,
                          .available_bytes = host_memory_bytes(d->h),
                          .threads = step.threads,
+                         .ranks = (int)d->own.layout.dp,
                          .level = kern_level_name(step.level),
                          .peak_flops = kern_peak_flops(step.level, step.threads,
-                                                       d->own.train.precision != RUN_FP32)};
+                                                       d->own.train.precision != RUN_FP32) *
+                                       (double)d->own.layout.dp};
     return ST_OK;
 }
 

@@ -13,6 +13,7 @@ struct train_feed {
     const host *h;
     arena *a;
     const run_config *r;
+    plan_mesh mesh;
     data_tokenizer *tokenizer;
     data_dataset *dataset;
     data_loader *loader;
@@ -153,6 +154,16 @@ hash128 train_feed_id(const train_feed *f)
 
 // ---- training -----------------------------------------------------------------------------------
 
+// Of a batch, what this rank takes.
+static void own_part(const train_feed *f, int64_t *first, int64_t *count)
+{
+    int64_t skipped = 0, own = 0;
+    plan_own_sequences(&f->mesh, f->r->determinism.mode == RUN_STRICT,
+                       (int32_t)f->r->determinism.shards, *count, &skipped, &own);
+    *first += skipped;
+    *count = own;
+}
+
 // Sequences that steps first_step .. step - 1 take, added to those consumed before. Pure: it reads
 // the configuration only.
 static void step_range(void *context, int64_t step, int64_t *first, int64_t *count)
@@ -171,10 +182,13 @@ static void step_range(void *context, int64_t step, int64_t *first, int64_t *cou
         begin = max_i64(begin, f->first_step - 1);
         if (end > begin) *first += (end - begin) * size;
     }
+    own_part(f, first, count);
 }
 
-status train_feed_start(train_feed *f, int64_t first_step, int64_t first_sequence)
+status train_feed_start(train_feed *f, const plan_mesh *mesh, int64_t first_step,
+                        int64_t first_sequence)
 {
+    f->mesh = *mesh;
     f->first_step = first_step;
     f->first_sequence = first_sequence;
     const data_loader_args args = {.h = f->h,
@@ -203,8 +217,7 @@ status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *
 {
     data_batch batch;
     TRY(data_loader_next(f->loader, &batch));
-    ASSERT(batch.step == step && batch.count == input->host.sequences);
-    ASSERT(batch.first == input->host.first_sequence);
+    ASSERT(batch.step == step);
     rows_put(f, &batch.rows, batch.count, input);
     *wait_ns = batch.wait_ns;
     return ST_OK;
@@ -214,6 +227,7 @@ status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *
 
 status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input *input)
 {
+    own_part(f, &first, &count);
     if (f->valid_count < count) {
         const int64_t cells = count * f->r->train.seq;
         int32_t *all = NULL;

@@ -29,13 +29,14 @@ bool train_feed_has_valid(const train_feed *f);
 int64_t train_feed_tokens(const train_feed *f); // of the training data
 int64_t train_feed_sources(const train_feed *f);
 hash128 train_feed_id(const train_feed *f); // what order and content of the data follow from
-// Batches of the steps from first_step on, which come after first_sequence sequences. A thread fills
-// them ahead.
-NODISCARD status train_feed_start(train_feed *f, int64_t first_step, int64_t first_sequence);
+// This rank's batches of the steps from first_step on, which come after first_sequence sequences. A
+// thread fills them ahead.
+NODISCARD status train_feed_start(train_feed *f, const plan_mesh *mesh, int64_t first_step,
+                                  int64_t first_sequence);
 // The batch of the next step, as the executor wants it; valid until the next take. input->host is
 // what the caller expects of it.
 NODISCARD status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *wait_ns);
-// A validation batch, in this thread.
+// This rank's part of a validation batch, in this thread.
 NODISCARD status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input *input);
 void train_feed_close(train_feed *f); // NULL is legal
 

@@ -67,18 +67,26 @@ static status folder_sync(const train_folder *f)
     return ST_OK;
 }
 
-status train_folder_open(const host *h, arena *a, const char *path, train_folder *out)
+status train_folder_join(const host *h, arena *a, const char *path, train_folder *out)
 {
-    train_folder f = {.h = h, .a = a, .path = path};
-    char *checkpoints = NULL, *cache = NULL, *logs = NULL;
+    char *checkpoints = NULL, *cache = NULL;
     TRY(path_join(a, path, "checkpoints", &checkpoints));
     TRY(path_join(a, path, "cache", &cache));
+    *out = (train_folder){
+        .h = h, .a = a, .path = path, .checkpoints = checkpoints, .cache = cache, .reader = true};
+    return ST_OK;
+}
+
+status train_folder_open(const host *h, arena *a, const char *path, train_folder *out)
+{
+    train_folder f;
+    char *logs = NULL;
+    TRY(train_folder_join(h, a, path, &f));
+    f.reader = false;
     TRY(path_join(a, path, "logs", &logs));
-    TRY(h->api->path_mkdir(h, checkpoints));
-    TRY(h->api->path_mkdir(h, cache));
+    TRY(h->api->path_mkdir(h, f.checkpoints));
+    TRY(h->api->path_mkdir(h, f.cache));
     TRY(h->api->path_mkdir(h, logs));
-    f.checkpoints = checkpoints;
-    f.cache = cache;
     TRY(lock_take(&f));
     const status st = folder_sync(&f);
     if (st != ST_OK) train_folder_close(&f);
@@ -102,6 +110,7 @@ void train_folder_close(train_folder *f)
 status train_folder_write(const train_folder *f, const char *name, const char *contents)
 {
     char *path = NULL;
+    if (f->reader) return ST_OK;
     TRY(path_join(f->a, f->path, name, &path));
     return host_write_all(f->h, path, contents, (int64_t)strlen(contents));
 }

@@ -9,12 +9,15 @@ typedef struct train_folder {
     const host *h;
     arena *a;
     const char *path, *checkpoints, *cache;
-    file *lock; // held while it is open
+    file *lock;  // held while it is open
+    bool reader; // of a rank but the first: it writes nothing here
 } train_folder;
 
 // Makes the folder and takes its lock, which the system gives back when the process ends. A second
 // writer is refused by name.
 NODISCARD status train_folder_open(const host *h, arena *a, const char *path, train_folder *out);
+// For the other ranks of a run whose first one has the folder open.
+NODISCARD status train_folder_join(const host *h, arena *a, const char *path, train_folder *out);
 void train_folder_close(train_folder *f);
 NODISCARD status train_folder_write(const train_folder *f, const char *name, const char *text);
 // config.yaml (as given), config.resolved.yaml, plan.json, run.json.

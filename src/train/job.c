@@ -32,8 +32,40 @@ status train_level(const run_config *r, kern_level *out)
     return ST_OK;
 }
 
+// Optimizer state that is cut over ranks goes to all of them, for a checkpoint.
+static status state_share(void *ranks, int owner, void *data, int64_t bytes)
+{
+    const comm_item item = {.in = data, .out = data, .count = bytes};
+    const comm_args args = {.op = COMM_BROADCAST,
+                            .type = DTYPE_U8,
+                            .root = owner,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "optimizer state",
+                            .site = __func__,
+                            .step = -1};
+    return comm_run(ranks, &args);
+}
+
+// The arena lies where the ranks of this host reach it.
+static status memory_take(void *context, int64_t bytes, void **out)
+{
+    train_job *job = context;
+    TRY(comm_memory_create(job->ranks.all, bytes, &job->memory));
+    *out = comm_memory_at(job->memory);
+    return ST_OK;
+}
+
+static void memory_give(void *context, void *memory)
+{
+    train_job *job = context;
+    ASSERT(memory == comm_memory_at(job->memory));
+    comm_memory_destroy(job->memory);
+    job->memory = NULL;
+}
+
 status train_job_create(const host *h, arena *a, train_plans *plans, const train_options *options,
-                        trace_ring *trace, train_job *out)
+                        const train_ranks *ranks, trace_ring *trace, train_job *out)
 {
     (void)a;
     const run_config *r = plans->config;
@@ -42,7 +74,8 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
     out->h = h;
     out->plans = plans;
     TRY(train_level(r, &level));
-    const exec_config wanted = {
+    if (ranks != NULL) out->ranks = *ranks;
+    exec_config wanted = {
         .api = kern_device_find(options->device),
         .device = {.h = h,
                    .backend = kern_backend_find(options->backend),
@@ -56,14 +89,23 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
         .plans = plans->all,
         .plan_count = plans->count,
         .memory_limit_bytes = r->memory.limit,
+        .groups = {[AXIS_DP] = out->ranks.data},
     };
+    if (out->ranks.all != NULL) {
+        wanted.device.memory_take = memory_take;
+        wanted.device.memory_give = memory_give;
+        wanted.device.memory_context = out;
+    }
     if (wanted.api == NULL) return fail(ST_UNSUPPORTED, "there is no device %s", options->device);
     TRY(exec_create(&wanted, &out->e));
     out->state = (ckpt_state){.h = h,
                               .e = out->e,
                               .model = plans->model,
                               .run = &plans->run,
-                              .derived_weights = train_derives_weights(r)};
+                              .derived_weights = train_derives_weights(r),
+                              .rank = options->mesh.at[AXIS_DP],
+                              .share = state_share,
+                              .ranks = out->ranks.hosts};
     status st = ST_OK;
     TRY_TO(destroy_job, exec_constants_write(out->e, plans->model));
     TRY_TO(destroy_job, state_clear(out));

@@ -37,6 +37,7 @@ typedef struct train_options {
     bool keep_gradients;    // check
     bool snapshot;          // checkpoints are written beside training
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
+    plan_mesh mesh;         // zero: one rank
 } train_options;
 
 // Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
@@ -63,16 +64,26 @@ NODISCARD status train_fit_check(const run_config *r, const decoder_spec *spec,
                                  const train_options *options, const train_plans *plans,
                                  int64_t limit_bytes);
 
+// The ranks of a run, as a job sees them. All NULL: there is one.
+typedef struct train_ranks {
+    comm *all;
+    comm_group *data;  // along dp, of the device's lane
+    comm_group *hosts; // all, for what hosts settle between steps
+} train_ranks;
+
 typedef struct train_job {
     const host *h;
     train_plans *plans;
     exec *e;
     ckpt_state state;
+    train_ranks ranks;
+    comm_memory *memory; // of the device's arena, where peers reach it
 } train_job;
 
 // Makes the device and its arena, uploads constants, clears optimizer state and the step block.
 NODISCARD status train_job_create(const host *h, arena *a, train_plans *plans,
-                                  const train_options *options, trace_ring *trace, train_job *out);
+                                  const train_options *options, const train_ranks *ranks,
+                                  trace_ring *trace, train_job *out);
 void train_job_destroy(train_job *job);
 // Weights from model.from (a Hugging Face folder, or a checkpoint), or initial values from the seed.
 NODISCARD status train_job_weights(train_job *job, arena *a);

@@ -37,6 +37,15 @@ bool session_should_stop(session *s)
     return s->stop > 0;
 }
 
+status session_stop_agree(session *s)
+{
+    int stop = session_should_stop(s) ? s->stop : 0;
+    TRY(session_agree(s, &stop, "stop"));
+    if (stop > s->stop && s->stop_reason == NULL) s->stop_reason = "another rank was asked to stop";
+    s->stop = stop;
+    return ST_OK;
+}
+
 // Much text takes long to become tokens; nothing has to be saved by then.
 static status data_heard(void *context, const char *line)
 {
@@ -64,13 +73,15 @@ static void options_of_run(session *s)
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = train_saves_aside(r),
+        .snapshot = train_saves_aside(r) && session_is_first(s),
+        .mesh = session_mesh(s),
     };
 }
 
 static int64_t memory_limit(const session *s)
 {
-    return s->r->memory.limit > 0 ? s->r->memory.limit : host_memory_bytes(s->h);
+    if (s->r->memory.limit > 0) return s->r->memory.limit;
+    return host_memory_bytes(s->h) / s->r->layout.dp; // the ranks are on one host
 }
 
 static status trace_of_run(session *s)
@@ -87,13 +98,14 @@ static status job_of_run(session *s, run_config *r)
     TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
     TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(trace_of_run(s));
-    TRY(train_job_create(s->h, s->a, &s->plans, &s->options, s->ring, &s->job));
+    TRY(train_job_create(s->h, s->a, &s->plans, &s->options, &s->ranks, s->ring, &s->job));
     char *numerics = NULL;
     TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
     s->numerics = numerics;
     s->flops_per_token = op_model_flops_per_token(s->plans.model, s->r->train.seq);
     s->peak_flops = kern_peak_flops(exec_level(s->job.e), s->options.threads,
-                                    s->r->train.precision != RUN_FP32);
+                                    s->r->train.precision != RUN_FP32) *
+                    (double)s->r->layout.dp;
     return ST_OK;
 }
 
@@ -230,6 +242,7 @@ static status started(session *s, const config *c, const char *config_text)
                                .available_bytes = memory_limit(s),
                                .largest = largest_plan(&s->plans),
                                .threads = s->options.threads,
+                               .ranks = (int)s->r->layout.dp,
                                .level = kern_level_name(exec_level(s->job.e)),
                                .flops_per_token = s->flops_per_token,
                                .peak_flops = s->peak_flops};
@@ -263,7 +276,7 @@ static status steps_all(session *s)
     }
     if (s->stop >= 2) return ST_OK;
     TRY(session_save_last(s)); // after the last step, or the one at which it was stopped
-    if (s->trace == NULL) return ST_OK;
+    if (s->trace == NULL || !session_is_first(s)) return ST_OK;
     char *path = NULL;
     TRY(path_join(s->a, s->folder.path, "trace.json", &path));
     return obs_trace_write(s->trace, s->h, path);
@@ -326,19 +339,24 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
     }
     TRY(job_of_run(s, r));
     TRY(state_of_run(s, resume));
+    TRY(session_meet(s, "state")); // from here on the first rank writes in the folder
     TRY(session_saver_open(s));
+    if (!session_is_first(s)) TRY(session_meet(s, "data")); // the first rank makes the shards
     TRY(train_feed_prepare(s->feed, s->folder.cache, data_heard, s));
+    if (session_is_first(s)) TRY(session_meet(s, "data"));
     TRY(data_compare(s));
     if (s->plans.eval != NULL && !train_feed_has_valid(s->feed)) {
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }
-    TRY(train_feed_start(s->feed, s->step + 1, s->sequences));
+    TRY(train_feed_start(s->feed, &s->options.mesh, s->step + 1, s->sequences));
     TRY(started(s, c, config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
-    TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
-    TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
-    TRY(train_folder_events(&s->folder, &events));
-    TRY(obs_events_open(s->h, s->a, events, s->step, &s->events));
+    if (session_is_first(s)) {
+        TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
+        TRY(obs_metrics_open(s->h, s->a, metrics, s->step, &s->metrics));
+        TRY(train_folder_events(&s->folder, &events));
+        TRY(obs_events_open(s->h, s->a, events, s->step, &s->events));
+    }
     TRY(steps_all(s));
     outcome_of(s, out);
     if (!out->stopped) return ST_OK;
@@ -365,6 +383,7 @@ static void session_close(session *s)
     drop(obs_events_close(s->events));
     train_feed_close(s->feed);
     train_job_destroy(&s->job);
+    session_ranks_close(s);
     trace_destroy(s->ring);
     drop(error_put(&kept));
 }
@@ -398,8 +417,8 @@ static void status_write(session *s, status st)
 }
 
 status train_run(const host *h, arena *a, const run_config *r, const config *c,
-                 const char *config_text, const char *resume, const train_watcher *watcher,
-                 train_outcome *out)
+                 const char *config_text, const char *resume, comm *ranks,
+                 const train_watcher *watcher, train_outcome *out)
 {
     run_config own = *r; // a vocabulary may be filled in
     session *s = NULL;
@@ -411,8 +430,11 @@ status train_run(const host *h, arena *a, const run_config *r, const config *c,
     s->r = &own;
     s->w = watcher;
     s->begin_ns = h->api->monotonic_ns(h);
-    TRY(train_folder_open(h, a, own.run.dir, &s->folder));
-    status st = run_in_folder(s, &own, c, config_text, resume, out);
+    const bool first = ranks == NULL || comm_rank(ranks) == 0;
+    TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)
+              : train_folder_join(h, a, own.run.dir, &s->folder));
+    status st = session_ranks_open(s, ranks);
+    if (st == ST_OK) st = run_in_folder(s, &own, c, config_text, resume, out);
     session_close(s);
     st = numerics_advise(s, st);
     status_write(s, st);

@@ -14,6 +14,7 @@ typedef struct session {
     train_options options;
     decoder_spec spec;
     train_plans plans;
+    train_ranks ranks;
     train_job job;
     train_folder folder;
     train_feed *feed;
@@ -46,7 +47,7 @@ typedef struct session {
     ckpt_extra extras[2];
     char config_sum[33], data_sum[33];
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
-    int64_t fork; // of the checkpoints that this session writes
+    int64_t fork;            // of the checkpoints that this session writes
     struct {
         const char **names; // checkpoints that were refused
         int64_t count, capacity;
@@ -68,8 +69,19 @@ NODISCARD status session_save_poll(session *s, bool wait);
 NODISCARD status session_save_last(session *s);
 NODISCARD status session_load(session *s, const char *path);
 
+// session_ranks.c
+NODISCARD status session_ranks_open(session *s, comm *all); // NULL: this process is all there is
+void session_ranks_close(session *s);
+plan_mesh session_mesh(const session *s);
+bool session_is_first(const session *s);
+// Collective: the largest value of all ranks.
+NODISCARD status session_agree(const session *s, int *value, const char *what);
+NODISCARD status session_meet(const session *s, const char *what); // Collective
+
 void session_say(const session *s, log_level level, const char *format, ...) PRINTF_LIKE(3, 4);
 bool session_should_stop(session *s); // asks the watcher and the clock
+// The same for all ranks: s->stop is one for all afterwards. Collective.
+NODISCARD status session_stop_agree(session *s);
 int64_t session_now(const session *s);
 
 #endif

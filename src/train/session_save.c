@@ -8,6 +8,9 @@
 
 status session_saver_open(session *s)
 {
+    if (s->newest_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
+    if (s->best_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
+    if (!session_is_first(s)) return ST_OK;
     const ckpt_saver_config c = {.state = &s->job.state,
                                  .folder = s->folder.checkpoints,
                                  .fork = s->fork,
@@ -21,8 +24,6 @@ status session_saver_open(session *s)
     if (removed.length > 0) {
         session_say(s, LOG_INFO, "removed what a save that was cut off left: %s", removed.bytes);
     }
-    if (s->newest_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));
-    if (s->best_path == NULL) TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->best_path));
     return ckpt_saver_create(&c, &s->saver);
 }
 
@@ -100,7 +101,14 @@ status session_save_poll(session *s, bool wait)
 
 status session_save_begin(session *s, bool is_best)
 {
-    if (s->saved_step == s->step || s->begun_step == s->step) return ST_OK; // by an evaluation
+    const bool first = session_is_first(s);                                  // which saves for all
+    int due = first && s->saved_step != s->step && s->begun_step != s->step; // not by an evaluation
+    if (s->r->layout.zero > 0) TRY(session_agree(s, &due, "save"));
+    if (!first) {
+        s->saved_step = s->step;
+        return due ? ckpt_state_give(&s->job.state, s->a) : ST_OK;
+    }
+    if (!due) return ST_OK;
     TRY(session_save_poll(s, true));
     const ckpt_extra extras[] = {
         {"config.json", s->config_json.bytes},
@@ -135,7 +143,9 @@ status session_save_last(session *s)
 {
     TRY(session_save_begin(s, false));
     TRY(session_save_poll(s, true));
-    if (s->saved_step == s->step) return ST_OK;
+    int again = s->saved_step != s->step;
+    TRY(session_agree(s, &again, "save again"));
+    if (!again) return ST_OK;
     TRY(session_save_begin(s, false)); // what was given up gets one more try
     TRY(session_save_poll(s, true));
     if (s->saved_step == s->step) return ST_OK;

@@ -143,8 +143,10 @@ static status record_end(session *s, obs_record *record)
         if (whole) record->val_loss = s->val_loss;
     }
     if (s->ring != NULL) TRY(obs_trace_take(s->trace, s->ring));
-    TRY(record_or_go_on(s, record->step, obs_events_add(s->events, record)));
-    TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
+    if (session_is_first(s)) {
+        TRY(record_or_go_on(s, record->step, obs_events_add(s->events, record)));
+        TRY(record_or_go_on(s, record->step, obs_metrics_add(s->metrics, record)));
+    }
     if (!s->best_due) return session_save_poll(s, false);
     s->best_due = false; // after the step's line: a run that goes on from here has it
     return session_save_begin(s, true);
@@ -162,7 +164,7 @@ status session_steps(session *s, int64_t until)
             TRY(result_take(s, &record));
             TRY(record_end(s, &record));
         }
-        (void)session_should_stop(s);
+        TRY(session_stop_agree(s));
     }
     TRY(exec_finish(s->job.e));
     if (posted > s->step) {
@@ -194,7 +196,9 @@ status session_validate(session *s, bool *whole)
     exact_zero(&sum);
     int64_t tokens = 0, batches = 0, step = 0;
     const int64_t begin = session_now(s), count = s->plans.eval->sequences;
-    for (; batches < s->r->eval.batches && !session_should_stop(s); batches++) {
+    for (; batches < s->r->eval.batches; batches++) {
+        TRY(session_stop_agree(s));
+        if (s->stop > 0) break;
         exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);
         bool any = false;
         TRY(train_feed_valid(s->feed, batches * count, count, &input));

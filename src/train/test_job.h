@@ -54,7 +54,7 @@ static inline void test_job_make(test_job *t, const char *precision)
     assert_ok(model_spec_from_config(host_real(), t->a, &t->r, &t->spec));
     t->options = (train_options){.threads = 1, .device = "cpu", .backend = "ref", .snapshot = true};
     assert_ok(train_assemble(t->a, &t->r, &t->spec, &t->options, &t->plans));
-    assert_ok(train_job_create(host_real(), t->a, &t->plans, &t->options, NULL, &t->job));
+    assert_ok(train_job_create(host_real(), t->a, &t->plans, &t->options, NULL, NULL, &t->job));
     assert_ok(train_job_weights(&t->job, t->a));
 }
 

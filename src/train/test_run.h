@@ -84,9 +84,9 @@ static inline void add(overrides *o, const char *format, ...)
     va_end(args);
 }
 
-// A run with these settings on top of the tiny ones. Returns its status; the digest goes to `out`.
-static inline status test_run(const char *name, const char *const *more, int count,
-                              const char *resume, run_seen *watch, hash128 *out)
+// These settings on top of the tiny ones.
+static inline void test_config(const char *name, const char *const *more, int count, arena *a,
+                               run_config *r, config **c)
 {
     overrides o = {.count = 0};
     add(&o, "run.dir=%s/%s", test_folder, name);
@@ -104,14 +104,21 @@ static inline status test_run(const char *name, const char *const *more, int cou
     add(&o, "optimizer.lr=3e-3");
     add(&o, "schedule.warmup=2");
     for (int i = 0; i < count; i++) add(&o, "%s", more[i]);
-    arena *a = NULL;
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    run_config r;
-    config *c = NULL;
-    memset(&r, 0, sizeof(r));
-    status st = run_config_load(host_real(), a, NULL, o.list, o.count, &r, &c);
+    memset(r, 0, sizeof(*r));
+    const status st = run_config_load(host_real(), a, NULL, o.list, o.count, r, c);
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
+}
+
+// A run of it. Returns its status; the digest goes to `out`.
+static inline status test_run(const char *name, const char *const *more, int count,
+                              const char *resume, run_seen *watch, hash128 *out)
+{
+    arena *a = NULL;
+    run_config r;
+    config *c = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    test_config(name, more, count, a, &r, &c);
     const train_watcher watcher = {.context = watch,
                                    .step = on_step,
                                    .validated = on_validated,
@@ -119,7 +126,7 @@ static inline status test_run(const char *name, const char *const *more, int cou
                                    .said = on_said,
                                    .stop_asked = on_stop};
     train_outcome outcome;
-    st = train_run(host_real(), a, &r, c, NULL, resume, &watcher, &outcome);
+    const status st = train_run(host_real(), a, &r, c, NULL, resume, NULL, &watcher, &outcome);
     watch->best_val_loss = outcome.best_val_loss;
     if (st != ST_OK && st != ST_STOPPED) print_error("%s: %s\n", name, error_last()->text);
     if ((st == ST_OK || st == ST_STOPPED) && out != NULL) {

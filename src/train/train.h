@@ -6,6 +6,7 @@
 #define TRAIN_TRAIN_H
 
 #include "base/config.h"
+#include "comm/comm.h"
 #include "observe/observe.h"
 #include "plan/run_config.h"
 #include "train/job.h"
@@ -23,7 +24,8 @@ typedef struct train_start {
     int64_t arena_bytes, available_bytes;
     int64_t snapshot_bytes; // the copy of the state that is saved beside training
     const plan *largest;
-    int threads;
+    int threads; // of each rank
+    int ranks;
     const char *level; // of kernels
     double flops_per_token, peak_flops;
 } train_start;
@@ -58,10 +60,12 @@ typedef struct train_outcome {
     bool stopped;                             // asked to, before the last step
 } train_outcome;
 
+// `ranks`: the ranks of the run, all of which call this with the same configuration; NULL: this process
+// is all there is. The first one has the folder; the others' watchers hear of steps, not of files.
 // `resume`: "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint's path.
 // Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
 NODISCARD status train_run(const host *h, arena *a, const run_config *r, const config *c,
-                           const char *config_text, const char *resume,
+                           const char *config_text, const char *resume, comm *ranks,
                            const train_watcher *watcher, train_outcome *out);
 
 #endif
