@@ -1,5 +1,5 @@
 // Hub and ranks with real sockets and threads, all in one process, which the thread sanitizer sees.
-// What depends on processes (kill, stop) is in tests/launch_test.c; what depends on time, in machine_test.c.
+// What depends on processes (kill, stop) is in src/launch/local_test.c; what depends on time, in machine_test.c.
 #include "control/control.h"
 
 #include <pthread.h>

@@ -298,14 +298,17 @@ static void leave_together(control_hub *b)
     bool is_one_left = false;
     for (int r = 0; r < b->config.ranks; r++) {
         const hub_member *m = &b->members[r];
-        if (m->line >= 0 && !m->is_leaving) return;
-        is_one_left = is_one_left || m->line >= 0;
+        // Whoever was found to be stuck will not come.
+        const bool is_lost = m->told != CONTROL_FINE && m->told != CONTROL_SLOW;
+        if (m->line >= 0 && !m->is_leaving && !is_lost) return;
+        is_one_left = is_one_left || m->is_leaving;
     }
     for (int r = 0; r < b->config.ranks; r++) {
         b->members[r].has_left = b->members[r].is_leaving;
     }
-    if (is_one_left) {
-        control_hub_send_all(b, CONTROL_MSG_BYE, (control_span){0}, (control_span){0});
+    for (int r = 0; is_one_left && r < b->config.ranks; r++) {
+        if (!b->members[r].is_leaving) continue;
+        control_hub_send(b, r, CONTROL_MSG_BYE, (control_span){0}, (control_span){0});
     }
     b->phase = HUB_OVER;
     for (int i = 0; i < b->line_count; i++) {

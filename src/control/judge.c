@@ -61,11 +61,12 @@ static bool is_silent(const judge *j, int rank)
     return j->now - j->seen[rank].heard_at - j->late > j->limits->silence_ns;
 }
 
+// Its own heartbeats say so: up to the last one, and not beyond. A rank that is silent may be stopped.
 static bool is_standing(const judge *j, int rank)
 {
     const control_seen *s = &j->seen[rank];
     return s->is_here && !s->is_gone && s->report.step_ns > 0 &&
-           j->now - s->moved_at - j->late > j->stuck_after;
+           s->heard_at - s->moved_at - j->late > j->stuck_after;
 }
 
 // Somebody on the rank's machine still answers.

@@ -1,0 +1,295 @@
+// One row per launcher: the variables without which its set is not complete, and a function that reads the
+// rest. The order of the rows is the order of trust: what was set nearest to this process first.
+#include "launch/launch.h"
+
+#include "base/hash.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PORT_FIRST = 20000, PORT_COUNT = 10000, NEEDS_MAX = 4 };
+
+typedef struct env {
+    launch_lookup lookup;
+    void *context;
+} env;
+
+static const char *get(const env *e, const char *name)
+{
+    const char *value = e->lookup(e->context, name);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+// A number in [least, most]; ST_CONFIG otherwise.
+static status get_number(const env *e, const char *name, int64_t least, int64_t most, int *out)
+{
+    const char *value = get(e, name);
+    int64_t x = 0;
+    if (value == NULL || !text_parse_i64(value, &x) || x < least || x > most) {
+        return fail(ST_CONFIG, "%s is \"%s\", a number from %lld to %lld expected", name,
+                    value == NULL ? "" : value, (long long)least, (long long)most);
+    }
+    *out = (int)x;
+    return ST_OK;
+}
+
+static status get_if(const env *e, const char *name, int64_t least, int64_t most, int *out)
+{
+    return get(e, name) == NULL ? ST_OK : get_number(e, name, least, most, out);
+}
+
+static status get_ranks(const env *e, const char *rank, const char *ranks, launch_place *p)
+{
+    TRY(get_number(e, ranks, 1, CONTROL_RANKS_MAX, &p->ranks));
+    return get_number(e, rank, 0, p->ranks - 1, &p->rank);
+}
+
+static status get_local(const env *e, const char *rank, const char *ranks, launch_place *p)
+{
+    TRY(get_if(e, ranks, 1, p->ranks, &p->local_ranks));
+    return get_if(e, rank, 0, p->ranks - 1, &p->local_rank);
+}
+
+static uint64_t job_of(const char *launcher, const char *a, const char *b)
+{
+    char whole[512];
+    (void)snprintf(whole, sizeof(whole), "%s/%s/%s", launcher, a == NULL ? "" : a,
+                   b == NULL ? "" : b);
+    return hash64(whole, (int64_t)strlen(whole), 0) | 1;
+}
+
+// A port that jobs on the same hosts are not likely to share.
+static int port_of(uint64_t job)
+{
+    return PORT_FIRST + (int)(job % PORT_COUNT);
+}
+
+static status set_address(launch_place *p, const char *name, int port)
+{
+    const bool is_v6 = strchr(name, ':') != NULL && name[0] != '[';
+    const int n = snprintf(p->address, sizeof(p->address), is_v6 ? "[%s]:%d" : "%s:%d", name, port);
+    if (n < 0 || n >= (int)sizeof(p->address)) {
+        return fail(ST_CONFIG, "\"%.60s...\" is no host name", name);
+    }
+    return ST_OK;
+}
+
+// All ranks on one host need no network: a socket named by job and user.
+static void set_local_address(launch_place *p)
+{
+    if (p->local_ranks == p->ranks && p->job != 0) {
+        (void)snprintf(p->address, sizeof(p->address), "unix:@trireme-%016llx",
+                       (unsigned long long)p->job);
+    }
+}
+
+// ---- rows ------------------------------------------------------------------------------------------
+// "RANK RANKS JOB KEY BOARD LIFE LISTEN ADDRESS", written by launch_local.
+static status read_ours(const env *e, launch_place *p)
+{
+    const char *value = get(e, "TRIREME_LAUNCH");
+    unsigned long long job = 0;
+    int at = -1;
+    const int n = sscanf(value, "%d %d %llx %d %d %d %d %n", &p->rank, &p->ranks, &job, &p->key_fd,
+                         &p->board_fd, &p->life_fd, &p->listen_fd, &at);
+    if (n != 7 || at < 0 || p->ranks < 1 || p->ranks > LAUNCH_LOCAL_MAX || p->rank < 0 ||
+        p->rank >= p->ranks || strlen(value + at) >= sizeof(p->address)) {
+        return fail(ST_CONFIG, "TRIREME_LAUNCH is not what our launcher writes; unset it");
+    }
+    p->job = job;
+    p->local_rank = p->rank;
+    p->local_ranks = p->ranks;
+    (void)snprintf(p->address, sizeof(p->address), "%s", value + at);
+    return ST_OK;
+}
+
+static status read_torchrun(const env *e, launch_place *p)
+{
+    int port = 0;
+    TRY(get_ranks(e, "RANK", "WORLD_SIZE", p));
+    TRY(get_local(e, "LOCAL_RANK", "LOCAL_WORLD_SIZE", p));
+    TRY(get_number(e, "MASTER_PORT", 1, 65534, &port));
+    // Under torchrun itself its agent has that port.
+    const char *agent = get(e, "TORCHELASTIC_USE_AGENT_STORE");
+    if (agent != NULL && strcmp(agent, "True") == 0) port++;
+    const char *run = get(e, "TORCHELASTIC_RUN_ID");
+    p->job = job_of("torchrun", run != NULL ? run : get(e, "MASTER_ADDR"), get(e, "MASTER_PORT"));
+    return set_address(p, get(e, "MASTER_ADDR"), port);
+}
+
+// "2(x3),1": tasks on node `node`.
+static int tasks_on_node(const char *list, int node)
+{
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        int tasks = 0, times = 1, used = 0;
+        if (sscanf(at, "%9d%n", &tasks, &used) != 1) return -1;
+        at += used;
+        if (sscanf(at, "(x%9d)%n", &times, &used) == 1) at += used;
+        if (times < 1 || tasks < 1) return -1;
+        if (node < times) return tasks;
+        node -= times;
+        if (*at == ',') at++;
+    }
+    return -1;
+}
+
+static status read_slurm(const env *e, launch_place *p)
+{
+    const char *steps = get(e, "SLURM_STEP_NUM_TASKS");
+    const char *nodes = get(e, "SLURM_STEP_NODELIST");
+    if (nodes == NULL) nodes = get(e, "SLURM_JOB_NODELIST");
+    TRY(get_ranks(e, "SLURM_PROCID", steps != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", p));
+    TRY(get_if(e, "SLURM_LOCALID", 0, p->ranks - 1, &p->local_rank));
+    const char *tasks = get(e, "SLURM_STEP_TASKS_PER_NODE");
+    if (tasks == NULL) tasks = get(e, "SLURM_TASKS_PER_NODE");
+    int node = -1;
+    TRY(get_if(e, "SLURM_NODEID", 0, LAUNCH_HOSTS_MAX, &node));
+    if (node >= 0 && tasks != NULL) p->local_ranks = tasks_on_node(tasks, node);
+    // A restarted job is another one: its old processes do not belong to it.
+    char step[64];
+    const char *restarts = get(e, "SLURM_RESTART_COUNT");
+    (void)snprintf(step, sizeof(step), "%.30s.%.30s", get(e, "SLURM_STEP_ID"),
+                   restarts == NULL ? "0" : restarts);
+    p->job = job_of("slurm", get(e, "SLURM_JOB_ID"), step);
+    arena *a = NULL;
+    file_names hosts = {0};
+    TRY(arena_create("host list", 1 << 22, &a));
+    status st = launch_hosts(a, nodes, LAUNCH_HOSTS_MAX, &hosts);
+    if (st == ST_OK) st = set_address(p, hosts.names[0], port_of(p->job));
+    arena_destroy(a);
+    return st;
+}
+
+static status read_openmpi(const env *e, launch_place *p)
+{
+    TRY(get_ranks(e, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", p));
+    TRY(get_local(e, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", p));
+    const char *space = get(e, "PMIX_NAMESPACE");
+    if (space == NULL) space = get(e, "OMPI_MCA_ess_base_jobid");
+    if (space != NULL) p->job = job_of("openmpi", space, NULL);
+    set_local_address(p);
+    return ST_OK;
+}
+
+static status read_pmi(const env *e, launch_place *p)
+{
+    TRY(get_ranks(e, "PMI_RANK", "PMI_SIZE", p));
+    TRY(get_local(e, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", p));
+    const char *job = get(e, "PMI_JOBID");
+    if (job != NULL) p->job = job_of("pmi", job, NULL);
+    set_local_address(p);
+    return ST_OK;
+}
+
+// Pods of an indexed job are JOB-INDEX, found beneath the headless service of the job's name, or of
+// TRIREME_SERVICE.
+static status read_kubernetes(const env *e, launch_place *p)
+{
+    const char *name = get(e, "HOSTNAME"), *service = get(e, "TRIREME_SERVICE");
+    char first[CONTROL_ADDRESS_BYTES];
+    TRY(get_ranks(e, "JOB_COMPLETION_INDEX", "WORLD_SIZE", p));
+    p->local_rank = 0;
+    p->local_ranks = 1;
+    const char *dash = name == NULL ? NULL : strrchr(name, '-');
+    if (dash == NULL) {
+        return fail(ST_CONFIG,
+                    "HOSTNAME is \"%s\", the JOB-INDEX of an indexed job's pod expected; or set "
+                    "TRIREME_ADDRESS to the host:port of index 0",
+                    name == NULL ? "" : name);
+    }
+    const int length = (int)(dash - name);
+    const int n = service != NULL
+                      ? snprintf(first, sizeof(first), "%.*s-0.%s", length, name, service)
+                      : snprintf(first, sizeof(first), "%.*s-0.%.*s", length, name, length, name);
+    if (n < 0 || n >= (int)sizeof(first)) return fail(ST_CONFIG, "HOSTNAME is too long");
+    p->job = job_of("kubernetes", first, NULL);
+    return set_address(p, first, port_of(p->job));
+}
+
+typedef struct launcher {
+    const char *name;
+    const char *needs[NEEDS_MAX];
+    status (*read)(const env *e, launch_place *p);
+} launcher;
+
+static const launcher launchers[] = {
+    {"trireme", {"TRIREME_LAUNCH"}, read_ours},
+    {"torchrun", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}, read_torchrun},
+    {"slurm", {"SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_NODELIST"}, read_slurm},
+    {"openmpi", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, read_openmpi},
+    {"pmi", {"PMI_RANK", "PMI_SIZE"}, read_pmi},
+    {"kubernetes", {"JOB_COMPLETION_INDEX", "WORLD_SIZE"}, read_kubernetes},
+};
+
+static bool is_complete(const env *e, const launcher *l)
+{
+    for (int i = 0; i < NEEDS_MAX && l->needs[i] != NULL; i++) {
+        if (get(e, l->needs[i]) == NULL) return false;
+    }
+    return true;
+}
+
+// Inside sbatch, salloc or an interactive step there are variables of a job, but no ranks were started.
+static bool is_batch_step(const env *e)
+{
+    enum {
+        FIRST_SPECIAL_LOW = 0xfff0
+    }; // 0xfffffffb is the batch script, its neighbours are others
+    const char *step = get(e, "SLURM_STEP_ID");
+    int64_t id = 0;
+    return step == NULL || !text_parse_i64(step, &id) ||
+           id >= ((INT64_C(0xffff) << 16) | FIRST_SPECIAL_LOW);
+}
+
+static status override_address(const env *e, launch_place *p)
+{
+    const char *address = get(e, "TRIREME_ADDRESS");
+    int port = 0;
+    TRY(get_if(e, "TRIREME_PORT", 1, 65535, &port));
+    if (address != NULL) {
+        if (strlen(address) >= sizeof(p->address)) {
+            return fail(ST_CONFIG, "TRIREME_ADDRESS is longer than %zu bytes", sizeof(p->address));
+        }
+        (void)snprintf(p->address, sizeof(p->address), "%s", address);
+        if (p->job == 0) p->job = job_of(p->launcher, address, NULL);
+    } else if (port != 0 && strncmp(p->address, "unix:", 5) != 0 && p->address[0] != '\0') {
+        char *colon = strrchr(p->address, ':');
+        const size_t left = sizeof(p->address) - (size_t)(colon - p->address);
+        (void)snprintf(colon, left, ":%d", port);
+    }
+    return ST_OK;
+}
+
+status launch_detect(launch_lookup lookup, void *context, launch_place *out)
+{
+    const env e = {lookup, context};
+    launch_place p = {.launcher = "none",
+                      .ranks = 1,
+                      .local_rank = -1,
+                      .local_ranks = -1,
+                      .key_fd = -1,
+                      .board_fd = -1,
+                      .life_fd = -1,
+                      .listen_fd = -1};
+    const bool is_in_slurm = get(&e, "SLURM_JOB_ID") != NULL;
+    for (int64_t i = 0; i < COUNT_OF(launchers); i++) {
+        const launcher *l = &launchers[i];
+        if (!is_complete(&e, l)) continue;
+        if (l->read == read_slurm && is_batch_step(&e)) continue;
+        p.launcher = l->name;
+        TRY(l->read(&e, &p));
+        if (l->read != read_ours) TRY(override_address(&e, &p));
+        *out = p;
+        return ST_OK;
+    }
+    if (is_in_slurm) {
+        (void)snprintf(p.note, sizeof(p.note),
+                       "inside a Slurm allocation, but not started by srun: one rank runs here; "
+                       "`srun trireme ...` starts all");
+    }
+    p.local_rank = 0;
+    p.local_ranks = 1;
+    *out = p;
+    return ST_OK;
+}

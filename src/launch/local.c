@@ -1,0 +1,302 @@
+// Local ranks: N processes of this program, and one thread that watches them.
+//
+//   rank 0 ---- pipe ---> log file and console      ranks 1.. ---> their log files, directly
+//   every rank: a pipe's reading end whose other end only this process holds; it ends with us
+//
+// Every rank is in a process group of its own, so that a ^C in the terminal reaches this process alone,
+// which forwards it once. The end of a rank comes as a readable pidfd. After the first failure the others
+// have a grace time, for they learn of it through control and end by themselves, with what they know;
+// then SIGTERM, then SIGKILL. Whoever has ended is waited for: no zombie, no orphan.
+#include "launch/local_internal.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int64_t term_ns = INT64_C(2000000000); // from SIGTERM to SIGKILL, at most
+
+static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1};
+
+// What a child is given, prepared before the fork: between fork and exec only system calls are safe.
+typedef struct birth {
+    char variable[512];
+    char **environment;
+    int keep[5], keep_count; // descriptors that it inherits
+    int out_fd, null_fd;
+    sigset_t mask;
+} birth;
+
+static status fail_system(const char *what)
+{
+    return fail(errno == ENOMEM || errno == EAGAIN ? ST_NO_MEMORY : ST_IO,
+                "cannot start local ranks: %s: %s", what, strerror(errno));
+}
+
+static void child(const birth *b, const launch_local_config *c) __attribute__((noreturn));
+static void child(const birth *b, const launch_local_config *c)
+{
+    (void)setpgid(0, 0);
+    (void)sigprocmask(SIG_SETMASK, &b->mask, NULL);
+    bool is_ok = dup2(b->null_fd, 0) == 0 && dup2(b->out_fd, 1) == 1 && dup2(b->out_fd, 2) == 2;
+    for (int i = 0; i < b->keep_count; i++) {
+        is_ok = is_ok && fcntl(b->keep[i], F_SETFD, 0) == 0;
+    }
+    if (is_ok) (void)execve(c->program, c->argv, b->environment);
+    static const char words[] = "error: cannot run this program again as a rank\n";
+    const ssize_t n = write(2, words, sizeof(words) - 1);
+    (void)n;
+    _exit(4);
+}
+
+// The environment with our variable in front of all others.
+static status set_environment(birth *b, const launch_local_config *c)
+{
+    size_t count = 0, kept = 1;
+    while (c->environment[count] != NULL) count++;
+    b->environment = calloc(count + 2, sizeof(*b->environment));
+    if (b->environment == NULL) return fail(ST_NO_MEMORY, "no memory for an environment");
+    b->environment[0] = b->variable;
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(c->environment[i], "TRIREME_LAUNCH=", 15) == 0) continue;
+        b->environment[kept++] = c->environment[i];
+    }
+    return ST_OK;
+}
+
+static void keep(birth *b, int fd)
+{
+    if (fd >= 0) b->keep[b->keep_count++] = fd;
+}
+
+static status open_log(local *l, int rank, int *fd)
+{
+    char path[LAUNCH_PATH_BYTES];
+    launch_log_path(l->config, rank, path);
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    return *fd < 0 ? fail(ST_IO, "%s: open for writing failed: %s", path, strerror(errno)) : ST_OK;
+}
+
+static status start_rank(local *l, int rank)
+{
+    birth b = {.mask = l->mask_before, .null_fd = l->null_fd, .out_fd = -1};
+    int key_fd = -1, log_fd = -1;
+    status st = ST_OK;
+    const int listen_fd = rank == 0 ? l->listen_fd : -1;
+    TRY_TO(done, set_environment(&b, l->config));
+    TRY_TO(done, fault_point("launch.start"));
+    TRY_TO(done, control_key_pipe(l->key, &key_fd));
+    TRY_TO(done, open_log(l, rank, &log_fd));
+    b.out_fd = rank == 0 ? l->pipe_in : log_fd;
+    keep(&b, key_fd);
+    keep(&b, l->config->board_fd);
+    keep(&b, l->life_out);
+    keep(&b, listen_fd);
+    (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=%d %d %llx %d %d %d %d %s", rank,
+                   l->config->ranks, (unsigned long long)l->job, key_fd, l->config->board_fd,
+                   l->life_out, listen_fd, l->address);
+    const pid_t pid = fork();
+    if (pid == 0) child(&b, l->config);
+    if (pid < 0) {
+        st = fail_system("fork");
+        goto done;
+    }
+    local_rank *r = &l->ranks[rank];
+    r->pid = pid;
+    r->is_alive = true;
+    l->alive++;
+    (void)setpgid(pid, pid); // as the child does: whoever is first
+    r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0U);
+    if (r->pidfd < 0) st = fail_system("pidfd_open");
+done:
+    if (key_fd >= 0) (void)close(key_fd);
+    if (rank == 0) {
+        l->log_fd = log_fd;
+    } else if (log_fd >= 0) {
+        (void)close(log_fd);
+    }
+    free(b.environment);
+    return st;
+}
+
+// ---- ends --------------------------------------------------------------------------------------------
+static void signal_rank(local *l, int rank, int number)
+{
+    local_rank *r = &l->ranks[rank];
+    if (!r->is_alive) return;
+    r->sent |= UINT64_C(1) << number;
+    // By descriptor where there is one; it has not been waited for, so its number is still its own.
+    if (r->pidfd < 0 || syscall(SYS_pidfd_send_signal, r->pidfd, number, NULL, 0U) != 0) {
+        (void)kill(r->pid, number);
+    }
+}
+
+static void signal_all(local *l, int number)
+{
+    for (int r = 0; r < l->config->ranks; r++) signal_rank(l, r, number);
+}
+
+// What it says of the cause: a signal that we did not send, then an error of its own, then the loss of a
+// peer; what ended in good order says nothing.
+static int weight(const local_rank *r)
+{
+    if (r->is_alive || r->was_ended) return 0;
+    if (r->ended_by != 0) return 3;
+    if (r->exit_code == 0 || r->exit_code == 75) return 0;
+    return r->exit_code == 7 ? 1 : 2;
+}
+
+static void end_rank(local *l, int rank, int64_t now)
+{
+    local_rank *r = &l->ranks[rank];
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return;
+    r->is_alive = false;
+    l->alive--;
+    r->ended_at = now;
+    if (info.si_code == CLD_EXITED) {
+        r->exit_code = info.si_status;
+    } else {
+        r->ended_by = info.si_status;
+        r->was_ended = (r->sent >> r->ended_by & 1) != 0;
+    }
+    if (r->pidfd >= 0) (void)close(r->pidfd);
+    r->pidfd = -1;
+    if (weight(r) > 0 && (l->first < 0 || weight(r) > weight(&l->ranks[l->first]))) {
+        l->first = rank;
+    }
+    if (weight(r) > 0 && l->end_at == 0) l->end_at = now + l->grace_ns;
+    if (l->config->on_end != NULL) {
+        char said[256];
+        launch_say_end(l, rank, said, sizeof(said));
+        l->config->on_end(l->config->context, rank, said);
+    }
+}
+
+static void forward_signals(local *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        signal_all(l, (int)info.ssi_signo);
+    }
+}
+
+// After a failure: grace, SIGTERM, SIGKILL.
+static void press(local *l, int64_t now)
+{
+    if (l->end_at == 0 || now < l->end_at) return;
+    l->pressure = l->pressure == 0 ? SIGTERM : SIGKILL;
+    for (int r = 0; r < l->config->ranks; r++) {
+        if (l->ranks[r].is_alive) l->ranks[r].was_pressed = true;
+    }
+    signal_all(l, l->pressure);
+    l->end_at = now + min_i64(term_ns, l->grace_ns);
+}
+
+static void one_round(local *l)
+{
+    enum { SIGNALS, OUTPUT, CONSOLE, FIXED };
+    struct pollfd polls[FIXED + LAUNCH_LOCAL_MAX];
+    const int ranks = l->config->ranks;
+    polls[SIGNALS] = (struct pollfd){.fd = l->signal_fd, .events = POLLIN};
+    polls[OUTPUT] = (struct pollfd){.fd = l->pipe_out, .events = POLLIN};
+    polls[CONSOLE] = (struct pollfd){.fd = launch_output_is_waiting(l) ? l->config->console_fd : -1,
+                                     .events = POLLOUT};
+    for (int r = 0; r < ranks; r++) {
+        polls[FIXED + r] = (struct pollfd){.fd = l->ranks[r].pidfd, .events = POLLIN};
+    }
+    int64_t now = launch_now(l);
+    const int64_t left = l->end_at == 0 ? INT32_MAX : max_i64(l->end_at - now, 0) / 1000000 + 1;
+    (void)poll(polls, (nfds_t)(FIXED + ranks), l->end_at == 0 ? -1 : (int)min_i64(left, INT32_MAX));
+    now = launch_now(l);
+    for (int r = 0; r < ranks; r++) {
+        if (polls[FIXED + r].revents != 0) end_rank(l, r, now);
+    }
+    if (polls[SIGNALS].revents != 0) forward_signals(l);
+    if (polls[OUTPUT].revents != 0) launch_output_read(l);
+    if (polls[CONSOLE].revents != 0) launch_output_write(l);
+    press(l, now);
+}
+
+// ---- beginning and end -------------------------------------------------------------------------------
+static status prepare(local *l)
+{
+    const launch_local_config *c = l->config;
+    int ends[2];
+    uint64_t name[2];
+    char bound[CONTROL_ADDRESS_BYTES];
+    TRY(control_key_create(c->h, &l->key));
+    TRY(c->h->api->random_fill(c->h, name, sizeof(name)));
+    l->job = c->job != 0 ? c->job : name[0] | 1;
+    (void)snprintf(l->address, sizeof(l->address), "unix:@trireme-%016llx%016llx",
+                   (unsigned long long)name[0], (unsigned long long)name[1]);
+    TRY(control_listen(l->address, false, &l->listen_fd, bound));
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail_system("pipe");
+    l->life_out = ends[0];
+    l->life_in = ends[1];
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail_system("pipe");
+    l->pipe_out = ends[0];
+    l->pipe_in = ends[1];
+    if (fcntl(l->pipe_out, F_SETFL, O_NONBLOCK) != 0) return fail_system("fcntl");
+    l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (l->null_fd < 0) return fail_system("/dev/null");
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (int i = 0; i < 3; i++) (void)sigaddset(&set, forwarded[i]);
+    if (pthread_sigmask(SIG_BLOCK, &set, &l->mask_before) != 0) return fail_system("sigmask");
+    l->is_masked = true;
+    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return l->signal_fd < 0 ? fail_system("signalfd") : ST_OK;
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) (void)close(*fd);
+    *fd = -1;
+}
+
+static void release(local *l)
+{
+    int *fds[] = {&l->listen_fd, &l->life_out, &l->life_in, &l->pipe_out,
+                  &l->pipe_in,   &l->null_fd,  &l->log_fd,  &l->signal_fd};
+    for (int64_t i = 0; i < COUNT_OF(fds); i++) close_fd(fds[i]);
+    if (l->is_masked) (void)pthread_sigmask(SIG_SETMASK, &l->mask_before, NULL);
+    control_key_destroy(l->key);
+    free(l->queue);
+}
+
+status launch_local(const launch_local_config *config, launch_result *out)
+{
+    ASSERT(config->ranks >= 1 && config->ranks <= LAUNCH_LOCAL_MAX);
+    local *l = calloc(1, sizeof(*l));
+    if (l == NULL) return fail(ST_NO_MEMORY, "no memory to start %d ranks", config->ranks);
+    l->config = config;
+    l->grace_ns = config->grace_ns > 0 ? config->grace_ns : INT64_C(10000000000);
+    l->first = -1;
+    l->listen_fd = l->life_out = l->life_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
+    l->log_fd = l->signal_fd = -1;
+    for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = -1;
+    status st = prepare(l);
+    for (int r = 0; r < config->ranks && st == ST_OK; r++) st = start_rank(l, r);
+    error_record cause;
+    error_take(&cause);
+    // These are the ranks' alone now: their ends must be seen.
+    close_fd(&l->listen_fd);
+    close_fd(&l->life_out);
+    close_fd(&l->pipe_in);
+    if (st != ST_OK) signal_all(l, SIGKILL);
+    while (l->alive > 0) one_round(l);
+    launch_output_end(l);
+    if (st == ST_OK) launch_tell(l, out);
+    release(l);
+    free(l);
+    return st == ST_OK ? ST_OK : error_put(&cause);
+}

@@ -1,0 +1,198 @@
+// Rank 0's output, and the last words of a job that failed.
+//
+// Nobody waits for the console: what it does not take lies in a bounded queue, and beyond that is dropped
+// and counted; the log file has everything. A console is written to only when it says that it takes some,
+// in pieces that a pipe takes whole (its descriptor may be shared, so it is not made non-blocking).
+#include "launch/local_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 64 << 10, END_MS = 2000, TAIL_BYTES = 1200, TAIL_LINES = 8 };
+
+int64_t launch_now(const local *l)
+{
+    return l->config->h->api->monotonic_ns(l->config->h);
+}
+
+void launch_log_path(const launch_local_config *c, int rank, char out[LAUNCH_PATH_BYTES])
+{
+    (void)snprintf(out, LAUNCH_PATH_BYTES, "%s/rank-%05d.log", c->log_folder, rank);
+}
+
+static void write_whole(int fd, const uint8_t *bytes, int64_t count)
+{
+    for (int64_t done = 0; done < count;) {
+        const ssize_t n = write(fd, bytes + done, (size_t)(count - done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; // a full disk holds nobody up either
+        done += n;
+    }
+}
+
+static void enqueue(local *l, const uint8_t *bytes, int64_t count)
+{
+    if (l->config->console_fd < 0 || l->is_console_gone) return;
+    if (l->queue == NULL) l->queue = malloc(LAUNCH_QUEUE_BYTES);
+    if (l->queue == NULL || l->queue_count + count > LAUNCH_QUEUE_BYTES) {
+        l->dropped += count;
+        return;
+    }
+    if (l->queue_begin + l->queue_count + count > LAUNCH_QUEUE_BYTES) {
+        memmove(l->queue, l->queue + l->queue_begin, (size_t)l->queue_count);
+        l->queue_begin = 0;
+    }
+    memcpy(l->queue + l->queue_begin + l->queue_count, bytes, (size_t)count);
+    l->queue_count += count;
+}
+
+void launch_output_read(local *l)
+{
+    uint8_t buffer[READ_BYTES];
+    const ssize_t n = read(l->pipe_out, buffer, sizeof(buffer));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+        (void)close(l->pipe_out);
+        l->pipe_out = -1;
+        return;
+    }
+    write_whole(l->log_fd, buffer, n);
+    enqueue(l, buffer, n);
+    launch_output_write(l);
+}
+
+bool launch_output_is_waiting(const local *l)
+{
+    return l->queue_count > 0 && !l->is_console_gone;
+}
+
+void launch_output_write(local *l)
+{
+    while (launch_output_is_waiting(l)) {
+        struct pollfd p = {.fd = l->config->console_fd, .events = POLLOUT};
+        if (poll(&p, 1, 0) <= 0 || (p.revents & (POLLOUT | POLLERR | POLLHUP)) == 0) return;
+        const int64_t piece = min_i64(l->queue_count, PIPE_BUF);
+        const ssize_t n = write(p.fd, l->queue + l->queue_begin, (size_t)piece);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+        if (n <= 0) {
+            l->is_console_gone = true;
+            return;
+        }
+        l->queue_begin += n;
+        l->queue_count -= n;
+    }
+    l->queue_begin = 0;
+}
+
+// All ranks have ended; what they printed is in the pipe. A grandchild may hold it open: that is not
+// waited for.
+void launch_output_end(local *l)
+{
+    const int64_t until = launch_now(l) + (int64_t)END_MS * 1000000;
+    for (int64_t before = -1; l->pipe_out >= 0 && before != 0;) {
+        struct pollfd p = {.fd = l->pipe_out, .events = POLLIN};
+        before = poll(&p, 1, 0);
+        if (before > 0) launch_output_read(l);
+    }
+    while (launch_output_is_waiting(l) && launch_now(l) < until) {
+        struct pollfd p = {.fd = l->config->console_fd, .events = POLLOUT};
+        (void)poll(&p, 1, 100);
+        launch_output_write(l);
+    }
+    l->dropped += l->queue_count;
+    if (l->dropped == 0) return;
+    char words[128];
+    const int n = snprintf(words, sizeof(words),
+                           "note   %lld bytes were not shown, for the console did not take them\n",
+                           (long long)l->dropped);
+    if (n > 0 && l->log_fd >= 0) write_whole(l->log_fd, (const uint8_t *)words, n);
+}
+
+void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
+{
+    const local_rank *r = &l->ranks[rank];
+    char host_name[HOST_NAME_BYTES] = "?";
+    if (l->config->h->api->machine_name(l->config->h, host_name) != ST_OK) error_clear();
+    if (r->ended_by != 0) {
+        const char *name = sigabbrev_np(r->ended_by);
+        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s", rank,
+                       host_name, r->ended_by, name == NULL ? "?" : name,
+                       r->was_ended ? ", which was passed on to it" : "");
+    } else {
+        (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) ended with exit code %d", rank,
+                       host_name, r->exit_code);
+    }
+}
+
+// The last lines of its log, where it says why.
+static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
+{
+    char path[LAUNCH_PATH_BYTES], tail[TAIL_BYTES + 1];
+    launch_log_path(l->config, rank, path);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return;
+    const off_t size = lseek(fd, 0, SEEK_END);
+    const ssize_t n = pread(fd, tail, TAIL_BYTES, size > TAIL_BYTES ? size - TAIL_BYTES : 0);
+    (void)close(fd);
+    if (n <= 0) return;
+    tail[n] = '\0';
+    const char *begin = tail + n;
+    for (int lines = 0; begin > tail && lines <= TAIL_LINES;) {
+        begin--;
+        if (*begin == '\n' && begin < tail + n - 1 && ++lines == TAIL_LINES) begin++;
+    }
+    if (begin == tail && size > TAIL_BYTES) { // the first line is cut
+        const char *next = strchr(begin, '\n');
+        if (next != NULL) begin = next + 1;
+    }
+    while (*begin == '\n') begin++;
+    const size_t used = strlen(out);
+    (void)snprintf(out + used, (size_t)limit_bytes - used, "\nthe end of %s:\n%s", path, begin);
+}
+
+// 128 + n is nobody's exit code here: crashes are our bugs, what kills from outside takes a peer away.
+static int exit_code_of(int number)
+{
+    const bool is_crash = number == SIGSEGV || number == SIGABRT || number == SIGBUS ||
+                          number == SIGFPE || number == SIGILL || number == SIGSYS ||
+                          number == SIGTRAP;
+    return is_crash ? status_exit_code(ST_INTERNAL) : status_exit_code(ST_PEER_LOST);
+}
+
+void launch_tell(const local *l, launch_result *out)
+{
+    *out = (launch_result){.rank = l->first};
+    const int ranks = l->config->ranks;
+    if (l->first < 0) {
+        for (int r = 0; r < ranks; r++) {
+            const local_rank *k = &l->ranks[r];
+            // One that a forwarded signal ended had no time for a checkpoint.
+            if (k->ended_by != 0) {
+                out->ended_by = k->ended_by;
+                out->rank = r;
+                out->exit_code = exit_code_of(k->ended_by);
+                launch_say_end(l, r, out->text, sizeof(out->text));
+            } else if (k->exit_code > out->exit_code && out->ended_by == 0) {
+                out->exit_code = k->exit_code;
+            }
+        }
+        return;
+    }
+    const local_rank *first = &l->ranks[l->first];
+    out->ended_by = first->ended_by;
+    out->ended_at = first->ended_at;
+    out->exit_code = first->ended_by != 0 ? exit_code_of(first->ended_by) : first->exit_code;
+    launch_say_end(l, l->first, out->text, sizeof(out->text));
+    for (int r = 0; r < ranks; r++) {
+        const size_t used = strlen(out->text);
+        if (!l->ranks[r].was_pressed) continue;
+        (void)snprintf(out->text + used, sizeof(out->text) - used,
+                       "; rank %d did not end by itself and was ended", r);
+    }
+    add_tail(l, l->first, out->text, sizeof(out->text));
+}

@@ -1,0 +1,158 @@
+// The rank's side of a launch: joining, and noticing that the launcher is gone.
+#include "launch/launch.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static status start_hub(const launch_join_config *config, launch_job *j)
+{
+    const launch_place *p = config->place;
+    int fd = p->listen_fd;
+    char bound[CONTROL_ADDRESS_BYTES];
+    if (fd < 0) TRY(control_listen(p->address, config->allow_wildcard, &fd, bound));
+    const control_server_config hub = {.h = config->h,
+                                       .key = j->key,
+                                       .job = p->job,
+                                       .epoch = config->epoch,
+                                       .ranks = p->ranks,
+                                       .rank = p->rank,
+                                       .join_ns = config->join_ns,
+                                       .limits = config->limits,
+                                       .on_notice = config->on_hub_notice,
+                                       .context = config->context};
+    return control_server_start(&hub, fd, &j->server);
+}
+
+static status join(const launch_join_config *config, launch_job *j)
+{
+    const launch_place *p = config->place;
+    if (p->address[0] == '\0') {
+        return fail(ST_CONFIG,
+                    "%s does not say where rank 0 is: set TRIREME_ADDRESS to its host:port on all "
+                    "ranks",
+                    p->launcher);
+    }
+    if (p->key_fd >= 0) {
+        TRY(control_key_take(p->key_fd, &j->key));
+    } else if (config->key_path != NULL) {
+        TRY(control_key_read(config->key_path, &j->key));
+    } else {
+        return fail(ST_SECURITY,
+                    "ranks that %s started need a key that all of them hold: make a "
+                    "file of 32 random bytes, chmod 600 it, and name it",
+                    p->launcher);
+    }
+    if (p->rank == 0) TRY(start_hub(config, j));
+    const control_config c = {.h = config->h,
+                              .key = j->key,
+                              .job = p->job,
+                              .epoch = config->epoch,
+                              .rank = p->rank,
+                              .ranks = p->ranks,
+                              .address = p->address,
+                              .facts = config->facts,
+                              .fact_count = config->fact_count,
+                              .join_ns = config->join_ns,
+                              .limits = config->limits,
+                              .report = config->report,
+                              .on_notice = config->on_notice,
+                              .context = config->context};
+    return control_open(&c, &j->c);
+}
+
+status launch_join(const launch_join_config *config, launch_job *out)
+{
+    launch_job j = {0};
+    const status st = join(config, &j);
+    if (st != ST_OK) {
+        launch_leave(&j);
+        return st;
+    }
+    *out = j;
+    return ST_OK;
+}
+
+void launch_leave(launch_job *j)
+{
+    control_close(j->c);
+    control_server_stop(j->server);
+    control_key_destroy(j->key);
+    *j = (launch_job){0};
+}
+
+// ---- the launcher's life -----------------------------------------------------------------------------
+struct launch_life {
+    int fd, stop_fd;
+    int64_t grace_ns;
+    void (*on_end)(void *context);
+    void *context;
+    pthread_t thread;
+};
+
+// True if stop_fd became readable within the time.
+static bool is_stopped(const launch_life *l, int64_t limit_ns)
+{
+    struct pollfd p = {.fd = l->stop_fd, .events = POLLIN};
+    const int64_t ms = limit_ns / 1000000;
+    return poll(&p, 1, ms > INT32_MAX ? INT32_MAX : (int)ms) > 0;
+}
+
+static void *life_main(void *context)
+{
+    const launch_life *l = context;
+    for (;;) {
+        struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
+                              {.fd = l->stop_fd, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0) continue;
+        if (p[1].revents != 0) return NULL;
+        if (p[0].revents != 0) break; // nothing is ever written: it ended
+    }
+    l->on_end(l->context);
+    if (l->grace_ns > 0 && !is_stopped(l, l->grace_ns)) _exit(7);
+    return NULL;
+}
+
+status launch_life_start(int fd, int64_t grace_ns, void (*on_end)(void *context), void *context,
+                         launch_life **out)
+{
+    launch_life *l = calloc(1, sizeof(*l));
+    if (l == NULL) {
+        (void)close(fd);
+        return fail(ST_NO_MEMORY, "no memory to watch the launcher");
+    }
+    *l = (launch_life){.fd = fd, .grace_ns = grace_ns, .on_end = on_end, .context = context};
+    l->stop_fd = eventfd(0, EFD_CLOEXEC);
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = l->stop_fd < 0 ? errno : pthread_create(&l->thread, NULL, life_main, l);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        if (l->stop_fd >= 0) (void)close(l->stop_fd);
+        (void)close(fd);
+        free(l);
+        return fail(ST_NO_MEMORY, "no thread to watch the launcher: %s", strerror(error));
+    }
+    *out = l;
+    return ST_OK;
+}
+
+void launch_life_stop(launch_life *l)
+{
+    if (l == NULL) return;
+    const uint64_t one = 1;
+    const ssize_t n = write(l->stop_fd, &one, sizeof(one));
+    (void)n;
+    (void)pthread_join(l->thread, NULL);
+    (void)close(l->stop_fd);
+    (void)close(l->fd);
+    free(l);
+}
