@@ -56,6 +56,24 @@ typedef struct ints {
         return (GROUP){f(x.a, y.a), f(x.b, y.b), f(x.c, y.c), f(x.d, y.d)}; \
     }
 
+// At any address.
+REDUCE_INLINE __m256i get(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+REDUCE_INLINE void put(void *p, __m256i x)
+{
+    _mm256_storeu_si256(p, x);
+}
+REDUCE_INLINE __m128i get_half(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+REDUCE_INLINE void put_half(void *p, __m128i x)
+{
+    _mm_storeu_si128(p, x);
+}
+
 // ---- floats ------------------------------------------------------------------------------------
 // _mm256_max_ps(x, y) is y where they are equal or one is NaN: of two zeros both orders give both zeros,
 // which `and` makes +0.
@@ -137,8 +155,8 @@ REDUCE_INLINE void store_f32(float *p, floats x)
 REDUCE_INLINE floats load_bf16(const uint16_t *p)
 {
     const __m256i upper = _mm256_set1_epi32((int32_t)0xffff0000);
-    const __m256i x = _mm256_loadu_si256((const __m256i *)p);
-    const __m256i y = _mm256_loadu_si256((const __m256i *)(p + 16));
+    const __m256i x = get(p);
+    const __m256i y = get(p + 16);
     return (floats){_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
                     _mm256_castsi256_ps(_mm256_and_si256(x, upper)),
                     _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)),
@@ -157,24 +175,21 @@ REDUCE_INLINE __m256i bf16_pairs(__m256 first, __m256 second)
 }
 REDUCE_INLINE void store_bf16(uint16_t *p, floats x)
 {
-    _mm256_storeu_si256((__m256i *)p, bf16_pairs(x.a, x.b));
-    _mm256_storeu_si256((__m256i *)(p + 16), bf16_pairs(x.c, x.d));
+    put(p, bf16_pairs(x.a, x.b));
+    put(p + 16, bf16_pairs(x.c, x.d));
 }
 
 REDUCE_INLINE floats load_f16(const uint16_t *p)
 {
-    const __m128i *q = (const __m128i *)p;
-    return (floats){_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1)),
-                    _mm256_cvtph_ps(_mm_loadu_si128(q + 2)),
-                    _mm256_cvtph_ps(_mm_loadu_si128(q + 3))};
+    return (floats){_mm256_cvtph_ps(get_half(p)), _mm256_cvtph_ps(get_half(p + 8)),
+                    _mm256_cvtph_ps(get_half(p + 16)), _mm256_cvtph_ps(get_half(p + 24))};
 }
 REDUCE_INLINE void store_f16(uint16_t *p, floats x)
 {
-    __m128i *q = (__m128i *)p;
-    _mm_storeu_si128(q, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(q + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(q + 2, _mm256_cvtps_ph(x.c, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128(q + 3, _mm256_cvtps_ph(x.d, _MM_FROUND_TO_NEAREST_INT));
+    put_half(p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    put_half(p + 8, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+    put_half(p + 16, _mm256_cvtps_ph(x.c, _MM_FROUND_TO_NEAREST_INT));
+    put_half(p + 24, _mm256_cvtps_ph(x.d, _MM_FROUND_TO_NEAREST_INT));
 }
 
 // Between memory and fp32 in order, eight at a time.
@@ -202,7 +217,7 @@ enum { IS_bf16, IS_f16 };
     {                                                                                            \
         int64_t i = 0;                                                                           \
         for (; i + 8 <= count; i += 8) {                                                         \
-            _mm256_storeu_ps(out + i, eight_##T(_mm_loadu_si128((const __m128i *)(in + i))));    \
+            _mm256_storeu_ps(out + i, eight_##T(get_half(in + i)));                              \
         }                                                                                        \
         comm_reduce_scalar.widen[IS_##T == IS_f16](in + i, out + i, count - i);                  \
     }                                                                                            \
@@ -212,7 +227,7 @@ enum { IS_bf16, IS_f16 };
         int64_t i = 0;                                                                           \
         for (; i + 8 <= count; i += 8) {                                                         \
             const __m256 x = finish_ps(_mm256_loadu_ps(in + i), s);                              \
-            _mm_storeu_si128((__m128i *)(out + i), eight_to_##T(x));                             \
+            put_half(out + i, eight_to_##T(x));                                                  \
         }                                                                                        \
         comm_reduce_scalar.narrow[IS_##T == IS_f16](in + i, out + i, count - i, scale);          \
     }

@@ -41,7 +41,7 @@ static void fill(dtype type, unsigned char *at, int64_t count, bool wild)
         if (is_float(type) && !(wild && bits % 4 == 0)) {
             double v = ((double)(word() >> 11) * 0x1p-53 - 0.5) * 8;
             if (wild && bits % 16 == 1) v = bits & 64 ? -0.0 : 0.0;
-            if (wild && bits % 16 == 3) v = bits & 64 ? -INFINITY : INFINITY;
+            if (wild && bits % 16 == 3) v = bits & 64 ? (double)-INFINITY : (double)INFINITY;
             dtype_store(type, at, i, v);
         } else {
             bits = word();
