@@ -105,7 +105,8 @@ void cli_print_error(cli_context *cli, status st)
     char said[ERROR_TEXT_BYTES];
     int written = 0;
     text_shown(error_last()->text, said);
-    (void)fflush(cli->out); // so that the error stands last
+    if (said[0] == '\0') return; // a process that this one started has said it
+    (void)fflush(cli->out);      // so that the error stands last
     if (strstr(said, "error[") != NULL) {
         written = fprintf(cli->err, "%s\n", said);
     } else if (st == ST_STOPPED) {
@@ -147,6 +148,7 @@ static status dispatch(cli_context *cli, int argc, char **argv)
 
 int cli_main(cli_context *cli, int argc, char **argv)
 {
+    cli->argv = argv;
     status st = dispatch(cli, argc, argv);
     if (st != ST_OK) {
         cli_print_error(cli, st);

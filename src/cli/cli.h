@@ -17,10 +17,11 @@ typedef struct cli_context {
     const host *h;
     arena *a; // of the whole command
     FILE *out, *err;
-    int columns;     // of the terminal, or of what COLUMNS says
-    bool live;       // out is a terminal that can write a line again
-    bool colour;     // err may be coloured
-    int write_error; // errno of the first write to `out` that failed; 0
+    int columns;       // of the terminal, or of what COLUMNS says
+    bool live;         // out is a terminal that can write a line again
+    bool colour;       // err may be coloured
+    int write_error;   // errno of the first write to `out` that failed; 0
+    char *const *argv; // of this process
 } cli_context;
 
 // Reads the environment: NO_COLOR, TERM, COLUMNS.

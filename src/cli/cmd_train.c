@@ -1,5 +1,6 @@
 // `train`: from a configuration, or from where a run stopped, to the last step.
 #include "cli/commands.h"
+#include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/run_log.h"
 #include "cli/signals.h"
@@ -101,26 +102,45 @@ static status dry_run(cli_context *cli, const run_config *r)
     return ST_OK;
 }
 
+// As one process, or as one rank of several.
+static status train(cli_context *cli, const source *s, const train_flags *f, const run_config *r,
+                    const config *c, const launch_place *place)
+{
+    run_log *log = NULL;
+    cli_ranks *ranks = NULL;
+    train_outcome outcome = {0};
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    const bool quiet = f->quiet || (place->rank > 0 && !ours);
+    TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
+    const train_watcher watcher = run_log_watcher(log);
+    cli_signals_begin();
+    status st = ST_OK;
+    if (place->ranks > 1 || ours) st = cli_ranks_join(cli, r, place, &ranks);
+    if (st == ST_OK) {
+        comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
+        st = train_run(cli->h, cli->a, r, c, s->config_text, f->resume, all, &watcher, &outcome);
+    }
+    cli_ranks_leave(ranks, st);
+    run_log_end(log, st, &outcome);
+    cli_signals_end();
+    return st;
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
     source s = {0};
     run_config *r = NULL;
     config *c = NULL;
-    run_log *log = NULL;
-    train_outcome outcome = {0};
+    launch_place place;
     TRY(source_find(cli, call, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     if (f->dry_run) return dry_run(cli, r);
-    TRY(run_log_create(cli, r, f->quiet, &log));
-    const train_watcher watcher = run_log_watcher(log);
-    cli_signals_begin();
-    const status st =
-        train_run(cli->h, cli->a, r, c, s.config_text, f->resume, NULL, &watcher, &outcome);
-    run_log_end(log, st, &outcome);
-    cli_signals_end();
-    return st;
+    TRY(cli_ranks_place(&place));
+    if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
+    if (r->layout.dp > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
+    return train(cli, &s, f, r, c, &place);
 }
 
 const cli_command cli_command_train = {
@@ -130,10 +150,14 @@ const cli_command cli_command_train = {
     .about =
         "The same command again continues the run in run.dir; so does `trireme train RUN`. INT "
         "(Ctrl-C), TERM and USR1 finish the step, save and exit with 75; a second INT quits at "
-        "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.",
+        "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.\n\n"
+        "layout.dp=N starts N ranks of this command on this machine. Under torchrun, srun or mpirun "
+        "each process finds its place in the environment; TRIREME_KEY names a file of 32 bytes, "
+        "mode 0600, that proves that a rank belongs to the job.",
     .examples = "  trireme train demo/config.yaml\n"
                 "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"
-                "  trireme train demo/run\n",
+                "  trireme train demo/run\n"
+                "  trireme train demo/config.yaml layout.dp=2 layout.zero=1\n",
     .flags = &flags,
     .flags_bytes = sizeof(train_flags),
     .operand_min = 1,

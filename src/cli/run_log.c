@@ -1,5 +1,5 @@
 // Lines of a run. A line goes to the terminal and to two files: log.txt holds what rank 0 shows,
-// logs/rank-00000.log the same with times. On a terminal there is one more line at the bottom that is
+// logs/rank-00000.log (each rank its own) the same with times. On a terminal there is one more line at the bottom that is
 // written over again and again; it never reaches a file.
 //
 // Watcher functions cannot fail: what goes wrong while logging is kept and told at the end.
@@ -19,6 +19,8 @@ struct run_log {
     const run_config *r;
     arena *lines; // of one line
     bool quiet, is_json, live_shown, stop_said;
+    int rank;
+    bool is_kept;           // what is printed becomes the rank's log without our doing
     file *files[LOG_FILES]; // log.txt, logs/rank-00000.log
     bool files_tried;
     status first_error;
@@ -43,12 +45,16 @@ static void keep(run_log *log, status st)
 
 static void files_open(run_log *log)
 {
-    static const char *const names[LOG_FILES] = {"log.txt", "logs/rank-00000.log"};
+    char rank_name[40];
+    const char *const names[LOG_FILES] = {"log.txt", rank_name};
+    const bool wanted[LOG_FILES] = {log->rank == 0, !log->is_kept};
     if (log->files_tried) return;
+    (void)snprintf(rank_name, sizeof(rank_name), "logs/rank-%05d.log", log->rank);
     log->files_tried = true;
     const host *h = log->cli->h;
     for (int i = 0; i < LOG_FILES; i++) {
         char *path = NULL;
+        if (!wanted[i]) continue;
         status st = path_join(log->cli->a, log->r->run.dir, names[i], &path);
         if (st == ST_OK) st = h->api->file_open(h, path, FILE_APPEND, &log->files[i]);
         keep(log, st);
@@ -418,13 +424,16 @@ void run_log_end(run_log *log, status st, const train_outcome *outcome)
 
 // ---- creation -----------------------------------------------------------------------------------
 
-status run_log_create(cli_context *cli, const run_config *r, bool quiet, run_log **out)
+status run_log_create(cli_context *cli, const run_config *r, bool quiet, int rank, bool is_kept,
+                      run_log **out)
 {
     run_log *log = NULL;
     TRY(arena_new(cli->a, 1, &log));
     log->cli = cli;
     log->r = r;
     log->quiet = quiet;
+    log->rank = rank;
+    log->is_kept = is_kept;
     log->is_json = r->log.format == RUN_LOG_JSON;
     TRY(arena_create("log line", 0, &log->lines));
     *out = log;

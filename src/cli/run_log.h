@@ -8,8 +8,10 @@
 typedef struct run_log run_log;
 
 // r must live as long as the log. Files are opened with the first line, for train_run() makes the
-// run's folder.
-NODISCARD status run_log_create(cli_context *cli, const run_config *r, bool quiet, run_log **out);
+// run's folder. Rank 0 writes log.txt; logs/rank-<rank>.log is written here, or, where `is_kept`, by who
+// keeps what this process prints.
+NODISCARD status run_log_create(cli_context *cli, const run_config *r, bool quiet, int rank,
+                                bool is_kept, run_log **out);
 train_watcher run_log_watcher(run_log *log);
 // Closes the files, after the last words: totals and what to do next, or the error as JSON.
 void run_log_end(run_log *log, status st, const train_outcome *outcome);

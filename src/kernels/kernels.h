@@ -81,6 +81,9 @@ double kern_peak_flops(kern_level level, int threads, bool bf16);
 bool kern_onednn_version(int version[3]); // false: oneDNN is not built in
 // Cores (not hyperthreads) that this process may use; at least 1. Asks hwloc, some milliseconds.
 int kern_core_count(void);
+// Keeps this process to its part of these cores; where there are fewer than parts, several share one.
+// Before any thread of it is started.
+void kern_cores_divide(int part, int parts);
 
 typedef struct kern_context {
     kern_pool *pool;

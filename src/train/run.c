@@ -317,7 +317,14 @@ static void outcome_of(const session *s, train_outcome *out)
 // The position in the data is a number of sequences, which means nothing in other data.
 static status data_compare(session *s)
 {
-    (void)hash128_text(train_feed_id(s->feed), s->data_sum);
+    const hash128 id = train_feed_id(s->feed);
+    (void)hash128_text(id, s->data_sum);
+    int most = (int)(id.low & 0x7fffffff), least = -most; // largest, and smallest negated
+    TRY(session_agree(s, &most, "data"));
+    TRY(session_agree(s, &least, "data"));
+    if (most != -least) {
+        return fail(ST_REFUSED, "the ranks do not have the same data: %s here", s->data_sum);
+    }
     if (s->data_before == NULL || strcmp(s->data_before, s->data_sum) == 0) return ST_OK;
     return fail(
         ST_CONFIG_FIXED,
@@ -439,5 +446,17 @@ status train_run(const host *h, arena *a, const run_config *r, const config *c,
     st = numerics_advise(s, st);
     status_write(s, st);
     train_folder_close(&s->folder);
+    return st;
+}
+
+status train_prepare(const host *h, arena *a, const run_config *r)
+{
+    train_feed *feed = NULL;
+    char *cache = NULL;
+    TRY(path_join(a, r->run.dir, "cache", &cache));
+    TRY(h->api->path_mkdir(h, cache));
+    TRY(train_feed_open(h, a, r, &feed));
+    const status st = train_feed_prepare(feed, cache, NULL, NULL);
+    train_feed_close(feed);
     return st;
 }

@@ -60,6 +60,9 @@ typedef struct train_outcome {
     bool stopped;                             // asked to, before the last step
 } train_outcome;
 
+// Makes the run's texts tokens, if they are not yet, so that no rank waits for that in an operation.
+NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
+
 // `ranks`: the ranks of the run, all of which call this with the same configuration; NULL: this process
 // is all there is. The first one has the folder; the others' watchers hear of steps, not of files.
 // `resume`: "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint's path.

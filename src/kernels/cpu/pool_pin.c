@@ -61,6 +61,24 @@ int kern_core_count(void)
     return count > 0 ? count : 1;
 }
 
+void kern_cores_divide(int part, int parts)
+{
+    ASSERT(part >= 0 && part < parts);
+    hwloc_topology_t t = topology_load();
+    hwloc_bitmap_t sets[KERN_MAX_THREADS], mine = hwloc_bitmap_alloc();
+    const int count = t != NULL && mine != NULL ? cores_list(t, sets) : 0;
+    const int first = count * part / parts;
+    const int end = first < count * (part + 1) / parts ? count * (part + 1) / parts : first + 1;
+    for (int i = 0; i < count; i++) {
+        if (i >= first && i < end) hwloc_bitmap_or(mine, mine, sets[i]);
+        hwloc_bitmap_free(sets[i]);
+    }
+    // A refusal costs some speed, never a result.
+    if (count > 0) (void)hwloc_set_cpubind(t, mine, HWLOC_CPUBIND_PROCESS);
+    if (mine != NULL) hwloc_bitmap_free(mine);
+    if (t != NULL) hwloc_topology_destroy(t);
+}
+
 pool_pins *pool_pins_create(int threads)
 {
     hwloc_topology_t t = topology_load();

@@ -1,0 +1,277 @@
+// `train` on several ranks: see ranks.h.
+//
+//   trireme train run.yaml layout.dp=2
+//     this process   prepares the data, makes the board and the key, starts the ranks, hands signals on,
+//                    shows what rank 0 says, and the rank that failed first
+//     rank 0, 1      the same command line, a place in the environment: join over control, open comm over
+//                    the board, train
+//
+// Under torchrun, srun or mpirun there is no such parent: every process finds its place in its
+// environment, and the job's key in the file that TRIREME_KEY names.
+#include "cli/ranks.h"
+
+#include "train/train.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const char *environment(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+status cli_ranks_place(launch_place *out)
+{
+    return launch_detect(environment, NULL, out);
+}
+
+// ---- starting -----------------------------------------------------------------------------------
+
+// A code of the table that ends a program so; the text is what a rank said.
+static status status_of_exit(int exit_code)
+{
+    for (int st = 0; st < STATUS_COUNT; st++) {
+        if (status_exit_code((status)st) == exit_code) return (status)st;
+    }
+    return ST_INTERNAL;
+}
+
+static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm_board *board)
+{
+    char *logs = NULL;
+    launch_result result;
+    TRY(path_join(cli->a, r->run.dir, "logs", &logs));
+    TRY(cli->h->api->path_mkdir(cli->h, logs));
+    const launch_local_config c = {.h = cli->h,
+                                   .ranks = (int)r->layout.dp,
+                                   .program = "/proc/self/exe",
+                                   .argv = cli->argv,
+                                   .environment = environ,
+                                   .job = job,
+                                   .log_folder = logs,
+                                   .console_fd = STDOUT_FILENO,
+                                   .board_fd = comm_board_fd(board)};
+    TRY(launch_local(&c, &result));
+    if (result.exit_code == 0) return ST_OK;
+    return fail(status_of_exit(result.exit_code), "%s", result.text);
+}
+
+status cli_ranks_start(cli_context *cli, const run_config *r)
+{
+    comm_board *board = NULL;
+    uint64_t job = 0;
+    TRY(train_prepare(cli->h, cli->a, r));
+    TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
+    TRY(comm_board_create((int)r->layout.dp, job, 0, &board));
+    const status st = start_on(cli, r, job, board);
+    comm_board_unmap(board);
+    return st;
+}
+
+// ---- a rank -------------------------------------------------------------------------------------
+
+struct cli_ranks {
+    launch_job job;
+    launch_life *life;
+    comm_board *board;
+    pthread_mutex_t lock; // of the next three: notices come from control's thread
+    comm *c;
+    bool lost; // a notice came before there was anything to abort
+    char why[1024];
+};
+
+// A peer is gone: what waits for it ends now.
+static void on_notice(void *context, const control_notice *n)
+{
+    cli_ranks *k = context;
+    if (n->kind != CONTROL_NOTE_VERDICT && n->kind != CONTROL_NOTE_FAILED) return;
+    if (n->kind == CONTROL_NOTE_VERDICT && n->verdict == CONTROL_SLOW) return;
+    (void)pthread_mutex_lock(&k->lock);
+    if (!k->lost) {
+        k->lost = true;
+        (void)snprintf(k->why, sizeof(k->why), "%.*s", (int)sizeof(k->why) - 1, n->text);
+        if (k->c != NULL) comm_abort(k->c, ST_PEER_LOST, k->why);
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+// Nobody is left to hand signals on: as if one had come.
+static void on_launcher_gone(void *context)
+{
+    (void)context;
+    (void)kill(getpid(), SIGTERM);
+}
+
+// What must be equal on all ranks: the program, and every key that the result or the layout follows from.
+static status facts_make(cli_context *cli, const run_config *r, control_fact **out, int64_t *count)
+{
+    static const char *const free_keys[] = {"kernels.threads", "memory.limit", "log.every",
+                                            "log.format", "trace.steps"};
+    const option_table *t = &run_config_table;
+    control_fact *facts = NULL;
+    int64_t n = 0;
+    TRY(arena_new(cli->a, t->count + 2, &facts));
+    facts[n++] = (control_fact){CONTROL_BUILD, "trireme", TRIREME_VERSION};
+    facts[n++] = (control_fact){CONTROL_NUMERICS, "kernels of the machine",
+                                kern_level_name(kern_level_of_machine())};
+    for (int64_t i = 0; i < t->count; i++) {
+        bool is_free = false;
+        for (int64_t k = 0; k < COUNT_OF(free_keys); k++) {
+            is_free = is_free || strcmp(t->rows[i].key, free_keys[k]) == 0;
+        }
+        if (is_free) continue;
+        text value = {.a = cli->a};
+        TRY(option_print(&t->rows[i], r, &value));
+        facts[n++] =
+            (control_fact){CONTROL_CONFIG, t->rows[i].key, value.bytes != NULL ? value.bytes : ""};
+    }
+    *out = facts;
+    *count = n;
+    return ST_OK;
+}
+
+static status swap(void *context, const void *mine, int64_t bytes, void *all)
+{
+    return control_swap(context, mine, bytes, all);
+}
+
+// Whether all ranks are on this machine; else the first that is not.
+static bool all_are_here(const control *c, int *elsewhere)
+{
+    const uint64_t here = control_peer_of(c, control_rank(c))->machine;
+    for (int i = 0; i < control_ranks(c); i++) {
+        *elsewhere = i;
+        if (here == 0 || control_peer_of(c, i)->machine != here) return false;
+    }
+    return true;
+}
+
+// Ranks that no launcher of ours started: the first one's board, by its descriptor in that process.
+static status board_share(cli_ranks *k, const launch_place *place)
+{
+    typedef struct where {
+        int64_t process;
+        int32_t fd, failed;
+    } where;
+    where mine = {.fd = -1}, all[LAUNCH_LOCAL_MAX];
+    status st = ST_OK;
+    if (place->ranks > LAUNCH_LOCAL_MAX) {
+        return fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", place->ranks,
+                    LAUNCH_LOCAL_MAX);
+    }
+    if (place->rank == 0) {
+        st = comm_board_create(place->ranks, place->job, 0, &k->board);
+        mine.process = (int64_t)getpid();
+        mine.fd = st == ST_OK ? comm_board_fd(k->board) : -1;
+    }
+    mine.failed = st != ST_OK;
+    TRY(control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all));
+    TRY(st);
+    if (place->rank > 0 && all[0].failed == 0) {
+        char path[64];
+        (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)all[0].process,
+                       all[0].fd);
+        const int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd < 0) return fail(ST_IO, "rank 0's board %s: %s", path, strerror(errno));
+        st = comm_board_map(fd, &k->board); // which keeps a descriptor of its own
+        (void)close(fd);
+        TRY(st);
+    }
+    return control_barrier(k->job.c); // rank 0 keeps it until all have it
+}
+
+static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *place)
+{
+    int elsewhere = 0;
+    if (!all_are_here(k->job.c, &elsewhere)) {
+        return fail(ST_UNSUPPORTED,
+                    "rank %d is on another host (%s): this version trains on the ranks of one host",
+                    elsewhere, control_peer_of(k->job.c, elsewhere)->host);
+    }
+    TRY(place->board_fd >= 0 ? comm_board_map(place->board_fd, &k->board) : board_share(k, place));
+    const comm_config wanted = {.h = cli->h,
+                                .job = place->job,
+                                .rank = place->rank,
+                                .ranks = place->ranks,
+                                .local_rank = place->rank,
+                                .local_ranks = place->ranks,
+                                .transport = "auto",
+                                .board = k->board,
+                                .swap = swap,
+                                .swap_context = k->job.c};
+    comm *c = NULL;
+    TRY(comm_open(&wanted, &c));
+    (void)pthread_mutex_lock(&k->lock);
+    k->c = c;
+    if (k->lost) comm_abort(c, ST_PEER_LOST, k->why);
+    (void)pthread_mutex_unlock(&k->lock);
+    return ST_OK;
+}
+
+static status join(cli_context *cli, const run_config *r, const launch_place *place, cli_ranks *k)
+{
+    static const int64_t grace_ns = INT64_C(120) * 1000000000;
+    control_fact *facts = NULL;
+    int64_t count = 0;
+    if (place->life_fd >= 0) {
+        TRY(launch_life_start(place->life_fd, grace_ns, on_launcher_gone, NULL, &k->life));
+    }
+    if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
+    TRY(facts_make(cli, r, &facts, &count));
+    const launch_join_config c = {.h = cli->h,
+                                  .place = place,
+                                  .key_path = getenv("TRIREME_KEY"),
+                                  .facts = facts,
+                                  .fact_count = count,
+                                  .on_notice = on_notice,
+                                  .context = k};
+    TRY(launch_join(&c, &k->job));
+    return comm_join(cli, k, place);
+}
+
+status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
+                      cli_ranks **out)
+{
+    cli_ranks *k = NULL;
+    TRY(arena_new(cli->a, 1, &k));
+    if (pthread_mutex_init(&k->lock, NULL) != 0) return fail(ST_NO_MEMORY, "no memory for a lock");
+    const status st = join(cli, r, place, k);
+    if (st == ST_OK) {
+        *out = k;
+    } else {
+        cli_ranks_leave(k, st);
+    }
+    return st;
+}
+
+comm *cli_ranks_comm(const cli_ranks *k)
+{
+    return k->c;
+}
+
+void cli_ranks_leave(cli_ranks *k, status st)
+{
+    if (k == NULL) return;
+    error_record kept;
+    error_take(&kept);
+    const bool failed = st != ST_OK && st != ST_STOPPED;
+    if (failed && k->job.c != NULL) control_fail(k->job.c, st, kept.text);
+    (void)pthread_mutex_lock(&k->lock);
+    comm *c = k->c;
+    k->c = NULL;
+    (void)pthread_mutex_unlock(&k->lock);
+    comm_close(c);
+    launch_leave(&k->job);
+    launch_life_stop(k->life);
+    comm_board_unmap(k->board);
+    (void)pthread_mutex_destroy(&k->lock);
+    (void)error_put(&kept);
+}

@@ -1,0 +1,25 @@
+// `train` on several ranks: this process starts them on this machine, or is one of them.
+#ifndef CLI_RANKS_H
+#define CLI_RANKS_H
+
+#include "cli/cli.h"
+#include "comm/comm.h"
+#include "launch/launch.h"
+#include "plan/run_config.h"
+
+// Who started this process: launch_place.ranks is 1 where it is alone.
+NODISCARD status cli_ranks_place(launch_place *out);
+
+// Starts layout.dp ranks of this command and stays until all have ended. The rank that failed first is
+// told of last.
+NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r);
+
+// This process as a rank: joins the others, and leaves them.
+typedef struct cli_ranks cli_ranks;
+NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
+                                cli_ranks **out);
+comm *cli_ranks_comm(const cli_ranks *k);
+// st: how this rank ends; the others hear of a failure. NULL is legal.
+void cli_ranks_leave(cli_ranks *k, status st);
+
+#endif

@@ -1,0 +1,103 @@
+#!/bin/bash
+# Several processes train what one trains: started by `train` itself or torchrun's way, killed, stopped,
+# continued by another number of them. Every digest must be that of one undisturbed process.
+set -u
+. tests/support/named.sh
+cd "$dir" || exit 1
+keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
+      train.global_batch=6 train.steps=12 determinism=strict checkpoint.every=4 eval.every=0"
+long="train.steps=200 checkpoint.every=3"
+"$trireme" init demo >/dev/null || exit 1
+train() { # NAME KEY...: with the standard ones
+    local name=$1
+    shift
+    "$trireme" train demo run.dir="$dir/$name" $keys "$@"
+}
+start() { # the same beside this script: $launcher
+    local name=$1
+    shift
+    "$trireme" train demo run.dir="$dir/$name" $keys "$@" >out 2>err &
+    launcher=$!
+}
+under_way() {
+    for _ in $(seq 200); do grep -q "^step\|^ckpt" out && return; sleep 0.05; done
+}
+digest() { "$trireme" digest "$dir/$1" 2>&1; }
+wait_for() { # FILE: a run has begun to save
+    for _ in $(seq 200); do
+        compgen -G "$1" >/dev/null && return 0
+        sleep 0.05
+    done
+    echo "nothing at $1" >"$dir/err"
+    failed "$1"
+}
+gone() { # NAME: no process of that run is left
+    for _ in $(seq 200); do
+        pgrep -f "run.dir=$dir/$1 " >/dev/null || { passed "$1: no process is left"; return; }
+        sleep 0.05
+    done
+    pgrep -fa "run.dir=$dir/$1 " >"$dir/err"
+    failed "$1: no process is left"
+}
+
+code "one process" 0 train one
+want=$(digest one)
+code "two ranks" 0 train two layout.dp=2
+same "two ranks: the digest of one" "$(digest two)" "$want"
+code "three ranks, ZeRO-1" 0 train three layout.dp=3 layout.zero=1
+same "three ranks: the digest of one" "$(digest three)" "$want"
+for file in log.txt logs/rank-00000.log logs/rank-00002.log STATUS; do
+    if [ -s "three/$file" ]; then passed "three ranks: $file"; else failed "three ranks: $file"; fi
+done
+
+# A long run that is stopped in different ways, each time continued by another number of ranks.
+code "straight" 0 train straight $long
+straight=$(digest straight)
+start killed $long layout.dp=2
+wait_for "killed/checkpoints/step-*/manifest.json"
+kill -9 "$(pgrep -P $launcher | tail -1)"
+wait $launcher
+same "a rank is killed: exit code" "$?" 7
+says "a rank is killed: which" err 'rank 1 \(.*\) died by signal 9'
+gone killed
+start killed $long layout.dp=3 layout.zero=1
+under_way
+kill -TERM $launcher
+wait $launcher
+same "SIGTERM to the launcher: exit code" "$?" 75
+says "SIGTERM: a checkpoint" out 'SIGTERM|stopped'
+gone killed
+start killed $long layout.dp=2 layout.zero=1
+under_way
+kill -9 $launcher
+wait $launcher 2>/dev/null
+gone killed
+code "goes on as one process" 0 train killed $long
+same "after three ends: the digest of none" "$(digest killed)" "$straight"
+
+# torchrun's way: no launcher of ours.
+head -c 32 /dev/urandom >key
+chmod 600 key
+as_rank() { # RANK NAME KEY...
+    local rank=$1
+    shift
+    env RANK="$rank" WORLD_SIZE=2 LOCAL_RANK="$rank" LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port TRIREME_KEY=key timeout 60 "$trireme" train demo run.dir="$dir/$1" $keys "${@:2}"
+}
+port=$((20000 + $$ % 20000))
+as_rank 1 torchrun layout.dp=2 >rank1 2>&1 &
+other=$!
+code "torchrun's variables, rank 0" 0 as_rank 0 torchrun layout.dp=2
+wait $other
+same "torchrun's variables, rank 1: exit code" "$?" 0
+same "torchrun's variables: the digest of one" "$(digest torchrun)" "$want"
+port=$((port + 1))
+as_rank 1 refused layout.dp=2 optimizer.lr=0.5 >rank1 2>&1 &
+other=$!
+as_rank 0 refused layout.dp=2 >out 2>err
+wait $other
+same "a rank with another configuration: exit code" "$?" 3
+if grep -q "optimizer.lr" rank1 out err; then passed "it is named"; else failed "it is named"; fi
+chmod 644 key
+code "a key that others may read" 76 as_rank 0 open layout.dp=2
+[ $failures = 0 ]
