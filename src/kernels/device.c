@@ -13,17 +13,35 @@ static const char *const op_names[OP_CODE_COUNT] = {
 #undef OP_NAME
 };
 
+// Large copies by all threads of the lane: initial weights go to memory that was never touched, where
+// the system takes longer for the pages than a thread for the bytes.
+enum { COPY_PIECE_BYTES = 1 << 21 };
+
+static void copy_piece(void *context, int64_t index, int thread)
+{
+    const device_copy *c = context;
+    const int64_t at = index * COPY_PIECE_BYTES;
+    const size_t bytes = (size_t)min_i64(COPY_PIECE_BYTES, c->bytes - at);
+    (void)thread;
+    if (c->source == NULL) {
+        memset((char *)c->target + at, c->value, bytes);
+    } else {
+        memcpy((char *)c->target + at, (const char *)c->source + at, bytes);
+    }
+}
+
+static status copy_run(const device_copy *copy, const kern_context *context)
+{
+    device_copy c = *copy;
+    kern_parallel(context->pool, (c.bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES, copy_piece,
+                  &c);
+    return ST_OK;
+}
+
 status device_work_run(const device_work *w, const kern_device_config *config,
                        const kern_context *context, int32_t lane)
 {
-    if (w->kind == WORK_COPY && w->copy.source == NULL) {
-        memset(w->copy.target, w->copy.value, (size_t)w->copy.bytes);
-        return ST_OK;
-    }
-    if (w->kind == WORK_COPY) {
-        memcpy(w->copy.target, w->copy.source, (size_t)w->copy.bytes);
-        return ST_OK;
-    }
+    if (w->kind == WORK_COPY) return copy_run(&w->copy, context);
     if (w->kind == WORK_HOST) return w->fn(w->context);
     ASSERT(w->kind == WORK_CALL);
     const kern_call *call = &w->call;

@@ -305,6 +305,39 @@ static void fill_sets_every_byte(void **state)
     }
 }
 
+// Large copies are made in pieces, by several threads; the last piece is not whole.
+static void large_copies_are_whole(void **state)
+{
+    (void)state;
+    enum { BYTES = (5 << 20) + 77, FILLED = (2 << 20) + 5 };
+    unsigned char *source = malloc(BYTES), *result = calloc(1, BYTES);
+    assert_true(source != NULL && result != NULL);
+    for (int64_t i = 0; i < BYTES; i++) source[i] = (unsigned char)(i * 31 >> 3);
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        const kern_device_api *api = kern_device_find(names[i]);
+        kern_device *d = device_make(names[i], 4);
+        kern_lane *lane;
+        kern_event *e;
+        void *memory;
+        assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+        assert_int_equal(api->event_create(d, &e), ST_OK);
+        assert_int_equal(api->alloc(d, BYTES + 1, &memory), ST_OK);
+        POST(api, e, api->fill(lane, memory, 0x5a, BYTES + 1, posted));
+        POST(api, e, api->copy_in(lane, memory, source, BYTES, posted));
+        POST(api, e, api->fill(lane, (char *)memory + 3, 0x77, FILLED, posted));
+        POST(api, e, api->copy_out(lane, result, (char *)memory + 1, BYTES, posted));
+        assert_int_equal(api->sync(d), ST_OK);
+        for (int64_t k = 1; k <= BYTES; k++) {
+            const bool filled = k >= 3 && k < 3 + FILLED;
+            const unsigned char want = k == BYTES ? 0x5a : filled ? 0x77 : source[k];
+            if (result[k - 1] != want) assert_int_equal(k, -1);
+        }
+        api->destroy(d);
+    }
+    free(source);
+    free(result);
+}
+
 // Only calls of the steps that were asked for leave a span, on their lane, with the operation's name.
 static void traced_steps_leave_spans(void **state)
 {
@@ -403,6 +436,7 @@ int main(void)
         cmocka_unit_test(events_without_record_are_done),
         cmocka_unit_test(full_queues_say_so),
         cmocka_unit_test(fill_sets_every_byte),
+        cmocka_unit_test(large_copies_are_whole),
         cmocka_unit_test(traced_steps_leave_spans),
         cmocka_unit_test(host_cannot_touch_shadow_memory),
         cmocka_unit_test(shadow_reads_the_source_late),

@@ -56,6 +56,9 @@ enum { KERN_MAX_THREADS = 256, KERN_SCRATCH_BYTES = 4 << 20 }; // scratch is per
 // `threads` includes the calling thread. Worker threads are pinned through hwloc where there is one
 // core for each. scratch: threads * KERN_SCRATCH_BYTES from the device's arena, borrowed.
 NODISCARD status kern_pool_create(int threads, kern_pool **out);
+// The calling thread, which will call kern_parallel, takes a core as the pool's own threads do: else
+// it may sit down on theirs. Then the same thread must destroy the pool, and has its places back.
+void kern_pool_lead(kern_pool *pool);
 void kern_pool_destroy(kern_pool *pool);
 int kern_pool_threads(const kern_pool *pool);
 void kern_pool_scratch_set(kern_pool *pool, void *scratch);

@@ -42,6 +42,7 @@ static status call_create(const train_bench_on *on, op_code code, bench_call *c)
     c->call = (kern_call){.code = code, .loss_divisor = 1.0, .accumulate = true};
     c->context.level = on->level;
     TRY(kern_pool_create(on->threads, &c->context.pool));
+    kern_pool_lead(c->context.pool);
     status st = piece(c, (int64_t)on->threads * KERN_SCRATCH_BYTES, &scratch);
     if (st == ST_OK) st = piece(c, (int64_t)sizeof(step_block), &step);
     if (st != ST_OK) {

@@ -145,6 +145,7 @@ static status memory_rows(const host *h, kern_level level, int threads, int64_t 
     kern_pool *pool = NULL;
     TRY(memory_take(stream_bytes(largest, threads), &memory));
     const status st = kern_pool_create(threads, &pool);
+    kern_pool_lead(pool);
     if (st == ST_OK) stream_touch(pool, memory, stream_bytes(largest, threads), threads);
     for (int i = 0; i < COUNT_OF(sizes) && st == ST_OK; i++) {
         if (sizes[i] > largest) continue;
@@ -279,6 +280,7 @@ static status barrier_time(const host *h, int threads, double *out)
     if (seconds == NULL) return fail(ST_NO_MEMORY, "no memory for %d times", (int)TIMES);
     kern_pool *pool = NULL;
     status st = kern_pool_create(threads, &pool);
+    kern_pool_lead(pool);
     for (int i = 0; i < TIMES && st == ST_OK; i++) {
         meeting m = {.expected = threads};
         const int64_t begin = now_ns(h);
@@ -366,6 +368,7 @@ status train_machine_copy(const host *h, kern_level level, int threads, int64_t 
     kern_pool *pool = NULL;
     TRY(memory_take(bytes, &memory));
     const status st = kern_pool_create(threads, &pool);
+    kern_pool_lead(pool);
     if (st == ST_OK) {
         stream_touch(pool, memory, bytes, threads);
         *bytes_per_s = stream_measure(h, pool, level, STREAM_COPY, memory, bytes);

@@ -164,6 +164,7 @@ static status weights_from_seed(train_job *job)
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory for initial values");
     kern_pool *pool = NULL;
     status st = kern_pool_create(train_threads(job->plans->config), &pool);
+    kern_pool_lead(pool);
     if (st == ST_OK) st = weights_init(job, pool, values);
     kern_pool_destroy(pool);
     free(values);

@@ -168,6 +168,7 @@ double kern_peak_flops(kern_level level, int threads, bool bf16)
         error_clear();
         return 0.0;
     }
+    kern_pool_lead(pool);
     peak_task task = {.level = level, .bf16 = bf16, .threads = threads};
     const double flops = flops_of_loop(level, bf16);
     double best = 0.0;

@@ -193,6 +193,11 @@ void pool_pin_leader(const kern_pool *pool)
     if (pool->pins != NULL) pool_pins_apply(pool->pins, 0);
 }
 
+void kern_pool_lead(kern_pool *pool)
+{
+    if (pool != NULL && pool->pins != NULL) pool_pins_lead(pool->pins);
+}
+
 onednn *pool_onednn(kern_pool *pool)
 {
     if (!pool->products_tried) pool->products = onednn_create(pool->threads);

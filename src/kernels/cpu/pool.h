@@ -14,6 +14,8 @@ extern "C" {
 typedef struct pool_pins pool_pins;
 pool_pins *pool_pins_create(int threads);                // NULL: do not pin
 void pool_pins_apply(const pool_pins *pins, int thread); // pins the calling thread
+// As pool_pins_apply for thread 0; pool_pins_destroy, by the same thread, gives back what was.
+void pool_pins_lead(pool_pins *pins);
 void pool_pins_destroy(pool_pins *pins);
 
 // Pins the thread that will call kern_parallel; workers pin themselves.

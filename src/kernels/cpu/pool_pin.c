@@ -10,6 +10,7 @@
 struct pool_pins {
     hwloc_topology_t topology;
     int count;
+    hwloc_bitmap_t before; // of the leader; NULL: it was not pinned here
     hwloc_bitmap_t sets[KERN_MAX_THREADS];
 };
 
@@ -102,9 +103,26 @@ void pool_pins_apply(const pool_pins *pins, int thread)
     (void)hwloc_set_cpubind(pins->topology, pins->sets[thread], HWLOC_CPUBIND_THREAD);
 }
 
+void pool_pins_lead(pool_pins *pins)
+{
+    if (pins->before != NULL) return; // it leads already
+    pins->before = hwloc_bitmap_alloc();
+    if (pins->before == NULL) return;
+    if (hwloc_get_cpubind(pins->topology, pins->before, HWLOC_CPUBIND_THREAD) != 0) {
+        hwloc_bitmap_free(pins->before);
+        pins->before = NULL;
+        return;
+    }
+    pool_pins_apply(pins, 0);
+}
+
 void pool_pins_destroy(pool_pins *pins)
 {
     if (pins == NULL) return;
+    if (pins->before != NULL) {
+        (void)hwloc_set_cpubind(pins->topology, pins->before, HWLOC_CPUBIND_THREAD);
+        hwloc_bitmap_free(pins->before);
+    }
     for (int i = 0; i < pins->count; i++) hwloc_bitmap_free(pins->sets[i]);
     hwloc_topology_destroy(pins->topology);
     free(pins);

@@ -1,11 +1,13 @@
 // The pool: every task once, whatever the counts, the pauses between jobs and the number of threads.
 #include "kernels/cpu/pool.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,6 +89,58 @@ static void all_threads_take_part(void **state)
     kern_pool_destroy(pool);
 }
 
+// Task 0 is the first of thread 0's share and ends last: its share must be done by the others.
+typedef struct held_up {
+    job j;
+    _Atomic(int) done;
+    int others;
+} held_up;
+
+static void held_up_task(void *context, int64_t index, int thread)
+{
+    held_up *h = context;
+    task(&h->j, index, thread);
+    while (index == 0 && atomic_load(&h->done) < h->others) (void)usleep(100);
+    if (index != 0) atomic_fetch_add(&h->done, 1);
+}
+
+static void shares_of_a_slow_thread_are_taken(void **state)
+{
+    (void)state;
+    static held_up h;
+    for (int threads = 2; threads <= 4; threads++) {
+        kern_pool *pool;
+        assert_int_equal(kern_pool_create(threads, &pool), ST_OK);
+        for (int count = 2; count < 200; count += 33) {
+            memset(&h, 0, sizeof(h));
+            h.others = count - 1;
+            kern_parallel(pool, count, held_up_task, &h);
+            for (int i = 0; i < count; i++) assert_int_equal(atomic_load(&h.j.runs[i]), 1);
+        }
+        kern_pool_destroy(pool);
+    }
+}
+
+static void leader_has_its_places_back(void **state)
+{
+    (void)state;
+    static job j;
+    cpu_set_t before, after;
+    for (int threads = 1; threads <= 2 * kern_core_count(); threads++) {
+        kern_pool *pool;
+        assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+        assert_int_equal(kern_pool_create(threads, &pool), ST_OK);
+        kern_pool_lead(pool);
+        kern_pool_lead(pool); // twice is once
+        run_job(pool, &j, 40);
+        kern_pool_destroy(pool);
+        assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+        assert_true(CPU_EQUAL(&before, &after));
+        if (threads >= 4) break;
+    }
+    kern_pool_lead(NULL);
+}
+
 static void create_and_destroy_at_once(void **state)
 {
     (void)state;
@@ -152,9 +206,14 @@ static void machine_has_a_level(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_runs_once),  cmocka_unit_test(sleepers_wake),
-        cmocka_unit_test(all_threads_take_part), cmocka_unit_test(create_and_destroy_at_once),
-        cmocka_unit_test(scratch_is_per_thread), cmocka_unit_test(nesting_is_caught),
+        cmocka_unit_test(every_task_runs_once),
+        cmocka_unit_test(sleepers_wake),
+        cmocka_unit_test(all_threads_take_part),
+        cmocka_unit_test(create_and_destroy_at_once),
+        cmocka_unit_test(scratch_is_per_thread),
+        cmocka_unit_test(nesting_is_caught),
+        cmocka_unit_test(shares_of_a_slow_thread_are_taken),
+        cmocka_unit_test(leader_has_its_places_back),
         cmocka_unit_test(machine_has_a_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
