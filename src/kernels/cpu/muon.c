@@ -2,7 +2,8 @@
 //
 //   x = u / |u|      s = x x^T      x <- a x + (b s + c s s) x
 //
-// s is taken on the lesser side; with a tall matrix that is x^T x, and the products stand on the other
+// s and c s s are symmetric: only their lower triangle is computed, by blocks of rows, and mirrored,
+// which spares a quarter of all. s is taken on the lesser side; with a tall matrix that is x^T x, and the products stand on the other
 // side of x, so nothing is transposed. Sources: Jordan et al. 2024, kellerjordan.github.io/posts/muon;
 // as torch.optim.Muon has it (momentum is a mean, the norm is clamped at eps), here in fp32.
 #include "kernels/cpu/gemm.h"
@@ -107,8 +108,8 @@ static void scale(const muon_job *job, float *y, const float *x, double factor, 
     job->vec->scale(to, from, (float)factor, n);
 }
 
-static void product(const muon_job *job, float *c, int64_t m, int64_t n, int64_t k, gemm_matrix a,
-                    gemm_matrix b, bool accumulate)
+static void product(const muon_job *job, float *c, int64_t m, int64_t n, int64_t k, int64_t ldc,
+                    gemm_matrix a, gemm_matrix b, bool accumulate)
 {
     const gemm_args args = {.m = m,
                             .n = n,
@@ -117,10 +118,51 @@ static void product(const muon_job *job, float *c, int64_t m, int64_t n, int64_t
                             .b = b,
                             .c = c,
                             .c_type = DTYPE_F32,
-                            .ldc = n,
+                            .ldc = ldc,
                             .accumulate = accumulate,
                             .any_order = !job->call->strict};
     gemm_run(job->context, &args);
+}
+
+enum { TRIANGLE_ROWS = 192 }; // of a block: enough that packing the other operand costs little
+
+typedef struct mirror {
+    float *c;
+    int64_t n;
+} mirror;
+
+// Sixteen rows; sixteen columns at a time, so that what is read lies in few lines.
+enum { MIRROR_TILE = 16 };
+static void mirror_task(void *context, int64_t index, int thread)
+{
+    const mirror *m = context;
+    const int64_t first = index * MIRROR_TILE, last = min_i64(first + MIRROR_TILE, m->n);
+    const int64_t done = min_i64(m->n, (first / TRIANGLE_ROWS + 1) * TRIANGLE_ROWS);
+    (void)thread;
+    for (int64_t j0 = done; j0 < m->n; j0 += MIRROR_TILE) {
+        for (int64_t i = first; i < last; i++) {
+            for (int64_t j = j0; j < min_i64(j0 + MIRROR_TILE, m->n); j++) {
+                m->c[i * m->n + j] = m->c[j * m->n + i];
+            }
+        }
+    }
+}
+_Static_assert(TRIANGLE_ROWS % MIRROR_TILE == 0, "rows of a task end at one column");
+
+// c (n, n), which is symmetric but for rounding: what lies above the blocks is taken from below.
+static void product_symmetric(const muon_job *job, float *c, int64_t n, int64_t k, gemm_matrix a,
+                              gemm_matrix b, bool accumulate)
+{
+    for (int64_t i = 0; i < n; i += TRIANGLE_ROWS) {
+        const int64_t rows = min_i64(TRIANGLE_ROWS, n - i), columns = i + rows;
+        const gemm_matrix part = {.data = (const float *)a.data + i * a.row_stride,
+                                  .type = a.type,
+                                  .row_stride = a.row_stride,
+                                  .column_stride = a.column_stride};
+        product(job, c + i * n, rows, columns, k, n, part, b, accumulate);
+    }
+    mirror m = {c, n};
+    kern_parallel(job->context->pool, (n + MIRROR_TILE - 1) / MIRROR_TILE, mirror_task, &m);
 }
 
 static void newton_schulz_step(muon_job *job)
@@ -130,15 +172,16 @@ static void newton_schulz_step(muon_job *job)
     const bool tall = rows > columns;
     const gemm_matrix x = gemm_rows(job->x, DTYPE_F32, columns), xt = gemm_transposed(x);
     const gemm_matrix square = gemm_rows(job->square, DTYPE_F32, low);
-    product(job, job->square, low, low, max_i64(rows, columns), tall ? xt : x, tall ? x : xt,
-            false);
+    product_symmetric(job, job->square, low, max_i64(rows, columns), tall ? xt : x, tall ? x : xt,
+                      false);
     scale(job, job->polynomial, job->square, kb, low * low);
     scale(job, job->scaled, job->square, kc, low * low);
-    product(job, job->polynomial, low, low, low, gemm_rows(job->scaled, DTYPE_F32, low), square,
-            true);
+    product_symmetric(job, job->polynomial, low, low, gemm_rows(job->scaled, DTYPE_F32, low),
+                      square, true);
     scale(job, job->next, job->x, ka, rows * columns);
     const gemm_matrix polynomial = gemm_rows(job->polynomial, DTYPE_F32, low);
-    product(job, job->next, rows, columns, low, tall ? x : polynomial, tall ? polynomial : x, true);
+    product(job, job->next, rows, columns, low, columns, tall ? x : polynomial,
+            tall ? polynomial : x, true);
     float *done = job->next;
     job->next = job->x;
     job->x = done;
