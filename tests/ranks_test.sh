@@ -60,6 +60,16 @@ wait $launcher
 same "a rank is killed: exit code" "$?" 7
 says "a rank is killed: which" err 'rank 1 \(.*\) died by signal 9'
 gone killed
+start killed $long layout.dp=2
+under_way
+victim=$(pgrep -P $launcher | tail -1)
+kill -STOP "$victim"
+for _ in $(seq 100); do grep -q "rank 1 .* is stopped" out && break; sleep 0.1; done
+says "a rank stands still: the others say which" out 'rank 1 \(.*\) is stopped'
+kill -9 "$victim"
+wait $launcher
+same "a rank stands still: exit code" "$?" 7
+gone killed
 start killed $long layout.dp=3 layout.zero=1
 under_way
 kill -TERM $launcher

@@ -112,10 +112,14 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     const bool ours = strcmp(place->launcher, "trireme") == 0;
     const bool quiet = f->quiet || (place->rank > 0 && !ours);
     TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
-    const train_watcher watcher = run_log_watcher(log);
+    train_watcher watcher = run_log_watcher(log);
     cli_signals_begin();
     status st = ST_OK;
-    if (place->ranks > 1 || ours) st = cli_ranks_join(cli, r, place, &ranks);
+    if (place->ranks > 1 || ours) {
+        st = cli_ranks_join(cli, r, place, &ranks);
+        watcher.progress = cli_ranks_progress;
+        watcher.progress_context = ranks;
+    }
     if (st == ST_OK) {
         comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
         st = train_run(cli->h, cli->a, r, c, s->config_text, f->resume, all, &watcher, &outcome);

@@ -10,8 +10,6 @@
 // environment, and the job's key in the file that TRIREME_KEY names.
 #include "cli/ranks.h"
 
-#include "train/train.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -82,7 +80,8 @@ struct cli_ranks {
     launch_job job;
     launch_life *life;
     comm_board *board;
-    pthread_mutex_t lock; // of the next three: notices come from control's thread
+    pthread_mutex_t lock; // of what follows: control's thread reads and writes it
+    train_progress progress;
     comm *c;
     bool lost; // a notice came before there was anything to abort
     char why[1024];
@@ -100,6 +99,27 @@ static void on_notice(void *context, const control_notice *n)
         (void)snprintf(k->why, sizeof(k->why), "%.*s", (int)sizeof(k->why) - 1, n->text);
         if (k->c != NULL) comm_abort(k->c, ST_PEER_LOST, k->why);
     }
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+void cli_ranks_progress(void *ranks, const train_progress *p)
+{
+    cli_ranks *k = ranks;
+    (void)pthread_mutex_lock(&k->lock);
+    k->progress = *p;
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+// What the next heartbeat says.
+static void report(void *context, control_report *out)
+{
+    cli_ranks *k = context;
+    (void)pthread_mutex_lock(&k->lock);
+    out->step = k->progress.step;
+    out->counter = k->progress.counter;
+    out->step_ns = k->progress.step_ns;
+    (void)snprintf(out->doing, sizeof(out->doing), "%s",
+                   k->progress.doing != NULL ? k->progress.doing : "starting");
     (void)pthread_mutex_unlock(&k->lock);
 }
 
@@ -231,6 +251,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .key_path = getenv("TRIREME_KEY"),
                                   .facts = facts,
                                   .fact_count = count,
+                                  .report = report,
                                   .on_notice = on_notice,
                                   .context = k};
     TRY(launch_join(&c, &k->job));

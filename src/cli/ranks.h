@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "launch/launch.h"
-#include "plan/run_config.h"
+#include "train/train.h"
 
 // Who started this process: launch_place.ranks is 1 where it is alone.
 NODISCARD status cli_ranks_place(launch_place *out);
@@ -19,6 +19,7 @@ typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
                                 cli_ranks **out);
 comm *cli_ranks_comm(const cli_ranks *k);
+void cli_ranks_progress(void *ranks, const train_progress *p); // for the others' judgement
 // st: how this rank ends; the others hear of a failure. NULL is legal.
 void cli_ranks_leave(cli_ranks *k, status st);
 

@@ -21,6 +21,18 @@ void session_say(const session *s, log_level level, const char *format, ...)
     if (s->w->said != NULL) s->w->said(s->w->context, level, line);
 }
 
+void session_progress(session *s, const char *doing, bool usual)
+{
+    s->progress++;
+    if (s->w->progress == NULL) return;
+    const bool known = usual && s->steps_timed > 2;
+    const train_progress p = {.step = s->step,
+                              .counter = s->progress,
+                              .step_ns = known ? (int64_t)(s->mean_step_s * 1e9) : 0,
+                              .doing = doing};
+    s->w->progress(s->w->progress_context, &p);
+}
+
 bool session_should_stop(session *s)
 {
     const char *why = NULL;
@@ -50,6 +62,7 @@ status session_stop_agree(session *s)
 static status data_heard(void *context, const char *line)
 {
     session *s = context;
+    session_progress(s, "preparing data", false);
     if (line != NULL) session_say(s, LOG_INFO, "%s", line);
     if (!session_should_stop(s)) return ST_OK;
     return fail(ST_STOPPED, "%s before step %lld, while text became tokens; nothing is lost",

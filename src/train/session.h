@@ -38,7 +38,8 @@ typedef struct session {
     int64_t session_tokens, skipped;
     int64_t steps_timed;
     double mean_step_s; // of recent steps
-    int stop;           // as stop_asked gave it
+    uint64_t progress;
+    int stop; // as stop_asked gave it
     const char *stop_reason;
     // Checkpoints.
     ckpt_saver *saver;
@@ -78,6 +79,8 @@ bool session_is_first(const session *s);
 NODISCARD status session_agree(const session *s, int *value, const char *what);
 NODISCARD status session_meet(const session *s, const char *what); // Collective
 
+// Something was done. `usual`: the next is due within a usual step.
+void session_progress(session *s, const char *doing, bool usual);
 void session_say(const session *s, log_level level, const char *format, ...) PRINTF_LIKE(3, 4);
 bool session_should_stop(session *s); // asks the watcher and the clock
 // The same for all ranks: s->stop is one for all afterwards. Collective.

@@ -101,6 +101,7 @@ status session_save_poll(session *s, bool wait)
 
 status session_save_begin(session *s, bool is_best)
 {
+    session_progress(s, "saving", false);
     const bool first = session_is_first(s);                                  // which saves for all
     int due = first && s->saved_step != s->step && s->begun_step != s->step; // not by an evaluation
     if (s->r->layout.zero > 0) TRY(session_agree(s, &due, "save"));

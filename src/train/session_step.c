@@ -28,6 +28,7 @@ static status step_post(session *s, int64_t step)
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
+    session_progress(s, "training", true);
     return exec_post(s->job.e);
 }
 
@@ -197,6 +198,7 @@ status session_validate(session *s, bool *whole)
     int64_t tokens = 0, batches = 0, step = 0;
     const int64_t begin = session_now(s), count = s->plans.eval->sequences;
     for (; batches < s->r->eval.batches; batches++) {
+        session_progress(s, "evaluating", false);
         TRY(session_stop_agree(s));
         if (s->stop > 0) break;
         exec_input input = input_of(s, s->step > 0 ? s->step : 1, count);

@@ -38,6 +38,14 @@ typedef struct train_saved {
     const char *path;
 } train_saved;
 
+// Where a run is, for whoever must tell a slow one from one that stands.
+typedef struct train_progress {
+    int64_t step;      // the one begun last
+    uint64_t counter;  // grows with whatever is done
+    int64_t step_ns;   // of a usual step; 0: what is being done now has no usual time
+    const char *doing; // "training", "evaluating", ...; static
+} train_progress;
+
 typedef struct train_watcher {
     void *context;
     void (*started)(void *context, const train_start *start);
@@ -46,6 +54,8 @@ typedef struct train_watcher {
                       double seconds, bool best);
     void (*saved)(void *context, const train_saved *saved);
     void (*said)(void *context, log_level level, const char *text);
+    void (*progress)(void *progress_context, const train_progress *p); // often; NULL: nobody asks
+    void *progress_context;
     // 0: go on; 1: finish the step, save, stop; 2: stop at once. *why, for STATUS: "SIGTERM".
     int (*stop_asked)(void *context, const char **why);
 } train_watcher;
