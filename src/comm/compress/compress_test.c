@@ -137,18 +137,24 @@ static void levels_agree(void **unused)
         const comm_codec *c = comm_codec_table[k];
         for (int s = 0; s < SHAPE_COUNT * 4; s++) {
             int64_t bytes[2], bad;
+            comm_loss losses[2];
+            void *states[2];
             for (int v = 0; v < 2; v++) {
                 const comm_bucket b =
                     bucket(MOST - (int64_t)s * 13, v == 0 ? KERN_SCALAR : kern_level_of_machine());
                 if (v == 0) fill((shape)(s % SHAPE_COUNT), x, b.count);
                 if (s >= SHAPE_COUNT * 2) x[(size_t)s * 31] = s % 2 == 0 ? NAN : -INFINITY;
                 void *state = state_new(c, &b);
-                comm_loss loss;
                 memset(stream[v], 0, sizeof(stream[v]));
-                bytes[v] = encode(c, &b, x, state, stream[v], &loss);
+                bytes[v] = encode(c, &b, x, state, stream[v], &losses[v]);
+                states[v] = state;
                 assert_int_equal(ST_OK, comm_decompress(c, &b, stream[v], bytes[v], y[v], &bad));
-                free(state);
             }
+            const comm_bucket last = bucket(MOST - (int64_t)s * 13, KERN_SCALAR);
+            const int64_t state_bytes = comm_compress_state_bytes(c, &last);
+            if (state_bytes > 0) assert_memory_equal(states[0], states[1], (size_t)state_bytes);
+            for (int v = 0; v < 2; v++) free(states[v]);
+            assert_memory_equal(&losses[0], &losses[1], sizeof(comm_loss));
             assert_int_equal(bytes[0], bytes[1]);
             assert_memory_equal(stream[0], stream[1], (size_t)bytes[0]);
             assert_memory_equal(y[0], y[1], (size_t)MOST * 4 - (size_t)s * 52);
