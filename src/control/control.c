@@ -20,6 +20,8 @@ enum {
     FIXED_FDS = 2 // wake-up, connection
 };
 
+static const int64_t late_ns = INT64_C(2000000000);
+
 struct control {
     control_config config;
     pthread_t thread;
@@ -235,6 +237,12 @@ static bool one_round(control *c)
     lock(c);
     const bool is_due = now_of(c) >= control_member_wake(c->m);
     unlock(c);
+    if (s < CONTROL_RUNNING && now_of(c) > c->join_until + late_ns) { // the hub should have said so
+        (void)fail(ST_TIMEOUT, "not all of %d ranks had joined within %.0f s", c->config.ranks,
+                   (double)c->config.join_ns / 1e9);
+        give_up(c, ST_TIMEOUT);
+        return false;
+    }
     if (is_due && s != CONTROL_OVER && s != CONTROL_LEFT) tick(c);
     tell_notices(c);
     s = state_of(c, &is_closing);
@@ -335,7 +343,8 @@ status control_open(const control_config *config, control **out)
         return st;
     }
     lock(c);
-    while (!c->is_over && control_member_state(c->m) < CONTROL_RUNNING) {
+    // OVER may be the end of one connection of several: the thread decides whether it tries again.
+    while (!c->is_over && control_member_state(c->m) != CONTROL_RUNNING) {
         (void)pthread_cond_wait(&c->changed, &c->lock);
     }
     st = control_member_state(c->m) == CONTROL_RUNNING ? ST_OK : reason(c);

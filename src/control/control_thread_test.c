@@ -184,6 +184,7 @@ static void test_strangers(void **state)
     seat bad = t.seats[1];
     bad.config.key = t.other;
     (void)sit(&bad);
+    if (bad.st != ST_SECURITY) print_message("%s\n", bad.said);
     assert_int_equal(bad.st, ST_SECURITY);
     sit_all(&t);
     for (int r = 0; r < RANKS; r++) assert_int_equal(t.seats[r].st, ST_OK);

@@ -222,6 +222,13 @@ static void reject(control_hub *b, int connection, status code)
     control_hub_drop(b, connection);
 }
 
+// A process that lost its connection and comes again before the end of the old one was seen.
+static bool is_same_process(const control_peer *holder, const control_hello *m)
+{
+    return m->machine != 0 && holder->machine == m->machine && holder->pid == m->pid &&
+           holder->started == m->started;
+}
+
 // The first frame: who it claims to be.
 static void on_hello(control_hub *b, int connection, const uint8_t *frame)
 {
@@ -249,7 +256,8 @@ static void on_hello(control_hub *b, int connection, const uint8_t *frame)
         return;
     }
     const hub_member *holder = &b->members[m->rank];
-    if (holder->has_joined || b->phase != HUB_JOINING) {
+    const bool is_taken = holder->has_joined && !is_same_process(&holder->peer, m);
+    if (is_taken || b->phase != HUB_JOINING) {
         control_hub_refuse(b, m->rank, ST_REFUSED,
                            "a second claimant of rank %d (%s, process %lld) refused: process %lld "
                            "on %s has it",
@@ -279,6 +287,9 @@ static void on_proof(control_hub *b, int connection, const uint8_t *frame, int64
         return;
     }
     hub_member *member = &b->members[line->rank];
+    if (member->has_joined && b->phase == HUB_JOINING && is_same_process(&member->peer, &m)) {
+        control_hub_drop(b, member->line);
+    }
     if (member->has_joined || b->phase != HUB_JOINING) { // two claimed it, the other proved first
         control_hub_refuse(b, line->rank, ST_REFUSED,
                            "a second claimant of rank %d (%s, process %lld) refused", line->rank,

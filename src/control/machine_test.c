@@ -177,6 +177,31 @@ static void test_second_claimant(void **state)
     }
 }
 
+// A rank whose connection was lost comes again while the hub still holds the old one: the same process, so
+// it takes its own place.
+static void test_comes_again(void **state)
+{
+    (void)state;
+    job j;
+    job_init(&j, 2, key, 6);
+    job_start_hub(&j);
+    control_member_config c = job_config(&j, 1);
+    const int first = job_add(&j, &c);
+    job_run(&j, 500 * MS);
+    assert_int_equal(control_member_state(j.r[first].m), CONTROL_WAITING);
+    j.r[first].is_stopped = true; // its end is not seen
+    const int again = job_add(&j, &c);
+    job_run(&j, 500 * MS);
+    assert_int_equal(control_member_state(j.r[again].m), CONTROL_WAITING);
+    c = job_config(&j, 0);
+    const int other = job_add(&j, &c);
+    job_run(&j, 500 * MS);
+    assert_int_equal(control_member_state(j.r[again].m), CONTROL_RUNNING);
+    assert_int_equal(control_member_state(j.r[other].m), CONTROL_RUNNING);
+    assert_false(job_said(&j, "claimant"));
+    job_deinit(&j);
+}
+
 static void test_wrong_world(void **state)
 {
     (void)state;
@@ -525,14 +550,23 @@ static void test_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join_swap_leave), cmocka_unit_test(test_swap_differs),
-        cmocka_unit_test(test_wrong_key),       cmocka_unit_test(test_false_hub),
-        cmocka_unit_test(test_second_claimant), cmocka_unit_test(test_wrong_world),
-        cmocka_unit_test(test_config_differs),  cmocka_unit_test(test_join_too_late),
-        cmocka_unit_test(test_half_open),       cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_hub_stopped_or_killed),
-        cmocka_unit_test(test_late_monitor),    cmocka_unit_test(test_failed_says_why),
-        cmocka_unit_test(test_agreement),       cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_join_swap_leave),
+        cmocka_unit_test(test_swap_differs),
+        cmocka_unit_test(test_wrong_key),
+        cmocka_unit_test(test_false_hub),
+        cmocka_unit_test(test_second_claimant),
+        cmocka_unit_test(test_comes_again),
+        cmocka_unit_test(test_wrong_world),
+        cmocka_unit_test(test_config_differs),
+        cmocka_unit_test(test_join_too_late),
+        cmocka_unit_test(test_half_open),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_hub_stopped_or_killed),
+        cmocka_unit_test(test_late_monitor),
+        cmocka_unit_test(test_failed_says_why),
+        cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_flipped_bits),
         cmocka_unit_test(test_replay),
     };
     return cmocka_run_group_tests_name("control/machine", tests, setup, teardown);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_LIMIT = 1 << 20, SILENT_LATE_FACTOR = 2 };
+enum { OUT_LIMIT = 1 << 20, SILENT_LATE_FACTOR = 2, WAITING_SILENCE_MS = 10000 };
 
 enum { AGREEMENTS_PENDING = 16 };
 typedef struct agreement { // decided, and its step has not come yet
@@ -427,7 +427,10 @@ static void on_tick(control_member *m, int64_t now, int64_t late)
         const int64_t bytes = control_report_print(&m->report, payload);
         send(m, CONTROL_MSG_BEAT, (control_span){payload, bytes}, (control_span){0});
     }
-    if (silent > m->config.limits.silence_ns) {
+    // Until all are here nothing is lost by patience, and starting is when machines are busiest.
+    const int64_t limit = m->state == CONTROL_WAITING ? (int64_t)WAITING_SILENCE_MS * 1000000
+                                                      : m->config.limits.silence_ns;
+    if (silent > limit) {
         const bool is_local = m->hub_machine != 0 && m->hub_machine == m->config.self.machine;
         lose_hub(m, is_local ? CONTROL_STOPPED : CONTROL_DEAD, "it has been silent for too long");
     }
