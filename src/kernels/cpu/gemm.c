@@ -3,10 +3,12 @@
 // Four drivers, by the shape of C:
 //
 //   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); then
-//           each task takes `mc` rows of A, packs them for itself (L2) and runs over the whole panel:
+//           each task takes up to 120 rows of A, packs them for itself and runs over the whole
+//           panel, some columns at a time, whose sums lie in a private tile (L2):
 //
-//               k block      shared panel of B (KS x NP)     task: mc rows
-//             for pc in KS:   [kc x nr] [kc x nr] ...   x    pack A [mc x kc]  ->  C [mc x NP]
+//             for columns j of NP, TALL_COLUMNS at a time:  tile = C[rows, j] or 0
+//               for k in KS, KC at a time:                  tile += A[rows, k] B[k, j]
+//                                                           C[rows, j] = tile, by whole rows
 //
 //   short   few rows (a piece of a batch, one token each of some sequences): A is packed once and
 //           shared; each task takes some columns, packs B for itself and uses it at once, while it
@@ -19,8 +21,8 @@
 // together is the shared panel. The k dimension is never split between threads, and blocks of it
 // follow each other through fp32 sums in memory, so blocking changes no bit (gemm.h).
 //
-// Where C is fp32 the sums wait in C itself. Where it is narrower they wait in a private tile until
-// the last block of k; so the shared panel must span all of k there: hence `deep`.
+// From one shared panel to the next the sums wait in C where that is fp32. Where it is narrower the
+// panel must span all of k, lest they be rounded between: hence `deep`.
 //
 // Source of the blocking: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053.
 #include "kernels/cpu/gemm_unit.h"
@@ -182,7 +184,7 @@ static void sums_load(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, in
                       int64_t columns)
 {
     const gemm_args *g = job->args;
-    for (int64_t r = 0; r < rows && g->accumulate; r++) {
+    for (int64_t r = 0; r < rows; r++) {
         job->unit->load(s.at + r * s.stride, c_at(g, i + r, j), g->c_type, columns);
     }
 }
@@ -209,7 +211,7 @@ static gemm_sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t
 {
     if (job->direct) return sums_in_c(job, i, j);
     const gemm_sums s = {.at = tile, .stride = columns};
-    sums_load(job, s, i, j, rows, columns);
+    if (job->args->accumulate) sums_load(job, s, i, j, rows, columns);
     return s;
 }
 
@@ -284,12 +286,11 @@ static void tall_piece_run(const gemm_job *job, const tall_piece *p)
     const int64_t depth = job->k1 - job->k0, block = k_block(depth);
     const bool from_zero = starts_from_zero(job, job->k0);
     const int64_t height = align_up(p->rows, job->unit->mr);
-    if (!job->direct) sums_load(job, p->tile, p->i, p->j, p->rows, p->columns);
+    if (!from_zero) sums_load(job, p->tile, p->i, p->j, p->rows, p->columns);
     for (int64_t k = 0; k < depth; k += block) {
         const int64_t kc = min_i64(block, depth - k);
         float *a = p->a + (p->is_strip ? height * k : 0);
         gemm_sums from = p->tile;
-        if (k == 0 && job->direct) from = sums_in_c(job, p->i, p->j);
         if (k == 0 && from_zero) from.at = NULL;
         if (!p->is_packed) pack_a(job, a, p->i, p->rows, job->k0 + k, kc);
         tall_block(job, p, a, k, kc, from);

@@ -139,7 +139,24 @@ static void logits_make(const kern_context *context, const chunk *c)
     gemm_run(context, &g);
 }
 
-static void dx_make(const kern_context *context, const chunk *c)
+static void dx_scale(const void *context, float *values, int64_t i, int64_t j, int64_t count)
+{
+    (void)j;
+    const chunk *c = context;
+    c->leaf->scale(values, count, c->factors[i]);
+}
+
+static void dx_narrow_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const chunk *c = context;
+    const kern_tensor *dx = &c->call->out[1];
+    const int64_t dim = dx->dims[1], at = (c->first + index) * dx->strides[0];
+    c->conversions->store((char *)dx->data + at * dtype_bytes(dx->type), dx->type,
+                          c->dx + index * dim, dim);
+}
+
+static void dx_make(const kern_context *context, chunk *c)
 {
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
     if (dx->data == NULL) return;
@@ -152,14 +169,11 @@ static void dx_make(const kern_context *context, const chunk *c)
                          .b = rows_of(w, 0),
                          .c = c->layout.narrow_dx ? (void *)c->dx : (void *)target,
                          .c_type = DTYPE_F32,
-                         .ldc = c->layout.narrow_dx ? dim : dx->strides[0]};
+                         .ldc = c->layout.narrow_dx ? dim : dx->strides[0],
+                         .epilogue = dx_scale,
+                         .epilogue_context = c};
     gemm_run(context, &g);
-    for (int64_t r = 0; r < c->rows; r++) {
-        char *row = target + r * dx->strides[0] * width;
-        float *wide = c->layout.narrow_dx ? c->dx + r * dim : (float *)(void *)row;
-        c->leaf->scale(wide, dim, c->factors[r]);
-        if (c->layout.narrow_dx) c->conversions->store(row, dx->type, wide, dim);
-    }
+    if (c->layout.narrow_dx) kern_parallel(context->pool, c->rows, dx_narrow_task, c);
 }
 
 static void dw_add(const kern_context *context, const chunk *c)

@@ -37,9 +37,12 @@ static void finish_row(const void *context, float *values, int64_t i, int64_t j,
 {
     (void)i;
     const finish *f = context;
-    const cpu_span row = {.at = values, .type = DTYPE_F32};
-    if (f->bias->data != NULL) f->vec->add(row, row, cpu_span_at(f->bias, j), count);
-    if (f->activation != ACT_NONE) f->vec->activation(f->activation, row, row, count);
+    if (f->bias->data != NULL) {
+        f->vec->finish(f->activation, values, cpu_span_at(f->bias, j), count);
+    } else {
+        const cpu_span row = {.at = values, .type = DTYPE_F32};
+        f->vec->activation(f->activation, row, row, count);
+    }
 }
 
 status cpu_matmul(const kern_context *context, const kern_call *call)

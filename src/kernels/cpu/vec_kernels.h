@@ -89,6 +89,8 @@ typedef struct cpu_vec {
     void (*scale)(cpu_span y, cpu_span x, float factor, int64_t n);
     void (*cast)(cpu_span y, cpu_span x, int64_t n);
     void (*activation)(op_activation kind, cpu_span y, cpu_span x, int64_t n);
+    // values = activation of (values + bias)
+    void (*finish)(op_activation kind, float *values, cpu_span bias, int64_t n);
     void (*activation_bwd)(op_activation kind, cpu_span dx, cpu_span x, cpu_span dy, int64_t n);
     void (*swiglu)(cpu_span a, cpu_span gate, cpu_span up, int64_t n);
     void (*swiglu_bwd)(cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da,

@@ -100,12 +100,9 @@ VEC_INLINE vf v_power_of_two(vi n)
     return vi_as_float(vi_shl(vi_add(n, vi_set(127)), 23));
 }
 
-// e^x = 2^n e^r, |r| <= ln2/2. 2^n is applied in two steps, so that subnormal results and those just
-// below the overflow come out rounded once.
-VEC_INLINE vf v_exp(vf x)
+// e^r of e^x = 2^n e^r, |r| <= ln2/2.
+VEC_INLINE vf exp_fraction(vf x, vf n)
 {
-    x = vf_min(vf_set(89.5F), vf_max(vf_set(-105.0F), x)); // keeps NaN
-    const vf n = vf_round(vf_mul(x, vf_set(0x1.715476p+0F)));
     vf r = vf_fma(n, vf_set(-0x1.62e430p-1F), x);
     r = vf_fma(n, vf_set(0x1.05c610p-29F), r);
     vf p = vf_set(0x1.694000p-10F);
@@ -114,7 +111,15 @@ VEC_INLINE vf v_exp(vf x)
     p = vf_fma(p, r, vf_set(0x1.555450p-3F));
     p = vf_fma(p, r, vf_set(0x1.fffff6p-2F));
     p = vf_fma(p, r, vf_set(1.0F));
-    p = vf_fma(p, r, vf_set(1.0F));
+    return vf_fma(p, r, vf_set(1.0F));
+}
+
+// 2^n is applied in two steps, so that subnormal results and those just below the overflow come out
+// rounded once.
+VEC_INLINE vf v_exp(vf x)
+{
+    x = vf_min(vf_set(89.5F), vf_max(vf_set(-105.0F), x)); // keeps NaN
+    const vf n = vf_round(vf_mul(x, vf_set(0x1.715476p+0F))), p = exp_fraction(x, n);
     const vi whole = vf_to_int(n), half = vi_sra(whole, 1);
     return vf_mul(vf_mul(p, v_power_of_two(half)), v_power_of_two(vi_sub(whole, half)));
 }
@@ -149,10 +154,14 @@ VEC_INLINE void v_exp2_neg_4(vf x[4])
     for (int i = 0; i < 4; i++) x[i] = vf_mul(p[i], v_power_of_two(vf_to_int(n[i])));
 }
 
+// 1 / (1 + e^-x). Nothing needs e^-x below 2^-125, and beyond 2^127.5 it may be infinite (n = 128):
+// so 2^n takes one step.
 VEC_INLINE vf v_sigmoid(vf x)
 {
-    const vf one = vf_set(1.0F);
-    return vf_div(one, vf_add(one, v_exp(vf_negate(x))));
+    const vf one = vf_set(1.0F), y = vf_min(vf_set(88.75F), vf_max(vf_set(-87.0F), vf_negate(x)));
+    const vf n = vf_round(vf_mul(y, vf_set(0x1.715476p+0F)));
+    const vf e = vf_mul(exp_fraction(y, n), v_power_of_two(vf_to_int(n)));
+    return vf_div(one, vf_add(one, e));
 }
 
 // Near 0 the odd polynomial of Cephes (Moshier, tanhf.c); beyond it 1 - 2 / (e^2x + 1).
