@@ -6,7 +6,7 @@ set -u
 cd "$dir" || exit 1
 keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
       train.global_batch=6 train.steps=12 determinism=strict checkpoint.every=4 eval.every=0"
-long="train.steps=200 checkpoint.every=3"
+long="train.steps=600 checkpoint.every=10"
 "$trireme" init demo >/dev/null || exit 1
 train() { # NAME KEY...: with the standard ones
     local name=$1

@@ -10,6 +10,8 @@
 // environment, and the job's key in the file that TRIREME_KEY names.
 #include "cli/ranks.h"
 
+#include "comm/recorder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -80,6 +82,7 @@ struct cli_ranks {
     launch_job job;
     launch_life *life;
     comm_board *board;
+    int rank, ranks;
     pthread_mutex_t lock; // of what follows: control's thread reads and writes it
     train_progress progress;
     comm *c;
@@ -110,17 +113,47 @@ void cli_ranks_progress(void *ranks, const train_progress *p)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
+static bool has_begun(const comm_board *b, int rank, const comm_record *wanted)
+{
+    enum { LOOK_BACK = 16 };
+    comm_record theirs[LOOK_BACK];
+    const int count = comm_recorder_read(b, rank, theirs, LOOK_BACK);
+    for (int i = 0; i < count; i++) {
+        if (theirs[i].group == wanted->group && theirs[i].sequence >= wanted->sequence) return true;
+    }
+    return false;
+}
+
+// Whom this rank waits for: who has not begun an operation that it is in. All groups have all ranks.
+static void edges_find(const cli_ranks *k, control_report *out)
+{
+    enum { LOOK_BACK = 8 };
+    comm_record mine[LOOK_BACK];
+    const int count = comm_recorder_read(k->board, k->rank, mine, LOOK_BACK);
+    for (int i = 0; i < count; i++) {
+        if (mine[i].begun_ns == 0 || mine[i].done_ns != 0) continue;
+        for (int r = 0; r < k->ranks && out->edge_count < CONTROL_EDGES_MAX; r++) {
+            if (r == k->rank || has_begun(k->board, r, &mine[i])) continue;
+            out->edges[out->edge_count++] =
+                (control_edge){.rank = r, .group = mine[i].group, .operation = mine[i].sequence};
+        }
+    }
+}
+
 // What the next heartbeat says.
 static void report(void *context, control_report *out)
 {
     cli_ranks *k = context;
+    bool in_comm = false;
     (void)pthread_mutex_lock(&k->lock);
     out->step = k->progress.step;
     out->counter = k->progress.counter;
     out->step_ns = k->progress.step_ns;
     (void)snprintf(out->doing, sizeof(out->doing), "%s",
                    k->progress.doing != NULL ? k->progress.doing : "starting");
+    in_comm = k->c != NULL;
     (void)pthread_mutex_unlock(&k->lock);
+    if (in_comm) edges_find(k, out);
 }
 
 // Nobody is left to hand signals on: as if one had come.
@@ -239,6 +272,9 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
 static status join(cli_context *cli, const run_config *r, const launch_place *place, cli_ranks *k)
 {
     static const int64_t grace_ns = INT64_C(120) * 1000000000;
+    // On top of three usual steps. A neighbour on the same core can hold a rank up for longer than the
+    // half second that suits machines of one's own.
+    static const int64_t stuck_ns = INT64_C(1500000000);
     control_fact *facts = NULL;
     int64_t count = 0;
     if (place->life_fd >= 0) {
@@ -251,6 +287,7 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
                                   .key_path = getenv("TRIREME_KEY"),
                                   .facts = facts,
                                   .fact_count = count,
+                                  .limits = {.stuck_ns = stuck_ns},
                                   .report = report,
                                   .on_notice = on_notice,
                                   .context = k};
@@ -263,6 +300,8 @@ status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place 
 {
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
+    k->rank = place->rank;
+    k->ranks = place->ranks;
     if (pthread_mutex_init(&k->lock, NULL) != 0) return fail(ST_NO_MEMORY, "no memory for a lock");
     const status st = join(cli, r, place, k);
     if (st == ST_OK) {
