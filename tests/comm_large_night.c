@@ -71,7 +71,11 @@ static status body(comm *c, void *context)
     const int64_t count = BYTES / most;
     unsigned char *in = malloc((size_t)(ins * count) + 1),
                   *out = malloc((size_t)(outs * count) + 1);
-    if (in == NULL || out == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    if (in == NULL || out == NULL) {
+        free(in);
+        free(out);
+        return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    }
     for (int piece = 0; piece < ins; piece++) {
         for (int64_t i = 0; i < count; i++) in[piece * count + i] = value_at(rank, piece, i);
     }

@@ -99,12 +99,12 @@ static void integers(dtype type, comm_reduction reduction, void *const *in, int 
         memcpy(&bits, (const char *)in[k] + i * width, (size_t)width);
         wide v = (wide)bits;
         if (is_signed && (bits >> (8 * width - 1) & 1) != 0) v -= (wide)1 << (8 * width);
-        if (k == 0)
-            total = v;
-        else if (reduction == COMM_SUM)
+        const bool wins = k == 0 || (reduction == COMM_MAX ? v > total : v < total);
+        if (reduction == COMM_SUM) {
             total += v;
-        else if (reduction == COMM_MAX ? v > total : v < total)
+        } else if (wins) {
             total = v;
+        }
     }
     const uint64_t bits = (uint64_t)total;
     memcpy((char *)out + i * width, &bits, (size_t)width);
@@ -181,41 +181,51 @@ static void guards_check(const bench *b, int k, int64_t bytes)
     for (int i = 0; i < 16; i++) assert_int_equal(at[bytes + i], 0xa5);
 }
 
+// By the scalar loops, the best ones, and the best ones streamed to three outputs.
+static void fold_check(bench *b, dtype type, comm_reduction reduction, int n, int64_t count)
+{
+    static unsigned char want[1000 * 8];
+    const int64_t bytes = count * dtype_bytes(type);
+    reference_fold(type, reduction, b->in, n, count, want);
+    for (int v = 0; v < 3; v++) {
+        comm_reducer red;
+        assert_int_equal(ST_OK, comm_reducer_fold(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
+                                                  type, reduction, n, n, &red));
+        const int outs = v == 2 ? 3 : 1;
+        comm_reduce(&red,
+                    &(comm_reduce_args){.in = (const void *const *)b->in,
+                                        .out = b->out,
+                                        .outs = outs,
+                                        .stores = v == 2 ? COMM_STORE_STREAM : COMM_STORE_CACHED,
+                                        .count = count});
+        for (int k = 0; k < outs; k++) {
+            assert_memory_equal(b->out[k], want, (size_t)bytes);
+            guards_check(b, k, bytes);
+            memset(b->out[k], 0xa5, (size_t)bytes);
+        }
+    }
+}
+
+static void folds_check(bench *b, dtype type, comm_reduction reduction)
+{
+    static const int64_t counts[] = {0, 1, 7, 31, 33, 64, 129, 1000};
+    for (int n = 1; n <= 9; n++) {
+        for (int64_t c = 0; c < COUNT_OF(counts); c++) {
+            for (int k = 0; k < n; k++) fill(type, b->in[k], counts[c], (n + c) % 2 == 0);
+            fold_check(b, type, reduction, n, counts[c]);
+        }
+    }
+}
+
 static void test_fold(void **unused)
 {
     (void)unused;
-    static const int64_t counts[] = {0, 1, 7, 31, 33, 64, 129, 1000};
-    static unsigned char want[1000 * 8];
-    const kern_level best = kern_level_of_machine();
     for (int64_t t = 0; t < COUNT_OF(types); t++) {
         bench b;
         bench_make(&b, 1000 * 8, 7); // odd addresses for all but bytes
         for (int r = 0; r < COMM_REDUCTION_COUNT; r++) {
-            if (!comm_reduce_can(types[t], (comm_reduction)r)) continue;
-            for (int n = 1; n <= 9; n++) {
-                for (int64_t c = 0; c < COUNT_OF(counts); c++) {
-                    const int64_t count = counts[c], bytes = count * dtype_bytes(types[t]);
-                    for (int k = 0; k < n; k++) fill(types[t], b.in[k], count, (n + c) % 2 == 0);
-                    reference_fold(types[t], (comm_reduction)r, b.in, n, count, want);
-                    for (int v = 0; v < 3; v++) { // scalar, best, best streamed to three outputs
-                        comm_reducer red;
-                        assert_int_equal(ST_OK,
-                                         comm_reducer_fold(v == 0 ? KERN_SCALAR : best, types[t],
-                                                           (comm_reduction)r, n, n, &red));
-                        comm_reduce(&red, &(comm_reduce_args){.in = (const void *const *)b.in,
-                                                              .out = b.out,
-                                                              .outs = v == 2 ? 3 : 1,
-                                                              .stores = v == 2 ? COMM_STORE_STREAM
-                                                                               : COMM_STORE_CACHED,
-                                                              .count = count});
-                        for (int k = 0; k < (v == 2 ? 3 : 1); k++) {
-                            assert_memory_equal(b.out[k], want, (size_t)bytes);
-                            guards_check(&b, k, bytes);
-                            memset(b.out[k], 0xa5, (size_t)bytes);
-                        }
-                    }
-                }
-            }
+            if (comm_reduce_can(types[t], (comm_reduction)r))
+                folds_check(&b, types[t], (comm_reduction)r);
         }
         bench_drop(&b);
     }
@@ -283,55 +293,64 @@ static int leaves_draw(comm_leaf *leaves, int32_t shards, int absent_of_8)
     return n;
 }
 
+// By its definition, element by element.
+static void reference_tree(dtype type, const comm_leaf *leaves, int n, int32_t shards,
+                           void *const *in, int64_t count, double scale, void *out)
+{
+    int64_t width = 1;
+    while (width < shards) width *= 2;
+    comm_leaf full[MAX_INS]; // a leaf that the last shard cuts short is the node of full width
+    for (int k = 0; k < n; k++) {
+        int32_t w = 1;
+        while (w < leaves[k].end - leaves[k].begin) w *= 2;
+        full[k] = (comm_leaf){leaves[k].begin, leaves[k].begin + w};
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double x[MAX_INS], sum = 0;
+        for (int k = 0; k < n; k++) x[k] = dtype_load(type, in[k], i);
+        assert_true(node(type, full, n, x, 0, width, &sum));
+        put(type, out, i, sum, scale);
+    }
+}
+
+static void tree_check(bench *b, dtype type, int trial)
+{
+    static unsigned char want[2100 * 8];
+    const int32_t shards = 1 + (int32_t)(word() % (trial % 4 == 0 ? 64 : 17));
+    const int64_t count = trial % 5 == 0 ? 2100 : (int64_t)(word() % 100);
+    const comm_reduction reduction = trial % 3 == 1 ? COMM_AVG : COMM_SUM;
+    comm_leaf leaves[MAX_INS];
+    const int n = leaves_draw(leaves, shards, trial % 3);
+    for (int k = 0; k < n; k++) fill(type, b->in[k], count, trial % 2 == 0);
+    reference_tree(type, leaves, n, shards, b->in, count,
+                   reduction == COMM_AVG ? 1.0 / shards : 1.0, want);
+    for (int v = 0; v < 3; v++) {
+        comm_reducer r;
+        assert_int_equal(ST_OK, comm_reducer_tree(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
+                                                  type, reduction, leaves, n, shards, shards, &r));
+        comm_reduce(&r,
+                    &(comm_reduce_args){.in = (const void *const *)b->in,
+                                        .out = b->out,
+                                        .outs = 2,
+                                        .stores = v == 2 ? COMM_STORE_STREAM : COMM_STORE_CACHED,
+                                        .count = count});
+        for (int k = 0; k < 2; k++) {
+            const int64_t bytes = count * dtype_bytes(type);
+            assert_memory_equal(b->out[k], want, (size_t)bytes);
+            guards_check(b, k, bytes);
+            memset(b->out[k], 0xa5, (size_t)bytes);
+        }
+    }
+}
+
 static void test_tree(void **unused)
 {
     (void)unused;
     static const dtype floats[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64};
-    static unsigned char want[2100 * 8];
     for (int64_t t = 0; t < COUNT_OF(floats); t++) {
         bench b;
         bench_make(&b, 2100 * 8, 3);
-        for (int trial = 0; trial < 60; trial++) {
-            const int32_t shards = 1 + (int32_t)(word() % (trial % 4 == 0 ? 64 : 17));
-            const int64_t count = trial % 5 == 0 ? 2100 : (int64_t)(word() % 100);
-            comm_leaf leaves[MAX_INS];
-            const int n = leaves_draw(leaves, shards, trial % 3);
-            for (int k = 0; k < n; k++) fill(floats[t], b.in[k], count, trial % 2 == 0);
-            int64_t width = 1;
-            while (width < shards) width *= 2;
-            for (int64_t i = 0; i < count; i++) {
-                double x[MAX_INS], sum = 0;
-                for (int k = 0; k < n; k++) x[k] = dtype_load(floats[t], b.in[k], i);
-                // A leaf that the last shard cuts short is the node of full width.
-                comm_leaf full[MAX_INS];
-                for (int k = 0; k < n; k++) {
-                    int32_t w = 1;
-                    while (w < leaves[k].end - leaves[k].begin) w *= 2;
-                    full[k] = (comm_leaf){leaves[k].begin, leaves[k].begin + w};
-                }
-                assert_true(node(floats[t], full, n, x, 0, width, &sum));
-                put(floats[t], want, i, sum, trial % 3 == 1 ? 1.0 / shards : 1.0);
-            }
-            for (int v = 0; v < 3; v++) {
-                comm_reducer r;
-                const comm_reduction reduction = trial % 3 == 1 ? COMM_AVG : COMM_SUM;
-                assert_int_equal(
-                    ST_OK, comm_reducer_tree(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
-                                             floats[t], reduction, leaves, n, shards, shards, &r));
-                comm_reduce(&r, &(comm_reduce_args){.in = (const void *const *)b.in,
-                                                    .out = b.out,
-                                                    .outs = 2,
-                                                    .stores = v == 2 ? COMM_STORE_STREAM
-                                                                     : COMM_STORE_CACHED,
-                                                    .count = count});
-                for (int k = 0; k < 2; k++) {
-                    const int64_t bytes = count * dtype_bytes(floats[t]);
-                    assert_memory_equal(b.out[k], want, (size_t)bytes);
-                    guards_check(&b, k, bytes);
-                    memset(b.out[k], 0xa5, (size_t)bytes);
-                }
-            }
-        }
+        for (int trial = 0; trial < 60; trial++) tree_check(&b, floats[t], trial);
         bench_drop(&b);
     }
 }

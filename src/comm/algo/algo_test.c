@@ -122,10 +122,11 @@ static comm_item item_make(const comm_args *a, int rank, int size, int64_t count
 
 static int64_t runs[64]; // of rows, by all threads
 
-static status row_once(comm_group *g, const comm_algorithm *row, comm_args *a, int64_t count,
+static status row_once(comm_group *g, const comm_algorithm *row, comm_args args, int64_t count,
                        char *memory)
 {
     const int rank = comm_group_rank(g), size = comm_group_size(g);
+    comm_args *a = &args;
     a->root = (int)(count % size);
     const comm_item item = item_make(a, rank, size, count, memory, count % 2 == 1);
     a->items = &item;
@@ -169,7 +170,7 @@ static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *c
                                .tensor = "x",
                                .site = "algo_test",
                                .step = -1};
-                TRY(row_once(g, row, &a, counts[c], (c + r) % 2 == 0 ? shared : own));
+                TRY(row_once(g, row, a, counts[c], (c + r) % 2 == 0 ? shared : own));
             }
         }
     }

@@ -395,44 +395,51 @@ static void test_large(void **unused)
 }
 
 // Rank a sends (a + 2 b) mod 5 elements to rank b, times a factor.
+static int32_t v_in[FIXTURE_RANKS][4000], v_out[FIXTURE_RANKS][4000];
+static int64_t v_sends[FIXTURE_RANKS][FIXTURE_RANKS], v_receives[FIXTURE_RANKS][FIXTURE_RANKS];
+static comm_item v_items[FIXTURE_RANKS];
+
+static void v_make(world *w, int a, int64_t factor)
+{
+    int64_t at = 0;
+    for (int b = 0; b < w->size; b++) {
+        v_sends[a][b] = (a + 2 * b) % 5 * factor;
+        v_receives[a][b] = (b + 2 * a) % 5 * factor;
+        for (int64_t i = 0; i < v_sends[a][b]; i++) {
+            v_in[a][at++] = (int32_t)(a * 1000000 + b * 10000 + i);
+        }
+    }
+    memset(v_out[a], 0, sizeof(v_out[a]));
+    v_items[a] = (comm_item){v_in[a], v_out[a], 0};
+    w->args[a] = (comm_args){.op = COMM_ALL_TO_ALLV,
+                             .type = DTYPE_I32,
+                             .items = &v_items[a],
+                             .item_count = 1,
+                             .send_counts = v_sends[a],
+                             .receive_counts = v_receives[a]};
+}
+
+static void v_check(int size, int b)
+{
+    int64_t at = 0;
+    for (int a = 0; a < size; a++) {
+        for (int64_t i = 0; i < v_receives[b][a]; i++) {
+            assert_int_equal(v_out[b][at++], a * 1000000 + b * 10000 + i);
+        }
+    }
+}
+
 static void test_all_to_allv(void **unused)
 {
     (void)unused;
     static world w;
-    static int32_t in[FIXTURE_RANKS][4000], out[FIXTURE_RANKS][4000];
-    static int64_t sends[FIXTURE_RANKS][FIXTURE_RANKS], receives[FIXTURE_RANKS][FIXTURE_RANKS];
     static const int64_t factors[] = {0, 1, 70};
     for (int size = 1; size <= FIXTURE_RANKS; size++) {
         world_begin(&w, size);
         for (int64_t f = 0; f < COUNT_OF(factors); f++) {
-            comm_item items[FIXTURE_RANKS];
-            for (int a = 0; a < size; a++) {
-                int64_t at = 0;
-                for (int b = 0; b < size; b++) {
-                    sends[a][b] = (a + 2 * b) % 5 * factors[f];
-                    receives[a][b] = (b + 2 * a) % 5 * factors[f];
-                    for (int64_t i = 0; i < sends[a][b]; i++) {
-                        in[a][at++] = (int32_t)(a * 1000000 + b * 10000 + i);
-                    }
-                }
-                memset(out[a], 0, sizeof(out[a]));
-                items[a] = (comm_item){in[a], out[a], 0};
-                w.args[a] = (comm_args){.op = COMM_ALL_TO_ALLV,
-                                        .type = DTYPE_I32,
-                                        .items = &items[a],
-                                        .item_count = 1,
-                                        .send_counts = sends[a],
-                                        .receive_counts = receives[a]};
-            }
+            for (int a = 0; a < size; a++) v_make(&w, a, factors[f]);
             world_run(&w, &comm_algorithm_all_to_allv_pairwise);
-            for (int b = 0; b < size; b++) {
-                int64_t at = 0;
-                for (int a = 0; a < size; a++) {
-                    for (int64_t i = 0; i < receives[b][a]; i++) {
-                        assert_int_equal(out[b][at++], a * 1000000 + b * 10000 + i);
-                    }
-                }
-            }
+            for (int b = 0; b < size; b++) v_check(size, b);
         }
         world_end(&w);
     }

@@ -226,7 +226,7 @@ static status head_check(const comm_codec *c, const comm_bucket *b, const stream
                     (long long)block_of(b));
     }
     const double keep = c->encode != NULL ? b->keep : 0;
-    if (memcmp(&h->keep, &keep, sizeof(keep)) != 0) return damaged(c, "the share that it keeps");
+    if (h->keep != keep) return damaged(c, "the share that it keeps");
     if (h->whole > (c->warms ? 1 : 0)) return damaged(c, "sent whole");
     if (h->bytes != payload) return damaged(c, "its length");
     if (h->non_finite < 0 || h->non_finite > b->count) return damaged(c, "its count of NaN");
