@@ -9,13 +9,13 @@
 
 // Zero or NULL stands for what the subcommand takes by itself.
 typedef struct bench_flags {
-    const char *model, *baseline, *write;
+    const char *model, *baseline, *write, *op, *bytes, *algorithm, *tune;
     int64_t batch, seq, threads, steps, repeats;
     int64_t context;
-    int64_t n, m, k, heads, kv_heads, head_dim, size;
+    int64_t ranks, n, m, k, heads, kv_heads, head_dim, size;
     int32_t precision, dtype;
     double tolerance;
-    bool json;
+    bool json, is_private;
 } bench_flags;
 
 typedef struct bench_context {
@@ -35,6 +35,7 @@ status bench_machine(bench_context *c);
 status bench_gemm(bench_context *c);
 status bench_attention(bench_context *c);
 status bench_generate(bench_context *c);
+status bench_comm(bench_context *c);
 
 // The larger of a register loop and the best product, both measured here.
 typedef struct bench_peak {

@@ -63,6 +63,34 @@ static const option rows[] = {
      .max = OPTION_NO_MAX,
      .help =
          "machine, step, generate: the largest buffer of copies; 0 is 4 last caches, 64 to 512 MiB"},
+    {.key = "ranks",
+     .kind = OPTION_INT,
+     .offset = AT(ranks),
+     .default_text = "2",
+     .min = 1,
+     .max = 256,
+     .help = "comm: processes that talk, started by itself"},
+    {.key = "op",
+     .kind = OPTION_TEXT,
+     .offset = AT(op),
+     .help = "comm: operation, such as all_reduce; nothing is all_reduce, with --tune all of them"},
+    {.key = "bytes",
+     .kind = OPTION_TEXT,
+     .offset = AT(bytes),
+     .help = "comm: sizes of the largest operand with commas, 8,64KiB; nothing is 8 B to 64 MiB"},
+    {.key = "algorithm",
+     .kind = OPTION_TEXT,
+     .offset = AT(algorithm),
+     .help = "comm: this one instead of the one that is chosen"},
+    {.key = "private",
+     .kind = OPTION_BOOL,
+     .offset = AT(is_private),
+     .default_text = "false",
+     .help = "comm: buffers outside of shared memory, which cost a copy more"},
+    {.key = "tune",
+     .kind = OPTION_TEXT,
+     .offset = AT(tune),
+     .help = "comm: write the table of the fastest algorithms here instead of measuring one"},
     {.key = "write",
      .kind = OPTION_TEXT,
      .offset = AT(write),
@@ -113,6 +141,7 @@ static const bench_row_of benches[] = {
     {"attention",
      " batch seq heads kv-heads head-dim dtype threads repeats baseline tolerance json ", false,
      bench_attention},
+    {"comm", " ranks op bytes dtype algorithm private tune json ", false, bench_comm},
 };
 
 static status bench_find(const char *name, const bench_row_of **out)
@@ -129,7 +158,8 @@ static status bench_find(const char *name, const bench_row_of **out)
         return fail(ST_USAGE, "there is no \"bench %s\"; did you mean \"bench %s\"?", name, near);
     }
     return fail(ST_USAGE,
-                "there is no \"bench %s\"; there are step, generate, machine, gemm and attention",
+                "there is no \"bench %s\"; there are step, generate, machine, gemm, "
+                "attention and comm",
                 name);
 }
 
@@ -218,12 +248,14 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "time training steps, kernels and the machine",
-    .synopsis = "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
-                "[key.path=value ...] | generate [--model PRESET] [--precision P] [--context N] | "
-                "machine [--size BYTES] [--write FILE] | "
-                "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
-                "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P]; "
-                "all: [--threads N] [--json]; all but machine: [--baseline FILE]",
+    .synopsis =
+        "step [--model PRESET] [--batch B] [--seq T] [--precision P] [--steps N] "
+        "[key.path=value ...] | generate [--model PRESET] [--precision P] [--context N] | "
+        "machine [--size BYTES] [--write FILE] | "
+        "gemm [--model PRESET | --n N --m M --k K] [--dtype P] | "
+        "attention [--seq T] [--heads H] [--kv-heads G] [--head-dim D] [--dtype P] | "
+        "comm [--ranks N] [--op OP] [--bytes SIZES] [--dtype P] [--tune FILE]; "
+        "all: [--json]; all but comm: [--threads N]; step, generate, gemm, attention: [--baseline FILE]",
     .about =
         "step: steps of a model with random weights on random tokens, without data and folder, and "
         "where their time goes. flops counts 6 x the weights in products per token and 6 L T "
@@ -235,19 +267,22 @@ const cli_command cli_command_bench = {
         "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
         "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
         "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "
-        "the square. All with medians; --baseline compares them with an earlier --json.",
+        "the square. comm: an operation between ranks of this host, and its share of the limit: the "
+        "same reads and writes by the same cores with nobody waiting for anybody, measured in "
+        "between. All with medians; --baseline compares them with an earlier --json.",
     .examples =
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"
         "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n"
         "  trireme bench generate --model llama-135m --precision bf16\n"
         "  trireme bench machine --write catalog/devices/here.yaml\n"
         "  trireme bench gemm --n 4096 --m 3072 --k 768 --dtype bf16\n"
-        "  trireme bench attention --seq 4096 --heads 9 --kv-heads 3\n",
+        "  trireme bench attention --seq 4096 --heads 9 --kv-heads 3\n"
+        "  trireme bench comm --ranks 2 --op reduce_scatter --bytes 64KiB,16MiB --json\n",
     .flags = &flags,
     .flags_bytes = sizeof(bench_flags),
     .operand_min = 1,
     .operand_max = 1,
     .takes_keys = true,
-    .words = "step, generate, machine, gemm, attention",
+    .words = "step, generate, machine, gemm, attention, comm",
     .run = run,
 };

@@ -332,25 +332,6 @@ status board_failure_get(const board_failure *f)
 }
 
 // ---- names --------------------------------------------------------------------------------------
-void words_copy_in(void *shared, const void *from, int64_t bytes)
-{
-    uint64_t *to = shared;
-    for (int64_t i = 0; i < bytes / 8; i++) {
-        uint64_t word;
-        memcpy(&word, (const char *)from + i * 8, 8);
-        __atomic_store_n(&to[i], word, __ATOMIC_RELEASE);
-    }
-}
-
-void words_copy_out(void *to, const void *shared, int64_t bytes)
-{
-    const uint64_t *from = shared;
-    for (int64_t i = 0; i < bytes / 8; i++) {
-        const uint64_t word = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
-        memcpy((char *)to + i * 8, &word, 8);
-    }
-}
-
 void board_name_put(board_card *card, uint32_t hash, const char *text)
 {
     board_name *n = &card->names[hash % BOARD_NAMES];

@@ -17,13 +17,15 @@
 
 #include "comm/contract.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
     BOARD_PAGE = 4096,
-    BOARD_TEXT = 1024,
+    BOARD_TEXT = 1080, // a failure fills whole cache lines
     BOARD_NAMES = 128, // of a rank, by hash; a newer one pushes out an older
     BOARD_NAME_BYTES = 120,
     BOARD_REGIONS = 64, // of a rank
@@ -140,8 +142,22 @@ static inline void half_put(uint32_t *w, uint32_t value)
 }
 // Copies that may race with a writer: what comes is garbage then, but no undefined behaviour. Both are
 // aligned to 8 and bytes is a multiple of 8. What was written before `in` is seen before what it writes.
-void words_copy_in(void *shared, const void *from, int64_t bytes);
-void words_copy_out(void *to, const void *shared, int64_t bytes);
+static inline void words_copy_in(void *shared, const void *from, int64_t bytes)
+{
+    uint64_t *to = (uint64_t *)shared, word;
+    for (int64_t i = 0; i < bytes / 8; i++) {
+        memcpy(&word, (const char *)from + i * 8, 8);
+        __atomic_store_n(&to[i], word, __ATOMIC_RELEASE);
+    }
+}
+static inline void words_copy_out(void *to, const void *shared, int64_t bytes)
+{
+    const uint64_t *from = (const uint64_t *)shared;
+    for (int64_t i = 0; i < bytes / 8; i++) {
+        const uint64_t word = __atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+        memcpy((char *)to + i * 8, &word, 8);
+    }
+}
 
 #ifdef __cplusplus
 }

@@ -189,7 +189,7 @@ typedef struct comm_choice {
     comm_order order; // in which it sums
     bool staged;      // a copy more, because a buffer is not shared
 } comm_choice;
-NODISCARD status comm_choose(const comm_group *g, const comm_args *args, comm_choice *out);
+NODISCARD status comm_choose(comm_group *g, const comm_args *args, comm_choice *out);
 
 #ifdef __cplusplus
 }

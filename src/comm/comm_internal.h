@@ -17,7 +17,7 @@ typedef struct comm_rule { // of the tuning table
     comm_op op;
     int ranks;         // of the group
     int64_t max_bytes; // of one rank's operand
-    const comm_algorithm *algorithm;
+    int algorithm;     // row
 } comm_rule;
 
 struct comm {
@@ -54,15 +54,17 @@ struct comm_group {
     void *scratch;
     int64_t scratch_bytes;
     uint64_t *sent, *received; // messages to and from each rank
+    // The last choices by operation: key, 0 for none, and row. Looking for one costs 50 ns.
+    uint64_t chosen_key[COMM_OP_COUNT];
+    int chosen[COMM_OP_COUNT];
     bool dead;
     error_record error; // why
     comm_posted posted[COMM_MAX_POSTED];
     int posted_next;
 };
 
-// All but SEND and RECEIVE: by table and topology.
-NODISCARD status comm_algorithm_choose(const comm_group *g, const comm_args *args,
-                                       const comm_algorithm **out);
+// By name, by the tuning table, by topology. The row's index in comm_algorithm_table.
+NODISCARD status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out);
 NODISCARD status comm_rules_read(comm *c, const char *tuning);
 NODISCARD status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
                                  const char *name, comm_group **out);

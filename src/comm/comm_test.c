@@ -355,6 +355,88 @@ static void the_dead_are_not_waited_for(void **state)
     }
 }
 
+// ---- on a device's lane -------------------------------------------------------------------------
+static status take(void *context, int64_t bytes, void **out)
+{
+    comm_memory *m = NULL; // goes with the link
+    TRY(comm_memory_create(context, bytes, &m));
+    *out = comm_memory_at(m);
+    free(m);
+    return ST_OK;
+}
+
+static void give(void *context, void *memory)
+{
+    (void)context;
+    (void)memory;
+}
+
+static status lane_body(comm *c, void *context)
+{
+    const kern_device_api *api = context;
+    const bool shared = api == &kern_device_cpu; // the shadow's memory is nobody else's: staged
+    const kern_device_config config = {.h = host_real(),
+                                       .backend = &kern_backend_ref,
+                                       .threads = 1,
+                                       .seed = (uint64_t)comm_rank(c),
+                                       .memory_take = shared ? take : NULL,
+                                       .memory_give = give,
+                                       .memory_context = c};
+    enum { COUNT = 5000, TURNS = 20 };
+    kern_device *d = NULL;
+    kern_lane *lane = NULL;
+    kern_event *e = NULL;
+    void *x = NULL;
+    float *host_x = calloc(COUNT, sizeof(*host_x));
+    if (host_x == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    for (int i = 0; i < COUNT; i++) host_x[i] = 1.0f;
+    TRY(api->create(&config, &d));
+    status st = api->alloc(d, COUNT * (int64_t)sizeof(float), &x);
+    if (st == ST_OK) st = api->lane_create(d, "dp", 1, &lane);
+    if (st == ST_OK) st = api->event_create(d, &e);
+    const comm_item item = {.in = x, .out = x, .count = COUNT};
+    const comm_args args = {.op = COMM_ALL_REDUCE,
+                            .type = DTYPE_F32,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "gradients",
+                            .site = "lane"};
+    bool posted = false;
+    comm_choice choice = {0};
+    if (st == ST_OK) st = comm_choose(comm_world(c), &args, &choice);
+    if (choice.staged == shared) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "staged or not");
+    if (st == ST_OK) st = api->copy_in(lane, x, host_x, COUNT * (int64_t)sizeof(float), &posted);
+    for (int i = 0; i < TURNS && st == ST_OK;) {
+        st = comm_post(comm_world(c), api, lane, &args, &posted);
+        if (posted) i++;
+    }
+    if (st == ST_OK) st = api->copy_out(lane, host_x, x, COUNT * (int64_t)sizeof(float), &posted);
+    if (st == ST_OK) st = api->event_record(e, lane, &posted);
+    if (st == ST_OK) st = api->event_sync(e);
+    float wanted = 1.0f;
+    for (int i = 0; i < TURNS; i++) wanted *= (float)comm_ranks(c);
+    for (int i = 0; i < COUNT && st == ST_OK; i++) {
+        if (host_x[i] != wanted) st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d is wrong", i);
+    }
+    if (st == ST_OK) st = comm_barrier(comm_world(c), "end"); // peers are done with the arena
+    api->destroy(d);
+    free(host_x);
+    return st;
+}
+
+static void lanes_talk(void **state)
+{
+    (void)state;
+    const kern_device_api *const apis[] = {&kern_device_cpu, &kern_device_shadow};
+    for (int i = 0; i < 4; i++) {
+        fixture_job job = {
+            .ranks = 2, .processes = i / 2 == 1, .body = lane_body, .results = shared_results()};
+        memcpy(&job.context, &apis[i % 2], sizeof(job.context));
+        fixture_run(&job);
+        all_ok(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +447,7 @@ int main(void)
         cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(the_dead_are_not_waited_for),
+        cmocka_unit_test(lanes_talk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

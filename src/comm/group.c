@@ -119,10 +119,9 @@ static status scratch_grow(comm_group *g, int64_t bytes)
 static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
 {
     TRY(comm_args_check(args, g->rank, g->size));
-    const comm_algorithm *algorithm = NULL;
-    TRY(comm_algorithm_choose(g, args, &algorithm));
     int number = 0;
-    while (comm_algorithm_table[number] != algorithm) number++;
+    TRY(comm_algorithm_choose(g, args, &number));
+    const comm_algorithm *algorithm = comm_algorithm_table[number];
     comm_call call = {.args = args,
                       .transport = g->transport,
                       .port = g->port,

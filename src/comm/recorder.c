@@ -29,9 +29,9 @@ board_record *recorder_begin(board_card *card, const comm_contract *k, const com
                       .order = (uint8_t)args->order,
                       .type = (uint8_t)args->type,
                       .algorithm = k->algorithm};
-    if (args->tensor != NULL) {
-        const size_t length = strnlen(args->tensor, sizeof(r.name) - 1);
-        memcpy(r.name, args->tensor, length);
+    for (size_t i = 0; args->tensor != NULL && args->tensor[i] != '\0'; i++) {
+        if (i == sizeof(r.name) - 1) break;
+        r.name[i] = args->tensor[i];
     }
     board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
     word_put(&at->number, 0);

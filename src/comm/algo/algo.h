@@ -14,6 +14,13 @@
 extern "C" {
 #endif
 
+// How a direct algorithm writes: as it thinks best, or as a measurement wants it.
+typedef enum comm_stores_choice {
+    COMM_STORES_AUTO,
+    COMM_STORES_CACHED,
+    COMM_STORES_STREAM
+} comm_stores_choice;
+
 // An operation under way, as an algorithm sees it: checked, the contract made.
 typedef struct comm_call {
     const comm_args *args;
@@ -24,6 +31,7 @@ typedef struct comm_call {
     comm_contract contract;
     void *scratch; // scratch_bytes of it, aligned to 64
     int64_t scratch_bytes;
+    comm_stores_choice stores;
     struct comm_direct *direct; // the group's, for the direct algorithms
 } comm_call;
 

@@ -8,8 +8,7 @@ static void core(const direct_view *v)
     const comm_call *c = v->call;
     for (int i = 1; i <= c->size; i++) {
         const int r = (c->rank + i) % c->size;
-        direct_copy(v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], v->count * v->width,
-                    v->stream);
+        direct_copy(v, v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], v->count * v->width);
     }
 }
 

@@ -4,13 +4,10 @@
 
 static status run(comm_call *call)
 {
-    const comm_place nowhere = {.region = COMM_NOWHERE};
-    comm_ticket t;
-    t.contract = call->contract;
-    t.entry_count = t.leaf_count = t.payload_bytes = t.staged = 0;
-    t.in = t.out = nowhere;
-    t.unused[0] = t.unused[1] = 0;
-    return call->transport->meet(call->port, &t);
+    comm_ticket *t = direct_ticket(call);
+    t->in = t->out = (comm_place){.region = COMM_NOWHERE};
+    t->payload_bytes = 0;
+    return call->transport->meet(call->port, t);
 }
 
 const comm_algorithm comm_algorithm_barrier_direct = {

@@ -7,7 +7,7 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     char *out = v->out[c->rank];
-    if (out != NULL) direct_copy(out, v->in[c->args->root], v->count * v->width, v->stream);
+    if (out != NULL) direct_copy(v, out, v->in[c->args->root], v->count * v->width);
 }
 
 static status run(comm_call *call)

@@ -45,42 +45,60 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     return NULL;
 }
 
-static status by_name(const comm_group *g, const comm_args *args, const comm_algorithm **out)
+static status by_name(const comm_group *g, const comm_args *args, int *out)
 {
-    const comm_algorithm *a = comm_algorithm_find(args->op, args->algorithm);
-    if (a == NULL) {
-        return fail(ST_UNSUPPORTED, "there is no algorithm \"%s\" of %s", args->algorithm,
-                    comm_op_name(args->op));
+    for (int i = 0; i < comm_algorithm_count(); i++) {
+        const comm_algorithm *a = comm_algorithm_table[i];
+        if (a->op != args->op || strcmp(a->name, args->algorithm) != 0) continue;
+        const char *why = obstacle(g, args, a);
+        if (why != NULL) {
+            return fail(ST_UNSUPPORTED, "algorithm %s of %s cannot serve %d ranks here: %s",
+                        a->name, comm_op_name(args->op), g->size, why);
+        }
+        *out = i;
+        return ST_OK;
     }
-    const char *why = obstacle(g, args, a);
-    if (why != NULL) {
-        return fail(ST_UNSUPPORTED, "algorithm %s of %s cannot serve %d ranks here: %s", a->name,
-                    comm_op_name(args->op), g->size, why);
-    }
-    *out = a;
-    return ST_OK;
+    return fail(ST_UNSUPPORTED, "there is no algorithm \"%s\" of %s", args->algorithm,
+                comm_op_name(args->op));
 }
 
-status comm_algorithm_choose(const comm_group *g, const comm_args *args, const comm_algorithm **out)
+static status search(const comm_group *g, const comm_args *args, int *out)
 {
-    if (args->algorithm != NULL) return by_name(g, args, out);
     const comm *c = g->owner;
-    const int64_t bytes = c->rule_count > 0 ? operand_bytes(g, args) : 0;
+    const int64_t bytes = operand_bytes(g, args);
     for (int i = 0; i < c->rule_count; i++) {
         const comm_rule *r = &c->rules[i];
         if (r->op != args->op || r->ranks != g->size || bytes > r->max_bytes) continue;
-        if (obstacle(g, args, r->algorithm) != NULL) continue;
+        if (obstacle(g, args, comm_algorithm_table[r->algorithm]) != NULL) continue;
         *out = r->algorithm;
         return ST_OK;
     }
     for (int i = 0; i < comm_algorithm_count(); i++) {
-        const comm_algorithm *a = comm_algorithm_table[i];
-        if (obstacle(g, args, a) != NULL) continue;
-        *out = a;
+        if (obstacle(g, args, comm_algorithm_table[i]) != NULL) continue;
+        *out = i;
         return ST_OK;
     }
     return fail(ST_UNSUPPORTED, "no algorithm of %s with order %s serves %d ranks over %s",
                 comm_op_name(args->op), comm_order_name(args->order), g->size, g->transport->name);
+}
+
+status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out)
+{
+    if (args->algorithm != NULL) return by_name(g, args, out);
+    // All that the choice depends on. Bytes: only if something asks for them.
+    const uint64_t key = UINT64_C(1) << 63 | (uint64_t)args->type << 24 |
+                         (uint64_t)args->reduction << 16 | (uint64_t)args->order << 8 |
+                         (uint64_t)(args->item_count > 1) << 1 |
+                         (uint64_t)(args->leaves != NULL && args->leaf_count > 0);
+    if (g->chosen_key[args->op] == key) {
+        *out = g->chosen[args->op];
+        return ST_OK;
+    }
+    TRY(search(g, args, out));
+    if (g->owner->rule_count > 0 || comm_algorithm_table[*out]->max_bytes > 0) return ST_OK;
+    g->chosen_key[args->op] = key;
+    g->chosen[args->op] = *out;
+    return ST_OK;
 }
 
 // The first item's buffers stand for all.
@@ -90,11 +108,12 @@ static bool is_private(const comm_group *g, const void *at, int64_t bytes)
            g->transport->locate(g->port->link, at, bytes).region == COMM_PRIVATE;
 }
 
-status comm_choose(const comm_group *g, const comm_args *args, comm_choice *out)
+status comm_choose(comm_group *g, const comm_args *args, comm_choice *out)
 {
-    const comm_algorithm *a = NULL;
+    int number = 0;
     TRY(comm_args_check(args, g->rank, g->size));
-    TRY(comm_algorithm_choose(g, args, &a));
+    TRY(comm_algorithm_choose(g, args, &number));
+    const comm_algorithm *a = comm_algorithm_table[number];
     out->algorithm = a->name;
     out->order = a->order;
     out->staged = false;
@@ -131,13 +150,14 @@ status comm_rules_read(comm *c, const char *tuning)
                         line_no + 1, text);
         }
         r.max_bytes = bytes;
-        r.algorithm = comm_algorithm_find(r.op, algorithm);
-        if (r.algorithm == NULL) {
+        const comm_algorithm *found = comm_algorithm_find(r.op, algorithm);
+        if (found == NULL) {
             return fail(ST_CONFIG,
                         "line %d of the table of collectives: there is no algorithm \"%s\" of "
                         "%s",
                         line_no + 1, algorithm, op);
         }
+        while (comm_algorithm_table[r.algorithm] != found) r.algorithm++;
         if (c->rule_count == COMM_MAX_CHOICES) {
             return fail(ST_CONFIG_RANGE, "the table of collectives has more than %d rules",
                         (int)COMM_MAX_CHOICES);

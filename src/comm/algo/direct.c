@@ -5,6 +5,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef __x86_64__
+#    include <immintrin.h>
+#endif
+
+enum { STREAM_BYTES = 24 << 20 };
 
 struct comm_direct {
     comm_ticket ticket;
@@ -49,10 +54,46 @@ void comm_direct_destroy(comm_direct *d)
     free(d);
 }
 
-void direct_copy(char *to, const char *from, int64_t bytes, bool stream)
+#ifdef __x86_64__
+// Lines go past the caches: a large target would be read only to be overwritten.
+__attribute__((target("avx2"))) static void copy_stream(char *to, const char *from, int64_t bytes)
 {
-    (void)stream;
-    if (bytes > 0 && to != from) memcpy(to, from, (size_t)bytes);
+    const int64_t head = min_i64(bytes, -(int64_t)(uintptr_t)to & 63);
+    memcpy(to, from, (size_t)head);
+    int64_t at = head;
+    for (; at + 128 <= bytes; at += 128) {
+        const __m256i *source = (const __m256i *)(const void *)(from + at);
+        __m256i *target = (__m256i *)(void *)(to + at);
+        const __m256i a = _mm256_loadu_si256(source), b = _mm256_loadu_si256(source + 1);
+        const __m256i c = _mm256_loadu_si256(source + 2), d = _mm256_loadu_si256(source + 3);
+        _mm256_stream_si256(target, a);
+        _mm256_stream_si256(target + 1, b);
+        _mm256_stream_si256(target + 2, c);
+        _mm256_stream_si256(target + 3, d);
+    }
+    _mm_sfence();
+    memcpy(to + at, from + at, (size_t)(bytes - at));
+}
+#endif
+
+void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes)
+{
+    if (bytes <= 0 || to == from) return;
+#ifdef __x86_64__
+    if (v->stream && v->call->level >= KERN_AVX2) {
+        copy_stream(to, from, bytes);
+        return;
+    }
+#endif
+    (void)v;
+    memcpy(to, from, (size_t)bytes);
+}
+
+// Past the caches where what all ranks write does not fit there anyway.
+static bool streams(const comm_call *c, int64_t bytes)
+{
+    if (c->stores != COMM_STORES_AUTO) return c->stores == COMM_STORES_STREAM;
+    return bytes * c->size > STREAM_BYTES;
 }
 
 static int64_t cut(int64_t count, int64_t line, int rank, int size)
@@ -286,6 +327,8 @@ static status run_place(comm_call *c, direct_core core)
         v.begin = min_i64(max_i64(begin - before, 0), v.count);
         v.end = min_i64(max_i64(end - before, 0), v.count);
         before += v.count;
+        const comm_shape shape = comm_shape_of(c->args->op, c->size, true);
+        v.stream = streams(c, v.count * v.width * max_i64(shape.in_pieces, shape.out_pieces));
         if (v.count > 0) core(&v);
     }
     return c->transport->part(c->port);
@@ -404,13 +447,20 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
     return ST_OK;
 }
 
+comm_ticket *direct_ticket(comm_call *c)
+{
+    comm_ticket *t = &c->direct->ticket;
+    t->contract = c->contract;
+    t->entry_count = t->leaf_count = t->staged = 0;
+    return t;
+}
+
 status direct_run(comm_call *c, direct_touch touch, direct_core core)
 {
     comm_ticket *t = &c->direct->ticket;
     const bool small = is_inline(c);
     if (small) {
-        t->contract = c->contract;
-        t->entry_count = t->leaf_count = t->staged = 0;
+        (void)direct_ticket(c);
         t->in = t->out = (comm_place){.region = COMM_NOWHERE};
         payload_fill(c, t);
     } else {

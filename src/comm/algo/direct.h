@@ -44,7 +44,9 @@ NODISCARD status comm_direct_create(int size, comm_direct **out);
 void comm_direct_destroy(comm_direct *d); // NULL is legal
 
 NODISCARD status direct_run(comm_call *call, direct_touch touch, direct_core core);
-void direct_copy(char *to, const char *from, int64_t bytes, bool stream);
+void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes);
+// The group's ticket with the contract, and nothing else in it.
+comm_ticket *direct_ticket(comm_call *call);
 // [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.
 void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end);
 

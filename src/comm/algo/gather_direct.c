@@ -10,7 +10,7 @@ static void core(const direct_view *v)
     char *out = v->out[root];
     if (out == NULL) return;
     for (int r = v->is_inline ? 0 : c->rank; r < (v->is_inline ? c->size : c->rank + 1); r++) {
-        direct_copy(out + v->out_stride[root] * r, v->in[r], v->count * v->width, v->stream);
+        direct_copy(v, out + v->out_stride[root] * r, v->in[r], v->count * v->width);
     }
 }
 

@@ -7,8 +7,8 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     const int root = c->args->root;
-    direct_copy(v->out[c->rank], v->in[root] + v->in_stride[root] * c->rank, v->count * v->width,
-                v->stream);
+    direct_copy(v, v->out[c->rank], v->in[root] + v->in_stride[root] * c->rank,
+                v->count * v->width);
 }
 
 static status run(comm_call *call)

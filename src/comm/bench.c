@@ -1,0 +1,356 @@
+// Measuring collectives: see bench.h.
+#include "comm/bench.h"
+
+#include "comm/comm_internal.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SAMPLE_NS = 300000, MAX_OPS = 4096, KINDS = 3 }; // kinds: the operation, two limits
+
+// In memory that all ranks and the parent share.
+typedef struct shared {
+    struct {
+        status st;
+        char text[BOARD_TEXT];
+    } results[COMM_MAX_LOCAL];
+    int64_t took_ns[COMM_MAX_LOCAL]; // of the present sample
+    comm_bench_row rows[COMM_BENCH_SIZES];
+} shared;
+
+typedef struct bench_rank {
+    const comm_bench_config *config;
+    shared *s;
+    comm *c;
+    comm_group *g;
+    char *in, *out;
+    int64_t *counts; // of all_to_allv
+} bench_rank;
+
+static int64_t now_ns(const bench_rank *b)
+{
+    return b->config->h->api->monotonic_ns(b->config->h);
+}
+
+// ---- one operation ------------------------------------------------------------------------------
+static int64_t count_of(const comm_bench_config *f, int64_t bytes)
+{
+    const comm_shape shape = comm_shape_of(f->op, f->ranks, true);
+    const int pieces = shape.in_pieces > shape.out_pieces ? shape.in_pieces : shape.out_pieces;
+    const int64_t per_piece =
+        bytes / dtype_bytes(f->type) / (f->op == COMM_ALL_TO_ALLV ? f->ranks : max_i64(pieces, 1));
+    return f->op == COMM_BARRIER ? 0 : max_i64(per_piece, bytes > 0 ? 1 : 0);
+}
+
+static void args_fill(bench_rank *b, int64_t bytes, int64_t turn, comm_item *item, comm_args *a)
+{
+    const comm_bench_config *f = b->config;
+    const int rank = comm_rank(b->c);
+    *item = (comm_item){.in = b->in, .out = b->out, .count = count_of(f, bytes)};
+    *a = (comm_args){.op = f->op,
+                     .reduction = f->reduction,
+                     .order = f->order,
+                     .type = f->type,
+                     .items = item,
+                     .item_count = 1,
+                     .algorithm = f->algorithm,
+                     .tensor = "bench",
+                     .site = "bench comm",
+                     .step = -1};
+    if (f->op == COMM_ALL_TO_ALLV) {
+        for (int i = 0; i < f->ranks; i++) b->counts[i] = item->count;
+        item->count = 0;
+        a->send_counts = a->receive_counts = b->counts;
+    } else if (f->op == COMM_SEND) { // there and back between neighbours
+        a->op = (rank % 2 == 0) == (turn % 2 == 0) ? COMM_SEND : COMM_RECEIVE;
+        a->root = rank ^ 1;
+    }
+}
+
+static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
+{
+    comm_item item;
+    comm_args a;
+    for (int64_t i = 0; i < ops; i++) {
+        args_fill(b, bytes, i, &item, &a);
+        if (a.op == COMM_SEND || a.op == COMM_RECEIVE) {
+            if (a.root >= b->config->ranks) return ST_OK; // no neighbour: idle
+        }
+        TRY(comm_run(b->g, &a));
+    }
+    return ST_OK;
+}
+
+// ---- the limit: the direct algorithm with nobody waiting for anybody ----------------------------
+static status no_meet(comm_port *port, const comm_ticket *mine)
+{
+    (void)port;
+    (void)mine;
+    return ST_OK;
+}
+
+static status no_part(comm_port *port)
+{
+    (void)port;
+    return ST_OK;
+}
+
+static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_choice stores)
+{
+    comm_item item;
+    comm_args a;
+    args_fill(b, bytes, 0, &item, &a);
+    comm_transport still = *b->g->transport; // tickets of the last operation stay where they are
+    still.meet = no_meet;
+    still.part = no_part;
+    const comm_algorithm *direct = comm_algorithm_find(a.op, "direct");
+    comm_call call = {.args = &a,
+                      .transport = &still,
+                      .port = b->g->port,
+                      .rank = b->g->rank,
+                      .size = b->g->size,
+                      .level = b->c->level,
+                      .contract = {.count = item.count},
+                      .stores = stores,
+                      .direct = b->g->direct};
+    for (int64_t i = 0; i < ops; i++) TRY(direct->run(&call));
+    return ST_OK;
+}
+
+// ---- samples ------------------------------------------------------------------------------------
+static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double *seconds)
+{
+    shared *s = b->s;
+    TRY(comm_barrier(b->g, "bench begin"));
+    // The limit looks at the tickets of the last operation: no barrier may come between.
+    if (kind > 0) TRY(ops_run(b, bytes, 1));
+    const int64_t begin = now_ns(b);
+    if (kind == 0) {
+        TRY(ops_run(b, bytes, ops));
+    } else {
+        TRY(limit_run(b, bytes, ops, kind == 1 ? COMM_STORES_CACHED : COMM_STORES_STREAM));
+    }
+    s->took_ns[b->g->rank] = now_ns(b) - begin;
+    TRY(comm_barrier(b->g, "bench end"));
+    int64_t most = 0;
+    for (int i = 0; i < b->g->size; i++) most = max_i64(most, s->took_ns[i]);
+    TRY(comm_barrier(b->g, "bench read"));
+    *seconds = (double)most / 1e9 / (double)ops;
+    return ST_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x, y;
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? -1 : x > y ? 1 : 0;
+}
+
+static bool has_limit(const bench_rank *b, int64_t bytes)
+{
+    const comm_op op = b->config->op;
+    return b->config->limit && !b->config->is_private && bytes > COMM_INLINE_BYTES &&
+           op != COMM_BARRIER && op != COMM_SEND && op != COMM_ALL_TO_ALLV;
+}
+
+// Operations per sample: enough to be timed. All ranks take the same number, that of rank 0.
+static status ops_find(bench_rank *b, int64_t bytes, int64_t *out)
+{
+    int64_t ops = 1;
+    double once = 0;
+    for (int i = 0; i < 3; i++) TRY(sample(b, 0, bytes, ops, &once));
+    ops = (int64_t)(SAMPLE_NS / 1e9 / (once > 1e-8 ? once : 1e-8));
+    ops = ops < 1 ? 1 : ops > MAX_OPS ? MAX_OPS : ops;
+    *out = b->config->op == COMM_SEND ? align_up(ops, 2) : ops; // the same: all saw the same times
+    return ST_OK;
+}
+
+static status size_run(bench_rank *b, int at)
+{
+    const int64_t bytes = b->config->bytes[at];
+    double times[KINDS][COMM_BENCH_SAMPLES] = {{0}};
+    int64_t ops = 1;
+    TRY(ops_find(b, bytes, &ops));
+    const int kinds = has_limit(b, bytes) ? KINDS : 1;
+    // One large operation takes tens of milliseconds: fewer samples are enough there.
+    const int samples = bytes >= 32 << 20 ? 9 : COMM_BENCH_SAMPLES;
+    for (int i = 0; i < samples; i++) {
+        for (int k = kinds - 1; k >= 0; k--) {
+            TRY(sample(b, k, bytes, ops, &times[k][i]));
+        }
+    }
+    if (b->g->rank != 0) return ST_OK;
+    comm_bench_row *row = &b->s->rows[at];
+    for (int k = 0; k < kinds; k++) qsort(times[k], (size_t)samples, sizeof(double), by_value);
+    row->bytes = bytes;
+    row->median_s = times[0][samples / 2];
+    row->min_s = times[0][0];
+    row->max_s = times[0][samples - 1];
+    for (int k = 1; k < kinds; k++) {
+        const double t = times[k][samples / 2];
+        if (row->limit_s == 0 || t < row->limit_s) row->limit_s = t;
+    }
+    comm_item item;
+    comm_args a;
+    comm_choice choice;
+    args_fill(b, bytes, 0, &item, &a);
+    TRY(comm_choose(b->g, &a, &choice));
+    (void)snprintf(row->algorithm, sizeof(row->algorithm), "%s", choice.algorithm);
+    row->staged = choice.staged;
+    return ST_OK;
+}
+
+// ---- ranks --------------------------------------------------------------------------------------
+// Ranks sit on the cores that this process may use, in turn.
+static void pin(int rank)
+{
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof(all), &all) != 0 || CPU_COUNT(&all) == 0) return;
+    int left = rank % CPU_COUNT(&all);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET((size_t)cpu, &all) || left-- > 0) continue;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cpu, &one);
+        (void)sched_setaffinity(0, sizeof(one), &one); // a wish
+        return;
+    }
+}
+
+static int64_t bytes_most(const comm_bench_config *f)
+{
+    int64_t most = 64;
+    for (int i = 0; i < f->count; i++) most = max_i64(most, f->bytes[i]);
+    return align_up(most + (int64_t)f->ranks * 64, 4096);
+}
+
+static status sizes_run(bench_rank *b)
+{
+    for (int i = 0; i < b->config->count; i++) TRY(size_run(b, i));
+    return ST_OK;
+}
+
+static status memory_run(bench_rank *b)
+{
+    const int64_t most = bytes_most(b->config);
+    comm_memory *m = NULL;
+    char *own = NULL;
+    b->counts = calloc((size_t)b->config->ranks, sizeof(*b->counts));
+    if (b->config->is_private) own = malloc((size_t)most * 2);
+    if (b->counts == NULL || (b->config->is_private && own == NULL)) {
+        free(b->counts);
+        return fail(ST_NO_MEMORY, "no %lld bytes for a measurement", (long long)most * 2);
+    }
+    status st = ST_OK;
+    if (!b->config->is_private) st = comm_memory_create(b->c, most * 2, &m);
+    if (st == ST_OK) {
+        b->in = own != NULL ? own : comm_memory_at(m);
+        b->out = b->in + most;
+        memset(b->in, 0, (size_t)most * 2);
+        st = sizes_run(b);
+    }
+    free(b->counts);
+    free(own);
+    return st; // the shared memory goes with the rank
+}
+
+static void rank_main(const comm_bench_config *f, shared *s, comm_board *board, int rank)
+{
+    bench_rank b = {.config = f, .s = s};
+    const comm_config config = {.h = f->h,
+                                .rank = rank,
+                                .ranks = f->ranks,
+                                .local_rank = rank,
+                                .local_ranks = f->ranks,
+                                .transport = f->ranks > 1 ? "shm" : "self",
+                                .board = board,
+                                .tuning = f->tuning,
+                                .deadline_ns = INT64_C(60) * 1000000000};
+    pin(rank);
+    status st = comm_open(&config, &b.c);
+    if (st == ST_OK) {
+        b.g = comm_world(b.c);
+        st = memory_run(&b);
+    }
+    (void)snprintf(s->results[rank].text, BOARD_TEXT, "%.*s", BOARD_TEXT - 1,
+                   st == ST_OK ? "" : error_last()->text);
+    comm_close(b.c);
+    __atomic_store_n(&s->results[rank].st, st, __ATOMIC_RELEASE);
+}
+
+static status ranks_wait(const comm_bench_config *f, shared *s, comm_board *board,
+                         const pid_t *pids, int started)
+{
+    for (int i = 0; i < started; i++) {
+        int how = 0;
+        const pid_t pid = wait(&how);
+        int rank = 0;
+        while (rank < started && pids[rank] != pid) rank++;
+        if (rank == started || (WIFEXITED(how) && WEXITSTATUS(how) == 0)) continue;
+        comm_board_abort(board, ST_PEER_LOST, "a rank of the measurement died");
+    }
+    for (int i = 0; i < f->ranks; i++) {
+        const status st = s->results[i].st;
+        if (st != ST_OK) return fail(st, "rank %d of %d: %s", i, f->ranks, s->results[i].text);
+    }
+    return ST_OK;
+}
+
+status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
+{
+    pid_t pids[COMM_MAX_LOCAL];
+    int started = 0;
+    comm_board *board = NULL;
+    if (f->op == COMM_SEND && f->ranks < 2) return fail(ST_USAGE, "send takes two ranks or more");
+    TRY(comm_board_create(f->ranks, 0, 0, &board));
+    shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s == MAP_FAILED) {
+        comm_board_unmap(board);
+        return fail(ST_NO_MEMORY, "no memory for the results: %s", strerror(errno));
+    }
+    status st = ST_OK;
+    for (int i = 0; i < f->ranks; i++) s->results[i].st = ST_PEER_LOST;
+    for (; started < f->ranks; started++) {
+        pids[started] = fork();
+        if (pids[started] == 0) {
+            rank_main(f, s, board, started);
+            _exit(0); // nothing of the parent's is flushed or freed twice
+        }
+        if (pids[started] > 0) continue;
+        comm_board_abort(board, ST_NO_MEMORY, "not all ranks could be started");
+        st = fail(ST_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
+        break;
+    }
+    const status ran = ranks_wait(f, s, board, pids, started);
+    if (st == ST_OK) st = ran;
+    for (int i = 0; i < f->count && st == ST_OK; i++) {
+        const int n = f->ranks;
+        rows[i] = s->rows[i];
+        rows[i].bus = f->op == COMM_ALL_REDUCE ? 2.0 * (n - 1) / n
+                      : f->op == COMM_BARRIER  ? 0.0
+                      : f->op == COMM_REDUCE || f->op == COMM_BROADCAST || f->op == COMM_SEND
+                          ? 1.0
+                          : (double)(n - 1) / n;
+    }
+    (void)munmap(s, sizeof(*s));
+    comm_board_unmap(board);
+    return st;
+}
+
+int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacity)
+{
+    int count = 0;
+    for (int i = 0; i < comm_algorithm_count() && count < capacity; i++) {
+        const comm_algorithm *a = comm_algorithm_table[i];
+        if (a->op != op || (a->max_ranks > 0 && ranks > a->max_ranks)) continue;
+        if (a->power_of_two && (ranks & (ranks - 1)) != 0) continue;
+        names[count++] = a->name;
+    }
+    return count;
+}

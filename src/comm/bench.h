@@ -1,0 +1,51 @@
+// Measuring collectives on this host: for `trireme bench comm`, and for the table of choices.
+//
+// Ranks are forked, pinned to cores in turn, and meet in shared memory. A size is measured in samples of
+// several operations; between any two comes the *limit*: the same reads and writes by the same cores on
+// the same memory with no synchronisation, with ordinary and with streaming stores, the faster of both.
+#ifndef COMM_BENCH_H
+#define COMM_BENCH_H
+
+#include "comm/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { COMM_BENCH_SIZES = 64, COMM_BENCH_SAMPLES = 31 };
+
+typedef struct comm_bench_config {
+    const host *h;
+    int ranks;
+    comm_op op;
+    comm_reduction reduction;
+    comm_order order;
+    dtype type;
+    const char *algorithm; // NULL: the one that is chosen
+    const char *tuning;    // NULL: built-in choices
+    bool is_private;       // buffers that peers cannot reach
+    bool limit;            // measure it
+    int64_t bytes[COMM_BENCH_SIZES];
+    int count;
+} comm_bench_config;
+
+// bytes: of the largest operand of a rank (all_gather: of its output). Bandwidth by that.
+typedef struct comm_bench_row {
+    int64_t bytes;
+    double median_s, min_s, max_s;
+    double limit_s; // median; 0: not measured
+    double bus;     // bytes over a link per byte of the operand: 2(n-1)/n of all_reduce, ...
+    char algorithm[32];
+    bool staged;
+} comm_bench_row;
+
+// rows: config->count of them.
+NODISCARD status comm_bench_run(const comm_bench_config *config, comm_bench_row *rows);
+
+// The names of the algorithms of an operation that serve `ranks` over shared memory, at most `capacity`.
+int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
