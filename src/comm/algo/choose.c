@@ -95,7 +95,8 @@ status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out)
         return ST_OK;
     }
     TRY(search(g, args, out));
-    if (g->owner->rule_count > 0 || comm_algorithm_table[*out]->max_bytes > 0) return ST_OK;
+    if (g->owner->rule_count > 0 || !comm_algorithm_table[*out]->direct)
+        return ST_OK; // others ask for bytes
     g->chosen_key[args->op] = key;
     g->chosen[args->op] = *out;
     return ST_OK;
