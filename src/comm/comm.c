@@ -130,7 +130,7 @@ const char *comm_transport_name(const comm *c)
 void comm_abort(comm *c, status code, const char *text)
 {
     __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
-    c->transport->abort(c->link, code, text);
+    c->transport->stop(c->link, code, text);
 }
 
 // ---- memory -------------------------------------------------------------------------------------

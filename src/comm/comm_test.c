@@ -1,6 +1,6 @@
 // Operations over threads and processes against a naive reference; what a group says when its ranks
 // differ, die or do not come.
-#include "comm/comm_fixture.h"
+#include "comm/test_ranks.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // and some as processes, buffers that peers reach and others, against naive results. And strict rows give
 // one sum, to the bit, however many ranks there are and whichever of them runs.
 #include "comm/algo/algo.h"
-#include "comm/comm_fixture.h"
+#include "comm/test_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

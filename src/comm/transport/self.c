@@ -168,7 +168,7 @@ static status kill_group(comm_port *port)
     return error_last()->code;
 }
 
-static void link_abort(comm_link *link, status code, const char *text)
+static void link_stop(comm_link *link, status code, const char *text)
 {
     (void)link;
     (void)code;
@@ -194,5 +194,5 @@ const comm_transport comm_transport_self = {
     .locate = locate,
     .note = note_names,
     .kill = kill_group,
-    .abort = link_abort,
+    .stop = link_stop,
 };

@@ -139,7 +139,7 @@ close_link:
     return st;
 }
 
-static void link_abort(comm_link *link, status code, const char *text)
+static void link_stop(comm_link *link, status code, const char *text)
 {
     board_failure_set(&link->card->failure, code, text);
     (void)pthread_mutex_lock(&link->lock);
@@ -346,5 +346,5 @@ const comm_transport comm_transport_shm = {
     .exchange = shm_exchange,
     .note = note_names,
     .kill = kill_group,
-    .abort = link_abort,
+    .stop = link_stop,
 };

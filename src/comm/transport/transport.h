@@ -126,7 +126,7 @@ struct comm_transport {
     status (*kill)(
         comm_port
             *port); // ends the group with this thread's error, or an earlier one; returns that
-    void (*abort)(comm_link *link, status code, const char *text); // from any thread
+    void (*stop)(comm_link *link, status code, const char *text); // from any thread
 };
 
 extern const comm_transport *const comm_transport_table[];
