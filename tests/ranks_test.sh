@@ -64,12 +64,16 @@ start killed $long layout.dp=2
 under_way
 victim=$(pgrep -P $launcher | tail -1)
 kill -STOP "$victim"
+"$trireme" hang-report "$dir/killed" >report 2>&1
+if grep -q "^rank 1 .* is there" report; then passed "hang-report of a live run"; else failed "hang-report of a live run"; fi
 for _ in $(seq 100); do grep -q "rank 1 .* is stopped" out && break; sleep 0.1; done
 says "a rank stands still: the others say which" out 'rank 1 \(.*\) is stopped'
 kill -9 "$victim"
 wait $launcher
 same "a rank stands still: exit code" "$?" 7
 gone killed
+code "hang-report of a dead run" 0 "$trireme" hang-report "$dir/killed"
+says "it knows the last operations" out 'all_reduce #|barrier #'
 start killed $long layout.dp=3 layout.zero=1
 under_way
 kill -TERM $launcher

@@ -10,6 +10,7 @@
 // environment, and the job's key in the file that TRIREME_KEY names.
 #include "cli/ranks.h"
 
+#include "cli/hang_report.h"
 #include "comm/recorder.h"
 
 #include <errno.h>
@@ -44,6 +45,22 @@ static status status_of_exit(int exit_code)
     return ST_INTERNAL;
 }
 
+// The recorders of all ranks, for who wants to know afterwards. A disk that does not take it costs only it.
+static void dump(cli_context *cli, const run_config *r, const comm_board *board)
+{
+    text t = {.a = cli->a};
+    char *folder = NULL, *path = NULL;
+    status st = cli_hang_report(board, &t);
+    if (st == ST_OK) st = path_join(cli->a, r->run.dir, "dumps", &folder);
+    if (st == ST_OK) st = cli->h->api->path_mkdir(cli->h, folder);
+    if (st == ST_OK) {
+        st = arena_format(cli->a, &path, "%s/hang-%lld.txt", folder,
+                          (long long)(cli->h->api->unix_ns(cli->h) / 1000000000));
+    }
+    if (st == ST_OK) st = host_write_all(cli->h, path, t.bytes != NULL ? t.bytes : "", t.length);
+    if (st != ST_OK) error_clear();
+}
+
 static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm_board *board)
 {
     char *logs = NULL;
@@ -61,6 +78,7 @@ static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm
                                    .board_fd = comm_board_fd(board)};
     TRY(launch_local(&c, &result));
     if (result.exit_code == 0) return ST_OK;
+    if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, board);
     return fail(status_of_exit(result.exit_code), "%s", result.text);
 }
 
@@ -113,17 +131,6 @@ void cli_ranks_progress(void *ranks, const train_progress *p)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-static bool has_begun(const comm_board *b, int rank, const comm_record *wanted)
-{
-    enum { LOOK_BACK = 16 };
-    comm_record theirs[LOOK_BACK];
-    const int count = comm_recorder_read(b, rank, theirs, LOOK_BACK);
-    for (int i = 0; i < count; i++) {
-        if (theirs[i].group == wanted->group && theirs[i].sequence >= wanted->sequence) return true;
-    }
-    return false;
-}
-
 // Whom this rank waits for: who has not begun an operation that it is in. All groups have all ranks.
 static void edges_find(const cli_ranks *k, control_report *out)
 {
@@ -133,7 +140,9 @@ static void edges_find(const cli_ranks *k, control_report *out)
     for (int i = 0; i < count; i++) {
         if (mine[i].begun_ns == 0 || mine[i].done_ns != 0) continue;
         for (int r = 0; r < k->ranks && out->edge_count < CONTROL_EDGES_MAX; r++) {
-            if (r == k->rank || has_begun(k->board, r, &mine[i])) continue;
+            if (r == k->rank || cli_rank_has_begun(k->board, r, mine[i].group, mine[i].sequence)) {
+                continue;
+            }
             out->edges[out->edge_count++] =
                 (control_edge){.rank = r, .group = mine[i].group, .operation = mine[i].sequence};
         }
