@@ -2,7 +2,7 @@
 // operation cuts it into pieces), on 3 ranks as threads, or 2 where it
 // wants 2^k: what 32-bit sizes and offsets would break.
 #include "comm/algo/algo.h"
-#include "comm/comm_fixture.h"
+#include "comm/test_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
