@@ -96,7 +96,7 @@ code "no JSON" 5 step --baseline "$dir/text.json"
 code "no such bench" 2 "$trireme" bench stpe
 says "did you mean" err 'did you mean "bench step"\?'
 code "nothing near" 2 "$trireme" bench everything
-says "what there is" err "step, generate, machine, gemm and attention"
+says "what there is" err "step, generate, machine, gemm, attention and comm"
 code "a flag of another" 2 "$trireme" bench machine --model tiny
 says "which" err "bench machine takes no --model"
 code "a key of another" 2 "$trireme" bench gemm train.seq=4

@@ -123,7 +123,8 @@ static status run_on(crash_host *c, const run_with *w)
     assert_int_equal(arena_create("run", 0, &a), ST_OK);
     assert_int_equal(run_config_load(&c->h, a, NULL, keys, COUNT_OF(keys), &r, &conf), ST_OK);
     const train_watcher watcher = {.context = c, .saved = on_saved};
-    const status st = train_run(&c->h, a, &r, conf, NULL, w->resume, NULL, &watcher, &outcome);
+    const train_order order = {.r = &r, .c = conf, .resume = w->resume, .watcher = &watcher};
+    const status st = train_run(&c->h, a, &order, &outcome);
     arena_destroy(a);
     assert_int_equal(c->open_files, 0);
     return st;

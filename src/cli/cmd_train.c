@@ -122,7 +122,8 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     }
     if (st == ST_OK) {
         comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
-        st = train_run(cli->h, cli->a, r, c, s->config_text, f->resume, all, &watcher, &outcome);
+        const train_order order = {r, c, s->config_text, f->resume, all, &watcher};
+        st = train_run(cli->h, cli->a, &order, &outcome);
     }
     cli_ranks_leave(ranks, st);
     run_log_end(log, st, &outcome);

@@ -21,8 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static const char *environment(void *context, const char *name)
 {
     (void)context;

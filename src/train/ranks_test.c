@@ -40,8 +40,8 @@ static void *rank_main(void *context)
                                    .stop_asked = on_stop};
     k->st = comm_open(&wanted, &all);
     if (k->st == ST_OK) {
-        k->st =
-            train_run(host_real(), k->a, &k->r, k->c, NULL, k->resume, all, &watcher, &k->outcome);
+        const train_order order = {&k->r, k->c, NULL, k->resume, all, &watcher};
+        k->st = train_run(host_real(), k->a, &order, &k->outcome);
     }
     (void)snprintf(k->error, sizeof(k->error), "%.399s", error_last()->text);
     if (k->st != ST_OK && k->st != ST_STOPPED) {

@@ -347,18 +347,17 @@ static status data_compare(session *s)
         path_base_name(s->newest_path), s->data_sum, s->data_before, s->newest_path);
 }
 
-static status run_in_folder(session *s, run_config *r, const config *c, const char *config_text,
-                            const char *resume, train_outcome *out)
+static status run_in_folder(session *s, run_config *r, const train_order *order, train_outcome *out)
 {
     text changed = {.a = s->a};
     char *metrics = NULL, *events = NULL;
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
-    if (strcmp(resume, "none") != 0) {
-        TRY(train_folder_compare(&s->folder, r, c, &changed));
+    if (strcmp(order->resume, "none") != 0) {
+        TRY(train_folder_compare(&s->folder, r, order->c, &changed));
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
     TRY(job_of_run(s, r));
-    TRY(state_of_run(s, resume));
+    TRY(state_of_run(s, order->resume));
     TRY(session_meet(s, "state")); // from here on the first rank writes in the folder
     TRY(session_saver_open(s));
     if (!session_is_first(s)) TRY(session_meet(s, "data")); // the first rank makes the shards
@@ -369,7 +368,7 @@ static status run_in_folder(session *s, run_config *r, const config *c, const ch
         return fail(ST_DATA, "there is no validation data: data.valid is smaller than a sequence");
     }
     TRY(train_feed_start(s->feed, &s->options.mesh, s->step + 1, s->sequences));
-    TRY(started(s, c, config_text));
+    TRY(started(s, order->c, order->config_text));
     TRY(train_folder_status(&s->folder, "running", -1, NULL));
     if (session_is_first(s)) {
         TRY(path_join(s->a, s->folder.path, "metrics.jsonl", &metrics));
@@ -436,11 +435,9 @@ static void status_write(session *s, status st)
     drop(error_put(&kept));
 }
 
-status train_run(const host *h, arena *a, const run_config *r, const config *c,
-                 const char *config_text, const char *resume, comm *ranks,
-                 const train_watcher *watcher, train_outcome *out)
+status train_run(const host *h, arena *a, const train_order *order, train_outcome *out)
 {
-    run_config own = *r; // a vocabulary may be filled in
+    run_config own = *order->r; // a vocabulary may be filled in
     session *s = NULL;
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, 1, &s));
@@ -448,13 +445,13 @@ status train_run(const host *h, arena *a, const run_config *r, const config *c,
     s->h = h;
     s->a = a;
     s->r = &own;
-    s->w = watcher;
+    s->w = order->watcher;
     s->begin_ns = h->api->monotonic_ns(h);
-    const bool first = ranks == NULL || comm_rank(ranks) == 0;
+    const bool first = order->ranks == NULL || comm_rank(order->ranks) == 0;
     TRY(first ? train_folder_open(h, a, own.run.dir, &s->folder)
               : train_folder_join(h, a, own.run.dir, &s->folder));
-    status st = session_ranks_open(s, ranks);
-    if (st == ST_OK) st = run_in_folder(s, &own, c, config_text, resume, out);
+    status st = session_ranks_open(s, order->ranks);
+    if (st == ST_OK) st = run_in_folder(s, &own, order, out);
     session_close(s);
     st = numerics_advise(s, st);
     status_write(s, st);

@@ -126,7 +126,8 @@ static inline status test_run(const char *name, const char *const *more, int cou
                                    .said = on_said,
                                    .stop_asked = on_stop};
     train_outcome outcome;
-    const status st = train_run(host_real(), a, &r, c, NULL, resume, NULL, &watcher, &outcome);
+    const train_order order = {.r = &r, .c = c, .resume = resume, .watcher = &watcher};
+    const status st = train_run(host_real(), a, &order, &outcome);
     watch->best_val_loss = outcome.best_val_loss;
     if (st != ST_OK && st != ST_STOPPED) print_error("%s: %s\n", name, error_last()->text);
     if ((st == ST_OK || st == ST_STOPPED) && out != NULL) {

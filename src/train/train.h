@@ -73,12 +73,19 @@ typedef struct train_outcome {
 // Makes the run's texts tokens, if they are not yet, so that no rank waits for that in an operation.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
-// `ranks`: the ranks of the run, all of which call this with the same configuration; NULL: this process
-// is all there is. The first one has the folder; the others' watchers hear of steps, not of files.
-// `resume`: "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint's path.
+typedef struct train_order {
+    const run_config *r;
+    const config *c;         // where r's values are from
+    const char *config_text; // as the user gave it; NULL where the run's folder has it
+    const char
+        *resume; // "auto" (the newest checkpoint of run.dir, if any), "none", or a checkpoint
+    // The ranks of the run, all of which run the same order; NULL: this process is all there is. The first
+    // one has the folder; the others' watchers hear of steps, not of files.
+    comm *ranks;
+    const train_watcher *watcher;
+} train_order;
+
 // Returns ST_STOPPED (exit 75) if it stopped with a checkpoint before the last step.
-NODISCARD status train_run(const host *h, arena *a, const run_config *r, const config *c,
-                           const char *config_text, const char *resume, comm *ranks,
-                           const train_watcher *watcher, train_outcome *out);
+NODISCARD status train_run(const host *h, arena *a, const train_order *order, train_outcome *out);
 
 #endif

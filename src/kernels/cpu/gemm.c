@@ -147,23 +147,28 @@ static void pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, in
 }
 
 // ---- one tile -----------------------------------------------------------------------------------
+typedef struct gemm_tile {
+    const float *a, *b; // a panel of each
+    int64_t kc;
+    const float *ahead;    // what comes next, for the caches
+    int64_t rows, columns; // that are left of the piece
+} gemm_tile;
+
 // The micro-kernel on a tile that may hang over the edge of the piece: then in a buffer.
-static void multiply(const gemm_unit *u, const float *a, const float *b, gemm_sums from,
-                     gemm_sums to, int64_t kc, const float *ahead, int64_t rows, int64_t columns)
+static void multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_sums to)
 {
-    if (rows >= u->mr && columns >= u->nr) {
-        u->kernel(a, b, from, to, kc, ahead);
+    if (t->rows >= u->mr && t->columns >= u->nr) {
+        u->kernel(t->a, t->b, from, to, t->kc, t->ahead);
         return;
     }
     _Alignas(64) float tile[MAX_MR * MAX_NR] = {0};
     const gemm_sums buffer = {.at = tile, .stride = u->nr};
-    rows = min_i64(rows, u->mr);
-    columns = min_i64(columns, u->nr);
+    const int64_t rows = min_i64(t->rows, u->mr), columns = min_i64(t->columns, u->nr);
     const size_t bytes = (size_t)columns * sizeof(float);
     for (int64_t i = 0; i < rows && from.at != NULL; i++) {
         memcpy(tile + i * u->nr, from.at + i * from.stride, bytes);
     }
-    u->kernel(a, b, buffer, buffer, kc, ahead);
+    u->kernel(t->a, t->b, buffer, buffer, t->kc, t->ahead);
     for (int64_t i = 0; i < rows; i++) memcpy(to.at + i * to.stride, tile + i * u->nr, bytes);
 }
 
@@ -271,8 +276,8 @@ static void tall_block(const gemm_job *job, const tall_piece *p, const float *a,
         const float *ahead = shared_panel(job, next, u->nr * depth) + k * u->nr;
         const float *const end = ahead + kc * u->nr;
         for (int64_t r = 0; r < p->rows; r += u->mr) {
-            multiply(u, a + r * kc, b, sums_at(from, r, j), sums_at(p->tile, r, j), kc, ahead,
-                     p->rows - r, p->columns - j);
+            const gemm_tile t = {a + r * kc, b, kc, ahead, p->rows - r, p->columns - j};
+            multiply(u, &t, sums_at(from, r, j), sums_at(p->tile, r, j));
             ahead = ahead + 2 * kc < end ? ahead + 2 * kc : b;
         }
     }
@@ -371,8 +376,8 @@ static void short_task(void *context, int64_t index, int thread)
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
                 const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
-                multiply(u, a, b + j * kc, sums_at(from, r, j), sums_at(c, r, j), kc, a, rows - r,
-                         columns - j);
+                const gemm_tile t = {a, b + j * kc, kc, a, rows - r, columns - j};
+                multiply(u, &t, sums_at(from, r, j), sums_at(c, r, j));
             }
         }
     }
@@ -460,8 +465,8 @@ static void deep_task(void *context, int64_t index, int thread)
         const gemm_sums from = starts_from_zero(job, k) ? (gemm_sums){0} : c;
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
-                multiply(u, a + r * kc, b + j * kc, sums_at(from, r, j), sums_at(c, r, j), kc, a,
-                         rows - r, columns - j);
+                const gemm_tile t = {a + r * kc, b + j * kc, kc, a, rows - r, columns - j};
+                multiply(u, &t, sums_at(from, r, j), sums_at(c, r, j));
             }
         }
     }

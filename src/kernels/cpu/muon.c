@@ -108,19 +108,11 @@ static void scale(const muon_job *job, float *y, const float *x, double factor, 
     job->vec->scale(to, from, (float)factor, n);
 }
 
-static void product(const muon_job *job, float *c, int64_t m, int64_t n, int64_t k, int64_t ldc,
-                    gemm_matrix a, gemm_matrix b, bool accumulate)
+// What of the arguments is the same for all products here.
+static void product(const muon_job *job, gemm_args args)
 {
-    const gemm_args args = {.m = m,
-                            .n = n,
-                            .k = k,
-                            .a = a,
-                            .b = b,
-                            .c = c,
-                            .c_type = DTYPE_F32,
-                            .ldc = ldc,
-                            .accumulate = accumulate,
-                            .any_order = !job->call->strict};
+    args.c_type = DTYPE_F32;
+    args.any_order = !job->call->strict;
     gemm_run(job->context, &args);
 }
 
@@ -159,7 +151,14 @@ static void product_symmetric(const muon_job *job, float *c, int64_t n, int64_t 
                                   .type = a.type,
                                   .row_stride = a.row_stride,
                                   .column_stride = a.column_stride};
-        product(job, c + i * n, rows, columns, k, n, part, b, accumulate);
+        product(job, (gemm_args){.m = rows,
+                                 .n = columns,
+                                 .k = k,
+                                 .a = part,
+                                 .b = b,
+                                 .c = c + i * n,
+                                 .ldc = n,
+                                 .accumulate = accumulate});
     }
     mirror m = {c, n};
     kern_parallel(job->context->pool, (n + MIRROR_TILE - 1) / MIRROR_TILE, mirror_task, &m);
@@ -180,8 +179,14 @@ static void newton_schulz_step(muon_job *job)
                       square, true);
     scale(job, job->next, job->x, ka, rows * columns);
     const gemm_matrix polynomial = gemm_rows(job->polynomial, DTYPE_F32, low);
-    product(job, job->next, rows, columns, low, columns, tall ? x : polynomial,
-            tall ? polynomial : x, true);
+    product(job, (gemm_args){.m = rows,
+                             .n = columns,
+                             .k = low,
+                             .a = tall ? x : polynomial,
+                             .b = tall ? polynomial : x,
+                             .c = job->next,
+                             .ldc = columns,
+                             .accumulate = true});
     float *done = job->next;
     job->next = job->x;
     job->x = done;
