@@ -25,7 +25,7 @@ bool cli_rank_has_begun(const comm_board *b, int rank, uint32_t group, uint64_t 
 static status waits_tell(const comm_board *b, int rank, const comm_record *r, text *out)
 {
     comm_rank_state state;
-    const double waited = (double)(comm_recorder_now_ns(b) - r->begun_ns) / 1e9;
+    const double waited = ((double)comm_recorder_now_ns(b) - (double)r->begun_ns) / 1e9;
     TRY(text_add(out, "        in it for %.1f s; not there:", waited));
     int missing = 0;
     for (int other = 0; comm_recorder_rank(b, other, &state); other++) {

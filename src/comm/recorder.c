@@ -121,7 +121,7 @@ const char *comm_record_text(const comm_record *r, char *buffer, int bytes)
     if (r->step >= 0) (void)snprintf(step, sizeof(step), ", step %lld", (long long)r->step);
     if (r->done_ns > 0) {
         (void)snprintf(took, sizeof(took), "done in %.3f ms",
-                       (double)(r->done_ns - r->begun_ns) / 1e6);
+                       ((double)r->done_ns - (double)r->begun_ns) / 1e6); // any two numbers
     }
     (void)snprintf(buffer, (size_t)bytes, "%s #%llu %s of %s (%lld x %s)%s: %s",
                    comm_op_name(r->op), (unsigned long long)r->sequence,

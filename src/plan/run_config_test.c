@@ -272,6 +272,7 @@ static const wrong_run wrong_runs[] = {
      "layout.dp = 4 is more than determinism.shards = 2"},
     {"layout.dp: 3\ntrain.global_batch: 4\ndeterminism: {mode: strict, shards: 5}\n",
      ST_CONFIG_CONFLICT, "layout.dp = 3 leaves rank 0 without one of the 4 sequences"},
+    {"layout.dp: 2\nkernels.device: shadow\n", ST_UNSUPPORTED, "it trains alone"},
     {"layout.zero: 1\n", ST_CONFIG_CONFLICT, "layout.zero has no effect: layout.dp is 1"},
     {"layout: {dp: 2, zero: 3}\n", ST_UNSUPPORTED, "layout.zero = 3"},
     {"layout: auto\n", ST_CONFIG_TYPE, "layout has no value of its own"},

@@ -38,12 +38,19 @@ static status about_data(const dry_run *d, char **out)
                         planned / (double)max_i64(1, tokens));
 }
 
+// Of one rank: they share the cores of this host.
+static int threads_of(const run_config *r)
+{
+    if (r->kernels.threads > 0) return (int)r->kernels.threads;
+    return (int)max_i64(1, train_threads(r) / r->layout.dp);
+}
+
 // The memory of the whole run, its evaluation too.
 static status memory_try(dry_run *d)
 {
     run_config *r = &d->own;
     const train_options options = {
-        .threads = train_threads(r),
+        .threads = threads_of(r),
         .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
@@ -65,6 +72,7 @@ static status step_try(const dry_run *d, train_bench *out)
     if (alone.layout.dp > 1) {
         alone.train.global_batch = d->plans.all[0]->own_sequences;
         alone.train.batch_ramp.count = 0;
+        alone.kernels.threads = threads_of(&d->own);
         alone.layout.dp = 1;
         alone.layout.zero = 0;
     }
