@@ -301,16 +301,7 @@ status ckpt_image_take(ckpt_image *image)
 {
     TRY(fault_point("checkpoint.snapshot"));
     TRY(step_read(image));
-    if (image->bytes == NULL) return ST_OK;
-    for (int64_t i = 0; i < image->list.count; i++) {
-        const state_item *item = &image->list.items[i];
-        for (int64_t at = 0; at < item->bytes; at += STATE_CHUNK_BYTES) {
-            TRY(state_read(image->s, item->run_row, item->offset + at,
-                           image->bytes + item->image_offset + at,
-                           min_i64(STATE_CHUNK_BYTES, item->bytes - at)));
-        }
-    }
-    return ST_OK;
+    return image->bytes != NULL ? state_read_all(image->s, &image->list, image->bytes) : ST_OK;
 }
 
 status ckpt_save(const ckpt_state *s, arena *a, const char *folder, int64_t fork,

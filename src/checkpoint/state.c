@@ -94,24 +94,31 @@ status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void 
     return ST_OK;
 }
 
-// The same reads in the same order as ckpt_image_take.
-status ckpt_state_give(const ckpt_state *s, arena *a)
+status state_read_all(const ckpt_state *s, const state_list *list, char *image)
 {
-    state_list list = {0};
-    TRY(state_list_make(s, a, &list));
-    void *chunk = malloc(STATE_CHUNK_BYTES);
-    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to hand over the state");
+    char *chunk = image == NULL ? malloc(STATE_CHUNK_BYTES) : NULL;
+    if (image == NULL && chunk == NULL) {
+        return fail(ST_NO_MEMORY, "no memory to hand over the state");
+    }
     status st = ST_OK;
-    for (int64_t i = 0; i < list.count && st == ST_OK; i++) {
-        const state_item *item = &list.items[i];
-        if (s->run->tensors[item->run_row].piece_rows == 0) continue;
+    for (int64_t i = 0; i < list->count && st == ST_OK; i++) {
+        const state_item *item = &list->items[i];
+        if (image == NULL && s->run->tensors[item->run_row].piece_rows == 0) continue;
         for (int64_t at = 0; at < item->bytes && st == ST_OK; at += STATE_CHUNK_BYTES) {
-            st = state_read(s, item->run_row, item->offset + at, chunk,
+            st = state_read(s, item->run_row, item->offset + at,
+                            image != NULL ? image + item->image_offset + at : chunk,
                             min_i64(STATE_CHUNK_BYTES, item->bytes - at));
         }
     }
     free(chunk);
     return st;
+}
+
+status ckpt_state_give(const ckpt_state *s, arena *a)
+{
+    state_list list = {0};
+    TRY(state_list_make(s, a, &list));
+    return state_read_all(s, &list, NULL);
 }
 
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS])

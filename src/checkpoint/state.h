@@ -26,6 +26,8 @@ NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 // where it is cut over ranks, all of them read the same in the same order.
 NODISCARD status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to,
                             int64_t bytes);
+// All items, chunk by chunk, into an image; NULL: only those that are cut over ranks, for the others' sake.
+NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, char *image);
 // Of what this rank holds of them.
 NODISCARD status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void *from,
                              int64_t bytes);
