@@ -31,12 +31,28 @@ wait_for() { # FILE: a run has begun to save
     echo "nothing at $1" >"$dir/err"
     failed "$1"
 }
+processes() { # NAME: those of that run, "number command"; from /proc, for not every machine has pgrep
+    local at command
+    for at in /proc/[0-9]*; do
+        command=$(tr '\0' ' ' 2>/dev/null <"$at/cmdline")
+        [[ $command != *"run.dir=$dir/$1 "* ]] || echo "${at#/proc/} $command"
+    done
+}
+last_rank() { # the child of the launcher that was started last
+    local at stat last=
+    for at in $(ls /proc | grep -x '[0-9]*' | sort -n); do
+        stat=$(cat "/proc/$at/stat" 2>/dev/null) || continue
+        set -- ${stat##*) } # after the name, which may hold anything: state, parent
+        [ "${2-}" != "$launcher" ] || last=$at
+    done
+    echo "$last"
+}
 gone() { # NAME: no process of that run is left
     for _ in $(seq 200); do
-        pgrep -f "run.dir=$dir/$1 " >/dev/null || { passed "$1: no process is left"; return; }
+        [ -n "$(processes "$1")" ] || { passed "$1: no process is left"; return; }
         sleep 0.05
     done
-    pgrep -fa "run.dir=$dir/$1 " >"$dir/err"
+    processes "$1" >"$dir/err"
     failed "$1: no process is left"
 }
 
@@ -55,14 +71,14 @@ code "straight" 0 train straight $long
 straight=$(digest straight)
 start killed $long layout.dp=2
 wait_for "killed/checkpoints/step-*/manifest.json"
-kill -9 "$(pgrep -P $launcher | tail -1)"
+kill -9 "$(last_rank)"
 wait $launcher
 same "a rank is killed: exit code" "$?" 7
 says "a rank is killed: which" err 'rank 1 \(.*\) died by signal 9'
 gone killed
 start killed $long layout.dp=2
 under_way
-victim=$(pgrep -P $launcher | tail -1)
+victim=$(last_rank)
 kill -STOP "$victim"
 "$trireme" hang-report "$dir/killed" >report 2>&1
 if grep -q "^rank 1 .* is there" report; then passed "hang-report of a live run"; else failed "hang-report of a live run"; fi
