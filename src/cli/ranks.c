@@ -198,11 +198,6 @@ static status facts_make(cli_context *cli, const run_config *r, control_fact **o
     return ST_OK;
 }
 
-static status swap(void *context, const void *mine, int64_t bytes, void *all)
-{
-    return control_swap(context, mine, bytes, all);
-}
-
 // Whether all ranks are on this machine; else the first that is not.
 static bool all_are_here(const control *c, int *elsewhere)
 {
@@ -264,9 +259,7 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
                                 .local_rank = place->rank,
                                 .local_ranks = place->ranks,
                                 .transport = "auto",
-                                .board = k->board,
-                                .swap = swap,
-                                .swap_context = k->job.c};
+                                .board = k->board};
     comm *c = NULL;
     TRY(comm_open(&wanted, &c));
     (void)pthread_mutex_lock(&k->lock);

@@ -119,12 +119,9 @@ typedef struct comm_config {
     int local_rank, local_ranks; // of this host
     const char *transport;       // "auto", "self", "shm", ...: a row of comm/transport_table.c
     comm_board *board;           // shm: the host's; borrowed
-    // Hosts apart: each rank gives bytes and gets everybody's, in rank order, `bytes` each; over control.
-    status (*swap)(void *context, const void *mine, int64_t bytes, void *all);
-    void *swap_context;
-    int64_t deadline_ns; // of one wait; 0: 600 s
-    const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
-    int spin_ns;         // 0: measured; how long a wait spins before it sleeps
+    int64_t deadline_ns;         // of one wait; 0: 600 s
+    const char *tuning; // text of a table that `bench comm --tune` wrote; NULL: built-in choices
+    int spin_ns;        // 0: measured; how long a wait spins before it sleeps
 } comm_config;
 
 // Collective: all ranks of the job.

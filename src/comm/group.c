@@ -60,7 +60,7 @@ static uint32_t tensor_hash(const comm_args *a)
     uint32_t hash = comm_name_hash(a->tensor);
     if (a->item_count < 2) return hash;
     // Several counts with one sum: they must agree one by one.
-    const int leaves = a->leaves != NULL && a->leaf_count > 0 ? a->leaf_count : 1;
+    const int leaves = comm_args_leaves(a);
     for (int i = 0; i < a->item_count; i++) {
         hash = (uint32_t)hash64(&a->items[(int64_t)i * leaves].count, sizeof(int64_t), hash);
     }

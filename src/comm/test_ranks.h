@@ -1,6 +1,6 @@
 // For tests of comm: ranks as threads of this process or as forked processes, and a naive reference.
-#ifndef COMM_COMM_FIXTURE_H
-#define COMM_COMM_FIXTURE_H
+#ifndef COMM_TEST_RANKS_H
+#define COMM_TEST_RANKS_H
 
 #include "comm/comm.h"
 

@@ -2,12 +2,13 @@
 // Small buffers ("gather"): all terms to all ranks, which all make the same sum; half the latencies.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/pieces.h"
+#include "comm/args.h"
 
 static status run_pieces(comm_call *call)
 {
     const comm_args *a = call->args;
     TRY(pieces_run(call, PIECES_PARTS, NULL));
-    const int64_t leaves = a->leaves != NULL ? max_i64(a->leaf_count, 1) : 1;
+    const int64_t leaves = comm_args_leaves(a);
     for (int i = 0; i < a->item_count; i++) {
         const comm_item *item = &a->items[i * leaves];
         TRY(ring_gather(call, item->out, item->count, dtype_bytes(a->type)));

@@ -1,6 +1,8 @@
 // See message.h.
 #include "comm/algo/message.h"
 
+#include "comm/args.h"
+
 #include <string.h>
 
 message_part message_part_of(int64_t total, int parts, int k)
@@ -42,7 +44,7 @@ status message_each(comm_call *call, message_run_one *run)
 
 int64_t message_largest(const comm_args *args)
 {
-    const int64_t leaves = args->leaves != NULL ? max_i64(args->leaf_count, 1) : 1;
+    const int64_t leaves = comm_args_leaves(args);
     int64_t largest = 0;
     for (int64_t i = 0; i < args->item_count; i++) {
         largest = max_i64(largest, args->items[i * leaves].count);

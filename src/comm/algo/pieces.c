@@ -10,6 +10,8 @@
 // a rank has is told first, in a message of 136 bytes to each, unless every rank has one, its own number.
 #include "comm/algo/pieces.h"
 
+#include "comm/args.h"
+
 #include <string.h>
 
 enum { PIECES_BLOCK_BYTES = 4 << 20 }; // of terms at a time
@@ -75,7 +77,7 @@ static status lists_trade(pieces *p)
     const comm_args *a = call->args;
     const int n = call->size, rank = call->rank;
     const bool given = a->leaves != NULL && a->leaf_count > 0;
-    p->own_leaves = given ? a->leaf_count : 1;
+    p->own_leaves = comm_args_leaves(a);
     p->shards = given ? a->shards : n;
     for (int r = 0; r < n && !given; r++) {
         p->lists[r] = (node_list){.leaves = {{r, r + 1}}, .count = 1, .shards = n};

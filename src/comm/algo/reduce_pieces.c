@@ -3,15 +3,11 @@
 // of the sums, and the root receives its result once instead of n - 1 terms.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/pieces.h"
+#include "comm/args.h"
 
 static status run_gather(comm_call *call)
 {
     return pieces_run(call, PIECES_ROOT, NULL);
-}
-
-static int64_t leaves_of(const comm_args *args)
-{
-    return args->leaves != NULL ? max_i64(args->leaf_count, 1) : 1;
 }
 
 // The parts that other ranks summed, to the root.
@@ -38,7 +34,7 @@ static status run_pieces(comm_call *call)
     const int64_t width = dtype_bytes(whole->type);
     for (int64_t i = 0; i < whole->item_count; i++) {
         comm_args args = *whole;
-        args.items = whole->items + i * leaves_of(whole);
+        args.items = whole->items + i * comm_args_leaves(whole);
         args.item_count = 1;
         const int64_t part = message_part_of(args.items->count, call->size, 0).count * width;
         int64_t used = 0;
