@@ -330,6 +330,7 @@ static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t we
 static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t weight_ref)
 {
     const op_program *program = l->r->optimizer[weight];
+    const plan_rows rows = lower_rows(l, weight);
     int32_t *map = NULL;
     TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
     for (int64_t i = 0; i < program->tensor_count; i++) {
@@ -349,7 +350,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
             plan_tensor state = lower_tensor_like(t, &l->bound);
             state.kind = strcmp(t->name, "master") == 0 ? BYTES_MASTER : BYTES_MOMENTS;
             state.weight = weight;
-            if (lower_rows(l, weight).cut) state.piece_rows = lower_rows(l, weight).piece;
+            if (rows.cut) state.piece_rows = rows.piece;
             lower_name(&state, t->name, ".", l->m->weights[weight].name);
             TRY(lower_run_tensor(l->p->run, &state, &map[i]));
             break;
@@ -371,8 +372,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
                         l->m->weights[weight].name, t->name, (int)t->role);
         }
     }
-    plan_binding b = {
-        .program = program, .layer = -1, .tensor = map, .first_row = lower_rows(l, weight).first};
+    plan_binding b = {.program = program, .layer = -1, .tensor = map, .first_row = rows.first};
     int32_t binding = -1;
     TRY(lower_workspaces(l, program, l->m->weights[weight].name, b.workspace));
     TRY(lower_binding(l, &b, &binding));
@@ -508,8 +508,10 @@ void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int6
 {
     const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
     const int64_t parts = strict ? shards : sequences;
-    *first = sequences * (parts * me / ranks) / parts;
-    *count = sequences * (parts * (me + 1) / ranks) / parts - *first;
+    const int64_t begin = plan_shard_begin(parts, ranks, me);
+    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
+    *first = plan_shard_begin(sequences, parts, begin);
+    *count = plan_shard_begin(sequences, parts, end) - *first;
 }
 
 static status request_check(const plan_request *r, int64_t *first, int64_t *own)

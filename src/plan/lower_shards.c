@@ -54,7 +54,7 @@ static void node_add(shard_tree *t, int32_t begin, int k, int8_t buffer)
 // the last shards of all: then there is no right neighbour to come.
 static void tree_walk(shard_tree *t)
 {
-    enum { ABSENT = -1, NOTHING = -2 };
+    enum { NOTHING = -2 }; // -1 is a node that is absent
     bool used[TREE_MAX_BUFFERS + 1] = {false};
     int8_t level[TREE_MAX_BUFFERS + 1];
     int32_t begin[TREE_MAX_BUFFERS + 1]; // of the node that waits
@@ -99,8 +99,8 @@ void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, in
     } else {
         const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
         t->shard_count = r->shards;
-        t->first = (int32_t)(r->shards * me / ranks);
-        t->last = (int32_t)(r->shards * (me + 1) / ranks);
+        t->first = (int32_t)plan_shard_begin(r->shards, ranks, me);
+        t->last = (int32_t)plan_shard_begin(r->shards, ranks, me + 1);
         for (int32_t s = 0; s <= r->shards; s++) {
             t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
         }

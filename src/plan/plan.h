@@ -44,8 +44,8 @@ static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
     return m->size[axis] > 0 ? m->size[axis] : 1;
 }
 
-// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO). Pieces are of equal
-// size, `padded` in all: the last one is cut off at the weight's end.
+// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO). All ranks but the last
+// have `piece` rows; the last one's are cut off at the weight's end.
 typedef struct plan_rows {
     int64_t first, count, piece;
     bool cut; // false: every rank updates all of it
@@ -236,7 +236,7 @@ NODISCARD status plan_print_json(const plan *p, text *out);
 
 // Strict order (design.md, "What a result may depend on"): shard s of S holds the sequences
 // floor(G s / S) .. floor(G (s+1) / S) - 1 of the global batch.
-static inline int64_t plan_shard_begin(int64_t sequences, int32_t shards, int32_t shard)
+static inline int64_t plan_shard_begin(int64_t sequences, int64_t shards, int64_t shard)
 {
     return sequences * shard / shards;
 }

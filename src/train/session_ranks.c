@@ -27,14 +27,13 @@ status session_ranks_open(session *s, comm *all)
         return fail(ST_CONFIG_CONFLICT, "layout.dp = %lld, and %d ranks were started",
                     (long long)s->r->layout.dp, comm_ranks(all));
     }
-    TRY(comm_split(all, 0, "dp", &s->ranks.data));
-    return comm_split(all, 0, "hosts", &s->ranks.hosts);
+    s->ranks.hosts = comm_world(all);
+    return comm_split(all, 0, "dp", &s->ranks.data);
 }
 
 void session_ranks_close(session *s)
 {
-    comm_group_destroy(s->ranks.data);
-    comm_group_destroy(s->ranks.hosts);
+    comm_group_destroy(s->ranks.data); // the hosts' is the job's own
     s->ranks = (train_ranks){0};
 }
 
