@@ -28,7 +28,7 @@ static status holder_of(cli_context *cli, const char *run, long *pid)
 }
 
 // The board among the descriptors of that process; -1: it has none, or is gone.
-static int board_open(cli_context *cli, long pid)
+static int board_open(long pid)
 {
     char folder[64], path[400], name[128];
     (void)snprintf(folder, sizeof(folder), "/proc/%ld/fd", pid);
@@ -43,7 +43,6 @@ static int board_open(cli_context *cli, long pid)
         if (strstr(name, "memfd:trireme-board") != NULL) fd = open(path, O_RDWR | O_CLOEXEC);
     }
     (void)closedir(list);
-    (void)cli;
     return fd;
 }
 
@@ -93,7 +92,7 @@ static status run(cli_context *cli, const cli_call *call)
 {
     long pid = 0;
     TRY(holder_of(cli, call->operands[0], &pid));
-    const int fd = pid > 0 ? board_open(cli, pid) : -1;
+    const int fd = pid > 0 ? board_open(pid) : -1;
     return fd >= 0 ? live_tell(cli, fd) : dump_tell(cli, call->operands[0]);
 }
 

@@ -4,8 +4,6 @@
 // here they meet. Addresses do not change while a plan lives, so items and leaves are made once.
 #include "exec/communicate.h"
 
-#include <stdio.h>
-
 static comm_op op_of(plan_comm_op op)
 {
     static const comm_op ops[] = {
