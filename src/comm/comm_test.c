@@ -1,24 +1,13 @@
 // Operations over threads and processes against a naive reference; what a group says when its ranks
 // differ, die or do not come.
 #include "comm/test_ranks.h"
+#include "comm/test_reference.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 // after the above, which it needs
 #include <cmocka.h>
-
-static fixture_result *shared_results(void)
-{
-    static fixture_result *results;
-    if (results == NULL) {
-        results = mmap(NULL, FIXTURE_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        assert_true(results != MAP_FAILED);
-    }
-    return results;
-}
 
 static void all_ok(const fixture_job *job)
 {
@@ -29,12 +18,6 @@ static void all_ok(const fixture_job *job)
 }
 
 // ---- operations against the reference -----------------------------------------------------------
-// Small whole numbers: every sum is exact in every type, so one naive reference serves all orders.
-static double value_at(int rank, int64_t i)
-{
-    return (double)((rank * 7 + i * 3 + i / 64) % 5);
-}
-
 typedef struct sweep {
     comm_op op;
     dtype type;
@@ -43,65 +26,16 @@ typedef struct sweep {
     int count_count;
 } sweep;
 
-typedef struct operands {
-    char *in, *out;
-    int64_t in_count, out_count;
-} operands;
-
-// What element i of rank r's output is.
-static double expected(comm_op op, int rank, int size, int root, int64_t count, int64_t i)
-{
-    double sum = 0;
-    const int64_t piece = count > 0 ? i / count : 0, at = count > 0 ? i % count : 0;
-    switch (op) {
-    case COMM_ALL_REDUCE:
-    case COMM_REDUCE:
-        for (int r = 0; r < size; r++) sum += value_at(r, i);
-        return sum;
-    case COMM_REDUCE_SCATTER:
-        for (int r = 0; r < size; r++) sum += value_at(r, rank * count + i);
-        return sum;
-    case COMM_ALL_GATHER:
-    case COMM_GATHER:
-        return value_at((int)piece, at);
-    case COMM_BROADCAST:
-        return value_at(root, i);
-    case COMM_SCATTER:
-        return value_at(root, rank * count + i);
-    case COMM_ALL_TO_ALL:
-        return value_at((int)piece, rank * count + at);
-    case COMM_ALL_TO_ALLV:
-    case COMM_SEND:
-    case COMM_RECEIVE:
-    case COMM_BARRIER:
-    case COMM_OP_COUNT:
-        break;
-    }
-    return -1;
-}
-
-static void pieces(comm_op op, int size, bool is_root, int *in, int *out)
-{
-    const bool many_in = op == COMM_REDUCE_SCATTER || op == COMM_ALL_TO_ALL || op == COMM_SCATTER;
-    const bool many_out = op == COMM_ALL_GATHER || op == COMM_GATHER || op == COMM_ALL_TO_ALL;
-    const bool root_in = op == COMM_BROADCAST || op == COMM_SCATTER;
-    const bool root_out = op == COMM_REDUCE || op == COMM_GATHER;
-    *in = root_in && !is_root ? 0 : many_in ? size : 1;
-    *out = root_out && !is_root ? 0 : many_out ? size : 1;
-}
-
 static status one_op(comm_group *g, const sweep *s, int64_t count, char *memory)
 {
     const int rank = comm_group_rank(g), size = comm_group_size(g), root = (int)(count % size);
     const int64_t width = dtype_bytes(s->type);
-    int in_pieces, out_pieces;
-    pieces(s->op, size, rank == root, &in_pieces, &out_pieces);
-    operands o = {.in_count = in_pieces * count, .out_count = out_pieces * count};
-    o.in = memory;
-    o.out = memory + align_up(o.in_count * width, 64) + 64;
-    for (int64_t i = 0; i < o.in_count; i++) dtype_store(s->type, o.in, i, value_at(rank, i));
-    memset(o.out, 0x5a, (size_t)(o.out_count * width + 1));
-    const comm_item item = {.in = o.in, .out = o.out, .count = count};
+    const reference r = {.op = s->op, .type = s->type, .size = size, .root = root};
+    const int64_t out_bytes = reference_pieces(&r, rank, false) * count * width;
+    char *out = memory + align_up(reference_pieces(&r, rank, true) * count * width, 64) + 64;
+    reference_fill(&r, rank, count, memory);
+    memset(out, 0x5a, (size_t)(out_bytes + 1));
+    const comm_item item = {.in = memory, .out = out, .count = count};
     const comm_args args = {.op = s->op,
                             .type = s->type,
                             .root = root,
@@ -111,20 +45,17 @@ static status one_op(comm_group *g, const sweep *s, int64_t count, char *memory)
                             .site = "here",
                             .step = -1};
     TRY(comm_run(g, &args));
-    if ((unsigned char)o.out[o.out_count * width] != 0x5a) {
+    if (out[out_bytes] != 0x5a) {
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s of %lld wrote past its end",
                        comm_op_name(s->op), (long long)count);
     }
-    for (int64_t i = 0; i < o.out_count; i++) {
-        const double is = dtype_load(s->type, o.out, i);
-        const double wanted = expected(s->op, rank, size, root, count, i);
-        if (is == wanted) continue;
-        return fail_at(__FILE__, __LINE__, ST_INTERNAL,
-                       "%s of %lld x %s, %d ranks, rank %d: element %lld is %g, not %g",
-                       comm_op_name(s->op), (long long)count, dtype_name(s->type), size, rank,
-                       (long long)i, is, wanted);
-    }
-    return ST_OK;
+    double wanted = 0;
+    const int64_t wrong = reference_differs(&r, rank, count, out, &wanted);
+    if (wrong < 0) return ST_OK;
+    return fail_at(__FILE__, __LINE__, ST_INTERNAL,
+                   "%s of %lld x %s, %d ranks, rank %d: element %lld is %g, not %g",
+                   comm_op_name(s->op), (long long)count, dtype_name(s->type), size, rank,
+                   (long long)wrong, dtype_load(s->type, out, wrong), wanted);
 }
 
 static status sweep_body(comm *c, void *context)
@@ -166,11 +97,7 @@ static void sweep_run(int ranks, bool processes, const int64_t *counts, int coun
         }
     }
     all[n] = (sweep){0};
-    fixture_job job = {.ranks = ranks,
-                       .processes = processes,
-                       .body = sweep_body,
-                       .context = all,
-                       .results = shared_results()};
+    fixture_job job = {.ranks = ranks, .processes = processes, .body = sweep_body, .context = all};
     fixture_run(&job);
     all_ok(&job);
 }
@@ -238,7 +165,10 @@ static void messages_go_round(void **state)
     (void)state;
     for (int n = 2; n <= 5; n++) {
         fixture_job job = {
-            .ranks = n, .processes = n % 2 == 1, .body = ring_body, .results = shared_results()};
+            .ranks = n,
+            .processes = n % 2 == 1,
+            .body = ring_body,
+        };
         fixture_run(&job);
         all_ok(&job);
     }
@@ -277,11 +207,8 @@ static void mismatches_are_named(void **state)
                                         "bucket 5",  "root"};
     for (int which = 0; which < COUNT_OF(words); which++) {
         for (int n = 2; n <= 4; n++) {
-            fixture_job job = {.ranks = n,
-                               .processes = which % 2 == 0,
-                               .body = mismatch_body,
-                               .context = &which,
-                               .results = shared_results()};
+            fixture_job job = {
+                .ranks = n, .processes = which % 2 == 0, .body = mismatch_body, .context = &which};
             fixture_run(&job);
             for (int i = 0; i < n; i++) {
                 const fixture_result *r = &job.results[i];
@@ -314,7 +241,10 @@ static void deadlines_name_who_is_missing(void **state)
 {
     (void)state;
     fixture_job job = {
-        .ranks = 3, .deadline_ns = 300000000, .body = absent_body, .results = shared_results()};
+        .ranks = 3,
+        .deadline_ns = 300000000,
+        .body = absent_body,
+    };
     fixture_run(&job);
     for (int i = 0; i < 3; i += 2) {
         assert_int_equal(job.results[i].st, ST_TIMEOUT);
@@ -343,11 +273,7 @@ static void the_dead_are_not_waited_for(void **state)
 {
     (void)state;
     int dies = 1;
-    fixture_job job = {.ranks = 3,
-                       .processes = true,
-                       .body = lost_body,
-                       .context = &dies,
-                       .results = shared_results()};
+    fixture_job job = {.ranks = 3, .processes = true, .body = lost_body, .context = &dies};
     fixture_run(&job);
     for (int i = 0; i < 3; i += 2) {
         assert_int_equal(job.results[i].st, ST_PEER_LOST);
@@ -430,7 +356,10 @@ static void lanes_talk(void **state)
     const kern_device_api *const apis[] = {&kern_device_cpu, &kern_device_shadow};
     for (int i = 0; i < 4; i++) {
         fixture_job job = {
-            .ranks = 2, .processes = i / 2 == 1, .body = lane_body, .results = shared_results()};
+            .ranks = 2,
+            .processes = i / 2 == 1,
+            .body = lane_body,
+        };
         memcpy(&job.context, &apis[i % 2], sizeof(job.context));
         fixture_run(&job);
         all_ok(&job);

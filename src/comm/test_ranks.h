@@ -1,4 +1,4 @@
-// For tests of comm: ranks as threads of this process or as forked processes, and a naive reference.
+// For tests of comm: ranks as threads of this process or as forked processes.
 #ifndef COMM_TEST_RANKS_H
 #define COMM_TEST_RANKS_H
 
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,8 +29,19 @@ typedef struct fixture_job {
     fixture_body body;
     void *context;
     comm_board *board;
-    fixture_result *results; // in memory that processes share
+    fixture_result *results; // of the last run, in memory that processes share
 } fixture_job;
+
+static inline fixture_result *fixture_results(void)
+{
+    static fixture_result *results;
+    if (results == NULL) {
+        results = mmap(NULL, FIXTURE_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (results == MAP_FAILED) abort();
+    }
+    return results;
+}
 
 typedef struct fixture_rank {
     fixture_job *job;
@@ -70,6 +82,7 @@ static inline void fixture_run(fixture_job *job)
     pthread_t threads[FIXTURE_RANKS];
     pid_t pids[FIXTURE_RANKS];
     fixture_rank ranks[FIXTURE_RANKS];
+    job->results = fixture_results();
     status st = comm_board_create(job->ranks, 7, 0, &job->board);
     if (st != ST_OK) {
         printf("no board: %s\n", error_last()->text);

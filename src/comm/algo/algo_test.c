@@ -3,33 +3,18 @@
 // one sum, to the bit, however many ranks there are and whichever of them runs.
 #include "comm/algo/algo.h"
 #include "comm/test_ranks.h"
+#include "comm/test_reference.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 // after the above, which it needs
 #include <cmocka.h>
 
 enum { SHARDS = 13, STRICT_COUNT = 257 };
 
-static fixture_result *shared_results(void)
-{
-    static fixture_result *results;
-    if (results == NULL) {
-        results = mmap(NULL, FIXTURE_RANKS * sizeof(*results), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        assert_true(results != MAP_FAILED);
-    }
-    return results;
-}
-
 static void job_run(int ranks, bool processes, fixture_body body, void *context)
 {
-    fixture_job job = {.ranks = ranks,
-                       .processes = processes,
-                       .body = body,
-                       .context = context,
-                       .results = shared_results()};
+    fixture_job job = {.ranks = ranks, .processes = processes, .body = body, .context = context};
     fixture_run(&job);
     for (int i = 0; i < ranks; i++) {
         if (job.results[i].st != ST_OK)
@@ -37,89 +22,7 @@ static void job_run(int ranks, bool processes, fixture_body body, void *context)
     }
 }
 
-static bool adds(comm_op op)
-{
-    return op == COMM_ALL_REDUCE || op == COMM_REDUCE || op == COMM_REDUCE_SCATTER;
-}
-
-// ---- small whole numbers: exact in every order ----------------------------------------------------
-static double value_at(int rank, int64_t i)
-{
-    return (double)((rank * 5 + i * 3 + i / 61) % 7);
-}
-
-static double reduced(comm_reduction reduction, int size, int64_t i)
-{
-    double sum = value_at(0, i);
-    for (int r = 1; r < size; r++) {
-        const double v = value_at(r, i);
-        if (reduction == COMM_MAX) sum = v > sum ? v : sum;
-        if (reduction == COMM_MIN) sum = v < sum ? v : sum;
-        if (reduction == COMM_SUM || reduction == COMM_AVG) sum += v;
-    }
-    return reduction == COMM_AVG ? (double)((float)sum * (float)(1.0 / size)) : sum;
-}
-
-typedef struct operand {
-    int ins, outs; // pieces
-} operand;
-
-static operand operand_of(comm_op op, int size, bool is_root)
-{
-    switch (op) {
-    case COMM_ALL_REDUCE:
-        return (operand){1, 1};
-    case COMM_REDUCE_SCATTER:
-        return (operand){size, 1};
-    case COMM_ALL_GATHER:
-        return (operand){1, size};
-    case COMM_BROADCAST:
-        return (operand){is_root ? 1 : 0, 1};
-    case COMM_REDUCE:
-        return (operand){1, is_root ? 1 : 0};
-    case COMM_GATHER:
-        return (operand){1, is_root ? size : 0};
-    case COMM_SCATTER:
-        return (operand){is_root ? size : 0, 1};
-    case COMM_ALL_TO_ALL:
-        return (operand){size, size};
-    case COMM_ALL_TO_ALLV:
-    case COMM_SEND:
-    case COMM_RECEIVE:
-    case COMM_BARRIER:
-    case COMM_OP_COUNT:
-        break;
-    }
-    return (operand){0, 0};
-}
-
-static double expected(const comm_args *a, int rank, int size, int64_t count, int64_t i)
-{
-    const int64_t piece = i / count, at = i % count;
-    if (a->op == COMM_REDUCE_SCATTER) return reduced(a->reduction, size, rank * count + i);
-    if (adds(a->op)) return reduced(a->reduction, size, i);
-    if (a->op == COMM_BROADCAST) return value_at(a->root, i);
-    if (a->op == COMM_SCATTER) return value_at(a->root, rank * count + i);
-    if (a->op == COMM_ALL_TO_ALL) return value_at((int)piece, rank * count + at);
-    return value_at((int)piece, at);
-}
-
-// In and out in `memory`, the smaller one a piece of the larger if in place.
-static comm_item item_make(const comm_args *a, int rank, int size, int64_t count, char *memory,
-                           bool in_place)
-{
-    const operand o = operand_of(a->op, size, rank == a->root);
-    const int64_t bytes = count * dtype_bytes(a->type);
-    char *in = memory, *out = memory + align_up(o.ins * bytes, 64);
-    if (in_place && o.ins > 0 && o.outs > 0) {
-        in = out = memory;
-        if (o.ins < o.outs) in = out + rank * bytes;
-        if (o.ins > o.outs) out = in + rank * bytes;
-    }
-    for (int64_t i = 0; i < o.ins * count; i++) dtype_store(a->type, in, i, value_at(rank, i));
-    return (comm_item){.in = o.ins > 0 ? in : NULL, .out = o.outs > 0 ? out : NULL, .count = count};
-}
-
+// ---- every row ------------------------------------------------------------------------------------
 static int64_t runs[64]; // of rows, by all threads
 
 static status row_once(comm_group *g, const comm_algorithm *row, comm_args args, int64_t count,
@@ -128,7 +31,17 @@ static status row_once(comm_group *g, const comm_algorithm *row, comm_args args,
     const int rank = comm_group_rank(g), size = comm_group_size(g);
     comm_args *a = &args;
     a->root = (int)(count % size);
-    const comm_item item = item_make(a, rank, size, count, memory, count % 2 == 1);
+    const reference r = {a->op, a->type, a->reduction, size, a->root, (uint64_t)count};
+    const int64_t bytes = reference_pieces(&r, rank, true) * count * dtype_bytes(a->type);
+    char *in = memory, *out = memory + align_up(bytes, 64);
+    if (count % 2 == 1) {
+        out = memory;
+        reference_in_place(&r, rank, count, &in, &out);
+    }
+    reference_fill(&r, rank, count, in);
+    const comm_item item = {.in = bytes > 0 ? in : NULL,
+                            .out = reference_pieces(&r, rank, false) > 0 ? out : NULL,
+                            .count = count};
     a->items = &item;
     a->item_count = 1;
     comm_choice choice;
@@ -137,20 +50,25 @@ static status row_once(comm_group *g, const comm_algorithm *row, comm_args args,
     for (int i = 0; i < comm_algorithm_count(); i++) {
         if (comm_algorithm_table[i] == row) (void)__atomic_add_fetch(&runs[i], 1, __ATOMIC_RELAXED);
     }
-    const int64_t total = operand_of(a->op, size, rank == a->root).outs * count;
-    for (int64_t i = 0; i < total; i++) {
-        const double is = dtype_load(a->type, item.out, i),
-                     wanted = expected(a, rank, size, count, i);
-        char rounded[8];
-        dtype_store(a->type, rounded, 0, wanted);
-        if (is == dtype_load(a->type, rounded, 0)) continue;
-        return fail_at(__FILE__, __LINE__, ST_INTERNAL,
-                       "%s by %s, %s of %lld x %s, root %d, rank %d: element %lld is %g, not %g",
-                       comm_op_name(a->op), row->name, comm_reduction_name(a->reduction),
-                       (long long)count, dtype_name(a->type), a->root, rank, (long long)i, is,
-                       wanted);
-    }
-    return ST_OK;
+    double wanted = 0;
+    const int64_t wrong = reference_differs(&r, rank, count, item.out, &wanted);
+    if (wrong < 0) return ST_OK;
+    return fail_at(__FILE__, __LINE__, ST_INTERNAL,
+                   "%s by %s, %s of %lld x %s, root %d, rank %d: element %lld is %g, not %g",
+                   comm_op_name(a->op), row->name, comm_reduction_name(a->reduction),
+                   (long long)count, dtype_name(a->type), a->root, rank, (long long)wrong,
+                   dtype_load(a->type, item.out, wrong), wanted);
+}
+
+static bool adds(comm_op op)
+{
+    return op == COMM_ALL_REDUCE || op == COMM_REDUCE || op == COMM_REDUCE_SCATTER;
+}
+
+// Barrier, send and all_to_allv have tests of their own.
+static bool has_reference(const comm_algorithm *row)
+{
+    return reference_pieces(&(reference){.op = row->op, .size = 2}, 0, false) > 0;
 }
 
 static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *counts, char *shared,
@@ -188,7 +106,7 @@ static status rows_body(comm *c, void *context)
     status st = ST_OK;
     for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
         const comm_algorithm *row = comm_algorithm_table[i];
-        if (operand_of(row->op, 2, true).outs == 0) continue; // barrier, send, all_to_allv
+        if (!has_reference(row)) continue;
         st = row_all(comm_world(c), row, counts, comm_memory_at(m), own);
     }
     if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
@@ -204,8 +122,8 @@ static void every_row(void **unused)
     assert_true(comm_algorithm_count() <= COUNT_OF(runs));
     for (int n = 1; n <= 9; n++) job_run(n, false, rows_body, small);
     for (int i = 0; i < comm_algorithm_count(); i++) {
-        const bool can = operand_of(comm_algorithm_table[i]->op, 2, true).outs > 0;
-        assert_true(!can || runs[i] >= 100); // no limit kept a row out
+        assert_true(!has_reference(comm_algorithm_table[i]) ||
+                    runs[i] >= 100); // no limit kept it out
     }
     job_run(3, true, rows_body, small);
     job_run(4, true, rows_body, large);

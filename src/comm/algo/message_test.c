@@ -2,6 +2,7 @@
 // number of ranks, and the others do not.
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/test_messages.h"
+#include "comm/test_reference.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -131,105 +132,19 @@ static void world_end(world *w)
     (void)pthread_mutex_destroy(&w->net.lock);
 }
 
-// ---- values and expectations ----------------------------------------------------------------------
-static uint64_t mix(uint64_t z)
-{
-    z += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-}
-
-// Element i of rank r's input: a small integer, so that no order rounds and every type holds it.
-static double value(uint64_t seed, int rank, int64_t i)
-{
-    return (double)(mix(seed * 1000003 + (uint64_t)rank * 7919 + (uint64_t)i * 31) % 9);
-}
-
+// ---- trials ----------------------------------------------------------------------------------------
 typedef struct trial {
-    comm_op op;
-    dtype type;
-    comm_reduction reduction;
-    int size, root;
-    uint64_t seed;
+    reference r; // of the first item; the others' seeds follow
     bool in_place;
     int64_t counts[ITEMS];
     int items;
 } trial;
 
-static int pieces(comm_op op, int size, bool is_root, bool input)
+static reference reference_of(const trial *t, int item)
 {
-    switch (op) {
-    case COMM_ALL_REDUCE:
-        return 1;
-    case COMM_REDUCE_SCATTER:
-        return input ? size : 1;
-    case COMM_ALL_GATHER:
-        return input ? 1 : size;
-    case COMM_BROADCAST:
-        return input && !is_root ? 0 : 1;
-    case COMM_REDUCE:
-        return input || is_root ? 1 : 0;
-    case COMM_GATHER:
-        return input ? 1 : is_root ? size : 0;
-    case COMM_SCATTER:
-        return input ? (is_root ? size : 0) : 1;
-    case COMM_ALL_TO_ALL:
-        return size;
-    case COMM_ALL_TO_ALLV:
-    case COMM_SEND:
-    case COMM_RECEIVE:
-    case COMM_BARRIER:
-    case COMM_OP_COUNT:
-        return 0;
-    }
-    return 0;
-}
-
-static double reduced(const trial *t, uint64_t seed, int64_t i)
-{
-    double sum = value(seed, 0, i);
-    for (int r = 1; r < t->size; r++) {
-        const double v = value(seed, r, i);
-        if (t->reduction == COMM_MAX)
-            sum = v > sum ? v : sum;
-        else if (t->reduction == COMM_MIN)
-            sum = v < sum ? v : sum;
-        else
-            sum += v;
-    }
-    if (t->reduction != COMM_AVG) return sum;
-    if (t->type == DTYPE_F64) return sum * (1.0 / t->size);
-    return (double)((float)sum * (float)(1.0 / t->size));
-}
-
-// What rank r's output holds at i of an item of `count`.
-static double expected(const trial *t, uint64_t seed, int rank, int64_t count, int64_t i)
-{
-    const int64_t piece = count == 0 ? 0 : i / count, at = count == 0 ? 0 : i % count;
-    switch (t->op) {
-    case COMM_ALL_REDUCE:
-    case COMM_REDUCE:
-        return reduced(t, seed, i);
-    case COMM_REDUCE_SCATTER:
-        return reduced(t, seed, rank * count + i);
-    case COMM_ALL_GATHER:
-    case COMM_GATHER:
-        return value(seed, (int)piece, at);
-    case COMM_BROADCAST:
-        return value(seed, t->root, i);
-    case COMM_SCATTER:
-        return value(seed, t->root, rank * count + i);
-    case COMM_ALL_TO_ALL:
-        return value(seed, (int)piece, rank * count + at);
-    case COMM_ALL_TO_ALLV:
-    case COMM_SEND:
-    case COMM_RECEIVE:
-    case COMM_BARRIER:
-    case COMM_OP_COUNT:
-        break;
-    }
-    return 0;
+    reference r = t->r;
+    r.seed += (uint64_t)item;
+    return r;
 }
 
 // ---- buffers --------------------------------------------------------------------------------------
@@ -238,58 +153,45 @@ static comm_item item_list[FIXTURE_RANKS][ITEMS];
 
 static void item_make(const trial *t, int rank, int item)
 {
-    const bool is_root = rank == t->root;
-    const int64_t count = t->counts[item], width = dtype_bytes(t->type);
-    const int ins = pieces(t->op, t->size, is_root, true);
-    const int outs = pieces(t->op, t->size, is_root, false);
-    unsigned char *in = in_memory[rank][item], *out = out_memory[rank][item];
-    if (t->in_place && ins > 0 && outs > 0) { // the smaller one is a piece of the larger
-        if (ins < outs)
-            in = out + rank * count * width;
-        else if (outs < ins)
-            out = in + rank * count * width;
-        else
-            out = in;
-    }
-    for (int64_t i = 0; i < ins * count; i++) {
-        dtype_store(t->type, in, i, value(t->seed + (uint64_t)item, rank, i));
-    }
-    item_list[rank][item] =
-        (comm_item){ins > 0 && count > 0 ? in : NULL, outs > 0 && count > 0 ? out : NULL, count};
+    const reference r = reference_of(t, item);
+    const int64_t count = t->counts[item];
+    char *in = (char *)in_memory[rank][item], *out = (char *)out_memory[rank][item];
+    if (t->in_place) reference_in_place(&r, rank, count, &in, &out);
+    reference_fill(&r, rank, count, in);
+    const bool has_in = count > 0 && reference_pieces(&r, rank, true) > 0;
+    const bool has_out = count > 0 && reference_pieces(&r, rank, false) > 0;
+    item_list[rank][item] = (comm_item){has_in ? in : NULL, has_out ? out : NULL, count};
 }
 
 static void item_check(const trial *t, const comm_algorithm *row, int rank, int item)
 {
-    const int64_t count = t->counts[item], width = dtype_bytes(t->type);
-    const int64_t total = pieces(t->op, t->size, rank == t->root, false) * count;
-    for (int64_t i = 0; i < total; i++) {
-        unsigned char want[8];
-        dtype_store(t->type, want, 0, expected(t, t->seed + (uint64_t)item, rank, count, i));
-        const unsigned char *got = (unsigned char *)item_list[rank][item].out + i * width;
-        if (memcmp(got, want, (size_t)width) == 0) continue;
-        fail_msg(
-            "%s, op %d, %s, reduction %d, %d ranks, root %d, %lld elements, in place %d: rank %d "
-            "item %d element %lld is %g, expected %g",
-            row->name, t->op, dtype_name(t->type), t->reduction, t->size, t->root, (long long)count,
-            t->in_place, rank, item, (long long)i, dtype_load(t->type, got, 0),
-            dtype_load(t->type, want, 0));
-    }
+    const reference r = reference_of(t, item);
+    const void *out = item_list[rank][item].out;
+    const int64_t count = t->counts[item];
+    double wanted = 0;
+    const int64_t wrong = reference_differs(&r, rank, count, out, &wanted);
+    if (wrong < 0) return;
+    fail_msg("%s, op %d, %s, reduction %d, %d ranks, root %d, %lld elements, in place %d: rank %d "
+             "item %d element %lld is %g, expected %g",
+             row->name, r.op, dtype_name(r.type), r.reduction, r.size, r.root, (long long)count,
+             t->in_place, rank, item, (long long)wrong, dtype_load(r.type, out, wrong), wanted);
 }
 
 static void trial_run(world *w, const comm_algorithm *row, trial *t)
 {
-    for (int r = 0; r < t->size; r++) {
+    const reference *all = &t->r;
+    for (int r = 0; r < w->size; r++) {
         for (int k = 0; k < t->items; k++) item_make(t, r, k);
-        w->args[r] = (comm_args){.op = t->op,
-                                 .reduction = t->reduction,
+        w->args[r] = (comm_args){.op = all->op,
+                                 .reduction = all->reduction,
                                  .order = row->order,
-                                 .type = t->type,
-                                 .root = t->root,
+                                 .type = all->type,
+                                 .root = all->root,
                                  .items = item_list[r],
                                  .item_count = t->items};
     }
     world_run(w, row);
-    for (int r = 0; r < t->size; r++) {
+    for (int r = 0; r < w->size; r++) {
         for (int k = 0; k < t->items; k++) item_check(t, row, r, k);
     }
 }
@@ -307,22 +209,22 @@ static bool adds(const comm_algorithm *row)
 static void row_run(world *w, const comm_algorithm *row)
 {
     static const int64_t counts[] = {0, 1, 7, 1000};
-    trial t = {.op = row->op, .size = w->size, .items = 1};
+    trial t = {.r = {.op = row->op, .size = w->size}, .items = 1};
     for (int64_t k = 0; k < COUNT_OF(types); k++) {
-        t.type = types[k];
-        if (!adds(row) && dtype_bytes(t.type) == dtype_bytes(types[max_i64(k, 1) - 1]) && k > 0) {
+        t.r.type = types[k];
+        if (!adds(row) && dtype_bytes(types[k]) == dtype_bytes(types[max_i64(k, 1) - 1]) && k > 0) {
             continue; // nothing but its width matters
         }
         for (int r = 0; r < (adds(row) ? COMM_REDUCTION_COUNT : 1); r++) {
-            t.reduction = (comm_reduction)r;
-            if (adds(row) && !comm_reduce_can(t.type, t.reduction)) continue;
+            t.r.reduction = (comm_reduction)r;
+            if (adds(row) && !comm_reduce_can(t.r.type, t.r.reduction)) continue;
             for (int64_t c = 0; c < COUNT_OF(counts); c++) {
                 if (r + k > 1 && c != (k + w->size) % 4) continue; // all sizes: fp32, bf16 sums
                 if (k > 1 && (k + r + w->size) % 3 != 0) continue; // others: not with every size
-                t.seed++;
-                t.root = (int)(t.seed % (uint64_t)w->size);
-                t.in_place = t.seed % 2 == 0;
-                t.items = t.seed % 3 == 0 ? ITEMS : 1;
+                const uint64_t seed = ++t.r.seed;
+                t.r.root = (int)(seed % (uint64_t)w->size);
+                t.in_place = seed % 2 == 0;
+                t.items = seed % 3 == 0 ? ITEMS : 1;
                 t.counts[0] = counts[c];
                 t.counts[1] = 3;
                 t.counts[2] = counts[c] / 2;
@@ -380,10 +282,10 @@ static void test_large(void **unused)
         world_begin(&w, sizes[s]);
         for (int64_t i = 0; i < COUNT_OF(rows); i++) {
             if (rows[i]->op == COMM_ALL_TO_ALLV || !fits(rows[i], sizes[s])) continue;
-            trial t = {.op = rows[i]->op,
-                       .type = i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32,
-                       .size = sizes[s],
-                       .root = 1,
+            trial t = {.r = {.op = rows[i]->op,
+                             .type = i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32,
+                             .size = sizes[s],
+                             .root = 1},
                        .items = 1,
                        .in_place = i % 3 == 0,
                        .counts = {sizes[s] == 8 ? MOST / 8 : MOST}};
@@ -482,7 +384,7 @@ static void shards_draw(int32_t shards)
 {
     for (int32_t s = 0; s < shards; s++) {
         for (int i = 0; i < COUNT; i++) {
-            const uint64_t bits = mix((uint64_t)(s * 100000 + i));
+            const uint64_t bits = reference_mix((uint64_t)(s * 100000 + i));
             shard_values[s][i] = ((float)(bits >> 40) - 0x1p23F) * 0x1p-20F;
         }
     }
