@@ -12,7 +12,7 @@
 //
 //   short   few rows (a piece of a batch, one token each of some sequences): A is packed once and
 //           shared; each task takes some columns, packs B for itself and uses it at once, while it
-//           is in the L1 cache. B streams through memory once.
+//           is in the L2 cache. B streams through memory once.
 //   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
 //           is read once and turned in registers.
 //   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.
@@ -36,7 +36,7 @@
 enum {
     MAX_MR = 16,
     MAX_NR = 32,
-    KC = 256,           // steps of k between two visits to C: a panel of B (16 KiB) stays in L1
+    KC = 512,           // steps of k between two visits to C; panels of A and B stream from L2
     MC_MAX = 120,       // rows of A per task: 120 KiB of panels beside C in an L2 of 512 KiB
     TALL_K = 1024,      // at most this much of k in the shared panel where C is fp32
     TALL_PANELS = 8,    // of B, packed by one task
