@@ -1,5 +1,5 @@
 // Operations over threads and processes against a naive reference; what a group says when its ranks
-// differ, die or do not come.
+// die or do not come. Ranks that differ: mismatch_test.c.
 #include "comm/test_ranks.h"
 #include "comm/test_reference.h"
 
@@ -174,56 +174,6 @@ static void messages_go_round(void **state)
     }
 }
 
-// ---- ranks that differ --------------------------------------------------------------------------
-static status mismatch_body(comm *c, void *context)
-{
-    const int which = *(const int *)context;
-    const bool odd = comm_rank(c) == 1;
-    float x[64] = {0}, y[64 * 4] = {0};
-    const comm_item items[2] = {{.in = x, .out = y, .count = odd && which == 2 ? 3 : 4},
-                                {.in = x, .out = y, .count = 1}};
-    comm_args a = {.op = odd && which == 0 ? COMM_ALL_GATHER : COMM_ALL_REDUCE,
-                   .type = odd && which == 1 ? DTYPE_I32 : DTYPE_F32,
-                   .reduction = odd && which == 3 ? COMM_MAX : COMM_SUM,
-                   .order = odd && which == 4 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
-                   .items = items,
-                   .item_count = odd && which == 5 ? 2 : 1,
-                   .tensor = odd && which == 6 ? "gradients, bucket 5" : "gradients, bucket 4",
-                   .site = odd ? "b.c:2" : "a.c:1",
-                   .step = 3};
-    if (which == 7) {
-        a.op = COMM_BROADCAST;
-        a.root = odd ? 1 : 0;
-    }
-    TRY(comm_barrier(comm_world(c), "before"));
-    return comm_run(comm_world(c), &a);
-}
-
-static void mismatches_are_named(void **state)
-{
-    (void)state;
-    static const char *const words[] = {"operation", "type",  "count",
-                                        "reduction", "order", "number of tensors",
-                                        "bucket 5",  "root"};
-    for (int which = 0; which < COUNT_OF(words); which++) {
-        for (int n = 2; n <= 4; n++) {
-            fixture_job job = {
-                .ranks = n, .processes = which % 2 == 0, .body = mismatch_body, .context = &which};
-            fixture_run(&job);
-            for (int i = 0; i < n; i++) {
-                const fixture_result *r = &job.results[i];
-                assert_int_equal(r->st, ST_DIVERGED);
-                assert_string_equal(r->text, job.results[0].text);
-                if (strstr(r->text, words[which]) == NULL) printf("%s\n", r->text);
-                assert_non_null(strstr(r->text, words[which]));
-                assert_non_null(strstr(r->text, "a.c:1"));
-                assert_non_null(strstr(r->text, "b.c:2"));
-                assert_non_null(strstr(r->text, "rank 1"));
-            }
-        }
-    }
-}
-
 // ---- ranks that do not come ---------------------------------------------------------------------
 static status absent_body(comm *c, void *context)
 {
@@ -373,7 +323,6 @@ int main(void)
         cmocka_unit_test(operations_of_processes),
         cmocka_unit_test(large_operations),
         cmocka_unit_test(messages_go_round),
-        cmocka_unit_test(mismatches_are_named),
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(the_dead_are_not_waited_for),
         cmocka_unit_test(lanes_talk),

@@ -91,12 +91,11 @@ static status send_step(shm_port *p, const comm_contract *contract, half *h, boo
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
-static status refuse(const shm_port *p, const half *h, const comm_contract *mine,
-                     const shm_parcel *parcel)
+static status refuse(const shm_port *p, int peer, const comm_contract *mine,
+                     const comm_contract *theirs)
 {
-    const comm_contract *theirs = &parcel->contract;
     const board_card *cards[2] = {p->base.link->card,
-                                  board_card_of(p->base.link->board, shm_local(p, h->peer))};
+                                  board_card_of(p->base.link->board, shm_local(p, peer))};
     char names[4][BOARD_NAME_BYTES];
     board_name_get(cards[0], mine->tensor, names[0]);
     board_name_get(cards[0], mine->site, names[1]);
@@ -104,12 +103,33 @@ static status refuse(const shm_port *p, const half *h, const comm_contract *mine
     board_name_get(cards[1], theirs->site, names[3]);
     const comm_party me = {.rank = cards[0]->rank, .tensor = names[0], .site = names[1]};
     const comm_party they = {.rank = cards[1]->rank, .tensor = names[2], .site = names[3]};
-    if (!comm_contract_equal(mine, theirs)) {
-        return comm_contract_refuse(p->base.members.name, theirs, &they, mine, &me);
+    return comm_contract_refuse(p->base.members.name, theirs, &they, mine, &me);
+}
+
+static status refuse_parcel(const shm_port *p, const half *h, const comm_contract *mine,
+                            const shm_parcel *parcel)
+{
+    if (!comm_contract_equal(mine, &parcel->contract)) {
+        return refuse(p, h->peer, mine, &parcel->contract);
     }
-    return fail(ST_DIVERGED, "rank %d sends %lld bytes of %s at %s and rank %d expects %lld at %s",
-                they.rank, (long long)parcel->total, names[2], names[3], me.rank,
-                (long long)h->total, names[1]);
+    const board_card *card = board_card_of(p->base.link->board, shm_local(p, h->peer));
+    char what[256], tensor[BOARD_NAME_BYTES];
+    board_name_get(p->base.link->card, mine->tensor, tensor);
+    return fail(ST_DIVERGED, "rank %d sends %lld bytes in %s and rank %d expects %lld", card->rank,
+                (long long)parcel->total, comm_contract_text(mine, tensor, what, sizeof(what)),
+                p->base.link->card->rank, (long long)h->total);
+}
+
+// A peer may have taken this operation for one of tickets, which nobody here would ever look at.
+static status tickets_check(const shm_port *p, const comm_contract *mine)
+{
+    const uint32_t next = p->met + 1;
+    for (int i = 0; i < p->base.members.count && mine->op != COMM_SEND; i++) {
+        const comm_contract *k = &p->members[i].tickets[next & 1].contract;
+        if (half_get(&k->checksum) != next || k->sequence != mine->sequence) continue;
+        return refuse(p, i, mine, k);
+    }
+    return ST_OK;
 }
 
 static status receive_step(shm_port *p, const comm_contract *contract, half *h, bool *moved)
@@ -120,7 +140,7 @@ static status receive_step(shm_port *p, const comm_contract *contract, half *h, 
     if (half_get(&parcel->contract.checksum) != number) return ST_OK;
     if (!comm_contract_equal(&parcel->contract, contract) || parcel->total != h->total ||
         parcel->offset != h->done || parcel->bytes < 0 || parcel->bytes > h->total - h->done) {
-        return refuse(p, h, contract, parcel);
+        return refuse_parcel(p, h, contract, parcel);
     }
     void *from = NULL;
     if (parcel->place.region >= 0) {
@@ -178,6 +198,7 @@ static status wait_asleep(both *b)
     while (!b->send.ended || !b->receive.ended) {
         bool moved = false;
         TRY(shm_health(b->p));
+        TRY(tickets_check(b->p, b->contract));
         const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
         if (waited >= config->deadline_ns) return timed_out(b, waited);
         __atomic_fetch_add(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
