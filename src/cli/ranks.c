@@ -129,21 +129,14 @@ void cli_ranks_progress(void *ranks, const train_progress *p)
     (void)pthread_mutex_unlock(&k->lock);
 }
 
-// Whom this rank waits for: who has not begun an operation that it is in. All groups have all ranks.
+// Whom this rank waits for.
 static void edges_find(const cli_ranks *k, control_report *out)
 {
-    enum { LOOK_BACK = 8 };
-    comm_record mine[LOOK_BACK];
-    const int count = comm_recorder_read(k->board, k->rank, mine, LOOK_BACK);
-    for (int i = 0; i < count; i++) {
-        if (mine[i].begun_ns == 0 || mine[i].done_ns != 0) continue;
-        for (int r = 0; r < k->ranks && out->edge_count < CONTROL_EDGES_MAX; r++) {
-            if (r == k->rank || cli_rank_has_begun(k->board, r, mine[i].group, mine[i].sequence)) {
-                continue;
-            }
-            out->edges[out->edge_count++] =
-                (control_edge){.rank = r, .group = mine[i].group, .operation = mine[i].sequence};
-        }
+    comm_awaited awaited[CONTROL_EDGES_MAX];
+    out->edge_count = comm_waits_for(k->c, awaited, CONTROL_EDGES_MAX);
+    for (int i = 0; i < out->edge_count; i++) {
+        out->edges[i] = (control_edge){
+            .rank = awaited[i].rank, .group = awaited[i].group, .operation = awaited[i].operation};
     }
 }
 
@@ -151,16 +144,14 @@ static void edges_find(const cli_ranks *k, control_report *out)
 static void report(void *context, control_report *out)
 {
     cli_ranks *k = context;
-    bool in_comm = false;
     (void)pthread_mutex_lock(&k->lock);
     out->step = k->progress.step;
     out->counter = k->progress.counter;
     out->step_ns = k->progress.step_ns;
     (void)snprintf(out->doing, sizeof(out->doing), "%s",
                    k->progress.doing != NULL ? k->progress.doing : "starting");
-    in_comm = k->c != NULL;
+    if (k->c != NULL) edges_find(k, out);
     (void)pthread_mutex_unlock(&k->lock);
-    if (in_comm) edges_find(k, out);
 }
 
 // Nobody is left to hand signals on: as if one had come.
@@ -317,12 +308,27 @@ comm *cli_ranks_comm(const cli_ranks *k)
     return k->c;
 }
 
+// The ranks of this host hear of a failure at once, whatever they wait for: before they see this process end.
+static void tell_host(const cli_ranks *k, status st, const char *said)
+{
+    char why[1024];
+    const bool is_shared = st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_DIVERGED;
+    if (k->board == NULL) return;
+    if (is_shared) { // it is as true of the others
+        (void)snprintf(why, sizeof(why), "%.1000s", said);
+    } else {
+        (void)snprintf(why, sizeof(why), "rank %d failed: %.990s", k->rank, said);
+    }
+    comm_board_abort(k->board, is_shared ? st : ST_PEER_LOST, why);
+}
+
 void cli_ranks_leave(cli_ranks *k, status st)
 {
     if (k == NULL) return;
     error_record kept;
     error_take(&kept);
     const bool failed = st != ST_OK && st != ST_STOPPED;
+    if (failed) tell_host(k, st, kept.text);
     if (failed && k->job.c != NULL) control_fail(k->job.c, st, kept.text);
     (void)pthread_mutex_lock(&k->lock);
     comm *c = k->c;

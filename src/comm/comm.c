@@ -133,6 +133,11 @@ void comm_abort(comm *c, status code, const char *text)
     c->transport->stop(c->link, code, text);
 }
 
+int comm_waits_for(comm *c, comm_awaited *out, int capacity)
+{
+    return c->transport->waits_for == NULL ? 0 : c->transport->waits_for(c->link, out, capacity);
+}
+
 // ---- memory -------------------------------------------------------------------------------------
 struct comm_memory {
     comm *owner;

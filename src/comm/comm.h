@@ -180,6 +180,14 @@ NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dty
 // Makes every wait of this rank fail: from any thread, on the verdict that a peer is lost.
 void comm_abort(comm *c, status code, const char *text);
 
+// Whom this rank waits for at this moment: from any thread. A wait that has only just begun is left out.
+typedef struct comm_awaited {
+    int32_t rank; // of the job
+    uint32_t group;
+    uint64_t operation; // sequence number
+} comm_awaited;
+int comm_waits_for(comm *c, comm_awaited *out, int capacity); // how many
+
 // ---- what is chosen ------------------------------------------------------------------------------
 typedef struct comm_choice {
     const char *algorithm;

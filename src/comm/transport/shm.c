@@ -347,4 +347,5 @@ const comm_transport comm_transport_shm = {
     .note = note_names,
     .kill = kill_group,
     .stop = link_stop,
+    .waits_for = shm_waits_for,
 };

@@ -86,6 +86,15 @@ typedef struct shm_end { // of a channel
     bool staged; // the stage's pages are reserved
 } shm_end;
 
+// What a wait that sleeps is for, told to another thread word by word: one that is torn is wrong once.
+enum { SHM_AWAITS_NOBODY, SHM_AWAITS_MEET, SHM_AWAITS_PART, SHM_AWAITS_MESSAGE };
+typedef struct shm_awaited {
+    uint32_t kind;
+    uint32_t number;            // of the ticket
+    uint32_t from, to;          // 1 + member; 0: none
+    uint64_t parted, operation; // operation: its sequence number
+} shm_awaited;
+
 struct shm_port {
     comm_port base;
     shm_port *next; // the link's list
@@ -97,7 +106,8 @@ struct shm_port {
     uint64_t parted;
     int64_t list_bytes;
     bool has_stage;
-    int cursor;                // the member that a wait looks at
+    int cursor; // the member that a wait looks at
+    shm_awaited awaited;
     shm_end *sends, *receives; // by member; made when first used
 };
 
@@ -118,6 +128,7 @@ typedef struct shm_wait {
 NODISCARD status shm_wait_all(const shm_wait *w);
 // After this rank's own word is written: wakes sleepers if it was the last.
 void shm_wake(const shm_wait *w);
+int shm_waits_for(comm_link *link, comm_awaited *out, int capacity);
 // Ends with the error that somebody recorded for this rank, this group or this host.
 NODISCARD status shm_health(const shm_port *p);
 // Compares the tickets of all that are there.

@@ -8,6 +8,7 @@
 // A rank that waits sleeps on its own card's bell, which whoever writes to it rings.
 #include "comm/transport/shm.h"
 
+#include "base/fault.h"
 #include "base/hash.h"
 
 #include <string.h>
@@ -85,6 +86,10 @@ static status send_step(shm_port *p, const comm_contract *contract, half *h, boo
     TRY(parcel_fill(p, h, parcel));
     h->begun = *moved = true;
     h->end->count = number;
+    if (fault_point("comm.shm.send") != ST_OK) { // it is lost on its way
+        error_clear();
+        return ST_OK;
+    }
     __atomic_store_n(&parcel->contract.checksum, number, __ATOMIC_SEQ_CST);
     ring_peer(p, h->peer);
     return ST_OK;
@@ -190,7 +195,36 @@ static status timed_out(const both *b, int64_t waited_ns)
                 p->base.members.name);
 }
 
-static status wait_asleep(both *b)
+// Parcels are shown in their order, so one that stands without the one before it says that that is lost.
+static status gap_check(const both *b)
+{
+    const half *h = &b->receive;
+    if (h->ended) return ST_OK;
+    const shm_port *p = b->p;
+    const shm_channel *c = h->end->channel;
+    const uint32_t number = h->end->count + 1;
+    if (half_get(&c->parcels[(number + 1) & 1].contract.checksum) != number + 1 ||
+        half_get(&c->parcels[number & 1].contract.checksum) == number) {
+        return ST_OK;
+    }
+    char what[256], tensor[BOARD_NAME_BYTES];
+    board_name_get(p->base.link->card, b->contract->tensor, tensor);
+    return fail(ST_PEER_LOST, "message %u from rank %d to rank %d was lost, in %s of group %s",
+                number, board_card_of(p->base.link->board, shm_local(p, h->peer))->rank,
+                p->base.link->card->rank,
+                comm_contract_text(b->contract, tensor, what, sizeof(what)), p->base.members.name);
+}
+
+static void awaited_put(const both *b)
+{
+    shm_awaited *a = &b->p->awaited;
+    half_put(&a->from, b->receive.ended ? 0 : (uint32_t)b->receive.peer + 1);
+    half_put(&a->to, b->send.ended ? 0 : (uint32_t)b->send.peer + 1);
+    word_put(&a->operation, b->contract->sequence);
+    half_put(&a->kind, SHM_AWAITS_MESSAGE);
+}
+
+static status sleep_until(both *b)
 {
     comm_link *link = b->p->base.link;
     const comm_config *config = &link->config;
@@ -199,6 +233,8 @@ static status wait_asleep(both *b)
         bool moved = false;
         TRY(shm_health(b->p));
         TRY(tickets_check(b->p, b->contract));
+        TRY(gap_check(b));
+        awaited_put(b);
         const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
         if (waited >= config->deadline_ns) return timed_out(b, waited);
         __atomic_fetch_add(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
@@ -210,6 +246,13 @@ static status wait_asleep(both *b)
         if (moved) begin = config->h->api->monotonic_ns(config->h);
     }
     return ST_OK;
+}
+
+static status wait_asleep(both *b)
+{
+    const status st = sleep_until(b);
+    half_put(&b->p->awaited.kind, SHM_AWAITS_NOBODY);
+    return st;
 }
 
 static status run(both *b)

@@ -134,8 +134,50 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
                 p->base.members.name, missing);
 }
 
+// ---- who is waited for, for the control thread ---------------------------------------------------
+static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
+{
+    const shm_awaited *a = &p->awaited;
+    const uint32_t kind = half_get(&a->kind), from = half_get(&a->from), to = half_get(&a->to);
+    const shm_wait w = {.port = p,
+                        .meet = kind == SHM_AWAITS_MEET,
+                        .number = half_get(&a->number),
+                        .parted = word_get(&a->parted)};
+    int count = 0;
+    for (int i = 0; i < p->base.members.count && count < capacity; i++) {
+        const bool is_peer = (uint32_t)i + 1 == from || (uint32_t)i + 1 == to;
+        if (kind == SHM_AWAITS_NOBODY || i == p->base.members.me) continue;
+        if (kind == SHM_AWAITS_MESSAGE ? !is_peer : is_there(&w, i)) continue;
+        out[count++] = (comm_awaited){.rank = p->base.members.ranks[i],
+                                      .group = p->base.members.group,
+                                      .operation = word_get(&a->operation)};
+    }
+    return count;
+}
+
+int shm_waits_for(comm_link *link, comm_awaited *out, int capacity)
+{
+    int count = 0;
+    (void)pthread_mutex_lock(&link->lock);
+    for (shm_port *p = link->ports; p != NULL && count < capacity; p = p->next) {
+        count += port_waits_for(p, out + count, capacity - count);
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    return count;
+}
+
+static void awaited_put(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    const comm_contract *k = &p->members[p->base.members.me].tickets[p->met & 1].contract;
+    half_put(&p->awaited.number, w->number);
+    word_put(&p->awaited.parted, w->parted);
+    word_put(&p->awaited.operation, k->sequence);
+    half_put(&p->awaited.kind, w->meet ? SHM_AWAITS_MEET : SHM_AWAITS_PART);
+}
+
 // ---- waiting ------------------------------------------------------------------------------------
-static status wait_asleep(const shm_wait *w)
+static status sleep_until(const shm_wait *w)
 {
     shm_port *p = w->port;
     const comm_config *config = &p->base.link->config;
@@ -154,6 +196,14 @@ static status wait_asleep(const shm_wait *w)
         sleep_ns = LONGEST_SLEEP_NS;
     }
     return ST_OK;
+}
+
+static status wait_asleep(const shm_wait *w)
+{
+    awaited_put(w);
+    const status st = sleep_until(w);
+    half_put(&w->port->awaited.kind, SHM_AWAITS_NOBODY);
+    return st;
 }
 
 status shm_wait_all(const shm_wait *w)

@@ -127,6 +127,8 @@ struct comm_transport {
         comm_port
             *port); // ends the group with this thread's error, or an earlier one; returns that
     void (*stop)(comm_link *link, status code, const char *text); // from any thread
+    // Whom waits of this rank that have lasted a while are for: from any thread. NULL: nobody knows.
+    int (*waits_for)(comm_link *link, comm_awaited *out, int capacity);
 };
 
 extern const comm_transport *const comm_transport_table[];
