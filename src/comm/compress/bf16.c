@@ -21,6 +21,7 @@ static bool decode_block(kern_level level, const unsigned char *in, int64_t n, f
 const comm_codec comm_codec_bf16 = {
     .name = "bf16",
     .id = 1,
+    .bound = 0.005,
     .block_bytes = block_bytes,
     .encode_block = encode_block,
     .decode_block = decode_block,

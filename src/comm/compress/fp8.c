@@ -105,6 +105,7 @@ static bool decode_block(kern_level level, const unsigned char *in, int64_t n, f
 const comm_codec comm_codec_fp8 = {
     .name = "fp8",
     .id = 3,
+    .bound = 0.05,
     .block_bytes = block_bytes,
     .encode_block = encode_block,
     .decode_block = decode_block,
