@@ -58,6 +58,11 @@ typedef struct ckpt_info {
     const char *numerics;           // what the bits depend on besides the config
     const char *config;             // checksum of the resolved configuration; may be NULL
     const char *data;               // what sequences are numbered in; NULL: not known
+    int64_t
+        whole_from; // step from which gradients travel whole again, their error being out of bound; 0: none
+    // Only what ckpt_load tells: residuals of compression that it restored, and those that the checkpoint
+    // does not have for this layout and codec, and that were left as they were.
+    int64_t residuals, residuals_missing;
 } ckpt_info;
 
 // Writes <folder>/step-<step>[.<fork>] and returns its path, once it is durable and verified. Nothing

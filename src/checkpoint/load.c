@@ -12,7 +12,16 @@ typedef struct loading {
     arena *a;
     const char *path;
     ckpt_reader *r;
+    int64_t residuals, residuals_missing;
 } loading;
+
+// A residual of another codec or number of ranks means nothing here.
+static bool residual_fits(const loading *l, const state_item *item)
+{
+    const ckpt_tensor *t = ckpt_reader_find(l->r, item->name);
+    return t != NULL && t->type == item->type && t->ndim == 2 && t->dims[0] == item->dims[0] &&
+           t->dims[1] == item->dims[1];
+}
 
 static status tensor_wanted(const loading *l, const char *name, dtype type, int64_t bytes,
                             const ckpt_tensor **out)
@@ -98,7 +107,7 @@ static status item_take(void *context, int64_t at, const void *bytes, int64_t co
     return state_write(p->s, p->item->run_row, p->item->offset + at, bytes, count);
 }
 
-static status all_load(const loading *l, bool only_weights)
+static status all_load(loading *l, bool only_weights)
 {
     const ckpt_state *s = l->s;
     if (only_weights || s->derived_weights) {
@@ -111,6 +120,11 @@ static status all_load(const loading *l, bool only_weights)
         const state_item *item = &list.items[i];
         const ckpt_tensor *t = NULL;
         TRY(fault_point("checkpoint.load"));
+        if (item->residual && !residual_fits(l, item)) {
+            l->residuals_missing++;
+            continue;
+        }
+        if (item->residual) l->residuals++;
         TRY(tensor_wanted(l, item->name, item->type, item->bytes, &t));
         item_put put = {.s = s, .item = item};
         TRY(ckpt_reader_stream(l->r, t, item_take, &put));
@@ -143,7 +157,10 @@ status ckpt_load(const ckpt_state *s, arena *a, const char *path, bool only_weig
     status st = all_load(&l, only_weights);
     if (st == ST_OK) st = info_keep(l.r, a, info);
     ckpt_reader_close(l.r);
-    return st;
+    if (st != ST_OK) return st;
+    info->residuals = l.residuals;
+    info->residuals_missing = l.residuals_missing;
+    return ST_OK;
 }
 
 status ckpt_info_read(const host *h, arena *a, const char *path, ckpt_info *out)

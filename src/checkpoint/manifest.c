@@ -233,7 +233,8 @@ static status read_record(const parsing *p)
                     .best = best,
                     .numerics = numerics != NULL ? numerics : "",
                     .config = config_digest != NULL ? config_digest : "",
-                    .data = data};
+                    .data = data,
+                    .whole_from = json_int(json_get(p->root, "whole_from"), 0)};
     return ST_OK;
 }
 
@@ -305,6 +306,9 @@ static status print_record(const ckpt_info *info, text *t)
     TRY(real_or_null(t, "val_loss", info->val_loss));
     TRY(real_or_null(t, "best_val_loss", info->best_val_loss));
     TRY(text_or_null(t, "best", info->best));
+    if (info->whole_from > 0) {
+        TRY(text_add(t, " \"whole_from\": %lld,\n", (long long)info->whole_from));
+    }
     TRY(text_or_null(t, "numerics", info->numerics));
     TRY(text_or_null(t, "config", info->config));
     return text_or_null(t, "data", info->data);

@@ -17,6 +17,29 @@ static int64_t row_of(const ckpt_state *s, const char *kind, const char *weight)
     return plan_table_find(s->run, name);
 }
 
+// Of all ranks, one after the other.
+static status residuals_add(const ckpt_state *s, arena *a, state_list *out)
+{
+    const size_t skip = strlen(PLAN_FEEDBACK);
+    for (int64_t row = 0; row < s->run->count; row++) {
+        const plan_tensor *t = &s->run->tensors[row];
+        if (strncmp(t->name, PLAN_FEEDBACK, skip) != 0) continue;
+        TRY(arena_grow(a, (void **)&out->items, &out->capacity, out->count + 1,
+                       (int64_t)sizeof(state_item)));
+        state_item *item = &out->items[out->count++];
+        *item = (state_item){.type = t->type,
+                             .ndim = 2,
+                             .dims = {t->pieces, t->dims[1]},
+                             .run_row = row,
+                             .bytes = t->pieces * t->dims[1] * dtype_bytes(t->type),
+                             .image_offset = out->bytes,
+                             .residual = true};
+        out->bytes += item->bytes;
+        (void)snprintf(item->name, sizeof(item->name), "feedback/%s", t->name + skip);
+    }
+    return ST_OK;
+}
+
 status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 {
     for (int64_t w = 0; w < s->model->weight_count; w++) {
@@ -44,7 +67,7 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
             }
         }
     }
-    return ST_OK;
+    return residuals_add(s, a, out);
 }
 
 // What of bytes [offset, end) of a whole tensor one rank holds, from `offset` on.

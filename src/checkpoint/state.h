@@ -11,6 +11,7 @@ typedef struct state_item {
     int64_t dims[2];
     int64_t run_row, offset, bytes; // where it lies in the run tensor
     int64_t image_offset;           // and in an image of the state
+    bool residual;                  // of compression: means something for one layout only
 } state_item;
 
 typedef struct state_list {
@@ -19,7 +20,7 @@ typedef struct state_list {
     int64_t bytes; // of an image of all
 } state_list;
 
-// weight by weight, part by part: weight (unless derived), master, m, v.
+// weight by weight, part by part: weight (unless derived), master, m, v. Then the residuals of compression.
 NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out);
 
 // Bytes of a row, from the device or from where else the state is. Offsets are those of the whole tensor;

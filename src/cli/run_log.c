@@ -188,6 +188,7 @@ status run_log_print_start(const train_start *s, text *out)
     TRY(text_add(out, "layout   "));
     if (s->ranks > 1) {
         TRY(text_add(out, "dp %d%s · ", s->ranks, r->layout.zero > 0 ? " · zero 1" : ""));
+        if (s->compressed != NULL) TRY(text_add(out, "gradients %s · ", s->compressed->codec));
     } else {
         TRY(text_add(out, "1 rank · "));
     }

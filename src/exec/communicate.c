@@ -75,5 +75,11 @@ int64_t exec_comm_end(const plan *p, const plan_comm *c)
         end = max_i64(end, plan_tensor_offset(p, item->in) + plan_tensor_at(p, item->in)->bytes);
         end = max_i64(end, plan_tensor_offset(p, item->out) + plan_tensor_at(p, item->out)->bytes);
     }
+    if (!c->compressed) return end;
+    const int32_t others[] = {c->feedback, c->work, p->losses};
+    for (int i = 0; i < COUNT_OF(others); i++) {
+        if (others[i] == -1) continue;
+        end = max_i64(end, plan_tensor_offset(p, others[i]) + plan_tensor_at(p, others[i])->bytes);
+    }
     return end;
 }

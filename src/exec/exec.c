@@ -16,9 +16,10 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    kern_event **events; // [action]; NULL where nobody waits for it
-    exec_deaths *deaths; // [binding] in debug builds: see poison.h; else NULL
-    comm_args *comms;    // [communication of the plan] with addresses
+    kern_event **events;   // [action]; NULL where nobody waits for it
+    exec_deaths *deaths;   // [binding] in debug builds: see poison.h; else NULL
+    comm_args *comms;      // [communication of the plan] with addresses
+    exec_sum *sums[SLOTS]; // [communication of the plan]; NULL: none travels compressed
 } plan_state;
 
 // One step in flight: what the host gave and what it will read.
@@ -32,6 +33,8 @@ typedef struct step_slot {
     } parts[EXEC_MAX_BATCH];
     int part_count;
     int64_t step;
+    const plan *p;
+    double *losses; // of the plan's compressed sums, copied out too
     bool begun, posted, taken;
     kern_event *done; // after its read-back
 } step_slot;
@@ -46,6 +49,7 @@ struct exec {
     arena *a;
     step_slot slots[SLOTS];
     int current;                // slot of the step begun last
+    int taken;                  // slot of the step whose results were taken last
     const plan_state *running;  // plan of the current step
     const plan_state *previous; // plan of the step before, NULL after a drain
     int64_t action, node;       // cursor
@@ -87,6 +91,19 @@ static status plan_deaths_make(exec *e, plan_state *s)
     return ST_OK;
 }
 
+// A set for each step in flight: the number of the step is in it.
+static status plan_sums_make(exec *e, plan_state *s)
+{
+    if (s->p->bucket_count == 0) return ST_OK;
+    for (int i = 0; i < SLOTS; i++) {
+        TRY(exec_sums_make(e->a, s->p, &e->config.codec, s->comms, e->config.groups[AXIS_DP],
+                           e->base, &s->sums[i]));
+        const int64_t reals = (int64_t)s->p->bucket_count * s->p->codec_reals;
+        if (e->slots[i].losses == NULL) TRY(arena_new(e->a, reals, &e->slots[i].losses));
+    }
+    return ST_OK;
+}
+
 static status create_parts(exec *e)
 {
     const kern_device_api *api = e->config.api;
@@ -105,6 +122,7 @@ static status create_parts(exec *e)
         TRY(plan_events_make(e, &e->plans[i]));
         TRY(plan_deaths_make(e, &e->plans[i]));
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));
+        TRY(plan_sums_make(e, &e->plans[i]));
     }
     const int64_t scratch = plan_table_find(e->config.run, "scratch");
     if (scratch < 0 || api->scratch_set == NULL) return ST_OK;
@@ -213,6 +231,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->given.settings = input->settings;
     slot->given.settings.loss_divisor = p->loss_divisor;
     slot->step = input->host.step;
+    slot->p = p;
     slot->begun = true;
     slot->posted = slot->taken = false;
     e->current = next;
@@ -308,6 +327,14 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
         if (!*posted) return ST_OK;
         e->node++;
     }
+    if (e->node == 1 && p->bucket_count > 0) {
+        const int64_t reals = (int64_t)p->bucket_count * p->codec_reals;
+        TRY(api->copy_out(e->lanes[action->lane], slot->losses,
+                          e->base + plan_tensor_offset(p, p->losses),
+                          reals * (int64_t)sizeof(double), posted));
+        if (!*posted) return ST_OK;
+        e->node++;
+    }
     return api->event_record(slot->done, e->lanes[action->lane], posted);
 }
 
@@ -322,6 +349,11 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
     e->touched_bytes = max_i64(e->touched_bytes, exec_comm_end(p, c));
+    if (c->compressed) {
+        exec_sum *sum = &e->running->sums[e->current][action->comm];
+        sum->args.step = args.step;
+        return e->config.api->call(e->lanes[action->lane], exec_sum_run, sum, posted);
+    }
     return comm_post(group, e->config.api, e->lanes[action->lane], &args, posted);
 }
 
@@ -411,10 +443,17 @@ status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
         *out = slot->results;
         *step = slot->step;
         e->results_ns = e->config.api->event_ns(slot->done);
+        e->taken = (int)(slot - e->slots);
         *any = slot->taken = true;
         return ST_OK;
     }
     return ST_OK;
+}
+
+const double *exec_losses(const exec *e)
+{
+    const step_slot *slot = &e->slots[e->taken];
+    return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
 int64_t exec_results_ns(const exec *e)

@@ -12,6 +12,7 @@
 #define EXEC_EXEC_H
 
 #include "comm/comm.h"
+#include "exec/compress.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 
@@ -29,6 +30,7 @@ typedef struct exec_config {
     int64_t plan_count;
     int64_t memory_limit_bytes;     // 0: none; a larger arena is refused
     comm_group *groups[AXIS_COUNT]; // borrowed; NULL where the plans' mesh is 1
+    exec_codec codec;               // of plans whose gradients travel compressed
 } exec_config;
 
 typedef enum exec_state {
@@ -65,6 +67,9 @@ NODISCARD status exec_post(exec *e);
 // Results of the step before the one begun last (or of the last, after exec_finish). Waits for its
 // read-back. *step is the number that exec_begin was given; false in *any: there is none.
 NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *any);
+// What the compressed sums of that step measured, added over the ranks: COMM_REALS for each bucket of
+// its plan, until the next exec_begin. NULL: it had none.
+const double *exec_losses(const exec *e);
 // Host clock when the step whose results were taken last was done.
 int64_t exec_results_ns(const exec *e);
 // Waits until everything posted is done.

@@ -74,6 +74,17 @@ static status number(text *t, const char *name, double value)
     return text_add(t, ", \"%s\": %.9g", name, value);
 }
 
+// Buckets stand in the order of run.json's "compression".
+static status print_codec(const obs_record *r, text *out)
+{
+    TRY(number(out, "codec_error", r->codec_error));
+    TRY(text_add(out, ", \"codec_bytes\": %lld, \"codec_errors\": [", (long long)r->codec_bytes));
+    for (int64_t i = 0; i < r->codec_buckets; i++) {
+        TRY(text_add(out, i == 0 ? "%.4g" : ", %.4g", r->codec_errors[i]));
+    }
+    return text_add(out, "]");
+}
+
 status obs_print_json(const obs_record *r, text *out)
 {
     TRY(text_add(out, "{\"step\": %lld, \"tokens\": %lld, \"time\": %.3f", (long long)r->step,
@@ -87,6 +98,7 @@ status obs_print_json(const obs_record *r, text *out)
     TRY(number(out, "tokens_per_s", r->tokens_per_s));
     TRY(number(out, "mfu", r->mfu));
     TRY(number(out, "wait", r->wait));
+    if (r->codec_errors != NULL) TRY(print_codec(r, out));
     return text_add(out, "}");
 }
 

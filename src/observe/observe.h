@@ -23,6 +23,11 @@ typedef struct obs_record {
     double eta_s;
     int64_t memory_bytes;
     const char *why; // why the step was skipped; NULL if it was not
+    // Where its gradients travelled compressed: the relative error of each bucket, and what ranks sent.
+    const double *codec_errors; // NULL: they travelled whole
+    int64_t codec_buckets;
+    double codec_error; // the largest
+    int64_t codec_bytes;
 } obs_record;
 
 // metrics.jsonl: one JSON object a line, appended; on resume cut back to the resumed step.

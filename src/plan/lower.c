@@ -66,7 +66,7 @@ static int32_t owner_ref(const plan_binding *b, tensor_id t)
     return b->tensor[t];
 }
 
-static status touch(lowering *l, int32_t ref)
+status lower_touch(lowering *l, int32_t ref)
 {
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
     if (ref < 0) return ST_OK; // run tensors live always
@@ -107,15 +107,15 @@ static status action_live(lowering *l, const plan_action *action)
         const int64_t at = action->ops_begin + i;
         const op_node *node = &b->program->lists[action->list].nodes[at];
         for (int k = 0; k < OP_MAX_IN; k++) {
-            if (node->in[k] != TENSOR_NONE) TRY(touch(l, owner_ref(b, node->in[k])));
+            if (node->in[k] != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, node->in[k])));
         }
         for (int k = 0; k < OP_MAX_OUT; k++) {
-            if (node->out[k] != TENSOR_NONE) TRY(touch(l, owner_ref(b, node->out[k])));
+            if (node->out[k] != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, node->out[k])));
         }
         if (b->workspace[action->list] != NULL) {
             const int32_t space = b->workspace[action->list][at];
             if (space >= 0 && space < l->lives.capacity) life_close(&l->lives, space);
-            if (space >= 0) TRY(touch(l, space));
+            if (space >= 0) TRY(lower_touch(l, space));
         }
         if (l->microbatch <= 0) TRY(link_push(l, b, node));
         l->lives.now++;
@@ -389,12 +389,13 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
 static status gradients_finish(lowering *l, int32_t *final)
 {
     for (int64_t w = 0; w < l->m->weight_count; w++) final[w] = -1;
+    if (l->codec_work >= 0) TRY(lower_touch(l, l->codec_work));
     for (int64_t u = 0; u < l->use_count; u++) {
         const grad_use *use = &l->uses[u];
         int32_t mine = -1;
         // What peers read stays until all sums are known to be done.
         for (int i = 0; i < l->tree.node_count; i++) {
-            TRY(touch(l, use->buffer[l->tree.node[i].buffer]));
+            TRY(lower_touch(l, use->buffer[l->tree.node[i].buffer]));
         }
         if (use->shared) continue;
         TRY(lower_part(l, use->buffer[l->tree.node[0].buffer], lower_rows(l, use->weight), &mine));
@@ -443,7 +444,7 @@ static status update_push(lowering *l, int32_t *decide)
         TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
     }
     if (l->r->keep_gradients) {
-        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(touch(l, final[w]));
+        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(lower_touch(l, final[w]));
     }
     return lower_forward_waits(l);
 }
@@ -456,7 +457,8 @@ static status outputs_keep(lowering *l)
     const int32_t top = l->m->layer_count - 1;
     const op_program *program = l->m->programs[l->m->layers[top].program];
     for (int k = 0; k < program->output_count; k++) {
-        TRY(touch(l, owner_ref(&l->p->bindings[l->layers[top].binding[0]], program->outputs[k])));
+        TRY(lower_touch(
+            l, owner_ref(&l->p->bindings[l->layers[top].binding[0]], program->outputs[k])));
     }
     return ST_OK;
 }
@@ -498,7 +500,7 @@ static status lower(lowering *l)
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
-    l->last_reduce = l->last_compute = -1;
+    l->last_reduce = l->last_compute = l->codec_work = -1;
     TRY(actions_make(l));
     return plan_memory_assign(l->p, &l->lives);
 }
@@ -552,6 +554,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .sequences = request->sequences,
                 .first_sequence = first,
                 .own_sequences = own,
+                .losses = -1,
                 .shards = request->shards,
                 .micro_batch = request->micro_batch,
                 .seq = request->seq,

@@ -72,11 +72,13 @@ typedef struct lowering {
     int32_t last_compute; // action: the one pushed last on that lane
     int32_t last_reduce;  // action: the last sum of gradients over ranks; -1: none
     int32_t *gather_of;   // [weight] action: its all_gather; -1: none
+    int32_t codec_work;   // transient tensor that compressed sums work in; -1: none
 } lowering;
 
 // lower.c
 NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);
 NODISCARD status lower_wait(lowering *l, int32_t action, int32_t on);
+NODISCARD status lower_touch(lowering *l, int32_t ref); // its bytes are in use now
 // lower_comm.c
 plan_rows lower_rows(const lowering *l, int32_t weight);
 // Bytes of a weight or its gradient: of whole pieces where it is cut.
@@ -87,6 +89,12 @@ NODISCARD status lower_gradients_reduce(lowering *l, int32_t layer_row);
 NODISCARD status lower_step_reduce(lowering *l, int32_t *action); // -1: there is nothing to do
 NODISCARD status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_forward_waits(lowering *l);
+NODISCARD status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item);
+// lower_codec.c: makes a sum of gradients one that travels compressed; `name` is its bucket's. Nothing
+// where no codec is asked for.
+NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name);
+// What all ranks measured, added up: *c is to be pushed if *any.
+NODISCARD status lower_codec_losses(lowering *l, plan_comm *c, bool *any);
 // lower_shards.c: of shards [first, last).
 void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end);
 NODISCARD status lower_use_add(lowering *l, int32_t layer_row, tensor_id t);

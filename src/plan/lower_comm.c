@@ -58,7 +58,7 @@ static bool is_parallel(const lowering *l)
     return plan_mesh_size(&l->r->mesh, AXIS_DP) > 1;
 }
 
-static status item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
+status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
 {
     plan *p = l->p;
     TRY(arena_grow(p->run->a, (void **)&p->items, &p->item_capacity, p->item_count + 1,
@@ -110,7 +110,7 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     for (int i = 0; i < l->tree.node_count; i++) {
         const int32_t buffer = use->buffer[l->tree.node[i].buffer];
         const plan_comm_item item = {.in = buffer, .out = buffer, .out_offset = at, .count = count};
-        TRY(item_push(l, c, &item));
+        TRY(lower_item_push(l, c, &item));
     }
     return ST_OK;
 }
@@ -124,6 +124,21 @@ static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op,
                    .leaves_count = (int32_t)l->p->leaf_count};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
     return c;
+}
+
+// Compressed, the whole gradient without what pads it is one vector, of which a rank gets its rows.
+static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
+{
+    char name[PLAN_NAME_BYTES];
+    const op_weight *w = &l->m->weights[weight];
+    if (l->r->codec == NULL) return ST_OK;
+    ASSERT(c->items_count == 1);
+    plan_comm_item *item = &l->p->items[c->items_begin];
+    c->piece = item->count;
+    item->count = w->rows * w->columns;
+    item->out_offset = 0;
+    (void)snprintf(name, sizeof(name), "%.80s.rows", w->name);
+    return lower_codec_sum(l, c, name);
 }
 
 status lower_gradients_reduce(lowering *l, int32_t layer_row)
@@ -140,6 +155,7 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
         if (rows.cut) {
             plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->m->weights[use->weight].name);
             TRY(terms_push(l, &c, use, rows));
+            TRY(rows_compress(l, &c, use->weight));
             TRY(comm_push(l, &c, last, &l->last_reduce));
         }
     }
@@ -154,6 +170,7 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
         TRY(terms_push(l, &together, use, rows));
     }
     if (together.items_count == 0) return ST_OK;
+    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
     return comm_push(l, &together, last, &l->last_reduce);
 }
 
@@ -164,7 +181,7 @@ static status word_push(lowering *l, plan_comm *c, int64_t offset, int64_t words
     const int64_t at = (int64_t)offsetof(step_block, device) + offset;
     const plan_comm_item item = {
         .in = l->step_ref, .out = l->step_ref, .in_offset = at, .out_offset = at, .count = words};
-    return item_push(l, c, &item);
+    return lower_item_push(l, c, &item);
 }
 
 status lower_step_reduce(lowering *l, int32_t *action)
@@ -173,6 +190,10 @@ status lower_step_reduce(lowering *l, int32_t *action)
     *action = -1;
     if (!is_parallel(l)) return ST_OK;
     const int32_t last = l->last_compute;
+    plan_comm losses;
+    bool measured = false;
+    TRY(lower_codec_losses(l, &losses, &measured));
+    if (measured) TRY(comm_push(l, &losses, last, action));
     plan_comm sums = {.op = PLAN_ALL_REDUCE,
                       .reduction = PLAN_SUM,
                       .axis = AXIS_DP,
@@ -207,7 +228,7 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
                                  .out = ref,
                                  .in_offset = rows.first * t->dims[1] * dtype_bytes(t->type),
                                  .count = rows.piece * t->dims[1]};
-    TRY(item_push(l, &c, &item));
+    TRY(lower_item_push(l, &c, &item));
     return comm_push(l, &c, after, &l->gather_of[weight]);
 }
 

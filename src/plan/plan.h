@@ -21,6 +21,7 @@ extern "C" {
 #endif
 
 enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64 };
+#define PLAN_FEEDBACK "feedback." // of compression: how the names of its run tensors begin
 
 // What a tensor's bytes are for, as the memory table and `simulate` name them.
 typedef enum plan_kind_of_bytes {
@@ -67,8 +68,9 @@ typedef struct plan_tensor {
     // A run tensor that is cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which
     // rank r of the axis holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
-    bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
-    int32_t whole; // a reference, as in bindings
+    int32_t pieces; // of which there are so many, where it is no piece of a weight
+    bool is_part;   // transient rows only: bytes of another tensor, `offset` from its beginning
+    int32_t whole;  // a reference, as in bindings
 } plan_tensor;
 
 typedef struct plan_table {
@@ -115,6 +117,12 @@ typedef struct plan_comm {
     int32_t items_begin, items_count;
     int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
     char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
+    // A sum that travels compressed: its number among them, from 0, and what it needs. The items, in
+    // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
+    bool compressed;
+    int32_t bucket;
+    int64_t total, piece;
+    int32_t feedback, work; // references; feedback -1: the codec keeps no residual
 } plan_comm;
 
 // One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
@@ -161,6 +169,16 @@ static inline int64_t plan_ref_row(int32_t ref)
 typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, const op_node *node,
                                      const extent_binding *bound, int64_t seq, int64_t cache_seq);
 
+// How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of `count`
+// floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, and to work in.
+typedef int64_t (*plan_codec_bytes_fn)(void *context, int64_t count, int32_t ranks, int64_t piece);
+typedef struct plan_codec {
+    const char *name;
+    int32_t reals; // that a rank measures of each sum
+    plan_codec_bytes_fn feedback_bytes, work_bytes;
+    void *context;
+} plan_codec;
+
 typedef struct plan_request {
     const op_model *model;
     int64_t sequences;   // of the step: the global batch
@@ -175,8 +193,9 @@ typedef struct plan_request {
     op_program *const *optimizer; // on the rows that plan_rows_of gives this rank
     const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
-    bool keep_gradients;   // finished gradients stay readable after the step (check)
-    int64_t scratch_bytes; // for the threads; a row of the table
+    const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
+    bool keep_gradients;     // finished gradients stay readable after the step (check)
+    int64_t scratch_bytes;   // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;
 } plan_request;
@@ -199,6 +218,10 @@ typedef struct plan {
     int64_t item_count, item_capacity;
     plan_comm_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
+    const char *codec;    // of gradients between ranks; NULL: none
+    int32_t bucket_count; // sums that travel compressed
+    int32_t losses;       // run tensor with what they measure, `codec_reals` each; -1: none
+    int32_t codec_reals;
     int32_t shards;
     int64_t sequences;                     // of the step, on all ranks
     int64_t first_sequence, own_sequences; // this rank's

@@ -64,6 +64,14 @@ typedef enum run_stored {
 } run_stored;
 typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
 typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
+typedef enum run_compression {
+    RUN_COMPRESS_NONE,
+    RUN_COMPRESS_BF16,
+    RUN_COMPRESS_INT8,
+    RUN_COMPRESS_FP8,
+    RUN_COMPRESS_TOPK, // this and the next keep what they lose, and add it to the next step's
+    RUN_COMPRESS_ONEBIT
+} run_compression;
 typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
 
 // Choice fields are int32_t, as the option table writes them, and hold the enum named beside them.
@@ -170,6 +178,14 @@ typedef struct run_config {
         int64_t zero; // ZeRO stage
     } layout;
     struct {
+        struct {
+            int32_t mode;   // run_compression
+            double bound;   // of the relative error; 0: the codec's own
+            double keep;    // of topk: share that travels
+            int64_t warmup; // of topk and onebit: first steps that travel whole
+        } compression;      // of gradients between ranks
+    } comm;
+    struct {
         int64_t every;  // steps per line
         int32_t format; // run_log_format
     } log;
@@ -213,6 +229,12 @@ typedef struct run_types {
     bool has_master; // an fp32 copy of the weights beside narrower ones
 } run_types;
 run_types run_config_types(const run_config *r);
+
+// Codecs that add what they lost to the next step's gradient: their residuals are state of the run.
+static inline bool run_config_feeds_back(const run_config *r)
+{
+    return r->comm.compression.mode >= RUN_COMPRESS_TOPK;
+}
 
 #ifdef __cplusplus
 }

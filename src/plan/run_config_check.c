@@ -378,6 +378,65 @@ static void check_layout(checker *k)
     }
 }
 
+// Rules between compression and other keys; what they are for stands in each text.
+static void check_compressed(checker *k, const char *word)
+{
+    const run_config *r = k->r;
+    const char *key = "comm.compression.mode";
+    if (r->determinism.mode == RUN_STRICT) {
+        CONFLICT(key,
+                 "comm.compression = %s changes the result with the number of ranks: it cannot be "
+                 "strict; leave it out, or use determinism: fast",
+                 word);
+    }
+    if (r->layout.dp == 1) {
+        CONFLICT(
+            key,
+            "comm.compression has no effect: layout.dp is 1, no gradient travels between ranks");
+    }
+    if (run_config_types(r).grads != DTYPE_F32) {
+        CONFLICT("precision.grads",
+                 "precision.grads = %s with comm.compression = %s; expected fp32, from which it is "
+                 "made",
+                 dtype_name(run_config_types(r).grads), word);
+    }
+    if (!run_config_feeds_back(r)) return;
+    if (r->train.precision == RUN_FP16) {
+        CONFLICT(
+            key,
+            "comm.compression = %s cannot be with train.precision = fp16: what is added to the "
+            "next step's gradient would be of another loss scale; take bf16, int8 or fp8",
+            word);
+    }
+    if (!r->checkpoint.async) {
+        CONFLICT("checkpoint.async",
+                 "checkpoint.async = no cannot be with comm.compression = %s: the first rank needs "
+                 "a copy of what the others have not sent yet",
+                 word);
+    }
+    if (r->comm.compression.warmup >= r->train.steps) {
+        CONFLICT("comm.compression.warmup",
+                 "comm.compression = %s has no effect: comm.compression.warmup = %lld and "
+                 "train.steps = %lld",
+                 word, (ll)r->comm.compression.warmup, (ll)r->train.steps);
+    }
+}
+
+static void check_comm(checker *k)
+{
+    static const char *const of_any[] = {"comm.compression.bound", NULL};
+    static const char *const of_topk[] = {"comm.compression.keep", NULL};
+    static const char *const of_feedback[] = {"comm.compression.warmup", NULL};
+    static const char *const words[] = {"none", "bf16", "int8", "fp8", "topk", "onebit"};
+    const int32_t mode = k->r->comm.compression.mode;
+    if (mode == RUN_COMPRESS_NONE) refuse_keys(k, of_any, "comm.compression is none");
+    if (mode != RUN_COMPRESS_TOPK) refuse_keys(k, of_topk, "it is of comm.compression = topk");
+    if (!run_config_feeds_back(k->r)) {
+        refuse_keys(k, of_feedback, "it is of comm.compression = topk and onebit");
+    }
+    if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);
+}
+
 status run_config_check(const run_config *r, const config *c, arena *a)
 {
     checker k = {.r = r, .c = c, .a = a};
@@ -393,5 +452,6 @@ status run_config_check(const run_config *r, const config *c, arena *a)
     check_policy(&k);
     check_machine(&k);
     check_layout(&k);
+    check_comm(&k);
     return config_complaints_end(k.l);
 }

@@ -261,6 +261,21 @@ static const option rows[] = {
     INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks", .help = "context parallelism",
         .also = "context_parallel"),
 
+    // ---- how gradients travel between ranks
+    CHOICE("comm.compression.mode", comm.compression.mode, "none",
+           "none, bf16, int8, fp8, topk, onebit", RECORDED,
+           .help = "gradients travel between ranks in fewer bytes, which changes the result: int8 "
+                   "and fp8 in blocks with a scale; topk and onebit add what they lose to the next "
+                   "step's",
+           .also = "grad_compression, gradient_compression"),
+    REAL("comm.compression.bound", comm.compression.bound, "0", 0, 1, RECORDED,
+         .help = "relative error of a bucket above which all ranks go on without compression; 0 is "
+                 "the codec's own: bf16 0.005, int8 and fp8 0.05, topk and onebit none"),
+    REAL("comm.compression.keep", comm.compression.keep, "0.01", 1e-6, 1, RECORDED,
+         .help = "of topk: share of the values that travels"),
+    INT("comm.compression.warmup", comm.compression.warmup, "100", 0, 1e9, RECORDED, "steps",
+        .help = "of topk and onebit: at the beginning gradients travel whole"),
+
     // ---- what is told
     OTHER("trace.steps", RANGE, trace.steps, NULL, FREE,
           .help = "write a Chrome trace of these steps, such as 10:12"),

@@ -336,6 +336,24 @@ static const wrong_run wrong_runs[] = {
     {"memory: {limit: lots}\n", ST_CONFIG_TYPE, "4GiB"},
     {"train: {max_time: 30}\n", ST_CONFIG_TYPE, "30s"},
     {"train: {seed: 18446744073709551616}\n", ST_CONFIG_TYPE, "train.seed"},
+    {"comm: {compression: int8}\n", ST_CONFIG_CONFLICT, "layout.dp is 1, no gradient travels"},
+    {"comm: {compression: int4}\n", ST_CONFIG_RANGE, "none, bf16, int8, fp8, topk, onebit"},
+    {"comm: {compression: {bound: 0.1}}\n", ST_CONFIG_CONFLICT, "comm.compression is none"},
+    {"layout: {dp: 2}\ncomm: {compression: int8}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
+     "comm.compression = int8 changes the result with the number of ranks: it cannot be strict"},
+    {"layout: {dp: 2}\ncomm: {compression: {mode: int8, keep: 0.5}}\n", ST_CONFIG_CONFLICT,
+     "it is of comm.compression = topk"},
+    {"layout: {dp: 2}\ncomm: {compression: {mode: fp8, warmup: 3}}\n", ST_CONFIG_CONFLICT,
+     "it is of comm.compression = topk and onebit"},
+    {"layout: {dp: 2}\ncomm: {compression: onebit}\ntrain: {precision: fp16}\n", ST_CONFIG_CONFLICT,
+     "of another loss scale"},
+    {"layout: {dp: 2}\ncomm: {compression: {mode: topk, warmup: 1000}}\n", ST_CONFIG_CONFLICT,
+     "comm.compression.warmup = 1000 and train.steps = 1000"},
+    {"layout: {dp: 2}\ncomm: {compression: topk}\ncheckpoint: {async: no}\n", ST_CONFIG_CONFLICT,
+     "what the others have not sent yet"},
+    {"layout: {dp: 2}\ncomm: {compression: bf16}\ntrain: {precision: bf16}\nprecision: "
+     "{grads: bf16}\n",
+     ST_CONFIG_CONFLICT, "precision.grads = bf16 with comm.compression = bf16"},
 };
 
 static void wrong_runs_are_refused_by_name(void **state)

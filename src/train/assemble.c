@@ -46,13 +46,45 @@ static status plan_push(arena *a, plan_request *request, train_plans *out)
     int64_t first = 0, own = 0;
     if (out->count == TRAIN_MAX_PLANS) {
         return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
-                    TRAIN_MAX_PLANS - 1);
+                    out->codec.codec != NULL ? TRAIN_MAX_PLANS / 2 - 1 : TRAIN_MAX_PLANS - 1);
     }
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
     request->micro_batch = divisor_below(own, out->config->train.micro_batch);
     TRY(plan_create(a, request, &out->run, &p));
     out->all[out->count++] = p;
+    return ST_OK;
+}
+
+// Between several ranks only: what one of them does alone (a dry run's step) compresses nothing.
+static void codec_choose(const train_options *o, train_plans *out)
+{
+    static const char *const names[] = {NULL, "bf16", "int8", "fp8", "topk", "onebit"};
+    const run_config *r = out->config;
+    const int32_t mode = r->comm.compression.mode;
+    if (mode == RUN_COMPRESS_NONE || plan_mesh_size(&o->mesh, AXIS_DP) == 1) return;
+    out->codec.codec = comm_codec_find(names[mode]);
+    ASSERT(out->codec.codec != NULL && out->codec.codec->feedback == run_config_feeds_back(r));
+    out->codec.settings = (comm_bucket){.keep = r->comm.compression.keep};
+    const double bound = r->comm.compression.bound;
+    out->codec_bound = bound > 0.0 ? bound : out->codec.codec->bound;
+}
+
+static status steps_plan(arena *a, plan_request *request, train_plans *out)
+{
+    const run_config *r = out->config;
+    plan_codec codec = {0};
+    if (out->codec.codec != NULL) codec = exec_plan_codec(&out->codec);
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0;
+        run_config_ramp_at(r, i, &step, &request->sequences);
+        if (train_plan_of(out, request->sequences, false) != NULL) continue;
+        TRY(plan_push(a, request, out));
+        if (out->codec.codec == NULL) continue;
+        request->codec = &codec;
+        TRY(plan_push(a, request, out));
+        request->codec = NULL;
+    }
     return ST_OK;
 }
 
@@ -89,11 +121,8 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,
                             .workspace_context = workspace};
-    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
-        int64_t step = 0;
-        run_config_ramp_at(r, i, &step, &request.sequences);
-        if (train_plan_of(out, request.sequences) == NULL) TRY(plan_push(a, &request, out));
-    }
+    codec_choose(options, out);
+    TRY(steps_plan(a, &request, out));
     if (options->evaluate) {
         request.model = out->evaluate;
         request.optimizer = NULL;
@@ -146,11 +175,16 @@ int64_t train_peak_bytes(const train_plans *plans)
     return plans->arena_bytes + plans->snapshot_bytes;
 }
 
+bool train_cuts_state(const run_config *r)
+{
+    return r->layout.zero > 0 || run_config_feeds_back(r);
+}
+
 bool train_saves_aside(const run_config *r)
 {
     // A last save is waited for anyway. State that is cut over ranks is fetched before a byte is
     // written, for a disk that fails must not leave them waiting.
-    return (r->checkpoint.async && r->checkpoint.every > 0) || r->layout.zero > 0;
+    return (r->checkpoint.async && r->checkpoint.every > 0) || train_cuts_state(r);
 }
 
 bool train_derives_weights(const run_config *r)
@@ -158,11 +192,12 @@ bool train_derives_weights(const run_config *r)
     return !r->optimizer.stochastic_rounding;
 }
 
-const plan *train_plan_of(const train_plans *plans, int64_t sequences)
+const plan *train_plan_of(const train_plans *plans, int64_t sequences, bool compressed)
 {
     for (int64_t i = 0; i < plans->count; i++) {
         const plan *p = plans->all[i];
-        if (p->purpose == PURPOSE_TRAIN && p->sequences == sequences) return p;
+        if (p->purpose != PURPOSE_TRAIN || p->sequences != sequences) continue;
+        if ((p->codec != NULL) == compressed) return p;
     }
     return NULL;
 }

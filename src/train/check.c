@@ -231,7 +231,7 @@ static status plan_run(checking *k, const plan *p, const exec_input *input)
 static status step_run(checking *k, int64_t step)
 {
     const exec_input input = input_of(k, step, 0, k->sequences);
-    return plan_run(k, train_plan_of(&k->plans, k->sequences), &input);
+    return plan_run(k, train_plan_of(&k->plans, k->sequences, false), &input);
 }
 
 static void item_put(checking *k, check_what what, double error, const char *where)
@@ -280,7 +280,7 @@ free_logits:
 static status gradients_compare(checking *k)
 {
     const double scale = k->r.train.precision == RUN_FP16 ? k->r.precision.loss_scale.initial : 1.0;
-    const plan *p = train_plan_of(&k->plans, k->sequences);
+    const plan *p = train_plan_of(&k->plans, k->sequences, false);
     const check_source source = {.a = k->a,
                                  .e = k->job.e,
                                  .p = p,

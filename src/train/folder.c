@@ -115,6 +115,28 @@ status train_folder_write(const train_folder *f, const char *name, const char *c
     return host_write_all(f->h, path, contents, (int64_t)strlen(contents));
 }
 
+// From which step on gradients travel compressed, up to which, and as what buckets.
+static status compression_json(const train_start *s, text *t)
+{
+    const plan *p = s->compressed;
+    const bool warms = run_config_feeds_back(s->config);
+    TRY(text_add(t, " \"compression\": {\"codec\": \"%s\", \"bound\": %.9g, \"from_step\": %lld, ",
+                 p->codec, s->codec_bound,
+                 (long long)(warms ? s->config->comm.compression.warmup + 1 : 1)));
+    if (s->whole_from > 0) {
+        TRY(text_add(t, "\"whole_from_step\": %lld, ", (long long)s->whole_from));
+    }
+    TRY(text_add(t, "\"buckets\": ["));
+    for (int64_t i = 0; i < p->comm_count; i++) {
+        if (!p->comms[i].compressed) continue;
+        if (p->comms[i].bucket > 0) TRY(text_add(t, ", "));
+        TRY(text_add(t, "{\"name\": "));
+        TRY(text_add_json(t, p->comms[i].name));
+        TRY(text_add(t, ", \"count\": %lld}", (long long)p->comms[i].total));
+    }
+    return text_add(t, "]},\n");
+}
+
 static status run_json(const train_start *s, text *t)
 {
     TRY(text_add(t, "{\n \"format\": \"trireme-run-1\",\n \"version\": \"%s\",\n \"arch\": ",
@@ -126,6 +148,7 @@ static status run_json(const train_start *s, text *t)
     TRY(text_add(t, " \"arena_bytes\": %lld,\n", (long long)s->arena_bytes));
     TRY(text_add(t, " \"flops_per_token\": %.9g,\n \"peak_flops\": %.9g,\n", s->flops_per_token,
                  s->peak_flops));
+    if (s->compressed != NULL) TRY(compression_json(s, t));
     return text_add(t, " \"flops_convention\": \"6 x weights in products per token + 6 L T (heads "
                        "x head size); recomputation never counts\"\n}\n");
 }
@@ -141,6 +164,13 @@ status train_folder_describe(const train_folder *f, const train_start *s, const 
     TRY(train_folder_write(f, "config.resolved.yaml", resolved.bytes));
     TRY(train_folder_write(f, "plan.json", plan_text.bytes));
     return train_folder_write(f, "run.json", run_text.bytes);
+}
+
+status train_folder_rerun(const train_folder *f, const train_start *s)
+{
+    text t = {.a = f->a};
+    TRY(run_json(s, &t));
+    return train_folder_write(f, "run.json", t.bytes);
 }
 
 status train_folder_status(const train_folder *f, const char *state, int exit_code,

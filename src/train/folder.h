@@ -23,6 +23,8 @@ NODISCARD status train_folder_write(const train_folder *f, const char *name, con
 // config.yaml (as given), config.resolved.yaml, plan.json, run.json.
 NODISCARD status train_folder_describe(const train_folder *f, const train_start *s, const config *c,
                                        const char *config_text);
+// run.json alone, when what it says has changed.
+NODISCARD status train_folder_rerun(const train_folder *f, const train_start *s);
 // One line for scripts: "running", "done 0", "stopped 75 SIGTERM in step 640".
 NODISCARD status train_folder_status(const train_folder *f, const char *state, int exit_code,
                                      const char *reason);

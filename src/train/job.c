@@ -90,7 +90,9 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
         .plan_count = plans->count,
         .memory_limit_bytes = r->memory.limit,
         .groups = {[AXIS_DP] = out->ranks.data},
+        .codec = plans->codec,
     };
+    wanted.codec.settings.level = level;
     if (out->ranks.all != NULL) {
         wanted.device.memory_take = memory_take;
         wanted.device.memory_give = memory_give;

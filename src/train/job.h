@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "plan/run_config.h"
 
-enum { TRAIN_MAX_PLANS = 32 };
+enum { TRAIN_MAX_PLANS = 64 };
 
 // What the plans of a run are made from, and the plans.
 typedef struct train_plans {
@@ -20,9 +20,13 @@ typedef struct train_plans {
     op_model *model;    // train
     op_model *evaluate; // NULL without evaluation
     plan_table run;
-    const plan *all[TRAIN_MAX_PLANS]; // a plan per batch size, then the evaluation's
+    // A plan per batch size (two where gradients travel compressed: the second is for when they do),
+    // then the evaluation's.
+    const plan *all[TRAIN_MAX_PLANS];
     int64_t count;
     const plan *eval;
+    exec_codec codec;   // of gradients between ranks; none: its codec is NULL
+    double codec_bound; // of the relative error; 0: none
     int64_t arena_bytes;
     int64_t snapshot_bytes; // in the host's memory: what is saved beside training; 0 without
 } train_plans;
@@ -48,11 +52,13 @@ NODISCARD status train_micro_batch_choose(run_config *r, const decoder_spec *spe
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);
-// The plan of a step with this many sequences.
-const plan *train_plan_of(const train_plans *plans, int64_t sequences);
+// The plan of a step with this many sequences; NULL: there is none.
+const plan *train_plan_of(const train_plans *plans, int64_t sequences, bool compressed);
 
 // Working copies are the nearest rounding of the masters, so they need not be saved.
 bool train_derives_weights(const run_config *r);
+// Some of the state is cut over ranks: a save needs all of them.
+bool train_cuts_state(const run_config *r);
 // Checkpoints are written beside training, from a copy of the state.
 bool train_saves_aside(const run_config *r);
 // Both together: the predicted peak.

@@ -242,29 +242,32 @@ static status started(session *s, const config *c, const char *config_text)
                      train_feed_sources(s->feed) == 1 ? "" : "s",
                      text_count_human((double)train_feed_tokens(s->feed), count),
                      planned / (double)max_i64(1, train_feed_tokens(s->feed))));
-    const train_start start = {.config = s->r,
-                               .spec = &s->spec,
-                               .run_dir = s->folder.path,
-                               .data_about = about,
-                               .tokenizer = train_feed_tokenizer(s->feed),
-                               .resumed = s->step > 0,
-                               .first_step = s->step + 1,
-                               .parameters = s->plans.model->parameters,
-                               .arena_bytes = s->plans.arena_bytes,
-                               .snapshot_bytes = s->plans.snapshot_bytes,
-                               .available_bytes = memory_limit(s),
-                               .largest = largest_plan(&s->plans),
-                               .threads = s->options.threads,
-                               .ranks = (int)s->r->layout.dp,
-                               .level = kern_level_name(exec_level(s->job.e)),
-                               .flops_per_token = s->flops_per_token,
-                               .peak_flops = s->peak_flops};
-    TRY(train_folder_describe(&s->folder, &start, c, config_text));
+    s->start = (train_start){.config = s->r,
+                             .spec = &s->spec,
+                             .run_dir = s->folder.path,
+                             .data_about = about,
+                             .tokenizer = train_feed_tokenizer(s->feed),
+                             .resumed = s->step > 0,
+                             .first_step = s->step + 1,
+                             .parameters = s->plans.model->parameters,
+                             .arena_bytes = s->plans.arena_bytes,
+                             .snapshot_bytes = s->plans.snapshot_bytes,
+                             .available_bytes = memory_limit(s),
+                             .largest = largest_plan(&s->plans),
+                             .compressed = train_plan_of(&s->plans, s->r->train.global_batch, true),
+                             .codec_bound = s->plans.codec_bound,
+                             .whole_from = s->whole_from,
+                             .threads = s->options.threads,
+                             .ranks = (int)s->r->layout.dp,
+                             .level = kern_level_name(exec_level(s->job.e)),
+                             .flops_per_token = s->flops_per_token,
+                             .peak_flops = s->peak_flops};
+    TRY(train_folder_describe(&s->folder, &s->start, c, config_text));
     s->config_json.a = s->config_yaml.a = s->a;
     TRY(model_spec_print_json(&s->spec, &s->config_json));
     TRY(config_print_resolved(c, s->r, &s->config_yaml));
     (void)hash128_text(hash128_of(s->config_yaml.bytes, s->config_yaml.length), s->config_sum);
-    if (s->w->started != NULL) s->w->started(s->w->context, &start);
+    if (s->w->started != NULL) s->w->started(s->w->context, &s->start);
     return ST_OK;
 }
 
@@ -354,6 +357,7 @@ static status run_in_folder(session *s, run_config *r, const train_order *order,
     TRY(model_of_run(s, r)); // fills in the vocabulary, which is compared too
     if (strcmp(order->resume, "none") != 0) {
         TRY(train_folder_compare(&s->folder, r, order->c, &changed));
+        s->codec_changed = changed.length > 0 && strstr(changed.bytes, "comm.compression.") != NULL;
         if (changed.length > 0) session_say(s, LOG_INFO, "changed since: %s", changed.bytes);
     }
     TRY(job_of_run(s, r));

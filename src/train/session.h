@@ -33,6 +33,10 @@ typedef struct session {
     double loss, val_loss, best_val_loss;
     char *newest_path, *best_path; // of checkpoints, CKPT_PATH_BYTES each; empty: none
     bool best_due;                 // an evaluation was the best so far and is not saved yet
+    // Gradients that travel compressed.
+    int64_t whole_from;   // step from which they travel whole, being out of bound; 0: none so far
+    bool codec_changed;   // since the run was made with it: it is tried anew
+    double *codec_errors; // of the step read last, by bucket
     // Clocks of this session, ns.
     int64_t begin_ns, last_result_ns, busy_ns, wait_ns, step_wait_ns[2];
     int64_t session_tokens, skipped;
@@ -49,6 +53,7 @@ typedef struct session {
     char config_sum[33], data_sum[33];
     const char *data_before; // data_sum of the checkpoint that was loaded; NULL: not known
     int64_t fork;            // of the checkpoints that this session writes
+    train_start start;       // as it was told
     struct {
         const char **names; // checkpoints that were refused
         int64_t count, capacity;
@@ -78,6 +83,14 @@ bool session_is_first(const session *s);
 // Collective: the largest value of all ranks.
 NODISCARD status session_agree(const session *s, int *value, const char *what);
 NODISCARD status session_meet(const session *s, const char *what); // Collective
+
+// session_codec.c: does this step's gradient travel compressed? The same on all ranks.
+bool session_compresses(const session *s, int64_t step);
+// What the results taken last say of it, into `record`; all ranks see the same, and draw the same
+// conclusion: out of bound, and from the step after the next on gradients travel whole.
+NODISCARD status session_codec_take(session *s, obs_record *record);
+// What a checkpoint says of it.
+void session_codec_load(session *s, const ckpt_info *info);
 
 // Something was done. `usual`: the next is due within a usual step.
 void session_progress(session *s, const char *doing, bool usual);

@@ -104,7 +104,7 @@ status session_save_begin(session *s, bool is_best)
     session_progress(s, "saving", false);
     const bool first = session_is_first(s);                                  // which saves for all
     int due = first && s->saved_step != s->step && s->begun_step != s->step; // not by an evaluation
-    if (s->r->layout.zero > 0) TRY(session_agree(s, &due, "save"));
+    if (train_cuts_state(s->r)) TRY(session_agree(s, &due, "save"));
     if (!first) {
         s->saved_step = s->step;
         return due ? ckpt_state_give(&s->job.state, s->a) : ST_OK;
@@ -126,7 +126,8 @@ status session_save_begin(session *s, bool is_best)
                                        .best = name_or_null(s->best_path),
                                        .numerics = s->numerics,
                                        .config = s->config_sum,
-                                       .data = s->data_sum},
+                                       .data = s->data_sum,
+                                       .whole_from = s->whole_from},
                               .extras = s->extras,
                               .extra_count = COUNT_OF(extras),
                               .keep = {.keep = s->r->checkpoint.keep,
@@ -191,6 +192,7 @@ status session_load(session *s, const char *path)
     s->sequences = info.sequences;
     s->tokens = info.tokens;
     s->data_before = info.data;
+    session_codec_load(s, &info);
     s->val_loss = info.val_loss;
     s->best_val_loss = info.best_val_loss;
     TRY(arena_new(s->a, CKPT_PATH_BYTES, &s->newest_path));

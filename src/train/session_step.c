@@ -24,7 +24,7 @@ static status step_post(session *s, int64_t step)
     const int64_t sequences = run_config_batch(s->r, step - 1);
     exec_input input = input_of(s, step, sequences);
     TRY(train_feed_take(s->feed, step, &input, &s->step_wait_ns[step % 2]));
-    const plan *p = train_plan_of(&s->plans, sequences);
+    const plan *p = train_plan_of(&s->plans, sequences, session_compresses(s, step));
     ASSERT(p != NULL);
     TRY(exec_begin(s->job.e, p, &input));
     s->sequences += sequences;
@@ -110,6 +110,7 @@ static status result_take(session *s, obs_record *record)
     if (record->skipped) s->skipped++;
     record->tokens = s->tokens;
     times_apply(s, d, step, record);
+    TRY(session_codec_take(s, record));
     if (s->w->step != NULL) s->w->step(s->w->context, record);
     const status st =
         policies_apply(s, d, step, record->skipped ? record->why : "gradient not finite");

@@ -24,7 +24,10 @@ typedef struct train_start {
     int64_t arena_bytes, available_bytes;
     int64_t snapshot_bytes; // the copy of the state that is saved beside training
     const plan *largest;
-    int threads; // of each rank
+    const plan *compressed; // of steps whose gradients travel compressed; NULL: none do
+    double codec_bound;     // of their relative error; 0: none
+    int64_t whole_from;     // step from which they travel whole again; 0: not known of any
+    int threads;            // of each rank
     int ranks;
     const char *level; // of kernels
     double flops_per_token, peak_flops;

@@ -1,0 +1,63 @@
+// See compress.h.
+#include "exec/compress.h"
+
+static comm_cut cut_of(const exec_codec *c, int64_t count, int32_t ranks, int64_t piece)
+{
+    comm_cut cut = {.codec = c->codec, .bucket = c->settings, .ranks = ranks, .piece = piece};
+    cut.bucket.count = count;
+    return cut;
+}
+
+static int64_t feedback_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
+{
+    const comm_cut cut = cut_of(context, count, ranks, piece);
+    return comm_compressed_state_bytes(&cut);
+}
+
+static int64_t work_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
+{
+    const comm_cut cut = cut_of(context, count, ranks, piece);
+    return comm_compressed_work_bytes(&cut);
+}
+
+plan_codec exec_plan_codec(exec_codec *c)
+{
+    return (plan_codec){.name = c->codec->name,
+                        .reals = COMM_REALS,
+                        .feedback_bytes = feedback_bytes,
+                        .work_bytes = work_bytes,
+                        .context = c};
+}
+
+status exec_sums_make(arena *a, const plan *p, const exec_codec *codec, const comm_args *comms,
+                      comm_group *group, char *base, exec_sum **out)
+{
+    exec_sum *all = NULL;
+    TRY(arena_new(a, p->comm_count + 1, &all));
+    for (int64_t i = 0; i < p->comm_count; i++) {
+        const plan_comm *c = &p->comms[i];
+        if (!c->compressed) continue;
+        ASSERT(codec->codec != NULL);
+        const int64_t row = c->bucket * (int64_t)p->codec_reals * (int64_t)sizeof(double);
+        char *feedback = c->feedback != -1 ? base + plan_tensor_offset(p, c->feedback) : NULL;
+        char *reals = base + plan_tensor_offset(p, p->losses) + row;
+        all[i].group = group;
+        all[i].args = (comm_compressed){
+            .cut = cut_of(codec, c->total, group != NULL ? comm_group_size(group) : 1, c->piece),
+            .items = comms[i].items,
+            .item_count = comms[i].item_count,
+            .state = feedback,
+            .work = base + plan_tensor_offset(p, c->work),
+            .reals = (double *)(void *)reals,
+            .tensor = c->name,
+            .site = comms[i].site};
+    }
+    *out = all;
+    return ST_OK;
+}
+
+status exec_sum_run(void *sum)
+{
+    const exec_sum *s = sum;
+    return comm_compressed_run(s->group, &s->args);
+}

@@ -1,0 +1,342 @@
+// Gradients that travel compressed, in whole runs of several ranks: the same weights on all of them, to the
+// bit; losses near those of an uncompressed run; residuals that a checkpoint keeps; and a bound that, broken,
+// sends all ranks to the plan without compression at the same step.
+#include "base/rng.h"
+#include "train/test_ranks.h"
+
+// ---- weights of every rank ----------------------------------------------------------------------
+enum { JOB_STEPS = 4 };
+
+typedef struct job_rank {
+    comm_board *board;
+    int rank, ranks;
+    const char *set[4];
+    hash128 weights;
+    double error;
+    int64_t arena_bytes, predicted_bytes, touched_bytes;
+    status st;
+    char text[400];
+} job_rank;
+
+static status batch_of(arena *a, const plan *p, int64_t vocab, int64_t step, exec_input *input)
+{
+    static const char *const names[] = {"ids", "labels", "positions", "documents"};
+    const int64_t cells = p->own_sequences * p->seq;
+    int32_t *all = NULL;
+    TRY(arena_new(a, 4 * cells, &all));
+    for (int64_t i = 0; i < cells; i++) {
+        const uint64_t at = (uint64_t)(p->first_sequence * p->seq + i);
+        all[i] = (int32_t)(rng_word(5, (uint64_t)step, at) % (uint64_t)vocab);
+        all[cells + i] = (int32_t)(rng_word(5, (uint64_t)step, at + 1) % (uint64_t)vocab);
+        all[2 * cells + i] = (int32_t)(i % p->seq);
+    }
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        input->batch[i] = (exec_batch){names[i], all + i * cells, cells * 4};
+    }
+    input->batch_count = COUNT_OF(names);
+    input->host.step = step;
+    input->host.seed = 1;
+    input->host.lr = 1e-2;
+    input->host.sequences = p->sequences;
+    return ST_OK;
+}
+
+static status job_steps(job_rank *k, arena *a, train_job *job, const run_config *r, int64_t vocab)
+{
+    const plan *p = train_plan_of(job->plans, r->train.global_batch, true);
+    step_device results;
+    int64_t step = 0;
+    bool any = false;
+    assert_non_null(p);
+    for (int64_t i = 1; i <= JOB_STEPS; i++) {
+        exec_input input = {.settings = train_step_settings(r)};
+        TRY(batch_of(a, p, vocab, i, &input));
+        TRY(exec_begin(job->e, p, &input));
+        TRY(exec_finish(job->e));
+        TRY(exec_results(job->e, &results, &step, &any));
+        const double *losses = exec_losses(job->e);
+        for (int64_t b = 0; b < p->bucket_count; b++) {
+            k->error = fmax(k->error, comm_compressed_error(&losses[b * COMM_REALS]));
+        }
+    }
+    return ST_OK;
+}
+
+static status weights_hash(job_rank *k, arena *a, const train_job *job)
+{
+    const op_model *m = job->plans->model;
+    uint64_t both[2] = {0, 0};
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const int64_t count = m->weights[w].rows * m->weights[w].columns;
+        float *values = NULL;
+        TRY(arena_new(a, count, &values));
+        TRY(ckpt_weight_get(&job->state, w, values));
+        const hash128 h = hash128_of(values, count * 4);
+        both[0] = both[0] * 31 + h.low;
+        both[1] = both[1] * 31 + h.high;
+    }
+    k->weights = hash128_of(both, sizeof(both));
+    return ST_OK;
+}
+
+static status job_run(job_rank *k, arena *a, comm *all)
+{
+    run_config r;
+    config *c = NULL;
+    decoder_spec spec;
+    train_plans *plans = NULL;
+    train_job job;
+    char dp[32];
+    const char *more[6] = {dp, "model.vocab=257", "kernels.threads=1"};
+    int n = 3;
+    (void)snprintf(dp, sizeof(dp), "layout.dp=%d", k->ranks);
+    for (int i = 0; i < 3 && k->set[i] != NULL; i++) more[n++] = k->set[i];
+    test_config("weights", more, n, a, &r, &c);
+    TRY(model_spec_from_config(host_real(), a, &r, &spec));
+    const train_options options = {
+        .threads = 1,
+        .device = "cpu",
+        .backend = "cpu",
+        .mesh = {.size = {[AXIS_DP] = k->ranks}, .at = {[AXIS_DP] = k->rank}}};
+    TRY(arena_new(a, 1, &plans));
+    TRY(train_assemble(a, &r, &spec, &options, plans));
+    train_ranks ranks = {.all = all, .hosts = comm_world(all)};
+    TRY(comm_split(all, 0, "dp", &ranks.data));
+    TRY(train_job_create(host_real(), a, plans, &options, &ranks, NULL, &job));
+    status st = train_job_weights(&job, a);
+    if (st == ST_OK) st = job_steps(k, a, &job, &r, spec.vocab);
+    if (st == ST_OK) st = comm_barrier(ranks.hosts, "weights");
+    if (st == ST_OK) st = weights_hash(k, a, &job);
+    k->predicted_bytes = plans->arena_bytes;
+    k->arena_bytes = exec_arena_bytes(job.e);
+    k->touched_bytes = exec_touched_bytes(job.e);
+    train_job_destroy(&job);
+    comm_group_destroy(ranks.data);
+    return st;
+}
+
+static void *job_main(void *context)
+{
+    job_rank *k = context;
+    comm *all = NULL;
+    arena *a = NULL;
+    const comm_config wanted = {.h = host_real(),
+                                .job = 78,
+                                .rank = k->rank,
+                                .ranks = k->ranks,
+                                .local_rank = k->rank,
+                                .local_ranks = k->ranks,
+                                .transport = "shm",
+                                .board = k->board,
+                                .deadline_ns = INT64_C(60) * 1000000000};
+    k->st = arena_create("rank", 0, &a);
+    if (k->st == ST_OK) k->st = comm_open(&wanted, &all);
+    if (k->st == ST_OK) k->st = job_run(k, a, all);
+    (void)snprintf(k->text, sizeof(k->text), "%.399s", k->st != ST_OK ? error_last()->text : "");
+    if (k->st != ST_OK && all != NULL) comm_abort(all, k->st, k->text);
+    comm_close(all);
+    arena_destroy(a);
+    return NULL;
+}
+
+static const char *const modes[] = {
+    "comm.compression=bf16", "comm.compression=int8",   "comm.compression=fp8",
+    "comm.compression=topk", "comm.compression=onebit",
+};
+enum { MODES = COUNT_OF(modes), FEEDS_BACK = 3 }; // from this one on
+
+static void weights_are_the_same_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODES * 4; i++) {
+        const int mode = i / 4, ranks = 2 + i / 2 % 2;
+        job_rank jobs[3];
+        pthread_t threads[3];
+        comm_board *board = NULL;
+        assert_int_equal(comm_board_create(ranks, 78, 0, &board), ST_OK);
+        for (int r = 0; r < ranks; r++) {
+            jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
+            jobs[r].set[1] = i % 2 == 0 ? "layout.zero=0" : "layout.zero=1";
+            if (mode >= FEEDS_BACK) jobs[r].set[2] = "comm.compression.warmup=0";
+            assert_int_equal(pthread_create(&threads[r], NULL, job_main, &jobs[r]), 0);
+        }
+        for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+        for (int r = 0; r < ranks; r++) {
+            if (jobs[r].st != ST_OK) print_error("%s: %s\n", modes[mode], jobs[r].text);
+            assert_int_equal(jobs[r].st, ST_OK);
+            assert_same(jobs[r].weights, jobs[0].weights);
+            assert_true(jobs[r].error > 0 && jobs[r].error == jobs[0].error);
+            assert_true(jobs[r].error < 1);
+            // Predicted to the byte, residuals and work space too.
+            assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
+            assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
+        }
+        comm_board_unmap(board);
+    }
+}
+
+// ---- whole runs ---------------------------------------------------------------------------------
+static int settings(const char **out, const char *mode, const char *more, const char *ranks)
+{
+    int n = 0;
+    out[n++] = "kernels.threads=1";
+    out[n++] = "train.steps=12";
+    out[n++] = ranks;
+    if (mode != NULL) out[n++] = mode;
+    if (more != NULL) out[n++] = more;
+    return n;
+}
+
+// Relative difference of the loss after 12 steps: measured 3e-6 (bf16), 5e-4 (int8), 8e-5 (fp8), 0.03, 0.02.
+static void losses_are_near(void **state)
+{
+    (void)state;
+    static const double near[] = {2e-5, 1e-3, 2e-3, 0.2, 0.2};
+    const char *set[8];
+    int n = settings(set, NULL, NULL, "layout.dp=2");
+    assert_int_equal(ranks_run("plain", set, n, 2, "auto", 0, NULL), ST_OK);
+    const double plain = rank_runs[0].seen.last_loss;
+    for (int mode = 0; mode < MODES; mode++) {
+        char name[32];
+        const bool feeds = mode >= FEEDS_BACK;
+        (void)snprintf(name, sizeof(name), "near-%d", mode);
+        n = settings(set, modes[mode], feeds ? "comm.compression.warmup=2" : NULL, "layout.dp=2");
+        if (mode == FEEDS_BACK) set[n++] = "comm.compression.keep=0.1";
+        assert_int_equal(ranks_run(name, set, n, 2, "auto", 0, NULL), ST_OK);
+        const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;
+        print_message("%s: loss %.6f, without %.6f: %.2g apart\n", modes[mode], loss, plain, far);
+        assert_true(far > 0.0 && far <= near[mode]);
+        assert_true(loss < 0.95 * rank_runs[0].seen.first_loss); // it learns
+    }
+}
+
+// Stopped twice and continued, in the warm-up and behind it: residuals come back to the bit.
+static void residuals_survive(void **state)
+{
+    (void)state;
+    static const char *const cuts[] = {"layout.zero=0", "layout.zero=1"};
+    for (int i = 0; i < 2 * (MODES - FEEDS_BACK); i++) {
+        const char *set[8];
+        char straight[32], stopped[32];
+        hash128 want, got;
+        int n = settings(set, modes[FEEDS_BACK + i / 2], "comm.compression.warmup=3",
+                         i < 2 ? "layout.dp=2" : "layout.dp=3");
+        set[n++] = cuts[i % 2];
+        const int ranks = i < 2 ? 2 : 3;
+        (void)snprintf(straight, sizeof(straight), "straight-%d", i);
+        (void)snprintf(stopped, sizeof(stopped), "stopped-%d", i);
+        assert_int_equal(ranks_run(straight, set, n, ranks, "auto", 0, &want), ST_OK);
+        assert_int_equal(ranks_run(stopped, set, n, ranks, "auto", 2, NULL), ST_STOPPED);
+        assert_int_equal(ranks_run(stopped, set, n, ranks, "auto", 7, NULL), ST_STOPPED);
+        assert_int_equal(ranks_run(stopped, set, n, ranks, "auto", 0, &got), ST_OK);
+        assert_same(want, got);
+        assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
+    }
+}
+
+// Of another number of ranks they mean nothing: they begin at zero, and that is said.
+static void residuals_are_of_a_layout(void **state)
+{
+    (void)state;
+    const char *set[8];
+    int n = settings(set, "comm.compression=topk", "comm.compression.warmup=1", "layout.dp=2");
+    assert_int_equal(ranks_run("grows", set, n, 2, "auto", 4, NULL), ST_STOPPED);
+    n = settings(set, "comm.compression=topk", "comm.compression.warmup=1", "layout.dp=3");
+    assert_int_equal(ranks_run("grows", set, n, 3, "auto", 8, NULL), ST_STOPPED);
+    assert_non_null(strstr(rank_runs[0].seen.said, "begins at zero for 4 of 4 buckets"));
+    const char *const alone[] = {"train.steps=12", "layout.dp=1"};
+    run_seen seen = {0};
+    assert_int_equal(test_run("grows", alone, 2, "auto", &seen, NULL), ST_OK);
+}
+
+// ---- the bound ----------------------------------------------------------------------------------
+static char *file_of(arena *a, const char *name, const char *which)
+{
+    char path[256], *bytes = NULL;
+    int64_t count = 0;
+    (void)snprintf(path, sizeof(path), "%s/%s/%s", test_folder, name, which);
+    assert_int_equal(host_read_all(host_real(), a, path, 1 << 24, &bytes, &count), ST_OK);
+    return bytes;
+}
+
+// Lines of metrics.jsonl that tell an error; they must be the first ones.
+static int lines_with_errors(arena *a, const char *name)
+{
+    int with = 0, lines = 0;
+    char *at = file_of(a, name, "metrics.jsonl");
+    for (char *line = strtok(at, "\n"); line != NULL; line = strtok(NULL, "\n"), lines++) {
+        if (strstr(line, "\"codec_errors\": [") == NULL) continue;
+        assert_int_equal(with++, lines);
+    }
+    assert_int_equal(lines, 12);
+    return with;
+}
+
+static void all_ranks_switch_at_the_same_step(void **state)
+{
+    (void)state;
+    const char *set[8];
+    hash128 straight, stopped;
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    // Step 1 breaks the bound, step 2 is under way by then, step 3 goes without.
+    const int n =
+        settings(set, "comm.compression=int8", "comm.compression.bound=1e-4", "layout.dp=3");
+    assert_int_equal(ranks_run("switch", set, n, 3, "auto", 0, &straight), ST_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(strstr(rank_runs[i].seen.said, "gradients travel whole from step 3 on"));
+    }
+    assert_int_equal(lines_with_errors(a, "switch"), 2);
+    assert_non_null(strstr(file_of(a, "switch", "run.json"), "\"whole_from_step\": 3"));
+    // Stopped right after it was broken, and again when it is long past: the same step, the same bits.
+    assert_int_equal(ranks_run("broken", set, n, 3, "auto", 1, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("broken", set, n, 3, "auto", 5, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("broken", set, n, 3, "auto", 0, &stopped), ST_OK);
+    assert_same(straight, stopped);
+    assert_int_equal(lines_with_errors(a, "broken"), 2);
+    assert_non_null(strstr(rank_runs[2].seen.said, "gradients travel whole from step 3 on"));
+    assert_non_null(strstr(file_of(a, "broken", "run.json"), "\"whole_from_step\": 3"));
+    arena_destroy(a);
+}
+
+static void within_the_bound_nothing_is_switched(void **state)
+{
+    (void)state;
+    const char *set[8];
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    const int n = settings(set, "comm.compression=int8", NULL, "layout.dp=2");
+    assert_int_equal(ranks_run("within", set, n, 2, "auto", 0, NULL), ST_OK);
+    assert_int_equal(lines_with_errors(a, "within"), 12);
+    assert_null(strstr(file_of(a, "within", "run.json"), "whole_from_step"));
+    assert_null(strstr(rank_runs[0].seen.said, "travel whole"));
+    arena_destroy(a);
+}
+
+// A ramp of the batch, and weights that two layers share: a plan of each kind for each size.
+static void ramps_and_shared_weights(void **state)
+{
+    (void)state;
+    const char *const set[] = {"layout.dp=2",          "kernels.threads=1",
+                               "model.tied=yes",       "train.batch_ramp=0=4,2=6,4=8",
+                               "comm.compression=fp8", "layout.zero=1"};
+    hash128 straight, again;
+    assert_int_equal(ranks_run("ramp", set, COUNT_OF(set), 2, "auto", 0, &straight), ST_OK);
+    assert_int_equal(ranks_run("ramp-again", set, COUNT_OF(set), 2, "auto", 3, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("ramp-again", set, COUNT_OF(set), 2, "auto", 0, &again), ST_OK);
+    assert_same(straight, again);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_the_same_on_all_ranks),
+        cmocka_unit_test(losses_are_near),
+        cmocka_unit_test(residuals_survive),
+        cmocka_unit_test(residuals_are_of_a_layout),
+        cmocka_unit_test(all_ranks_switch_at_the_same_step),
+        cmocka_unit_test(within_the_bound_nothing_is_switched),
+        cmocka_unit_test(ramps_and_shared_weights),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}

@@ -1,0 +1,82 @@
+// Gradients that travel compressed: when they do, what they lose, and when that is too much.
+//
+// Losses are added over the ranks in the step itself and come back with its results, a step late: step n
+// is judged when step n + 1 has been posted, so all ranks go on without compression from step n + 2 on.
+// That holds too where a border (an evaluation, a save, a signal) would allow for less: the run's bits do
+// not depend on borders. The step is in the checkpoint.
+#include "train/session.h"
+
+#include <math.h>
+
+bool session_compresses(const session *s, int64_t step)
+{
+    const int64_t whole = run_config_feeds_back(s->r) ? s->r->comm.compression.warmup : 0;
+    if (s->plans.codec.codec == NULL || step <= whole) return false;
+    return s->whole_from == 0 || step < s->whole_from;
+}
+
+// A disk that does not take it costs the record, not the run.
+static status switch_record(session *s)
+{
+    s->start.whole_from = s->whole_from;
+    const status st = train_folder_rerun(&s->folder, &s->start);
+    if (st != ST_DISK_FULL && st != ST_IO) return st;
+    session_say(s, LOG_WARN, "run.json is not up to date: %.700s", error_last()->text);
+    error_clear();
+    return ST_OK;
+}
+
+// Out of bound: what is said, recorded and done.
+static status switch_over(session *s, const plan *p, int64_t worst, const obs_record *record)
+{
+    const plan_comm *c = p->comms;
+    while (!c->compressed || c->bucket != worst) c++;
+    s->whole_from = record->step + 2;
+    session_say(s, LOG_WARN,
+                "step %lld: %s lost %.3g of bucket %s, the bound is %.3g (comm.compression.bound): "
+                "gradients travel whole from step %lld on",
+                (long long)record->step, p->codec, record->codec_error, c->name,
+                s->plans.codec_bound, (long long)s->whole_from);
+    return switch_record(s);
+}
+
+status session_codec_take(session *s, obs_record *record)
+{
+    const double *losses = exec_losses(s->job.e);
+    if (losses == NULL) return ST_OK;
+    const plan *p = train_plan_of(&s->plans, run_config_batch(s->r, record->step - 1), true);
+    double bytes = 0;
+    int64_t worst = 0;
+    ASSERT(p != NULL && p->codec_reals == COMM_REALS);
+    if (s->codec_errors == NULL) TRY(arena_new(s->a, p->bucket_count, &s->codec_errors));
+    for (int64_t i = 0; i < p->bucket_count; i++) {
+        const double *row = &losses[i * COMM_REALS];
+        s->codec_errors[i] = comm_compressed_error(row);
+        bytes += row[COMM_BYTES_SENT];
+        if (s->codec_errors[i] > s->codec_errors[worst]) worst = i;
+    }
+    record->codec_errors = s->codec_errors;
+    record->codec_buckets = p->bucket_count;
+    record->codec_error = s->codec_errors[worst];
+    record->codec_bytes = (int64_t)bytes;
+    const double bound = s->plans.codec_bound;
+    if (s->whole_from > 0 || bound == 0.0 || record->codec_error <= bound) return ST_OK;
+    return switch_over(s, p, worst, record);
+}
+
+void session_codec_load(session *s, const ckpt_info *info)
+{
+    if (s->plans.codec.codec == NULL) return;
+    s->whole_from = s->codec_changed ? 0 : info->whole_from;
+    if (s->whole_from > 0) {
+        session_say(s, LOG_INFO,
+                    "gradients travel whole from step %lld on: compression was out of bound",
+                    (long long)s->whole_from);
+    }
+    if (info->residuals_missing == 0) return;
+    session_say(s, LOG_WARN,
+                "what %s has not sent yet begins at zero for %lld of %lld buckets: the checkpoint "
+                "has none for this codec, number of ranks and layout.zero",
+                s->plans.codec.codec->name, (long long)info->residuals_missing,
+                (long long)(info->residuals + info->residuals_missing));
+}
