@@ -131,19 +131,16 @@ static double reals[MOST_RANKS][COMM_REALS];
 
 static void run(trial *t)
 {
-    fixture_result ends[MOST_RANKS];
-    fixture_job job = {.ranks = t->ranks,
-                       .deadline_ns = INT64_C(20) * 1000000000,
-                       .body = body,
-                       .context = t,
-                       .results = ends};
+    fixture_job job = {
+        .ranks = t->ranks, .deadline_ns = INT64_C(20) * 1000000000, .body = body, .context = t};
     t->results = results;
     t->reals = reals;
     memset(t->off, 0, sizeof(t->off));
     fixture_run(&job);
     for (int r = 0; r < t->ranks; r++) {
-        if (ends[r].st != ST_OK) print_error("%s, rank %d: %s\n", t->codec->name, r, ends[r].text);
-        assert_int_equal(ends[r].st, ST_OK);
+        const fixture_result *end = &job.results[r];
+        if (end->st != ST_OK) print_error("%s, rank %d: %s\n", t->codec->name, r, end->text);
+        assert_int_equal(end->st, ST_OK);
     }
 }
 
