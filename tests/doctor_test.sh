@@ -5,7 +5,7 @@ set -u
 . tests/support/check.sh
 
 check 0 'summary  ' ' 0 fail' -- doctor
-for name in cpu oneDNN memory cuda storage network launchers clock limits tools; do
+for name in cpu oneDNN memory cuda storage network comm launchers clock limits tools; do
     [ "$(grep -cE "^(ok|warn|fail) +$name " out)" -eq 1 ] && continue
     echo "doctor: not one line of $name"; cat out
     failures=$((failures + 1))
@@ -13,6 +13,16 @@ done
 awk 'length > 100' out | grep . && { echo "doctor: too wide"; failures=$((failures + 1)); }
 
 check 0 '"checks": [' '"name": "network", "level": "ok"' '"fail": 0' -- doctor --json
+# The ways between ranks are tried, and the one that is taken is told.
+check 0 'comm       shm: ranks of this host' 'two ranks' 'GB/s (direct)' -- doctor
+python3 - "$("$trireme" doctor --json)" <<'EOF2' || failures=$((failures + 1))
+import json, sys
+row = [c for c in json.loads(sys.argv[1])["checks"] if c["name"] == "comm"][0]
+assert "GB/s (direct" in row["found"], row
+apart = "none between hosts" not in row["found"]
+assert (row["level"], row["cost"] is None) == (("ok", True) if apart else ("warn", False)), row
+EOF2
+
 check 4 'fail  storage' 'nowhere to write' 'error[E001]' -- doctor missing
 check 4 '"level": "fail"' '"fail": 1' -- doctor missing --json
 [ ! -d /proc/self ] || check 4 'not writable' -- doctor /proc

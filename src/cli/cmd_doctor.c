@@ -21,16 +21,10 @@ static const struct {
     const char *name;
     status (*look)(const doctor *d, doctor_finding *f);
 } checks[] = {
-    {"cpu", doctor_cpu},
-    {"oneDNN", doctor_onednn},
-    {"memory", doctor_memory},
-    {"cuda", doctor_cuda},
-    {"storage", doctor_storage},
-    {"network", doctor_network},
-    {"launchers", doctor_launchers},
-    {"clock", doctor_clock},
-    {"limits", doctor_limits},
-    {"tools", doctor_tools},
+    {"cpu", doctor_cpu},       {"oneDNN", doctor_onednn},       {"memory", doctor_memory},
+    {"cuda", doctor_cuda},     {"storage", doctor_storage},     {"network", doctor_network},
+    {"comm", doctor_comm},     {"launchers", doctor_launchers}, {"clock", doctor_clock},
+    {"limits", doctor_limits}, {"tools", doctor_tools},
 };
 static const char *const level_names[] = {"ok", "warn", "fail"};
 
@@ -105,7 +99,8 @@ const cli_command cli_command_doctor = {
     .summary = "say what this machine has, and what a missing thing costs",
     .synopsis = "[DIR] [--json]",
     .about = "Looks at the processor, oneDNN, memory, CUDA, storage (of DIR, or here: a small file "
-             "is written and removed), the loopback network, launchers, clock, limits and tools. "
+             "is written and removed), the loopback network, the ways between ranks (two are "
+             "started and add 1 MiB), launchers, clock, limits and tools. "
              "Exit code 4 if something makes a run impossible; warnings are no failure.",
     .examples = "  trireme doctor\n"
                 "  trireme doctor /scratch/runs --json\n",

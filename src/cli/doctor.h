@@ -39,5 +39,6 @@ status doctor_tools(const doctor *d, doctor_finding *f);
 // doctor_try.c
 status doctor_storage(const doctor *d, doctor_finding *f);
 status doctor_network(const doctor *d, doctor_finding *f);
+status doctor_comm(const doctor *d, doctor_finding *f);
 
 #endif

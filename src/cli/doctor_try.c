@@ -1,5 +1,6 @@
 // What is tried: a small file is written where runs would be, a byte goes over the loopback and back.
 #include "cli/doctor.h"
+#include "comm/bench.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -191,4 +192,49 @@ status doctor_network(const doctor *d, doctor_finding *f)
     }
     return doctor_found(d, f, "loopback TCP, a port can be bound, there and back in %.0f us",
                         trip_s * 1e6);
+}
+
+// ---- between ranks --------------------------------------------------------------------------------
+
+// Two ranks that add a buffer, with all that a run has: what is really taken, and what it gives.
+static status ranks_try(const doctor *d, doctor_finding *f)
+{
+    comm_bench_config c = {.h = d->cli->h,
+                           .ranks = 2,
+                           .op = COMM_ALL_REDUCE,
+                           .type = DTYPE_F32,
+                           .bytes = {1 << 20},
+                           .count = 1};
+    comm_bench_row row;
+    if (comm_bench_run(&c, &row) != ST_OK) {
+        TRY(doctor_found(d, f, "two ranks could not talk: %s", error_last()->text));
+        error_clear();
+        return doctor_costs(d, f, DOCTOR_WARN, "only one rank can train here (layout.dp=1)");
+    }
+    TRY(doctor_found(d, f, "two ranks add 1 MiB at %.2g GB/s (%s%s)",
+                     (double)row.bytes / row.median_s / 1e9, row.algorithm,
+                     row.staged ? ", staged" : ""));
+    if (row.staged) {
+        TRY(doctor_costs(d, f, DOCTOR_WARN,
+                         "peers cannot reach buffers in place: a copy more for each, about half "
+                         "the speed"));
+    }
+    return ST_OK;
+}
+
+status doctor_comm(const doctor *d, doctor_finding *f)
+{
+    enum { PATHS_MAX = 8 };
+    comm_path paths[PATHS_MAX];
+    const int count = comm_paths(paths, PATHS_MAX);
+    bool leaves_host = false;
+    for (int i = 0; i < count; i++) {
+        const char *not_there = paths[i].is_there ? "" : "not there: ";
+        TRY(doctor_found(d, f, "%s: %s%s", paths[i].name, not_there, paths[i].words));
+        leaves_host = leaves_host || (paths[i].hosts_apart && paths[i].is_there);
+    }
+    TRY(ranks_try(d, f));
+    if (leaves_host) return ST_OK;
+    TRY(doctor_found(d, f, "none between hosts"));
+    return doctor_costs(d, f, DOCTOR_WARN, "all ranks of a run must be on this host");
 }

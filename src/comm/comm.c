@@ -36,6 +36,19 @@ static status transport_find(const comm_config *config, const comm_transport **o
                 config->local_ranks, reasons);
 }
 
+int comm_paths(comm_path *out, int capacity)
+{
+    int count = 0;
+    for (int i = 0; i < comm_transport_count() && count < capacity; i++) {
+        const comm_transport *t = comm_transport_table[i];
+        if (t->probe == NULL) continue;
+        comm_path *p = &out[count++];
+        *p = (comm_path){.name = t->name, .hosts_apart = t->hosts_apart, .words = ""};
+        p->is_there = t->probe(&p->words);
+    }
+    return count;
+}
+
 static status world_open(comm *c)
 {
     const int n = c->config.ranks;

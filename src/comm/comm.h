@@ -108,6 +108,14 @@ typedef struct comm_args {
     int64_t step;          // of training, for the recorder; -1 outside one
 } comm_args;
 
+// A way between ranks, for `doctor`: whether it could be used on this machine, and how or why not.
+typedef struct comm_path {
+    const char *name; // of the transport
+    bool is_there, hosts_apart;
+    const char *words; // static
+} comm_path;
+int comm_paths(comm_path *out, int capacity); // how many
+
 // How this rank's processes or threads meet the others of its host: comm_board_create, once per host.
 typedef struct comm_board comm_board;
 

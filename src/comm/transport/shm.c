@@ -36,6 +36,17 @@ static bool available(const comm_config *config, const char **why)
     return *why == NULL;
 }
 
+static bool probe(const char **words)
+{
+    comm_board *b = NULL;
+    const bool is_there = comm_board_create(1, 1, 0, &b) == ST_OK;
+    if (!is_there) error_clear();
+    comm_board_unmap(b);
+    *words = is_there ? "ranks of this host, in place, in sealed memory without a name"
+                      : "the system gives no sealed memory (memfd_create)";
+    return is_there;
+}
+
 // ---- opening: all ranks of the host show their cards -------------------------------------------
 static int64_t spins_of(int64_t ns)
 {
@@ -329,6 +340,7 @@ const comm_transport comm_transport_shm = {
     .direct = true,
     .messages = true,
     .available = available,
+    .probe = probe,
     .open = link_open,
     .close = link_close,
     .join = join,

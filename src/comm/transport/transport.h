@@ -96,6 +96,8 @@ struct comm_transport {
     bool hosts_apart; // can leave the host
     // True if it can serve these ranks here; else the reason in *why (static text).
     bool (*available)(const comm_config *config, const char **why);
+    // Whether it could be used on this machine, and how or why not (static text). NULL: not worth a word.
+    bool (*probe)(const char **words);
     status (*open)(const comm_config *config, comm_link **out);
     void (*close)(comm_link *link);
     status (*join)(comm_link *link, const comm_members *members, comm_port **out);
