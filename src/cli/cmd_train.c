@@ -6,6 +6,7 @@
 #include "cli/signals.h"
 #include "train/dry_run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct train_flags {
@@ -131,6 +132,26 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     return st;
 }
 
+static const char console_variable[] = "TRIREME_CONSOLE"; // columns
+
+// The first rank writes to a terminal by way of the process that started it, which says how wide that is.
+static status console_find(cli_context *cli, const launch_place *place)
+{
+    const char *value = getenv(console_variable);
+    int64_t columns = 0;
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    if (ours && place->rank == 0 && value != NULL && text_parse_i64(value, &columns)) {
+        cli->columns = (int)max_i64(20, min_i64(columns, 1000));
+        cli->live = true;
+    }
+    if (ours) return ST_OK;
+    (void)unsetenv(console_variable); // an outer one's
+    if (!cli->live) return ST_OK;
+    char *words = NULL;
+    TRY(arena_format(cli->a, &words, "%d", cli->columns));
+    return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
@@ -143,6 +164,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     if (f->dry_run) return dry_run(cli, r);
     TRY(cli_ranks_place(&place));
+    TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (r->layout.dp > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
     return train(cli, &s, f, r, c, &place);

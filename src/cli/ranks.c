@@ -10,6 +10,7 @@
 // environment, and the job's key in the file that TRIREME_KEY names.
 #include "cli/ranks.h"
 
+#include "base/hash.h"
 #include "cli/hang_report.h"
 #include "comm/recorder.h"
 
@@ -102,7 +103,8 @@ struct cli_ranks {
     pthread_mutex_t lock; // of what follows: control's thread reads and writes it
     train_progress progress;
     comm *c;
-    bool lost; // a notice came before there was anything to abort
+    const char *tuning; // the text of comm.tuning
+    bool lost;          // a notice came before there was anything to abort
     char why[1024];
 };
 
@@ -162,17 +164,24 @@ static void on_launcher_gone(void *context)
 }
 
 // What must be equal on all ranks: the program, and every key that the result or the layout follows from.
-static status facts_make(cli_context *cli, const run_config *r, control_fact **out, int64_t *count)
+static status facts_make(cli_context *cli, const run_config *r, const char *tuning,
+                         control_fact **out, int64_t *count)
 {
     static const char *const free_keys[] = {"kernels.threads", "memory.limit", "log.every",
-                                            "log.format", "trace.steps"};
+                                            "log.format",      "trace.steps",  "comm.tuning"};
     const option_table *t = &run_config_table;
     control_fact *facts = NULL;
     int64_t n = 0;
-    TRY(arena_new(cli->a, t->count + 2, &facts));
+    char *sum = NULL;
+    TRY(arena_new(cli->a, t->count + 3, &facts));
     facts[n++] = (control_fact){CONTROL_BUILD, "trireme", TRIREME_VERSION};
     facts[n++] = (control_fact){CONTROL_NUMERICS, "kernels of the machine",
                                 kern_level_name(kern_level_of_machine())};
+    if (tuning != NULL) {
+        const uint64_t hash = hash64(tuning, (int64_t)strlen(tuning), 0);
+        TRY(arena_format(cli->a, &sum, "a table with checksum %016llx", (unsigned long long)hash));
+        facts[n++] = (control_fact){CONTROL_CONFIG, "contents of comm.tuning", sum};
+    }
     for (int64_t i = 0; i < t->count; i++) {
         bool is_free = false;
         for (int64_t k = 0; k < COUNT_OF(free_keys); k++) {
@@ -250,13 +259,27 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
                                 .local_rank = place->rank,
                                 .local_ranks = place->ranks,
                                 .transport = "auto",
+                                .tuning = k->tuning,
                                 .board = k->board};
     comm *c = NULL;
-    TRY(comm_open(&wanted, &c));
+    const status st = comm_open(&wanted, &c);
+    if (st != ST_OK && k->tuning != NULL) note("while using the table of comm.tuning");
+    TRY(st);
     (void)pthread_mutex_lock(&k->lock);
     k->c = c;
     if (k->lost) comm_abort(c, ST_PEER_LOST, k->why);
     (void)pthread_mutex_unlock(&k->lock);
+    return ST_OK;
+}
+
+static status tuning_read(cli_context *cli, const run_config *r, const char **out)
+{
+    enum { LIMIT_BYTES = 1 << 20 };
+    char *bytes = NULL;
+    int64_t count = 0;
+    if (r->comm.tuning == NULL) return ST_OK;
+    TRY(host_read_all(cli->h, cli->a, r->comm.tuning, LIMIT_BYTES, &bytes, &count));
+    *out = bytes;
     return ST_OK;
 }
 
@@ -272,7 +295,8 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
         TRY(launch_life_start(place->life_fd, grace_ns, on_launcher_gone, NULL, &k->life));
     }
     if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
-    TRY(facts_make(cli, r, &facts, &count));
+    TRY(tuning_read(cli, r, &k->tuning));
+    TRY(facts_make(cli, r, k->tuning, &facts, &count));
     const launch_join_config c = {.h = cli->h,
                                   .place = place,
                                   .key_path = getenv("TRIREME_KEY"),

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LOG_FILES = 2, LIVE_INTERVAL_NS = 100000000, WARNINGS_KEPT = 8 };
 
@@ -335,7 +336,9 @@ static int on_stop_asked(void *context, const char **why)
         char line[64];
         log->stop_said = true;
         (void)snprintf(line, sizeof(line), "%-8s stopping after this step", cli_signals_name());
-        put(log, !log->quiet && !log->cli->live, line); // the signal's handler told a terminal
+        // The signal's handler told a terminal, if it is this process's.
+        const bool is_told = log->cli->live && isatty(fileno(log->cli->err)) == 1;
+        put(log, !log->quiet && !is_told, line);
     }
     return 1;
 }

@@ -140,6 +140,11 @@ const char *comm_transport_name(const comm *c)
     return c->transport->name;
 }
 
+const char *comm_tuning(const comm *c)
+{
+    return c->config.tuning;
+}
+
 void comm_abort(comm *c, status code, const char *text)
 {
     __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);

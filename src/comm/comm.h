@@ -139,6 +139,7 @@ comm_group *comm_world(comm *c); // all ranks of the job; goes with c
 int comm_rank(const comm *c);
 int comm_ranks(const comm *c);
 const char *comm_transport_name(const comm *c); // the one in use
+const char *comm_tuning(const comm *c);         // the config's: a table's text, or NULL
 
 // ---- the board: what the ranks of one host share ------------------------------------------------
 // Makes it (memfd); processes of the host inherit or receive the descriptor, threads share the pointer.

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 
-enum { LAUNCH_PATH_BYTES = 4096, LAUNCH_QUEUE_BYTES = 1 << 20 };
+enum { LAUNCH_PATH_BYTES = 4096, LAUNCH_QUEUE_BYTES = 1 << 20, LAUNCH_LIVE_BYTES = 4096 };
 
 typedef struct local_rank {
     pid_t pid;
@@ -35,6 +35,10 @@ typedef struct local {
     uint8_t *queue;
     int64_t queue_begin, queue_count, dropped;
     bool is_console_gone;
+    // A line that is written over again and again is the console's alone: what may be one, so far.
+    uint8_t live[LAUNCH_LIVE_BYTES];
+    int64_t live_count;
+    bool is_live_shown;
     local_rank ranks[LAUNCH_LOCAL_MAX];
 } local;
 

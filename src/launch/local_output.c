@@ -35,6 +35,26 @@ static void write_whole(int fd, const uint8_t *bytes, int64_t count)
     }
 }
 
+// All but live lines, which begin with \r and end with "\033[K" (erase the rest of the line).
+static void log_put(local *l, const uint8_t *bytes, int64_t count)
+{
+    static const char end[] = "\033[K";
+    int64_t begin = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (l->live_count == 0 && bytes[i] != '\r') continue;
+        if (l->live_count == 0) write_whole(l->log_fd, bytes + begin, i - begin);
+        l->live[l->live_count++] = bytes[i];
+        begin = i + 1;
+        const int64_t before = l->live_count - 3;
+        const bool ends = before > 0 && memcmp(l->live + before, end, 3) == 0;
+        const bool is_text = bytes[i] == '\n' || l->live_count == LAUNCH_LIVE_BYTES;
+        if (ends) l->is_live_shown = before > 1; // else it only erases one
+        if (is_text) write_whole(l->log_fd, l->live, l->live_count);
+        if (ends || is_text) l->live_count = 0;
+    }
+    if (begin < count) write_whole(l->log_fd, bytes + begin, count - begin);
+}
+
 static void enqueue(local *l, const uint8_t *bytes, int64_t count)
 {
     if (l->config->console_fd < 0 || l->is_console_gone) return;
@@ -61,7 +81,7 @@ void launch_output_read(local *l)
         l->pipe_out = -1;
         return;
     }
-    write_whole(l->log_fd, buffer, n);
+    log_put(l, buffer, n);
     enqueue(l, buffer, n);
     launch_output_write(l);
 }
@@ -99,6 +119,8 @@ void launch_output_end(local *l)
         before = poll(&p, 1, 0);
         if (before > 0) launch_output_read(l);
     }
+    if (l->live_count > 0) write_whole(l->log_fd, l->live, l->live_count);
+    if (l->is_live_shown) enqueue(l, (const uint8_t *)"\r\033[K", 4);
     while (launch_output_is_waiting(l) && launch_now(l) < until) {
         struct pollfd p = {.fd = l->config->console_fd, .events = POLLOUT};
         (void)poll(&p, 1, 100);

@@ -184,6 +184,7 @@ typedef struct run_config {
             double keep;    // of topk: share that travels
             int64_t warmup; // of topk and onebit: first steps that travel whole
         } compression;      // of gradients between ranks
+        const char *tuning; // path of a table of `bench comm --tune`; NULL: built-in choices
     } comm;
     struct {
         int64_t every;  // steps per line

@@ -341,6 +341,9 @@ static void check_layout(checker *k)
     } else if (r->layout.zero > 0 && r->layout.dp == 1) {
         CONFLICT("layout.zero", "layout.zero has no effect: layout.dp is 1");
     }
+    if (r->comm.tuning != NULL && r->layout.dp == 1) {
+        CONFLICT("comm.tuning", "comm.tuning has no effect: layout.dp is 1");
+    }
     if (r->layout.dp > 1 && r->kernels.device == RUN_DEVICE_SHADOW) {
         config_complain(k->l, "kernels.device", ST_UNSUPPORTED,
                         "kernels.device = shadow works in its host's thread, which waits for other "

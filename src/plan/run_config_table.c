@@ -275,6 +275,9 @@ static const option rows[] = {
          .help = "of topk: share of the values that travels"),
     INT("comm.compression.warmup", comm.compression.warmup, "100", 0, 1e9, RECORDED, "steps",
         .help = "of topk and onebit: at the beginning gradients travel whole"),
+    OTHER("comm.tuning", PATH, comm.tuning, NULL, RECORDED,
+          .help = "table of the fastest algorithms between ranks, written by `trireme bench comm "
+                  "--tune FILE`; nothing is the built-in choices"),
 
     // ---- what is told
     OTHER("trace.steps", RANGE, trace.steps, NULL, FREE,

@@ -137,6 +137,12 @@ static status compression_json(const train_start *s, text *t)
     return text_add(t, "]},\n");
 }
 
+static status add_json_or_null(text *t, const char *name, const char *value)
+{
+    TRY(text_add(t, ",\n \"%s\": ", name));
+    return value != NULL ? text_add_json(t, value) : text_add(t, "null");
+}
+
 static status run_json(const train_start *s, text *t)
 {
     TRY(text_add(t, "{\n \"format\": \"trireme-run-1\",\n \"version\": \"%s\",\n \"arch\": ",
@@ -144,7 +150,11 @@ static status run_json(const train_start *s, text *t)
     TRY(text_add_json(t, s->spec->arch));
     TRY(text_add(t, ",\n \"parameters\": %lld,\n \"tokenizer\": ", (long long)s->parameters));
     TRY(text_add_json(t, s->tokenizer));
-    TRY(text_add(t, ",\n \"level\": \"%s\",\n \"threads\": %d,\n", s->level, s->threads));
+    TRY(text_add(t, ",\n \"level\": \"%s\",\n \"threads\": %d,\n \"ranks\": %d", s->level,
+                 s->threads, s->ranks));
+    TRY(add_json_or_null(t, "transport", s->transport));
+    TRY(add_json_or_null(t, "comm_tuning", s->tuning));
+    TRY(text_add(t, ",\n"));
     TRY(text_add(t, " \"arena_bytes\": %lld,\n", (long long)s->arena_bytes));
     TRY(text_add(t, " \"flops_per_token\": %.9g,\n \"peak_flops\": %.9g,\n", s->flops_per_token,
                  s->peak_flops));

@@ -235,6 +235,7 @@ static const plan *largest_plan(const train_plans *plans)
 static status started(session *s, const config *c, const char *config_text)
 {
     char *about = NULL, count[32];
+    const comm *all = s->ranks.all;
     const double planned =
         (double)s->r->train.steps * (double)s->r->train.global_batch * (double)s->r->train.seq;
     TRY(arena_format(s->a, &about, "%lld source%s  %s tokens  %.2f epochs planned",
@@ -259,6 +260,8 @@ static status started(session *s, const config *c, const char *config_text)
                              .whole_from = s->whole_from,
                              .threads = s->options.threads,
                              .ranks = (int)s->r->layout.dp,
+                             .transport = all != NULL ? comm_transport_name(all) : NULL,
+                             .tuning = all != NULL ? comm_tuning(all) : NULL,
                              .level = kern_level_name(exec_level(s->job.e)),
                              .flops_per_token = s->flops_per_token,
                              .peak_flops = s->peak_flops};

@@ -29,7 +29,8 @@ typedef struct train_start {
     int64_t whole_from;     // step from which they travel whole again; 0: not known of any
     int threads;            // of each rank
     int ranks;
-    const char *level; // of kernels
+    const char *transport, *tuning; // between ranks: its name, the table's text; NULL: none
+    const char *level;              // of kernels
     double flops_per_token, peak_flops;
 } train_start;
 
