@@ -179,7 +179,7 @@ static status class_write(export_job *v, const char *end_of_text)
 static void end_of_text_set(export_job *v, int32_t id)
 {
     if (!v->model.is_fresh || id < 0 || id >= v->model.spec.vocab) return;
-    v->model.spec.eos_token = id;
+    v->model.spec.ends = (model_ends){{id}, 1};
     v->model.spec.bos_token = -1;
 }
 
@@ -261,9 +261,7 @@ static status generation_write(const export_job *v)
     if (v->model.spec.bos_token >= 0) {
         TRY(text_add(&t, ",\n  \"bos_token_id\": %d", v->model.spec.bos_token));
     }
-    if (v->model.spec.eos_token >= 0) {
-        TRY(text_add(&t, ",\n  \"eos_token_id\": %d", v->model.spec.eos_token));
-    }
+    if (v->model.spec.ends.count > 0) TRY(model_ends_add(&t, &v->model.spec.ends));
     TRY(text_add(&t, "\n}\n"));
     return put(v, "generation_config.json", &t);
 }

@@ -35,6 +35,13 @@ typedef struct model_rope {
     const double *short_factor, *long_factor; // LongRoPE: head_dim / 2 each
 } model_rope;
 
+// Tokens that end a text; the first is the tokenizer's end of text, chat models have more.
+enum { MODEL_ENDS = 8 };
+typedef struct model_ends {
+    int32_t ids[MODEL_ENDS];
+    int count;
+} model_ends;
+
 // One spec for every decoder here. Plain data; model_spec_check states what must hold.
 typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mistral", "qwen2", "qwen3"
@@ -51,8 +58,9 @@ typedef struct decoder_spec {
     const int32_t *windows; // [layers] attention window of each layer, 0: none. NULL: none anywhere
     float dropout_embedding, dropout_attention, dropout_residual;
     float init_std;
-    int32_t bos_token, eos_token; // -1: none
-    dtype saved;                  // what its files say their weights are: fp32, bf16 or fp16
+    int32_t bos_token; // -1: none
+    model_ends ends;
+    dtype saved; // what its files say their weights are: fp32, bf16 or fp16
 } decoder_spec;
 
 // What a program is emitted for, beyond the spec.
@@ -76,8 +84,9 @@ NODISCARD status model_spec_from_json(arena *a, const json *root, const char *fi
                                       decoder_spec *out);
 NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out);
 NODISCARD status model_spec_check(const decoder_spec *spec);
-NODISCARD status model_spec_print_json(const decoder_spec *spec,
-                                       text *out); // Hugging Face config.json
+NODISCARD status model_spec_print_json(const decoder_spec *spec, text *out);
+// `, "eos_token_id": ...`, for config.json and generation_config.json: null, a number or a list.
+NODISCARD status model_ends_add(text *t, const model_ends *ends); // Hugging Face config.json
 const char *
 model_dtype_name(dtype type); // "bfloat16": as config.json has it; NULL: no weights' type
 

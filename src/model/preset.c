@@ -109,7 +109,7 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
     if (arch->attention_bias == ARCH_BIAS_KEY) s.qkv_bias = s.out_bias = p->attention_bias;
     if (arch->mlp_bias == ARCH_BIAS_KEY) s.mlp_bias = p->mlp_bias;
     s.bos_token = (int32_t)p->bos_token;
-    s.eos_token = (int32_t)p->eos_token;
+    if (p->eos_token >= 0) s.ends = (model_ends){{(int32_t)p->eos_token}, 1};
     s.rope.kind = (model_rope_kind)p->rope.type;
     s.rope.theta = p->rope.theta;
     s.rope.factor = or_nan(p->rope.factor);

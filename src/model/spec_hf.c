@@ -263,10 +263,31 @@ static status token_read(const reader *r, const char *key, int32_t otherwise, co
     }
     *out = -1;
     if (json_kind_of(value) == JSON_NULL_VALUE) return ST_OK;
-    if (json_kind_of(value) == JSON_LIST) value = json_at(value, 0); // Llama 3.1: any of these ends
     int64_t token = 0;
     TRY(int_check(r, key, value, (model_limits){-1, INT32_MAX}, &token));
     *out = (int32_t)token;
+    return ST_OK;
+}
+
+// One, or since Llama 3.1 a list.
+static status ends_read(const reader *r, const decoder_spec *s, model_ends *out)
+{
+    const char *key = "eos_token_id";
+    const json *value = json_get(r->root, key);
+    if (json_kind_of(value) != JSON_LIST) {
+        int32_t only = -1;
+        TRY(token_read(r, key, r->arch->eos_token, s, &only));
+        if (only >= 0) *out = (model_ends){{only}, 1};
+        return ST_OK;
+    }
+    const int64_t count = json_count(value);
+    if (count < 1 || count > MODEL_ENDS)
+        return wrong(r, key, value, "one token, or a list of 1 to 8");
+    for (int64_t i = 0; i < count; i++) {
+        int64_t token = 0;
+        TRY(int_check(r, key, json_at(value, i), (model_limits){0, INT32_MAX}, &token));
+        out->ids[out->count++] = (int32_t)token;
+    }
     return ST_OK;
 }
 
@@ -539,7 +560,7 @@ static status read_all(reader *r, decoder_spec *s)
     TRY(windows_read(r, s));
     TRY(rope_read(r, s));
     TRY(token_read(r, "bos_token_id", arch->bos_token, s, &s->bos_token));
-    return token_read(r, "eos_token_id", arch->eos_token, s, &s->eos_token);
+    return ends_read(r, s, &s->ends);
 }
 
 status model_spec_from_json(arena *a, const json *root, const char *name, decoder_spec *out)

@@ -56,6 +56,15 @@ static status add_token(text *t, const char *key, int32_t token)
     return token < 0 ? text_add(t, ",\n  \"%s\": null", key) : add_int(t, key, token);
 }
 
+status model_ends_add(text *t, const model_ends *ends)
+{
+    if (ends->count < 2) return add_token(t, "eos_token_id", ends->count == 1 ? ends->ids[0] : -1);
+    for (int i = 0; i < ends->count; i++) {
+        TRY(text_add(t, i == 0 ? ",\n  \"eos_token_id\": [%d" : ", %d", ends->ids[i]));
+    }
+    return text_add(t, "]");
+}
+
 static status sizes_add(const model_arch *arch, const decoder_spec *s, text *t)
 {
     const arch_keys *k = arch->keys;
@@ -82,7 +91,7 @@ static status options_add(const model_arch *arch, const decoder_spec *s, text *t
     TRY(add_float(t, k->dropout_residual, s->dropout_residual));
     TRY(add_float(t, k->dropout_embedding, s->dropout_embedding));
     TRY(add_token(t, "bos_token_id", s->bos_token));
-    return add_token(t, "eos_token_id", s->eos_token);
+    return model_ends_add(t, &s->ends);
 }
 
 static status windows_add(const model_arch *arch, const decoder_spec *s, text *t)

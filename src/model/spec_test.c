@@ -59,7 +59,7 @@ static void assert_equal(const decoder_spec *a, const decoder_spec *b)
     assert_int_equal(a->norm_bias, b->norm_bias);
     assert_int_equal(a->qk_norm, b->qk_norm);
     assert_int_equal(a->bos_token, b->bos_token);
-    assert_int_equal(a->eos_token, b->eos_token);
+    assert_memory_equal(&a->ends, &b->ends, sizeof(a->ends));
     assert_true(a->dropout_attention == b->dropout_attention);
     for (int64_t i = 0; i < a->layers; i++) {
         assert_int_equal(a->windows == NULL ? 0 : a->windows[i],
@@ -174,7 +174,7 @@ static void silence_is_the_default(void **state)
     assert_true(s.tied && s.qkv_bias && s.out_bias && s.mlp_bias && s.norm_bias);
     assert_int_equal(s.ffn_dim, 192);
     assert_int_equal(s.activation, ACT_GELU_TANH);
-    assert_int_equal(s.eos_token, -1); // 50256 is not in this vocabulary
+    assert_int_equal(s.ends.count, 0); // 50256 is not in this vocabulary
     assert_true(s.dropout_residual == 0.1f && s.dropout_embedding == 0.1f);
     s = read_one(a, GPT2(", \"n_inner\": 100, \"activation_function\": \"gelu\","
                          "\"tie_word_embeddings\": false, \"scale_attn_weights\": true"));
@@ -189,7 +189,9 @@ static void silence_is_the_default(void **state)
                  "\"num_key_value_heads\": 4, \"eos_token_id\": [7, 8], \"attention_bias\": true}");
     assert_int_equal(s.head_dim, 128);
     assert_true(s.qk_norm && s.qkv_bias && s.out_bias);
-    assert_int_equal(s.eos_token, 7);
+    assert_int_equal(s.ends.count, 2);
+    assert_int_equal(s.ends.ids[0], 7);
+    assert_int_equal(s.ends.ids[1], 8);
     arena_destroy(a);
 }
 
@@ -276,6 +278,8 @@ static const struct {
     {LLAMA(", \"attention_dropout\": 1"), "\"attention_dropout\""},
     {LLAMA(", \"bos_token_id\": {}"), "\"bos_token_id\""},
     {LLAMA(", \"eos_token_id\": []"), "\"eos_token_id\""},
+    {LLAMA(", \"eos_token_id\": [1, null]"), "\"eos_token_id\""},
+    {LLAMA(", \"eos_token_id\": [0,1,2,3,4,5,6,7,8]"), "\"eos_token_id\""},
     {LLAMA(", \"quantization_config\": {}"), "expected null, the only value"},
     {LLAMA(", \"partial_rotary_factor\": 0.5"), "expected 1, the only value"},
     {LLAMA(", \"rope_theta\": 0"), "\"rope_theta\": expected a number from 1"},

@@ -73,8 +73,7 @@ decoder_spec model_arch_spec(const model_arch *arch)
                       .norm_bias = arch->norm == MODEL_LAYERNORM,
                       .qk_norm = arch->qk_norm,
                       .init_std = 0.02f,
-                      .bos_token = -1,
-                      .eos_token = -1};
+                      .bos_token = -1};
     (void)model_activation_parse(arch->activation, &s.activation);
     return s;
 }
