@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(comm_ticket) == 128 + COMM_INLINE_BYTES, "two lines and the payload");
+_Static_assert(sizeof(comm_ticket) % SHM_LINE == 0, "tickets do not share lines");
 _Static_assert(sizeof(shm_slot) % SHM_LINE == 0, "nor with the slot's head");
 _Static_assert(sizeof(shm_room) % SHM_LINE == 0 && offsetof(shm_room, stage) % SHM_LINE == 0, "");
 _Static_assert(offsetof(board_card, records) % SHM_LINE == 0, "a record is two lines, not three");

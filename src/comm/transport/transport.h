@@ -72,8 +72,8 @@ typedef struct comm_ticket {
     int32_t payload_bytes;
     int32_t staged; // bits COMM_STAGED_*: some `in`, `out` is private
     comm_place in, out;
-    int64_t unused[2]; // up to two lines
-    unsigned char payload[COMM_INLINE_BYTES];
+    unsigned char payload[COMM_INLINE_BYTES]; // its first 16 bytes are in the second line still
+    int64_t unused[2];                        // whole lines
 } comm_ticket;
 enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2 };
 
