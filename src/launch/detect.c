@@ -158,6 +158,7 @@ static status read_slurm(const env *e, launch_place *p)
     status st = launch_hosts(a, nodes, LAUNCH_HOSTS_MAX, &hosts);
     if (st == ST_OK) st = set_address(p, hosts.names[0], port_of(p->job));
     arena_destroy(a);
+    if (st == ST_OK) set_local_address(p);
     return st;
 }
 

@@ -1,0 +1,111 @@
+#!/bin/bash
+# Real Slurm on this one machine: munged, slurmctld and two slurmd in a folder of their own, on ports of their
+# own. sbatch with srun starts four ranks on one node, srun two nodes with two ranks each; the digests must be
+# that of one process. Two nodes here are one host, and so are their ranks: they share its memory.
+set -u
+. tests/support/named.sh
+skip() { echo "skipped: $1"; exit 77; }
+PATH=$PATH:/usr/sbin:/sbin
+for program in munged munge slurmctld slurmd srun sbatch sinfo; do
+    command -v $program >/dev/null || skip "no $program; apt-get install --no-install-recommends slurmctld slurmd slurm-client munge"
+done
+[ "$(id -u)" = 0 ] || skip "slurmd starts processes of others: root only"
+
+# ---- a cluster ---------------------------------------------------------------------------------------
+host=$(hostname -s)
+port=$((20000 + $$ % 10000))
+stop() {
+    local f
+    for f in "$dir"/slurm/*.pid; do
+        [ -s "$f" ] && kill "$(cat "$f")" 2>/dev/null
+    done
+    for _ in $(seq 100); do
+        compgen -G "$dir/slurm/*.pid" >/dev/null || break
+        sleep 0.1
+    done
+    rm -rf "$dir"
+}
+trap stop EXIT
+mkdir -p "$dir/slurm/state" "$dir/slurm/spool/n1" "$dir/slurm/spool/n2" "$dir/slurm/tmp/n1" "$dir/slurm/tmp/n2"
+chmod 755 "$dir"
+cd "$dir/slurm" || exit 1
+head -c 128 /dev/urandom >munge.key
+chmod 600 munge.key
+munged --force --key-file="$PWD/munge.key" --socket="$PWD/munge.socket" --pid-file="$PWD/munged.pid" \
+    --log-file="$PWD/munged.log" --seed-file="$PWD/munge.seed" --num-threads=1 >munged.out 2>&1 ||
+    skip "munged does not start: $(tail -1 munged.out)"
+cat >slurm.conf <<END
+ClusterName=trireme
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$PWD/munge.socket
+SlurmctldPort=$port
+StateSaveLocation=$PWD/state
+SlurmdSpoolDir=$PWD/spool/%n
+SlurmctldPidFile=$PWD/slurmctld.pid
+SlurmdPidFile=$PWD/slurmd-%n.pid
+SlurmctldLogFile=$PWD/slurmctld.log
+SlurmdLogFile=$PWD/slurmd-%n.log
+TmpFS=$PWD/tmp/%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+MpiDefault=none
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=4
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+END
+export SLURM_CONF=$PWD/slurm.conf
+slurmctld -i -f slurm.conf >ctld.out 2>&1 || skip "slurmctld does not start: $(tail -1 ctld.out)"
+for node in n1 n2; do
+    slurmd -N $node -f "$SLURM_CONF" >$node.out 2>&1 || skip "slurmd does not start: $(tail -1 $node.out)"
+done
+for _ in $(seq 300); do
+    [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c idle)" = 2 ] && break
+    sleep 0.1
+done
+if [ "$(sinfo -h -N -o %T | grep -c idle)" = 2 ]; then
+    passed "two nodes are idle"
+else
+    cat slurmctld.log slurmd-*.log >"$dir/err"
+    sinfo >"$dir/out"
+    failed "two nodes are idle"
+    exit 1
+fi
+
+# ---- jobs --------------------------------------------------------------------------------------------
+cd "$dir" || exit 1
+keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
+      train.global_batch=8 train.steps=12 determinism=strict eval.every=0 kernels.threads=1"
+"$trireme" init demo >/dev/null || exit 1
+head -c 32 /dev/urandom >key
+chmod 600 key
+export TRIREME_KEY=$dir/key
+code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
+want=$("$trireme" digest one)
+job() { # NAME RUN: its output is shown where it failed
+    cat "$dir/job" >"$dir/out" 2>/dev/null
+    if [ "$2" = 0 ]; then passed "$1"; else echo "exit $2" >"$dir/err"; failed "$1"; fi
+}
+timeout 120 sbatch --wait -N1 -n4 -w n1 -o "$dir/job" --wrap \
+    "srun '$trireme' train '$dir/demo' run.dir='$dir/four' layout.dp=4 $(echo $keys)" >/dev/null 2>err
+job "sbatch and srun: four ranks on a node" $?
+same "four ranks: the digest of one" "$("$trireme" digest four 2>&1)" "$want"
+# The nodes' names are Slurm's alone here, so the ranks are told where the first one is.
+TRIREME_ADDRESS=127.0.0.1:$((port + 3)) timeout 120 srun -N2 -n4 --ntasks-per-node=2 \
+    "$trireme" train "$dir/demo" run.dir="$dir/two" layout.dp=4 layout.zero=1 $keys >"$dir/job" 2>&1
+job "srun: two nodes with two ranks each" $?
+same "two nodes: the digest of one" "$("$trireme" digest two 2>&1)" "$want"
+if [ -s two/logs/rank-00003.log ]; then passed "two nodes: logs of all ranks"; else failed "two nodes: logs of all ranks"; fi
+timeout 120 srun -N1 -n2 -w n1 "$trireme" train "$dir/demo" run.dir="$dir/refused" layout.dp=4 $keys >"$dir/job" 2>&1
+same "a layout for more ranks than srun started: exit code" "$?" 3
+[ $failures = 0 ]
