@@ -3,7 +3,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 export JOBS
 
-.PHONY: all demo test test-night bench install clean
+.PHONY: all demo test test-night test-slurm bench install clean
 all:
 	@tools/install_packages build
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || \
@@ -19,6 +19,12 @@ demo: all
 test:
 	@tools/install_packages test
 	@tools/run_tests
+
+# Jobs under a real Slurm on this machine alone (root; installs Slurm, Open MPI's launcher and munge).
+test-slurm: all
+	@tools/install_packages slurm
+	@TRIREME=$(CURDIR)/build/trireme bash tests/slurm_test.sh
+	@TRIREME=$(CURDIR)/build/trireme bash tests/mpirun_test.sh
 
 # The long forms (hours).
 test-night:
