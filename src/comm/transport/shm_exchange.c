@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "comm/recorder.h"
 
 #include <string.h>
 
@@ -195,7 +196,25 @@ static status timed_out(const both *b, int64_t waited_ns)
                 p->base.members.name);
 }
 
-// Parcels are shown in their order, so one that stands without the one before it says that that is lost.
+// Its recorder says so.
+static bool peer_has_ended(const both *b)
+{
+    enum { LOOK_BACK = 16 };
+    comm_record theirs[LOOK_BACK];
+    const shm_port *p = b->p;
+    const int local = shm_local(p, b->receive.peer);
+    const int count = comm_recorder_read(p->base.link->board, local, theirs, LOOK_BACK);
+    for (int i = 0; i < count && b->contract->op != COMM_SEND; i++) {
+        if (theirs[i].group == b->contract->group && theirs[i].done_ns != 0 &&
+            theirs[i].sequence == b->contract->sequence) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Parcels are shown in their order and before the operation ends, so one that stands without the one before
+// it, or a sender that is done, says that it is lost.
 static status gap_check(const both *b)
 {
     const half *h = &b->receive;
@@ -203,10 +222,9 @@ static status gap_check(const both *b)
     const shm_port *p = b->p;
     const shm_channel *c = h->end->channel;
     const uint32_t number = h->end->count + 1;
-    if (half_get(&c->parcels[(number + 1) & 1].contract.checksum) != number + 1 ||
-        half_get(&c->parcels[number & 1].contract.checksum) == number) {
-        return ST_OK;
-    }
+    const bool is_late = half_get(&c->parcels[(number + 1) & 1].contract.checksum) == number + 1 ||
+                         peer_has_ended(b);
+    if (!is_late || half_get(&c->parcels[number & 1].contract.checksum) == number) return ST_OK;
     char what[256], tensor[BOARD_NAME_BYTES];
     board_name_get(p->base.link->card, b->contract->tensor, tensor);
     return fail(ST_PEER_LOST, "message %u from rank %d to rank %d was lost, in %s of group %s",

@@ -63,8 +63,9 @@ status shm_health(const shm_port *p)
 {
     const comm_link *link = p->base.link;
     TRY(board_failure_get(&p->slot->failure));
-    TRY(board_failure_get(&link->card->failure));
-    return board_failure_get(&link->board->head->failure);
+    // What a rank said as it ended comes before what was seen of its end.
+    TRY(board_failure_get(&link->board->head->failure));
+    return board_failure_get(&link->card->failure);
 }
 
 // ---- what went wrong ----------------------------------------------------------------------------
