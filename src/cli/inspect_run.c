@@ -11,7 +11,7 @@
 // "weight/layers.0.attn.q" -> "weight"
 static status states_tell(inspect_report *r, const ckpt_reader *c)
 {
-    static const char *const kinds[] = {"weight", "master", "m", "v", "step"};
+    static const char *const kinds[] = {"weight", "master", "m", "v", "feedback", "step"};
     char told[128] = "";
     size_t used = 0;
     int64_t bytes = 0;
@@ -45,6 +45,7 @@ static status info_tell(inspect_report *r, const ckpt_info *info)
         TRY(inspect_add(r, "numerics", "%s", info->numerics));
     }
     if (info->data != NULL) TRY(inspect_add(r, "data", "%s", info->data));
+    if (info->whole_from > 0) TRY(inspect_add_int(r, "whole from", info->whole_from));
     return ST_OK;
 }
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 1500, STEPS = 4, MOST_RANKS = 5, TENSORS = 3 };
+enum { COUNT = 1500, STEPS = 4, MOST_RANKS = 5, TENSORS = 3, BAD = 321 };
 static const int64_t counts[TENSORS] = {700, 1, 799};
 
 typedef struct trial {
@@ -20,6 +20,7 @@ typedef struct trial {
     int32_t block;
     float (*results)[COUNT]; // [rank]: of the last step
     double (*reals)[COMM_REALS];
+    bool bad;          // one rank has a value that is not finite
     double off[COUNT]; // rank 0: what arrived so far, less what was sent
 } trial;
 
@@ -70,6 +71,7 @@ static status body(comm *c, void *context)
     status st = ST_OK;
     for (int step = 0; step < t->steps && st == ST_OK; step++) {
         fill(rank, step, values);
+        if (t->bad && rank == 1 && step == 1) values[BAD] = INFINITY;
         const comm_compressed args = {.cut = cut,
                                       .items = items,
                                       .item_count = t->piece > 0 ? 1 : TENSORS,
@@ -223,12 +225,36 @@ static void without_feedback_it_is_lost(void **unused)
     }
 }
 
+// Where one rank's value is not finite all ranks see none (in onebit its block, in bf16 infinity), and two
+// steps later nothing of it is left.
+static void what_is_not_finite_shows(void **unused)
+{
+    (void)unused;
+    static trial t;
+    for (int k = 0; k < comm_codec_count(); k++) {
+        for (int steps = 2; steps <= 3; steps++) {
+            t = (trial){.codec = comm_codec_table[k], .ranks = 3, .steps = steps, .bad = true};
+            run(&t);
+            for (int r = 0; r < 3; r++) {
+                int64_t bad = 0;
+                for (int64_t i = 0; i < COUNT; i++) bad += !isfinite(results[r][i]);
+                assert_int_equal(isfinite(results[r][BAD]), steps == 3);
+                assert_true(bad <= (steps == 3                             ? 0
+                                    : strcmp(t.codec->name, "onebit") == 0 ? 256
+                                                                           : 1));
+                assert_memory_equal(results[r], results[0], sizeof(results[r]));
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_have_the_plain_loops_bits),
         cmocka_unit_test(feedback_makes_up_for_it),
         cmocka_unit_test(without_feedback_it_is_lost),
+        cmocka_unit_test(what_is_not_finite_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
