@@ -1,5 +1,5 @@
 #!/bin/bash
-# The table of `bench comm --tune` from its making to a run that uses it and records it, and tables that say
+# What `bench comm` says of the way that was taken. The table of `bench comm --tune` from its making to a run that uses it and records it, and tables that say
 # what cannot be.
 set -u
 . tests/support/named.sh
@@ -12,6 +12,12 @@ in_run() { # NAME KEY VALUE: run.json has it
     if python3 -c 'import json,sys; sys.exit(json.load(open(sys.argv[1]))[sys.argv[2]] != sys.argv[3])' "$@"
     then passed "$1 records $2"; else cat "$1" >err; failed "$1 records $2"; fi
 }
+code "a measurement" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB
+says "it says what ran" out 'on this host over shm'
+code "buffers of a rank's own" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB --private
+says "are a warning" out 'staged: the buffers are not in shared memory'
+code "the same for programs" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB --private --json
+says "says both" out '"transport": "shm".*"staged": true'
 code "a table is written" 0 "$trireme" bench comm --ranks 2 --op all_reduce --bytes 8,64KiB --tune table
 if grep -qE '^all_reduce 2 9223372036854775807 [a-z_]+$' table; then passed "up to any size"; else failed "up to any size"; fi
 echo "barrier 2 0 dissemination" >>table

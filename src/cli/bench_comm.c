@@ -52,8 +52,8 @@ static double share_of(const comm_bench_row *row)
 static void rows_print(cli_context *cli, const comm_bench_config *f, const comm_bench_row *rows)
 {
     char size[32];
-    cli_print(cli, "%s of %s, %d ranks on this host\n", comm_op_name(f->op), dtype_name(f->type),
-              f->ranks);
+    cli_print(cli, "%s of %s, %d ranks on this host over %s\n", comm_op_name(f->op),
+              dtype_name(f->type), f->ranks, rows[0].transport);
     cli_print(cli, "%10s %12s %12s %10s %10s %8s  algorithm\n", "size", "time us", "most us",
               "alg GB/s", "bus GB/s", "of limit");
     for (int i = 0; i < f->count; i++) {
@@ -78,13 +78,14 @@ static status rows_json(cli_context *cli, const comm_bench_config *f, const comm
     for (int i = 0; i < f->count; i++) {
         const comm_bench_row *r = &rows[i];
         const double alg = r->median_s > 0 ? (double)r->bytes / r->median_s / 1e9 : 0;
-        TRY(text_add(&t,
-                     "%s{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"time_us\": %.6g, "
-                     "\"algbw_gb_s\": %.6g, \"busbw_gb_s\": %.6g, \"algorithm\": \"%s\", "
-                     "\"dtype\": \"%s\", \"staged\": %s, \"min_us\": %.6g, \"max_us\": %.6g, ",
-                     i > 0 ? ",\n " : "", comm_op_name(f->op), f->ranks, (long long)r->bytes,
-                     1e6 * r->median_s, alg, alg * r->bus, r->algorithm, dtype_name(f->type),
-                     r->staged ? "true" : "false", 1e6 * r->min_s, 1e6 * r->max_s));
+        TRY(text_add(
+            &t,
+            "%s{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"time_us\": %.6g, "
+            "\"algbw_gb_s\": %.6g, \"busbw_gb_s\": %.6g, \"algorithm\": \"%s\", "
+            "\"transport\": \"%s\", \"dtype\": \"%s\", \"staged\": %s, \"min_us\": %.6g, \"max_us\": %.6g, ",
+            i > 0 ? ",\n " : "", comm_op_name(f->op), f->ranks, (long long)r->bytes,
+            1e6 * r->median_s, alg, alg * r->bus, r->algorithm, r->transport, dtype_name(f->type),
+            r->staged ? "true" : "false", 1e6 * r->min_s, 1e6 * r->max_s));
         if (r->limit_s > 0) {
             TRY(text_add(&t, "\"limit_us\": %.6g, \"share_of_limit\": %.4g}", 1e6 * r->limit_s,
                          share_of(r)));

@@ -211,7 +211,7 @@ static status ranks_try(const doctor *d, doctor_finding *f)
         error_clear();
         return doctor_costs(d, f, DOCTOR_WARN, "only one rank can train here (layout.dp=1)");
     }
-    TRY(doctor_found(d, f, "two ranks add 1 MiB at %.2g GB/s (%s%s)",
+    TRY(doctor_found(d, f, "two ranks add 1 MiB over %s at %.2g GB/s (%s%s)", row.transport,
                      (double)row.bytes / row.median_s / 1e9, row.algorithm,
                      row.staged ? ", staged" : ""));
     if (row.staged) {

@@ -203,6 +203,7 @@ static status size_run(bench_rank *b, int at)
     args_fill(b, bytes, 0, &item, &a);
     TRY(comm_choose(b->g, &a, &choice));
     (void)snprintf(row->algorithm, sizeof(row->algorithm), "%s", choice.algorithm);
+    (void)snprintf(row->transport, sizeof(row->transport), "%s", comm_transport_name(b->c));
     row->staged = choice.staged;
     return ST_OK;
 }

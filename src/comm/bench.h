@@ -35,7 +35,7 @@ typedef struct comm_bench_row {
     double median_s, min_s, max_s;
     double limit_s; // median; 0: not measured
     double bus;     // bytes over a link per byte of the operand: 2(n-1)/n of all_reduce, ...
-    char algorithm[32];
+    char algorithm[32], transport[16]; // that really ran
     bool staged;
 } comm_bench_row;
 
