@@ -1,4 +1,4 @@
-// Hashes that find damage (not forgery): XXH3 64 and 128 bits, from libxxhash.
+// Hashes that find damage (not forgery): XXH3 64 and 128 bits, from libxxhash; CRC-32C.
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -20,6 +20,10 @@ hash_stream *hash_begin(void); // NULL: no memory
 void hash_add(hash_stream *s, const void *data, int64_t bytes);
 hash128 hash_end(hash_stream *s);
 const char *hash128_text(hash128 h, char buffer[33]); // 32 hex digits
+
+// CRC-32C of what came before (0: nothing) and these bytes. slow: the same without special instructions.
+uint32_t crc32c(uint32_t before, const void *data, int64_t bytes);
+uint32_t crc32c_slow(uint32_t before, const void *data, int64_t bytes);
 
 #ifdef __cplusplus
 }

@@ -50,12 +50,27 @@ static void one_bit_changes_all(void **state)
     assert_true(before != hash64(data, 63, 1));
 }
 
+static void crc32c_of_pieces(void **state)
+{
+    (void)state;
+    static unsigned char data[20011];
+    assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283u); // RFC 3720, B.4
+    assert_int_equal(crc32c(0, data, 32), 0x8a9136aau);
+    for (int64_t i = 0; i < COUNT_OF(data); i++) data[i] = (unsigned char)(i * 73 + i / 251);
+    for (int64_t n = 0; n < COUNT_OF(data); n += 1 + n / 7) {
+        const uint32_t want = crc32c_slow(0, data, n);
+        assert_int_equal(crc32c(0, data, n), want);
+        assert_int_equal(crc32c(crc32c(0, data, n / 3), data + n / 3, n - n / 3), want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_values),
         cmocka_unit_test(streams_equal_whole),
         cmocka_unit_test(one_bit_changes_all),
+        cmocka_unit_test(crc32c_of_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

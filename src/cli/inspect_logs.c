@@ -1,4 +1,5 @@
 // Records of a run: metrics, TensorBoard events, traces; and JSON, told apart by its keys.
+#include "base/hash.h"
 #include "base/json.h"
 #include "cli/inspect.h"
 #include "data/reader.h"
@@ -83,7 +84,7 @@ enum { RECORD_HEAD = 12, RECORD_TAIL = 4 };
 
 static uint32_t masked(const uint8_t *bytes, int64_t count)
 {
-    const uint32_t crc = obs_crc32c(bytes, count);
+    const uint32_t crc = crc32c(0, bytes, count);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 

@@ -51,8 +51,7 @@ typedef struct obs_events obs_events;
 NODISCARD status obs_events_open(const host *h, arena *a, const char *path, int64_t finished_steps,
                                  obs_events **out);
 NODISCARD status obs_events_add(obs_events *e, const obs_record *r);
-NODISCARD status obs_events_close(obs_events *e);     // NULL is legal
-uint32_t obs_crc32c(const void *data, int64_t bytes); // Castagnoli's polynomial
+NODISCARD status obs_events_close(obs_events *e); // NULL is legal
 
 // Chrome trace (Perfetto) of the spans taken from a ring: lanes as tracks, times in microseconds.
 typedef struct obs_trace obs_trace;

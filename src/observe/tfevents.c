@@ -5,6 +5,7 @@
 // public record and proto definitions of TensorFlow. A resumed run begins a new file, which the
 // viewer joins to those before it; a session log at its head makes the viewer forget the steps that
 // are now done again.
+#include "base/hash.h"
 #include "observe/append.h"
 #include "observe/observe.h"
 
@@ -21,17 +22,6 @@ typedef struct wire {
     uint8_t bytes[EVENT_BYTES];
     int64_t count;
 } wire;
-
-uint32_t obs_crc32c(const void *data, int64_t bytes)
-{
-    const uint8_t *p = data;
-    uint32_t crc = 0xffffffffu;
-    for (int64_t i = 0; i < bytes; i++) {
-        crc ^= p[i];
-        for (int k = 0; k < 8; k++) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
 
 static uint32_t masked(uint32_t crc)
 {
@@ -77,8 +67,8 @@ static status event_write(obs_events *e, const wire *event)
 {
     wire out = {.count = 0};
     const uint64_t length = (uint64_t)event->count;
-    const uint32_t length_sum = masked(obs_crc32c(&length, (int64_t)sizeof(length)));
-    const uint32_t sum = masked(obs_crc32c(event->bytes, event->count));
+    const uint32_t length_sum = masked(crc32c(0, &length, (int64_t)sizeof(length)));
+    const uint32_t sum = masked(crc32c(0, event->bytes, event->count));
     put(&out, &length, (int64_t)sizeof(length));
     put(&out, &length_sum, (int64_t)sizeof(length_sum));
     put(&out, event->bytes, event->count);
