@@ -7,7 +7,8 @@
 //                    the board, train
 //
 // Under torchrun, srun or mpirun there is no such parent: every process finds its place in its
-// environment, and the job's key in the file that TRIREME_KEY names.
+// environment, and the job's key in the file that TRIREME_KEY names; ranks of one host share a board, and
+// those of several speak over UCX.
 #include "cli/ranks.h"
 
 #include "base/hash.h"
@@ -198,69 +199,87 @@ static status facts_make(cli_context *cli, const run_config *r, const char *tuni
     return ST_OK;
 }
 
-// Whether all ranks are on this machine; else the first that is not.
-static bool all_are_here(const control *c, int *elsewhere)
+// The ranks of this machine: which of them this is, how many there are, and the first.
+typedef struct neighbours {
+    int here, count, first;
+} neighbours;
+
+static neighbours neighbours_find(const control *c)
 {
-    const uint64_t here = control_peer_of(c, control_rank(c))->machine;
-    for (int i = 0; i < control_ranks(c); i++) {
-        *elsewhere = i;
-        if (here == 0 || control_peer_of(c, i)->machine != here) return false;
+    const int rank = control_rank(c);
+    const uint64_t machine = control_peer_of(c, rank)->machine;
+    neighbours n = {.first = rank};
+    if (machine == 0) return (neighbours){.count = 1, .first = rank};
+    for (int i = control_ranks(c) - 1; i >= 0; i--) {
+        if (control_peer_of(c, i)->machine != machine) continue;
+        n.first = i;
+        n.count++;
+        n.here += i < rank;
     }
-    return true;
+    return n;
 }
 
-// Ranks that no launcher of ours started: the first one's board, by its descriptor in that process.
-static status board_share(cli_ranks *k, const launch_place *place)
+// Ranks that no launcher of ours started: the board of the first one on each host, by its descriptor in
+// that process.
+static status board_share(cli_ranks *k, const launch_place *place, const neighbours *n)
 {
     typedef struct where {
         int64_t process;
         int32_t fd, failed;
     } where;
-    where mine = {.fd = -1}, all[LAUNCH_LOCAL_MAX];
+    where mine = {.fd = -1};
     status st = ST_OK;
-    if (place->ranks > LAUNCH_LOCAL_MAX) {
-        return fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", place->ranks,
-                    LAUNCH_LOCAL_MAX);
-    }
-    if (place->rank == 0) {
-        st = comm_board_create(place->ranks, place->job, 0, &k->board);
+    where *all = calloc((size_t)place->ranks, sizeof(*all));
+    if (all == NULL) return fail(ST_NO_MEMORY, "no memory for where %d ranks are", place->ranks);
+    if (n->count > LAUNCH_LOCAL_MAX) {
+        st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
+    } else if (place->rank == n->first) {
+        st = comm_board_create(n->count, place->job, 0, &k->board);
         mine.process = (int64_t)getpid();
         mine.fd = st == ST_OK ? comm_board_fd(k->board) : -1;
     }
     mine.failed = st != ST_OK;
-    TRY(control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all));
+    const status swapped = control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all);
+    const where first = all[n->first];
+    free(all);
+    TRY(swapped);
     TRY(st);
-    if (place->rank > 0 && all[0].failed == 0) {
+    if (place->rank != n->first && first.failed == 0) {
         char path[64];
-        (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)all[0].process,
-                       all[0].fd);
+        (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)first.process, first.fd);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
-        if (fd < 0) return fail(ST_IO, "rank 0's board %s: %s", path, strerror(errno));
+        if (fd < 0) return fail(ST_IO, "rank %d's board %s: %s", n->first, path, strerror(errno));
         st = comm_board_map(fd, &k->board); // which keeps a descriptor of its own
         (void)close(fd);
         TRY(st);
     }
-    return control_barrier(k->job.c); // rank 0 keeps it until all have it
+    return control_barrier(k->job.c); // the first keeps it until all have it
+}
+
+static status swap(void *context, const void *mine, int64_t bytes, void *all)
+{
+    return control_swap(context, mine, bytes, all);
 }
 
 static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *place)
 {
-    int elsewhere = 0;
-    if (!all_are_here(k->job.c, &elsewhere)) {
-        return fail(ST_UNSUPPORTED,
-                    "rank %d is on another host (%s): this version trains on the ranks of one host",
-                    elsewhere, control_peer_of(k->job.c, elsewhere)->host);
-    }
-    TRY(place->board_fd >= 0 ? comm_board_map(place->board_fd, &k->board) : board_share(k, place));
+    const neighbours n = neighbours_find(k->job.c);
+    const control_peer *self = control_peer_of(k->job.c, place->rank);
+    TRY(place->board_fd >= 0 ? comm_board_map(place->board_fd, &k->board)
+                             : board_share(k, place, &n));
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
                                 .rank = place->rank,
                                 .ranks = place->ranks,
-                                .local_rank = place->rank,
-                                .local_ranks = place->ranks,
+                                .local_rank = n.here,
+                                .local_ranks = n.count,
                                 .transport = "auto",
                                 .tuning = k->tuning,
-                                .board = k->board};
+                                .board = k->board,
+                                .machine = self->machine,
+                                .host = self->host,
+                                .swap = swap,
+                                .swap_context = k->job.c};
     comm *c = NULL;
     const status st = comm_open(&wanted, &c);
     if (st != ST_OK && k->tuning != NULL) note("while using the table of comm.tuning");

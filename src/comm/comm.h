@@ -125,11 +125,17 @@ typedef struct comm_config {
     uint32_t epoch;
     int rank, ranks;             // of the job
     int local_rank, local_ranks; // of this host
-    const char *transport;       // "auto", "self", "shm", ...: a row of comm/transport_table.c
+    const char *transport;       // "auto", "self", "shm", "ucx": a row of comm/transport_table.c
     comm_board *board;           // shm: the host's; borrowed
-    int64_t deadline_ns;         // of one wait; 0: 600 s
-    const char *tuning; // text of a table that `bench comm --tune` wrote; NULL: built-in choices
-    int spin_ns;        // 0: measured; how long a wait spins before it sleeps
+    // Ranks on several hosts: which one this is (ranks with the same number share a board), its name for
+    // people, and how every rank gives bytes and gets everybody's, in rank order; NULL: they cannot.
+    uint64_t machine;
+    const char *host;
+    status (*swap)(void *context, const void *mine, int64_t bytes, void *all);
+    void *swap_context;
+    int64_t deadline_ns; // of one wait; 0: 600 s
+    const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices
+    int spin_ns;         // 0: measured; how long a wait spins before it sleeps
 } comm_config;
 
 // Collective: all ranks of the job.

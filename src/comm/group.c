@@ -21,7 +21,10 @@ static status group_join(comm_group *g, const int32_t *members, int count, int m
     g->sent = calloc((size_t)count * 2, sizeof(*g->sent));
     if (g->sent == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", count);
     g->received = g->sent + count;
-    return g->transport->join(link, &m, &g->port);
+    TRY(g->transport->join(link, &m, &g->port));
+    g->transport =
+        g->port->transport; // a transport between hosts hands groups of one host to another
+    return ST_OK;
 }
 
 status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
@@ -142,7 +145,7 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
         record =
             recorder_begin(g->card, &call.contract, args, posted_ns > 0 ? posted_ns : now, now);
     }
-    g->transport->note(g->port, args->tensor, call.contract.tensor, args->site, call.contract.site);
+    g->transport->note(g->port, &call.contract, args->tensor, args->site);
     TRY(algorithm->run(&call));
     if (record != NULL) recorder_end(g->card, record, board_now_ns(board));
     return ST_OK;

@@ -152,14 +152,13 @@ static status region_create(comm_link *link, int64_t bytes, int32_t *region, voi
 }
 
 // Nobody waits here, so there is nothing to end.
-static void note_names(comm_port *port, const char *tensor, uint32_t tensor_hash, const char *site,
-                       uint32_t site_hash)
+static void note_names(comm_port *port, const comm_contract *contract, const char *tensor,
+                       const char *site)
 {
     (void)port;
+    (void)contract;
     (void)tensor;
-    (void)tensor_hash;
     (void)site;
-    (void)site_hash;
 }
 
 static status kill_group(comm_port *port)

@@ -312,12 +312,12 @@ static status stage(comm_port *base, int rank, void **out)
 }
 
 // ---- for people ---------------------------------------------------------------------------------
-static void note_names(comm_port *base, const char *tensor, uint32_t tensor_hash, const char *site,
-                       uint32_t site_hash)
+static void note_names(comm_port *base, const comm_contract *contract, const char *tensor,
+                       const char *site)
 {
     board_card *card = base->link->card;
-    board_name_put(card, tensor_hash, tensor);
-    board_name_put(card, site_hash, site);
+    board_name_put(card, contract->tensor, tensor);
+    board_name_put(card, contract->site, site);
 }
 
 // The first who knows says it for all: its text comes back to everybody.

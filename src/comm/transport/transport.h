@@ -122,9 +122,9 @@ struct comm_transport {
     status (*exchange)(comm_port *port, const comm_contract *contract, comm_message send,
                        comm_message receive);
     // ---- both: what to tell people, and the end
-    // Before meet, exchange: the names behind the contract's hashes.
-    void (*note)(comm_port *port, const char *tensor, uint32_t tensor_hash, const char *site,
-                 uint32_t site_hash);
+    // Before meet, exchange: what is begun, and the names behind the contract's hashes.
+    void (*note)(comm_port *port, const comm_contract *contract, const char *tensor,
+                 const char *site);
     status (*kill)(
         comm_port
             *port); // ends the group with this thread's error, or an earlier one; returns that

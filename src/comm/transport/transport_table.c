@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-const comm_transport *const comm_transport_table[] = {&comm_transport_self, &comm_transport_shm};
+const comm_transport *const comm_transport_table[] = {&comm_transport_self, &comm_transport_shm,
+                                                      &comm_transport_ucx};
 
 int comm_transport_count(void)
 {

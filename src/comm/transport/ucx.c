@@ -1,0 +1,413 @@
+// The transport between hosts: messages over UCX (InfiniBand, RoCE, TCP: what it finds), shared memory inside.
+//
+// Every rank has one worker; addresses are traded over `control` when the link is made, and two ranks connect
+// when they first speak. Groups whose ranks are all on one host are handed to the transport of shared
+// memory; in others a message stays in shared memory where both ranks are on this host.
+//
+//   ucx_exchange.c   messages: a frame with the contract, then the bytes; checksums
+//   ucx_watch.c      what is said beside the messages: who is there, what failed; and who says nothing
+//
+// UCX is called by one thread at a time, under the link's lock. A thread of the link's own, the pulse, calls
+// it ten times a second while nobody else does, so that questions of others are answered while this rank
+// computes: a peer that does not answer is gone, cut off, or stopped.
+#include "comm/transport/ucx.h"
+#include "comm/transport/transport_table.h"
+
+#if TRIREME_HAVE_UCX
+#    include "base/fault.h"
+#    include "base/hash.h"
+
+#    include <errno.h>
+#    include <stdlib.h>
+#    include <string.h>
+#    include <sys/mman.h>
+
+_Static_assert(sizeof(ucx_card) == 4096, "a card is one page");
+_Static_assert(sizeof(ucx_parcel) == UCX_FRAME_BYTES, "a frame and what it carries");
+
+enum { RANK_BITS = 20, SPINS = 2000 };
+
+static bool available(const comm_config *config, const char **why)
+{
+    ucx_library unused;
+    *why = "the ranks' addresses cannot be traded";
+    return config->swap != NULL && ucx_library_open(&unused, why);
+}
+
+static status refused(const comm_link *link, const char *what, ucs_status_t st)
+{
+    return fail(ST_DEVICE, "%s: UCX says \"%s\"", what, link->ucp.status_text(st));
+}
+
+// ---- opening --------------------------------------------------------------------------------------
+static ucs_status_t on_note(void *argument, const void *header, size_t header_bytes, void *data,
+                            size_t bytes, const ucp_am_recv_param_t *param)
+{
+    (void)header;
+    (void)header_bytes;
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) ucx_note_take(argument, data, bytes);
+    return UCS_OK;
+}
+
+static status context_open(comm_link *link)
+{
+    ucp_config_t *config = NULL;
+    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+                                               UCP_PARAM_FIELD_MT_WORKERS_SHARED |
+                                               UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+                                 .mt_workers_shared = 1,
+                                 .estimated_num_eps = (size_t)link->config.ranks};
+    ucs_status_t st = link->ucp.config_read(NULL, NULL, &config);
+    if (st != UCS_OK) return refused(link, "its settings cannot be read", st);
+    st = link->ucp.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &link->context);
+    link->ucp.config_release(config);
+    return st == UCS_OK ? ST_OK : refused(link, "no context", st);
+}
+
+static status worker_open(comm_link *link)
+{
+    const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                        .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    const ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = 1,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+        .cb = on_note,
+        .arg = link};
+    ucs_status_t st = link->ucp.worker_create(link->context, &params, &link->worker);
+    if (st == UCS_OK) st = link->ucp.worker_set_am_recv_handler(link->worker, &handler);
+    if (st == UCS_OK) st = link->ucp.worker_get_efd(link->worker, &link->efd);
+    return st == UCS_OK ? ST_OK : refused(link, "no worker", st);
+}
+
+static status card_make(comm_link *link, ucx_card *mine)
+{
+    ucp_address_t *address = NULL;
+    size_t bytes = 0;
+    const char *name = link->config.host != NULL ? link->config.host : "?";
+    const ucs_status_t st = link->ucp.worker_get_address(link->worker, &address, &bytes);
+    if (st != UCS_OK) return refused(link, "no address", st);
+    mine->machine = link->config.machine;
+    memcpy(mine->host, name, (size_t)min_i64((int64_t)strlen(name), UCX_HOST - 1));
+    mine->address_bytes = (int32_t)bytes;
+    if (bytes <= UCX_ADDRESS) memcpy(mine->address, address, bytes);
+    link->ucp.worker_release_address(link->worker, address);
+    if (bytes <= UCX_ADDRESS) return ST_OK;
+    return fail(ST_UNSUPPORTED,
+                "this rank's address has %zu bytes, %d can be; name fewer networks in "
+                "UCX_NET_DEVICES",
+                bytes, (int)UCX_ADDRESS);
+}
+
+// All ranks come here, also those that failed: else the others would wait for them.
+static status cards_trade(comm_link *link, status before)
+{
+    ucx_card *mine = calloc(1, sizeof(*mine));
+    const int n = link->config.ranks;
+    link->cards = calloc((size_t)n, sizeof(*link->cards));
+    link->peers = calloc((size_t)n, sizeof(*link->peers));
+    if (mine == NULL || link->cards == NULL || link->peers == NULL) {
+        free(mine);
+        return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", n);
+    }
+    if (before == ST_OK) before = card_make(link, mine);
+    mine->failed = before != ST_OK;
+    const status st =
+        link->config.swap(link->config.swap_context, mine, (int64_t)sizeof(*mine), link->cards);
+    free(mine);
+    TRY(before);
+    TRY(st);
+    for (int i = 0; i < n; i++) {
+        ucx_card *c = &link->cards[i];
+        link->peers[i] = (ucx_peer){.link = link, .rank = i};
+        c->host[UCX_HOST - 1] = '\0';
+        if (c->failed != 0) {
+            return fail(ST_PEER_LOST, "rank %d (%s) has no way to other hosts", i, c->host);
+        }
+        if (c->address_bytes < 1 || c->address_bytes > UCX_ADDRESS) {
+            return fail(ST_DIVERGED, "rank %d gives an address of %d bytes", i, c->address_bytes);
+        }
+    }
+    return ST_OK;
+}
+
+static status inner_open(comm_link *link)
+{
+    int local = 0;
+    const ucx_card *mine = &link->cards[link->config.rank];
+    for (int i = 0; i < link->config.ranks; i++) local += link->cards[i].machine == mine->machine;
+    if (link->config.board == NULL || link->config.local_ranks < 2 || mine->machine == 0)
+        return ST_OK;
+    if (local != link->config.local_ranks) {
+        return fail(ST_DIVERGED, "%d ranks are on %s, and %d share its memory", local, mine->host,
+                    link->config.local_ranks);
+    }
+    return comm_transport_shm.open(&link->config, &link->inner);
+}
+
+static status pulse_start(comm_link *link)
+{
+    if (pthread_create(&link->pulse, NULL, ucx_pulse_main, link) != 0) {
+        return fail(ST_NO_MEMORY, "no thread for the link to other hosts");
+    }
+    link->pulse_runs = true;
+    return ST_OK;
+}
+
+// ---- closing --------------------------------------------------------------------------------------
+// Nobody cuts a connection that another still needs: each says goodbye and waits for theirs, for a while.
+static bool goodbye(comm_link *link)
+{
+    const int64_t begin = ucx_now(link), most_ns = INT64_C(2000000000);
+    const ucx_note bye = {.word = UCX_BYE, .from = link->config.rank};
+    for (int i = 0; i < link->config.ranks; i++) {
+        ucx_peer *p = &link->peers[i];
+        if (p->ep == NULL || p->gone || p->said_bye) continue;
+        p->said_bye = true;
+        ucx_note_send(link, i, &bye);
+    }
+    bool all = false;
+    while (!all && ucx_now(link) - begin < most_ns) {
+        if (!ucx_pump(link)) link->config.h->api->sleep_ns(link->config.h, 50000);
+        all = link->notes == 0;
+        for (int i = 0; i < link->config.ranks && all; i++) {
+            const ucx_peer *p = &link->peers[i];
+            all = p->ep == NULL || p->gone || p->bye;
+        }
+    }
+    return all;
+}
+
+static void port_free(ucx_port *p)
+{
+    free(p->inner_of);
+    free(p->begun);
+    free(p);
+}
+
+static void pulse_stop(comm_link *link)
+{
+    if (!link->pulse_runs) return;
+    (void)pthread_mutex_lock(&link->lock);
+    link->pulse_ends = true;
+    (void)pthread_cond_signal(&link->pulse_wakes);
+    (void)pthread_mutex_unlock(&link->lock);
+    (void)pthread_join(link->pulse, NULL);
+}
+
+// UCX 1.13 aborts the process when a worker goes whose connections were not all made, or not all ended: so
+// after a failure it stays until the process ends.
+static bool worker_close(comm_link *link)
+{
+    bool whole = link->failure.code == ST_OK && !link->has_failed && link->graves == NULL;
+    (void)pthread_mutex_lock(&link->lock);
+    if (whole && link->pulse_runs) whole = goodbye(link);
+    for (int i = 0; link->pulse_runs && i < link->config.ranks; i++)
+        ucx_peer_close(&link->peers[i]);
+    (void)pthread_mutex_unlock(&link->lock);
+    if (whole && link->worker != NULL) link->ucp.worker_destroy(link->worker);
+    if (whole && link->context != NULL) link->ucp.cleanup(link->context);
+    return whole;
+}
+
+static void link_close(comm_link *link)
+{
+    if (link == NULL) return;
+    ASSERT(link->ports == NULL);
+    pulse_stop(link);
+    const bool whole = worker_close(link);
+    while (link->graves != NULL && whole) {
+        ucx_port *p = link->graves;
+        link->graves = p->next;
+        port_free(p);
+    }
+    if (link->inner != NULL) comm_transport_shm.close(link->inner);
+    for (int i = 0; i < UCX_REGIONS; i++) {
+        if (link->regions[i].bytes > 0) {
+            (void)munmap(link->regions[i].at, (size_t)link->regions[i].bytes);
+        }
+    }
+    if (!whole) return; // UCX may still look at the rest
+    (void)pthread_cond_destroy(&link->pulse_wakes);
+    (void)pthread_mutex_destroy(&link->lock);
+    free(link->cards);
+    free(link->peers);
+    free(link);
+}
+
+static status link_open(const comm_config *config, comm_link **out)
+{
+    const char *why = NULL;
+    comm_link *link = calloc(1, sizeof(*link));
+    if (link == NULL) return fail(ST_NO_MEMORY, "no memory for a link between hosts");
+    link->config = *config;
+    link->spins = SPINS;
+    (void)pthread_mutex_init(&link->lock, NULL);
+    (void)pthread_cond_init(&link->pulse_wakes, NULL);
+    status st = fault_point("comm.ucx.open");
+    if (st == ST_OK && !ucx_library_open(&link->ucp, &why)) st = fail(ST_UNSUPPORTED, "%s", why);
+    if (st == ST_OK) st = context_open(link);
+    if (st == ST_OK) st = worker_open(link);
+    TRY_TO(close_link, cards_trade(link, st));
+    TRY_TO(close_link, inner_open(link));
+    TRY_TO(close_link, pulse_start(link));
+    *out = link;
+    return ST_OK;
+close_link:
+    link_close(link);
+    return st;
+}
+
+// ---- ports ----------------------------------------------------------------------------------------
+static void leave(comm_port *base)
+{
+    ucx_port *p = ucx_port_of(base);
+    comm_link *link = base->link;
+    if (p->inner != NULL) comm_transport_shm.leave(p->inner);
+    (void)pthread_mutex_lock(&link->lock);
+    for (ucx_port **at = &link->ports; *at != NULL; at = &(*at)->next) {
+        if (*at != p) continue;
+        *at = p->next;
+        break;
+    }
+    if (p->busy) { // something may still be written to it
+        p->next = link->graves;
+        link->graves = p;
+        p = NULL;
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    if (p != NULL) port_free(p);
+}
+
+// One allocation: the port, its members' ranks, its name.
+static ucx_port *port_make(comm_link *link, const comm_members *m)
+{
+    const size_t count = (size_t)m->count, name_bytes = strlen(m->name) + 1;
+    ucx_port *p = calloc(1, sizeof(*p) + count * sizeof(int32_t) + name_bytes);
+    if (p == NULL) return NULL;
+    int32_t *ranks = (int32_t *)(void *)(p + 1);
+    memcpy(ranks, m->ranks, count * sizeof(*ranks));
+    memcpy(ranks + count, m->name, name_bytes);
+    p->base = (comm_port){.transport = &comm_transport_ucx, .link = link, .members = *m};
+    p->base.members.ranks = ranks;
+    p->base.members.name = (const char *)(ranks + count);
+    p->key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks),
+                    (uint64_t)link->config.epoch << 32 | m->group)
+             << RANK_BITS;
+    p->inner_of = malloc(count * sizeof(*p->inner_of));
+    p->begun = calloc(count, sizeof(*p->begun));
+    if (p->inner_of == NULL || p->begun == NULL) {
+        port_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+// The members of this host, in `ranks`. Returns how many.
+static int neighbours(const comm_link *link, const comm_members *m, int32_t *ranks, int *inner_of,
+                      int *me)
+{
+    const uint64_t machine = link->cards[link->config.rank].machine;
+    int count = 0;
+    for (int i = 0; i < m->count; i++) {
+        inner_of[i] = -1;
+        if (link->inner == NULL || link->cards[m->ranks[i]].machine != machine) continue;
+        if (i == m->me) *me = count;
+        inner_of[i] = count;
+        ranks[count++] = m->ranks[i];
+    }
+    return count;
+}
+
+static status join(comm_link *link, const comm_members *m, comm_port **out)
+{
+    TRY(fault_point("comm.ucx.join"));
+    ucx_port *p = port_make(link, m);
+    int32_t *ranks = malloc((size_t)m->count * sizeof(*ranks));
+    status st = ST_OK;
+    if (p == NULL || ranks == NULL) {
+        st = fail(ST_NO_MEMORY, "no memory for a group of %d ranks", m->count);
+        goto drop;
+    }
+    comm_members here = *m;
+    here.count = neighbours(link, m, ranks, p->inner_of, &here.me);
+    here.ranks = ranks;
+    if (here.count == m->count) { // all on this host
+        st = comm_transport_shm.join(link->inner, &here, out);
+        goto drop;
+    }
+    if (here.count > 1) TRY_TO(drop, comm_transport_shm.join(link->inner, &here, &p->inner));
+    (void)pthread_mutex_lock(&link->lock);
+    p->next = link->ports;
+    link->ports = p;
+    (void)pthread_mutex_unlock(&link->lock);
+    free(ranks);
+    *out = &p->base;
+    return ST_OK;
+drop:
+    if (p != NULL) port_free(p);
+    free(ranks);
+    return st;
+}
+
+// ---- memory: what the ranks of this host share, if there are several ------------------------------
+static status region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
+{
+    if (link->inner != NULL)
+        return comm_transport_shm.region_create(link->inner, bytes, region, at);
+    for (int32_t i = 0; i < UCX_REGIONS; i++) {
+        if (link->regions[i].bytes != 0) continue;
+        const int64_t whole = align_up(max_i64(bytes, 1), 4096);
+        void *map =
+            mmap(NULL, (size_t)whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED) {
+            return fail(ST_NO_MEMORY, "the system gives no %lld bytes: %s", (long long)whole,
+                        strerror(errno));
+        }
+        link->regions[i] = (ucx_region){map, whole};
+        *region = i;
+        *at = map;
+        return ST_OK;
+    }
+    return fail(ST_UNSUPPORTED, "a rank may have %d pieces of memory", (int)UCX_REGIONS);
+}
+
+static void region_destroy(comm_link *link, int32_t region)
+{
+    if (link->inner != NULL) {
+        comm_transport_shm.region_destroy(link->inner, region);
+        return;
+    }
+    (void)munmap(link->regions[region].at, (size_t)link->regions[region].bytes);
+    link->regions[region] = (ucx_region){0};
+}
+
+const comm_transport comm_transport_ucx = {
+    .name = "ucx",
+    .messages = true,
+    .hosts_apart = true,
+    .available = available,
+    .open = link_open,
+    .close = link_close,
+    .join = join,
+    .leave = leave,
+    .region_create = region_create,
+    .region_destroy = region_destroy,
+    .exchange = ucx_exchange,
+    .note = ucx_note_contract,
+    .kill = ucx_kill,
+    .stop = ucx_stop,
+    .waits_for = ucx_waits_for,
+};
+#else
+static bool available(const comm_config *config, const char **why)
+{
+    (void)config;
+    *why = "this program was built without UCX; apt install libucx-dev and build it again";
+    return false;
+}
+
+const comm_transport comm_transport_ucx = {.name = "ucx", .available = available};
+#endif

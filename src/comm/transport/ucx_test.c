@@ -1,0 +1,376 @@
+// Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against the naive
+// reference; what is said when ranks differ, die, stand still, come late, or a message is damaged.
+#include "base/fault.h"
+#include "comm/algo/algo.h"
+#include "comm/comm_internal.h"
+#include "comm/test_reference.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+// after the above, which it needs
+#include <cmocka.h>
+
+enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 700000 };
+
+// What all processes of a job share.
+typedef struct job {
+    int ranks, hosts;
+    int64_t deadline_ns;
+    status (*body)(comm *c);
+    comm_board *boards[RANKS];
+    pthread_barrier_t barrier;
+    pid_t pids[RANKS];
+    struct {
+        status st;
+        char text[TEXT];
+    } results[RANKS];
+    unsigned char swapped[RANKS][SWAP];
+} job;
+static job *all;
+static int own_rank;
+
+static status swap(void *context, const void *mine, int64_t bytes, void *out)
+{
+    (void)context;
+    if (bytes > SWAP)
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a card of %lld bytes", (long long)bytes);
+    memcpy(all->swapped[own_rank], mine, (size_t)bytes);
+    (void)pthread_barrier_wait(&all->barrier);
+    for (int r = 0; r < all->ranks; r++) {
+        memcpy((char *)out + r * bytes, all->swapped[r], (size_t)bytes);
+    }
+    (void)pthread_barrier_wait(&all->barrier);
+    return ST_OK;
+}
+
+// Ranks lie on hosts in turn, so that no two neighbours of a ring share one.
+static int host_of(int rank)
+{
+    return rank % all->hosts;
+}
+
+static int ranks_of(int place)
+{
+    return (all->ranks - place + all->hosts - 1) / all->hosts;
+}
+
+static status run_rank(int rank)
+{
+    char name[32];
+    comm *c = NULL;
+    own_rank = rank;
+    (void)snprintf(name, sizeof(name), "host%d", host_of(rank));
+    const comm_config config = {.h = host_real(),
+                                .job = 7,
+                                .rank = rank,
+                                .ranks = all->ranks,
+                                .local_rank = rank / all->hosts,
+                                .local_ranks = ranks_of(host_of(rank)),
+                                .transport = "ucx",
+                                .board = all->boards[host_of(rank)],
+                                .deadline_ns = all->deadline_ns,
+                                .machine = 100 + (uint64_t)host_of(rank),
+                                .host = name,
+                                .swap = swap};
+    TRY(comm_open(&config, &c));
+    const status st = all->body(c);
+    error_record kept;
+    error_take(&kept);
+    comm_close(c);
+    (void)error_put(&kept);
+    return st;
+}
+
+static void rank_main(int rank)
+{
+    (void)alarm(100);
+    const status st = run_rank(rank);
+    all->results[rank].st = st;
+    (void)snprintf(all->results[rank].text, TEXT, "%.1000s", st == ST_OK ? "" : error_last()->text);
+    (void)fflush(NULL);
+    _exit(0);
+}
+
+static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(comm *c))
+{
+    pthread_barrierattr_t shared;
+    memset(all, 0, sizeof(*all));
+    all->ranks = ranks;
+    all->hosts = hosts;
+    all->deadline_ns = deadline_ms * 1000000;
+    all->body = body;
+    assert_int_equal(0, pthread_barrierattr_init(&shared));
+    assert_int_equal(0, pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));
+    assert_int_equal(0, pthread_barrier_init(&all->barrier, &shared, (unsigned)ranks));
+    for (int h = 0; h < hosts; h++) {
+        assert_int_equal(ST_OK, comm_board_create(ranks_of(h), 7, 0, &all->boards[h]));
+    }
+    (void)fflush(NULL);
+    for (int r = 0; r < ranks; r++) {
+        all->results[r].st = ST_INTERNAL;
+        (void)snprintf(all->results[r].text, TEXT, "the process died");
+        const pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) rank_main(r);
+        all->pids[r] = pid;
+    }
+    for (int r = 0; r < ranks; r++) {
+        assert_int_equal(all->pids[r], waitpid(all->pids[r], NULL, 0));
+    }
+    for (int h = 0; h < hosts; h++) comm_board_unmap(all->boards[h]);
+}
+
+static void all_are(status wanted)
+{
+    for (int r = 0; r < all->ranks; r++) {
+        if (all->results[r].st == wanted) continue;
+        fail_msg("rank %d of %d on %d hosts: %s (%s)", r, all->ranks, all->hosts,
+                 status_name(all->results[r].st), all->results[r].text);
+    }
+}
+
+static void says(int rank, const char *words)
+{
+    if (strstr(all->results[rank].text, words) == NULL) {
+        fail_msg("rank %d says \"%s\", not \"%s\"", rank, all->results[rank].text, words);
+    }
+}
+
+// ---- operations ---------------------------------------------------------------------------------
+static char *memory_in, *memory_out;
+
+static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t count)
+{
+    const int rank = comm_group_rank(g), size = comm_group_size(g), root = (int)(count % size);
+    const reference r = {
+        .op = row->op, .type = type, .size = size, .root = root, .seed = (uint64_t)count};
+    const comm_item item = {.in = memory_in, .out = memory_out, .count = count};
+    const comm_args args = {.op = row->op,
+                            .order = row->order,
+                            .type = type,
+                            .root = root,
+                            .items = &item,
+                            .item_count = 1,
+                            .algorithm = row->name,
+                            .tensor = "x",
+                            .site = "here"};
+    comm_choice choice;
+    if (comm_choose(g, &args, &choice) != ST_OK) return ST_OK; // not for so many ranks or bytes
+    const int64_t bytes = reference_pieces(&r, rank, false) * count * dtype_bytes(type);
+    reference_fill(&r, rank, count, memory_in);
+    memset(memory_out, 0x5a, (size_t)bytes + 1);
+    TRY(comm_run(g, &args));
+    double wanted = 0;
+    const int64_t wrong = reference_differs(&r, rank, count, memory_out, &wanted);
+    if (memory_out[bytes] == 0x5a && wrong < 0) return ST_OK;
+    return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s %s of %lld x %s: element %lld is wrong",
+                   comm_op_name(row->op), row->name, (long long)count, dtype_name(type),
+                   (long long)wrong);
+}
+
+static status every_algorithm(comm *c, const int64_t *counts, int count)
+{
+    const size_t bytes = (size_t)MOST * 4 * RANKS + 64;
+    status st = ST_OK;
+    memory_in = malloc(bytes);
+    memory_out = malloc(bytes);
+    if (memory_in == NULL || memory_out == NULL)
+        return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
+    for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
+        const comm_algorithm *row = comm_algorithm_table[i];
+        if (row->op > COMM_ALL_TO_ALL) continue;
+        for (int k = 0; k < count && st == ST_OK; k++) {
+            st = one(comm_world(c), row, (i + k) % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, counts[k]);
+        }
+    }
+    for (int k = 0; k < 3 && st == ST_OK; k++) st = comm_barrier(comm_world(c), "here");
+    free(memory_in);
+    free(memory_out);
+    return st;
+}
+
+static status small_body(comm *c)
+{
+    static const int64_t counts[] = {0, 1, 1000, 4099};
+    comm_group *pair = NULL;
+    TRY(every_algorithm(c, counts, (int)COUNT_OF(counts)));
+    // Groups inside hosts and between them.
+    for (int k = 0; k < 2; k++) {
+        const int place = host_of(own_rank), number = own_rank / all->hosts;
+        float x = (float)(1 << own_rank), want = 0;
+        TRY(comm_split(c, k == 0 ? place : number, k == 0 ? "host" : "rail", &pair));
+        for (int r = 0; r < all->ranks; r++) {
+            const bool with = k == 0 ? host_of(r) == place : r / all->hosts == number;
+            want += with ? (float)(1 << r) : 0;
+        }
+        TRY(comm_all_reduce(pair, &x, 1, DTYPE_F32, COMM_SUM, "x", "here"));
+        if (x != want)
+            return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a group's sum is %g, not %g",
+                           (double)x, (double)want);
+        comm_group_destroy(pair);
+    }
+    return ST_OK;
+}
+
+static status large_body(comm *c)
+{
+    static const int64_t counts[] = {70001, MOST}; // one piece, several
+    return every_algorithm(c, counts, (int)COUNT_OF(counts));
+}
+
+static void operations(void **state)
+{
+    (void)state;
+    static const int shapes[][2] = {{2, 2}, {3, 3}, {4, 2}, {5, 2}};
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        job_run(shapes[i][0], shapes[i][1], 30000, small_body);
+        all_are(ST_OK);
+    }
+}
+
+static void large_operations(void **state)
+{
+    (void)state;
+    job_run(2, 2, 30000, large_body);
+    all_are(ST_OK);
+    job_run(3, 2, 30000, large_body);
+    all_are(ST_OK);
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+static float numbers[4000];
+
+static status sum_of(comm *c, int64_t count, const char *site)
+{
+    return comm_all_reduce(comm_world(c), numbers, count, DTYPE_F32, COMM_SUM, "gradients", site);
+}
+
+static status other_count(comm *c)
+{
+    TRY(sum_of(c, 10, "before"));
+    return sum_of(c, own_rank == 1 ? 11 : 10, own_rank == 1 ? "b.c:2" : "a.c:1");
+}
+
+// One gives to all and waits for nobody, the others wait for one that never sends to them.
+static status other_operation(comm *c)
+{
+    const comm_item item = {.in = numbers, .out = numbers, .count = 1};
+    const comm_args args = {.op = COMM_BROADCAST,
+                            .type = DTYPE_F32,
+                            .root = 2,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "weights",
+                            .site = "b.c:2"};
+    return own_rank == 1 ? comm_run(comm_world(c), &args) : comm_barrier(comm_world(c), "a.c:1");
+}
+
+static void differences(void **state)
+{
+    (void)state;
+    for (int hosts = 2; hosts <= 3; hosts++) {
+        job_run(3, hosts, 30000, other_count);
+        all_are(ST_DIVERGED);
+        for (int r = 0; r < 3; r++) {
+            assert_string_equal(all->results[r].text, all->results[0].text);
+            says(r, "differ in count: rank");
+            says(r, "at a.c:1");
+            says(r, "rank 1 (host1) has 11 in all_reduce #2 of gradients (11 x fp32) at b.c:2");
+        }
+    }
+    job_run(4, 4, 30000, other_operation);
+    all_are(ST_DIVERGED);
+    for (int r = 0; r < 4; r++) {
+        says(r, "differ in operation: rank");
+        says(r, " has barrier in ");
+        says(r, "rank 1 (host1) has broadcast in ");
+    }
+}
+
+static status damaged(comm *c)
+{
+    TRY(sum_of(c, 10, "here"));
+    if (own_rank == 1) TRY(fault_arm("comm.ucx.damage=2"));
+    for (int i = 0; i < 3; i++) TRY(sum_of(c, 10, "here"));
+    return ST_OK;
+}
+
+static status dies(comm *c)
+{
+    TRY(sum_of(c, 10, "here"));
+    if (own_rank == 1) _exit(1);
+    return sum_of(c, 10, "here");
+}
+
+static status comes_late(comm *c)
+{
+    TRY(sum_of(c, 10, "here"));
+    if (own_rank == 1) (void)usleep(900000);
+    return sum_of(c, 10, "there");
+}
+
+static status stands_still(comm *c)
+{
+    TRY(sum_of(c, 10, "here"));
+    if (own_rank == 1) (void)raise(SIGSTOP);
+    const status st = sum_of(c, 10, "there");
+    if (own_rank == 0) (void)kill(all->pids[1], SIGCONT);
+    return st;
+}
+
+static status is_stopped(comm *c)
+{
+    TRY(sum_of(c, 10, "here"));
+    comm_abort(c, ST_PEER_LOST, "rank 7 went home");
+    return sum_of(c, 10, "there");
+}
+
+static void failures(void **state)
+{
+    (void)state;
+    job_run(2, 2, 30000, damaged);
+    all_are(ST_DEVICE);
+    says(1, "a message of rank 1 came damaged over the link host0 - host1 (ucx, tcp/");
+    job_run(3, 3, 30000, dies);
+    says(0, "rank 1 (host1) is gone: the link host0 - host1 (ucx, tcp/");
+    assert_int_equal(ST_PEER_LOST, all->results[2].st);
+    job_run(2, 2, 300, comes_late);
+    assert_int_equal(ST_TIMEOUT, all->results[0].st);
+    says(0, "s for a message of rank 1 over the link host0 - host1");
+    says(0, "in all_reduce #2 of gradients (10 x fp32) at there of group world");
+    job_run(2, 2, 30000, stands_still);
+    says(0, "the link host0 - host1 (ucx, tcp/");
+    says(0, ") is cut or rank 1 stands still: nothing came for ");
+    job_run(2, 2, 30000, is_stopped);
+    all_are(ST_PEER_LOST);
+    says(0, "rank 7 went home; this rank waits over the link host");
+}
+
+int main(void)
+{
+    const char *why = NULL;
+    const comm_config config = {.ranks = 2, .swap = swap};
+    const comm_transport *ucx = comm_transport_find("ucx");
+    // TCP, as between hosts that have nothing better; no hooks in the memory functions of sanitizers.
+    if (setenv("UCX_TLS", "tcp", 0) != 0 || setenv("UCX_MEM_EVENTS", "n", 0) != 0) return 1;
+    if (!ucx->available(&config, &why)) {
+        printf("skipped: %s\n", why);
+        return 77;
+    }
+    all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations),
+        cmocka_unit_test(large_operations),
+        cmocka_unit_test(differences),
+        cmocka_unit_test(failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

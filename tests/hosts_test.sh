@@ -1,0 +1,90 @@
+#!/bin/bash
+# Two hosts: network namespaces with a cable between them, each with a name and processes of its own. Started
+# torchrun's way, ranks in both must train what one process trains; a cut cable must be named.
+set -u
+. tests/support/named.sh
+skip() { echo "skipped: $1"; exit 77; }
+[ "$(id -u)" = 0 ] || skip "two hosts need root, for network namespaces"
+command -v ip >/dev/null || skip "two hosts need ip; apt install iproute2"
+ldconfig -p | grep -q 'libucp\.so\.0' || skip "UCX is not on this machine; apt install libucx0"
+cd "$dir" || exit 1
+a=tria$$ b=trib$$
+tidy() {
+    ip netns del $a
+    ip netns del $b
+    rm -rf "$dir"
+} 2>/dev/null
+trap tidy EXIT
+ip netns add $a 2>/dev/null && ip netns add $b && unshare --uts --pid --fork --mount-proc true \
+    || skip "this machine makes no network namespaces"
+ip link add tra$$ netns $a type veth peer name trb$$ netns $b || skip "this machine makes no veth"
+for at in "$a tra$$ 1" "$b trb$$ 2"; do
+    set -- $at
+    ip -n "$1" addr add 10.213.7."$3"/24 dev "$2" && ip -n "$1" link set "$2" up && ip -n "$1" link set lo up
+done
+for _ in $(seq 100); do # the kernel takes up to a second to see that both ends are up
+    ip -n $a -o link show tra$$ | grep -q "state UP" && ip -n $b -o link show trb$$ | grep -q "state UP" && break
+    sleep 0.05
+done
+head -c 32 /dev/urandom >key
+chmod 600 key
+keys="model.layers=2 model.dim=64 model.heads=4 model.kv_heads=2 model.ffn_dim=128 train.seq=64
+      train.global_batch=6 train.steps=12 determinism=strict checkpoint.every=4 eval.every=0"
+"$trireme" init demo >/dev/null || exit 1
+port=$((20000 + $$ % 20000))
+# on_host NAMESPACE HOST FIRST-RANK RANKS-HERE RANKS COMMAND...: its ranks; their output in HOST.RANK
+on_host() {
+    local space=$1 name=$2 first=$3 here=$4 ranks=$5
+    shift 5
+    FIRST=$first HERE=$here RANKS=$ranks HOST=$name PORT=$port timeout -k 5 100 ip netns exec "$space" \
+        unshare --uts --pid --fork --mount-proc --kill-child bash -c '
+        hostname "$HOST"
+        export WORLD_SIZE=$RANKS LOCAL_WORLD_SIZE=$HERE MASTER_ADDR=10.213.7.1 MASTER_PORT=$PORT
+        export TRIREME_KEY=key UCX_TLS=tcp worst=0 pids=
+        for ((i = 0; i < HERE; i++)); do
+            LOCAL_RANK=$i RANK=$((FIRST + i)) "$@" >"$HOST.$((FIRST + i))" 2>&1 &
+            pids+=" $!"
+        done
+        for pid in $pids; do
+            wait "$pid" || worst=$?
+        done
+        exit $worst' rank "$@"
+}
+# on_both NAME CODE RANKS-EACH COMMAND...
+on_both() {
+    local name=$1 expected=$2 each=$3
+    shift 3
+    port=$((port + 1))
+    on_host $b node-b "$each" "$each" $((2 * each)) "$@" &
+    local other=$!
+    on_host $a node-a 0 "$each" $((2 * each)) "$@"
+    local got=$?
+    wait $other
+    local got_b=$?
+    cat node-a.* >out
+    cat node-b.* >err
+    same "$name: exit codes" "$got $got_b" "$expected $expected"
+}
+digest() { "$trireme" digest "$dir/$1" 2>&1; }
+
+code "one process" 0 "$trireme" train demo run.dir="$dir/one" $keys
+want=$(digest one)
+on_both "a rank on each" 0 1 "$trireme" train demo run.dir="$dir/two" $keys layout.dp=2
+same "a rank on each: the digest of one" "$(digest two)" "$want"
+on_both "two on each, ZeRO-1" 0 2 "$trireme" train demo run.dir="$dir/four" $keys layout.dp=4 layout.zero=1
+same "two on each: the digest of one" "$(digest four)" "$want"
+
+# The cable is cut in the middle of a run.
+cut_when_under_way() {
+    for _ in $(seq 400); do
+        grep -q "^step" node-a.0 2>/dev/null && break
+        sleep 0.05
+    done
+    ip -n $b link set trb$$ down
+}
+rm -f node-*
+cut_when_under_way &
+on_both "a cut cable" 7 1 "$trireme" train demo run.dir="$dir/cut" $keys train.steps=100000 log.every=20 layout.dp=2
+says "a cut cable: one side names the link" out 'link node-a - node-b \(ucx, tcp/'
+says "a cut cable: the other, too" err 'link node-b - node-a \(ucx, tcp/'
+[ $failures = 0 ]
