@@ -109,6 +109,7 @@ static void link_close(comm_link *link)
     ASSERT(link->ports == NULL);
     shm_maps_drop(link);
     (void)pthread_mutex_destroy(&link->lock);
+    (void)pthread_mutex_destroy(&link->mapping);
     free(link->maps);
     free(link->local_of);
     free(link);
@@ -129,6 +130,7 @@ static status link_open(const comm_config *config, comm_link **out)
     comm_link *link = calloc(1, sizeof(*link));
     if (link == NULL) return fail(ST_NO_MEMORY, "no memory for a link of shared memory");
     (void)pthread_mutex_init(&link->lock, NULL);
+    (void)pthread_mutex_init(&link->mapping, NULL);
     link->config = *config;
     link->board = b;
     link->card = board_card_of(b, config->local_rank);

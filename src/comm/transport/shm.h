@@ -73,7 +73,9 @@ struct comm_link {
     int *local_of; // rank of the job -> local rank
     int64_t spins; // of a wait before it sleeps
     bool crowded;  // more ranks than cores
+    // Of ports and regions. The control thread takes it with each heartbeat: never held for long.
     pthread_mutex_t lock;
+    pthread_mutex_t mapping;           // of `maps`: to map a peer's gigabytes takes seconds
     shm_region regions[BOARD_REGIONS]; // own
     int region_count;                  // highest that was used
     shm_map *maps;                     // of local rank l and region g: maps[l * BOARD_REGIONS + g]

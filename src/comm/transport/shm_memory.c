@@ -89,10 +89,11 @@ void shm_region_destroy(comm_link *link, int32_t region)
     shm_region *r = &link->regions[region];
     ASSERT(r->at != NULL);
     half_put(&link->card->regions[region].generation, link->card->regions[region].generation + 1);
-    (void)munmap(r->at, (size_t)r->bytes);
-    (void)close(r->fd);
+    const shm_region gone = *r;
     *r = (shm_region){0};
     (void)pthread_mutex_unlock(&link->lock);
+    (void)munmap(gone.at, (size_t)gone.bytes);
+    (void)close(gone.fd);
 }
 
 comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes)
@@ -178,9 +179,9 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
     }
     shm_map *m = &link->maps[local * BOARD_REGIONS + place.region];
     if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
-        (void)pthread_mutex_lock(&link->lock);
+        (void)pthread_mutex_lock(&link->mapping);
         const status st = peer_map(link, card, place.region, m);
-        (void)pthread_mutex_unlock(&link->lock);
+        (void)pthread_mutex_unlock(&link->mapping);
         TRY(st);
     }
     if (bytes > m->bytes || place.offset > m->bytes - bytes) {
