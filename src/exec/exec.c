@@ -456,6 +456,12 @@ const double *exec_losses(const exec *e)
     return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
+kern_lane_times exec_lane_times(const exec *e, mesh_axis axis)
+{
+    const kern_lane *lane = axis == AXIS_DP ? e->lanes[LANE_DATA_PARALLEL] : NULL;
+    return lane != NULL ? e->config.api->lane_times(lane) : (kern_lane_times){0};
+}
+
 int64_t exec_results_ns(const exec *e)
 {
     return e->results_ns;

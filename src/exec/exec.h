@@ -70,6 +70,8 @@ NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *an
 // What the compressed sums of that step measured, added over the ranks: COMM_REALS for each bucket of
 // its plan, until the next exec_begin. NULL: it had none.
 const double *exec_losses(const exec *e);
+// Of the lane of communication over an axis, since the beginning; zeros where there is none.
+kern_lane_times exec_lane_times(const exec *e, mesh_axis axis);
 // Host clock when the step whose results were taken last was done.
 int64_t exec_results_ns(const exec *e);
 // Waits until everything posted is done.

@@ -34,6 +34,7 @@ struct kern_lane {
     pthread_t thread;
     pthread_cond_t work;     // something was posted, the awaited event is done, or the end
     _Atomic(uint64_t) pulse; // counts these
+    _Atomic(int64_t) worked_ns, awaited_ns;
     kern_context context;
     kern_pool *own_pool; // of lanes other than 0
     void *own_scratch;
@@ -78,8 +79,13 @@ static void lane_wake(kern_lane *lane)
     pthread_cond_signal(&lane->work);
 }
 
-// Called and left with the lock held. True: the head of the queue may run. False: the end.
-static bool work_await(kern_lane *lane)
+static int64_t now_ns(const cpu_device *d)
+{
+    return d->config.h->api->monotonic_ns(d->config.h);
+}
+
+// Until the head of the queue may run. With the lock; false: the end.
+static bool work_sleep(kern_lane *lane)
 {
     cpu_device *d = lane->device;
     while (!is_ready(lane)) {
@@ -99,10 +105,24 @@ static bool work_await(kern_lane *lane)
     return true;
 }
 
+// Called and left with the lock held. The time for which products stand still goes to the lane whose event
+// they wait for.
+static bool work_await(kern_lane *lane)
+{
+    const int64_t head = lane->head;
+    if (is_ready(lane)) return true;
+    if (lane->number != 0 || head == lane->tail) return work_sleep(lane);
+    kern_lane *other = lane->items[head % QUEUE_ITEMS].event->lane;
+    const int64_t begin = now_ns(lane->device);
+    const bool ready = work_sleep(lane);
+    atomic_fetch_add(&other->awaited_ns, now_ns(lane->device) - begin);
+    return ready;
+}
+
 static void event_complete(cpu_device *d, kern_event *e, uint64_t record)
 {
     e->done = record;
-    e->done_ns = d->config.h->api->monotonic_ns(d->config.h);
+    e->done_ns = now_ns(d);
     for (int i = 0; i < d->lane_count; i++) {
         kern_lane *lane = d->lanes[i];
         if (lane->head == lane->tail) continue;
@@ -123,7 +143,9 @@ static void *lane_main(void *argument)
         status st = ST_OK;
         if (!d->failed && w->kind <= WORK_HOST) {
             pthread_mutex_unlock(&d->lock);
+            const int64_t begin = now_ns(d);
             st = device_work_run(w, &d->config, &lane->context, lane->number);
+            atomic_fetch_add(&lane->worked_ns, now_ns(d) - begin);
             pthread_mutex_lock(&d->lock);
         }
         if (st != ST_OK && !d->failed) {
@@ -235,6 +257,12 @@ static status event_wait(kern_lane *lane, kern_event *e, bool *posted)
         w->record = e->recorded;
     }
     return item_end(lane, w, posted);
+}
+
+static kern_lane_times lane_times(const kern_lane *lane)
+{
+    return (kern_lane_times){.worked_ns = atomic_load(&lane->worked_ns),
+                             .awaited_ns = atomic_load(&lane->awaited_ns)};
 }
 
 static status event_query_in(cpu_device *d, const kern_event *e, bool *done)
@@ -443,6 +471,7 @@ const kern_device_api kern_device_cpu = {
     .event_create = event_create,
     .event_record = event_record,
     .event_wait = event_wait,
+    .lane_times = lane_times,
     .event_query = event_query,
     .event_sync = event_sync,
     .event_ns = event_ns,

@@ -247,6 +247,12 @@ static status event_record(kern_event *e, kern_lane *lane, bool *posted)
     return item_end(lane, w, posted);
 }
 
+static kern_lane_times lane_times(const kern_lane *lane)
+{
+    (void)lane; // they are run one by one, in an order that is drawn
+    return (kern_lane_times){0};
+}
+
 static status event_wait(kern_lane *lane, kern_event *e, bool *posted)
 {
     device_work *w;
@@ -422,6 +428,7 @@ const kern_device_api kern_device_shadow = {
     .event_create = event_create,
     .event_record = event_record,
     .event_wait = event_wait,
+    .lane_times = lane_times,
     .event_query = event_query,
     .event_sync = event_sync,
     .event_ns = event_ns,

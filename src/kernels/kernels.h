@@ -130,6 +130,12 @@ typedef struct kern_device_config {
 
 typedef status (*kern_host_fn)(void *context);
 
+// Of a lane, since it was made. 0 and 0 where time is not real (shadow).
+typedef struct kern_lane_times {
+    int64_t worked_ns;  // that its work took
+    int64_t awaited_ns; // that lane 0, the products, stood still for its events
+} kern_lane_times;
+
 typedef struct kern_device_api {
     const char *name;
     status (*create)(const kern_device_config *config, kern_device **out);
@@ -165,7 +171,8 @@ typedef struct kern_device_api {
     status (*event_sync)(kern_event *e); // the host sleeps until it is done
     // When its latest record was done, by the host's monotonic clock; after event_sync.
     int64_t (*event_ns)(const kern_event *e);
-    status (*sync)(kern_device *d); // until all lanes are empty
+    kern_lane_times (*lane_times)(const kern_lane *lane); // any thread
+    status (*sync)(kern_device *d);                       // until all lanes are empty
     int (*threads)(const kern_device *d);
     kern_level (*level)(const kern_device *d);
 } kern_device_api;

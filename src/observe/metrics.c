@@ -98,6 +98,8 @@ status obs_print_json(const obs_record *r, text *out)
     TRY(number(out, "tokens_per_s", r->tokens_per_s));
     TRY(number(out, "mfu", r->mfu));
     TRY(number(out, "wait", r->wait));
+    if (r->comm > 0) TRY(number(out, "comm", r->comm));
+    if (r->comm > 0) TRY(number(out, "comm_exposed", r->comm_exposed));
     if (r->codec_errors != NULL) TRY(print_codec(r, out));
     return text_add(out, "}");
 }
@@ -128,7 +130,7 @@ static int digits(int64_t n)
 status obs_print_line(const obs_record *r, int columns, text *out)
 {
     // In the order of what is missed most; the time left stands last but keeps its place.
-    enum { FIELDS = 8, FIELD_BYTES = 256 };
+    enum { FIELDS = 9, FIELD_BYTES = 256 };
     char fields[FIELDS][FIELD_BYTES] = {{0}}, human[32];
     const size_t n = FIELD_BYTES;
     if (r->skipped) (void)snprintf(fields[0], n, "  skipped: %s", r->why != NULL ? r->why : "");
@@ -141,6 +143,11 @@ status obs_print_line(const obs_record *r, int columns, text *out)
     if (r->loss_scale != 1.0) (void)snprintf(fields[5], n, "  scale %.0f", r->loss_scale);
     (void)snprintf(fields[6], n, "  mem %s", text_bytes_human(r->memory_bytes, human));
     (void)snprintf(fields[7], n, "  wait %.1f%%", 100.0 * r->wait);
+    if (r->comm > 0) {
+        const double hidden = 1.0 - fmin(1.0, r->comm_exposed / r->comm);
+        (void)snprintf(fields[8], n, "  comm %.1f%% (%.0f%% hidden)", 100.0 * r->comm,
+                       100.0 * hidden);
+    }
     const int64_t begin = out->length;
     TRY(text_add(out, "step %*lld/%lld  loss %.4f", digits(r->steps) + 2, (long long)r->step,
                  (long long)r->steps, r->loss));

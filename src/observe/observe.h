@@ -20,6 +20,8 @@ typedef struct obs_record {
     double loss, val_loss, grad_norm, lr, loss_scale;
     bool skipped;
     double tokens_per_s, mfu, wait; // fractions
+    // Of the step: what communication took, and what products stood still for it. 0: there was none.
+    double comm, comm_exposed;
     double eta_s;
     int64_t memory_bytes;
     const char *why; // why the step was skipped; NULL if it was not

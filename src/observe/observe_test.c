@@ -84,6 +84,15 @@ static void lines_fit_their_columns(void **state)
     text whole = {.a = a};
     assert_int_equal(obs_print_line(&r, 0, &whole), ST_OK);
     assert_non_null(strstr(whole.bytes, "  wait "));
+    assert_null(strstr(whole.bytes, "  comm ")); // one rank has none
+    r.comm = 0.08;
+    r.comm_exposed = 0.02;
+    text ranks = {.a = a}, line = {.a = a};
+    assert_int_equal(obs_print_line(&r, 0, &ranks), ST_OK);
+    assert_non_null(strstr(ranks.bytes, "  comm 8.0% (75% hidden)"));
+    assert_int_equal(obs_print_json(&r, &line), ST_OK);
+    assert_non_null(strstr(line.bytes, "\"comm\": 0.08, \"comm_exposed\": 0.02"));
+    r.comm = r.comm_exposed = 0;
     int64_t before = 0;
     for (int columns = 40; columns <= 200; columns++) {
         text t = {.a = a};

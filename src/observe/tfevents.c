@@ -115,6 +115,7 @@ status obs_events_add(obs_events *e, const obs_record *r)
     TRY(scalar_write(e, r, "train/loss", r->loss));
     TRY(scalar_write(e, r, "train/grad_norm", r->grad_norm));
     TRY(scalar_write(e, r, "train/lr", r->lr));
+    if (r->comm > 0) TRY(scalar_write(e, r, "comm/exposed", r->comm_exposed));
     if (r->codec_errors != NULL) TRY(scalar_write(e, r, "comm/codec_error", r->codec_error));
     TRY(scalar_write(e, r, "speed/tokens_per_s", r->tokens_per_s));
     TRY(scalar_write(e, r, "speed/mfu", r->mfu));

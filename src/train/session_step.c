@@ -64,6 +64,17 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
     return ST_OK;
 }
 
+// Since the last record: by then the next step has begun, so a share is off by what that one did.
+static void comm_apply(session *s, obs_record *record, double seconds)
+{
+    const kern_lane_times now = exec_lane_times(s->job.e, AXIS_DP);
+    const kern_lane_times before = s->comm_times;
+    s->comm_times = now;
+    if (seconds <= 0.0) return;
+    record->comm = (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds;
+    record->comm_exposed = (double)(now.awaited_ns - before.awaited_ns) / 1e9 / seconds;
+}
+
 static void times_apply(session *s, const step_device *d, int64_t step, obs_record *record)
 {
     const int64_t now = exec_results_ns(s->job.e); // the host may have read them later
@@ -80,6 +91,7 @@ static void times_apply(session *s, const step_device *d, int64_t step, obs_reco
     record->mfu = s->peak_flops > 0.0 ? record->tokens_per_s * s->flops_per_token / s->peak_flops
                                       : (double)NAN;
     record->wait = seconds > 0.0 ? fmin(1.0, wait / seconds) : 0.0;
+    comm_apply(s, record, seconds);
     record->eta_s = (double)(s->r->train.steps - step) * s->mean_step_s;
     record->time = (double)s->h->api->unix_ns(s->h) / 1e9;
 }
