@@ -301,7 +301,8 @@ static status prepare(control *c)
                                .ranks = g->ranks,
                                .facts = g->facts,
                                .fact_count = g->fact_count,
-                               .limits = g->limits};
+                               .limits = g->limits,
+                               .runs = control_is_running};
     TRY(control_self(g->h, &m.self));
     TRY(control_member_create(&m, now_of(c), &c->m));
     c->polls = calloc((size_t)(unsigned)g->ranks + FIXED_FDS, sizeof(*c->polls));

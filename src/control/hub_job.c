@@ -388,9 +388,23 @@ static void join_too_late(control_hub *b)
     control_hub_end(b, ST_TIMEOUT, said);
 }
 
+// Before a silent rank of this machine is accused: a machine that is busy with other work starves threads
+// for longer than a second.
+static void ask_kernel(control_hub *b, int64_t now)
+{
+    const control_hub_config *c = &b->config;
+    for (int r = 0; c->runs != NULL && r < c->ranks; r++) {
+        control_seen *s = &b->seen[r];
+        const bool is_quiet = s->is_here && now - s->heard_at > c->limits.silence_ns / 2;
+        const control_peer *peer = &b->members[r].peer;
+        s->is_running = is_quiet && peer->machine == c->self.machine && c->runs(peer);
+    }
+}
+
 static void judge(control_hub *b, int64_t now, int64_t late)
 {
     control_finding found[FINDINGS_MAX];
+    ask_kernel(b, now);
     const int count = control_judge(b->seen, b->config.ranks, b->config.self.machine, now, late,
                                     &b->config.limits, found, FINDINGS_MAX);
     for (int i = 0; i < count; i++) find(b, &found[i]);

@@ -24,6 +24,7 @@ void control_limits_complete(control_limits *l)
     const int64_t ms = 1000000;
     if (l->beat_ns == 0) l->beat_ns = 100 * ms;
     if (l->silence_ns == 0) l->silence_ns = 800 * ms;
+    if (l->starved_ns == 0) l->starved_ns = 10000 * ms;
     if (l->stuck_ns == 0) l->stuck_ns = 500 * ms;
     if (l->stuck_steps <= 0) l->stuck_steps = 3;
     if (l->slow_ratio <= 0) l->slow_ratio = 1.15;
@@ -58,7 +59,9 @@ static control_finding *accuse(judge *j, int rank, control_verdict v, const char
 
 static bool is_silent(const judge *j, int rank)
 {
-    return j->now - j->seen[rank].heard_at - j->late > j->limits->silence_ns;
+    const control_seen *s = &j->seen[rank];
+    const int64_t limit = s->is_running ? j->limits->starved_ns : j->limits->silence_ns;
+    return j->now - s->heard_at - j->late > limit;
 }
 
 // Its own heartbeats say so: up to the last one, and not beyond. A rank that is silent may be stopped.

@@ -1,7 +1,8 @@
 // Verdicts: who is to blame when something does not go on. Pure: a table of what was seen, and a time.
 //
 //   dead        its process is gone, or its whole machine is silent
-//   stopped     silent, while its machine answers
+//   stopped     silent, while its machine answers; where the kernel says that it runs it may be starved by
+//               others of that machine, and has longer
 //   stuck       alive, its counter stands, and it waits for nobody
 //   deadlocked  a cycle of waits in which every counter stands
 //   diverged    the same sequence number, another fingerprint
@@ -54,6 +55,8 @@ typedef struct control_report {
 typedef struct control_seen {
     bool is_here; // joined, and has not left
     bool is_gone; // its process ended, or its connection did
+    bool
+        is_running; // the kernel says that its process is not stopped; false: it does, or is not asked
     int64_t heard_at, moved_at;
     uint64_t machine;
     const char *host;
@@ -66,6 +69,7 @@ typedef struct control_seen {
 typedef struct control_limits {
     int64_t beat_ns;    // [100 ms]
     int64_t silence_ns; // [800 ms]: more than a stall of 500 ms and a beat, found within a second
+    int64_t starved_ns; // [10 s]: silence of a process that the kernel does not call stopped
     int64_t stuck_ns;   // [500 ms], on top of
     double stuck_steps; // [3] usual steps
     double slow_ratio;  // [1.15] times the median of the others' own work

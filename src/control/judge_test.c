@@ -17,6 +17,8 @@ typedef enum doing {
     WAITS,    // the same, and it waits for `on`
     SILENT,   // no beat for a second
     STALLED,  // no beat for half a second
+    STARVED,  // no beat for a second, and the kernel says that it runs
+    ABSENT,   // the same for twelve
     GONE,     // its process ended
     LEFT,     // it is done
     UNJUDGED, // it stands, and said that it does nothing that is to be judged
@@ -57,6 +59,16 @@ static const row rows[] = {
      CONTROL_STOPPED,
      "its machine answers"},
     {"a stall of half a second", {IS(GOES), IS(GOES), IS(STALLED), IS(GOES)}, -1, CONTROL_FINE, ""},
+    {"starved by others of its machine",
+     {FOR(2, 7), FOR(2, 7), IS(STARVED), FOR(2, 7)},
+     -1,
+     CONTROL_FINE,
+     ""},
+    {"silent for longer than others can starve it",
+     {IS(GOES), IS(GOES), IS(ABSENT), IS(GOES)},
+     2,
+     CONTROL_STOPPED,
+     "silent for 12.0 s"},
     {"stopped, the others wait",
      {FOR(2, 7), FOR(2, 7), IS(SILENT), FOR(2, 7)},
      2,
@@ -138,12 +150,15 @@ static void seat_down(const row *r, control_seen seen[RANKS])
     for (int i = 0; i < RANKS; i++) {
         const seat *s = &r->seats[i];
         const bool stands = s->what == STANDS || s->what == WAITS || s->what == UNJUDGED;
-        const int64_t silent = s->what == SILENT    ? 1000 * MS
-                               : s->what == STALLED ? 600 * MS
-                                                    : 50 * MS;
+        const bool is_running = s->what == STARVED || s->what == ABSENT;
+        const int64_t silent = s->what == SILENT || s->what == STARVED ? 1000 * MS
+                               : s->what == ABSENT                     ? 12000 * MS
+                               : s->what == STALLED                    ? 600 * MS
+                                                                       : 50 * MS;
         seen[i] = (control_seen){
             .is_here = s->what != LEFT,
             .is_gone = s->what == GONE,
+            .is_running = is_running,
             .heard_at = now - silent,
             .moved_at = now - (stands ? 5000 * MS : silent),
             .machine = (uint64_t)(s->machine + 1),

@@ -84,6 +84,9 @@ typedef struct control_decision {
 
 // ---- hub -----------------------------------------------------------------------------------------
 typedef struct control_hub control_hub;
+// Whether a process of this machine is neither stopped nor gone, by the kernel's word. NULL: not asked.
+typedef bool control_runs(const control_peer *peer);
+
 typedef struct control_hub_config {
     const host *h;          // nonces
     const control_key *key; // borrowed
@@ -94,6 +97,7 @@ typedef struct control_hub_config {
     control_peer self;
     int64_t join_ns; // all ranks must be there by then [60 s]
     control_limits limits;
+    control_runs *runs;
 } control_hub_config;
 
 NODISCARD status control_hub_create(const control_hub_config *config, int64_t now,
@@ -133,6 +137,7 @@ typedef struct control_member_config {
     const control_fact *facts; // borrowed
     int64_t fact_count;
     control_limits limits;
+    control_runs *runs;
 } control_member_config;
 
 NODISCARD status control_member_create(const control_member_config *config, int64_t now,

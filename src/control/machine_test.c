@@ -363,6 +363,43 @@ static void test_stopped(void **state)
     }
 }
 
+// The kernel is asked before a silent rank of the hub's machine is accused, and a silent hub.
+static int64_t stopped_pid;
+
+static bool runs(const control_peer *peer)
+{
+    return peer->pid != stopped_pid;
+}
+
+static void test_starved(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 3; rank++) {
+        job j;
+        job_init(&j, 3, key, 6);
+        j.hub_config.rank = 0;
+        j.hub_config.self.machine = 1;
+        j.hub_config.runs = runs;
+        job_start_hub(&j);
+        stopped_pid = 0;
+        for (int r = 0; r < 3; r++) {
+            control_member_config c = job_config(&j, r);
+            c.runs = runs;
+            (void)job_add(&j, &c);
+        }
+        job_run(&j, 1500 * MS);
+        assert_true(job_is_in(&j, CONTROL_RUNNING));
+        j.r[rank].is_stopped = true;
+        j.is_hub_stopped = rank == 0;
+        job_run(&j, 5000 * MS);
+        for (int i = 0; i < 3; i++) assert_int_equal(j.r[i].notice_count, 0);
+        stopped_pid = 100 + rank; // now the kernel says so too
+        job_run(&j, 1100 * MS);
+        check_verdict(&j, rank, CONTROL_STOPPED);
+        job_deinit(&j);
+    }
+}
+
 // The hub lives in rank 0's process: who leads is judged by the others, each by itself.
 static void test_hub_stopped_or_killed(void **state)
 {
@@ -550,23 +587,15 @@ static void test_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join_swap_leave),
-        cmocka_unit_test(test_swap_differs),
-        cmocka_unit_test(test_wrong_key),
-        cmocka_unit_test(test_false_hub),
-        cmocka_unit_test(test_second_claimant),
-        cmocka_unit_test(test_comes_again),
-        cmocka_unit_test(test_wrong_world),
-        cmocka_unit_test(test_config_differs),
-        cmocka_unit_test(test_join_too_late),
-        cmocka_unit_test(test_half_open),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_hub_stopped_or_killed),
-        cmocka_unit_test(test_late_monitor),
-        cmocka_unit_test(test_failed_says_why),
-        cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_join_swap_leave), cmocka_unit_test(test_swap_differs),
+        cmocka_unit_test(test_wrong_key),       cmocka_unit_test(test_false_hub),
+        cmocka_unit_test(test_second_claimant), cmocka_unit_test(test_comes_again),
+        cmocka_unit_test(test_wrong_world),     cmocka_unit_test(test_config_differs),
+        cmocka_unit_test(test_join_too_late),   cmocka_unit_test(test_half_open),
+        cmocka_unit_test(test_killed),          cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_starved),         cmocka_unit_test(test_hub_stopped_or_killed),
+        cmocka_unit_test(test_late_monitor),    cmocka_unit_test(test_failed_says_why),
+        cmocka_unit_test(test_agreement),       cmocka_unit_test(test_flipped_bits),
         cmocka_unit_test(test_replay),
     };
     return cmocka_run_group_tests_name("control/machine", tests, setup, teardown);

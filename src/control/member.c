@@ -432,6 +432,9 @@ static void on_tick(control_member *m, int64_t now, int64_t late)
                                                       : m->config.limits.silence_ns;
     if (silent > limit) {
         const bool is_local = m->hub_machine != 0 && m->hub_machine == m->config.self.machine;
+        const bool may_be_starved = is_local && m->hub_rank != CONTROL_HUB &&
+                                    m->config.runs != NULL && silent < m->config.limits.starved_ns;
+        if (may_be_starved && m->config.runs(&m->peers[m->hub_rank])) return;
         lose_hub(m, is_local ? CONTROL_STOPPED : CONTROL_DEAD, "it has been silent for too long");
     }
 }

@@ -211,7 +211,8 @@ static status server_init(control_server *s)
                               .ranks = c->ranks,
                               .rank = c->rank,
                               .join_ns = c->join_ns,
-                              .limits = c->limits};
+                              .limits = c->limits,
+                              .runs = control_is_running};
     TRY(control_self(c->h, &hub.self));
     TRY(control_hub_create(&hub, now_of(s), &s->hub));
     s->line_count = control_hub_connections(s->hub);

@@ -223,15 +223,24 @@ static int64_t read_proc(const char *path, char out[PROC_BYTES])
     return n;
 }
 
-// Field 22 of /proc/PID/stat, in ticks since the machine started; 0: no such process.
-static uint64_t started_of(int64_t pid)
+// What /proc/PID/stat says: the state's letter, and field 22, in ticks since the machine started. Zeros: there
+// is no such process.
+typedef struct proc_stat {
+    char state;
+    uint64_t started;
+} proc_stat;
+
+static proc_stat stat_of(int64_t pid)
 {
+    proc_stat s = {0};
     char path[64], line[PROC_BYTES];
     (void)snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
-    if (read_proc(path, line) <= 0) return 0;
+    if (read_proc(path, line) <= 0) return s;
     const char *at = strrchr(line, ')'); // the name before it may hold anything
+    if (at != NULL && at[1] == ' ') s.state = at[2];
     for (int field = 2; at != NULL && field < 22; field++) at = strchr(at + 1, ' ');
-    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+    if (at != NULL) s.started = strtoull(at + 1, NULL, 10);
+    return s;
 }
 
 status control_self(const host *h, control_peer *out)
@@ -242,7 +251,7 @@ status control_self(const host *h, control_peer *out)
     for (int i = 0; name[i] != '\0' && i < CONTROL_HOST_BYTES - 1; i++) {
         p.host[i] = name[i] <= ' ' || name[i] >= 0x7f ? '?' : name[i];
     }
-    p.started = started_of(p.pid);
+    p.started = stat_of(p.pid).started;
     struct stat info;
     const int64_t bytes = read_proc("/proc/sys/kernel/random/boot_id", boot);
     if (bytes > 0 && p.started != 0 && stat("/proc/self/ns/pid", &info) == 0) {
@@ -257,8 +266,14 @@ bool control_watch(const control_peer *peer, int *fd)
     *fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0U);
     if (*fd < 0) return errno != ESRCH;
     // The number may be another process's by now: one that began at another time.
-    if (peer->started == 0 || started_of(peer->pid) == peer->started) return true;
+    if (peer->started == 0 || stat_of(peer->pid).started == peer->started) return true;
     (void)close(*fd);
     *fd = -1;
     return false;
+}
+
+bool control_is_running(const control_peer *peer)
+{
+    const proc_stat s = stat_of(peer->pid);
+    return s.started == peer->started && s.state != '\0' && strchr("TtZX", s.state) == NULL;
 }

@@ -28,6 +28,7 @@ int64_t control_write(int fd, const void *bytes, int64_t count);
 NODISCARD status control_self(const host *h, control_peer *out);
 // False: it has ended. Else *fd becomes readable when it ends, or is -1: this process may open no more.
 bool control_watch(const control_peer *peer, int *fd);
+bool control_is_running(const control_peer *peer); // see control_runs
 
 #ifdef __cplusplus
 }
