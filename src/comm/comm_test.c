@@ -231,6 +231,82 @@ static void the_dead_are_not_waited_for(void **state)
     }
 }
 
+// ---- who is waited for --------------------------------------------------------------------------
+typedef struct watch {
+    comm *c;
+    comm_awaited seen[FIXTURE_RANKS];
+    int most; // waits seen at once
+} watch;
+
+static void *watch_main(void *argument)
+{
+    watch *w = argument;
+    for (int i = 0; i < 400; i++) {
+        comm_awaited now[FIXTURE_RANKS];
+        const int count = comm_waits_for(w->c, now, FIXTURE_RANKS);
+        if (count > w->most) {
+            w->most = count;
+            memcpy(w->seen, now, (size_t)count * sizeof(now[0]));
+        }
+        usleep(1000);
+    }
+    return NULL;
+}
+
+// Ranks 1 and 2 come late to operation 2; a message from rank 1 comes later still.
+static status waits_body(comm *c, void *context)
+{
+    const bool by_message = context != NULL;
+    comm_group *g = comm_world(c);
+    const int rank = comm_group_rank(g);
+    watch w = {.c = c};
+    pthread_t thread;
+    float x = 1.0f;
+    const comm_item item = {.in = &x, .out = &x, .count = 1};
+    const comm_args args = {.op = rank == 0 ? COMM_RECEIVE : COMM_SEND,
+                            .root = rank == 0 ? 1 : 0,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "late",
+                            .site = "waits",
+                            .step = -1};
+    TRY(comm_barrier(g, "before"));
+    if (rank == 0 && pthread_create(&thread, NULL, watch_main, &w) != 0) abort();
+    if (rank != 0) usleep(200000);
+    status st = ST_OK;
+    if (!by_message) {
+        st = comm_barrier(g, "late");
+    } else if (rank < 2) {
+        st = comm_run(g, &args);
+    }
+    if (rank != 0) return st;
+    (void)pthread_join(thread, NULL);
+    if (st != ST_OK) return st;
+    const uint64_t operation = by_message ? 1 : 2;
+    const int wanted = by_message ? 1 : 2;
+    if (w.most != wanted || w.seen[0].rank != 1 || w.seen[0].operation != operation ||
+        (wanted > 1 && w.seen[1].rank != 2)) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d waits seen, the first of #%llu of %d",
+                       w.most, (unsigned long long)w.seen[0].operation, w.seen[0].rank);
+    }
+    const bool is_over = comm_waits_for(c, w.seen, FIXTURE_RANKS) == 0;
+    return is_over ? ST_OK : fail_at(__FILE__, __LINE__, ST_INTERNAL, "a wait that is over");
+}
+
+static void waits_are_told(void **state)
+{
+    (void)state;
+    int by_message = 1;
+    for (int i = 0; i < 4; i++) {
+        fixture_job job = {.ranks = 3,
+                           .processes = i / 2 == 1,
+                           .body = waits_body,
+                           .context = i % 2 == 1 ? &by_message : NULL};
+        fixture_run(&job);
+        all_ok(&job);
+    }
+}
+
 // ---- on a device's lane -------------------------------------------------------------------------
 static status take(void *context, int64_t bytes, void **out)
 {
@@ -325,6 +401,7 @@ int main(void)
         cmocka_unit_test(messages_go_round),
         cmocka_unit_test(deadlines_name_who_is_missing),
         cmocka_unit_test(the_dead_are_not_waited_for),
+        cmocka_unit_test(waits_are_told),
         cmocka_unit_test(lanes_talk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
