@@ -74,6 +74,9 @@ same "a rank on each: the digest of one" "$(digest two)" "$want"
 on_both "two on each, ZeRO-1" 0 2 "$trireme" train demo run.dir="$dir/four" $keys layout.dp=4 layout.zero=1
 same "two on each: the digest of one" "$(digest four)" "$want"
 
+on_both "bench comm, two on each" 0 2 "$trireme" bench comm --op all_reduce --bytes 8,1MiB --json
+says "bench comm: over what, and how" out '"bytes": 1048576.*"algorithm": "two_level", "transport": "ucx"'
+
 # The cable is cut in the middle of a run.
 cut_when_under_way() {
     for _ in $(seq 400); do

@@ -1,6 +1,8 @@
-// `bench comm`: an operation between ranks of this host, size by size, beside what the memory gives; and
+// `bench comm`: an operation between ranks of this host, or those of several that a launcher started, size by
+// size, beside what the memory gives; and
 // the table of the fastest algorithms (--tune).
 #include "cli/bench.h"
+#include "cli/ranks.h"
 
 #include "comm/bench.h"
 
@@ -52,8 +54,9 @@ static double share_of(const comm_bench_row *row)
 static void rows_print(cli_context *cli, const comm_bench_config *f, const comm_bench_row *rows)
 {
     char size[32];
-    cli_print(cli, "%s of %s, %d ranks on this host over %s\n", comm_op_name(f->op),
-              dtype_name(f->type), f->ranks, rows[0].transport);
+    const bool apart = strcmp(rows[0].transport, "ucx") == 0;
+    cli_print(cli, "%s of %s, %d ranks on %s over %s\n", comm_op_name(f->op), dtype_name(f->type),
+              f->ranks, apart ? "several hosts" : "this host", rows[0].transport);
     cli_print(cli, "%10s %12s %12s %10s %10s %8s  algorithm\n", "size", "time us", "most us",
               "alg GB/s", "bus GB/s", "of limit");
     for (int i = 0; i < f->count; i++) {
@@ -172,6 +175,17 @@ static status tune(bench_context *c, comm_bench_config *f)
     return host_write_all(c->cli->h, c->flags->tune, t.bytes, t.length);
 }
 
+// As one of the ranks that a launcher started, here and on other hosts.
+static status run_joined(cli_context *cli, const launch_place *place, const comm_bench_config *f,
+                         comm_bench_row *rows)
+{
+    cli_ranks *k = NULL;
+    TRY(cli_ranks_join(cli, NULL, place, &k));
+    const status st = comm_bench_join(cli_ranks_comm(k), f, rows);
+    cli_ranks_leave(k, st);
+    return st;
+}
+
 status bench_comm(bench_context *c)
 {
     comm_bench_config f = {.h = c->cli->h,
@@ -186,9 +200,17 @@ status bench_comm(bench_context *c)
         f.count = 1;
         f.bytes[0] = 0;
     }
+    launch_place place;
+    TRY(cli_ranks_place(&place));
     if (c->flags->tune != NULL) return tune(c, &f);
     f.limit = true;
-    TRY(comm_bench_run(&f, rows));
+    if (place.ranks > 1) {
+        f.ranks = place.ranks;
+        TRY(run_joined(c->cli, &place, &f, rows));
+        if (place.rank > 0) return ST_OK; // the first tells it
+    } else {
+        TRY(comm_bench_run(&f, rows));
+    }
     if (c->flags->json) return rows_json(c->cli, &f, rows);
     rows_print(c->cli, &f, rows);
     return ST_OK;

@@ -267,8 +267,9 @@ const cli_command cli_command_bench = {
         "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
         "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
         "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "
-        "the square. comm: an operation between ranks of this host, and its share of the limit: the "
-        "same reads and writes by the same cores with nobody waiting for anybody, measured in "
+        "the square. comm: an operation between ranks of this host, or those that torchrun, srun "
+        "or mpirun started, also on several; on one its share of the limit: the same reads and "
+        "writes by the same cores with nobody waiting for anybody, measured in "
         "between. All with medians; --baseline compares them with an earlier --json.",
     .examples =
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"

@@ -183,7 +183,7 @@ static status facts_make(cli_context *cli, const run_config *r, const char *tuni
         TRY(arena_format(cli->a, &sum, "a table with checksum %016llx", (unsigned long long)hash));
         facts[n++] = (control_fact){CONTROL_CONFIG, "contents of comm.tuning", sum};
     }
-    for (int64_t i = 0; i < t->count; i++) {
+    for (int64_t i = 0; i < t->count && r != NULL; i++) {
         bool is_free = false;
         for (int64_t k = 0; k < COUNT_OF(free_keys); k++) {
             is_free = is_free || strcmp(t->rows[i].key, free_keys[k]) == 0;
@@ -296,7 +296,7 @@ static status tuning_read(cli_context *cli, const run_config *r, const char **ou
     enum { LIMIT_BYTES = 1 << 20 };
     char *bytes = NULL;
     int64_t count = 0;
-    if (r->comm.tuning == NULL) return ST_OK;
+    if (r == NULL || r->comm.tuning == NULL) return ST_OK;
     TRY(host_read_all(cli->h, cli->a, r->comm.tuning, LIMIT_BYTES, &bytes, &count));
     *out = bytes;
     return ST_OK;

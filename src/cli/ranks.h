@@ -14,7 +14,8 @@ NODISCARD status cli_ranks_place(launch_place *out);
 // told of last.
 NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r);
 
-// This process as a rank: joins the others, and leaves them.
+// This process as a rank: joins the others, and leaves them. r: what must be the same everywhere; NULL: no
+// run, only ranks of the same program.
 typedef struct cli_ranks cli_ranks;
 NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
                                 cli_ranks **out);

@@ -20,7 +20,6 @@ typedef struct shared {
         status st;
         char text[BOARD_TEXT];
     } results[COMM_MAX_LOCAL];
-    int64_t took_ns[COMM_MAX_LOCAL]; // of the present sample
     comm_bench_row rows[COMM_BENCH_SIZES];
 } shared;
 
@@ -126,7 +125,6 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
 // ---- samples ------------------------------------------------------------------------------------
 static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double *seconds)
 {
-    shared *s = b->s;
     TRY(comm_barrier(b->g, "bench begin"));
     // The limit looks at the tickets of the last operation: no barrier may come between.
     if (kind > 0) TRY(ops_run(b, bytes, 1));
@@ -136,12 +134,9 @@ static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double
     } else {
         TRY(limit_run(b, bytes, ops, kind == 1 ? COMM_STORES_CACHED : COMM_STORES_STREAM));
     }
-    s->took_ns[b->g->rank] = now_ns(b) - begin;
-    TRY(comm_barrier(b->g, "bench end"));
-    int64_t most = 0;
-    for (int i = 0; i < b->g->size; i++) most = max_i64(most, s->took_ns[i]);
-    TRY(comm_barrier(b->g, "bench read"));
-    *seconds = (double)most / 1e9 / (double)ops;
+    int64_t most_ns = now_ns(b) - begin;
+    TRY(comm_all_reduce(b->g, &most_ns, 1, DTYPE_I64, COMM_MAX, "bench", "bench end"));
+    *seconds = (double)most_ns / 1e9 / (double)ops;
     return ST_OK;
 }
 
@@ -156,8 +151,9 @@ static int by_value(const void *a, const void *b)
 static bool has_limit(const bench_rank *b, int64_t bytes)
 {
     const comm_op op = b->config->op;
-    return b->config->limit && !b->config->is_private && bytes > COMM_INLINE_BYTES &&
-           op != COMM_BARRIER && op != COMM_SEND && op != COMM_ALL_TO_ALLV;
+    return b->config->limit && b->g->transport->direct && !b->config->is_private &&
+           bytes > COMM_INLINE_BYTES && op != COMM_BARRIER && op != COMM_SEND &&
+           op != COMM_ALL_TO_ALLV;
 }
 
 // Operations per sample: enough to be timed. All ranks take the same number, that of rank 0.
@@ -303,6 +299,31 @@ static status ranks_wait(const comm_bench_config *f, shared *s, comm_board *boar
     return ST_OK;
 }
 
+static void rows_take(const comm_bench_config *f, const shared *s, comm_bench_row *rows)
+{
+    const int n = f->ranks;
+    for (int i = 0; i < f->count; i++) {
+        rows[i] = s->rows[i];
+        rows[i].bus = f->op == COMM_ALL_REDUCE ? 2.0 * (n - 1) / n
+                      : f->op == COMM_BARRIER  ? 0.0
+                      : f->op == COMM_REDUCE || f->op == COMM_BROADCAST || f->op == COMM_SEND
+                          ? 1.0
+                          : (double)(n - 1) / n;
+    }
+}
+
+status comm_bench_join(comm *c, const comm_bench_config *f, comm_bench_row *rows)
+{
+    shared *s = calloc(1, sizeof(*s));
+    if (s == NULL) return fail(ST_NO_MEMORY, "no memory for the results");
+    ASSERT(f->ranks == comm_ranks(c));
+    bench_rank b = {.config = f, .s = s, .c = c, .g = comm_world(c)};
+    const status st = memory_run(&b);
+    if (st == ST_OK) rows_take(f, s, rows);
+    free(s);
+    return st;
+}
+
 status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
 {
     pid_t pids[COMM_MAX_LOCAL];
@@ -330,15 +351,7 @@ status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
     }
     const status ran = ranks_wait(f, s, board, pids, started);
     if (st == ST_OK) st = ran;
-    for (int i = 0; i < f->count && st == ST_OK; i++) {
-        const int n = f->ranks;
-        rows[i] = s->rows[i];
-        rows[i].bus = f->op == COMM_ALL_REDUCE ? 2.0 * (n - 1) / n
-                      : f->op == COMM_BARRIER  ? 0.0
-                      : f->op == COMM_REDUCE || f->op == COMM_BROADCAST || f->op == COMM_SEND
-                          ? 1.0
-                          : (double)(n - 1) / n;
-    }
+    if (st == ST_OK) rows_take(f, s, rows);
     (void)munmap(s, sizeof(*s));
     comm_board_unmap(board);
     return st;
@@ -349,7 +362,7 @@ int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacit
     int count = 0;
     for (int i = 0; i < comm_algorithm_count() && count < capacity; i++) {
         const comm_algorithm *a = comm_algorithm_table[i];
-        if (a->op != op || (a->max_ranks > 0 && ranks > a->max_ranks)) continue;
+        if (a->op != op || a->levels || (a->max_ranks > 0 && ranks > a->max_ranks)) continue;
         if (a->power_of_two && (ranks & (ranks - 1)) != 0) continue;
         names[count++] = a->name;
     }

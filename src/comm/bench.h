@@ -3,6 +3,7 @@
 // Ranks are forked, pinned to cores in turn, and meet in shared memory. A size is measured in samples of
 // several operations; between any two comes the *limit*: the same reads and writes by the same cores on
 // the same memory with no synchronisation, with ordinary and with streaming stores, the faster of both.
+// Ranks of several hosts have no such limit.
 #ifndef COMM_BENCH_H
 #define COMM_BENCH_H
 
@@ -41,6 +42,8 @@ typedef struct comm_bench_row {
 
 // rows: config->count of them.
 NODISCARD status comm_bench_run(const comm_bench_config *config, comm_bench_row *rows);
+// The same with ranks that are there already, also of several hosts; rank 0 gets the rows. Collective.
+NODISCARD status comm_bench_join(comm *c, const comm_bench_config *config, comm_bench_row *rows);
 
 // The names of the algorithms of an operation that serve `ranks` over shared memory, at most `capacity`.
 int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacity);

@@ -51,6 +51,8 @@ struct comm_group {
     int rank, size;
     char name[COMM_GROUP_NAME];
     comm_direct *direct;
+    bool has_levels;
+    comm_levels levels;
     void *scratch;
     int64_t scratch_bytes;
     uint64_t *sent, *received; // messages to and from each rank

@@ -22,9 +22,13 @@ static status group_join(comm_group *g, const int32_t *members, int count, int m
     if (g->sent == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", count);
     g->received = g->sent + count;
     TRY(g->transport->join(link, &m, &g->port));
-    g->transport =
-        g->port->transport; // a transport between hosts hands groups of one host to another
-    return ST_OK;
+    // A transport between hosts hands groups of one host to another.
+    g->transport = g->port->transport;
+    if (g->transport->levels == NULL) return ST_OK;
+    TRY(g->transport->levels(g->port, &g->levels.local, &g->levels.across));
+    g->has_levels = g->levels.local != NULL;
+    if (!g->has_levels) return ST_OK;
+    return comm_direct_create(g->levels.local->members.count, &g->levels.direct);
 }
 
 status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
@@ -52,6 +56,7 @@ void comm_group_close(comm_group *g)
     if (g == NULL) return;
     if (g->port != NULL) g->transport->leave(g->port);
     comm_direct_destroy(g->direct);
+    comm_direct_destroy(g->levels.direct);
     free(g->sent);
     free(g->scratch);
     free(g);
@@ -132,7 +137,8 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
                       .size = g->size,
                       .level = g->owner->level,
                       .contract = contract_of(g, args, number),
-                      .direct = g->direct};
+                      .direct = g->direct,
+                      .levels = g->has_levels ? &g->levels : NULL};
     if (algorithm->scratch != NULL) {
         call.scratch_bytes = algorithm->scratch(args, g->size);
         TRY(scratch_grow(g, call.scratch_bytes));

@@ -21,6 +21,13 @@ typedef enum comm_stores_choice {
     COMM_STORES_STREAM
 } comm_stores_choice;
 
+// A group on several hosts, as many ranks on each, those of a host side by side. NULL: it is not so.
+typedef struct comm_levels {
+    comm_port *local;           // the ranks of this host: direct
+    comm_port *across;          // those with this rank's number on their host
+    struct comm_direct *direct; // of local
+} comm_levels;
+
 // An operation under way, as an algorithm sees it: checked, the contract made.
 typedef struct comm_call {
     const comm_args *args;
@@ -33,6 +40,7 @@ typedef struct comm_call {
     int64_t scratch_bytes;
     comm_stores_choice stores;
     struct comm_direct *direct; // the group's, for the direct algorithms
+    const comm_levels *levels;  // for those that need two levels
 } comm_call;
 
 typedef struct comm_algorithm {
@@ -41,6 +49,7 @@ typedef struct comm_algorithm {
     comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
     bool leaves;       // takes several tree nodes of a rank; all with order `shard` that sum
     bool direct;       // needs meet/part, all buffers within reach; else exchange
+    bool levels;       // needs a group with two
     bool power_of_two; // of ranks
     int max_ranks;     // 0: any
     int64_t max_bytes; // of one rank's operand; 0: any

@@ -28,5 +28,11 @@ extern const comm_algorithm comm_algorithm_barrier_dissemination;
 extern const comm_algorithm comm_algorithm_broadcast_tree;
 extern const comm_algorithm comm_algorithm_gather_tree;
 extern const comm_algorithm comm_algorithm_scatter_tree;
+// Inside the hosts, then between them.
+extern const comm_algorithm comm_algorithm_all_reduce_two_level;
+extern const comm_algorithm comm_algorithm_reduce_scatter_two_level;
+extern const comm_algorithm comm_algorithm_all_gather_two_level;
+extern const comm_algorithm comm_algorithm_broadcast_two_level;
+extern const comm_algorithm comm_algorithm_barrier_two_level;
 
 #endif

@@ -20,6 +20,12 @@ const comm_algorithm *const comm_algorithm_table[] = {
     &comm_algorithm_barrier_direct,
     &comm_algorithm_send_message,
     &comm_algorithm_receive_message,
+    // Over both, where a group is made so.
+    &comm_algorithm_all_reduce_two_level,
+    &comm_algorithm_reduce_scatter_two_level,
+    &comm_algorithm_all_gather_two_level,
+    &comm_algorithm_broadcast_two_level,
+    &comm_algorithm_barrier_two_level,
     // Over messages: those for small buffers first, strict ones after those that may round as they like.
     &comm_algorithm_all_reduce_doubling,
     &comm_algorithm_all_reduce_halving,

@@ -28,6 +28,13 @@ static bool order_fits(const comm_algorithm *a, const comm_args *args)
     return a->order == args->order;
 }
 
+static bool rounds_between(const comm_args *args)
+{
+    if (!comm_shape_of(args->op, 2, false).adds) return false;
+    const bool narrow = args->type == DTYPE_BF16 || args->type == DTYPE_F16;
+    return args->reduction == COMM_AVG || (narrow && args->reduction == COMM_SUM);
+}
+
 // Why it cannot; NULL: it can.
 static const char *obstacle(const comm_group *g, const comm_args *args, const comm_algorithm *a)
 {
@@ -35,6 +42,8 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     if (a->op != args->op) return "it is of another operation";
     if (a->direct && !t->direct) return "the transport has no memory in common";
     if (!a->direct && !t->messages) return "the transport has no messages";
+    if (a->levels && !g->has_levels) return "the group has no two levels";
+    if (a->levels && rounds_between(args)) return "it would round between the levels";
     if (a->power_of_two && (g->size & (g->size - 1)) != 0) return "it wants 2^k ranks";
     if (a->max_ranks > 0 && g->size > a->max_ranks) return "there are too many ranks";
     if (a->max_bytes > 0 && operand_bytes(g, args) > a->max_bytes)

@@ -102,6 +102,9 @@ struct comm_transport {
     void (*close)(comm_link *link);
     status (*join)(comm_link *link, const comm_members *members, comm_port **out);
     void (*leave)(comm_port *port);
+    // Ports of a group's ranks on this host, and of those with this rank's number on theirs, which go with
+    // the port. *local is NULL where it is not that regular. NULL: never.
+    status (*levels)(comm_port *port, comm_port **local, comm_port **across);
     // ---- direct: copies the ticket, waits until all have shown theirs, checks the contracts
     status (*meet)(comm_port *port, const comm_ticket *mine);
     // Valid until this rank's next-but-one meet.

@@ -265,6 +265,7 @@ static void leave(comm_port *base)
 {
     ucx_port *p = ucx_port_of(base);
     comm_link *link = base->link;
+    if (p->across != NULL) leave(p->across);
     if (p->inner != NULL) comm_transport_shm.leave(p->inner);
     (void)pthread_mutex_lock(&link->lock);
     for (ucx_port **at = &link->ports; *at != NULL; at = &(*at)->next) {
@@ -352,6 +353,44 @@ drop:
     return st;
 }
 
+// As many on each host, side by side. Returns how many; 0: it is not so.
+static int ranks_per_host(const ucx_port *p)
+{
+    const comm_link *link = p->base.link;
+    const comm_members *m = &p->base.members;
+    const int here = p->inner != NULL ? p->inner->members.count : 0;
+    if (here < 2 || m->count % here != 0) return 0;
+    for (int i = 0; i < m->count; i++) {
+        const uint64_t first = link->cards[m->ranks[i / here * here]].machine;
+        if (link->cards[m->ranks[i]].machine != first) return 0;
+        if (i % here == 0 && i > 0 && link->cards[m->ranks[i - 1]].machine == first) return 0;
+    }
+    return here;
+}
+
+static status levels(comm_port *base, comm_port **local, comm_port **across)
+{
+    ucx_port *p = ucx_port_of(base);
+    const int here = ranks_per_host(p);
+    *local = *across = NULL;
+    if (here == 0) return ST_OK;
+    const int hosts = base->members.count / here, number = p->inner->members.me;
+    int32_t *ranks = malloc((size_t)hosts * sizeof(*ranks));
+    if (ranks == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d hosts", hosts);
+    for (int h = 0; h < hosts; h++) ranks[h] = base->members.ranks[h * here + number];
+    const comm_members m = {.ranks = ranks,
+                            .count = hosts,
+                            .me = base->members.me / here,
+                            .group = base->members.group | 1U << 31, // no caller's
+                            .name = base->members.name};
+    const status st = join(base->link, &m, &p->across);
+    free(ranks);
+    TRY(st);
+    *local = p->inner;
+    *across = p->across;
+    return ST_OK;
+}
+
 // ---- memory: what the ranks of this host share, if there are several ------------------------------
 static status region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
 {
@@ -393,6 +432,7 @@ const comm_transport comm_transport_ucx = {
     .close = link_close,
     .join = join,
     .leave = leave,
+    .levels = levels,
     .region_create = region_create,
     .region_destroy = region_destroy,
     .exchange = ucx_exchange,

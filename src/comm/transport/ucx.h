@@ -120,6 +120,7 @@ typedef struct ucx_port {
     uint64_t key;
     comm_port *inner;  // of the members of this host; NULL: none but this
     int *inner_of;     // member -> its index there; -1: elsewhere
+    comm_port *across; // of the members with this one's number on their hosts; NULL: not asked for
     uint64_t *begun;   // of members, as far as they have said
     comm_contract now; // this rank's operation
     uint64_t own_begun;

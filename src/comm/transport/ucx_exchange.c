@@ -477,10 +477,15 @@ static status step(ucx_port *p, const comm_contract *contract, watch *w, bool *m
     return look(p, w);
 }
 
-static void nap(comm_link *link, bool armed)
+// Others may need the core, UCX's own thread among them.
+static void nap(const comm_link *link, bool armed)
 {
     struct pollfd f = {.fd = link->efd, .events = POLLIN};
-    if (armed) (void)poll(&f, 1, (int)(nap_ns / 1000000));
+    if (armed) {
+        (void)poll(&f, 1, (int)(nap_ns / 1000000));
+    } else {
+        (void)sched_yield();
+    }
 }
 
 // Called and left with the lock; without it between two looks.
@@ -497,7 +502,7 @@ static status wait_for(ucx_port *p, const comm_contract *contract)
         const bool tired = idle > link->spins;
         const bool armed = tired && link->ucp.worker_arm(link->worker) == UCS_OK;
         (void)pthread_mutex_unlock(&link->lock);
-        nap(link, armed);
+        if (tired) nap(link, armed);
         (void)pthread_mutex_lock(&link->lock);
     }
 }

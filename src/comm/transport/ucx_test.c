@@ -22,6 +22,7 @@ enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 700000 };
 // What all processes of a job share.
 typedef struct job {
     int ranks, hosts;
+    bool side_by_side;
     int64_t deadline_ns;
     status (*body)(comm *c);
     comm_board *boards[RANKS];
@@ -50,10 +51,16 @@ static status swap(void *context, const void *mine, int64_t bytes, void *out)
     return ST_OK;
 }
 
-// Ranks lie on hosts in turn, so that no two neighbours of a ring share one.
+// Ranks lie on hosts in turn, so that no two neighbours of a ring share one; or side by side, which makes two
+// levels.
 static int host_of(int rank)
 {
-    return rank % all->hosts;
+    return all->side_by_side ? rank / (all->ranks / all->hosts) : rank % all->hosts;
+}
+
+static int number_of(int rank)
+{
+    return all->side_by_side ? rank % (all->ranks / all->hosts) : rank / all->hosts;
 }
 
 static int ranks_of(int place)
@@ -71,7 +78,7 @@ static status run_rank(int rank)
                                 .job = 7,
                                 .rank = rank,
                                 .ranks = all->ranks,
-                                .local_rank = rank / all->hosts,
+                                .local_rank = number_of(rank),
                                 .local_ranks = ranks_of(host_of(rank)),
                                 .transport = "ucx",
                                 .board = all->boards[host_of(rank)],
@@ -98,11 +105,14 @@ static void rank_main(int rank)
     _exit(0);
 }
 
+// hosts < 0: so many, ranks side by side.
 static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(comm *c))
 {
     pthread_barrierattr_t shared;
     memset(all, 0, sizeof(*all));
     all->ranks = ranks;
+    all->side_by_side = hosts < 0;
+    if (hosts < 0) hosts = -hosts;
     all->hosts = hosts;
     all->deadline_ns = deadline_ms * 1000000;
     all->body = body;
@@ -145,6 +155,7 @@ static void says(int rank, const char *words)
 
 // ---- operations ---------------------------------------------------------------------------------
 static char *memory_in, *memory_out;
+static int two_levels;
 
 static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t count)
 {
@@ -163,6 +174,7 @@ static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t 
                             .site = "here"};
     comm_choice choice;
     if (comm_choose(g, &args, &choice) != ST_OK) return ST_OK; // not for so many ranks or bytes
+    if (row->levels) two_levels++;
     const int64_t bytes = reference_pieces(&r, rank, false) * count * dtype_bytes(type);
     reference_fill(&r, rank, count, memory_in);
     memset(memory_out, 0x5a, (size_t)bytes + 1);
@@ -201,13 +213,16 @@ static status small_body(comm *c)
     static const int64_t counts[] = {0, 1, 1000, 4099};
     comm_group *pair = NULL;
     TRY(every_algorithm(c, counts, (int)COUNT_OF(counts)));
+    if ((two_levels > 0) != all->side_by_side) {
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d operations had two levels", two_levels);
+    }
     // Groups inside hosts and between them.
     for (int k = 0; k < 2; k++) {
-        const int place = host_of(own_rank), number = own_rank / all->hosts;
+        const int place = host_of(own_rank), number = number_of(own_rank);
         float x = (float)(1 << own_rank), want = 0;
         TRY(comm_split(c, k == 0 ? place : number, k == 0 ? "host" : "rail", &pair));
         for (int r = 0; r < all->ranks; r++) {
-            const bool with = k == 0 ? host_of(r) == place : r / all->hosts == number;
+            const bool with = k == 0 ? host_of(r) == place : number_of(r) == number;
             want += with ? (float)(1 << r) : 0;
         }
         TRY(comm_all_reduce(pair, &x, 1, DTYPE_F32, COMM_SUM, "x", "here"));
@@ -228,7 +243,7 @@ static status large_body(comm *c)
 static void operations(void **state)
 {
     (void)state;
-    static const int shapes[][2] = {{2, 2}, {3, 3}, {4, 2}, {5, 2}};
+    static const int shapes[][2] = {{2, 2}, {3, 3}, {4, 2}, {5, 2}, {4, -2}, {6, -2}, {6, -3}};
     for (int i = 0; i < COUNT_OF(shapes); i++) {
         job_run(shapes[i][0], shapes[i][1], 30000, small_body);
         all_are(ST_OK);
@@ -241,6 +256,8 @@ static void large_operations(void **state)
     job_run(2, 2, 30000, large_body);
     all_are(ST_OK);
     job_run(3, 2, 30000, large_body);
+    all_are(ST_OK);
+    job_run(4, -2, 30000, large_body);
     all_are(ST_OK);
 }
 
@@ -285,6 +302,9 @@ static void differences(void **state)
             says(r, "rank 1 (host1) has 11 in all_reduce #2 of gradients (11 x fp32) at b.c:2");
         }
     }
+    job_run(4, -2, 30000, other_count);
+    all_are(ST_DIVERGED);
+    says(3, "rank 1 has 11 in all_reduce #2 of gradients (11 x fp32) at b.c:2");
     job_run(4, 4, 30000, other_operation);
     all_are(ST_DIVERGED);
     for (int r = 0; r < 4; r++) {

@@ -64,6 +64,7 @@ void ucx_port_fail(ucx_port *p, status code, const char *text)
     p->failure.code = code;
     p->base.link->has_failed = true;
     (void)snprintf(p->failure.text, sizeof(p->failure.text), "%s", text);
+    if (p->across != NULL) ucx_port_fail(ucx_port_of(p->across), code, text);
     if (p->inner == NULL) return;
     const status st = fail(code, "%s", p->failure.text);
     (void)st; // what kill tells
@@ -323,6 +324,7 @@ void ucx_note_contract(comm_port *base, const comm_contract *contract, const cha
 {
     ucx_port *p = ucx_port_of(base);
     if (p->inner != NULL) comm_transport_shm.note(p->inner, contract, tensor, site);
+    if (p->across != NULL) ucx_note_contract(p->across, contract, tensor, site);
     (void)pthread_mutex_lock(&base->link->lock);
     p->now = *contract;
     if (contract->op != COMM_SEND) p->own_begun = contract->sequence;

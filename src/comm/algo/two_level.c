@@ -1,0 +1,251 @@
+// Two levels: inside each host through its memory, between hosts by messages of the ranks with the same number
+// on their host (a column), all columns at once, so that every link carries each byte once.
+//
+//   all_reduce       add up part l inside, to local rank l; add that up in the column; gather inside
+//   reduce_scatter   add up inside what the column's ranks will get; scatter that in the column
+//   all_gather       gather in the column; then inside, host by host
+//   broadcast        down the root's column; then inside
+//   barrier          inside; then in every column: who comes out has met all
+//
+// For groups with as many ranks on each host, those of a host side by side. Sums are made in an order that
+// depends on where ranks are: order `any`. Types that would be rounded between the levels are not taken.
+#include "comm/algo/algo_messages.h"
+#include "comm/algo/algo_table.h"
+#include "comm/algo/message.h"
+
+enum { SMALL_BYTES = 64 << 10 };
+
+static comm_call inside(const comm_call *call, const comm_args *args)
+{
+    const comm_levels *v = call->levels;
+    comm_call c = *call;
+    c.args = args;
+    c.port = v->local;
+    c.transport = v->local->transport;
+    c.rank = v->local->members.me;
+    c.size = v->local->members.count;
+    c.direct = v->direct;
+    return c;
+}
+
+static comm_call column(const comm_call *call, const comm_args *args)
+{
+    const comm_levels *v = call->levels;
+    comm_call c = *call;
+    c.args = args;
+    c.port = v->across;
+    c.transport = v->across->transport;
+    c.rank = v->across->members.me;
+    c.size = v->across->members.count;
+    return c;
+}
+
+static comm_args one_item(const comm_call *call, comm_op op, const comm_item *item)
+{
+    comm_args a = *call->args;
+    a.op = op;
+    a.items = item;
+    a.item_count = 1;
+    return a;
+}
+
+static status run_inside(const comm_call *call, const comm_algorithm *row, const comm_item *item)
+{
+    const comm_args a = one_item(call, row->op, item);
+    comm_call c = inside(call, &a);
+    return row->run(&c);
+}
+
+// ---- all_reduce -----------------------------------------------------------------------------------
+static status reduce_in_column(const comm_call *call, const comm_item *item)
+{
+    const comm_args a = one_item(call, COMM_ALL_REDUCE, item);
+    const bool small = item->count * dtype_bytes(a.type) <= SMALL_BYTES;
+    comm_call c = column(call, &a);
+    return small ? comm_algorithm_all_reduce_doubling.run(&c)
+                 : comm_algorithm_all_reduce_ring.run(&c);
+}
+
+static status all_reduce_one(comm_call *call, const comm_item *item)
+{
+    const int64_t width = dtype_bytes(call->args->type);
+    const int size = call->levels->local->members.count, me = call->levels->local->members.me;
+    const int64_t part = item->count / size, rest = item->count % size;
+    char *const out = item->out, *const mine = message_at(out, me * part, width);
+    if (part > 0) {
+        const comm_item scatter = {.in = item->in, .out = mine, .count = part};
+        const comm_item sum = {.in = mine, .out = mine, .count = part};
+        const comm_item gather = {.in = mine, .out = out, .count = part};
+        TRY(run_inside(call, &comm_algorithm_reduce_scatter_direct, &scatter));
+        TRY(reduce_in_column(call, &sum));
+        TRY(run_inside(call, &comm_algorithm_all_gather_direct, &gather));
+    }
+    if (rest == 0 && part > 0) return ST_OK;
+    // What does not divide, less than an element for each: all columns do the same.
+    char *const last = message_at(out, part * size, width);
+    const comm_item tail = {
+        .in = message_at(item->in, part * size, width), .out = last, .count = rest};
+    const comm_item sum = {.in = last, .out = last, .count = rest};
+    TRY(run_inside(call, &comm_algorithm_all_reduce_direct, &tail));
+    return reduce_in_column(call, &sum);
+}
+
+static status all_reduce_run(comm_call *call)
+{
+    return message_each(call, all_reduce_one);
+}
+
+static int64_t all_reduce_scratch(const comm_args *args, int size)
+{
+    const int64_t small = 2 * align_up(SMALL_BYTES, ALIGN_TENSOR);
+    return max_i64(small, ring_scratch(args, message_largest(args) / size + 2));
+}
+
+const comm_algorithm comm_algorithm_all_reduce_two_level = {
+    .name = "two_level",
+    .op = COMM_ALL_REDUCE,
+    .order = COMM_ORDER_ANY,
+    .levels = true,
+    .items = true,
+    .run = all_reduce_run,
+    .scratch = all_reduce_scratch,
+};
+
+// ---- reduce_scatter -------------------------------------------------------------------------------
+static status reduce_scatter_one(comm_call *call, const comm_item *item)
+{
+    const comm_levels *v = call->levels;
+    const int hosts = v->across->members.count, here = v->local->members.count;
+    const int64_t width = dtype_bytes(call->args->type), bytes = item->count * width;
+    int64_t used = 0;
+    char *const sums = message_scratch(call, &used, hosts * bytes);
+    for (int h = 0; h < hosts; h++) {
+        const comm_item one = {.in = message_at(item->in, h * here * item->count, width),
+                               .out = message_at(sums, h * item->count, width),
+                               .count = item->count};
+        TRY(run_inside(call, &comm_algorithm_reduce_scatter_direct, &one));
+    }
+    comm_item all = *item;
+    all.in = sums;
+    const comm_args a = one_item(call, COMM_REDUCE_SCATTER, &all);
+    comm_call c = column(call, &a);
+    c.scratch = (char *)call->scratch + used;
+    c.scratch_bytes = call->scratch_bytes - used;
+    return comm_algorithm_reduce_scatter_ring.run(&c);
+}
+
+static status reduce_scatter_run(comm_call *call)
+{
+    return message_each(call, reduce_scatter_one);
+}
+
+// At least two ranks are on each host.
+static int64_t reduce_scatter_scratch(const comm_args *args, int size)
+{
+    const int64_t count = message_largest(args);
+    return align_up(size / 2 * count * dtype_bytes(args->type), ALIGN_TENSOR) +
+           ring_scratch(args, count);
+}
+
+const comm_algorithm comm_algorithm_reduce_scatter_two_level = {
+    .name = "two_level",
+    .op = COMM_REDUCE_SCATTER,
+    .order = COMM_ORDER_ANY,
+    .levels = true,
+    .items = true,
+    .run = reduce_scatter_run,
+    .scratch = reduce_scatter_scratch,
+};
+
+// ---- all_gather -----------------------------------------------------------------------------------
+static status all_gather_one(comm_call *call, const comm_item *item)
+{
+    const comm_levels *v = call->levels;
+    const int hosts = v->across->members.count, here = v->local->members.count;
+    const int me = v->across->members.me, number = v->local->members.me;
+    const int next = (me + 1) % hosts, previous = (me + hosts - 1) % hosts;
+    const int64_t width = dtype_bytes(call->args->type), bytes = item->count * width;
+    char *const out = item->out;
+    comm_call c = column(call, call->args);
+    const void *source = item->in;
+    for (int hop = 0; hop < hosts - 1; hop++) {
+        const int from = (me + 2 * hosts - hop - 1) % hosts;
+        char *const arrives = message_at(out, (from * here + number) * item->count, width);
+        TRY(message_trade(&c, next, source, bytes, previous, arrives, bytes));
+        source = arrives;
+    }
+    for (int h = 0; h < hosts; h++) {
+        char *const place = message_at(out, h * here * item->count, width);
+        const comm_item one = {.in = h == me ? item->in
+                                             : message_at(place, number * item->count, width),
+                               .out = place,
+                               .count = item->count};
+        TRY(run_inside(call, &comm_algorithm_all_gather_direct, &one));
+    }
+    return ST_OK;
+}
+
+static status all_gather_run(comm_call *call)
+{
+    return message_each(call, all_gather_one);
+}
+
+const comm_algorithm comm_algorithm_all_gather_two_level = {
+    .name = "two_level",
+    .op = COMM_ALL_GATHER,
+    .order = COMM_ORDER_SHARD,
+    .levels = true,
+    .items = true,
+    .run = all_gather_run,
+};
+
+// ---- broadcast, barrier ---------------------------------------------------------------------------
+static status broadcast_one(comm_call *call, const comm_item *item)
+{
+    const comm_levels *v = call->levels;
+    const int here = v->local->members.count;
+    const int root = call->args->root, root_host = root / here, root_number = root % here;
+    comm_item one = *item;
+    if (v->local->members.me == root_number) {
+        comm_args a = one_item(call, COMM_BROADCAST, item);
+        a.root = root_host;
+        comm_call c = column(call, &a);
+        TRY(comm_algorithm_broadcast_tree.run(&c));
+        if (call->rank != root) one.in = item->out;
+    }
+    comm_args a = one_item(call, COMM_BROADCAST, &one);
+    a.root = root_number;
+    comm_call c = inside(call, &a);
+    return comm_algorithm_broadcast_direct.run(&c);
+}
+
+static status broadcast_run(comm_call *call)
+{
+    return message_each(call, broadcast_one);
+}
+
+const comm_algorithm comm_algorithm_broadcast_two_level = {
+    .name = "two_level",
+    .op = COMM_BROADCAST,
+    .order = COMM_ORDER_SHARD,
+    .levels = true,
+    .items = true,
+    .run = broadcast_run,
+};
+
+static status barrier_run(comm_call *call)
+{
+    comm_call c = inside(call, call->args);
+    TRY(comm_algorithm_barrier_direct.run(&c));
+    c = column(call, call->args);
+    return comm_algorithm_barrier_dissemination.run(&c);
+}
+
+const comm_algorithm comm_algorithm_barrier_two_level = {
+    .name = "two_level",
+    .op = COMM_BARRIER,
+    .order = COMM_ORDER_SHARD,
+    .levels = true,
+    .items = true,
+    .run = barrier_run,
+};
