@@ -231,6 +231,9 @@ status doctor_comm(const doctor *d, doctor_finding *f)
     for (int i = 0; i < count; i++) {
         const char *not_there = paths[i].is_there ? "" : "not there: ";
         TRY(doctor_found(d, f, "%s: %s%s", paths[i].name, not_there, paths[i].words));
+        if (paths[i].cost != NULL) {
+            TRY(doctor_costs(d, f, DOCTOR_WARN, "%s", paths[i].cost));
+        }
         leaves_host = leaves_host || (paths[i].hosts_apart && paths[i].is_there);
     }
     TRY(ranks_try(d, f));

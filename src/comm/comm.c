@@ -44,7 +44,7 @@ int comm_paths(comm_path *out, int capacity)
         if (t->probe == NULL) continue;
         comm_path *p = &out[count++];
         *p = (comm_path){.name = t->name, .hosts_apart = t->hosts_apart, .words = ""};
-        p->is_there = t->probe(&p->words);
+        p->is_there = t->probe(&p->words, &p->cost);
     }
     return count;
 }

@@ -112,7 +112,8 @@ typedef struct comm_args {
 typedef struct comm_path {
     const char *name; // of the transport
     bool is_there, hosts_apart;
-    const char *words; // static
+    const char *words; // static, as cost
+    const char *cost;  // of a slow fall-back, and the remedy; NULL: it is none
 } comm_path;
 int comm_paths(comm_path *out, int capacity); // how many
 

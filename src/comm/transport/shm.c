@@ -36,8 +36,9 @@ static bool available(const comm_config *config, const char **why)
     return *why == NULL;
 }
 
-static bool probe(const char **words)
+static bool probe(const char **words, const char **cost)
 {
+    (void)cost;
     comm_board *b = NULL;
     const bool is_there = comm_board_create(1, 1, 0, &b) == ST_OK;
     if (!is_there) error_clear();

@@ -96,8 +96,9 @@ struct comm_transport {
     bool hosts_apart; // can leave the host
     // True if it can serve these ranks here; else the reason in *why (static text).
     bool (*available)(const comm_config *config, const char **why);
-    // Whether it could be used on this machine, and how or why not (static text). NULL: not worth a word.
-    bool (*probe)(const char **words);
+    // Whether it could be used on this machine, how or why not, and what a slow way costs (static texts;
+    // *cost stays where there is none). NULL: not worth a word.
+    bool (*probe)(const char **words, const char **cost);
     status (*open)(const comm_config *config, comm_link **out);
     void (*close)(comm_link *link);
     status (*join)(comm_link *link, const comm_members *members, comm_port **out);

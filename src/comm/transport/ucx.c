@@ -18,20 +18,54 @@
 #    include "base/hash.h"
 
 #    include <errno.h>
+#    include <glob.h>
 #    include <stdlib.h>
 #    include <string.h>
 #    include <sys/mman.h>
+#    include <sys/resource.h>
+#    include <unistd.h>
 
 _Static_assert(sizeof(ucx_card) == 4096, "a card is one page");
 _Static_assert(sizeof(ucx_parcel) == UCX_FRAME_BYTES, "a frame and what it carries");
 
 enum { RANK_BITS = 20, SPINS = 2000 };
 
+static bool glob_any(const char *pattern)
+{
+    glob_t found;
+    const bool any = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    if (any) globfree(&found);
+    return any;
+}
+
 static bool available(const comm_config *config, const char **why)
 {
     ucx_library unused;
     *why = "the ranks' addresses cannot be traded";
     return config->swap != NULL && ucx_library_open(&unused, why);
+}
+
+// A host channel adapter that a container does not show, or whose memory may not be locked, is passed over
+// in silence by UCX: ranks then talk over TCP.
+static bool probe(const char **words, const char **cost)
+{
+    ucx_library unused;
+    struct rlimit locked;
+    if (!ucx_library_open(&unused, words)) return false;
+    const bool has_adapter = glob_any("/sys/class/infiniband/*");
+    const bool is_usable = has_adapter && glob_any("/dev/infiniband/uverbs*");
+    const bool may_lock = geteuid() == 0 || (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
+                                             locked.rlim_cur == RLIM_INFINITY);
+    *words = is_usable && may_lock ? "between hosts, by InfiniBand or RoCE"
+             : has_adapter         ? "between hosts, by TCP in place of InfiniBand or RoCE"
+                                   : "between hosts, by TCP (no InfiniBand or RoCE here)";
+    if (has_adapter && !is_usable) {
+        *cost =
+            "TCP gives about 2 GB/s a link, an adapter of 100 Gbit/s 12: show /dev/infiniband to this container";
+    } else if (has_adapter && !may_lock) {
+        *cost = "TCP gives about 2 GB/s a link, an adapter of 100 Gbit/s 12: ulimit -l unlimited";
+    }
+    return true;
 }
 
 static status refused(const comm_link *link, const char *what, ucs_status_t st)
@@ -428,6 +462,7 @@ const comm_transport comm_transport_ucx = {
     .messages = true,
     .hosts_apart = true,
     .available = available,
+    .probe = probe,
     .open = link_open,
     .close = link_close,
     .join = join,
@@ -449,5 +484,12 @@ static bool available(const comm_config *config, const char **why)
     return false;
 }
 
-const comm_transport comm_transport_ucx = {.name = "ucx", .available = available};
+static bool probe(const char **words, const char **cost)
+{
+    (void)cost;
+    return available(NULL, words);
+}
+
+const comm_transport comm_transport_ucx = {
+    .name = "ucx", .hosts_apart = true, .available = available, .probe = probe};
 #endif
