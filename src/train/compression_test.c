@@ -120,17 +120,8 @@ static void *job_main(void *context)
     job_rank *k = context;
     comm *all = NULL;
     arena *a = NULL;
-    const comm_config wanted = {.h = host_real(),
-                                .job = 78,
-                                .rank = k->rank,
-                                .ranks = k->ranks,
-                                .local_rank = k->rank,
-                                .local_ranks = k->ranks,
-                                .transport = "shm",
-                                .board = k->board,
-                                .deadline_ns = INT64_C(60) * 1000000000};
     k->st = arena_create("rank", 0, &a);
-    if (k->st == ST_OK) k->st = comm_open(&wanted, &all);
+    if (k->st == ST_OK) k->st = rank_open(k->board, k->rank, k->ranks, &all);
     if (k->st == ST_OK) k->st = job_run(k, a, all);
     (void)snprintf(k->text, sizeof(k->text), "%.399s", k->st != ST_OK ? error_last()->text : "");
     if (k->st != ST_OK && all != NULL) comm_abort(all, k->st, k->text);
@@ -153,7 +144,7 @@ static void weights_are_the_same_on_all_ranks(void **state)
         job_rank jobs[3];
         pthread_t threads[3];
         comm_board *board = NULL;
-        assert_int_equal(comm_board_create(ranks, 78, 0, &board), ST_OK);
+        assert_int_equal(comm_board_create(ranks, RANKS_JOB, 0, &board), ST_OK);
         for (int r = 0; r < ranks; r++) {
             jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
             jobs[r].set[1] = i % 2 == 0 ? "layout.zero=0" : "layout.zero=1";

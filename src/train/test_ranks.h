@@ -23,26 +23,33 @@ typedef struct rank_run {
 
 static rank_run rank_runs[RANKS_MAX]; // those of the last ranks_run
 
+enum { RANKS_JOB = 77 };
+
+static inline status rank_open(comm_board *board, int rank, int ranks, comm **out)
+{
+    const comm_config wanted = {.h = host_real(),
+                                .job = RANKS_JOB,
+                                .rank = rank,
+                                .ranks = ranks,
+                                .local_rank = rank,
+                                .local_ranks = ranks,
+                                .transport = "shm",
+                                .board = board,
+                                .deadline_ns = INT64_C(60) * 1000000000};
+    return comm_open(&wanted, out);
+}
+
 static inline void *rank_main(void *context)
 {
     rank_run *k = context;
     comm *all = NULL;
-    const comm_config wanted = {.h = host_real(),
-                                .job = 77,
-                                .rank = k->rank,
-                                .ranks = k->ranks,
-                                .local_rank = k->rank,
-                                .local_ranks = k->ranks,
-                                .transport = "shm",
-                                .board = k->board,
-                                .deadline_ns = INT64_C(60) * 1000000000};
     const train_watcher watcher = {.context = &k->seen,
                                    .step = on_step,
                                    .validated = on_validated,
                                    .saved = on_saved,
                                    .said = on_said,
                                    .stop_asked = on_stop};
-    k->st = comm_open(&wanted, &all);
+    k->st = rank_open(k->board, k->rank, k->ranks, &all);
     if (k->st == ST_OK) {
         const train_order order = {&k->r, k->c, NULL, k->resume, all, &watcher};
         k->st = train_run(host_real(), k->a, &order, &k->outcome);
@@ -63,7 +70,7 @@ static inline status ranks_run(const char *name, const char *const *more, int co
     pthread_t threads[RANKS_MAX];
     comm_board *board = NULL;
     assert_true(ranks <= RANKS_MAX);
-    assert_int_equal(comm_board_create(ranks, 77, 0, &board), ST_OK);
+    assert_int_equal(comm_board_create(ranks, RANKS_JOB, 0, &board), ST_OK);
     for (int i = 0; i < ranks; i++) {
         rank_run *k = &runs[i];
         *k = (rank_run){.board = board, .rank = i, .ranks = ranks, .resume = resume};
