@@ -24,6 +24,9 @@ enum {
     UCX_ASKED = 64  // members that a waiting rank asks in turn
 };
 
+// In a tag: the receiver of several pieces has room for them.
+#    define UCX_READY (UINT64_C(1) << 63)
+
 // What a rank tells all others when the link is made.
 typedef struct ucx_card {
     uint64_t machine;
@@ -104,7 +107,8 @@ typedef struct ucx_half {
     int64_t pieces_posted, pieces_done;
     uint32_t sum;
     bool has_frame, ended;
-    ucx_slot frame_slot, trailer_slot, slots[UCX_WINDOW];
+    ucx_slot frame_slot, trailer_slot, ready_slot, slots[UCX_WINDOW];
+    uint64_t ready;
     ucx_parcel parcel;
     ucx_trailer trailer;
 } ucx_half;

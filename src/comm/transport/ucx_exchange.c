@@ -1,7 +1,8 @@
 // Messages between hosts.
 //
 //   frame     the contract, names for people, the length; a short message travels behind it
-//   pieces    512 KiB each, a few under way, received straight into their place
+//   pieces    512 KiB each, a few under way, received straight into their place; more than a few only once
+//             the receiver has said that it is there, so what lies about unasked has a bound
 //   trailer   of several pieces: the checksum, which is made piece by piece while others travel
 //
 // Both sides know what comes, so a receiver's buffers are ready before the bytes are there. Frames, pieces
@@ -61,7 +62,8 @@ static uint64_t tag_of(const ucx_port *p, int from)
     return p->key | (uint64_t)(uint32_t)from;
 }
 
-static void slot_send(ucx_port *p, ucx_slot *slot, ucx_peer *peer, const void *at, int64_t bytes)
+static void tagged_send(ucx_port *p, ucx_slot *slot, ucx_peer *peer, const void *at, int64_t bytes,
+                        uint64_t tag)
 {
     comm_link *link = p->base.link;
     *slot = (ucx_slot){.peer = peer};
@@ -69,12 +71,16 @@ static void slot_send(ucx_port *p, ucx_slot *slot, ucx_peer *peer, const void *a
                                            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                        .cb.send = on_sent,
                                        .user_data = slot};
-    ucx_posted(
-        link, slot,
-        link->ucp.tag_send_nbx(peer->ep, at, (size_t)bytes, tag_of(p, link->config.rank), &param));
+    ucx_posted(link, slot, link->ucp.tag_send_nbx(peer->ep, at, (size_t)bytes, tag, &param));
 }
 
-static void slot_receive(ucx_port *p, ucx_slot *slot, ucx_peer *peer, void *at, int64_t bytes)
+static void slot_send(ucx_port *p, ucx_slot *slot, ucx_peer *peer, const void *at, int64_t bytes)
+{
+    tagged_send(p, slot, peer, at, bytes, tag_of(p, p->base.link->config.rank));
+}
+
+static void tagged_receive(ucx_port *p, ucx_slot *slot, ucx_peer *peer, void *at, int64_t bytes,
+                           uint64_t tag)
 {
     comm_link *link = p->base.link;
     *slot = (ucx_slot){.peer = peer};
@@ -84,8 +90,12 @@ static void slot_receive(ucx_port *p, ucx_slot *slot, ucx_peer *peer, void *at, 
                                        .cb.recv = on_received,
                                        .user_data = slot};
     ucx_posted(link, slot,
-               link->ucp.tag_recv_nbx(link->worker, at, (size_t)bytes, tag_of(p, peer->rank),
-                                      UINT64_MAX, &param));
+               link->ucp.tag_recv_nbx(link->worker, at, (size_t)bytes, tag, UINT64_MAX, &param));
+}
+
+static void slot_receive(ucx_port *p, ucx_slot *slot, ucx_peer *peer, void *at, int64_t bytes)
+{
+    tagged_receive(p, slot, peer, at, bytes, tag_of(p, peer->rank));
 }
 
 // ---- peers ----------------------------------------------------------------------------------------
@@ -194,6 +204,9 @@ static void send_begin(ucx_port *p, const comm_contract *contract, ucx_half *h)
     }
     f->check = frame_check(f);
     slot_send(p, &h->frame_slot, h->peer, &h->parcel, (int64_t)sizeof(*f) + carried);
+    if (piece_count(h) <= UCX_WINDOW) return;
+    tagged_receive(p, &h->ready_slot, h->peer, &h->ready, (int64_t)sizeof(h->ready),
+                   tag_of(p, h->peer->rank) | UCX_READY);
 }
 
 // A message that is awaited does not notice that nobody can send it any more. For a while others may say
@@ -229,7 +242,8 @@ static void send_step(ucx_port *p, ucx_half *h, bool *moved)
         h->pieces_done++;
         *moved = true;
     }
-    while (h->pieces_posted < pieces && h->pieces_posted - h->pieces_done < UCX_WINDOW) {
+    const int64_t allowed = pieces <= UCX_WINDOW || is_done(&h->ready_slot) ? pieces : UCX_WINDOW;
+    while (h->pieces_posted < allowed && h->pieces_posted - h->pieces_done < UCX_WINDOW) {
         const int64_t bytes = min_i64(UCX_PIECE_BYTES, h->total - h->posted);
         if (pieces > 1) h->sum = crc32c(h->sum, h->at + h->posted, bytes);
         slot_send(p, &h->slots[h->pieces_posted++ % UCX_WINDOW], h->peer, h->at + h->posted, bytes);
@@ -314,6 +328,7 @@ static status receive_step(ucx_port *p, const comm_contract *contract, ucx_half 
         *moved = true;
         pieces_want(p, h);
     }
+    if (pieces > UCX_WINDOW && !is_done(&h->ready_slot)) return ST_OK;
     if (h->done < h->total || (pieces > 1 && !is_done(&h->trailer_slot))) return ST_OK;
     const uint32_t wanted = pieces > 1 ? h->trailer.sum : h->parcel.frame.sum;
     if (h->sum != wanted) return damaged(p, h, "a message", h->sum, wanted);
@@ -351,7 +366,7 @@ static void half_clear(ucx_half *h)
     h->sum = 0;
     h->has_frame = false;
     h->ended = true;
-    h->frame_slot = h->trailer_slot = (ucx_slot){0};
+    h->frame_slot = h->trailer_slot = h->ready_slot = (ucx_slot){0};
     memset(h->slots, 0, sizeof(h->slots));
 }
 
@@ -359,15 +374,17 @@ static bool half_rests(const ucx_half *h)
 {
     bool open = h->frame_slot.posted && !h->frame_slot.done;
     open = open || (h->trailer_slot.posted && !h->trailer_slot.done);
+    open = open || (h->ready_slot.posted && !h->ready_slot.done);
     for (int i = 0; i < UCX_WINDOW; i++) open = open || (h->slots[i].posted && !h->slots[i].done);
     return !open;
 }
 
 static void half_cancel(ucx_port *p, ucx_half *h)
 {
-    ucx_slot *slots[UCX_WINDOW + 2] = {&h->frame_slot, &h->trailer_slot};
-    for (int i = 0; i < UCX_WINDOW; i++) slots[2 + i] = &h->slots[i];
-    for (int i = 0; i < UCX_WINDOW + 2; i++) {
+    enum { SLOTS = UCX_WINDOW + 3 };
+    ucx_slot *slots[SLOTS] = {&h->frame_slot, &h->trailer_slot, &h->ready_slot};
+    for (int i = 0; i < UCX_WINDOW; i++) slots[3 + i] = &h->slots[i];
+    for (int i = 0; i < SLOTS; i++) {
         if (!slots[i]->posted || slots[i]->done || slots[i]->request == NULL) continue;
         p->base.link->ucp.request_cancel(p->base.link->worker, slots[i]->request);
     }
@@ -391,6 +408,7 @@ static void drop(ucx_port *p)
     error_record kept;
     error_take(&kept);
     half_cancel(p, &p->receive);
+    half_cancel(p, &p->send); // what it waits to hear
     if (!rest(p, 20000000)) {
         if (p->send.peer != NULL && !half_rests(&p->send)) ucx_peer_close(p->send.peer);
         if (p->receive.peer != NULL && !half_rests(&p->receive)) ucx_peer_close(p->receive.peer);
@@ -418,6 +436,10 @@ static status begin(ucx_port *p, const comm_contract *contract, const comm_messa
         TRY(ucx_peer_open(p->base.link, in->peer->rank));
         slot_receive(p, &in->frame_slot, in->peer, &in->parcel, (int64_t)sizeof(in->parcel));
         pieces_want(p, in);
+        if (piece_count(in) > UCX_WINDOW) {
+            tagged_send(p, &in->ready_slot, in->peer, &in->ready, (int64_t)sizeof(in->ready),
+                        tag_of(p, p->base.link->config.rank) | UCX_READY);
+        }
     }
     if (send != NULL) {
         TRY(ucx_peer_open(p->base.link, out->peer->rank));

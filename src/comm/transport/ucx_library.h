@@ -16,6 +16,7 @@
         X(config_read)                \
         X(config_release)             \
         X(config_modify)              \
+        X(config_print)               \
         X(worker_create)              \
         X(worker_destroy)             \
         X(worker_get_address)         \

@@ -17,7 +17,7 @@
 // after the above, which it needs
 #include <cmocka.h>
 
-enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 700000 };
+enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 1400000 };
 
 // What all processes of a job share.
 typedef struct job {
