@@ -49,12 +49,24 @@ bool session_should_stop(session *s)
     return s->stop > 0;
 }
 
+// Why a run stops travels with that it stops: a signal that all ranks get reaches some of them later.
 status session_stop_agree(session *s)
 {
-    int stop = session_should_stop(s) ? s->stop : 0;
-    TRY(session_agree(s, &stop, "stop"));
-    if (stop > s->stop && s->stop_reason == NULL) s->stop_reason = "another rank was asked to stop";
-    s->stop = stop;
+    static const char *const reasons[] = {"asked to stop", "train.max_time is over", "SIGUSR1",
+                                          "SIGTERM", "SIGINT"};
+    enum { REASONS = COUNT_OF(reasons) };
+    int agreed = 0;
+    if (session_should_stop(s)) {
+        for (int i = 0; i < REASONS; i++) {
+            const bool is_mine = strcmp(reasons[i], s->stop_reason) == 0;
+            if (i == 0 || is_mine) agreed = s->stop * REASONS + i;
+        }
+    }
+    TRY(session_agree(s, &agreed, "stop"));
+    if (agreed / REASONS > s->stop && s->stop_reason == NULL) {
+        s->stop_reason = reasons[agreed % REASONS];
+    }
+    s->stop = agreed / REASONS;
     return ST_OK;
 }
 
