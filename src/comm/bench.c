@@ -254,7 +254,8 @@ static status memory_run(bench_rank *b)
     }
     free(b->counts);
     free(own);
-    return st; // the shared memory goes with the rank
+    comm_memory_destroy(m); // peers have maps of their own
+    return st;
 }
 
 static void rank_main(const comm_bench_config *f, shared *s, comm_board *board, int rank)
