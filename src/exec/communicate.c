@@ -7,11 +7,19 @@
 static comm_op op_of(plan_comm_op op)
 {
     static const comm_op ops[] = {
-        [PLAN_ALL_REDUCE] = COMM_ALL_REDUCE,
-        [PLAN_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
-        [PLAN_ALL_GATHER] = COMM_ALL_GATHER,
+        [PLAN_ALL_REDUCE] = COMM_ALL_REDUCE, [PLAN_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+        [PLAN_ALL_GATHER] = COMM_ALL_GATHER, [PLAN_ALL_TO_ALL] = COMM_ALL_TO_ALL,
+        [PLAN_BROADCAST] = COMM_BROADCAST,   [PLAN_SEND] = COMM_SEND,
+        [PLAN_RECEIVE] = COMM_RECEIVE,
     };
     return ops[op];
+}
+
+static comm_reduction reduction_of(plan_comm_reduction reduction)
+{
+    static const comm_reduction reductions[] = {
+        [PLAN_SUM] = COMM_SUM, [PLAN_MIN] = COMM_MIN, [PLAN_MAX] = COMM_MAX};
+    return reductions[reduction];
 }
 
 static status items_make(arena *a, const plan *p, const plan_comm *c, char *base,
@@ -21,9 +29,11 @@ static status items_make(arena *a, const plan *p, const plan_comm *c, char *base
     TRY(arena_new(a, c->items_count, &items));
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
-        items[i] = (comm_item){.in = base + plan_tensor_offset(p, item->in) + item->in_offset,
-                               .out = base + plan_tensor_offset(p, item->out) + item->out_offset,
-                               .count = item->count};
+        items[i].count = item->count;
+        if (item->in != -1) items[i].in = base + plan_tensor_offset(p, item->in) + item->in_offset;
+        if (item->out != -1) {
+            items[i].out = base + plan_tensor_offset(p, item->out) + item->out_offset;
+        }
     }
     *out = items;
     return ST_OK;
@@ -51,9 +61,10 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
         const int leaves = c->leaves_count > 0 ? c->leaves_count : 1;
         char *site = NULL;
         *args = (comm_args){.op = op_of(c->op),
-                            .reduction = c->reduction == PLAN_MIN ? COMM_MIN : COMM_SUM,
+                            .reduction = reduction_of(c->reduction),
                             .order = c->leaves_count > 0 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
                             .type = c->type,
+                            .root = c->peer,
                             .item_count = c->items_count / leaves,
                             .leaf_count = c->leaves_count,
                             .shards = c->leaves_count > 0 ? p->shards : 0,
@@ -72,8 +83,11 @@ int64_t exec_comm_end(const plan *p, const plan_comm *c)
     int64_t end = 0;
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
-        end = max_i64(end, plan_tensor_offset(p, item->in) + plan_tensor_at(p, item->in)->bytes);
-        end = max_i64(end, plan_tensor_offset(p, item->out) + plan_tensor_at(p, item->out)->bytes);
+        const int32_t refs[] = {item->in, item->out};
+        for (int k = 0; k < COUNT_OF(refs); k++) {
+            if (refs[k] == -1) continue;
+            end = max_i64(end, plan_tensor_offset(p, refs[k]) + plan_tensor_at(p, refs[k])->bytes);
+        }
     }
     if (!c->compressed) return end;
     const int32_t others[] = {c->feedback, c->work, p->losses};

@@ -30,7 +30,7 @@ plan_codec exec_plan_codec(exec_codec *c)
 }
 
 status exec_sums_make(arena *a, const plan *p, const exec_codec *codec, const comm_args *comms,
-                      comm_group *group, char *base, exec_sum **out)
+                      comm_group *const *groups, char *base, exec_sum **out)
 {
     exec_sum *all = NULL;
     TRY(arena_new(a, p->comm_count + 1, &all));
@@ -38,6 +38,7 @@ status exec_sums_make(arena *a, const plan *p, const exec_codec *codec, const co
         const plan_comm *c = &p->comms[i];
         if (!c->compressed) continue;
         ASSERT(codec->codec != NULL);
+        comm_group *group = groups != NULL ? groups[c->group] : NULL;
         const int64_t row = c->bucket * (int64_t)p->codec_reals * (int64_t)sizeof(double);
         char *feedback = c->feedback != -1 ? base + plan_tensor_offset(p, c->feedback) : NULL;
         char *reals = base + plan_tensor_offset(p, p->losses) + row;

@@ -24,7 +24,7 @@ typedef struct exec_sum {
 } exec_sum;
 // [communication of the plan]; those that are not compressed are left empty. base: as exec_comms_make's.
 NODISCARD status exec_sums_make(arena *a, const plan *p, const exec_codec *codec,
-                                const comm_args *comms, comm_group *group, char *base,
+                                const comm_args *comms, comm_group *const *groups, char *base,
                                 exec_sum **out);
 status exec_sum_run(void *sum);
 

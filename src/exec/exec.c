@@ -42,8 +42,8 @@ typedef struct step_slot {
 struct exec {
     exec_config config;
     kern_device *device;
-    kern_lane *lanes[LANE_COUNT];
-    char *base; // the arena, device memory
+    kern_lane **lanes; // LANE_GROUPS and one for each group; NULL of groups on the compute lane
+    char *base;        // the arena, device memory
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
     arena *a;
@@ -96,10 +96,27 @@ static status plan_sums_make(exec *e, plan_state *s)
 {
     if (s->p->bucket_count == 0) return ST_OK;
     for (int i = 0; i < SLOTS; i++) {
-        TRY(exec_sums_make(e->a, s->p, &e->config.codec, s->comms, e->config.groups[AXIS_DP],
-                           e->base, &s->sums[i]));
+        TRY(exec_sums_make(e->a, s->p, &e->config.codec, s->comms, e->config.groups, e->base,
+                           &s->sums[i]));
         const int64_t reals = (int64_t)s->p->bucket_count * s->p->codec_reals;
         if (e->slots[i].losses == NULL) TRY(arena_new(e->a, reals, &e->slots[i].losses));
+    }
+    return ST_OK;
+}
+
+static status lanes_create(exec *e)
+{
+    const kern_device_api *api = e->config.api;
+    const plan_table *run = e->config.run;
+    TRY(arena_new(e->a, LANE_GROUPS + run->group_count, &e->lanes));
+    TRY(api->lane_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
+    TRY(api->lane_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
+    for (int32_t i = 0; i < run->group_count; i++) {
+        char *name = NULL;
+        if (run->groups[i].use == GROUP_INLINE) continue;
+        TRY(arena_new(e->a, PLAN_GROUP_NAME_BYTES, &name));
+        plan_group_name(&run->groups[i], name);
+        TRY(api->lane_create(e->device, name, LANE_GROUPS + i, &e->lanes[LANE_GROUPS + i]));
     }
     return ST_OK;
 }
@@ -109,12 +126,7 @@ static status create_parts(exec *e)
     const kern_device_api *api = e->config.api;
     TRY(api->create(&e->config.device, &e->device));
     TRY(api->alloc(e->device, max_i64(e->arena_bytes, 1), (void **)&e->base));
-    TRY(api->lane_create(e->device, "compute", LANE_COMPUTE, &e->lanes[LANE_COMPUTE]));
-    TRY(api->lane_create(e->device, "copy", LANE_COPY, &e->lanes[LANE_COPY]));
-    if (e->config.groups[AXIS_DP] != NULL) {
-        TRY(api->lane_create(e->device, "data parallel", LANE_DATA_PARALLEL,
-                             &e->lanes[LANE_DATA_PARALLEL]));
-    }
+    TRY(lanes_create(e));
     for (int i = 0; i < SLOTS; i++) TRY(api->event_create(e->device, &e->slots[i].done));
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
     for (int64_t i = 0; i < e->config.plan_count; i++) {
@@ -342,9 +354,9 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
 {
     const plan *p = e->running->p;
     const plan_comm *c = &p->comms[action->comm];
-    comm_group *group = e->config.groups[c->axis];
+    comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
     if (group == NULL) {
-        return fail(ST_INTERNAL, "the plan has %s over an axis without a group", c->name);
+        return fail(ST_INTERNAL, "the plan has %s in a group that nobody made", c->name);
     }
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
@@ -456,10 +468,17 @@ const double *exec_losses(const exec *e)
     return slot->p != NULL && slot->p->bucket_count > 0 ? slot->losses : NULL;
 }
 
-kern_lane_times exec_lane_times(const exec *e, mesh_axis axis)
+kern_lane_times exec_lane_times(const exec *e)
 {
-    const kern_lane *lane = axis == AXIS_DP ? e->lanes[LANE_DATA_PARALLEL] : NULL;
-    return lane != NULL ? e->config.api->lane_times(lane) : (kern_lane_times){0};
+    kern_lane_times sum = {0};
+    for (int64_t i = 0; i < e->config.run->group_count; i++) {
+        const kern_lane *lane = e->lanes[LANE_GROUPS + i];
+        if (lane == NULL) continue;
+        const kern_lane_times one = e->config.api->lane_times(lane);
+        sum.worked_ns += one.worked_ns;
+        sum.awaited_ns += one.awaited_ns;
+    }
+    return sum;
 }
 
 int64_t exec_results_ns(const exec *e)

@@ -28,9 +28,9 @@ typedef struct exec_config {
     plan_table *run;          // placed; borrowed
     const plan *const *plans; // all plans that will run; borrowed
     int64_t plan_count;
-    int64_t memory_limit_bytes;     // 0: none; a larger arena is refused
-    comm_group *groups[AXIS_COUNT]; // borrowed; NULL where the plans' mesh is 1
-    exec_codec codec;               // of plans whose gradients travel compressed
+    int64_t memory_limit_bytes; // 0: none; a larger arena is refused
+    comm_group *const *groups;  // [row of run->groups]; borrowed
+    exec_codec codec;           // of plans whose gradients travel compressed
 } exec_config;
 
 typedef enum exec_state {
@@ -70,8 +70,8 @@ NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *an
 // What the compressed sums of that step measured, added over the ranks: COMM_REALS for each bucket of
 // its plan, until the next exec_begin. NULL: it had none.
 const double *exec_losses(const exec *e);
-// Of the lane of communication over an axis, since the beginning; zeros where there is none.
-kern_lane_times exec_lane_times(const exec *e, mesh_axis axis);
+// Of all lanes of communication together, since the beginning; zeros where there is none.
+kern_lane_times exec_lane_times(const exec *e);
 // Host clock when the step whose results were taken last was done.
 int64_t exec_results_ns(const exec *e);
 // Waits until everything posted is done.

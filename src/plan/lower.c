@@ -500,7 +500,9 @@ static status lower(lowering *l)
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
-    l->last_reduce = l->last_compute = l->codec_work = -1;
+    l->last_reduce = l->last_compute = l->codec_work = l->data_group = -1;
+    const plan_group data = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    if (data.axes != 0) TRY(plan_table_group(l->p->run, &data, &l->data_group));
     TRY(actions_make(l));
     return plan_memory_assign(l->p, &l->lives);
 }

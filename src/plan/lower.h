@@ -72,6 +72,7 @@ typedef struct lowering {
     int32_t last_compute; // action: the one pushed last on that lane
     int32_t last_reduce;  // action: the last sum of gradients over ranks; -1: none
     int32_t *gather_of;   // [weight] action: its all_gather; -1: none
+    int32_t data_group;   // row of the groups: along dp, aside; -1: there is one rank
     int32_t codec_work;   // transient tensor that compressed sums work in; -1: none
 } lowering;
 

@@ -83,7 +83,7 @@ status lower_codec_losses(lowering *l, plan_comm *c, bool *any)
     l->p->codec_reals = (int32_t)reals;
     *c = (plan_comm){.op = PLAN_ALL_REDUCE,
                      .reduction = PLAN_SUM,
-                     .axis = AXIS_DP,
+                     .group = l->data_group,
                      .type = DTYPE_F64,
                      .name = "losses of compression"};
     const plan_comm_item item = {.in = l->p->losses, .out = l->p->losses, .count = count};

@@ -87,8 +87,9 @@ static status comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t 
     plan *p = l->p;
     TRY(arena_grow(p->run->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
                    (int64_t)sizeof(*c)));
+    const bool is_inline = p->run->groups[c->group].use == GROUP_INLINE;
     const plan_action a = {.kind = ACTION_COMMUNICATE,
-                           .lane = LANE_DATA_PARALLEL,
+                           .lane = is_inline ? LANE_COMPUTE : LANE_GROUPS + c->group,
                            .microbatch = -1,
                            .layer = -1,
                            .binding = -1,
@@ -119,7 +120,7 @@ static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op,
 {
     plan_comm c = {.op = op,
                    .reduction = PLAN_SUM,
-                   .axis = AXIS_DP,
+                   .group = l->data_group,
                    .type = l->p->tensors[use->buffer[0]].type,
                    .leaves_count = (int32_t)l->p->leaf_count};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
@@ -196,7 +197,7 @@ status lower_step_reduce(lowering *l, int32_t *action)
     if (measured) TRY(comm_push(l, &losses, last, action));
     plan_comm sums = {.op = PLAN_ALL_REDUCE,
                       .reduction = PLAN_SUM,
-                      .axis = AXIS_DP,
+                      .group = l->data_group,
                       .type = DTYPE_I64,
                       .name = "sums of the step"};
     TRY(word_push(l, &sums, (int64_t)offsetof(step_device, tokens), 1));
@@ -208,7 +209,7 @@ status lower_step_reduce(lowering *l, int32_t *action)
     // None is -1: as an unsigned number above all others.
     plan_comm bad = {.op = PLAN_ALL_REDUCE,
                      .reduction = PLAN_MIN,
-                     .axis = AXIS_DP,
+                     .group = l->data_group,
                      .type = DTYPE_U64,
                      .name = "lowest bad tensor"};
     TRY(word_push(l, &bad, (int64_t)offsetof(step_device, bad_tensor), 1));
@@ -222,7 +223,7 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER, .axis = AXIS_DP, .type = t->type};
+    plan_comm c = {.op = PLAN_ALL_GATHER, .group = l->data_group, .type = t->type};
     (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
     const plan_comm_item item = {.in = ref,
                                  .out = ref,

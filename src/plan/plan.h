@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "op/model.h"
 #include "op/step.h"
+#include "plan/mesh.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,16 +35,6 @@ typedef enum plan_kind_of_bytes {
     BYTES_KIND_COUNT
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
-
-// The ranks of a job, and which of them a plan is for.
-typedef struct plan_mesh {
-    int32_t size[AXIS_COUNT]; // 0 is read as 1
-    int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
-} plan_mesh;
-static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
-{
-    return m->size[axis] > 0 ? m->size[axis] : 1;
-}
 
 // Rows of a weight that one rank updates, and holds optimizer state of (ZeRO). All ranks but the last
 // have `piece` rows; the last one's are cut off at the weight's end.
@@ -78,6 +69,9 @@ typedef struct plan_table {
     plan_tensor *tensors;
     int64_t count, capacity;
     int64_t run_bytes; // after plan_table_place
+    plan_group
+        *groups; // that the plans' communications name by their row; each has this rank in it
+    int64_t group_count, group_capacity;
 } plan_table;
 
 typedef enum action_kind {
@@ -89,15 +83,24 @@ typedef enum action_kind {
     ACTION_KIND_COUNT
 } action_kind;
 
-enum { LANE_COMPUTE, LANE_COPY, LANE_DATA_PARALLEL, LANE_COUNT };
+// One lane for each group of the table comes behind them, but for those that are used on the compute lane.
+enum { LANE_COMPUTE, LANE_COPY, LANE_GROUPS };
 
-// What ranks do together: one operation among the ranks along an axis of the mesh. The words are
-// those of comm/comm.h, which this floor does not see.
-typedef enum plan_comm_op { PLAN_ALL_REDUCE, PLAN_REDUCE_SCATTER, PLAN_ALL_GATHER } plan_comm_op;
-typedef enum plan_comm_reduction { PLAN_SUM, PLAN_MIN } plan_comm_reduction;
+// What ranks do together: one operation among the ranks of a group. The words are those of
+// comm/comm.h, which this floor does not see.
+typedef enum plan_comm_op {
+    PLAN_ALL_REDUCE,
+    PLAN_REDUCE_SCATTER,
+    PLAN_ALL_GATHER,
+    PLAN_ALL_TO_ALL,
+    PLAN_BROADCAST,
+    PLAN_SEND,
+    PLAN_RECEIVE
+} plan_comm_op;
+typedef enum plan_comm_reduction { PLAN_SUM, PLAN_MIN, PLAN_MAX } plan_comm_reduction;
 
 typedef struct plan_comm_item {
-    int32_t in, out;               // references, as in bindings
+    int32_t in, out;               // references, as in bindings; -1: it has none (SEND, RECEIVE)
     int64_t in_offset, out_offset; // bytes from the tensor's beginning
     int64_t count;                 // elements: of a rank's piece where there are pieces
 } plan_comm_item;
@@ -110,7 +113,8 @@ typedef struct plan_comm_leaf {
 typedef struct plan_comm {
     plan_comm_op op;
     plan_comm_reduction reduction;
-    mesh_axis axis;
+    int32_t group; // row of run->groups
+    int32_t peer;  // SEND, RECEIVE: whom with; BROADCAST: from whom; its place in the group
     dtype type;
     // Into plan.items: the tensors one after the other, of each its leaves side by side, the first
     // with the result.
@@ -241,6 +245,8 @@ void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int6
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
 // Gives the run tensors their offsets; after the last plan_create on this table.
 void plan_table_place(plan_table *run);
+// Finds or adds a group.
+NODISCARD status plan_table_group(plan_table *run, const plan_group *group, int32_t *row);
 // Row of a run tensor by name; -1: none.
 int64_t plan_table_find(const plan_table *run, const char *name);
 // Where a reference of a binding stands in the arena.

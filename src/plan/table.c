@@ -23,6 +23,17 @@ int64_t plan_table_find(const plan_table *run, const char *name)
     return -1;
 }
 
+status plan_table_group(plan_table *run, const plan_group *group, int32_t *row)
+{
+    for (*row = 0; *row < run->group_count; (*row)++) {
+        if (plan_group_equal(&run->groups[*row], group)) return ST_OK;
+    }
+    TRY(arena_grow(run->a, (void **)&run->groups, &run->group_capacity, run->group_count + 1,
+                   (int64_t)sizeof(*group)));
+    run->groups[run->group_count++] = *group;
+    return ST_OK;
+}
+
 void plan_table_place(plan_table *run)
 {
     int64_t at = 0;

@@ -73,7 +73,6 @@ NODISCARD status train_fit_check(const run_config *r, const decoder_spec *spec,
 // The ranks of a run, as a job sees them. All NULL: there is one.
 typedef struct train_ranks {
     comm *all;
-    comm_group *data;  // along dp, of the device's lane
     comm_group *hosts; // all, for what hosts settle between steps
 } train_ranks;
 
@@ -83,6 +82,7 @@ typedef struct train_job {
     exec *e;
     ckpt_state state;
     train_ranks ranks;
+    comm_group **groups; // [row of the plans' groups]
     comm_memory *memory; // of the device's arena, where peers reach it
 } train_job;
 

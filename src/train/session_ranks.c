@@ -28,13 +28,12 @@ status session_ranks_open(session *s, comm *all)
                     (long long)s->r->layout.dp, comm_ranks(all));
     }
     s->ranks.hosts = comm_world(all);
-    return comm_split(all, 0, "dp", &s->ranks.data);
+    return ST_OK;
 }
 
 void session_ranks_close(session *s)
 {
-    comm_group_destroy(s->ranks.data); // the hosts' is the job's own
-    s->ranks = (train_ranks){0};
+    s->ranks = (train_ranks){0}; // the hosts' group is the job's own
 }
 
 status session_agree(const session *s, int *value, const char *what)

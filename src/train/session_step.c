@@ -67,7 +67,7 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
 // Since the last record: by then the next step has begun, so a share is off by what that one did.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
-    const kern_lane_times now = exec_lane_times(s->job.e, AXIS_DP);
+    const kern_lane_times now = exec_lane_times(s->job.e);
     const kern_lane_times before = s->comm_times;
     s->comm_times = now;
     if (seconds <= 0.0) return;

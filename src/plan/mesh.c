@@ -1,0 +1,139 @@
+// The mesh of ranks and its groups: arithmetic on coordinates.
+#include "plan/mesh.h"
+
+#include <stdio.h>
+
+// From the outermost on.
+static const mesh_axis order[] = {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP};
+
+int64_t plan_mesh_ranks(const plan_mesh *m)
+{
+    int64_t ranks = 1;
+    for (int i = 0; i < COUNT_OF(order); i++) ranks *= plan_mesh_size(m, order[i]);
+    return ranks;
+}
+
+int64_t plan_mesh_rank(const plan_mesh *m)
+{
+    int64_t rank = 0;
+    for (int i = 0; i < COUNT_OF(order); i++) {
+        rank = rank * plan_mesh_size(m, order[i]) + m->at[order[i]];
+    }
+    return rank;
+}
+
+plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank)
+{
+    plan_mesh out = *m;
+    for (int i = COUNT_OF(order) - 1; i >= 0; i--) {
+        const int32_t size = plan_mesh_size(m, order[i]);
+        out.at[order[i]] = (int32_t)(rank % size);
+        rank /= size;
+    }
+    return out;
+}
+
+plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
+{
+    plan_group g = {.from = -1, .to = -1, .use = use};
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if (plan_mesh_size(m, (mesh_axis)axis) > 1) g.axes |= axes & MESH_AXIS(axis);
+    }
+    return g;
+}
+
+plan_group plan_group_link(int32_t from, int32_t to, group_use use)
+{
+    return (plan_group){.axes = MESH_AXIS(AXIS_PP), .from = from, .to = to, .use = use};
+}
+
+bool plan_group_is_link(const plan_group *g)
+{
+    return g->from >= 0;
+}
+
+bool plan_group_equal(const plan_group *a, const plan_group *b)
+{
+    return plan_group_compare(a, b) == 0;
+}
+
+int plan_group_compare(const plan_group *a, const plan_group *b)
+{
+    if (a->use != b->use) return a->use < b->use ? -1 : 1;
+    if (a->axes != b->axes) return a->axes < b->axes ? -1 : 1;
+    if (a->from != b->from) return a->from < b->from ? -1 : 1;
+    if (a->to != b->to) return a->to < b->to ? -1 : 1;
+    return 0;
+}
+
+int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
+{
+    if (plan_group_is_link(g)) return 2;
+    int64_t size = 1;
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if ((g->axes & MESH_AXIS(axis)) != 0) size *= plan_mesh_size(m, (mesh_axis)axis);
+    }
+    return size;
+}
+
+void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
+{
+    plan_mesh other = *m;
+    if (plan_group_is_link(g)) {
+        other.at[AXIS_PP] = g->from < g->to ? g->from : g->to;
+        members[0] = (int32_t)plan_mesh_rank(&other);
+        other.at[AXIS_PP] = g->from < g->to ? g->to : g->from;
+        members[1] = (int32_t)plan_mesh_rank(&other);
+        return;
+    }
+    // The members are the ranks of a mesh of the group's axes alone, in the same order.
+    plan_mesh inner = {{0}, {0}};
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        const bool is_in = (g->axes & MESH_AXIS(axis)) != 0;
+        inner.size[axis] = is_in ? plan_mesh_size(m, (mesh_axis)axis) : 1;
+    }
+    const int64_t count = plan_mesh_ranks(&inner);
+    for (int64_t i = 0; i < count; i++) {
+        inner = plan_mesh_from(&inner, i);
+        for (int axis = 0; axis < AXIS_COUNT; axis++) {
+            if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
+        }
+        members[i] = (int32_t)plan_mesh_rank(&other);
+    }
+}
+
+int32_t plan_group_place(const plan_mesh *m, const plan_group *g)
+{
+    if (plan_group_is_link(g)) {
+        const int32_t low = g->from < g->to ? g->from : g->to;
+        return m->at[AXIS_PP] == low ? 0 : 1;
+    }
+    plan_mesh inner = {{0}, {0}};
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if ((g->axes & MESH_AXIS(axis)) == 0) continue;
+        inner.size[axis] = plan_mesh_size(m, (mesh_axis)axis);
+        inner.at[axis] = m->at[axis];
+    }
+    return (int32_t)plan_mesh_rank(&inner);
+}
+
+void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
+{
+    static const char *const names[AXIS_COUNT] = {
+        [AXIS_PP] = "pp", [AXIS_DP] = "dp", [AXIS_CP] = "cp", [AXIS_TP] = "tp", [AXIS_EP] = "ep"};
+    if (plan_group_is_link(g)) {
+        (void)snprintf(out, PLAN_GROUP_NAME_BYTES, "pp %d>%d%s", (int)g->from, (int)g->to,
+                       g->use == GROUP_LINK_BACKWARD ? " back" : "");
+        return;
+    }
+    int at = 0;
+    out[0] = '\0';
+    for (int i = 0; i < COUNT_OF(order); i++) {
+        if ((g->axes & MESH_AXIS(order[i])) == 0) continue;
+        at += snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s%s", at > 0 ? "+" : "",
+                       names[order[i]]);
+    }
+    if (g->use == GROUP_INLINE) {
+        (void)snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), " inline");
+    }
+}

@@ -1,0 +1,67 @@
+// The mesh of ranks, and the groups of it that do things together. Pure.
+//
+// Ranks stand on a grid with an axis for each kind of parallelism, tp innermost (its ranks talk most, so
+// they should be neighbours):  rank = ((pp * DP + dp) * CP + cp) * TP + tp.
+#ifndef PLAN_MESH_H
+#define PLAN_MESH_H
+
+#include "op/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The ranks of a job, and which of them a plan is for.
+typedef struct plan_mesh {
+    int32_t size[AXIS_COUNT]; // 0 is read as 1
+    int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
+} plan_mesh;
+static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
+{
+    return m->size[axis] > 0 ? m->size[axis] : 1;
+}
+int64_t plan_mesh_ranks(const plan_mesh *m);
+int64_t plan_mesh_rank(const plan_mesh *m); // of the job
+// The same mesh seen from another rank.
+plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank);
+
+#define MESH_AXIS(axis) (UINT32_C(1) << (axis))
+#define MESH_ALL        ((UINT32_C(1) << AXIS_COUNT) - 1)
+
+// What a group's operations run on. Operations of one group are in one order, so what stands on the
+// compute lane and what goes on beside it are groups apart, even of the same ranks.
+typedef enum group_use {
+    GROUP_ASIDE,
+    GROUP_INLINE,
+    GROUP_LINK_FORWARD,
+    GROUP_LINK_BACKWARD
+} group_use;
+
+// Ranks that do things together: those that differ from this one along `axes` only. Of a link, which
+// carries activations (forward) or their gradients (backward) one way: the stages `from` and `to` of pp.
+typedef struct plan_group {
+    uint32_t axes;    // bits of mesh_axis, of axes that are longer than 1
+    int32_t from, to; // coordinates on the pp axis; -1: not a link
+    group_use use;
+} plan_group;
+
+// A group along these axes; those of size 1 are dropped.
+plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use);
+plan_group plan_group_link(int32_t from, int32_t to, group_use use);
+bool plan_group_is_link(const plan_group *g);
+bool plan_group_equal(const plan_group *a, const plan_group *b);
+// One order of groups for all ranks: in which they are made.
+int plan_group_compare(const plan_group *a, const plan_group *b);
+int64_t plan_group_size(const plan_mesh *m, const plan_group *g);
+// Ranks of the job, ascending: plan_group_size of them. For a rank that is in it.
+void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members);
+// This rank's place among them.
+int32_t plan_group_place(const plan_mesh *m, const plan_group *g);
+enum { PLAN_GROUP_NAME_BYTES = 32 };
+void plan_group_name(const plan_group *g,
+                     char out[PLAN_GROUP_NAME_BYTES]); // "dp", "dp+tp", "pp 0>1"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
