@@ -5,23 +5,30 @@
 //
 //   forward          F   of chunk x micro-batch
 //   backward         B   both halves
-//   backward input   BI  the gradient that the stage below waits for
-//   backward weight  BW  the gradient of the weights, any time after its BI
-//   both             a forward of one pair and a whole backward of another, side by side
+//   backward input   I   the gradient that the stage below waits for
+//   backward weight  W   the gradient of the weights, any time after its I
+//   both             F+B a forward of one pair and a whole backward of another, side by side
 //
 // Nothing here knows layers, bytes or time; sends and receives follow from the lists (plan/lower) and a
-// chunk's backward-weight actions come in the order of its micro-batches. To add a schedule: a file
-// here and a row in schedule_table.c; schedule_test.c runs over every row.
+// chunk's gradients of weights (B, W, both) come in the order of its micro-batches, for they are one left
+// fold. A list is made for one rank alone, whatever the others are, so a card of one rank of thousands
+// costs no more. To add a schedule: a file here and a row in schedule_table.c; schedule_test.c runs over
+// every row.
 #ifndef PLAN_SCHEDULE_SCHEDULE_H
 #define PLAN_SCHEDULE_SCHEDULE_H
 
-#include "base/base.h"
+#include "base/text.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { SCHEDULE_MAX_CHUNKS = 64 };
+enum {
+    SCHEDULE_MAX_CHUNKS = 64,
+    SCHEDULE_MAX_STAGES = 4096,          // ranks of the pp axis
+    SCHEDULE_MAX_MICROBATCHES = 1 << 20, // of a step
+    SCHEDULE_MAX_ACTIONS = 1 << 24       // of a rank
+};
 
 typedef enum schedule_kind {
     SCHEDULE_FORWARD,
@@ -55,22 +62,49 @@ typedef struct schedule_list {
     int64_t count, capacity;
 } schedule_list;
 
-typedef struct plan_schedule {
+typedef struct schedule_file schedule_file; // what plan_schedule_parse has read
+
+typedef struct plan_schedule plan_schedule;
+struct plan_schedule {
     const char *name;  // as layout.schedule has it: "zb-h1"
     const char *about; // one sentence with the source
     schedule_shape shape;
-    int32_t chunks_min, chunks_max; // that it can be asked for
-    // What it cannot do is refused here with the reason and the nearest valid choice.
-    status (*check)(const schedule_request *r);
+    int32_t chunks_min,
+        chunks_max;       // that it can be asked for; chunks_min is what it has by default
+    bool splits_backward; // its lists have I and W
+    // What it alone cannot do is refused here with the reason and the nearest valid choice. NULL: nothing.
+    status (*check)(const plan_schedule *self, const schedule_request *r);
     // What rank `rank` does, in order. After a check.
-    status (*emit)(const schedule_request *r, int32_t rank, arena *a, schedule_list *out);
-} plan_schedule;
+    status (*emit)(const plan_schedule *self, const schedule_request *r, int32_t rank, arena *a,
+                   schedule_list *out);
+    const schedule_file *file; // NULL but for one read from text
+};
 
 const plan_schedule *plan_schedule_find(const char *name); // NULL: there is none
 const plan_schedule *plan_schedule_at(int row);            // in table order; NULL after the last
-// One read from text (layout.schedule names a file): a line per rank, "F0.3 B0.3 ..." (chunk . micro-batch). `file` stands in errors.
+
+// Refuses (ST_CONFIG_CONFLICT, ST_CONFIG_RANGE) what cannot be, naming layout.* and the nearest choice.
+NODISCARD status plan_schedule_check(const plan_schedule *s, const schedule_request *r);
+// What rank `rank` does; after a check. `out` begins empty, its items are in `a`.
+NODISCARD status plan_schedule_emit(const plan_schedule *s, const schedule_request *r, int32_t rank,
+                                    arena *a, schedule_list *out);
+// Every forward once, every backward once and after its forward (W after I), a chunk's gradients in
+// order, on all ranks. True of every row here; of a file it is the first thing to ask. Fails with
+// ST_CONFIG, naming rank, action and line. That lists can be played is for plan_timeline to say.
+NODISCARD status plan_schedule_validate(const plan_schedule *s, const schedule_request *r,
+                                        arena *a);
+
+// One read from text (layout.schedule names a file). `file` stands in errors; nothing of `bytes` is kept.
+//   # to the end of the line      a comment
+//   shape: loop | v | two         before the first rank; loop if it is missing
+//   F0.0 F0.1 B0.0 F1.0+B0.1 ...  a line per rank, rank 0 first: kind, chunk . micro-batch
 NODISCARD status plan_schedule_parse(arena *a, const char *file, const char *bytes, int64_t length,
                                      const plan_schedule **out);
+// The same text of any schedule; and one action of it.
+NODISCARD status plan_schedule_print(const plan_schedule *s, const schedule_request *r, text *out);
+const char *plan_schedule_action_print(const schedule_action *action, char buffer[48]);
+// The file's line that lists a rank; 0 of a schedule that is no file.
+int64_t plan_schedule_line(const plan_schedule *s, int32_t rank);
 
 // Virtual stages of the whole pipeline: P V, or P of SHAPE_TWO.
 int32_t plan_schedule_depth(const plan_schedule *s, const schedule_request *r);
@@ -84,6 +118,9 @@ static inline int32_t plan_schedule_direction(const plan_schedule *s, int32_t ch
 {
     return s->shape == SHAPE_TWO ? chunk : 0;
 }
+// Micro-batches that pass through a chunk: all; of SHAPE_TWO the half of its direction, 0 the first.
+void plan_schedule_share(const plan_schedule *s, const schedule_request *r, int32_t chunk,
+                         int32_t *first, int32_t *count);
 
 #ifdef __cplusplus
 }
