@@ -42,12 +42,12 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     return g;
 }
 
-plan_group plan_group_link(int32_t from, int32_t to, group_use use)
+plan_group plan_group_stages(int32_t from, int32_t to, group_use use)
 {
     return (plan_group){.axes = MESH_AXIS(AXIS_PP), .from = from, .to = to, .use = use};
 }
 
-bool plan_group_is_link(const plan_group *g)
+bool plan_group_is_stages(const plan_group *g)
 {
     return g->from >= 0;
 }
@@ -68,7 +68,7 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
 
 int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
 {
-    if (plan_group_is_link(g)) return 2;
+    if (plan_group_is_stages(g)) return 2;
     int64_t size = 1;
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if ((g->axes & MESH_AXIS(axis)) != 0) size *= plan_mesh_size(m, (mesh_axis)axis);
@@ -79,7 +79,7 @@ int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
 {
     plan_mesh other = *m;
-    if (plan_group_is_link(g)) {
+    if (plan_group_is_stages(g)) {
         other.at[AXIS_PP] = g->from < g->to ? g->from : g->to;
         members[0] = (int32_t)plan_mesh_rank(&other);
         other.at[AXIS_PP] = g->from < g->to ? g->to : g->from;
@@ -104,7 +104,7 @@ void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *member
 
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g)
 {
-    if (plan_group_is_link(g)) {
+    if (plan_group_is_stages(g)) {
         const int32_t low = g->from < g->to ? g->from : g->to;
         return m->at[AXIS_PP] == low ? 0 : 1;
     }
@@ -121,8 +121,9 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
 {
     static const char *const names[AXIS_COUNT] = {
         [AXIS_PP] = "pp", [AXIS_DP] = "dp", [AXIS_CP] = "cp", [AXIS_TP] = "tp", [AXIS_EP] = "ep"};
-    if (plan_group_is_link(g)) {
-        (void)snprintf(out, PLAN_GROUP_NAME_BYTES, "pp %d>%d%s", (int)g->from, (int)g->to,
+    if (plan_group_is_stages(g)) {
+        (void)snprintf(out, PLAN_GROUP_NAME_BYTES, "pp %d%s%d%s", (int)g->from,
+                       g->use == GROUP_PAIR ? "=" : ">", (int)g->to,
                        g->use == GROUP_LINK_BACKWARD ? " back" : "");
         return;
     }

@@ -37,18 +37,19 @@ typedef enum group_use {
     GROUP_LINK_BACKWARD
 } group_use;
 
-// Ranks that do things together: those that differ from this one along `axes` only. Of a link, which
-// carries activations (forward) or their gradients (backward) one way: the stages `from` and `to` of pp.
+// Ranks that do things together: those that differ from this one along `axes` only; or two stages of pp,
+// `from` and `to`: a link, which carries activations (forward) or their gradients (backward) one way, or
+// the pair that holds the same weights.
 typedef struct plan_group {
     uint32_t axes;    // bits of mesh_axis, of axes that are longer than 1
-    int32_t from, to; // coordinates on the pp axis; -1: not a link
+    int32_t from, to; // coordinates on the pp axis; -1: not two stages
     group_use use;
 } plan_group;
 
 // A group along these axes; those of size 1 are dropped.
 plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use);
-plan_group plan_group_link(int32_t from, int32_t to, group_use use);
-bool plan_group_is_link(const plan_group *g);
+plan_group plan_group_stages(int32_t from, int32_t to, group_use use);
+bool plan_group_is_stages(const plan_group *g); // of two of them
 bool plan_group_equal(const plan_group *a, const plan_group *b);
 // One order of groups for all ranks: in which they are made.
 int plan_group_compare(const plan_group *a, const plan_group *b);
