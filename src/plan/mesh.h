@@ -34,7 +34,8 @@ typedef enum group_use {
     GROUP_ASIDE,
     GROUP_INLINE,
     GROUP_LINK_FORWARD,
-    GROUP_LINK_BACKWARD
+    GROUP_LINK_BACKWARD,
+    GROUP_PAIR
 } group_use;
 
 // Ranks that do things together: those that differ from this one along `axes` only; or two stages of pp,
