@@ -16,11 +16,14 @@ typedef enum weight_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS } weight_init;
 
 // The logical tensor: it has initial values, an optimizer, a place in checkpoints and the digest.
 typedef struct weight_part {
-    const char *name; // "layers.3.attn.q"
-    int64_t row_begin, rows;
+    const char *name;          // "layers.3.attn.q"
+    int64_t row_begin, rows;   // in the physical tensor
+    int64_t first, whole_rows; // of a rank's piece: which of the logical tensor's rows these are
 } weight_part;
 
 // A physical tensor (rows, columns), or (rows) when ndim is 1. Fused ones have several parts.
+// op_model_partition makes a rank's pieces of them: along dim 0 every part is cut by itself, and
+// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut.
 typedef struct op_weight {
     const char *name; // "layers.3.attn.qkv"
     int ndim;
@@ -33,7 +36,32 @@ typedef struct op_weight {
     bool is_product; // takes part in matrix products: counted in FLOPs (input embedding not)
     bool is_matrix;  // Muon takes it: two-dim, neither embedding nor head
     int8_t cut_dim[AXIS_COUNT];
+    // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of it.
+    int32_t ways, at;
+    int64_t first_column, whole_columns;
+    // Its gradient is a term on each rank of AXIS_TP; the sum is everybody's (replicated weights whose
+    // users are cut).
+    bool partial_grad;
 } op_weight;
+
+// Where a part lies in its logical tensor: all of it where the weight is no piece.
+typedef struct weight_piece {
+    int64_t row, rows, whole_rows;
+    int64_t column, columns, whole_columns;
+} weight_piece;
+static inline weight_piece op_weight_piece(const op_weight *w, int part)
+{
+    const weight_part *p = &w->parts[part];
+    const bool cut = w->ways > 1;
+    weight_piece out;
+    out.row = cut ? p->first : 0;
+    out.rows = p->rows;
+    out.whole_rows = cut ? p->whole_rows : p->rows;
+    out.column = cut ? w->first_column : 0;
+    out.columns = w->columns;
+    out.whole_columns = cut ? w->whole_columns : w->columns;
+    return out;
+}
 
 typedef struct op_layer {
     const char *name; // "embed", "layers.3", "head"
