@@ -22,6 +22,9 @@ for folder in "$shared"/golden/models/*/; do
 done
 agrees "$shared/golden/models/llama_gqa" determinism=strict train.micro_batch=1 kernels.device=shadow
 agrees "$shared/golden/models/gpt2" train.recompute=full kernels.threads=1
+# Several ranks: what they hold pieces of is gathered.
+agrees "$shared/golden/models/gpt2" layout.dp=2 layout.zero=1
+agrees "$shared/golden/models/llama_tied_bf16" layout.dp=2 determinism=strict
 
 echo "$cases checks, $failures failed"
 exit $((failures > 0))

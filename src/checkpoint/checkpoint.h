@@ -17,6 +17,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "exec/exec.h"
+#include "plan/place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,21 +27,24 @@ extern "C" {
 typedef struct ckpt_state {
     const host *h;
     exec *e;
-    const op_model *model;
-    const plan_table *run;
-    bool derived_weights; // working copies are the nearest rounding of the masters: not stored
+    const op_model *model; // the whole one, whatever of it this rank has
+    // [weight] its optimizer's program, whose state belongs to the run; NULL: there are weights alone.
+    op_program *const *optimizer;
+    const plan_table *run;     // this rank's
+    const plan_places *places; // who holds what; NULL: this rank holds all
+    bool derived_weights;      // working copies are the nearest rounding of the masters: not stored
     // Saving only: where the state is on no device (e is NULL), reads bytes of a row of `run`. Rows
     // are asked for one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);
     void *context;
-    // Where tensors are cut over ranks: this one, and how `bytes` of one get to all. Collective.
+    // This rank of the job, and how `bytes` of one get to all. Collective.
     int rank;
     status (*share)(void *ranks, int owner, void *data, int64_t bytes);
     void *ranks;
 } ckpt_state;
 
-// Where tensors are cut, the ranks that save nothing call this when the first one begins a save: it gets
-// their pieces. Collective.
+// Where ranks hold different pieces, those that save nothing call this when the first one begins a save:
+// it gets their pieces. Collective.
 NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 
 typedef struct ckpt_extra {
@@ -191,16 +195,20 @@ NODISCARD status ckpt_verify(const host *h, arena *a, const char *path, text *re
 
 // ---- weights by value ---------------------------------------------------------------------------
 
+// Of the whole weight, of which a rank takes the piece that is its own.
+
 // Puts the values (fp32, rows * columns) of a weight into the run: working copy and master.
 NODISCARD status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values);
-// All of them, one after the other, so the host holds the largest weight and no more. `get` fills in
-// the values of one.
+// All that this rank has a piece of, one after the other, so the host holds the largest weight and no
+// more. `get` fills in the values of one.
 typedef status (*ckpt_weight_fn)(void *context, int64_t weight, float *values);
 NODISCARD status ckpt_weights_put(const ckpt_state *s, ckpt_weight_fn get, void *context);
-// Elements [begin, begin + count) of one.
+// Elements [begin, begin + count) of one; and whether any of them is this rank's.
 NODISCARD status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin,
                                        int64_t count, const float *values);
-// The same way back, from the master where there is one.
+bool ckpt_weight_is_here(const ckpt_state *s, int64_t weight, int64_t begin, int64_t count);
+// The same way back, from the master where there is one: all of it on every rank. Collective where ranks
+// hold different pieces.
 NODISCARD status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values);
 
 #ifdef __cplusplus

@@ -64,6 +64,7 @@ static status step_load(const loading *l)
 static status weight_load(const loading *l, int64_t weight)
 {
     const op_weight *w = &l->s->model->weights[weight];
+    if (!ckpt_weight_is_here(l->s, weight, 0, w->rows * w->columns)) return ST_OK;
     float *values = malloc((size_t)(w->rows * w->columns) * sizeof(float));
     if (values == NULL) return fail(ST_NO_MEMORY, "no memory to load %s", w->name);
     status st = ST_OK;
@@ -104,7 +105,7 @@ typedef struct item_put {
 static status item_take(void *context, int64_t at, const void *bytes, int64_t count)
 {
     const item_put *p = context;
-    return state_write(p->s, p->item->run_row, p->item->offset + at, bytes, count);
+    return state_write(p->s, p->item, at, bytes, count);
 }
 
 static status all_load(loading *l, bool only_weights)
@@ -120,12 +121,13 @@ static status all_load(loading *l, bool only_weights)
         const state_item *item = &list.items[i];
         const ckpt_tensor *t = NULL;
         TRY(fault_point("checkpoint.load"));
-        if (item->residual && !residual_fits(l, item)) {
+        if (item->weight < 0 && !residual_fits(l, item)) {
             l->residuals_missing++;
             continue;
         }
-        if (item->residual) l->residuals++;
+        if (item->weight < 0) l->residuals++;
         TRY(tensor_wanted(l, item->name, item->type, item->bytes, &t));
+        if (!state_is_here(s, item)) continue;
         item_put put = {.s = s, .item = item};
         TRY(ckpt_reader_stream(l->r, t, item_take, &put));
     }

@@ -93,7 +93,7 @@ static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, co
         *out = image->bytes + image->list.items[tensor].image_offset + at;
     } else {
         const state_item *item = &image->list.items[tensor];
-        TRY(state_read(image->s, item->run_row, item->offset + at, v->chunk, count));
+        TRY(state_read(image->s, item, at, v->chunk, count));
         *out = v->chunk;
     }
     return ST_OK;
@@ -292,7 +292,10 @@ static status step_read(ckpt_image *image)
 {
     const int64_t row = plan_table_find(image->s->run, "step");
     ASSERT(row >= 0);
-    TRY(state_read(image->s, row, 0, image->block, (int64_t)sizeof(*image->block)));
+    const ckpt_state *s = image->s;
+    const int64_t bytes = (int64_t)sizeof(*image->block);
+    TRY(s->read != NULL ? s->read(s->context, row, 0, image->block, bytes)
+                        : exec_read(s->e, row, 0, image->block, bytes));
     step_flatten(&image->block->device, image->counts, image->reals);
     return ST_OK;
 }

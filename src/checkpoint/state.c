@@ -1,20 +1,56 @@
-// What of a run is logical state: a walk over the model's weights in the tensor table, and the ways
-// in and out of the device.
+// What of a run is logical state: a walk over the model's weights and what their optimizers keep. It does
+// not look at what this rank has: the list is the same on all of them.
 #include "checkpoint/state.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const kinds[] = {"weight", "master", "m", "v"};
 
-// Row of "<kind>.<weight>" (or the weight itself) in the run's table; -1: there is none.
-static int64_t row_of(const ckpt_state *s, const char *kind, const char *weight)
+int64_t state_row(const ckpt_state *s, const char *kind, const char *weight)
 {
     if (strcmp(kind, "weight") == 0) return plan_table_find(s->run, weight);
     char name[PLAN_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "%s.%s", kind, weight);
     return plan_table_find(s->run, name);
+}
+
+// The tensor of the optimizer's program that is state of this kind; NULL: it keeps none.
+static const op_tensor *state_find(const ckpt_state *s, const char *kind, int64_t weight)
+{
+    const op_program *p = s->optimizer != NULL ? s->optimizer[weight] : NULL;
+    for (int64_t t = 0; p != NULL && t < p->tensor_count; t++) {
+        if (p->tensors[t].role == ROLE_STATE && strcmp(p->tensors[t].name, kind) == 0) {
+            return &p->tensors[t];
+        }
+    }
+    return NULL;
+}
+
+bool state_has_master(const ckpt_state *s, int64_t weight)
+{
+    return state_find(s, "master", weight) != NULL;
+}
+
+// Of the working copy: as the layers' programs declare it.
+static dtype weight_type(const op_model *m, int64_t weight)
+{
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *p = m->programs[m->layers[i].program];
+        for (int64_t t = 0; t < p->tensor_count; t++) {
+            const bool is_weight = p->tensors[t].role == ROLE_WEIGHT;
+            if (is_weight && m->layers[i].weight_of[t] == weight) return p->tensors[t].type;
+        }
+    }
+    panic_at(__FILE__, __LINE__, "a weight that no layer uses");
+}
+
+static status item_push(arena *a, state_list *out, state_item **item)
+{
+    TRY(arena_grow(a, (void **)&out->items, &out->capacity, out->count + 1,
+                   (int64_t)sizeof(state_item)));
+    *item = &out->items[out->count++];
+    return ST_OK;
 }
 
 // Of all ranks, one after the other.
@@ -23,125 +59,61 @@ static status residuals_add(const ckpt_state *s, arena *a, state_list *out)
     const size_t skip = strlen(PLAN_FEEDBACK);
     for (int64_t row = 0; row < s->run->count; row++) {
         const plan_tensor *t = &s->run->tensors[row];
+        state_item *item = NULL;
         if (strncmp(t->name, PLAN_FEEDBACK, skip) != 0) continue;
-        TRY(arena_grow(a, (void **)&out->items, &out->capacity, out->count + 1,
-                       (int64_t)sizeof(state_item)));
-        state_item *item = &out->items[out->count++];
+        TRY(item_push(a, out, &item));
         *item = (state_item){.type = t->type,
                              .ndim = 2,
                              .dims = {t->pieces, t->dims[1]},
+                             .columns = t->dims[1],
                              .run_row = row,
                              .bytes = t->pieces * t->dims[1] * dtype_bytes(t->type),
                              .image_offset = out->bytes,
-                             .residual = true};
+                             .weight = -1};
         out->bytes += item->bytes;
         (void)snprintf(item->name, sizeof(item->name), "feedback/%s", t->name + skip);
     }
     return ST_OK;
 }
 
+static status parts_add(const ckpt_state *s, arena *a, int32_t w, int kind, dtype type,
+                        state_list *out)
+{
+    const op_weight *weight = &s->model->weights[w];
+    const int64_t row = state_row(s, kinds[kind], weight->name);
+    const int64_t row_bytes = weight->columns * dtype_bytes(type);
+    for (int i = 0; i < weight->part_count; i++) {
+        const weight_part *part = &weight->parts[i];
+        state_item *item = NULL;
+        TRY(item_push(a, out, &item));
+        *item = (state_item){.type = type,
+                             .ndim = weight->ndim,
+                             .dims = {part->rows, weight->columns},
+                             .columns = weight->columns,
+                             .bytes = part->rows * row_bytes,
+                             .run_row = row,
+                             .offset = part->row_begin * row_bytes,
+                             .image_offset = out->bytes,
+                             .weight = w,
+                             .part = i,
+                             .what = kind == 0 ? PLACE_WEIGHT : PLACE_STATE};
+        out->bytes += item->bytes;
+        (void)snprintf(item->name, sizeof(item->name), "%s/%s", kinds[kind], part->name);
+    }
+    return ST_OK;
+}
+
 status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 {
-    for (int64_t w = 0; w < s->model->weight_count; w++) {
-        const op_weight *weight = &s->model->weights[w];
-        const bool has_master = row_of(s, "master", weight->name) >= 0;
-        for (int k = 0; k < COUNT_OF(kinds); k++) {
-            if (k == 0 && has_master && s->derived_weights) continue;
-            const int64_t row = row_of(s, kinds[k], weight->name);
-            if (row < 0) continue;
-            const int64_t row_bytes = weight->columns * dtype_bytes(s->run->tensors[row].type);
-            TRY(arena_grow(a, (void **)&out->items, &out->capacity, out->count + weight->part_count,
-                           (int64_t)sizeof(state_item)));
-            for (int i = 0; i < weight->part_count; i++) {
-                state_item *item = &out->items[out->count++];
-                *item = (state_item){.type = s->run->tensors[row].type,
-                                     .ndim = weight->ndim,
-                                     .dims = {weight->parts[i].rows, weight->columns},
-                                     .run_row = row,
-                                     .offset = weight->parts[i].row_begin * row_bytes,
-                                     .bytes = weight->parts[i].rows * row_bytes,
-                                     .image_offset = out->bytes};
-                out->bytes += item->bytes;
-                (void)snprintf(item->name, sizeof(item->name), "%s/%s", kinds[k],
-                               weight->parts[i].name);
-            }
+    for (int32_t w = 0; w < s->model->weight_count; w++) {
+        const bool is_derived = s->derived_weights && state_has_master(s, w);
+        if (!is_derived) TRY(parts_add(s, a, w, 0, weight_type(s->model, w), out));
+        for (int k = 1; k < COUNT_OF(kinds); k++) {
+            const op_tensor *t = state_find(s, kinds[k], w);
+            if (t != NULL) TRY(parts_add(s, a, w, k, t->type, out));
         }
     }
     return residuals_add(s, a, out);
-}
-
-// What of bytes [offset, end) of a whole tensor one rank holds, from `offset` on.
-typedef struct piece {
-    int rank;
-    int64_t begin; // of the rank's bytes, in the whole tensor
-    int64_t bytes;
-} piece;
-
-static piece piece_at(const ckpt_state *s, int64_t row, int64_t offset, int64_t end)
-{
-    const plan_tensor *t = &s->run->tensors[row];
-    if (t->piece_rows == 0) return (piece){.rank = s->rank, .bytes = end - offset};
-    const int64_t all = t->piece_rows * t->dims[1] * dtype_bytes(t->type);
-    const int64_t begin = offset / all * all;
-    return (piece){
-        .rank = (int)(offset / all), .begin = begin, .bytes = min_i64(end, begin + all) - offset};
-}
-
-status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to, int64_t bytes)
-{
-    if (s->read != NULL) return s->read(s->context, row, offset, to, bytes);
-    for (int64_t at = 0; at < bytes;) {
-        const piece p = piece_at(s, row, offset + at, offset + bytes);
-        char *here = (char *)to + at;
-        if (p.rank == s->rank) {
-            TRY(exec_read(s->e, row, offset + at - p.begin, here, p.bytes));
-        }
-        if (s->run->tensors[row].piece_rows > 0) {
-            TRY(s->share(s->ranks, p.rank, here, p.bytes));
-        }
-        at += p.bytes;
-    }
-    return ST_OK;
-}
-
-status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void *from,
-                   int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes;) {
-        const piece p = piece_at(s, row, offset + at, offset + bytes);
-        if (p.rank == s->rank) {
-            TRY(exec_write(s->e, row, offset + at - p.begin, (const char *)from + at, p.bytes));
-        }
-        at += p.bytes;
-    }
-    return ST_OK;
-}
-
-status state_read_all(const ckpt_state *s, const state_list *list, char *image)
-{
-    char *chunk = image == NULL ? malloc(STATE_CHUNK_BYTES) : NULL;
-    if (image == NULL && chunk == NULL) {
-        return fail(ST_NO_MEMORY, "no memory to hand over the state");
-    }
-    status st = ST_OK;
-    for (int64_t i = 0; i < list->count && st == ST_OK; i++) {
-        const state_item *item = &list->items[i];
-        if (image == NULL && s->run->tensors[item->run_row].piece_rows == 0) continue;
-        for (int64_t at = 0; at < item->bytes && st == ST_OK; at += STATE_CHUNK_BYTES) {
-            st = state_read(s, item->run_row, item->offset + at,
-                            image != NULL ? image + item->image_offset + at : chunk,
-                            min_i64(STATE_CHUNK_BYTES, item->bytes - at));
-        }
-    }
-    free(chunk);
-    return st;
-}
-
-status ckpt_state_give(const ckpt_state *s, arena *a)
-{
-    state_list list = {0};
-    TRY(state_list_make(s, a, &list));
-    return state_read_all(s, &list, NULL);
 }
 
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS])
@@ -174,80 +146,4 @@ void digest_head(hash_stream *digest, const char *name, dtype type, int ndim, co
     hash_add(digest, name, (int64_t)strlen(name) + 1);
     hash_add(digest, dtype_name(type), (int64_t)strlen(dtype_name(type)) + 1);
     for (int i = 0; i < ndim; i++) hash_add(digest, &dims[i], (int64_t)sizeof(dims[i]));
-}
-
-// Elements [begin, begin + count) from fp32 into a run tensor of any type, through `chunk`.
-static status put_elements(const ckpt_state *s, int64_t row, int64_t begin, int64_t count,
-                           const float *values, void *chunk)
-{
-    const dtype type = s->run->tensors[row].type;
-    const int64_t width = dtype_bytes(type), most = STATE_CHUNK_BYTES / width;
-    if (type == DTYPE_F32) return state_write(s, row, begin * width, values, count * width);
-    for (int64_t at = 0; at < count; at += most) {
-        const int64_t n = min_i64(most, count - at);
-        for (int64_t i = 0; i < n; i++) dtype_store(type, chunk, i, (double)values[at + i]);
-        TRY(state_write(s, row, (begin + at) * width, chunk, n * width));
-    }
-    return ST_OK;
-}
-
-status ckpt_weight_put_range(const ckpt_state *s, int64_t weight, int64_t begin, int64_t count,
-                             const float *values)
-{
-    const op_weight *w = &s->model->weights[weight];
-    ASSERT(begin >= 0 && count >= 0 && begin + count <= w->rows * w->columns);
-    const int64_t master = row_of(s, "master", w->name), row = row_of(s, "weight", w->name);
-    ASSERT(row >= 0);
-    void *chunk = malloc(STATE_CHUNK_BYTES);
-    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
-    status st = put_elements(s, row, begin, count, values, chunk);
-    if (st == ST_OK && master >= 0) st = put_elements(s, master, begin, count, values, chunk);
-    free(chunk);
-    return st;
-}
-
-status ckpt_weight_put(const ckpt_state *s, int64_t weight, const float *values)
-{
-    const op_weight *w = &s->model->weights[weight];
-    return ckpt_weight_put_range(s, weight, 0, w->rows * w->columns, values);
-}
-
-status ckpt_weights_put(const ckpt_state *s, ckpt_weight_fn get, void *context)
-{
-    int64_t largest = 0;
-    for (int64_t w = 0; w < s->model->weight_count; w++) {
-        largest = max_i64(largest, s->model->weights[w].rows * s->model->weights[w].columns);
-    }
-    float *values = malloc((size_t)largest * sizeof(float));
-    if (values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
-    status st = ST_OK;
-    for (int64_t w = 0; w < s->model->weight_count && st == ST_OK; w++) {
-        st = get(context, w, values);
-        if (st == ST_OK) st = ckpt_weight_put(s, w, values);
-    }
-    free(values);
-    return st;
-}
-
-status ckpt_weight_get(const ckpt_state *s, int64_t weight, float *values)
-{
-    const op_weight *w = &s->model->weights[weight];
-    int64_t row = row_of(s, "master", w->name);
-    if (row < 0) row = row_of(s, "weight", w->name);
-    ASSERT(row >= 0);
-    const dtype type = s->run->tensors[row].type;
-    const int64_t count = w->rows * w->columns, width = dtype_bytes(type);
-    if (type == DTYPE_F32) return exec_read(s->e, row, 0, values, count * width);
-    void *chunk = malloc(STATE_CHUNK_BYTES);
-    if (chunk == NULL) return fail(ST_NO_MEMORY, "no memory to convert %s", w->name);
-    status st = ST_OK;
-    const int64_t most = STATE_CHUNK_BYTES / width;
-    for (int64_t at = 0; at < count; at += most) {
-        const int64_t n = min_i64(most, count - at);
-        TRY_TO(free_chunk, exec_read(s->e, row, at * width, chunk, n * width));
-        for (int64_t i = 0; i < n; i++) values[at + i] = (float)dtype_load(type, chunk, i);
-    }
-free_chunk:
-    free(chunk);
-    return st;
 }

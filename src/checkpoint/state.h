@@ -8,10 +8,14 @@ typedef struct state_item {
     char name[PLAN_NAME_BYTES + 16]; // "m/layers.0.attn.q"
     dtype type;
     int ndim;
-    int64_t dims[2];
-    int64_t run_row, offset, bytes; // where it lies in the run tensor
-    int64_t image_offset;           // and in an image of the state
-    bool residual;                  // of compression: means something for one layout only
+    int64_t dims[2], columns; // columns = 1 when ndim is 1
+    int64_t bytes;
+    int64_t run_row;      // of this rank's piece; -1: it has none
+    int64_t offset;       // bytes from the beginning of the weight that it is a part of
+    int64_t image_offset; // in an image of the state
+    int32_t weight; // -1: a residual of compression, which means something for one layout only
+    int part;
+    plan_what what;
 } state_item;
 
 typedef struct state_list {
@@ -22,16 +26,21 @@ typedef struct state_list {
 
 // weight by weight, part by part: weight (unless derived), master, m, v. Then the residuals of compression.
 NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out);
+// Row of "<kind>.<weight>" (of kind "weight", the weight itself) in this rank's table; -1: there is none.
+int64_t state_row(const ckpt_state *s, const char *kind, const char *weight);
+bool state_has_master(const ckpt_state *s, int64_t weight); // on whatever rank
 
-// Bytes of a row, from the device or from where else the state is. Offsets are those of the whole tensor;
-// where it is cut over ranks, all of them read the same in the same order.
-NODISCARD status state_read(const ckpt_state *s, int64_t row, int64_t offset, void *to,
+// ---- pieces.c: ways in and out of the devices -----------------------------------------------------
+
+// Bytes of an item that this rank holds whole, or that is where else the state is.
+NODISCARD status state_read(const ckpt_state *s, const state_item *item, int64_t offset, void *to,
                             int64_t bytes);
-// All items, chunk by chunk, into an image; NULL: only those that are cut over ranks, for the others' sake.
+// All items, chunk by chunk, into an image; NULL: only pieces that the first rank lacks, for its sake.
 NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, char *image);
-// Of what this rank holds of them.
-NODISCARD status state_write(const ckpt_state *s, int64_t row, int64_t offset, const void *from,
-                             int64_t bytes);
+// Bytes [offset, offset + bytes) of an item: what of them is this rank's is written.
+NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_t offset,
+                             const void *from, int64_t bytes);
+bool state_is_here(const ckpt_state *s, const state_item *item); // some of it
 
 // The counters of the step block that outlive a step, as two flat arrays.
 enum { STEP_COUNTS = 6, STEP_REALS = 1 + STEP_HISTORY };

@@ -99,7 +99,7 @@ static status dry_run(cli_context *cli, const run_config *r)
     TRY(run_log_print_start(&start, &t));
     cli_print_text(cli, &t);
     cli_print(cli, "dry run  one step on random tokens took %.3g s%s; nothing was trained\n",
-              step_s, r->layout.dp > 1 ? " on one rank alone" : "");
+              step_s, run_config_ranks(r) > 1 ? " on one rank alone" : "");
     return ST_OK;
 }
 
@@ -166,7 +166,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(cli_ranks_place(&place));
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
-    if (r->layout.dp > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
+    if (run_config_ranks(r) > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
     return train(cli, &s, f, r, c, &place);
 }
 
@@ -178,8 +178,8 @@ const cli_command cli_command_train = {
         "The same command again continues the run in run.dir; so does `trireme train RUN`. INT "
         "(Ctrl-C), TERM and USR1 finish the step, save and exit with 75; a second INT quits at "
         "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.\n\n"
-        "layout.dp=N starts N ranks of this command on this machine. Under torchrun, srun or mpirun "
-        "each process finds its place in the environment; TRIREME_KEY names a file of 32 bytes, "
+        "layout.dp, tp, pp and cp say how many ranks there are: they are started on this machine. Under "
+        "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY names a file of 32 bytes, "
         "mode 0600, that proves that a rank belongs to the job.",
     .examples = "  trireme train demo/config.yaml\n"
                 "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"

@@ -68,7 +68,7 @@ static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm
     TRY(path_join(cli->a, r->run.dir, "logs", &logs));
     TRY(cli->h->api->path_mkdir(cli->h, logs));
     const launch_local_config c = {.h = cli->h,
-                                   .ranks = (int)r->layout.dp,
+                                   .ranks = (int)run_config_ranks(r),
                                    .program = "/proc/self/exe",
                                    .argv = cli->argv,
                                    .environment = environ,
@@ -86,9 +86,16 @@ status cli_ranks_start(cli_context *cli, const run_config *r)
 {
     comm_board *board = NULL;
     uint64_t job = 0;
+    const int64_t wanted = run_config_ranks(r);
+    if (wanted > LAUNCH_LOCAL_MAX) {
+        return fail(ST_UNSUPPORTED,
+                    "the layout is of %lld ranks, on one machine at most %d are started; several "
+                    "machines: torchrun, srun or mpirun",
+                    (long long)wanted, LAUNCH_LOCAL_MAX);
+    }
     TRY(train_prepare(cli->h, cli->a, r));
     TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
-    TRY(comm_board_create((int)r->layout.dp, job, 0, &board));
+    TRY(comm_board_create((int)run_config_ranks(r), job, 0, &board));
     const status st = start_on(cli, r, job, board);
     comm_board_unmap(board);
     return st;

@@ -10,7 +10,7 @@
 // Who started this process: launch_place.ranks is 1 where it is alone.
 NODISCARD status cli_ranks_place(launch_place *out);
 
-// Starts layout.dp ranks of this command and stays until all have ended. The rank that failed first is
+// Starts the ranks of the layout, each this command, and stays until all have ended. The rank that failed first is
 // told of last.
 NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r);
 

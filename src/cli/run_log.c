@@ -188,7 +188,8 @@ status run_log_print_start(const train_start *s, text *out)
                  text_count_human((double)s->parameters, count)));
     TRY(text_add(out, "layout   "));
     if (s->ranks > 1) {
-        TRY(text_add(out, "dp %d%s · ", s->ranks, r->layout.zero > 0 ? " · zero 1" : ""));
+        TRY(run_config_print_layout(r, out));
+        TRY(text_add(out, " · "));
         if (s->compressed != NULL) TRY(text_add(out, "gradients %s · ", s->compressed->codec));
     } else {
         TRY(text_add(out, "1 rank · "));

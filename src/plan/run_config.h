@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "op/step.h"
+#include "plan/mesh.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -174,8 +175,14 @@ typedef struct run_config {
         int64_t shards, tp_shards, cp_shards; // of strict
     } determinism;
     struct {
-        int64_t dp, tp, pp, cp;
-        int64_t zero; // ZeRO stage
+        int64_t dp, tp, pp, cp; // ranks along each axis
+        int64_t vpp;            // chunks of a pp rank; 0: as many as the schedule needs
+        int64_t zero;           // ZeRO stage
+        int64_t zero_group;     // dp ranks that share one copy; 0: all
+        bool sp;                // norms and residuals cut over tp
+        int64_t cp_heads;       // the part of cp done over heads
+        option_list stages;     // decoder layers of each stage, as texts; empty: even
+        const char *schedule;   // a row of plan/schedule, or a path
     } layout;
     struct {
         struct {
@@ -222,6 +229,18 @@ void run_config_ramp_at(const run_config *r, int64_t index, int64_t *step, int64
 // data.valid as a share of data.train: true and 0 <= *share < 1. False if it lists files.
 bool run_config_valid_share(const run_config *r, double *share);
 bool run_config_has_valid(const run_config *r);
+
+// Ranks that the layout wants, and the mesh of them as one sees it.
+int64_t run_config_ranks(const run_config *r);
+plan_mesh run_config_mesh(const run_config *r, int64_t rank);
+// "dp 2 · tp 2 · pp 4 1f1b · zero 1".
+NODISCARD status run_config_print_layout(const run_config *r, text *out);
+// layout.vpp, and where that is 0 what the schedule needs.
+int64_t run_config_chunks(const run_config *r);
+// Stages of the whole pipeline, which layout.stages lists.
+int64_t run_config_depth(const run_config *r);
+// Entry `index` of layout.stages; -1: it is no number of layers.
+int64_t run_config_stage(const run_config *r, int64_t index);
 
 // What is stored in which type, `auto` resolved.
 typedef struct run_types {

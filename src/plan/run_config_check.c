@@ -2,44 +2,29 @@
 // one heading; all complaints are told at once. The principle (design.md): an accepted option
 // changes the run. So a key that would have no effect is refused too, unless it has its default
 // value: a resolved configuration, which lists every key, must load again.
-#include "plan/plan.h"
-#include "plan/run_config.h"
+#include "plan/run_config_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef struct checker {
-    const run_config *r;
-    run_config defaults;
-    const config *c;
-    config_complaints *l;
-    arena *a;
-} checker;
-
-static bool is_changed(const checker *k, const char *key)
+bool check_is_changed(const checker *k, const char *key)
 {
     const option *o = option_find(&run_config_table, key);
     ASSERT(o != NULL);
     return config_is_given(k->c, key) && !option_equal(o, k->r, &k->defaults);
 }
 
-// Every key of `keys` (NULL-terminated) that is changed has no effect, for this reason.
-static void refuse_keys(checker *k, const char *const *keys, const char *reason)
+void check_refuse_keys(checker *k, const char *const *keys, const char *reason)
 {
     for (; *keys != NULL; keys++) {
-        if (!is_changed(k, *keys)) continue;
+        if (!check_is_changed(k, *keys)) continue;
         config_complain(k->l, *keys, ST_CONFIG_CONFLICT, "%s has no effect: %s", *keys, reason);
     }
 }
 
-#define CONFLICT(key, ...) config_complain(k->l, (key), ST_CONFIG_CONFLICT, __VA_ARGS__)
-
-typedef long long ll; // what printf prints
-
 // ---- train -------------------------------------------------------------------------------------
 
-// The divisors of n next to m: "2 or 5". n > 0, m > 0, m does not divide n.
-static const char *near_divisors(int64_t n, int64_t m, char buffer[64])
+const char *check_near_divisors(int64_t n, int64_t m, char buffer[64])
 {
     int64_t below = 1, above = n;
     for (int64_t d = 1; d <= n / d; d++) {
@@ -70,7 +55,7 @@ static void check_batches(checker *k)
         if (micro > 0 && size % micro != 0) {
             CONFLICT("train.micro_batch",
                      "train.micro_batch = %lld does not divide %s = %lld; nearest that do: %s",
-                     (ll)micro, key, (ll)size, near_divisors(size, micro, near));
+                     (ll)micro, key, (ll)size, check_near_divisors(size, micro, near));
         }
         if (ramp > 0 && i == 0 && step != 0) {
             CONFLICT(key,
@@ -123,7 +108,7 @@ static void check_optimizer(checker *k)
     check_below_one(k, "optimizer.beta2", r->optimizer.beta2);
     check_below_one(k, "optimizer.momentum", r->optimizer.momentum);
     if (r->optimizer.name != RUN_MUON) {
-        refuse_keys(k, of_muon, "it is of optimizer.name = muon");
+        check_refuse_keys(k, of_muon, "it is of optimizer.name = muon");
     }
     const run_types t = run_config_types(r);
     const bool narrow_weights = t.weights != DTYPE_F32 && !t.has_master;
@@ -145,7 +130,7 @@ static void check_schedule(checker *k)
                   decay = r->schedule.decay_steps;
     // A warm-up beyond the last step is no conflict: a few steps of a long run, to try it.
     if (name != RUN_SCHEDULE_WSD) {
-        refuse_keys(k, of_wsd, "it is of schedule.name = wsd");
+        check_refuse_keys(k, of_wsd, "it is of schedule.name = wsd");
     } else if (decay == 0) {
         CONFLICT("schedule.decay_steps",
                  "schedule.name = wsd needs schedule.decay_steps, such as %lld",
@@ -157,10 +142,10 @@ static void check_schedule(checker *k)
                  (ll)warmup, (ll)decay, (ll)steps);
     }
     if (name != RUN_SCHEDULE_INVERSE_SQRT) {
-        refuse_keys(k, of_inverse_sqrt, "it is of schedule.name = inverse_sqrt");
+        check_refuse_keys(k, of_inverse_sqrt, "it is of schedule.name = inverse_sqrt");
     }
     if (name == RUN_SCHEDULE_CONSTANT || name == RUN_SCHEDULE_INVERSE_SQRT) {
-        refuse_keys(k, of_decay, "it is of schedule.name = linear, cosine and wsd");
+        check_refuse_keys(k, of_decay, "it is of schedule.name = linear, cosine and wsd");
     }
 }
 
@@ -174,13 +159,13 @@ static void check_heads(checker *k)
     if (heads > 0 && kv > 0 && heads % kv != 0) {
         CONFLICT("model.kv_heads",
                  "model.kv_heads = %lld does not divide model.heads = %lld; nearest that do: %s",
-                 (ll)kv, (ll)heads, near_divisors(heads, kv, near));
+                 (ll)kv, (ll)heads, check_near_divisors(heads, kv, near));
     }
     if (heads > 0 && dim > 0 && r->model.head_dim == 0 && dim % heads != 0) {
         CONFLICT("model.heads",
                  "model.heads = %lld does not divide model.dim = %lld; nearest that do: %s, or "
                  "give model.head_dim",
-                 (ll)heads, (ll)dim, near_divisors(dim, heads, near));
+                 (ll)heads, (ll)dim, check_near_divisors(dim, heads, near));
     }
 }
 
@@ -196,20 +181,20 @@ static void check_model(checker *k)
     static const char *const of_rope[] = {"model.rope_theta", NULL};
     const run_config *r = k->r;
     if (r->model.from != NULL) {
-        refuse_keys(k, of_sizes, "the folder of model.from says it, weights too");
+        check_refuse_keys(k, of_sizes, "the folder of model.from says it, weights too");
         if (r->model.preset != NULL) {
             CONFLICT("model.preset", "model.preset = %s and model.from exclude each other",
                      r->model.preset);
         }
         return;
     }
-    if (r->model.preset != NULL) refuse_keys(k, of_preset, "model.preset says it");
+    if (r->model.preset != NULL) check_refuse_keys(k, of_preset, "model.preset says it");
     const int64_t sizes[] = {r->model.layers, r->model.dim, r->model.heads};
     for (int64_t i = 0; i < COUNT_OF(needed) && r->model.preset == NULL; i++) {
         if (sizes[i] > 0) continue;
         CONFLICT(needed[i], "%s is not given, nor model.preset, nor model.from", needed[i]);
     }
-    if (r->model.arch == RUN_ARCH_GPT2) refuse_keys(k, of_rope, "gpt2 learns its positions");
+    if (r->model.arch == RUN_ARCH_GPT2) check_refuse_keys(k, of_rope, "gpt2 learns its positions");
     if (r->model.context > 0 && r->train.seq > r->model.context) {
         CONFLICT("model.context", "train.seq = %lld is longer than model.context = %lld",
                  (ll)r->train.seq, (ll)r->model.context);
@@ -225,12 +210,12 @@ static void check_data(checker *k)
         config_complain(k->l, "data.train", ST_CONFIG_KEY,
                         "data.train is not given: a text, JSON lines or token file, or several");
     }
-    if (!run_config_has_valid(r) && is_changed(k, "eval.every") && r->eval.every > 0) {
+    if (!run_config_has_valid(r) && check_is_changed(k, "eval.every") && r->eval.every > 0) {
         CONFLICT("eval.every", "eval.every = %lld needs data.valid: a share of data.train or files",
                  (ll)r->eval.every);
     }
     if (!run_config_has_valid(r) || r->eval.every == 0) {
-        refuse_keys(k, of_eval, "nothing is evaluated, see eval.every and data.valid");
+        check_refuse_keys(k, of_eval, "nothing is evaluated, see eval.every and data.valid");
     }
 }
 
@@ -277,7 +262,7 @@ static void check_precision(checker *k)
     check_stored(k, "precision.weights", t.weights);
     check_stored(k, "precision.grads", t.grads);
     if (r->train.precision != RUN_FP16) {
-        refuse_keys(k, of_fp16, "losses are scaled with train.precision = fp16 only");
+        check_refuse_keys(k, of_fp16, "losses are scaled with train.precision = fp16 only");
     } else if (r->precision.loss_scale.initial < r->precision.loss_scale.floor) {
         CONFLICT("precision.loss_scale.floor",
                  "precision.loss_scale.floor = %g is above precision.loss_scale.initial = %g",
@@ -291,12 +276,12 @@ static void check_policy(checker *k)
     static const char *const of_spike_skip[] = {"policy.spike.limit", NULL};
     static const char *const of_spike[] = {"policy.spike.threshold", "policy.spike.warmup", NULL};
     if (k->r->policy.nan.mode != NAN_SKIP) {
-        refuse_keys(k, of_nan_skip, "it is of policy.nan = skip");
+        check_refuse_keys(k, of_nan_skip, "it is of policy.nan = skip");
     }
     if (k->r->policy.spike.mode != SPIKE_SKIP) {
-        refuse_keys(k, of_spike_skip, "it is of policy.spike = skip");
+        check_refuse_keys(k, of_spike_skip, "it is of policy.spike = skip");
     }
-    if (k->r->policy.spike.mode == SPIKE_OFF) refuse_keys(k, of_spike, "policy.spike is off");
+    if (k->r->policy.spike.mode == SPIKE_OFF) check_refuse_keys(k, of_spike, "policy.spike is off");
 }
 
 // ---- machine, determinism, layout ---------------------------------------------------------------
@@ -308,76 +293,16 @@ static void check_machine(checker *k)
                                             "determinism.cp_shards", NULL};
     const run_config *r = k->r;
     if (r->kernels.backend == RUN_BACKEND_REF) {
-        refuse_keys(k, of_cpu, "the ref backend has no vector code");
+        check_refuse_keys(k, of_cpu, "the ref backend has no vector code");
     }
     if (r->determinism.mode != RUN_STRICT) {
-        refuse_keys(k, of_strict, "it is of determinism = strict");
+        check_refuse_keys(k, of_strict, "it is of determinism = strict");
     } else if (run_config_types(r).grads != DTYPE_F32) {
         // A narrow accumulator is rounded once per micro-batch, so its bits depend on their number.
         CONFLICT("precision.grads",
                  "precision.grads = %s cannot be strict: accumulators must be "
                  "fp32; leave it out, or use determinism: fast",
                  dtype_name(run_config_types(r).grads));
-    }
-}
-
-static void check_layout(checker *k)
-{
-    const run_config *r = k->r;
-    const struct {
-        const char *key;
-        int64_t ranks;
-    } axes[] = {
-        {"layout.tp", r->layout.tp}, {"layout.pp", r->layout.pp}, {"layout.cp", r->layout.cp}};
-    for (int64_t i = 0; i < COUNT_OF(axes); i++) {
-        if (axes[i].ranks == 1) continue;
-        config_complain(k->l, axes[i].key, ST_UNSUPPORTED,
-                        "%s = %lld: this version knows data parallelism only (layout.dp)",
-                        axes[i].key, (ll)axes[i].ranks);
-    }
-    if (r->layout.zero > 1) {
-        config_complain(k->l, "layout.zero", ST_UNSUPPORTED,
-                        "layout.zero = %lld: this version knows 0 and 1", (ll)r->layout.zero);
-    } else if (r->layout.zero > 0 && r->layout.dp == 1) {
-        CONFLICT("layout.zero", "layout.zero has no effect: layout.dp is 1");
-    }
-    if (r->comm.tuning != NULL && r->layout.dp == 1) {
-        CONFLICT("comm.tuning", "comm.tuning has no effect: layout.dp is 1");
-    }
-    if (r->layout.dp > 1 && r->kernels.device == RUN_DEVICE_SHADOW) {
-        config_complain(k->l, "kernels.device", ST_UNSUPPORTED,
-                        "kernels.device = shadow works in its host's thread, which waits for other "
-                        "ranks: it trains alone, layout.dp = 1");
-    }
-    if (r->layout.zero > 0 && !r->checkpoint.async) {
-        CONFLICT("checkpoint.async",
-                 "checkpoint.async = no cannot be with layout.zero: the first rank needs a copy of "
-                 "what the others hold");
-    }
-    if (r->determinism.mode == RUN_STRICT && r->layout.dp > r->determinism.shards) {
-        CONFLICT("layout.dp", "layout.dp = %lld is more than determinism.shards = %lld",
-                 (ll)r->layout.dp, (ll)r->determinism.shards);
-        return;
-    }
-    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
-        int64_t step = 0, size = 0;
-        run_config_ramp_at(r, i, &step, &size);
-        int64_t idle = -1, first = 0, own = 0;
-        plan_mesh mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}};
-        for (int64_t rank = 0; rank < r->layout.dp && idle < 0 && size > 0; rank++) {
-            mesh.at[AXIS_DP] = (int32_t)rank;
-            plan_own_sequences(&mesh, r->determinism.mode == RUN_STRICT,
-                               (int32_t)r->determinism.shards, size, &first, &own);
-            if (own == 0) idle = rank;
-        }
-        if (idle < 0) continue;
-        CONFLICT("layout.dp",
-                 "layout.dp = %lld leaves rank %lld without one of the %lld sequences of a step%s",
-                 (ll)r->layout.dp, (ll)idle, (ll)size,
-                 r->determinism.mode == RUN_STRICT && size >= r->layout.dp
-                     ? ": it takes whole shards (determinism.shards)"
-                     : "");
-        break;
     }
 }
 
@@ -396,6 +321,11 @@ static void check_compressed(checker *k, const char *word)
         CONFLICT(
             key,
             "comm.compression has no effect: layout.dp is 1, no gradient travels between ranks");
+    }
+    if (run_config_ranks(r) > r->layout.dp) {
+        config_complain(k->l, key, ST_UNSUPPORTED,
+                        "comm.compression = %s is built for data parallelism alone (layout.dp)",
+                        word);
     }
     if (run_config_types(r).grads != DTYPE_F32) {
         CONFLICT("precision.grads",
@@ -432,10 +362,11 @@ static void check_comm(checker *k)
     static const char *const of_feedback[] = {"comm.compression.warmup", NULL};
     static const char *const words[] = {"none", "bf16", "int8", "fp8", "topk", "onebit"};
     const int32_t mode = k->r->comm.compression.mode;
-    if (mode == RUN_COMPRESS_NONE) refuse_keys(k, of_any, "comm.compression is none");
-    if (mode != RUN_COMPRESS_TOPK) refuse_keys(k, of_topk, "it is of comm.compression = topk");
+    if (mode == RUN_COMPRESS_NONE) check_refuse_keys(k, of_any, "comm.compression is none");
+    if (mode != RUN_COMPRESS_TOPK)
+        check_refuse_keys(k, of_topk, "it is of comm.compression = topk");
     if (!run_config_feeds_back(k->r)) {
-        refuse_keys(k, of_feedback, "it is of comm.compression = topk and onebit");
+        check_refuse_keys(k, of_feedback, "it is of comm.compression = topk and onebit");
     }
     if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);
 }

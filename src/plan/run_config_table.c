@@ -25,8 +25,9 @@
     }
 
 // The words of each choice stand in the order of its enum in run_config.h.
-#define STORED_WORDS "auto, fp32, bf16, fp16"
-#define BOOL_WORDS   "auto, no, yes"
+#define STORED_WORDS   "auto, fp32, bf16, fp16"
+#define BOOL_WORDS     "auto, no, yes"
+#define PIPELINE_WORDS "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe, dualpipe-v"
 
 static const option rows[] = {
     OTHER("run.dir", PATH, run.dir, "run", FREE,
@@ -252,14 +253,33 @@ static const option rows[] = {
         .help = "of strict: parts of a sequence; layout.cp must divide it"),
     INT("layout.dp", layout.dp, "1", 1, 1 << 20, FREE, "ranks", .help = "data parallelism",
         .also = "data_parallel"),
+    INT("layout.tp", layout.tp, "1", 1, 1 << 20, FREE, "ranks",
+        .help = "tensor parallelism: matrices are cut", .also = "tensor_parallel, tp_size"),
+    INT("layout.pp", layout.pp, "1", 1, 1 << 20, FREE, "ranks",
+        .help = "pipeline parallelism: layers are cut", .also = "pipeline_parallel, pp_size"),
+    INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks",
+        .help = "context parallelism: sequences are cut", .also = "context_parallel, cp_size"),
+    INT("layout.vpp", layout.vpp, "0", 0, 64, FREE, "chunks",
+        .help =
+            "of pp: pieces of the model that each rank has, for schedules with several; 0 is as "
+            "many as the schedule needs",
+        .also = "virtual_pipeline, interleave"),
     INT("layout.zero", layout.zero, "0", 0, 3, FREE, "",
         .help = "ZeRO stage: 1 cuts the optimizer's state over the dp ranks", .also = "zero_stage"),
-    INT("layout.tp", layout.tp, "1", 1, 1 << 20, FREE, "ranks", .help = "tensor parallelism",
-        .also = "tensor_parallel"),
-    INT("layout.pp", layout.pp, "1", 1, 1 << 20, FREE, "ranks", .help = "pipeline parallelism",
-        .also = "pipeline_parallel"),
-    INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks", .help = "context parallelism",
-        .also = "context_parallel"),
+    INT("layout.zero_group", layout.zero_group, "0", 0, 1 << 20, FREE, "ranks",
+        .help = "of ZeRO: so many dp ranks share one copy of what is cut; 0 is all of them",
+        .also = "hybrid_shard"),
+    OTHER("layout.sp", BOOL, layout.sp, "false", FREE,
+          .help = "of tp: norms and residuals are cut by rows of tokens",
+          .also = "sequence_parallel"),
+    INT("layout.cp_heads", layout.cp_heads, "1", 1, 1 << 20, FREE, "ranks",
+        .help = "of cp: the part of it that is done over heads, not over a ring",
+        .also = "ulysses"),
+    OTHER("layout.stages", LIST, layout.stages, NULL, FREE,
+          .help = "of pp: decoder layers of each stage, such as [6, 7, 7, 4]; nothing is even"),
+    OTHER("layout.schedule", PATH, layout.schedule, "1f1b", FREE, .choices = PIPELINE_WORDS,
+          .help = "of pp: order of work, one of " PIPELINE_WORDS ", or a file",
+          .also = "pipeline_schedule"),
 
     // ---- how gradients travel between ranks
     CHOICE("comm.compression.mode", comm.compression.mode, "none",

@@ -21,7 +21,8 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
                              .documents = o->documents};
-    TRY(model_build(a, out->spec, &options, &out->model));
+    TRY(model_build(a, out->spec, &options, &out->whole));
+    out->model = out->whole;
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
@@ -40,7 +41,8 @@ static int64_t divisor_below(int64_t sequences, int64_t most)
     return best;
 }
 
-static status plan_push(arena *a, plan_request *request, train_plans *out)
+// `most` sequences at once.
+static status plan_push(arena *a, plan_request *request, int64_t most, train_plans *out)
 {
     plan *p = NULL;
     int64_t first = 0, own = 0;
@@ -50,7 +52,7 @@ static status plan_push(arena *a, plan_request *request, train_plans *out)
     }
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
-    request->micro_batch = divisor_below(own, out->config->train.micro_batch);
+    request->micro_batch = divisor_below(own, most);
     TRY(plan_create(a, request, &out->run, &p));
     out->all[out->count++] = p;
     return ST_OK;
@@ -79,10 +81,10 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
         int64_t step = 0;
         run_config_ramp_at(r, i, &step, &request->sequences);
         if (train_plan_of(out, request->sequences, false) != NULL) continue;
-        TRY(plan_push(a, request, out));
+        TRY(plan_push(a, request, r->train.micro_batch, out));
         if (out->codec.codec == NULL) continue;
         request->codec = &codec;
-        TRY(plan_push(a, request, out));
+        TRY(plan_push(a, request, r->train.micro_batch, out));
         request->codec = NULL;
     }
     return ST_OK;
@@ -105,9 +107,12 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
     if (workspace->backend == NULL) {
         return fail(ST_UNSUPPORTED, "there is no backend %s", options->backend);
     }
-    op_program *const *optimizer = NULL;
     const bool *whole = NULL;
-    TRY(train_optimizer_programs(a, out->model, r, &options->mesh, &optimizer, &whole));
+    TRY(train_optimizer_programs(a, out->model, r, &options->mesh, &out->optimizer, &whole));
+    out->places = (plan_places){.whole = out->whole,
+                                .mesh = options->mesh,
+                                .zero = (int32_t)r->layout.zero,
+                                .whole_units = whole};
     plan_request request = {.model = out->model,
                             .mesh = options->mesh,
                             .zero = (int32_t)r->layout.zero,
@@ -116,7 +121,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .shards = (int32_t)r->determinism.shards,
                             .keep_gradients = options->keep_gradients,
                             .poison = poison_dead_bytes,
-                            .optimizer = optimizer,
+                            .optimizer = out->optimizer,
                             .whole_units = whole,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,
@@ -128,14 +133,18 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
         request.optimizer = NULL;
         request.sequences =
             options->eval_sequences > 0 ? options->eval_sequences : r->train.global_batch;
-        TRY(plan_push(a, &request, out));
+        TRY(plan_push(a, &request, options->logits ? request.sequences : r->train.micro_batch,
+                      out));
         out->eval = out->all[out->count - 1];
     }
     plan_table_place(&out->run);
     out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
     if (!options->snapshot) return ST_OK;
-    const ckpt_state state = {
-        .model = out->model, .run = &out->run, .derived_weights = train_derives_weights(r)};
+    const ckpt_state state = {.model = out->whole,
+                              .optimizer = out->optimizer,
+                              .run = &out->run,
+                              .places = &out->places,
+                              .derived_weights = train_derives_weights(r)};
     return ckpt_image_bytes(&state, &out->snapshot_bytes);
 }
 
@@ -177,7 +186,7 @@ int64_t train_peak_bytes(const train_plans *plans)
 
 bool train_cuts_state(const run_config *r)
 {
-    return r->layout.zero > 0 || run_config_feeds_back(r);
+    return r->layout.zero > 0 || r->layout.tp > 1 || r->layout.pp > 1 || run_config_feeds_back(r);
 }
 
 bool train_saves_aside(const run_config *r)

@@ -1,4 +1,5 @@
-// See check.h. Two jobs from the file's weights: one step on `input_ids` for logits, loss and
+// See check.h. Ranks are threads of this process, each with a job of its own; what they hold pieces of is
+// gathered, and each compares all of it. Two jobs from the file's weights: one step on `input_ids` for logits, loss and
 // gradients, then the ten steps of the trajectory.
 //
 // The accumulated gradient is that of the sum of token losses times loss_scale / loss_divisor; what
@@ -7,6 +8,7 @@
 #include "train/check.h"
 
 #include "train/check_compare.h"
+#include "train/check_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +20,8 @@ typedef struct checking {
     const host *h;
     arena *a;
     const char *folder;
+    comm *all; // NULL: one rank
+    int rank;
     json *golden;
     safetensors *tensors;
     run_config r;
@@ -116,14 +120,15 @@ static status config_make(checking *k, const char *const *given, int64_t given_c
         k->r.precision.loss_scale.initial = 128.0;
     }
     k->options = (train_options){
-        .threads = train_threads(&k->r),
+        .threads = (int)max_i64(1, train_threads(&k->r) / run_config_ranks(&k->r)),
         .device = k->r.kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
         .backend = k->r.kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = safetensors_find(k->tensors, "doc_ids") != NULL,
         .evaluate = true,
         .logits = true,
         .keep_gradients = true,
-        .eval_sequences = k->r.train.micro_batch, // logits are there for one micro-batch
+        .eval_sequences = k->all == NULL ? k->r.train.micro_batch : k->sequences,
+        .mesh = run_config_mesh(&k->r, k->rank),
     };
     return ST_OK;
 }
@@ -189,19 +194,19 @@ static status batch_read(checking *k, const char *prefix, int64_t step)
     return ST_OK;
 }
 
-// Sequences [first, first + count) of the cells.
-static exec_input input_of(const checking *k, int64_t step, int64_t first, int64_t count)
+// What this rank takes of the step that begins with sequence `first` of the cells.
+static exec_input input_of(const checking *k, const plan *p, int64_t step, int64_t first)
 {
+    const int64_t own = first + p->first_sequence, count = p->own_sequences;
     static const char *const names[] = {"ids", "labels", "positions", "documents"};
     exec_input input = {.settings = train_step_settings(&k->r), .batch_count = 4};
     input.host = (step_host){.step = step,
                              .seed = (uint64_t)k->r.train.seed,
                              .lr = k->r.optimizer.lr,
-                             .sequences = count};
+                             .sequences = p->sequences};
     for (int i = 0; i < 4; i++) {
-        input.batch[i] =
-            (exec_batch){names[i], k->cells + i * k->sequences * k->seq + first * k->seq,
-                         count * k->seq * (int64_t)sizeof(int32_t)};
+        input.batch[i] = (exec_batch){names[i], k->cells + i * k->sequences * k->seq + own * k->seq,
+                                      count * k->seq * (int64_t)sizeof(int32_t)};
     }
     return input;
 }
@@ -230,8 +235,9 @@ static status plan_run(checking *k, const plan *p, const exec_input *input)
 
 static status step_run(checking *k, int64_t step)
 {
-    const exec_input input = input_of(k, step, 0, k->sequences);
-    return plan_run(k, train_plan_of(&k->plans, k->sequences, false), &input);
+    const plan *p = train_plan_of(&k->plans, k->sequences, false);
+    const exec_input input = input_of(k, p, step, 0);
+    return plan_run(k, p, &input);
 }
 
 static void item_put(checking *k, check_what what, double error, const char *where)
@@ -244,12 +250,55 @@ static void item_put(checking *k, check_what what, double error, const char *whe
     item->where = where;
 }
 
+// Which logits of an evaluation step a rank has: none where columns is 0.
+typedef struct logits_piece {
+    int64_t first, sequences, column, columns;
+} logits_piece;
+
+static logits_piece logits_here(const checking *k, const char *name, const op_tensor *t)
+{
+    const plan *p = k->plans.eval;
+    const int64_t ways = k->r.layout.tp, at = k->options.mesh.at[AXIS_TP], all = k->spec.vocab;
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        if (strcmp(p->tensors[i].name, name) != 0) continue;
+        const int64_t columns = t->dims[1].scale; // as op_model_partition cuts them, or all
+        return (logits_piece){.first = p->first_sequence,
+                              .sequences = p->own_sequences,
+                              .column = columns < all ? all * at / ways : 0,
+                              .columns = columns};
+    }
+    return (logits_piece){0};
+}
+
+// The logits of all ranks, on all of them: (sequences, seq, vocab).
+static status logits_gather(checking *k, const char *name, const op_tensor *t, float *piece,
+                            float *out)
+{
+    const ckpt_state *state = &k->job.state;
+    const int ranks = k->all != NULL ? comm_ranks(k->all) : 1;
+    for (int r = 0; r < ranks; r++) {
+        logits_piece l = logits_here(k, name, t);
+        if (k->all != NULL) TRY(state->share(state->ranks, r, &l, (int64_t)sizeof(l)));
+        const int64_t rows = l.sequences * k->seq;
+        const int64_t bytes = rows * l.columns * (int64_t)sizeof(float);
+        if (l.columns == 0) continue;
+        if (r == k->rank) TRY(exec_read_transient(k->job.e, k->plans.eval, name, piece, bytes));
+        if (k->all != NULL) TRY(state->share(state->ranks, r, piece, bytes));
+        for (int64_t i = 0; i < rows; i++) {
+            memcpy(out + (l.first * k->seq + i) * k->spec.vocab + l.column, piece + i * l.columns,
+                   (size_t)l.columns * sizeof(float));
+        }
+    }
+    return ST_OK;
+}
+
 static status logits_compare(checking *k)
 {
     const safetensors_entry *e = safetensors_find(k->tensors, "logits");
     const plan *p = k->plans.eval;
     const op_layer *head = &p->model->layers[p->model->layer_count - 1];
     const op_program *program = p->model->programs[head->program];
+    const op_tensor *t = &program->tensors[program->outputs[0]];
     const int64_t cells = p->sequences * k->seq * k->spec.vocab;
     const int64_t bytes = cells * (int64_t)sizeof(float);
     char *name = NULL;
@@ -257,15 +306,15 @@ static status logits_compare(checking *k)
     if (e->type != DTYPE_F32 || e->bytes != bytes / p->sequences * k->sequences) {
         return fail(ST_DAMAGED, "golden.safetensors: logits are not fp32 of shape [B, T, vocab]");
     }
-    TRY(arena_format(k->a, &name, "%s/%s", head->name, program->tensors[program->outputs[0]].name));
-    float *got = malloc((size_t)bytes);
+    TRY(arena_format(k->a, &name, "%s/%s", head->name, t->name));
+    float *got = malloc((size_t)(2 * bytes));
     if (got == NULL) return fail(ST_NO_MEMORY, "no memory for the logits");
     check_relative sum = {0};
     status st = ST_OK;
     for (int64_t first = 0; first < k->sequences; first += p->sequences) {
-        const exec_input input = input_of(k, 1, first, p->sequences);
+        const exec_input input = input_of(k, p, 1, first);
         TRY_TO(free_logits, plan_run(k, p, &input));
-        TRY_TO(free_logits, exec_read_transient(k->job.e, p, name, got, bytes));
+        TRY_TO(free_logits, logits_gather(k, name, t, got + cells, got));
         const char *want = (const char *)e->data + first * k->seq * k->spec.vocab * 4;
         check_relative_add(&sum, got, want, cells);
         const int32_t *labels = k->cells + (k->sequences + first) * k->seq;
@@ -282,7 +331,7 @@ static status gradients_compare(checking *k)
     const double scale = k->r.train.precision == RUN_FP16 ? k->r.precision.loss_scale.initial : 1.0;
     const plan *p = train_plan_of(&k->plans, k->sequences, false);
     const check_source source = {.a = k->a,
-                                 .e = k->job.e,
+                                 .state = &k->job.state,
                                  .p = p,
                                  .spec = &k->spec,
                                  .golden = k->tensors,
@@ -333,10 +382,12 @@ static status trajectory(checking *k)
 // A job from the file's weights, with everything else as at the beginning.
 static status with_job(checking *k, status (*work)(checking *))
 {
-    TRY(train_job_create(k->h, k->a, &k->plans, &k->options, NULL, NULL, &k->job));
+    const train_ranks ranks = {.all = k->all, .hosts = k->all != NULL ? comm_world(k->all) : NULL};
+    TRY(train_job_create(k->h, k->a, &k->plans, &k->options, &ranks, NULL, &k->job));
     status st = train_job_weights(&k->job, k->a);
     if (st == ST_OK) st = work(k);
-    train_job_destroy(&k->job);
+    if (st == ST_OK && k->all != NULL) st = comm_barrier(comm_world(k->all), __func__);
+    train_job_destroy(&k->job); // whose memory peers reach
     return st;
 }
 
@@ -364,7 +415,8 @@ static status limits_put(const checking *k)
 static status check_once(checking *k)
 {
     TRY(train_assemble(k->a, &k->r, &k->spec, &k->options, &k->plans));
-    TRY(train_fit_check(&k->r, &k->spec, &k->options, &k->plans, host_memory_bytes(k->h)));
+    TRY(train_fit_check(&k->r, &k->spec, &k->options, &k->plans,
+                        host_memory_bytes(k->h) / run_config_ranks(&k->r)));
     TRY(with_job(k, one_step));
     if (k->steps > 0) TRY(with_job(k, trajectory));
     return limits_put(k);
@@ -399,6 +451,7 @@ static status check_all(checking *k, const char *const *keys, int64_t key_count)
     TRY(golden_open(k));
     TRY(config_make(k, keys, key_count));
     TRY(model_spec_from_config(k->h, k->a, &k->r, &k->spec));
+    TRY(train_layout_check(&k->r, &k->spec));
     // The reference computes without dropout, whatever the model's config.json says of training.
     k->spec.dropout_embedding = k->spec.dropout_attention = k->spec.dropout_residual = 0.0f;
     TRY(arena_new(k->a, 4 * k->sequences * k->seq, &k->cells));
@@ -406,24 +459,60 @@ static status check_all(checking *k, const char *const *keys, int64_t key_count)
     k->out->is_narrow = run_config_types(&k->r).compute != DTYPE_F32;
     k->out->config = &k->r;
     k->out->arch = k->spec.arch;
-    k->out->parameters = k->plans.model->parameters;
+    k->out->parameters = k->plans.whole->parameters;
     k->out->sequences = k->sequences;
     k->out->seq = k->seq;
     return k->out->is_narrow ? ref_compare(k) : ST_OK;
 }
 
-status train_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
-                       int64_t key_count, train_check *out)
+typedef struct check_order {
+    const host *h;
+    const char *folder;
+    const char *const *keys;
+    int64_t key_count;
+    train_check *out;
+    int64_t ranks; // that the keys ask for: counted first
+} check_order;
+
+static status rank_check(void *context, comm *all, int rank, arena *a)
 {
+    const check_order *o = context;
     checking *k = NULL;
     TRY(arena_new(a, 1, &k));
-    memset(out, 0, sizeof(*out));
-    k->h = h;
-    k->a = a;
-    k->folder = folder;
-    k->out = out;
-    const status st = check_all(k, keys, key_count);
+    TRY(arena_new(a, 1, &k->out));
+    *k =
+        (checking){.h = o->h, .a = a, .folder = o->folder, .all = all, .rank = rank, .out = k->out};
+    if (rank == 0) k->out = o->out; // all ranks compare the same
+    const status st = check_all(k, o->keys, o->key_count);
     safetensors_close(k->tensors);
     json_free(k->golden);
     return st;
+}
+
+static status ranks_count(check_order *o, arena *a)
+{
+    checking *k = NULL;
+    TRY(arena_new(a, 1, &k));
+    *k = (checking){.h = o->h, .a = a, .folder = o->folder};
+    status st = golden_open(k);
+    if (st == ST_OK) st = config_make(k, o->keys, o->key_count);
+    o->ranks = run_config_ranks(&k->r);
+    safetensors_close(k->tensors);
+    json_free(k->golden);
+    return st;
+}
+
+status train_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
+                       int64_t key_count, train_check *out)
+{
+    enum { RANKS_MAX = 64 };
+    check_order o = {.h = h, .folder = folder, .keys = keys, .key_count = key_count, .out = out};
+    memset(out, 0, sizeof(*out));
+    TRY(ranks_count(&o, a));
+    if (o.ranks == 1) return rank_check(&o, NULL, 0, a);
+    if (o.ranks > RANKS_MAX) {
+        return fail(ST_UNSUPPORTED, "the layout is of %lld ranks, check runs at most %d",
+                    (long long)o.ranks, RANKS_MAX);
+    }
+    return check_ranks_run(h, a, (int)o.ranks, rank_check, &o);
 }

@@ -41,7 +41,7 @@ typedef struct train_check {
 } train_check;
 
 // keys: "key.path=value" over what the folder asks for: train.precision, kernels.backend,
-// train.micro_batch, train.recompute, determinism ...
+// train.micro_batch, train.recompute, determinism, layout.tp ...
 NODISCARD status train_check_run(const host *h, arena *a, const char *folder,
                                  const char *const *keys, int64_t key_count, train_check *out);
 

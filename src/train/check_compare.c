@@ -70,22 +70,51 @@ static const plan_tensor *gradient_of(const plan *p, int64_t weight)
     return NULL;
 }
 
-// The gradient of the mean loss, fp32.
-static status gradient_read(const check_source *s, int64_t weight, float *out)
+// This rank's piece of a part, which lies in the gradient as the part's own piece does in the weight.
+static status own_gradient_read(const check_source *s, int32_t weight, int part, float *out)
 {
-    const op_weight *w = &s->p->model->weights[weight];
+    const plan_places *places = s->state->places;
+    const plan_piece whole = plan_piece_of(places, s->state->rank, weight, part, PLACE_WEIGHT);
+    const plan_piece own = plan_piece_of(places, s->state->rank, weight, part, PLACE_STATE);
     const plan_tensor *t = gradient_of(s->p, weight);
-    const int64_t count = w->rows * w->columns;
-    if (t == NULL) return fail(ST_INTERNAL, "the plan has no gradient of %s", w->name);
-    const int64_t bytes = count * dtype_bytes(t->type);
+    if (t == NULL) {
+        return fail(ST_INTERNAL, "the plan has no gradient of %s",
+                    places->whole->weights[weight].name);
+    }
+    const int64_t begin = whole.at + (own.row - whole.row) * own.columns;
+    const int64_t count = own.rows * own.columns;
+    const int64_t bytes = (begin + count) * dtype_bytes(t->type);
     void *raw = malloc((size_t)bytes);
-    if (raw == NULL) return fail(ST_NO_MEMORY, "no memory for the gradient of %s", w->name);
-    const status st = exec_read_transient(s->e, s->p, t->name, raw, bytes);
+    if (raw == NULL) return fail(ST_NO_MEMORY, "no memory for the gradient of %s", t->name);
+    const status st = exec_read_transient(s->state->e, s->p, t->name, raw, bytes);
     for (int64_t i = 0; i < count && st == ST_OK; i++) {
-        out[i] = (float)(dtype_load(t->type, raw, i) * s->factor);
+        out[i] = (float)(dtype_load(t->type, raw, begin + i) * s->factor);
     }
     free(raw);
     return st;
+}
+
+// The gradient of the mean loss, fp32, of all ranks' pieces; `piece` has room for as much. What all ranks
+// have is read on the first only, whose comparison counts.
+static status gradient_read(const check_source *s, int32_t weight, float *piece, float *out)
+{
+    const ckpt_state *state = s->state;
+    const op_weight *w = &state->model->weights[weight];
+    const bool shared = !plan_is_everywhere(state->places, weight, PLACE_STATE);
+    for (int i = 0; i < w->part_count; i++) {
+        int64_t r = plan_holder_next(state->places, -1, weight, i, PLACE_STATE);
+        for (; r >= 0; r = plan_holder_next(state->places, r, weight, i, PLACE_STATE)) {
+            const plan_piece p = plan_piece_of(state->places, r, weight, i, PLACE_STATE);
+            const int64_t bytes = p.rows * p.columns * (int64_t)sizeof(float);
+            if (r == state->rank) TRY(own_gradient_read(s, weight, i, piece));
+            if (shared) TRY(state->share(state->ranks, (int)r, piece, bytes));
+            if (!shared && r != state->rank) memset(piece, 0, (size_t)bytes);
+            (void)plan_piece_put(&p, w->columns, 0, w->parts[i].rows * w->columns,
+                                 (int64_t)sizeof(float), piece,
+                                 out + w->parts[i].row_begin * w->columns);
+        }
+    }
+    return ST_OK;
 }
 
 // Rows of a weight as the file stores them.
@@ -113,14 +142,14 @@ static const safetensors_entry *golden_find(const check_source *s, const char *n
     return e;
 }
 
-static status weight_compare(const check_source *s, int64_t weight, float *whole, float *piece,
+static status weight_compare(const check_source *s, int32_t weight, float *whole, float *piece,
                              check_gradient *out, int64_t *count)
 {
-    const op_weight *w = &s->p->model->weights[weight];
+    const op_weight *w = &s->state->model->weights[weight];
     model_hf_tensor *tensors = NULL;
     int64_t tensor_count = 0;
-    TRY(gradient_read(s, weight, whole));
-    TRY(model_hf_tensors(s->a, s->spec, s->p->model, weight, &tensors, &tensor_count));
+    TRY(gradient_read(s, weight, piece, whole));
+    TRY(model_hf_tensors(s->a, s->spec, s->state->model, weight, &tensors, &tensor_count));
     for (int64_t i = 0; i < tensor_count; i++) {
         const int64_t elements = tensors[i].rows * w->columns;
         char *name = NULL;
@@ -157,7 +186,7 @@ static int64_t largest_weight(const op_model *m)
 
 status check_gradients_compare(const check_source *s, check_gradient **out, int64_t *count)
 {
-    const op_model *m = s->p->model;
+    const op_model *m = s->state->model;
     const int64_t largest = largest_weight(m);
     *count = 0;
     if (!has_gradients(s->golden)) return ST_OK;
@@ -165,7 +194,7 @@ status check_gradients_compare(const check_source *s, check_gradient **out, int6
     float *memory = malloc((size_t)(2 * largest) * sizeof(float));
     if (memory == NULL) return fail(ST_NO_MEMORY, "no memory for the largest gradient");
     status st = ST_OK;
-    for (int64_t w = 0; w < m->weight_count && st == ST_OK; w++) {
+    for (int32_t w = 0; w < m->weight_count && st == ST_OK; w++) {
         st = weight_compare(s, w, memory, memory + largest, *out, count);
     }
     free(memory);

@@ -24,7 +24,7 @@ double check_noise_of_mean(const check_noise *n);
 
 typedef struct check_source {
     arena *a;
-    exec *e;
+    const ckpt_state *state;
     const plan *p; // of the training step that ran last, with gradients kept
     const decoder_spec *spec;
     const safetensors *golden;

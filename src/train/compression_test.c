@@ -101,7 +101,6 @@ static status job_run(job_rank *k, arena *a, comm *all)
     TRY(arena_new(a, 1, &plans));
     TRY(train_assemble(a, &r, &spec, &options, plans));
     train_ranks ranks = {.all = all, .hosts = comm_world(all)};
-    TRY(comm_split(all, 0, "dp", &ranks.data));
     TRY(train_job_create(host_real(), a, plans, &options, &ranks, NULL, &job));
     status st = train_job_weights(&job, a);
     if (st == ST_OK) st = job_steps(k, a, &job, &r, spec.vocab);
@@ -111,7 +110,6 @@ static status job_run(job_rank *k, arena *a, comm *all)
     k->arena_bytes = exec_arena_bytes(job.e);
     k->touched_bytes = exec_touched_bytes(job.e);
     train_job_destroy(&job);
-    comm_group_destroy(ranks.data);
     return st;
 }
 

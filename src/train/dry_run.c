@@ -42,41 +42,63 @@ static status about_data(const dry_run *d, char **out)
 static int threads_of(const run_config *r)
 {
     if (r->kernels.threads > 0) return (int)r->kernels.threads;
-    return (int)max_i64(1, train_threads(r) / r->layout.dp);
+    return (int)max_i64(1, train_threads(r) / run_config_ranks(r));
 }
 
-// The memory of the whole run, its evaluation too.
+// The memory of the whole run, its evaluation too: of the first rank of each stage, which needs most. The
+// plans of the first stage stay.
 static status memory_try(dry_run *d)
 {
     run_config *r = &d->own;
-    const train_options options = {
+    train_options options = {
         .threads = threads_of(r),
         .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-        .snapshot = train_saves_aside(r),
-        .mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}}, // the first rank, which needs most
     };
-    TRY(train_micro_batch_choose(r, &d->spec, &options));
-    TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
-    return train_fit_check(r, &d->spec, &options, &d->plans,
-                           r->memory.limit > 0 ? r->memory.limit
-                                               : host_memory_bytes(d->h) / r->layout.dp);
+    const int64_t limit =
+        r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h) / run_config_ranks(r);
+    const bool chosen = r->train.micro_batch_chosen;
+    int64_t micro_batch = r->train.micro_batch;
+    for (int64_t stage = r->layout.pp - 1; stage >= 0 && chosen; stage--) {
+        run_config own = *r;
+        options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
+        TRY(train_micro_batch_choose(&own, &d->spec, &options));
+        micro_batch = min_i64(micro_batch, own.train.micro_batch);
+    }
+    r->train.micro_batch = micro_batch;
+    r->train.micro_batch_chosen = false;
+    for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
+        options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
+        options.snapshot = train_saves_aside(r) && stage == 0;
+        TRY(train_assemble(d->a, r, &d->spec, &options, &d->plans));
+        TRY(train_fit_check(r, &d->spec, &options, &d->plans, limit));
+    }
+    return ST_OK;
 }
 
-// What one rank does in a step, without the others.
+// About what one rank does in a step, without the others: its part of the batch, through a model with its
+// number of layers, and with its part of heads, feed-forward and vocabulary.
 static status step_try(const dry_run *d, train_bench *out)
 {
     run_config alone = d->own;
-    if (alone.layout.dp > 1) {
+    decoder_spec spec = d->spec;
+    if (run_config_ranks(&d->own) > 1) {
+        const int64_t tp = alone.layout.tp;
+        spec.layers = (spec.layers + alone.layout.pp - 1) / alone.layout.pp;
+        spec.heads /= tp;
+        spec.kv_heads = max_i64(1, spec.kv_heads / tp);
+        spec.ffn_dim /= tp;
+        spec.vocab = max_i64(1, spec.vocab / tp);
         alone.train.global_batch = d->plans.all[0]->own_sequences;
         alone.train.batch_ramp.count = 0;
         alone.kernels.threads = threads_of(&d->own);
-        alone.layout.dp = 1;
-        alone.layout.zero = 0;
+        alone.layout.dp = alone.layout.tp = alone.layout.pp = alone.layout.cp = 1;
+        alone.layout.zero = alone.layout.zero_group = 0;
+        alone.layout.sp = false;
     }
-    return train_bench_steps(d->h, d->a, &alone, &d->spec, 0, 1, out);
+    return train_bench_steps(d->h, d->a, &alone, &spec, 0, 1, out);
 }
 
 static status dry(dry_run *d, train_start *out, double *step_s)
@@ -84,6 +106,7 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     char *cache = NULL, *about = NULL;
     train_bench step;
     TRY(train_feed_model(d->feed, &d->own, &d->spec));
+    TRY(train_layout_check(&d->own, &d->spec));
     TRY(memory_try(d));
     TRY(step_try(d, &step));
     TRY(folder_try(d, &cache));
@@ -96,16 +119,16 @@ static status dry(dry_run *d, train_start *out, double *step_s)
                          .data_about = about,
                          .tokenizer = train_feed_tokenizer(d->feed),
                          .first_step = 1,
-                         .parameters = step.parameters,
+                         .parameters = d->plans.whole->parameters,
                          .arena_bytes = d->plans.arena_bytes,
                          .snapshot_bytes = d->plans.snapshot_bytes,
                          .available_bytes = host_memory_bytes(d->h),
                          .threads = step.threads,
-                         .ranks = (int)d->own.layout.dp,
+                         .ranks = (int)run_config_ranks(&d->own),
                          .level = kern_level_name(step.level),
                          .peak_flops = kern_peak_flops(step.level, step.threads,
                                                        d->own.train.precision != RUN_FP32) *
-                                       (double)d->own.layout.dp};
+                                       (double)run_config_ranks(&d->own)};
     return ST_OK;
 }
 

@@ -152,6 +152,9 @@ static status run_json(const train_start *s, text *t)
     TRY(text_add_json(t, s->tokenizer));
     TRY(text_add(t, ",\n \"level\": \"%s\",\n \"threads\": %d,\n \"ranks\": %d", s->level,
                  s->threads, s->ranks));
+    text layout = {.a = t->a};
+    TRY(run_config_print_layout(s->config, &layout));
+    TRY(add_json_or_null(t, "layout", layout.bytes));
     TRY(add_json_or_null(t, "transport", s->transport));
     TRY(add_json_or_null(t, "comm_tuning", s->tuning));
     TRY(text_add(t, ",\n"));

@@ -32,7 +32,7 @@ status train_level(const run_config *r, kern_level *out)
     return ST_OK;
 }
 
-// Optimizer state that is cut over ranks goes to all of them, for a checkpoint.
+// What ranks hold pieces of goes to all of them, for a checkpoint.
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
@@ -41,7 +41,7 @@ static status state_share(void *ranks, int owner, void *data, int64_t bytes)
                             .root = owner,
                             .items = &item,
                             .item_count = 1,
-                            .tensor = "optimizer state",
+                            .tensor = "state of the run",
                             .site = __func__,
                             .step = -1};
     return comm_run(ranks, &args);
@@ -140,10 +140,12 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
     TRY(exec_create(&wanted, &out->e));
     out->state = (ckpt_state){.h = h,
                               .e = out->e,
-                              .model = plans->model,
+                              .model = plans->whole,
+                              .optimizer = plans->optimizer,
                               .run = &plans->run,
+                              .places = &plans->places,
                               .derived_weights = train_derives_weights(r),
-                              .rank = options->mesh.at[AXIS_DP],
+                              .rank = (int)plan_mesh_rank(&options->mesh),
                               .share = state_share,
                               .ranks = out->ranks.hosts};
     status st = ST_OK;
@@ -185,12 +187,13 @@ static void init_piece(void *context, int64_t index, int thread)
 
 static status weights_init(train_job *job, kern_pool *pool, float *values)
 {
-    const op_model *m = job->plans->model;
+    const op_model *m = job->plans->whole;
     const uint64_t seed = (uint64_t)job->plans->config->train.seed;
     for (int64_t w = 0; w < m->weight_count; w++) {
         const int64_t all = m->weights[w].rows * m->weights[w].columns;
         for (int64_t begin = 0; begin < all; begin += INIT_CHUNK) {
             const int64_t count = min_i64(INIT_CHUNK, all - begin);
+            if (!ckpt_weight_is_here(&job->state, w, begin, count)) continue;
             init_task task = {m, w, begin, count, seed, values};
             kern_parallel(pool, (count + INIT_PIECE - 1) / INIT_PIECE, init_piece, &task);
             TRY(ckpt_weight_put_range(&job->state, w, begin, count, values));
@@ -220,7 +223,7 @@ typedef struct files_of {
 static status weight_from_files(void *context, int64_t weight, float *values)
 {
     const files_of *f = context;
-    return model_weight_read(f->files, f->plans->spec, f->plans->model, weight, values);
+    return model_weight_read(f->files, f->plans->spec, f->plans->whole, weight, values);
 }
 
 status train_job_weights(train_job *job, arena *a)
@@ -237,7 +240,7 @@ status train_job_weights(train_job *job, arena *a)
     }
     safetensors *files = NULL;
     TRY(safetensors_open(job->h, from, &files));
-    status st = model_hf_check(a, files, job->plans->spec, job->plans->model);
+    status st = model_hf_check(a, files, job->plans->spec, job->plans->whole);
     files_of from_files = {.files = files, .plans = job->plans};
     if (st == ST_OK) st = ckpt_weights_put(&job->state, weight_from_files, &from_files);
     safetensors_close(files);

@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "exec/exec.h"
 #include "model/model.h"
+#include "plan/place.h"
 #include "plan/run_config.h"
 
 enum { TRAIN_MAX_PLANS = 64 };
@@ -17,8 +18,11 @@ typedef struct train_plans {
     const run_config *config;
     const decoder_spec *spec;
     run_types types;
-    op_model *model;    // train
-    op_model *evaluate; // NULL without evaluation
+    op_model *whole;              // of all ranks
+    op_model *model;              // this rank's, for training
+    op_model *evaluate;           // the same without backward lists; NULL without evaluation
+    op_program *const *optimizer; // [weight]
+    plan_places places;           // which rank holds what
     plan_table run;
     // A plan per batch size (two where gradients travel compressed: the second is for when they do),
     // then the evaluation's.
@@ -37,7 +41,7 @@ typedef struct train_options {
     const char *backend;    // "cpu", "ref"
     bool documents;         // the data is packed with masks
     bool evaluate;          // make an evaluation plan
-    bool logits;            // evaluation also gives logits (check)
+    bool logits;            // evaluation also gives logits, in one micro-batch (check)
     bool keep_gradients;    // check
     bool snapshot;          // checkpoints are written beside training
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
@@ -52,6 +56,8 @@ NODISCARD status train_micro_batch_choose(run_config *r, const decoder_spec *spe
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);
+// What the model's shapes do not allow of the layout, with the nearest that they do.
+NODISCARD status train_layout_check(const run_config *r, const decoder_spec *spec);
 // The plan of a step with this many sequences; NULL: there is none.
 const plan *train_plan_of(const train_plans *plans, int64_t sequences, bool compressed);
 

@@ -11,6 +11,8 @@ static const char *const kinds[][6] = {
     {"determinism=strict", "optimizer.name=muon", "eval.every=2", "eval.batches=2"},
 };
 
+enum { DP_MAX = 4 };
+
 // And how the state is cut.
 static const char *const cuts[] = {"layout.zero=0", "layout.zero=1"};
 
@@ -35,7 +37,7 @@ static void any_number_of_ranks_is_one(void **state)
         char name[32], dp[32];
         (void)snprintf(name, sizeof(name), "one-%d", kind);
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
-        for (int i = 0; i < 2 * (RANKS_MAX - 1); i++) {
+        for (int i = 0; i < 2 * (DP_MAX - 1); i++) {
             const int ranks = 2 + i / 2, cut = i % 2;
             (void)snprintf(name, sizeof(name), "many-%d-%d-%d", kind, ranks, cut);
             (void)snprintf(dp, sizeof(dp), "layout.dp=%d", ranks);

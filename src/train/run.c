@@ -106,7 +106,7 @@ static void options_of_run(session *s)
 static int64_t memory_limit(const session *s)
 {
     if (s->r->memory.limit > 0) return s->r->memory.limit;
-    return host_memory_bytes(s->h) / s->r->layout.dp; // the ranks are on one host
+    return host_memory_bytes(s->h) / run_config_ranks(s->r); // the ranks are on one host
 }
 
 static status trace_of_run(session *s)
@@ -116,10 +116,21 @@ static status trace_of_run(session *s)
     return obs_trace_create(s->a, &s->trace);
 }
 
+// The least that any rank wants: stages of a pipeline differ in size.
+static status micro_batch_agree(session *s, run_config *r)
+{
+    TRY(train_micro_batch_choose(r, &s->spec, &s->options));
+    int least = -(int)r->train.micro_batch;
+    TRY(session_agree(s, &least, "micro-batch"));
+    r->train.micro_batch = -least;
+    return ST_OK;
+}
+
 static status job_of_run(session *s, run_config *r)
 {
     options_of_run(s);
-    TRY(train_micro_batch_choose(r, &s->spec, &s->options));
+    TRY(train_layout_check(r, &s->spec));
+    TRY(micro_batch_agree(s, r));
     TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
     TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(trace_of_run(s));
@@ -127,10 +138,10 @@ static status job_of_run(session *s, run_config *r)
     char *numerics = NULL;
     TRY(train_job_numerics(&s->job, &s->options, s->a, &numerics));
     s->numerics = numerics;
-    s->flops_per_token = op_model_flops_per_token(s->plans.model, s->r->train.seq);
+    s->flops_per_token = op_model_flops_per_token(s->plans.whole, s->r->train.seq);
     s->peak_flops = kern_peak_flops(exec_level(s->job.e), s->options.threads,
                                     s->r->train.precision != RUN_FP32) *
-                    (double)s->r->layout.dp;
+                    (double)run_config_ranks(s->r);
     return ST_OK;
 }
 
@@ -262,7 +273,7 @@ static status started(session *s, const config *c, const char *config_text)
                              .tokenizer = train_feed_tokenizer(s->feed),
                              .resumed = s->step > 0,
                              .first_step = s->step + 1,
-                             .parameters = s->plans.model->parameters,
+                             .parameters = s->plans.whole->parameters,
                              .arena_bytes = s->plans.arena_bytes,
                              .snapshot_bytes = s->plans.snapshot_bytes,
                              .available_bytes = memory_limit(s),
@@ -271,7 +282,7 @@ static status started(session *s, const config *c, const char *config_text)
                              .codec_bound = s->plans.codec_bound,
                              .whole_from = s->whole_from,
                              .threads = s->options.threads,
-                             .ranks = (int)s->r->layout.dp,
+                             .ranks = (int)run_config_ranks(s->r),
                              .transport = all != NULL ? comm_transport_name(all) : NULL,
                              .tuning = all != NULL ? comm_tuning(all) : NULL,
                              .level = kern_level_name(exec_level(s->job.e)),

@@ -7,11 +7,7 @@
 
 plan_mesh session_mesh(const session *s)
 {
-    plan_mesh m = {{0}, {0}};
-    if (s->ranks.all == NULL) return m;
-    m.size[AXIS_DP] = comm_ranks(s->ranks.all);
-    m.at[AXIS_DP] = comm_rank(s->ranks.all);
-    return m;
+    return run_config_mesh(s->r, s->ranks.all != NULL ? comm_rank(s->ranks.all) : 0);
 }
 
 bool session_is_first(const session *s)
@@ -21,13 +17,16 @@ bool session_is_first(const session *s)
 
 status session_ranks_open(session *s, comm *all)
 {
-    if (all == NULL) return ST_OK;
+    const int64_t wanted = run_config_ranks(s->r);
+    const int started = all != NULL ? comm_ranks(all) : 1;
     s->ranks.all = all;
-    if (comm_ranks(all) != (int)s->r->layout.dp) {
-        return fail(ST_CONFIG_CONFLICT, "layout.dp = %lld, and %d ranks were started",
-                    (long long)s->r->layout.dp, comm_ranks(all));
+    if (started != wanted) {
+        text layout = {.a = s->a};
+        TRY(run_config_print_layout(s->r, &layout));
+        return fail(ST_CONFIG_CONFLICT, "the layout (%s) is of %lld ranks, and %d were started",
+                    layout.bytes, (long long)wanted, started);
     }
-    s->ranks.hosts = comm_world(all);
+    s->ranks.hosts = all != NULL ? comm_world(all) : NULL;
     return ST_OK;
 }
 

@@ -175,10 +175,23 @@ static status best_find(session *s, const char *best)
     return ST_OK;
 }
 
+// Each rank reads what is its own: damage that one finds is found by all.
+static status all_load(session *s, const char *path, ckpt_info *info)
+{
+    error_record own;
+    const status st = ckpt_load(&s->job.state, s->a, path, false, info);
+    int worst = (int)st;
+    error_take(&own);
+    TRY(session_agree(s, &worst, "load"));
+    if (st != ST_OK) return error_put(&own);
+    if (worst == (int)ST_OK) return ST_OK;
+    return fail((status)worst, "%s: another rank could not load its part of it", path);
+}
+
 status session_load(session *s, const char *path)
 {
     ckpt_info info;
-    TRY(ckpt_load(&s->job.state, s->a, path, false, &info));
+    TRY(all_load(s, path, &info));
     if (info.seed != s->r->train.seed) {
         return fail(ST_CONFIG_FIXED, "%s was made with train.seed = %lld, this run has %lld", path,
                     (long long)info.seed, (long long)s->r->train.seed);

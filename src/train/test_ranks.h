@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 8 };
 
 typedef struct rank_run {
     comm_board *board;

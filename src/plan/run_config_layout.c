@@ -1,0 +1,265 @@
+// How a run is laid out over ranks: what its keys mean, and what cannot hold together. What needs the
+// model too (heads that tp must divide) is in train/layout.c.
+#include "plan/run_config_internal.h"
+
+#include <string.h>
+
+// ---- meaning ------------------------------------------------------------------------------------
+
+int64_t run_config_ranks(const run_config *r)
+{
+    return r->layout.dp * r->layout.tp * r->layout.pp * r->layout.cp;
+}
+
+plan_mesh run_config_mesh(const run_config *r, int64_t rank)
+{
+    const plan_mesh m = {.size = {[AXIS_PP] = (int32_t)r->layout.pp,
+                                  [AXIS_DP] = (int32_t)r->layout.dp,
+                                  [AXIS_CP] = (int32_t)r->layout.cp,
+                                  [AXIS_TP] = (int32_t)r->layout.tp}};
+    return plan_mesh_from(&m, rank);
+}
+
+status run_config_print_layout(const run_config *r, text *out)
+{
+    const struct {
+        const char *name;
+        int64_t ranks;
+    } axes[] = {
+        {"dp", r->layout.dp}, {"tp", r->layout.tp}, {"pp", r->layout.pp}, {"cp", r->layout.cp}};
+    const char *between = "";
+    for (int64_t i = 0; i < COUNT_OF(axes); i++) {
+        if (axes[i].ranks == 1 && (i > 0 || run_config_ranks(r) > 1)) continue;
+        TRY(text_add(out, "%s%s %lld", between, axes[i].name, (ll)axes[i].ranks));
+        between = " · ";
+        if (i == 1 && r->layout.sp) TRY(text_add(out, " sp"));
+        if (i == 2) TRY(text_add(out, " %s", path_base_name(r->layout.schedule)));
+        if (i == 2 && run_config_chunks(r) > 1)
+            TRY(text_add(out, " x %lld", (ll)run_config_chunks(r)));
+        if (i == 3 && r->layout.cp_heads > 1) {
+            TRY(text_add(out, " (%lld over heads)", (ll)r->layout.cp_heads));
+        }
+    }
+    if (r->layout.zero > 0) TRY(text_add(out, "%szero %lld", between, (ll)r->layout.zero));
+    if (r->layout.zero_group > 0)
+        TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));
+    return ST_OK;
+}
+
+// Schedules that give a rank more than one chunk, or one pipeline in both directions.
+static const struct {
+    const char *name;
+    bool both_ways;
+} folded[] = {{"interleaved", false}, {"zb-v", false}, {"dualpipe", true}, {"dualpipe-v", false}};
+
+static int folded_find(const run_config *r)
+{
+    for (int i = 0; i < COUNT_OF(folded); i++) {
+        if (strcmp(folded[i].name, r->layout.schedule) == 0) return i;
+    }
+    return -1;
+}
+
+int64_t run_config_chunks(const run_config *r)
+{
+    if (r->layout.vpp > 0) return r->layout.vpp;
+    return folded_find(r) >= 0 ? 2 : 1;
+}
+
+int64_t run_config_depth(const run_config *r)
+{
+    const int row = folded_find(r);
+    return row >= 0 && folded[row].both_ways ? r->layout.pp : r->layout.pp * run_config_chunks(r);
+}
+
+int64_t run_config_stage(const run_config *r, int64_t index)
+{
+    int64_t layers = -1;
+    ASSERT(index >= 0 && index < r->layout.stages.count);
+    return text_parse_i64(r->layout.stages.items[index], &layers) && layers >= 0 ? layers : -1;
+}
+
+// ---- what is not built yet ----------------------------------------------------------------------
+
+// A line each; who builds one takes it away.
+static void check_built(checker *k)
+{
+    const run_config *r = k->r;
+    const struct {
+        const char *key;
+        bool is_wanted;
+        const char *what;
+    } gates[] = {
+        {"layout.tp", r->layout.tp > 1, "tensor parallelism"},
+        {"layout.sp", r->layout.sp, "sequence parallelism"},
+        {"determinism.tp_shards", r->determinism.tp_shards > 1, "strict order inside a matrix"},
+        {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
+         "Muon with layout.tp"},
+        {"layout.pp", r->layout.pp > 1, "pipeline parallelism"},
+        {"layout.cp", r->layout.cp > 1, "context parallelism"},
+        {"layout.cp_heads", r->layout.cp_heads > 1, "context parallelism over heads"},
+        {"determinism.cp_shards", r->determinism.cp_shards > 1, "strict order inside a sequence"},
+        {"layout.zero", r->layout.zero > 1, "ZeRO-2 and ZeRO-3"},
+        {"layout.zero_group", r->layout.zero_group > 0, "ZeRO inside a group"},
+    };
+    for (int64_t i = 0; i < COUNT_OF(gates); i++) {
+        text value = {.a = k->a};
+        if (!gates[i].is_wanted) continue;
+        const option *o = option_find(&run_config_table, gates[i].key);
+        if (option_print(o, k->r, &value) != ST_OK)
+            error_clear(); // then it has no value in the text
+        config_complain(k->l, gates[i].key, ST_UNSUPPORTED, "%s = %s: %s is not built yet",
+                        gates[i].key, value.bytes != NULL ? value.bytes : "", gates[i].what);
+    }
+}
+
+// ---- what has no effect -------------------------------------------------------------------------
+
+static void check_effects(checker *k)
+{
+    static const char *const of_pp[] = {"layout.vpp", "layout.stages", "layout.schedule", NULL};
+    static const char *const of_tp[] = {"layout.sp", NULL};
+    static const char *const of_cp[] = {"layout.cp_heads", NULL};
+    static const char *const of_dp[] = {"layout.zero", NULL};
+    static const char *const of_zero[] = {"layout.zero_group", NULL};
+    static const char *const of_ranks[] = {"comm.tuning", NULL};
+    const run_config *r = k->r;
+    if (r->layout.pp == 1) check_refuse_keys(k, of_pp, "layout.pp is 1");
+    if (r->layout.tp == 1) check_refuse_keys(k, of_tp, "layout.tp is 1");
+    if (r->layout.cp == 1) check_refuse_keys(k, of_cp, "layout.cp is 1");
+    if (r->layout.dp == 1) check_refuse_keys(k, of_dp, "layout.dp is 1");
+    if (r->layout.zero == 0) check_refuse_keys(k, of_zero, "layout.zero is 0");
+    if (run_config_ranks(r) == 1) check_refuse_keys(k, of_ranks, "layout.dp is 1");
+}
+
+// ---- what cannot be -----------------------------------------------------------------------------
+
+// A number of ranks that must divide another key's value.
+static void check_divides(checker *k, const char *key, int64_t value, const char *of, int64_t whole)
+{
+    char near[64];
+    if (whole % value == 0) return;
+    CONFLICT(key, "%s = %lld does not divide %s = %lld; nearest that do: %s", key, (ll)value, of,
+             (ll)whole, check_near_divisors(whole, value, near));
+}
+
+static void check_axes(checker *k)
+{
+    const run_config *r = k->r;
+    if (r->layout.zero_group > 0) {
+        check_divides(k, "layout.zero_group", r->layout.zero_group, "layout.dp", r->layout.dp);
+    }
+    if (r->layout.zero_group == 1 && r->layout.zero > 0) {
+        CONFLICT("layout.zero_group",
+                 "layout.zero_group = 1 leaves nothing for layout.zero to cut");
+    }
+    if (r->layout.sp) check_divides(k, "layout.tp", r->layout.tp, "train.seq", r->train.seq);
+    check_divides(k, "layout.cp_heads", r->layout.cp_heads, "layout.cp", r->layout.cp);
+    if (r->layout.cp > 1 && r->train.seq % (2 * r->layout.cp) != 0) {
+        const int64_t step = 2 * r->layout.cp, below = r->train.seq / step * step;
+        CONFLICT(
+            "layout.cp",
+            "layout.cp = %lld cuts a sequence into %lld pieces, which do not divide train.seq = "
+            "%lld; nearest that they do: %lld",
+            (ll)r->layout.cp, (ll)step, (ll)r->train.seq, (ll)max_i64(below, step));
+    }
+    if (r->determinism.mode != RUN_STRICT) return;
+    check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
+    check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
+}
+
+static void check_pipeline(checker *k)
+{
+    const run_config *r = k->r;
+    const int64_t depth = run_config_depth(r), listed = r->layout.stages.count;
+    int64_t layers = 0;
+    if (r->layout.pp == 1 || listed == 0) return;
+    if (listed != depth) {
+        CONFLICT("layout.stages",
+                 "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = %s "
+                 "makes %lld",
+                 (ll)listed, (ll)r->layout.pp, path_base_name(r->layout.schedule), (ll)depth);
+        return;
+    }
+    for (int64_t i = 0; i < listed; i++) {
+        const int64_t own = run_config_stage(r, i);
+        if (own < 1) {
+            CONFLICT("layout.stages",
+                     "layout.stages: stage %lld has \"%s\" layers, 1 or more expected", (ll)i,
+                     r->layout.stages.items[i]);
+            return;
+        }
+        layers += own;
+    }
+    if (r->model.layers > 0 && r->model.layers != layers) {
+        CONFLICT("layout.stages", "layout.stages are %lld layers, and model.layers = %lld",
+                 (ll)layers, (ll)r->model.layers);
+    }
+}
+
+// Every dp rank has work in every step.
+static void check_idle(checker *k)
+{
+    const run_config *r = k->r;
+    const bool strict = r->determinism.mode == RUN_STRICT;
+    if (strict && r->layout.dp > r->determinism.shards) {
+        CONFLICT("layout.dp", "layout.dp = %lld is more than determinism.shards = %lld",
+                 (ll)r->layout.dp, (ll)r->determinism.shards);
+        return;
+    }
+    for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
+        int64_t step = 0, size = 0;
+        run_config_ramp_at(r, i, &step, &size);
+        int64_t idle = -1, first = 0, own = 0;
+        plan_mesh mesh = {.size = {[AXIS_DP] = (int32_t)r->layout.dp}};
+        for (int64_t rank = 0; rank < r->layout.dp && idle < 0 && size > 0; rank++) {
+            mesh.at[AXIS_DP] = (int32_t)rank;
+            plan_own_sequences(&mesh, strict, (int32_t)r->determinism.shards, size, &first, &own);
+            if (own == 0) idle = rank;
+        }
+        if (idle < 0) continue;
+        CONFLICT("layout.dp",
+                 "layout.dp = %lld leaves rank %lld without one of the %lld sequences of a step%s",
+                 (ll)r->layout.dp, (ll)idle, (ll)size,
+                 strict && size >= r->layout.dp ? ": it takes whole shards (determinism.shards)"
+                                                : "");
+        break;
+    }
+}
+
+// The first of the keys by which ranks hold different parts of the state; NULL: all have all of it.
+static const char *cut_by(const run_config *r)
+{
+    if (r->layout.zero > 0) return "layout.zero";
+    if (r->layout.tp > 1) return "layout.tp";
+    return r->layout.pp > 1 ? "layout.pp" : NULL;
+}
+
+void check_layout(checker *k)
+{
+    enum { RANKS_MAX = 1 << 20 };
+    const run_config *r = k->r;
+    const int64_t axes[] = {r->layout.dp, r->layout.tp, r->layout.pp, r->layout.cp};
+    int64_t ranks = 1;
+    for (int64_t i = 0; i < COUNT_OF(axes) && ranks <= RANKS_MAX; i++) ranks *= axes[i];
+    if (ranks > RANKS_MAX) {
+        CONFLICT("layout.dp", "the layout wants more than %d ranks", RANKS_MAX);
+        return;
+    }
+    check_effects(k);
+    check_axes(k);
+    check_pipeline(k);
+    if (ranks > 1 && r->kernels.device == RUN_DEVICE_SHADOW) {
+        config_complain(k->l, "kernels.device", ST_UNSUPPORTED,
+                        "kernels.device = shadow works in its host's thread, which waits for other "
+                        "ranks: it trains alone, layout.dp = 1");
+    }
+    if (cut_by(r) != NULL && !r->checkpoint.async) {
+        CONFLICT("checkpoint.async",
+                 "checkpoint.async = no cannot be with %s: the first rank needs a copy of what the "
+                 "others hold",
+                 cut_by(r));
+    }
+    check_idle(k);
+    check_built(k);
+}

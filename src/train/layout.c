@@ -1,0 +1,63 @@
+// What a layout asks of the model's shapes. What configuration alone decides is in plan/run_config_layout.c.
+#include "train/job.h"
+
+#include <stdio.h>
+
+typedef bool (*fits_fn)(const decoder_spec *spec, const run_config *r, int64_t ways);
+
+// Heads, and the feed-forward's columns, are cut into equal parts. The vocabulary need not be.
+static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
+{
+    (void)r;
+    return s->heads % ways == 0 && s->kv_heads % ways == 0 && s->ffn_dim % ways == 0;
+}
+
+// What tp leaves of the heads is cut once more.
+static bool fits_cp_heads(const decoder_spec *s, const run_config *r, int64_t ways)
+{
+    const int64_t all = r->layout.tp * ways;
+    return s->heads % all == 0 && s->kv_heads % all == 0;
+}
+
+// The valid choices next to one that is not: "2 or 4".
+static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn fits, int64_t wanted,
+                           char buffer[64])
+{
+    int64_t below = wanted - 1, above = wanted + 1;
+    while (below > 1 && !fits(s, r, below)) below--;
+    while (above <= s->heads && !fits(s, r, above)) above++;
+    if (above > s->heads) {
+        (void)snprintf(buffer, 64, "%lld", (long long)below);
+    } else {
+        (void)snprintf(buffer, 64, "%lld or %lld", (long long)below, (long long)above);
+    }
+    return buffer;
+}
+
+status train_layout_check(const run_config *r, const decoder_spec *spec)
+{
+    char near[64];
+    if (r->layout.tp > 1 && !fits_tp(spec, r, r->layout.tp)) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.tp = %lld does not divide the model's %lld heads, %lld heads of keys and "
+            "%lld columns of the feed-forward; nearest that do: %s",
+            (long long)r->layout.tp, (long long)spec->heads, (long long)spec->kv_heads,
+            (long long)spec->ffn_dim, nearest(spec, r, fits_tp, r->layout.tp, near));
+    }
+    if (r->layout.cp_heads > 1 && !fits_cp_heads(spec, r, r->layout.cp_heads)) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.cp_heads = %lld x layout.tp = %lld do not divide the model's %lld heads "
+            "and %lld heads of keys; nearest layout.cp_heads that do: %s",
+            (long long)r->layout.cp_heads, (long long)r->layout.tp, (long long)spec->heads,
+            (long long)spec->kv_heads, nearest(spec, r, fits_cp_heads, r->layout.cp_heads, near));
+    }
+    int64_t layers = 0;
+    for (int64_t i = 0; i < r->layout.stages.count; i++) layers += run_config_stage(r, i);
+    if (layers > 0 && layers != spec->layers) {
+        return fail(ST_CONFIG_CONFLICT, "layout.stages are %lld layers, the model has %lld",
+                    (long long)layers, (long long)spec->layers);
+    }
+    return ST_OK;
+}
