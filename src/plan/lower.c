@@ -14,9 +14,10 @@
 // up the one binary tree over shards (shard_tree below). So bits depend on the shards alone.
 //
 // Lifetimes are noted while actions are emitted. Micro-batches repeat: spans of activations are
-// noted for the first two only, the second standing for all that follow. Accumulators are held from
-// their first touch to their last; one that is first touched after the first micro-batch may hold a
-// sum through all of a later one, so it counts from the second's beginning.
+// noted for the first two only, the second standing for all that follow, but for those that lie in
+// several shards, which are noted too. Accumulators are held from their first touch to their last; one
+// that is first touched after the first micro-batch may hold a sum through all of a later one, so it
+// counts from the second's beginning.
 #include "plan/lower.h"
 
 #include <string.h>
@@ -66,12 +67,24 @@ static int32_t owner_ref(const plan_binding *b, tensor_id t)
     return b->tensor[t];
 }
 
+// Is the current micro-batch one whose spans are noted? One that meets a border between shards runs its
+// weight lists several times: no other one can stand for it.
+static bool is_noted(const lowering *l)
+{
+    const int64_t begin = l->p->first_sequence + l->microbatch * l->r->micro_batch;
+    if (l->microbatch < NOTED_MICROBATCHES) return true;
+    for (int32_t s = l->tree.first + 1; s < l->tree.last; s++) {
+        if (l->tree.begin[s] > begin && l->tree.begin[s] < begin + l->r->micro_batch) return true;
+    }
+    return false;
+}
+
 status lower_touch(lowering *l, int32_t ref)
 {
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
     if (ref < 0) return ST_OK; // run tensors live always
     const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
-    if (l->microbatch >= NOTED_MICROBATCHES && !grad) return ST_OK;
+    if (!grad && !is_noted(l)) return ST_OK;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
     const bool repeats = l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
     if (grad && fresh && repeats && l->microbatch >= 1) {
