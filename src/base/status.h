@@ -51,6 +51,7 @@ typedef enum status_radius {
     X(TIMEOUT, "D002", GROUP, 7, "a deadline passed")                                          \
     X(DIVERGED, "D003", JOB, 7, "ranks of a job do not agree")                                 \
     X(REFUSED, "D004", USER, 3, "a rank was refused: it does not fit the others")              \
+    X(BROKEN_PLAN, "P001", USER, 8, "the plan is broken")                                      \
     X(ANSWER_NO, "A001", USER, 8, "the command ran, and the answer is no")                     \
     X(STOPPED, "T001", USER, 75, "stopped with a checkpoint; run again to continue")           \
     X(SECURITY, "S001", USER, 76, "refused for security")

@@ -83,6 +83,10 @@ static const char *const texts[] = {
         "A rank was not let into the job, because its build, configuration, data or way of "
         "computing differs from the others'. The message names what differs, there and here. "
         "Start all ranks with the same program and the same files.",
+    [ST_BROKEN_PLAN] =
+        "The plans of the ranks do not fit together, and nothing was started: the message names two "
+        "actions and what is wrong between them. Of a schedule read from a file it is that file to "
+        "mend; otherwise this is a bug: please report the message with config.resolved.yaml.",
     [ST_ANSWER_NO] =
         "The command did its work, and the answer is no: a check found a difference beyond its "
         "limit, or a comparison failed. What was printed says which.",

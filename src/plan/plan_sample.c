@@ -183,22 +183,28 @@ status plan_sample_model(arena *a, const plan_sample_config *c, op_model **out)
 
 status plan_sample_optimizer(arena *a, const op_model *m, op_program *const **out)
 {
+    const plan_mesh alone = {{0}, {0}};
+    return plan_sample_rows_optimizer(a, m, &alone, 0, out);
+}
+
+status plan_sample_rows_optimizer(arena *a, const op_model *m, const plan_mesh *mesh, int32_t zero,
+                                  op_program *const **out)
+{
     op_program **programs = NULL;
     TRY(arena_new(a, m->weight_count, &programs));
     for (int32_t i = 0; i < m->weight_count; i++) {
         const op_weight *w = &m->weights[i];
+        const extent own = extent_of(plan_rows_of(mesh, zero, w, false).count);
         const extent columns = extent_of(w->ndim == 1 ? 0 : w->columns);
         op_program *p = NULL;
         op_node node = op_node_of(OP_ADAMW);
         TRY(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
-        TRY(op_tensor_make(p, "grad", ROLE_WEIGHT_GRAD, DTYPE_F32, w->ndim, extent_of(w->rows),
-                           columns, &node.in[0]));
-        TRY(op_tensor_make(p, "weight", ROLE_WEIGHT, DTYPE_F32, w->ndim, extent_of(w->rows),
-                           columns, &node.in[1]));
-        TRY(op_tensor_make(p, "m", ROLE_STATE, DTYPE_F32, w->ndim, extent_of(w->rows), columns,
-                           &node.in[2]));
-        TRY(op_tensor_make(p, "v", ROLE_STATE, DTYPE_F32, w->ndim, extent_of(w->rows), columns,
-                           &node.in[3]));
+        TRY(op_tensor_make(p, "grad", ROLE_WEIGHT_GRAD, DTYPE_F32, w->ndim, own, columns,
+                           &node.in[0]));
+        TRY(op_tensor_make(p, "weight", ROLE_WEIGHT, DTYPE_F32, w->ndim, own, columns,
+                           &node.in[1]));
+        TRY(op_tensor_make(p, "m", ROLE_STATE, DTYPE_F32, w->ndim, own, columns, &node.in[2]));
+        TRY(op_tensor_make(p, "v", ROLE_STATE, DTYPE_F32, w->ndim, own, columns, &node.in[3]));
         for (int k = 0; k < 3; k++) node.out[k] = node.in[k + 1];
         node.attrs.tensor_index = i;
         node.attrs.decay = w->decay;

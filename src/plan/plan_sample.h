@@ -17,5 +17,8 @@ typedef struct plan_sample_config {
 NODISCARD status plan_sample_model(arena *a, const plan_sample_config *config, op_model **out);
 // AdamW for every weight, in fp32 without a master copy.
 NODISCARD status plan_sample_optimizer(arena *a, const op_model *m, op_program *const **out);
+// On the rows that this rank updates.
+NODISCARD status plan_sample_rows_optimizer(arena *a, const op_model *m, const plan_mesh *mesh,
+                                            int32_t zero, op_program *const **out);
 
 #endif

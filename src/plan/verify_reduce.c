@@ -1,0 +1,250 @@
+// The verifier: what meetings do to sums. A sum over ranks joins what its members hold, stretch of bytes
+// by stretch, and no term may come from two of them; gathers, broadcasts and messages bring what is
+// there; the step's own sums are told by the field that an item begins at.
+#include "plan/verify_sums.h"
+
+// One tensor of a sum over ranks: stretch by stretch what all members hold, put where it goes.
+typedef struct joined {
+    int64_t begin, end; // from the tensor's first byte in the operation
+    verify_terms terms;
+} joined;
+
+static verify_bytes input_of(const sums_walk *w, int32_t member, int32_t item, int32_t leaf)
+{
+    const verify_facts *f = w->facts[member];
+    const plan_comm *c = verify_comm(f, w->action[member]);
+    return verify_item_in(f, c, item * verify_leaves(c) + leaf);
+}
+
+static int32_t leaves_of(const sums_walk *w, int32_t member)
+{
+    return verify_leaves(verify_comm(w->facts[member], w->action[member]));
+}
+
+// The first byte behind `from` where what an input holds changes.
+static int64_t edge_behind(const sums_walk *w, int32_t member, verify_bytes in, int64_t from)
+{
+    const verify_facts *f = w->facts[member];
+    const verify_values *values = verify_held(w, f, in.tensor);
+    const int64_t base = verify_first(f, in);
+    int64_t next = in.bytes;
+    for (int64_t i = 0; i < values->count; i++) {
+        const int64_t edges[] = {values->rows[i].begin - base, values->rows[i].end - base};
+        for (int k = 0; k < 2; k++) {
+            if (edges[k] > from && edges[k] < next) next = edges[k];
+        }
+    }
+    return next;
+}
+
+// Cut where any member's input changes: between two cuts each holds one value.
+static status stretches_make(sums_walk *w, int32_t item, joined **rows, int32_t *count)
+{
+    int64_t capacity = 0;
+    const int64_t bytes = input_of(w, 0, item, 0).bytes;
+    *count = 0;
+    for (int64_t from = 0; from < bytes;) {
+        int64_t next = bytes;
+        for (int32_t i = 0; i < w->member_count; i++) {
+            for (int32_t k = 0; k < leaves_of(w, i); k++) {
+                next = min_i64(next, edge_behind(w, i, input_of(w, i, item, k), from));
+            }
+        }
+        TRY(arena_grow(w->v->a, (void **)rows, &capacity, *count + 1, (int64_t)sizeof(joined)));
+        (*rows)[(*count)++] = (joined){.begin = from, .end = next};
+        from = next;
+    }
+    return ST_OK;
+}
+
+static status leaf_check(const sums_walk *w, const verify_facts *f, int32_t action, int32_t leaf,
+                         const verify_value *value, const char *tensor)
+{
+    const plan_comm *c = verify_comm(f, action);
+    char name[VERIFY_NAME_BYTES];
+    if (!f->p->strict) return ST_OK;
+    const plan_comm_leaf *node = &f->p->leaves[c->leaves_begin + leaf];
+    if (verify_leaf_is_right(f->p, node, &value->terms)) return ST_OK;
+    return fail(ST_BROKEN_PLAN,
+                "%s gives %s as the sum of shards [%d, %d), and that is not what it holds",
+                verify_name(w->v, f->rank, action, name), tensor, node->begin, node->end);
+}
+
+// What one input holds comes to the sum of a stretch.
+static status input_add(sums_walk *w, int32_t member, int32_t item, int32_t leaf, joined *s)
+{
+    const verify_facts *f = w->facts[member];
+    const int32_t action = w->action[member];
+    const verify_bytes in = input_of(w, member, item, leaf);
+    const int64_t at = verify_first(f, in) + s->begin;
+    const verify_values *values = verify_held(w, f, in.tensor);
+    const char *tensor = verify_tensor(f, in.tensor)->name;
+    char name[VERIFY_NAME_BYTES];
+    verify_value *value = NULL;
+    verify_term twice = {0};
+    for (int64_t i = 0; i < values->count; i++) {
+        if (values->rows[i].begin <= at && at < values->rows[i].end) value = &values->rows[i];
+    }
+    if (value == NULL) return ST_OK; // it holds nothing
+    TRY(leaf_check(w, f, action, leaf, value, tensor));
+    TRY(verify_terms_add(w->v->a, &s->terms, &value->terms, &s->terms, &twice));
+    value->taken = true;
+    if (twice.source < 0) return ST_OK;
+    return fail(ST_BROKEN_PLAN,
+                "%s adds sequences [%lld, %lld) of %s to %s, which another rank of it has given "
+                "already",
+                verify_name(w->v, f->rank, action, name), (long long)twice.begin,
+                (long long)twice.end, verify_use_name(w, twice.source), tensor);
+}
+
+static status stretch_sum(sums_walk *w, int32_t item, joined *s)
+{
+    for (int32_t i = 0; i < w->member_count; i++) {
+        for (int32_t k = 0; k < leaves_of(w, i); k++) TRY(input_add(w, i, item, k, s));
+    }
+    return ST_OK;
+}
+
+static status stretches_put(sums_walk *w, int32_t item, const joined *rows, int32_t count)
+{
+    for (int32_t i = 0; i < w->member_count; i++) {
+        const verify_facts *f = w->facts[i];
+        const plan_comm *c = verify_comm(f, w->action[i]);
+        const int32_t leaves = verify_leaves(c);
+        const verify_bytes out = verify_item_out(f, c, item * leaves);
+        int64_t from = 0; // of the sum, where the output begins
+        if (out.bytes == 0) continue;
+        if (c->op == PLAN_REDUCE_SCATTER) {
+            const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+            from = me * (c->compressed ? c->piece * dtype_bytes(c->type) : out.bytes);
+        }
+        for (int32_t k = 0; k < count; k++) {
+            const int64_t begin = max_i64(rows[k].begin, from);
+            const int64_t end = min_i64(rows[k].end, from + out.bytes);
+            if (begin >= end) continue;
+            const int64_t shift = verify_first(f, out) - from;
+            const verify_value value = {.begin = begin + shift,
+                                        .end = end + shift,
+                                        .terms = rows[k].terms,
+                                        .maker = w->action[i]};
+            TRY(verify_values_set(w->v->a, verify_held(w, f, out.tensor), &value));
+        }
+    }
+    return ST_OK;
+}
+
+static status gradients_sum(sums_walk *w, int32_t item)
+{
+    joined *rows = NULL;
+    int32_t count = 0;
+    TRY(stretches_make(w, item, &rows, &count));
+    for (int32_t k = 0; k < count; k++) TRY(stretch_sum(w, item, &rows[k]));
+    return stretches_put(w, item, rows, count);
+}
+
+// In strict order what rounds must come with an order.
+static status sum_has_order(const sums_walk *w)
+{
+    const verify_facts *f = w->facts[0];
+    const plan_comm *c = verify_comm(f, w->action[0]);
+    char name[VERIFY_NAME_BYTES];
+    const bool rounds = c->type == DTYPE_F32 || c->type == DTYPE_BF16 || c->type == DTYPE_F16 ||
+                        c->type == DTYPE_F64;
+    const bool adds =
+        (c->op == PLAN_ALL_REDUCE || c->op == PLAN_REDUCE_SCATTER) && c->reduction == PLAN_SUM;
+    if (!f->p->strict || !rounds || !adds || (c->leaves_count > 0 && !c->compressed)) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s adds %s in no fixed order, and the plan is strict",
+                verify_name(w->v, f->rank, w->action[0], name), dtype_name(c->type));
+}
+
+// The step's sums, by the field that an item begins at.
+static status step_sum(sums_walk *w, int32_t item)
+{
+    static const int64_t fields[STEP_SUMS] = {
+        [STEP_TOKENS] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, tokens)),
+        [STEP_LOSS] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, loss_sum)),
+        [STEP_NORM] = (int64_t)(offsetof(step_block, device) + offsetof(step_device, norm_sum))};
+    static const char *const words[STEP_SUMS] = {"tokens", "the loss", "the norm"};
+    const plan_comm *c = verify_comm(w->facts[0], w->action[0]);
+    const int64_t at = verify_first(w->facts[0], verify_item_in(w->facts[0], c, item));
+    char name[VERIFY_NAME_BYTES];
+    for (int sum = 0; sum < STEP_SUMS; sum++) {
+        verify_terms all = {0};
+        if (fields[sum] != at) continue;
+        for (int32_t i = 0; i < w->member_count; i++) {
+            verify_term twice = {0};
+            TRY(verify_terms_add(w->v->a, &all, &w->ranks[w->facts[i]->rank].step[sum], &all,
+                                 &twice));
+            if (twice.source < 0) continue;
+            return fail(ST_BROKEN_PLAN,
+                        "%s adds [%lld, %lld) to %s, which other ranks of it have given",
+                        verify_name(w->v, w->facts[i]->rank, w->action[i], name),
+                        (long long)twice.begin, (long long)twice.end, words[sum]);
+        }
+        for (int32_t i = 0; i < w->member_count; i++) w->ranks[w->facts[i]->rank].step[sum] = all;
+    }
+    return ST_OK;
+}
+
+// A gather, broadcast or message: what the giver's bytes are, the taker's are then.
+static status bytes_copy(sums_walk *w, const verify_facts *from, verify_bytes in,
+                         const verify_facts *to, verify_bytes out, int32_t action)
+{
+    verify_values *given = verify_held(w, from, in.tensor), *taken = verify_held(w, to, out.tensor);
+    int64_t first = 0, last = 0;
+    const int64_t begin = verify_first(from, in), shift = verify_first(to, out) - begin;
+    if (from == to && in.tensor == out.tensor && shift == 0) return ST_OK;
+    TRY(verify_values_cut(w->v->a, given, begin, begin + in.bytes, &first, &last));
+    for (int64_t i = first; i < last; i++) {
+        verify_value value = given->rows[i];
+        given->rows[i].taken = true;
+        value.begin += shift;
+        value.end += shift;
+        value.maker = action;
+        value.taken = false;
+        TRY(verify_values_set(w->v->a, taken, &value));
+    }
+    return ST_OK;
+}
+
+static status copies_walk(sums_walk *w, int32_t item)
+{
+    for (int32_t g = 0; g < w->member_count; g++) {
+        const plan_comm *c = verify_comm(w->facts[g], w->action[g]);
+        const verify_bytes in = verify_item_in(w->facts[g], c, item);
+        if (in.bytes == 0) continue;
+        for (int32_t t = 0; t < w->member_count; t++) {
+            const plan_comm *d = verify_comm(w->facts[t], w->action[t]);
+            verify_bytes out = verify_item_out(w->facts[t], d, item);
+            if (out.bytes == 0) continue;
+            if (c->op == PLAN_ALL_GATHER) {
+                out.begin += g * in.bytes;
+                out.bytes = in.bytes;
+            }
+            TRY(bytes_copy(w, w->facts[g], in, w->facts[t], out, w->action[t]));
+        }
+    }
+    return ST_OK;
+}
+
+status verify_meeting_sums(sums_walk *w)
+{
+    const verify_facts *f = w->facts[0];
+    const plan_comm *c = verify_comm(f, w->action[0]);
+    const bool adds = c->op == PLAN_ALL_REDUCE || c->op == PLAN_REDUCE_SCATTER;
+    const int32_t leaves = verify_leaves(c);
+    TRY(sum_has_order(w));
+    for (int32_t item = 0; item < c->items_count / leaves; item++) {
+        if (!adds) {
+            if (c->op != PLAN_ALL_TO_ALL) TRY(copies_walk(w, item));
+            continue;
+        }
+        const verify_bytes in = verify_item_in(f, c, item * leaves);
+        if (c->reduction == PLAN_SUM && verify_tensor(f, in.tensor)->role == ROLE_STEP) {
+            TRY(step_sum(w, item));
+        } else if (verify_accumulates(f, in.tensor)) {
+            TRY(gradients_sum(w, item));
+        }
+    }
+    return ST_OK;
+}

@@ -1,0 +1,84 @@
+// The verifier on whole plans: all that plan_create makes is sound, for every number of ranks, ZeRO stage,
+// order, micro-batch and recompute policy; and what it counts is right.
+#include "plan/verify_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void job_is_sound(const job_settings *s, int64_t *sound)
+{
+    arena *a = NULL;
+    job j;
+    plan_verified v;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    if (job_make(a, s, &j) == ST_OK) {
+        if (job_verify(&j, &v) != ST_OK) {
+            print_error(
+                "dp %d zero %d strict %d sequences %d micro-batch %d recompute %d compressed "
+                "%d: %s\n",
+                s->dp, s->zero, s->strict, (int)s->sequences, (int)s->micro_batch,
+                (int)s->recompute, s->compressed, error_last()->text);
+            assert_true(false);
+        }
+        assert_int_equal(v.ranks, s->dp);
+        for (int32_t r = 0; r < v.ranks; r++) {
+            const plan *one = j.plans[r];
+            assert_int_equal(v.peak_bytes[r],
+                             plan_arena_bytes(&j.tables[r], (const plan *const[]){one}, 1));
+        }
+        if (!s->alone) assert_true(v.sums > 0);
+        if (s->dp > 1) assert_true(v.meetings > 0);
+        (*sound)++;
+    }
+    arena_destroy(a);
+}
+
+static void plans_that_are_made_are_sound(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    for (int32_t dp = 1; dp <= 4; dp++) {
+        for (int32_t i = 0; i < 96; i++) {
+            const job_settings s = {.dp = dp,
+                                    .zero = i % 2,
+                                    .strict = i / 2 % 2 != 0,
+                                    .micro_batch = (int64_t[]){0, 1, 2, 4}[i / 4 % 4],
+                                    .sequences = (int64_t[]){4, 8, 12}[(i / 16 + i) % 3],
+                                    .recompute = (op_recompute)(i / 16 % 3),
+                                    .untied = i / 48 != 0,
+                                    .shards = i % 7 == 0 ? 5 : 8};
+            job_is_sound(&s, &sound);
+        }
+    }
+    assert_true(sound > 200);
+}
+
+static void so_are_compressed_ones_and_evaluations(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    for (int32_t dp = 2; dp <= 4; dp++) {
+        for (int32_t zero = 0; zero < 2; zero++) {
+            const job_settings compressed = {
+                .dp = dp, .zero = zero, .sequences = 12, .micro_batch = 1, .compressed = true};
+            const job_settings evaluation = {
+                .dp = dp, .sequences = 12, .micro_batch = 1, .alone = true, .strict = zero != 0};
+            job_is_sound(&compressed, &sound);
+            job_is_sound(&evaluation, &sound);
+        }
+    }
+    assert_int_equal(sound, 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_that_are_made_are_sound),
+        cmocka_unit_test(so_are_compressed_ones_and_evaluations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,682 @@
+// The verifier: which bytes an action touches, and whether they are its tensors'.
+//
+// Said from what the executor gives to kernels (exec/call.c) and to comm: operands of nodes with their
+// rows and columns, workspaces, items of communications, the parts of the step block. What an action
+// touches does not depend on the micro-batch (of batch tensors all rows are taken), so actions that do the
+// same to the same tensors share a *pattern*, and a plan of many micro-batches costs little more.
+#include "base/hash.h"
+#include "plan/verify_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+const plan_tensor *verify_tensor(const verify_facts *f, int32_t tensor)
+{
+    return tensor < f->run_count ? &f->p->run->tensors[tensor]
+                                 : &f->p->tensors[tensor - f->run_count];
+}
+
+void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,
+                    int64_t *bytes)
+{
+    int64_t within = 0;
+    const plan_tensor *t = plan_tensor_at(f->p, ref);
+    *bytes = t->bytes;
+    for (; t->is_part; t = plan_tensor_at(f->p, ref)) {
+        within += t->offset;
+        ref = t->whole;
+    }
+    *tensor = (int32_t)plan_ref_row(ref) + (plan_ref_is_run(ref) ? 0 : f->run_count);
+    *begin = f->where[*tensor].begin + within;
+}
+
+static status tensors_make(verifier *v, verify_facts *f)
+{
+    const plan *p = f->p;
+    f->run_count = (int32_t)p->run->count;
+    f->tensor_count = f->run_count + (int32_t)p->tensor_count;
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->where));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cuts));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cut_count));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cut_capacity));
+    for (int32_t t = 0; t < f->tensor_count; t++) {
+        const plan_tensor *row = verify_tensor(f, t);
+        if (row->is_part) continue;
+        const int64_t begin = row->offset + (t < f->run_count ? 0 : p->run->run_bytes);
+        const int64_t end =
+            t < f->run_count ? p->run->run_bytes : p->run->run_bytes + p->transient_bytes;
+        f->where[t] = (verify_span){begin, begin + row->bytes};
+        if (row->bytes >= 0 && row->offset >= 0 && begin + row->bytes <= end) continue;
+        return fail(ST_BROKEN_PLAN, "rank %d: %s lies at [%lld, %lld), outside the arena's %lld",
+                    f->rank, row->name, (long long)begin, (long long)(begin + row->bytes),
+                    (long long)end);
+    }
+    return ST_OK;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const verify_span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+// Run tensors live always: no two may share a byte.
+static status run_is_apart(verifier *v, const verify_facts *f)
+{
+    verify_span *sorted = NULL;
+    TRY(arena_new(v->a, f->run_count + 1, &sorted));
+    memcpy(sorted, f->where, (size_t)f->run_count * sizeof(*sorted));
+    qsort(sorted, (size_t)f->run_count, sizeof(*sorted), compare_rows);
+    for (int32_t i = 1; i < f->run_count; i++) {
+        if (sorted[i - 1].end <= sorted[i].begin) continue;
+        int32_t one = 0, other = 0;
+        while (f->where[one].begin != sorted[i - 1].begin) one++;
+        while (f->where[other].begin != sorted[i].begin || other == one) other++;
+        return fail(ST_BROKEN_PLAN, "rank %d: the run tensors %s and %s share bytes from %lld on",
+                    f->rank, verify_tensor(f, one)->name, verify_tensor(f, other)->name,
+                    (long long)sorted[i].begin);
+    }
+    return ST_OK;
+}
+
+// ---- columns ------------------------------------------------------------------------------------
+
+static status cut_add(verifier *v, verify_facts *f, int32_t tensor, int64_t column)
+{
+    int32_t at = 0;
+    while (at < f->cut_count[tensor] && f->cuts[tensor][at] < column) at++;
+    if (at < f->cut_count[tensor] && f->cuts[tensor][at] == column) return ST_OK;
+    int64_t capacity = f->cut_capacity[tensor];
+    TRY(arena_grow(v->a, (void **)&f->cuts[tensor], &capacity, f->cut_count[tensor] + 1,
+                   (int64_t)sizeof(int64_t)));
+    f->cut_capacity[tensor] = (int32_t)capacity;
+    int64_t *cuts = f->cuts[tensor];
+    memmove(&cuts[at + 1], &cuts[at], (size_t)(f->cut_count[tensor] - at) * sizeof(*cuts));
+    cuts[at] = column;
+    f->cut_count[tensor]++;
+    return ST_OK;
+}
+
+static tensor_id owner_of(const op_program *program, tensor_id t, int64_t *column)
+{
+    *column = 0;
+    while (program->tensors[t].view_of != TENSOR_NONE) {
+        *column += program->tensors[t].view_begin;
+        t = program->tensors[t].view_of;
+    }
+    return t;
+}
+
+static status cuts_make(verifier *v, verify_facts *f)
+{
+    for (int64_t i = 0; i < f->p->binding_count; i++) {
+        const plan_binding *b = &f->p->bindings[i];
+        for (tensor_id t = 0; t < b->program->tensor_count; t++) {
+            const op_tensor *local = &b->program->tensors[t];
+            if (local->view_of == TENSOR_NONE) continue;
+            int64_t column = 0, begin = 0, bytes = 0;
+            int32_t tensor = 0;
+            const int32_t ref = b->tensor[owner_of(b->program, t, &column)];
+            if (ref == -1) continue;
+            verify_resolve(f, ref, &tensor, &begin, &bytes);
+            TRY(cut_add(v, f, tensor, column));
+            TRY(cut_add(v, f, tensor, column + local->dims[1].scale));
+        }
+    }
+    return ST_OK;
+}
+
+// Columns [begin, end) as bits: bit k is what lies between cuts k - 1 and k, if anything does.
+static uint64_t columns_of(const verify_facts *f, int32_t tensor, int64_t begin, int64_t end)
+{
+    uint64_t bits = 0;
+    const int32_t count = f->cut_count[tensor];
+    const int64_t width = verify_tensor(f, tensor)->dims[1];
+    if (count == 0 || count >= VERIFY_COLUMNS) return ~UINT64_C(0);
+    for (int32_t k = 0; k <= count; k++) {
+        const int64_t from = k == 0 ? 0 : f->cuts[tensor][k - 1];
+        const int64_t to = k == count ? width : f->cuts[tensor][k];
+        if (from < to && begin <= from && to <= end) bits |= UINT64_C(1) << k;
+    }
+    return bits;
+}
+
+// ---- what is collected --------------------------------------------------------------------------
+
+static status span_find(verifier *v, verify_facts *f, int32_t tensor, verify_span where,
+                        int32_t *span)
+{
+    const verify_span whole = f->where[tensor];
+    *span = tensor;
+    if (where.begin <= whole.begin && where.end >= whole.end) return ST_OK;
+    // Of a part: among those added last it may be there already.
+    for (int64_t i = f->span_count - 1; i >= f->tensor_count && i >= f->span_count - 32; i--) {
+        *span = (int32_t)i;
+        if (f->spans[i].begin == where.begin && f->spans[i].end == where.end &&
+            f->span_tensor[i] == tensor) {
+            return ST_OK;
+        }
+    }
+    TRY(arena_grow(v->a, (void **)&f->spans, &f->span_capacity, f->span_count + 1,
+                   (int64_t)sizeof(verify_span)));
+    TRY(arena_grow(v->a, (void **)&f->span_tensor, &f->span_tensor_capacity, f->span_count + 1,
+                   (int64_t)sizeof(int32_t)));
+    *span = (int32_t)f->span_count;
+    f->spans[f->span_count] = where;
+    f->span_tensor[f->span_count++] = tensor;
+    return ST_OK;
+}
+
+static status touch_push(verifier *v, verify_facts *f, const verify_touch *touch)
+{
+    TRY(arena_grow(v->a, (void **)&f->touches, &f->touch_capacity, f->touch_count + 1,
+                   (int64_t)sizeof(*touch)));
+    f->touches[f->touch_count++] = *touch;
+    return ST_OK;
+}
+
+static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, bool writes)
+{
+    verify_touch touch = {.tensor = b->tensor, .columns = ~UINT64_C(0), .writes = writes};
+    if (b->bytes == 0) return ST_OK;
+    const verify_span where = {b->begin, b->begin + b->bytes};
+    TRY(span_find(v, f, b->tensor, where, &touch.span));
+    return touch_push(v, f, &touch);
+}
+
+// The touches since `begin` become a pattern; for order alone each span counts once.
+static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t *use_of,
+                           int32_t *pattern)
+{
+    const int64_t first = f->use_count;
+    for (int64_t i = begin; i < f->touch_count; i++) {
+        const verify_touch *touch = &f->touches[i];
+        int32_t at = use_of[touch->span];
+        if (at < first || at >= f->use_count || f->uses[at].span != touch->span) {
+            TRY(arena_grow(v->a, (void **)&f->uses, &f->use_capacity, f->use_count + 1,
+                           (int64_t)sizeof(verify_use)));
+            at = use_of[touch->span] = (int32_t)f->use_count++;
+            f->uses[at] = (verify_use){.span = touch->span};
+        }
+        f->uses[at].writes |= touch->writes;
+    }
+    TRY(arena_grow(v->a, (void **)&f->patterns, &f->pattern_capacity, f->pattern_count + 1,
+                   (int64_t)sizeof(verify_pattern)));
+    *pattern = (int32_t)f->pattern_count;
+    f->patterns[f->pattern_count++] =
+        (verify_pattern){.touches_begin = (int32_t)begin,
+                         .touches_count = (int32_t)(f->touch_count - begin),
+                         .uses_begin = (int32_t)first,
+                         .uses_count = (int32_t)(f->use_count - first)};
+    return ST_OK;
+}
+
+// ---- the step block -----------------------------------------------------------------------------
+
+typedef struct step_field {
+    int64_t begin, end;
+    bool reads, writes;
+} step_field;
+
+#define DEVICE(field) ((int64_t)(offsetof(step_block, device) + offsetof(step_device, field)))
+#define STEP_END      ((int64_t)sizeof(step_block))
+
+static status field_touch(verifier *v, verify_facts *f, step_field field)
+{
+    verify_bytes b = {0};
+    int64_t bytes = 0, begin = 0;
+    verify_resolve(f, f->p->step_ref, &b.tensor, &begin, &bytes);
+    b.begin = begin + field.begin;
+    b.bytes = field.end - field.begin;
+    if (field.reads) TRY(bytes_touch(v, f, &b, false));
+    return field.writes ? bytes_touch(v, f, &b, true) : ST_OK;
+}
+
+// What a kernel reads and writes of it (kernels/ref/step.c); the host's part is read by all that draw
+// random numbers or take settings.
+static status step_touch(verifier *v, verify_facts *f, const op_node *node)
+{
+    const step_field host = {0, (int64_t)offsetof(step_block, device), true, false};
+    const step_field scale = {DEVICE(loss_scale), DEVICE(scale_good_steps), true, false};
+    const step_field tokens = {DEVICE(tokens), DEVICE(skip), true, true};
+    const step_field loss = {DEVICE(loss_sum), DEVICE(norm_sum), true, true};
+    const step_field norm = {DEVICE(norm_sum), STEP_END, true, true};
+    const step_field bad = {DEVICE(bad_tensor), DEVICE(loss), true, true};
+    const step_field begun = {DEVICE(tokens), STEP_END, false, true};
+    const step_field all = {DEVICE(applied), STEP_END, true, true};
+    const step_field decided = {DEVICE(applied), DEVICE(loss_sum), true, false};
+    switch ((int)node->code) {
+    case OP_STEP_BEGIN:
+        return field_touch(v, f, begun);
+    case OP_STEP_LOSS:
+        TRY(field_touch(v, f, tokens));
+        return field_touch(v, f, loss);
+    case OP_GRAD_NORM:
+        TRY(field_touch(v, f, bad));
+        return field_touch(v, f, norm);
+    case OP_STEP_DECIDE:
+        TRY(field_touch(v, f, host));
+        return field_touch(v, f, all);
+    case OP_HEAD_LOSS:
+        return field_touch(v, f, scale);
+    case OP_ADAMW:
+    case OP_MUON:
+        TRY(field_touch(v, f, host));
+        return field_touch(v, f, decided);
+    default:
+        return op_kind_of(node->code)->random ? field_touch(v, f, host) : ST_OK;
+    }
+}
+
+// ---- nodes --------------------------------------------------------------------------------------
+
+typedef struct operand {
+    verify_touch touch;
+    verify_span where;
+    tensor_id local; // TENSOR_NONE: there is none
+} operand;
+
+static extent_binding bound_of(const plan *p, int64_t sequences)
+{
+    extent_binding b = {{0}};
+    b.value[EXTENT_ONE] = 1;
+    b.value[EXTENT_SEQS] = sequences;
+    b.value[EXTENT_TOKENS] = sequences * p->seq;
+    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    return b;
+}
+
+static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_id t, operand *out)
+{
+    const plan *p = f->p;
+    const plan_action *action = &p->actions[index];
+    const plan_binding *b = &p->bindings[action->binding];
+    int64_t column = 0, bytes = 0, begin = 0;
+    char name[VERIFY_NAME_BYTES];
+    out->local = TENSOR_NONE;
+    if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
+    const tensor_id owner_id = owner_of(b->program, t, &column);
+    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owner_id];
+    const int32_t ref = b->tensor[owner_id];
+    if (ref == -1) return ST_OK;
+    const int64_t rows = plan_ref_is_run(ref) ? p->run->count : p->tensor_count;
+    if (plan_ref_row(ref) >= rows) {
+        return fail(ST_BROKEN_PLAN, "%s: %s stands for no tensor of the plan",
+                    verify_name(v, f->rank, index, name), local->name);
+    }
+    verify_resolve(f, ref, &out->touch.tensor, &begin, &bytes);
+    const int64_t all = p->micro_batch;
+    const int64_t some = action->sequence_count > 0 ? action->sequence_count : all;
+    const extent_binding whole = bound_of(p, all), own = bound_of(p, some);
+    const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
+    const bool is_some = !of_step && owner->dims[0].symbol != EXTENT_ONE && some != all;
+    const int64_t size = op_tensor_bytes(owner, &whole), part = op_tensor_bytes(owner, &own);
+    const int64_t skip = is_some ? part / some * action->sequence_begin : 0;
+    if (size > bytes || skip < 0 || (is_some && skip + part > size)) {
+        return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",
+                    verify_name(v, f->rank, index, name), local->name,
+                    (long long)max_i64(size, skip + part), plan_tensor_at(p, ref)->name,
+                    (long long)bytes);
+    }
+    out->local = t;
+    out->where = (verify_span){begin + skip, begin + (is_some ? skip + part : bytes)};
+    const int64_t columns = local != owner ? local->dims[1].scale : INT64_MAX;
+    out->touch.columns =
+        columns_of(f, out->touch.tensor, column, columns == INT64_MAX ? columns : column + columns);
+    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
+}
+
+static bool spans_meet(verify_span a, verify_span b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+// May a kernel write `out` while it reads (or also writes) `other`?
+static bool is_allowed(const operand *out, const operand *other, bool inplace)
+{
+    if (out->local == TENSOR_NONE || other->local == TENSOR_NONE) return true;
+    if (!spans_meet(out->where, other->where)) return true;
+    if (out->touch.tensor == other->touch.tensor &&
+        (out->touch.columns & other->touch.columns) == 0) {
+        return true;
+    }
+    if (out->local == other->local) return true; // the program's own, as optimizers have it
+    return inplace && out->where.begin == other->where.begin && out->where.end == other->where.end;
+}
+
+static status overlap_fail(const verifier *v, const verify_facts *f, int32_t index,
+                           const op_node *node, const operand *out, const operand *other)
+{
+    char name[VERIFY_NAME_BYTES];
+    return fail(
+        ST_BROKEN_PLAN, "%s: %s writes %s over %s, which it needs: they share bytes [%lld, %lld)",
+        verify_name(v, f->rank, index, name), op_kind_of(node->code)->name,
+        verify_tensor(f, out->touch.tensor)->name, verify_tensor(f, other->touch.tensor)->name,
+        (long long)max_i64(out->where.begin, other->where.begin),
+        (long long)min_i64(out->where.end, other->where.end));
+}
+
+static status workspace_make(verifier *v, verify_facts *f, int32_t index, int64_t at, operand *out)
+{
+    const plan_action *action = &f->p->actions[index];
+    const int32_t *rows = f->p->bindings[action->binding].workspace[action->list];
+    int64_t begin = 0, bytes = 0;
+    out->local = TENSOR_NONE;
+    if (rows == NULL || rows[at] < 0) return ST_OK;
+    verify_resolve(f, rows[at], &out->touch.tensor, &begin, &bytes);
+    out->local = INT32_MAX; // unlike all others
+    out->where = (verify_span){begin, begin + bytes};
+    out->touch.columns = ~UINT64_C(0);
+    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
+}
+
+static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at)
+{
+    const plan_action *action = &f->p->actions[index];
+    const op_node *node = &f->p->bindings[action->binding].program->lists[action->list].nodes[at];
+    const op_kind *kind = op_kind_of(node->code);
+    operand in[OP_MAX_IN], out[OP_MAX_OUT + 1]; // the last one is the workspace
+    for (int k = 0; k < OP_MAX_IN; k++) TRY(operand_make(v, f, index, node->in[k], &in[k]));
+    for (int k = 0; k < OP_MAX_OUT; k++) TRY(operand_make(v, f, index, node->out[k], &out[k]));
+    TRY(workspace_make(v, f, index, at, &out[OP_MAX_OUT]));
+    for (int o = 0; o <= OP_MAX_OUT; o++) {
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            const bool inplace = o < OP_MAX_OUT && kind->inplace[o] == k;
+            if (is_allowed(&out[o], &in[k], inplace)) continue;
+            return overlap_fail(v, f, index, node, &out[o], &in[k]);
+        }
+        for (int k = 0; k < o; k++) {
+            if (is_allowed(&out[o], &out[k], false)) continue;
+            return overlap_fail(v, f, index, node, &out[o], &out[k]);
+        }
+    }
+    for (int k = 0; k < OP_MAX_IN; k++) {
+        if (in[k].local != TENSOR_NONE) TRY(touch_push(v, f, &in[k].touch));
+    }
+    for (int k = 0; k <= OP_MAX_OUT; k++) {
+        if (out[k].local == TENSOR_NONE) continue;
+        out[k].touch.writes = false;
+        if (action->accumulate && k < OP_MAX_OUT && (kind->accumulates >> k & 1u) != 0) {
+            TRY(touch_push(v, f, &out[k].touch));
+        }
+        out[k].touch.writes = true;
+        TRY(touch_push(v, f, &out[k].touch));
+    }
+    return step_touch(v, f, node);
+}
+
+// ---- communications -----------------------------------------------------------------------------
+
+static int64_t pieces_of(const plan_comm *c, int64_t ranks, bool of_out)
+{
+    switch (c->op) {
+    case PLAN_REDUCE_SCATTER:
+        return of_out || c->compressed ? 1 : ranks;
+    case PLAN_ALL_GATHER:
+        return of_out ? ranks : 1;
+    case PLAN_ALL_TO_ALL:
+        return ranks;
+    case PLAN_ALL_REDUCE:
+    case PLAN_BROADCAST:
+    case PLAN_SEND:
+    case PLAN_RECEIVE:
+    default:
+        return 1;
+    }
+}
+
+static verify_bytes item_bytes(const verify_facts *f, const plan_comm *c, int32_t ref,
+                               int64_t offset, int64_t count)
+{
+    verify_bytes b = {0};
+    int64_t begin = 0, bytes = 0;
+    if (ref == -1) return b;
+    verify_resolve(f, ref, &b.tensor, &begin, &bytes);
+    b.begin = begin + offset;
+    b.bytes = count * dtype_bytes(c->type);
+    return b;
+}
+
+static int64_t group_size(const verify_facts *f, const plan_comm *c)
+{
+    return plan_group_size(&f->at, &f->p->run->groups[c->group]);
+}
+
+verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const plan_comm_item *i = &f->p->items[c->items_begin + item];
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    if (c->op == PLAN_RECEIVE || (c->op == PLAN_BROADCAST && c->peer != me)) {
+        return (verify_bytes){0};
+    }
+    return item_bytes(f, c, i->in, i->in_offset, i->count * pieces_of(c, group_size(f, c), false));
+}
+
+verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const plan_comm_item *i = &f->p->items[c->items_begin + item];
+    if (c->op == PLAN_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
+    if (!c->compressed || c->op != PLAN_REDUCE_SCATTER) {
+        return item_bytes(f, c, i->out, i->out_offset,
+                          i->count * pieces_of(c, group_size(f, c), true));
+    }
+    // Of one vector this rank's piece becomes the sum.
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    const int64_t begin = min_i64(c->piece * me, i->count);
+    const int64_t end = min_i64(begin + c->piece, i->count);
+    return item_bytes(f, c, i->out, i->out_offset + begin * dtype_bytes(c->type), end - begin);
+}
+
+static status item_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
+                         const verify_bytes *b, int64_t offset)
+{
+    char name[VERIFY_NAME_BYTES];
+    const verify_span whole = f->where[b->tensor];
+    if (b->bytes == 0 || (offset >= 0 && b->begin >= whole.begin && b->bytes > 0 &&
+                          b->begin + b->bytes <= whole.end)) {
+        return ST_OK;
+    }
+    return fail(ST_BROKEN_PLAN, "%s: item %d covers bytes [%lld, %lld) of %s, which has %lld",
+                verify_name(v, f->rank, index, name), item, (long long)(b->begin - whole.begin),
+                (long long)(b->begin - whole.begin + b->bytes), verify_tensor(f, b->tensor)->name,
+                (long long)(whole.end - whole.begin));
+}
+
+static status ref_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
+                        int32_t ref)
+{
+    char name[VERIFY_NAME_BYTES];
+    const int64_t rows = plan_ref_is_run(ref) ? f->p->run->count : f->p->tensor_count;
+    if (ref == -1 || plan_ref_row(ref) < rows) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s: item %d is of no tensor of the plan",
+                verify_name(v, f->rank, index, name), item);
+}
+
+static status items_check(const verifier *v, const verify_facts *f, int32_t index)
+{
+    const plan *p = f->p;
+    const plan_comm *c = verify_comm(f, index);
+    char name[VERIFY_NAME_BYTES];
+    if (c->items_count >= 1 && c->items_count % verify_leaves(c) == 0 && c->items_begin >= 0 &&
+        c->items_begin + c->items_count <= p->item_count && c->leaves_begin >= 0 &&
+        c->leaves_begin + c->leaves_count <= p->leaf_count) {
+        return ST_OK;
+    }
+    return fail(ST_BROKEN_PLAN, "%s: %d items for %d leaves, of %lld and %lld in the plan",
+                verify_name(v, f->rank, index, name), c->items_count, verify_leaves(c),
+                (long long)p->item_count, (long long)p->leaf_count);
+}
+
+static status comm_touch(verifier *v, verify_facts *f, int32_t index)
+{
+    const plan_comm *c = verify_comm(f, index);
+    TRY(verify_group(v, f, index));
+    TRY(items_check(v, f, index));
+    for (int writes = 0; writes < 2; writes++) { // peers read inputs while outputs are written
+        for (int32_t i = 0; i < c->items_count; i++) {
+            const plan_comm_item *item = &f->p->items[c->items_begin + i];
+            TRY(ref_check(v, f, index, i, writes ? item->out : item->in));
+            const verify_bytes b = writes ? verify_item_out(f, c, i) : verify_item_in(f, c, i);
+            TRY(item_check(v, f, index, i, &b, writes ? item->out_offset : item->in_offset));
+            TRY(bytes_touch(v, f, &b, writes != 0));
+        }
+    }
+    if (!c->compressed) return ST_OK;
+    const int64_t reals = f->p->codec_reals * (int64_t)sizeof(double);
+    const int32_t refs[] = {c->work, c->feedback, f->p->losses};
+    for (int i = 0; i < COUNT_OF(refs); i++) {
+        verify_bytes b = {0};
+        if (refs[i] == -1) continue;
+        verify_resolve(f, refs[i], &b.tensor, &b.begin, &b.bytes);
+        if (refs[i] == f->p->losses) {
+            b.begin += c->bucket * reals;
+            b.bytes = reals;
+        }
+        if (refs[i] == c->feedback) TRY(bytes_touch(v, f, &b, false));
+        TRY(bytes_touch(v, f, &b, true));
+    }
+    return ST_OK;
+}
+
+// ---- actions ------------------------------------------------------------------------------------
+
+static status copy_touch(verifier *v, verify_facts *f)
+{
+    const step_field host = {0, (int64_t)offsetof(step_block, device), false, true};
+    TRY(field_touch(v, f, host));
+    for (int32_t t = 0; t < f->run_count; t++) {
+        if (verify_tensor(f, t)->role != ROLE_BATCH) continue;
+        const verify_bytes b = {t, f->where[t].begin, f->where[t].end - f->where[t].begin};
+        TRY(bytes_touch(v, f, &b, true));
+    }
+    return ST_OK;
+}
+
+static status readback_touch(verifier *v, verify_facts *f)
+{
+    const step_field device = {DEVICE(applied), STEP_END, true, false};
+    TRY(field_touch(v, f, device));
+    if (f->p->bucket_count == 0 || f->p->losses == -1) return ST_OK;
+    verify_bytes b = {0};
+    verify_resolve(f, f->p->losses, &b.tensor, &b.begin, &b.bytes);
+    return bytes_touch(v, f, &b, false);
+}
+
+static status action_check(const verifier *v, const verify_facts *f, int32_t index)
+{
+    const plan *p = f->p;
+    const plan_action *a = &p->actions[index];
+    char name[VERIFY_NAME_BYTES];
+    bool right = a->lane >= 0 && a->lane < LANE_GROUPS + p->run->group_count;
+    right = right && a->waits_begin >= 0 && a->waits_begin + a->waits_count <= p->wait_count;
+    if (a->kind == ACTION_COMMUNICATE) {
+        right = right && a->comm >= 0 && a->comm < p->comm_count;
+    } else if (a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER) {
+        right = right && a->binding >= 0 && a->binding < p->binding_count && a->list >= 0 &&
+                a->list < OP_LIST_COUNT;
+        right =
+            right && a->ops_begin >= 0 &&
+            a->ops_begin + a->ops_count <= p->bindings[a->binding].program->lists[a->list].count;
+        right = right && a->sequence_begin >= 0 && a->sequence_count >= 0 &&
+                a->sequence_begin + a->sequence_count <= p->micro_batch;
+    }
+    if (right) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s: its lane, waits, operations or rows are not of this plan",
+                verify_name(v, f->rank, index, name));
+}
+
+static status action_touch(verifier *v, verify_facts *f, int32_t index)
+{
+    const plan_action *action = &f->p->actions[index];
+    switch (action->kind) {
+    case ACTION_COPY:
+        return copy_touch(v, f);
+    case ACTION_READBACK:
+        return readback_touch(v, f);
+    case ACTION_COMMUNICATE:
+        return comm_touch(v, f, index);
+    case ACTION_COMPUTE:
+    case ACTION_OPTIMIZER:
+        for (int32_t i = 0; i < action->ops_count; i++) {
+            TRY(node_touch(v, f, index, action->ops_begin + i));
+        }
+        return ST_OK;
+    case ACTION_KIND_COUNT:
+    default:
+        return fail(ST_BROKEN_PLAN, "rank %d, action %d is of no known kind", f->rank, index);
+    }
+}
+
+// The pattern of an action like it, or where to note a new one.
+static int32_t *pattern_slot(const verify_facts *f, int32_t *table, int64_t slots, int32_t index)
+{
+    const plan_action *a = &f->p->actions[index];
+    const int32_t key[] = {a->binding,        a->list,           a->ops_begin, a->ops_count,
+                           a->sequence_begin, a->sequence_count, a->accumulate};
+    for (uint64_t at = hash64(key, sizeof(key), 0);; at++) {
+        int32_t *slot = &table[at % (uint64_t)slots];
+        if (*slot < 0) return slot;
+        const plan_action *b = &f->p->actions[*slot];
+        const int32_t other[] = {b->binding,        b->list,           b->ops_begin, b->ops_count,
+                                 b->sequence_begin, b->sequence_count, b->accumulate};
+        if (memcmp(key, other, sizeof(key)) == 0) return slot;
+    }
+}
+
+static status patterns_make(verifier *v, verify_facts *f)
+{
+    const int32_t count = (int32_t)f->p->action_count;
+    const int64_t slots = 2 * (int64_t)count + 1;
+    int32_t *table = NULL, *use_of = NULL;
+    int64_t use_capacity = 0;
+    TRY(arena_new(v->a, slots, &table));
+    memset(table, -1, (size_t)slots * sizeof(*table));
+    for (int32_t i = 0; i < count; i++) {
+        const plan_action *a = &f->p->actions[i];
+        TRY(action_check(v, f, i));
+        const bool is_alike = a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER;
+        int32_t *slot = is_alike ? pattern_slot(f, table, slots, i) : NULL;
+        if (slot != NULL && *slot >= 0) {
+            f->pattern_of[i] = f->pattern_of[*slot];
+            continue;
+        }
+        const int64_t begin = f->touch_count;
+        TRY(action_touch(v, f, i));
+        // New rows are zero: no use of a pattern that began later.
+        TRY(arena_grow(v->a, (void **)&use_of, &use_capacity, f->span_count + 1,
+                       (int64_t)sizeof(int32_t)));
+        TRY(pattern_push(v, f, begin, use_of, &f->pattern_of[i]));
+        if (slot != NULL) *slot = i;
+    }
+    return ST_OK;
+}
+
+status verify_touches(verifier *v, verify_facts *f)
+{
+    const int32_t count = (int32_t)f->p->action_count;
+    TRY(tensors_make(v, f));
+    TRY(run_is_apart(v, f));
+    TRY(cuts_make(v, f));
+    f->span_count = f->tensor_count;
+    f->span_capacity = f->span_tensor_capacity = f->tensor_count + 64;
+    TRY(arena_new(v->a, f->span_capacity, &f->spans));
+    TRY(arena_new(v->a, f->span_capacity, &f->span_tensor));
+    memcpy(f->spans, f->where, (size_t)f->tensor_count * sizeof(*f->spans));
+    for (int32_t t = 0; t < f->tensor_count; t++) f->span_tensor[t] = t;
+    TRY(arena_new(v->a, count + 1, &f->pattern_of));
+    TRY(arena_new(v->a, count + 1, &f->actions));
+    TRY(patterns_make(v, f));
+    for (int32_t i = 0; i < count; i++) {
+        const plan_action *a = &f->p->actions[i];
+        const verify_pattern *pattern = &f->patterns[f->pattern_of[i]];
+        f->actions[i] = (verify_action){.lane = a->lane,
+                                        .waits_begin = a->waits_begin,
+                                        .waits_count = a->waits_count,
+                                        .port = -1,
+                                        .uses_begin = pattern->uses_begin,
+                                        .uses_count = pattern->uses_count};
+    }
+    return ST_OK;
+}
