@@ -73,8 +73,9 @@ static bool is_noted(const lowering *l)
 {
     const int64_t begin = l->p->first_sequence + l->microbatch * l->r->micro_batch;
     if (l->microbatch < NOTED_MICROBATCHES) return true;
-    for (int32_t s = l->tree.first + 1; s < l->tree.last; s++) {
-        if (l->tree.begin[s] > begin && l->tree.begin[s] < begin + l->r->micro_batch) return true;
+    const shard_tree *tree = &l->trees[0];
+    for (int32_t s = tree->first + 1; s < tree->last; s++) {
+        if (tree->begin[s] > begin && tree->begin[s] < begin + l->r->micro_batch) return true;
     }
     return false;
 }
@@ -84,13 +85,23 @@ status lower_touch(lowering *l, int32_t ref)
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
     if (ref < 0) return ST_OK; // run tensors live always
     const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
-    if (!grad && !is_noted(l)) return ST_OK;
+    const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
+    if (one_stage && !grad && !is_noted(l)) return ST_OK;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
-    const bool repeats = l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
+    const bool repeats =
+        one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
+    const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
+    const bool repeats = one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
     if (grad && fresh && repeats && l->microbatch >= 1) {
         TRY(life_touch(&l->lives, ref, l->second_begins));
     }
     return life_touch(&l->lives, ref, l->lives.now);
+}
+
+void lower_close(lowering *l, int32_t ref)
+{
+    const bool border = ref < l->is_border_capacity && l->is_border[ref];
+    if (!border && l->p->tensors[ref].kind != BYTES_GRADIENTS) life_close(&l->lives, ref);
 }
 
 static status link_push(lowering *l, const plan_binding *b, const op_node *node)
@@ -130,9 +141,17 @@ static status action_live(lowering *l, const plan_action *action)
             if (space >= 0 && space < l->lives.capacity) life_close(&l->lives, space);
             if (space >= 0) TRY(lower_touch(l, space));
         }
-        if (l->microbatch <= 0) TRY(link_push(l, b, node));
+        if (l->microbatch < 0 || l->slot_is_fresh) TRY(link_push(l, b, node));
         l->lives.now++;
     }
+    return ST_OK;
+}
+
+status lower_wait_next(lowering *l, int32_t on)
+{
+    TRY(arena_grow(l->a, (void **)&l->next_waits, &l->next_wait_capacity, l->next_wait_count + 1,
+                   (int64_t)sizeof(int32_t)));
+    l->next_waits[l->next_wait_count++] = on;
     return ST_OK;
 }
 
@@ -142,6 +161,10 @@ static status compute_push(lowering *l, plan_action action)
     action.lane = LANE_COMPUTE;
     action.microbatch = l->microbatch;
     TRY(lower_action_push(l, &action, &l->last_compute));
+    for (int64_t i = 0; i < l->next_wait_count; i++) {
+        TRY(lower_wait(l, l->last_compute, l->next_waits[i]));
+    }
+    l->next_wait_count = 0;
     return action_live(l, &action);
 }
 
@@ -150,7 +173,7 @@ static status list_push(lowering *l, int32_t layer_row, op_list list)
     const op_program *program = l->m->programs[l->m->layers[layer_row].program];
     const plan_action action = {.kind = ACTION_COMPUTE,
                                 .layer = layer_row,
-                                .binding = l->layers[layer_row].binding[0],
+                                .binding = l->layers[layer_row].slots[l->slot].binding[0],
                                 .list = (int32_t)list,
                                 .ops_count = (int32_t)program->lists[list].count,
                                 .sequence_count = (int32_t)l->r->micro_batch};
@@ -181,7 +204,7 @@ static void node_started(lowering *l, const plan_binding *b, const op_node *node
 static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32_t begin,
                                int32_t count)
 {
-    const int32_t binding = l->layers[layer_row].binding[buffer];
+    const int32_t binding = l->layers[layer_row].slots[l->slot].binding[buffer];
     const op_program *program = l->p->bindings[binding].program;
     const op_node *nodes = program->lists[OP_BACKWARD_WEIGHT].nodes;
     const int32_t n = (int32_t)program->lists[OP_BACKWARD_WEIGHT].count;
@@ -247,17 +270,18 @@ static status weights_push(lowering *l, int32_t layer_row)
 {
     const int64_t first = l->p->first_sequence + l->microbatch * l->r->micro_batch;
     const int64_t end = first + l->r->micro_batch;
-    for (int32_t s = l->tree.first; s < l->tree.last; s++) {
-        const int64_t from = max_i64(first, l->tree.begin[s]);
-        const int64_t to = min_i64(end, l->tree.begin[s + 1]);
+    const shard_tree *tree = lower_tree(l, layer_row);
+    for (int32_t s = tree->first; s < tree->last; s++) {
+        const int64_t from = max_i64(first, tree->begin[s]);
+        const int64_t to = min_i64(end, tree->begin[s + 1]);
         if (from >= to) continue;
-        TRY(weight_list_push(l, layer_row, l->tree.leaf[s], (int32_t)(from - first),
+        TRY(weight_list_push(l, layer_row, tree->leaf[s], (int32_t)(from - first),
                              (int32_t)(to - from)));
-        if (to < l->tree.begin[s + 1] || l->tree.merge_count[s] == 0) continue;
+        if (to < tree->begin[s + 1] || tree->merge_count[s] == 0) continue;
         for (int64_t u = 0; u < l->layers[layer_row].use_count; u++) {
             const int64_t at = l->layers[layer_row].use_begin + u;
-            for (int k = 0; k < l->tree.merge_count[s]; k++) {
-                const tree_merge merge = l->tree.merges[s][k];
+            for (int k = 0; k < tree->merge_count[s]; k++) {
+                const tree_merge merge = tree->merges[s][k];
                 grad_use *use = &l->uses[at];
                 TRY(tree_add_push(l, use->buffer[merge.target], use->buffer[merge.source],
                                   &use->binding_of_merge[merge.target][merge.source]));
@@ -267,41 +291,50 @@ static status weights_push(lowering *l, int32_t layer_row)
     return ST_OK;
 }
 
-static status backward_push(lowering *l, int32_t layer_row)
+status lower_forward(lowering *l, int32_t layer_row)
+{
+    layer_state *state = &l->layers[layer_row];
+    if (state->first_forward < 0) state->first_forward = (int32_t)l->p->action_count;
+    return list_push(l, layer_row, OP_FORWARD);
+}
+
+static status input_half_push(lowering *l, int32_t layer_row)
 {
     const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    const int32_t binding = l->layers[layer_row].slots[l->slot].binding[0];
     // What is made again starts a new life.
     for (int64_t i = 0; i < program->lists[OP_RECOMPUTE].count; i++) {
         const op_node *node = &program->lists[OP_RECOMPUTE].nodes[i];
         for (int k = 0; k < OP_MAX_OUT; k++) {
             if (node->out[k] == TENSOR_NONE) continue;
-            const int32_t ref =
-                owner_ref(&l->p->bindings[l->layers[layer_row].binding[0]], node->out[k]);
-            if (ref >= 0) life_close(&l->lives, ref);
+            const int32_t ref = owner_ref(&l->p->bindings[binding], node->out[k]);
+            if (ref >= 0) lower_close(l, ref);
         }
     }
     TRY(list_push(l, layer_row, OP_RECOMPUTE));
     if (program->output_count == 0) TRY(weights_push(l, layer_row));
-    TRY(list_push(l, layer_row, OP_BACKWARD_INPUT));
-    if (program->output_count != 0) TRY(weights_push(l, layer_row));
-    const bool last = (l->microbatch + 1) * l->r->micro_batch == l->p->own_sequences;
-    return last ? lower_gradients_reduce(l, layer_row) : ST_OK;
+    return list_push(l, layer_row, OP_BACKWARD_INPUT);
 }
 
-static status microbatch_push(lowering *l, int32_t microbatch)
+// The last of those that pass through the layer's chunk.
+static bool microbatch_is_last(const lowering *l, int32_t layer_row)
 {
-    l->microbatch = microbatch;
-    if (microbatch == 1) l->second_begins = l->lives.now;
-    for (int64_t i = 0; i < l->p->tensor_count; i++) {
-        if (l->p->tensors[i].kind != BYTES_GRADIENTS) life_close(&l->lives, i);
+    int32_t first = 0, count = l->pipe.shape.microbatches;
+    if (l->pipe.schedule != NULL) {
+        plan_schedule_share(l->pipe.schedule, &l->pipe.shape, l->layers[layer_row].chunk, &first,
+                            &count);
     }
-    for (int32_t i = 0; i < l->m->layer_count; i++) {
-        if (microbatch == 0) l->layers[i].first_forward = (int32_t)l->p->action_count;
-        TRY(list_push(l, i, OP_FORWARD));
-    }
-    if (l->r->optimizer == NULL) return ST_OK;
-    for (int32_t i = l->m->layer_count - 1; i >= 0; i--) TRY(backward_push(l, i));
-    return ST_OK;
+    return l->microbatch + 1 == first + count;
+}
+
+status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight)
+{
+    const bool has_loss = l->m->programs[l->m->layers[layer_row].program]->output_count == 0;
+    if (input) TRY(input_half_push(l, layer_row));
+    if (weight && !has_loss) TRY(weights_push(l, layer_row));
+    // Where the pipeline goes both ways two stages finish their layers in different orders: all at the end.
+    if (!weight || l->two_ways || !microbatch_is_last(l, layer_row)) return ST_OK;
+    return lower_gradients_reduce(l, layer_row);
 }
 
 // A program of one node without tensors but the step block (and a gradient).
@@ -407,11 +440,12 @@ static status gradients_finish(lowering *l, int32_t *final)
         const grad_use *use = &l->uses[u];
         int32_t mine = -1;
         // What peers read stays until all sums are known to be done.
-        for (int i = 0; i < l->tree.node_count; i++) {
-            TRY(lower_touch(l, use->buffer[l->tree.node[i].buffer]));
+        const shard_tree *tree = lower_tree(l, use->layer);
+        for (int i = 0; i < tree->node_count; i++) {
+            TRY(lower_touch(l, use->buffer[tree->node[i].buffer]));
         }
         if (use->shared) continue;
-        TRY(lower_part(l, use->buffer[l->tree.node[0].buffer], lower_rows(l, use->weight), &mine));
+        TRY(lower_part(l, use->buffer[tree->node[0].buffer], lower_rows(l, use->weight), &mine));
         if (final[use->weight] < 0) {
             final[use->weight] = mine;
         } else {
@@ -420,44 +454,52 @@ static status gradients_finish(lowering *l, int32_t *final)
         }
     }
     for (int32_t w = 0; w < l->m->weight_count; w++) {
-        if (final[w] < 0) {
+        if (final[w] < 0 && l->holds[w]) {
             return fail(ST_INTERNAL, "weight %s has no gradient", l->m->weights[w].name);
         }
     }
     return ST_OK;
 }
 
-// A weight that all ranks update is counted in the norm by the first of them, where norms are summed.
+// A weight that several ranks update is counted in the norm by the first of them, where norms are summed.
 static bool norm_is_mine(const lowering *l, int32_t weight)
 {
-    return l->r->zero < 1 || lower_rows(l, weight).cut || l->r->mesh.at[AXIS_DP] == 0;
+    int32_t holders[PLAN_MAX_HOLDERS];
+    const plan_mesh *mesh = &l->r->mesh;
+    if (!l->holds[weight]) return false;
+    (void)plan_pipeline_holders(&l->pipe, weight, holders);
+    if (holders[0] != mesh->at[AXIS_PP]) return false;
+    return !lower_norm_is_summed(l) || lower_rows(l, weight).cut || mesh->at[AXIS_DP] == 0;
 }
 
 // Gradients complete, then norm, decision, updates.
 static status update_push(lowering *l, int32_t *decide)
 {
     l->microbatch = -1;
-    int32_t *final = NULL, first = (int32_t)l->p->action_count, sums = -1;
+    int32_t *final = NULL;
     TRY(arena_new(l->a, l->m->weight_count + 1, &final));
+    for (int32_t i = l->m->layer_count - 1; i >= 0 && l->two_ways; i--) {
+        if (l->layers[i].is_here) TRY(lower_gradients_reduce(l, i));
+    }
+    if (l->last_reduce >= 0) TRY(lower_wait_next(l, l->last_reduce));
     TRY(gradients_finish(l, final));
+    TRY(lower_holders_reduce(l, final));
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         if (norm_is_mine(l, w)) TRY(step_node_push(l, OP_GRAD_NORM, final[w], w, NULL));
     }
-    TRY(lower_step_reduce(l, &sums));
+    TRY(lower_step_reduce(l));
     TRY(step_node_push(l, OP_STEP_DECIDE, -1, 0, decide));
-    if (sums >= 0) TRY(lower_wait(l, *decide, sums));
-    if (l->p->actions[first].lane != LANE_COMPUTE) first = *decide; // no norm is this rank's
-    if (l->last_reduce >= 0) TRY(lower_wait(l, first, l->last_reduce));
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
         int32_t mine = -1;
+        if (!l->holds[w]) continue;
         ASSERT(row >= 0);
         TRY(lower_part(l, plan_run_ref(row), lower_rows(l, w), &mine));
         TRY(optimizer_push(l, w, final[w], mine));
         TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
     }
-    if (l->r->keep_gradients) {
-        for (int32_t w = 0; w < l->m->weight_count; w++) TRY(lower_touch(l, final[w]));
+    for (int32_t w = 0; w < l->m->weight_count && l->r->keep_gradients; w++) {
+        if (l->holds[w]) TRY(lower_touch(l, final[w]));
     }
     return lower_forward_waits(l);
 }
@@ -468,10 +510,11 @@ static status outputs_keep(lowering *l)
         return ST_OK; // the next micro-batch overwrites them
     l->microbatch = -1;
     const int32_t top = l->m->layer_count - 1;
+    if (!l->layers[top].is_here) return ST_OK;
     const op_program *program = l->m->programs[l->m->layers[top].program];
     for (int k = 0; k < program->output_count; k++) {
-        TRY(lower_touch(
-            l, owner_ref(&l->p->bindings[l->layers[top].binding[0]], program->outputs[k])));
+        TRY(lower_touch(l, owner_ref(&l->p->bindings[l->layers[top].slots[0].binding[0]],
+                                     program->outputs[k])));
     }
     return ST_OK;
 }
@@ -484,13 +527,12 @@ static status actions_make(lowering *l)
     TRY(lower_action_push(l, &copy, &copy_at));
     l->microbatch = -1;
     TRY(step_node_push(l, OP_STEP_BEGIN, -1, 0, &begin_at));
-    const int64_t count = l->p->own_sequences / l->r->micro_batch;
-    for (int32_t i = 0; i < count; i++) TRY(microbatch_push(l, i));
+    TRY(lower_microbatches(l));
     TRY(outputs_keep(l));
     if (l->r->optimizer != NULL) {
         TRY(update_push(l, &decide_at));
     } else {
-        TRY(lower_step_reduce(l, &decide_at));
+        TRY(lower_step_reduce(l));
     }
     if (decide_at < 0) decide_at = l->last_compute;
     plan_action back = copy;
@@ -500,16 +542,32 @@ static status actions_make(lowering *l)
     TRY(lower_wait(l, begin_at, copy_at));
     TRY(lower_wait(l, begin_at, -1 - back_at)); // its results have been read
     TRY(lower_wait(l, back_at, decide_at));
+    for (int64_t i = 0; i < l->next_wait_count; i++) { // without an update nothing came after them
+        TRY(lower_wait(l, back_at, l->next_waits[i]));
+    }
     return waits_settle(l);
+}
+
+static status trees_make(lowering *l)
+{
+    if (l->r->optimizer == NULL) return ST_OK;
+    const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
+    l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
+    if (!l->two_ways) {
+        shard_tree_make(&l->trees[0], l->r, first, end);
+        return ST_OK;
+    }
+    int32_t none = 0, share = 0; // micro-batches of the first direction
+    plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
+    return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
 }
 
 static status lower(lowering *l)
 {
-    if (l->r->optimizer != NULL) {
-        shard_tree_make(&l->tree, l->r, l->p->first_sequence,
-                        l->p->first_sequence + l->p->own_sequences);
-    }
+    TRY(lower_chunks(l));
+    TRY(trees_make(l));
     TRY(lower_tensors(l));
+    TRY(lower_borders(l));
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
@@ -583,6 +641,8 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     l.bound.value[EXTENT_TOKENS] = request->micro_batch * request->seq;
     l.bound.value[EXTENT_SEQS] = request->micro_batch;
     l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
+    TRY_TO(done, plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
+                                    own / request->micro_batch, &l.pipe));
     TRY_TO(done, lower(&l));
     *out = p;
 done:

@@ -3,6 +3,7 @@
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
+#include "plan/pipeline.h"
 #include "plan/plan_internal.h"
 
 enum { TREE_MAX_BUFFERS = 13, NOTED_MICROBATCHES = 2 };
@@ -40,12 +41,60 @@ typedef struct grad_use {
     bool shared; // fast: another use of the same weight has the same buffer
 } grad_use;
 
-typedef struct layer_state {
+// The tensors of a layer for one micro-batch in flight: several slots, where a pipeline has several.
+typedef struct layer_slot {
     int32_t *tensor;                   // [tensor of the program], gradients of weights missing
     int32_t binding[TREE_MAX_BUFFERS]; // one per accumulator buffer
-    int64_t use_begin, use_count;      // into uses
-    int32_t first_forward;             // action: the forward of the first micro-batch
+} layer_slot;
+
+typedef struct layer_state {
+    bool is_here; // else another stage has it, and nothing below is set
+    int32_t chunk;
+    layer_slot *slots;            // of the chunk
+    int64_t use_begin, use_count; // into uses
+    int32_t first_forward;        // action: the forward of the first micro-batch
 } layer_state;
+
+// Where a chunk meets a stage of another rank: what it receives and what it sends.
+typedef enum border_kind {
+    BORDER_IN,    // its input, received
+    BORDER_D_OUT, // the gradient of its output, received
+    BORDER_OUT,   // its output, sent
+    BORDER_D_IN,  // the gradient of its input, sent
+    BORDER_COUNT
+} border_kind;
+
+// A chunk's slot: one micro-batch in flight.
+typedef struct chunk_slot {
+    int32_t microbatch;                                        // that it holds; -1: none so far
+    bool is_busy;                                              // not done with it
+    int32_t last_compute;                                      // action: of its last micro-batch
+    int32_t first_compute;                                     // action: the first of the step
+    int32_t first_comm[BORDER_COUNT], last_comm[BORDER_COUNT]; // actions; -1: none
+    int32_t ready[BORDER_COUNT]; // action: the receive that its micro-batch waits for; -1: none
+} chunk_slot;
+
+typedef struct chunk_state {
+    int32_t stage; // virtual stage
+    int32_t first_layer, end_layer;
+    int32_t pool;                // chunks whose stages follow each other here share slots: a number
+    int32_t group[BORDER_COUNT]; // row of the groups; -1: there is no other rank
+    int32_t *slot_of;            // [micro-batch]; -1: not this chunk's
+    chunk_slot *slots;
+} chunk_state;
+
+// What comes over one link, in the order in which it is sent.
+typedef struct link_message {
+    int32_t chunk, microbatch;
+} link_message;
+typedef struct link_state {
+    int32_t group;
+    border_kind kind;
+    link_message *messages;
+    int64_t count, capacity, taken;
+} link_state;
+
+enum { LOWER_MAX_LINKS = 8 };
 
 typedef struct wait_pair {
     int32_t action, on; // as in plan_action
@@ -58,16 +107,31 @@ typedef struct lowering {
     arena *a;
     life_table lives;
     extent_binding bound;
-    shard_tree tree;
+    shard_tree trees[2]; // by the direction of a chunk; of one direction but where there are two
+    int32_t leaves_begin[2]; // into plan.leaves
+    bool two_ways;           // the pipeline has two directions: every weight is on two stages
     layer_state *layers;
     grad_use *uses;
     int64_t use_count, use_capacity;
     int32_t step_ref;
     int32_t **workspace; // [program * OP_LIST_COUNT + list][node]
-    int32_t microbatch;
-    int64_t second_begins; // time of the second micro-batch
-    bool *touched;         // [transient tensor] an accumulator that has been written in this step
-    wait_pair *pairs;      // become plan.waits
+    plan_pipeline pipe;
+    schedule_list list; // what this rank does
+    chunk_state *chunks;
+    int32_t chunk_count, slot_count;
+    link_state links[LOWER_MAX_LINKS]; // to this rank
+    int32_t link_count;
+    bool *
+        is_border; // [transient tensor] it lives all through the step, for a link reads or writes it
+    int64_t is_border_capacity;
+    int32_t microbatch, slot; // that actions are pushed for
+    bool slot_is_fresh;       // the first micro-batch in this slot
+    int64_t second_begins;    // time of the second micro-batch
+    int32_t *next_waits;      // of the compute action that is pushed next
+    int64_t next_wait_count, next_wait_capacity;
+    bool *holds;      // [weight] this rank has it
+    bool *touched;    // [transient tensor] an accumulator that has been written in this step
+    wait_pair *pairs; // become plan.waits
     int64_t pair_count, pair_capacity;
     int32_t last_compute; // action: the one pushed last on that lane
     int32_t last_reduce;  // action: the last sum of gradients over ranks; -1: none
@@ -80,14 +144,30 @@ typedef struct lowering {
 NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);
 NODISCARD status lower_wait(lowering *l, int32_t action, int32_t on);
 NODISCARD status lower_touch(lowering *l, int32_t ref); // its bytes are in use now
+// The compute action that is pushed next waits for this one, too.
+NODISCARD status lower_wait_next(lowering *l, int32_t on);
+NODISCARD status lower_forward(lowering *l, int32_t layer_row);
+// Both halves, or one: of a layer whose loss makes its gradients, all of it is the input half.
+NODISCARD status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight);
+void lower_close(lowering *l, int32_t ref); // its bytes mean nothing any more
+// lower_pipeline.c
+NODISCARD status lower_chunks(lowering *l);  // before tensors: chunks, slots, links
+NODISCARD status lower_borders(lowering *l); // after them: what links read and write lives always
+NODISCARD status lower_microbatches(lowering *l);
 // lower_comm.c
+// A communication after `after`; -1 waits for nothing.
+NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);
 plan_rows lower_rows(const lowering *l, int32_t weight);
 // Bytes of a weight or its gradient: of whole pieces where it is cut.
 int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor *t);
 // These rows of a tensor; the tensor itself if they are all.
 NODISCARD status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out);
 NODISCARD status lower_gradients_reduce(lowering *l, int32_t layer_row);
-NODISCARD status lower_step_reduce(lowering *l, int32_t *action); // -1: there is nothing to do
+// Gradients of weights that two stages hold: the sum of both, on the rows that this rank updates.
+NODISCARD status lower_holders_reduce(lowering *l, const int32_t *final);
+// Norms are of some of the weights only, on this rank.
+bool lower_norm_is_summed(const lowering *l);
+NODISCARD status lower_step_reduce(lowering *l); // the compute action that comes next waits for it
 NODISCARD status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_forward_waits(lowering *l);
 NODISCARD status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item);
@@ -98,6 +178,11 @@ NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name);
 NODISCARD status lower_codec_losses(lowering *l, plan_comm *c, bool *any);
 // lower_shards.c: of shards [first, last).
 void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end);
+// The same in two: shards before sequence `middle`, and from it on.
+NODISCARD status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
+                                  int64_t middle, int64_t own_end);
+const shard_tree *lower_tree(const lowering *l,
+                             int32_t layer_row); // that its gradients are summed by
 NODISCARD status lower_use_add(lowering *l, int32_t layer_row, tensor_id t);
 // lower_tensors.c: fills l->layers[].tensor, l->uses and the layers' bindings.
 NODISCARD status lower_tensors(lowering *l);

@@ -53,11 +53,6 @@ status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out)
 
 // ---- records ------------------------------------------------------------------------------------
 
-static bool is_parallel(const lowering *l)
-{
-    return plan_mesh_size(&l->r->mesh, AXIS_DP) > 1;
-}
-
 status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
 {
     plan *p = l->p;
@@ -69,20 +64,23 @@ status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
     return ST_OK;
 }
 
-// The nodes of the tree that this rank has; the same for every sum of a step.
+// The nodes of the trees that this rank has; the same for every sum of a step.
 static status leaves_push(lowering *l)
 {
     plan *p = l->p;
-    const shard_tree *t = &l->tree;
-    for (int i = 0; i < t->node_count && l->r->strict; i++) {
-        TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
-                       (int64_t)sizeof(*p->leaves)));
-        p->leaves[p->leaf_count++] = (plan_comm_leaf){t->node[i].begin, t->node[i].end};
+    for (int way = 0; way < (l->two_ways ? 2 : 1); way++) {
+        const shard_tree *t = &l->trees[way];
+        l->leaves_begin[way] = (int32_t)p->leaf_count;
+        for (int i = 0; i < t->node_count && l->r->strict; i++) {
+            TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
+                           (int64_t)sizeof(*p->leaves)));
+            p->leaves[p->leaf_count++] = (plan_comm_leaf){t->node[i].begin, t->node[i].end};
+        }
     }
     return ST_OK;
 }
 
-static status comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action)
+status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action)
 {
     plan *p = l->p;
     TRY(arena_grow(p->run->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
@@ -90,13 +88,13 @@ static status comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t 
     const bool is_inline = p->run->groups[c->group].use == GROUP_INLINE;
     const plan_action a = {.kind = ACTION_COMMUNICATE,
                            .lane = is_inline ? LANE_COMPUTE : LANE_GROUPS + c->group,
-                           .microbatch = -1,
+                           .microbatch = l->microbatch,
                            .layer = -1,
                            .binding = -1,
                            .comm = (int32_t)p->comm_count};
     p->comms[p->comm_count++] = *c;
     TRY(lower_action_push(l, &a, action));
-    return lower_wait(l, *action, after);
+    return after >= 0 ? lower_wait(l, *action, after) : ST_OK;
 }
 
 // ---- gradients ----------------------------------------------------------------------------------
@@ -108,8 +106,9 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     const int64_t columns = t->ndim == 1 ? 1 : t->dims[1];
     const int64_t count = rows.piece * columns;
     const int64_t at = rows.first * columns * dtype_bytes(t->type);
-    for (int i = 0; i < l->tree.node_count; i++) {
-        const int32_t buffer = use->buffer[l->tree.node[i].buffer];
+    const shard_tree *tree = lower_tree(l, use->layer);
+    for (int i = 0; i < tree->node_count; i++) {
+        const int32_t buffer = use->buffer[tree->node[i].buffer];
         const plan_comm_item item = {.in = buffer, .out = buffer, .out_offset = at, .count = count};
         TRY(lower_item_push(l, c, &item));
     }
@@ -118,11 +117,13 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
 
 static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, const char *what)
 {
+    const shard_tree *tree = lower_tree(l, use->layer);
     plan_comm c = {.op = op,
                    .reduction = PLAN_SUM,
                    .group = l->data_group,
                    .type = l->p->tensors[use->buffer[0]].type,
-                   .leaves_count = (int32_t)l->p->leaf_count};
+                   .leaves_begin = l->leaves_begin[tree - l->trees],
+                   .leaves_count = l->r->strict ? tree->node_count : 0};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
     return c;
 }
@@ -142,28 +143,46 @@ static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
     return lower_codec_sum(l, c, name);
 }
 
+static plan_rows whole_rows(const op_weight *w)
+{
+    return (plan_rows){.count = w->rows, .piece = w->rows};
+}
+
+// Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way too,
+// whose terms are those of other shards: then every rank gets the whole sum, also where it updates some
+// rows only.
+static status data_group_find(lowering *l)
+{
+    if (!l->two_ways) return ST_OK; // it is known
+    const int32_t me = l->r->mesh.at[AXIS_PP], other = l->pipe.shape.stages - 1 - me;
+    const plan_group g = plan_group_pair(&l->r->mesh, me, other, MESH_AXIS(AXIS_DP));
+    return plan_table_group(l->p->run, &g, &l->data_group);
+}
+
 status lower_gradients_reduce(lowering *l, int32_t layer_row)
 {
-    if (!is_parallel(l)) return ST_OK;
     const layer_state *state = &l->layers[layer_row];
     const int32_t last = l->last_compute;
     plan_comm together = {0};
+    TRY(data_group_find(l));
+    if (l->data_group < 0) return ST_OK;
     if (l->p->leaf_count == 0) TRY(leaves_push(l));
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
         if (use->shared) continue; // complete when the lowest layer that uses it is
         const plan_rows rows = lower_rows(l, use->weight);
-        if (rows.cut) {
+        if (rows.cut && !l->two_ways) {
             plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->m->weights[use->weight].name);
             TRY(terms_push(l, &c, use, rows));
             TRY(rows_compress(l, &c, use->weight));
-            TRY(comm_push(l, &c, last, &l->last_reduce));
+            TRY(lower_comm_push(l, &c, last, &l->last_reduce));
         }
     }
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
-        const plan_rows rows = lower_rows(l, use->weight);
-        if (use->shared || rows.cut) continue;
+        plan_rows rows = lower_rows(l, use->weight);
+        if (use->shared || (rows.cut && !l->two_ways)) continue;
+        if (rows.cut) rows = whole_rows(&l->m->weights[use->weight]);
         if (together.items_count == 0) {
             together = sum_of(l, use, PLAN_ALL_REDUCE, l->m->layers[layer_row].name);
         }
@@ -172,7 +191,7 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
     }
     if (together.items_count == 0) return ST_OK;
     TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
-    return comm_push(l, &together, last, &l->last_reduce);
+    return lower_comm_push(l, &together, last, &l->last_reduce);
 }
 
 // ---- the step block -----------------------------------------------------------------------------
@@ -185,35 +204,75 @@ static status word_push(lowering *l, plan_comm *c, int64_t offset, int64_t words
     return lower_item_push(l, c, &item);
 }
 
-status lower_step_reduce(lowering *l, int32_t *action)
+bool lower_norm_is_summed(const lowering *l)
+{
+    const plan_mesh *m = &l->r->mesh;
+    const bool parts = plan_mesh_size(m, AXIS_PP) > 1 || plan_mesh_size(m, AXIS_TP) > 1;
+    return l->r->optimizer != NULL && (l->r->zero > 0 || parts);
+}
+
+// A sum, or the like, that the decision waits for.
+static status step_sum_push(lowering *l, const plan_comm *c, int32_t after)
+{
+    int32_t action = -1;
+    TRY(lower_comm_push(l, c, after, &action));
+    return lower_wait_next(l, action);
+}
+
+status lower_step_reduce(lowering *l)
 {
     enum { SUM_WORDS = (int64_t)(sizeof(exact_sum) / sizeof(int64_t)) };
-    *action = -1;
-    if (!is_parallel(l)) return ST_OK;
+    if (plan_mesh_ranks(&l->r->mesh) == 1) return ST_OK;
     const int32_t last = l->last_compute;
+    const plan_group all = plan_group_of(&l->r->mesh, MESH_ALL, GROUP_ASIDE);
     plan_comm losses;
     bool measured = false;
     TRY(lower_codec_losses(l, &losses, &measured));
-    if (measured) TRY(comm_push(l, &losses, last, action));
+    if (measured) TRY(step_sum_push(l, &losses, last));
     plan_comm sums = {.op = PLAN_ALL_REDUCE,
                       .reduction = PLAN_SUM,
-                      .group = l->data_group,
                       .type = DTYPE_I64,
                       .name = "sums of the step"};
+    TRY(plan_table_group(l->p->run, &all, &sums.group));
     TRY(word_push(l, &sums, (int64_t)offsetof(step_device, tokens), 1));
     TRY(word_push(l, &sums, (int64_t)offsetof(step_device, loss_sum), SUM_WORDS));
-    const bool cut = l->r->optimizer != NULL && l->r->zero > 0;
-    if (cut) TRY(word_push(l, &sums, (int64_t)offsetof(step_device, norm_sum), SUM_WORDS));
-    TRY(comm_push(l, &sums, last, action));
-    if (!cut) return ST_OK;
+    const bool norms = lower_norm_is_summed(l);
+    if (norms) TRY(word_push(l, &sums, (int64_t)offsetof(step_device, norm_sum), SUM_WORDS));
+    TRY(step_sum_push(l, &sums, last));
+    if (!norms) return ST_OK;
     // None is -1: as an unsigned number above all others.
     plan_comm bad = {.op = PLAN_ALL_REDUCE,
                      .reduction = PLAN_MIN,
-                     .group = l->data_group,
+                     .group = sums.group,
                      .type = DTYPE_U64,
                      .name = "lowest bad tensor"};
     TRY(word_push(l, &bad, (int64_t)offsetof(step_device, bad_tensor), 1));
-    return comm_push(l, &bad, last, action);
+    return step_sum_push(l, &bad, last);
+}
+
+// ---- holders ------------------------------------------------------------------------------------
+
+status lower_holders_reduce(lowering *l, const int32_t *final)
+{
+    plan_comm c = {.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM, .name = "weights of two stages"};
+    const int32_t last = l->last_compute;
+    if (l->two_ways) return ST_OK; // they are summed already
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        int32_t holders[PLAN_MAX_HOLDERS];
+        if (!l->holds[w] || plan_pipeline_holders(&l->pipe, w, holders) < 2) continue;
+        const plan_group pair = plan_group_pair(&l->r->mesh, holders[0], holders[1], 0);
+        const plan_tensor *t = plan_tensor_at(l->p, final[w]);
+        const plan_comm_item item = {
+            .in = final[w], .out = final[w], .count = t->dims[0] * (t->ndim > 1 ? t->dims[1] : 1)};
+        TRY(plan_table_group(l->p->run, &pair, &c.group));
+        c.type = t->type;
+        TRY(lower_item_push(l, &c, &item));
+    }
+    if (c.items_count == 0) return ST_OK;
+    int32_t action = -1;
+    TRY(lower_comm_push(l, &c, last, &action));
+    if (l->last_reduce >= 0) TRY(lower_wait(l, action, l->last_reduce));
+    return lower_wait_next(l, action);
 }
 
 // ---- weights ------------------------------------------------------------------------------------
@@ -230,7 +289,7 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
                                  .in_offset = rows.first * t->dims[1] * dtype_bytes(t->type),
                                  .count = rows.piece * t->dims[1]};
     TRY(lower_item_push(l, &c, &item));
-    return comm_push(l, &c, after, &l->gather_of[weight]);
+    return lower_comm_push(l, &c, after, &l->gather_of[weight]);
 }
 
 // A layer's first forward waits for its weights of the step before; the lane is in order.
@@ -240,7 +299,7 @@ status lower_forward_waits(lowering *l)
         const op_layer *layer = &l->m->layers[i];
         const op_program *program = l->m->programs[layer->program];
         int32_t latest = -1;
-        for (int64_t t = 0; t < program->tensor_count; t++) {
+        for (int64_t t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
             if (program->tensors[t].role != ROLE_WEIGHT) continue;
             const int32_t w = layer->weight_of[t];
             if (w >= 0 && l->gather_of[w] > latest) latest = l->gather_of[w];

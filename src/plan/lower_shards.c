@@ -89,24 +89,59 @@ static void tree_walk(shard_tree *t)
     }
 }
 
-void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+// The shards [first, last) of strict order; else all that there is, one shard.
+static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
 {
     memset(t, 0, sizeof(*t));
-    if (!r->strict) { // all that this rank has is one shard
+    if (!r->strict) {
         t->shard_count = t->last = 1;
         t->begin[0] = own_begin;
         t->begin[1] = own_end;
-    } else {
-        const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
-        t->shard_count = r->shards;
-        t->first = (int32_t)plan_shard_begin(r->shards, ranks, me);
-        t->last = (int32_t)plan_shard_begin(r->shards, ranks, me + 1);
-        for (int32_t s = 0; s <= r->shards; s++) {
-            t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
-        }
+        return;
     }
+    const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
+    t->shard_count = r->shards;
+    t->first = (int32_t)plan_shard_begin(r->shards, ranks, me);
+    t->last = (int32_t)plan_shard_begin(r->shards, ranks, me + 1);
+    for (int32_t s = 0; s <= r->shards; s++) {
+        t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
+    }
+}
+
+void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+{
+    shards_set(t, r, own_begin, own_end);
     tree_walk(t);
     merges_settle(t);
+}
+
+status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
+                        int64_t middle, int64_t own_end)
+{
+    shards_set(&trees[0], r, own_begin, middle);
+    shards_set(&trees[1], r, middle, own_end);
+    if (r->strict) {
+        int32_t cut = trees[0].first;
+        while (cut < trees[0].last && trees[0].begin[cut] < middle) cut++;
+        if (trees[0].begin[cut] != middle) {
+            return fail(ST_CONFIG_CONFLICT,
+                        "determinism = strict: each direction of the pipeline takes whole shards, "
+                        "but %lld of %lld sequences are none (determinism.shards = %d)",
+                        (long long)(middle - own_begin), (long long)(own_end - own_begin),
+                        (int)r->shards);
+        }
+        trees[0].last = trees[1].first = cut;
+    }
+    for (int i = 0; i < 2; i++) {
+        tree_walk(&trees[i]);
+        merges_settle(&trees[i]);
+    }
+    return ST_OK;
+}
+
+const shard_tree *lower_tree(const lowering *l, int32_t layer_row)
+{
+    return &l->trees[l->two_ways ? l->layers[layer_row].chunk : 0];
 }
 
 static const grad_use *use_of_weight(const lowering *l, int32_t weight)
@@ -124,7 +159,7 @@ status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
     grad_use use = {.layer = layer_row, .local = t, .weight = layer->weight_of[local->of]};
     const grad_use *first = use_of_weight(l, use.weight);
     use.shared = first != NULL && !l->r->strict;
-    for (int k = 0; k < l->tree.buffer_count; k++) {
+    for (int k = 0; k < lower_tree(l, layer_row)->buffer_count; k++) {
         if (first != NULL && !l->r->strict) {
             use.buffer[k] = first->buffer[k];
             continue;

@@ -73,17 +73,20 @@ static status weights_add(lowering *l)
     for (int32_t i = 0; i < l->m->layer_count; i++) {
         const op_layer *layer = &l->m->layers[i];
         const op_program *program = l->m->programs[layer->program];
-        for (int64_t t = 0; t < program->tensor_count; t++) {
+        for (int64_t t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
             const op_tensor *local = &program->tensors[t];
             if (local->role != ROLE_WEIGHT || local->view_of != TENSOR_NONE) continue;
             const int32_t w = layer->weight_of[t];
+            int32_t ref = -1;
             ASSERT(w >= 0 && w < l->m->weight_count);
+            l->holds[w] = true;
             plan_tensor tensor = lower_tensor_like(local, &l->bound);
             tensor.kind = BYTES_WEIGHTS;
             tensor.weight = w;
             tensor.bytes = lower_padded_bytes(l, w, &tensor);
             lower_name(&tensor, l->m->weights[w].name, "", "");
-            TRY(lower_run_tensor(l->p->run, &tensor, &l->layers[i].tensor[t]));
+            TRY(lower_run_tensor(l->p->run, &tensor, &ref));
+            for (int32_t s = 0; s < l->slot_count; s++) l->layers[i].slots[s].tensor[t] = ref;
         }
     }
     return ST_OK;
@@ -111,12 +114,25 @@ static status step_add(lowering *l)
     return lower_run_tensor(l->p->run, &scratch, &ref);
 }
 
-static status local_add(lowering *l, int32_t layer_row, tensor_id t)
+// "layers.3/h", and of slots but the first "layers.3/h#2".
+static status activation_add(lowering *l, const op_layer *layer, const op_tensor *local,
+                             int32_t slot, plan_tensor *tensor, int32_t *ref)
+{
+    tensor->kind = BYTES_ACTIVATIONS;
+    lower_name(tensor, layer->name, "/", local->name);
+    const size_t length = strlen(tensor->name);
+    if (slot > 0) {
+        (void)snprintf(tensor->name + length, sizeof(tensor->name) - length, "#%d", (int)slot);
+    }
+    return plan_tensor_push(l->p, tensor, ref);
+}
+
+static status local_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id t)
 {
     const op_layer *layer = &l->m->layers[layer_row];
     const op_program *program = l->m->programs[layer->program];
     const op_tensor *local = &program->tensors[t];
-    int32_t *ref = &l->layers[layer_row].tensor[t];
+    int32_t *ref = &l->layers[layer_row].slots[slot].tensor[t];
     const bool whole = local->role == ROLE_BATCH || local->role == ROLE_CACHE;
     const extent_binding all = whole_step(l);
     plan_tensor tensor = lower_tensor_like(local, whole ? &all : &l->bound);
@@ -135,9 +151,7 @@ static status local_add(lowering *l, int32_t layer_row, tensor_id t)
         *ref = l->step_ref;
         return ST_OK;
     case ROLE_ACTIVATION:
-        tensor.kind = BYTES_ACTIVATIONS;
-        lower_name(&tensor, layer->name, "/", local->name);
-        return plan_tensor_push(l->p, &tensor, ref);
+        return activation_add(l, layer, local, slot, &tensor, ref);
     case ROLE_WEIGHT:      // weights_add
     case ROLE_WEIGHT_GRAD: // uses_add, per buffer
     case ROLE_INPUT:       // the layer below made it
@@ -150,30 +164,42 @@ static status local_add(lowering *l, int32_t layer_row, tensor_id t)
     }
 }
 
+// What comes from another stage has a tensor here.
+static status border_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id t)
+{
+    if (t == TENSOR_NONE) return ST_OK;
+    const op_layer *layer = &l->m->layers[layer_row];
+    const op_tensor *local = &l->m->programs[layer->program]->tensors[t];
+    plan_tensor tensor = lower_tensor_like(local, &l->bound);
+    return activation_add(l, layer, local, slot, &tensor,
+                          &l->layers[layer_row].slots[slot].tensor[t]);
+}
+
 // Activations cross borders upwards, their gradients downwards.
-static status borders_join(lowering *l)
+static status border_join(lowering *l, int32_t i, int32_t slot)
 {
     const op_model *m = l->m;
-    for (int32_t i = 0; i + 1 < m->layer_count; i++) {
-        const op_program *below = m->programs[m->layers[i].program];
-        const op_program *above = m->programs[m->layers[i + 1].program];
-        if (below->output_count != above->input_count) {
-            return fail(ST_INTERNAL, "layer %s has %d outputs, layer %s %d inputs",
-                        m->layers[i].name, below->output_count, m->layers[i + 1].name,
-                        above->input_count);
-        }
-        for (int k = 0; k < below->output_count; k++) {
-            l->layers[i + 1].tensor[above->inputs[k]] = l->layers[i].tensor[below->outputs[k]];
-        }
+    const op_program *below = m->programs[m->layers[i].program];
+    const op_program *above = m->programs[m->layers[i + 1].program];
+    const bool down = l->layers[i].is_here, up = l->layers[i + 1].is_here;
+    const bool train = l->r->optimizer != NULL;
+    if (below->output_count != above->input_count) {
+        return fail(ST_INTERNAL, "layer %s has %d outputs, layer %s %d inputs", m->layers[i].name,
+                    below->output_count, m->layers[i + 1].name, above->input_count);
     }
-    if (l->r->optimizer == NULL) return ST_OK;
-    for (int32_t i = m->layer_count - 1; i > 0; i--) {
-        const op_program *below = m->programs[m->layers[i - 1].program];
-        const op_program *above = m->programs[m->layers[i].program];
-        for (int k = 0; k < below->output_count; k++) {
-            if (below->d_outputs[k] == TENSOR_NONE || above->d_inputs[k] == TENSOR_NONE) continue;
-            l->layers[i - 1].tensor[below->d_outputs[k]] = l->layers[i].tensor[above->d_inputs[k]];
+    for (int k = 0; k < below->output_count; k++) {
+        const tensor_id out = below->outputs[k], in = above->inputs[k];
+        const tensor_id d_out = below->d_outputs[k], d_in = above->d_inputs[k];
+        const bool graded = train && d_out != TENSOR_NONE && d_in != TENSOR_NONE;
+        if (down && up &&
+            l->chunks[l->layers[i].chunk].pool == l->chunks[l->layers[i + 1].chunk].pool) {
+            l->layers[i + 1].slots[slot].tensor[in] = l->layers[i].slots[slot].tensor[out];
+            if (!graded) continue;
+            l->layers[i].slots[slot].tensor[d_out] = l->layers[i + 1].slots[slot].tensor[d_in];
+            continue;
         }
+        if (up) TRY(border_add(l, i + 1, slot, in));
+        if (down && graded) TRY(border_add(l, i, slot, d_out));
     }
     return ST_OK;
 }
@@ -217,6 +243,28 @@ status lower_workspaces(lowering *l, const op_program *program, const char *name
     return ST_OK;
 }
 
+static status slot_bindings_make(lowering *l, int32_t layer_row, int32_t slot,
+                                 const int32_t *const *spaces)
+{
+    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    const layer_state *state = &l->layers[layer_row];
+    layer_slot *mine = &state->slots[slot];
+    const int buffers = (int)max_i64(lower_tree(l, layer_row)->buffer_count, 1);
+    for (int k = 0; k < buffers; k++) {
+        int32_t *map = NULL;
+        TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
+        memcpy(map, mine->tensor, (size_t)program->tensor_count * sizeof(int32_t));
+        for (int64_t u = 0; u < state->use_count; u++) {
+            const grad_use *use = &l->uses[state->use_begin + u];
+            map[use->local] = use->buffer[k];
+        }
+        plan_binding b = {.program = program, .layer = layer_row, .tensor = map};
+        memcpy(b.workspace, spaces, sizeof(b.workspace));
+        TRY(lower_binding(l, &b, &mine->binding[k]));
+    }
+    return ST_OK;
+}
+
 static status layer_bindings_make(lowering *l)
 {
     const int32_t **spaces = NULL; // [program][list]
@@ -224,21 +272,31 @@ static status layer_bindings_make(lowering *l)
     for (int32_t i = 0; i < l->m->layer_count; i++) {
         const op_layer *layer = &l->m->layers[i];
         const op_program *program = l->m->programs[layer->program];
-        layer_state *state = &l->layers[i];
         const int32_t **mine = &spaces[(int64_t)layer->program * OP_LIST_COUNT];
+        if (!l->layers[i].is_here) continue;
         if (mine[0] == NULL) TRY(lower_workspaces(l, program, layer->name, mine));
-        const int buffers = l->tree.buffer_count > 0 ? l->tree.buffer_count : 1;
-        for (int k = 0; k < buffers; k++) {
-            int32_t *map = NULL;
-            TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
-            memcpy(map, state->tensor, (size_t)program->tensor_count * sizeof(int32_t));
-            for (int64_t u = 0; u < state->use_count; u++) {
-                const grad_use *use = &l->uses[state->use_begin + u];
-                map[use->local] = use->buffer[k];
-            }
-            plan_binding b = {.program = program, .layer = i, .tensor = map};
-            memcpy(b.workspace, mine, sizeof(b.workspace));
-            TRY(lower_binding(l, &b, &state->binding[k]));
+        for (int32_t s = 0; s < l->slot_count; s++) TRY(slot_bindings_make(l, i, s, mine));
+    }
+    return ST_OK;
+}
+
+// Which layers are here, and a map for each of their slots.
+static status layers_make(lowering *l)
+{
+    const op_model *m = l->m;
+    TRY(arena_new(l->a, m->layer_count, &l->layers));
+    TRY(arena_new(l->a, m->weight_count + 1, &l->holds));
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *program = m->programs[m->layers[i].program];
+        layer_state *state = &l->layers[i];
+        state->chunk = plan_pipeline_chunk_of(&l->pipe, l->r->mesh.at[AXIS_PP], i);
+        state->is_here = state->chunk >= 0;
+        state->first_forward = -1;
+        if (!state->is_here) continue;
+        TRY(arena_new(l->a, l->slot_count, &state->slots));
+        for (int32_t s = 0; s < l->slot_count; s++) {
+            TRY(arena_new(l->a, program->tensor_count + 1, &state->slots[s].tensor));
+            memset(state->slots[s].tensor, -1, (size_t)program->tensor_count * sizeof(int32_t));
         }
     }
     return ST_OK;
@@ -247,25 +305,22 @@ static status layer_bindings_make(lowering *l)
 status lower_tensors(lowering *l)
 {
     const op_model *m = l->m;
-    TRY(arena_new(l->a, m->layer_count, &l->layers));
-    for (int32_t i = 0; i < m->layer_count; i++) {
-        const op_program *program = m->programs[m->layers[i].program];
-        TRY(arena_new(l->a, program->tensor_count + 1, &l->layers[i].tensor));
-        memset(l->layers[i].tensor, -1, (size_t)program->tensor_count * sizeof(int32_t));
-    }
+    TRY(layers_make(l));
     TRY(weights_add(l));
     TRY(step_add(l));
     for (int32_t i = 0; i < m->layer_count; i++) {
         const op_program *program = m->programs[m->layers[i].program];
         l->layers[i].use_begin = l->use_count;
-        for (tensor_id t = 0; t < program->tensor_count; t++) {
+        for (tensor_id t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
             const op_tensor *local = &program->tensors[t];
             if (local->view_of != TENSOR_NONE) continue;
-            TRY(local_add(l, i, t));
+            for (int32_t s = 0; s < l->slot_count; s++) TRY(local_add(l, i, s, t));
             if (local->role == ROLE_WEIGHT_GRAD && l->r->optimizer != NULL)
                 TRY(lower_use_add(l, i, t));
         }
     }
-    TRY(borders_join(l));
+    for (int32_t i = 0; i + 1 < m->layer_count; i++) {
+        for (int32_t s = 0; s < l->slot_count; s++) TRY(border_join(l, i, s));
+    }
     return layer_bindings_make(l);
 }

@@ -47,6 +47,14 @@ plan_group plan_group_stages(int32_t from, int32_t to, group_use use)
     return (plan_group){.axes = MESH_AXIS(AXIS_PP), .from = from, .to = to, .use = use};
 }
 
+plan_group plan_group_pair(const plan_mesh *m, int32_t a, int32_t b, uint32_t axes)
+{
+    plan_group g = plan_group_of(m, axes | MESH_AXIS(AXIS_PP), GROUP_PAIR);
+    g.from = a < b ? a : b;
+    g.to = a < b ? b : a;
+    return g;
+}
+
 bool plan_group_is_stages(const plan_group *g)
 {
     return g->from >= 0;
@@ -66,37 +74,38 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
     return 0;
 }
 
+// A mesh of the group alone: its axes, of two stages both.
+static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
+{
+    plan_mesh inner = {{0}, {0}};
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if ((g->axes & MESH_AXIS(axis)) == 0) continue;
+        inner.size[axis] = plan_mesh_size(m, (mesh_axis)axis);
+        inner.at[axis] = m->at[axis];
+    }
+    if (!plan_group_is_stages(g)) return inner;
+    inner.size[AXIS_PP] = 2;
+    inner.at[AXIS_PP] = m->at[AXIS_PP] == (g->from < g->to ? g->from : g->to) ? 0 : 1;
+    return inner;
+}
+
 int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
 {
-    if (plan_group_is_stages(g)) return 2;
-    int64_t size = 1;
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) != 0) size *= plan_mesh_size(m, (mesh_axis)axis);
-    }
-    return size;
+    const plan_mesh inner = inner_mesh(m, g);
+    return plan_mesh_ranks(&inner);
 }
 
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
 {
-    plan_mesh other = *m;
-    if (plan_group_is_stages(g)) {
-        other.at[AXIS_PP] = g->from < g->to ? g->from : g->to;
-        members[0] = (int32_t)plan_mesh_rank(&other);
-        other.at[AXIS_PP] = g->from < g->to ? g->to : g->from;
-        members[1] = (int32_t)plan_mesh_rank(&other);
-        return;
-    }
-    // The members are the ranks of a mesh of the group's axes alone, in the same order.
-    plan_mesh inner = {{0}, {0}};
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        const bool is_in = (g->axes & MESH_AXIS(axis)) != 0;
-        inner.size[axis] = is_in ? plan_mesh_size(m, (mesh_axis)axis) : 1;
-    }
+    plan_mesh inner = inner_mesh(m, g), other = *m;
     const int64_t count = plan_mesh_ranks(&inner);
     for (int64_t i = 0; i < count; i++) {
         inner = plan_mesh_from(&inner, i);
         for (int axis = 0; axis < AXIS_COUNT; axis++) {
             if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
+        }
+        if (plan_group_is_stages(g)) {
+            other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
         }
         members[i] = (int32_t)plan_mesh_rank(&other);
     }
@@ -104,16 +113,7 @@ void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *member
 
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g)
 {
-    if (plan_group_is_stages(g)) {
-        const int32_t low = g->from < g->to ? g->from : g->to;
-        return m->at[AXIS_PP] == low ? 0 : 1;
-    }
-    plan_mesh inner = {{0}, {0}};
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) == 0) continue;
-        inner.size[axis] = plan_mesh_size(m, (mesh_axis)axis);
-        inner.at[axis] = m->at[axis];
-    }
+    const plan_mesh inner = inner_mesh(m, g);
     return (int32_t)plan_mesh_rank(&inner);
 }
 
@@ -122,9 +122,10 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     static const char *const names[AXIS_COUNT] = {
         [AXIS_PP] = "pp", [AXIS_DP] = "dp", [AXIS_CP] = "cp", [AXIS_TP] = "tp", [AXIS_EP] = "ep"};
     if (plan_group_is_stages(g)) {
-        (void)snprintf(out, PLAN_GROUP_NAME_BYTES, "pp %d%s%d%s", (int)g->from,
+        (void)snprintf(out, PLAN_GROUP_NAME_BYTES, "pp %d%s%d%s%s", (int)g->from,
                        g->use == GROUP_PAIR ? "=" : ">", (int)g->to,
-                       g->use == GROUP_LINK_BACKWARD ? " back" : "");
+                       g->use == GROUP_LINK_BACKWARD ? " back" : "",
+                       (g->axes & MESH_AXIS(AXIS_DP)) != 0 ? "+dp" : "");
         return;
     }
     int at = 0;

@@ -50,7 +50,9 @@ typedef struct plan_group {
 // A group along these axes; those of size 1 are dropped.
 plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use);
 plan_group plan_group_stages(int32_t from, int32_t to, group_use use);
-bool plan_group_is_stages(const plan_group *g); // of two of them
+// Those that hold the same weights: stages a and b, and all ranks along `axes` with them.
+plan_group plan_group_pair(const plan_mesh *m, int32_t a, int32_t b, uint32_t axes);
+bool plan_group_is_stages(const plan_group *g); // of two of them, or a pair
 bool plan_group_equal(const plan_group *a, const plan_group *b);
 // One order of groups for all ranks: in which they are made.
 int plan_group_compare(const plan_group *a, const plan_group *b);

@@ -16,6 +16,7 @@
 #include "op/model.h"
 #include "op/step.h"
 #include "plan/mesh.h"
+#include "plan/pipeline.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -189,6 +190,7 @@ typedef struct plan_request {
     int64_t micro_batch; // divides this rank's sequences
     int64_t seq, cache_seq;
     plan_mesh mesh;
+    plan_pipeline_request pipeline;
     int32_t zero; // ZeRO stage: 1 cuts the optimizer's state over dp
     bool strict;
     int32_t shards; // determinism.shards

@@ -194,13 +194,15 @@ static int nodes_make(int32_t begin, int32_t end, comm_leaf *leaves, float (*sum
     return n;
 }
 
-static status strict_row(comm_group *g, const comm_algorithm *row)
+// Whichever rank holds which shards: in order of ranks, or the other way round.
+static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
 {
     const int rank = comm_group_rank(g), size = comm_group_size(g);
+    const int part = turned ? size - 1 - rank : rank;
     float sums[SHARDS][STRICT_COUNT], out[STRICT_COUNT];
     comm_leaf leaves[SHARDS];
     comm_item items[SHARDS];
-    const int n = nodes_make(SHARDS * rank / size, SHARDS * (rank + 1) / size, leaves, sums);
+    const int n = nodes_make(SHARDS * part / size, SHARDS * (part + 1) / size, leaves, sums);
     const bool scatters = row->op == COMM_REDUCE_SCATTER;
     const int64_t count = scatters ? STRICT_COUNT / size : STRICT_COUNT;
     for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count};
@@ -232,7 +234,8 @@ static status strict_body(comm *c, void *context)
         const comm_algorithm *row = comm_algorithm_table[i];
         if (!adds(row->op) || row->order != COMM_ORDER_SHARD) continue;
         if (comm_ranks(c) == 1 && !row->direct) continue; // the group of one has no messages
-        TRY(strict_row(comm_world(c), row));
+        TRY(strict_row(comm_world(c), row, false));
+        TRY(strict_row(comm_world(c), row, true));
         if (comm_rank(c) == 0) ++*rows;
     }
     return ST_OK;

@@ -20,6 +20,7 @@ struct comm_direct {
     char **out;
     int64_t *in_stride, *out_stride;
     int *first; // term of each rank; one more: their number
+    int *place; // [term] where it comes in the order of shards, which `leaves` and `in` are in
 };
 
 status comm_direct_create(int size, comm_direct **out)
@@ -32,8 +33,9 @@ status comm_direct_create(int size, comm_direct **out)
         d->out = calloc(n, sizeof(*d->out));
         d->in_stride = calloc(n * 2, sizeof(*d->in_stride));
         d->first = calloc(n + 1, sizeof(*d->first));
+        d->place = calloc(terms, sizeof(*d->place));
         if (d->leaves != NULL && d->in != NULL && d->out != NULL && d->in_stride != NULL &&
-            d->first != NULL) {
+            d->first != NULL && d->place != NULL) {
             d->out_stride = d->in_stride + n;
             *out = d;
             return ST_OK;
@@ -51,6 +53,7 @@ void comm_direct_destroy(comm_direct *d)
     free(d->out);
     free(d->in_stride);
     free(d->first);
+    free(d->place);
     free(d);
 }
 
@@ -198,6 +201,16 @@ static int leaves_of(const comm_ticket *t)
     return t->leaf_count > 0 ? t->leaf_count : 1;
 }
 
+// Ranks may hold shards in any order: the term comes where its shard does. Nearly always at the end.
+static void term_add(comm_direct *d, int term, comm_leaf leaf)
+{
+    int at = term;
+    for (; at > 0 && d->leaves[at - 1].begin > leaf.begin; at--) d->leaves[at] = d->leaves[at - 1];
+    d->leaves[at] = leaf;
+    d->place[term] = at;
+    for (int i = 0; i < term && at < term; i++) d->place[i] += d->place[i] >= at;
+}
+
 // Counts the terms, and makes the reducer of operations that add.
 static status terms_find(comm_call *c)
 {
@@ -213,7 +226,7 @@ static status terms_find(comm_call *c)
         }
         const comm_leaf own = {.begin = r, .end = r + 1};
         const comm_leaf *leaves = t->leaf_count > 0 ? c->transport->list(c->port, r)->leaves : &own;
-        for (int i = 0; i < leaves_of(t); i++) d->leaves[terms++] = leaves[i];
+        for (int i = 0; i < leaves_of(t); i++) term_add(d, terms++, leaves[i]);
     }
     d->first[c->size] = terms;
     if (!shape_of(c, c->rank).adds) return ST_OK;
@@ -305,7 +318,7 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
             TRY(entry_at(c, r, i, leaf, &e));
             TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, bytes * shape.in_pieces,
                       &at));
-            d->in[t] = at;
+            d->in[d->place[t]] = at;
             if (leaf > 0) continue;
             TRY(reach(c, r, e.out, own->out, bytes * shape.out_pieces, &at));
             d->out[r] = at;
@@ -387,10 +400,10 @@ static status view_of_round(const staging *s, direct_view *v)
         TRY(c->transport->stage(c->port, r, &at));
         for (int t = d->first[r]; t < d->first[r + 1]; t++) {
             const int leaf = t - d->first[r];
-            d->in[t] = in_staged ? stage_piece(s, at, leaf * pieces)
-                       : r == c->rank && pieces > 0
-                           ? (const char *)own[leaf].in + s->from * v->width
-                           : NULL;
+            d->in[d->place[t]] = in_staged ? stage_piece(s, at, leaf * pieces)
+                                 : r == c->rank && pieces > 0
+                                     ? (const char *)own[leaf].in + s->from * v->width
+                                     : NULL;
         }
         d->out[r] = out_staged                         ? (shape_of(c, r).out_pieces > 0 ? at : NULL)
                     : r == c->rank && own->out != NULL ? (char *)own->out + s->from * v->width

@@ -1,0 +1,112 @@
+// The mesh: ranks and coordinates are one to one, and a group's members agree on who is in it.
+#include "plan/mesh.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const int32_t sizes[][4] = { // pp, dp, cp, tp
+    {1, 1, 1, 1},
+    {2, 3, 1, 2},
+    {3, 1, 2, 4},
+    {4, 2, 2, 2},
+    {1, 5, 1, 3}};
+
+static plan_mesh mesh_of(const int32_t s[4])
+{
+    return (plan_mesh){
+        .size = {[AXIS_PP] = s[0], [AXIS_DP] = s[1], [AXIS_CP] = s[2], [AXIS_TP] = s[3]}};
+}
+
+static void ranks_are_coordinates(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        const plan_mesh m = mesh_of(sizes[i]);
+        const int64_t ranks = plan_mesh_ranks(&m);
+        assert_int_equal(ranks, sizes[i][0] * sizes[i][1] * sizes[i][2] * sizes[i][3]);
+        for (int64_t r = 0; r < ranks; r++) {
+            const plan_mesh at = plan_mesh_from(&m, r);
+            assert_int_equal(plan_mesh_rank(&at), r);
+            assert_int_equal(r % sizes[i][3], at.at[AXIS_TP]); // tp is innermost
+        }
+    }
+}
+
+// Every member of a group names the same members, in the same order, and stands at its own place.
+static void check_group(const plan_mesh *m, const plan_group *g)
+{
+    int32_t mine[128], theirs[128];
+    const int64_t n = plan_group_size(m, g);
+    assert_in_range(n, 1, 128);
+    plan_group_members(m, g, mine);
+    assert_int_equal(mine[plan_group_place(m, g)], plan_mesh_rank(m));
+    for (int64_t i = 0; i < n; i++) {
+        const plan_mesh other = plan_mesh_from(m, mine[i]);
+        if (i > 0) assert_true(mine[i - 1] < mine[i]);
+        assert_int_equal(plan_group_size(&other, g), n);
+        plan_group_members(&other, g, theirs);
+        assert_memory_equal(mine, theirs, (size_t)n * sizeof(int32_t));
+        assert_int_equal(plan_group_place(&other, g), i);
+    }
+}
+
+static void members_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        const plan_mesh m = mesh_of(sizes[i]);
+        for (int64_t r = 0; r < plan_mesh_ranks(&m); r++) {
+            const plan_mesh at = plan_mesh_from(&m, r);
+            for (uint32_t axes = 0; axes <= MESH_ALL; axes++) {
+                const plan_group g = plan_group_of(&at, axes, GROUP_ASIDE);
+                check_group(&at, &g);
+            }
+            for (int32_t other = 0; other < sizes[i][0]; other++) {
+                if (other == at.at[AXIS_PP]) continue;
+                const plan_group up = plan_group_stages(at.at[AXIS_PP], other, GROUP_LINK_FORWARD);
+                const plan_group down =
+                    plan_group_stages(other, at.at[AXIS_PP], GROUP_LINK_BACKWARD);
+                const plan_group pair =
+                    plan_group_pair(&at, other, at.at[AXIS_PP], MESH_AXIS(AXIS_DP));
+                check_group(&at, &up);
+                check_group(&at, &down);
+                check_group(&at, &pair);
+                assert_int_equal(plan_group_size(&at, &pair), 2 * sizes[i][1]);
+                assert_false(plan_group_equal(&up, &down));
+            }
+        }
+    }
+}
+
+// Axes that have one rank are not in it: "dp+cp" without cp is "dp".
+static void names_are_of_what_is_there(void **state)
+{
+    (void)state;
+    char name[PLAN_GROUP_NAME_BYTES];
+    const plan_mesh m = mesh_of(sizes[1]);
+    const uint32_t both = MESH_AXIS(AXIS_DP) | MESH_AXIS(AXIS_CP);
+    const plan_group with = plan_group_of(&m, both, GROUP_ASIDE);
+    const plan_group without = plan_group_of(&m, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    const plan_group inlined = plan_group_of(&m, MESH_AXIS(AXIS_DP), GROUP_INLINE);
+    assert_true(plan_group_equal(&with, &without));
+    assert_false(plan_group_equal(&with, &inlined));
+    plan_group_name(&with, name);
+    assert_string_equal(name, "dp");
+    const plan_group link = plan_group_stages(1, 0, GROUP_LINK_BACKWARD);
+    plan_group_name(&link, name);
+    assert_string_equal(name, "pp 1>0 back");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_coordinates),
+        cmocka_unit_test(members_agree),
+        cmocka_unit_test(names_are_of_what_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
