@@ -88,9 +88,6 @@ status lower_touch(lowering *l, int32_t ref)
     const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
     if (one_stage && !grad && !is_noted(l)) return ST_OK;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
-    const bool repeats =
-        one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
-    const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
     const bool repeats = one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
     if (grad && fresh && repeats && l->microbatch >= 1) {
         TRY(life_touch(&l->lives, ref, l->second_begins));
