@@ -638,8 +638,11 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     l.bound.value[EXTENT_TOKENS] = request->micro_batch * request->seq;
     l.bound.value[EXTENT_SEQS] = request->micro_batch;
     l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
+    const int64_t count = own / request->micro_batch;
     TRY_TO(done, plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
-                                    own / request->micro_batch, &l.pipe));
+                                    request->optimizer != NULL ? count : 0, &l.pipe));
+    l.pipe.shape.microbatches =
+        (int32_t)count; // evaluation goes forward only, in an order of its own
     TRY_TO(done, lower(&l));
     *out = p;
 done:

@@ -73,7 +73,7 @@ status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
         return stages_cut(a, m, r, out);
     }
     if (r->chunks == 0) out->shape.chunks = r->schedule->chunks_min;
-    TRY(plan_schedule_check(r->schedule, &out->shape));
+    if (microbatches > 0) TRY(plan_schedule_check(r->schedule, &out->shape));
     out->depth = plan_schedule_depth(r->schedule, &out->shape);
     return stages_cut(a, m, r, out);
 }

@@ -29,7 +29,8 @@ typedef struct plan_pipeline {
     const op_model *model;
 } plan_pipeline;
 
-// `microbatches` of the step on this rank of dp. What does not fit is refused with the key.
+// `microbatches` of the step on this rank of dp; 0: not asked whether the schedule takes them. What does not
+// fit is refused with the key.
 NODISCARD status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
                                     const plan_pipeline_request *r, int64_t microbatches,
                                     plan_pipeline *out);

@@ -29,6 +29,9 @@ typedef struct plan_places {
     const int32_t (*stages)[PLAN_MAX_HOLDERS];
 } plan_places;
 
+// `stages`, as a pipeline has them.
+NODISCARD status plan_places_stages(plan_places *p, arena *a, const plan_pipeline *pipeline);
+
 typedef enum plan_what { PLACE_WEIGHT, PLACE_STATE } plan_what;
 
 typedef struct plan_piece {

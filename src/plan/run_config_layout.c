@@ -95,7 +95,6 @@ static void check_built(checker *k)
         {"determinism.tp_shards", r->determinism.tp_shards > 1, "strict order inside a matrix"},
         {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
          "Muon with layout.tp"},
-        {"layout.pp", r->layout.pp > 1, "pipeline parallelism"},
         {"layout.cp", r->layout.cp > 1, "context parallelism"},
         {"layout.cp_heads", r->layout.cp_heads > 1, "context parallelism over heads"},
         {"determinism.cp_shards", r->determinism.cp_shards > 1, "strict order inside a sequence"},

@@ -72,6 +72,34 @@ static void codec_choose(const train_options *o, train_plans *out)
     out->codec_bound = bound > 0.0 ? bound : out->codec.codec->bound;
 }
 
+// Which layers stand where, and so who holds which weight.
+static status pipeline_choose(arena *a, const train_options *o, plan_request *request,
+                              train_plans *out)
+{
+    const run_config *r = out->config;
+    if (r->layout.pp == 1) return ST_OK;
+    const plan_schedule *schedule =
+        o->schedule != NULL ? o->schedule : plan_schedule_find(r->layout.schedule);
+    int32_t *layers = NULL;
+    plan_pipeline *pipeline = NULL;
+    if (schedule == NULL) {
+        return fail(ST_CONFIG_RANGE, "layout.schedule = %s: there is no such schedule",
+                    r->layout.schedule);
+    }
+    TRY(arena_new(a, r->layout.stages.count + 1, &layers));
+    for (int64_t i = 0; i < r->layout.stages.count; i++) {
+        layers[i] = (int32_t)run_config_stage(r, i);
+    }
+    request->pipeline =
+        (plan_pipeline_request){.schedule = schedule,
+                                .chunks = (int32_t)r->layout.vpp,
+                                .layers = r->layout.stages.count > 0 ? layers : NULL,
+                                .layers_count = (int32_t)r->layout.stages.count};
+    TRY(arena_new(a, 1, &pipeline));
+    TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
+    return plan_places_stages(&out->places, a, pipeline);
+}
+
 static status steps_plan(arena *a, plan_request *request, train_plans *out)
 {
     const run_config *r = out->config;
@@ -126,6 +154,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                             .workspace = exec_workspace,
                             .workspace_context = workspace};
+    TRY(pipeline_choose(a, options, &request, out));
     codec_choose(options, out);
     TRY(steps_plan(a, &request, out));
     if (options->evaluate) {
@@ -156,10 +185,18 @@ static int64_t transient_allowed(int64_t run_bytes)
     return max_i64(run_bytes / 4 * 9, (int64_t)1 << 30);
 }
 
+enum { PIPELINE_FILL = 4 }; // micro-batches a stage: a bubble of a fifth
 status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
                                 const train_options *options)
 {
     bool fits = !r->train.micro_batch_chosen;
+    if (!fits && r->layout.pp > 1) { // a pipeline wants several for each of its stages
+        int64_t first = 0, own = 0;
+        plan_own_sequences(&options->mesh, r->determinism.mode == RUN_STRICT,
+                           (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);
+        const int64_t most = own / (PIPELINE_FILL * r->layout.pp);
+        r->train.micro_batch = divisor_below(own, min_i64(max_i64(most, 1), r->train.micro_batch));
+    }
     while (!fits && r->train.micro_batch > 1) {
         arena *a = NULL;
         train_plans *plans = NULL;
