@@ -4,6 +4,27 @@
 
 #include <string.h>
 
+// layout.schedule as a file.
+static status schedule_read(const host *h, arena *a, run_config *r)
+{
+    enum { SCHEDULE_LIMIT_BYTES = 64 << 20 };
+    char *bytes = NULL;
+    int64_t count = 0;
+    file_info info;
+    if (r->layout.pp == 1 || r->layout.pipeline != NULL) return ST_OK;
+    TRY(h->api->path_info(h, r->layout.schedule, &info));
+    if (info.kind == FILE_KIND_NONE) {
+        text known = {.a = a};
+        for (int i = 0; plan_schedule_at(i) != NULL; i++) {
+            TRY(text_add(&known, "%s%s", i > 0 ? ", " : "", plan_schedule_at(i)->name));
+        }
+        return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, nor a file",
+                    path_base_name(r->layout.schedule), known.bytes);
+    }
+    TRY(host_read_all(h, a, r->layout.schedule, SCHEDULE_LIMIT_BYTES, &bytes, &count));
+    return plan_schedule_parse(a, r->layout.schedule, bytes, count, &r->layout.pipeline);
+}
+
 status run_config_load(const host *h, arena *a, const char *yaml_path, const char *const *overrides,
                        int64_t override_count, run_config *out, config **out_config)
 {
@@ -11,6 +32,7 @@ status run_config_load(const host *h, arena *a, const char *yaml_path, const cha
     TRY(config_load(h, a, &run_config_table, yaml_path, overrides, override_count, out, &c));
     TRY(run_config_check(out, c, a));
     run_config_complete(out);
+    TRY(schedule_read(h, a, out));
     *out_config = c;
     return ST_OK;
 }
@@ -102,6 +124,7 @@ void run_config_complete(run_config *r)
         r->train.micro_batch = choose_micro_batch(r);
         r->train.micro_batch_chosen = true;
     }
+    if (r->layout.pp > 1) r->layout.pipeline = plan_schedule_find(r->layout.schedule);
     if (r->schedule.name == RUN_SCHEDULE_INVERSE_SQRT && r->schedule.timescale == 0) {
         r->schedule.timescale = r->schedule.warmup > 0 ? r->schedule.warmup : TIMESCALE;
     }

@@ -10,7 +10,7 @@
 
 #include "base/config.h"
 #include "op/step.h"
-#include "plan/mesh.h"
+#include "plan/pipeline.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -175,14 +175,15 @@ typedef struct run_config {
         int64_t shards, tp_shards, cp_shards; // of strict
     } determinism;
     struct {
-        int64_t dp, tp, pp, cp; // ranks along each axis
-        int64_t vpp;            // chunks of a pp rank; 0: as many as the schedule needs
-        int64_t zero;           // ZeRO stage
-        int64_t zero_group;     // dp ranks that share one copy; 0: all
-        bool sp;                // norms and residuals cut over tp
-        int64_t cp_heads;       // the part of cp done over heads
-        option_list stages;     // decoder layers of each stage, as texts; empty: even
-        const char *schedule;   // a row of plan/schedule, or a path
+        int64_t dp, tp, pp, cp;        // ranks along each axis
+        int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
+        int64_t zero;                  // ZeRO stage
+        int64_t zero_group;            // dp ranks that share one copy; 0: all
+        bool sp;                       // norms and residuals cut over tp
+        int64_t cp_heads;              // the part of cp done over heads
+        option_list stages;            // decoder layers of each stage, as texts; empty: even
+        const char *schedule;          // a row of plan/schedule, or a path
+        const plan_schedule *pipeline; // it, found or read by run_config_load(); NULL where pp is 1
     } layout;
     struct {
         struct {
@@ -210,7 +211,7 @@ NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
 // together, every complaint with its place; ST_CONFIG_CONFLICT or what the first one is.
 NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);
 // Then the values that follow from others: train.global_batch (of a ramp), train.micro_batch,
-// schedule.timescale.
+// schedule.timescale, layout.pipeline of a schedule that is no file.
 void run_config_complete(run_config *r);
 // On resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED); what is recorded goes
 // into `log`, one "key: old -> new" a line. Paths compare by their last part: that the contents are
@@ -235,10 +236,8 @@ int64_t run_config_ranks(const run_config *r);
 plan_mesh run_config_mesh(const run_config *r, int64_t rank);
 // "dp 2 · tp 2 · pp 4 1f1b · zero 1".
 NODISCARD status run_config_print_layout(const run_config *r, text *out);
-// layout.vpp, and where that is 0 what the schedule needs.
-int64_t run_config_chunks(const run_config *r);
-// Stages of the whole pipeline, which layout.stages lists.
-int64_t run_config_depth(const run_config *r);
+// What a plan asks for; after run_config_load().
+NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
 // Entry `index` of layout.stages; -1: it is no number of layers.
 int64_t run_config_stage(const run_config *r, int64_t index);
 

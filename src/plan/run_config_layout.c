@@ -20,6 +20,35 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
     return plan_mesh_from(&m, rank);
 }
 
+// The schedule that the key names; NULL: a file, which is not read yet.
+static const plan_schedule *schedule_of(const run_config *r)
+{
+    return r->layout.pipeline != NULL ? r->layout.pipeline : plan_schedule_find(r->layout.schedule);
+}
+
+static int64_t chunks_of(const run_config *r)
+{
+    if (r->layout.vpp > 0) return r->layout.vpp;
+    return schedule_of(r) != NULL ? schedule_of(r)->chunks_min : 1;
+}
+
+status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out)
+{
+    *out = (plan_pipeline_request){0};
+    if (r->layout.pp == 1) return ST_OK;
+    ASSERT(r->layout.pipeline != NULL);
+    out->schedule = r->layout.pipeline;
+    out->chunks = (int32_t)r->layout.vpp;
+    const int64_t listed = r->layout.stages.count;
+    if (listed == 0) return ST_OK;
+    int32_t *layers = NULL;
+    TRY(arena_new(a, listed, &layers));
+    for (int64_t i = 0; i < listed; i++) layers[i] = (int32_t)run_config_stage(r, i);
+    out->layers = layers;
+    out->layers_count = (int32_t)listed;
+    return ST_OK;
+}
+
 status run_config_print_layout(const run_config *r, text *out)
 {
     const struct {
@@ -34,8 +63,7 @@ status run_config_print_layout(const run_config *r, text *out)
         between = " · ";
         if (i == 1 && r->layout.sp) TRY(text_add(out, " sp"));
         if (i == 2) TRY(text_add(out, " %s", path_base_name(r->layout.schedule)));
-        if (i == 2 && run_config_chunks(r) > 1)
-            TRY(text_add(out, " x %lld", (ll)run_config_chunks(r)));
+        if (i == 2 && chunks_of(r) > 1) TRY(text_add(out, " x %lld", (ll)chunks_of(r)));
         if (i == 3 && r->layout.cp_heads > 1) {
             TRY(text_add(out, " (%lld over heads)", (ll)r->layout.cp_heads));
         }
@@ -44,32 +72,6 @@ status run_config_print_layout(const run_config *r, text *out)
     if (r->layout.zero_group > 0)
         TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));
     return ST_OK;
-}
-
-// Schedules that give a rank more than one chunk, or one pipeline in both directions.
-static const struct {
-    const char *name;
-    bool both_ways;
-} folded[] = {{"interleaved", false}, {"zb-v", false}, {"dualpipe", true}, {"dualpipe-v", false}};
-
-static int folded_find(const run_config *r)
-{
-    for (int i = 0; i < COUNT_OF(folded); i++) {
-        if (strcmp(folded[i].name, r->layout.schedule) == 0) return i;
-    }
-    return -1;
-}
-
-int64_t run_config_chunks(const run_config *r)
-{
-    if (r->layout.vpp > 0) return r->layout.vpp;
-    return folded_find(r) >= 0 ? 2 : 1;
-}
-
-int64_t run_config_depth(const run_config *r)
-{
-    const int row = folded_find(r);
-    return row >= 0 && folded[row].both_ways ? r->layout.pp : r->layout.pp * run_config_chunks(r);
 }
 
 int64_t run_config_stage(const run_config *r, int64_t index)
@@ -170,15 +172,27 @@ static void check_axes(checker *k)
 static void check_pipeline(checker *k)
 {
     const run_config *r = k->r;
-    const int64_t depth = run_config_depth(r), listed = r->layout.stages.count;
+    const plan_schedule *schedule = schedule_of(r);
+    const int64_t listed = r->layout.stages.count;
     int64_t layers = 0;
-    if (r->layout.pp == 1 || listed == 0) return;
-    if (listed != depth) {
-        CONFLICT("layout.stages",
-                 "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = %s "
-                 "makes %lld",
-                 (ll)listed, (ll)r->layout.pp, path_base_name(r->layout.schedule), (ll)depth);
+    if (r->layout.pp == 1) return;
+    if (r->layout.pp > SCHEDULE_MAX_STAGES) {
+        CONFLICT("layout.pp", "layout.pp = %lld, at most %d stages expected", (ll)r->layout.pp,
+                 SCHEDULE_MAX_STAGES);
         return;
+    }
+    if (listed == 0) return;
+    if (schedule != NULL) { // of a file it is known when that has been read
+        const schedule_request shape = {
+            .stages = (int32_t)r->layout.pp, .microbatches = 1, .chunks = (int32_t)chunks_of(r)};
+        const int32_t depth = plan_schedule_depth(schedule, &shape);
+        if (listed != depth) {
+            CONFLICT("layout.stages",
+                     "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = "
+                     "%s makes %d",
+                     (ll)listed, (ll)r->layout.pp, schedule->name, depth);
+            return;
+        }
     }
     for (int64_t i = 0; i < listed; i++) {
         const int64_t own = run_config_stage(r, i);

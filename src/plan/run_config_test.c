@@ -276,7 +276,6 @@ static const wrong_run wrong_runs[] = {
     // What is not built yet.
     {"layout: {tp: 2}\n", ST_UNSUPPORTED,
      "run.yaml:3:14  error[C050] layout.tp = 2: tensor parallelism is not built yet"},
-    {"layout: {pp: 2}\n", ST_UNSUPPORTED, "layout.pp = 2: pipeline parallelism is not"},
     {"layout: {cp: 2}\n", ST_UNSUPPORTED, "layout.cp = 2: context parallelism is not"},
     {"determinism: {mode: strict, tp_shards: 4}\n", ST_UNSUPPORTED, "determinism.tp_shards = 4"},
     {"determinism: {mode: strict, cp_shards: 4}\n", ST_UNSUPPORTED, "determinism.cp_shards = 4"},

@@ -78,23 +78,8 @@ static status pipeline_choose(arena *a, const train_options *o, plan_request *re
 {
     const run_config *r = out->config;
     if (r->layout.pp == 1) return ST_OK;
-    const plan_schedule *schedule =
-        o->schedule != NULL ? o->schedule : plan_schedule_find(r->layout.schedule);
-    int32_t *layers = NULL;
     plan_pipeline *pipeline = NULL;
-    if (schedule == NULL) {
-        return fail(ST_CONFIG_RANGE, "layout.schedule = %s: there is no such schedule",
-                    r->layout.schedule);
-    }
-    TRY(arena_new(a, r->layout.stages.count + 1, &layers));
-    for (int64_t i = 0; i < r->layout.stages.count; i++) {
-        layers[i] = (int32_t)run_config_stage(r, i);
-    }
-    request->pipeline =
-        (plan_pipeline_request){.schedule = schedule,
-                                .chunks = (int32_t)r->layout.vpp,
-                                .layers = r->layout.stages.count > 0 ? layers : NULL,
-                                .layers_count = (int32_t)r->layout.stages.count};
+    TRY(run_config_pipeline(r, a, &request->pipeline));
     TRY(arena_new(a, 1, &pipeline));
     TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
     return plan_places_stages(&out->places, a, pipeline);

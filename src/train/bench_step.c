@@ -118,6 +118,12 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
                          int64_t warmup, int64_t steps, train_bench *out)
 {
     ASSERT(warmup >= 0 && steps >= 1);
+    if (run_config_ranks(r) > 1) {
+        return fail(ST_UNSUPPORTED,
+                    "the layout is of %lld ranks, and a step of one is measured: leave "
+                    "layout.* out",
+                    (long long)run_config_ranks(r));
+    }
     const train_options options = {
         .threads = train_threads(r),
         .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",

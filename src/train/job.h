@@ -36,17 +36,16 @@ typedef struct train_plans {
 } train_plans;
 
 typedef struct train_options {
-    int threads;                   // of the device that will run it; at least 1
-    const char *device;            // "cpu", "shadow"
-    const char *backend;           // "cpu", "ref"
-    bool documents;                // the data is packed with masks
-    bool evaluate;                 // make an evaluation plan
-    bool logits;                   // evaluation also gives logits, in one micro-batch (check)
-    bool keep_gradients;           // check
-    bool snapshot;                 // checkpoints are written beside training
-    int64_t eval_sequences;        // sequences of an evaluation step; 0: global_batch
-    plan_mesh mesh;                // zero: one rank
-    const plan_schedule *schedule; // that layout.schedule names as a file; NULL: one by name
+    int threads;            // of the device that will run it; at least 1
+    const char *device;     // "cpu", "shadow"
+    const char *backend;    // "cpu", "ref"
+    bool documents;         // the data is packed with masks
+    bool evaluate;          // make an evaluation plan
+    bool logits;            // evaluation also gives logits, in one micro-batch (check)
+    bool keep_gradients;    // check
+    bool snapshot;          // checkpoints are written beside training
+    int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
+    plan_mesh mesh;         // zero: one rank
 } train_options;
 
 // Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
