@@ -186,43 +186,60 @@ static status step_sum(sums_walk *w, int32_t item)
     return ST_OK;
 }
 
-// A gather, broadcast or message: what the giver's bytes are, the taker's are then.
-static status bytes_copy(sums_walk *w, const verify_facts *from, verify_bytes in,
-                         const verify_facts *to, verify_bytes out, int32_t action)
+// What one member gives in a gather, broadcast or message, before anybody writes.
+typedef struct given {
+    verify_value *rows;
+    int64_t count;
+    verify_bytes in;
+} given;
+
+static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)
 {
-    verify_values *given = verify_held(w, from, in.tensor), *taken = verify_held(w, to, out.tensor);
+    const verify_facts *f = w->facts[member];
     int64_t first = 0, last = 0;
-    const int64_t begin = verify_first(from, in), shift = verify_first(to, out) - begin;
-    if (from == to && in.tensor == out.tensor && shift == 0) return ST_OK;
-    TRY(verify_values_cut(w->v->a, given, begin, begin + in.bytes, &first, &last));
-    for (int64_t i = first; i < last; i++) {
-        verify_value value = given->rows[i];
-        given->rows[i].taken = true;
+    g->in = verify_item_in(f, verify_comm(f, w->action[member]), item);
+    if (g->in.bytes == 0) return ST_OK;
+    verify_values *held = verify_held(w, f, g->in.tensor);
+    const int64_t begin = verify_first(f, g->in);
+    TRY(verify_values_cut(w->v->a, held, begin, begin + g->in.bytes, &first, &last));
+    g->count = last - first;
+    TRY(arena_new(w->v->a, g->count, &g->rows));
+    for (int64_t i = 0; i < g->count; i++) {
+        g->rows[i] = held->rows[first + i];
+        held->rows[first + i].taken = true;
+    }
+    return ST_OK;
+}
+
+// The taker's bytes are then what the giver's were.
+static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t taker, int32_t item)
+{
+    const verify_facts *f = w->facts[taker], *from = w->facts[giver];
+    const plan_comm *c = verify_comm(f, w->action[taker]);
+    verify_bytes out = verify_item_out(f, c, item);
+    if (g->in.bytes == 0 || out.bytes == 0) return ST_OK;
+    if (c->op == PLAN_ALL_GATHER) out.begin += giver * g->in.bytes;
+    const int64_t shift = verify_first(f, out) - verify_first(from, g->in);
+    if (giver == taker && shift == 0 && out.tensor == g->in.tensor) return ST_OK;
+    for (int64_t i = 0; i < g->count; i++) {
+        verify_value value = g->rows[i];
         value.begin += shift;
         value.end += shift;
-        value.maker = action;
+        value.shift -= shift;
+        value.maker = w->action[taker];
         value.taken = false;
-        TRY(verify_values_set(w->v->a, taken, &value));
+        TRY(verify_values_set(w->v->a, verify_held(w, f, out.tensor), &value));
     }
     return ST_OK;
 }
 
 static status copies_walk(sums_walk *w, int32_t item)
 {
-    for (int32_t g = 0; g < w->member_count; g++) {
-        const plan_comm *c = verify_comm(w->facts[g], w->action[g]);
-        const verify_bytes in = verify_item_in(w->facts[g], c, item);
-        if (in.bytes == 0) continue;
-        for (int32_t t = 0; t < w->member_count; t++) {
-            const plan_comm *d = verify_comm(w->facts[t], w->action[t]);
-            verify_bytes out = verify_item_out(w->facts[t], d, item);
-            if (out.bytes == 0) continue;
-            if (c->op == PLAN_ALL_GATHER) {
-                out.begin += g * in.bytes;
-                out.bytes = in.bytes;
-            }
-            TRY(bytes_copy(w, w->facts[g], in, w->facts[t], out, w->action[t]));
-        }
+    given *all = NULL;
+    TRY(arena_new(w->v->a, w->member_count, &all));
+    for (int32_t i = 0; i < w->member_count; i++) TRY(given_take(w, i, item, &all[i]));
+    for (int32_t i = 0; i < w->member_count; i++) {
+        for (int32_t k = 0; k < w->member_count; k++) TRY(given_put(w, &all[i], i, k, item));
     }
     return ST_OK;
 }

@@ -327,7 +327,13 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
         const plan_tensor *t = verify_tensor(f, out.tensor);
         if (t->role == ROLE_STEP) continue;
         const int64_t begin = out.begin - f->where[out.tensor].begin;
-        verify_value value = {.begin = begin, .end = begin + out.bytes, .maker = action};
+        const int64_t row = t->ndim == 1 ? 1 : t->dims[1];
+        verify_value value = {.begin = begin,
+                              .end = begin + out.bytes,
+                              .maker = action,
+                              .weight = t->weight,
+                              .kind = (int32_t)t->kind,
+                              .shift = b->first_row * row * dtype_bytes(t->type) - begin};
         int64_t first = 0, last = 0;
         verify_values *values = verify_held(w, f, out.tensor);
         TRY(verify_values_cut(w->v->a, values, value.begin, value.end, &first, &last));
@@ -388,7 +394,24 @@ static status action_walk(sums_walk *w, const verify_facts *f, int32_t index)
 
 // ---- the whole ----------------------------------------------------------------------------------
 
-// After the step every byte of a weight, and of what its optimizer keeps, is new.
+static status value_is_own(const sums_walk *w, const verify_facts *f, const plan_tensor *t,
+                           const verify_value *value)
+{
+    char name[VERIFY_NAME_BYTES];
+    // A piece is moved by what comes before it.
+    const bool in_place = t->piece_rows > 0 || value->shift == 0;
+    if (value->weight == t->weight && value->kind == (int32_t)t->kind && in_place) return ST_OK;
+    return fail(ST_BROKEN_PLAN,
+                "%s brings bytes [%lld, %lld) of %s, and they are those of %s of %s",
+                verify_name(w->v, f->rank, value->maker, name), (long long)value->begin,
+                (long long)value->end, t->name,
+                value->weight == t->weight && value->kind == (int32_t)t->kind
+                    ? "other rows"
+                    : plan_bytes_name((plan_kind_of_bytes)value->kind),
+                f->p->model->weights[value->weight].name);
+}
+
+// After the step every byte of a weight, and of what its optimizer keeps, is new, and its own.
 static status update_is_whole(sums_walk *w, const verify_facts *f)
 {
     for (int32_t i = 0; i < f->run_count; i++) {
@@ -400,6 +423,7 @@ static status update_is_whole(sums_walk *w, const verify_facts *f)
         const verify_values *values = verify_held(w, f, i);
         for (int64_t k = 0; k < values->count && values->rows[k].begin <= reached; k++) {
             reached = max_i64(reached, values->rows[k].end);
+            TRY(value_is_own(w, f, t, &values->rows[k]));
         }
         if (reached >= bytes) continue;
         return fail(ST_BROKEN_PLAN,

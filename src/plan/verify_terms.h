@@ -23,6 +23,10 @@ typedef struct verify_value {
     verify_terms terms;
     int32_t maker; // action that made it so
     bool taken;    // something has used it since
+    // Of new weights and states: whose they are (weight and kind), and how much further on in it than
+    // here.
+    int32_t weight, kind;
+    int64_t shift;
 } verify_value;
 
 // Of a tensor: sorted, apart. Bytes that none covers hold nothing.

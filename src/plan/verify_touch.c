@@ -509,6 +509,31 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
                 (long long)p->item_count, (long long)p->leaf_count);
 }
 
+// Where an input and an output share bytes they are in place: the same, or this rank's piece of the other.
+static status inplace_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item)
+{
+    const plan_comm *c = verify_comm(f, index);
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    const int32_t first = item / verify_leaves(c) * verify_leaves(c);
+    const verify_bytes in = verify_item_in(f, c, item), out = verify_item_out(f, c, first);
+    char name[VERIFY_NAME_BYTES];
+    int64_t right = out.begin; // of the input
+    if (c->op == PLAN_ALL_GATHER) right += me * in.bytes;
+    if (c->op == PLAN_REDUCE_SCATTER) {
+        right -= me * (c->compressed ? c->piece * dtype_bytes(c->type) : out.bytes);
+    }
+    const bool meet = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
+                      out.begin < in.begin + in.bytes;
+    if (!meet || (in.begin == right && item == first && c->op != PLAN_ALL_TO_ALL)) return ST_OK;
+    return fail(
+        ST_BROKEN_PLAN,
+        "%s: item %d reads %s from byte %lld on and writes it from byte %lld on, which is not "
+        "in place for member %d of the group",
+        verify_name(v, f->rank, index, name), item, verify_tensor(f, in.tensor)->name,
+        (long long)(in.begin - f->where[in.tensor].begin),
+        (long long)(out.begin - f->where[out.tensor].begin), me);
+}
+
 static status comm_touch(verifier *v, verify_facts *f, int32_t index)
 {
     const plan_comm *c = verify_comm(f, index);
@@ -521,6 +546,7 @@ static status comm_touch(verifier *v, verify_facts *f, int32_t index)
             const verify_bytes b = writes ? verify_item_out(f, c, i) : verify_item_in(f, c, i);
             TRY(item_check(v, f, index, i, &b, writes ? item->out_offset : item->in_offset));
             TRY(bytes_touch(v, f, &b, writes != 0));
+            if (writes) TRY(inplace_check(v, f, index, i));
         }
     }
     if (!c->compressed) return ST_OK;
