@@ -1,0 +1,148 @@
+// One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this process),
+// each trained in strict order and compared with one rank.
+//
+//   LAYOUTS  layouts of each kind of model (make test: 20; make test-night: 120)
+//   STEPS    of each run (6; 30)
+//   SEED     of the walk
+#include "base/rng.h"
+#include "train/test_ranks.h"
+
+#include <stdlib.h>
+
+enum { SETTINGS = 24, SETTING_BYTES = 64 };
+
+// GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's: rotary
+// positions, RMSNorm, grouped queries, gated feed-forward.
+static const char *const models[][8] = {
+    {"model.arch=gpt2", "model.layers=8", "model.dim=32", "model.heads=4", "model.kv_heads=4",
+     "model.ffn_dim=48", "model.dropout=0.1", "train.z_loss=1e-4"},
+    {"model.arch=llama", "model.layers=8", "model.dim=32", "model.heads=8", "model.kv_heads=4",
+     "model.ffn_dim=64", "model.tied=no", "optimizer.clip=0.5"},
+};
+
+typedef struct layout {
+    char text[SETTINGS][SETTING_BYTES];
+    const char *list[SETTINGS];
+    int count;
+    int ranks;
+} layout;
+
+static void set(layout *l, const char *key, int64_t value)
+{
+    assert_true(l->count < SETTINGS);
+    (void)snprintf(l->text[l->count], SETTING_BYTES, "%s=%lld", key, (long long)value);
+    l->list[l->count] = l->text[l->count];
+    l->count++;
+}
+
+static void set_word(layout *l, const char *key, const char *word)
+{
+    assert_true(l->count < SETTINGS);
+    (void)snprintf(l->text[l->count], SETTING_BYTES, "%s=%s", key, word);
+    l->list[l->count] = l->text[l->count];
+    l->count++;
+}
+
+static int64_t number(const char *name, int64_t otherwise)
+{
+    const char *value = getenv(name); // of the test, not of the program
+    return value != NULL ? strtoll(value, NULL, 10) : otherwise;
+}
+
+static uint32_t walk; // the state of the walk
+static int64_t pick(int64_t count)
+{
+    walk = walk * 1664525u + 1013904223u;
+    return (int64_t)(((uint64_t)(walk >> 8) * (uint64_t)count) >> 24);
+}
+
+static void settings_begin(layout *l, int kind, int64_t steps)
+{
+    *l = (layout){.ranks = 1};
+    for (int i = 0; i < COUNT_OF(models[kind]); i++) {
+        (void)snprintf(l->text[l->count], SETTING_BYTES, "%s", models[kind][i]);
+        l->list[l->count] = l->text[l->count];
+        l->count++;
+    }
+    set_word(l, "determinism", "strict");
+    set(l, "train.steps", steps);
+    set(l, "train.global_batch", 16);
+}
+
+static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b",       "interleaved", "zb-h1",
+                                            "zb-h2", "zb-v",       "dualpipe",    "dualpipe-v",
+                                            "1f1b",  "interleaved"};
+    const char *schedule = schedules[pick(COUNT_OF(schedules))];
+    const bool even = pp % 2 == 0 && (dp == 1 || dp == 2);
+    if (strncmp(schedule, "dualpipe", 8) == 0 && (!even || pp > 4)) schedule = "zb-h1";
+    if (pp > 4 && strcmp(schedule, "1f1b") != 0) schedule = "gpipe"; // a layer for each chunk
+    if (pp == 3 && strcmp(schedule, "interleaved") == 0) schedule = "1f1b"; // micro-batches by pp
+    set(l, "layout.pp", pp);
+    set_word(l, "layout.schedule", schedule);
+    if (strcmp(schedule, "interleaved") == 0 && pp == 2 && pick(2) == 0) set(l, "layout.vpp", 4);
+    if (pp == 3 && strcmp(schedule, "zb-v") != 0) set_word(l, "layout.stages", "3,4,1");
+}
+
+static void layout_pick(layout *l, int kind, int64_t steps)
+{
+    static const int64_t ways[] = {1, 2, 3, 4, 8};
+    static const char *const recomputes[] = {"none", "selective", "full"};
+    settings_begin(l, kind, steps);
+    int64_t pp = 1, dp = 1;
+    while (pp * dp == 1 || pp * dp > RANKS_MAX) {
+        pp = ways[pick(COUNT_OF(ways))];
+        dp = 1 + pick(8);
+    }
+    l->ranks = (int)(pp * dp);
+    if (dp > 1) set(l, "layout.dp", dp);
+    if (dp > 1) set(l, "layout.zero", pick(2));
+    if (pp > 1) pipeline_pick(l, pp, dp);
+    // dp that does not divide the batch leaves ranks with different numbers of micro-batches.
+    set(l, "train.micro_batch", pp > 2 || 16 % (dp * pp * 2) != 0 ? 1 : 1 + pick(2));
+    set_word(l, "train.recompute", recomputes[pick(3)]);
+    set(l, "kernels.threads", 1);
+}
+
+static void settings_print(const layout *l, const char *what)
+{
+    print_message("%s, %d ranks:", what, l->ranks);
+    for (int i = COUNT_OF(models[0]) + 3; i < l->count; i++) print_message(" %s", l->list[i]);
+    print_message("\n");
+}
+
+static void every_layout_has_one_digest(void **state)
+{
+    (void)state;
+    const int64_t layouts = number("LAYOUTS", 20), steps = number("STEPS", 6);
+    int64_t done = 0;
+    walk = (uint32_t)number("SEED", 20261121);
+    for (int kind = 0; kind < COUNT_OF(models); kind++) {
+        static layout l;
+        char name[32];
+        run_seen seen = {0};
+        hash128 one, many;
+        settings_begin(&l, kind, steps);
+        (void)snprintf(name, sizeof(name), "one-%d", kind);
+        assert_int_equal(test_run(name, l.list, l.count, "auto", &seen, &one), ST_OK);
+        for (int64_t i = 0; i < layouts; i++) {
+            layout_pick(&l, kind, steps);
+            (void)snprintf(name, sizeof(name), "many-%d-%lld", kind, (long long)i);
+            const status st = ranks_run(name, l.list, l.count, l.ranks, "auto", 0, &many);
+            if (st != ST_OK) settings_print(&l, "fails");
+            assert_int_equal(st, ST_OK);
+            if (one.high != many.high || one.low != many.low) settings_print(&l, "other bits");
+            assert_same(one, many);
+            done++;
+        }
+    }
+    print_message("%lld layouts of %lld steps, one digest for each model\n", (long long)done,
+                  (long long)steps);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_layout_has_one_digest)};
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
