@@ -282,7 +282,10 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER, .group = l->data_group, .type = t->type};
+    plan_comm c = {.op = PLAN_ALL_GATHER, .type = t->type};
+    // Rows are cut over dp alone, also where gradients are summed over more.
+    const plan_group data = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+    TRY(plan_table_group(l->p->run, &data, &c.group));
     (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
     const plan_comm_item item = {.in = ref,
                                  .out = ref,

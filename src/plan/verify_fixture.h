@@ -6,7 +6,9 @@
 #include "plan/verify.h"
 
 typedef struct job_settings {
-    int32_t dp;
+    int32_t dp, pp; // 0: 1
+    const char *schedule;
+    int32_t chunks, stages[8]; // decoder layers of each stage; first 0: even
     int32_t zero, shards;
     bool strict, untied, compressed, alone; // alone: an evaluation
     int64_t sequences, micro_batch;         // micro_batch 0: of each rank all
@@ -50,22 +52,29 @@ static inline status job_make(arena *a, const job_settings *s, job *out)
                                        .tied = !s->untied,
                                        .recompute = s->recompute,
                                        .purpose = s->alone ? PURPOSE_EVALUATE : PURPOSE_TRAIN};
-    *out = (job){.a = a, .mesh = {.size = {[AXIS_DP] = s->dp}}};
+    int32_t stages = 0;
+    while (stages < 8 && s->stages[stages] > 0) stages++;
+    *out = (job){.a = a, .mesh = {.size = {[AXIS_DP] = s->dp, [AXIS_PP] = s->pp}}};
     out->ranks = (int32_t)plan_mesh_ranks(&out->mesh);
     TRY(arena_new(a, out->ranks, &out->tables));
     TRY(arena_new(a, out->ranks, &out->plans));
     for (int32_t r = 0; r < out->ranks; r++) {
         op_model *m = NULL;
-        plan_request request = {.mesh = plan_mesh_from(&out->mesh, r),
-                                .sequences = s->sequences,
-                                .micro_batch = s->micro_batch,
-                                .seq = 8,
-                                .zero = s->zero,
-                                .strict = s->strict,
-                                .shards = s->shards > 0 ? s->shards : 8,
-                                .codec = s->compressed ? &codec : NULL,
-                                .scratch_bytes = 4096,
-                                .workspace = job_workspace};
+        plan_request request = {
+            .mesh = plan_mesh_from(&out->mesh, r),
+            .sequences = s->sequences,
+            .micro_batch = s->micro_batch,
+            .seq = 8,
+            .pipeline = {.schedule = s->pp > 1 ? plan_schedule_find(s->schedule) : NULL,
+                         .chunks = s->chunks,
+                         .layers = stages > 0 ? s->stages : NULL,
+                         .layers_count = stages},
+            .zero = s->zero,
+            .strict = s->strict,
+            .shards = s->shards > 0 ? s->shards : 8,
+            .codec = s->compressed ? &codec : NULL,
+            .scratch_bytes = 4096,
+            .workspace = job_workspace};
         int64_t first = 0, own = 0;
         TRY(plan_sample_model(a, &config, &m));
         request.model = m;
