@@ -1,0 +1,101 @@
+// A run goes on in another layout than it was saved in, bit for bit: saved in each layout, loaded in
+// others, one digest in strict order.
+//
+//   ALL_PAIRS=1  every layout by every other (make test: each by one)
+#include "train/test_ranks.h"
+
+#include <stdlib.h>
+
+enum { SETTINGS = 10, COMMON = 5 };
+
+static const char *const common[COMMON] = {"determinism=strict", "model.layers=4",
+                                           "train.micro_batch=1", "model.dropout=0.1",
+                                           "train.steps=4"};
+
+typedef struct layout {
+    int ranks;
+    const char *keys[SETTINGS];
+} layout;
+
+static const layout layouts[] = {
+    {1, {NULL}},
+    {2, {"layout.dp=2"}},
+    {3, {"layout.dp=3", "layout.zero=1"}},
+    {2, {"layout.pp=2"}},
+    {4, {"layout.pp=4", "layout.schedule=gpipe"}},
+    {2, {"layout.pp=2", "layout.schedule=interleaved"}},
+    {3, {"layout.pp=3", "layout.stages=1,2,1", "layout.schedule=zb-h1"}},
+    {4, {"layout.pp=2", "layout.dp=2", "layout.zero=1"}},
+    {4, {"layout.pp=2", "layout.dp=2", "layout.zero=1", "layout.schedule=zb-v"}},
+    {2, {"layout.pp=2", "layout.schedule=dualpipe"}},
+    {2, {"layout.pp=2", "layout.schedule=dualpipe-v"}},
+    {8, {"layout.dp=8", "layout.zero=1"}},
+};
+
+// `more` on top of what all have. Precisions differ in what is saved.
+static int settings_of(const layout *l, const char *precision, const char **out)
+{
+    int n = 0;
+    for (; n < COMMON; n++) out[n] = common[n];
+    out[n++] = precision;
+    out[n++] = "kernels.threads=1";
+    for (int i = 0; i < SETTINGS && l->keys[i] != NULL; i++) out[n++] = l->keys[i];
+    return n;
+}
+
+static status layout_run(const char *name, const layout *l, const char *precision,
+                         int64_t stop_after, hash128 *out)
+{
+    const char *settings[COMMON + 2 + SETTINGS];
+    const int n = settings_of(l, precision, settings);
+    run_seen seen = {.stop_after = stop_after};
+    if (l->ranks == 1) return test_run(name, settings, n, "auto", &seen, out);
+    return ranks_run(name, settings, n, l->ranks, "auto", stop_after, out);
+}
+
+// Saved after two steps by one, finished by another.
+static void pair_check(int from, int to, const char *precision, hash128 want)
+{
+    char name[32];
+    hash128 got;
+    (void)snprintf(name, sizeof(name), "%d-%d-%.4s", from, to,
+                   precision + strlen("train.precision="));
+    const status saved = layout_run(name, &layouts[from], precision, 2, NULL);
+    if (saved != ST_STOPPED) print_error("layout %d, saving: %d\n", from, (int)saved);
+    assert_int_equal(saved, ST_STOPPED);
+    const status loaded = layout_run(name, &layouts[to], precision, 0, &got);
+    if (loaded != ST_OK) print_error("layout %d after %d: %d\n", to, from, (int)loaded);
+    assert_int_equal(loaded, ST_OK);
+    if (got.high != want.high || got.low != want.low) {
+        print_error("saved in layout %d, loaded in %d: other bits\n", from, to);
+    }
+    assert_same(got, want);
+}
+
+static void layouts_change_on_resume(void **state)
+{
+    static const char *const precisions[] = {"train.precision=fp32", "train.precision=bf16"};
+    (void)state;
+    const bool all = getenv("ALL_PAIRS") != NULL; // of the test, not of the program
+    for (int p = 0; p < COUNT_OF(precisions); p++) {
+        hash128 want;
+        char name[32];
+        (void)snprintf(name, sizeof(name), "straight-%d", p);
+        assert_int_equal(layout_run(name, &layouts[0], precisions[p], 0, &want), ST_OK);
+        const int count = COUNT_OF(layouts);
+        for (int from = 0; from < count; from++) {
+            for (int to = 0; to < count; to++) {
+                const int step = (to - from + count) % count;
+                if (step == 0 || (!all && step != (p == 0 ? 1 : 7))) continue;
+                if (!all && p > 0 && from % 3 != 0) continue;
+                pair_check(from, to, precisions[p], want);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layouts_change_on_resume)};
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
