@@ -1,10 +1,72 @@
 // Layers on stages.
 #include "plan/pipeline.h"
 
-// Decoder layers of each stage: as asked for, or as even as can be, the first ones taking what is left.
-static status layers_of_stages(const plan_pipeline_request *r, int32_t depth, int32_t decoders,
-                               int32_t *count)
+// FLOPs of a layer, forward and backward, on a sequence of a usual length.
+static double layer_flops(const op_model *m, int32_t layer_row)
 {
+    enum { USUAL = 1024 };
+    const extent_binding bound = {
+        .value = {
+            [EXTENT_ONE] = 1, [EXTENT_TOKENS] = USUAL, [EXTENT_SEQS] = 1, [EXTENT_CACHE] = USUAL}};
+    const op_program *program = m->programs[m->layers[layer_row].program];
+    double flops = 0.0;
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < program->lists[list].count; i++) {
+            flops += op_node_cost(program, &program->lists[list].nodes[i], &bound).flops;
+        }
+    }
+    return flops;
+}
+
+// Fills stage after stage up to `most` FLOPs, and never below one decoder layer; the last takes what is
+// left. Is it within `most`, too?
+static bool stages_fill(const double *flops, int32_t decoders, int32_t depth, double most,
+                        int32_t *count)
+{
+    double cost = flops[0]; // the embedding
+    int32_t at = 0;
+    for (int32_t s = 0; s < depth; s++) {
+        const int32_t later = depth - 1 - s; // stages that want a layer each
+        if (later == 0) cost += flops[decoders + 1];
+        count[s] = 0;
+        while (at < decoders - later &&
+               (later == 0 || count[s] == 0 || cost + flops[1 + at] <= most)) {
+            cost += flops[1 + at++];
+            count[s]++;
+        }
+        if (cost > most) return false;
+        cost = 0.0;
+    }
+    return true;
+}
+
+// The cut whose dearest stage is cheapest: a head is worth several layers.
+static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t decoders,
+                             int32_t *count)
+{
+    double *flops = NULL, low = 0.0, high = 0.0;
+    TRY(arena_new(a, m->layer_count, &flops));
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        flops[i] = layer_flops(m, i);
+        high += flops[i];
+    }
+    for (int i = 0; i < 50; i++) { // to 2^-50 of the whole
+        const double middle = 0.5 * (low + high);
+        if (stages_fill(flops, decoders, depth, middle, count)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    (void)stages_fill(flops, decoders, depth, high, count);
+    return ST_OK;
+}
+
+// Decoder layers of each stage: as asked for, or as even in FLOPs as can be.
+static status layers_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
+                               int32_t depth, int32_t *count)
+{
+    const int32_t decoders = m->layer_count - 2; // between embedding and head
     if (r->layers == NULL) {
         if (depth > decoders) {
             return fail(ST_CONFIG_CONFLICT,
@@ -12,10 +74,7 @@ static status layers_of_stages(const plan_pipeline_request *r, int32_t depth, in
                         "stages",
                         (int)depth, (int)decoders, (int)decoders);
         }
-        for (int32_t i = 0; i < depth; i++) {
-            count[i] = decoders / depth + (i < decoders % depth ? 1 : 0);
-        }
-        return ST_OK;
+        return stages_balance(a, m, depth, decoders, count);
     }
     int64_t sum = 0;
     if (r->layers_count != depth) {
@@ -42,7 +101,6 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
                          plan_pipeline *out)
 {
     int32_t *first = NULL, *count = NULL;
-    const int32_t decoders = m->layer_count - 2; // between embedding and head
     TRY(arena_new(a, out->depth + 1, &first));
     TRY(arena_new(a, out->depth, &count));
     out->first_layer = first;
@@ -50,7 +108,7 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
         first[1] = m->layer_count;
         return ST_OK;
     }
-    TRY(layers_of_stages(r, out->depth, decoders, count));
+    TRY(layers_of_stages(a, m, r, out->depth, count));
     int32_t at = 1; // the embedding stands with the first stage, the head with the last
     for (int32_t i = 0; i < out->depth; i++) {
         at += count[i];

@@ -17,7 +17,7 @@ extern "C" {
 typedef struct plan_pipeline_request {
     const plan_schedule *schedule; // NULL: of one stage
     int32_t chunks;                // per rank; 0: as few as the schedule takes
-    const int32_t *layers;         // decoder layers of each virtual stage; NULL: as even as can be
+    const int32_t *layers; // decoder layers of each virtual stage; NULL: as even in FLOPs as can be
     int32_t layers_count;
 } plan_pipeline_request;
 
