@@ -22,9 +22,15 @@ for folder in "$shared"/golden/models/*/; do
 done
 agrees "$shared/golden/models/llama_gqa" determinism=strict train.micro_batch=1 kernels.device=shadow
 agrees "$shared/golden/models/gpt2" train.recompute=full kernels.threads=1
-# Several ranks: what they hold pieces of is gathered.
-agrees "$shared/golden/models/gpt2" layout.dp=2 layout.zero=1
-agrees "$shared/golden/models/llama_tied_bf16" layout.dp=2 determinism=strict
+
+# Several ranks, whose pieces are gathered: each model in the next of these layouts.
+layouts=("layout.dp=2 layout.zero=1" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
+         "layout.pp=2 layout.schedule=zb-h1 determinism=strict" "layout.dp=2 determinism=strict")
+next=0
+for folder in "$shared"/golden/models/*/; do
+    agrees "$folder" ${layouts[next]}
+    next=$(((next + 1) % ${#layouts[@]}))
+done
 
 echo "$cases checks, $failures failed"
 exit $((failures > 0))

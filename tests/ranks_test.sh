@@ -62,6 +62,11 @@ code "two ranks" 0 train two layout.dp=2
 same "two ranks: the digest of one" "$(digest two)" "$want"
 code "three ranks, ZeRO-1" 0 train three layout.dp=3 layout.zero=1
 same "three ranks: the digest of one" "$(digest three)" "$want"
+code "two stages, two ranks each, ZeRO-1" 0 train four layout.pp=2 layout.dp=2 layout.zero=1
+same "four ranks: the digest of one" "$(digest four)" "$want"
+says "what the layout is" four/log.txt 'layout   dp 2 · pp 2 1f1b · zero 1'
+code "no such schedule" 3 train refused layout.pp=2 layout.schedule=zbh1
+says "which there are" err 'none of gpipe, 1f1b'
 for file in log.txt logs/rank-00000.log logs/rank-00002.log STATUS; do
     if [ -s "three/$file" ]; then passed "three ranks: $file"; else failed "three ranks: $file"; fi
 done
