@@ -20,6 +20,7 @@ static extent_binding bound_of(const plan *p, int64_t sequences)
     b.value[EXTENT_SEQS] = sequences;
     b.value[EXTENT_TOKENS] = sequences * p->seq;
     b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
     return b;
 }
 
@@ -43,9 +44,10 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     const plan_binding *b = binding_of(p, action);
     const op_tensor *local = &b->program->tensors[t], *owner = local;
     tensor_id owner_id = t;
-    int64_t column = 0;
+    int64_t column = 0, row = 0;
     while (owner->view_of != TENSOR_NONE) {
         column += owner->view_begin;
+        row += owner->view_row;
         owner_id = owner->view_of;
         owner = &b->program->tensors[owner_id];
     }
@@ -63,7 +65,7 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     }
     int64_t row_elements = 1;
     for (int i = 1; i < owner->ndim; i++) row_elements *= extent_value(owner->dims[i], &bound);
-    const int64_t skip = rows_before(p, action, owner) * row_elements + column;
+    const int64_t skip = (rows_before(p, action, owner) + row) * row_elements + column;
     out.data = base + plan_tensor_offset(p, ref) + skip * dtype_bytes(local->type);
     return out;
 }
@@ -91,6 +93,11 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->seq = p->seq;
     call->cache_seq = p->cache_seq;
     call->first_row = b->first_row;
+    call->first_head = node->attrs.first_head;
+    if (node->attrs.row_ways > 1) {
+        call->seq = p->seq_cut;
+        call->first_position = node->attrs.row_at * p->seq_cut;
+    }
     call->first_sequence = p->first_sequence +
                            (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) +
                            action->sequence_begin;

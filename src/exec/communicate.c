@@ -67,7 +67,7 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
                             .root = c->peer,
                             .item_count = c->items_count / leaves,
                             .leaf_count = c->leaves_count,
-                            .shards = c->leaves_count > 0 ? p->shards : 0,
+                            .shards = c->leaves_count > 0 ? c->shards : 0,
                             .tensor = c->name};
         TRY(items_make(a, p, c, base, &args->items));
         if (c->leaves_count > 0) TRY(leaves_make(a, p, c, &args->leaves));

@@ -22,10 +22,12 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_EMBEDDING] = {"iN fVD iN fPD", "fND"},
     [OP_EMBEDDING_DW] = {"iN fND", "fVD"},
     [OP_MATMUL] = {"fNK fMK fM", "fNM"},
-    [OP_MATMUL_DX] = {"fNM fMK", "fNK"},
+    [OP_MATMUL_DX] = {"fNM fMK fNK", "fNK"},
     [OP_MATMUL_DW] = {"fNM fNK", "fMK"},
     [OP_BIAS_DW] = {"fNM", "fM"},
     [OP_ADD] = {"f* f*", "f*"},
+    [OP_ADD_BIAS] = {"fNM fM", "fNM"},
+    [OP_SUM] = {"f* f* f* f* f* f* f* f*", "f*"},
     [OP_RMSNORM] = {"fNC fD fNC", "fNC sNG fNC"},
     [OP_RMSNORM_DX] = {"fNC fNC sNG fD fNC", "fNC"},
     [OP_RMSNORM_DW] = {"fNC fNC sNG", "fD"},
@@ -41,7 +43,8 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_ACTIVATION] = {"f*", "f*"},
     [OP_ACTIVATION_BWD] = {"f* f*", "f*"},
     [OP_DROPOUT] = {"fND", "fND"},
-    [OP_HEAD_LOSS] = {"fND fVD iN", "sN fND fVD"},
+    [OP_HEAD_LOSS] = {"fND fVD iN sRQ", "sN fNE fVD"},
+    [OP_HEAD_STATS] = {"fND fVD iN", "sNQ"},
     [OP_GATHER] = {"fND iB", "fBD"},
     [OP_SAMPLE] = {"fBV pBX iB", "iB"},
     [OP_CAST] = {"a*", "a*"},
@@ -175,6 +178,19 @@ static void check_muon(const kern_call *c)
     if (c->attrs.part_count > 1) ASSERT(rows == c->in[0].dims[0]);
 }
 
+// The gradient of x has a term for each shard of the vocabulary; the statistics are of all shards.
+static void check_terms(const kern_call *c, const shape_book *book)
+{
+    const bool cut = c->in[3].data != NULL;
+    const int64_t terms = cut ? c->attrs.shard_count : 1, dim = extent_of_letter(book, 'D');
+    if (c->out[1].data != NULL) ASSERT(extent_of_letter(book, 'E') == terms * dim);
+    const int64_t rows = extent_of_letter(book, 'N');
+    if (!cut || rows == 0) return;
+    const int64_t tiles = extent_of_letter(book, 'R') / rows;
+    ASSERT(tiles * rows == extent_of_letter(book, 'R'));
+    ASSERT(tiles * extent_of_letter(book, 'Q') == 3 * (int64_t)c->attrs.shards);
+}
+
 // What the letters cannot say.
 static void check_meaning(const kern_call *c, const shape_book *book)
 {
@@ -213,8 +229,13 @@ static void check_meaning(const kern_call *c, const shape_book *book)
         check_sequences(c, book);
         ASSERT(c->attrs.dropout >= 0.0f && c->attrs.dropout < 1.0f);
         break;
+    case OP_HEAD_STATS:
+        ASSERT(c->attrs.shard_count > 0);
+        ASSERT(extent_of_letter(book, 'Q') == 3 * (int64_t)c->attrs.shard_count);
+        break;
     case OP_HEAD_LOSS:
         ASSERT(extent_of_letter(book, 'V') > 0);
+        check_terms(c, book);
         if (c->out[1].data != NULL || c->out[2].data != NULL) ASSERT(c->loss_divisor > 0.0);
         break;
     case OP_SAMPLE:
@@ -301,7 +322,7 @@ int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call,
 
 status kern_run(const kern_backend *backend, const kern_context *context, const kern_call *call)
 {
-    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
+    ASSERT((int)call->code >= 0 && call->code < OP_COMPUTE_COUNT);
     check_call(call);
     if (backend->run[call->code] == NULL) {
         return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", backend->name,

@@ -68,7 +68,8 @@ kern_tensor kern_interpret_tensor(const kern_interpret *it, tensor_id t)
     }
     const kern_tensor whole = kern_interpret_tensor(it, tensor->view_of);
     k.strides[0] = whole.strides[0];
-    k.data = (char *)whole.data + tensor->view_begin * dtype_bytes(tensor->type);
+    k.data = (char *)whole.data +
+             (tensor->view_row * whole.strides[0] + tensor->view_begin) * dtype_bytes(tensor->type);
     return k;
 }
 

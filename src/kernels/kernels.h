@@ -42,6 +42,7 @@ typedef struct kern_call {
     int64_t first_sequence; // number within the global batch of the sequence of row 0
     int64_t first_head;     // number within the layer of head 0, where heads are cut: dropout
     int64_t first_row;      // number within the weight of row 0, where rows are cut: optimizers
+    int64_t first_position; // in its sequence of row 0, where positions are cut: dropout
     double loss_divisor;    // HEAD_LOSS
     bool accumulate;        // "+=" outputs: false = start from +0
     bool strict;            // bits of a row may not depend on other rows, threads or position

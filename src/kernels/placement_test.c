@@ -175,7 +175,7 @@ static void run_piece(trial *t, int k, kern_call *call, step_block *step, cut *o
     *call = *whole;
     *step = t->before;
     call->step = step;
-    t->s.kind->cut(&t->s.node, t->rule_idx, WAYS, &call->attrs);
+    t->s.kind->cut(t->s.program, &t->s.node, t->rule_idx, WAYS, k, &call->attrs);
     if (is_cut_by_tokens(t)) call->first_sequence += k; // one of the two sequences each
     if (call->attrs.heads < whole->attrs.heads) call->first_head = (int64_t)k * call->attrs.heads;
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -296,7 +296,7 @@ static void test_rules(void **state)
     trial t;
     memset(&t, 0, sizeof(t));
     backend_run_init(&t.run, &kern_backend_ref, KERN_SCALAR, 1);
-    for (int code = 0; code < OP_CODE_COUNT; code++) {
+    for (int code = 0; code < OP_COMPUTE_COUNT; code++) {
         for (int variant = 0; variant < op_sample_count((op_code)code); variant++) {
             try_variant(&t, (op_code)code, variant);
         }

@@ -87,7 +87,8 @@ static inline kern_tensor sample_operand(sample_memory *m, tensor_id id, int64_t
     }
     if (k.ndim == 2) k.strides[0] = b->stride;
     const int64_t first = t->view_of == TENSOR_NONE ? 0 : t->view_begin;
-    k.data = b->base + SAMPLE_GUARD + first * dtype_bytes(t->type);
+    const int64_t first_row = t->view_of == TENSOR_NONE ? 0 : t->view_row;
+    k.data = b->base + SAMPLE_GUARD + (first_row * b->stride + first) * dtype_bytes(t->type);
     return k;
 }
 

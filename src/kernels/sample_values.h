@@ -22,7 +22,8 @@ static inline int64_t sample_int(const sample_memory *m, int operand, int64_t in
     case OP_ROPE *OP_MAX_IN + 1:
         return draw % c->in[2].dims[0];
     case OP_HEAD_LOSS *OP_MAX_IN + 2:
-        return draw % (c->in[1].dims[0] + 1) - 1;
+    case OP_HEAD_STATS *OP_MAX_IN + 2:
+        return draw % (max_i64(c->in[1].dims[0], c->attrs.whole_rows) + 1) - 1;
     case OP_GATHER *OP_MAX_IN + 1:
         return draw % c->in[0].dims[0];
     case OP_STEP_LOSS *OP_MAX_IN + 1:
@@ -110,6 +111,39 @@ static inline void sample_derive_attention(sample_memory *m)
     must(kern_run(&kern_backend_ref, NULL, &forward));
 }
 
+// Statistics of all shards; those of pieces that others have are made up, near those of w.
+static inline void sample_derive_head(sample_memory *m, uint64_t seed)
+{
+    const kern_call *c = &m->call;
+    const int64_t rows = c->in[0].dims[0], per_tile = c->in[3].dims[1] / 3;
+    const int64_t dims[2] = {rows, 3 * (int64_t)c->attrs.shard_count};
+    kern_call first = *c;
+    first.code = OP_HEAD_STATS;
+    memset(&first.in[3], 0, sizeof(first.in[3]));
+    memset(first.out, 0, sizeof(first.out));
+    first.out[0] = kt_make(m->a, c->in[3].type, 2, dims);
+    first.workspace_bytes = kern_workspace_bytes(&kern_backend_ref, &first, 1);
+    first.workspace = kt_make(m->a, DTYPE_U8, 1, &first.workspace_bytes).data;
+    must(kern_run(&kern_backend_ref, NULL, &first));
+    for (int64_t s = 0; s < c->attrs.shards; s++) {
+        const int64_t own = s - c->attrs.first_shard;
+        const bool is_own = own >= 0 && own < c->attrs.shard_count;
+        for (int64_t n = 0; n < rows; n++) {
+            const int64_t begin = max_i64(c->attrs.whole_rows, c->in[1].dims[0]) * s;
+            const int64_t label = (int64_t)kt_get(&c->in[2], n) * c->attrs.shards;
+            const bool has_label =
+                label >= begin && label < begin + max_i64(c->attrs.whole_rows, c->in[1].dims[0]);
+            const double made_up[3] = {0.3, 2.0 + test_uniform(seed, 9, n), has_label ? 0.1 : 0.0};
+            for (int k = 0; k < 3; k++) {
+                const double own_value =
+                    is_own ? kt_get(&first.out[0], (n * c->attrs.shard_count + own) * 3 + k) : 0.0;
+                kt_put(&c->in[3], ((s / per_tile * rows + n) * per_tile + s % per_tile) * 3 + k,
+                       is_own ? own_value : made_up[k]);
+            }
+        }
+    }
+}
+
 // Cached rows that no query may see stay NaN.
 static inline void sample_hide_cache(sample_memory *m)
 {
@@ -153,6 +187,7 @@ static inline void sample_fill(sample_memory *m, uint64_t seed, bool accumulator
         sample_derive_norm(m);
     }
     if (code == OP_ATTENTION_BWD) sample_derive_attention(m);
+    if (code == OP_HEAD_LOSS && c->in[3].data != NULL) sample_derive_head(m, seed);
     sample_hide_cache(m);
 }
 

@@ -30,8 +30,11 @@ static void rope_place(const op_program *p, const op_node *node, op_rule *rules,
     OP_RULES(rules, count, "00r:0", "1rr:1", "prr:p"); // by tokens; by heads; linear
 }
 
-static void rope_cut(const op_node *node, int rule, int ways, op_attrs *attrs)
+static void rope_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                     op_attrs *attrs)
 {
+    (void)p;
+    (void)at;
     *attrs = node->attrs;
     if (rule == 2) attrs->heads = node->attrs.heads / ways;
 }
@@ -131,12 +134,15 @@ static void attention_place(const op_program *p, const op_node *node, op_rule *r
     OP_RULES(rules, count, "00000:00", "111rr:11"); // by whole sequences; by heads
 }
 
-static void attention_cut(const op_node *node, int rule, int ways, op_attrs *attrs)
+static void attention_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                          op_attrs *attrs)
 {
+    (void)p;
     *attrs = node->attrs;
     if (rule != 2) return;
     attrs->heads = node->attrs.heads / ways;
     attrs->kv_heads = node->attrs.kv_heads / ways;
+    attrs->first_head = node->attrs.first_head + at * attrs->heads;
 }
 
 // Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.

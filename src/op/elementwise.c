@@ -60,6 +60,74 @@ const op_kind op_row_add = {
     .gradient = add_gradient,
 };
 
+static status bias_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNM fM", &shapes));
+    return op_shapes_out(p, node, wanted, "fNM", "y", &shapes);
+}
+
+static void bias_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r:0", "10:1", "pp:p");
+}
+
+// What op_matmul leaves to be added where its product is a sum over ranks: it has no gradient rule of its
+// own, for it comes after differentiation.
+const op_kind op_row_add_bias = {
+    .code = OP_ADD_BIAS,
+    .name = "add_bias",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {0, -1, -1, -1},
+    .infer = bias_infer,
+    .place = bias_place,
+    .cut = op_cut_nothing,
+    .cost = one_flop,
+};
+
+static status sum_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f* f* f* f* f* f* f* f*", &shapes));
+    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+}
+
+static void sum_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    if (op_at(p, node->in[0])->ndim == 2) {
+        OP_RULES(rules, count, "00000000:0", "11111111:1", "pppppppp:p");
+    } else {
+        OP_RULES(rules, count, "00000000:0", "pppppppp:p");
+    }
+}
+
+static op_cost sum_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    double terms = 0.0;
+    for (int i = 0; i < OP_MAX_IN; i++) terms += node->in[i] == TENSOR_NONE ? 0.0 : 1.0;
+    return op_cost_pointwise(p, node, bound, node->out[0], terms - 1.0);
+}
+
+const op_kind op_row_sum = {
+    .code = OP_SUM,
+    .name = "sum",
+    .in_min = 1,
+    .in_max = 8,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 0xfe,
+    .inplace = {0, -1, -1, -1},
+    .infer = sum_infer,
+    .place = sum_place,
+    .cut = op_cut_nothing,
+    .cost = sum_cost,
+};
+
 // ---- gates --------------------------------------------------------------------------------------
 
 static status halves_bind(const op_node *node, op_shapes *shapes)
@@ -248,6 +316,17 @@ static void dropout_place(const op_program *p, const op_node *node, op_rule *rul
     OP_RULES(rules, count, "0:0", "p:p");
 }
 
+// Rows are cut by positions: a row's position is part of its counter too.
+static void dropout_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                        op_attrs *attrs)
+{
+    (void)p;
+    *attrs = node->attrs;
+    if (rule != 1) return;
+    attrs->row_ways = ways;
+    attrs->row_at = at;
+}
+
 // Ten rounds of Philox for four elements: about twelve integer operations for each.
 static op_cost dropout_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
@@ -273,7 +352,7 @@ const op_kind op_row_dropout = {
     .inplace = {0, -1, -1, -1},
     .infer = dropout_infer,
     .place = dropout_place,
-    .cut = op_cut_nothing,
+    .cut = dropout_cut,
     .cost = dropout_cost,
     .gradient = dropout_gradient,
 };

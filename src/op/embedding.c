@@ -14,8 +14,17 @@ static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
 static void embedding_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    (void)node;
-    OP_RULES(rules, count, "0r0r:0", "r1r1:1"); // by tokens, by features; never by vocabulary
+    // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0, which
+    // changes nothing in a sum.
+    OP_RULES(rules, count, "0r0r:0", "r1r1:1", "r0rr:p");
+    if (node->attrs.whole_rows > 0) *count -= 1; // cut already
+}
+
+static void embedding_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                          op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule == 3) op_cut_rows(p, node->in[1], ways, at, attrs);
 }
 
 // Of a table only the rows that are asked for are read.
@@ -63,7 +72,7 @@ const op_kind op_row_embedding = {
     .inplace = {-1, -1, -1, -1},
     .infer = embedding_infer,
     .place = embedding_place,
-    .cut = op_cut_nothing,
+    .cut = embedding_cut,
     .cost = embedding_cost,
     .gradient = embedding_gradient,
 };
@@ -82,8 +91,15 @@ static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
 static void dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    (void)node;
-    OP_RULES(rules, count, "00:p", "r1:1");
+    OP_RULES(rules, count, "00:p", "r1:1", "rr:0"); // the last: rows of the table
+    if (node->attrs.whole_rows > 0) *count -= 1;
+}
+
+static void dw_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                   op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule == 3) op_cut_rows(p, node->out[0], ways, at, attrs);
 }
 
 static op_cost dw_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -110,6 +126,6 @@ const op_kind op_row_embedding_dw = {
     .inplace = {-1, -1, -1, -1},
     .infer = dw_infer,
     .place = dw_place,
-    .cut = op_cut_nothing,
+    .cut = dw_cut,
     .cost = dw_cost,
 };

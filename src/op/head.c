@@ -3,22 +3,74 @@
 // chunk are there only once.
 #include "op/op_internal.h"
 
+// Of the gradient of x, side by side.
+static int64_t terms_of(const op_node *node)
+{
+    return node->in[3] == TENSOR_NONE ? 1 : node->attrs.shard_count;
+}
+
+static status stats_check(const op_program *p, const op_node *node)
+{
+    const op_attrs *a = &node->attrs;
+    const op_tensor *stats = op_at(p, node->in[3]), *w = op_at(p, node->in[1]);
+    const extent rows = op_at(p, node->in[0])->dims[0];
+    const int64_t tiles = rows.scale > 0 ? stats->dims[0].scale / rows.scale : 0;
+    const int64_t whole = a->whole_rows > 0 ? a->whole_rows : w->dims[0].scale;
+    if (stats->dims[0].symbol != rows.symbol || tiles * rows.scale != stats->dims[0].scale ||
+        stats->dims[1].scale * tiles != 3 * (int64_t)a->shards) {
+        return fail(ST_MODEL, "head_loss: %s is not of %d shards", stats->name, (int)a->shards);
+    }
+    if (a->shard_count < 1 || a->first_shard < 0 || a->first_shard + a->shard_count > a->shards ||
+        a->first_row != op_piece_begin(whole, a->shards, a->first_shard)) {
+        return fail(ST_MODEL, "%s: shards %d to %d of %d are not where row %lld is",
+                    op_kind_of(node->code)->name, (int)a->first_shard,
+                    (int)(a->first_shard + a->shard_count - 1), (int)a->shards,
+                    (long long)a->first_row);
+    }
+    return ST_OK;
+}
+
 static status head_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fVD iN", &shapes));
+    TRY(op_shapes_in(p, node, "fND fVD iN sRQ", &shapes));
     if (!(node->attrs.z_loss >= 0.0f)) {
         return fail(ST_MODEL, "head_loss: z-loss %g, expected 0 or more",
                     (double)node->attrs.z_loss);
     }
-    return op_shapes_out(p, node, wanted, "sN fND gVD", "token_loss dx dw", &shapes);
+    int64_t dim = 0;
+    TRY(op_shapes_constant(node, &shapes, 'D', &dim));
+    if (node->in[3] != TENSOR_NONE) TRY(stats_check(p, node));
+    op_shapes_bind(&shapes, 'E', extent_of(dim * terms_of(node)));
+    return op_shapes_out(p, node, wanted, "sN fNE gVD", "token_loss dx dw", &shapes);
 }
 
 static void head_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
-    (void)node;
-    OP_RULES(rules, count, "0r0:00p");
+    const bool has_stats = node->in[3] != TENSOR_NONE;
+    OP_RULES(rules, count, "0r0r:00p", "r0rr:r10");
+    if (has_stats) { // tiles of rows cannot be cut by rows; by vocabulary, with the terms of dx
+        rules[1] = rules[2];
+    }
+    *count = 2;
+}
+
+// Whole shards.
+static void shards_cut(const op_program *p, const op_node *node, int ways, int at, op_attrs *attrs)
+{
+    const int64_t whole = op_at(p, node->in[1])->dims[0].scale;
+    attrs->shard_count = node->attrs.shard_count / ways;
+    attrs->first_shard = node->attrs.first_shard + at * attrs->shard_count;
+    attrs->whole_rows = node->attrs.whole_rows > 0 ? node->attrs.whole_rows : whole;
+    attrs->first_row = op_piece_begin(attrs->whole_rows, node->attrs.shards, attrs->first_shard);
+}
+
+static void head_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                     op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule == 1 && node->in[3] != TENSOR_NONE) shards_cut(p, node, ways, at, attrs);
 }
 
 static op_cost head_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -35,15 +87,66 @@ const op_kind op_row_head_loss = {
     .code = OP_HEAD_LOSS,
     .name = "head_loss",
     .in_min = 3,
-    .in_max = 3,
+    .in_max = 4,
     .out_min = 1,
     .out_max = 3,
+    .optional_in = 1u << 3,
     .optional_out = 1u << 1 | 1u << 2,
     .accumulates = 1u << 2,
     .is_product = true,
     .inplace = {-1, -1, -1, -1},
     .infer = head_infer,
     .place = head_place,
-    .cut = op_cut_nothing,
+    .cut = head_cut,
     .cost = head_cost,
+};
+
+static status stats_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND fVD iN", &shapes));
+    const op_attrs *a = &node->attrs;
+    if (a->shard_count < 1 || a->first_shard + a->shard_count > a->shards) {
+        return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)a->shard_count,
+                    (int)a->first_shard, (int)a->shards);
+    }
+    op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)a->shard_count));
+    return op_shapes_out(p, node, wanted, "sNQ", "stats", &shapes);
+}
+
+static void stats_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r0:0", "r0r:1");
+}
+
+static void stats_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                      op_attrs *attrs)
+{
+    *attrs = node->attrs;
+    if (rule == 2) shards_cut(p, node, ways, at, attrs);
+}
+
+static op_cost stats_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double logits = op_dim(p, node->in[0], 0, bound) * op_dim(p, node->in[1], 0, bound);
+    op_cost cost = op_cost_bytes(p, node, bound);
+    cost.flops = logits * (2.0 * op_dim(p, node->in[0], 1, bound) + 3.0);
+    return cost;
+}
+
+const op_kind op_row_head_stats = {
+    .code = OP_HEAD_STATS,
+    .name = "head_stats",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = stats_infer,
+    .place = stats_place,
+    .cut = stats_cut,
+    .cost = stats_cost,
 };

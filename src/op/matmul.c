@@ -69,7 +69,7 @@ const op_kind op_row_matmul = {
 static status dx_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNM fMK", &shapes));
+    TRY(op_shapes_in(p, node, "fNM fMK fNK", &shapes));
     return op_shapes_out(p, node, wanted, "fNK", "dx", &shapes);
 }
 
@@ -77,7 +77,7 @@ static void dx_place(const op_program *p, const op_node *node, op_rule *rules, i
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0r:0", "r1:1", "10:p");
+    OP_RULES(rules, count, "0r0:0", "r11:1", "10p:p");
 }
 
 static op_cost dx_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -90,11 +90,12 @@ const op_kind op_row_matmul_dx = {
     .code = OP_MATMUL_DX,
     .name = "matmul_dx",
     .in_min = 2,
-    .in_max = 2,
+    .in_max = 3,
     .out_min = 1,
     .out_max = 1,
+    .optional_in = 1u << 2,
     .is_product = true,
-    .inplace = {-1, -1, -1, -1},
+    .inplace = {2, -1, -1, -1},
     .infer = dx_infer,
     .place = dx_place,
     .cut = op_cut_nothing,

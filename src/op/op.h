@@ -27,12 +27,17 @@ extern "C" {
 // are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
 // false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D)
+//                  of a table cut by rows (attrs.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
-//   MATMUL_DX      dy(N,M) w(M,K)                   -> dx(N,K) = dy w
+//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the fold goes on
 //   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
 //   BIAS_DW        dy(N,M)                          -> += db(M)
 //   ADD            a b                              -> y = a + b
+//   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
+//   SUM            a [b c d e f g h]                -> y: the tree over shards, ((a + b) + (c + d)) + ...,
+//                                                      in fp32, rounded once: what ALL_REDUCE does between
+//                                                      ranks in order, for the terms that one rank has
 //   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G groups of
 //                                                      D columns of a row is normed by itself (G = 1
 //                                                      but for QK norm); y = h * r * (w + attrs.plus)
@@ -55,9 +60,15 @@ extern "C" {
 //   ACTIVATION     x                                -> y (attrs.activation)
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
-//   HEAD_LOSS      x(N,D) w(V,D) labels(N)          -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
+//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
+//                  With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q + Q-1
+//                  of each row. w may be a piece then (attrs.whole_rows), dx(N,D*shard_count) has a term of
+//                  the sum for each of its shards, side by side.
+//   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of vocabulary
+//                  (attrs.shards) that w has: highest logit, sum of exp(logit - highest), the label's
+//                  logit (0 where it is not in the shard)
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
 //                  min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy, ties to the lower id;
@@ -71,7 +82,23 @@ extern "C" {
 //   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale (op/step.h)
 //   ADAMW          grad master m v                  -> master m v [weight: the working copy]
 //   MUON           grad master m                    -> master m [weight]
-#define OP_TABLE(X)                   \
+//
+// What ranks along attrs.axis do together; op/partition.c puts these between the others, and lowering
+// makes communications of them. No kernels. In order (attrs.shards > 0) input i is the term of shard
+// attrs.first_shard + i of the fixed tree; else there is one input.
+//   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
+//   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of the
+//                                                      positions of each sequence
+//   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
+//                                                      rank all rows, one rank after the other
+#define OP_TABLE(X)     \
+    OP_TABLE_COMPUTE(X) \
+    OP_TABLE_COMMUNICATE(X)
+#define OP_TABLE_COMMUNICATE(X)       \
+    X(ALL_REDUCE, all_reduce)         \
+    X(REDUCE_SCATTER, reduce_scatter) \
+    X(ALL_GATHER, all_gather)
+#define OP_TABLE_COMPUTE(X)           \
     X(EMBEDDING, embedding)           \
     X(EMBEDDING_DW, embedding_dw)     \
     X(MATMUL, matmul)                 \
@@ -79,6 +106,8 @@ extern "C" {
     X(MATMUL_DW, matmul_dw)           \
     X(BIAS_DW, bias_dw)               \
     X(ADD, add)                       \
+    X(ADD_BIAS, add_bias)             \
+    X(SUM, sum)                       \
     X(RMSNORM, rmsnorm)               \
     X(RMSNORM_DX, rmsnorm_dx)         \
     X(RMSNORM_DW, rmsnorm_dw)         \
@@ -95,6 +124,7 @@ extern "C" {
     X(ACTIVATION_BWD, activation_bwd) \
     X(DROPOUT, dropout)               \
     X(HEAD_LOSS, head_loss)           \
+    X(HEAD_STATS, head_stats)         \
     X(GATHER, gather)                 \
     X(SAMPLE, sample)                 \
     X(CAST, cast)                     \
@@ -110,8 +140,13 @@ typedef enum op_code {
 #define OP_ENUM(upper, lower) OP_##upper,
     OP_TABLE(OP_ENUM)
 #undef OP_ENUM
-        OP_CODE_COUNT
+        OP_CODE_COUNT,
+    OP_COMPUTE_COUNT = OP_ALL_REDUCE // codes below are of operations with kernels
 } op_code;
+static inline bool op_communicates(op_code code)
+{
+    return code >= OP_ALL_REDUCE;
+}
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
 
@@ -120,10 +155,11 @@ typedef int32_t tensor_id; // a row of the program's tensor table
 
 // An extent: scale times what the symbol is bound to.
 typedef enum extent_symbol {
-    EXTENT_ONE,    // a constant
-    EXTENT_TOKENS, // rows of the micro-batch: sequences * seq
-    EXTENT_SEQS,   // sequences of the micro-batch
-    EXTENT_CACHE,  // sequences * the longest cached sequence
+    EXTENT_ONE,        // a constant
+    EXTENT_TOKENS,     // rows of the micro-batch: sequences * seq
+    EXTENT_SEQS,       // sequences of the micro-batch
+    EXTENT_CACHE,      // sequences * the longest cached sequence
+    EXTENT_TOKENS_CUT, // rows of which each rank of AXIS_TP has its positions of every sequence
     EXTENT_SYMBOL_COUNT
 } extent_symbol;
 typedef struct extent {
@@ -174,6 +210,7 @@ typedef struct op_tensor {
     tensor_id
         view_of; // a range of columns of another 2-dim tensor; TENSOR_NONE if it owns its bytes
     int64_t view_begin; // first column of the view
+    int64_t view_row;   // its first row: of views of weights (op_view_rows)
     // ROLE_WEIGHT: the dim along which each axis may cut it (-1: not), and its named parts, which lie
     // one after the other along dim 0. The part is the logical tensor everywhere.
     int8_t cut_dim[AXIS_COUNT];
@@ -207,6 +244,16 @@ typedef struct op_attrs {
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
     float beta1, beta2, weight_decay, momentum, lr_scale;
+    // Of pieces (op/partition.h). Rows of the weight: w has whole_rows all in all (0: it is no piece), and
+    // its own begin at first_row. Heads: the first one's number in the layer. Shards of a sum: how many
+    // there are (0: no order), which is the first here, and how many are.
+    int64_t whole_rows, first_row;
+    int32_t first_head;
+    int32_t shards, first_shard, shard_count;
+    int32_t row_ways,
+        row_at;         // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
+    mesh_axis axis;     // of communications
+    bool stacked;       // ALL_GATHER
     int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
     int64_t part_rows[4];
 } op_attrs;
@@ -296,8 +343,9 @@ typedef struct op_kind {
     // of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule says of
     // a missing operand means nothing.
     void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
-    // The attributes of one of `ways` equal pieces when cut by rule `rule`.
-    void (*cut)(const op_node *node, int rule, int ways, op_attrs *attrs);
+    // The attributes of piece `at` of `ways` when cut by rule `rule`; p has the whole's shapes.
+    void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,
+                op_attrs *attrs);
     op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
     // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
     status (*gradient)(op_program *p, const op_node *node);
@@ -314,6 +362,9 @@ NODISCARD status op_tensor_make(op_program *p, const char *name, tensor_role rol
                                 int ndim, extent rows, extent columns, tensor_id *out);
 NODISCARD status op_view(op_program *p, tensor_id of, const char *name, int64_t column_begin,
                          int64_t column_count, tensor_id *out);
+// Some rows of a weight.
+NODISCARD status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_begin,
+                              int64_t row_count, tensor_id *out);
 NODISCARD status op_input(op_program *p, const char *name, extent rows, extent columns,
                           tensor_id *out);              // boundary activation, compute type
 NODISCARD status op_output(op_program *p, tensor_id t); // declares it a boundary output

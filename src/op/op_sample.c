@@ -123,11 +123,18 @@ static status matmul(builder *b)
     return ST_OK;
 }
 
+// 0 plain, 1 views, 2 going on from what other columns gave, with some rows of a weight.
 static status matmul_dx(builder *b)
 {
     op_node *n = &b->node;
     b->list = OP_BACKWARD_INPUT;
     TRY(rows_maybe_view(b, b->option == 1, "dy", b->s->m, &n->in[0]));
+    if (b->option == 2) {
+        tensor_id whole = TENSOR_NONE;
+        TRY(rows_of(b, "before", b->s->k, &n->in[2]));
+        TRY(weight(b, "whole", 2, b->s->m + 3, b->s->k, &whole));
+        return op_view_rows(b->p, whole, "w", 2, b->s->m, &n->in[1]);
+    }
     TRY(weight(b, "w", 2, b->s->m, b->s->k, &n->in[1]));
     if (b->option == 1) return rows_view(b, "dx", b->s->k, &n->out[0]);
     return ST_OK;
@@ -151,6 +158,55 @@ static status add(builder *b)
 {
     TRY(rows_maybe_view(b, b->option == 1, "a", b->s->k, &b->node.in[0]));
     return rows_of(b, "b", b->s->k, &b->node.in[1]);
+}
+
+static status add_bias(builder *b)
+{
+    TRY(rows_maybe_view(b, b->option == 1, "x", b->s->m, &b->node.in[0]));
+    return weight(b, "bias", 1, b->s->m, 0, &b->node.in[1]);
+}
+
+// One, two, three and eight terms.
+static status terms(builder *b, int *count)
+{
+    static const int counts[] = {1, 2, 3, 8};
+    *count = counts[b->option];
+    for (int i = 0; i < *count; i++) {
+        TRY(rows_maybe_view(b, i == 1, "term", b->s->k, &b->node.in[i]));
+    }
+    return ST_OK;
+}
+
+static status sum(builder *b)
+{
+    int count = 0;
+    return terms(b, &count);
+}
+
+static status reduce(builder *b)
+{
+    int count = 0;
+    TRY(terms(b, &count));
+    b->node.attrs.axis = AXIS_TP;
+    if (b->option == 0) return ST_OK;
+    b->node.attrs.shards = 2 * count;
+    b->node.attrs.first_shard = count;
+    return ST_OK;
+}
+
+static const extent rows_cut = {1, EXTENT_TOKENS_CUT};
+
+// 0 rows of positions, 1 stacked.
+static status all_gather(builder *b)
+{
+    b->node.attrs.axis = AXIS_TP;
+    b->node.attrs.stacked = b->option == 1;
+    if (b->option == 0) {
+        return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, rows_cut, b->s->k, &b->node.in[0]);
+    }
+    TRY(rows_of(b, "x", b->s->k, &b->node.in[0]));
+    return tensor(b, "y", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(4), b->s->k,
+                  &b->node.out[0]);
 }
 
 // 0 plain, 1 with a delta, 2 by heads on columns of a wider tensor (QK norm).
@@ -374,15 +430,46 @@ static status dropout(builder *b)
     return rows_maybe_view(b, b->option == 1, "x", b->s->k, &b->node.in[0]);
 }
 
-// 0 losses only, 1 with gradients, 2 with a z-loss, 3 losses only with a z-loss.
+// All shards of the vocabulary: four where it has so many rows.
+static void all_shards(builder *b)
+{
+    b->node.attrs.shards = b->node.attrs.shard_count = b->s->vocab >= 4 ? 4 : 1;
+}
+
+// 0 losses only, 1 with gradients, 2 with a z-loss, 3 losses only with a z-loss; 4 with gradients from
+// statistics of shards, 5 the last two of four shards, with a z-loss.
 static status head_loss(builder *b)
 {
     op_node *n = &b->node;
-    const bool train = b->option == 1 || b->option == 2;
+    const bool train = b->option == 1 || b->option == 2 || b->option >= 4;
     b->p->purpose = train ? PURPOSE_TRAIN : PURPOSE_EVALUATE;
     b->list = train ? OP_BACKWARD_WEIGHT : OP_FORWARD;
     b->wanted = train ? 1u << 1 | 1u << 2 : 0;
-    n->attrs.z_loss = b->option >= 2 ? 1e-2f : 0.0f;
+    n->attrs.z_loss = b->option == 2 || b->option == 3 || b->option == 5 ? 1e-2f : 0.0f;
+    if (b->s->vocab == 1)
+        n->attrs.z_loss = 1e-2f; // else all gradients are 0, and errors all there is
+    TRY(rows_of(b, "x", b->s->k, &n->in[0]));
+    TRY(weight(b, "w", 2, b->s->vocab, b->s->k, &n->in[1]));
+    if (b->option >= 4) {
+        int64_t tiles = 1;
+        all_shards(b);
+        if (b->option == 5 && b->s->vocab >= 4) { // w is the second half of a larger one
+            tiles = 2;
+            n->attrs.whole_rows = 2 * b->s->vocab;
+            n->attrs.first_row = b->s->vocab;
+            n->attrs.first_shard = n->attrs.shard_count = 2;
+        }
+        TRY(tensor(b, "stats", ROLE_ACTIVATION, DTYPE_F32, 2, extent_tokens(tiles),
+                   3 * n->attrs.shards / tiles, &n->in[3]));
+    }
+    return batch(b, "labels", b->s->id, &n->in[2]);
+}
+
+static status head_stats(builder *b)
+{
+    op_node *n = &b->node;
+    b->list = OP_BACKWARD_WEIGHT;
+    all_shards(b);
     TRY(rows_of(b, "x", b->s->k, &n->in[0]));
     TRY(weight(b, "w", 2, b->s->vocab, b->s->k, &n->in[1]));
     return batch(b, "labels", b->s->id, &n->in[2]);
@@ -506,10 +593,12 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_EMBEDDING] = {2, embedding},
     [OP_EMBEDDING_DW] = {2, embedding_dw},
     [OP_MATMUL] = {7, matmul},
-    [OP_MATMUL_DX] = {2, matmul_dx},
+    [OP_MATMUL_DX] = {3, matmul_dx},
     [OP_MATMUL_DW] = {2, matmul_dw},
     [OP_BIAS_DW] = {2, bias_dw},
     [OP_ADD] = {2, add},
+    [OP_ADD_BIAS] = {2, add_bias},
+    [OP_SUM] = {4, sum},
     [OP_RMSNORM] = {3, rmsnorm},
     [OP_RMSNORM_DX] = {3, rmsnorm_dx},
     [OP_RMSNORM_DW] = {2, rmsnorm_dw},
@@ -525,7 +614,8 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_ACTIVATION] = {4, activation},
     [OP_ACTIVATION_BWD] = {4, activation_bwd},
     [OP_DROPOUT] = {2, dropout},
-    [OP_HEAD_LOSS] = {4, head_loss},
+    [OP_HEAD_LOSS] = {6, head_loss},
+    [OP_HEAD_STATS] = {1, head_stats},
     [OP_GATHER] = {2, gather},
     [OP_SAMPLE] = {1, sample},
     [OP_CAST] = {9, cast},
@@ -536,6 +626,9 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_STEP_DECIDE] = {1, step_only},
     [OP_ADAMW] = {3, adamw},
     [OP_MUON] = {3, muon},
+    [OP_ALL_REDUCE] = {4, reduce},
+    [OP_REDUCE_SCATTER] = {4, reduce},
+    [OP_ALL_GATHER] = {2, all_gather},
 };
 
 int op_sample_count(op_code code)
@@ -562,5 +655,6 @@ status op_sample(arena *a, op_code code, int variant, op_program **p, op_list *l
     bound->value[EXTENT_TOKENS] = s->seqs * s->seq;
     bound->value[EXTENT_SEQS] = s->seqs;
     bound->value[EXTENT_CACHE] = s->seqs * s->cache_seq;
+    bound->value[EXTENT_TOKENS_CUT] = s->seqs * s->seq; // of one rank
     return ST_OK;
 }

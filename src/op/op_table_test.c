@@ -230,11 +230,12 @@ static void check_rules(arena *a, const sample *s, int variant)
         for (int o = 0; o < OP_MAX_OUT; o++) {
             if (r == 0) assert_int_equal(rules[r].out[o].kind, PLACE_REPLICATE);
             assert_true(place_is_legal(s->p, s->node->out[o], rules[r].out[o]));
+            if (s->node->out[o] != TENSOR_NONE) cuts |= rules[r].out[o].kind != PLACE_REPLICATE;
         }
         assert_true(cuts == (r > 0));
         op_attrs attrs;
         memset(&attrs, 0xff, sizeof(attrs));
-        s->kind->cut(s->node, r, 2, &attrs);
+        s->kind->cut(s->p, s->node, r, 2, 1, &attrs);
         if (r == 0) assert_memory_equal(&attrs, &s->node->attrs, sizeof(attrs));
     }
 }
@@ -269,7 +270,7 @@ static void check_cut(arena *a, const sample *s, int variant)
         q.tensors = tensors;
         q.tensor_capacity = s->p->tensor_count + 8;
         op_node piece = *s->node;
-        s->kind->cut(s->node, r, 2, &piece.attrs);
+        s->kind->cut(s->p, s->node, r, 2, 1, &piece.attrs);
         bool even = s->node->attrs.heads % 2 == 0 && s->node->attrs.kv_heads % 2 == 0;
         if (rules[r].in[0].kind == PLACE_SHARD && rules[r].in[0].dim == 0) even = true;
         bool done[64] = {false};

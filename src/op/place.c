@@ -53,11 +53,22 @@ void op_place_replicate(const op_program *p, const op_node *node, op_rule *rules
     op_rules(NULL, 0, rules, count);
 }
 
-void op_cut_nothing(const op_node *node, int rule, int ways, op_attrs *attrs)
+void op_cut_nothing(const op_program *p, const op_node *node, int rule, int ways, int at,
+                    op_attrs *attrs)
 {
+    (void)p;
     (void)rule;
     (void)ways;
+    (void)at;
     *attrs = node->attrs;
+}
+
+void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_attrs *attrs)
+{
+    const extent rows = op_at(p, t)->dims[0];
+    ASSERT(rows.symbol == EXTENT_ONE);
+    attrs->whole_rows = rows.scale;
+    attrs->first_row = op_piece_begin(rows.scale, ways, at);
 }
 
 static double operand_bytes(const op_program *p, tensor_id t, const extent_binding *bound)

@@ -88,6 +88,24 @@ status op_view(op_program *p, tensor_id of, const char *name, int64_t column_beg
                       .view_of = op_whole(p, of),
                       .view_begin = column_begin};
     if (t->view_of != TENSOR_NONE) view.view_begin += t->view_begin;
+    view.view_row = t->view_row;
+    memset(view.cut_dim, -1, sizeof(view.cut_dim));
+    (void)snprintf(view.name, sizeof(view.name), "%s", name);
+    return op_tensor_add(p, &view, out);
+}
+
+status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_begin,
+                    int64_t row_count, tensor_id *out)
+{
+    const op_tensor *t = op_at(p, of);
+    ASSERT(t->role == ROLE_WEIGHT && t->ndim == 2 && t->dims[0].symbol == EXTENT_ONE);
+    ASSERT(row_begin >= 0 && row_count > 0 && row_count <= t->dims[0].scale - row_begin);
+    op_tensor view = *t;
+    view.dims[0] = extent_of(row_count);
+    view.view_of = op_whole(p, of);
+    view.view_begin = t->view_of == TENSOR_NONE ? 0 : t->view_begin;
+    view.view_row = t->view_row + row_begin;
+    view.part_count = 0;
     memset(view.cut_dim, -1, sizeof(view.cut_dim));
     (void)snprintf(view.name, sizeof(view.name), "%s", name);
     return op_tensor_add(p, &view, out);

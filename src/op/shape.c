@@ -60,7 +60,8 @@ typedef struct extent_text {
 
 static extent_text extent_print(extent e)
 {
-    static const char *const names[EXTENT_SYMBOL_COUNT] = {"", "tokens", "sequences", "cache"};
+    static const char *const names[EXTENT_SYMBOL_COUNT] = {"", "tokens", "sequences", "cache",
+                                                           "tokens of a rank"};
     extent_text out;
     const long long scale = (long long)e.scale;
     if (e.symbol == EXTENT_ONE) {

@@ -121,7 +121,7 @@ static status link_push(lowering *l, const plan_binding *b, const op_node *node)
 }
 
 // Time passes and lifetimes grow, node by node, as when the action runs.
-static status action_live(lowering *l, const plan_action *action)
+status lower_live(lowering *l, const plan_action *action)
 {
     const plan_binding *b = &l->p->bindings[action->binding];
     for (int32_t i = 0; i < action->ops_count; i++) {
@@ -157,12 +157,24 @@ static status compute_push(lowering *l, plan_action action)
     if (action.ops_count == 0) return ST_OK;
     action.lane = LANE_COMPUTE;
     action.microbatch = l->microbatch;
-    TRY(lower_action_push(l, &action, &l->last_compute));
-    for (int64_t i = 0; i < l->next_wait_count; i++) {
-        TRY(lower_wait(l, l->last_compute, l->next_waits[i]));
+    const int32_t end = action.ops_begin + action.ops_count;
+    while (action.ops_begin < end) { // communications stand between
+        action.ops_count = lower_inline_run(l, &action);
+        if (action.ops_count > 0) {
+            TRY(lower_action_push(l, &action, &l->last_compute));
+        } else {
+            action.ops_count = 1;
+            TRY(lower_inline_push(l, &action));
+        }
+        for (int64_t i = 0; i < l->next_wait_count; i++) {
+            TRY(lower_wait(l, l->last_compute, l->next_waits[i]));
+        }
+        l->next_wait_count = 0;
+        TRY(lower_live(l, &action));
+        action.ops_begin += action.ops_count;
+        action.ops_count = end - action.ops_begin;
     }
-    l->next_wait_count = 0;
-    return action_live(l, &action);
+    return ST_OK;
 }
 
 static status list_push(lowering *l, int32_t layer_row, op_list list)
@@ -334,6 +346,27 @@ status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight)
     return lower_gradients_reduce(l, layer_row);
 }
 
+// The norm of a gradient, piece by piece; tensor 0 is the gradient, a vector as one row.
+static status norm_nodes_push(lowering *l, op_program *program, op_node *node, int32_t grad,
+                              int32_t weight)
+{
+    norm_piece pieces[NORM_MAX_PIECES];
+    const plan_tensor *t = &l->p->tensors[grad];
+    const int64_t rows = t->ndim == 1 ? 1 : t->dims[0], columns = t->dims[t->ndim - 1];
+    const int32_t count = lower_norm_pieces(l, weight, pieces);
+    tensor_id whole = TENSOR_NONE;
+    TRY(op_tensor_make(program, "grad", ROLE_WEIGHT_GRAD, t->type, 2, extent_of(rows),
+                       extent_of(columns), &whole));
+    for (int32_t i = 0; i < count; i++) {
+        node->in[0] = whole;
+        if (count > 1) {
+            TRY(op_view(program, whole, "piece", pieces[i].begin, pieces[i].count, &node->in[0]));
+        }
+        TRY(op_append(program, OP_FORWARD, node, 0));
+    }
+    return ST_OK;
+}
+
 // A program of one node without tensors but the step block (and a gradient).
 static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t weight,
                              int32_t *action_index)
@@ -345,15 +378,14 @@ static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t we
     memset(node.in, -1, sizeof(node.in));
     memset(node.out, -1, sizeof(node.out));
     int32_t *map = NULL;
-    TRY(arena_new(a, 4, &map));
-    memset(map, -1, 4 * sizeof(*map));
     if (grad >= 0) {
-        const plan_tensor *t = &l->p->tensors[grad];
-        TRY(op_tensor_make(program, "grad", ROLE_WEIGHT_GRAD, t->type, t->ndim,
-                           extent_of(t->dims[0]), extent_of(t->dims[1]), &node.in[0]));
-        map[node.in[0]] = grad;
+        TRY(norm_nodes_push(l, program, &node, grad, weight));
+    } else {
+        TRY(op_append(program, OP_FORWARD, &node, 0));
     }
-    TRY(op_append(program, OP_FORWARD, &node, 0));
+    TRY(arena_new(a, program->tensor_count, &map));
+    memset(map, -1, (size_t)program->tensor_count * sizeof(*map));
+    if (grad >= 0) map[0] = grad;
     for (int64_t i = 0; i < program->tensor_count; i++) {
         if (program->tensors[i].role == ROLE_STEP) map[i] = l->step_ref;
     }
@@ -365,7 +397,7 @@ static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t we
                                 .layer = -1,
                                 .binding = binding,
                                 .list = OP_FORWARD,
-                                .ops_count = 1};
+                                .ops_count = (int32_t)program->lists[OP_FORWARD].count};
     if (action_index != NULL) *action_index = (int32_t)l->p->action_count;
     return compute_push(l, action);
 }
@@ -463,7 +495,7 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
 {
     int32_t holders[PLAN_MAX_HOLDERS];
     const plan_mesh *mesh = &l->r->mesh;
-    if (!l->holds[weight]) return false;
+    if (!l->holds[weight] || !lower_norm_is_mine(l, weight)) return false;
     (void)plan_pipeline_holders(&l->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
     return !lower_norm_is_summed(l) || lower_rows(l, weight).cut || mesh->at[AXIS_DP] == 0;
@@ -629,6 +661,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .micro_batch = request->micro_batch,
                 .seq = request->seq,
                 .cache_seq = request->cache_seq,
+                .seq_cut = request->seq / plan_mesh_size(&request->mesh, AXIS_TP),
                 .loss_divisor = (double)request->sequences * (double)request->seq,
                 .strict = request->strict,
                 .poison = request->poison};
@@ -638,6 +671,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     l.bound.value[EXTENT_TOKENS] = request->micro_batch * request->seq;
     l.bound.value[EXTENT_SEQS] = request->micro_batch;
     l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
+    l.bound.value[EXTENT_TOKENS_CUT] = request->micro_batch * p->seq_cut;
     const int64_t count = own / request->micro_batch;
     TRY_TO(done, plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
                                     request->optimizer != NULL ? count : 0, &l.pipe));

@@ -109,6 +109,7 @@ typedef struct lowering {
     extent_binding bound;
     shard_tree trees[2]; // by the direction of a chunk; of one direction but where there are two
     int32_t leaves_begin[2]; // into plan.leaves
+    bool has_leaves;         // they are there
     bool two_ways;           // the pipeline has two directions: every weight is on two stages
     layer_state *layers;
     grad_use *uses;
@@ -150,6 +151,21 @@ NODISCARD status lower_forward(lowering *l, int32_t layer_row);
 // Both halves, or one: of a layer whose loss makes its gradients, all of it is the input half.
 NODISCARD status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight);
 void lower_close(lowering *l, int32_t ref); // its bytes mean nothing any more
+NODISCARD status lower_live(lowering *l, const plan_action *action); // time passes, node by node
+// lower_inline.c: the nodes before the next communication of an action's range; 0: it comes first.
+int32_t lower_inline_run(const lowering *l, const plan_action *action);
+// The communication that the action's range begins with.
+NODISCARD status lower_inline_push(lowering *l, const plan_action *action);
+// The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.
+enum { NORM_MAX_PIECES = 64 };
+typedef struct norm_piece {
+    int64_t begin, count; // columns; elements of a vector
+} norm_piece;
+int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES]);
+// Counted in the norm by this rank, among those along tp that have the same.
+bool lower_norm_is_mine(const lowering *l, int32_t weight);
+// Sums over the ranks of tp of gradients that are a term on each, when a layer's are complete.
+NODISCARD status lower_terms_reduce(lowering *l, int32_t layer_row);
 // lower_pipeline.c
 NODISCARD status lower_chunks(lowering *l);  // before tensors: chunks, slots, links
 NODISCARD status lower_borders(lowering *l); // after them: what links read and write lives always

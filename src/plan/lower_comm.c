@@ -68,6 +68,8 @@ status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
 static status leaves_push(lowering *l)
 {
     plan *p = l->p;
+    if (l->has_leaves) return ST_OK;
+    l->has_leaves = true;
     for (int way = 0; way < (l->two_ways ? 2 : 1); way++) {
         const shard_tree *t = &l->trees[way];
         l->leaves_begin[way] = (int32_t)p->leaf_count;
@@ -123,7 +125,8 @@ static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op,
                    .group = l->data_group,
                    .type = l->p->tensors[use->buffer[0]].type,
                    .leaves_begin = l->leaves_begin[tree - l->trees],
-                   .leaves_count = l->r->strict ? tree->node_count : 0};
+                   .leaves_count = l->r->strict ? tree->node_count : 0,
+                   .shards = l->p->shards};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
     return c;
 }
@@ -161,12 +164,13 @@ static status data_group_find(lowering *l)
 
 status lower_gradients_reduce(lowering *l, int32_t layer_row)
 {
+    TRY(lower_terms_reduce(l, layer_row));
     const layer_state *state = &l->layers[layer_row];
     const int32_t last = l->last_compute;
     plan_comm together = {0};
     TRY(data_group_find(l));
     if (l->data_group < 0) return ST_OK;
-    if (l->p->leaf_count == 0) TRY(leaves_push(l));
+    TRY(leaves_push(l));
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
         if (use->shared) continue; // complete when the lowest layer that uses it is

@@ -378,7 +378,8 @@ static void slot_clear(lowering *l, const chunk_state *c)
         const op_program *program = l->m->programs[l->m->layers[i].program];
         for (int64_t t = 0; t < program->tensor_count; t++) {
             const int32_t ref = l->layers[i].slots[l->slot].tensor[t];
-            const bool from_below = program->tensors[t].role == ROLE_INPUT; // another layer's output
+            const bool from_below =
+                program->tensors[t].role == ROLE_INPUT; // another layer's output
             if (ref >= 0 && !from_below) lower_close(l, ref);
         }
     }

@@ -64,6 +64,7 @@ static extent_binding whole_step(const lowering *l)
     b.value[EXTENT_TOKENS] = l->p->own_sequences * l->r->seq;
     b.value[EXTENT_SEQS] = l->p->own_sequences;
     b.value[EXTENT_CACHE] = l->p->own_sequences * l->r->cache_seq;
+    b.value[EXTENT_TOKENS_CUT] = l->p->own_sequences * l->p->seq_cut;
     return b;
 }
 

@@ -121,6 +121,7 @@ typedef struct plan_comm {
     // with the result.
     int32_t items_begin, items_count;
     int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
+    int32_t shards;                     // of the tree that the leaves are nodes of
     char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
     // A sum that travels compressed: its number among them, from 0, and what it needs. The items, in
     // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
@@ -193,8 +194,9 @@ typedef struct plan_request {
     plan_pipeline_request pipeline;
     int32_t zero; // ZeRO stage: 1 cuts the optimizer's state over dp
     bool strict;
-    int32_t shards; // determinism.shards
-    bool poison;    // debug: fill dead bytes with NaN patterns
+    int32_t shards;    // determinism.shards
+    int32_t tp_shards; // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
+    bool poison;       // debug: fill dead bytes with NaN patterns
     // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
     op_program *const *optimizer; // on the rows that plan_rows_of gives this rank
     const bool *whole_units;      // [weight] its optimizer needs the matrix in one piece
@@ -232,6 +234,7 @@ typedef struct plan {
     int64_t sequences;                     // of the step, on all ranks
     int64_t first_sequence, own_sequences; // this rank's
     int64_t micro_batch, seq, cache_seq;
+    int64_t seq_cut;     // positions of a sequence on a rank, where they are cut over AXIS_TP
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;

@@ -139,6 +139,7 @@ static void costs_add(const plan *p, train_part parts[OP_CODE_COUNT])
         bound.value[EXTENT_SEQS] = sequences;
         bound.value[EXTENT_TOKENS] = sequences * p->seq;
         bound.value[EXTENT_CACHE] = sequences * p->cache_seq;
+        bound.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
         for (int64_t k = 0; k < action->ops_count; k++) {
             const op_node *node = &program->lists[action->list].nodes[action->ops_begin + k];
             const op_cost cost = op_node_cost(program, node, &bound);

@@ -13,6 +13,9 @@ const kern_backend kern_backend_cpu = {
             [OP_MATMUL_DW] = cpu_matmul_dw,
             [OP_BIAS_DW] = cpu_bias_dw,
             [OP_HEAD_LOSS] = cpu_head_loss,
+            [OP_HEAD_STATS] = cpu_head_stats,
+            [OP_ADD_BIAS] = cpu_add_bias,
+            [OP_SUM] = cpu_sum,
             [OP_EMBEDDING] = cpu_embedding,
             [OP_EMBEDDING_DW] = cpu_embedding_dw,
             [OP_ADD] = cpu_add,
@@ -45,6 +48,7 @@ const kern_backend kern_backend_cpu = {
     .workspace_bytes =
         {
             [OP_HEAD_LOSS] = cpu_head_loss_workspace,
+            [OP_HEAD_STATS] = cpu_head_stats_workspace,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
             [OP_MUON] = cpu_muon_workspace,
             [OP_SAMPLE] = cpu_sample_workspace,

@@ -14,11 +14,12 @@ extern "C" {
 
 #define CPU_KERNEL(upper, lower) \
     NODISCARD status cpu_##lower(const kern_context *context, const kern_call *call);
-OP_TABLE(CPU_KERNEL)
+OP_TABLE_COMPUTE(CPU_KERNEL)
 #undef CPU_KERNEL
 
 // Scratch beyond the per-thread one, for the rows that need it.
 int64_t cpu_head_loss_workspace(const kern_call *call, int threads);
+int64_t cpu_head_stats_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);

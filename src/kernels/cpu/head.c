@@ -14,6 +14,10 @@
 // for the three products of 320 rows (64 MB of logits), 820 ms for those of 640 (V = 50257, D = 768,
 // 2026-11).
 //
+// A vocabulary in pieces: HEAD_STATS makes the logits of its piece and keeps three numbers of each shard;
+// when those of all shards are there, HEAD_LOSS makes the same logits again, for they were not kept, and
+// goes on with the sums of the whole. Where there is one shard only, nothing is made twice.
+//
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
 // not depend on R. Logits and their gradients are fp32 in every precision.
 #include "kernels/cpu/cpu_kernels.h"
@@ -61,8 +65,10 @@ typedef struct chunk {
     const gemm_unit *conversions;
     head_layout layout;
     int64_t first, rows; // tokens of this chunk
+    int64_t term;        // of dx
     float *logits, *x, *dx, *factors;
     bool wants_grad;
+    bool cut;    // the vocabulary is in shards, whose statistics are known
     double unit; // what a loss is multiplied with before it is differentiated
 } chunk;
 
@@ -84,6 +90,92 @@ static void row_of_x(const chunk *c, int64_t index, float scale)
     c->leaf->scale(row, dim, scale);
 }
 
+// Rows of the whole vocabulary, of which w may be a piece, and where a shard begins in w.
+static int64_t vocabulary_of(const kern_call *call)
+{
+    return call->attrs.whole_rows > 0 ? call->attrs.whole_rows : call->in[1].dims[0];
+}
+
+static int64_t shard_begin(const kern_call *call, int64_t shard)
+{
+    return vocabulary_of(call) * shard / call->attrs.shards - call->attrs.first_row;
+}
+
+// Of a whole row of logits: the highest, the sum of exp(logit - highest), the label's.
+typedef struct row_stats {
+    double top, sum, label;
+} row_stats;
+
+enum { MAX_SHARDS = 64 };
+
+// Shards' sums are added by the tree: neighbours first.
+static row_stats stats_of(const kern_call *call, int64_t token)
+{
+    const kern_tensor *stats = &call->in[3];
+    const int64_t count = call->attrs.shards, per_tile = stats->dims[1] / 3;
+    const int64_t tokens = call->in[0].dims[0];
+    double tops[MAX_SHARDS], sums[MAX_SHARDS];
+    row_stats out = {-HUGE_VAL, 0.0, 0.0};
+    ASSERT(count <= MAX_SHARDS);
+    for (int64_t s = 0; s < count; s++) {
+        const int64_t row = s / per_tile * tokens + token;
+        const int64_t at = row * stats->strides[0] + s % per_tile * 3;
+        tops[s] = dtype_load(stats->type, stats->data, at);
+        sums[s] = dtype_load(stats->type, stats->data, at + 1);
+        out.label += dtype_load(stats->type, stats->data, at + 2);
+        out.top = tops[s] > out.top ? tops[s] : out.top;
+    }
+    for (int64_t s = 0; s < count; s++) sums[s] *= exp(tops[s] - out.top);
+    for (int64_t width = 1; width < count; width *= 2) {
+        for (int64_t s = 0; s + width < count; s += 2 * width) sums[s] += sums[s + width];
+    }
+    out.sum = sums[0];
+    return out;
+}
+
+// A row of logits becomes e, or the gradient itself where e could not hold the label's; the factor that
+// is missing. label: in this row; -1: in another piece.
+static double row_differentiate(const chunk *c, float *row, int64_t label, double weight,
+                                double sum)
+{
+    const double factor = weight / sum;
+    const double p = label >= 0 ? (double)row[label] * factor : 0.0;
+    if (weight >= 0.5) {
+        if (label >= 0) row[label] = (float)((p - 1.0) / factor);
+        return factor * c->unit;
+    }
+    // Near 0 or below: no number would bring the label's back.
+    c->leaf->scale(row, c->call->in[1].dims[0], (float)factor);
+    if (label >= 0) row[label] = (float)(p - 1.0);
+    return c->unit;
+}
+
+// The same as softmax_task where other pieces have the rest of the row.
+static void piece_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const chunk *c = context;
+    const kern_call *call = c->call;
+    const int64_t rows = call->in[1].dims[0], label = label_of(call, c->first + index);
+    float *row = c->logits + index * c->layout.stride;
+    double loss = 0.0, scale = 0.0;
+    if (label < 0) {
+        if (c->wants_grad) memset(row, 0, (size_t)rows * sizeof(float));
+    } else {
+        const row_stats s = stats_of(call, c->first + index);
+        const double log_sum = log(s.sum), lse = s.top + log_sum, z = (double)call->attrs.z_loss;
+        const int64_t at = label - call->attrs.first_row;
+        loss = (s.top - s.label) + log_sum + z * lse * lse;
+        if (c->wants_grad) {
+            (void)c->leaf->exponents(row, rows, (float)s.top);
+            scale = row_differentiate(c, row, at >= 0 && at < rows ? at : -1, 1.0 + 2.0 * z * lse,
+                                      s.sum);
+        }
+    }
+    if (c->wants_grad) row_of_x(c, index, (float)scale);
+    dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
+}
+
 // Loss of one token; its logits become e, and s e is the gradient of its scaled loss:
 //     unit * (p (1 + 2 z lse) - [v = label])
 static void softmax_task(void *context, int64_t index, int thread)
@@ -102,18 +194,7 @@ static void softmax_task(void *context, int64_t index, int thread)
         const double sum = c->leaf->exponents(row, vocab, top), log_sum = log(sum);
         const double lse = (double)top + log_sum, z = (double)call->attrs.z_loss;
         loss = gap + log_sum + z * lse * lse;
-        if (c->wants_grad) {
-            const double weight = 1.0 + 2.0 * z * lse, factor = weight / sum;
-            const double p = (double)row[label] * factor;
-            if (weight >= 0.5) {
-                scale = factor * c->unit;
-                row[label] = (float)((p - 1.0) / factor);
-            } else { // near 0 or below: no number would bring the label's back
-                scale = c->unit;
-                c->leaf->scale(row, vocab, (float)factor);
-                row[label] = (float)(p - 1.0);
-            }
-        }
+        if (c->wants_grad) scale = row_differentiate(c, row, label, 1.0 + 2.0 * z * lse, sum);
     }
     if (c->wants_grad) row_of_x(c, index, (float)scale);
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
@@ -151,22 +232,23 @@ static void dx_narrow_task(void *context, int64_t index, int thread)
     (void)thread;
     const chunk *c = context;
     const kern_tensor *dx = &c->call->out[1];
-    const int64_t dim = dx->dims[1], at = (c->first + index) * dx->strides[0];
+    const int64_t dim = c->call->in[0].dims[1];
+    const int64_t at = (c->first + index) * dx->strides[0] + c->term * dim;
     c->conversions->store((char *)dx->data + at * dtype_bytes(dx->type), dx->type,
                           c->dx + index * dim, dim);
 }
 
-static void dx_make(const kern_context *context, chunk *c)
+// The term of rows [begin, end) of w; all of dx where the vocabulary is not cut.
+static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
 {
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
-    if (dx->data == NULL) return;
-    const int64_t dim = dx->dims[1], width = dtype_bytes(dx->type);
-    char *target = (char *)dx->data + c->first * dx->strides[0] * width;
+    const int64_t dim = w->dims[1], width = dtype_bytes(dx->type);
+    char *target = (char *)dx->data + (c->first * dx->strides[0] + c->term * dim) * width;
     const gemm_args g = {.m = c->rows,
                          .n = dim,
-                         .k = w->dims[0],
-                         .a = gemm_rows(c->logits, DTYPE_F32, c->layout.stride),
-                         .b = rows_of(w, 0),
+                         .k = end - begin,
+                         .a = gemm_rows(c->logits + begin, DTYPE_F32, c->layout.stride),
+                         .b = rows_of(w, begin),
                          .c = c->layout.narrow_dx ? (void *)c->dx : (void *)target,
                          .c_type = DTYPE_F32,
                          .ldc = c->layout.narrow_dx ? dim : dx->strides[0],
@@ -174,6 +256,21 @@ static void dx_make(const kern_context *context, chunk *c)
                          .epilogue_context = c};
     gemm_run(context, &g);
     if (c->layout.narrow_dx) kern_parallel(context->pool, c->rows, dx_narrow_task, c);
+}
+
+static void dx_terms(const kern_context *context, chunk *c)
+{
+    const op_attrs *a = &c->call->attrs;
+    if (c->call->out[1].data == NULL) return;
+    c->term = 0;
+    if (!c->cut) {
+        dx_make(context, c, 0, c->call->in[1].dims[0]);
+        return;
+    }
+    for (; c->term < a->shard_count; c->term++) {
+        dx_make(context, c, shard_begin(c->call, a->first_shard + c->term),
+                shard_begin(c->call, a->first_shard + c->term + 1));
+    }
 }
 
 static void dw_add(const kern_context *context, const chunk *c)
@@ -194,7 +291,7 @@ static void dw_add(const kern_context *context, const chunk *c)
 
 static status labels_check(const kern_call *call)
 {
-    const int64_t tokens = call->in[0].dims[0], vocab = call->in[1].dims[0];
+    const int64_t tokens = call->in[0].dims[0], vocab = vocabulary_of(call);
     for (int64_t i = 0; i < tokens; i++) {
         const int64_t label = label_of(call, i);
         if (label < vocab) continue;
@@ -213,6 +310,7 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
                .conversions = gemm_unit_of(context->level),
                .layout = layout_of(call),
                .logits = call->workspace,
+               .cut = call->in[3].data != NULL,
                .wants_grad = call->out[1].data != NULL || call->out[2].data != NULL};
     const int64_t dim = call->in[0].dims[1], rows = c.layout.rows;
     c.x = c.logits + rows * c.layout.stride;
@@ -222,11 +320,62 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     if (tokens == 0) dw_add(context, &c); // an accumulator that starts here still starts from +0
     for (; c.first < tokens; c.first += c.rows) {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
-        logits_make(context, &c);
-        kern_parallel(context->pool, c.rows, softmax_task, &c);
+        if (!c.cut || c.wants_grad) logits_make(context, &c);
+        kern_parallel(context->pool, c.rows, c.cut ? piece_task : softmax_task, &c);
         if (!c.wants_grad) continue;
-        dx_make(context, &c);
+        dx_terms(context, &c);
         dw_add(context, &c);
+    }
+    return ST_OK;
+}
+
+// ---- statistics of the shards of a piece ----------------------------------------------------------
+
+int64_t cpu_head_stats_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    return layout_of(call).bytes;
+}
+
+static void stats_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const chunk *c = context;
+    const kern_call *call = c->call;
+    const op_attrs *a = &call->attrs;
+    const kern_tensor *out = &call->out[0];
+    const int64_t label = label_of(call, c->first + index);
+    float *row = c->logits + index * c->layout.stride;
+    for (int64_t i = 0; i < a->shard_count; i++) {
+        const int64_t begin = shard_begin(call, a->first_shard + i);
+        const int64_t end = shard_begin(call, a->first_shard + i + 1);
+        const int64_t at = label - a->first_row;
+        const int64_t to = (c->first + index) * out->strides[0] + 3 * i;
+        double top = label < 0 ? 0.0 : -HUGE_VAL, sum = 0.0, own = 0.0;
+        if (label >= 0 && end > begin) {
+            if (at >= begin && at < end) own = (double)row[at];
+            top = (double)c->leaf->highest(row + begin, end - begin);
+            sum = c->leaf->exponents(row + begin, end - begin, (float)top);
+        }
+        dtype_store(out->type, out->data, to, top);
+        dtype_store(out->type, out->data, to + 1, sum);
+        dtype_store(out->type, out->data, to + 2, own);
+    }
+}
+
+status cpu_head_stats(const kern_context *context, const kern_call *call)
+{
+    TRY(labels_check(call));
+    const int64_t tokens = call->in[0].dims[0];
+    chunk c = {.call = call,
+               .leaf = context->level >= KERN_AVX2 ? &head_rows_avx2 : &head_rows_scalar,
+               .conversions = gemm_unit_of(context->level),
+               .layout = layout_of(call),
+               .logits = call->workspace};
+    for (; c.first < tokens; c.first += c.rows) {
+        c.rows = min_i64(c.layout.rows, tokens - c.first);
+        logits_make(context, &c);
+        kern_parallel(context->pool, c.rows, stats_task, &c);
     }
     return ST_OK;
 }

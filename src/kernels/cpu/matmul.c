@@ -8,6 +8,8 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_kernels.h"
 
+#include <string.h>
+
 static gemm_matrix matrix_of(const kern_tensor *t)
 {
     return gemm_rows(t->data, t->type, t->strides[0]);
@@ -59,10 +61,23 @@ status cpu_matmul(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
+static void rows_copy(const kern_tensor *to, const kern_tensor *from)
+{
+    const int64_t width = dtype_bytes(to->type);
+    ASSERT(to->type == from->type);
+    for (int64_t i = 0; i < to->dims[0]; i++) {
+        memcpy((char *)to->data + i * to->strides[0] * width,
+               (const char *)from->data + i * from->strides[0] * width,
+               (size_t)(to->dims[1] * width));
+    }
+}
+
 status cpu_matmul_dx(const kern_context *context, const kern_call *call)
 {
-    const kern_tensor *dy = &call->in[0], *w = &call->in[1];
-    const gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
+    const kern_tensor *dy = &call->in[0], *w = &call->in[1], *before = &call->in[2];
+    gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
+    g.accumulate = before->data != NULL;
+    if (g.accumulate && before->data != call->out[0].data) rows_copy(&call->out[0], before);
     gemm_run(context, &g);
     return ST_OK;
 }

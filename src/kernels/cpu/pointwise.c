@@ -178,7 +178,8 @@ static void dropout_task(void *context, int64_t index, int thread)
         const dropout_stream stream = dropout_stream_of(&call->step->host, call->attrs.site, 0,
                                                         call->first_sequence + i / call->seq);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
-                          piece.columns, &stream, i % call->seq, call->attrs.dropout);
+                          piece.columns, &stream, call->first_position + i % call->seq,
+                          call->attrs.dropout);
     }
 }
 

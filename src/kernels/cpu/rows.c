@@ -32,6 +32,22 @@ static void rows_run(const kern_context *context, const kern_call *call, int64_t
     kern_parallel(context->pool, job.cut.count, task, &job);
 }
 
+// Rows of the whole table, of which this may be a piece.
+static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
+{
+    return c->attrs.whole_rows > 0 ? c->attrs.whole_rows : table->dims[0];
+}
+
+// What changes nothing in a sum, not even the sign of a zero.
+static void negative_zeros(cpu_span x, int64_t n)
+{
+    if (x.type == DTYPE_F32) {
+        for (int64_t i = 0; i < n; i++) ((float *)x.at)[i] = -0.0f;
+    } else { // bf16, fp16
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)x.at)[i] = 0x8000;
+    }
+}
+
 static void embedding_task(void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -41,7 +57,12 @@ static void embedding_task(void *context, int64_t index, int thread)
     const bool has_positions = tensor_has(&c->in[2]);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const cpu_span x = tensor_row(&c->out[0], i);
-        const cpu_span token = tensor_row(&c->in[1], tensor_int(&c->in[0], i));
+        const int64_t id = tensor_int(&c->in[0], i) - c->attrs.first_row;
+        if (id < 0 || id >= c->in[1].dims[0]) {
+            negative_zeros(x, piece.columns);
+            continue;
+        }
+        const cpu_span token = tensor_row(&c->in[1], id);
         if (has_positions) {
             const cpu_span place = tensor_row(&c->in[3], tensor_int(&c->in[2], i));
             job->vec->add(x, token, place, piece.columns);
@@ -55,7 +76,7 @@ status cpu_embedding(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     const kern_tensor *x = &call->out[0];
-    TRY(check_rows("embedding", &call->in[0], x->dims[0], call->in[1].dims[0]));
+    TRY(check_rows("embedding", &call->in[0], x->dims[0], vocabulary_of(call, &call->in[1])));
     if (tensor_has(&call->in[2])) {
         TRY(check_rows("position embedding", &call->in[2], x->dims[0], call->in[3].dims[0]));
     }
@@ -86,7 +107,8 @@ static void fold_task(void *context, int64_t index, int thread)
     const int64_t column = index * CPU_FOLD_COLUMNS;
     const int64_t count = min_i64(CPU_FOLD_COLUMNS, dx->dims[1] - column);
     for (int64_t i = 0; i < dx->dims[0]; i++) {
-        const int64_t row = tensor_int(&job->call->in[0], i);
+        const int64_t row = tensor_int(&job->call->in[0], i) - job->call->attrs.first_row;
+        if (row < 0 || row >= table->dims[0]) continue;
         const cpu_span sum = cpu_span_at(table, row * table->strides[0] + column);
         job->vec->add(sum, sum, cpu_span_at(dx, i * dx->strides[0] + column), count);
     }
@@ -96,7 +118,7 @@ status cpu_embedding_dw(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
     const kern_tensor *dx = &call->in[1], *table = &call->out[0];
-    TRY(check_rows("embedding", &call->in[0], dx->dims[0], table->dims[0]));
+    TRY(check_rows("embedding", &call->in[0], dx->dims[0], vocabulary_of(call, table)));
     if (!call->accumulate) rows_run(context, call, table->dims[0], table->dims[1], zero_task);
     row_job job = {.call = call, .vec = cpu_vec_of(context->level)};
     const int64_t blocks = (dx->dims[1] + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;

@@ -38,6 +38,106 @@ static void copy(const kern_tensor *target, const kern_tensor *source)
     }
 }
 
+// ---- a vocabulary in shards ---------------------------------------------------------------------
+static int64_t whole_of(const kern_call *c)
+{
+    return c->attrs.whole_rows > 0 ? c->attrs.whole_rows : c->in[1].dims[0];
+}
+
+// Where a shard begins among the rows of w.
+static int64_t shard_begin(const kern_call *c, int64_t shard)
+{
+    return whole_of(c) * shard / c->attrs.shards - c->attrs.first_row;
+}
+
+int64_t ref_head_stats_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    return c->in[1].dims[0] * (int64_t)sizeof(double);
+}
+
+static status label_check(const kern_call *c, int64_t n, int64_t label)
+{
+    if (label < whole_of(c)) return ST_OK;
+    return fail(ST_DATA, "head: row %lld has label %lld, the vocabulary has %lld", (long long)n,
+                (long long)label, (long long)whole_of(c));
+}
+
+static void logits_make(const kern_call *c, int64_t n, double *logits)
+{
+    const kern_tensor *x = &c->in[0], *w = &c->in[1];
+    for (int64_t v = 0; v < w->dims[0]; v++) {
+        logits[v] = 0.0;
+        for (int64_t j = 0; j < x->dims[1]; j++) logits[v] += ref_get(x, n, j) * ref_get(w, v, j);
+    }
+}
+
+status ref_head_stats(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    double *logits = c->workspace;
+    for (int64_t n = 0; n < c->in[0].dims[0]; n++) {
+        const int64_t label = ref_int(&c->in[2], n);
+        TRY(label_check(c, n, label));
+        if (label >= 0) logits_make(c, n, logits);
+        for (int64_t i = 0; i < c->attrs.shard_count; i++) {
+            const int64_t begin = shard_begin(c, c->attrs.first_shard + i);
+            const int64_t end = shard_begin(c, c->attrs.first_shard + i + 1);
+            const int64_t at = label - c->attrs.first_row;
+            double highest = label < 0 ? 0.0 : -HUGE_VAL, sum = 0.0;
+            for (int64_t v = begin; v < end && label >= 0; v++) highest = fmax(highest, logits[v]);
+            for (int64_t v = begin; v < end && label >= 0; v++) sum += exp(logits[v] - highest);
+            const bool is_here = label >= 0 && at >= begin && at < end;
+            ref_put(&c->out[0], n, 3 * i, highest);
+            ref_put(&c->out[0], n, 3 * i + 1, sum);
+            ref_put(&c->out[0], n, 3 * i + 2, is_here ? logits[at] : 0.0);
+        }
+    }
+    return ST_OK;
+}
+
+typedef struct row_stats {
+    double highest, sum, label; // of the whole row of logits; sum: of exp(logit - highest)
+} row_stats;
+
+// Shards' sums are added by the tree: neighbours first.
+static row_stats stats_of(const kern_call *c, int64_t n)
+{
+    const kern_tensor *stats = &c->in[3];
+    const int64_t rows = c->in[0].dims[0], per_tile = stats->dims[1] / 3;
+    row_stats out = {-HUGE_VAL, 0.0, 0.0};
+    double sums[64];
+    const int64_t count = c->attrs.shards;
+    ASSERT(count <= COUNT_OF(sums));
+    for (int64_t s = 0; s < count; s++) {
+        out.highest = fmax(out.highest, ref_get(stats, s / per_tile * rows + n, s % per_tile * 3));
+    }
+    for (int64_t s = 0; s < count; s++) {
+        const int64_t row = s / per_tile * rows + n, at = s % per_tile * 3;
+        const double shift = ref_get(stats, row, at) - out.highest;
+        sums[s] = ref_get(stats, row, at + 1) * exp(shift);
+        out.label += ref_get(stats, row, at + 2);
+    }
+    for (int64_t width = 1; width < count; width *= 2) {
+        for (int64_t s = 0; s + width < count; s += 2 * width) sums[s] += sums[s + width];
+    }
+    out.sum = sums[0];
+    return out;
+}
+
+// The same as row_loss, of a piece of the logits.
+static double piece_loss(const kern_call *c, int64_t n, int64_t label, double *logits)
+{
+    const row_stats s = stats_of(c, n);
+    const double z_loss = (double)c->attrs.z_loss, lse = s.highest + log(s.sum);
+    const int64_t at = label - c->attrs.first_row;
+    for (int64_t v = 0; v < c->in[1].dims[0]; v++) {
+        logits[v] = exp(logits[v] - s.highest) / s.sum * (1.0 + 2.0 * z_loss * lse);
+    }
+    if (at >= 0 && at < c->in[1].dims[0]) logits[at] -= 1.0;
+    return (s.highest - s.label) + log(s.sum) + z_loss * lse * lse;
+}
+
 // loss = lse - logit[label] + z lse^2; its gradient is p (1 + 2 z lse) - [v = label].
 // On return logits[v] holds the gradient of the unscaled loss.
 static double row_loss(double *logits, int64_t vocab, int64_t label, double z_loss)
@@ -59,10 +159,15 @@ static void row_gradients(const kern_call *c, const kern_tensor *dw, int64_t n,
                           const double *d_logits)
 {
     const kern_tensor *x = &c->in[0], *w = &c->in[1], *dx = &c->out[1];
-    for (int64_t j = 0; j < x->dims[1] && ref_has(dx); j++) {
-        double sum = 0.0;
-        for (int64_t v = 0; v < w->dims[0]; v++) sum += d_logits[v] * ref_get(w, v, j);
-        ref_put(dx, n, j, sum);
+    const bool cut = ref_has(&c->in[3]);
+    for (int64_t i = 0; i < (cut ? c->attrs.shard_count : 1) && ref_has(dx); i++) {
+        const int64_t begin = cut ? shard_begin(c, c->attrs.first_shard + i) : 0;
+        const int64_t end = cut ? shard_begin(c, c->attrs.first_shard + i + 1) : w->dims[0];
+        for (int64_t j = 0; j < x->dims[1]; j++) {
+            double sum = 0.0;
+            for (int64_t v = begin; v < end; v++) sum += d_logits[v] * ref_get(w, v, j);
+            ref_put(dx, n, i * x->dims[1] + j, sum);
+        }
     }
     for (int64_t v = 0; v < w->dims[0] && ref_has(dw); v++) {
         for (int64_t j = 0; j < x->dims[1]; j++) {
@@ -87,21 +192,16 @@ status ref_head_loss(const kern_context *context, const kern_call *c)
     if (needs_twin(dw) && c->accumulate) copy(&sum, dw);
     for (int64_t n = 0; n < x->dims[0]; n++) {
         const int64_t label = ref_int(labels, n);
-        if (label >= vocab) {
-            return fail(ST_DATA, "head: row %lld has label %lld, the vocabulary has %lld",
-                        (long long)n, (long long)label, (long long)vocab);
-        }
+        TRY(label_check(c, n, label));
         if (label < 0) {
             ref_put(loss, 0, n, 0.0);
-            for (int64_t j = 0; j < x->dims[1] && ref_has(dx); j++) ref_put(dx, n, j, 0.0);
+            for (int64_t j = 0; ref_has(dx) && j < dx->dims[1]; j++) ref_put(dx, n, j, 0.0);
             continue;
         }
-        for (int64_t v = 0; v < vocab; v++) {
-            logits[v] = 0.0;
-            for (int64_t j = 0; j < x->dims[1]; j++)
-                logits[v] += ref_get(x, n, j) * ref_get(w, v, j);
-        }
-        ref_put(loss, 0, n, row_loss(logits, vocab, label, (double)c->attrs.z_loss));
+        logits_make(c, n, logits);
+        ref_put(loss, 0, n,
+                ref_has(&c->in[3]) ? piece_loss(c, n, label, logits)
+                                   : row_loss(logits, vocab, label, (double)c->attrs.z_loss));
         if (!wants_grad) continue;
         for (int64_t v = 0; v < vocab; v++) logits[v] *= unit;
         row_gradients(c, &sum, n, logits);

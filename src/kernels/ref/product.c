@@ -19,10 +19,10 @@ status ref_matmul(const kern_context *context, const kern_call *c)
 status ref_matmul_dx(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    const kern_tensor *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    const kern_tensor *dy = &c->in[0], *w = &c->in[1], *before = &c->in[2], *dx = &c->out[0];
     for (int64_t n = 0; n < dy->dims[0]; n++) {
         for (int64_t k = 0; k < w->dims[1]; k++) {
-            double sum = 0.0;
+            double sum = ref_has(before) ? ref_get(before, n, k) : 0.0;
             for (int64_t m = 0; m < w->dims[0]; m++) sum += ref_get(dy, n, m) * ref_get(w, m, k);
             ref_put(dx, n, k, sum);
         }

@@ -1,10 +1,10 @@
-// The row of the `ref` backend: every operation has a kernel here.
+// The row of the `ref` backend: every operation that is not between ranks has a kernel here.
 #include "kernels/ref/ref.h"
 
 const kern_backend kern_backend_ref = {
     .name = "ref",
 #define REF_ROW(upper, lower) [OP_##upper] = ref_##lower,
-    .run = {OP_TABLE(REF_ROW)},
+    .run = {OP_TABLE_COMPUTE(REF_ROW)},
 #undef REF_ROW
     .workspace_bytes =
         {
@@ -12,6 +12,7 @@ const kern_backend kern_backend_ref = {
             [OP_ATTENTION_BWD] = ref_attention_bwd_workspace,
             [OP_LAYERNORM_DW] = ref_layernorm_dw_workspace,
             [OP_HEAD_LOSS] = ref_head_loss_workspace,
+            [OP_HEAD_STATS] = ref_head_stats_workspace,
             [OP_SAMPLE] = ref_sample_workspace,
             [OP_MUON] = ref_muon_workspace,
         },

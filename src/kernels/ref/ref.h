@@ -113,12 +113,13 @@ double ref_activation_slope(op_activation kind, double x);
 // ---- one function per operation -----------------------------------------------------------------
 #define REF_DECLARE(upper, lower) \
     status ref_##lower(const kern_context *context, const kern_call *c);
-OP_TABLE(REF_DECLARE)
+OP_TABLE_COMPUTE(REF_DECLARE)
 #undef REF_DECLARE
 int64_t ref_attention_workspace(const kern_call *c, int threads);
 int64_t ref_attention_bwd_workspace(const kern_call *c, int threads);
 int64_t ref_layernorm_dw_workspace(const kern_call *c, int threads);
 int64_t ref_head_loss_workspace(const kern_call *c, int threads);
+int64_t ref_head_stats_workspace(const kern_call *c, int threads);
 int64_t ref_sample_workspace(const kern_call *c, int threads);
 int64_t ref_muon_workspace(const kern_call *c, int threads);
 

@@ -10,19 +10,27 @@ static status check_row(const char *what, int64_t row, int64_t value, int64_t co
                 (long long)row, (long long)value, (long long)count);
 }
 
+// Rows of the whole table, of which this may be a piece.
+static int64_t vocabulary_of(const kern_call *c, const kern_tensor *table)
+{
+    return c->attrs.whole_rows > 0 ? c->attrs.whole_rows : table->dims[0];
+}
+
 status ref_embedding(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *ids = &c->in[0], *table = &c->in[1], *positions = &c->in[2];
     const kern_tensor *position_table = &c->in[3], *x = &c->out[0];
     for (int64_t n = 0; n < x->dims[0]; n++) {
-        const int64_t id = ref_int(ids, n);
-        TRY(check_row("embedding", n, id, table->dims[0]));
+        const int64_t id = ref_int(ids, n) - c->attrs.first_row;
+        TRY(check_row("embedding", n, ref_int(ids, n), vocabulary_of(c, table)));
         const int64_t position = ref_has(positions) ? ref_int(positions, n) : 0;
         if (ref_has(positions)) {
             TRY(check_row("position embedding", n, position, position_table->dims[0]));
         }
-        for (int64_t j = 0; j < x->dims[1]; j++) {
+        const bool is_here = id >= 0 && id < table->dims[0];
+        for (int64_t j = 0; j < x->dims[1] && !is_here; j++) ref_put(x, n, j, -0.0);
+        for (int64_t j = 0; j < x->dims[1] && is_here; j++) {
             double sum = ref_get(table, id, j);
             if (ref_has(positions)) sum += ref_get(position_table, position, j);
             ref_put(x, n, j, sum);
@@ -46,15 +54,15 @@ status ref_embedding_dw(const kern_context *context, const kern_call *c)
     const kern_tensor *ids = &c->in[0], *dx = &c->in[1], *table = &c->out[0];
     if (!c->accumulate) ref_zero(table);
     for (int64_t n = 0; n < dx->dims[0]; n++) {
-        const int64_t id = ref_int(ids, n);
-        TRY(check_row("embedding", n, id, table->dims[0]));
-        if (came_before(ids, n)) continue;
+        const int64_t id = ref_int(ids, n), row = id - c->attrs.first_row;
+        TRY(check_row("embedding", n, id, vocabulary_of(c, table)));
+        if (came_before(ids, n) || row < 0 || row >= table->dims[0]) continue;
         for (int64_t j = 0; j < dx->dims[1]; j++) {
-            ref_fold fold = ref_fold_begin(table, true, id, j);
+            ref_fold fold = ref_fold_begin(table, true, row, j);
             for (int64_t i = n; i < dx->dims[0]; i++) {
                 if (ref_int(ids, i) == id) ref_fold_add(&fold, ref_get(dx, i, j), 1.0);
             }
-            ref_fold_end(&fold, table, id, j);
+            ref_fold_end(&fold, table, row, j);
         }
     }
     return ST_OK;

@@ -1,0 +1,121 @@
+// What ranks along an axis do together, as nodes of a program: shapes and bytes. A partition puts them
+// where one placement becomes another (op/partition.h); lowering makes communications of them, so they
+// have no kernels, and the only placement that they know is that of the program that they stand in.
+//
+//   partial -> replicate  ALL_REDUCE       partial -> shard of rows  REDUCE_SCATTER
+//   shard of rows -> replicate  ALL_GATHER
+#include "op/op_internal.h"
+
+static status axis_check(const op_node *node)
+{
+    const op_attrs *a = &node->attrs;
+    const char *name = op_kind_of(node->code)->name;
+    if ((int)a->axis < 0 || a->axis >= AXIS_COUNT) {
+        return fail(ST_MODEL, "%s: %d is no axis of a mesh", name, (int)a->axis);
+    }
+    int terms = 0;
+    for (int i = 0; i < OP_MAX_IN; i++) terms += node->in[i] == TENSOR_NONE ? 0 : 1;
+    if (a->shards == 0 && terms > 1) {
+        return fail(ST_MODEL, "%s: %d terms, and no order that tells whose they are", name, terms);
+    }
+    if (a->shards > 0 && (a->first_shard < 0 || a->first_shard + terms > a->shards)) {
+        return fail(ST_MODEL, "%s: %d terms from shard %d on, of %d", name, terms,
+                    (int)a->first_shard, (int)a->shards);
+    }
+    return ST_OK;
+}
+
+static status reduce_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f* f* f* f* f* f* f* f*", &shapes));
+    TRY(axis_check(node));
+    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+}
+
+const op_kind op_row_all_reduce = {
+    .code = OP_ALL_REDUCE,
+    .name = "all_reduce",
+    .in_min = 1,
+    .in_max = 8,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 0xfe,
+    .inplace = {0, -1, -1, -1},
+    .infer = reduce_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+static const extent rows_cut = {.scale = 1, .symbol = EXTENT_TOKENS_CUT};
+
+static status rows_check(const op_program *p, const op_node *node, tensor_id t,
+                         extent_symbol symbol)
+{
+    const op_tensor *tensor = op_at(p, t);
+    if (tensor->dims[0].symbol == symbol && tensor->dims[0].scale == 1) return ST_OK;
+    return fail(ST_MODEL, "%s: the rows of %s are not those of %s", op_kind_of(node->code)->name,
+                tensor->name, symbol == EXTENT_TOKENS ? "a micro-batch" : "a rank's piece of it");
+}
+
+static status scatter_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND fND fND fND fND fND fND fND", &shapes));
+    TRY(axis_check(node));
+    TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS));
+    op_shapes_bind(&shapes, 'P', rows_cut);
+    return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
+}
+
+const op_kind op_row_reduce_scatter = {
+    .code = OP_REDUCE_SCATTER,
+    .name = "reduce_scatter",
+    .in_min = 1,
+    .in_max = 8,
+    .out_min = 1,
+    .out_max = 1,
+    .optional_in = 0xfe,
+    .inplace = {-1, -1, -1, -1},
+    .infer = scatter_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fPD", &shapes));
+    TRY(axis_check(node));
+    if (node->attrs.stacked) {
+        if (node->out[0] == TENSOR_NONE) {
+            return fail(ST_MODEL, "all_gather: of how many ranks, only its result knows");
+        }
+        const extent one = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
+        if (one.symbol != all.symbol || one.scale <= 0 || all.scale % one.scale != 0) {
+            return fail(ST_MODEL, "all_gather: %s is not whole pieces like %s",
+                        op_at(p, node->out[0])->name, op_at(p, node->in[0])->name);
+        }
+        op_shapes_bind(&shapes, 'N', all);
+    } else {
+        TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
+        op_shapes_bind(&shapes, 'N', extent_tokens(1));
+    }
+    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+}
+
+const op_kind op_row_all_gather = {
+    .code = OP_ALL_GATHER,
+    .name = "all_gather",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = gather_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};

@@ -1,0 +1,214 @@
+// Lowering, what tensor parallelism adds (op/partition.h): communications between the nodes of a list, on the
+// lane that computes, for the next node waits for them; and the norm of gradients that are cut.
+//
+//   nodes of a list   a  b  ALL_REDUCE  c  d
+//   actions           [a b] [communicate] [c d]
+//
+// Rows that are cut by positions: rank r of w has positions [r T / w, (r + 1) T / w) of every sequence, so
+// what gathers or scatters them has an item for each sequence.
+#include "plan/lower.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const op_node *node_at(const lowering *l, const plan_action *action, int32_t i)
+{
+    const op_program *program = l->p->bindings[action->binding].program;
+    return &program->lists[action->list].nodes[action->ops_begin + i];
+}
+
+int32_t lower_inline_run(const lowering *l, const plan_action *action)
+{
+    int32_t run = 0;
+    while (run < action->ops_count && !op_communicates(node_at(l, action, run)->code)) run++;
+    return run;
+}
+
+// What the items of a communication are made from.
+typedef struct inline_comm {
+    lowering *l;
+    const plan_binding *b;
+    const op_node *node;
+    plan_comm c;
+    int64_t begin, count; // sequences of the micro-batch
+    int64_t ways;
+} inline_comm;
+
+static const op_tensor *tensor_of(const inline_comm *k, tensor_id t)
+{
+    return &k->b->program->tensors[t];
+}
+
+// Elements of `rows` rows of the tensor.
+static int64_t elements(const inline_comm *k, tensor_id t, int64_t rows)
+{
+    const op_tensor *tensor = tensor_of(k, t);
+    ASSERT(tensor->view_of == TENSOR_NONE);
+    return tensor->ndim == 2 ? rows * tensor->dims[1].scale : rows;
+}
+
+static int64_t bytes(const inline_comm *k, tensor_id t, int64_t rows)
+{
+    return elements(k, t, rows) * dtype_bytes(tensor_of(k, t)->type);
+}
+
+// Rows in_row.. of all terms, side by side, and out_row.. of the result.
+static status rows_push(inline_comm *k, int64_t in_row, int64_t out_row, int64_t count_rows)
+{
+    const tensor_id to = k->node->out[0];
+    for (int i = 0; i < OP_MAX_IN && k->node->in[i] != TENSOR_NONE; i++) {
+        const tensor_id from = k->node->in[i];
+        const plan_comm_item item = {.in = k->b->tensor[from],
+                                     .out = i == 0 ? k->b->tensor[to] : k->b->tensor[from],
+                                     .in_offset = bytes(k, from, in_row),
+                                     .out_offset =
+                                         i == 0 ? bytes(k, to, out_row) : bytes(k, from, in_row),
+                                     .count = elements(k, from, count_rows)};
+        TRY(lower_item_push(k->l, &k->c, &item));
+    }
+    return ST_OK;
+}
+
+// Sequence by sequence: of each all positions on one side, this rank's on the other.
+static status positions_push(inline_comm *k)
+{
+    const int64_t all = k->l->r->seq, mine = k->l->p->seq_cut;
+    const bool scatter = k->node->code == OP_REDUCE_SCATTER;
+    if (mine * k->ways != all) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "layout.sp = yes: train.seq = %lld is not a multiple of layout.tp = %lld",
+                    (long long)all, (long long)k->ways);
+    }
+    for (int64_t s = k->begin; s < k->begin + k->count; s++) {
+        TRY(scatter ? rows_push(k, s * all, s * mine, mine)
+                    : rows_push(k, s * mine, s * all, mine));
+    }
+    return ST_OK;
+}
+
+static status items_push(inline_comm *k)
+{
+    const int64_t seq = k->l->r->seq;
+    if (k->node->code == OP_ALL_REDUCE) {
+        return rows_push(k, k->begin * seq, k->begin * seq, k->count * seq);
+    }
+    if (k->node->code == OP_ALL_GATHER && k->node->attrs.stacked) {
+        return rows_push(k, k->begin * seq, k->ways * k->begin * seq, k->count * seq);
+    }
+    return positions_push(k);
+}
+
+static status leaves_push(inline_comm *k)
+{
+    plan *p = k->l->p;
+    const op_attrs *a = &k->node->attrs;
+    if (a->shards == 0) return ST_OK;
+    k->c.shards = a->shards;
+    k->c.leaves_begin = (int32_t)p->leaf_count;
+    for (int32_t i = 0; i < OP_MAX_IN && k->node->in[i] != TENSOR_NONE; i++) {
+        TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
+                       (int64_t)sizeof(*p->leaves)));
+        p->leaves[p->leaf_count++] = (plan_comm_leaf){a->first_shard + i, a->first_shard + i + 1};
+        k->c.leaves_count++;
+    }
+    return ST_OK;
+}
+
+static plan_comm_op op_of(op_code code)
+{
+    if (code == OP_ALL_REDUCE) return PLAN_ALL_REDUCE;
+    return code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
+}
+
+status lower_inline_push(lowering *l, const plan_action *action)
+{
+    const op_node *node = node_at(l, action, 0);
+    inline_comm k = {.l = l,
+                     .b = &l->p->bindings[action->binding],
+                     .node = node,
+                     .begin = action->sequence_begin,
+                     .count =
+                         action->sequence_count > 0 ? action->sequence_count : l->r->micro_batch,
+                     .ways = plan_mesh_size(&l->r->mesh, node->attrs.axis)};
+    k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
+    k.c.type = tensor_of(&k, node->in[0])->type;
+    (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
+                   tensor_of(&k, node->out[0])->name);
+    const plan_group group = plan_group_of(&l->r->mesh, MESH_AXIS(node->attrs.axis), GROUP_INLINE);
+    if (group.axes == 0) {
+        return fail(ST_INTERNAL, "%s is between ranks, and there is one", k.c.name);
+    }
+    TRY(plan_table_group(l->p->run, &group, &k.c.group));
+    TRY(items_push(&k));
+    TRY(leaves_push(&k));
+    TRY(lower_comm_push(l, &k.c, -1, &l->last_compute));
+    l->p->actions[l->last_compute].layer = action->layer;
+    return ST_OK;
+}
+
+// ---- gradients that are terms ---------------------------------------------------------------------
+
+// False: there is one rank.
+static bool tp_sum(const lowering *l, plan_comm *c, plan_group *group)
+{
+    *group = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    *c = (plan_comm){.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM};
+    return group->axes != 0;
+}
+
+status lower_terms_reduce(lowering *l, int32_t layer_row)
+{
+    plan_comm c;
+    plan_group group;
+    const layer_state *state = &l->layers[layer_row];
+    if (!tp_sum(l, &c, &group)) return ST_OK;
+    (void)snprintf(c.name, sizeof(c.name), "%.60s, gradients that all have terms of",
+                   l->m->layers[layer_row].name);
+    for (int64_t u = 0; u < state->use_count; u++) {
+        const grad_use *use = &l->uses[state->use_begin + u];
+        if (!l->m->weights[use->weight].partial_grad) continue;
+        ASSERT(!l->r->strict); // op_model_partition refuses
+        const int32_t buffer = use->buffer[0];
+        const plan_tensor *t = &l->p->tensors[buffer];
+        const int64_t count = t->ndim == 1 ? t->dims[0] : t->dims[0] * t->dims[1];
+        const plan_comm_item item = {.in = buffer, .out = buffer, .count = count};
+        c.type = t->type;
+        TRY(lower_item_push(l, &c, &item));
+    }
+    if (c.items_count == 0) return ST_OK;
+    TRY(plan_table_group(l->p->run, &group, &c.group));
+    return lower_comm_push(l, &c, -1, &l->last_compute);
+}
+
+// ---- the norm -----------------------------------------------------------------------------------
+
+bool lower_norm_is_mine(const lowering *l, int32_t weight)
+{
+    const bool cut = l->m->weights[weight].ways > 1;
+    return cut || l->r->mesh.at[AXIS_TP] == 0;
+}
+
+// Blocks of the norm are cut where determinism.tp_shards cuts the columns of the whole weight, so that they
+// are the same for any number of ranks.
+int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES])
+{
+    const op_weight *w = &l->m->weights[weight];
+    const int32_t shards = l->r->strict && l->r->tp_shards > 1 ? l->r->tp_shards : 1;
+    const int64_t ways = plan_mesh_size(&l->r->mesh, AXIS_TP), at = l->r->mesh.at[AXIS_TP];
+    const bool vector = w->ndim == 1;
+    out[0] = (norm_piece){0, vector ? w->rows : w->columns};
+    if (shards == 1 || w->cut_dim[AXIS_TP] != (vector ? 0 : 1)) return 1;
+    int32_t count = 0;
+    for (int i = 0; i < (vector ? w->part_count : 1); i++) {
+        const weight_piece part = op_weight_piece(w, i);
+        const int64_t whole = vector ? part.whole_rows : part.whole_columns;
+        const int64_t from = vector ? w->parts[i].row_begin : 0;
+        for (int64_t s = at * (shards / ways); s < (at + 1) * (shards / ways); s++) {
+            const int64_t begin = whole * s / shards, end = whole * (s + 1) / shards;
+            ASSERT(count < NORM_MAX_PIECES);
+            if (end == begin) continue;
+            out[count++] = (norm_piece){from + begin - whole * at / ways, end - begin};
+        }
+    }
+    return count;
+}
