@@ -11,142 +11,17 @@
 // Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
 // they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
 //
-// To add an operation: a code in OP_TABLE, a row in a file here, then kernels/{ref,cpu}. The
+// To add an operation: a code in OP_TABLE (op/op_codes.h), a row in a file here, then kernels/{ref,cpu}. The
 // contract test op_table_test.c and kernels/backend_test.c run over every row by themselves.
 #ifndef OP_OP_H
 #define OP_OP_H
 
 #include "base/base.h"
+#include "op/op_codes.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// Operands, in order; [x] may be missing (tensor_id -1). N rows = tokens of the micro-batch, row
-// b*T + t is position t of sequence b. Statistics (r, mean, lse, losses) are fp32. "+=" outputs
-// are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
-// false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
-//   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D)
-//                  of a table cut by rows (attrs.whole_rows): x = -0 where the id is not in the piece
-//   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
-//   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
-//   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the fold goes on
-//   MATMUL_DW      dy(N,M) x(N,K)                   -> += dw(M,K) = dy^T x
-//   BIAS_DW        dy(N,M)                          -> += db(M)
-//   ADD            a b                              -> y = a + b
-//   ADD_BIAS       x(N,M) bias(M)                   -> y(N,M) = x + bias
-//   SUM            a [b c d e f g h]                -> y: the tree over shards, ((a + b) + (c + d)) + ...,
-//                                                      in fp32, rounded once: what ALL_REDUCE does between
-//                                                      ranks in order, for the terms that one rank has
-//   RMSNORM        x(N,G*D) w(D) [delta]            -> y r(N,G) [h = x + delta]; each of the G groups of
-//                                                      D columns of a row is normed by itself (G = 1
-//                                                      but for QK norm); y = h * r * (w + attrs.plus)
-//   RMSNORM_DX     dy h r w [dh]                    -> dx (+ dh, the gradient that came to h past the norm)
-//   RMSNORM_DW     dy h r                           -> += dw(D)
-//   LAYERNORM      x(N,D) w(D) [b(D)] [delta]       -> y mean(N) r(N) [h]
-//   LAYERNORM_DX   dy h mean r w [dh]               -> dx
-//   LAYERNORM_DW   dy h mean r                      -> += dw(D) [+= db(D)]
-//   ROPE           x(N,C) positions(N) table(P,D)   -> y(N,C); the first attrs.heads * attrs.head_dim
-//                                                      columns are turned, the others (values) copied;
-//                                                      table row: D/2 cosines, D/2 sines (attention
-//                                                      factor included); attrs.inverse: the transposed turn
-//   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
-//                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
-//                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
-//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv
-//   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T .. lengths[b]-1
-//   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
-//   SWIGLU_BWD     h da                             -> dh(N,2F)
-//   ACTIVATION     x                                -> y (attrs.activation)
-//   ACTIVATION_BWD x dy                             -> dx
-//   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
-//   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
-//                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
-//                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
-//                  With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q + Q-1
-//                  of each row. w may be a piece then (attrs.whole_rows), dx(N,D*shard_count) has a term of
-//                  the sum for each of its shards, side by side.
-//   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of vocabulary
-//                  (attrs.shards) that w has: highest logit, sum of exp(logit - highest), the label's
-//                  logit (0 where it is not in the shard)
-//   GATHER         x(N,D) rows(B)                   -> y(B,D)
-//   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
-//                  min_p, seed low, seed high (bits), 0, 0; temperature 0: greedy, ties to the lower id;
-//                  draws[b]: how many tokens sequence b drew before. Its random word follows from its
-//                  seed and that count alone, so its text does not depend on its row
-//   CAST           x                                -> y of another type (nearest even)
-//   TREE_ADD       src                              -> += dst
-//   STEP_BEGIN     -                                -> step: zeroes the step's accumulators
-//   STEP_LOSS      token_loss(N) labels(N)          -> step: adds losses and counts unmasked tokens, exactly
-//   GRAD_NORM      grad                             -> step: adds the squares, exactly (attrs.tensor_index)
-//   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale (op/step.h)
-//   ADAMW          grad master m v                  -> master m v [weight: the working copy]
-//   MUON           grad master m                    -> master m [weight]
-//
-// What ranks along attrs.axis do together; op/partition.c puts these between the others, and lowering
-// makes communications of them. No kernels. In order (attrs.shards > 0) input i is the term of shard
-// attrs.first_shard + i of the fixed tree; else there is one input.
-//   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
-//   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of the
-//                                                      positions of each sequence
-//   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
-//                                                      rank all rows, one rank after the other
-#define OP_TABLE(X)     \
-    OP_TABLE_COMPUTE(X) \
-    OP_TABLE_COMMUNICATE(X)
-#define OP_TABLE_COMMUNICATE(X)       \
-    X(ALL_REDUCE, all_reduce)         \
-    X(REDUCE_SCATTER, reduce_scatter) \
-    X(ALL_GATHER, all_gather)
-#define OP_TABLE_COMPUTE(X)           \
-    X(EMBEDDING, embedding)           \
-    X(EMBEDDING_DW, embedding_dw)     \
-    X(MATMUL, matmul)                 \
-    X(MATMUL_DX, matmul_dx)           \
-    X(MATMUL_DW, matmul_dw)           \
-    X(BIAS_DW, bias_dw)               \
-    X(ADD, add)                       \
-    X(ADD_BIAS, add_bias)             \
-    X(SUM, sum)                       \
-    X(RMSNORM, rmsnorm)               \
-    X(RMSNORM_DX, rmsnorm_dx)         \
-    X(RMSNORM_DW, rmsnorm_dw)         \
-    X(LAYERNORM, layernorm)           \
-    X(LAYERNORM_DX, layernorm_dx)     \
-    X(LAYERNORM_DW, layernorm_dw)     \
-    X(ROPE, rope)                     \
-    X(ATTENTION, attention)           \
-    X(ATTENTION_BWD, attention_bwd)   \
-    X(CACHE_APPEND, cache_append)     \
-    X(SWIGLU, swiglu)                 \
-    X(SWIGLU_BWD, swiglu_bwd)         \
-    X(ACTIVATION, activation)         \
-    X(ACTIVATION_BWD, activation_bwd) \
-    X(DROPOUT, dropout)               \
-    X(HEAD_LOSS, head_loss)           \
-    X(HEAD_STATS, head_stats)         \
-    X(GATHER, gather)                 \
-    X(SAMPLE, sample)                 \
-    X(CAST, cast)                     \
-    X(TREE_ADD, tree_add)             \
-    X(STEP_BEGIN, step_begin)         \
-    X(STEP_LOSS, step_loss)           \
-    X(GRAD_NORM, grad_norm)           \
-    X(STEP_DECIDE, step_decide)       \
-    X(ADAMW, adamw)                   \
-    X(MUON, muon)
-
-typedef enum op_code {
-#define OP_ENUM(upper, lower) OP_##upper,
-    OP_TABLE(OP_ENUM)
-#undef OP_ENUM
-        OP_CODE_COUNT,
-    OP_COMPUTE_COUNT = OP_ALL_REDUCE // codes below are of operations with kernels
-} op_code;
-static inline bool op_communicates(op_code code)
-{
-    return code >= OP_ALL_REDUCE;
-}
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
 
