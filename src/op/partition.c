@@ -501,8 +501,7 @@ static status layers_cut(arena *a, const op_model *whole, op_program *const *pro
     return borders_check(m, programs);
 }
 
-status op_model_partition(arena *a, const op_model *whole, const op_cut *how,
-                          const op_model **local)
+status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model **local)
 {
     TRY(cut_check(how));
     *local = whole;

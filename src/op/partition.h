@@ -38,8 +38,7 @@ enum { OP_CUT_MAX_TERMS = 8 };
 // Of models for training and evaluation, after differentiation; tensors keep their numbers in the programs,
 // weights their rows in the model (with rows, columns and parts of this rank's). Nothing to cut: *local
 // is the model itself. What cannot be cut so is refused by the name of its key.
-NODISCARD status op_model_partition(arena *a, const op_model *whole, const op_cut *how,
-                                    const op_model **local);
+NODISCARD status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model **local);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 // How a run is laid out over ranks: what its keys mean, and what cannot hold together. What needs the
 // model too (heads that tp must divide) is in train/layout.c.
+#include "op/partition.h"
 #include "plan/run_config_internal.h"
 
 #include <string.h>
@@ -92,9 +93,8 @@ static void check_built(checker *k)
         bool is_wanted;
         const char *what;
     } gates[] = {
-        {"layout.tp", r->layout.tp > 1, "tensor parallelism"},
-        {"layout.sp", r->layout.sp, "sequence parallelism"},
-        {"determinism.tp_shards", r->determinism.tp_shards > 1, "strict order inside a matrix"},
+        {"layout.sp", r->layout.sp && r->determinism.mode == RUN_STRICT,
+         "sequence parallelism in strict order"},
         {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
          "Muon with layout.tp"},
         {"layout.cp", r->layout.cp > 1, "context parallelism"},
@@ -167,6 +167,11 @@ static void check_axes(checker *k)
     if (r->determinism.mode != RUN_STRICT) return;
     check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
     check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
+    if (r->determinism.tp_shards > OP_CUT_MAX_TERMS * r->layout.tp) {
+        CONFLICT("determinism.tp_shards",
+                 "determinism.tp_shards = %lld is more than %d for each rank of layout.tp = %lld",
+                 (ll)r->determinism.tp_shards, OP_CUT_MAX_TERMS, (ll)r->layout.tp);
+    }
 }
 
 static void check_pipeline(checker *k)

@@ -274,10 +274,13 @@ static const wrong_run wrong_runs[] = {
     {"train: {batch_ramp: {0: 4, 60: 8}, global_batch: 4}\n", ST_CONFIG_CONFLICT, "ends at 8"},
     {"train: {batch_ramp: {0: 0}}\n", ST_CONFIG_RANGE, "train.batch_ramp"},
     // What is not built yet.
-    {"layout: {tp: 2}\n", ST_UNSUPPORTED,
-     "run.yaml:3:14  error[C050] layout.tp = 2: tensor parallelism is not built yet"},
+    {"layout: {tp: 2}\noptimizer: {name: muon}\n", ST_UNSUPPORTED,
+     "optimizer.name = muon: Muon with layout.tp is not built yet"},
+    {"layout: {tp: 2, sp: yes}\ndeterminism: {mode: strict, tp_shards: 2}\n", ST_UNSUPPORTED,
+     "layout.sp = true: sequence parallelism in strict order is not built yet"},
     {"layout: {cp: 2}\n", ST_UNSUPPORTED, "layout.cp = 2: context parallelism is not"},
-    {"determinism: {mode: strict, tp_shards: 4}\n", ST_UNSUPPORTED, "determinism.tp_shards = 4"},
+    {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
+     "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},
     {"determinism: {mode: strict, cp_shards: 4}\n", ST_UNSUPPORTED, "determinism.cp_shards = 4"},
     // What has no effect, and what cannot be.
     {"layout: {vpp: 2}\n", ST_CONFIG_CONFLICT, "layout.vpp has no effect: layout.pp is 1"},
@@ -527,7 +530,7 @@ static void files_load(void **state)
     assert_int_equal(run_config_load(host_real(), f.a, path, &word, 1, &f.r, &f.c), ST_OK);
     assert_int_equal(f.r.train.micro_batch, 16);
     assert_string_equal(path_base_name(f.r.run.dir), "run");
-    word = "layout.tp=2";
+    word = "layout.cp=2";
     assert_int_equal(run_config_load(host_real(), f.a, path, &word, 1, &f.r, &f.c), ST_UNSUPPORTED);
     test_scratch_remove(folder);
     arena_destroy(f.a);

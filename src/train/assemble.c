@@ -1,4 +1,5 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
+#include "op/partition.h"
 #include "train/job.h"
 #include "train/optim/optim.h"
 
@@ -11,6 +12,19 @@ static const bool poison_dead_bytes = true;
 static const bool poison_dead_bytes = false;
 #endif
 
+// This rank's piece of a model, along tp.
+static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op_model *whole,
+                        op_model **local)
+{
+    const bool strict = r->determinism.mode == RUN_STRICT;
+    const op_cut how = {.ways = plan_mesh_size(mesh, AXIS_TP),
+                        .at = mesh->at[AXIS_TP],
+                        .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
+                        .ordered = strict,
+                        .rows = r->layout.sp};
+    return op_model_partition(a, whole, &how, local);
+}
+
 static status models_make(arena *a, const train_options *o, train_plans *out)
 {
     const run_config *r = out->config;
@@ -22,13 +36,14 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .z_loss = (float)r->train.z_loss,
                              .documents = o->documents};
     TRY(model_build(a, out->spec, &options, &out->whole));
-    out->model = out->whole;
+    TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
     options.z_loss = 0.0f; // the loss that is reported is the cross-entropy
     options.logits = o->logits;
-    return model_build(a, out->spec, &options, &out->evaluate);
+    TRY(model_build(a, out->spec, &options, &out->evaluate));
+    return model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate);
 }
 
 // The largest divisor of `sequences` that is at most `most`.
@@ -132,6 +147,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .seq = r->train.seq,
                             .strict = workspace->strict,
                             .shards = (int32_t)r->determinism.shards,
+                            .tp_shards = (int32_t)r->determinism.tp_shards,
                             .keep_gradients = options->keep_gradients,
                             .poison = poison_dead_bytes,
                             .optimizer = out->optimizer,

@@ -1,0 +1,102 @@
+// Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In strict
+// order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one rank.
+#include "train/test_ranks.h"
+
+enum { SETTINGS_MAX = 14 };
+
+// Small models of both kinds: grouped queries, gates and no biases; learned positions, biases, a tied
+// table and dropout everywhere. The vocabulary (bytes) and the feed-forward need not be even.
+static const char *const kinds[][6] = {
+    {"model.heads=8", "model.kv_heads=4"},
+    {"model.arch=gpt2", "model.heads=4", "model.kv_heads=4", "model.dropout=0.1", "model.tied=yes"},
+};
+
+static int settings_of(int kind, const char **out)
+{
+    int n = 0;
+    while (n < 6 && kinds[kind][n] != NULL) {
+        out[n] = kinds[kind][n];
+        n++;
+    }
+    return n;
+}
+
+// Ranks along tp, and along dp.
+static const struct {
+    int tp, dp;
+} meshes[] = {{2, 1}, {4, 1}, {2, 2}};
+
+static const char *const orders[][4] = {
+    {"determinism=strict", "determinism.tp_shards=4"},
+    {"determinism=strict", "determinism.tp_shards=4", "train.precision=bf16",
+     "train.micro_batch=2"},
+};
+
+static void strict_ranks_are_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(kinds) * COUNT_OF(orders); i++) {
+        const char *settings[SETTINGS_MAX];
+        int n = settings_of(i / (int)COUNT_OF(orders), settings);
+        for (int k = 0; k < 4 && orders[i % COUNT_OF(orders)][k] != NULL; k++) {
+            settings[n++] = orders[i % COUNT_OF(orders)][k];
+        }
+        run_seen seen = {0};
+        hash128 one, many;
+        char name[40], tp[32], dp[32];
+        (void)snprintf(name, sizeof(name), "tp-one-%d", i);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int m = 0; m < COUNT_OF(meshes); m++) {
+            (void)snprintf(name, sizeof(name), "tp-many-%d-%d", i, m);
+            (void)snprintf(tp, sizeof(tp), "layout.tp=%d", meshes[m].tp);
+            (void)snprintf(dp, sizeof(dp), "layout.dp=%d", meshes[m].dp);
+            settings[n] = tp;
+            settings[n + 1] = dp;
+            settings[n + 2] = "kernels.threads=1";
+            assert_int_equal(
+                ranks_run(name, settings, n + 3, meshes[m].tp * meshes[m].dp, "auto", 0, &many),
+                ST_OK);
+            print_message("%s: tp %d dp %d: loss %.9g, one rank %.9g\n", name, meshes[m].tp,
+                          meshes[m].dp, rank_runs[0].seen.last_loss, seen.last_loss);
+            assert_same(one, many);
+        }
+    }
+}
+
+// Fast order: other bits, nearly the same losses.
+static void fast_ranks_are_near(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < COUNT_OF(kinds); kind++) {
+        const char *settings[SETTINGS_MAX];
+        const int n = settings_of(kind, settings);
+        run_seen seen = {0};
+        char name[40], tp[32], dp[32];
+        (void)snprintf(name, sizeof(name), "tp-fast-one-%d", kind);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, NULL), ST_OK);
+        for (int m = 0; m < COUNT_OF(meshes); m++) {
+            (void)snprintf(name, sizeof(name), "tp-fast-%d-%d", kind, m);
+            (void)snprintf(tp, sizeof(tp), "layout.tp=%d", meshes[m].tp);
+            (void)snprintf(dp, sizeof(dp), "layout.dp=%d", meshes[m].dp);
+            settings[n] = tp;
+            settings[n + 1] = dp;
+            settings[n + 2] = "kernels.threads=1";
+            assert_int_equal(
+                ranks_run(name, settings, n + 3, meshes[m].tp * meshes[m].dp, "auto", 0, NULL),
+                ST_OK);
+            const double loss = rank_runs[0].seen.last_loss;
+            print_message("%s: tp %d dp %d: loss %.9g, one rank %.9g\n", name, meshes[m].tp,
+                          meshes[m].dp, loss, seen.last_loss);
+            assert_true(fabs(loss - seen.last_loss) < 1e-3);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_ranks_are_near),
+        cmocka_unit_test(strict_ranks_are_one),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
