@@ -6,11 +6,11 @@
 
 #include <stdlib.h>
 
-enum { SETTINGS = 10, COMMON = 5 };
+enum { SETTINGS = 10, COMMON = 7 };
 
-static const char *const common[COMMON] = {"determinism=strict", "model.layers=4",
-                                           "train.micro_batch=1", "model.dropout=0.1",
-                                           "train.steps=4"};
+static const char *const common[COMMON] = {
+    "determinism=strict",  "determinism.tp_shards=4", "model.layers=4", "model.kv_heads=4",
+    "train.micro_batch=1", "model.dropout=0.1",       "train.steps=4"};
 
 typedef struct layout {
     int ranks;
@@ -29,6 +29,10 @@ static const layout layouts[] = {
     {4, {"layout.pp=2", "layout.dp=2", "layout.zero=1", "layout.schedule=zb-v"}},
     {2, {"layout.pp=2", "layout.schedule=dualpipe"}},
     {2, {"layout.pp=2", "layout.schedule=dualpipe-v"}},
+    {2, {"layout.tp=2"}},
+    {4, {"layout.tp=4"}},
+    {4, {"layout.tp=2", "layout.dp=2", "layout.zero=1"}},
+    {8, {"layout.tp=2", "layout.pp=2", "layout.dp=2", "layout.zero=1"}},
     {8, {"layout.dp=8", "layout.zero=1"}},
 };
 

@@ -1,0 +1,123 @@
+// Layouts against a model's shapes: what does not divide is refused with the nearest that does, and the
+// pieces that checkpoints are made of are those that programs are cut into.
+#include "train/test_run.h"
+
+typedef struct fixture {
+    arena *a;
+    run_config r;
+    config *c;
+    decoder_spec spec;
+} fixture;
+
+static void make(fixture *f, const char *const *more, int count)
+{
+    memset(f, 0, sizeof(*f));
+    assert_int_equal(arena_create("test", 0, &f->a), ST_OK);
+    test_config("layout", more, count, f->a, &f->r, &f->c);
+    assert_int_equal(model_spec_from_config(host_real(), f->a, &f->r, &f->spec), ST_OK);
+    if (f->spec.vocab == 0) f->spec.vocab = 257;
+}
+
+static const struct {
+    int64_t heads, kv_heads, ffn_dim, tp, cp_heads;
+    const char *says; // NULL: it fits
+} shapes[] = {
+    {4, 2, 48, 2, 1, NULL},
+    {12, 12, 3072, 4, 1, NULL},
+    {12, 12, 3072, 5, 1, "nearest that do: 4 or 6"},
+    {12, 4, 3072, 3, 1, "nearest that do: 2 or 4"},
+    {8, 8, 100, 8, 1, "layout.tp = 8 does not divide the model's 8 heads, 8 heads of keys and 100"},
+    {8, 8, 128, 16, 1, "nearest that do: 8"},
+    {8, 4, 128, 2, 2, NULL},
+    {8, 4, 128, 2, 4, "nearest layout.cp_heads that do: 2"},
+};
+
+static void shapes_are_divided_or_refused(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(shapes); i++) {
+        fixture f;
+        make(&f, NULL, 0);
+        f.spec.heads = shapes[i].heads;
+        f.spec.kv_heads = shapes[i].kv_heads;
+        f.spec.ffn_dim = shapes[i].ffn_dim;
+        f.r.layout.tp = shapes[i].tp;
+        f.r.layout.cp_heads = shapes[i].cp_heads;
+        const status st = train_layout_check(&f.r, &f.spec);
+        if (shapes[i].says == NULL) {
+            assert_int_equal(st, ST_OK);
+        } else {
+            assert_int_equal(st, ST_CONFIG_CONFLICT);
+            if (strstr(error_last()->text, shapes[i].says) == NULL) {
+                fail_msg("%s, expected %s", error_last()->text, shapes[i].says);
+            }
+        }
+        arena_destroy(f.a);
+    }
+    fixture f;
+    const char *stages[] = {"3", "4"};
+    make(&f, NULL, 0); // model.layers is compared there; a preset's layers here
+    f.r.layout.stages = (option_list){stages, 2};
+    f.spec.layers = 8;
+    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "layout.stages are 7 layers, the model has 8"));
+    arena_destroy(f.a);
+}
+
+// What op_model_partition made of a weight, against what plan_piece_of says of it.
+static void weights_compare(const train_plans *plans, int64_t rank)
+{
+    for (int32_t w = 0; w < plans->whole->weight_count; w++) {
+        const op_weight *whole = &plans->whole->weights[w], *local = &plans->model->weights[w];
+        int64_t elements = 0;
+        assert_int_equal(whole->part_count, local->part_count);
+        for (int i = 0; i < whole->part_count; i++) {
+            const plan_piece p = plan_piece_of(&plans->places, rank, w, i, PLACE_WEIGHT);
+            const weight_piece made = op_weight_piece(local, i);
+            assert_int_equal(p.row, made.row);
+            assert_int_equal(p.rows, made.rows);
+            assert_int_equal(p.column, made.column);
+            assert_int_equal(p.columns, made.columns);
+            assert_int_equal(p.at, local->parts[i].row_begin * local->columns);
+            elements += p.rows * p.columns;
+        }
+        assert_int_equal(elements, local->rows * local->columns);
+    }
+}
+
+static void pieces_are_those_of_programs(void **state)
+{
+    static const char *const models[][4] = {
+        {"model.arch=gpt2", "model.kv_heads=4", "model.tied=yes", "model.vocab=263"},
+        {"model.arch=llama", "model.kv_heads=4", "model.tied=no", "model.vocab=261"},
+        {"model.arch=qwen3", "model.kv_heads=4", "model.tied=no", "model.vocab=260"}};
+    static const char *const tps[] = {"layout.tp=2", "layout.tp=4"};
+    (void)state;
+    for (int i = 0; i < COUNT_OF(models); i++) {
+        for (int k = 0; k < COUNT_OF(tps); k++) {
+            const char *more[] = {models[i][0], models[i][1], models[i][2], models[i][3], tps[k]};
+            fixture f;
+            make(&f, more, COUNT_OF(more));
+            for (int64_t rank = 0; rank < run_config_ranks(&f.r); rank++) {
+                const train_options options = {.threads = 1,
+                                               .device = "cpu",
+                                               .backend = "ref",
+                                               .mesh = run_config_mesh(&f.r, rank)};
+                train_plans *plans = NULL;
+                assert_int_equal(arena_new(f.a, 1, &plans), ST_OK);
+                assert_int_equal(train_assemble(f.a, &f.r, &f.spec, &options, plans), ST_OK);
+                weights_compare(plans, rank);
+            }
+            arena_destroy(f.a);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_divided_or_refused),
+        cmocka_unit_test(pieces_are_those_of_programs),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
