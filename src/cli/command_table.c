@@ -15,6 +15,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_digest,
     &cli_command_import,
     &cli_command_export,
+    &cli_command_explain,
     &cli_command_inspect,
     &cli_command_data,
     &cli_command_bench,

@@ -1,0 +1,115 @@
+// `explain`: what a configuration would do, drawn before a rank is started.
+#include "cli/commands.h"
+#include "cli/explain.h"
+
+#include <string.h>
+
+typedef struct explain_flags {
+    const char *svg, *rank;
+} explain_flags;
+
+#define AT(field) (int64_t) offsetof(explain_flags, field)
+static const option rows[] = {
+    {.key = "svg",
+     .kind = OPTION_PATH,
+     .offset = AT(svg),
+     .help = "also write a picture of it all to this file"},
+    {.key = "rank",
+     .kind = OPTION_TEXT,
+     .offset = AT(rank),
+     .help = "one rank's card: its layers, tensors and bytes, groups, neighbours and messages"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// "41237" or "41,237".
+static status rank_read(const explain *x, const char *word, int64_t *out)
+{
+    char digits[32];
+    size_t n = 0;
+    for (const char *p = word; *p != '\0' && n < sizeof(digits) - 1; p++) {
+        if (*p != ',') digits[n++] = *p;
+    }
+    digits[n] = '\0';
+    if (text_parse_i64(digits, out) && *out >= 0 && *out < x->ranks) return ST_OK;
+    return fail(ST_USAGE, "--rank %s: the layout has ranks 0 to %lld", word,
+                (long long)x->ranks - 1);
+}
+
+static status card(explain *x, const char *word)
+{
+    int64_t rank = 0;
+    train_plans *plans = NULL;
+    TRY(rank_read(x, word, &rank));
+    TRY(explain_plans(x, x->cli->a, rank, &plans));
+    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    x->model = plans->whole;
+    TRY(explain_stages(x, p->own_sequences / p->micro_batch));
+    return explain_card(x, plans, rank);
+}
+
+// The first rank of a stage needs most of its ranks.
+static status bytes_of_stage(explain *x, arena *a, int64_t rank, explain_bytes *out)
+{
+    train_plans *plans = NULL;
+    TRY(explain_plans(x, a, rank, &plans));
+    *out = explain_bytes_of(plans, rank);
+    return ST_OK;
+}
+
+static status all(explain *x, const char *svg)
+{
+    explain_bytes bytes[EXPLAIN_STAGES];
+    train_plans *plans = NULL;
+    const int64_t stages = x->r->layout.pp, apart = x->ranks / stages;
+    const int32_t count = (int32_t)min_i64(stages, EXPLAIN_STAGES);
+    TRY(explain_plans(x, x->cli->a, 0, &plans));
+    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    x->model = plans->whole;
+    TRY(explain_stages(x, p->own_sequences / p->micro_batch));
+    bytes[0] = explain_bytes_of(plans, 0);
+    for (int32_t i = 1; i < count; i++) { // the first half and the last half of what is shown
+        arena *a = NULL;
+        const int64_t stage = i < count - count / 2 ? i : stages - count + i;
+        TRY(arena_create("explain", 0, &a));
+        const status st = bytes_of_stage(x, a, stage * apart, &bytes[i]);
+        arena_destroy(a);
+        TRY(st);
+    }
+    TRY(explain_print(x, bytes, count));
+    if (svg == NULL) return ST_OK;
+    text t = {.a = x->cli->a};
+    TRY(explain_svg(x, bytes, count, &t));
+    TRY(host_write_all(x->cli->h, svg, t.bytes, t.length));
+    cli_print(x->cli, "\npicture   %s\n", svg);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    explain *x = NULL;
+    TRY(arena_new(cli->a, 1, &x));
+    TRY(explain_open(cli, call, x));
+    return f->rank != NULL ? card(x, f->rank) : all(x, f->svg);
+}
+
+const cli_command cli_command_explain = {
+    .name = "explain",
+    .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
+    .synopsis = "CONFIG|RUN [--svg FILE] [--rank R] [key.path=value ...]",
+    .about =
+        "Plans the run as `trireme train` would and shows it; starts nothing and writes nothing but "
+        "the picture. The timeline is the step of one pipeline in virtual time: forward, input "
+        "gradients and weight gradients take as long as the stage has layers, messages nothing. "
+        "F forward, I gradient of the input, W gradients of weights, B both; small letters are a "
+        "rank's second chunk.",
+    .examples =
+        "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
+        "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(explain_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

@@ -1,0 +1,204 @@
+// Gathering: from a configuration to what the run will be, without a rank started.
+#include "cli/explain.h"
+
+#include "cli/run_folder.h"
+#include "train/feed.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SCHEDULE_FILE_BYTES = 64 << 20 };
+
+// The vocabulary follows from the tokenizer where the configuration leaves it open; a run is explained
+// where its tokenizer is not at hand too.
+static status model_find(explain *x)
+{
+    const host *h = x->cli->h;
+    train_feed *feed = NULL;
+    x->vocab_is_known = x->r->model.vocab > 0 || x->r->model.from != NULL;
+    if (x->vocab_is_known) return model_spec_from_config(h, x->cli->a, x->r, &x->spec);
+    if (train_feed_open(h, x->cli->a, x->r, &feed) != ST_OK) {
+        error_clear();
+        return model_spec_from_config(h, x->cli->a, x->r, &x->spec);
+    }
+    const status st = train_feed_model(feed, x->r, &x->spec);
+    train_feed_close(feed);
+    x->vocab_is_known = st == ST_OK;
+    return st;
+}
+
+static status schedule_find(explain *x)
+{
+    const char *name = x->r->layout.pp > 1 ? x->r->layout.schedule : "1f1b";
+    char *bytes = NULL;
+    int64_t length = 0;
+    x->schedule = plan_schedule_find(name);
+    if (x->schedule != NULL) return ST_OK;
+    TRY(host_read_all(x->cli->h, x->cli->a, name, SCHEDULE_FILE_BYTES, &bytes, &length));
+    return plan_schedule_parse(x->cli->a, name, bytes, length, &x->schedule);
+}
+
+static train_options options_of(const explain *x, int64_t rank)
+{
+    const run_config *r = x->r;
+    const int cores = train_threads(r);
+    return (train_options){
+        .threads = r->kernels.threads > 0 ? cores : (int)max_i64(1, cores / x->ranks),
+        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+        .snapshot = train_saves_aside(r) && rank == 0,
+        .mesh = run_config_mesh(r, rank),
+        .schedule = x->r->layout.pp > 1 ? x->schedule : NULL,
+    };
+}
+
+// The least that any stage wants, as the ranks of a run agree on.
+static status micro_batch_choose(explain *x)
+{
+    const int64_t stages = x->r->layout.pp;
+    int64_t least = x->r->train.micro_batch;
+    if (!x->r->train.micro_batch_chosen) return ST_OK;
+    for (int64_t i = 0; i < stages; i++) {
+        run_config own = *x->r;
+        const train_options options = options_of(x, i * (x->ranks / stages));
+        TRY(train_micro_batch_choose(&own, &x->spec, &options));
+        least = min_i64(least, own.train.micro_batch);
+    }
+    x->r->train.micro_batch = least;
+    x->r->train.micro_batch_chosen = false;
+    return ST_OK;
+}
+
+status explain_open(cli_context *cli, const cli_call *call, explain *x)
+{
+    const char *yaml = NULL;
+    bool is_resolved = false;
+    config *c = NULL;
+    *x = (explain){.cli = cli};
+    TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
+    TRY(arena_new(cli->a, 1, &x->r));
+    TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, x->r, &c));
+    TRY(model_find(x));
+    TRY(train_layout_check(x->r, &x->spec));
+    TRY(schedule_find(x));
+    x->mesh = run_config_mesh(x->r, 0);
+    x->ranks = run_config_ranks(x->r);
+    return micro_batch_choose(x);
+}
+
+static int64_t divisor_of(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+status explain_stages(explain *x, int64_t microbatches)
+{
+    arena *a = x->cli->a;
+    const run_config *r = x->r;
+    int32_t *asked = NULL;
+    int64_t *layers = NULL;
+    TRY(arena_new(a, r->layout.stages.count + 1, &asked));
+    for (int64_t i = 0; i < r->layout.stages.count; i++) {
+        asked[i] = (int32_t)run_config_stage(r, i);
+    }
+    const plan_pipeline_request request = {.schedule = x->schedule,
+                                           .chunks = (int32_t)r->layout.vpp,
+                                           .layers = r->layout.stages.count > 0 ? asked : NULL,
+                                           .layers_count = (int32_t)r->layout.stages.count};
+    TRY(plan_pipeline_make(a, x->model, &x->mesh, &request, microbatches, &x->pipe));
+    TRY(arena_new(a, x->pipe.depth, &layers));
+    x->unit = 0;
+    for (int32_t i = 0; i < x->pipe.depth; i++) {
+        for (int32_t k = x->pipe.first_layer[i]; k < x->pipe.first_layer[i + 1]; k++) {
+            layers[i] += x->model->layers[k].index >= 0;
+        }
+        layers[i] = max_i64(layers[i], 1); // an embedding or a head alone
+        x->unit = divisor_of(layers[i], x->unit);
+    }
+    x->layers = layers;
+    return ST_OK;
+}
+
+status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out)
+{
+    const train_options options = options_of(x, rank);
+    TRY(arena_new(a, 1, out));
+    return train_assemble(a, x->r, &x->spec, &options, *out);
+}
+
+explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank)
+{
+    explain_bytes b = {
+        .rank = rank, .all = train_peak_bytes(plans), .snapshot = plans->snapshot_bytes};
+    // The fullest plan decides.
+    int64_t most = -1;
+    for (int64_t i = 0; i < plans->count; i++) {
+        if (plans->all[i]->transient_bytes <= most) continue;
+        most = plans->all[i]->transient_bytes;
+        plan_memory_by_kind(plans->all[i], b.kind);
+    }
+    return b;
+}
+
+status explain_play(const explain *x, arena *a, int64_t most, plan_timeline **out)
+{
+    schedule_request request = x->pipe.shape;
+    timeline_cost *stages = NULL;
+    TRY(arena_new(a, x->pipe.depth, &stages));
+    for (int32_t i = 0; i < x->pipe.depth; i++) {
+        const int64_t n = x->layers[i] / x->unit;
+        stages[i] = (timeline_cost){n, n, n};
+    }
+    const timeline_costs costs = {.stages = stages, .optimizer_barrier = true};
+    // A schedule may take multiples only, or not so few: the next that it takes.
+    for (int64_t m = most; m > 0 && m < request.microbatches; m++) {
+        schedule_request fewer = request;
+        fewer.microbatches = (int32_t)m;
+        if (plan_schedule_check(x->schedule, &fewer) != ST_OK) continue;
+        request = fewer;
+    }
+    error_clear();
+    return plan_timeline_play(a, x->schedule, &request, &costs, out);
+}
+
+// ---- words --------------------------------------------------------------------------------------
+
+const char *explain_count(int64_t value, char buffer[32])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof(digits), "%lld", (long long)value);
+    char *to = buffer;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0) *to++ = ',';
+        *to++ = digits[i];
+    }
+    *to = '\0';
+    return buffer;
+}
+
+const char *explain_layers(const explain *x, int32_t stage, char buffer[64])
+{
+    const op_model *m = x->model;
+    const int32_t begin = x->pipe.first_layer[stage], end = x->pipe.first_layer[stage + 1];
+    int32_t first = -1, last = -1;
+    for (int32_t i = begin; i < end; i++) {
+        if (m->layers[i].index < 0) continue;
+        if (first < 0) first = m->layers[i].index;
+        last = m->layers[i].index;
+    }
+    char middle[32] = "";
+    if (first >= 0 && first == last) (void)snprintf(middle, sizeof(middle), "%d", first);
+    if (first < last) (void)snprintf(middle, sizeof(middle), "%d-%d", first, last);
+    const bool embeds = begin == 0, heads = end == m->layer_count;
+    (void)snprintf(buffer, 64, "%s%s%s%s%s", embeds ? "embed" : "",
+                   embeds && first >= 0 ? ", " : "", middle,
+                   heads && (first >= 0 || embeds) ? ", " : "", heads ? "head" : "");
+    return buffer;
+}
