@@ -1,0 +1,48 @@
+// Plans of one rank fit together, whatever the layout: a weight that stands on it is trained on it.
+#include "train/test_job.h"
+
+static void every_weight_of_a_stage_is_trained_there(void **state)
+{
+    (void)state;
+    // A head that is worth several layers, and evaluation, which has no backward to balance it.
+    static const char *const list[] = {
+        "data.train=x",        "data.valid=0.5",  "train.seq=8",       "train.global_batch=8",
+        "train.micro_batch=1", "model.dim=8",     "model.layers=13",   "model.heads=1",
+        "model.vocab=300",     "model.ffn_dim=8", "kernels.threads=1", "layout.pp=4"};
+    arena *a;
+    run_config r;
+    decoder_spec spec;
+    config *c = NULL;
+    assert_ok(arena_create("test", 0, &a));
+    assert_ok(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c));
+    assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
+    for (int64_t rank = 0; rank < 4; rank++) {
+        train_plans plans;
+        int64_t weights = 0;
+        const train_options options = {.threads = 1,
+                                       .device = "cpu",
+                                       .backend = "ref",
+                                       .evaluate = true,
+                                       .mesh = run_config_mesh(&r, rank)};
+        assert_ok(train_assemble(a, &r, &spec, &options, &plans));
+        assert_non_null(plans.eval);
+        for (int64_t i = 0; i < plans.run.count; i++) {
+            const plan_tensor *t = &plans.run.tensors[i];
+            char moment[PLAN_NAME_BYTES + 2];
+            if (t->kind != BYTES_WEIGHTS || t->role != ROLE_WEIGHT) continue;
+            (void)snprintf(moment, sizeof(moment), "m.%s", t->name);
+            if (plan_table_find(&plans.run, moment) < 0)
+                print_error("%s on %d\n", t->name, (int)rank);
+            assert_true(plan_table_find(&plans.run, moment) >= 0);
+            weights++;
+        }
+        assert_true(weights > 0);
+    }
+    arena_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_weight_of_a_stage_is_trained_there)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
