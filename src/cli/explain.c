@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEDULE_FILE_BYTES = 64 << 20 };
-
 // The vocabulary follows from the tokenizer where the configuration leaves it open; a run is explained
 // where its tokenizer is not at hand too.
 static status model_find(explain *x)
@@ -27,17 +25,6 @@ static status model_find(explain *x)
     return st;
 }
 
-static status schedule_find(explain *x)
-{
-    const char *name = x->r->layout.pp > 1 ? x->r->layout.schedule : "1f1b";
-    char *bytes = NULL;
-    int64_t length = 0;
-    x->schedule = plan_schedule_find(name);
-    if (x->schedule != NULL) return ST_OK;
-    TRY(host_read_all(x->cli->h, x->cli->a, name, SCHEDULE_FILE_BYTES, &bytes, &length));
-    return plan_schedule_parse(x->cli->a, name, bytes, length, &x->schedule);
-}
-
 static train_options options_of(const explain *x, int64_t rank)
 {
     const run_config *r = x->r;
@@ -50,7 +37,6 @@ static train_options options_of(const explain *x, int64_t rank)
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r) && rank == 0,
         .mesh = run_config_mesh(r, rank),
-        .schedule = x->r->layout.pp > 1 ? x->schedule : NULL,
     };
 }
 
@@ -82,7 +68,7 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, x->r, &c));
     TRY(model_find(x));
     TRY(train_layout_check(x->r, &x->spec));
-    TRY(schedule_find(x));
+    x->schedule = x->r->layout.pp > 1 ? x->r->layout.pipeline : plan_schedule_find("1f1b");
     x->mesh = run_config_mesh(x->r, 0);
     x->ranks = run_config_ranks(x->r);
     return micro_batch_choose(x);

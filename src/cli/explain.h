@@ -57,7 +57,9 @@ const char *explain_count(int64_t value, char buffer[32]);
 NODISCARD status explain_print(const explain *x, const explain_bytes *bytes, int32_t count);
 NODISCARD status explain_svg(const explain *x, const explain_bytes *bytes, int32_t count,
                              text *out);
-// One rank.
+// One rank of pp: what it does in a step, as long as that is not too much to play.
+NODISCARD status explain_row(const explain *x, int32_t pp);
+// One rank of the job.
 NODISCARD status explain_card(const explain *x, const train_plans *plans, int64_t rank);
 
 #endif

@@ -113,6 +113,18 @@ static void row_mix(const plan_timeline *t, int32_t rank, const strip *s, char *
     row[c] = '\0';
 }
 
+static void print_row(const explain *x, const plan_timeline *t, int32_t rank, const strip *s)
+{
+    char row[4 * COLUMNS_MAX], label[32];
+    if (s->units > 1) {
+        row_mix(t, rank, s, row);
+    } else {
+        row_write(t, rank, s, row);
+    }
+    (void)snprintf(label, sizeof(label), "  pp %d", rank);
+    cli_print(x->cli, "%-*s%s\n", LABEL, label, row);
+}
+
 static const char *percent(int64_t part_of, int64_t all, char buffer[32])
 {
     (void)snprintf(buffer, 32, "%.1f%%", all > 0 ? 100.0 * (double)part_of / (double)all : 0.0);
@@ -121,7 +133,6 @@ static const char *percent(int64_t part_of, int64_t all, char buffer[32])
 
 static void print_rows(const explain *x, const plan_timeline *t)
 {
-    char row[4 * COLUMNS_MAX];
     const int32_t ranks = t->request.stages;
     const strip s = strip_make(t, x->cli->columns);
     for (int32_t i = 0; i < ranks; i++) {
@@ -129,14 +140,7 @@ static void print_rows(const explain *x, const plan_timeline *t)
             cli_print(x->cli, "%-*s... %d more ...\n", LABEL, "", ranks - ROWS_SHOWN);
             i = ranks - ROWS_SHOWN / 2;
         }
-        char label[32];
-        if (s.units > 1) {
-            row_mix(t, i, &s, row);
-        } else {
-            row_write(t, i, &s, row);
-        }
-        (void)snprintf(label, sizeof(label), "  pp %d", i);
-        cli_print(x->cli, "%-*s%s\n", LABEL, label, row);
+        print_row(x, t, i, &s);
     }
     if (s.units > 1) {
         cli_print(x->cli,
@@ -166,6 +170,18 @@ static void print_timeline(const explain *x, const plan_timeline *t)
     }
     cli_print(x->cli, "\n  held    at most %d micro-batches x chunks of activations on a rank\n",
               t->live_peak);
+}
+
+status explain_row(const explain *x, int32_t pp)
+{
+    enum { MOST = 400000 }; // actions: some 10 ms
+    plan_timeline *t = NULL;
+    const schedule_request *r = &x->pipe.shape;
+    if (3 * (int64_t)r->stages * r->microbatches * r->chunks > MOST) return ST_OK;
+    TRY(explain_play(x, x->cli->a, 0, &t));
+    const strip s = strip_make(t, x->cli->columns);
+    print_row(x, t, pp, &s);
+    return ST_OK;
 }
 
 // ---- the mesh -----------------------------------------------------------------------------------
