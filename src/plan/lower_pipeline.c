@@ -322,7 +322,9 @@ static status message_push(lowering *l, int32_t chunk, int32_t microbatch, borde
         comm.type = t->type;
         TRY(lower_item_push(l, &comm, &item));
     }
-    return lower_comm_push(l, &comm, after, action);
+    TRY(lower_comm_push(l, &comm, after, action));
+    l->p->actions[*action].microbatch = microbatch; // it may be pushed before its turn
+    return ST_OK;
 }
 
 // Everything on the link up to the message that is needed now.

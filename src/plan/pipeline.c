@@ -118,6 +118,18 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
     return ST_OK;
 }
 
+// Lists from a file are the user's: what is missing in them, or there twice, breaks the plan. Whether ranks
+// wait for each other for ever is for the verifier to find.
+static status lists_check(arena *a, const plan_schedule *s, const schedule_request *r)
+{
+    if (s->file == NULL) return ST_OK;
+    const status st = plan_schedule_validate(s, r, a);
+    if (st != ST_CONFIG) return st;
+    error_record why;
+    error_take(&why);
+    return fail(ST_BROKEN_PLAN, "%.3000s", why.text);
+}
+
 status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
                           const plan_pipeline_request *r, int64_t microbatches, plan_pipeline *out)
 {
@@ -131,7 +143,10 @@ status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
         return stages_cut(a, m, r, out);
     }
     if (r->chunks == 0) out->shape.chunks = r->schedule->chunks_min;
-    if (microbatches > 0) TRY(plan_schedule_check(r->schedule, &out->shape));
+    if (microbatches > 0) {
+        TRY(plan_schedule_check(r->schedule, &out->shape));
+        TRY(lists_check(a, r->schedule, &out->shape));
+    }
     out->depth = plan_schedule_depth(r->schedule, &out->shape);
     return stages_cut(a, m, r, out);
 }

@@ -82,7 +82,7 @@ const char *verify_name(const verifier *v, int32_t rank, int32_t action,
     const plan_action *a = &p->actions[action];
     char work[VERIFY_NAME_BYTES - 64], microbatch[32] = "";
     name_work(p, a, work, sizeof(work));
-    if (a->microbatch >= 0) {
+    if (a->microbatch >= 0 && a->kind != ACTION_COMMUNICATE) {
         (void)snprintf(microbatch, sizeof(microbatch), ", micro-batch %d", a->microbatch);
     }
     (void)snprintf(out, VERIFY_NAME_BYTES, "rank %d, action %d (%s%s)", rank, action, work,
@@ -97,22 +97,37 @@ static const char *step_words(int32_t step)
     return step == 0 ? "" : " of the next step";
 }
 
+// Meetings make a cycle of several ranks; what stands between them on a lane only waits its turn.
+static bool is_shown(const verifier *v, const verify_finding *found, int32_t i)
+{
+    const verify_at *at = &found->cycle[i];
+    const plan_action *a = &v->plans[at->rank]->actions[at->action];
+    if (a->kind == ACTION_COMMUNICATE) return true;
+    for (int32_t k = 0; k < found->cycle_count; k++) {
+        const verify_at *other = &found->cycle[k];
+        const plan_action *b = &v->plans[other->rank]->actions[other->action];
+        if (b->kind == ACTION_COMMUNICATE) return false;
+    }
+    return true;
+}
+
 static status cycle_fail(const verifier *v, const verify_finding *found)
 {
     enum { SHOWN = 8 };
     char name[VERIFY_NAME_BYTES];
+    int32_t shown = 0;
     text t = {.a = v->a};
-    for (int32_t i = 0; i < found->cycle_count; i++) {
+    for (int32_t i = 0; i < found->cycle_count && shown < SHOWN; i++) {
         const verify_at *at = &found->cycle[i];
-        if (i == SHOWN) {
-            TRY(text_add(&t, "\n  ... %d more ...", found->cycle_count - SHOWN));
-            break;
-        }
-        TRY(text_add(&t, "\n  %s%s, which waits for", verify_name(v, at->rank, at->action, name),
-                     step_words(at->step)));
+        if (!is_shown(v, found, i)) continue;
+        TRY(text_add(&t, "\n  %s%s%s", shown++ == 0 ? "" : "waits for ",
+                     verify_name(v, at->rank, at->action, name), step_words(at->step)));
     }
-    return fail(ST_BROKEN_PLAN, "%d actions wait for each other for ever:%s\n  the first of them",
-                found->cycle_count, t.bytes);
+    return fail(
+        ST_BROKEN_PLAN,
+        "ranks wait for each other for ever, in a circle of %d actions:%s\n  and so on, back "
+        "to the first",
+        found->cycle_count, t.bytes);
 }
 
 static status race_fail(const verifier *v, const verify_finding *found)

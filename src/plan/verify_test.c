@@ -1,6 +1,6 @@
 // The verifier on whole plans: all that plan_create makes is sound, for every number of ranks, ZeRO stage,
 // order, micro-batch and recompute policy; and what it counts is right.
-#include "plan/verify_fixture.h"
+#include "plan/verify_sample.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,14 +9,14 @@
 
 #include <cmocka.h>
 
-static void job_is_sound(const job_settings *s, int64_t *sound)
+static void sample_is_sound(const sample_settings *s, int64_t *sound)
 {
     arena *a = NULL;
-    job j;
+    sample_job j;
     plan_verified v;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    if (job_make(a, s, &j) == ST_OK) {
-        if (job_verify(&j, &v) != ST_OK) {
+    if (sample_make(a, s, &j) == ST_OK) {
+        if (sample_verify(&j, &v) != ST_OK) {
             print_error(
                 "dp %d zero %d strict %d sequences %d micro-batch %d recompute %d compressed "
                 "%d: %s\n",
@@ -43,15 +43,15 @@ static void plans_that_are_made_are_sound(void **state)
     int64_t sound = 0;
     for (int32_t dp = 1; dp <= 4; dp++) {
         for (int32_t i = 0; i < 48; i++) {
-            const job_settings s = {.dp = dp,
-                                    .zero = i % 2,
-                                    .strict = i / 2 % 2 != 0,
-                                    .micro_batch = (int64_t[]){0, 1, 2, 4}[i / 4 % 4],
-                                    .sequences = (int64_t[]){4, 8, 12}[(i / 16 + i) % 3],
-                                    .recompute = (op_recompute)(i / 16 % 3),
-                                    .untied = i % 11 == 0,
-                                    .shards = i % 7 == 0 ? 5 : 8};
-            job_is_sound(&s, &sound);
+            const sample_settings s = {.dp = dp,
+                                       .zero = i % 2,
+                                       .strict = i / 2 % 2 != 0,
+                                       .micro_batch = (int64_t[]){0, 1, 2, 4}[i / 4 % 4],
+                                       .sequences = (int64_t[]){4, 8, 12}[(i / 16 + i) % 3],
+                                       .recompute = (op_recompute)(i / 16 % 3),
+                                       .untied = i % 11 == 0,
+                                       .shards = i % 7 == 0 ? 5 : 8};
+            sample_is_sound(&s, &sound);
         }
     }
     assert_true(sound > 100);
@@ -63,12 +63,12 @@ static void so_are_compressed_ones_and_evaluations(void **state)
     int64_t sound = 0;
     for (int32_t dp = 2; dp <= 4; dp++) {
         for (int32_t zero = 0; zero < 2; zero++) {
-            const job_settings compressed = {
+            const sample_settings compressed = {
                 .dp = dp, .zero = zero, .sequences = 12, .micro_batch = 1, .compressed = true};
-            const job_settings evaluation = {
+            const sample_settings evaluation = {
                 .dp = dp, .sequences = 12, .micro_batch = 1, .alone = true, .strict = zero != 0};
-            job_is_sound(&compressed, &sound);
-            job_is_sound(&evaluation, &sound);
+            sample_is_sound(&compressed, &sound);
+            sample_is_sound(&evaluation, &sound);
         }
     }
     assert_int_equal(sound, 12);
@@ -83,19 +83,19 @@ static void pipelines_are_sound(void **state)
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
         for (int32_t k = 0; k < 9; k++) {
             const uint32_t dice = ((uint32_t)i * 9 + (uint32_t)k + 1) * 2654435761u >> 8;
-            const job_settings s = {.pp = 2 + k % 3,
-                                    .schedule = schedules[i],
-                                    .dp = 1 + k / 3 % 2,
-                                    .micro_batch = 1 + (dice >> 3 & 1),
-                                    .sequences = 16,
-                                    .layers = 8,
-                                    .zero = dice & 1,
-                                    .strict = (dice >> 1 & 1) != 0,
-                                    .alone = (dice >> 4) % 8 == 0,
-                                    .untied = (dice >> 2 & 1) != 0,
-                                    .recompute = (op_recompute)((dice >> 7) % 3),
-                                    .stages = {k == 0 && i < 2 ? 5 : 0, 3}};
-            job_is_sound(&s, &sound);
+            const sample_settings s = {.pp = 2 + k % 3,
+                                       .schedule = schedules[i],
+                                       .dp = 1 + k / 3 % 2,
+                                       .micro_batch = 1 + (dice >> 3 & 1),
+                                       .sequences = 16,
+                                       .layers = 8,
+                                       .zero = dice & 1,
+                                       .strict = (dice >> 1 & 1) != 0,
+                                       .alone = (dice >> 4) % 8 == 0,
+                                       .untied = (dice >> 2 & 1) != 0,
+                                       .recompute = (op_recompute)((dice >> 7) % 3),
+                                       .stages = {k == 0 && i < 2 ? 5 : 0, 3}};
+            sample_is_sound(&s, &sound);
         }
     }
     assert_true(sound > 50);

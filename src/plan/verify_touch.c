@@ -45,13 +45,26 @@ static status tensors_make(verifier *v, verify_facts *f)
         const plan_tensor *row = verify_tensor(f, t);
         if (row->is_part) continue;
         const int64_t begin = row->offset + (t < f->run_count ? 0 : p->run->run_bytes);
-        const int64_t end =
-            t < f->run_count ? p->run->run_bytes : p->run->run_bytes + p->transient_bytes;
         f->where[t] = (verify_span){begin, begin + row->bytes};
-        if (row->bytes >= 0 && row->offset >= 0 && begin + row->bytes <= end) continue;
-        return fail(ST_BROKEN_PLAN, "rank %d: %s lies at [%lld, %lld), outside the arena's %lld",
-                    f->rank, row->name, (long long)begin, (long long)(begin + row->bytes),
-                    (long long)end);
+    }
+    return ST_OK;
+}
+
+// What is touched lies in the arena; a tensor that no action touches lies nowhere.
+static status arena_has_all(const verify_facts *f)
+{
+    const plan *p = f->p;
+    for (int64_t i = 0; i < f->touch_count; i++) {
+        const int32_t t = f->touches[i].tensor;
+        const verify_span where = f->where[t];
+        const bool is_run = t < f->run_count;
+        const int64_t low = is_run ? 0 : p->run->run_bytes;
+        const int64_t high = p->run->run_bytes + (is_run ? 0 : p->transient_bytes);
+        if (where.begin >= low && where.end <= high) continue;
+        return fail(ST_BROKEN_PLAN,
+                    "rank %d: %s lies at [%lld, %lld), outside the arena's [%lld, %lld)", f->rank,
+                    verify_tensor(f, t)->name, (long long)where.begin, (long long)where.end,
+                    (long long)low, (long long)high);
     }
     return ST_OK;
 }
@@ -694,6 +707,7 @@ status verify_touches(verifier *v, verify_facts *f)
     TRY(arena_new(v->a, count + 1, &f->pattern_of));
     TRY(arena_new(v->a, count + 1, &f->actions));
     TRY(patterns_make(v, f));
+    TRY(arena_has_all(f));
     for (int32_t i = 0; i < count; i++) {
         const plan_action *a = &f->p->actions[i];
         const verify_pattern *pattern = &f->patterns[f->pattern_of[i]];

@@ -226,6 +226,23 @@ status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
     return ST_OK;
 }
 
+status train_micro_batch_settle(run_config *r, const decoder_spec *spec,
+                                const train_options *options)
+{
+    train_options own = *options;
+    const int64_t stage_ranks = run_config_ranks(r) / r->layout.pp;
+    int64_t least = r->train.micro_batch;
+    for (int64_t stage = 0; stage < r->layout.pp && r->train.micro_batch_chosen; stage++) {
+        run_config trial = *r;
+        own.mesh = run_config_mesh(r, stage * stage_ranks);
+        TRY(train_micro_batch_choose(&trial, spec, &own));
+        least = min_i64(least, trial.train.micro_batch);
+    }
+    r->train.micro_batch = least;
+    r->train.micro_batch_chosen = false;
+    return ST_OK;
+}
+
 int64_t train_peak_bytes(const train_plans *plans)
 {
     return plans->arena_bytes + plans->snapshot_bytes;

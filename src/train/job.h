@@ -53,6 +53,9 @@ typedef struct train_options {
 // configuration and spec. Changes r->train.micro_batch.
 NODISCARD status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
                                           const train_options *options);
+// The least of what the first rank of each stage chooses: one for all ranks. The mesh is not looked at.
+NODISCARD status train_micro_batch_settle(run_config *r, const decoder_spec *spec,
+                                          const train_options *options);
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);

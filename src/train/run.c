@@ -1,5 +1,6 @@
 // A run: open the folder, put the job together, go on from where it was, close everything.
 #include "train/session.h"
+#include "train/verify.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -126,6 +127,34 @@ static status micro_batch_agree(session *s, run_config *r)
     return ST_OK;
 }
 
+// The first rank makes the plans of all, and proves that they fit together; all hear what became of it.
+static status plans_verify(session *s)
+{
+    const bool is_first = session_is_first(s);
+    status st = ST_OK;
+    if (is_first) {
+        train_verified proved;
+        st = train_verify(s->h, s->a, s->r, &s->spec, &s->options, &proved);
+    }
+    if (s->ranks.hosts == NULL) return st;
+    error_record why;
+    error_take(&why);
+    int worst = (int)st;
+    TRY(session_agree(s, &worst, "verdict of the verifier"));
+    if (worst == ST_OK) return ST_OK;
+    const comm_item text_of_first = {.in = why.text, .out = why.text, .count = sizeof(why.text)};
+    const comm_args args = {.op = COMM_BROADCAST,
+                            .type = DTYPE_U8,
+                            .items = &text_of_first,
+                            .item_count = 1,
+                            .tensor = "why the plans are refused",
+                            .site = __func__,
+                            .step = -1};
+    TRY(comm_run(s->ranks.hosts, &args));
+    if (is_first) return error_put(&why);
+    return fail((status)worst, "%.4000s", why.text);
+}
+
 static status job_of_run(session *s, run_config *r)
 {
     options_of_run(s);
@@ -133,6 +162,7 @@ static status job_of_run(session *s, run_config *r)
     TRY(micro_batch_agree(s, r));
     TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
     TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
+    TRY(plans_verify(s));
     TRY(trace_of_run(s));
     TRY(train_job_create(s->h, s->a, &s->plans, &s->options, &s->ranks, s->ring, &s->job));
     char *numerics = NULL;
