@@ -238,16 +238,39 @@ static int32_t norm_cell(const verify_facts *f, int32_t weight)
     return f->p->model->weights[weight].ways > 1 ? f->at.at[AXIS_TP] : 0;
 }
 
+// A norm may be taken piece by piece: all columns once.
+static status norm_has_columns(const sums_walk *w, const verify_facts *f, int32_t index)
+{
+    const plan_action *action = &f->p->actions[index];
+    const plan_binding *b = &f->p->bindings[action->binding];
+    const op_node *nodes = &b->program->lists[action->list].nodes[action->ops_begin];
+    char name[VERIFY_NAME_BYTES];
+    int64_t reached = 0, all = 0;
+    for (int32_t i = 0; i < action->ops_count; i++) { // in their order
+        int64_t column = 0, row = 0;
+        const op_tensor *view = &b->program->tensors[nodes[i].in[0]];
+        const tensor_id whole = verify_owner(b->program, nodes[i].in[0], &column, &row);
+        const op_tensor *owner = &b->program->tensors[whole];
+        all = owner->dims[owner->ndim - 1].scale;
+        if (column != reached) break;
+        reached += view->dims[view->ndim - 1].scale;
+    }
+    if (reached == all) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s: the norm takes columns up to %lld of %lld, then others",
+                verify_name(w->v, f->rank, index, name), (long long)reached, (long long)all);
+}
+
 static status norm_add(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
 {
     const plan_tensor *t = verify_tensor(f, grad.tensor);
-    const int64_t begin = grad.begin - f->where[grad.tensor].begin, width = dtype_bytes(t->type);
+    const int64_t begin = verify_first(f, grad), width = dtype_bytes(t->type);
     const op_weight *weight = &f->p->model->weights[t->weight];
     const int64_t all = weight->rows * weight->columns;
     const verify_term term = {.source = t->weight,
                               .cell = norm_cell(f, t->weight),
                               .begin = begin / width,
                               .end = min_i64((begin + grad.bytes) / width, all)};
+    TRY(norm_has_columns(w, f, action));
     return step_add(w, f, action, STEP_NORM, &term);
 }
 
@@ -297,8 +320,11 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
 static bool operand_bytes(const verify_facts *f, const plan_binding *b, tensor_id t,
                           verify_bytes *out)
 {
-    if (t == TENSOR_NONE || b->tensor[t] == -1) return false;
-    verify_resolve(f, b->tensor[t], &out->tensor, &out->begin, &out->bytes);
+    int64_t column = 0, row = 0;
+    if (t == TENSOR_NONE) return false;
+    const int32_t ref = b->tensor[verify_owner(b->program, t, &column, &row)];
+    if (ref == -1) return false;
+    verify_resolve(f, ref, &out->tensor, &out->begin, &out->bytes);
     return true;
 }
 
@@ -306,6 +332,8 @@ static bool operand_bytes(const verify_facts *f, const plan_binding *b, tensor_i
 static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
                           const plan_binding *b, const op_node *node)
 {
+    const plan_action *a = &f->p->actions[action];
+    const bool is_first = node == &b->program->lists[a->list].nodes[a->ops_begin];
     char name[VERIFY_NAME_BYTES];
     for (int k = 0; k < OP_MAX_IN; k++) {
         verify_bytes in = {0};
@@ -318,8 +346,8 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
                         node->attrs.tensor_index);
         }
         TRY(sum_is_whole(w, f, action, in));
-        if (node->code == OP_GRAD_NORM) TRY(norm_add(w, f, action, in));
-        w->v->out->sums++;
+        if (node->code == OP_GRAD_NORM && is_first) TRY(norm_add(w, f, action, in));
+        w->v->out->sums += is_first ? 1 : 0;
     }
     for (int k = 0; k < OP_MAX_OUT; k++) {
         verify_bytes out = {0};

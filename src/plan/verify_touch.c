@@ -112,11 +112,12 @@ static status cut_add(verifier *v, verify_facts *f, int32_t tensor, int64_t colu
     return ST_OK;
 }
 
-static tensor_id owner_of(const op_program *program, tensor_id t, int64_t *column)
+tensor_id verify_owner(const op_program *program, tensor_id t, int64_t *column, int64_t *row)
 {
-    *column = 0;
+    *column = *row = 0;
     while (program->tensors[t].view_of != TENSOR_NONE) {
         *column += program->tensors[t].view_begin;
+        *row += program->tensors[t].view_row;
         t = program->tensors[t].view_of;
     }
     return t;
@@ -129,9 +130,9 @@ static status cuts_make(verifier *v, verify_facts *f)
         for (tensor_id t = 0; t < b->program->tensor_count; t++) {
             const op_tensor *local = &b->program->tensors[t];
             if (local->view_of == TENSOR_NONE) continue;
-            int64_t column = 0, begin = 0, bytes = 0;
+            int64_t column = 0, row = 0, begin = 0, bytes = 0;
             int32_t tensor = 0;
-            const int32_t ref = b->tensor[owner_of(b->program, t, &column)];
+            const int32_t ref = b->tensor[verify_owner(b->program, t, &column, &row)];
             if (ref == -1) continue;
             verify_resolve(f, ref, &tensor, &begin, &bytes);
             TRY(cut_add(v, f, tensor, column));
@@ -146,7 +147,8 @@ static uint64_t columns_of(const verify_facts *f, int32_t tensor, int64_t begin,
 {
     uint64_t bits = 0;
     const int32_t count = f->cut_count[tensor];
-    const int64_t width = verify_tensor(f, tensor)->dims[1];
+    const plan_tensor *t = verify_tensor(f, tensor);
+    const int64_t width = t->dims[t->ndim > 1 ? 1 : 0];
     if (count == 0 || count >= VERIFY_COLUMNS) return ~UINT64_C(0);
     for (int32_t k = 0; k <= count; k++) {
         const int64_t from = k == 0 ? 0 : f->cuts[tensor][k - 1];
@@ -192,8 +194,9 @@ static status touch_push(verifier *v, verify_facts *f, const verify_touch *touch
 
 static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, bool writes)
 {
-    verify_touch touch = {.tensor = b->tensor, .columns = ~UINT64_C(0), .writes = writes};
+    verify_touch touch = {.tensor = b->tensor, .writes = writes};
     if (b->bytes == 0) return ST_OK;
+    touch.columns = columns_of(f, b->tensor, 0, INT64_MAX);
     const verify_span where = {b->begin, b->begin + b->bytes};
     TRY(span_find(v, f, b->tensor, where, &touch.span));
     return touch_push(v, f, &touch);
@@ -298,6 +301,7 @@ static extent_binding bound_of(const plan *p, int64_t sequences)
     b.value[EXTENT_SEQS] = sequences;
     b.value[EXTENT_TOKENS] = sequences * p->seq;
     b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
     return b;
 }
 
@@ -306,11 +310,11 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     const plan *p = f->p;
     const plan_action *action = &p->actions[index];
     const plan_binding *b = &p->bindings[action->binding];
-    int64_t column = 0, bytes = 0, begin = 0;
+    int64_t column = 0, row = 0, bytes = 0, begin = 0;
     char name[VERIFY_NAME_BYTES];
     out->local = TENSOR_NONE;
     if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
-    const tensor_id owner_id = owner_of(b->program, t, &column);
+    const tensor_id owner_id = verify_owner(b->program, t, &column, &row);
     const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owner_id];
     const int32_t ref = b->tensor[owner_id];
     if (ref == -1) return ST_OK;
@@ -335,6 +339,12 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     }
     out->local = t;
     out->where = (verify_span){begin + skip, begin + (is_some ? skip + part : bytes)};
+    if (local != owner && owner->dims[0].symbol == EXTENT_ONE && owner->dims[0].scale > 0 &&
+        local->dims[0].scale != owner->dims[0].scale) { // some rows of a weight
+        const int64_t each = size / owner->dims[0].scale;
+        out->where.begin = begin + row * each;
+        out->where.end = out->where.begin + local->dims[0].scale * each;
+    }
     const int64_t columns = local != owner ? local->dims[1].scale : INT64_MAX;
     out->touch.columns =
         columns_of(f, out->touch.tensor, column, columns == INT64_MAX ? columns : column + columns);
