@@ -37,6 +37,7 @@ static train_options options_of(const explain *x, int64_t rank)
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
         .snapshot = train_saves_aside(r) && rank == 0,
         .mesh = run_config_mesh(r, rank),
+        .sizes_only = true,
     };
 }
 

@@ -175,7 +175,9 @@ static status constants_make(building *b)
     op_constant *rope = NULL;
     float *data = NULL;
     TRY(arena_new(b->a, 1, &rope));
-    TRY(model_rope_table(b->a, b->spec, b->options->seq, b->options->seq, &data));
+    if (!b->options->sizes_only) {
+        TRY(model_rope_table(b->a, b->spec, b->options->seq, b->options->seq, &data));
+    }
     *rope = (op_constant){
         .name = "rope", .rows = b->options->seq, .columns = b->spec->head_dim, .data = data};
     b->m->constants = rope;

@@ -70,9 +70,10 @@ typedef struct model_options {
     op_recompute recompute;
     int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
     float z_loss;
-    bool documents; // packed: attention stays within a document
-    bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
-    bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
+    bool documents;  // packed: attention stays within a document
+    bool logits;     // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
+    bool losses;     // EVALUATE: the loss of every row (fp32) as the head's next boundary output
+    bool sizes_only; // nothing will run: constants have no data
 } model_options;
 
 // model.preset, or model.from (a Hugging Face folder), and model.* keys over it.

@@ -143,41 +143,31 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
 }
 
-typedef struct taken {
-    int64_t begin, end;
-} taken;
-
-static int compare_taken(const void *a, const void *b)
-{
-    const taken *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
-// Places the units in the given order. Returns the bytes needed.
-static int64_t place_in_order(placing *pl, taken *scratch)
+// Places the units in the given order. Returns the bytes needed. `placed` keeps what has its place, by
+// offset, so that holes are met in that order without sorting.
+static int64_t place_in_order(placing *pl, int32_t *placed)
 {
     int64_t total = 0;
     for (int64_t i = 0; i < pl->order_count; i++) {
         unit *u = &pl->units[pl->order[i]];
-        int64_t taken_count = 0, touches = 0;
+        int64_t at = 0, best_at = -1, best_gap = INT64_MAX, touches = 0;
         for (int64_t j = 0; j < i; j++) {
-            const unit *v = &pl->units[pl->order[j]];
-            if (spans_meet(u, v, NULL, &touches)) {
-                scratch[taken_count++] = (taken){v->offset, v->offset + v->bytes};
-            }
-        }
-        qsort(scratch, (size_t)taken_count, sizeof(*scratch), compare_taken);
-        int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
-        for (int64_t j = 0; j < taken_count; j++) {
-            const int64_t gap = scratch[j].begin - at;
+            const unit *v = &pl->units[placed[j]];
+            if (!spans_meet(u, v, NULL, &touches)) continue;
+            const int64_t gap = v->offset - at;
             if (gap >= u->bytes && gap < best_gap) { // best fit keeps large holes whole
                 best_gap = gap;
                 best_at = at;
             }
-            at = max_i64(at, scratch[j].end);
+            at = max_i64(at, v->offset + v->bytes);
         }
         u->offset = best_at >= 0 ? best_at : at;
         total = max_i64(total, u->offset + u->bytes);
+        int64_t to = i;
+        for (; to > 0 && pl->units[placed[to - 1]].offset > u->offset; to--) {
+            placed[to] = placed[to - 1];
+        }
+        placed[to] = pl->order[i];
     }
     return total;
 }
@@ -267,18 +257,18 @@ status plan_memory_assign(plan *p, life_table *lives)
     TRY(arena_create("plan memory", 0, &a));
     placing pl = {0};
     sort_item *items = NULL;
-    taken *scratch = NULL;
+    int32_t *placed = NULL;
     status st = ST_OK;
     TRY_TO(done, units_make(p, a, lives, &pl));
     TRY_TO(done, arena_new(a, pl.order_count + 1, &items));
-    TRY_TO(done, arena_new(a, pl.order_count + 1, &scratch));
+    TRY_TO(done, arena_new(a, pl.order_count + 1, &placed));
     int64_t fullest = 0;
     TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
     live_kinds(p, &pl, fullest);
     p->transient_bytes = INT64_MAX;
     for (int key = 0; key < ORDER_KEY_COUNT; key++) {
         sort_units(&pl, items, (order_key)key);
-        const int64_t total = place_in_order(&pl, scratch);
+        const int64_t total = place_in_order(&pl, placed);
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
         for (int64_t i = 0; i < pl.order_count; i++) {

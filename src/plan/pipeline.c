@@ -130,6 +130,48 @@ static status lists_check(arena *a, const plan_schedule *s, const schedule_reque
     return fail(ST_BROKEN_PLAN, "%.3000s", why.text);
 }
 
+static void holder_add(int32_t holders[PLAN_MAX_HOLDERS], int32_t rank)
+{
+    int32_t at = rank;
+    for (int i = 0; i < PLAN_MAX_HOLDERS; i++) {
+        if (holders[i] == at) return;
+        if (holders[i] >= 0 && holders[i] < at) continue;
+        const int32_t next = holders[i]; // it moves on by one
+        holders[i] = at;
+        if (next < 0) return;
+        at = next;
+    }
+    ASSERT(at < 0); // more holders than there are places for
+}
+
+// In one pass over the layers.
+static status holders_find(arena *a, plan_pipeline *p)
+{
+    int32_t(*holders)[PLAN_MAX_HOLDERS] = NULL;
+    TRY(arena_new(a, p->model->weight_count + 1, &holders));
+    for (int64_t w = 0; w < p->model->weight_count; w++) {
+        for (int i = 0; i < PLAN_MAX_HOLDERS; i++) holders[w][i] = -1;
+    }
+    const bool two = p->schedule != NULL && p->schedule->shape == SHAPE_TWO;
+    for (int32_t stage = 0; stage < p->depth; stage++) {
+        int32_t rank[2] = {0, 0}, chunk = 0;
+        for (int32_t d = 0; d < (two ? 2 : 1) && p->schedule != NULL; d++) {
+            plan_schedule_holder(p->schedule, &p->shape, stage, d, &rank[d], &chunk);
+        }
+        for (int32_t i = p->first_layer[stage]; i < p->first_layer[stage + 1]; i++) {
+            const op_layer *layer = &p->model->layers[i];
+            const op_program *program = p->model->programs[layer->program];
+            for (int64_t t = 0; t < program->tensor_count; t++) {
+                if (program->tensors[t].role != ROLE_WEIGHT || layer->weight_of[t] < 0) continue;
+                holder_add(holders[layer->weight_of[t]], rank[0]);
+                if (two) holder_add(holders[layer->weight_of[t]], rank[1]);
+            }
+        }
+    }
+    p->holders = (const int32_t(*)[PLAN_MAX_HOLDERS])holders;
+    return ST_OK;
+}
+
 status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
                           const plan_pipeline_request *r, int64_t microbatches, plan_pipeline *out)
 {
@@ -140,7 +182,8 @@ status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
     if (r->schedule == NULL) {
         if (stages > 1) return fail(ST_INTERNAL, "%d stages and no schedule", (int)stages);
         out->shape.chunks = 1;
-        return stages_cut(a, m, r, out);
+        TRY(stages_cut(a, m, r, out));
+        return holders_find(a, out);
     }
     if (r->chunks == 0) out->shape.chunks = r->schedule->chunks_min;
     if (microbatches > 0) {
@@ -148,7 +191,8 @@ status plan_pipeline_make(arena *a, const op_model *m, const plan_mesh *mesh,
         TRY(lists_check(a, r->schedule, &out->shape));
     }
     out->depth = plan_schedule_depth(r->schedule, &out->shape);
-    return stages_cut(a, m, r, out);
+    TRY(stages_cut(a, m, r, out));
+    return holders_find(a, out);
 }
 
 int32_t plan_pipeline_stage_of(const plan_pipeline *p, int32_t layer_row)
@@ -168,27 +212,11 @@ int32_t plan_pipeline_chunk_of(const plan_pipeline *p, int32_t pp, int32_t layer
     return -1;
 }
 
-static bool layer_uses(const op_model *m, int32_t layer_row, int32_t weight)
-{
-    const op_layer *layer = &m->layers[layer_row];
-    const op_program *program = m->programs[layer->program];
-    for (int64_t t = 0; t < program->tensor_count; t++) {
-        if (program->tensors[t].role == ROLE_WEIGHT && layer->weight_of[t] == weight) return true;
-    }
-    return false;
-}
-
 int plan_pipeline_holders(const plan_pipeline *p, int32_t weight, int32_t holders[PLAN_MAX_HOLDERS])
 {
     int count = 0;
-    for (int32_t pp = 0; pp < p->shape.stages; pp++) {
-        bool holds = false;
-        for (int32_t i = 0; i < p->model->layer_count && !holds; i++) {
-            holds = layer_uses(p->model, i, weight) && plan_pipeline_chunk_of(p, pp, i) >= 0;
-        }
-        if (!holds) continue;
-        ASSERT(count < PLAN_MAX_HOLDERS);
-        holders[count++] = pp;
+    for (; count < PLAN_MAX_HOLDERS && p->holders[weight][count] >= 0; count++) {
+        holders[count] = p->holders[weight][count];
     }
     return count;
 }

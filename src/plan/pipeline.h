@@ -13,6 +13,10 @@
 extern "C" {
 #endif
 
+enum {
+    PLAN_MAX_HOLDERS = 2
+}; // of a weight: a tied one on two stages, or a pipeline in both directions
+
 // What the layout asks for. All zero: one stage, one chunk.
 typedef struct plan_pipeline_request {
     const plan_schedule *schedule; // NULL: of one stage
@@ -27,6 +31,8 @@ typedef struct plan_pipeline {
     int32_t depth;              // virtual stages
     const int32_t *first_layer; // [depth + 1] rows of the model's layers
     const op_model *model;
+    // [weight] ranks of the pp axis on which a layer that uses it stands, ascending; -1: there is none.
+    const int32_t (*holders)[PLAN_MAX_HOLDERS];
 } plan_pipeline;
 
 // `microbatches` of the step on this rank of dp; 0: not asked whether the schedule takes them. What does not
@@ -38,7 +44,6 @@ int32_t plan_pipeline_stage_of(const plan_pipeline *p, int32_t layer_row);
 // Chunk of rank `pp` that the layer is in; -1: it is not there.
 int32_t plan_pipeline_chunk_of(const plan_pipeline *p, int32_t pp, int32_t layer_row);
 // Ranks of the pp axis on which a layer that uses the weight stands, ascending; at most 2 here: how many.
-enum { PLAN_MAX_HOLDERS = 2 };
 int plan_pipeline_holders(const plan_pipeline *p, int32_t weight,
                           int32_t holders[PLAN_MAX_HOLDERS]);
 

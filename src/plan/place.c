@@ -10,13 +10,8 @@ static plan_mesh mesh_at(const plan_places *p, int64_t rank)
 
 status plan_places_stages(plan_places *p, arena *a, const plan_pipeline *pipeline)
 {
-    int32_t(*stages)[PLAN_MAX_HOLDERS] = NULL;
-    TRY(arena_new(a, p->whole->weight_count + 1, &stages));
-    for (int32_t w = 0; w < p->whole->weight_count; w++) {
-        for (int i = 0; i < PLAN_MAX_HOLDERS; i++) stages[w][i] = -1;
-        (void)plan_pipeline_holders(pipeline, w, stages[w]);
-    }
-    p->stages = (const int32_t(*)[PLAN_MAX_HOLDERS])stages;
+    (void)a;
+    p->stages = pipeline->holders;
     return ST_OK;
 }
 

@@ -34,7 +34,8 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .recompute = (op_recompute)r->train.recompute,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
-                             .documents = o->documents};
+                             .documents = o->documents,
+                             .sizes_only = o->sizes_only};
     TRY(model_build(a, out->spec, &options, &out->whole));
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
     if (!o->evaluate) return ST_OK;

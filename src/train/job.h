@@ -46,6 +46,7 @@ typedef struct train_options {
     bool snapshot;          // checkpoints are written beside training
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
+    bool sizes_only;        // the plans are looked at, not run: constants have no data
 } train_options;
 
 // Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
