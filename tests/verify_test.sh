@@ -19,6 +19,10 @@ says "meetings are counted" out "[1-9][0-9]* meetings of ranks"
 code "a ramp and an evaluation" 0 verify layout.dp=2 train.batch_ramp=0=2,10=4 train.steps=20 eval.every=1
 says "each plan is proved" out "3 plans of each rank"
 
+code "tp, rows cut too" 0 verify layout.tp=2 layout.sp=yes
+code "tp in strict order" 0 verify layout.tp=2 layout.dp=2 determinism=strict determinism.tp_shards=2
+code "shards of tp on one rank" 0 verify determinism=strict determinism.tp_shards=2
+
 # --- schedules from a file: two stages, four micro-batches ---
 lists() { printf '%s\n' "$2" "$3" >"$dir/$1.txt"; }
 of_file() { verify layout.pp=2 layout.schedule="$dir/$1.txt"; }

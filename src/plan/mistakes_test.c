@@ -424,7 +424,130 @@ static void uses_are_added_backwards(sample_job *j)
     swap_first_two(sample_own_map(p, sample_find_node(p, OP_TREE_ADD, n)));
 }
 
-enum { PLAIN, ZERO, STRICT, AGAIN }; // AGAIN: activations are made again
+// ---- of pipelines -------------------------------------------------------------------------------
+
+static const char ahead[] = "activations, stage 0 to 1, micro-batch ";
+static const char back[] = "gradients, stage 1 to 0, micro-batch ";
+
+static int32_t find_message(const plan *p, plan_comm_op op, const char *which, int32_t microbatch)
+{
+    char name[PLAN_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s%d", which, microbatch);
+    return sample_find_comm(p, op, name, 0);
+}
+
+static void sends_are_swapped(sample_job *j)
+{
+    plan *p = j->plans[0];
+    sample_swap_comms(p, find_message(p, PLAN_SEND, ahead, 1),
+                      find_message(p, PLAN_SEND, ahead, 2));
+}
+
+static void send_is_left_out(sample_job *j)
+{
+    sample_leave_out(j->plans[1], find_message(j->plans[1], PLAN_SEND, back, 3));
+}
+
+static void message_is_half(sample_job *j)
+{
+    plan *p = j->plans[1];
+    sample_item(p, find_message(p, PLAN_RECEIVE, ahead, 1), 0)->count /= 2;
+}
+
+static void message_goes_to_oneself(sample_job *j)
+{
+    plan *p = j->plans[0];
+    plan_comm *c = sample_comm(p, find_message(p, PLAN_SEND, ahead, 0));
+    c->peer = 1 - c->peer;
+}
+
+static void message_takes_the_other_link(sample_job *j)
+{
+    plan *p = j->plans[0];
+    plan_comm *c = sample_comm(p, find_message(p, PLAN_SEND, ahead, 2));
+    c->group = sample_comm(p, find_message(p, PLAN_RECEIVE, back, 0))->group;
+}
+
+static void send_does_not_wait(sample_job *j)
+{
+    sample_forget_waits(j->plans[0], find_message(j->plans[0], PLAN_SEND, ahead, 0));
+}
+
+static void stage_does_not_wait_for_its_input(sample_job *j)
+{
+    plan *p = j->plans[1];
+    sample_forget_waits(p, sample_find_list(p, "layers.2", OP_FORWARD, 0, 0));
+}
+
+static void input_comes_while_the_last_is_in_use(sample_job *j)
+{
+    sample_forget_waits(j->plans[1], find_message(j->plans[1], PLAN_RECEIVE, ahead, 1));
+}
+
+static void gradient_comes_into_the_other_slot(sample_job *j)
+{
+    plan *p = j->plans[0];
+    sample_item(p, find_message(p, PLAN_RECEIVE, back, 1), 0)->out =
+        sample_item(p, find_message(p, PLAN_RECEIVE, back, 0), 0)->out;
+}
+
+static void stage_begins_a_layer_late(sample_job *j)
+{
+    for (int32_t i = 0; i < 4; i++) {
+        plan *p = j->plans[1];
+        sample_leave_out(p, sample_find_list(p, "layers.2", OP_FORWARD, i, 0));
+    }
+}
+
+static void tied_weights_are_summed_apart(sample_job *j)
+{
+    for (int32_t r = 0; r < j->ranks; r++) {
+        plan *p = j->plans[r];
+        sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "weights of two stages", 0));
+    }
+}
+
+// Each waits until its message is taken before it takes another's.
+static void links_stand_on_the_lane_that_computes(sample_job *j)
+{
+    for (int32_t r = 0; r < j->ranks; r++) {
+        plan *p = j->plans[r];
+        for (int32_t i = 0; i < p->action_count; i++) {
+            if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
+            const plan_comm_op op = p->comms[p->actions[i].comm].op;
+            if (op == PLAN_SEND || op == PLAN_RECEIVE) p->actions[i].lane = LANE_COMPUTE;
+        }
+    }
+}
+
+static void loss_stays_on_the_last_stage(sample_job *j)
+{
+    for (int32_t r = 0; r < j->ranks; r++) {
+        plan *p = j->plans[r];
+        plan_comm *c = sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0));
+        c->items_begin += 2; // the norm alone
+        c->items_count -= 2;
+    }
+}
+
+static void norm_is_of_own_stage(sample_job *j)
+{
+    for (int32_t r = 0; r < j->ranks; r++) {
+        plan *p = j->plans[r];
+        sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0))->items_count--;
+    }
+}
+
+static void micro_batch_goes_backward_twice(sample_job *j)
+{
+    plan *p = j->plans[1];
+    for (int32_t i = 0; i < p->action_count; i++) {
+        plan_action *a = &p->actions[i];
+        if (a->list == OP_BACKWARD_WEIGHT && a->layer >= 0 && a->microbatch == 2) a->microbatch = 1;
+    }
+}
+
+enum { PLAIN, ZERO, STRICT, AGAIN, PIPE }; // AGAIN: activations are made again; PIPE: two stages
 
 typedef struct mistake {
     const char *name;
@@ -530,6 +653,35 @@ static const mistake mistakes[] = {
     {"strict: a shard that begins a sequence late", shard_begins_a_sequence_late, STRICT,
      "backward_weight of layers.0, micro-batch 0|strict order"},
     {"strict: uses added backwards", uses_are_added_backwards, STRICT, "tree_add|embed.table"},
+    {"sends that are swapped", sends_are_swapped, PIPE,
+     "rank 0, action|send of activations, stage 0 to 1, micro-batch 2|rank 1, action|micro-batch 1"},
+    {"a send that is left out", send_is_left_out, PIPE,
+     "receive of gradients, stage 1 to 0, micro-batch 3|waits for rank 1 for ever"},
+    {"a message of half the size", message_is_half, PIPE,
+     "rank 1, action|receive of activations, stage 0 to 1, micro-batch 1|elements of tensor 0"},
+    {"a message to oneself", message_goes_to_oneself, PIPE,
+     "rank 0, action|stage 0 to 1, micro-batch 0|its peer is number 0"},
+    {"a message on the other link", message_takes_the_other_link, PIPE,
+     "activations, stage 0 to 1, micro-batch 2"},
+    {"a send before there is anything", send_does_not_wait, PIPE,
+     "rank 0|send of activations, stage 0 to 1, micro-batch 0|forward of layers.1"},
+    {"a stage that does not wait for its input", stage_does_not_wait_for_its_input, PIPE,
+     "rank 1|receive of activations, stage 0 to 1, micro-batch 0|forward of layers.2"},
+    {"an input that comes while the last is in use", input_comes_while_the_last_is_in_use, PIPE,
+     "rank 1|receive of activations, stage 0 to 1, micro-batch 1|of layers.2, micro-batch 0"},
+    {"a gradient that comes into another slot", gradient_comes_into_the_other_slot, PIPE,
+     "rank 0|layers.1, micro-batch"},
+    {"a stage that begins a layer late", stage_begins_a_layer_late, PIPE,
+     "rank 1|forward of layers.3|layers.2/"},
+    {"tied weights that are summed apart", tied_weights_are_summed_apart, PIPE,
+     "grad.embed.table|lacks sequences [0, 8) of"},
+    {"links on the lane that computes", links_stand_on_the_lane_that_computes, PIPE,
+     "ranks wait for each other for ever|rank 0, action|rank 1, action|send of"},
+    {"a loss that stays on the last stage", loss_stays_on_the_last_stage, PIPE,
+     "rank 0|the count of tokens lacks"},
+    {"a norm of own stage", norm_is_of_own_stage, PIPE, "the norm lacks|step_decide"},
+    {"weight gradients of one micro-batch twice", micro_batch_goes_backward_twice, PIPE,
+     "rank 1|micro-batch 1"},
 };
 
 static bool all_stand_in(const char *message, const char *parts)
@@ -554,11 +706,18 @@ static void each_mistake_is_found_and_named(void **state)
         const mistake *m = &mistakes[i];
         // Strict: 16 sequences over 8 shards, so that a micro-batch of 2 is a shard; of two ranks any
         // sum would be in order.
-        const sample_settings s = {.dp = m->with == STRICT ? 4 : 2,
+        const bool is_pipe = m->with == PIPE, is_strict = m->with == STRICT;
+        const sample_settings s = {.dp = is_strict ? 4
+                                         : is_pipe ? 1
+                                                   : 2,
+                                   .pp = is_pipe ? 2 : 1,
+                                   .schedule = "1f1b",
+                                   .layers = is_pipe ? 4 : 2,
+                                   .stages = {is_pipe ? 2 : 0, 2},
                                    .zero = m->with == ZERO,
-                                   .strict = m->with == STRICT,
+                                   .strict = is_strict,
                                    .recompute = m->with == AGAIN ? RECOMPUTE_FULL : RECOMPUTE_NONE,
-                                   .sequences = m->with == STRICT ? 16 : 8,
+                                   .sequences = is_strict ? 16 : 8,
                                    .micro_batch = 2};
         arena *a = NULL;
         sample_job j;
