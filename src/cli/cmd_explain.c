@@ -6,6 +6,7 @@
 
 typedef struct explain_flags {
     const char *svg, *rank;
+    bool equal;
 } explain_flags;
 
 #define AT(field) (int64_t) offsetof(explain_flags, field)
@@ -18,6 +19,11 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(rank),
      .help = "one rank's card: its layers, tensors and bytes, groups, neighbours and messages"},
+    {.key = "equal",
+     .kind = OPTION_BOOL,
+     .offset = AT(equal),
+     .default_text = "false",
+     .help = "draw the pipeline in equal times, as published schedules are, not by FLOPs"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -56,9 +62,10 @@ static status bytes_of_stage(explain *x, arena *a, int64_t rank, explain_bytes *
     return ST_OK;
 }
 
-static status all(explain *x, const char *svg)
+static status all(explain *x, const explain_flags *f)
 {
     explain_bytes bytes[EXPLAIN_STAGES];
+    const explain_price price = f->equal ? PRICE_EQUAL : PRICE_FLOPS;
     train_plans *plans = NULL;
     const int64_t stages = x->r->layout.pp, apart = x->ranks / stages;
     const int32_t count = (int32_t)min_i64(stages, EXPLAIN_STAGES);
@@ -75,12 +82,12 @@ static status all(explain *x, const char *svg)
         arena_destroy(a);
         TRY(st);
     }
-    TRY(explain_print(x, bytes, count));
-    if (svg == NULL) return ST_OK;
+    TRY(explain_print(x, price, bytes, count));
+    if (f->svg == NULL) return ST_OK;
     text t = {.a = x->cli->a};
-    TRY(explain_svg(x, bytes, count, &t));
-    TRY(host_write_all(x->cli->h, svg, t.bytes, t.length));
-    cli_print(x->cli, "\npicture   %s\n", svg);
+    TRY(explain_svg(x, price, bytes, count, &t));
+    TRY(host_write_all(x->cli->h, f->svg, t.bytes, t.length));
+    cli_print(x->cli, "\npicture   %s\n", f->svg);
     return ST_OK;
 }
 
@@ -90,19 +97,18 @@ static status run(cli_context *cli, const cli_call *call)
     explain *x = NULL;
     TRY(arena_new(cli->a, 1, &x));
     TRY(explain_open(cli, call, x));
-    return f->rank != NULL ? card(x, f->rank) : all(x, f->svg);
+    return f->rank != NULL ? card(x, f->rank) : all(x, f);
 }
 
 const cli_command cli_command_explain = {
     .name = "explain",
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
-    .synopsis = "CONFIG|RUN [--svg FILE] [--rank R] [key.path=value ...]",
+    .synopsis = "CONFIG|RUN [--svg FILE] [--equal] [--rank R] [key.path=value ...]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes nothing but "
-        "the picture. The timeline is the step of one pipeline in virtual time: forward, input "
-        "gradients and weight gradients take as long as the stage has layers, messages nothing. "
-        "F forward, I gradient of the input, W gradients of weights, B both; small letters are a "
-        "rank's second chunk.",
+        "the picture. The timeline is the step of one pipeline in virtual time: work takes as long "
+        "as it has FLOPs (with --equal, all the same), messages nothing. F forward, I gradient of "
+        "the input, W gradients of weights, B both; small letters are a rank's second chunk.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
         "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n",

@@ -75,42 +75,66 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     return micro_batch_choose(x);
 }
 
-static int64_t divisor_of(int64_t a, int64_t b)
+// ---- what a stage's work costs ------------------------------------------------------------------
+
+typedef struct work {
+    double forward, input, weights; // FLOPs
+} work;
+
+static double list_flops(const op_program *program, op_list list, const extent_binding *bound)
 {
-    while (b != 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
+    double flops = 0.0;
+    for (int64_t i = 0; i < program->lists[list].count; i++) {
+        flops += op_node_cost(program, &program->lists[list].nodes[i], bound).flops;
     }
-    return a;
+    return flops;
+}
+
+static void work_add(work *w, const op_program *program, const extent_binding *bound)
+{
+    w->forward += list_flops(program, OP_FORWARD, bound);
+    w->input +=
+        list_flops(program, OP_RECOMPUTE, bound) + list_flops(program, OP_BACKWARD_INPUT, bound);
+    w->weights += list_flops(program, OP_BACKWARD_WEIGHT, bound);
+}
+
+// In units of a 24th of the dearest stage's forward: fine enough to see, and whole.
+static status costs_make(explain *x)
+{
+    enum { FINE = 24 };
+    const int64_t batch = x->r->train.micro_batch, tokens = batch * x->r->train.seq;
+    const extent_binding bound = {.value = {[EXTENT_ONE] = 1,
+                                            [EXTENT_TOKENS] = tokens,
+                                            [EXTENT_SEQS] = batch,
+                                            [EXTENT_TOKENS_CUT] = tokens}};
+    const op_model *m = x->model;
+    work *all = NULL;
+    timeline_cost *costs = NULL;
+    double dearest = 1.0;
+    TRY(arena_new(x->cli->a, x->pipe.depth, &all));
+    TRY(arena_new(x->cli->a, x->pipe.depth, &costs));
+    for (int32_t s = 0; s < x->pipe.depth; s++) {
+        for (int32_t k = x->pipe.first_layer[s]; k < x->pipe.first_layer[s + 1]; k++) {
+            work_add(&all[s], m->programs[m->layers[k].program], &bound);
+        }
+        if (all[s].forward > dearest) dearest = all[s].forward;
+    }
+    for (int32_t s = 0; s < x->pipe.depth; s++) {
+        const double unit = dearest / FINE;
+        costs[s] = (timeline_cost){max_i64(1, (int64_t)(all[s].forward / unit + 0.5)),
+                                   max_i64(1, (int64_t)(all[s].input / unit + 0.5)),
+                                   max_i64(1, (int64_t)(all[s].weights / unit + 0.5))};
+    }
+    x->costs = costs;
+    return ST_OK;
 }
 
 status explain_stages(explain *x, int64_t microbatches)
 {
-    arena *a = x->cli->a;
-    const run_config *r = x->r;
-    int32_t *asked = NULL;
-    int64_t *layers = NULL;
-    TRY(arena_new(a, r->layout.stages.count + 1, &asked));
-    for (int64_t i = 0; i < r->layout.stages.count; i++) {
-        asked[i] = (int32_t)run_config_stage(r, i);
-    }
-    const plan_pipeline_request request = {.schedule = x->schedule,
-                                           .chunks = (int32_t)r->layout.vpp,
-                                           .layers = r->layout.stages.count > 0 ? asked : NULL,
-                                           .layers_count = (int32_t)r->layout.stages.count};
-    TRY(plan_pipeline_make(a, x->model, &x->mesh, &request, microbatches, &x->pipe));
-    TRY(arena_new(a, x->pipe.depth, &layers));
-    x->unit = 0;
-    for (int32_t i = 0; i < x->pipe.depth; i++) {
-        for (int32_t k = x->pipe.first_layer[i]; k < x->pipe.first_layer[i + 1]; k++) {
-            layers[i] += x->model->layers[k].index >= 0;
-        }
-        layers[i] = max_i64(layers[i], 1); // an embedding or a head alone
-        x->unit = divisor_of(layers[i], x->unit);
-    }
-    x->layers = layers;
-    return ST_OK;
+    plan_pipeline_request request = {.schedule = x->schedule};
+    if (x->r->layout.pp > 1) TRY(run_config_pipeline(x->r, x->cli->a, &request));
+    TRY(plan_pipeline_make(x->cli->a, x->model, &x->mesh, &request, microbatches, &x->pipe));
+    return costs_make(x);
 }
 
 status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out)
@@ -134,25 +158,21 @@ explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank)
     return b;
 }
 
-status explain_play(const explain *x, arena *a, int64_t most, plan_timeline **out)
+status explain_play(const explain *x, explain_price price, int64_t least, plan_timeline **out)
 {
     schedule_request request = x->pipe.shape;
-    timeline_cost *stages = NULL;
-    TRY(arena_new(a, x->pipe.depth, &stages));
-    for (int32_t i = 0; i < x->pipe.depth; i++) {
-        const int64_t n = x->layers[i] / x->unit;
-        stages[i] = (timeline_cost){n, n, n};
-    }
-    const timeline_costs costs = {.stages = stages, .optimizer_barrier = true};
+    const timeline_costs costs = {.each = {1, 1, 1},
+                                  .stages = price == PRICE_FLOPS ? x->costs : NULL,
+                                  .optimizer_barrier = true};
     // A schedule may take multiples only, or not so few: the next that it takes.
-    for (int64_t m = most; m > 0 && m < request.microbatches; m++) {
+    for (int64_t m = least; m > 0 && m < request.microbatches; m++) {
         schedule_request fewer = request;
         fewer.microbatches = (int32_t)m;
         if (plan_schedule_check(x->schedule, &fewer) != ST_OK) continue;
         request = fewer;
     }
     error_clear();
-    return plan_timeline_play(a, x->schedule, &request, &costs, out);
+    return plan_timeline_play(x->cli->a, x->schedule, &request, &costs, out);
 }
 
 // ---- words --------------------------------------------------------------------------------------

@@ -34,8 +34,7 @@ typedef struct explain {
     op_model *model; // all of it
     plan_pipeline pipe;
     const plan_schedule *schedule; // of one stage: 1f1b
-    const int64_t *layers;         // [virtual stage] decoder layers
-    int64_t unit;                  // layers that take one unit of time
+    const timeline_cost *costs;    // [virtual stage] by FLOPs of its layers
 } explain;
 
 // Reads CONFIG (a file, a run, a folder of `init`) with the keys over it.
@@ -45,8 +44,11 @@ NODISCARD status explain_stages(explain *x, int64_t microbatches);
 // The plans of a rank, in an arena of the caller's.
 NODISCARD status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out);
 explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank);
-// The step played; of fewer micro-batches than it has where `fits` of them are wanted (0: all).
-NODISCARD status explain_play(const explain *x, arena *a, int64_t most, plan_timeline **out);
+// The step played: by FLOPs, or every forward, input and weight gradient as long as any other.
+typedef enum explain_price { PRICE_FLOPS, PRICE_EQUAL } explain_price;
+// Of at least `least` micro-batches, not all that the step has; 0: all.
+NODISCARD status explain_play(const explain *x, explain_price price, int64_t least,
+                              plan_timeline **out);
 
 // "embed, 0 to 7", of a virtual stage. Returns buffer.
 const char *explain_layers(const explain *x, int32_t stage, char buffer[64]);
@@ -54,9 +56,10 @@ const char *explain_layers(const explain *x, int32_t stage, char buffer[64]);
 const char *explain_count(int64_t value, char buffer[32]);
 
 // Whole runs: as text, and as one picture.
-NODISCARD status explain_print(const explain *x, const explain_bytes *bytes, int32_t count);
-NODISCARD status explain_svg(const explain *x, const explain_bytes *bytes, int32_t count,
-                             text *out);
+NODISCARD status explain_print(const explain *x, explain_price price, const explain_bytes *bytes,
+                               int32_t count);
+NODISCARD status explain_svg(const explain *x, explain_price price, const explain_bytes *bytes,
+                             int32_t count, text *out);
 // One rank of pp: what it does in a step, as long as that is not too much to play.
 NODISCARD status explain_row(const explain *x, int32_t pp);
 // One rank of the job.

@@ -103,6 +103,7 @@ static status rank_draw(const picture *p, int32_t rank, double y)
 static status axis_draw(const picture *p, double y)
 {
     int64_t step = 1;
+    if (p->t->costs.stages != NULL) return ST_OK; // FLOPs have no unit that says something
     for (int i = 0; p->t->length / step > 10; i++)
         step = step / (i % 3 == 1 ? 2 : 1) * (i % 3 == 1 ? 5 : 2);
     const double left = margin + label_width, unit = chart_width() / (double)p->t->length;
@@ -151,19 +152,23 @@ static status timeline_draw(picture *p)
 {
     const plan_timeline *t = p->whole;
     const int32_t shown = t->request.stages < TIMELINE_ROWS ? t->request.stages : TIMELINE_ROWS;
-    char why[128] = "", drawn[64] = "";
+    char why[128] = "", drawn[64] = "", units[64] = "";
     if (p->t != t) {
         (void)snprintf(drawn, sizeof(drawn), " (%d are drawn)", p->t->request.microbatches);
     }
+    if (t->costs.stages == NULL) {
+        (void)snprintf(units, sizeof(units), ", %lld of %lld", (long long)t->bubble,
+                       (long long)t->length);
+    }
     if (t->barrier > 0) {
-        (void)snprintf(why, sizeof(why), "; %lld without the optimizer's barrier",
-                       (long long)(t->bubble - t->barrier));
+        (void)snprintf(why, sizeof(why), "; %.1f%% without the optimizer's barrier",
+                       100.0 * (double)(t->bubble - t->barrier) / (double)(t->length - t->barrier));
     }
     TRY(svg_words(p->out, margin, p->top, &heading, "Pipeline"));
     TRY(svg_words(p->out, margin + label_width, p->top, &small,
-                  "%s, %d micro-batches%s: bubble %lld of %lld units, %.1f%%%s", t->schedule->name,
-                  t->request.microbatches, drawn, (long long)t->bubble, (long long)t->length,
-                  100.0 * (double)t->bubble / (double)t->length, why));
+                  "%s, %d micro-batches%s, %s: bubble %.1f%%%s%s", t->schedule->name,
+                  t->request.microbatches, drawn, units[0] != '\0' ? "in equal times" : "by FLOPs",
+                  100.0 * (double)t->bubble / (double)t->length, units, why));
     TRY(svg_words(p->out, page - margin, p->top, &small_end, "idle · activations held"));
     p->top += 22;
     for (int32_t i = 0; i < shown; i++) {
@@ -375,27 +380,32 @@ static status title_draw(picture *p, const char *layout)
 
 // A step of fewer micro-batches, where the cells of all would be too narrow to tell apart; not of fewer
 // than fill the pipeline.
-static status timelines_of(const explain *x, picture *p)
+static status timelines_of(const explain *x, explain_price price, picture *p)
 {
     enum { NARROWEST = 5 };
     const int64_t all = x->pipe.shape.microbatches, least = min_i64(all, 2 * x->pipe.shape.stages);
     plan_timeline *whole = NULL, *drawn = NULL;
-    TRY(explain_play(x, x->cli->a, 0, &whole));
+    TRY(explain_play(x, price, 0, &whole));
+    int64_t most = 0; // actions of a rank
+    for (int32_t i = 0; i < whole->request.stages; i++) {
+        most = max_i64(most, whole->ranks[i].list.count);
+    }
     const double cells = chart_width() / NARROWEST;
     p->t = p->whole = whole;
-    if ((double)whole->length <= cells || least == all) return ST_OK;
-    const int64_t fits = (int64_t)((double)all * cells / (double)whole->length);
-    TRY(explain_play(x, x->cli->a, max_i64(fits, least), &drawn));
+    if ((double)most <= cells || least == all) return ST_OK;
+    const int64_t fits = (int64_t)((double)all * cells / (double)most);
+    TRY(explain_play(x, price, max_i64(fits, least), &drawn));
     if (drawn->request.microbatches < all) p->t = drawn;
     return ST_OK;
 }
 
-status explain_svg(const explain *x, const explain_bytes *bytes, int32_t count, text *out)
+status explain_svg(const explain *x, explain_price price, const explain_bytes *bytes, int32_t count,
+                   text *out)
 {
     text layout = {.a = x->cli->a}, body = {.a = x->cli->a};
     TRY(run_config_print_layout(x->r, &layout));
     picture p = {.x = x, .out = &body, .top = margin, .bytes = bytes, .count = count};
-    TRY(timelines_of(x, &p));
+    TRY(timelines_of(x, price, &p));
     const plan_timeline *t = p.t;
     const double rows = t->request.stages < TIMELINE_ROWS ? t->request.stages : TIMELINE_ROWS;
     p.row = 560.0 / rows < 34.0 ? 560.0 / rows : 34.0;

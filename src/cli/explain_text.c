@@ -8,21 +8,26 @@ enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512, CELLS = 6 };
 
 // ---- the timeline -------------------------------------------------------------------------------
 
+// Columns of a row. Time that is drawn true has its actions from column to column, with the
+// micro-batch where there is room; what is too fine for that is mixed.
 typedef struct strip {
-    int64_t units;  // of time in a cell
-    int32_t width;  // characters of a cell: 1, or with the micro-batch 2 or 3
-    int64_t length; // cells
+    int64_t columns, length; // of `length` units of time
+    bool mixed;
 } strip;
 
 static strip strip_make(const plan_timeline *t, int columns)
 {
     const int64_t room = max_i64(20, min_i64(columns, COLUMNS_MAX) - LABEL);
-    strip s = {.units = 1, .width = t->request.microbatches > 10 ? 3 : 2};
-    while (s.width > 1 && t->length * s.width > room) s.width--;
-    if (s.width == 2 && t->request.microbatches > 10)
-        s.width = 1; // one digit would say the wrong thing
-    if (s.width == 1) s.units = (t->length + room - 1) / room;
-    s.length = (t->length + s.units - 1) / s.units;
+    strip s = {.columns = room, .length = t->length};
+    int64_t most = 0;
+    for (int32_t i = 0; i < t->request.stages; i++) most = max_i64(most, t->ranks[i].list.count);
+    // Up to four columns for a unit: F123.
+    for (int64_t wide = 4; wide > 0; wide--) {
+        if (t->length * wide > room) continue;
+        s.columns = t->length * wide;
+        break;
+    }
+    s.mixed = 2 * s.columns < 3 * most;
     return s;
 }
 
@@ -55,42 +60,45 @@ static int parts_of(const plan_timeline *t, int32_t rank, int64_t k, part parts[
     return 2;
 }
 
-// Cells of one unit or less of time: the letter, then the micro-batch; what goes on is a line.
-static void part_write(const part *p, const strip *s, char *row)
+static int64_t column_of(const strip *s, int64_t time)
 {
-    for (int64_t c = p->span.begin; c < p->span.end; c++) {
-        char *cell = &row[c * s->width], digits[16];
-        if (c > p->span.begin && s->width > 1) {
-            memset(cell, '-', (size_t)s->width - (c + 1 == p->span.end ? 1 : 0));
-            continue;
-        }
-        (void)snprintf(digits, sizeof(digits), "%c%d", p->letter, p->microbatch);
-        for (int d = 0; d < s->width && digits[d] != '\0'; d++) cell[d] = digits[d];
-    }
+    return (2 * time * s->columns + s->length) / (2 * s->length);
 }
 
 static void row_write(const plan_timeline *t, int32_t rank, const strip *s, char *row)
 {
-    memset(row, ' ', (size_t)(s->length * s->width));
-    row[s->length * s->width] = '\0';
-    for (int64_t c = 0; c < s->length; c++) row[c * s->width] = '.';
+    memset(row, '.', (size_t)s->columns);
+    row[s->columns] = '\0';
     for (int64_t k = 0; k < t->ranks[rank].list.count; k++) {
         part parts[2];
         const int n = parts_of(t, rank, k, parts);
-        for (int i = 0; i < n; i++) part_write(&parts[i], s, row);
+        for (int i = 0; i < n; i++) {
+            char word[16];
+            const int64_t begin = column_of(s, parts[i].span.begin);
+            const int64_t end = column_of(s, parts[i].span.end);
+            const int length =
+                snprintf(word, sizeof(word), "%c%d", parts[i].letter, parts[i].microbatch);
+            for (int64_t c = begin; c < end; c++) {
+                const int64_t at = c - begin;
+                const bool whole = end - begin >= length; // the number has room
+                row[c] = at == 0 || (whole && at < length) ? word[at]
+                         : whole                           ? '-'
+                                                           : parts[i].letter;
+            }
+        }
     }
 }
 
-// Cells of several units: each shows what is owed most of the row so far, so that a row has as much of
-// each letter, and of idleness, as its time has.
+// Each column shows what is owed most of the row so far, so that a row has as much of each letter, and of
+// idleness, as its time has.
 static void row_mix(const plan_timeline *t, int32_t rank, const strip *s, char *row)
 {
-    int64_t owed[128] = {0}, at = 0, c = 0, k = 0;
+    int64_t owed[128] = {0}, at = 0, k = 0;
     const timeline_rank *r = &t->ranks[rank];
     part parts[2] = {0};
     int n = 0, i = 0;
-    for (; c < s->length; c++) {
-        const int64_t end = (c + 1) * s->units;
+    for (int64_t c = 0; c < s->columns; c++) {
+        const int64_t begin = at, end = (c + 1) * s->length / s->columns;
         while (at < end) {
             if (i == n && k < r->list.count) {
                 n = parts_of(t, rank, k++, parts);
@@ -107,16 +115,16 @@ static void row_mix(const plan_timeline *t, int32_t rank, const strip *s, char *
         for (int letter = 0; letter < 128; letter++) {
             if (owed[letter] > owed[most]) most = letter;
         }
-        owed[most] -= s->units;
+        owed[most] -= end - begin;
         row[c] = (char)most;
     }
-    row[c] = '\0';
+    row[s->columns] = '\0';
 }
 
 static void print_row(const explain *x, const plan_timeline *t, int32_t rank, const strip *s)
 {
     char row[4 * COLUMNS_MAX], label[32];
-    if (s->units > 1) {
+    if (s->mixed) {
         row_mix(t, rank, s, row);
     } else {
         row_write(t, rank, s, row);
@@ -142,34 +150,43 @@ static void print_rows(const explain *x, const plan_timeline *t)
         }
         print_row(x, t, i, &s);
     }
-    if (s.units > 1) {
-        cli_print(x->cli,
-                  "%-*sa column is %lld units: each letter as often as its share of the time\n",
-                  LABEL, "", (long long)s.units);
+    if (s.mixed) {
+        cli_print(x->cli, "%-*seach letter as often as its share of the time\n", LABEL, "");
     }
 }
 
-static void print_timeline(const explain *x, const plan_timeline *t)
+static void print_bubble(const explain *x, const plan_timeline *t, const char *how)
 {
-    char share[32], words[64] = "as many decoder layers as its stage has";
-    const int64_t without = t->bubble - t->barrier;
-    const schedule_request *r = &t->request;
-    if (x->unit > 1) {
-        (void)snprintf(words, sizeof(words), "%lld decoder layers", (long long)x->unit);
+    char share[32], least[32];
+    cli_print(x->cli, "  bubble  %s: %s", how, percent(t->bubble, t->length, share));
+    if (t->costs.stages == NULL) {
+        cli_print(x->cli, ", %lld of %lld", (long long)t->bubble, (long long)t->length);
     }
+    if (t->barrier > 0) {
+        const int64_t without = t->bubble - t->barrier, length = t->length - t->barrier;
+        cli_print(x->cli, "; %s without the optimizer's barrier", percent(without, length, least));
+        if (t->costs.stages == NULL) cli_print(x->cli, ", which costs %lld", (long long)t->barrier);
+    }
+    cli_print(x->cli, "\n");
+}
+
+static status print_timeline(const explain *x, explain_price price)
+{
+    plan_timeline *flops = NULL, *equal = NULL;
+    TRY(explain_play(x, PRICE_FLOPS, 0, &flops));
+    TRY(explain_play(x, PRICE_EQUAL, 0, &equal));
+    const plan_timeline *t = price == PRICE_EQUAL ? equal : flops;
+    const schedule_request *r = &t->request;
     cli_print(x->cli, "pipeline  %s: %d micro-batches, %d rank%s of pp", t->schedule->name,
               r->microbatches, r->stages, r->stages == 1 ? "" : "s");
     if (r->chunks > 1) cli_print(x->cli, " with %d chunks each", r->chunks);
-    cli_print(x->cli, "\n");
+    cli_print(x->cli, price == PRICE_EQUAL ? ", in equal times\n" : ", by FLOPs\n");
     print_rows(x, t);
-    cli_print(x->cli, "  bubble  %lld of %lld units, %s", (long long)t->bubble,
-              (long long)t->length, percent(t->bubble, t->length, share));
-    if (t->barrier > 0) {
-        cli_print(x->cli, "; %lld without the optimizer's barrier, which costs %lld",
-                  (long long)without, (long long)t->barrier);
-    }
-    cli_print(x->cli, "\n  held    at most %d micro-batches x chunks of activations on a rank\n",
+    print_bubble(x, flops, "by FLOPs");
+    print_bubble(x, equal, "in equal times");
+    cli_print(x->cli, "  held    at most %d micro-batches x chunks of activations on a rank\n",
               t->live_peak);
+    return ST_OK;
 }
 
 status explain_row(const explain *x, int32_t pp)
@@ -178,7 +195,7 @@ status explain_row(const explain *x, int32_t pp)
     plan_timeline *t = NULL;
     const schedule_request *r = &x->pipe.shape;
     if (3 * (int64_t)r->stages * r->microbatches * r->chunks > MOST) return ST_OK;
-    TRY(explain_play(x, x->cli->a, 0, &t));
+    TRY(explain_play(x, PRICE_FLOPS, 0, &t));
     const strip s = strip_make(t, x->cli->columns);
     print_row(x, t, pp, &s);
     return ST_OK;
@@ -270,13 +287,12 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
     }
 }
 
-status explain_print(const explain *x, const explain_bytes *bytes, int32_t count)
+status explain_print(const explain *x, explain_price price, const explain_bytes *bytes,
+                     int32_t count)
 {
-    plan_timeline *t = NULL;
     char parameters[32];
     text layout = {.a = x->cli->a};
     TRY(run_config_print_layout(x->r, &layout));
-    TRY(explain_play(x, x->cli->a, 0, &t));
     cli_print(x->cli, "model     %s, %s parameters, %lld layers%s\n",
               x->r->model.preset != NULL ? x->r->model.preset : x->spec.arch,
               text_count_human((double)x->model->parameters, parameters), (long long)x->spec.layers,
@@ -284,7 +300,7 @@ status explain_print(const explain *x, const explain_bytes *bytes, int32_t count
     cli_print(x->cli, "layout    %s; micro-batch %lld x %lld tokens, %lld sequences a step\n\n",
               layout.bytes, (long long)x->r->train.micro_batch, (long long)x->r->train.seq,
               (long long)run_config_batch_max(x->r));
-    print_timeline(x, t);
+    TRY(print_timeline(x, price));
     print_mesh(x, count);
     print_bytes(x, bytes, count);
     return ST_OK;
