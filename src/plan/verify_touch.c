@@ -312,7 +312,7 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     const plan_binding *b = &p->bindings[action->binding];
     int64_t column = 0, row = 0, bytes = 0, begin = 0;
     char name[VERIFY_NAME_BYTES];
-    out->local = TENSOR_NONE;
+    *out = (operand){.local = TENSOR_NONE};
     if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
     const tensor_id owner_id = verify_owner(b->program, t, &column, &row);
     const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owner_id];
@@ -386,7 +386,7 @@ static status workspace_make(verifier *v, verify_facts *f, int32_t index, int64_
     const plan_action *action = &f->p->actions[index];
     const int32_t *rows = f->p->bindings[action->binding].workspace[action->list];
     int64_t begin = 0, bytes = 0;
-    out->local = TENSOR_NONE;
+    *out = (operand){.local = TENSOR_NONE};
     if (rows == NULL || rows[at] < 0) return ST_OK;
     verify_resolve(f, rows[at], &out->touch.tensor, &begin, &bytes);
     out->local = INT32_MAX; // unlike all others
