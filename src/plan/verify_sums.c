@@ -174,12 +174,21 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
     return ST_OK;
 }
 
+// Of its elements: what fills it up to a multiple of 64 bytes is nobody's.
+static int64_t held_bytes(const plan_tensor *t)
+{
+    int64_t bytes = dtype_bytes(t->type);
+    for (int i = 0; i < t->ndim; i++) bytes *= t->dims[i];
+    return bytes;
+}
+
 // All uses of the weight, on all sequences, once, in every byte that is taken.
 static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
 {
     verify_values *values = verify_held(w, f, grad.tensor);
     const plan_tensor *t = verify_tensor(f, grad.tensor);
-    const int64_t begin = grad.begin - f->where[grad.tensor].begin, end = begin + grad.bytes;
+    const int64_t begin = grad.begin - f->where[grad.tensor].begin;
+    const int64_t end = min_i64(begin + grad.bytes, max_i64(begin, held_bytes(t)));
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     int64_t reached = begin, first = 0, last = 0;
     TRY(verify_values_cut(w->v->a, values, begin, end, &first, &last));

@@ -1,7 +1,7 @@
 // One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this process),
 // each trained in strict order and compared with one rank.
 //
-//   LAYOUTS  layouts of each kind of model (make test: 20; make test-night: 120)
+//   LAYOUTS  layouts of each kind of model (make test: 8; make test-night: 120)
 //   STEPS    of each run (6; 30)
 //   SEED     of the walk
 #include "base/rng.h"
@@ -65,6 +65,7 @@ static void settings_begin(layout *l, int kind, int64_t steps)
         l->count++;
     }
     set_word(l, "determinism", "strict");
+    set(l, "determinism.tp_shards", 4);
     set(l, "train.steps", steps);
     set(l, "train.global_batch", 16);
 }
@@ -90,12 +91,14 @@ static void layout_pick(layout *l, int kind, int64_t steps)
     static const int64_t ways[] = {1, 2, 3, 4, 8};
     static const char *const recomputes[] = {"none", "selective", "full"};
     settings_begin(l, kind, steps);
-    int64_t pp = 1, dp = 1;
-    while (pp * dp == 1 || pp * dp > RANKS_MAX) {
+    int64_t pp = 1, dp = 1, tp = 1;
+    while (pp * dp * tp == 1 || pp * dp * tp > RANKS_MAX) {
         pp = ways[pick(COUNT_OF(ways))];
         dp = 1 + pick(8);
+        tp = INT64_C(1) << pick(3);
     }
-    l->ranks = (int)(pp * dp);
+    l->ranks = (int)(pp * dp * tp);
+    if (tp > 1) set(l, "layout.tp", tp);
     if (dp > 1) set(l, "layout.dp", dp);
     if (dp > 1) set(l, "layout.zero", pick(2));
     if (pp > 1) pipeline_pick(l, pp, dp);
@@ -108,14 +111,14 @@ static void layout_pick(layout *l, int kind, int64_t steps)
 static void settings_print(const layout *l, const char *what)
 {
     print_message("%s, %d ranks:", what, l->ranks);
-    for (int i = COUNT_OF(models[0]) + 3; i < l->count; i++) print_message(" %s", l->list[i]);
+    for (int i = COUNT_OF(models[0]) + 4; i < l->count; i++) print_message(" %s", l->list[i]);
     print_message("\n");
 }
 
 static void every_layout_has_one_digest(void **state)
 {
     (void)state;
-    const int64_t layouts = number("LAYOUTS", 20), steps = number("STEPS", 6);
+    const int64_t layouts = number("LAYOUTS", 8), steps = number("STEPS", 6);
     int64_t done = 0;
     walk = (uint32_t)number("SEED", 20261121);
     for (int kind = 0; kind < COUNT_OF(models); kind++) {
