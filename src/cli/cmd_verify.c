@@ -26,7 +26,7 @@ static status run(cli_context *cli, const cli_call *call)
     enum { VOCAB_ANY = 1 << 16 }; // where it is the tokenizer's, which a run opens
     const char *path = NULL;
     bool is_resolved = false;
-    run_config r;
+    run_config r = {0};
     config *c = NULL;
     decoder_spec spec;
     train_verified v;
