@@ -4,6 +4,16 @@
 
 #include <string.h>
 
+// Schedules of the literature that train on stale weights: known, and refused.
+static bool is_asynchronous(const char *name)
+{
+    static const char *const names[] = {"pipedream", "pipedream-2bw", "pipemare", "xpipe"};
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        if (strcmp(name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
 // layout.schedule as a file.
 static status schedule_read(const host *h, arena *a, run_config *r)
 {
@@ -11,15 +21,23 @@ static status schedule_read(const host *h, arena *a, run_config *r)
     char *bytes = NULL;
     int64_t count = 0;
     file_info info;
+    const char *name = path_base_name(r->layout.schedule); // a name was taken for a path
     if (r->layout.pp == 1 || r->layout.pipeline != NULL) return ST_OK;
     TRY(h->api->path_info(h, r->layout.schedule, &info));
+    if (info.kind == FILE_KIND_NONE && is_asynchronous(name)) {
+        return fail(
+            ST_UNSUPPORTED,
+            "layout.schedule = %s updates weights while micro-batches that read the old ones "
+            "are under way: the result would depend on the layout; zb-h2 has no bubble either",
+            name);
+    }
     if (info.kind == FILE_KIND_NONE) {
         text known = {.a = a};
         for (int i = 0; plan_schedule_at(i) != NULL; i++) {
             TRY(text_add(&known, "%s%s", i > 0 ? ", " : "", plan_schedule_at(i)->name));
         }
-        return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, nor a file",
-                    path_base_name(r->layout.schedule), known.bytes);
+        return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, nor a file", name,
+                    known.bytes);
     }
     TRY(host_read_all(h, a, r->layout.schedule, SCHEDULE_LIMIT_BYTES, &bytes, &count));
     return plan_schedule_parse(a, r->layout.schedule, bytes, count, &r->layout.pipeline);
