@@ -37,14 +37,15 @@ typedef struct ckpt_state {
     // are asked for one after another, each from its beginning to its end.
     status (*read)(void *context, int64_t row, int64_t offset, void *to, int64_t bytes);
     void *context;
-    // This rank of the job, and how `bytes` of one get to all. Collective.
+    // This rank of the job; how `bytes` of one get to all (collective), and to the first (the two do it).
     int rank;
     status (*share)(void *ranks, int owner, void *data, int64_t bytes);
+    status (*give)(void *ranks, int rank, int owner, void *data, int64_t bytes);
     void *ranks;
 } ckpt_state;
 
 // Where ranks hold different pieces, those that save nothing call this when the first one begins a save:
-// it gets their pieces. Collective.
+// it gets their pieces, and each goes on when its own have been taken.
 NODISCARD status ckpt_state_give(const ckpt_state *s, arena *a);
 
 typedef struct ckpt_extra {

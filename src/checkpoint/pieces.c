@@ -71,7 +71,8 @@ static int64_t rows_at_once(const plan_piece *p, int64_t width)
     return max_i64(1, STATE_CHUNK_BYTES / (p->columns * width));
 }
 
-// The piece of one rank: into the image (of the item) where there is one, through `chunk`.
+// The piece of one rank, on that rank and on the first: into the image (of the item) where there is one,
+// through `chunk`.
 static status piece_read(const ckpt_state *s, const state_item *item, int64_t owner, char *chunk,
                          char *image)
 {
@@ -88,7 +89,7 @@ static status piece_read(const ckpt_state *s, const state_item *item, int64_t ow
         if (owner == s->rank) {
             TRY(exec_read(s->e, item->run_row, (p.at + r * p.columns) * width, to, bytes));
         }
-        if (owner != 0) TRY(s->share(s->ranks, (int)owner, to, bytes)); // the first has its own
+        if (owner != 0) TRY(s->give(s->ranks, s->rank, (int)owner, to, bytes));
         if (whole == NULL || to == whole) continue;
         (void)plan_piece_put(&now, item->columns, now.row * item->columns, rows * item->columns,
                              width, to, whole);
@@ -119,7 +120,7 @@ status state_read_all(const ckpt_state *s, const state_list *list, char *image)
         }
         int64_t owner = holder_next(s, item, -1);
         for (; owner >= 0 && st == ST_OK; owner = holder_next(s, item, owner)) {
-            if (owner == 0 && image == NULL) continue;
+            if (image == NULL && (owner == 0 || owner != s->rank)) continue;
             st = piece_read(s, item, owner, chunk,
                             image != NULL ? image + item->image_offset : NULL);
         }

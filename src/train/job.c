@@ -32,7 +32,22 @@ status train_level(const run_config *r, kern_level *out)
     return ST_OK;
 }
 
-// What ranks hold pieces of goes to all of them, for a checkpoint.
+// For a checkpoint: the first rank has what others hold pieces of.
+static status state_give(void *ranks, int rank, int owner, void *data, int64_t bytes)
+{
+    const comm_item item = {.in = data, .out = data, .count = bytes};
+    const comm_args args = {.op = rank == owner ? COMM_SEND : COMM_RECEIVE,
+                            .type = DTYPE_U8,
+                            .root = rank == owner ? 0 : owner,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "piece of the state",
+                            .site = __func__,
+                            .step = -1};
+    return comm_run(ranks, &args);
+}
+
+// What ranks hold pieces of goes to all of them.
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
@@ -147,6 +162,7 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
                               .derived_weights = train_derives_weights(r),
                               .rank = (int)plan_mesh_rank(&options->mesh),
                               .share = state_share,
+                              .give = state_give,
                               .ranks = out->ranks.hosts};
     status st = ST_OK;
     TRY_TO(destroy_job, exec_constants_write(out->e, plans->model));
