@@ -100,6 +100,10 @@ printf 'train: {stpes: 3}\noptimiser: {lr: 1}\n' >"$dir/wrong.yaml"
 code "wrong configuration" 3 "$trireme" train "$dir/wrong.yaml"
 says "first error" err 'wrong.yaml:1:9 .*train.steps'
 says "second error" err 'wrong.yaml:2:13 .*optimizer.lr'
+code "no such schedule" 3 train layout.pp=2 layout.schedule=zb-h9 run.dir="$dir/none"
+says "those that are there" err 'is none of gpipe, 1f1b'
+code "stale weights" 3 train layout.pp=2 layout.schedule=pipedream run.dir="$dir/none"
+says "why not" err 'updates weights while'
 code "a fixed key" 3 train train.steps=20 run.dir="$dir/straight" train.seed=7
 code "does not fit" 3 train train.steps=20 run.dir="$dir/large" memory.limit=100KiB
 says "where the bytes go" err "activations"

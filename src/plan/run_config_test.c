@@ -305,8 +305,6 @@ static const wrong_run wrong_runs[] = {
      "layout.cp_heads = 3 does not divide layout.cp = 4; nearest that do: 2 or 4"},
     {"layout: {pp: 3, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "lists 2 stages, and layout.pp = 3"},
     {"layout: {pp: 2, schedule: interleaved, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "makes 4"},
-    {"layout: {pp: 2, schedule: pipedream}\n", ST_UNSUPPORTED, "updates weights while"},
-    {"layout: {pp: 2, schedule: zb-h9}\n", ST_CONFIG_RANGE, "is none of gpipe, 1f1b"},
     {"layout: {pp: 2, stages: [6, six]}\n", ST_CONFIG_CONFLICT, "stage 1 has \"six\" layers"},
     {"layout: {pp: 2, stages: [12, 0]}\n", ST_CONFIG_CONFLICT, "1 or more expected"},
     {"layout: {pp: 2, stages: [6, 7]}\nmodel.layers: 12\n", ST_CONFIG_CONFLICT,
