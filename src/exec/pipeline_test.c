@@ -236,8 +236,9 @@ static status rank_run(comm *c, trial *t, arena *a)
     status st = state_init(e, &run);
     if (st == ST_OK) st = steps_run(e, plans, t, rank);
     if (st == ST_OK) st = state_take(e, &run, t, rank);
-    if (st == ST_OK && exec_touched_bytes(e) > exec_arena_bytes(e)) {
-        st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "touched beyond the arena");
+    if (st == ST_OK && exec_touched_bytes(e) != exec_arena_bytes(e)) {
+        st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "%lld bytes touched, %lld planned",
+                     (long long)exec_touched_bytes(e), (long long)exec_arena_bytes(e));
     }
     if (st != ST_OK && c != NULL) comm_abort(c, st, error_last()->text);
     exec_destroy(e);
