@@ -91,8 +91,6 @@ void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t
                     int64_t *bytes);
 // The tensor whose bytes a view's are, and which of its columns and rows is the view's first.
 tensor_id verify_owner(const op_program *program, tensor_id t, int64_t *column, int64_t *row);
-// Of an action of some of a micro-batch: sequences of the global batch.
-void verify_sequences(const plan *p, const plan_action *action, int64_t *begin, int64_t *end);
 
 // verify_touch.c: what a rank's actions touch, as patterns and spans.
 NODISCARD status verify_touches(verifier *v, verify_facts *f);

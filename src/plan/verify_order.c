@@ -1,72 +1,170 @@
-// The verifier: the order of summation in strict plans. What a sum holds is a range of sequences, and the
-// fixed cut into shards and the fixed tree over them say which ranges may follow, and be joined.
+// The verifier: which rows a term is of, and the order of summation in strict plans.
+//
+// Rows of the global batch are cut into *cells* by position: those of the ranks of cp, or of strict order the
+// shards of a sequence (op/zigzag.h). In a cell rows are numbered sequence after sequence, so what an action
+// adds is a range of them. The leaves of the tree over shards are, for the first cell, the shards of the
+// batch, then those for the second: what a sum holds is a node if it is all that the node's leaves have.
 #include "plan/verify_sums.h"
 
-static int64_t shard_begin(const plan *p, int64_t shard)
+#include <string.h>
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+static int32_t ways_of(const verify_facts *f)
 {
-    return plan_shard_begin(p->sequences, p->shards, min_i64(shard, p->shards));
+    return plan_mesh_size(&f->at, AXIS_CP);
 }
 
-bool verify_fold_is_right(const plan *p, const verify_terms *held, const verify_term *next,
-                          bool starts)
+// Cells of a sequence, on all ranks; of a rank they follow one another.
+static int32_t row_cells(const verify_facts *f)
 {
-    int32_t shard = 0;
-    while (shard < p->shards && shard_begin(p, shard + 1) <= next->begin) shard++;
-    if (next->end > shard_begin(p, shard + 1)) return false;
-    if (starts) return next->begin == shard_begin(p, shard);
-    if (held->count != 1) return false;
-    const verify_term *last = &held->rows[0];
-    return last->source == next->source && last->cell == next->cell && last->end == next->begin &&
-           last->begin == shard_begin(p, shard);
+    return ways_of(f);
 }
 
-// Left and right of one node of the tree over shards: sequences [begin, middle) and [middle, end).
-static bool are_siblings(const plan *p, int64_t begin, int64_t middle, int64_t end)
+int64_t verify_unit(const verify_facts *f)
 {
-    int64_t size = 1, low = 0;
-    while (size < p->shards) size *= 2;
-    for (; size > 1; size /= 2) {
-        const int64_t from = shard_begin(p, low), half = shard_begin(p, low + size / 2);
-        const int64_t to = shard_begin(p, low + size);
-        if (from == begin && half == middle && to == end) return true;
-        if (begin >= half) {
-            low += size / 2;
-        } else if (end > half) {
+    return f->p->seq * ways_of(f) / row_cells(f);
+}
+
+// Where each rank of tp has a term of the same rows, each is a cell of its own.
+static int32_t term_ranks(const verify_facts *f, int32_t weight)
+{
+    const bool partial = weight >= 0 && f->p->model->weights[weight].partial_grad;
+    return partial ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+}
+
+int32_t verify_cells(const verify_facts *f, int32_t weight)
+{
+    return row_cells(f) * term_ranks(f, weight);
+}
+
+int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
+                        verify_term out[VERIFY_MAX_TERMS])
+{
+    const plan *p = f->p;
+    const plan_action *action = &p->actions[index];
+    const int64_t unit = verify_unit(f);
+    const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
+    const int64_t before = action->microbatch > 0 ? action->microbatch * p->micro_batch : 0;
+    const int64_t begin = (p->first_sequence + before + action->sequence_begin) * unit;
+    const int32_t tp = term_ranks(f, weight), at = tp > 1 ? f->at.at[AXIS_TP] : 0;
+    const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
+    for (int32_t i = 0; i < own; i++) {
+        out[i] = (verify_term){source, (first + i) * tp + at, begin, begin + count * unit};
+    }
+    return own;
+}
+
+// ---- the tree -----------------------------------------------------------------------------------
+
+static int64_t power_above(int64_t count)
+{
+    int64_t size = 1;
+    while (size < count) size *= 2;
+    return size;
+}
+
+// First row of a shard, in a cell.
+static int64_t shard_begin(const verify_facts *f, int64_t shard)
+{
+    const plan *p = f->p;
+    return plan_shard_begin(p->sequences, p->shards, min_i64(shard, p->shards)) * verify_unit(f);
+}
+
+static int64_t leaf_count(const verify_facts *f)
+{
+    const int64_t cells = row_cells(f);
+    return cells == 1 ? f->p->shards : cells * power_above(f->p->shards);
+}
+
+static int64_t leaves_of_cell(const verify_facts *f)
+{
+    return row_cells(f) == 1 ? f->p->shards : power_above(f->p->shards);
+}
+
+// Are these rows, of one source, all that leaves [begin, end) have?
+static bool is_all_of(const verify_facts *f, const verify_term *rows, int32_t count, int64_t begin,
+                      int64_t end)
+{
+    const int64_t each = leaves_of_cell(f);
+    int32_t n = 0;
+    for (int64_t cell = begin / each; cell * each < end && cell < row_cells(f); cell++) {
+        const int64_t from = shard_begin(f, max_i64(begin - cell * each, 0));
+        const int64_t to = shard_begin(f, min_i64(end - cell * each, each));
+        if (from == to) continue;
+        if (n == count || rows[n].cell != (int32_t)cell || rows[n].begin != from ||
+            rows[n].end != to || rows[n].source != rows[0].source) {
             return false;
         }
+        n++;
+    }
+    return n == count && n > 0;
+}
+
+static int64_t leaf_of(const verify_facts *f, const verify_term *t)
+{
+    int64_t shard = 0;
+    while (shard < f->p->shards && shard_begin(f, shard + 1) <= t->begin) shard++;
+    return t->cell * leaves_of_cell(f) + shard;
+}
+
+// Left and right of one node?
+static bool are_siblings(const verify_facts *f, const verify_terms *left, const verify_terms *right)
+{
+    const int64_t leaf = leaf_of(f, &left->rows[0]);
+    int64_t low = 0;
+    for (int64_t size = power_above(leaf_count(f)); size > 1; size /= 2) {
+        const int64_t middle = low + size / 2;
+        if (is_all_of(f, left->rows, left->count, low, middle) &&
+            is_all_of(f, right->rows, right->count, middle, low + size)) {
+            return true;
+        }
+        if (leaf >= middle) low = middle;
     }
     return false;
 }
 
-static bool is_node(const plan *p, const plan_comm_leaf *leaf)
+bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
+                          bool starts)
 {
+    int64_t shard = 0;
+    while (shard < f->p->shards && shard_begin(f, shard + 1) <= next->begin) shard++;
+    if (next->end > shard_begin(f, shard + 1)) return false;
+    if (starts) return next->begin == shard_begin(f, shard);
+    if (held->count != 1) return false;
+    const verify_term *last = &held->rows[0];
+    return last->source == next->source && last->cell == next->cell && last->end == next->begin &&
+           last->begin == shard_begin(f, shard);
+}
+
+// Whole sums of uses, one after the other.
+static bool are_whole(const verify_facts *f, const verify_terms *t)
+{
+    for (int32_t i = 0; i < t->count;) {
+        int32_t end = i;
+        while (end < t->count && t->rows[end].source == t->rows[i].source) end++;
+        if (!is_all_of(f, &t->rows[i], end - i, 0, leaf_count(f))) return false;
+        i = end;
+    }
+    return t->count > 0;
+}
+
+bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const verify_terms *from)
+{
+    if (to->count == 0 || from->count == 0) return false;
+    const int32_t last = to->rows[to->count - 1].source, next = from->rows[0].source;
+    if (from->rows[from->count - 1].source != next) return false; // several at once
+    if (to->rows[0].source == next && last == next) return are_siblings(f, to, from);
+    return next > last && are_whole(f, to) && are_whole(f, from);
+}
+
+bool verify_leaf_is_right(const verify_facts *f, const plan_comm_leaf *leaf,
+                          const verify_terms *held)
+{
+    const int64_t leaves = leaf_count(f);
     int64_t size = 1;
-    if (leaf->begin < 0 || leaf->begin >= leaf->end || leaf->end > p->shards) return false;
+    if (leaf->begin < 0 || leaf->begin >= leaf->end || leaf->end > leaves) return false;
     while (leaf->begin + size < leaf->end) size *= 2;
-    return leaf->begin % size == 0 && leaf->end == min_i64(leaf->begin + size, p->shards);
-}
-
-static bool is_whole(const plan *p, const verify_term *t)
-{
-    return t->begin == 0 && t->end == p->sequences;
-}
-
-bool verify_order_is_right(const plan *p, const verify_terms *to, const verify_terms *from)
-{
-    if (to->count == 0 || from->count != 1) return false;
-    const verify_term *last = &to->rows[to->count - 1], *next = &from->rows[0];
-    if (to->count == 1 && last->source == next->source) {
-        return last->end == next->begin && are_siblings(p, last->begin, last->end, next->end);
-    }
-    for (int32_t i = 0; i < to->count; i++) {
-        if (!is_whole(p, &to->rows[i])) return false;
-    }
-    return is_whole(p, next) && next->source > last->source;
-}
-
-bool verify_leaf_is_right(const plan *p, const plan_comm_leaf *leaf, const verify_terms *held)
-{
-    if (!is_node(p, leaf) || held->count != 1) return false;
-    return held->rows[0].begin == shard_begin(p, leaf->begin) &&
-           held->rows[0].end == shard_begin(p, leaf->end);
+    if (leaf->begin % size != 0 || leaf->end != min_i64(leaf->begin + size, leaves)) return false;
+    return held->count > 0 && is_all_of(f, held->rows, held->count, leaf->begin, leaf->end);
 }

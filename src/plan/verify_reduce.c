@@ -66,8 +66,8 @@ static status comer_check(const sums_walk *w, const verify_facts *f, int32_t act
     char name[VERIFY_NAME_BYTES];
     if (!f->p->strict) return ST_OK;
     if (c->leaves_count == 0) {
-        if (s->terms.count == 0 || verify_order_is_right(f->p, &s->terms, &value->terms) ||
-            verify_order_is_right(f->p, &value->terms, &s->terms)) {
+        if (s->terms.count == 0 || verify_order_is_right(f, &s->terms, &value->terms) ||
+            verify_order_is_right(f, &value->terms, &s->terms)) {
             return ST_OK;
         }
         return fail(ST_BROKEN_PLAN,
@@ -76,7 +76,7 @@ static status comer_check(const sums_walk *w, const verify_facts *f, int32_t act
                     verify_name(w->v, f->rank, action, name));
     }
     const plan_comm_leaf *node = &f->p->leaves[c->leaves_begin + leaf];
-    if (verify_leaf_is_right(f->p, node, &value->terms)) return ST_OK;
+    if (verify_leaf_is_right(f, node, &value->terms)) return ST_OK;
     return fail(ST_BROKEN_PLAN,
                 "%s gives item %d as the sum of shards [%d, %d), and that is not what it holds",
                 verify_name(w->v, f->rank, action, name), leaf, node->begin, node->end);
@@ -105,8 +105,8 @@ static status input_add(sums_walk *w, int32_t member, int32_t item, int32_t leaf
     return fail(ST_BROKEN_PLAN,
                 "%s adds sequences [%lld, %lld) of %s to %s, which another rank of it has given "
                 "already",
-                verify_name(w->v, f->rank, action, name), (long long)twice.begin,
-                (long long)twice.end, verify_use_name(w, twice.source), tensor);
+                verify_name(w->v, f->rank, action, name), verify_from(f, twice.begin),
+                verify_upto(f, twice.end), verify_use_name(w, twice.source), tensor);
 }
 
 static status stretch_sum(sums_walk *w, int32_t item, joined *s)

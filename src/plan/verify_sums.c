@@ -10,13 +10,7 @@
 // are joined left with right, whole sums of uses in the order of their forward.
 #include "plan/verify_sums.h"
 
-void verify_sequences(const plan *p, const plan_action *action, int64_t *begin, int64_t *end)
-{
-    const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
-    const int64_t before = action->microbatch > 0 ? action->microbatch * p->micro_batch : 0;
-    *begin = p->first_sequence + before + action->sequence_begin;
-    *end = *begin + count;
-}
+#include <string.h>
 
 // ---- who is summed ------------------------------------------------------------------------------
 
@@ -50,28 +44,14 @@ static int32_t source_of(const sums_walk *w, const op_program *program, int32_t 
     return source;
 }
 
-// Ranks whose terms are not the same: those of cp, and of tp where each has a term.
-static int32_t cell_of(const verify_facts *f, int32_t weight)
-{
-    const bool partial = weight >= 0 && f->p->model->weights[weight].partial_grad;
-    const int32_t tp = partial ? plan_mesh_size(&f->at, AXIS_TP) : 1;
-    return f->at.at[AXIS_CP] * tp + (partial ? f->at.at[AXIS_TP] : 0);
-}
-
-static int32_t cell_count(const verify_facts *f, int32_t weight)
-{
-    const bool partial = weight >= 0 && f->p->model->weights[weight].partial_grad;
-    return plan_mesh_size(&f->at, AXIS_CP) * (partial ? plan_mesh_size(&f->at, AXIS_TP) : 1);
-}
-
 static status twice_fail(const sums_walk *w, const verify_facts *f, int32_t action,
                          const char *tensor, int32_t maker, const verify_term *twice)
 {
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     return fail(ST_BROKEN_PLAN,
                 "%s adds sequences [%lld, %lld) of %s to %s a second time; they were there from %s",
-                verify_name(w->v, f->rank, action, name), (long long)twice->begin,
-                (long long)twice->end, verify_use_name(w, twice->source), tensor,
+                verify_name(w->v, f->rank, action, name), verify_from(f, twice->begin),
+                verify_upto(f, twice->end), verify_use_name(w, twice->source), tensor,
                 verify_name(w->v, f->rank, maker, other));
 }
 
@@ -95,17 +75,17 @@ static verify_value *value_whole(const sums_walk *w, const verify_facts *f, int3
     return values->count == 1 ? &values->rows[0] : NULL;
 }
 
-// A node's term comes into an accumulator, which starts anew or goes on.
-static status term_add(sums_walk *w, const verify_facts *f, int32_t action, int32_t tensor,
-                       const verify_term *term)
+// A node's terms come into an accumulator, which starts anew or goes on.
+static status terms_come(sums_walk *w, const verify_facts *f, int32_t action, int32_t tensor,
+                         const verify_terms *terms)
 {
     const plan *p = f->p;
     const bool starts = !p->actions[action].accumulate;
     const char *name_of = verify_tensor(f, tensor)->name;
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
     verify_value *old = value_whole(w, f, tensor);
-    verify_value value = {.end = verify_tensor(f, tensor)->bytes, .maker = action};
-    verify_term twice = {0}, *own = NULL;
+    verify_value value = {.end = verify_tensor(f, tensor)->bytes, .maker = action, .terms = *terms};
+    verify_term twice = {0};
     if (starts && old != NULL && old->terms.count > 0 && !old->taken) {
         return fail(ST_BROKEN_PLAN, "%s starts %s anew, and what %s put there is lost",
                     verify_name(w->v, f->rank, action, name), name_of,
@@ -116,15 +96,14 @@ static status term_add(sums_walk *w, const verify_facts *f, int32_t action, int3
                     verify_name(w->v, f->rank, action, name), name_of,
                     old == NULL ? "which nobody has begun" : "whose sum has been taken");
     }
-    if (p->strict && !verify_fold_is_right(p, old != NULL ? &old->terms : NULL, term, starts)) {
-        verify_value none = {.maker = action};
+    if (p->strict &&
+        (terms->count != 1 ||
+         !verify_fold_is_right(f, old != NULL ? &old->terms : NULL, &terms->rows[0], starts))) {
+        const verify_value none = {.maker = action};
         return order_fail(w, f, action, name_of, old != NULL ? old : &none);
     }
-    TRY(arena_new(w->v->a, 1, &own));
-    *own = *term;
-    value.terms = (verify_terms){own, 1};
     if (!starts) {
-        TRY(verify_terms_add(w->v->a, &old->terms, &value.terms, &value.terms, &twice));
+        TRY(verify_terms_add(w->v->a, &old->terms, terms, &value.terms, &twice));
         if (twice.source >= 0) return twice_fail(w, f, action, name_of, old->maker, &twice);
     }
     return verify_values_set(w->v->a, verify_held(w, f, tensor), &value);
@@ -161,7 +140,7 @@ static status tree_add(sums_walk *w, const verify_facts *f, int32_t action, veri
                               &last));
         if (last - first != 1) continue; // nothing there to add to: it is found missing
         verify_value *sum = &to->rows[first];
-        if (f->p->strict && !verify_order_is_right(f->p, &sum->terms, &part->terms)) {
+        if (f->p->strict && !verify_order_is_right(f, &sum->terms, &part->terms)) {
             return order_fail(w, f, action, name_of, sum);
         }
         const int32_t maker = sum->maker;
@@ -190,6 +169,7 @@ static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, 
     const int64_t begin = grad.begin - f->where[grad.tensor].begin;
     const int64_t end = min_i64(begin + grad.bytes, max_i64(begin, held_bytes(t)));
     char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
+    const int64_t all = f->p->sequences * verify_unit(f);
     int64_t reached = begin, first = 0, last = 0;
     TRY(verify_values_cut(w->v->a, values, begin, end, &first, &last));
     for (int64_t i = first; i < last && values->rows[i].begin == reached; i++) {
@@ -198,15 +178,15 @@ static status sum_is_whole(sums_walk *w, const verify_facts *f, int32_t action, 
         value->taken = true;
         for (int32_t s = 0; s < w->source_count; s++) {
             if (w->sources[s].weight != t->weight) continue;
-            for (int32_t cell = 0; cell < cell_count(f, t->weight); cell++) {
+            for (int32_t cell = 0; cell < verify_cells(f, t->weight); cell++) {
                 verify_term lack = {0};
-                if (!verify_terms_lack(&value->terms, s, cell, 0, f->p->sequences, &lack)) continue;
+                if (!verify_terms_lack(&value->terms, s, cell, 0, all, &lack)) continue;
                 return fail(ST_BROKEN_PLAN,
                             "%s takes %s, which lacks sequences [%lld, %lld) of %s; it was made by "
                             "%s",
                             verify_name(w->v, f->rank, action, name), t->name,
-                            (long long)lack.begin, (long long)lack.end, verify_use_name(w, s),
-                            verify_name(w->v, f->rank, value->maker, other));
+                            verify_from(f, lack.begin), verify_upto(f, lack.end),
+                            verify_use_name(w, s), verify_name(w->v, f->rank, value->maker, other));
             }
         }
     }
@@ -229,17 +209,22 @@ static status step_add(sums_walk *w, const verify_facts *f, int32_t action, int 
     const verify_terms one = {own, 1};
     TRY(verify_terms_add(w->v->a, terms, &one, terms, &twice));
     if (twice.source < 0) return ST_OK;
-    return fail(ST_BROKEN_PLAN, "%s adds [%lld, %lld) to %s a second time",
-                verify_name(w->v, f->rank, action, name), (long long)twice.begin,
-                (long long)twice.end, words[sum]);
+    return fail(ST_BROKEN_PLAN, "%s adds %s [%lld, %lld) to %s a second time",
+                verify_name(w->v, f->rank, action, name),
+                sum == STEP_NORM ? "elements" : "sequences",
+                sum == STEP_NORM ? (long long)twice.begin : verify_from(f, twice.begin),
+                sum == STEP_NORM ? (long long)twice.end : verify_upto(f, twice.end), words[sum]);
 }
 
 static status loss_add(sums_walk *w, const verify_facts *f, int32_t action)
 {
-    verify_term term = {.source = 0, .cell = cell_of(f, -1)};
-    verify_sequences(f->p, &f->p->actions[action], &term.begin, &term.end);
-    TRY(step_add(w, f, action, STEP_TOKENS, &term));
-    return step_add(w, f, action, STEP_LOSS, &term);
+    verify_term terms[VERIFY_MAX_TERMS];
+    const int count = verify_action_terms(f, action, -1, 0, terms);
+    for (int i = 0; i < count; i++) {
+        TRY(step_add(w, f, action, STEP_TOKENS, &terms[i]));
+        TRY(step_add(w, f, action, STEP_LOSS, &terms[i]));
+    }
+    return ST_OK;
 }
 
 static int32_t norm_cell(const verify_facts *f, int32_t weight)
@@ -288,14 +273,15 @@ static status loss_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     char name[VERIFY_NAME_BYTES];
     verify_term lack = {0};
     const rank_sums *sums = &w->ranks[f->rank];
+    const int64_t all = f->p->sequences * verify_unit(f);
     if (!sums->has_loss) return ST_OK;
     for (int sum = STEP_TOKENS; sum <= STEP_LOSS; sum++) {
-        for (int32_t cell = 0; cell < cell_count(f, -1); cell++) {
-            if (!verify_terms_lack(&sums->step[sum], 0, cell, 0, f->p->sequences, &lack)) continue;
+        for (int32_t cell = 0; cell < verify_cells(f, -1); cell++) {
+            if (!verify_terms_lack(&sums->step[sum], 0, cell, 0, all, &lack)) continue;
             return fail(ST_BROKEN_PLAN, "%s: %s lacks those of sequences [%lld, %lld)",
                         verify_name(w->v, f->rank, action, name),
                         sum == STEP_TOKENS ? "the count of tokens" : "the loss",
-                        (long long)lack.begin, (long long)lack.end);
+                        verify_from(f, lack.begin), verify_upto(f, lack.end));
         }
     }
     return ST_OK;
@@ -398,10 +384,14 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
             if (operand_bytes(f, b, node->in[0], &in)) TRY(tree_add(w, f, action, out, in));
             continue;
         }
-        verify_term term = {.cell = cell_of(f, verify_tensor(f, out.tensor)->weight)};
-        term.source = source_of(w, b->program, b->layer, node->out[k]);
-        verify_sequences(f->p, &f->p->actions[action], &term.begin, &term.end);
-        TRY(term_add(w, f, action, out.tensor, &term));
+        verify_term terms[VERIFY_MAX_TERMS], *kept = NULL;
+        const int32_t source = source_of(w, b->program, b->layer, node->out[k]);
+        const int32_t weight = verify_tensor(f, out.tensor)->weight;
+        const int count = verify_action_terms(f, action, weight, source, terms);
+        TRY(arena_new(w->v->a, count, &kept));
+        memcpy(kept, terms, (size_t)count * sizeof(*kept));
+        const verify_terms mine = {kept, count};
+        TRY(terms_come(w, f, action, out.tensor, &mine));
     }
     return node->code == OP_STEP_LOSS ? loss_add(w, f, action) : ST_OK;
 }

@@ -55,12 +55,29 @@ static inline const char *verify_use_name(const sums_walk *w, int32_t source)
 
 // verify_reduce.c
 NODISCARD status verify_meeting_sums(sums_walk *w);
-// verify_order.c: of strict plans. One left fold over a shard's sequences, from its first on.
-bool verify_fold_is_right(const plan *p, const verify_terms *held, const verify_term *next,
+// verify_order.c: rows are cut into cells, and numbered in each; `unit` of a sequence.
+enum { VERIFY_MAX_TERMS = 64 };
+int64_t verify_unit(const verify_facts *f);
+static inline long long verify_from(const verify_facts *f, int64_t row) // sequences, for people
+{
+    return (long long)(row / verify_unit(f));
+}
+static inline long long verify_upto(const verify_facts *f, int64_t row)
+{
+    return (long long)((row - 1) / verify_unit(f) + 1);
+}
+// Cells of the sums of a weight's gradient; weight -1: of tokens.
+int32_t verify_cells(const verify_facts *f, int32_t weight);
+// The terms that an action on its rows gives: one for each cell.
+int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
+                        verify_term out[VERIFY_MAX_TERMS]);
+// Strict: one left fold over a shard's rows, from its first on.
+bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
                           bool starts);
 // Nodes of the tree over shards, left and right of one; or a whole use after those of earlier ones.
-bool verify_order_is_right(const plan *p, const verify_terms *to, const verify_terms *from);
+bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const verify_terms *from);
 // These terms are what the leaf says.
-bool verify_leaf_is_right(const plan *p, const plan_comm_leaf *leaf, const verify_terms *held);
+bool verify_leaf_is_right(const verify_facts *f, const plan_comm_leaf *leaf,
+                          const verify_terms *held);
 
 #endif
