@@ -171,7 +171,7 @@ static status print_group(const explain *x, const plan_mesh *mesh, const plan_gr
         }
         TRY(text_add(&t, i == own ? " [%s]" : " %s", explain_count(members[i], number)));
     }
-    cli_print(x->cli, "  %-11s %5lld ranks:%s; %s\n", name, (long long)size, t.bytes, uses[g->use]);
+    cli_print(x->cli, "  %-13s %5lld ranks:%s; %s\n", name, (long long)size, t.bytes, uses[g->use]);
     return ST_OK;
 }
 
@@ -242,7 +242,7 @@ static void print_messages(const explain *x, const train_plans *plans, const lin
             (void)snprintf(when, sizeof(when), "micro-b. %d-%d", at->first < 0 ? 0 : at->first,
                            at->last);
         }
-        cli_print(x->cli, "  %-14s %-11s %4lld x %9s  %-14s %s\n", comm_word(at->comm->op), group,
+        cli_print(x->cli, "  %-14s %-13s %4lld x %9s  %-14s %s\n", comm_word(at->comm->op), group,
                   (long long)at->times, text_bytes_human(at->bytes / at->times, human), when,
                   line_name(at, name));
     }

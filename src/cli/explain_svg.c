@@ -184,7 +184,7 @@ static status timeline_draw(picture *p)
 }
 
 // ---- ranks and bytes ----------------------------------------------------------------------------
-enum { HOLDER_ROWS = 16, BOXES = 8, SQUARES = 8 };
+enum { HOLDER_ROWS = 16, SQUARES = 8 };
 static const double mesh_left = 40.0 + 96.0 + 120.0, mesh_width = 430.0;
 
 // Ranks of one stage and one dp coordinate: squares, a line of tp each, or the range of their numbers.
@@ -223,17 +223,25 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     return ST_OK;
 }
 
-// Of the column of one dp coordinate.
+// Columns of dp coordinates: as wide as what stands in them, and so many of them.
 static double box_width(const explain *x)
 {
-    const double wide = mesh_width / (double)min_i64(x->r->layout.dp, BOXES);
-    const double wanted = x->ranks > 1000 ? 150.0 : 40.0 + 36.0 * (double)x->r->layout.tp;
-    return wide < wanted ? wide : wanted;
+    const int64_t tp = x->r->layout.tp, inner = tp * x->r->layout.cp;
+    char a[32], b[32];
+    const size_t one = strlen(explain_count(x->ranks, a));
+    if (tp <= SQUARES && x->ranks <= 10000) return 40.0 + (12.0 + 7.0 * (double)one) * (double)tp;
+    const size_t range = inner > 1 ? strlen(explain_count(x->ranks - inner, b)) + one + 1 : one;
+    return 26.0 + 6.2 * (double)range;
+}
+
+static int64_t box_count(const explain *x)
+{
+    return min_i64(x->r->layout.dp, (int64_t)max_i64(3, (int64_t)(mesh_width / box_width(x))));
 }
 
 static status stage_ranks_draw(const picture *p, int64_t stage, double y, double height)
 {
-    const int64_t dp = p->x->r->layout.dp, boxes = min_i64(dp, BOXES);
+    const int64_t dp = p->x->r->layout.dp, boxes = box_count(p->x);
     const int64_t inner = p->x->r->layout.tp * p->x->r->layout.cp;
     const double wide = box_width(p->x);
     const svg_font dots = {.size = 12, .colour = QUIET, .anchor = SVG_MIDDLE};
@@ -264,12 +272,8 @@ static status stage_bytes_draw(const picture *p, const explain_bytes *b, double 
         if (at[2] > 0.05) TRY(svg_box(p->out, at, 0.0, kind_colours[k], -1));
         x += at[2];
     }
-    if (b->snapshot > 0) {
-        const double at[4] = {x, y, scale * (double)b->snapshot, height};
-        TRY(svg_box(p->out, at, 0.0, svg_lighter(kind_colours[BYTES_WEIGHTS], 0.7), -1));
-    }
     return svg_words(p->out, page - margin, y + height / 2, &total, "%s",
-                     text_bytes_human(b->all, human));
+                     text_bytes_human(b->all - b->snapshot, human));
 }
 
 static status kind_draw(const picture *p, double *x, uint32_t colour, const char *name)
@@ -293,13 +297,12 @@ static status kinds_draw(const picture *p)
         if (all[k] == 0) continue;
         TRY(kind_draw(p, &x, kind_colours[k], plan_bytes_name((plan_kind_of_bytes)k)));
     }
-    if (p->bytes[0].snapshot == 0) return ST_OK;
-    return kind_draw(p, &x, svg_lighter(kind_colours[BYTES_WEIGHTS], 0.7), "copy to save");
+    return ST_OK;
 }
 
 static status heads_draw(picture *p)
 {
-    const int64_t dp = p->x->r->layout.dp, boxes = min_i64(dp, BOXES);
+    const int64_t dp = p->x->r->layout.dp, boxes = box_count(p->x);
     const double wide = box_width(p->x);
     const svg_font first = {.size = 11, .colour = QUIET};
     const svg_font name = {.size = 11, .colour = QUIET, .anchor = SVG_MIDDLE};
@@ -339,7 +342,8 @@ static status holders_draw(picture *p, double height)
     const int32_t shown = p->count < HOLDER_ROWS ? p->count : HOLDER_ROWS;
     const svg_font name = {.size = 13, .bold = true, .colour = INK};
     int64_t most = 0;
-    for (int32_t i = 0; i < p->count; i++) most = max_i64(most, p->bytes[i].all);
+    for (int32_t i = 0; i < p->count; i++)
+        most = max_i64(most, p->bytes[i].all - p->bytes[i].snapshot);
     TRY(heads_draw(p));
     for (int32_t i = 0; i < shown; i++) {
         const explain_bytes *b = &p->bytes[i < shown - shown / 2 ? i : p->count - shown + i];
@@ -351,6 +355,12 @@ static status holders_draw(picture *p, double height)
         TRY(stage_bytes_draw(p, b, y, height, most));
     }
     p->top += (height + 8) * shown + 14;
+    if (p->bytes[0].snapshot == 0) return ST_OK;
+    char human[32];
+    TRY(svg_words(p->out, page - margin, p->top, &small_end,
+                  "rank 0 has a copy of the state too, %s, while it is saved",
+                  text_bytes_human(p->bytes[0].snapshot, human)));
+    p->top += 14;
     return ST_OK;
 }
 
@@ -361,18 +371,18 @@ static status title_draw(picture *p, const char *layout)
     const run_config *r = p->x->r;
     const svg_font title = {.size = 24, .bold = true, .colour = INK};
     const svg_font note = {.size = 14, .colour = QUIET};
-    char parameters[32], ranks[32];
-    const char *name = r->model.preset != NULL ? r->model.preset : p->x->spec.arch;
-    TRY(svg_words(p->out, margin, p->top, &title, "%s", name));
-    TRY(svg_words(p->out, margin + 16 + 13.2 * (double)strlen(name), p->top + 2, &note,
-                  "%s parameters in %lld layers",
+    char parameters[32], ranks[32], batch[32];
+    TRY(svg_words(p->out, margin, p->top, &title, "%s",
+                  r->model.preset != NULL ? r->model.preset : p->x->spec.arch));
+    p->top += 30;
+    TRY(svg_words(p->out, margin, p->top, &note, "%s parameters in %lld layers on %s rank%s: %s",
                   text_count_human((double)p->x->model->parameters, parameters),
-                  (long long)p->x->spec.layers));
-    p->top += 28;
+                  (long long)p->x->spec.layers, explain_count(p->x->ranks, ranks),
+                  p->x->ranks == 1 ? "" : "s", layout));
+    p->top += 21;
     TRY(svg_words(p->out, margin, p->top, &note,
-                  "%s rank%s: %s. A step is %lld sequences of %lld tokens, %lld at once.",
-                  explain_count(p->x->ranks, ranks), p->x->ranks == 1 ? "" : "s", layout,
-                  (long long)run_config_batch_max(r), (long long)r->train.seq,
+                  "A step is %s sequences of %lld tokens, %lld at once.",
+                  explain_count(run_config_batch_max(r), batch), (long long)r->train.seq,
                   (long long)r->train.micro_batch));
     p->top += 44;
     return ST_OK;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512, CELLS = 6 };
+enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512 };
 
 // ---- the timeline -------------------------------------------------------------------------------
 
@@ -12,22 +12,28 @@ enum { LABEL = 10, ROWS_SHOWN = 24, COLUMNS_MAX = 512, CELLS = 6 };
 // micro-batch where there is room; what is too fine for that is mixed.
 typedef struct strip {
     int64_t columns, length; // of `length` units of time
-    bool mixed;
+    bool mixed, numbered;    // numbered: every action has room for its micro-batch
 } strip;
 
 static strip strip_make(const plan_timeline *t, int columns)
 {
     const int64_t room = max_i64(20, min_i64(columns, COLUMNS_MAX) - LABEL);
     strip s = {.columns = room, .length = t->length};
-    int64_t most = 0;
-    for (int32_t i = 0; i < t->request.stages; i++) most = max_i64(most, t->ranks[i].list.count);
-    // Up to four columns for a unit: F123.
-    for (int64_t wide = 4; wide > 0; wide--) {
-        if (t->length * wide > room) continue;
-        s.columns = t->length * wide;
-        break;
+    int64_t most = 0, shortest = INT64_MAX;
+    char digits[16];
+    const int widest = 1 + snprintf(digits, sizeof(digits), "%d", t->request.microbatches - 1);
+    for (int32_t i = 0; i < t->request.stages; i++) {
+        const timeline_rank *r = &t->ranks[i];
+        most = max_i64(most, r->list.count);
+        for (int64_t k = 0; k < r->list.count; k++) {
+            const int64_t parts = r->list.actions[k].kind == SCHEDULE_BOTH ? 3 : 1;
+            shortest = min_i64(shortest, (r->spans[k].end - r->spans[k].begin) / parts);
+        }
     }
-    s.mixed = 2 * s.columns < 3 * most;
+    // A unit is as wide as "F12", or one column.
+    if (t->length <= room) s.columns = t->length * (t->length * widest <= room ? widest : 1);
+    s.mixed = s.columns < s.length && 2 * s.columns < 3 * most;
+    s.numbered = shortest * s.columns / s.length >= widest;
     return s;
 }
 
@@ -76,14 +82,11 @@ static void row_write(const plan_timeline *t, int32_t rank, const strip *s, char
             char word[16];
             const int64_t begin = column_of(s, parts[i].span.begin);
             const int64_t end = column_of(s, parts[i].span.end);
-            const int length =
-                snprintf(word, sizeof(word), "%c%d", parts[i].letter, parts[i].microbatch);
+            const int length = snprintf(word, sizeof(word), s->numbered ? "%c%d" : "%c",
+                                        parts[i].letter, parts[i].microbatch);
             for (int64_t c = begin; c < end; c++) {
-                const int64_t at = c - begin;
-                const bool whole = end - begin >= length; // the number has room
-                row[c] = at == 0 || (whole && at < length) ? word[at]
-                         : whole                           ? '-'
-                                                           : parts[i].letter;
+                const char rest = s->numbered ? '-' : parts[i].letter;
+                row[c] = c - begin < length ? word[c - begin] : rest;
             }
         }
     }
@@ -155,19 +158,20 @@ static void print_rows(const explain *x, const plan_timeline *t)
     }
 }
 
-static void print_bubble(const explain *x, const plan_timeline *t, const char *how)
+static const char *without_barrier(const plan_timeline *t, char buffer[32])
 {
-    char share[32], least[32];
-    cli_print(x->cli, "  bubble  %s: %s", how, percent(t->bubble, t->length, share));
-    if (t->costs.stages == NULL) {
-        cli_print(x->cli, ", %lld of %lld", (long long)t->bubble, (long long)t->length);
-    }
-    if (t->barrier > 0) {
-        const int64_t without = t->bubble - t->barrier, length = t->length - t->barrier;
-        cli_print(x->cli, "; %s without the optimizer's barrier", percent(without, length, least));
-        if (t->costs.stages == NULL) cli_print(x->cli, ", which costs %lld", (long long)t->barrier);
-    }
-    cli_print(x->cli, "\n");
+    return percent(t->bubble - t->barrier, t->length - t->barrier, buffer);
+}
+
+static void print_bubbles(const explain *x, const plan_timeline *flops, const plan_timeline *equal)
+{
+    char a[32], b[32];
+    cli_print(x->cli, "  bubble  %s by FLOPs; in equal times %s, %lld of %lld units\n",
+              percent(flops->bubble, flops->length, a), percent(equal->bubble, equal->length, b),
+              (long long)equal->bubble, (long long)equal->length);
+    if (flops->barrier == 0 && equal->barrier == 0) return;
+    cli_print(x->cli, "          without the optimizer's barrier %s; %s: it costs %lld units\n",
+              without_barrier(flops, a), without_barrier(equal, b), (long long)equal->barrier);
 }
 
 static status print_timeline(const explain *x, explain_price price)
@@ -179,11 +183,10 @@ static status print_timeline(const explain *x, explain_price price)
     const schedule_request *r = &t->request;
     cli_print(x->cli, "pipeline  %s: %d micro-batches, %d rank%s of pp", t->schedule->name,
               r->microbatches, r->stages, r->stages == 1 ? "" : "s");
-    if (r->chunks > 1) cli_print(x->cli, " with %d chunks each", r->chunks);
+    if (r->chunks > 1) cli_print(x->cli, " x %d chunks", r->chunks);
     cli_print(x->cli, price == PRICE_EQUAL ? ", in equal times\n" : ", by FLOPs\n");
     print_rows(x, t);
-    print_bubble(x, flops, "by FLOPs");
-    print_bubble(x, equal, "in equal times");
+    print_bubbles(x, flops, equal);
     cli_print(x->cli, "  held    at most %d micro-batches x chunks of activations on a rank\n",
               t->live_peak);
     return ST_OK;
@@ -234,7 +237,8 @@ static void print_mesh(const explain *x, int32_t shown)
     const run_config *r = x->r;
     char count[32], name[40], cell[72], layers[160];
     const int64_t dp = r->layout.dp, pp = r->layout.pp, inner = r->layout.cp * r->layout.tp;
-    const int64_t cells = min_i64(dp, CELLS);
+    const bool wide = x->ranks > 9999; // "12,344-12,351"
+    const int64_t cells = min_i64(dp, wide ? 3 : 5);
     cli_print(x->cli, "\nmesh      %s rank%s; rank = ((pp * %lld + dp) * %lld + cp) * %lld + tp\n",
               explain_count(x->ranks, count), x->ranks == 1 ? "" : "s", (long long)dp,
               (long long)r->layout.cp, (long long)r->layout.tp);
@@ -242,7 +246,7 @@ static void print_mesh(const explain *x, int32_t shown)
     for (int64_t c = 0; c < cells; c++) {
         const int64_t i = c < cells - 1 ? c : dp - 1;
         (void)snprintf(name, sizeof(name), "%sdp %lld", i > c ? "... " : "", (long long)i);
-        cli_print(x->cli, " %*s", 7 + (x->ranks > 9999 ? 6 : 0), name);
+        cli_print(x->cli, " %*s", (wide ? 13 : 7) + (i > c ? 3 : 0), name);
     }
     cli_print(x->cli, "\n");
     for (int32_t k = 0; k < shown; k++) {
@@ -252,7 +256,8 @@ static void print_mesh(const explain *x, int32_t shown)
         cli_print(x->cli, "  %-6lld  %-22s", (long long)i, layers);
         for (int64_t d = 0; d < cells; d++) {
             range_print((i * dp + (d < cells - 1 ? d : dp - 1)) * inner, inner, cell, sizeof(cell));
-            cli_print(x->cli, " %*s", 7 + (x->ranks > 9999 ? 6 : 0), cell);
+            cli_print(x->cli, " %*s", (wide ? 13 : 7) + (d == cells - 1 && cells < dp ? 3 : 0),
+                      cell);
         }
         cli_print(x->cli, "\n");
     }
@@ -268,7 +273,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
     cli_print(x->cli, "\nbytes     of the first rank of each stage, at its fullest moment\n");
     cli_print(x->cli, "  %-7s", "rank");
     for (int k = 0; k < BYTES_KIND_COUNT; k++)
-        cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 9, heads[k]);
+        cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 8, heads[k]);
     cli_print(x->cli, " %9s\n", "together");
     for (int32_t i = 0; i < count; i++) {
         if (i > 0 && bytes[i].rank - bytes[i - 1].rank > x->ranks / x->r->layout.pp) {
@@ -276,7 +281,7 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
         }
         cli_print(x->cli, "  %-7s", explain_count(bytes[i].rank, rank));
         for (int k = 0; k < BYTES_KIND_COUNT; k++) {
-            cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 9,
+            cli_print(x->cli, " %*s", k == BYTES_ACTIVATIONS ? 11 : 8,
                       text_bytes_human(bytes[i].kind[k], human));
         }
         cli_print(x->cli, " %9s\n", text_bytes_human(bytes[i].all, human));
@@ -290,16 +295,17 @@ static void print_bytes(const explain *x, const explain_bytes *bytes, int32_t co
 status explain_print(const explain *x, explain_price price, const explain_bytes *bytes,
                      int32_t count)
 {
-    char parameters[32];
+    char parameters[32], batch[32];
     text layout = {.a = x->cli->a};
     TRY(run_config_print_layout(x->r, &layout));
     cli_print(x->cli, "model     %s, %s parameters, %lld layers%s\n",
               x->r->model.preset != NULL ? x->r->model.preset : x->spec.arch,
               text_count_human((double)x->model->parameters, parameters), (long long)x->spec.layers,
               x->vocab_is_known ? "" : " (vocabulary of the preset: no tokenizer at hand)");
-    cli_print(x->cli, "layout    %s; micro-batch %lld x %lld tokens, %lld sequences a step\n\n",
-              layout.bytes, (long long)x->r->train.micro_batch, (long long)x->r->train.seq,
-              (long long)run_config_batch_max(x->r));
+    cli_print(x->cli, "layout    %s\n", layout.bytes);
+    cli_print(x->cli, "step      %s sequences x %lld tokens, %lld at once\n\n",
+              explain_count(run_config_batch_max(x->r), batch), (long long)x->r->train.seq,
+              (long long)x->r->train.micro_batch);
     TRY(print_timeline(x, price));
     print_mesh(x, count);
     print_bytes(x, bytes, count);

@@ -153,12 +153,13 @@ static status name_circle(arena *a, const player *p, int32_t rank)
     do {
         const need n = blocked_on(p, at);
         const int64_t k = p->next[at];
-        char place[256], mine[48], theirs[48];
+        char place[256], mine[48];
         if (shown++ < CIRCLE_SHOWN) {
-            TRY(text_add(&t, "%s%s, action %lld, %s waits for %s of rank %d", shown > 1 ? "; " : "",
-                         schedule_place(p->s, at, place), (long long)k + 1,
+            TRY(text_add(&t, "%s%s, action %lld, %s waits for the %s of %d.%d from rank %d",
+                         shown > 1 ? "; " : "", schedule_place(p->s, at, place), (long long)k + 1,
                          plan_schedule_action_print(&p->t->ranks[at].list.actions[k], mine),
-                         plan_schedule_action_print(&n.what, theirs), n.from));
+                         n.what.kind == SCHEDULE_FORWARD ? "output" : "gradient", n.what.chunk,
+                         n.what.microbatch, n.from));
         }
         at = n.from;
     } while (at != rank);

@@ -247,13 +247,13 @@ static void files_are_refused_by_line_and_rank(void **state)
         {"F0.0+B0.0", "a backward without its forward", 1, 1, 1},
         {"F0.0 F0.1+B0.0 B0.1", "", 1, 2, 1},
         {"F1.0 F0.0 B1.0 B0.0",
-         "the schedule waits for itself: pipe.txt:1: rank 0, action 1, F1.0 waits for F0.0 of rank 0",
+         "the schedule waits for itself: pipe.txt:1: rank 0, action 1, F1.0 waits for the output of 0.0 from rank 0",
          1, 1, 2},
         {"F0.0 B0.0 F0.1 B0.1\nF0.1 B0.1 F0.0 B0.0", "order of micro-batches", 2, 2, 1},
         {"F0.0 I0.0 F0.1 I0.1 W0.0 W0.1\n\nF0.1 I0.1 F0.0 I0.0 W0.0 W0.1",
-         "pipe.txt:3: rank 1, action 1, F0.1 waits for F0.1 of rank 0", 2, 2, 1},
+         "pipe.txt:3: rank 1, action 1, F0.1 waits for the output of 0.1 from rank 0", 2, 2, 1},
         {"F0.0 I0.0 F0.1 I0.1 W0.0 W0.1\nF0.1 I0.1 F0.0 I0.0 W0.0 W0.1",
-         "pipe.txt:1: rank 0, action 2, I0.0 waits for I0.0 of rank 1", 2, 2, 1},
+         "pipe.txt:1: rank 0, action 2, I0.0 waits for the gradient of 0.0 from rank 1", 2, 2, 1},
     };
     arena *a = fresh();
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {

@@ -1,0 +1,80 @@
+#!/bin/bash
+# `explain`: timelines, meshes and bytes as text that fits, a picture that is whole, and one rank's card.
+set -u -o pipefail
+. tests/support/named.sh
+small="model.layers=8 model.dim=32 model.heads=4 model.ffn_dim=64 model.context=64 train.seq=32 train.micro_batch=1
+    kernels.threads=1"
+explain() { COLUMNS=80 "$trireme" explain "$dir/demo/config.yaml" $small "$@"; }
+# fits NAME: no line of $dir/out is wider than 80
+fits() { if python3 -c 'import sys; sys.exit(any(len(l.rstrip("\n")) > 80 for l in open(sys.argv[1], encoding="utf-8")))' "$dir/out"; then passed "$1"; else failed "$1"; fi; }
+
+"$trireme" init "$dir/demo" >/dev/null
+
+# --- published figures, equal times 4 stages, 8 micro-batches ---
+code "zb-h2" 0 explain layout.pp=4 layout.schedule=zb-h2 train.global_batch=8 --equal
+says "its list" out '^  pp 0    F0F1F2F3F4F5F6I0W0F7I1W1I2W2I3W3I4W4I5W5I6W6I7W7\.+$'
+says "its bubble" out 'in equal times 11\.1%, 3 of 27 units$'
+says "and what the optimizer's barrier costs" out 'without the optimizer.s barrier .*; 0\.0%: it costs 3 units$'
+says "2 P - 1 held" out 'held +at most 7 micro-batches'
+code "zb-v" 0 explain layout.pp=4 layout.schedule=zb-v train.global_batch=8 --equal
+says "no bubble but for the barrier" out 'in equal times 5\.9%, 3 of 51 units$'
+says "which is the barrier's" out '; 0\.0%: it costs 3 units$'
+says "both chunks of a rank" out '^  1 +1 \+ 6 '
+code "1f1b" 0 explain layout.pp=4 train.global_batch=8 --equal
+says "(P - 1)(F + B) of it" out 'in equal times 27\.3%, 9 of 33 units$'
+code "zb-h1" 0 explain layout.pp=4 layout.schedule=zb-h1 train.global_batch=8 --equal
+says "a third of that" out 'in equal times 11\.1%, 3 of 27 units$'
+code "dualpipe-v" 0 explain layout.pp=4 layout.schedule=dualpipe-v train.global_batch=10 --equal
+says "as in its drawing" out 'in equal times 9\.1%, 6 of 66 units$'
+
+# --- a schedule from a file, good and bad ---
+printf 'F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n' >"$dir/good.txt"
+printf 'F0.0 B0.0 F0.1 B0.1\nF0.0 F0.1 B0.0 B0.1\n' >"$dir/circle.txt"
+code "a schedule from a file" 0 explain layout.pp=2 layout.schedule="$dir/good.txt" train.global_batch=2
+says "is drawn" out '^pipeline +.*good\.txt: 2 micro-batches'
+code "one that waits for itself" 3 explain layout.pp=2 layout.schedule="$dir/circle.txt" train.global_batch=2
+says "by line and rank" err 'circle\.txt:1: rank 0, action 2, B0\.0 waits for the gradient of 0\.0 from rank 1'
+code "one that is not there" 3 explain layout.pp=2 layout.schedule="$dir/none.txt"
+code "what a schedule cannot do" 3 explain layout.pp=4 layout.schedule=dualpipe train.global_batch=6
+says "with the nearest that it can" err 'the nearest is 8'
+
+# --- wide and long, in 80 columns and as a picture ---
+for layout in "layout.dp=1" "layout.dp=4 layout.pp=8 layout.schedule=zb-h1" "layout.pp=2 layout.schedule=interleaved layout.vpp=4" \
+    "layout.dp=64 layout.pp=8 layout.schedule=zb-v model.layers=16" "layout.dp=2 layout.tp=2 layout.pp=4 layout.schedule=dualpipe"; do
+    code "explain $layout" 0 explain $layout train.global_batch=1024 --svg "$dir/picture.svg"
+    fits "in 80 columns"
+    if python3 - "$dir/picture.svg" >"$dir/err" 2>&1 <<'END'; then passed "the picture is whole"; else failed "the picture is whole"; fi
+import sys
+import xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+width, height = map(float, root.get("viewBox").split()[2:])
+kind = lambda name: [e for e in root.iter() if e.tag.endswith("}" + name)]
+boxes = [[float(b.get(k)) for k in ("x", "y", "width", "height")] for b in kind("rect") if b.get("x")]
+assert len(boxes) > 10, len(boxes)
+for x, y, w, h in boxes:
+    assert w >= 0 and h > 0 and x >= 0 and y >= 0 and x + w <= width and y + h <= height, (x, y, w, h)
+words = kind("text")
+assert all(0 <= float(t.get("x")) <= width and 0 <= float(t.get("y")) <= height for t in words)
+assert any(t.text == "Pipeline" for t in words)
+END
+done
+code "dry run" 0 "$trireme" train "$dir/demo/config.yaml" $small --dry-run run.dir="$dir/dry"
+planned=$(sed -n 's/^memory *\(.*\) planned.*/\1/p' "$dir/out")
+code "explain of the same" 0 explain
+same "together is what train plans" "$planned" "$(sed -n 's/^  0  .*  \([0-9.]* [KMG]iB\)$/\1/p' "$dir/out")"
+
+# --- one rank's card ---
+code "a card" 0 explain layout.dp=2 layout.pp=4 train.global_batch=16 layout.zero=1 --rank 5
+says "where it is" out '^rank +5 of 8: pp 2, dp 1, cp 0, tp 0$'
+says "its sequences" out '8 micro-batches of 1 x 32 tokens; sequences 8-15 of 16$'
+says "whom it sends to" out '^  pp 2>3 +2 ranks: \[5\] 7; activations$'
+says "how much" out '^  send +pp 2>3 +8 x +4\.00 KiB  micro-b\. 0-7 +activations$'
+says "what it is summed with" out '^  dp +2 ranks: 4 \[5\];'
+says "rows of its state" out '^  m\.layers\.4-5\.mlp\.gate_up +2 x fp32 +64 x 32 '
+code "no such rank" 2 explain layout.dp=2 --rank 2
+says "which there are" err 'ranks 0 to 1'
+code "of 65,536" 0 "$trireme" explain "$dir/demo/config.yaml" model.preset=llama3.1-405b model.dropout=0 data.tokenizer=bytes \
+    train.seq=8192 train.micro_batch=1 train.global_batch=65536 layout.pp=16 layout.dp=4096 --rank 41,237
+says "its place" out '^rank +41,237 of 65,536: pp 10, dp 277, cp 0, tp 0$'
+says "its neighbours" out '^  pp 10>11 +2 ranks: \[41,237\] 45,333;'
+[ $failures = 0 ]
