@@ -126,9 +126,12 @@ typedef struct op_attrs {
     int32_t first_head;
     int32_t shards, first_shard, shard_count;
     int32_t row_ways,
-        row_at;         // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
-    mesh_axis axis;     // of communications
-    bool stacked;       // ALL_GATHER
+        row_at;     // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
+    mesh_axis axis; // of communications
+    bool stacked;   // ALL_GATHER
+    // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
+    // one here, and with the parts below the row of the whole weight that each of them begins with.
+    int64_t whole_columns, first_column, part_first[4];
     int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
     int64_t part_rows[4];
 } op_attrs;

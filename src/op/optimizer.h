@@ -3,6 +3,7 @@
 #define OP_OPTIMIZER_H
 
 #include "base/rng.h"
+#include "op/op.h"
 #include "op/step.h"
 
 #include <math.h>
@@ -33,6 +34,25 @@ static inline philox_words optimizer_random(const step_host *h, int32_t tensor_i
     // The top bit keeps these words apart from initial values, which have a name there.
     counter[3] = (uint32_t)h->step | 0x80000000u;
     return philox4x32_10(counter, key);
+}
+
+// Elements that follow one another in the whole tensor too, from element `at` of this rank's tensor on,
+// which has `columns` columns (a vector 1).
+typedef struct optimizer_run {
+    int64_t element, count;
+} optimizer_run;
+static inline optimizer_run optimizer_run_of(const op_attrs *a, int64_t at, int64_t columns)
+{
+    optimizer_run run = {at, INT64_MAX};
+    if (a->whole_columns == 0) return run;
+    int64_t row = at / columns;
+    const int64_t column = at % columns;
+    int k = 0;
+    for (; k + 1 < a->part_count && row >= a->part_rows[k]; k++) row -= a->part_rows[k];
+    run.element = (a->part_first[k] + row) * a->whole_columns + a->first_column + column;
+    run.count =
+        (a->whole_columns == columns ? (a->part_rows[k] - row) * columns : columns) - column;
+    return run;
 }
 
 #ifdef __cplusplus

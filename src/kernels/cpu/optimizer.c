@@ -15,24 +15,40 @@ typedef struct adamw_job {
     cpu_update_span constants; // without spans
 } adamw_job;
 
+// n elements of a row, the first of which is number `element` of the whole weight.
+static void run_update(const adamw_job *job, int64_t row, int64_t column, int64_t n,
+                       int64_t element)
+{
+    const kern_call *c = job->call;
+    cpu_update_span span = job->constants;
+    const kern_tensor *const tensors[] = {&c->in[0],  &c->in[1],  &c->in[2],  &c->in[3],
+                                          &c->out[0], &c->out[1], &c->out[2], &c->out[3]};
+    cpu_span *const spans[] = {&span.grad,       &span.master, &span.m,     &span.v,
+                               &span.master_out, &span.m_out,  &span.v_out, &span.weight_out};
+    for (int64_t k = 0; k < COUNT_OF(tensors); k++) {
+        *spans[k] = cpu_span_at(tensors[k], row * tensor_stride(tensors[k]) + column);
+    }
+    span.n = n;
+    span.element = element;
+    job->vec->adamw(&span);
+}
+
 static void adamw_task(void *context, int64_t index, int thread)
 {
     (void)thread;
     const adamw_job *job = context;
     const kern_call *c = job->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        cpu_update_span span = job->constants;
-        const kern_tensor *const tensors[] = {&c->in[0],  &c->in[1],  &c->in[2],  &c->in[3],
-                                              &c->out[0], &c->out[1], &c->out[2], &c->out[3]};
-        cpu_span *const spans[] = {&span.grad,       &span.master, &span.m,     &span.v,
-                                   &span.master_out, &span.m_out,  &span.v_out, &span.weight_out};
-        for (int64_t k = 0; k < COUNT_OF(tensors); k++) {
-            *spans[k] = cpu_span_at(tensors[k], i * tensor_stride(tensors[k]) + piece.column);
+        // Where all lie together the field was cut as one row.
+        const int64_t at = c->first_row * columns + i * job->cut.columns + piece.column;
+        for (int64_t done = 0; done < piece.columns;) {
+            const optimizer_run run = optimizer_run_of(&c->attrs, at + done, columns);
+            const int64_t n = min_i64(run.count, piece.columns - done);
+            run_update(job, i, piece.column + done, n, run.element);
+            done += n;
         }
-        span.n = piece.columns;
-        span.element = (c->first_row + i) * job->cut.columns + piece.column;
-        job->vec->adamw(&span);
     }
 }
 

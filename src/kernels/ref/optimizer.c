@@ -47,8 +47,11 @@ status ref_adamw(const kern_context *context, const kern_call *c)
             const double update =
                 m_new / correction1 / (sqrt(v_new / correction2) + (double)c->attrs.eps);
             const double p = ref_get(master, i, j) * (1.0 - decay) - lr * update;
-            const philox_words random = optimizer_random(
-                &step->host, c->attrs.tensor_index, (c->first_row + i) * ref_columns(grad) + j);
+            const int64_t columns = grad->ndim == 2 ? grad->dims[1] : 1;
+            const int64_t at = (c->first_row + i) * columns + j;
+            const philox_words random =
+                optimizer_random(&step->host, c->attrs.tensor_index,
+                                 optimizer_run_of(&c->attrs, at, columns).element);
             put(c, &c->out[0], i, j, p, random.w[0]);
             put(c, &c->out[1], i, j, m_new, random.w[1]);
             put(c, &c->out[2], i, j, v_new, random.w[2]);

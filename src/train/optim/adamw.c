@@ -12,6 +12,21 @@ static bool takes(const op_weight *w)
     return true;
 }
 
+// An element's number in the whole weight is part of its random counter.
+static void piece_attrs(const op_weight *w, op_attrs *attrs)
+{
+    int64_t begin = 0; // of the part in the whole weight
+    attrs->part_count = w->part_count;
+    for (int i = 0; i < w->part_count; i++) {
+        const weight_piece piece = op_weight_piece(w, i);
+        attrs->part_rows[i] = piece.rows;
+        attrs->part_first[i] = begin + piece.row;
+        attrs->whole_columns = piece.whole_columns;
+        attrs->first_column = piece.column;
+        begin += piece.whole_rows;
+    }
+}
+
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad)
 {
@@ -30,6 +45,7 @@ static status emit(op_program *p, const op_weight *w, int32_t weight_index, cons
                               .eps = (float)r->optimizer.eps,
                               .weight_decay = (float)r->optimizer.weight_decay,
                               .lr_scale = 1.0f}};
+    if (w->ways > 1) piece_attrs(w, &node.attrs);
     memset(node.in, -1, sizeof(node.in));
     memset(node.out, -1, sizeof(node.out));
     node.in[0] = grad;
