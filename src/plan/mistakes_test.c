@@ -355,6 +355,14 @@ static void losses_are_not_summed(sample_job *j)
     }
 }
 
+static void sum_of_the_loss_goes_elsewhere(sample_job *j)
+{
+    plan *p = j->plans[1];
+    const int32_t sums = sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0);
+    sample_item(p, sums, 1)->out =
+        sample_item(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, embed", 0), 0)->out;
+}
+
 static void norm_is_of_own_rows(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
@@ -641,6 +649,8 @@ static const mistake mistakes[] = {
     {"a normaliser of own tokens", tokens_are_not_summed, PLAIN,
      "the count of tokens lacks|[4, 8)"},
     {"a loss of own sequences", losses_are_not_summed, PLAIN, "lacks|[4, 8)"},
+    {"a sum of losses that goes elsewhere", sum_of_the_loss_goes_elsewhere, PLAIN,
+     "rank 1, action|all_reduce of sums of the step|grad.embed.table"},
     {"a norm of own rows", norm_is_of_own_rows, ZERO, "the norm lacks|step_decide"},
     {"a norm that leaves a weight out", norm_leaves_a_weight_out, PLAIN, "the norm lacks|rank 0"},
     {"a norm that counts a weight on every rank", norm_counts_a_weight_on_every_rank, ZERO,

@@ -235,6 +235,9 @@ static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t tak
     if (c->op == PLAN_ALL_GATHER) out.begin += giver * g->in.bytes;
     const int64_t shift = verify_first(f, out) - verify_first(from, g->in);
     if (giver == taker && shift == 0 && out.tensor == g->in.tensor) return ST_OK;
+    const int64_t begin = verify_first(from, g->in) + shift;
+    verify_values *held = verify_held(w, f, out.tensor);
+    TRY(verify_values_clear(w->v->a, held, begin, begin + g->in.bytes));
     for (int64_t i = 0; i < g->count; i++) {
         verify_value value = g->rows[i];
         value.begin += shift;
@@ -242,7 +245,7 @@ static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t tak
         value.shift -= shift;
         value.maker = w->action[taker];
         value.taken = false;
-        TRY(verify_values_set(w->v->a, verify_held(w, f, out.tensor), &value));
+        TRY(verify_values_set(w->v->a, held, &value));
     }
     return ST_OK;
 }
@@ -254,6 +257,25 @@ static status copies_walk(sums_walk *w, int32_t item)
     for (int32_t i = 0; i < w->member_count; i++) TRY(given_take(w, i, item, &all[i]));
     for (int32_t i = 0; i < w->member_count; i++) {
         for (int32_t k = 0; k < w->member_count; k++) TRY(given_put(w, &all[i], i, k, item));
+    }
+    return ST_OK;
+}
+
+// What lives through the run is summed in place, and of accumulators only accumulators.
+static status sum_stays(const sums_walk *w, int32_t item)
+{
+    char name[VERIFY_NAME_BYTES];
+    for (int32_t i = 0; i < w->member_count; i++) {
+        const verify_facts *f = w->facts[i];
+        const plan_comm *c = verify_comm(f, w->action[i]);
+        const verify_bytes in = input_of(w, i, item, 0);
+        const verify_bytes out = verify_item_out(f, c, item * verify_leaves(c));
+        const bool lives = in.tensor < f->run_count || out.tensor < f->run_count;
+        const bool is_like = verify_accumulates(f, in.tensor) == verify_accumulates(f, out.tensor);
+        if (out.bytes == 0 || out.begin == in.begin || (!lives && is_like)) continue;
+        return fail(ST_BROKEN_PLAN, "%s writes its sum of %s over %s",
+                    verify_name(w->v, f->rank, w->action[i], name),
+                    verify_tensor(f, in.tensor)->name, verify_tensor(f, out.tensor)->name);
     }
     return ST_OK;
 }
@@ -271,6 +293,7 @@ status verify_meeting_sums(sums_walk *w)
             continue;
         }
         const verify_bytes in = verify_item_in(f, c, item * leaves);
+        TRY(sum_stays(w, item));
         if (c->reduction == PLAN_SUM && verify_tensor(f, in.tensor)->role == ROLE_STEP) {
             TRY(step_sum(w, item));
         } else if (verify_accumulates(f, in.tensor)) {

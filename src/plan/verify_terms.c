@@ -98,6 +98,16 @@ status verify_values_cut(arena *a, verify_values *v, int64_t begin, int64_t end,
     return ST_OK;
 }
 
+status verify_values_clear(arena *a, verify_values *v, int64_t begin, int64_t end)
+{
+    int64_t first = 0, last = 0;
+    TRY(verify_values_cut(a, v, begin, end, &first, &last));
+    if (first == last) return ST_OK;
+    memmove(&v->rows[first], &v->rows[last], (size_t)(v->count - last) * sizeof(verify_value));
+    v->count -= last - first;
+    return ST_OK;
+}
+
 status verify_values_set(arena *a, verify_values *v, const verify_value *value)
 {
     int64_t first = 0, last = 0;

@@ -48,6 +48,8 @@ bool verify_terms_lack(const verify_terms *t, int32_t source, int32_t cell, int6
 // Cuts values at both ends of [begin, end), and gives the rows between: [*first, *last).
 NODISCARD status verify_values_cut(arena *a, verify_values *v, int64_t begin, int64_t end,
                                    int64_t *first, int64_t *last);
+// These bytes hold nothing.
+NODISCARD status verify_values_clear(arena *a, verify_values *v, int64_t begin, int64_t end);
 // These bytes hold this now, and nothing else.
 NODISCARD status verify_values_set(arena *a, verify_values *v, const verify_value *value);
 

@@ -522,9 +522,9 @@ static status items_check(const verifier *v, const verify_facts *f, int32_t inde
     const plan *p = f->p;
     const plan_comm *c = verify_comm(f, index);
     char name[VERIFY_NAME_BYTES];
-    if (c->items_count >= 1 && c->items_count % verify_leaves(c) == 0 && c->items_begin >= 0 &&
-        c->items_begin + c->items_count <= p->item_count && c->leaves_begin >= 0 &&
-        c->leaves_begin + c->leaves_count <= p->leaf_count) {
+    if (c->leaves_count >= 0 && c->items_count >= 1 && c->items_count % verify_leaves(c) == 0 &&
+        c->items_begin >= 0 && c->items_begin + c->items_count <= p->item_count &&
+        c->leaves_begin >= 0 && c->leaves_begin + c->leaves_count <= p->leaf_count) {
         return ST_OK;
     }
     return fail(ST_BROKEN_PLAN, "%s: %d items for %d leaves, of %lld and %lld in the plan",
@@ -618,8 +618,11 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
     const plan *p = f->p;
     const plan_action *a = &p->actions[index];
     char name[VERIFY_NAME_BYTES];
+    const int64_t microbatches = p->own_sequences / max_i64(p->micro_batch, 1);
     bool right = a->lane >= 0 && a->lane < LANE_GROUPS + p->run->group_count;
-    right = right && a->waits_begin >= 0 && a->waits_begin + a->waits_count <= p->wait_count;
+    right = right && a->microbatch >= (a->layer >= 0 ? 0 : -1) && a->microbatch < microbatches;
+    right = right && a->waits_begin >= 0 && a->waits_count >= 0 &&
+            a->waits_begin + a->waits_count <= p->wait_count;
     if (a->kind == ACTION_COMMUNICATE) {
         right = right && a->comm >= 0 && a->comm < p->comm_count;
     } else if (a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER) {
