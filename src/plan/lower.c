@@ -563,6 +563,7 @@ static status actions_make(lowering *l)
     } else {
         TRY(lower_step_reduce(l));
     }
+    TRY(lower_borders_end(l)); // after the update: the next step's messages may come while it runs
     if (decide_at < 0) decide_at = l->last_compute;
     plan_action back = copy;
     back.kind = ACTION_READBACK;

@@ -170,6 +170,7 @@ NODISCARD status lower_terms_reduce(lowering *l, int32_t layer_row);
 NODISCARD status lower_chunks(lowering *l);  // before tensors: chunks, slots, links
 NODISCARD status lower_borders(lowering *l); // after them: what links read and write lives always
 NODISCARD status lower_microbatches(lowering *l);
+NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
 // lower_comm.c
 // A communication after `after`; -1 waits for nothing.
 NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);

@@ -285,7 +285,7 @@ status lower_borders(lowering *l)
     return ST_OK;
 }
 
-static status borders_end(lowering *l)
+status lower_borders_end(lowering *l)
 {
     l->microbatch = -1;
     for (int64_t i = 0; i < l->is_border_capacity; i++) {
@@ -464,6 +464,5 @@ status lower_microbatches(lowering *l)
         const bool weight = weight_half(&a, &chunk, &microbatch);
         if (input || weight) TRY(backward(l, chunk, microbatch, input, weight));
     }
-    TRY(borders_end(l));
     return steps_join(l);
 }

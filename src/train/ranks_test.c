@@ -50,6 +50,69 @@ static void any_number_of_ranks_is_one(void **state)
     }
 }
 
+// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn.
+static const char *const features[][4] = {
+    {"train.precision=bf16", "train.recompute=selective"},
+    {"train.precision=fp16"},
+    {"optimizer.name=muon"}, // not with tp
+    {"train.batch_ramp=0=4,1=6,3=8", "optimizer.clip=0.1"},
+    {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},
+    {"model.dropout=0.2", "train.recompute=full", "train.z_loss=1e-3"},
+    {"policy.spike=skip", "policy.spike.threshold=1.01", "policy.spike.warmup=1"},
+    {"model.arch=mistral", "model.window=8", "eval.every=2", "eval.batches=2"},
+    {"data.packing=plain", "train.precision=bf16", "precision.moments=bf16"},
+};
+static const struct {
+    int ranks;
+    bool by_tp;
+    const char *keys[5];
+} meshes[] = {
+    {4, false, {"layout.pp=2", "layout.dp=2", "layout.zero=1"}},
+    {4, true, {"layout.tp=2", "layout.pp=2", "layout.schedule=zb-h1"}},
+    {2, false, {"layout.pp=2", "layout.schedule=interleaved"}},
+    {8, true, {"layout.tp=2", "layout.pp=2", "layout.dp=2", "layout.zero=1"}},
+    {6, false, {"layout.dp=3", "layout.pp=2", "layout.schedule=gpipe"}},
+    {2, true, {"layout.tp=2"}},
+};
+
+static void features_are_the_same_in_every_layout(void **state)
+{
+    (void)state;
+    int mesh = 0;
+    for (int f = 0; f < COUNT_OF(features); f++) {
+        const char *settings[20] = {"determinism=strict", "determinism.tp_shards=2",
+                                    "model.layers=4",     "train.micro_batch=1",
+                                    "kernels.threads=1",  "train.steps=4"};
+        int n = 6;
+        run_seen seen = {0};
+        hash128 one, many;
+        char name[32];
+        const bool is_muon = strcmp(features[f][0], "optimizer.name=muon") == 0;
+        for (int i = 0; i < 4 && features[f][i] != NULL; i++) settings[n++] = features[f][i];
+        (void)snprintf(name, sizeof(name), "feature-%d", f);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int k = 0; k < 2; k++) {
+            while (is_muon && meshes[mesh].by_tp) mesh = (mesh + 1) % COUNT_OF(meshes);
+            int count = n;
+            for (int i = 0; i < 5 && meshes[mesh].keys[i] != NULL; i++) {
+                settings[count++] = meshes[mesh].keys[i];
+            }
+            (void)snprintf(name, sizeof(name), "feature-%d-%d", f, mesh);
+            const status st =
+                ranks_run(name, settings, count, meshes[mesh].ranks, "auto", 0, &many);
+            if (st != ST_OK || one.high != many.high || one.low != many.low) {
+                print_error("%s ... on mesh %d\n", features[f][0], mesh);
+            }
+            assert_int_equal(st, ST_OK);
+            assert_same(one, many);
+            assert_true(rank_runs[0].seen.last_loss == seen.last_loss); // to the bit
+            const double val_loss = rank_runs[0].outcome.best_val_loss;
+            assert_true(seen.validated == 0 || val_loss == seen.best_val_loss);
+            mesh = (mesh + 1) % COUNT_OF(meshes);
+        }
+    }
+}
+
 // Stopped by a signal to one rank, continued by another number of ranks.
 static void ranks_change_on_resume(void **state)
 {
@@ -86,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_ranks_is_one),
+        cmocka_unit_test(features_are_the_same_in_every_layout),
         cmocka_unit_test(ranks_change_on_resume),
         cmocka_unit_test(fast_ranks_are_near),
     };
