@@ -205,7 +205,8 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     }
     for (int64_t i = 0; i < tp * cp; i++) {
         const double x = at[0] + at[2] / (double)tp * ((double)(i % tp) + 0.5);
-        const double y = at[1] + line * ((double)(i / tp) + 0.5);
+        const int64_t row = i / tp;
+        const double y = at[1] + line * ((double)row + 0.5);
         if (tp > 1 && i % tp > 0) {
             const double l[4] = {x - at[2] / (double)tp, y, x, y};
             TRY(svg_line(p->out, l, svg_lighter(colour, 0.3), 1.5, false));
@@ -213,7 +214,8 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     }
     for (int64_t i = 0; i < tp * cp; i++) {
         const double x = at[0] + at[2] / (double)tp * ((double)(i % tp) + 0.5);
-        const double y = at[1] + line * ((double)(i / tp) + 0.5);
+        const int64_t row = i / tp;
+        const double y = at[1] + line * ((double)row + 0.5);
         char n[32];
         const double wide = 9.0 + 6.0 * (double)strlen(explain_count(first + i, n));
         const double box[4] = {x - wide / 2, y - 7, wide, 14};

@@ -207,11 +207,11 @@ static void sum_up(plan_timeline *t)
 
 static status prepare(arena *a, player *p)
 {
-    const int64_t P = p->r->stages, items = p->depth * p->r->microbatches;
+    const int64_t ranks = p->r->stages, items = p->depth * p->r->microbatches;
     uint8_t *seen;
     TRY(arena_new(a, (int64_t)p->r->chunks * p->r->microbatches, &seen));
-    TRY(arena_new(a, P, &p->t->ranks));
-    for (int32_t i = 0; i < P; i++) {
+    TRY(arena_new(a, ranks, &p->t->ranks));
+    for (int32_t i = 0; i < ranks; i++) {
         timeline_rank *rank = &p->t->ranks[i];
         TRY(plan_schedule_emit(p->s, p->r, i, a, &rank->list));
         TRY(schedule_list_validate(p->s, p->r, i, &rank->list, seen));
@@ -221,8 +221,8 @@ static status prepare(arena *a, player *p)
     TRY(arena_new(a, items, &p->gradient));
     TRY(arena_new(a, items, &p->output_wanted));
     TRY(arena_new(a, items, &p->gradient_wanted));
-    TRY(arena_new(a, P, &p->next));
-    TRY(arena_new(a, P, &p->ready)); // a rank is in it once: it waits for one thing, or is new
+    TRY(arena_new(a, ranks, &p->next));
+    TRY(arena_new(a, ranks, &p->ready)); // a rank is in it once: it waits for one thing, or is new
     for (int64_t i = 0; i < items; i++) p->output[i] = p->gradient[i] = NOT_YET;
     return ST_OK;
 }

@@ -209,7 +209,7 @@ static bool csv_open(csv *c, const char *name)
     c->bytes = calloc(1, MOST);
     assert_non_null(c->bytes);
     assert_true(fread(c->bytes, 1, MOST - 1, f) > 0);
-    fclose(f);
+    (void)fclose(f);
     c->at = c->bytes;
     return true;
 }
@@ -326,6 +326,22 @@ static void every_action_begins_when_it_can(void **state)
 }
 
 // ---- formulas -----------------------------------------------------------------------------------
+static void plain_ones_meet(arena *a, int32_t p, int32_t m, timeline_costs c)
+{
+    const int64_t whole = c.each.forward + c.each.backward_input + c.each.backward_weight;
+    const plan_timeline *g = play(a, "gpipe", (schedule_request){p, m, 1}, c);
+    const plan_timeline *t = play(a, "1f1b", (schedule_request){p, m, 1}, c);
+    assert_int_equal(g->bubble, (p - 1) * whole);
+    assert_int_equal(t->bubble, (p - 1) * whole);
+    assert_int_equal(g->length, (m + p - 1) * whole);
+    assert_int_equal(t->length, (m + p - 1) * whole);
+    assert_int_equal(t->barrier, 0);
+    for (int32_t rank = 0; rank < p; rank++) {
+        assert_int_equal(g->ranks[rank].live_peak, m);
+        assert_int_equal(t->ranks[rank].live_peak, min_i64(m, p - rank));
+    }
+}
+
 static void plain_schedules_meet_their_formulas(void **state)
 {
     (void)state;
@@ -333,25 +349,11 @@ static void plain_schedules_meet_their_formulas(void **state)
         {.each = {1, 1, 1}}, {.each = {3, 2, 1}}, {.each = {1, 4, 2}}, {.each = {5, 1, 0}}};
     arena *a = fresh();
     for (int64_t i = 0; i < COUNT_OF(costs); i++) {
-        const int64_t whole =
-            costs[i].each.forward + costs[i].each.backward_input + costs[i].each.backward_weight;
         for (int32_t p = 1; p <= 16; p++) {
             for (int32_t m = 1; m <= 40; m++) {
                 arena_reset(a);
-                for (int barrier = 0; barrier < 2; barrier++) {
-                    const timeline_costs c = barrier ? with_barrier(costs[i]) : costs[i];
-                    const plan_timeline *g = play(a, "gpipe", (schedule_request){p, m, 1}, c);
-                    const plan_timeline *t = play(a, "1f1b", (schedule_request){p, m, 1}, c);
-                    assert_int_equal(g->bubble, (p - 1) * whole);
-                    assert_int_equal(t->bubble, (p - 1) * whole);
-                    assert_int_equal(g->length, (m + p - 1) * whole);
-                    assert_int_equal(t->length, (m + p - 1) * whole);
-                    assert_int_equal(t->barrier, 0);
-                    for (int32_t rank = 0; rank < p; rank++) {
-                        assert_int_equal(g->ranks[rank].live_peak, m);
-                        assert_int_equal(t->ranks[rank].live_peak, min_i64(m, p - rank));
-                    }
-                }
+                plain_ones_meet(a, p, m, costs[i]);
+                plain_ones_meet(a, p, m, with_barrier(costs[i]));
             }
         }
     }

@@ -126,20 +126,20 @@ static status emit(const plan_schedule *self, const schedule_request *r, int32_t
 
 static status check_two(const plan_schedule *self, const schedule_request *r)
 {
-    const int32_t P = r->stages, m = r->microbatches;
-    if (P % 2 != 0) {
+    const int32_t ranks = r->stages, m = r->microbatches;
+    if (ranks % 2 != 0) {
         return fail(
             ST_CONFIG_CONFLICT,
             "layout.pp: %s has streams that meet in the middle of an even number of stages, and "
             "%d is odd; take %d or %d, or layout.schedule=dualpipe-v",
-            self->name, P, P > 1 ? P - 1 : 2, P + 1);
+            self->name, ranks, ranks > 1 ? ranks - 1 : 2, ranks + 1);
     }
-    if (m < 2 * P || m % 2 != 0) {
+    if (m < 2 * ranks || m % 2 != 0) {
         return fail(
             ST_CONFIG_CONFLICT,
             "layout.schedule: %s needs an even number of micro-batches, twice layout.pp=%d or "
             "more, and the step has %d; the nearest is %d",
-            self->name, P, m, m < 2 * P ? 2 * P : m + 1);
+            self->name, ranks, m, m < 2 * ranks ? 2 * ranks : m + 1);
     }
     return ST_OK;
 }

@@ -12,37 +12,38 @@
 
 static status check(const plan_schedule *self, const schedule_request *r)
 {
-    const int32_t P = r->stages, m = r->microbatches, below = m / P * P;
+    const int32_t ranks = r->stages, m = r->microbatches, below = m / ranks * ranks;
     if (below == m) return ST_OK;
     if (below == 0) {
         return fail(
             ST_CONFIG_CONFLICT,
             "layout.schedule: %s works on layout.pp=%d micro-batches at a time, and the step "
             "has %d; take a multiple (%d), or layout.schedule=1f1b",
-            self->name, P, m, P);
+            self->name, ranks, m, ranks);
     }
     return fail(
         ST_CONFIG_CONFLICT,
         "layout.schedule: %s works on layout.pp=%d micro-batches at a time, and the step has "
         "%d; take a multiple (%d or %d), or layout.schedule=1f1b",
-        self->name, P, m, below, below + P);
+        self->name, ranks, m, below, below + ranks);
 }
 
 static status push(arena *a, schedule_list *out, const schedule_request *r, schedule_kind kind,
                    int64_t k)
 {
-    const int64_t P = r->stages, V = r->chunks, round = k / (P * V);
-    const int64_t chunk = k % (P * V) / P;
-    return schedule_push(a, out, kind, (int32_t)(kind == SCHEDULE_FORWARD ? chunk : V - 1 - chunk),
-                         (int32_t)(round * P + k % P));
+    const int64_t ranks = r->stages, chunks = r->chunks, round = k / (ranks * chunks);
+    const int64_t chunk = k % (ranks * chunks) / ranks;
+    return schedule_push(a, out, kind,
+                         (int32_t)(kind == SCHEDULE_FORWARD ? chunk : chunks - 1 - chunk),
+                         (int32_t)(round * ranks + k % ranks));
 }
 
 static status emit(const plan_schedule *self, const schedule_request *r, int32_t rank, arena *a,
                    schedule_list *out)
 {
     (void)self;
-    const int64_t P = r->stages, V = r->chunks, total = r->microbatches * V;
-    const int64_t ahead = min_i64(total, (P - 1 - rank) * 2 + (V - 1) * P);
+    const int64_t ranks = r->stages, chunks = r->chunks, total = r->microbatches * chunks;
+    const int64_t ahead = min_i64(total, (ranks - 1 - rank) * 2 + (chunks - 1) * ranks);
     for (int64_t k = 0; k < ahead; k++) TRY(push(a, out, r, SCHEDULE_FORWARD, k));
     for (int64_t k = 0; k < total; k++) {
         if (ahead + k < total) TRY(push(a, out, r, SCHEDULE_FORWARD, ahead + k));

@@ -102,7 +102,7 @@ NODISCARD status plan_schedule_parse(arena *a, const char *file, const char *byt
                                      const plan_schedule **out);
 // The same text of any schedule; and one action of it.
 NODISCARD status plan_schedule_print(const plan_schedule *s, const schedule_request *r, text *out);
-const char *plan_schedule_action_print(const schedule_action *action, char buffer[48]);
+const char *plan_schedule_action_print(const schedule_action *x, char buffer[48]);
 // The file's line that lists a rank; 0 of a schedule that is no file.
 int64_t plan_schedule_line(const plan_schedule *s, int32_t rank);
 

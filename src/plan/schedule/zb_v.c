@@ -23,7 +23,7 @@ typedef struct writer {
     arena *a;
     schedule_list *out;
     int32_t forwards[2], inputs[2], weights[2]; // [chunk] done
-    int8_t *waiting;                            // chunks whose W wait, oldest first
+    uint8_t *waiting;                           // chunks whose W wait, oldest first
     int64_t waiting_begin, waiting_end;
 } writer;
 
@@ -36,7 +36,7 @@ static status forward(writer *w, int32_t chunk)
 static status input(writer *w, int32_t chunk)
 {
     if (w->inputs[chunk] == w->r->microbatches) return ST_OK;
-    w->waiting[w->waiting_end++] = (int8_t)chunk;
+    w->waiting[w->waiting_end++] = (uint8_t)chunk;
     return schedule_push(w->a, w->out, SCHEDULE_BACKWARD_INPUT, chunk, w->inputs[chunk]++);
 }
 
@@ -49,29 +49,29 @@ static status weights(writer *w)
 
 static status fill(writer *w, int32_t rank)
 {
-    const int32_t P = w->r->stages;
-    for (int32_t k = 0; k < 2 * (P - rank) - 1; k++) TRY(forward(w, 0));
+    const int32_t ranks = w->r->stages;
+    for (int32_t k = 0; k < 2 * (ranks - rank) - 1; k++) TRY(forward(w, 0));
     TRY(forward(w, 1));
     for (int32_t k = 0; k < rank; k++) {
         TRY(forward(w, 0));
         TRY(forward(w, 1));
     }
-    for (int32_t k = 0; k < P - rank; k++) {
+    for (int32_t k = 0; k < ranks - rank; k++) {
         TRY(input(w, 1));
         TRY(weights(w));
-        if (k < P - rank - 1) TRY(forward(w, 1));
+        if (k < ranks - rank - 1) TRY(forward(w, 1));
     }
     return ST_OK;
 }
 
 static status drain(writer *w, int32_t rank)
 {
-    const int32_t P = w->r->stages;
+    const int32_t ranks = w->r->stages;
     for (int32_t k = 0; k <= rank; k++) {
         TRY(input(w, 1));
         TRY(input(w, 0));
     }
-    for (int32_t k = 0; k < P - rank - 1; k++) {
+    for (int32_t k = 0; k < ranks - rank - 1; k++) {
         TRY(weights(w));
         TRY(input(w, 0));
     }
