@@ -23,6 +23,17 @@
 extern "C" {
 #endif
 
+// Logits that a head has in memory at once; what has fewer rows makes them once (attrs.kept).
+enum { OP_HEAD_CHUNK_BYTES = 128 << 20, OP_HEAD_ROW_STEP = 64 };
+// Rows of `vocab` logits in a chunk: at least one.
+static inline int64_t op_head_chunk_rows(int64_t vocab)
+{
+    const int64_t stride = (vocab + 15) / 16 * 16;
+    int64_t rows = OP_HEAD_CHUNK_BYTES / (stride * 4);
+    if (rows > OP_HEAD_ROW_STEP) rows -= rows % OP_HEAD_ROW_STEP;
+    return rows > 1 ? rows : 1;
+}
+
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
 
 typedef int32_t tensor_id; // a row of the program's tensor table
@@ -129,6 +140,8 @@ typedef struct op_attrs {
         row_at;     // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
     mesh_axis axis; // of communications
     bool stacked;   // ALL_GATHER
+    bool
+        kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
     // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
     // one here, and with the parts below the row of the whole weight that each of them begins with.
     int64_t whole_columns, first_column, part_first[4];

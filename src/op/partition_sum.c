@@ -164,6 +164,7 @@ static void head_attrs(const partition *c, int64_t vocab, op_attrs *attrs)
     attrs->first_shard = cut_first(c->how);
     attrs->whole_rows = vocab;
     attrs->first_row = cut_begin(c->how, vocab);
+    attrs->kept = c->whole->purpose == PURPOSE_TRAIN;
 }
 
 // Statistics of all shards.

@@ -135,7 +135,8 @@ status lower_live(lowering *l, const plan_action *action)
         }
         if (b->workspace[action->list] != NULL) {
             const int32_t space = b->workspace[action->list][at];
-            if (space >= 0 && space < l->lives.capacity) life_close(&l->lives, space);
+            const bool goes_on = node->code == OP_HEAD_LOSS && node->attrs.kept;
+            if (space >= 0 && space < l->lives.capacity && !goes_on) life_close(&l->lives, space);
             if (space >= 0) TRY(lower_touch(l, space));
         }
         if (l->microbatch < 0 || l->slot_is_fresh) TRY(link_push(l, b, node));
@@ -284,8 +285,11 @@ static status weights_push(lowering *l, int32_t layer_row)
         const int64_t from = max_i64(first, tree->begin[s]);
         const int64_t to = min_i64(end, tree->begin[s + 1]);
         if (from >= to) continue;
-        TRY(weight_list_push(l, layer_row, tree->leaf[s], (int32_t)(from - first),
-                             (int32_t)(to - from)));
+        for (int64_t at = from; at < to; at += lower_head_piece(l, layer_row)) {
+            const int64_t count = min_i64(to - at, lower_head_piece(l, layer_row));
+            TRY(weight_list_push(l, layer_row, tree->leaf[s], (int32_t)(at - first),
+                                 (int32_t)count));
+        }
         if (to < tree->begin[s + 1] || tree->merge_count[s] == 0) continue;
         for (int64_t u = 0; u < l->layers[layer_row].use_count; u++) {
             const int64_t at = l->layers[layer_row].use_begin + u;

@@ -156,6 +156,8 @@ NODISCARD status lower_live(lowering *l, const plan_action *action); // time pas
 int32_t lower_inline_run(const lowering *l, const plan_action *action);
 // The communication that the action's range begins with.
 NODISCARD status lower_inline_push(lowering *l, const plan_action *action);
+// Sequences that a layer's weight list is run on at once: of a head whose logits are kept, a chunk.
+int64_t lower_head_piece(const lowering *l, int32_t layer_row);
 // The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.
 enum { NORM_MAX_PIECES = 64 };
 typedef struct norm_piece {

@@ -146,6 +146,20 @@ status lower_inline_push(lowering *l, const plan_action *action)
     return ST_OK;
 }
 
+// Logits of a piece of the vocabulary are made for statistics, and are still there for the losses, if no
+// more sequences are worked on at once than a chunk has.
+int64_t lower_head_piece(const lowering *l, int32_t layer_row)
+{
+    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    for (int64_t i = 0; i < program->lists[OP_BACKWARD_WEIGHT].count; i++) {
+        const op_node *node = &program->lists[OP_BACKWARD_WEIGHT].nodes[i];
+        if (node->code != OP_HEAD_STATS || !node->attrs.kept) continue;
+        const int64_t rows = op_head_chunk_rows(program->tensors[node->in[1]].dims[0].scale);
+        if (rows >= l->r->seq) return rows / l->r->seq;
+    }
+    return l->r->micro_batch;
+}
+
 // ---- gradients that are terms ---------------------------------------------------------------------
 
 // False: there is one rank.

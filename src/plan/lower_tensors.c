@@ -215,6 +215,16 @@ status lower_binding(lowering *l, const plan_binding *binding, int32_t *out)
     return ST_OK;
 }
 
+// Where a head's logits are left for the node that goes on with them.
+static int32_t stats_workspace(const op_program *program, int list, const int32_t *rows,
+                               int64_t end)
+{
+    for (int64_t i = end - 1; i >= 0; i--) {
+        if (program->lists[list].nodes[i].code == OP_HEAD_STATS) return rows[i];
+    }
+    return -1;
+}
+
 status lower_workspaces(lowering *l, const op_program *program, const char *name,
                         const int32_t *out[OP_LIST_COUNT])
 {
@@ -224,11 +234,21 @@ status lower_workspaces(lowering *l, const op_program *program, const char *name
         for (int64_t i = 0; i < program->lists[list].count; i++) {
             const op_node *node = &program->lists[list].nodes[i];
             rows[i] = -1;
+            const int32_t kept = node->code == OP_HEAD_LOSS && node->attrs.kept
+                                     ? stats_workspace(program, list, rows, i)
+                                     : -1;
             const int64_t bytes = l->r->workspace == NULL
                                       ? 0
                                       : l->r->workspace(l->r->workspace_context, program, node,
                                                         &l->bound, l->r->seq, l->r->cache_seq);
             if (bytes == 0) continue;
+            if (kept >= 0) {
+                plan_tensor *t = &l->p->tensors[kept];
+                t->dims[0] = max_i64(t->dims[0], bytes);
+                t->bytes = align_up(t->dims[0], ALIGN_TENSOR);
+                rows[i] = kept;
+                continue;
+            }
             plan_tensor tensor = {.type = DTYPE_U8,
                                   .ndim = 1,
                                   .dims = {bytes},

@@ -15,8 +15,9 @@
 // 2026-11).
 //
 // A vocabulary in pieces: HEAD_STATS makes the logits of its piece and keeps three numbers of each shard;
-// when those of all shards are there, HEAD_LOSS makes the same logits again, for they were not kept, and
-// goes on with the sums of the whole. Where there is one shard only, nothing is made twice.
+// when those of all shards are there, HEAD_LOSS goes on with the sums of the whole. Both begin their
+// workspace with the logits: where they have one workspace (attrs.kept) and all tokens are one chunk, the
+// logits are still there, else they are made again.
 //
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
 // not depend on R. Logits and their gradients are fp32 in every precision.
@@ -27,8 +28,6 @@
 
 #include <math.h>
 #include <string.h>
-
-enum { HEAD_CHUNK_BYTES = 128 << 20, HEAD_ROW_STEP = 64 };
 
 // The workspace: R rows of logits; R of x with their factors, fp32; R of dx in fp32 where dx is
 // narrower; the factors.
@@ -45,9 +44,7 @@ static head_layout layout_of(const kern_call *call)
     const kern_tensor *dx = &call->out[1];
     head_layout l = {.stride = align_up(call->in[1].dims[0], 16)};
     l.narrow_dx = dx->data != NULL && dx->type != DTYPE_F32;
-    l.rows = HEAD_CHUNK_BYTES / (l.stride * (int64_t)sizeof(float));
-    if (l.rows > HEAD_ROW_STEP) l.rows -= l.rows % HEAD_ROW_STEP;
-    l.rows = max_i64(1, min_i64(l.rows, tokens));
+    l.rows = max_i64(1, min_i64(op_head_chunk_rows(call->in[1].dims[0]), tokens));
     const int64_t floats = l.rows * (l.stride + dim + (l.narrow_dx ? dim : 0) + 1);
     l.bytes = align_up(floats * (int64_t)sizeof(float), ALIGN_TENSOR);
     return l;
@@ -320,7 +317,8 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     if (tokens == 0) dw_add(context, &c); // an accumulator that starts here still starts from +0
     for (; c.first < tokens; c.first += c.rows) {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
-        if (!c.cut || c.wants_grad) logits_make(context, &c);
+        const bool is_kept = c.cut && call->attrs.kept && rows == tokens;
+        if (!is_kept && (!c.cut || c.wants_grad)) logits_make(context, &c);
         kern_parallel(context->pool, c.rows, c.cut ? piece_task : softmax_task, &c);
         if (!c.wants_grad) continue;
         dx_terms(context, &c);
@@ -355,7 +353,7 @@ static void stats_task(void *context, int64_t index, int thread)
         if (label >= 0 && end > begin) {
             if (at >= begin && at < end) own = (double)row[at];
             top = (double)c->leaf->highest(row + begin, end - begin);
-            sum = c->leaf->exponents(row + begin, end - begin, (float)top);
+            sum = c->leaf->sum(row + begin, end - begin, (float)top);
         }
         dtype_store(out->type, out->data, to, top);
         dtype_store(out->type, out->data, to + 1, sum);

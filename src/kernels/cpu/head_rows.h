@@ -12,6 +12,7 @@ typedef struct head_rows {
     float (*highest)(const float *row, int64_t n); // n >= 1
     double (*exponents)(float *row, int64_t n,
                         float highest); // row = exp(row - highest); their sum
+    double (*sum)(const float *row, int64_t n, float highest); // the same sum; row stays
     void (*scale)(float *row, int64_t n, float factor);
 } head_rows;
 
