@@ -179,8 +179,12 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
     }
     shm_map *m = &link->maps[local * BOARD_REGIONS + place.region];
     if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
+        status st = ST_OK;
         (void)pthread_mutex_lock(&link->mapping);
-        const status st = peer_map(link, card, place.region, m);
+        // Another lane of this rank may have mapped it meanwhile, and be reading there.
+        if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
+            st = peer_map(link, card, place.region, m);
+        }
         (void)pthread_mutex_unlock(&link->mapping);
         TRY(st);
     }
