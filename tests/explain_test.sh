@@ -28,6 +28,10 @@ code "dualpipe-v" 0 explain layout.pp=4 layout.schedule=dualpipe-v train.global_
 says "as in its drawing" out 'in equal times 9\.1%, 6 of 66 units$'
 
 # --- a schedule from a file, good and bad ---
+code "lists are written" 0 explain layout.pp=4 layout.schedule=zb-h1 train.global_batch=8 --equal --lists "$dir/h1.txt"
+grep '^  pp ' "$dir/out" >"$dir/drawn"
+code "and read again" 0 explain layout.pp=4 layout.schedule="$dir/h1.txt" train.global_batch=8 --equal
+same "as they were" "$(cat "$dir/drawn")" "$(grep '^  pp ' "$dir/out")"
 printf 'F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n' >"$dir/good.txt"
 printf 'F0.0 B0.0 F0.1 B0.1\nF0.0 F0.1 B0.0 B0.1\n' >"$dir/circle.txt"
 code "a schedule from a file" 0 explain layout.pp=2 layout.schedule="$dir/good.txt" train.global_batch=2

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct explain_flags {
-    const char *svg, *rank;
+    const char *svg, *rank, *lists;
     bool equal;
 } explain_flags;
 
@@ -19,6 +19,11 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(rank),
      .help = "one rank's card: its layers, tensors and bytes, groups, neighbours and messages"},
+    {.key = "lists",
+     .kind = OPTION_PATH,
+     .offset = AT(lists),
+     .help =
+         "also write what each rank of pp does, in order, to this file, which layout.schedule takes"},
     {.key = "equal",
      .kind = OPTION_BOOL,
      .offset = AT(equal),
@@ -83,6 +88,12 @@ static status all(explain *x, const explain_flags *f)
         TRY(st);
     }
     TRY(explain_print(x, price, bytes, count));
+    if (f->lists != NULL) {
+        text lists = {.a = x->cli->a};
+        TRY(plan_schedule_print(x->schedule, &x->pipe.shape, &lists));
+        TRY(host_write_all(x->cli->h, f->lists, lists.bytes, lists.length));
+        cli_print(x->cli, "\nlists     %s\n", f->lists);
+    }
     if (f->svg == NULL) return ST_OK;
     text t = {.a = x->cli->a};
     TRY(explain_svg(x, price, bytes, count, &t));
@@ -103,12 +114,15 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_explain = {
     .name = "explain",
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
-    .synopsis = "CONFIG|RUN [--svg FILE] [--equal] [--rank R] [key.path=value ...]",
+    .synopsis = "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes nothing but "
         "the picture. The timeline is the step of one pipeline in virtual time: work takes as long "
         "as it has FLOPs (with --equal, all the same), messages nothing. F forward, I gradient of "
-        "the input, W gradients of weights, B both; small letters are a rank's second chunk.",
+        "the input, W gradients of weights, B both; small letters are a rank's second chunk.\n\n"
+        "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
+        "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
+        "like; `trireme verify` says whether it can work.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
         "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n",
