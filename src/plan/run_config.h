@@ -236,6 +236,8 @@ int64_t run_config_ranks(const run_config *r);
 plan_mesh run_config_mesh(const run_config *r, int64_t rank);
 // "dp 2 · tp 2 · pp 4 1f1b · zero 1".
 NODISCARD status run_config_print_layout(const run_config *r, text *out);
+// Stages of the whole pipeline; 0 where the schedule is a file that is not read yet.
+int64_t run_config_depth(const run_config *r);
 // What a plan asks for; after run_config_load().
 NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
 // Entry `index` of layout.stages; -1: it is no number of layers.

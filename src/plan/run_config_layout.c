@@ -33,6 +33,15 @@ static int64_t chunks_of(const run_config *r)
     return schedule_of(r) != NULL ? schedule_of(r)->chunks_min : 1;
 }
 
+int64_t run_config_depth(const run_config *r)
+{
+    const plan_schedule *schedule = schedule_of(r);
+    if (schedule == NULL) return 0;
+    const schedule_request shape = {
+        .stages = (int32_t)r->layout.pp, .microbatches = 1, .chunks = (int32_t)chunks_of(r)};
+    return plan_schedule_depth(schedule, &shape);
+}
+
 status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out)
 {
     *out = (plan_pipeline_request){0};
@@ -180,8 +189,7 @@ static void check_axes(checker *k)
 static void check_pipeline(checker *k)
 {
     const run_config *r = k->r;
-    const plan_schedule *schedule = schedule_of(r);
-    const int64_t listed = r->layout.stages.count;
+    const int64_t listed = r->layout.stages.count, depth = run_config_depth(r);
     int64_t layers = 0;
     if (r->layout.pp == 1) return;
     if (r->layout.pp > SCHEDULE_MAX_STAGES) {
@@ -190,17 +198,12 @@ static void check_pipeline(checker *k)
         return;
     }
     if (listed == 0) return;
-    if (schedule != NULL) { // of a file it is known when that has been read
-        const schedule_request shape = {
-            .stages = (int32_t)r->layout.pp, .microbatches = 1, .chunks = (int32_t)chunks_of(r)};
-        const int32_t depth = plan_schedule_depth(schedule, &shape);
-        if (listed != depth) {
-            CONFLICT("layout.stages",
-                     "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = "
-                     "%s makes %d",
-                     (ll)listed, (ll)r->layout.pp, schedule->name, depth);
-            return;
-        }
+    if (depth > 0 && listed != depth) {
+        CONFLICT("layout.stages",
+                 "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = %s "
+                 "makes %lld",
+                 (ll)listed, (ll)r->layout.pp, path_base_name(r->layout.schedule), (ll)depth);
+        return;
     }
     for (int64_t i = 0; i < listed; i++) {
         const int64_t own = run_config_stage(r, i);

@@ -53,6 +53,14 @@ status train_layout_check(const run_config *r, const decoder_spec *spec)
             (long long)r->layout.cp_heads, (long long)r->layout.tp, (long long)spec->heads,
             (long long)spec->kv_heads, nearest(spec, r, fits_cp_heads, r->layout.cp_heads, near));
     }
+    if (r->layout.pp > 1) {
+        const int64_t depth = run_config_depth(r);
+        if (depth > spec->layers) {
+            return fail(ST_CONFIG_CONFLICT,
+                        "layout.pp = %lld makes %lld stages of whole layers, the model has %lld",
+                        (long long)r->layout.pp, (long long)depth, (long long)spec->layers);
+        }
+    }
     int64_t layers = 0;
     for (int64_t i = 0; i < r->layout.stages.count; i++) layers += run_config_stage(r, i);
     if (layers > 0 && layers != spec->layers) {

@@ -62,6 +62,11 @@ static void shapes_are_divided_or_refused(void **state)
     assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "layout.stages are 7 layers, the model has 8"));
     arena_destroy(f.a);
+    const char *const pipeline[] = {"layout.pp=2", "layout.schedule=zb-v"};
+    make(&f, pipeline, 2);
+    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "makes 4 stages of whole layers, the model has 2"));
+    arena_destroy(f.a);
 }
 
 // What op_model_partition made of a weight, against what plan_piece_of says of it.

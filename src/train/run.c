@@ -523,10 +523,14 @@ status train_prepare(const host *h, arena *a, const run_config *r)
 {
     train_feed *feed = NULL;
     char *cache = NULL;
+    run_config own = *r; // a vocabulary may be filled in
+    decoder_spec spec;
     TRY(path_join(a, r->run.dir, "cache", &cache));
-    TRY(h->api->path_mkdir(h, cache));
     TRY(train_feed_open(h, a, r, &feed));
-    const status st = train_feed_prepare(feed, cache, NULL, NULL);
+    status st = train_feed_model(feed, &own, &spec);
+    if (st == ST_OK) st = train_layout_check(&own, &spec);
+    if (st == ST_OK) st = h->api->path_mkdir(h, cache);
+    if (st == ST_OK) st = train_feed_prepare(feed, cache, NULL, NULL);
     train_feed_close(feed);
     return st;
 }

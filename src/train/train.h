@@ -74,7 +74,8 @@ typedef struct train_outcome {
     bool stopped;                             // asked to, before the last step
 } train_outcome;
 
-// Makes the run's texts tokens, if they are not yet, so that no rank waits for that in an operation.
+// Before there are ranks: refuses a layout that the model does not have, and makes the run's texts tokens,
+// if they are not yet, so that no rank waits for that in an operation.
 NODISCARD status train_prepare(const host *h, arena *a, const run_config *r);
 
 typedef struct train_order {
