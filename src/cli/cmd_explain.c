@@ -116,10 +116,10 @@ const cli_command cli_command_explain = {
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
     .synopsis = "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...]",
     .about =
-        "Plans the run as `trireme train` would and shows it; starts nothing and writes nothing but "
-        "the picture. The timeline is the step of one pipeline in virtual time: work takes as long "
+        "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
+        "what it is asked to. The timeline is the step of one pipeline in virtual time: work takes as long "
         "as it has FLOPs (with --equal, all the same), messages nothing. F forward, I gradient of "
-        "the input, W gradients of weights, B both; small letters are a rank's second chunk.\n\n"
+        "the input, W gradients of weights, B both; small letters are a rank's second chunk. "
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
         "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
         "like; `trireme verify` says whether it can work.",

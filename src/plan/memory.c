@@ -16,6 +16,7 @@ typedef struct unit {
     life_span *spans; // sorted, disjoint
     int64_t span_count;
     int32_t leader;
+    int32_t number; // among those that are placed
 } unit;
 
 typedef struct placing {
@@ -24,6 +25,9 @@ typedef struct placing {
     int32_t *order;
     int64_t order_count;
     int64_t *best; // [tensor] offsets of the best order so far
+    uint64_t *
+        meets; // [number * words + word] bits of those whose spans meet its own; NULL: too many units
+    int64_t words;
 } placing;
 
 status life_touch(life_table *t, int64_t row, int64_t time)
@@ -143,31 +147,63 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
 }
 
-// Places the units in the given order. Returns the bytes needed. `placed` keeps what has its place, by
+// Which units meet, once for all orders: a bit for each pair.
+static status meets_find(arena *a, placing *pl)
+{
+    enum { MOST = 1 << 14 }; // units: 32 MiB of bits
+    const int64_t n = pl->order_count;
+    for (int64_t i = 0; i < n; i++) pl->units[pl->order[i]].number = (int32_t)i;
+    if (n > MOST) return ST_OK;
+    pl->words = (n + 63) / 64;
+    TRY(arena_new(a, n * pl->words, &pl->meets));
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < i; j++) {
+            int64_t touches = 0;
+            if (!spans_meet(&pl->units[pl->order[i]], &pl->units[pl->order[j]], NULL, &touches)) {
+                continue;
+            }
+            pl->meets[i * pl->words + j / 64] |= UINT64_C(1) << (j % 64);
+            pl->meets[j * pl->words + i / 64] |= UINT64_C(1) << (i % 64);
+        }
+    }
+    return ST_OK;
+}
+
+// A unit that has its place.
+typedef struct placed {
+    int64_t begin, end; // bytes
+    int32_t row, number;
+} placed;
+
+static bool units_meet(const placing *pl, const unit *a, const placed *b)
+{
+    int64_t touches = 0;
+    if (pl->meets == NULL) return spans_meet(a, &pl->units[b->row], NULL, &touches);
+    return (pl->meets[a->number * pl->words + b->number / 64] >> (b->number % 64) & 1) != 0;
+}
+
+// Places the units in the given order. Returns the bytes needed. `all` keeps what has its place, by
 // offset, so that holes are met in that order without sorting.
-static int64_t place_in_order(placing *pl, int32_t *placed)
+static int64_t place_in_order(placing *pl, placed *all)
 {
     int64_t total = 0;
     for (int64_t i = 0; i < pl->order_count; i++) {
         unit *u = &pl->units[pl->order[i]];
-        int64_t at = 0, best_at = -1, best_gap = INT64_MAX, touches = 0;
+        int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
         for (int64_t j = 0; j < i; j++) {
-            const unit *v = &pl->units[placed[j]];
-            if (!spans_meet(u, v, NULL, &touches)) continue;
-            const int64_t gap = v->offset - at;
+            if (!units_meet(pl, u, &all[j])) continue;
+            const int64_t gap = all[j].begin - at;
             if (gap >= u->bytes && gap < best_gap) { // best fit keeps large holes whole
                 best_gap = gap;
                 best_at = at;
             }
-            at = max_i64(at, v->offset + v->bytes);
+            at = max_i64(at, all[j].end);
         }
         u->offset = best_at >= 0 ? best_at : at;
         total = max_i64(total, u->offset + u->bytes);
         int64_t to = i;
-        for (; to > 0 && pl->units[placed[to - 1]].offset > u->offset; to--) {
-            placed[to] = placed[to - 1];
-        }
-        placed[to] = pl->order[i];
+        for (; to > 0 && all[to - 1].begin > u->offset; to--) all[to] = all[to - 1];
+        all[to] = (placed){u->offset, u->offset + u->bytes, pl->order[i], u->number};
     }
     return total;
 }
@@ -257,18 +293,19 @@ status plan_memory_assign(plan *p, life_table *lives)
     TRY(arena_create("plan memory", 0, &a));
     placing pl = {0};
     sort_item *items = NULL;
-    int32_t *placed = NULL;
+    placed *all = NULL;
     status st = ST_OK;
     TRY_TO(done, units_make(p, a, lives, &pl));
+    TRY_TO(done, meets_find(a, &pl));
     TRY_TO(done, arena_new(a, pl.order_count + 1, &items));
-    TRY_TO(done, arena_new(a, pl.order_count + 1, &placed));
+    TRY_TO(done, arena_new(a, pl.order_count + 1, &all));
     int64_t fullest = 0;
     TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
     live_kinds(p, &pl, fullest);
     p->transient_bytes = INT64_MAX;
     for (int key = 0; key < ORDER_KEY_COUNT; key++) {
         sort_units(&pl, items, (order_key)key);
-        const int64_t total = place_in_order(&pl, placed);
+        const int64_t total = place_in_order(&pl, all);
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
         for (int64_t i = 0; i < pl.order_count; i++) {
