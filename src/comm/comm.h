@@ -188,6 +188,8 @@ NODISCARD status comm_run(comm_group *g, const comm_args *args);
 // False in *posted: the queue is full; call again later.
 NODISCARD status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane,
                            const comm_args *args, bool *posted);
+// What posted operations took, since the group was made; any thread.
+int64_t comm_group_worked_ns(const comm_group *g);
 NODISCARD status comm_barrier(comm_group *g, const char *site);
 // The usual ones.
 NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,

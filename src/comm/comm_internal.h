@@ -63,6 +63,7 @@ struct comm_group {
     error_record error; // why
     comm_posted posted[COMM_MAX_POSTED];
     int posted_next;
+    int64_t worked_ns; // of posted operations
 };
 
 // By name, by the tuning table, by topology. The row's index in comm_algorithm_table.

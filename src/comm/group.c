@@ -183,7 +183,12 @@ status comm_run(comm_group *g, const comm_args *args)
 static status posted_run(void *context)
 {
     comm_posted *p = context;
-    const status st = run_posted(p->group, &p->args, p->posted_ns);
+    comm_group *g = p->group;
+    const comm_board *board = g->owner->config.board;
+    const int64_t began = board != NULL ? board_now_ns(board) : 0;
+    const status st = run_posted(g, &p->args, p->posted_ns);
+    const int64_t took = board != NULL ? board_now_ns(board) - began : 0;
+    (void)__atomic_fetch_add(&g->worked_ns, took, __ATOMIC_RELAXED);
     __atomic_store_n(&p->busy, 0, __ATOMIC_RELEASE);
     return st;
 }
@@ -205,6 +210,11 @@ status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane, con
         p->busy = 0;
     }
     return st;
+}
+
+int64_t comm_group_worked_ns(const comm_group *g)
+{
+    return __atomic_load_n(&g->worked_ns, __ATOMIC_RELAXED);
 }
 
 status comm_barrier(comm_group *g, const char *site)
