@@ -80,6 +80,7 @@ typedef struct chunk_state {
     int32_t pool;                // chunks whose stages follow each other here share slots: a number
     int32_t group[BORDER_COUNT]; // row of the groups; -1: there is no other rank
     int32_t *slot_of;            // [micro-batch]; -1: not this chunk's
+    bool *uses_slot;             // [slot]
     chunk_slot *slots;
 } chunk_state;
 

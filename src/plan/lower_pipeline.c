@@ -130,16 +130,31 @@ static status chunk_make(lowering *l, int32_t c)
     }
     TRY(arena_new(l->a, l->pipe.shape.microbatches, &chunk->slot_of));
     memset(chunk->slot_of, -1, (size_t)l->pipe.shape.microbatches * sizeof(int32_t));
+    const int64_t most = (int64_t)l->pipe.shape.microbatches * l->pipe.shape.chunks;
+    TRY(arena_new(l->a, most, &chunk->uses_slot));
     return ST_OK;
 }
 
-// Each micro-batch takes the lowest slot of its pool that is free, from its first forward there to its
-// last action. *count: slots of the largest pool.
+// A free slot: one that the chunk has used before, for what links read and write keeps its bytes; else the
+// lowest.
+static int32_t slot_free(const chunk_state *c, const int32_t *open, int32_t count)
+{
+    int32_t lowest = -1;
+    for (int32_t slot = 0; slot < count; slot++) {
+        if (open[slot] > 0) continue;
+        if (c->uses_slot[slot]) return slot;
+        if (lowest < 0) lowest = slot;
+    }
+    return lowest;
+}
+
+// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there.
+// Slots of different pools have tensors of their own, but a number is used by one of them at a time: so
+// they can lie over each other, and the rank has room for as many as are in flight together.
 static status slots_assign(lowering *l)
 {
     const int32_t n = l->pipe.shape.microbatches;
-    int32_t *open =
-        NULL; // [pool * n + slot] chunks of the pool that have still to finish with it; 0: free
+    int32_t *open = NULL; // [slot] chunks of its pool that have still to finish with it; 0: free
     TRY(arena_new(l->a, (int64_t)l->chunk_count * n, &open));
     for (int64_t i = 0; i < l->list.count; i++) {
         const schedule_action *a = &l->list.actions[i];
@@ -155,17 +170,19 @@ static status slots_assign(lowering *l)
                 }
             }
             if (slot < 0) {
-                for (slot = 0; open[(int64_t)c->pool * n + slot] > 0;) slot++;
-                open[(int64_t)c->pool * n + slot] = members;
+                slot = slot_free(c, open, n * l->chunk_count);
+                ASSERT(slot >= 0); // as many as there are micro-batches in all chunks
+                open[slot] = members;
             }
             c->slot_of[a->microbatch] = slot;
+            c->uses_slot[slot] = true;
             if (slot + 1 > l->slot_count) l->slot_count = slot + 1;
-            if (l->r->optimizer == NULL) open[(int64_t)c->pool * n + slot]--;
+            if (l->r->optimizer == NULL) open[slot]--;
         }
         if (!weight_half(a, &chunk, &microbatch)) continue;
         const chunk_state *c = &l->chunks[chunk];
         ASSERT(c->slot_of[microbatch] >= 0);
-        open[(int64_t)c->pool * n + c->slot_of[microbatch]]--;
+        open[c->slot_of[microbatch]]--;
     }
     for (int32_t c = 0; c < l->chunk_count; c++) {
         TRY(arena_new(l->a, l->slot_count, &l->chunks[c].slots));
@@ -274,6 +291,7 @@ status lower_borders(lowering *l)
             if (l->chunks[c].group[kind] < 0) continue;
             for (int32_t s = 0; s < l->slot_count; s++) {
                 int32_t refs[OP_MAX_BOUNDARY];
+                if (!l->chunks[c].uses_slot[s]) continue;
                 const int n = border_refs(l, &l->chunks[c], s, (border_kind)kind, refs);
                 for (int k = 0; k < n; k++) {
                     l->is_border[refs[k]] = true;
