@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { QUEUE_ITEMS = 512, MAX_LANES = 64, SPIN_CYCLES = 50 * 1000 };
+_Static_assert((int)QUEUE_ITEMS >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
 
 typedef struct cpu_device cpu_device;
 

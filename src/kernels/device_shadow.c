@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 
 enum { QUEUE_ITEMS = 128, MAX_LANES = 64 };
+_Static_assert((int)QUEUE_ITEMS >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
 
 typedef struct shadow_device shadow_device;
 

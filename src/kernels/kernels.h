@@ -137,6 +137,8 @@ typedef struct kern_lane_times {
     int64_t awaited_ns; // that lane 0, the products, stood still for its events
 } kern_lane_times;
 
+enum { KERN_QUEUE_ITEMS = 128 }; // that a lane of any device takes, at least
+
 typedef struct kern_device_api {
     const char *name;
     status (*create)(const kern_device_config *config, kern_device **out);

@@ -212,7 +212,8 @@ static status facts_make(verifier *v)
     return ST_OK;
 }
 
-status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, plan_verified *out)
+status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, int32_t queue_items,
+                   plan_verified *out)
 {
     verifier *v = NULL;
     TRY(arena_new(a, 1, &v));
@@ -220,6 +221,7 @@ status plan_verify(arena *a, const plan_mesh *mesh, const plan *const *plans, pl
     v->rank_count = (int32_t)plan_mesh_ranks(mesh);
     *out = (plan_verified){.ranks = v->rank_count};
     TRY(arena_new(a, v->rank_count, &out->peak_bytes));
+    v->graph.queue_items = queue_items;
     TRY(facts_make(v));
     TRY(verify_graph_run(a, &v->graph, &v->result));
     TRY(finding_fail(v));

@@ -31,6 +31,10 @@ typedef struct rank_state {
     int32_t *port_last;    // [action] of a port's first action: the port's last
     // [action] who waits for it: rows of waiting.
     int32_t *waiting_begin, *waiting; // 2 * action + (1: of the next step)
+    // [step * actions + action] place of the last one before it on its lane that must have ended for it
+    // to be posted whole, -1: none; and how far the host has come: actions that it has begun to post.
+    int32_t *room;
+    int32_t cursor;
     // [span] its shared pieces
     int32_t *piece_begin, *piece_end;
     shadow *shadows;
@@ -55,7 +59,7 @@ typedef struct player {
     int64_t *clock, *met_clock; // rows of `width`
     int32_t width;
     int32_t *clock_lane; // [rank] where its lanes begin in a row
-    bool far;
+    bool far, limited;   // limited: by what lanes take; then bytes and clocks are not looked at
     int32_t *order;
     int32_t order_count;
 } player;
@@ -507,6 +511,50 @@ static void needs_one_less(player *p, int32_t number, int32_t step)
     if (--p->needs[id] == 0) p->queue[p->queue_tail++] = id;
 }
 
+// The host goes on posting as far as lanes take it.
+static void cursor_advance(player *p, int32_t rank)
+{
+    rank_state *s = &p->ranks[rank];
+    const int32_t count = p->g->ranks[rank].action_count;
+    while (p->limited && s->cursor < STEPS * count) {
+        if (s->cursor > 0 && s->room[s->cursor - 1] >= 0) {
+            const int32_t place = s->room[s->cursor - 1];
+            if (!p->ended[place / count * p->total + p->base[rank] + place % count]) return;
+        }
+        const int32_t next = s->cursor++;
+        needs_one_less(p, p->base[rank] + next % count, next / count);
+    }
+}
+
+static status room_make(player *p, int32_t r)
+{
+    const verify_rank *rank = &p->g->ranks[r];
+    rank_state *s = &p->ranks[r];
+    int64_t *posted = NULL; // [place] pieces of work up to its end, on its lane
+    int64_t *sum = NULL;    // [lane]
+    int32_t *oldest = NULL; // [lane] place of the oldest one that may still be in the queue
+    const int32_t all = STEPS * rank->action_count;
+    TRY(arena_new(p->a, all + 1, &s->room));
+    TRY(arena_new(p->a, all + 1, &posted));
+    TRY(arena_new(p->a, rank->lane_count, &sum));
+    TRY(arena_new(p->a, rank->lane_count, &oldest));
+    for (int32_t l = 0; l < rank->lane_count; l++) oldest[l] = s->first[l];
+    for (int32_t i = 0; i < all; i++) {
+        const verify_action *action = &rank->actions[i % rank->action_count];
+        const int32_t lane = action->lane;
+        posted[i] = sum[lane] += action->items;
+        s->room[i] = -1;
+        while (oldest[lane] < i && posted[oldest[lane]] <= posted[i] - p->g->queue_items) {
+            s->room[i] = oldest[lane];
+            const int32_t own = oldest[lane] % rank->action_count;
+            const int32_t before = oldest[lane] - own;
+            oldest[lane] = s->next[own] >= 0 ? before + s->next[own]
+                                             : before + rank->action_count + s->first[lane];
+        }
+    }
+    return ST_OK;
+}
+
 static void action_end(player *p, int32_t number, int32_t step)
 {
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
@@ -522,6 +570,7 @@ static void action_end(player *p, int32_t number, int32_t step)
         const int32_t waiter = s->waiting[k] / 2, later = s->waiting[k] % 2;
         if (step + later < STEPS) needs_one_less(p, p->base[rank] + waiter, step + later);
     }
+    cursor_advance(p, rank);
 }
 
 static void action_begin(player *p, int32_t number, int32_t step)
@@ -550,6 +599,7 @@ static void needs_count(player *p)
             const verify_rank *given = &p->g->ranks[rank];
             const verify_action *action = &given->actions[own];
             int32_t needs = step > 0 || p->ranks[rank].first[action->lane] != own ? 1 : 0;
+            if (p->limited) needs++;
             for (int32_t k = 0; k < action->waits_count; k++) {
                 if (step > 0 || given->waits[action->waits_begin + k] >= 0) needs++;
             }
@@ -566,6 +616,12 @@ static int32_t blocker_of(const player *p, int32_t id)
     const int32_t rank = p->rank_of[number], own = number - p->base[rank];
     const verify_rank *given = &p->g->ranks[rank];
     const verify_action *action = &given->actions[own];
+    const rank_state *s = &p->ranks[rank];
+    if (p->limited &&
+        step * given->action_count + own >= s->cursor) { // not posted: who is in the way
+        const int32_t place = s->room[s->cursor - 1];
+        return place / given->action_count * p->total + p->base[rank] + place % given->action_count;
+    }
     if (p->begun[id]) {
         const verify_meeting *meeting = &p->out->meetings[p->meeting_of[number]];
         for (int32_t m = 0; m < meeting->member_count; m++) {
@@ -630,7 +686,7 @@ static status clocks_make(player *p)
     return ST_OK;
 }
 
-static status play(player *p)
+static status play_make(player *p)
 {
     const int64_t all = (int64_t)STEPS * p->total;
     TRY(arena_new(p->a, all + 1, &p->needs));
@@ -639,16 +695,27 @@ static status play(player *p)
     TRY(arena_new(p->a, all + 1, &p->queue));
     TRY(arena_new(p->a, p->total + 1, &p->order));
     TRY(arena_new(p->a, (int64_t)STEPS * p->out->meeting_count + 1, &p->arrived));
-    TRY(clocks_make(p));
     p->queue_head = p->queue_tail = p->order_count = 0;
     p->out->finding = (verify_finding){.kind = VERIFY_SOUND};
+    if (p->limited) {
+        for (int32_t r = 0; r < p->g->rank_count; r++) TRY(room_make(p, r));
+        return ST_OK;
+    }
+    TRY(clocks_make(p));
     for (int32_t r = 0; r < p->g->rank_count; r++) {
         TRY(pieces_make(p, r));
         memset(p->ranks[r].last, -1, (size_t)p->g->ranks[r].lane_count * sizeof(int32_t));
     }
+    return ST_OK;
+}
+
+static status play(player *p)
+{
+    TRY(play_make(p));
     needs_count(p);
+    for (int32_t r = 0; r < p->g->rank_count; r++) cursor_advance(p, r);
     // A cycle is worse than a race, and what comes before it may be its reason: so it is told first.
-    bool wrong = false;
+    bool wrong = p->limited;
     verify_finding first = {0};
     while (p->queue_head < p->queue_tail) {
         const int32_t id = p->queue[p->queue_head++];
@@ -659,7 +726,7 @@ static status play(player *p)
         }
         action_begin(p, number, step);
     }
-    if (p->queue_tail < all) return cycle_find(p);
+    if (p->queue_tail < STEPS * p->total) return cycle_find(p);
     p->out->finding = first;
     p->out->order = p->order;
     p->out->order_count = p->order_count;
@@ -681,7 +748,14 @@ status verify_graph_run(arena *a, const verify_graph *g, verify_result *out)
         TRY(waiting_make(&p, r));
     }
     TRY(play(&p));
-    if (out->finding.kind != VERIFY_RACE && out->finding.kind != VERIFY_UNORDERED) return ST_OK;
-    p.far = out->far = true; // perhaps other ranks order them
-    return play(&p);
+    if (out->finding.kind == VERIFY_RACE || out->finding.kind == VERIFY_UNORDERED) {
+        p.far = out->far = true; // perhaps other ranks order them
+        TRY(play(&p));
+    }
+    if (out->finding.kind != VERIFY_SOUND || g->queue_items == 0) return ST_OK;
+    p.far = false;
+    p.limited = true;
+    TRY(play(&p));
+    out->finding.queues = out->finding.kind == VERIFY_CYCLE;
+    return ST_OK;
 }

@@ -107,12 +107,12 @@ static void answer_draw(program *p, dice *d)
         p->ports[i] = (verify_port){p->members[i], 2};
     }
     const int32_t sends = roll(d, 4) == 0 ? 2 : 0, answers = roll(d, 4) == 0 ? 1 : 0;
-    action_push(p, 0, (verify_action){.lane = 0, .port = -1});
-    action_push(p, 0, (verify_action){.lane = sends, .port = 0});
-    action_push(p, 0, (verify_action){.lane = 1, .port = 1});
-    action_push(p, 0, (verify_action){.lane = 1, .port = -1});
-    action_push(p, 1, (verify_action){.lane = 0, .port = 0});
-    action_push(p, 1, (verify_action){.lane = answers, .port = 1});
+    action_push(p, 0, (verify_action){.lane = 0, .items = 1, .port = -1});
+    action_push(p, 0, (verify_action){.lane = sends, .items = 1, .port = 0});
+    action_push(p, 0, (verify_action){.lane = 1, .items = 1, .port = 1});
+    action_push(p, 0, (verify_action){.lane = 1, .items = 1, .port = -1});
+    action_push(p, 1, (verify_action){.lane = 0, .items = 1, .port = 0});
+    action_push(p, 1, (verify_action){.lane = answers, .items = 1, .port = 1});
     if (roll(d, 4) != 0) { // the next step waits
         p->waits[0][p->wait_count[0]++] = -1 - 3;
         p->actions[0][0].waits_count = 1;
@@ -124,7 +124,31 @@ static void answer_draw(program *p, dice *d)
     }
     p->spans[0][0] = (verify_span){0, 4};
     for (int32_t r = 0; r < 2; r++) rank_settle(p, r, LANES);
-    p->graph = (verify_graph){p->ranks, 2, p->ports, 2};
+    p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
+}
+
+// Two ports, a lane for each, and each rank's list has them in another order: sound, unless a lane that is
+// full keeps the host from the other one.
+static void shuffle_draw(program *p, dice *d)
+{
+    memset(p, 0, sizeof(*p));
+    int32_t meetings[2];
+    for (int32_t i = 0; i < 2; i++) {
+        p->members[i][0] = 0;
+        p->members[i][1] = 1;
+        p->ports[i] = (verify_port){p->members[i], 2};
+        meetings[i] = 1 + roll(d, 3);
+    }
+    for (int32_t r = 0; r < 2; r++) {
+        int32_t left[2] = {meetings[0], meetings[1]};
+        while (left[0] + left[1] > 0) {
+            const int32_t port = left[0] == 0 || (left[1] > 0 && roll(d, 2) == 0) ? 1 : 0;
+            left[port]--;
+            action_push(p, r, (verify_action){.lane = port, .items = 1, .port = port});
+        }
+        rank_settle(p, r, LANES);
+    }
+    p->graph = (verify_graph){p->ranks, 2, p->ports, 2, 0};
 }
 
 static void ports_draw(program *p, dice *d, int32_t ranks, int32_t ports)
@@ -166,7 +190,8 @@ static void program_draw(program *p, dice *d)
         for (int32_t r = 0; r < ranks; r++) {
             if (port >= 0 ? !is_member(p, port, r) : roll(d, 2) == 0) continue;
             const int32_t lane = port >= 0 && roll(d, 4) != 0 ? port % lanes : roll(d, lanes);
-            action_push(p, r, (verify_action){.lane = lane, .port = port, .what = (uint64_t)k});
+            action_push(
+                p, r, (verify_action){.lane = lane, .items = 1, .port = port, .what = (uint64_t)k});
         }
     }
     for (int32_t r = 0; r < ranks; r++) {
@@ -181,7 +206,7 @@ static void program_draw(program *p, dice *d)
         }
         rank_settle(p, r, lanes);
     }
-    p->graph = (verify_graph){p->ranks, ranks, p->ports, ports};
+    p->graph = (verify_graph){p->ranks, ranks, p->ports, ports, 0};
 }
 
 // ---- brute force --------------------------------------------------------------------------------
@@ -203,6 +228,8 @@ typedef struct search {
     int32_t row_of[RANKS][2][ACTIONS]; // entry
     uint8_t *seen;
     uint32_t *stack;
+    int32_t rank_entries[RANKS][2 * ACTIONS], rank_length[RANKS]; // in the order of the list
+    int32_t queue; // that a lane takes; 0: any number
     int64_t depth, states, limit;
     uint32_t found;
 } search;
@@ -246,8 +273,22 @@ static const verify_action *action_of(const search *s, const entry *e)
     return &s->p->actions[e->rank][e->action];
 }
 
+// Has the host posted it? It posts in the order of the list, and waits where a lane is full.
+static bool is_posted(const search *s, const int32_t *progress, const entry *e)
+{
+    int32_t waiting[RANKS * LANES] = {0};
+    for (int32_t i = 0; i < s->rank_length[e->rank]; i++) {
+        const entry *next = &s->entries[s->rank_entries[e->rank][i]];
+        if (s->queue > 0 && waiting[next->lane] == s->queue) return false;
+        if (!has_ended(progress, next)) waiting[next->lane]++;
+        if (next == e) return true;
+    }
+    return false;
+}
+
 static bool may_begin(const search *s, const int32_t *progress, const entry *e)
 {
+    if (!is_posted(s, progress, e)) return false;
     const verify_action *a = action_of(s, e);
     for (int32_t k = 0; k < a->waits_count; k++) {
         const int32_t w = s->p->waits[e->rank][a->waits_begin + k];
@@ -346,6 +387,7 @@ static bool search_prepare(search *s, const program *p)
     s->entry_count = 0;
     s->found = 0;
     memset(s->lane_length, 0, sizeof(s->lane_length));
+    memset(s->rank_length, 0, sizeof(s->rank_length));
     for (int32_t r = 0; r < p->graph.rank_count; r++) {
         int32_t numbers[PORTS] = {0};
         for (int32_t step = 0; step < 2; step++) {
@@ -353,6 +395,7 @@ static bool search_prepare(search *s, const program *p)
                 const verify_action *a = &p->actions[r][i];
                 const int32_t lane = r * LANES + a->lane;
                 s->row_of[r][step][i] = s->entry_count;
+                s->rank_entries[r][s->rank_length[r]++] = s->entry_count;
                 s->lane_entries[lane][s->lane_length[lane]] = s->entry_count;
                 s->entries[s->entry_count++] = (entry){r,
                                                        i,
@@ -372,6 +415,7 @@ static bool search_prepare(search *s, const program *p)
 static uint32_t search_run(search *s)
 {
     const int32_t none[RANKS * LANES] = {0};
+    s->found = 0;
     memset(s->seen, 0, (size_t)s->limit / 8 + 1);
     s->depth = 0;
     state_push(s, none);
@@ -382,7 +426,7 @@ static uint32_t search_run(search *s)
 static void verifier_agrees_with_all_interleavings(void **state)
 {
     (void)state;
-    enum { PROGRAMS = 12000 };
+    enum { PROGRAMS = 10000 };
     program *p = malloc(sizeof(*p));
     search *s = malloc(sizeof(*s));
     assert_true(p != NULL && s != NULL);
@@ -392,12 +436,14 @@ static void verifier_agrees_with_all_interleavings(void **state)
     assert_true(s->seen != NULL && s->stack != NULL);
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    int64_t kinds[VERIFY_RACE + 1] = {0}, far = 0;
+    int64_t kinds[VERIFY_RACE + 1] = {0}, far = 0, full = 0;
     for (int32_t n = 0; n < PROGRAMS; n++) {
         dice d = {.state = (uint64_t)n * 977 + 5};
         for (int k = 0; k < 4; k++) (void)roll(&d, 2);
         if (n % 16 == 0) {
             answer_draw(p, &d);
+        } else if (n % 16 == 8) {
+            shuffle_draw(p, &d);
         } else {
             program_draw(p, &d);
         }
@@ -419,14 +465,25 @@ static void verifier_agrees_with_all_interleavings(void **state)
         if (kind == VERIFY_CYCLE) assert_true(result.finding.cycle_count >= 1);
         if (kind == VERIFY_RACE) assert_true((found & FOUND_RACE) != 0);
         if (kind == VERIFY_UNORDERED) assert_true((found & FOUND_OVERLAP) != 0);
+        if (kind != VERIFY_SOUND) continue;
+        // Sound so far: and where a lane takes one, or two?
+        s->queue = p->graph.queue_items = 1 + n / 16 % 2;
+        const bool blocks = (search_run(s) & FOUND_DEADLOCK) != 0;
+        arena_reset(a);
+        assert_int_equal(verify_graph_run(a, &p->graph, &result), ST_OK);
+        assert_true((result.finding.kind == VERIFY_CYCLE) == blocks);
+        assert_true(result.finding.queues == blocks);
+        full += blocks;
+        s->queue = 0;
     }
     // The dice make enough of each kind to mean something.
     print_message("sound %lld (%lld by other ranks' order) differs %lld missing %lld cycle %lld "
-                  "unordered %lld race %lld, %lld states\n",
+                  "unordered %lld race %lld, full lanes %lld, %lld states\n",
                   (long long)kinds[VERIFY_SOUND], (long long)far, (long long)kinds[VERIFY_DIFFERS],
                   (long long)kinds[VERIFY_MISSING], (long long)kinds[VERIFY_CYCLE],
                   (long long)kinds[VERIFY_UNORDERED], (long long)kinds[VERIFY_RACE],
-                  (long long)s->states);
+                  (long long)full, (long long)s->states);
+    assert_true(full > 20);
     assert_true(kinds[VERIFY_SOUND] > 500 && far > 20);
     assert_true(kinds[VERIFY_DIFFERS] > 50 && kinds[VERIFY_MISSING] > 50);
     assert_true(kinds[VERIFY_CYCLE] > 50 && kinds[VERIFY_UNORDERED] > 50);
@@ -443,13 +500,13 @@ static void a_wait_for_what_comes_later_is_named(void **state)
     (void)state;
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    const verify_action actions[] = {{.lane = 0, .port = -1, .waits_count = 1},
-                                     {.lane = 1, .port = -1}};
+    const verify_action actions[] = {{.lane = 0, .items = 1, .port = -1, .waits_count = 1},
+                                     {.lane = 1, .items = 1, .port = -1}};
     const int32_t waits[][1] = {{1}, {0}, {2}, {-3}};
     for (int i = 0; i < 4; i++) {
         const verify_rank rank = {
             .actions = actions, .action_count = 2, .waits = waits[i], .lane_count = 2};
-        const verify_graph g = {&rank, 1, NULL, 0};
+        const verify_graph g = {&rank, 1, NULL, 0, 0};
         verify_result result;
         assert_int_equal(verify_graph_run(a, &g, &result), ST_OK);
         assert_int_equal(result.finding.kind, VERIFY_LATER);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { QUEUE_ITEMS = 128 };
+
 static int64_t sample_workspace(void *context, const op_program *program, const op_node *node,
                                 const extent_binding *bound, int64_t seq, int64_t cache_seq)
 {
@@ -70,7 +72,7 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
 
 status sample_verify(const sample_job *j, plan_verified *out)
 {
-    return plan_verify(j->a, &j->mesh, (const plan *const *)j->plans, out);
+    return plan_verify(j->a, &j->mesh, (const plan *const *)j->plans, QUEUE_ITEMS, out);
 }
 
 plan_action *sample_action(plan *p, int32_t index)

@@ -705,6 +705,16 @@ static status patterns_make(verifier *v, verify_facts *f)
     return ST_OK;
 }
 
+// As the executor posts it: its waits, its work, an event for who waits for it.
+static int32_t items_of(const verify_facts *f, const plan_action *a, bool is_awaited)
+{
+    enum { COPIES = 10 }; // the step block and the batch tensors, at most
+    const int32_t around = a->waits_count + (is_awaited ? 1 : 0);
+    if (a->kind == ACTION_COPY) return around + COPIES;
+    if (a->kind == ACTION_READBACK) return around + (f->p->bucket_count > 0 ? 3 : 2);
+    return around + (a->kind == ACTION_COMMUNICATE ? 1 : a->ops_count);
+}
+
 status verify_touches(verifier *v, verify_facts *f)
 {
     const int32_t count = (int32_t)f->p->action_count;
@@ -719,8 +729,14 @@ status verify_touches(verifier *v, verify_facts *f)
     for (int32_t t = 0; t < f->tensor_count; t++) f->span_tensor[t] = t;
     TRY(arena_new(v->a, count + 1, &f->pattern_of));
     TRY(arena_new(v->a, count + 1, &f->actions));
+    bool *awaited = NULL;
+    TRY(arena_new(v->a, count + 1, &awaited));
     TRY(patterns_make(v, f));
     TRY(arena_has_all(f));
+    for (int64_t i = 0; i < f->p->wait_count; i++) {
+        const int64_t on = f->p->waits[i] >= 0 ? f->p->waits[i] : -1 - (int64_t)f->p->waits[i];
+        if (on < count) awaited[on] = true; // what is not is told of later
+    }
     for (int32_t i = 0; i < count; i++) {
         const plan_action *a = &f->p->actions[i];
         const verify_pattern *pattern = &f->patterns[f->pattern_of[i]];
@@ -728,6 +744,7 @@ status verify_touches(verifier *v, verify_facts *f)
                                         .waits_begin = a->waits_begin,
                                         .waits_count = a->waits_count,
                                         .port = -1,
+                                        .items = items_of(f, a, awaited[i]),
                                         .uses_begin = pattern->uses_begin,
                                         .uses_count = pattern->uses_count};
     }
