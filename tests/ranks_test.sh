@@ -75,10 +75,10 @@ for file in log.txt logs/rank-00000.log logs/rank-00002.log STATUS; do
     if [ -s "three/$file" ]; then passed "three ranks: $file"; else failed "three ranks: $file"; fi
 done
 
-# A long run that is stopped in different ways, each time continued by another number of ranks.
+# A long run that is stopped in different ways, each time continued by another layout.
 code "straight" 0 train straight $long
 straight=$(digest straight)
-start killed $long layout.dp=2
+start killed $long layout.pp=2
 wait_for "killed/checkpoints/step-*/manifest.json"
 kill -9 "$(last_rank)"
 wait $launcher
@@ -106,7 +106,7 @@ wait $launcher
 same "SIGTERM to the launcher: exit code" "$?" 75
 says "SIGTERM: a checkpoint" out 'SIGTERM|stopped'
 gone killed
-start killed $long layout.dp=2 layout.zero=1
+start killed $long layout.pp=2 layout.dp=2 layout.zero=1
 under_way
 kill -9 $launcher
 wait $launcher 2>/dev/null
