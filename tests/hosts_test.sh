@@ -73,6 +73,13 @@ on_both "a rank on each" 0 1 "$trireme" train demo run.dir="$dir/two" $keys layo
 same "a rank on each: the digest of one" "$(digest two)" "$want"
 on_both "two on each, ZeRO-1" 0 2 "$trireme" train demo run.dir="$dir/four" $keys layout.dp=4 layout.zero=1
 same "two on each: the digest of one" "$(digest four)" "$want"
+on_both "a stage on each" 0 1 "$trireme" train demo run.dir="$dir/stages" $keys layout.pp=2
+same "a stage on each: the digest of one" "$(digest stages)" "$want"
+on_both "two on each, stages of two" 0 2 "$trireme" train demo run.dir="$dir/mesh" $keys layout.pp=2 layout.dp=2 layout.zero=1
+same "stages of two: the digest of one" "$(digest mesh)" "$want"
+on_both "four on each, all axes" 0 4 "$trireme" train demo run.dir="$dir/axes" $keys layout.pp=2 layout.dp=2 layout.tp=2 layout.zero=1 determinism.tp_shards=2
+code "one process, sums in halves" 0 "$trireme" train demo run.dir="$dir/halves" $keys determinism.tp_shards=2
+same "four on each: the digest of one" "$(digest axes)" "$(digest halves)"
 
 on_both "bench comm, two on each" 0 2 "$trireme" bench comm --op all_reduce --bytes 8,1MiB --json
 says "bench comm: over what, and how" out '"bytes": 1048576.*"algorithm": "two_level", "transport": "ucx"'

@@ -373,6 +373,16 @@ static int neighbours(const comm_link *link, const comm_members *m, int32_t *ran
     return count;
 }
 
+// Numbers of a group's parts: other groups of the same number, and of the same ranks where these are, have
+// others. No caller's.
+enum { PART_HERE = 2, PART_ACROSS = 3 };
+static uint32_t part_number(const comm_members *whole, uint32_t part)
+{
+    const uint64_t hash = hash64(whole->ranks, whole->count * (int64_t)sizeof(*whole->ranks),
+                                 (uint64_t)part << 32 | whole->group);
+    return part << 30 | (uint32_t)(hash & 0x3fffffff);
+}
+
 static status join(comm_link *link, const comm_members *m, comm_port **out)
 {
     TRY(fault_point("comm.ucx.join"));
@@ -390,6 +400,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
         st = comm_transport_shm.join(link->inner, &here, out);
         goto drop;
     }
+    here.group = part_number(m, PART_HERE);
     if (here.count > 1) TRY_TO(drop, comm_transport_shm.join(link->inner, &here, &p->inner));
     (void)pthread_mutex_lock(&link->lock);
     p->next = link->ports;
@@ -432,7 +443,7 @@ static status levels(comm_port *base, comm_port **local, comm_port **across)
     const comm_members m = {.ranks = ranks,
                             .count = hosts,
                             .me = base->members.me / here,
-                            .group = base->members.group | 1U << 31, // no caller's
+                            .group = part_number(&base->members, PART_ACROSS),
                             .name = base->members.name};
     const status st = join(base->link, &m, &p->across);
     free(ranks);
