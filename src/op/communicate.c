@@ -87,7 +87,8 @@ const op_kind op_row_reduce_scatter = {
 static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fPD", &shapes));
+    const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
+    TRY(op_shapes_in(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
     if (node->attrs.stacked) {
         if (node->out[0] == TENSOR_NONE) {
@@ -103,7 +104,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
         TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
         op_shapes_bind(&shapes, 'N', extent_tokens(1));
     }
-    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+    return op_shapes_out(p, node, wanted, vector ? "fN" : "fND", "y", &shapes);
 }
 
 const op_kind op_row_all_gather = {

@@ -152,6 +152,7 @@ status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *ou
         gather.attrs.axis = AXIS_TP;
         gather.in[0] = t;
         TRY(partition_make(c, t, "all", like.type, like.dims[0], like.dims[1], &gather.out[0]));
+        if (like.ndim == 1) c->p->tensors[gather.out[0]].ndim = 1;
         TRY(op_append(c->p, list, &gather, 0));
         s->all = gather.out[0];
     }
@@ -177,6 +178,8 @@ static int input_price(const partition *c, const op_node *node, int i, placement
     return -1;
 }
 
+enum { TERMS_PRICE = 1000 };
+
 // Accumulators lie as their weights do, or are a term on each rank.
 static int output_price(const partition *c, const op_node *node, int o, placement get)
 {
@@ -185,7 +188,9 @@ static int output_price(const partition *c, const op_node *node, int o, placemen
     if (t->role == ROLE_WEIGHT_GRAD) {
         const placement at = c->state[node->out[o]].at;
         if (placement_equal(at, get)) return 0;
-        return get.kind == PLACE_PARTIAL && at.kind == PLACE_REPLICATE ? 0 : -1;
+        if (get.kind != PLACE_PARTIAL || at.kind != PLACE_REPLICATE) return -1;
+        return c->how->ordered ? TERMS_PRICE
+                               : 0; // terms of rows or heads have no order: gather rather
     }
     return get.kind == PLACE_PARTIAL ? 2 : 0;
 }
@@ -450,11 +455,6 @@ static status cut_check(const op_cut *how)
         return fail(ST_CONFIG_RANGE,
                     "determinism.tp_shards = %d is more than %d for each rank of layout.tp = %d",
                     how->shards, OP_CUT_MAX_TERMS, how->ways);
-    }
-    if (how->rows) {
-        return fail(ST_UNSUPPORTED,
-                    "layout.sp with determinism.mode = strict is not there yet: the "
-                    "gradients of norms have no order; use layout.sp=no");
     }
     return ST_OK;
 }

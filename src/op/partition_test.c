@@ -296,6 +296,7 @@ static void all_is_made_before_it_is_read(void **state)
         {.ways = 2, .at = 1, .shards = 1},
         {.ways = 2, .at = 0, .shards = 1, .rows = true},
         {.ways = 2, .at = 1, .shards = 4, .ordered = true},
+        {.ways = 2, .at = 1, .shards = 2, .ordered = true, .rows = true},
         {.ways = 1, .at = 0, .shards = 2, .ordered = true},
     };
     for (int i = 0; i < COUNT_OF(hows) * 3 * 2; i++) {
@@ -360,8 +361,6 @@ static void what_cannot_be_cut_is_refused(void **state)
     assert_int_equal(op_model_partition(a, &whole, &odd, &local), ST_CONFIG_CONFLICT);
     const op_cut many = {.ways = 1, .shards = 16, .ordered = true};
     assert_int_equal(op_model_partition(a, &whole, &many, &local), ST_CONFIG_RANGE);
-    const op_cut rows = {.ways = 2, .shards = 2, .ordered = true, .rows = true};
-    assert_int_equal(op_model_partition(a, &whole, &rows, &local), ST_UNSUPPORTED);
     const op_cut ordered = {.ways = 2, .shards = 2, .ordered = true};
     assert_int_equal(op_model_partition(a, &normed, &ordered, &local), ST_UNSUPPORTED);
     assert_non_null(strstr(error_last()->text, "k_norm"));

@@ -102,8 +102,6 @@ static void check_built(checker *k)
         bool is_wanted;
         const char *what;
     } gates[] = {
-        {"layout.sp", r->layout.sp && r->determinism.mode == RUN_STRICT,
-         "sequence parallelism in strict order"},
         {"comm.compression.mode",
          (r->layout.tp > 1 || r->layout.pp > 1) && run_config_feeds_back(r),
          "a residual that ranks of layout.tp and layout.pp have of their own"},

@@ -276,8 +276,6 @@ static const wrong_run wrong_runs[] = {
     // What is not built yet.
     {"layout: {tp: 2}\noptimizer: {name: muon}\n", ST_UNSUPPORTED,
      "optimizer.name = muon: Muon with layout.tp is not built yet"},
-    {"layout: {tp: 2, sp: yes}\ndeterminism: {mode: strict, tp_shards: 2}\n", ST_UNSUPPORTED,
-     "layout.sp = true: sequence parallelism in strict order is not built yet"},
     {"layout: {cp: 2}\n", ST_UNSUPPORTED, "layout.cp = 2: context parallelism is not"},
     {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
      "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},

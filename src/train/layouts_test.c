@@ -101,6 +101,7 @@ static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
     }
     l->ranks = (int)(pp * dp * tp);
     if (tp > 1) set(l, "layout.tp", tp);
+    if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (tp > 1 && !strict && pick(2) == 0) set_word(l, "layout.sp", "yes");
     if (dp > 1) set(l, "layout.dp", dp);
     if (dp > 1) set(l, "layout.zero", pick(2));

@@ -23,10 +23,11 @@ static int settings_of(int kind, const char **out)
     return n;
 }
 
-// Ranks along tp, and along dp.
+// Ranks along tp, and along dp; rows cut by positions.
 static const struct {
     int tp, dp;
-} meshes[] = {{2, 1}, {4, 1}, {2, 2}};
+    bool sp;
+} meshes[] = {{2, 1, false}, {4, 1, false}, {2, 2, true}, {4, 2, false}, {4, 1, true}};
 
 static const char *const orders[][6] = {
     {"determinism=strict", "determinism.tp_shards=4"},
@@ -57,8 +58,9 @@ static void strict_ranks_are_one(void **state)
             settings[n] = tp;
             settings[n + 1] = dp;
             settings[n + 2] = "kernels.threads=1";
-            settings[n + 3] = "layout.zero=1"; // which takes several along dp
-            assert_int_equal(ranks_run(name, settings, n + 3 + (meshes[m].dp > 1),
+            settings[n + 3] = meshes[m].sp ? "layout.sp=yes" : "layout.sp=no";
+            settings[n + 4] = "layout.zero=1"; // which takes several along dp
+            assert_int_equal(ranks_run(name, settings, n + 4 + (meshes[m].dp > 1),
                                        meshes[m].tp * meshes[m].dp, "auto", 0, &many),
                              ST_OK);
             if (one.high != many.high) {
