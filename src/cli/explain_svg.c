@@ -54,19 +54,19 @@ static double chart_width(void)
 static status cell_draw(const picture *p, const double at[4], schedule_kind kind, int32_t chunk,
                         int32_t microbatch)
 {
-    char digits[16];
-    const int n = snprintf(digits, sizeof(digits), "%d", microbatch);
+    char digits[16]; // of the last micro-batch: all cells of a width have their number, or none
+    const int n = snprintf(digits, sizeof(digits), "%d", p->t->request.microbatches - 1);
     const uint32_t fill = colour_of(kind, chunk, p->t->request.chunks);
     const bool dark = (fill & 0xff00u) < 0xae00u; // by its green, which is most of how light it is
     svg_font font = {.colour = dark ? 0xffffff : INK, .anchor = SVG_MIDDLE};
     const double high = at[3] * 0.56 < 12.0 ? at[3] * 0.56 : 12.0,
                  wide = (at[2] - 2.0) / (0.62 * n);
     font.size = high < wide ? high : wide;
-    const double gap = at[2] > 5.0 ? 0.6 : 0.0;
+    const double gap = at[2] > 5.0 ? 0.6 : at[2] > 3.0 ? 0.3 : 0.0;
     const double box[4] = {at[0] + gap, at[1], at[2] - 2 * gap, at[3]};
     TRY(svg_box(p->out, box, at[2] > 5.0 ? 2.0 : 0.0, fill, -1));
     if (font.size < 6.0) return ST_OK;
-    return svg_words(p->out, at[0] + at[2] / 2, at[1] + at[3] / 2, &font, "%s", digits);
+    return svg_words(p->out, at[0] + at[2] / 2, at[1] + at[3] / 2, &font, "%d", microbatch);
 }
 
 static status action_draw(const picture *p, const schedule_action *x, const double at[4])
@@ -166,8 +166,9 @@ static status timeline_draw(picture *p)
     }
     TRY(svg_words(p->out, margin, p->top, &heading, "Pipeline"));
     TRY(svg_words(p->out, margin + label_width, p->top, &small,
-                  "%s, %d micro-batches%s, %s: bubble %.1f%%%s%s", t->schedule->name,
-                  t->request.microbatches, drawn, units[0] != '\0' ? "in equal times" : "by FLOPs",
+                  "%s, %d micro-batch%s%s, %s: bubble %.1f%%%s%s", t->schedule->name,
+                  t->request.microbatches, t->request.microbatches == 1 ? "" : "es", drawn,
+                  units[0] != '\0' ? "in equal times" : "by FLOPs",
                   100.0 * (double)t->bubble / (double)t->length, units, why));
     TRY(svg_words(p->out, page - margin, p->top, &small_end, "idle · activations held"));
     p->top += 22;

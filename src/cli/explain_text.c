@@ -181,8 +181,9 @@ static status print_timeline(const explain *x, explain_price price)
     TRY(explain_play(x, PRICE_EQUAL, 0, &equal));
     const plan_timeline *t = price == PRICE_EQUAL ? equal : flops;
     const schedule_request *r = &t->request;
-    cli_print(x->cli, "pipeline  %s: %d micro-batches, %d rank%s of pp", t->schedule->name,
-              r->microbatches, r->stages, r->stages == 1 ? "" : "s");
+    cli_print(x->cli, "pipeline  %s: %d micro-batch%s, %d rank%s of pp", t->schedule->name,
+              r->microbatches, r->microbatches == 1 ? "" : "es", r->stages,
+              r->stages == 1 ? "" : "s");
     if (r->chunks > 1) cli_print(x->cli, " x %d chunks", r->chunks);
     cli_print(x->cli, price == PRICE_EQUAL ? ", in equal times\n" : ", by FLOPs\n");
     print_rows(x, t);
