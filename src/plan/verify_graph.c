@@ -283,7 +283,17 @@ static int compare_i64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int32_t edge_find(const int64_t *edges, int32_t count, int64_t value)
+int32_t verify_edges_sort(int64_t *edges, int32_t count)
+{
+    int32_t kept = 0;
+    qsort(edges, (size_t)count, sizeof(*edges), compare_i64);
+    for (int32_t i = 0; i < count; i++) {
+        if (kept == 0 || edges[kept - 1] != edges[i]) edges[kept++] = edges[i];
+    }
+    return kept;
+}
+
+int32_t verify_edge_find(const int64_t *edges, int32_t count, int64_t value)
 {
     int32_t low = 0, high = count;
     while (low < high) {
@@ -321,16 +331,13 @@ static status pieces_make(player *p, int32_t r)
     int64_t *edges = NULL;
     uint64_t *span_mask = NULL, *mask = NULL;
     bool *span_written = NULL, *written = NULL;
-    int32_t *number = NULL, edge_count = 0;
+    int32_t *number = NULL;
     TRY(arena_new(p->a, 2 * (int64_t)rank->span_count + 1, &edges));
     for (int32_t i = 0; i < rank->span_count; i++) {
         edges[2 * i] = rank->spans[i].begin;
         edges[2 * i + 1] = rank->spans[i].end;
     }
-    qsort(edges, 2 * (size_t)rank->span_count, sizeof(*edges), compare_i64);
-    for (int32_t i = 0; i < 2 * rank->span_count; i++) {
-        if (edge_count == 0 || edges[edge_count - 1] != edges[i]) edges[edge_count++] = edges[i];
-    }
+    const int32_t edge_count = verify_edges_sort(edges, 2 * rank->span_count);
     TRY(arena_new(p->a, rank->span_count + 1, &span_mask));
     TRY(arena_new(p->a, rank->span_count + 1, &span_written));
     TRY(arena_new(p->a, edge_count + 1, &mask));
@@ -340,8 +347,8 @@ static status pieces_make(player *p, int32_t r)
     TRY(arena_new(p->a, rank->span_count + 1, &s->piece_end));
     span_lanes(rank, span_mask, span_written);
     for (int32_t i = 0; i < rank->span_count; i++) {
-        s->piece_begin[i] = edge_find(edges, edge_count, rank->spans[i].begin);
-        s->piece_end[i] = edge_find(edges, edge_count, rank->spans[i].end);
+        s->piece_begin[i] = verify_edge_find(edges, edge_count, rank->spans[i].begin);
+        s->piece_end[i] = verify_edge_find(edges, edge_count, rank->spans[i].end);
         for (int32_t k = s->piece_begin[i]; k < s->piece_end[i]; k++) {
             mask[k] |= span_mask[i];
             written[k] |= span_written[i];

@@ -105,4 +105,9 @@ typedef struct verify_result {
 // Plays two steps. Whatever it finds is in out->finding; a status that is not ST_OK is of this machine.
 NODISCARD status verify_graph_run(arena *a, const verify_graph *g, verify_result *out);
 
+// Borders between pieces: sorted, each once; how many are left.
+int32_t verify_edges_sort(int64_t *edges, int32_t count);
+// The number of the first that is at least `value`.
+int32_t verify_edge_find(const int64_t *edges, int32_t count, int64_t value);
+
 #endif

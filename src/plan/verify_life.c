@@ -6,9 +6,6 @@
 // Accumulators live through the step; all else belongs to the micro-batch that wrote it.
 #include "plan/verify_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct byte_state {
     int32_t tensor; // -1: nobody has written
     int32_t microbatch, action;
@@ -22,31 +19,11 @@ typedef struct life_walk {
     byte_state *pieces;
 } life_walk;
 
-static int compare_i64(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static int32_t edge_find(const int64_t *edges, int32_t count, int64_t value)
-{
-    int32_t low = 0, high = count;
-    while (low < high) {
-        const int32_t middle = low + (high - low) / 2;
-        if (edges[middle] < value) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 static status walk_make(life_walk *w)
 {
     const verify_facts *f = w->f;
     int64_t *edges = NULL;
-    int32_t edge_count = 0, n = 0;
+    int32_t n = 0;
     TRY(arena_new(w->v->a, 2 * f->span_count + 1, &edges));
     TRY(arena_new(w->v->a, f->span_count + 1, &w->begin));
     TRY(arena_new(w->v->a, f->span_count + 1, &w->end));
@@ -55,14 +32,11 @@ static status walk_make(life_walk *w)
         edges[n++] = f->spans[i].begin;
         edges[n++] = f->spans[i].end;
     }
-    qsort(edges, (size_t)n, sizeof(*edges), compare_i64);
-    for (int32_t i = 0; i < n; i++) {
-        if (edge_count == 0 || edges[edge_count - 1] != edges[i]) edges[edge_count++] = edges[i];
-    }
+    const int32_t edge_count = verify_edges_sort(edges, n);
     for (int64_t i = 0; i < f->span_count; i++) {
         if (f->span_tensor[i] < f->run_count) continue; // run tensors are nobody else's
-        w->begin[i] = edge_find(edges, edge_count, f->spans[i].begin);
-        w->end[i] = edge_find(edges, edge_count, f->spans[i].end);
+        w->begin[i] = verify_edge_find(edges, edge_count, f->spans[i].begin);
+        w->end[i] = verify_edge_find(edges, edge_count, f->spans[i].end);
     }
     TRY(arena_new(w->v->a, edge_count + 1, &w->pieces));
     for (int32_t i = 0; i <= edge_count; i++) w->pieces[i].tensor = -1;

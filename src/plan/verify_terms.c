@@ -10,9 +10,8 @@ static bool is_less(const verify_term *x, const verify_term *y)
     return x->begin < y->begin;
 }
 
-// Merges two sorted lists; `twice` notes the first overlap.
-static status merge(arena *a, const verify_terms *x, const verify_terms *y, verify_terms *out,
-                    verify_term *twice)
+status verify_terms_add(arena *a, const verify_terms *x, const verify_terms *y, verify_terms *out,
+                        verify_term *twice)
 {
     verify_term *rows = NULL;
     int32_t n = 0, i = 0, j = 0;
@@ -39,18 +38,6 @@ static status merge(arena *a, const verify_terms *x, const verify_terms *y, veri
     }
     *out = (verify_terms){rows, n};
     return ST_OK;
-}
-
-status verify_terms_add(arena *a, const verify_terms *x, const verify_terms *y, verify_terms *out,
-                        verify_term *twice)
-{
-    return merge(a, x, y, out, twice);
-}
-
-status verify_terms_join(arena *a, const verify_terms *x, const verify_terms *y, verify_terms *out)
-{
-    verify_term twice;
-    return merge(a, x, y, out, &twice);
 }
 
 bool verify_terms_lack(const verify_terms *t, int32_t source, int32_t cell, int64_t begin,

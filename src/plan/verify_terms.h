@@ -38,9 +38,6 @@ typedef struct verify_values {
 // a + b. What both hold is in *twice, its source -1 if there is nothing.
 NODISCARD status verify_terms_add(arena *a, const verify_terms *x, const verify_terms *y,
                                   verify_terms *out, verify_term *twice);
-// The same as sets.
-NODISCARD status verify_terms_join(arena *a, const verify_terms *x, const verify_terms *y,
-                                   verify_terms *out);
 // The first stretch of [begin, end) of a source and cell that is not there; false: all is.
 bool verify_terms_lack(const verify_terms *t, int32_t source, int32_t cell, int64_t begin,
                        int64_t end, verify_term *lack);
