@@ -282,21 +282,26 @@ static int border_refs(const lowering *l, const chunk_state *c, int32_t slot, bo
     return found;
 }
 
+static status border_open(lowering *l, const chunk_state *c, int32_t slot, border_kind kind)
+{
+    int32_t refs[OP_MAX_BOUNDARY];
+    const int n = border_refs(l, c, slot, kind, refs);
+    for (int k = 0; k < n; k++) {
+        l->is_border[refs[k]] = true;
+        TRY(lower_touch(l, refs[k]));
+    }
+    return ST_OK;
+}
+
 status lower_borders(lowering *l)
 {
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->is_border));
     l->is_border_capacity = l->p->tensor_count;
     for (int32_t c = 0; c < l->chunk_count; c++) {
+        const chunk_state *chunk = &l->chunks[c];
         for (int kind = 0; kind < BORDER_COUNT; kind++) {
-            if (l->chunks[c].group[kind] < 0) continue;
-            for (int32_t s = 0; s < l->slot_count; s++) {
-                int32_t refs[OP_MAX_BOUNDARY];
-                if (!l->chunks[c].uses_slot[s]) continue;
-                const int n = border_refs(l, &l->chunks[c], s, (border_kind)kind, refs);
-                for (int k = 0; k < n; k++) {
-                    l->is_border[refs[k]] = true;
-                    TRY(lower_touch(l, refs[k]));
-                }
+            for (int32_t s = 0; s < l->slot_count && chunk->group[kind] >= 0; s++) {
+                if (chunk->uses_slot[s]) TRY(border_open(l, chunk, s, (border_kind)kind));
             }
         }
     }
