@@ -23,6 +23,10 @@ code "tp, rows cut too" 0 verify layout.tp=2 layout.sp=yes
 code "tp in strict order" 0 verify layout.tp=2 layout.dp=2 determinism=strict determinism.tp_shards=2
 code "shards of tp on one rank" 0 verify determinism=strict determinism.tp_shards=2
 
+code "many ranks" 0 verify layout.dp=128 layout.pp=2 train.global_batch=256
+says "a smaller dp stands for them" out "^by +dp 2 of the same layout"
+says "of all ranks it says so" out "^sound .*256 ranks, 256 sequences"
+
 # --- schedules from a file: two stages, four micro-batches ---
 lists() { printf '%s\n' "$2" "$3" >"$dir/$1.txt"; }
 of_file() { verify layout.pp=2 layout.schedule="$dir/$1.txt"; }

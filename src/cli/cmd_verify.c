@@ -38,9 +38,16 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(model_spec_from_config(cli->h, cli->a, &r, &spec));
     TRY(train_verify_config(cli->h, cli->a, &r, &spec, &v));
     TRY(run_config_print_layout(&r, &layout));
+    const long long ranks = (long long)run_config_ranks(&r);
     cli_print(cli, "sound    %s, %lld rank%s, %lld sequences a step in micro-batches of %lld\n",
-              layout.bytes, (long long)v.ranks, v.ranks == 1 ? "" : "s", (long long)v.global_batch,
+              layout.bytes, ranks, ranks == 1 ? "" : "s", (long long)run_config_batch_max(&r),
               (long long)v.micro_batch);
+    if (v.dp > 0) {
+        cli_print(
+            cli,
+            "by       dp %lld of the same layout: plans of more ranks differ in numbers only\n",
+            (long long)v.dp);
+    }
     cli_print(
         cli,
         "proved   %lld plan%s: %lld actions, %lld waits, %lld meetings of ranks, %lld sums of "
@@ -52,7 +59,7 @@ static status run(cli_context *cli, const cli_call *call)
         cli_print(cli, "model    with a vocabulary of %d, for the tokenizer's is not known here\n",
                   VOCAB_ANY);
     }
-    print_peaks(cli, &v);
+    if (v.dp == 0) print_peaks(cli, &v);
     return ST_OK;
 }
 

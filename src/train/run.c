@@ -135,6 +135,10 @@ static status plans_verify(session *s)
     if (is_first) {
         train_verified proved;
         st = train_verify(s->h, s->a, s->r, &s->spec, &s->options, &proved);
+        if (st == ST_OK && proved.dp > 0) {
+            session_say(s, LOG_INFO, "the plans of dp %lld are proved for those of dp %lld",
+                        (long long)proved.dp, (long long)s->r->layout.dp);
+        }
     }
     if (s->ranks.hosts == NULL) return st;
     error_record why;

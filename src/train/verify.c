@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { MAX_RANKS = 1024 }; // whose plans are made here
+enum { MANY_RANKS = 64 }; // more are made smaller
 
 static int64_t now(const host *h)
 {
@@ -55,23 +55,36 @@ static status all_prove(const host *h, arena *a, const run_config *r, const deco
     return ST_OK;
 }
 
+// The same layout over fewer ranks of dp, each with as many sequences: a few plans show what hundreds would.
+static void make_smaller(run_config *r, train_options *options)
+{
+    const int64_t least = 2 * max_i64(1, r->layout.zero_group);
+    const int64_t dp = r->layout.dp;
+    if (run_config_ranks(r) <= MANY_RANKS || least >= dp) return;
+    r->layout.dp = least;
+    r->train.global_batch = max_i64(1, run_config_batch_max(r) / dp) * least;
+    r->train.batch_ramp.count = 0;
+    if (options->eval_sequences > 0) {
+        options->eval_sequences = max_i64(1, options->eval_sequences / dp) * least;
+    }
+}
+
 status train_verify(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
                     const train_options *options, train_verified *out)
 {
     arena *work = NULL;
-    train_options own = *options;
+    run_config *own = NULL;
+    train_options like = *options;
+    like.snapshot = false; // it lies outside the plans
     memset(out, 0, sizeof(*out));
-    out->ranks = run_config_ranks(r);
-    if (out->ranks > MAX_RANKS) {
-        return fail(ST_UNSUPPORTED,
-                    "the plans of %lld ranks cannot be verified in one process, "
-                    "which takes %d at most",
-                    (long long)out->ranks, MAX_RANKS);
-    }
-    own.snapshot = false; // it lies outside the plans
+    TRY(arena_new(a, 1, &own));
+    *own = *r;
+    make_smaller(own, &like);
+    out->dp = own->layout.dp < r->layout.dp ? own->layout.dp : 0;
+    out->ranks = run_config_ranks(own);
     TRY(arena_new(a, out->ranks, &out->peak_bytes));
     TRY(arena_create("verifier", 0, &work));
-    const status st = all_prove(h, work, r, spec, &own, out);
+    const status st = all_prove(h, work, own, spec, &like, out);
     arena_destroy(work);
     return st;
 }

@@ -5,7 +5,9 @@
 #include "plan/verify.h"
 #include "train/job.h"
 
+// Nothing in a plan grows with dp: of a large job a smaller one of the same layout stands for it.
 typedef struct train_verified {
+    int64_t dp;                             // that was proved; 0: all of layout.dp
     int64_t ranks, plans;                   // plans of each rank
     int64_t actions, meetings, waits, sums; // of one step of each of them
     int64_t *peak_bytes;                    // [rank] the largest of its plans
