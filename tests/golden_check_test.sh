@@ -24,10 +24,10 @@ agrees "$shared/golden/models/llama_gqa" determinism=strict train.micro_batch=1 
 agrees "$shared/golden/models/gpt2" train.recompute=full kernels.threads=1
 
 # Several ranks, whose pieces are gathered: each model in the next of these layouts.
-layouts=("layout.dp=2 layout.zero=1" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
+layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
          "layout.tp=2" "layout.pp=2 layout.schedule=zb-h1 determinism=strict"
-         "layout.tp=2 layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
-         "layout.dp=2 determinism=strict" "layout.tp=2 layout.dp=2 layout.zero=1"
+         "layout.tp=2 layout.pp=2 layout.dp=2 layout.zero=3 train.micro_batch=1"
+         "layout.dp=2 determinism=strict layout.zero=3" "layout.tp=2 layout.dp=2 layout.zero=3"
          "layout.pp=2 layout.tp=2 train.micro_batch=1")
 next=0
 for folder in "$shared"/golden/models/*/; do

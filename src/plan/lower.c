@@ -80,11 +80,22 @@ static bool is_noted(const lowering *l)
     return false;
 }
 
+// An accumulator: its bytes mean something until the step ends.
+static bool is_held(const plan_tensor *t)
+{
+    return t->kind == BYTES_GRADIENTS && !t->passes;
+}
+
 status lower_touch(lowering *l, int32_t ref)
+{
+    return lower_touch_at(l, ref, l->lives.now);
+}
+
+status lower_touch_at(lowering *l, int32_t ref, int64_t time)
 {
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
     if (ref < 0) return ST_OK; // run tensors live always
-    const bool grad = l->p->tensors[ref].kind == BYTES_GRADIENTS;
+    const bool grad = is_held(&l->p->tensors[ref]);
     const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
     if (one_stage && !grad && !is_noted(l)) return ST_OK;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
@@ -92,13 +103,15 @@ status lower_touch(lowering *l, int32_t ref)
     if (grad && fresh && repeats && l->microbatch >= 1) {
         TRY(life_touch(&l->lives, ref, l->second_begins));
     }
-    return life_touch(&l->lives, ref, l->lives.now);
+    return life_touch(&l->lives, ref, time);
 }
 
 void lower_close(lowering *l, int32_t ref)
 {
     const bool border = ref < l->is_border_capacity && l->is_border[ref];
-    if (!border && l->p->tensors[ref].kind != BYTES_GRADIENTS) life_close(&l->lives, ref);
+    const plan_tensor *t = &l->p->tensors[ref];
+    const bool comes_ahead = t->kind == BYTES_WEIGHTS; // of the layer that reads it
+    if (!border && !is_held(t) && !comes_ahead) life_close(&l->lives, ref);
 }
 
 static status link_push(lowering *l, const plan_binding *b, const op_node *node)
@@ -241,8 +254,7 @@ static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32
     return ST_OK;
 }
 
-// target += source, for one use, as a program of one node.
-static status tree_add_push(lowering *l, int32_t target, int32_t source, int32_t *binding)
+status lower_tree_add(lowering *l, int32_t target, int32_t source, int32_t *binding)
 {
     if (*binding == 0) {
         op_program *program = NULL;
@@ -296,8 +308,8 @@ static status weights_push(lowering *l, int32_t layer_row)
             for (int k = 0; k < tree->merge_count[s]; k++) {
                 const tree_merge merge = tree->merges[s][k];
                 grad_use *use = &l->uses[at];
-                TRY(tree_add_push(l, use->buffer[merge.target], use->buffer[merge.source],
-                                  &use->binding_of_merge[merge.target][merge.source]));
+                TRY(lower_tree_add(l, use->buffer[merge.target], use->buffer[merge.source],
+                                   &use->binding_of_merge[merge.target][merge.source]));
             }
         }
     }
@@ -307,8 +319,10 @@ static status weights_push(lowering *l, int32_t layer_row)
 status lower_forward(lowering *l, int32_t layer_row)
 {
     layer_state *state = &l->layers[layer_row];
+    TRY(lower_visit_begin(l));
     if (state->first_forward < 0) state->first_forward = (int32_t)l->p->action_count;
-    return list_push(l, layer_row, OP_FORWARD);
+    TRY(list_push(l, layer_row, OP_FORWARD));
+    return lower_visit_end(l);
 }
 
 static status input_half_push(lowering *l, int32_t layer_row)
@@ -333,6 +347,7 @@ static status input_half_push(lowering *l, int32_t layer_row)
 static bool microbatch_is_last(const lowering *l, int32_t layer_row)
 {
     int32_t first = 0, count = l->pipe.shape.microbatches;
+    if (l->visits_after > 0) return false; // it is another rank's
     if (l->pipe.schedule != NULL) {
         plan_schedule_share(l->pipe.schedule, &l->pipe.shape, l->layers[layer_row].chunk, &first,
                             &count);
@@ -343,8 +358,12 @@ static bool microbatch_is_last(const lowering *l, int32_t layer_row)
 status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight)
 {
     const bool has_loss = l->m->programs[l->m->layers[layer_row].program]->output_count == 0;
+    TRY(lower_visit_begin(l));
+    if (has_loss ? input : weight) TRY(lower_passing_begin(l, layer_row));
     if (input) TRY(input_half_push(l, layer_row));
     if (weight && !has_loss) TRY(weights_push(l, layer_row));
+    if (has_loss ? input : weight) TRY(lower_passing_sum(l, layer_row));
+    TRY(lower_visit_end(l));
     // Where the pipeline goes both ways two stages finish their layers in different orders: all at the end.
     if (!weight || l->two_ways || !microbatch_is_last(l, layer_row)) return ST_OK;
     return lower_gradients_reduce(l, layer_row);
@@ -472,8 +491,15 @@ static status gradients_finish(lowering *l, int32_t *final)
     for (int64_t u = 0; u < l->use_count; u++) {
         const grad_use *use = &l->uses[u];
         int32_t mine = -1;
-        // What peers read stays until all sums are known to be done.
         const shard_tree *tree = lower_tree(l, use->layer);
+        if (lower_passes(l, use->weight)) {
+            plan_rows own = lower_rows(l, use->weight);
+            own.first = 0; // of what pads the last rank's there is no sum
+            TRY(lower_touch(l, l->rows_of[use->weight]));
+            TRY(lower_part(l, l->rows_of[use->weight], own, &final[use->weight]));
+            continue;
+        }
+        // What peers read stays until all sums are known to be done.
         for (int i = 0; i < tree->node_count; i++) {
             TRY(lower_touch(l, use->buffer[tree->node[i].buffer]));
         }
@@ -483,7 +509,7 @@ static status gradients_finish(lowering *l, int32_t *final)
             final[use->weight] = mine;
         } else {
             int32_t none = 0;
-            TRY(tree_add_push(l, final[use->weight], mine, &none));
+            TRY(lower_tree_add(l, final[use->weight], mine, &none));
         }
     }
     for (int32_t w = 0; w < l->m->weight_count; w++) {
@@ -502,7 +528,8 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
     if (!l->holds[weight] || !lower_norm_is_mine(l, weight)) return false;
     (void)plan_pipeline_holders(&l->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
-    return !lower_norm_is_summed(l) || lower_rows(l, weight).cut || mesh->at[AXIS_DP] == 0;
+    if (!lower_norm_is_summed(l)) return true;
+    return mesh->at[AXIS_DP] < (lower_rows(l, weight).cut ? plan_zero_ways(mesh) : 1);
 }
 
 // Gradients complete, then norm, decision, updates.
@@ -514,7 +541,11 @@ static status update_push(lowering *l, int32_t *decide)
     for (int32_t i = l->m->layer_count - 1; i >= 0 && l->two_ways; i--) {
         if (l->layers[i].is_here) TRY(lower_gradients_reduce(l, i));
     }
-    if (l->last_reduce >= 0) TRY(lower_wait_next(l, l->last_reduce));
+    TRY(lower_passing_end(l));
+    for (int i = 0; i < SUM_LANES; i++) {
+        if (l->last_sum[i] >= 0) TRY(lower_wait_next(l, l->last_sum[i]));
+    }
+    TRY(lower_terms_end(l));
     TRY(gradients_finish(l, final));
     TRY(lower_holders_reduce(l, final));
     for (int32_t w = 0; w < l->m->weight_count; w++) {
@@ -527,7 +558,11 @@ static status update_push(lowering *l, int32_t *decide)
         int32_t mine = -1;
         if (!l->holds[w]) continue;
         ASSERT(row >= 0);
-        TRY(lower_part(l, plan_run_ref(row), lower_rows(l, w), &mine));
+        if (l->cuts_weights) {
+            mine = plan_run_ref(row); // it is those rows, or whole
+        } else {
+            TRY(lower_part(l, plan_run_ref(row), lower_rows(l, w), &mine));
+        }
         TRY(optimizer_push(l, w, final[w], mine));
         TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
     }
@@ -600,14 +635,14 @@ static status lower(lowering *l)
 {
     TRY(lower_chunks(l));
     TRY(trees_make(l));
+    TRY(lower_zero_begin(l));
     TRY(lower_tensors(l));
     TRY(lower_borders(l));
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
-    l->last_reduce = l->last_compute = l->codec_work = l->data_group = -1;
-    const plan_group data = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
-    if (data.axes != 0) TRY(plan_table_group(l->p->run, &data, &l->data_group));
+    l->last_compute = l->codec_work = -1;
+    for (int i = 0; i < SUM_LANES; i++) l->last_sum[i] = -1;
     TRY(actions_make(l));
     return plan_memory_assign(l->p, &l->lives);
 }

@@ -1,5 +1,6 @@
-// Shared by the files of lowering: lower.c (actions), lower_tensors.c (tensors and bindings) and
-// lower_shards.c (accumulators and the tree over shards).
+// Shared by the files of lowering: lower.c (actions), lower_tensors.c (tensors and bindings),
+// lower_shards.c (accumulators and the tree over shards), lower_pipeline.c (stages), lower_comm.c (sums over
+// ranks) and lower_zero.c (what is cut over them).
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
@@ -97,6 +98,22 @@ typedef struct link_state {
 
 enum { LOWER_MAX_LINKS = 8 };
 
+// Sums of gradients stand on lanes of their own: whole ones, those of rows for who keeps them, and those of
+// rows among who keeps the same.
+enum { SUM_WHOLE, SUM_ROWS, SUM_ACROSS, SUM_LANES };
+
+// What a layer does at a time: forward, or backward, of which a half may come apart.
+typedef struct layer_visit {
+    int32_t layer;
+    bool forward, input, weight;
+} layer_visit;
+
+// A whole gradient on its way into the rows that its ranks keep.
+typedef struct passing_sum {
+    int32_t tensor, action;
+    int64_t visit; // that made it
+} passing_sum;
+
 typedef struct wait_pair {
     int32_t action, on; // as in plan_action
 } wait_pair;
@@ -135,17 +152,35 @@ typedef struct lowering {
     bool *touched;    // [transient tensor] an accumulator that has been written in this step
     wait_pair *pairs; // become plan.waits
     int64_t pair_count, pair_capacity;
-    int32_t last_compute; // action: the one pushed last on that lane
-    int32_t last_reduce;  // action: the last sum of gradients over ranks; -1: none
-    int32_t *gather_of;   // [weight] action: its all_gather; -1: none
-    int32_t data_group;   // row of the groups: along dp, aside; -1: there is one rank
-    int32_t codec_work;   // transient tensor that compressed sums work in; -1: none
+    int32_t last_compute;        // action: the one pushed last on that lane
+    int32_t last_sum[SUM_LANES]; // action: the last sum of gradients on the lane; -1: none
+    int32_t *gather_of;          // [weight] action: its all_gather after the update; -1: none
+    int32_t data_group;          // row of the groups: along dp, aside; -1: there is one rank
+    int32_t cut_group;           // of dp, those that states are cut over; -1: nothing is
+    int32_t across_group;        // those that hold the same pieces; -1: nobody else does
+    bool cuts_gradients;         // whole gradients of weights that are cut only pass
+    bool cuts_weights;           // and so do these weights
+    int32_t *whole_of;           // [weight] transient tensor: it, as it passes; -1
+    int32_t *gathered_by;        // [weight] action that brings it and is still to be waited for; -1
+    int64_t *needed_at;          // [weight] visit that it was last brought for
+    int32_t *rows_of;            // [weight] transient tensor: this rank's rows of its gradient; -1
+    int32_t *summed_by;          // [weight] action: the last sum into them; -1
+    layer_visit *visits;         // of the step, in order
+    int64_t visit_count, visit_capacity, visit; // visit: that begins next, or is on the way
+    int64_t
+        visits_after; // of which so many, the last, are of micro-batches that only other ranks have
+    passing_sum *passing;
+    int64_t passing_count, passing_capacity, passing_done;
+    int32_t codec_work; // transient tensor that compressed sums work in; -1: none
 } lowering;
 
 // lower.c
 NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);
 NODISCARD status lower_wait(lowering *l, int32_t action, int32_t on);
 NODISCARD status lower_touch(lowering *l, int32_t ref); // its bytes are in use now
+NODISCARD status lower_touch_at(lowering *l, int32_t ref, int64_t time);
+// target += source, for one use, as a program of one node; *binding: 0, or what it was the last time.
+NODISCARD status lower_tree_add(lowering *l, int32_t target, int32_t source, int32_t *binding);
 // The compute action that is pushed next waits for this one, too.
 NODISCARD status lower_wait_next(lowering *l, int32_t on);
 NODISCARD status lower_forward(lowering *l, int32_t layer_row);
@@ -169,9 +204,12 @@ int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM
 bool lower_norm_is_mine(const lowering *l, int32_t weight);
 // Sums over the ranks of tp of gradients that are a term on each, when a layer's are complete.
 NODISCARD status lower_terms_reduce(lowering *l, int32_t layer_row);
+// The same of those of which a rank keeps rows, when all are.
+NODISCARD status lower_terms_end(lowering *l);
 // lower_pipeline.c
 NODISCARD status lower_chunks(lowering *l);  // before tensors: chunks, slots, links
 NODISCARD status lower_borders(lowering *l); // after them: what links read and write lives always
+NODISCARD status lower_visits(lowering *l);  // l->visits
 NODISCARD status lower_microbatches(lowering *l);
 NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
 // lower_comm.c
@@ -183,6 +221,8 @@ int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor 
 // These rows of a tensor; the tensor itself if they are all.
 NODISCARD status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out);
 NODISCARD status lower_gradients_reduce(lowering *l, int32_t layer_row);
+NODISCARD status lower_sums_wait(lowering *l,
+                                 int32_t action); // it waits for all sums of gradients so far
 // Gradients of weights that two stages hold: the sum of both, on the rows that this rank updates.
 NODISCARD status lower_holders_reduce(lowering *l, const int32_t *final);
 // Norms are of some of the weights only, on this rank.
@@ -191,6 +231,27 @@ NODISCARD status lower_step_reduce(lowering *l); // the compute action that come
 NODISCARD status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_forward_waits(lowering *l);
 NODISCARD status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item);
+// lower_zero.c
+NODISCARD status lower_zero_begin(lowering *l); // before tensors
+// The whole tensor of a weight that is cut, given the rank's own.
+NODISCARD status lower_whole_weight(lowering *l, int32_t weight, plan_tensor *own, int32_t *whole);
+// Of a use whose whole gradient passes: `buffer` is it; this rank's rows are made with the first use.
+NODISCARD status lower_passing_add(lowering *l, plan_tensor *whole, int32_t *buffer);
+static inline bool lower_passes(const lowering *l, int32_t weight)
+{
+    return l->rows_of[weight] >= 0;
+}
+// Around what a layer does in a micro-batch.
+NODISCARD status lower_visit_begin(lowering *l);
+NODISCARD status lower_visit_end(lowering *l);
+// After the micro-batches: takes part in what ranks with more of them still do.
+NODISCARD status lower_visits_end(lowering *l);
+// Before a layer makes its gradients, and when it has made them: they go where they stay.
+NODISCARD status lower_passing_begin(lowering *l, int32_t layer_row);
+NODISCARD status lower_passing_sum(lowering *l, int32_t layer_row);
+// Those of the step are whole on the ranks that cut; now across, where there are copies.
+NODISCARD status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after);
+NODISCARD status lower_passing_end(lowering *l);
 // lower_codec.c: makes a sum of gradients one that travels compressed; `name` is its bucket's. Nothing
 // where no codec is asked for.
 NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name);

@@ -1,4 +1,5 @@
-// Lowering, what ranks do together: data parallelism, and the optimizer's state cut over it (ZeRO-1).
+// Lowering, what ranks do together: data parallelism, and the optimizer's state cut over it (ZeRO-1; what
+// the stages after it do otherwise is in lower_zero.c).
 //
 //   last micro-batch, layer by layer downwards: its gradients are complete -> summed over the ranks
 //   (all of a layer in one operation; a weight that is cut goes to its owners by a reduce-scatter)
@@ -14,11 +15,11 @@
 
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
 {
-    const int64_t dp = plan_mesh_size(mesh, AXIS_DP);
+    const int64_t ways = plan_zero_ways(mesh);
     const plan_rows all = {.count = w->rows, .piece = w->rows};
-    const int64_t piece = (w->rows + dp - 1) / dp;
-    if (zero < 1 || dp == 1 || whole || w->ndim == 1 || (dp - 1) * piece >= w->rows) return all;
-    const int64_t first = piece * mesh->at[AXIS_DP];
+    const int64_t piece = (w->rows + ways - 1) / ways;
+    if (zero < 1 || ways == 1 || whole || w->ndim == 1 || (ways - 1) * piece >= w->rows) return all;
+    const int64_t first = piece * plan_zero_place(mesh);
     return (plan_rows){
         .first = first, .count = min_i64(piece, w->rows - first), .piece = piece, .cut = true};
 }
@@ -33,7 +34,7 @@ int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor 
 {
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut) return t->bytes;
-    const int64_t ranks = plan_mesh_size(&l->r->mesh, AXIS_DP);
+    const int64_t ranks = plan_zero_ways(&l->r->mesh);
     return align_up(ranks * rows.piece * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
 }
 
@@ -117,12 +118,13 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     return ST_OK;
 }
 
-static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, const char *what)
+static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, int32_t group,
+                        const char *what)
 {
     const shard_tree *tree = lower_tree(l, use->layer);
     plan_comm c = {.op = op,
                    .reduction = PLAN_SUM,
-                   .group = l->data_group,
+                   .group = group,
                    .type = l->p->tensors[use->buffer[0]].type,
                    .leaves_begin = l->leaves_begin[tree - l->trees],
                    .leaves_count = l->r->strict ? tree->node_count : 0,
@@ -154,12 +156,36 @@ static plan_rows whole_rows(const op_weight *w)
 // Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way too,
 // whose terms are those of other shards: then every rank gets the whole sum, also where it updates some
 // rows only.
-static status data_group_find(lowering *l)
+static status sum_group_find(lowering *l, int32_t *group)
 {
-    if (!l->two_ways) return ST_OK; // it is known
+    *group = l->data_group;
+    if (!l->two_ways) return ST_OK;
     const int32_t me = l->r->mesh.at[AXIS_PP], other = l->pipe.shape.stages - 1 - me;
     const plan_group g = plan_group_pair(&l->r->mesh, me, other, MESH_AXIS(AXIS_DP));
-    return plan_table_group(l->p->run, &g, &l->data_group);
+    return plan_table_group(l->p->run, &g, group);
+}
+
+// Does each rank get its rows only? Not in strict order where several ranks hold the same rows: the tree over
+// shards is finished in one operation among all.
+static bool is_scattered(const lowering *l, int32_t weight)
+{
+    const bool one_copy = l->across_group < 0 || !l->r->strict;
+    return lower_rows(l, weight).cut && !l->two_ways && one_copy;
+}
+
+// A weight's sum, row by row to those that update them.
+static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
+{
+    const op_weight *w = &l->m->weights[use->weight];
+    const plan_rows rows = lower_rows(l, use->weight);
+    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->cut_group, w->name);
+    TRY(terms_push(l, &c, use, rows));
+    TRY(rows_compress(l, &c, use->weight));
+    TRY(lower_comm_push(l, &c, last, &l->last_sum[SUM_ROWS]));
+    if (l->across_group < 0) return ST_OK;
+    int32_t mine = -1;
+    TRY(lower_part(l, use->buffer[0], rows, &mine));
+    return lower_across_sum(l, use->weight, mine, l->last_sum[SUM_ROWS]);
 }
 
 status lower_gradients_reduce(lowering *l, int32_t layer_row)
@@ -168,34 +194,41 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
     const layer_state *state = &l->layers[layer_row];
     const int32_t last = l->last_compute;
     plan_comm together = {0};
-    TRY(data_group_find(l));
-    if (l->data_group < 0) return ST_OK;
+    int32_t group = -1;
+    TRY(sum_group_find(l, &group));
+    if (group < 0) return ST_OK;
     TRY(leaves_push(l));
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
+        const int32_t w = use->weight;
         if (use->shared) continue; // complete when the lowest layer that uses it is
-        const plan_rows rows = lower_rows(l, use->weight);
-        if (rows.cut && !l->two_ways) {
-            plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->m->weights[use->weight].name);
-            TRY(terms_push(l, &c, use, rows));
-            TRY(rows_compress(l, &c, use->weight));
-            TRY(lower_comm_push(l, &c, last, &l->last_reduce));
+        if (lower_passes(l, w)) {
+            TRY(lower_across_sum(l, w, l->rows_of[w], l->summed_by[w]));
+        } else if (is_scattered(l, w)) {
+            TRY(rows_reduce(l, use, last));
         }
     }
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
-        plan_rows rows = lower_rows(l, use->weight);
-        if (use->shared || (rows.cut && !l->two_ways)) continue;
-        if (rows.cut) rows = whole_rows(&l->m->weights[use->weight]);
+        const int32_t w = use->weight;
+        if (use->shared || lower_passes(l, w) || is_scattered(l, w)) continue;
         if (together.items_count == 0) {
-            together = sum_of(l, use, PLAN_ALL_REDUCE, l->m->layers[layer_row].name);
+            together = sum_of(l, use, PLAN_ALL_REDUCE, group, l->m->layers[layer_row].name);
         }
         ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
-        TRY(terms_push(l, &together, use, rows));
+        TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
     }
     if (together.items_count == 0) return ST_OK;
     TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
-    return lower_comm_push(l, &together, last, &l->last_reduce);
+    return lower_comm_push(l, &together, last, &l->last_sum[SUM_WHOLE]);
+}
+
+status lower_sums_wait(lowering *l, int32_t action)
+{
+    for (int i = 0; i < SUM_LANES; i++) {
+        if (l->last_sum[i] >= 0) TRY(lower_wait(l, action, l->last_sum[i]));
+    }
+    return ST_OK;
 }
 
 // ---- the step block -----------------------------------------------------------------------------
@@ -260,10 +293,10 @@ status lower_holders_reduce(lowering *l, const int32_t *final)
 {
     plan_comm c = {.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM, .name = "weights of two stages"};
     const int32_t last = l->last_compute;
-    if (l->two_ways) return ST_OK; // they are summed already
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         int32_t holders[PLAN_MAX_HOLDERS];
         if (!l->holds[w] || plan_pipeline_holders(&l->pipe, w, holders) < 2) continue;
+        if (l->two_ways && !lower_passes(l, w)) continue; // they are summed already
         const plan_group pair = plan_group_pair(&l->r->mesh, holders[0], holders[1], 0);
         const plan_tensor *t = plan_tensor_at(l->p, final[w]);
         const plan_comm_item item = {
@@ -275,7 +308,7 @@ status lower_holders_reduce(lowering *l, const int32_t *final)
     if (c.items_count == 0) return ST_OK;
     int32_t action = -1;
     TRY(lower_comm_push(l, &c, last, &action));
-    if (l->last_reduce >= 0) TRY(lower_wait(l, action, l->last_reduce));
+    TRY(lower_sums_wait(l, action));
     return lower_wait_next(l, action);
 }
 
@@ -284,12 +317,9 @@ status lower_holders_reduce(lowering *l, const int32_t *final)
 status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after)
 {
     const plan_rows rows = lower_rows(l, weight);
-    if (!rows.cut) return ST_OK;
+    if (!rows.cut || l->cuts_weights) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER, .type = t->type};
-    // Rows are cut over dp alone, also where gradients are summed over more.
-    const plan_group data = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
-    TRY(plan_table_group(l->p->run, &data, &c.group));
+    plan_comm c = {.op = PLAN_ALL_GATHER, .group = l->cut_group, .type = t->type};
     (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
     const plan_comm_item item = {.in = ref,
                                  .out = ref,

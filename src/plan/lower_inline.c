@@ -180,7 +180,7 @@ status lower_terms_reduce(lowering *l, int32_t layer_row)
                    l->m->layers[layer_row].name);
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
-        if (!l->m->weights[use->weight].partial_grad) continue;
+        if (!l->m->weights[use->weight].partial_grad || lower_passes(l, use->weight)) continue;
         ASSERT(!l->r->strict); // op_model_partition refuses
         const int32_t buffer = use->buffer[0];
         const plan_tensor *t = &l->p->tensors[buffer];
@@ -192,6 +192,28 @@ status lower_terms_reduce(lowering *l, int32_t layer_row)
     if (c.items_count == 0) return ST_OK;
     TRY(plan_table_group(l->p->run, &group, &c.group));
     return lower_comm_push(l, &c, -1, &l->last_compute);
+}
+
+status lower_terms_end(lowering *l)
+{
+    plan_comm c;
+    plan_group group;
+    int32_t action = -1;
+    if (!tp_sum(l, &c, &group)) return ST_OK;
+    (void)snprintf(c.name, sizeof(c.name), "rows of gradients that all have terms of");
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        if (!l->m->weights[w].partial_grad || !lower_passes(l, w)) continue;
+        const plan_tensor *t = &l->p->tensors[l->rows_of[w]];
+        const plan_comm_item item = {
+            .in = l->rows_of[w], .out = l->rows_of[w], .count = t->dims[0] * t->dims[1]};
+        c.type = t->type;
+        TRY(lower_item_push(l, &c, &item));
+    }
+    if (c.items_count == 0) return ST_OK;
+    TRY(plan_table_group(l->p->run, &group, &c.group));
+    TRY(lower_comm_push(l, &c, -1, &action));
+    l->last_compute = action;
+    return lower_sums_wait(l, action);
 }
 
 // ---- the norm -----------------------------------------------------------------------------------

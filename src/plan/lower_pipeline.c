@@ -396,6 +396,34 @@ static status send(lowering *l, int32_t chunk, int32_t microbatch, border_kind k
 
 // ---- one action of the schedule -----------------------------------------------------------------
 
+static status visit_add(lowering *l, layer_visit visit)
+{
+    TRY(arena_grow(l->a, (void **)&l->visits, &l->visit_capacity, l->visit_count + 1,
+                   (int64_t)sizeof(visit)));
+    l->visits[l->visit_count++] = visit;
+    return ST_OK;
+}
+
+status lower_visits(lowering *l)
+{
+    for (int64_t i = 0; i < l->list.count; i++) {
+        const schedule_action a = l->list.actions[i];
+        int32_t chunk = -1, microbatch = -1;
+        const chunk_state *c = &l->chunks[a.chunk];
+        for (int32_t k = c->first_layer; k < c->end_layer && has_forward(&a); k++) {
+            TRY(visit_add(l, (layer_visit){.layer = k, .forward = true}));
+        }
+        const bool input = input_half(&a, &chunk, &microbatch);
+        const bool weight = weight_half(&a, &chunk, &microbatch);
+        if (!input && !weight) continue;
+        c = &l->chunks[chunk];
+        for (int32_t k = c->end_layer - 1; k >= c->first_layer; k--) {
+            TRY(visit_add(l, (layer_visit){.layer = k, .input = input, .weight = weight}));
+        }
+    }
+    return ST_OK;
+}
+
 // What the slot held before is of no use any more.
 static void slot_clear(lowering *l, const chunk_state *c)
 {
@@ -423,8 +451,9 @@ static status forward(lowering *l, int32_t chunk, int32_t microbatch)
     if (slot->last_comm[BORDER_OUT] >= 0) TRY(lower_wait_next(l, slot->last_comm[BORDER_OUT]));
     slot->microbatch = microbatch;
     slot->is_busy = true;
-    const int32_t first = (int32_t)l->p->action_count; // no link comes in between from here on
+    int32_t first = (int32_t)l->p->action_count; // no link comes in between from here on
     for (int32_t i = c->first_layer; i < c->end_layer; i++) TRY(lower_forward(l, i));
+    while (l->p->actions[first].lane != LANE_COMPUTE) first++; // but weights may
     if (slot->first_compute < 0) slot->first_compute = first;
     slot->last_compute = l->last_compute;
     TRY(send(l, chunk, microbatch, BORDER_OUT));
@@ -487,5 +516,6 @@ status lower_microbatches(lowering *l)
         const bool weight = weight_half(&a, &chunk, &microbatch);
         if (input || weight) TRY(backward(l, chunk, microbatch, input, weight));
     }
+    TRY(lower_visits_end(l));
     return steps_join(l);
 }

@@ -168,6 +168,10 @@ status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
         tensor.kind = BYTES_GRADIENTS;
         tensor.weight = use.weight;
         tensor.bytes = lower_padded_bytes(l, use.weight, &tensor);
+        if (l->cuts_gradients && lower_rows(l, use.weight).cut) {
+            TRY(lower_passing_add(l, &tensor, &use.buffer[k]));
+            continue;
+        }
         (void)snprintf(tensor.name, sizeof(tensor.name), "grad.%s%s%s",
                        l->m->weights[use.weight].name, first != NULL ? "@" : "",
                        first != NULL ? layer->name : "");

@@ -86,7 +86,11 @@ static status weights_add(lowering *l)
             tensor.weight = w;
             tensor.bytes = lower_padded_bytes(l, w, &tensor);
             lower_name(&tensor, l->m->weights[w].name, "", "");
+            const bool passes = l->cuts_weights && lower_rows(l, w).cut;
+            int32_t whole = -1;
+            if (passes) TRY(lower_whole_weight(l, w, &tensor, &whole));
             TRY(lower_run_tensor(l->p->run, &tensor, &ref));
+            if (passes) ref = whole;
             for (int32_t s = 0; s < l->slot_count; s++) l->layers[i].slots[s].tensor[t] = ref;
         }
     }

@@ -39,6 +39,13 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if (plan_mesh_size(m, (mesh_axis)axis) > 1) g.axes |= axes & MESH_AXIS(axis);
     }
+    const int32_t dp = plan_mesh_size(m, AXIS_DP), inside = plan_zero_ways(m);
+    if ((axes & MESH_DP_INSIDE) != 0 && inside > 1) {
+        g.axes |= inside == dp ? MESH_AXIS(AXIS_DP) : MESH_DP_INSIDE;
+    }
+    if ((axes & MESH_DP_ACROSS) != 0 && inside < dp) {
+        g.axes |= inside == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ACROSS;
+    }
     return g;
 }
 
@@ -77,11 +84,19 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
 // A mesh of the group alone: its axes, of two stages both.
 static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
 {
-    plan_mesh inner = {{0}, {0}};
+    plan_mesh inner = {.size = {0}};
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if ((g->axes & MESH_AXIS(axis)) == 0) continue;
         inner.size[axis] = plan_mesh_size(m, (mesh_axis)axis);
         inner.at[axis] = m->at[axis];
+    }
+    const int32_t inside = plan_zero_ways(m);
+    if ((g->axes & MESH_DP_INSIDE) != 0) {
+        inner.size[AXIS_DP] = inside;
+        inner.at[AXIS_DP] = m->at[AXIS_DP] % inside;
+    } else if ((g->axes & MESH_DP_ACROSS) != 0) {
+        inner.size[AXIS_DP] = plan_mesh_size(m, AXIS_DP) / inside;
+        inner.at[AXIS_DP] = m->at[AXIS_DP] / inside;
     }
     if (!plan_group_is_stages(g)) return inner;
     inner.size[AXIS_PP] = 2;
@@ -99,10 +114,16 @@ void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *member
 {
     plan_mesh inner = inner_mesh(m, g), other = *m;
     const int64_t count = plan_mesh_ranks(&inner);
+    const int32_t inside = plan_zero_ways(m), me = m->at[AXIS_DP];
     for (int64_t i = 0; i < count; i++) {
         inner = plan_mesh_from(&inner, i);
         for (int axis = 0; axis < AXIS_COUNT; axis++) {
             if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
+        }
+        if ((g->axes & MESH_DP_INSIDE) != 0) {
+            other.at[AXIS_DP] = me / inside * inside + inner.at[AXIS_DP];
+        } else if ((g->axes & MESH_DP_ACROSS) != 0) {
+            other.at[AXIS_DP] = inner.at[AXIS_DP] * inside + me % inside;
         }
         if (plan_group_is_stages(g)) {
             other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
@@ -131,9 +152,15 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {
-        if ((g->axes & MESH_AXIS(order[i])) == 0) continue;
-        at += snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s%s", at > 0 ? "+" : "",
-                       names[order[i]]);
+        const bool is_dp = order[i] == AXIS_DP;
+        const bool inside = is_dp && (g->axes & MESH_DP_INSIDE) != 0;
+        const bool across = is_dp && (g->axes & MESH_DP_ACROSS) != 0;
+        if ((g->axes & MESH_AXIS(order[i])) == 0 && !inside && !across) continue;
+        at += snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s%s%s", at > 0 ? "+" : "",
+                       names[order[i]],
+                       inside   ? " inside"
+                       : across ? " across"
+                                : "");
     }
     if (g->use == GROUP_INLINE) {
         (void)snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), " inline");

@@ -15,10 +15,20 @@ extern "C" {
 typedef struct plan_mesh {
     int32_t size[AXIS_COUNT]; // 0 is read as 1
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
+    int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over; 0: all of them
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
     return m->size[axis] > 0 ? m->size[axis] : 1;
+}
+// The ranks that share one copy of what ZeRO cuts: how many, and which of them this one is.
+static inline int32_t plan_zero_ways(const plan_mesh *m)
+{
+    return m->zero_group > 0 ? m->zero_group : plan_mesh_size(m, AXIS_DP);
+}
+static inline int32_t plan_zero_place(const plan_mesh *m)
+{
+    return m->at[AXIS_DP] % plan_zero_ways(m);
 }
 int64_t plan_mesh_ranks(const plan_mesh *m);
 int64_t plan_mesh_rank(const plan_mesh *m); // of the job
@@ -27,6 +37,9 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank);
 
 #define MESH_AXIS(axis) (UINT32_C(1) << (axis))
 #define MESH_ALL        ((UINT32_C(1) << AXIS_COUNT) - 1)
+// Of dp: the ranks of one copy of what ZeRO cuts, and those that hold the same piece in every copy.
+#define MESH_DP_INSIDE (UINT32_C(1) << AXIS_COUNT)
+#define MESH_DP_ACROSS (UINT32_C(2) << AXIS_COUNT)
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
 // compute lane and what goes on beside it are groups apart, even of the same ranks.
@@ -42,7 +55,7 @@ typedef enum group_use {
 // `from` and `to`: a link, which carries activations (forward) or their gradients (backward) one way, or
 // the pair that holds the same weights.
 typedef struct plan_group {
-    uint32_t axes;    // bits of mesh_axis, of axes that are longer than 1
+    uint32_t axes;    // bits of mesh_axis, or of a half of dp, of those that are longer than 1
     int32_t from, to; // coordinates on the pp axis; -1: not two stages
     group_use use;
 } plan_group;

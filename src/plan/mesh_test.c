@@ -82,6 +82,40 @@ static void members_agree(void **state)
     }
 }
 
+// Groups of a part of dp cut it into rows and columns: each rank is in one of each, and they meet in it alone.
+static void halves_of_dp_are_a_grid(void **state)
+{
+    (void)state;
+    static const int32_t layouts[][4] = {{1, 4, 1, 1}, {2, 6, 1, 2}, {3, 4, 2, 1}};
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const int32_t dp = layouts[i][1];
+        for (int32_t inside = 1; inside <= dp; inside++) {
+            plan_mesh m = mesh_of(layouts[i]);
+            m.zero_group = inside;
+            for (int64_t r = 0; r < plan_mesh_ranks(&m) && dp % inside == 0; r++) {
+                int32_t row[64], column[64];
+                const plan_mesh at = plan_mesh_from(&m, r);
+                const plan_group in = plan_group_of(&at, MESH_DP_INSIDE, GROUP_ASIDE);
+                const plan_group over = plan_group_of(&at, MESH_DP_ACROSS, GROUP_ASIDE);
+                const plan_group all = plan_group_of(&at, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+                check_group(&at, &in);
+                check_group(&at, &over);
+                const int64_t rows = plan_group_size(&at, &in),
+                              columns = plan_group_size(&at, &over);
+                assert_int_equal(rows, inside);
+                assert_int_equal(rows * columns, dp);
+                assert_int_equal(plan_group_equal(&in, &all), inside == dp);
+                plan_group_members(&at, &in, row);
+                plan_group_members(&at, &over, column);
+                int met = 0;
+                for (int64_t x = 0; x < rows * columns; x++)
+                    met += row[x / columns] == column[x % columns];
+                assert_int_equal(met, 1);
+            }
+        }
+    }
+}
+
 // Axes that have one rank are not in it: "dp+cp" without cp is "dp".
 static void names_are_of_what_is_there(void **state)
 {
@@ -106,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_coordinates),
         cmocka_unit_test(members_agree),
+        cmocka_unit_test(halves_of_dp_are_a_grid),
         cmocka_unit_test(names_are_of_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static plan_rows rows_of(const plan_places *p, const plan_mesh *mesh, const op_w
                          int32_t weight, plan_what what)
 {
     const bool whole = p->whole_units != NULL && p->whole_units[weight];
-    return plan_rows_of(mesh, what == PLACE_STATE ? p->zero : 0, local, whole);
+    return plan_rows_of(mesh, what == PLACE_STATE || p->zero >= 3 ? p->zero : 0, local, whole);
 }
 
 plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int part,
@@ -90,7 +90,8 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
     if (mesh->at[AXIS_CP] != 0 || mesh->at[AXIS_PP] != stage) return false;
     const op_weight local = local_of(p, mesh, weight);
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0) return false; // all its ranks have all of it
-    return rows_of(p, mesh, &local, weight, what).cut || mesh->at[AXIS_DP] == 0;
+    const bool is_cut = rows_of(p, mesh, &local, weight, what).cut;
+    return mesh->at[AXIS_DP] < (is_cut ? plan_zero_ways(mesh) : 1);
 }
 
 int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int part,

@@ -37,8 +37,9 @@ typedef enum plan_kind_of_bytes {
 } plan_kind_of_bytes;
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
-// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO). All ranks but the last
-// have `piece` rows; the last one's are cut off at the weight's end.
+// Rows of a weight that one rank updates, and holds optimizer state of (ZeRO); in stage 2 also of its
+// gradient, in stage 3 of the weight itself. All ranks of a group that cuts but the last have `piece` rows;
+// the last one's are cut off at the weight's end.
 typedef struct plan_rows {
     int64_t first, count, piece;
     bool cut; // false: every rank updates all of it
@@ -57,12 +58,15 @@ typedef struct plan_tensor {
     int32_t weight; // row of the model's weights it belongs to; -1
     int64_t bytes;  // multiple of 64
     int64_t offset; // in the arena; of a transient tensor: behind run_bytes
-    // A run tensor that is cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which
-    // rank r of the axis holds piece r of p rows. 0: it is whole.
+    // Cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank with number r
+    // (plan_zero_place) holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
     int32_t pieces; // of which there are so many, where it is no piece of a weight
-    bool is_part;   // transient rows only: bytes of another tensor, `offset` from its beginning
-    int32_t whole;  // a reference, as in bindings
+    // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
+    // and goes with every layer.
+    bool passes;
+    bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
+    int32_t whole; // a reference, as in bindings
 } plan_tensor;
 
 typedef struct plan_table {
@@ -192,7 +196,9 @@ typedef struct plan_request {
     int64_t seq, cache_seq;
     plan_mesh mesh;
     plan_pipeline_request pipeline;
-    int32_t zero; // ZeRO stage: 1 cuts the optimizer's state over dp
+    int32_t zero; // ZeRO stage: cuts the optimizer's state over dp; from 2 on gradients; 3: weights
+    // Micro-batches of the dp ranks with the fewest and the most; 0: all have as many as this one.
+    int64_t fewest_microbatches, most_microbatches;
     bool strict;
     int32_t shards;    // determinism.shards
     int32_t tp_shards; // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1

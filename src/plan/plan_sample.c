@@ -183,7 +183,7 @@ status plan_sample_model(arena *a, const plan_sample_config *c, op_model **out)
 
 status plan_sample_optimizer(arena *a, const op_model *m, op_program *const **out)
 {
-    const plan_mesh alone = {{0}, {0}};
+    const plan_mesh alone = {.size = {0}};
     return plan_sample_rows_optimizer(a, m, &alone, 0, out);
 }
 

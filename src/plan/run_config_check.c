@@ -333,6 +333,20 @@ static void check_compressed(checker *k, const char *word)
                  "made",
                  dtype_name(run_config_types(r).grads), word);
     }
+    if (r->layout.zero >= 2) {
+        CONFLICT(
+            key,
+            "comm.compression = %s codes a step's sum once, and layout.zero = %lld sums gradients "
+            "in every micro-batch; take layout.zero = 1, or no compression",
+            word, (ll)r->layout.zero);
+    }
+    if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
+        CONFLICT(
+            key,
+            "comm.compression = %s is of one sum over all of layout.dp, and layout.zero_group = "
+            "%lld makes two of it; leave one of them out",
+            word, (ll)r->layout.zero_group);
+    }
     if (!run_config_feeds_back(r)) return;
     if (r->train.precision == RUN_FP16) {
         CONFLICT(

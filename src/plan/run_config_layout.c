@@ -17,7 +17,8 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
     const plan_mesh m = {.size = {[AXIS_PP] = (int32_t)r->layout.pp,
                                   [AXIS_DP] = (int32_t)r->layout.dp,
                                   [AXIS_CP] = (int32_t)r->layout.cp,
-                                  [AXIS_TP] = (int32_t)r->layout.tp}};
+                                  [AXIS_TP] = (int32_t)r->layout.tp},
+                         .zero_group = (int32_t)r->layout.zero_group};
     return plan_mesh_from(&m, rank);
 }
 
@@ -110,8 +111,6 @@ static void check_built(checker *k)
         {"layout.cp", r->layout.cp > 1, "context parallelism"},
         {"layout.cp_heads", r->layout.cp_heads > 1, "context parallelism over heads"},
         {"determinism.cp_shards", r->determinism.cp_shards > 1, "strict order inside a sequence"},
-        {"layout.zero", r->layout.zero > 1, "ZeRO-2 and ZeRO-3"},
-        {"layout.zero_group", r->layout.zero_group > 0, "ZeRO inside a group"},
     };
     for (int64_t i = 0; i < COUNT_OF(gates); i++) {
         text value = {.a = k->a};

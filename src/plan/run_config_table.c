@@ -265,7 +265,9 @@ static const option rows[] = {
             "many as the schedule needs",
         .also = "virtual_pipeline, interleave"),
     INT("layout.zero", layout.zero, "0", 0, 3, FREE, "",
-        .help = "ZeRO stage: 1 cuts the optimizer's state over the dp ranks", .also = "zero_stage"),
+        .help =
+            "ZeRO stage: 1 cuts the optimizer's state over the dp ranks, 2 gradients too, 3 weights",
+        .also = "zero_stage"),
     INT("layout.zero_group", layout.zero_group, "0", 0, 1 << 20, FREE, "ranks",
         .help = "of ZeRO: so many dp ranks share one copy of what is cut; 0 is all of them",
         .also = "hybrid_shard"),

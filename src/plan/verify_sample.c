@@ -18,6 +18,22 @@ static int64_t sample_codec_bytes(void *context, int64_t count, int32_t ranks, i
     return (piece > 0 ? piece : count) * 2;
 }
 
+static void microbatches_count(const sample_settings *s, plan_request *r)
+{
+    plan_mesh at = r->mesh;
+    const int32_t dp = plan_mesh_size(&at, AXIS_DP);
+    int64_t first = 0, own = 0;
+    for (at.at[AXIS_DP] = 0; at.at[AXIS_DP] < dp; at.at[AXIS_DP]++) {
+        plan_own_sequences(&at, s->strict, r->shards, s->sequences, &first, &own);
+        const int64_t count = s->micro_batch == 0 ? 1 : own / s->micro_batch;
+        const int64_t fewest = at.at[AXIS_DP] == 0 ? count : r->fewest_microbatches;
+        r->fewest_microbatches = min_i64(count, fewest);
+        r->most_microbatches = max_i64(count, r->most_microbatches);
+    }
+    plan_own_sequences(&r->mesh, s->strict, r->shards, s->sequences, &first, &own);
+    if (s->micro_batch == 0) r->micro_batch = own;
+}
+
 status sample_make(arena *a, const sample_settings *s, sample_job *out)
 {
     const plan_codec codec = {.name = "half",
@@ -35,6 +51,7 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
     int32_t stages = 0;
     while (stages < 8 && s->stages[stages] > 0) stages++;
     *out = (sample_job){.a = a, .mesh = {.size = {[AXIS_DP] = s->dp, [AXIS_PP] = s->pp}}};
+    out->mesh.zero_group = s->zero_group;
     out->ranks = (int32_t)plan_mesh_ranks(&out->mesh);
     TRY(arena_new(a, out->ranks, &out->tables));
     TRY(arena_new(a, out->ranks, &out->plans));
@@ -55,14 +72,12 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
             .codec = s->compressed ? &codec : NULL,
             .scratch_bytes = 4096,
             .workspace = sample_workspace};
-        int64_t first = 0, own = 0;
         TRY(plan_sample_model(a, &config, &m));
         request.model = m;
         if (!s->alone) {
             TRY(plan_sample_rows_optimizer(a, m, &request.mesh, s->zero, &request.optimizer));
         }
-        plan_own_sequences(&request.mesh, s->strict, request.shards, s->sequences, &first, &own);
-        if (s->micro_batch == 0) request.micro_batch = own;
+        microbatches_count(s, &request);
         out->tables[r].a = a;
         TRY(plan_create(a, &request, &out->tables[r], &out->plans[r]));
         plan_table_place(&out->tables[r]);

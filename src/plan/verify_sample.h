@@ -10,7 +10,7 @@ typedef struct sample_settings {
     int32_t dp, pp; // 0: 1
     const char *schedule;
     int32_t chunks, stages[8]; // decoder layers of each stage; first 0: even
-    int32_t zero, shards;
+    int32_t zero, zero_group, shards;
     bool strict, untied, compressed, alone; // alone: an evaluation
     int64_t sequences, micro_batch;         // micro_batch 0: of each rank all
     op_recompute recompute;

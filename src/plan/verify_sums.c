@@ -257,7 +257,9 @@ static status norm_has_columns(const sums_walk *w, const verify_facts *f, int32_
 static status norm_add(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
 {
     const plan_tensor *t = verify_tensor(f, grad.tensor);
-    const int64_t begin = verify_first(f, grad), width = dtype_bytes(t->type);
+    const int64_t width = dtype_bytes(t->type), row = t->ndim == 1 ? 1 : t->dims[1];
+    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * row * width; // of other ranks
+    const int64_t begin = before + verify_first(f, grad);
     const op_weight *weight = &f->p->model->weights[t->weight];
     const int64_t all = weight->rows * weight->columns;
     const verify_term term = {.source = t->weight,

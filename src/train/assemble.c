@@ -66,6 +66,16 @@ static status plan_push(arena *a, plan_request *request, int64_t most, train_pla
         return fail(ST_CONFIG_RANGE, "train.batch_ramp has more than %d sizes",
                     out->codec.codec != NULL ? TRAIN_MAX_PLANS / 2 - 1 : TRAIN_MAX_PLANS - 1);
     }
+    plan_mesh at = request->mesh;
+    const int32_t dp = plan_mesh_size(&at, AXIS_DP);
+    request->fewest_microbatches = INT64_MAX;
+    request->most_microbatches = 0;
+    for (at.at[AXIS_DP] = 0; at.at[AXIS_DP] < dp; at.at[AXIS_DP]++) {
+        plan_own_sequences(&at, request->strict, request->shards, request->sequences, &first, &own);
+        const int64_t count = own / divisor_below(own, most);
+        request->fewest_microbatches = min_i64(request->fewest_microbatches, count);
+        request->most_microbatches = max_i64(request->most_microbatches, count);
+    }
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
     request->micro_batch = divisor_below(own, most);

@@ -78,14 +78,14 @@ static const plan_tensor *gradient_of(const plan *p, int64_t weight)
 static status own_gradient_read(const check_source *s, int32_t weight, int part, float *out)
 {
     const plan_places *places = s->state->places;
-    const plan_piece whole = plan_piece_of(places, s->state->rank, weight, part, PLACE_WEIGHT);
     const plan_piece own = plan_piece_of(places, s->state->rank, weight, part, PLACE_STATE);
     const plan_tensor *t = gradient_of(s->p, weight);
     if (t == NULL) {
         return fail(ST_INTERNAL, "the plan has no gradient of %s",
                     places->whole->weights[weight].name);
     }
-    const int64_t begin = whole.at + (own.row - whole.row) * own.columns;
+    // The norm reads this rank's rows: all of a tensor of theirs, or a part of the whole one.
+    const int64_t begin = own.at + (t->is_part ? t->offset / dtype_bytes(t->type) : 0);
     const int64_t count = own.rows * own.columns;
     const int64_t bytes = (begin + count) * dtype_bytes(t->type);
     void *raw = malloc((size_t)bytes);

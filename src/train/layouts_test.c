@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { SETTINGS = 24, SETTING_BYTES = 64 };
+enum { SHARDS = 8, SETTINGS = 24, SETTING_BYTES = 64 };
 
 // GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's: rotary
 // positions, RMSNorm, grouped queries, gated feed-forward.
@@ -104,9 +104,14 @@ static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
     if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (tp > 1 && !strict && pick(2) == 0) set_word(l, "layout.sp", "yes");
     if (dp > 1) set(l, "layout.dp", dp);
-    if (dp > 1) set(l, "layout.zero", pick(2));
+    // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which ZeRO-2
+    // and ZeRO-3 cannot always have.
+    const bool even = (strict ? SHARDS : 16) % dp == 0;
+    const int64_t zero = pick(even ? 4 : !strict ? 2 : pp > 1 ? 3 : 4);
+    if (dp > 1) set(l, "layout.zero", zero);
+    if (dp > 1 && zero > 0 && dp % 2 == 0 && pick(2) == 0)
+        set(l, "layout.zero_group", dp > 2 ? dp / 2 : 2);
     if (pp > 1) pipeline_pick(l, pp, dp);
-    // dp that does not divide the batch leaves ranks with different numbers of micro-batches.
     set(l, "train.micro_batch", pp > 2 || 16 % (dp * pp * 2) != 0 ? 1 : 1 + pick(2));
     set_word(l, "train.recompute", recomputes[pick(3)]);
     set(l, "kernels.threads", 1);

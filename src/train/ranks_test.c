@@ -14,7 +14,7 @@ static const char *const kinds[][6] = {
 enum { DP_MAX = 4 };
 
 // And how the state is cut.
-static const char *const cuts[] = {"layout.zero=0", "layout.zero=1"};
+static const char *const cuts[] = {"layout.zero=0", "layout.zero=1", "layout.zero=3"};
 
 static int settings_of(int kind, const char **out)
 {
@@ -37,8 +37,8 @@ static void any_number_of_ranks_is_one(void **state)
         char name[32], dp[32];
         (void)snprintf(name, sizeof(name), "one-%d", kind);
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
-        for (int i = 0; i < 2 * (DP_MAX - 1); i++) {
-            const int ranks = 2 + i / 2, cut = i % 2;
+        for (int i = 0; i < COUNT_OF(cuts) * (DP_MAX - 1); i++) {
+            const int ranks = 2 + i / COUNT_OF(cuts), cut = i % COUNT_OF(cuts);
             (void)snprintf(name, sizeof(name), "many-%d-%d-%d", kind, ranks, cut);
             (void)snprintf(dp, sizeof(dp), "layout.dp=%d", ranks);
             settings[n] = dp;
@@ -117,17 +117,21 @@ static void features_are_the_same_in_every_layout(void **state)
 static void ranks_change_on_resume(void **state)
 {
     (void)state;
-    const char *const one[] = {"determinism=strict"};
-    const char *const two[] = {"determinism=strict", "layout.dp=2", "kernels.threads=1"};
-    const char *const three[] = {"determinism=strict", "layout.dp=3", "kernels.threads=1",
-                                 "layout.zero=1"};
+    const char *const one[] = {"determinism=strict", "train.steps=12"};
+    const char *const two[] = {"determinism=strict", "train.steps=12", "layout.dp=2",
+                               "kernels.threads=1"};
+    const char *const three[] = {"determinism=strict", "train.steps=12", "layout.dp=3",
+                                 "kernels.threads=1", "layout.zero=1"};
+    const char *const four[] = {"determinism=strict", "train.steps=12", "layout.dp=4",
+                                "kernels.threads=1",  "layout.zero=3",  "layout.zero_group=2"};
     run_seen seen = {0};
     hash128 straight, changed;
-    assert_int_equal(test_run("straight", one, 1, "auto", &seen, &straight), ST_OK);
-    assert_int_equal(ranks_run("changed", two, 3, 2, "auto", 2, NULL), ST_STOPPED);
-    assert_int_equal(ranks_run("changed", three, 4, 3, "auto", 4, NULL), ST_STOPPED);
+    assert_int_equal(test_run("straight", one, 2, "auto", &seen, &straight), ST_OK);
+    assert_int_equal(ranks_run("changed", two, 4, 2, "auto", 1, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("changed", four, 6, 4, "auto", 2, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("changed", three, 5, 3, "auto", 2, NULL), ST_STOPPED);
     seen = (run_seen){0};
-    assert_int_equal(test_run("changed", one, 1, "auto", &seen, &changed), ST_OK);
+    assert_int_equal(test_run("changed", one, 2, "auto", &seen, &changed), ST_OK);
     assert_same(straight, changed);
 }
 
@@ -139,10 +143,24 @@ static void fast_ranks_are_near(void **state)
     const char *const two[] = {"train.steps=6", "layout.dp=2", "kernels.threads=1"};
     run_seen seen = {0};
     assert_int_equal(test_run("fast-one", one, 1, "auto", &seen, NULL), ST_OK);
+    const double loss = seen.last_loss;
     hash128 a, b;
     assert_int_equal(ranks_run("fast-two", two, 3, 2, "auto", 0, &a), ST_OK);
     assert_int_equal(ranks_run("fast-again", two, 3, 2, "auto", 0, &b), ST_OK);
     assert_same(a, b);
+    static const char *const types[] = {"train.precision=fp32", "train.precision=bf16"};
+    for (int i = 0; i < 6; i++) {
+        const char *zero = i % 3 == 0   ? "layout.zero=1"
+                           : i % 3 == 1 ? "layout.zero=2"
+                                        : "layout.zero=3";
+        const char *const four[] = {"train.steps=6",       "layout.dp=4",  "kernels.threads=1",
+                                    "train.micro_batch=1", zero,           types[i / 3],
+                                    "layout.zero_group=2", "eval.every=3", "eval.batches=1"};
+        char name[32];
+        (void)snprintf(name, sizeof(name), "fast-cut-%d", i);
+        assert_int_equal(ranks_run(name, four, 9, 4, "auto", 0, NULL), ST_OK);
+        assert_true(fabs(rank_runs[0].seen.last_loss - loss) < 0.02);
+    }
 }
 
 int main(void)

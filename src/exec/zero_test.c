@@ -1,0 +1,76 @@
+// What ZeRO cuts, for real: ranks as threads over shared memory, every stage, alone, in groups and in pipelines.
+// In strict order the weights and moments of every rank are those of one, to the bit; in fast order near them.
+#include "exec/test_trial.h"
+
+static const trial layouts[] = {
+    {.zero = 1, .pp = 1, .dp = 4, .zero_group = 2, .micro_batch = 2},
+    {.zero = 2, .pp = 1, .dp = 2, .micro_batch = 8},
+    {.zero = 2, .pp = 1, .dp = 4, .micro_batch = 1, .recompute = RECOMPUTE_FULL},
+    {.zero = 2, .pp = 1, .dp = 4, .zero_group = 2, .micro_batch = 2},
+    {.zero = 3, .pp = 1, .dp = 2, .micro_batch = 2},
+    {.zero = 3, .pp = 1, .dp = 4, .micro_batch = 4, .recompute = RECOMPUTE_SELECTIVE},
+    {.zero = 3, .pp = 1, .dp = 8, .zero_group = 4, .micro_batch = 1},
+    {.zero = 1, .pp = 2, .dp = 4, .zero_group = 2, .schedule = "1f1b", .micro_batch = 2},
+    {.zero = 2, .pp = 2, .dp = 2, .schedule = "1f1b", .micro_batch = 2},
+    {.zero = 2, .pp = 2, .dp = 2, .schedule = "zb-h1", .micro_batch = 1},
+    {.zero = 2, .pp = 2, .dp = 2, .schedule = "dualpipe", .micro_batch = 1},
+    {.zero = 2, .pp = 2, .dp = 4, .zero_group = 2, .schedule = "zb-v", .micro_batch = 1},
+    {.zero = 3, .pp = 2, .dp = 2, .schedule = "gpipe", .micro_batch = 4},
+    {.zero = 3, .pp = 2, .dp = 2, .schedule = "interleaved", .chunks = 4, .micro_batch = 2},
+    {.zero = 3, .pp = 4, .dp = 2, .schedule = "zb-h2", .micro_batch = 1},
+    {.zero = 3, .pp = 2, .dp = 2, .schedule = "dualpipe-v", .micro_batch = 2},
+    {.zero = 3,
+     .pp = 2,
+     .dp = 4,
+     .zero_group = 2,
+     .schedule = "1f1b",
+     .micro_batch = 1,
+     .recompute = RECOMPUTE_FULL},
+};
+
+// Of three ranks in strict order one has fewer shards, so fewer micro-batches.
+static const trial uneven[] = {
+    {.zero = 2, .pp = 1, .dp = 3, .micro_batch = 2},
+    {.zero = 3, .pp = 1, .dp = 3, .micro_batch = 2},
+    {.zero = 3, .pp = 1, .dp = 6, .zero_group = 3, .micro_batch = 1},
+};
+
+static void run_all(const trial *rows, int count, bool strict, bool tied)
+{
+    static reference one;
+    reference_make(&one, strict, tied, 8);
+    for (int i = 0; i < count; i++) {
+        static trial t;
+        t = rows[i];
+        t.strict = strict;
+        t.tied = tied;
+        t.shards = 8;
+        trial_run(&t, &one);
+    }
+    reference_free(&one);
+}
+
+static void strict_has_the_bits_of_one_rank(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        run_all(layouts, COUNT_OF(layouts), true, tied != 0);
+        run_all(uneven, COUNT_OF(uneven), true, tied != 0);
+    }
+}
+
+static void fast_is_near(void **state)
+{
+    (void)state;
+    run_all(layouts, COUNT_OF(layouts), false, false);
+    run_all(layouts, COUNT_OF(layouts), false, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strict_has_the_bits_of_one_rank),
+        cmocka_unit_test(fast_is_near),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+// What ZeRO cuts: the plans of all ranks are sound, for every stage, group, schedule and order; and a rank
+// holds what the paper says.
+#include "plan/verify_sample.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void print_settings(const sample_settings *s, const char *why)
+{
+    print_error(
+        "dp %d / %d pp %d %s zero %d strict %d sequences %d micro-batch %d recompute %d tied %d "
+        "evaluation %d: %s\n",
+        s->dp, s->zero_group, s->pp, s->schedule != NULL ? s->schedule : "", s->zero, s->strict,
+        (int)s->sequences, (int)s->micro_batch, (int)s->recompute, !s->untied, s->alone, why);
+}
+
+// Of plans that are made; what is refused is refused for its micro-batches.
+static void job_is_sound(const sample_settings *s, int64_t *sound)
+{
+    arena *a = NULL;
+    sample_job j;
+    plan_verified v;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    status st = sample_make(a, s, &j);
+    if (st == ST_OK) {
+        st = sample_verify(&j, &v);
+        if (st != ST_OK) print_settings(s, error_last()->text);
+        assert_int_equal(st, ST_OK);
+        (*sound)++;
+    } else {
+        if (st != ST_CONFIG_CONFLICT) print_settings(s, error_last()->text);
+        assert_int_equal(st, ST_CONFIG_CONFLICT);
+    }
+    arena_destroy(a);
+}
+
+static void one_stage_is_sound(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    static const int32_t groups[][2] = {{2, 0}, {3, 0}, {4, 0}, {4, 2}, {6, 3}, {6, 2}};
+    for (int g = 0; g < COUNT_OF(groups); g++) {
+        for (int32_t i = 0; i < 24; i++) {
+            const sample_settings s = {.dp = groups[g][0],
+                                       .zero_group = groups[g][1],
+                                       .zero = 1 + i % 3,
+                                       .strict = i / 3 % 2 != 0,
+                                       .micro_batch = (int64_t[]){0, 1, 2, 1}[i / 6 % 4],
+                                       .sequences = i / 12 != 0 ? 24 : 12,
+                                       .recompute = (op_recompute)(i / 8 % 3),
+                                       .untied = i % 5 == 0,
+                                       .alone = i % 11 == 7,
+                                       .layers = 1 + i % 4,
+                                       .shards = i % 7 == 0 ? 12 : 8};
+            job_is_sound(&s, &sound);
+        }
+    }
+    assert_true(sound > 100);
+}
+
+static void pipelines_are_sound(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                            "zb-h2", "zb-v", "dualpipe",    "dualpipe-v"};
+    for (int k = 0; k < COUNT_OF(schedules); k++) {
+        for (int32_t i = 0; i < 8; i++) {
+            const bool grouped = i / 6 != 0;
+            const sample_settings s = {.dp = grouped ? 4 : 2,
+                                       .zero_group = grouped ? 2 : 0,
+                                       .pp = i == 3 ? 4 : 2,
+                                       .schedule = schedules[k],
+                                       .zero = 1 + i % 3,
+                                       .strict = i / 3 % 2 != 0,
+                                       .micro_batch = 1,
+                                       .sequences = grouped ? 32 : 16,
+                                       .recompute = (op_recompute)(i % 2),
+                                       .untied = (i + k) % 2 != 0,
+                                       .alone = i % 7 == 5,
+                                       .layers = 8,
+                                       .shards = 8};
+            job_is_sound(&s, &sound);
+        }
+    }
+    assert_true(sound > 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_stage_is_sound),
+        cmocka_unit_test(pipelines_are_sound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
