@@ -139,6 +139,66 @@ static void chunks_threads_and_levels_change_no_bit(void **state)
     free(other);
 }
 
+// Statistics of four shards, then losses from them; `kept`: in one workspace, where logits may stay.
+static void run_in_shards(problem *p, const kern_context *context, int64_t tokens, bool kept)
+{
+    static float stats[TOKENS * 12], terms[TOKENS * DIM * 4];
+    kern_call call = {
+        .code = OP_HEAD_STATS, .step = &p->step, .loss_divisor = 10.0, .strict = true};
+    call.attrs.shards = call.attrs.shard_count = 4;
+    call.attrs.kept = kept;
+    call.attrs.z_loss = 0.01f;
+    call.in[0] = matrix(p->x, DTYPE_F32, tokens, DIM);
+    call.in[1] = matrix(p->w, DTYPE_F32, VOCAB, DIM);
+    call.in[2] = vector(p->labels, DTYPE_I32, tokens);
+    call.out[0] = matrix(stats, DTYPE_F32, tokens, 12);
+    kern_call loss = call;
+    loss.code = OP_HEAD_LOSS;
+    loss.in[3] = matrix(stats, DTYPE_F32, tokens, 12);
+    loss.out[0] = vector(p->loss, DTYPE_F32, tokens);
+    loss.out[1] = matrix(terms, DTYPE_F32, tokens, (int64_t)DIM * 4);
+    loss.out[2] = matrix(p->dw, DTYPE_F32, VOCAB, DIM);
+    loss.workspace_bytes =
+        max_i64(cpu_head_stats_workspace(&call, 1), cpu_head_loss_workspace(&loss, 1));
+    call.workspace = loss.workspace = aligned_alloc(64, (size_t)loss.workspace_bytes);
+    assert_int_equal(cpu_head_stats(context, &call), ST_OK);
+    if (!kept) memset(call.workspace, 0xFF, (size_t)loss.workspace_bytes);
+    assert_int_equal(cpu_head_loss(context, &loss), ST_OK);
+    for (int64_t n = 0; n < tokens; n++) {
+        for (int64_t d = 0; d < DIM; d++) {
+            const float *t = &terms[n * DIM * 4 + d];
+            p->dx[n * DIM + d] = (t[0] + t[DIM]) + (t[DIM * 2] + t[DIM * 3]);
+        }
+    }
+    free(loss.workspace);
+}
+
+// One chunk, and two: logits that stayed and logits made again are the same.
+static void logits_that_stay_change_no_bit(void **state)
+{
+    (void)state;
+    kern_pool *pool = NULL;
+    assert_int_equal(kern_pool_create(2, &pool), ST_OK);
+    void *scratch = aligned_alloc(4096, 2 * (size_t)KERN_SCRATCH_BYTES);
+    kern_pool_scratch_set(pool, scratch);
+    const kern_context context = {.pool = pool, .level = kern_level_of_machine()};
+    const int64_t counts[] = {60, TOKENS};
+    problem *kept = problem_make(), *again = problem_make();
+    for (int i = 0; i < 2; i++) {
+        run_in_shards(kept, &context, counts[i], true);
+        run_in_shards(again, &context, counts[i], false);
+        assert_memory_equal(kept->loss, again->loss, sizeof(kept->loss));
+        assert_memory_equal(kept->dx, again->dx, sizeof(kept->dx));
+        assert_memory_equal(kept->dw, again->dw, sizeof(kept->dw));
+        token_check(kept, 0);
+        token_check(kept, counts[i] - 1);
+    }
+    kern_pool_destroy(pool);
+    free(scratch);
+    free(kept);
+    free(again);
+}
+
 static void a_label_outside_is_refused(void **state)
 {
     (void)state;
@@ -212,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_threads_and_levels_change_no_bit),
         cmocka_unit_test(a_strong_z_loss_keeps_its_gradient),
+        cmocka_unit_test(logits_that_stay_change_no_bit),
         cmocka_unit_test(a_label_outside_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
