@@ -86,7 +86,7 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
 // A weight, and its gradient's accumulator, as the block allows.
 static status weight_set(partition *c, tensor_id t, const op_tensor *weight)
 {
-    const int dim = weight->cut_dim[AXIS_TP];
+    const int8_t dim = weight->cut_dim[AXIS_TP];
     if (dim < 0) return partition_set(c, t, replicate, NULL);
     cut_parts parts = one_part(weight->dims[dim].scale);
     if (dim == 0 && weight->part_count > 0) {
@@ -97,7 +97,7 @@ static status weight_set(partition *c, tensor_id t, const op_tensor *weight)
             local->parts[i].rows = cut_size(c->how, parts.size[i]);
         }
     }
-    return partition_set(c, t, (placement){.kind = PLACE_SHARD, .dim = (int8_t)dim}, &parts);
+    return partition_set(c, t, (placement){.kind = PLACE_SHARD, .dim = dim}, &parts);
 }
 
 static status tensors_start(partition *c)
@@ -399,7 +399,7 @@ static status program_cut(partition *c)
 
 static void weight_cut(const op_cut *how, op_weight *w)
 {
-    const int dim = w->cut_dim[AXIS_TP];
+    const int8_t dim = w->cut_dim[AXIS_TP];
     w->ways = 1;
     w->whole_columns = w->columns;
     if (dim < 0 || how->ways == 1) return;
