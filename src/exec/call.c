@@ -96,6 +96,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->first_head = node->attrs.first_head;
     if (node->attrs.row_ways > 1) {
         call->seq = p->seq_cut;
+        call->seq_whole = p->seq;
         call->first_position = node->attrs.row_at * p->seq_cut;
     }
     call->first_sequence = p->first_sequence +

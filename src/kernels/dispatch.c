@@ -35,8 +35,8 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_LAYERNORM_DX] = {"fND fND sN sN fD fND", "fND"},
     [OP_LAYERNORM_DW] = {"fND fND sN sN", "fD fD"},
     [OP_ROPE] = {"fNC iN fPD", "fNC"},
-    [OP_ATTENTION] = {"fNC fSE fSE iN iB", "fNC sNH"},
-    [OP_ATTENTION_BWD] = {"fNC fNC fSE fSE fNC sNH iN", "fNC fSE fSE"},
+    [OP_ATTENTION] = {"fNC fSE fSE iS iB", "fNC sNH"},
+    [OP_ATTENTION_BWD] = {"fNC fNC fSE fSE fNC sNH iS", "fNC fSE fSE"},
     [OP_CACHE_APPEND] = {"fNE iB", "fSE"},
     [OP_SWIGLU] = {"fNC", "fNF"},
     [OP_SWIGLU_BWD] = {"fNC fNF", "fNC"},
@@ -167,7 +167,17 @@ static void check_attention(const kern_call *c, const shape_book *book,
         ASSERT(extent_of_letter(book, 'S') % (rows / c->seq) == 0);
         ASSERT(extent_of_letter(book, 'S') >= rows);
     }
-    if (documents->data != NULL) ASSERT(extent_of_letter(book, 'S') == rows);
+    if (a->cp_ways > 1) {
+        ASSERT(extent_of_letter(book, 'S') == rows * a->cp_ways && c->seq % 2 == 0);
+        ASSERT(extent_of_letter(book, 'B') < 0 && a->cp_at >= 0 && a->cp_at < a->cp_ways);
+    } else if (documents->data != NULL) {
+        ASSERT(extent_of_letter(book, 'S') == rows);
+    }
+    if (a->shards > 0) { // backward: its queries are of one shard
+        const int64_t own = a->shards / max_i64(a->cp_ways, 1);
+        ASSERT(c->seq % (2 * own) == 0);
+        ASSERT(a->first_shard / own == (a->cp_ways > 1 ? a->cp_at : 0));
+    }
 }
 
 static void check_muon(const kern_call *c)

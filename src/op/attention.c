@@ -111,18 +111,34 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
     return ST_OK;
 }
 
+// Keys are those of the queries' rows, or of all ranks' rows.
+static status rows_check(const op_node *node, const op_shapes *shapes, bool cached)
+{
+    const op_attrs *a = &node->attrs;
+    extent keys = shapes->of['N'];
+    if (a->cp_ways > 1) keys.scale *= a->cp_ways;
+    if (cached && a->cp_ways > 1) {
+        return fail(ST_MODEL, "attention: over a cache queries are not cut by positions");
+    }
+    if (!cached && !extent_equal(keys, shapes->of['S'])) {
+        return fail(ST_MODEL, "attention: queries and keys differ in rows, and there is no cache");
+    }
+    if (a->cp_ways > 1 && (a->cp_at < 0 || a->cp_at >= a->cp_ways)) {
+        return fail(ST_MODEL, "attention: rank %d of %d", (int)a->cp_at, (int)a->cp_ways);
+    }
+    return ST_OK;
+}
+
 static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fSE fSE iN iB", &shapes));
+    TRY(op_shapes_in(p, node, "fNC fSE fSE iS iB", &shapes));
     TRY(heads_check(node, &shapes));
     const bool cached = node->in[4] != TENSOR_NONE;
     if (cached && node->in[3] != TENSOR_NONE) {
         return fail(ST_MODEL, "attention: documents and a cache cannot be combined");
     }
-    if (!cached && !extent_equal(shapes.of['N'], shapes.of['S'])) {
-        return fail(ST_MODEL, "attention: queries and keys differ in rows, and there is no cache");
-    }
+    TRY(rows_check(node, &shapes, cached));
     op_shapes_bind(&shapes, 'H', extent_of(node->attrs.heads));
     return op_shapes_out(p, node, wanted, "fNC sNH", "y lse", &shapes);
 }
@@ -145,12 +161,16 @@ static void attention_cut(const op_program *p, const op_node *node, int rule, in
     attrs->first_head = node->attrs.first_head + at * attrs->heads;
 }
 
-// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one.
-static double attention_pairs(const op_program *p, tensor_id q, tensor_id k, int32_t window,
+// Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one. A rank of
+// several has its share: causal ones are balanced, and with a window nearly.
+static double attention_pairs(const op_program *p, const op_node *node, tensor_id q, tensor_id k,
                               const extent_binding *bound)
 {
+    const int32_t window = node->attrs.window;
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
-    const double queries = op_dim(p, q, 0, bound) / seqs, keys = op_dim(p, k, 0, bound) / seqs;
+    const double ways = (double)max_i64(node->attrs.cp_ways, 1);
+    const double queries = ways * op_dim(p, q, 0, bound) / seqs;
+    const double keys = op_dim(p, k, 0, bound) / seqs;
     const double before = keys - queries; // keys that stand before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
@@ -158,14 +178,14 @@ static double attention_pairs(const op_program *p, tensor_id q, tensor_id k, int
     if (growing > queries) growing = queries;
     const double pairs =
         growing * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * most;
-    return pairs * seqs;
+    return pairs * seqs / ways;
 }
 
 static op_cost attention_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     const op_attrs *a = &node->attrs;
     op_cost cost = op_cost_bytes(p, node, bound);
-    const double pairs = attention_pairs(p, node->in[0], node->in[1], a->window, bound);
+    const double pairs = attention_pairs(p, node, node->in[0], node->in[1], bound);
     cost.flops = pairs * (double)a->heads * (4.0 * (double)a->head_dim + 6.0);
     return cost;
 }
@@ -215,9 +235,16 @@ const op_kind op_row_attention = {
 static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC fNE fNE fNC sNH iN", &shapes));
+    TRY(op_shapes_in(p, node, "fNC fNC fSE fSE fNC sNH iS", &shapes));
     TRY(heads_check(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNC fNE fNE", "dq dk dv", &shapes);
+    TRY(rows_check(node, &shapes, false));
+    const op_attrs *a = &node->attrs;
+    const int32_t ways = a->cp_ways > 1 ? a->cp_ways : 1, at = a->cp_ways > 1 ? a->cp_at : 0;
+    if (a->shards > 0 && (a->shards % ways != 0 || a->first_shard / (a->shards / ways) != at)) {
+        return fail(ST_MODEL, "attention_bwd: rank %d of %d has no shard %d of %d", (int)at,
+                    (int)ways, (int)a->first_shard, (int)a->shards);
+    }
+    return op_shapes_out(p, node, wanted, "fNC fSE fSE", "dq dk dv", &shapes);
 }
 
 static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -232,7 +259,8 @@ static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_b
 {
     const op_attrs *a = &node->attrs;
     op_cost cost = op_cost_bytes(p, node, bound);
-    const double pairs = attention_pairs(p, node->in[1], node->in[2], a->window, bound);
+    double pairs = attention_pairs(p, node, node->in[1], node->in[2], bound);
+    if (a->shards > 0) pairs /= (double)a->shards / (double)max_i64(a->cp_ways, 1);
     cost.flops = pairs * (double)a->heads * (10.0 * (double)a->head_dim + 8.0);
     cost.flops += 2.0 * op_elements(p, node->in[0], bound); // the row sums of dy * y
     return cost;

@@ -59,11 +59,31 @@ static status rows_check(const op_program *p, const op_node *node, tensor_id t,
                 tensor->name, symbol == EXTENT_TOKENS ? "a micro-batch" : "a rank's piece of it");
 }
 
+// Of how many ranks, only the result knows.
+static status pieces_check(const op_program *p, const op_node *node, tensor_id one, tensor_id all)
+{
+    const char *name = op_kind_of(node->code)->name;
+    if (one == TENSOR_NONE || all == TENSOR_NONE) {
+        return fail(ST_MODEL, "%s: of how many ranks, only its result knows", name);
+    }
+    const extent a = op_at(p, one)->dims[0], b = op_at(p, all)->dims[0];
+    if (a.symbol != b.symbol || a.scale <= 0 || b.scale % a.scale != 0) {
+        return fail(ST_MODEL, "%s: %s is not whole pieces like %s", name, op_at(p, all)->name,
+                    op_at(p, one)->name);
+    }
+    return ST_OK;
+}
+
 static status scatter_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, "fND fND fND fND fND fND fND fND", &shapes));
     TRY(axis_check(node));
+    if (node->attrs.zigzag) {
+        TRY(pieces_check(p, node, node->out[0], node->in[0]));
+        op_shapes_bind(&shapes, 'P', op_at(p, node->out[0])->dims[0]);
+        return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
+    }
     TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS));
     op_shapes_bind(&shapes, 'P', rows_cut);
     return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
@@ -90,16 +110,9 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
     TRY(op_shapes_in(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
-    if (node->attrs.stacked) {
-        if (node->out[0] == TENSOR_NONE) {
-            return fail(ST_MODEL, "all_gather: of how many ranks, only its result knows");
-        }
-        const extent one = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
-        if (one.symbol != all.symbol || one.scale <= 0 || all.scale % one.scale != 0) {
-            return fail(ST_MODEL, "all_gather: %s is not whole pieces like %s",
-                        op_at(p, node->out[0])->name, op_at(p, node->in[0])->name);
-        }
-        op_shapes_bind(&shapes, 'N', all);
+    if (node->attrs.stacked || node->attrs.zigzag) {
+        TRY(pieces_check(p, node, node->in[0], node->out[0]));
+        op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
     } else {
         TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
         op_shapes_bind(&shapes, 'N', extent_tokens(1));

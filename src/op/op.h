@@ -142,6 +142,10 @@ typedef struct op_attrs {
     bool stacked;   // ALL_GATHER
     bool
         kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
+    bool zigzag; // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
+    // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
+    // (op/zigzag.h); keys and documents are all there are. 0: all rows.
+    int32_t cp_ways, cp_at;
     // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
     // one here, and with the parts below the row of the whole weight that each of them begins with.
     int64_t whole_columns, first_column, part_first[4];

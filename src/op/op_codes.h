@@ -39,7 +39,9 @@ extern "C" {
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
 //                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
-//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv
+//                  With attrs.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position.
+//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.shards > 0 the queries of shard
+//                  attrs.first_shard only (op/zigzag.h): their rows of dq, what they add to dk and dv
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T .. lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
 //   SWIGLU_BWD     h da                             -> dh(N,2F)
@@ -77,6 +79,7 @@ extern "C" {
 //                                                      positions of each sequence
 //   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
 //                                                      rank all rows, one rank after the other
+// With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along AXIS_CP.
 #define OP_TABLE(X)     \
     OP_TABLE_COMPUTE(X) \
     OP_TABLE_COMMUNICATE(X)

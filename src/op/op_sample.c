@@ -196,11 +196,12 @@ static status reduce(builder *b)
 
 static const extent rows_cut = {1, EXTENT_TOKENS_CUT};
 
-// 0 rows of positions, 1 stacked.
+// 0 rows of positions, 1 stacked, 2 in pieces of context parallelism.
 static status all_gather(builder *b)
 {
-    b->node.attrs.axis = AXIS_TP;
+    b->node.attrs.axis = b->option == 2 ? AXIS_CP : AXIS_TP;
     b->node.attrs.stacked = b->option == 1;
+    b->node.attrs.zigzag = b->option == 2;
     if (b->option == 0) {
         return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, rows_cut, b->s->k, &b->node.in[0]);
     }
@@ -340,7 +341,29 @@ static status heads_apart(builder *b, tensor_id *q, tensor_id *k, tensor_id *v)
     return rows_of(b, "v", (int64_t)b->s->kv_heads * b->s->head_dim, v);
 }
 
-// 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 a cache, 5 a cache and a window.
+// Keys and values of three ranks' rows; false: the setting's rows are not two pieces.
+static bool heads_gathered(builder *b)
+{
+    if (b->s->seq % 2 != 0) return false;
+    b->node.attrs.cp_ways = 3;
+    b->node.attrs.cp_at = 1;
+    b->node.attrs.window = 2 * (int32_t)b->s->seq;
+    b->node.attrs.dropout = 0.25f;
+    b->node.attrs.site = 9;
+    return true;
+}
+
+static status keys_gathered(builder *b, tensor_id *k, tensor_id *v, tensor_id *documents)
+{
+    const int64_t narrow = (int64_t)b->s->kv_heads * b->s->head_dim;
+    const extent all = extent_tokens(3);
+    TRY(tensor(b, "k_all", ROLE_ACTIVATION, b->s->type, 2, all, narrow, k));
+    TRY(tensor(b, "v_all", ROLE_ACTIVATION, b->s->type, 2, all, narrow, v));
+    return tensor(b, "documents", ROLE_BATCH, DTYPE_I32, 1, all, 0, documents);
+}
+
+// 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 a cache, 5 a cache and a window, 6 with the
+// keys of other ranks.
 static status attention(builder *b)
 {
     op_node *n = &b->node;
@@ -351,7 +374,11 @@ static status attention(builder *b)
         n->attrs.site = 9;
         return heads_joined(b, "qkv", &n->in[0], &n->in[1], &n->in[2]);
     }
-    if (b->option < 4) {
+    if (b->option == 6 && heads_gathered(b)) {
+        TRY(rows_of(b, "q", (int64_t)b->s->heads * b->s->head_dim, &n->in[0]));
+        return keys_gathered(b, &n->in[1], &n->in[2], &n->in[3]);
+    }
+    if (b->option < 4 || b->option == 6) {
         TRY(heads_apart(b, &n->in[0], &n->in[1], &n->in[2]));
         if (b->option == 1) TRY(batch(b, "documents", DTYPE_I32, &n->in[3]));
         return ST_OK;
@@ -365,7 +392,7 @@ static status attention(builder *b)
     return lengths(b, "lengths", DTYPE_I32, &n->in[4]);
 }
 
-// 0 causal, 1 documents, 2 a window, 3 dropout, in views.
+// 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 with the keys of other ranks.
 static status attention_bwd(builder *b)
 {
     op_node *n = &b->node;
@@ -379,6 +406,11 @@ static status attention_bwd(builder *b)
         n->attrs.site = 9;
         TRY(heads_joined(b, "qkv", &n->in[1], &n->in[2], &n->in[3]));
         TRY(heads_joined(b, "dqkv", &n->out[0], &n->out[1], &n->out[2]));
+    } else if (b->option == 4 && heads_gathered(b)) {
+        n->attrs.shards = 3;
+        n->attrs.first_shard = 1;
+        TRY(rows_of(b, "q", columns, &n->in[1]));
+        TRY(keys_gathered(b, &n->in[2], &n->in[3], &n->in[6]));
     } else {
         TRY(heads_apart(b, &n->in[1], &n->in[2], &n->in[3]));
     }
@@ -426,6 +458,10 @@ static status activation_bwd(builder *b)
 static status dropout(builder *b)
 {
     b->node.attrs.dropout = b->option == 0 ? 0.5f : 0.1f;
+    if (b->option == 2 && b->s->seq % 2 == 0) {
+        b->node.attrs.cp_ways = 3;
+        b->node.attrs.cp_at = 2;
+    }
     b->node.attrs.site = 6;
     return rows_maybe_view(b, b->option == 1, "x", b->s->k, &b->node.in[0]);
 }
@@ -606,14 +642,14 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_LAYERNORM_DX] = {2, layernorm_dx},
     [OP_LAYERNORM_DW] = {2, layernorm_dw},
     [OP_ROPE] = {4, rope},
-    [OP_ATTENTION] = {6, attention},
-    [OP_ATTENTION_BWD] = {4, attention_bwd},
+    [OP_ATTENTION] = {7, attention},
+    [OP_ATTENTION_BWD] = {5, attention_bwd},
     [OP_CACHE_APPEND] = {2, cache_append},
     [OP_SWIGLU] = {1, swiglu},
     [OP_SWIGLU_BWD] = {1, swiglu_bwd},
     [OP_ACTIVATION] = {4, activation},
     [OP_ACTIVATION_BWD] = {4, activation_bwd},
-    [OP_DROPOUT] = {2, dropout},
+    [OP_DROPOUT] = {3, dropout},
     [OP_HEAD_LOSS] = {6, head_loss},
     [OP_HEAD_STATS] = {1, head_stats},
     [OP_GATHER] = {2, gather},
@@ -628,7 +664,7 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_MUON] = {3, muon},
     [OP_ALL_REDUCE] = {4, reduce},
     [OP_REDUCE_SCATTER] = {4, reduce},
-    [OP_ALL_GATHER] = {2, all_gather},
+    [OP_ALL_GATHER] = {3, all_gather},
 };
 
 int op_sample_count(op_code code)

@@ -276,10 +276,17 @@ static const wrong_run wrong_runs[] = {
     // What is not built yet.
     {"layout: {tp: 2}\noptimizer: {name: muon}\n", ST_UNSUPPORTED,
      "optimizer.name = muon: Muon with layout.tp is not built yet"},
-    {"layout: {cp: 2}\n", ST_UNSUPPORTED, "layout.cp = 2: context parallelism is not"},
+    {"layout: {cp: 4, cp_heads: 2}\n", ST_UNSUPPORTED,
+     "layout.cp_heads = 2: context parallelism over heads is not"},
+    {"layout: {cp: 2, dp: 2, zero: 1}\n", ST_UNSUPPORTED, "layout.zero = 1: ZeRO with layout.cp"},
     {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
      "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},
-    {"determinism: {mode: strict, cp_shards: 4}\n", ST_UNSUPPORTED, "determinism.cp_shards = 4"},
+    {"determinism: {mode: strict, cp_shards: 16}\n", ST_CONFIG_CONFLICT,
+     "determinism.cp_shards = 16 is more than 8 for each rank of layout.cp = 1"},
+    {"determinism: {mode: strict, cp_shards: 3}\n", ST_CONFIG_CONFLICT,
+     "6 pieces, which do not divide train.seq = 256"},
+    {"layout: {cp: 2}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
+     "layout.cp = 2 does not divide determinism.cp_shards = 1; nearest that do: 1"},
     // What has no effect, and what cannot be.
     {"layout: {vpp: 2}\n", ST_CONFIG_CONFLICT, "layout.vpp has no effect: layout.pp is 1"},
     {"layout: {stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "layout.stages has no effect: layout.pp"},
@@ -532,8 +539,9 @@ static void files_load(void **state)
     assert_int_equal(run_config_load(host_real(), f.a, path, &word, 1, &f.r, &f.c), ST_OK);
     assert_int_equal(f.r.train.micro_batch, 16);
     assert_string_equal(path_base_name(f.r.run.dir), "run");
-    word = "layout.cp=2";
-    assert_int_equal(run_config_load(host_real(), f.a, path, &word, 1, &f.r, &f.c), ST_UNSUPPORTED);
+    word = "layout.cp=3";
+    assert_int_equal(run_config_load(host_real(), f.a, path, &word, 1, &f.r, &f.c),
+                     ST_CONFIG_CONFLICT);
     test_scratch_remove(folder);
     arena_destroy(f.a);
 }

@@ -6,7 +6,8 @@
 //                  its whole group of heads (vec_decode.inc); pieces are merged in their order
 //
 // Pieces and tiles lie at fixed positions of the sequence, so no bit depends on the number of threads
-// or on the other sequences.
+// or on the other sequences. Nor on which ranks have its queries, for what lies elsewhere is copied from
+// there, a tile at a time.
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -69,6 +70,23 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
     return s;
 }
 
+int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS])
+{
+    const op_attrs *a = &call->attrs;
+    const int64_t half = call->seq / 2;
+    if (a->shards > 0) { // backward of one shard
+        zigzag_shard(a->cp_ways, a->cp_at, call->seq, a->shards, a->first_shard, runs);
+        return 2;
+    }
+    runs[0] = (zigzag_run){.position = position, .count = call->seq};
+    if (a->cp_ways <= 1) return 1;
+    for (int i = 0; i < 2; i++) {
+        runs[i] = (zigzag_run){.row = i * half, .count = half};
+        runs[i].position = zigzag_position(a->cp_ways, a->cp_at, call->seq, runs[i].row);
+    }
+    return 2;
+}
+
 static const kern_tensor *lengths_of(const kern_call *call)
 {
     return tensor_has(&call->in[4]) ? &call->in[4] : NULL;
@@ -84,7 +102,29 @@ typedef struct tile_job {
 
 static int64_t tile_count(const kern_call *call, int64_t rows)
 {
-    return (call->seq + rows - 1) / rows;
+    zigzag_run runs[ATTENTION_RUNS];
+    int64_t tiles = 0;
+    const int count = attention_runs(call, 0, runs);
+    for (int i = 0; i < count; i++) tiles += (runs[i].count + rows - 1) / rows;
+    return tiles;
+}
+
+// The queries of tile `tile` of a sequence.
+static zigzag_run tile_run(const tile_job *job, int64_t position, int64_t tile)
+{
+    zigzag_run runs[ATTENTION_RUNS];
+    const int count = attention_runs(job->call, position, runs);
+    for (int i = 0;; i++) {
+        const int64_t tiles = (runs[i].count + job->rows - 1) / job->rows;
+        if (tile >= tiles) {
+            tile -= tiles;
+            ASSERT(i + 1 < count);
+            continue;
+        }
+        const int64_t first = tile * job->rows;
+        return (zigzag_run){runs[i].row + first, runs[i].position + first,
+                            min_i64(job->rows, runs[i].count - first)};
+    }
 }
 
 // Queries of a tile. Each tile reads all keys, so large ones read less; but wide heads would not stay in
@@ -112,13 +152,15 @@ static void tile_task(void *context, int64_t index, int thread)
     const int64_t tile = job->tiles - 1 - index / (heads * sequences);
     const int64_t sequence = index / heads % sequences, head = index % heads;
     const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), sequence);
-    const int64_t first = tile * job->rows, row = s.query_row + first;
+    const zigzag_run run = tile_run(job, s.position, tile);
+    const int64_t row = s.query_row + run.row;
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     cpu_attention_tile t = {
         .dim = dim,
-        .rows = min_i64(job->rows, c->seq - first),
-        .position = s.position + first,
+        .rows = run.count,
+        .position = run.position,
         .keys = s.keys,
+        .ways = c->attrs.cp_ways,
         .window = c->attrs.window,
         .scale = c->attrs.scale,
         .q = cpu_span_at(q, row * q->strides[0] + head * dim),
@@ -130,7 +172,7 @@ static void tile_task(void *context, int64_t index, int thread)
         .v_stride = v->strides[0],
         .y_stride = y->strides[0],
         .documents = tensor_has(&c->in[3]) ? &c->in[3] : NULL,
-        .document_row = s.query_row,
+        .document_row = sequence * s.keys,
         .dropout = c->attrs.dropout,
         .scratch = (float *)c->workspace + thread * job->scratch,
     };
@@ -249,7 +291,8 @@ static void merge_task(void *context, int64_t index, int thread)
 
 static bool is_decode(const kern_call *call)
 {
-    return call->seq == 1 && !tensor_has(&call->in[3]) && !(call->attrs.dropout > 0.0F);
+    return call->seq == 1 && call->attrs.cp_ways <= 1 && !tensor_has(&call->in[3]) &&
+           !(call->attrs.dropout > 0.0F);
 }
 
 // ---- the kernel -------------------------------------------------------------------------------------

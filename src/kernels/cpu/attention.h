@@ -3,6 +3,7 @@
 #define KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/vec_call.h"
+#include "op/zigzag.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,6 +28,7 @@ typedef struct cpu_attention_tile {
     int64_t dim, rows; // of the tile
     int64_t position;  // of its first query among the keys; may be negative
     int64_t keys;      // of the sequence
+    int64_t ways;      // keys lie as rows gathered from so many ranks (op/zigzag.h)
     int64_t window;    // 0: none
     float scale;
     cpu_span q, k, v, y; // first query's, first key's; y: result, backward: input
@@ -34,7 +36,7 @@ typedef struct cpu_attention_tile {
     float *lse; // of the first query; may be NULL (forward)
     int64_t lse_stride;
     const kern_tensor *documents; // NULL: none
-    int64_t document_row;         // of key 0, and of the query at position 0
+    int64_t document_row;         // of position 0
     float dropout;
     dropout_stream stream;
     float *scratch; // cpu_attention_scratch floats
@@ -65,6 +67,9 @@ typedef struct attention_sequence {
     int64_t query_row, key_row, keys;
     int64_t position; // of query 0
 } attention_sequence;
+// Queries of each sequence that lie and stand side by side, in their order: *count of them.
+enum { ATTENTION_RUNS = 2 };
+int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS]);
 int64_t attention_sequences(const kern_call *call);
 NODISCARD status attention_check(const kern_call *call, const kern_tensor *k,
                                  const kern_tensor *lengths);

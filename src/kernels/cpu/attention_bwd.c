@@ -58,6 +58,26 @@ int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads)
     return (threads * scratch + sums) * (int64_t)sizeof(float);
 }
 
+// All tiles of queries that lie side by side.
+static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attention_sequence *s,
+                         const zigzag_run *run, int64_t head)
+{
+    const kern_call *c = job->call;
+    const kern_tensor *dy = &c->in[0], *q = &c->in[1], *y = &c->in[4], *lse = &c->in[5];
+    const kern_tensor *dq = &c->out[0];
+    for (int64_t first = 0; first < run->count; first += ATTENTION_QUERIES_BWD) {
+        const int64_t row = s->query_row + run->row + first;
+        t->rows = min_i64(ATTENTION_QUERIES_BWD, run->count - first);
+        t->position = run->position + first;
+        t->q = cpu_span_at(q, row * q->strides[0] + head * t->dim);
+        t->y = cpu_span_at(y, row * y->strides[0] + head * t->dim);
+        t->dy = cpu_span_at(dy, row * dy->strides[0] + head * t->dim);
+        t->dq = cpu_span_at(dq, row * dq->strides[0] + head * t->dim);
+        t->lse = (float *)lse->data + row * lse->strides[0] + head;
+        job->vec->attention_bwd(t);
+    }
+}
+
 static void head_task(void *context, int64_t index, int thread)
 {
     const bwd_job *job = context;
@@ -73,6 +93,7 @@ static void head_task(void *context, int64_t index, int thread)
     cpu_attention_tile t = {
         .dim = dim,
         .keys = s.keys,
+        .ways = c->attrs.cp_ways,
         .window = c->attrs.window,
         .scale = c->attrs.scale,
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
@@ -85,7 +106,7 @@ static void head_task(void *context, int64_t index, int thread)
         .dq_stride = dq->strides[0],
         .lse_stride = lse->strides[0],
         .documents = tensor_has(&c->in[6]) ? &c->in[6] : NULL,
-        .document_row = s.query_row,
+        .document_row = sequence * s.keys,
         .dropout = c->attrs.dropout,
         .scratch = job->scratch_at + thread * job->scratch,
         .dk = dk,
@@ -95,17 +116,9 @@ static void head_task(void *context, int64_t index, int thread)
         t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + head),
                                      c->first_sequence + sequence);
     }
-    for (int64_t first = 0; first < c->seq; first += ATTENTION_QUERIES_BWD) {
-        const int64_t row = s.query_row + first;
-        t.rows = min_i64(ATTENTION_QUERIES_BWD, c->seq - first);
-        t.position = s.position + first;
-        t.q = cpu_span_at(q, row * q->strides[0] + head * dim);
-        t.y = cpu_span_at(y, row * y->strides[0] + head * dim);
-        t.dy = cpu_span_at(dy, row * dy->strides[0] + head * dim);
-        t.dq = cpu_span_at(dq, row * dq->strides[0] + head * dim);
-        t.lse = (float *)lse->data + row * lse->strides[0] + head;
-        job->vec->attention_bwd(&t);
-    }
+    zigzag_run runs[ATTENTION_RUNS];
+    const int count = attention_runs(c, s.position, runs);
+    for (int i = 0; i < count; i++) run_backward(job, &t, &s, &runs[i], head);
 }
 
 // dk and dv of SUM_ROWS keys of one key-value head: the group's sums, head after head.
@@ -130,7 +143,9 @@ static void sum_task(void *context, int64_t index, int thread)
                 const cpu_span other = {total + g * 2 * job->sums, DTYPE_F32};
                 job->vec->add(sum, sum, other, dim);
             }
-            const int64_t row = sequence * job->keys + key;
+            int64_t side = 0;
+            const int64_t row =
+                sequence * job->keys + zigzag_row(c->attrs.cp_ways, job->keys, key, &side);
             const float factor = pass == 0 ? c->attrs.scale : 1.0F;
             job->vec->scale(cpu_span_at(out, row * out->strides[0] + kv * dim), sum, factor, dim);
         }

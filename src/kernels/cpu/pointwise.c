@@ -3,6 +3,7 @@
 // All of them wait for memory, so the pieces are contiguous and a thread streams through its own.
 // Storage is fp32, bf16 or fp16, arithmetic fp32.
 #include "kernels/cpu/vec_call.h"
+#include "op/zigzag.h"
 
 // ---- y = f(a, b), any shape -----------------------------------------------------------------------
 typedef struct field_job {
@@ -177,9 +178,12 @@ static void dropout_task(void *context, int64_t index, int thread)
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
         const dropout_stream stream = dropout_stream_of(&call->step->host, call->attrs.site, 0,
                                                         call->first_sequence + i / call->seq);
+        const op_attrs *a = &call->attrs;
+        const int64_t position =
+            zigzag_position(a->cp_ways, a->cp_at, max_i64(call->seq, call->seq_whole),
+                            call->first_position + i % call->seq);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
-                          piece.columns, &stream, call->first_position + i % call->seq,
-                          call->attrs.dropout);
+                          piece.columns, &stream, position, a->dropout);
     }
 }
 

@@ -8,8 +8,12 @@
 // Query head h reads key-value head h / (heads / kv_heads). Dropout acts on the probabilities.
 // Backward makes the probabilities anew from q and k instead of reading lse: its fp32 has too few
 // bits for scores in the thousands.
+//
+// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows; everything
+// else goes by position.
 #include "kernels/ref/ref.h"
 #include "op/dropout.h"
+#include "op/zigzag.h"
 
 // What one sequence of a call looks like.
 typedef struct span {
@@ -17,7 +21,19 @@ typedef struct span {
     int64_t key_begin, key_count; // rows of k and v; S
     int64_t query_begin;          // row of q
     int64_t shift;                // position of query 0
+    int64_t ways, at;             // of context parallelism
 } span;
+
+static int64_t position_of(const kern_call *c, const span *s, int64_t t)
+{
+    return s->ways > 1 ? zigzag_position(s->ways, s->at, c->seq, t) : s->shift + t;
+}
+
+static int64_t key_row(const span *s, int64_t key)
+{
+    int64_t run = 0;
+    return s->key_begin + (s->ways > 1 ? zigzag_row(s->ways, s->key_count, key, &run) : key);
+}
 
 static int64_t sequences(const kern_call *c)
 {
@@ -27,7 +43,8 @@ static int64_t sequences(const kern_call *c)
 // Forward: lengths (operand 4) gives the live part of a cache.
 static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths, int64_t b)
 {
-    span s = {.sequence = b, .query_begin = b * c->seq};
+    span s = {
+        .sequence = b, .query_begin = b * c->seq, .ways = c->attrs.cp_ways, .at = c->attrs.cp_at};
     if (lengths != NULL && ref_has(lengths)) {
         s.key_begin = b * c->cache_seq;
         s.key_count = ref_int(lengths, b);
@@ -42,12 +59,12 @@ static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths
 static bool is_visible(const kern_call *c, const kern_tensor *documents, const span *s, int64_t t,
                        int64_t key)
 {
-    const int64_t position = s->shift + t;
+    const int64_t position = position_of(c, s, t);
     if (key > position) return false;
     if (c->attrs.window > 0 && key <= position - c->attrs.window) return false;
     if (!ref_has(documents)) return true;
-    // Documents name the rows of q; with them keys are the same rows.
-    return ref_int(documents, s->query_begin + t) == ref_int(documents, s->query_begin + key);
+    const int64_t first = s->sequence * s->key_count; // they are by position
+    return ref_int(documents, first + position) == ref_int(documents, first + key);
 }
 
 // p[s] = probability of key s for head h of query t, 0 where it is not seen. Returns log-sum-exp,
@@ -65,7 +82,7 @@ static double probabilities(const kern_call *c, const kern_tensor *q, const kern
         double dot = 0.0;
         for (int64_t d = 0; d < dim; d++) {
             dot += ref_get(q, s->query_begin + t, h * dim + d) *
-                   ref_get(k, s->key_begin + key, kv * dim + d);
+                   ref_get(k, key_row(s, key), kv * dim + d);
         }
         p[key] = dot * (double)c->attrs.scale;
         highest = fmax(highest, p[key]); // passes over a NaN, which then spoils the sum
@@ -90,7 +107,7 @@ static double keep_factor(const kern_call *c, const span *s, int64_t t, int64_t 
     const dropout_stream stream =
         dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + h),
                           c->first_sequence + s->sequence);
-    return (double)dropout_factor_at(&stream, s->shift + t, key, c->attrs.dropout);
+    return (double)dropout_factor_at(&stream, position_of(c, s, t), key, c->attrs.dropout);
 }
 
 int64_t ref_attention_workspace(const kern_call *c, int threads)
@@ -114,7 +131,7 @@ static void query_forward(const kern_call *c, const span *s, int64_t t, int64_t 
         double out = 0.0;
         for (int64_t key = 0; key < s->key_count; key++) {
             if (p[key] == 0.0) continue; // unseen rows of a cache hold anything
-            out += p[key] * ref_get(v, s->key_begin + key, kv * dim + d);
+            out += p[key] * ref_get(v, key_row(s, key), kv * dim + d);
         }
         ref_put(y, row, h * dim + d, out);
     }
@@ -162,7 +179,7 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
         double dot = 0.0;
         for (int64_t d = 0; d < dim; d++) {
             const double g = ref_get(dy, row, h * dim + d);
-            dot += g * ref_get(v, s->key_begin + key, kv * dim + d);
+            dot += g * ref_get(v, key_row(s, key), kv * dim + d);
             dv[key * dim + d] += keep * p[key] * g;
         }
         dp[key] = keep * dot;
@@ -176,9 +193,31 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
     for (int64_t d = 0; d < dim; d++) {
         double sum = 0.0;
         for (int64_t key = 0; key < s->key_count; key++) {
-            if (p[key] != 0.0) sum += dp[key] * ref_get(k, s->key_begin + key, kv * dim + d);
+            if (p[key] != 0.0) sum += dp[key] * ref_get(k, key_row(s, key), kv * dim + d);
         }
         ref_put(&c->out[0], row, h * dim + d, sum);
+    }
+}
+
+// The queries whose gradients are asked for, in order: all, or the two pieces of a shard.
+static int runs_of(const kern_call *c, zigzag_run runs[2])
+{
+    const op_attrs *a = &c->attrs;
+    runs[0] = (zigzag_run){.count = c->seq};
+    if (a->shards == 0) return 1;
+    zigzag_shard(a->cp_ways, a->cp_at, c->seq, a->shards, a->first_shard, runs);
+    return 2;
+}
+
+// One query head: adds to dk and dv.
+static void head_backward(const kern_call *c, const span *s, int64_t h)
+{
+    zigzag_run runs[2];
+    const int count = runs_of(c, runs);
+    for (int i = 0; i < count; i++) {
+        for (int64_t t = runs[i].row; t < runs[i].row + runs[i].count; t++) {
+            query_backward(c, s, t, h, c->workspace);
+        }
     }
 }
 
@@ -193,11 +232,9 @@ status ref_attention_bwd(const kern_context *context, const kern_call *c)
         const int64_t elements = s.key_count * dim;
         for (int64_t kv = 0; kv < c->attrs.kv_heads; kv++) {
             for (int64_t i = 0; i < 2 * elements; i++) sums[i] = 0.0;
-            for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-                for (int64_t t = 0; t < c->seq; t++) query_backward(c, &s, t, h, c->workspace);
-            }
+            for (int64_t h = kv * group; h < (kv + 1) * group; h++) head_backward(c, &s, h);
             for (int64_t i = 0; i < elements; i++) {
-                const int64_t row = s.key_begin + i / dim, column = kv * dim + i % dim;
+                const int64_t row = key_row(&s, i / dim), column = kv * dim + i % dim;
                 ref_put(dk, row, column, sums[i]);
                 ref_put(dv, row, column, sums[elements + i]);
             }
