@@ -13,7 +13,8 @@ static const plan_binding *binding_of(const plan *p, const plan_action *action)
     return &p->bindings[action->binding];
 }
 
-static extent_binding bound_of(const plan *p, int64_t sequences)
+// `positions` rows of one; 0: all that this rank has of them.
+static extent_binding bound_of(const plan *p, int64_t sequences, int64_t positions)
 {
     extent_binding b = {{0}};
     b.value[EXTENT_ONE] = 1;
@@ -21,6 +22,7 @@ static extent_binding bound_of(const plan *p, int64_t sequences)
     b.value[EXTENT_TOKENS] = sequences * p->seq;
     b.value[EXTENT_CACHE] = sequences * p->cache_seq;
     b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+    if (positions > 0) b.value[EXTENT_TOKENS] = positions;
     return b;
 }
 
@@ -33,7 +35,8 @@ static int64_t rows_before(const plan *p, const plan_action *action, const op_te
     if ((owner->role == ROLE_BATCH || owner->role == ROLE_CACHE) && action->microbatch > 0) {
         sequences += action->microbatch * p->micro_batch;
     }
-    const extent_binding before = bound_of(p, sequences);
+    extent_binding before = bound_of(p, sequences, 0);
+    before.value[EXTENT_TOKENS] += action->position_begin;
     return extent_value(e, &before);
 }
 
@@ -54,7 +57,7 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     const int32_t ref = b->tensor[owner_id];
     if (ref == -1) return out; // nothing stands for it
     const int64_t sequences = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
-    const extent_binding bound = bound_of(p, sequences);
+    const extent_binding bound = bound_of(p, sequences, action->position_count);
     out.type = local->type;
     out.ndim = local->ndim;
     int64_t stride = 1;
@@ -90,7 +93,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->workspace = base + plan_tensor_offset(p, space);
         call->workspace_bytes = p->tensors[space].dims[0];
     }
-    call->seq = p->seq;
+    call->seq = action->position_count > 0 ? action->position_count : p->seq;
     call->cache_seq = p->cache_seq;
     call->first_row = b->first_row;
     call->first_head = node->attrs.first_head;

@@ -20,6 +20,8 @@
 // counts from the second's beginning.
 #include "plan/lower.h"
 
+#include "op/zigzag.h"
+
 #include <string.h>
 
 status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
@@ -225,7 +227,7 @@ static void node_started(lowering *l, const plan_binding *b, const op_node *node
 
 // The weight list on some sequences of the micro-batch: runs of nodes that start, or continue.
 static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32_t begin,
-                               int32_t count)
+                               int32_t count, const zigzag_run *run)
 {
     const int32_t binding = l->layers[layer_row].slots[l->slot].binding[buffer];
     const op_program *program = l->p->bindings[binding].program;
@@ -247,6 +249,8 @@ static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32
                                     .ops_count = end - i,
                                     .sequence_begin = begin,
                                     .sequence_count = count,
+                                    .position_begin = (int32_t)run->row,
+                                    .position_count = (int32_t)run->count,
                                     .accumulate = !starts};
         TRY(compute_push(l, action));
         i = end;
@@ -287,6 +291,40 @@ status lower_tree_add(lowering *l, int32_t target, int32_t source, int32_t *bind
     return compute_push(l, action);
 }
 
+// A leaf's sequences: all rows of them, or where several shards of a sequence are here the two pieces of one,
+// sequence after sequence, as a rank that has no other would take them.
+static status leaf_push(lowering *l, int32_t layer_row, int32_t shard, int32_t own, int32_t begin,
+                        int32_t count)
+{
+    const shard_tree *tree = lower_tree(l, layer_row);
+    const int buffer = tree->leaf[shard * tree->cp_count + own];
+    const int32_t ways = plan_mesh_size(&l->r->mesh, AXIS_CP), at = l->r->mesh.at[AXIS_CP];
+    zigzag_run runs[2] = {{0}, {0}};
+    if (tree->cp_count == 1) {
+        return weight_list_push(l, layer_row, buffer, begin, count, &runs[0]);
+    }
+    zigzag_shard(ways, at, l->p->seq, tree->cp_shards, tree->cp_first + own, runs);
+    for (int32_t i = 0; i < 2 * count; i++) {
+        TRY(weight_list_push(l, layer_row, buffer, begin + i / 2, 1, &runs[i % 2]));
+    }
+    return ST_OK;
+}
+
+static status leaf_merge(lowering *l, int32_t layer_row, int32_t leaf)
+{
+    const shard_tree *tree = lower_tree(l, layer_row);
+    const layer_state *state = &l->layers[layer_row];
+    for (int64_t u = 0; u < state->use_count && tree->merge_count[leaf] > 0; u++) {
+        grad_use *use = &l->uses[state->use_begin + u];
+        for (int k = 0; k < tree->merge_count[leaf]; k++) {
+            const tree_merge merge = tree->merges[leaf][k];
+            TRY(lower_tree_add(l, use->buffer[merge.target], use->buffer[merge.source],
+                               &use->binding_of_merge[merge.target][merge.source]));
+        }
+    }
+    return ST_OK;
+}
+
 // The weight gradients of a layer for the current micro-batch, shard by shard.
 static status weights_push(lowering *l, int32_t layer_row)
 {
@@ -299,18 +337,12 @@ static status weights_push(lowering *l, int32_t layer_row)
         if (from >= to) continue;
         for (int64_t at = from; at < to; at += lower_head_piece(l, layer_row)) {
             const int64_t count = min_i64(to - at, lower_head_piece(l, layer_row));
-            TRY(weight_list_push(l, layer_row, tree->leaf[s], (int32_t)(at - first),
-                                 (int32_t)count));
-        }
-        if (to < tree->begin[s + 1] || tree->merge_count[s] == 0) continue;
-        for (int64_t u = 0; u < l->layers[layer_row].use_count; u++) {
-            const int64_t at = l->layers[layer_row].use_begin + u;
-            for (int k = 0; k < tree->merge_count[s]; k++) {
-                const tree_merge merge = tree->merges[s][k];
-                grad_use *use = &l->uses[at];
-                TRY(lower_tree_add(l, use->buffer[merge.target], use->buffer[merge.source],
-                                   &use->binding_of_merge[merge.target][merge.source]));
+            for (int32_t k = 0; k < tree->cp_count; k++) {
+                TRY(leaf_push(l, layer_row, s, k, (int32_t)(at - first), (int32_t)count));
             }
+        }
+        for (int32_t k = 0; k < tree->cp_count && to == tree->begin[s + 1]; k++) {
+            TRY(leaf_merge(l, layer_row, s * tree->cp_count + k));
         }
     }
     return ST_OK;
@@ -529,6 +561,7 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
     (void)plan_pipeline_holders(&l->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
     if (!lower_norm_is_summed(l)) return true;
+    if (mesh->at[AXIS_CP] != 0) return false;
     return mesh->at[AXIS_DP] < (lower_rows(l, weight).cut ? plan_zero_ways(mesh) : 1);
 }
 
@@ -623,8 +656,7 @@ static status trees_make(lowering *l)
     const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
     l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
     if (!l->two_ways) {
-        shard_tree_make(&l->trees[0], l->r, first, end);
-        return ST_OK;
+        return shard_tree_make(&l->trees[0], l->r, first, end);
     }
     int32_t none = 0, share = 0; // micro-batches of the first direction
     plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
@@ -658,6 +690,31 @@ void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int6
     *count = plan_shard_begin(sequences, parts, end) - *first;
 }
 
+static status cp_check(const plan_request *r)
+{
+    const int32_t ways = plan_mesh_size(&r->mesh, AXIS_CP);
+    const int32_t shards = r->strict && r->cp_shards > 1 ? r->cp_shards : 1;
+    if (ways == 1 && shards == 1) return ST_OK;
+    if (r->strict && shards % ways != 0) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.cp = %d does not divide determinism.cp_shards = %d, as strict order asks", ways,
+            shards);
+    }
+    if (shards / ways > TREE_MAX_CP || shards > PLAN_MAX_CP_SHARDS) {
+        return fail(ST_CONFIG_RANGE,
+                    "determinism.cp_shards = %d is more than %d, or than %d for each rank of "
+                    "layout.cp = %d",
+                    shards, (int)PLAN_MAX_CP_SHARDS, (int)TREE_MAX_CP, ways);
+    }
+    const int64_t pieces = 2 * max_i64(ways, shards);
+    if (r->seq % pieces == 0) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "train.seq = %lld is not a multiple of %lld, the pieces of layout.cp and "
+                "determinism.cp_shards",
+                (long long)r->seq, (long long)pieces);
+}
+
 static status request_check(const plan_request *r, int64_t *first, int64_t *own)
 {
     const int32_t ranks = plan_mesh_size(&r->mesh, AXIS_DP);
@@ -666,6 +723,7 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
                     PLAN_MAX_SHARDS);
     }
     if (r->sequences < 1) return fail(ST_CONFIG_RANGE, "a step has no sequences");
+    TRY(cp_check(r));
     plan_own_sequences(&r->mesh, r->strict, r->shards, r->sequences, first, own);
     if (*own < 1) {
         return fail(ST_CONFIG_CONFLICT,
@@ -684,7 +742,9 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
 status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
 {
     int64_t first = 0, own = 0;
+    plan_request local = *request; // of this rank's rows
     TRY(request_check(request, &first, &own));
+    local.seq /= plan_mesh_size(&request->mesh, AXIS_CP);
     arena *work = NULL;
     TRY(arena_create("lowering", 0, &work));
     plan *p = NULL;
@@ -699,16 +759,18 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .losses = -1,
                 .shards = request->shards,
                 .micro_batch = request->micro_batch,
-                .seq = request->seq,
+                .cp_shards = request->strict && request->cp_shards > 1 ? request->cp_shards : 1,
+                .seq = local.seq,
+                .whole_seq = request->seq,
                 .cache_seq = request->cache_seq,
-                .seq_cut = request->seq / plan_mesh_size(&request->mesh, AXIS_TP),
+                .seq_cut = local.seq / plan_mesh_size(&request->mesh, AXIS_TP),
                 .loss_divisor = (double)request->sequences * (double)request->seq,
                 .strict = request->strict,
                 .poison = request->poison};
-    lowering l = {.p = p, .r = request, .m = request->model, .a = work};
+    lowering l = {.p = p, .r = &local, .m = request->model, .a = work};
     l.lives.a = work;
     l.bound.value[EXTENT_ONE] = 1;
-    l.bound.value[EXTENT_TOKENS] = request->micro_batch * request->seq;
+    l.bound.value[EXTENT_TOKENS] = request->micro_batch * local.seq;
     l.bound.value[EXTENT_SEQS] = request->micro_batch;
     l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
     l.bound.value[EXTENT_TOKENS_CUT] = request->micro_batch * p->seq_cut;

@@ -128,7 +128,7 @@ static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op,
                    .type = l->p->tensors[use->buffer[0]].type,
                    .leaves_begin = l->leaves_begin[tree - l->trees],
                    .leaves_count = l->r->strict ? tree->node_count : 0,
-                   .shards = l->p->shards};
+                   .shards = tree->leaf_count};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
     return c;
 }
@@ -161,7 +161,7 @@ static status sum_group_find(lowering *l, int32_t *group)
     *group = l->data_group;
     if (!l->two_ways) return ST_OK;
     const int32_t me = l->r->mesh.at[AXIS_PP], other = l->pipe.shape.stages - 1 - me;
-    const plan_group g = plan_group_pair(&l->r->mesh, me, other, MESH_AXIS(AXIS_DP));
+    const plan_group g = plan_group_pair(&l->r->mesh, me, other, MESH_DATA);
     return plan_table_group(l->p->run, &g, group);
 }
 

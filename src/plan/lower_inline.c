@@ -30,7 +30,8 @@ typedef struct inline_comm {
     const plan_binding *b;
     const op_node *node;
     plan_comm c;
-    int64_t begin, count; // sequences of the micro-batch
+    int64_t begin, count;        // sequences of the micro-batch
+    int64_t position, positions; // rows of one of them; 0: all
     int64_t ways;
 } inline_comm;
 
@@ -69,6 +70,18 @@ static status rows_push(inline_comm *k, int64_t in_row, int64_t out_row, int64_t
     return ST_OK;
 }
 
+// Of context parallelism (op/zigzag.h): the first pieces of all ranks, then the second ones.
+static status pieces_push(inline_comm *k)
+{
+    const int64_t mine = k->l->r->seq, all = mine * k->ways, half = mine / 2;
+    const bool scatter = k->node->code == OP_REDUCE_SCATTER;
+    for (int64_t i = 2 * k->begin; i < 2 * (k->begin + k->count); i++) {
+        const int64_t whole = i / 2 * all + i % 2 * (all / 2), own = i * half;
+        TRY(scatter ? rows_push(k, whole, own, half) : rows_push(k, own, whole, half));
+    }
+    return ST_OK;
+}
+
 // Sequence by sequence: of each all positions on one side, this rank's on the other.
 static status positions_push(inline_comm *k)
 {
@@ -88,14 +101,13 @@ static status positions_push(inline_comm *k)
 
 static status items_push(inline_comm *k)
 {
-    const int64_t seq = k->l->r->seq;
-    if (k->node->code == OP_ALL_REDUCE) {
-        return rows_push(k, k->begin * seq, k->begin * seq, k->count * seq);
-    }
+    const int64_t seq = k->l->r->seq, first = k->begin * seq + k->position;
+    const int64_t rows = k->positions > 0 ? k->positions : k->count * seq;
+    if (k->node->code == OP_ALL_REDUCE) return rows_push(k, first, first, rows);
     if (k->node->code == OP_ALL_GATHER && k->node->attrs.stacked) {
-        return rows_push(k, k->begin * seq, k->ways * k->begin * seq, k->count * seq);
+        return rows_push(k, first, k->ways * first, rows);
     }
-    return positions_push(k);
+    return k->node->attrs.zigzag ? pieces_push(k) : positions_push(k);
 }
 
 static status leaves_push(inline_comm *k)
@@ -129,6 +141,8 @@ status lower_inline_push(lowering *l, const plan_action *action)
                      .begin = action->sequence_begin,
                      .count =
                          action->sequence_count > 0 ? action->sequence_count : l->r->micro_batch,
+                     .position = action->position_begin,
+                     .positions = action->position_count,
                      .ways = plan_mesh_size(&l->r->mesh, node->attrs.axis)};
     k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;

@@ -7,86 +7,134 @@
 //   shard      0    1          2    3
 //   buffer     a    b          b    c
 //   then            a += b          b += c, a += b          the sum is in a
+//
+// With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and their sums are
+// summed by one more: so a rank that has one of them has as few accumulators, and hands over as little, as
+// without. (Shards of a sequence first, then those of the batch, would be an accumulator for each shard.)
 #include "plan/lower.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-// A merge may come after trailing empty shards; those are done when the last full shard is.
-static void merges_settle(shard_tree *t)
+static int32_t power_above(int32_t count)
 {
-    int32_t full = -1;
+    int32_t size = 1;
+    while (size < count) size *= 2;
+    return size;
+}
+
+// The number of a leaf in the tree: all shards of the batch for the first shard of a sequence, then all for the
+// second. Subtrees are whole: what pads them is empty, and empty leaves are absent.
+static int32_t leaf_number(const shard_tree *t, int32_t shard, int32_t cp)
+{
+    return t->cp_shards > 1 ? cp * power_above(t->shard_count) + shard : shard;
+}
+
+static bool leaves_are_empty(const shard_tree *t, int32_t begin, int32_t end)
+{
+    const int32_t size = power_above(t->shard_count);
+    for (int32_t i = begin; i < end && i < t->leaf_count; i++) {
+        const int32_t s = i % size;
+        if (s < t->shard_count && t->begin[s + 1] > t->begin[s]) return false;
+    }
+    return true;
+}
+
+// A node of 2^level leaves that waits for its neighbour.
+typedef struct waiting_node {
+    int32_t begin;
+    int level;
+    int8_t buffer;
+} waiting_node;
+
+typedef struct tree_walk {
+    shard_tree *t;
+    bool used[TREE_MAX_BUFFERS];
+    waiting_node nodes[TREE_MAX_BUFFERS];
+    int count, top; // nodes that wait; level of the root
+} tree_walk;
+
+// The accumulator of a leaf: the lowest free buffer.
+static status leaf_take(tree_walk *w, int8_t *buffer)
+{
+    int8_t b = 0;
+    while (b < TREE_MAX_BUFFERS && w->used[b]) b++;
+    if (b == TREE_MAX_BUFFERS) {
+        return fail(ST_CONFIG_RANGE,
+                    "determinism.shards = %d with determinism.cp_shards = %d leaves one rank more "
+                    "than %d sums of each gradient; with fewer shards it goes",
+                    (int)w->t->shard_count, (int)w->t->cp_shards, (int)TREE_MAX_BUFFERS);
+    }
+    w->used[b] = true;
+    if (b + 1 > w->t->buffer_count) w->t->buffer_count = b + 1;
+    *buffer = b;
+    return ST_OK;
+}
+
+static int waiting_find(const tree_walk *w, int32_t begin, int level)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->nodes[i].begin == begin && w->nodes[i].level == level) return i;
+    }
+    return -1;
+}
+
+// A leaf is complete: up the tree, as far as neighbours are complete here, or absent everywhere.
+static void leaf_end(tree_walk *w, int at, waiting_node n)
+{
+    shard_tree *t = w->t;
+    for (; n.level < w->top; n.level++) {
+        const int32_t size = 1 << n.level, other = n.begin ^ size, low = n.begin & ~size;
+        const int found = waiting_find(w, other, n.level);
+        if (found < 0 && !leaves_are_empty(t, other, other + size)) break;
+        if (found >= 0) {
+            const int8_t theirs = w->nodes[found].buffer;
+            const tree_merge m =
+                other < n.begin ? (tree_merge){theirs, n.buffer} : (tree_merge){n.buffer, theirs};
+            ASSERT(t->merge_count[at] < TREE_MAX_MERGES);
+            t->merges[at][t->merge_count[at]++] = m;
+            w->used[m.source] = false;
+            n.buffer = m.target;
+            w->nodes[found] = w->nodes[--w->count];
+        }
+        n.begin = low;
+    }
+    ASSERT(w->count < TREE_MAX_BUFFERS);
+    w->nodes[w->count++] = n;
+}
+
+static int node_compare(const void *a, const void *b)
+{
+    const tree_node *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+// Shard by shard. The leaves of a shard are all open while it goes on, and end together.
+static status tree_make(shard_tree *t)
+{
+    tree_walk w = {.t = t};
+    while ((1 << w.top) < t->leaf_count) w.top++;
     for (int32_t s = t->first; s < t->last; s++) {
-        if (t->leaf[s] >= 0) {
-            full = s;
-            continue;
+        int8_t *leaf = &t->leaf[s * t->cp_count];
+        const bool is_empty = t->begin[s + 1] == t->begin[s];
+        for (int32_t j = 0; j < t->cp_count; j++) {
+            leaf[j] = -1;
+            if (!is_empty) TRY(leaf_take(&w, &leaf[j]));
         }
-        for (int k = 0; k < t->merge_count[s] && full >= 0; k++) {
-            ASSERT(t->merge_count[full] < TREE_MAX_BUFFERS);
-            t->merges[full][t->merge_count[full]++] = t->merges[s][k];
-        }
-        t->merge_count[s] = 0;
-    }
-}
-
-// The accumulator of shard s: the lowest free buffer; -1 for an empty shard.
-static int8_t leaf_take(shard_tree *t, bool *used, int32_t s)
-{
-    if (t->begin[s + 1] == t->begin[s]) return -1;
-    int8_t buffer = 0;
-    while (used[buffer]) buffer++;
-    ASSERT(buffer < TREE_MAX_BUFFERS);
-    used[buffer] = true;
-    if (buffer + 1 > t->buffer_count) t->buffer_count = buffer + 1;
-    return buffer;
-}
-
-static void node_add(shard_tree *t, int32_t begin, int k, int8_t buffer)
-{
-    if (buffer < 0) return; // all of its shards are empty: it is absent
-    ASSERT(t->node_count < TREE_MAX_BUFFERS);
-    const int32_t end = begin + (1 << k) < t->shard_count ? begin + (1 << k) : t->shard_count;
-    t->node[t->node_count++] = (tree_node){begin, end, buffer};
-}
-
-// Shard by shard; level[k] is the node of 2^k shards that waits for its right neighbour. A node whose
-// left neighbour is another rank's stays as it is, and so does what waits at the end, unless these are
-// the last shards of all: then there is no right neighbour to come.
-static void tree_walk(shard_tree *t)
-{
-    enum { NOTHING = -2 }; // -1 is a node that is absent
-    bool used[TREE_MAX_BUFFERS + 1] = {false};
-    int8_t level[TREE_MAX_BUFFERS + 1];
-    int32_t begin[TREE_MAX_BUFFERS + 1]; // of the node that waits
-    memset(level, NOTHING, sizeof(level));
-    for (int32_t s = t->first; s < t->last; s++) {
-        int8_t carry = leaf_take(t, used, s);
-        t->leaf[s] = carry;
-        const bool ends = s + 1 == t->shard_count;
-        int k = 0;
-        bool mine = true; // the left neighbour, where there is one
-        for (; k < TREE_MAX_BUFFERS && (((s >> k) & 1) != 0 || ends); k++) {
-            if (((s >> k) & 1) == 0) continue; // no right neighbour will come
-            mine = (((s >> k) - 1) << k) >= t->first;
-            if (!mine) break;
-            if (level[k] >= 0 && carry >= 0) { // empty shards are absent: nothing to merge
-                t->merges[s][t->merge_count[s]++] = (tree_merge){level[k], carry};
-                used[carry] = false;
-            }
-            if (level[k] >= 0) carry = level[k];
-            level[k] = NOTHING;
-        }
-        if (!mine || k == TREE_MAX_BUFFERS) {
-            node_add(t, k == TREE_MAX_BUFFERS ? 0 : (s >> k) << k, k, carry);
-        } else {
-            level[k] = carry;
-            begin[k] = (s >> k) << k;
+        for (int32_t j = 0; j < t->cp_count && !is_empty; j++) {
+            const waiting_node n = {leaf_number(t, s, t->cp_first + j), 0, leaf[j]};
+            leaf_end(&w, s * t->cp_count + j, n);
         }
     }
-    // What waits, from the largest node on: they lie in this order.
-    for (int k = TREE_MAX_BUFFERS - 1; k >= 0; k--) {
-        if (level[k] != NOTHING) node_add(t, begin[k], k, level[k]);
+    for (int i = 0; i < w.count; i++) {
+        const int32_t begin = w.nodes[i].begin;
+        const int64_t end = min_i64(begin + (1 << w.nodes[i].level), t->leaf_count);
+        t->node[i] = (tree_node){begin, (int32_t)end, w.nodes[i].buffer};
     }
+    t->node_count = w.count;
+    qsort(t->node, (size_t)t->node_count, sizeof(t->node[0]), node_compare);
+    return ST_OK;
 }
 
 // The shards [first, last) of strict order; else all that there is, one shard.
@@ -94,7 +142,7 @@ static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, 
 {
     memset(t, 0, sizeof(*t));
     if (!r->strict) {
-        t->shard_count = t->last = 1;
+        t->shard_count = t->last = t->leaf_count = t->cp_shards = t->cp_count = 1;
         t->begin[0] = own_begin;
         t->begin[1] = own_end;
         return;
@@ -106,13 +154,19 @@ static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, 
     for (int32_t s = 0; s <= r->shards; s++) {
         t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
     }
+    const int32_t ways = plan_mesh_size(&r->mesh, AXIS_CP);
+    t->cp_shards = r->cp_shards > 1 ? r->cp_shards : ways;
+    t->cp_count = t->cp_shards / ways;
+    t->cp_first = r->mesh.at[AXIS_CP] * t->cp_count;
+    ASSERT(t->cp_count <= TREE_MAX_CP);
+    const bool is_one = t->cp_shards == 1;
+    t->leaf_count = is_one ? r->shards : t->cp_shards * power_above(r->shards);
 }
 
-void shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
 {
     shards_set(t, r, own_begin, own_end);
-    tree_walk(t);
-    merges_settle(t);
+    return tree_make(t);
 }
 
 status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
@@ -132,11 +186,8 @@ status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_
         }
         trees[0].last = trees[1].first = cut;
     }
-    for (int i = 0; i < 2; i++) {
-        tree_walk(&trees[i]);
-        merges_settle(&trees[i]);
-    }
-    return ST_OK;
+    TRY(tree_make(&trees[0]));
+    return tree_make(&trees[1]);
 }
 
 const shard_tree *lower_tree(const lowering *l, int32_t layer_row)

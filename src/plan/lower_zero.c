@@ -55,10 +55,10 @@ status lower_zero_begin(lowering *l)
 {
     const plan_request *r = l->r;
     const bool is_cut = r->zero > 0 && plan_zero_ways(&r->mesh) > 1;
-    TRY(row_of_group(l, MESH_AXIS(AXIS_DP), &l->data_group));
+    TRY(row_of_group(l, MESH_DATA, &l->data_group));
     l->cut_group = l->across_group = -1;
     if (is_cut) TRY(row_of_group(l, MESH_DP_INSIDE, &l->cut_group));
-    if (is_cut) TRY(row_of_group(l, MESH_DP_ACROSS, &l->across_group));
+    if (is_cut) TRY(row_of_group(l, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), &l->across_group));
     l->cuts_gradients = is_cut && r->zero >= 2 && r->optimizer != NULL && !r->strict;
     l->cuts_weights = is_cut && r->zero >= 3;
     if (l->cuts_gradients && r->codec != NULL) {

@@ -36,7 +36,9 @@ int64_t plan_mesh_rank(const plan_mesh *m); // of the job
 plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank);
 
 #define MESH_AXIS(axis) (UINT32_C(1) << (axis))
-#define MESH_ALL        ((UINT32_C(1) << AXIS_COUNT) - 1)
+// Of ranks that have other rows, and so other terms of a gradient.
+#define MESH_DATA (MESH_AXIS(AXIS_DP) | MESH_AXIS(AXIS_CP))
+#define MESH_ALL  ((UINT32_C(1) << AXIS_COUNT) - 1)
 // Of dp: the ranks of one copy of what ZeRO cuts, and those that hold the same piece in every copy.
 #define MESH_DP_INSIDE (UINT32_C(1) << AXIS_COUNT)
 #define MESH_DP_ACROSS (UINT32_C(2) << AXIS_COUNT)

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64 };
+enum { PLAN_NAME_BYTES = 96, PLAN_MAX_SHARDS = 64, PLAN_MAX_CP_SHARDS = 64 };
 #define PLAN_FEEDBACK "feedback." // of compression: how the names of its run tensors begin
 
 // What a tensor's bytes are for, as the memory table and `simulate` name them.
@@ -146,6 +146,8 @@ typedef struct plan_action {
     int32_t ops_begin, ops_count; // into that list of the binding's program
     // Rows of the micro-batch that the action covers; 0, all but for weight gradients in strict.
     int32_t sequence_begin, sequence_count;
+    // Of these sequences (then there is one) this rank's rows from position_begin on; count 0: all of them.
+    int32_t position_begin, position_count;
     bool accumulate; // accumulators continue; false: they start from +0
     // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
@@ -191,9 +193,9 @@ typedef struct plan_codec {
 
 typedef struct plan_request {
     const op_model *model;
-    int64_t sequences;   // of the step: the global batch
-    int64_t micro_batch; // divides this rank's sequences
-    int64_t seq, cache_seq;
+    int64_t sequences;      // of the step: the global batch
+    int64_t micro_batch;    // divides this rank's sequences
+    int64_t seq, cache_seq; // seq: of all ranks along AXIS_CP, which divide it
     plan_mesh mesh;
     plan_pipeline_request pipeline;
     int32_t zero; // ZeRO stage: cuts the optimizer's state over dp; from 2 on gradients; 3: weights
@@ -201,6 +203,7 @@ typedef struct plan_request {
     int64_t fewest_microbatches, most_microbatches;
     bool strict;
     int32_t shards;    // determinism.shards
+    int32_t cp_shards; // determinism.cp_shards; 0 is read as 1
     int32_t tp_shards; // determinism.tp_shards: terms of sums inside a matrix; 0 is read as 1
     bool poison;       // debug: fill dead bytes with NaN patterns
     // For training: one program per weight, as the optimizer wrote it. NULL otherwise.
@@ -237,9 +240,11 @@ typedef struct plan {
     int32_t losses;       // run tensor with what they measure, `codec_reals` each; -1: none
     int32_t codec_reals;
     int32_t shards;
+    int32_t cp_shards;                     // strict: of a sequence
     int64_t sequences;                     // of the step, on all ranks
     int64_t first_sequence, own_sequences; // this rank's
-    int64_t micro_batch, seq, cache_seq;
+    int64_t micro_batch, seq, cache_seq;   // seq: rows of a sequence on this rank
+    int64_t whole_seq;                     // on all ranks along AXIS_CP
     int64_t seq_cut;     // positions of a sequence on a rank, where they are cut over AXIS_TP
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block

@@ -90,7 +90,7 @@ static void one_way_is_the_tree(int32_t shards, int64_t sequences, int32_t ranks
         plan_request r = {.sequences = sequences, .strict = true, .shards = shards};
         r.mesh.size[AXIS_DP] = ranks;
         r.mesh.at[AXIS_DP] = rank;
-        shard_tree_make(&t, &r, 0, 0);
+        assert_int_equal(shard_tree_make(&t, &r, 0, 0), ST_OK);
         schedule_text(&t, buffers);
         for (int i = 0; i < t.node_count; i++) {
             given_node *n = &nodes[count++];

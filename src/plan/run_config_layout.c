@@ -1,5 +1,6 @@
 // How a run is laid out over ranks: what its keys mean, and what cannot hold together. What needs the
 // model too (heads that tp must divide) is in train/layout.c.
+#include "op/context.h"
 #include "op/partition.h"
 #include "plan/run_config_internal.h"
 
@@ -108,9 +109,13 @@ static void check_built(checker *k)
          "a residual that ranks of layout.tp and layout.pp have of their own"},
         {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
          "Muon with layout.tp"},
-        {"layout.cp", r->layout.cp > 1, "context parallelism"},
+        {"layout.sp",
+         r->layout.sp && r->determinism.mode == RUN_STRICT &&
+             r->determinism.cp_shards > r->layout.cp,
+         "sequence parallelism in strict order with more determinism.cp_shards than layout.cp"},
         {"layout.cp_heads", r->layout.cp_heads > 1, "context parallelism over heads"},
-        {"determinism.cp_shards", r->determinism.cp_shards > 1, "strict order inside a sequence"},
+        {"comm.compression.mode", r->layout.cp > 1 && r->comm.compression.mode != RUN_COMPRESS_NONE,
+         "compression with layout.cp"},
     };
     for (int64_t i = 0; i < COUNT_OF(gates); i++) {
         text value = {.a = k->a};
@@ -153,6 +158,26 @@ static void check_divides(checker *k, const char *key, int64_t value, const char
              (ll)whole, check_near_divisors(whole, value, near));
 }
 
+// Each of several has two equal pieces of a sequence.
+static void check_pieces(checker *k, const char *key, int64_t value)
+{
+    const int64_t step = 2 * value, seq = k->r->train.seq;
+    if (value == 1 || seq % step == 0) return;
+    CONFLICT(key,
+             "%s = %lld cuts a sequence into %lld pieces, which do not divide train.seq = %lld; "
+             "nearest that they do: %lld",
+             key, (ll)value, (ll)step, (ll)seq, (ll)max_i64(seq / step * step, step));
+}
+
+// A rank has so many terms of a sum at most.
+static void check_shards(checker *k, const char *key, int64_t shards, const char *of, int64_t ranks)
+{
+    _Static_assert((int)OP_CUT_MAX_TERMS == (int)OP_CONTEXT_MAX_TERMS, "one limit for both");
+    if (shards <= OP_CUT_MAX_TERMS * ranks) return;
+    CONFLICT(key, "%s = %lld is more than %d for each rank of %s = %lld", key, (ll)shards,
+             OP_CUT_MAX_TERMS, of, (ll)ranks);
+}
+
 static void check_axes(checker *k)
 {
     const run_config *r = k->r;
@@ -165,22 +190,13 @@ static void check_axes(checker *k)
     }
     if (r->layout.sp) check_divides(k, "layout.tp", r->layout.tp, "train.seq", r->train.seq);
     check_divides(k, "layout.cp_heads", r->layout.cp_heads, "layout.cp", r->layout.cp);
-    if (r->layout.cp > 1 && r->train.seq % (2 * r->layout.cp) != 0) {
-        const int64_t step = 2 * r->layout.cp, below = r->train.seq / step * step;
-        CONFLICT(
-            "layout.cp",
-            "layout.cp = %lld cuts a sequence into %lld pieces, which do not divide train.seq = "
-            "%lld; nearest that they do: %lld",
-            (ll)r->layout.cp, (ll)step, (ll)r->train.seq, (ll)max_i64(below, step));
-    }
+    check_pieces(k, "layout.cp", r->layout.cp);
     if (r->determinism.mode != RUN_STRICT) return;
+    check_pieces(k, "determinism.cp_shards", r->determinism.cp_shards);
     check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
     check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
-    if (r->determinism.tp_shards > OP_CUT_MAX_TERMS * r->layout.tp) {
-        CONFLICT("determinism.tp_shards",
-                 "determinism.tp_shards = %lld is more than %d for each rank of layout.tp = %lld",
-                 (ll)r->determinism.tp_shards, OP_CUT_MAX_TERMS, (ll)r->layout.tp);
-    }
+    check_shards(k, "determinism.tp_shards", r->determinism.tp_shards, "layout.tp", r->layout.tp);
+    check_shards(k, "determinism.cp_shards", r->determinism.cp_shards, "layout.cp", r->layout.cp);
 }
 
 static void check_pipeline(checker *k)

@@ -278,7 +278,7 @@ static const wrong_run wrong_runs[] = {
      "optimizer.name = muon: Muon with layout.tp is not built yet"},
     {"layout: {cp: 4, cp_heads: 2}\n", ST_UNSUPPORTED,
      "layout.cp_heads = 2: context parallelism over heads is not"},
-    {"layout: {cp: 2, dp: 2, zero: 1}\n", ST_UNSUPPORTED, "layout.zero = 1: ZeRO with layout.cp"},
+    {"layout: {cp: 2}\ncomm.compression: int8\n", ST_UNSUPPORTED, "compression with layout.cp"},
     {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
      "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},
     {"determinism: {mode: strict, cp_shards: 16}\n", ST_CONFIG_CONFLICT,

@@ -6,6 +6,8 @@
 // batch, then those for the second: what a sum holds is a node if it is all that the node's leaves have.
 #include "plan/verify_sums.h"
 
+#include "op/zigzag.h"
+
 #include <string.h>
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -18,7 +20,7 @@ static int32_t ways_of(const verify_facts *f)
 // Cells of a sequence, on all ranks; of a rank they follow one another.
 static int32_t row_cells(const verify_facts *f)
 {
-    return ways_of(f);
+    return f->p->cp_shards > ways_of(f) ? f->p->cp_shards : ways_of(f);
 }
 
 int64_t verify_unit(const verify_facts *f)
@@ -38,6 +40,27 @@ int32_t verify_cells(const verify_facts *f, int32_t weight)
     return row_cells(f) * term_ranks(f, weight);
 }
 
+// The piece of one cell that an action covers; 0: its rows are no such piece.
+static int piece_term(const verify_facts *f, const plan_action *action, int32_t own,
+                      verify_term *out)
+{
+    const int64_t ways = ways_of(f), at = f->at.at[AXIS_CP];
+    for (int32_t k = 0; k < own; k++) {
+        zigzag_run runs[2];
+        zigzag_shard(ways, at, f->p->seq, ways * own, at * own + k, runs);
+        for (int i = 0; i < 2; i++) {
+            if (runs[i].row != action->position_begin || runs[i].count != action->position_count) {
+                continue;
+            }
+            out->cell += k;
+            out->begin += i * runs[i].count;
+            out->end = out->begin + runs[i].count;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
                         verify_term out[VERIFY_MAX_TERMS])
 {
@@ -49,6 +72,10 @@ int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, in
     const int64_t begin = (p->first_sequence + before + action->sequence_begin) * unit;
     const int32_t tp = term_ranks(f, weight), at = tp > 1 ? f->at.at[AXIS_TP] : 0;
     const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
+    if (action->position_count > 0) { // there is no tp that shares rows
+        out[0] = (verify_term){source, first, begin, begin};
+        return tp == 1 ? piece_term(f, action, own, &out[0]) : 0;
+    }
     for (int32_t i = 0; i < own; i++) {
         out[i] = (verify_term){source, (first + i) * tp + at, begin, begin + count * unit};
     }

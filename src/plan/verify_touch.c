@@ -294,7 +294,7 @@ typedef struct operand {
     tensor_id local; // TENSOR_NONE: there is none
 } operand;
 
-static extent_binding bound_of(const plan *p, int64_t sequences)
+static extent_binding bound_of(const plan *p, int64_t sequences, int64_t positions)
 {
     extent_binding b = {{0}};
     b.value[EXTENT_ONE] = 1;
@@ -302,6 +302,7 @@ static extent_binding bound_of(const plan *p, int64_t sequences)
     b.value[EXTENT_TOKENS] = sequences * p->seq;
     b.value[EXTENT_CACHE] = sequences * p->cache_seq;
     b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+    if (positions > 0) b.value[EXTENT_TOKENS] = positions;
     return b;
 }
 
@@ -326,11 +327,18 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     verify_resolve(f, ref, &out->touch.tensor, &begin, &bytes);
     const int64_t all = p->micro_batch;
     const int64_t some = action->sequence_count > 0 ? action->sequence_count : all;
-    const extent_binding whole = bound_of(p, all), own = bound_of(p, some);
+    const extent_binding whole = bound_of(p, all, 0);
+    const extent_binding own = bound_of(p, some, action->position_count);
     const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
-    const bool is_some = !of_step && owner->dims[0].symbol != EXTENT_ONE && some != all;
+    const bool in_pieces = action->position_count > 0 && owner->dims[0].symbol == EXTENT_TOKENS;
+    const bool is_some =
+        !of_step && owner->dims[0].symbol != EXTENT_ONE && (some != all || in_pieces);
     const int64_t size = op_tensor_bytes(owner, &whole), part = op_tensor_bytes(owner, &own);
-    const int64_t skip = is_some ? part / some * action->sequence_begin : 0;
+    int64_t skip = is_some ? part / some * action->sequence_begin : 0;
+    if (is_some && in_pieces) {
+        const int64_t first = action->sequence_begin * p->seq + action->position_begin;
+        skip = part / action->position_count * first;
+    }
     if (size > bytes || skip < 0 || (is_some && skip + part > size)) {
         return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",
                     verify_name(v, f->rank, index, name), local->name,
@@ -637,6 +645,9 @@ static status action_check(const verifier *v, const verify_facts *f, int32_t ind
             a->ops_begin + a->ops_count <= p->bindings[a->binding].program->lists[a->list].count;
         right = right && a->sequence_begin >= 0 && a->sequence_count >= 0 &&
                 a->sequence_begin + a->sequence_count <= p->micro_batch;
+        right = right && a->position_begin >= 0 && a->position_count >= 0 &&
+                a->position_begin + a->position_count <= p->seq &&
+                (a->position_count == 0 || a->sequence_count == 1);
     }
     if (right) return ST_OK;
     return fail(ST_BROKEN_PLAN, "%s: its lane, waits, operations or rows are not of this plan",
@@ -669,14 +680,16 @@ static status action_touch(verifier *v, verify_facts *f, int32_t index)
 static int32_t *pattern_slot(const verify_facts *f, int32_t *table, int64_t slots, int32_t index)
 {
     const plan_action *a = &f->p->actions[index];
-    const int32_t key[] = {a->binding,        a->list,           a->ops_begin, a->ops_count,
-                           a->sequence_begin, a->sequence_count, a->accumulate};
+    const int32_t key[] = {a->binding,        a->list,           a->ops_begin,
+                           a->ops_count,      a->sequence_begin, a->sequence_count,
+                           a->position_begin, a->position_count, a->accumulate};
     for (uint64_t at = hash64(key, sizeof(key), 0);; at++) {
         int32_t *slot = &table[at % (uint64_t)slots];
         if (*slot < 0) return slot;
         const plan_action *b = &f->p->actions[*slot];
-        const int32_t other[] = {b->binding,        b->list,           b->ops_begin, b->ops_count,
-                                 b->sequence_begin, b->sequence_count, b->accumulate};
+        const int32_t other[] = {b->binding,        b->list,           b->ops_begin,
+                                 b->ops_count,      b->sequence_begin, b->sequence_count,
+                                 b->position_begin, b->position_count, b->accumulate};
         if (memcmp(key, other, sizeof(key)) == 0) return slot;
     }
 }

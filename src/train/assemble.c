@@ -1,4 +1,5 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
+#include "op/context.h"
 #include "op/partition.h"
 #include "train/job.h"
 #include "train/optim/optim.h"
@@ -25,6 +26,18 @@ static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op
     return op_model_partition(a, whole, &how, local);
 }
 
+// This rank's positions, along cp.
+static status context_cut(arena *a, const run_config *r, const plan_mesh *mesh, op_model *whole,
+                          op_model **local)
+{
+    const bool strict = r->determinism.mode == RUN_STRICT;
+    const op_context how = {.ways = plan_mesh_size(mesh, AXIS_CP),
+                            .at = mesh->at[AXIS_CP],
+                            .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
+                            .ordered = strict};
+    return op_model_context(a, whole, &how, local);
+}
+
 static status models_make(arena *a, const train_options *o, train_plans *out)
 {
     const run_config *r = out->config;
@@ -38,13 +51,15 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .sizes_only = o->sizes_only};
     TRY(model_build(a, out->spec, &options, &out->whole));
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
+    TRY(context_cut(a, r, &o->mesh, out->model, &out->model));
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
     options.z_loss = 0.0f; // the loss that is reported is the cross-entropy
     options.logits = o->logits;
     TRY(model_build(a, out->spec, &options, &out->evaluate));
-    return model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate);
+    TRY(model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate));
+    return context_cut(a, r, &o->mesh, out->evaluate, &out->evaluate);
 }
 
 // The largest divisor of `sequences` that is at most `most`.
@@ -167,6 +182,7 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                             .seq = r->train.seq,
                             .strict = workspace->strict,
                             .shards = (int32_t)r->determinism.shards,
+                            .cp_shards = (int32_t)r->determinism.cp_shards,
                             .tp_shards = (int32_t)r->determinism.tp_shards,
                             .keep_gradients = options->keep_gradients,
                             .poison = poison_dead_bytes,

@@ -95,7 +95,7 @@ static status steps_time(bench *b, arena *a, int64_t warmup, int64_t steps, trai
         .arena_bytes = exec_arena_bytes(b->job.e),
         .touched_bytes = exec_touched_bytes(b->job.e),
         .flops = op_model_flops_per_token(b->plans.whole, b->config.train.seq) *
-                 (double)(p->sequences * p->seq),
+                 (double)(p->sequences * p->whole_seq),
         .level = exec_level(b->job.e),
         .threads = exec_threads(b->job.e),
         .parameters = b->plans.whole->parameters,

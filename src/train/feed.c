@@ -3,6 +3,7 @@
 
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "op/zigzag.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,8 @@ struct train_feed {
     int64_t first_step, first_sequence; // where the loader began
     data_rows valid;                    // (valid_count, seq)
     int64_t valid_count;
+    int32_t *cut; // with layout.cp: this rank's positions of ids, labels, positions
+    int64_t cut_count;
     status (*heard)(void *context, const char *line);
     void *heard_context;
 };
@@ -203,14 +206,39 @@ status train_feed_start(train_feed *f, const plan_mesh *mesh, int64_t first_step
     return data_loader_create(&args, &f->loader);
 }
 
-static void rows_put(const train_feed *f, const data_rows *rows, int64_t count, exec_input *input)
+// This rank's positions of all sequences.
+static void positions_take(const train_feed *f, const int32_t *from, int64_t count, int32_t *to)
 {
-    const int64_t bytes = count * f->r->train.seq * (int64_t)sizeof(int32_t);
-    input->batch[0] = (exec_batch){"ids", rows->ids, bytes};
-    input->batch[1] = (exec_batch){"labels", rows->labels, bytes};
-    input->batch[2] = (exec_batch){"positions", rows->positions, bytes};
-    input->batch[3] = (exec_batch){"documents", rows->documents, bytes};
+    const int64_t ways = plan_mesh_size(&f->mesh, AXIS_CP), all = f->r->train.seq;
+    const int64_t half = all / (2 * ways);
+    for (int64_t i = 0; i < 2 * count; i++) {
+        const int64_t first = zigzag_position(ways, f->mesh.at[AXIS_CP], 2 * half, i % 2 * half);
+        memcpy(to + i * half, from + i / 2 * all + first, (size_t)half * sizeof(*to));
+    }
+}
+
+static status rows_put(train_feed *f, const data_rows *rows, int64_t count, exec_input *input)
+{
+    const int64_t ways = plan_mesh_size(&f->mesh, AXIS_CP);
+    const int64_t cells = count * f->r->train.seq, own = cells / ways;
+    const int64_t bytes = own * (int64_t)sizeof(int32_t);
+    const int32_t *columns[] = {rows->ids, rows->labels, rows->positions};
+    if (ways > 1 && f->cut_count < count) {
+        TRY(arena_new(f->a, 3 * own, &f->cut));
+        f->cut_count = count;
+    }
+    for (int i = 0; i < COUNT_OF(columns) && ways > 1; i++) {
+        int32_t *to = f->cut + i * own;
+        positions_take(f, columns[i], count, to);
+        columns[i] = to;
+    }
+    input->batch[0] = (exec_batch){"ids", columns[0], bytes};
+    input->batch[1] = (exec_batch){"labels", columns[1], bytes};
+    input->batch[2] = (exec_batch){"positions", columns[2], bytes};
+    // Attention asks for those of all positions.
+    input->batch[3] = (exec_batch){"documents", rows->documents, ways * bytes};
     input->batch_count = 4;
+    return ST_OK;
 }
 
 status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *wait_ns)
@@ -218,9 +246,8 @@ status train_feed_take(train_feed *f, int64_t step, exec_input *input, int64_t *
     data_batch batch;
     TRY(data_loader_next(f->loader, &batch));
     ASSERT(batch.step == step);
-    rows_put(f, &batch.rows, batch.count, input);
     *wait_ns = batch.wait_ns;
-    return ST_OK;
+    return rows_put(f, &batch.rows, batch.count, input);
 }
 
 // ---- validation ---------------------------------------------------------------------------------
@@ -236,8 +263,7 @@ status train_feed_valid(train_feed *f, int64_t first, int64_t count, exec_input 
         f->valid_count = count;
     }
     TRY(data_batch_fill(f->dataset, DATA_VALID, first, count, &f->valid));
-    rows_put(f, &f->valid, count, input);
-    return ST_OK;
+    return rows_put(f, &f->valid, count, input);
 }
 
 void train_feed_close(train_feed *f)

@@ -1,0 +1,117 @@
+// Context parallelism on whole runs: ranks that have some positions of every sequence train what one trains.
+// In strict order, with determinism.cp_shards, the digest is that of one rank.
+#include "train/test_ranks.h"
+
+enum { SETTINGS_MAX = 18 };
+
+// Grouped queries with a window and packed documents; learned positions, biases, a tied table and dropout
+// everywhere; documents with everything made again in backward.
+static const char *const kinds[][6] = {
+    {"model.arch=mistral", "model.heads=8", "model.kv_heads=4", "model.window=11",
+     "data.packing=masked"},
+    {"model.arch=gpt2", "model.heads=4", "model.kv_heads=4", "model.dropout=0.1", "model.tied=yes"},
+    {"data.packing=masked", "train.recompute=full", "eval.every=3", "eval.batches=2"},
+};
+
+static int settings_of(const char *const *from, int most, const char **out, int n)
+{
+    for (int i = 0; i < most && from[i] != NULL; i++) {
+        assert_true(n < SETTINGS_MAX);
+        out[n++] = from[i];
+    }
+    return n;
+}
+
+typedef struct layout {
+    int cp, dp, tp, pp, zero;
+} layout;
+
+static int ranks_of(const layout *l)
+{
+    return l->cp * l->dp * l->tp * l->pp;
+}
+
+// Adds the layout's settings.
+static int layout_set(const layout *l, char texts[5][32], const char **out, int n)
+{
+    (void)snprintf(texts[0], 32, "layout.cp=%d", l->cp);
+    (void)snprintf(texts[1], 32, "layout.dp=%d", l->dp);
+    (void)snprintf(texts[2], 32, "layout.tp=%d", l->tp);
+    (void)snprintf(texts[3], 32, "layout.pp=%d", l->pp);
+    (void)snprintf(texts[4], 32, "layout.zero=%d", l->zero);
+    for (int i = 0; i < 5; i++) {
+        if (i < 4 || l->zero > 0) out[n++] = texts[i];
+    }
+    out[n++] = "kernels.threads=1";
+    return n;
+}
+
+static const char *const orders[][6] = {
+    {"determinism=strict", "determinism.cp_shards=4"},
+    {"determinism=strict", "determinism.cp_shards=4", "train.precision=bf16", "train.micro_batch=2",
+     "determinism.shards=3"},
+};
+static const layout strict_layouts[] = {
+    {2, 1, 1, 1, 0}, {4, 1, 1, 1, 0}, {2, 2, 1, 1, 0}, {2, 1, 1, 2, 0}, {2, 2, 1, 1, 1}};
+
+static void strict_ranks_are_one(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT_OF(kinds) * COUNT_OF(orders); i++) {
+        const char *settings[SETTINGS_MAX];
+        int n = settings_of(kinds[i / (int)COUNT_OF(orders)], 6, settings, 0);
+        n = settings_of(orders[i % (int)COUNT_OF(orders)], 6, settings, n);
+        run_seen seen = {0};
+        hash128 one, many;
+        char name[40], texts[5][32];
+        (void)snprintf(name, sizeof(name), "cp-one-%d", i);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int m = 0; m < COUNT_OF(strict_layouts); m++) {
+            const layout *l = &strict_layouts[m];
+            (void)snprintf(name, sizeof(name), "cp-many-%d-%d", i, m);
+            const int all = layout_set(l, texts, settings, n);
+            assert_int_equal(ranks_run(name, settings, all, ranks_of(l), "auto", 0, &many), ST_OK);
+            print_message("%s: cp %d dp %d tp %d pp %d zero %d: loss %.9g, one rank %.9g\n", name,
+                          l->cp, l->dp, l->tp, l->pp, l->zero, rank_runs[0].seen.last_loss,
+                          seen.last_loss);
+            assert_same(one, many);
+        }
+    }
+}
+
+static const layout fast_layouts[] = {{2, 1, 1, 1, 0}, {4, 1, 1, 1, 0}, {2, 2, 1, 1, 0},
+                                      {2, 1, 2, 1, 0}, {2, 1, 1, 2, 0}, {8, 1, 1, 1, 0},
+                                      {2, 2, 1, 1, 1}, {2, 2, 1, 1, 3}};
+
+// Fast order: other bits, nearly the same losses.
+static void fast_ranks_are_near(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < COUNT_OF(kinds); kind++) {
+        const char *settings[SETTINGS_MAX];
+        const int n = settings_of(kinds[kind], 6, settings, 0);
+        run_seen seen = {0};
+        char name[40], texts[5][32];
+        (void)snprintf(name, sizeof(name), "cp-fast-one-%d", kind);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, NULL), ST_OK);
+        for (int m = 0; m < COUNT_OF(fast_layouts); m++) {
+            const layout *l = &fast_layouts[m];
+            (void)snprintf(name, sizeof(name), "cp-fast-%d-%d", kind, m);
+            const int all = layout_set(l, texts, settings, n);
+            assert_int_equal(ranks_run(name, settings, all, ranks_of(l), "auto", 0, NULL), ST_OK);
+            const double loss = rank_runs[0].seen.last_loss;
+            print_message("%s: cp %d dp %d tp %d pp %d zero %d: loss %.9g, one rank %.9g\n", name,
+                          l->cp, l->dp, l->tp, l->pp, l->zero, loss, seen.last_loss);
+            assert_true(fabs(loss - seen.last_loss) < 1e-3);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_ranks_are_near),
+        cmocka_unit_test(strict_ranks_are_one),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
