@@ -23,6 +23,7 @@ code "tp, rows cut too" 0 verify layout.tp=2 layout.sp=yes
 code "tp in strict order" 0 verify layout.tp=2 layout.dp=2 determinism=strict determinism.tp_shards=2
 code "shards of tp on one rank" 0 verify determinism=strict determinism.tp_shards=2
 
+code "cp, in shards of a sequence" 0 verify layout.cp=2 layout.dp=2 determinism=strict determinism.cp_shards=4
 code "many ranks" 0 verify layout.dp=128 layout.pp=2 train.global_batch=256
 says "a smaller dp stands for them" out "^by +dp 2 of the same layout"
 says "of all ranks it says so" out "^sound .*256 ranks, 256 sequences"
