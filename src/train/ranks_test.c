@@ -148,8 +148,9 @@ static void fast_ranks_are_near(void **state)
     assert_int_equal(ranks_run("fast-two", two, 3, 2, "auto", 0, &a), ST_OK);
     assert_int_equal(ranks_run("fast-again", two, 3, 2, "auto", 0, &b), ST_OK);
     assert_same(a, b);
-    static const char *const types[] = {"train.precision=fp32", "train.precision=bf16"};
-    for (int i = 0; i < 6; i++) {
+    static const char *const types[] = {"train.precision=fp32", "train.precision=bf16",
+                                        "precision.grads=bf16"};
+    for (int i = 0; i < 9; i++) {
         const char *zero = i % 3 == 0   ? "layout.zero=1"
                            : i % 3 == 1 ? "layout.zero=2"
                                         : "layout.zero=3";

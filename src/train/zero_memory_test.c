@@ -1,0 +1,95 @@
+// What ZeRO leaves on a rank: weights, gradients, master copies and moments of plans in mixed precision take
+// the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16 for each parameter, of
+// which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
+#include "train/test_job.h"
+
+enum { MOST_RANKS = 16 };
+
+// Bytes for each parameter that rank `rank` keeps through the step.
+static double bytes_kept(int ranks, int rank, int zero)
+{
+    char dp[32], stage[32], batch[48];
+    (void)snprintf(dp, sizeof(dp), "layout.dp=%d", ranks);
+    (void)snprintf(stage, sizeof(stage), "layout.zero=%d", ranks > 1 ? zero : 0);
+    (void)snprintf(batch, sizeof(batch), "train.global_batch=%d", ranks);
+    const char *const list[] = {"data.train=x",
+                                "train.seq=8",
+                                batch,
+                                "model.arch=llama",
+                                "model.dim=512",
+                                "model.layers=2",
+                                "model.heads=8",
+                                "model.vocab=512",
+                                "model.ffn_dim=1024",
+                                "model.tied=no",
+                                "train.steps=10",
+                                "kernels.threads=1",
+                                "train.precision=bf16",
+                                "precision.grads=bf16",
+                                dp,
+                                stage};
+    arena *a = NULL;
+    config *c = NULL;
+    run_config r;
+    decoder_spec spec;
+    train_plans *plans = NULL;
+    assert_ok(arena_create("test", 0, &a));
+    assert_ok(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c));
+    assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
+    assert_ok(arena_new(a, 1, &plans));
+    const train_options options = {
+        .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&r, rank)};
+    assert_ok(train_assemble(a, &r, &spec, &options, plans));
+    int64_t bytes = 0;
+    const plan *p = plans->all[0];
+    for (int64_t i = 0; i < plans->run.count; i++) {
+        const plan_tensor *t = &plans->run.tensors[i];
+        if (t->weight >= 0) bytes += t->bytes;
+    }
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        const plan_tensor *t = &p->tensors[i];
+        if (t->kind == BYTES_GRADIENTS && !t->passes && !t->is_part) bytes += t->bytes;
+    }
+    const double per_parameter = (double)bytes / (double)plans->whole->parameters;
+    arena_destroy(a);
+    return per_parameter;
+}
+
+static void a_rank_keeps_what_the_paper_says(void **state)
+{
+    (void)state;
+    char path[1024], line[512];
+    test_shared("validation/zero_memory_table.csv", path);
+    FILE *table = fopen(path, "r");
+    if (table == NULL) {
+        print_message("skipped: there is no %s\n", path);
+        skip();
+    }
+    int rows = 0;
+    while (fgets(line, sizeof(line), table) != NULL) {
+        double parameters = 0.0, gb = 0.0;
+        int ranks = 0, zero = 0;
+        if (sscanf(line, "%*[^,],%lf,%d,ZeRO-%d%*[^,],%lf", &parameters, &ranks, &zero, &gb) != 4) {
+            continue;
+        }
+        if (ranks > MOST_RANKS || parameters > 100.0) continue; // the same for larger models
+        for (int rank = 0; rank<ranks; rank += ranks> 4 ? ranks - 1 : 1) {
+            const double kept = bytes_kept(ranks, rank, zero) * parameters;
+            // Norms are whole, and the table is rounded.
+            if (fabs(kept - gb) > 0.01 * gb) {
+                print_error("ZeRO-%d, rank %d of %d: %.3f GB, table %.3f\n", zero, rank, ranks,
+                            kept, gb);
+            }
+            assert_true(fabs(kept - gb) <= 0.01 * gb);
+        }
+        rows++;
+    }
+    (void)fclose(table);
+    assert_int_equal(rows, 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_keeps_what_the_paper_says)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
