@@ -12,6 +12,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_generate,
     &cli_command_eval,
     &cli_command_check,
+    &cli_command_bisect,
     &cli_command_digest,
     &cli_command_import,
     &cli_command_export,

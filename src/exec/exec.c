@@ -20,6 +20,8 @@ typedef struct plan_state {
     exec_deaths *deaths;   // [binding] in debug builds: see poison.h; else NULL
     comm_args *comms;      // [communication of the plan] with addresses
     exec_sum *sums[SLOTS]; // [communication of the plan]; NULL: none travels compressed
+    const exec_tap *taps;
+    int64_t tap_count;
 } plan_state;
 
 // One step in flight: what the host gave and what it will read.
@@ -53,6 +55,8 @@ struct exec {
     const plan_state *running;  // plan of the current step
     const plan_state *previous; // plan of the step before, NULL after a drain
     int64_t action, node;       // cursor
+    int64_t tap;                // the next one of the plan's
+    bool launched;              // the work under the cursor; its taps are not all
     int stage;                  // within an action: waits, work, record
     int64_t results_ns;         // when the step was done whose results were taken last
     int64_t first_action_ns;
@@ -248,7 +252,8 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     slot->posted = slot->taken = false;
     e->current = next;
     e->running = state;
-    e->action = e->node = 0;
+    e->action = e->node = e->tap = 0;
+    e->launched = false;
     e->stage = 0;
     if (e->first_action_ns == 0) {
         const host *h = e->config.device.h;
@@ -301,8 +306,21 @@ static status post_node(exec *e, const plan_action *action, bool *posted)
     const int64_t at = action->ops_begin + e->node;
     exec_call_make(p, action, at, e->base, e->slots[e->current].step, &call);
     e->touched_bytes = max_i64(e->touched_bytes, exec_call_end(p, action, at));
-    TRY(e->config.api->launch(e->lanes[action->lane], &call, posted));
-    return *posted ? post_poison(e, action, at) : ST_OK;
+    return e->config.api->launch(e->lanes[action->lane], &call, posted);
+}
+
+// What somebody wants to see of the node just posted.
+static status post_taps(exec *e, const plan_action *action, bool *posted)
+{
+    const plan_state *s = e->running;
+    for (; e->tap < s->tap_count; e->tap++) {
+        const exec_tap *t = &s->taps[e->tap];
+        if (t->action != e->action || t->node != e->node) return ST_OK;
+        const char *from = e->base + plan_tensor_offset(s->p, t->ref);
+        TRY(e->config.api->copy_out(e->lanes[action->lane], t->to, from, t->bytes, posted));
+        if (!*posted) return ST_OK;
+    }
+    return ST_OK;
 }
 
 // The step's host part and its batch, piece by piece.
@@ -379,12 +397,20 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
     case ACTION_COMPUTE:
     case ACTION_OPTIMIZER:
         for (; e->node < action->ops_count; e->node++) {
-            TRY(post_node(e, action, posted));
+            if (!e->launched) TRY(post_node(e, action, posted));
+            e->launched = e->launched || *posted;
+            if (*posted) TRY(post_taps(e, action, posted));
             if (!*posted) return ST_OK;
+            e->launched = false;
+            TRY(post_poison(e, action, action->ops_begin + e->node));
         }
         return ST_OK;
     case ACTION_COMMUNICATE:
-        return post_communication(e, action, posted);
+        if (!e->launched) TRY(post_communication(e, action, posted));
+        e->launched = e->launched || *posted;
+        if (*posted) TRY(post_taps(e, action, posted));
+        if (*posted) e->launched = false;
+        return ST_OK;
     case ACTION_KIND_COUNT:
     default:
         return fail(ST_INTERNAL, "an action of kind %d", (int)action->kind);
@@ -422,6 +448,15 @@ status exec_advance(exec *e, exec_state *state)
     e->slots[e->current].posted = true;
     *state = EXEC_POSTED;
     return ST_OK;
+}
+
+void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count)
+{
+    for (int64_t i = 0; i < e->config.plan_count; i++) {
+        if (e->plans[i].p != p) continue;
+        e->plans[i].taps = taps;
+        e->plans[i].tap_count = taps != NULL ? count : 0;
+    }
 }
 
 status exec_sleep(exec *e)

@@ -77,6 +77,18 @@ int64_t exec_results_ns(const exec *e);
 // Waits until everything posted is done.
 NODISCARD status exec_finish(exec *e);
 
+// To look into steps (bisect): right after node `node` of action `action` (of a communication: 0) the
+// lane copies the tensor's first bytes to host memory, before anything can overwrite them. The plan is
+// as it is without.
+typedef struct exec_tap {
+    int32_t action, node;
+    int32_t ref; // as in bindings
+    int64_t bytes;
+    void *to; // there until exec_finish
+} exec_tap;
+// For all steps of this plan from now on; sorted by action and node; borrowed. NULL: none. After exec_finish.
+void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count);
+
 // Run tensors from the host, between steps (after exec_finish). Offsets and sizes in bytes.
 NODISCARD status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data,
                             int64_t bytes);

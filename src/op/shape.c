@@ -44,7 +44,7 @@ static dtype type_made(const op_program *p, char kind)
 {
     switch (kind) {
     case 's':
-        return DTYPE_F32;
+        return p->compute == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
     case 'g':
         return p->grad;
     case 'i':

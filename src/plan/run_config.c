@@ -186,6 +186,8 @@ static dtype compute_type(int32_t precision)
         return DTYPE_BF16;
     case RUN_FP16:
         return DTYPE_F16;
+    case RUN_FP64:
+        return DTYPE_F64;
     }
     return DTYPE_F32;
 }
@@ -194,9 +196,10 @@ run_types run_config_types(const run_config *r)
 {
     run_types t = {.compute = compute_type(r->train.precision)};
     t.weights = stored_type(r->precision.weights, t.compute);
-    t.grads = stored_type(r->precision.grads, DTYPE_F32);
-    t.moments = stored_type(r->precision.moments, DTYPE_F32);
-    t.has_master = t.weights != DTYPE_F32 && r->precision.master != RUN_MASTER_NONE;
+    const bool is_wide = t.compute == DTYPE_F64;
+    t.grads = stored_type(r->precision.grads, is_wide ? DTYPE_F64 : DTYPE_F32);
+    t.moments = stored_type(r->precision.moments, is_wide ? DTYPE_F64 : DTYPE_F32);
+    t.has_master = !is_wide && t.weights != DTYPE_F32 && r->precision.master != RUN_MASTER_NONE;
     return t;
 }
 

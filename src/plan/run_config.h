@@ -17,7 +17,8 @@ extern "C" {
 #endif
 
 // Choices; the order is that of the words in the option rows.
-typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16 } run_precision;
+// No run file can ask for fp64, which `ref` alone computes: it is what roundings are measured against.
+typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP64 } run_precision;
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,
     RUN_RECOMPUTE_SELECTIVE, // all that is neither a matrix product nor attention

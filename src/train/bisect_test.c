@@ -1,0 +1,98 @@
+// bisect: sound layouts agree with one rank, and mistakes are named at their place.
+#include "train/bisect.h"
+#include "train/test_run.h"
+
+#include <stdlib.h>
+
+typedef struct layout {
+    const char *name;
+    const char *set[20];
+    int ranks;
+} layout;
+
+static void printed(void *context, const bisect_item *item)
+{
+    (void)context;
+    if (getenv("VERBOSE") == NULL) return; // of the test
+    print_message("%lld %s %s %s: %lld, %lld differ, worst %.3f\n", (long long)item->step,
+                  bisect_phase_name(item->phase), item->block, item->tensor,
+                  (long long)item->elements, (long long)item->differ, item->worst);
+}
+
+static void found_print(const bisect_report *report)
+{
+    const bisect_found *f = &report->first;
+    print_message(
+        "  %s of %s, %s [%lld %lld %lld %lld] %.9g %.9g bound %.3g by %s (not %s) after %s\n",
+        bisect_phase_name(f->item.phase), f->item.block, f->item.tensor,
+        (long long)f->index.sequence, (long long)f->index.position, (long long)f->index.row,
+        (long long)f->index.column, f->value, f->expected, f->bound, f->ranks, f->others,
+        f->before);
+}
+
+static status bisect_run_of(const layout *l, void (*tamper)(void *, int, train_plans *), arena *a,
+                            bisect_report *report)
+{
+    run_config *r = NULL;
+    config *c = NULL;
+    int count = 0;
+    while (count < COUNT_OF(l->set) && l->set[count] != NULL) count++;
+    assert_int_equal(arena_new(a, 1, &r), ST_OK);
+    test_config("bisect", l->set, count, a, r, &c);
+    const bisect_order order = {.r = r, .steps = 3, .compared = printed, .tamper = tamper};
+    return train_bisect(host_real(), a, &order, report);
+}
+
+#define GPT2                                                                      \
+    "model.arch=gpt2", "model.kv_heads=4", "model.layers=4", "model.dropout=0.1", \
+        "train.z_loss=1e-4"
+
+static const layout sound[] = {
+    {"one rank", {"train.micro_batch=2"}, 1},
+    {"dp", {"layout.dp=2", "train.micro_batch=2"}, 2},
+    {"tp", {"layout.tp=2", "train.micro_batch=4"}, 2},
+    {"pp", {"layout.pp=2", "train.micro_batch=2"}, 2},
+    {"uneven dp, zero", {"layout.dp=3", "layout.zero=1", "train.micro_batch=1"}, 3},
+    {"all axes", {"layout.dp=2", "layout.tp=2", "layout.pp=2", "train.micro_batch=1", GPT2}, 8},
+    {"dropout, dp x tp", {"layout.dp=2", "layout.tp=4", GPT2}, 8},
+    {"sequence parallel", {"layout.tp=2", "layout.sp=yes", "train.recompute=full", GPT2}, 2},
+    {"recompute", {"layout.tp=2", "layout.dp=2", "train.recompute=full"}, 4},
+    {"strict", {"determinism=strict", "determinism.tp_shards=4", "layout.tp=2", "layout.dp=2"}, 4},
+    {"both ways", {"layout.pp=2", "layout.schedule=dualpipe", "train.micro_batch=1", GPT2}, 2},
+    {"zero bubble", {"layout.pp=2", "layout.schedule=zb-v", "train.micro_batch=1", GPT2}, 2},
+    {"bf16", {"layout.dp=2", "layout.tp=2", "train.precision=bf16"}, 4},
+    {"bf16, small",
+     {"layout.dp=2", "layout.zero=1", "train.precision=bf16", "precision.grads=bf16",
+      "precision.moments=bf16", "optimizer.stochastic_rounding=yes", GPT2},
+     2},
+    {"fp16", {"layout.pp=2", "train.precision=fp16", "train.micro_batch=2", GPT2}, 2},
+    {"muon", {"layout.dp=2", "layout.zero=1", "optimizer.name=muon"}, 2},
+    {"one table", {"layout.pp=2", "layout.tp=2", "train.micro_batch=2", "model.tied=no"}, 4},
+};
+
+static void sound_layouts_agree(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(sound); i++) {
+        arena *a = NULL;
+        bisect_report report;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        const status st = bisect_run_of(&sound[i], NULL, a, &report);
+        if (st != ST_OK) print_error("%s: %s\n", sound[i].name, error_last()->text);
+        assert_int_equal(st, ST_OK);
+        print_message("%s: %lld items, %lld elements, worst %.3f in %s\n", sound[i].name,
+                      (long long)report.items, (long long)report.elements, report.worst,
+                      report.where);
+        if (report.differs) found_print(&report);
+        assert_false(report.differs);
+        arena_destroy(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_layouts_agree),
+    };
+    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+}
