@@ -93,10 +93,10 @@ static status reference_make(const bisect_run *run, bisect_reference which, run_
     return ST_OK;
 }
 
-// fp64 goes about 5e8 operations a second.
+// fp64 goes some 5e8 operations a second.
 static bool fp64_is_affordable(const bisect *b)
 {
-    static const double most = 6e10;
+    static const double most = 3e10;
     const op_model *m = b->refs[REF_FP32]->plans.whole;
     return op_model_flops_per_token(m, b->r->train.seq) *
                (double)(run_config_batch_max(b->r) * b->r->train.seq) <

@@ -351,7 +351,7 @@ static status gradient_compare(bisect *b, int32_t weight, int part)
                    .item = {.step = b->step,
                             .phase = BISECT_GRADIENT,
                             .block = w->parts[part].name,
-                            .tensor = "gradient"},
+                            .tensor = "sum over all tokens"},
                    .f = &f,
                    .what = weight,
                    .part = part};
