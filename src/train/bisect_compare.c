@@ -15,6 +15,8 @@
 // Where the model is too large for fp64 in reasonable time one rank in bf16 is measured against fp32 instead,
 // for that is 65,536 times as fine; fp32's own error is then that x ratio of epsilons x sqrt(terms of a sum).
 //
+// Ranks of the layout that hold the same element must have the same bits, whatever rounding explains.
+//
 // Sums and updates are not compared with the one rank's, whose gradients differ by roundings: Adam's first
 // update is the sign of a gradient. They are computed anew, in double, from this run's own token losses,
 // gradients and state, and leave no room but for the rounding of the update itself.
@@ -56,6 +58,7 @@ typedef struct field {
     int64_t rows, columns;
     double *want;      // [row][column]
     double *slack;     // [row]
+    double *held;      // [row][column] what a rank has; NaN: none so far
     const double *old; // [row][column] or NULL; slack in parts of it and of the value:
     double of_old, of_want;
 } field;
@@ -63,14 +66,19 @@ typedef struct field {
 static void field_free(field *f)
 {
     free(f->want);
+    free(f->held);
     free(f->slack);
 }
 
 static status field_alloc(field *f)
 {
     f->want = malloc((size_t)(f->rows * f->columns) * sizeof(double) + 1);
+    f->held = malloc((size_t)(f->rows * f->columns) * sizeof(double) + 1);
     f->slack = calloc((size_t)f->rows + 1, sizeof(double));
-    if (f->want != NULL && f->slack != NULL) return ST_OK;
+    if (f->want != NULL && f->held != NULL && f->slack != NULL) {
+        for (int64_t i = 0; i < f->rows * f->columns; i++) f->held[i] = (double)NAN;
+        return ST_OK;
+    }
     field_free(f);
     return fail(ST_NO_MEMORY, "no memory to compare %lld x %lld values", (long long)f->rows,
                 (long long)f->columns);
@@ -141,7 +149,7 @@ typedef struct comparing {
     bool is_tokens; // rows are of tokens
     // The first that differs, by row and column; then who has it.
     int64_t row, column;
-    double value, bound;
+    double value, expected, bound;
     bool collects;
     text differ, agree;
 } comparing;
@@ -167,6 +175,8 @@ static status rank_name(const bisect *b, int rank, text *t)
     return before[1] == '\0' ? text_add(t, ")") : ST_OK;
 }
 
+// A value of one rank. Ranks that hold the same element hold the same bits: sums over ranks end so, and what
+// is made of equal values is equal.
 static status value_check(comparing *k, int rank, int64_t row, int64_t column, double got,
                           dtype type)
 {
@@ -175,12 +185,15 @@ static status value_check(comparing *k, int rank, int64_t row, int64_t column, d
     ASSERT(row >= 0 && row < f->rows && column >= 0 && column < f->columns);
     const double bound = bound_at(f, i, row, type), apart = fabs(got - f->want[i]);
     const bool both = isnan(got) && isnan(f->want[i]);
-    const bool ok = both || got == f->want[i] || apart <= bound;
+    const bool near = both || got == f->want[i] || apart <= bound;
+    const bool same = !near || isnan(f->held[i]) || got == f->held[i];
+    const bool ok = near && same;
     if (k->collects) {
         if (row != k->row || column != k->column || rank < 0) return ST_OK;
         text *t = ok ? &k->agree : &k->differ;
         return t->length < 200 ? rank_name(k->b, rank, t) : ST_OK;
     }
+    if (near && isnan(f->held[i])) f->held[i] = got;
     k->item.elements++;
     if (ok) {
         if (!both) k->item.worst = fmax(k->item.worst, got == f->want[i] ? 0.0 : apart / bound);
@@ -191,7 +204,8 @@ static status value_check(comparing *k, int rank, int64_t row, int64_t column, d
     k->row = row;
     k->column = column;
     k->value = got;
-    k->bound = bound;
+    k->bound = near ? 0.0 : bound;
+    k->expected = near ? f->held[i] : f->want[i];
     return ST_OK;
 }
 
@@ -203,7 +217,7 @@ static status found_put(comparing *k)
     *found = (bisect_found){.item = k->item,
                             .index = {-1, -1, -1, -1},
                             .value = k->value,
-                            .expected = k->f->want[k->row * k->f->columns + k->column],
+                            .expected = k->expected,
                             .bound = k->bound,
                             .ranks = k->differ.bytes,
                             .others = k->agree.length > 0 ? k->agree.bytes : NULL};
@@ -228,6 +242,7 @@ static status compare(comparing *k, status (*visit)(comparing *))
     bisect *b = k->b;
     k->differ.a = k->agree.a = b->a;
     TRY(visit(k));
+    if (k->item.elements == 0 && k->item.differ == 0) return ST_OK; // it is not made apart here
     if (k->item.differ > 0) {
         k->collects = true;
         TRY(visit(k));
@@ -324,10 +339,7 @@ static status gradient_visit(comparing *k)
         const bisect_rank *r = k->b->ranks[rank];
         const bisect_seen *s = &r->grads[k->what];
         const plan_piece p = plan_piece_of(&r->plans.places, rank, k->what, k->part, PLACE_STATE);
-        if (p.rows > 0 && s->data == NULL) { // nobody updates them
-            TRY(value_check(k, rank, p.row, p.column, (double)NAN, DTYPE_F32));
-            continue;
-        }
+        if (s->data == NULL) continue; // it takes none, which its weights will show
         for (int64_t i = 0; i < p.rows * p.columns; i++) {
             TRY(value_check(k, rank, p.row + i / p.columns, p.column + i % p.columns,
                             dtype_load(s->type, s->data, p.at + i) / r->loss_scale, s->type));
@@ -363,14 +375,17 @@ static status gradient_compare(bisect *b, int32_t weight, int part)
 
 // ---- sums ---------------------------------------------------------------------------------------
 
-enum { SUM_LOSS, SUM_TOKENS, SUM_NORM, SUM_FACTOR, SUM_SKIP, SUM_APPLIED, SUM_COUNT };
+enum { SUM_TOKENS, SUM_LOSS, SUM_NORM, SUM_FACTOR, SUM_SKIP, SUM_APPLIED, SUM_COUNT };
 
 static status sum_visit(comparing *k)
 {
     for (int rank = 0; rank < k->b->rank_count; rank++) {
         const step_device *d = &k->b->ranks[rank]->results;
-        const double values[SUM_COUNT] = {d->loss,        (double)d->tokens, d->grad_norm,
-                                          d->grad_factor, (double)d->skip,   (double)d->applied};
+        const double values[SUM_COUNT] = {
+            [SUM_TOKENS] = (double)d->tokens, [SUM_LOSS] = d->loss,
+            [SUM_NORM] = d->grad_norm,        [SUM_FACTOR] = d->grad_factor,
+            [SUM_SKIP] = (double)d->skip,     [SUM_APPLIED] = (double)d->applied,
+        };
         TRY(value_check(k, rank, 0, 0, values[k->kind], DTYPE_F32));
     }
     return ST_OK;
@@ -401,46 +416,67 @@ static double own_loss(const bisect *b, int64_t tokens)
     return sum / (double)tokens;
 }
 
-// Squares of the whole gradients, each element once, as accumulated.
-static double own_squares(const bisect *b)
+// A weight's gradient as the ranks have it, whole.
+static void gradient_gather(const bisect *b, int32_t weight, double *out)
 {
-    double sum = 0.0;
-    const op_model *m = b->refs[REF_FP32]->plans.whole;
-    const plan_places *places = &b->ranks[0]->plans.places;
-    for (int32_t w = 0; w < m->weight_count; w++) {
-        for (int part = 0; part < m->weights[w].part_count; part++) {
-            int64_t r = plan_holder_next(places, -1, w, part, PLACE_STATE);
-            for (; r >= 0; r = plan_holder_next(places, r, w, part, PLACE_STATE)) {
-                const plan_piece p = plan_piece_of(places, r, w, part, PLACE_STATE);
-                const bisect_seen *s = &b->ranks[r]->grads[w];
-                for (int64_t i = 0; i < p.rows * p.columns; i++) {
-                    const double g = dtype_load(s->type, s->data, p.at + i);
-                    sum += g * g;
-                }
+    const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
+    for (int64_t r = 0; r < b->rank_count; r++) {
+        const bisect_seen *s = &b->ranks[r]->grads[weight];
+        for (int part = 0; part < w->part_count && s->data != NULL; part++) {
+            const plan_piece p =
+                plan_piece_of(&b->ranks[r]->plans.places, r, weight, part, PLACE_STATE);
+            for (int64_t i = 0; i < p.rows * p.columns; i++) {
+                const int64_t row = w->parts[part].row_begin + p.row + i / p.columns;
+                out[row * w->columns + p.column + i % p.columns] =
+                    dtype_load(s->type, s->data, p.at + i);
             }
         }
     }
-    return sum;
+}
+
+// Of all gradients, each element once, as accumulated.
+static status own_squares(const bisect *b, double *sum)
+{
+    const op_model *m = b->refs[REF_FP32]->plans.whole;
+    *sum = 0.0;
+    for (int32_t w = 0; w < m->weight_count; w++) {
+        const int64_t count = bisect_state_elements(&m->weights[w]);
+        double *grad = calloc((size_t)count + 1, sizeof(double));
+        if (grad == NULL) return fail(ST_NO_MEMORY, "no memory for a norm");
+        gradient_gather(b, w, grad);
+        for (int64_t i = 0; i < count; i++) *sum += grad[i] * grad[i];
+        free(grad);
+    }
+    return ST_OK;
 }
 
 static status sums_compare(bisect *b)
 {
     static const char *const names[SUM_COUNT] = {
-        "loss",    "tokens",        "norm of the gradient", "factor of the gradient",
-        "skipped", "updates so far"};
+        [SUM_TOKENS] = "tokens",
+        [SUM_LOSS] = "loss",
+        [SUM_NORM] = "norm of the gradient",
+        [SUM_FACTOR] = "factor of the gradient",
+        [SUM_SKIP] = "skipped",
+        [SUM_APPLIED] = "updates so far",
+    };
     const int32_t *labels = b->batch[1].data;
     int64_t tokens = 0;
     const int64_t cells = b->sequences * b->r->train.seq;
     for (int64_t i = 0; i < cells; i++) tokens += labels[i] >= 0 ? 1 : 0;
     const double unit = (double)cells / (b->ranks[0]->loss_scale * (double)tokens);
-    const double norm = sqrt(own_squares(b)) * unit, clip = b->r->optimizer.clip;
+    double squares = 0.0;
+    TRY(own_squares(b, &squares));
+    const double norm = sqrt(squares) * unit, clip = b->r->optimizer.clip;
     const double clipped = clip > 0.0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0;
-    const double want[SUM_COUNT] = {own_loss(b, tokens),
-                                    (double)tokens,
-                                    norm,
-                                    unit * clipped,
-                                    (double)b->ranks[0]->results.skip,
-                                    (double)b->applied};
+    const double want[SUM_COUNT] = {
+        [SUM_TOKENS] = (double)tokens,
+        [SUM_LOSS] = own_loss(b, tokens),
+        [SUM_NORM] = norm,
+        [SUM_FACTOR] = unit * clipped,
+        [SUM_SKIP] = (double)b->ranks[0]->results.skip,
+        [SUM_APPLIED] = (double)b->applied,
+    };
     for (int i = 0; i < SUM_COUNT && !b->over; i++) {
         field f = {.rows = 1, .columns = 1, .of_want = 1e-6};
         TRY(field_alloc(&f));
@@ -553,23 +589,6 @@ static status state_take(bisect *b, int32_t weight, double *piece)
     return ST_OK;
 }
 
-static void gradient_gather(const bisect *b, int32_t weight, double *out)
-{
-    const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
-    for (int64_t r = 0; r < b->rank_count; r++) {
-        const bisect_seen *s = &b->ranks[r]->grads[weight];
-        for (int part = 0; part < w->part_count; part++) {
-            const plan_piece p =
-                plan_piece_of(&b->ranks[r]->plans.places, r, weight, part, PLACE_STATE);
-            for (int64_t i = 0; i < p.rows * p.columns; i++) {
-                const int64_t row = w->parts[part].row_begin + p.row + i / p.columns;
-                out[row * w->columns + p.column + i % p.columns] =
-                    dtype_load(s->type, s->data, p.at + i);
-            }
-        }
-    }
-}
-
 static status update_compare(bisect *b, int32_t weight)
 {
     const op_weight *w = &b->refs[REF_FP32]->plans.whole->weights[weight];
@@ -577,6 +596,7 @@ static status update_compare(bisect *b, int32_t weight)
     double *memory = malloc((size_t)((BISECT_STATES + 1) * count) * sizeof(double) + 1);
     if (memory == NULL) return fail(ST_NO_MEMORY, "no memory for the update of %s", w->name);
     double *const want[BISECT_STATES] = {memory + count, memory + 2 * count, memory + 3 * count};
+    memset(memory, 0, (size_t)count * sizeof(double));
     gradient_gather(b, weight, memory);
     status st = bisect_update_expect(b, weight, memory, want);
     if (st == ST_OK) st = weight_compare(b, weight, want);
