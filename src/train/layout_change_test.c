@@ -30,7 +30,7 @@ static const layout layouts[] = {
     {2, {"layout.pp=2", "layout.schedule=dualpipe"}},
     {2, {"layout.pp=2", "layout.schedule=dualpipe-v"}},
     {2, {"layout.tp=2"}},
-    {4, {"layout.tp=4"}},
+    {4, {"layout.tp=4", "layout.sp=yes"}},
     {4, {"layout.tp=2", "layout.dp=2", "layout.zero=1"}},
     {8, {"layout.tp=2", "layout.pp=2", "layout.dp=2", "layout.zero=1"}},
     {8, {"layout.dp=8", "layout.zero=1"}},

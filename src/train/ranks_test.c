@@ -72,7 +72,7 @@ static const struct {
     {2, false, {"layout.pp=2", "layout.schedule=interleaved"}},
     {8, true, {"layout.tp=2", "layout.pp=2", "layout.dp=2", "layout.zero=1"}},
     {6, false, {"layout.dp=3", "layout.pp=2", "layout.schedule=gpipe"}},
-    {2, true, {"layout.tp=2"}},
+    {2, true, {"layout.tp=2", "layout.sp=yes"}},
 };
 
 static void features_are_the_same_in_every_layout(void **state)
