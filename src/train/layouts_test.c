@@ -68,6 +68,7 @@ static void settings_begin(layout *l, int kind, int64_t steps, bool strict)
     l->strict = strict;
     set_word(l, "determinism", strict ? "strict" : "fast");
     if (strict) set(l, "determinism.tp_shards", 4);
+    if (strict) set(l, "determinism.cp_shards", 4);
     set(l, "train.steps", steps);
     set(l, "train.global_batch", 16);
 }
@@ -93,16 +94,18 @@ static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
     static const int64_t ways[] = {1, 2, 3, 4, 8};
     static const char *const recomputes[] = {"none", "selective", "full"};
     settings_begin(l, kind, steps, strict);
-    int64_t pp = 1, dp = 1, tp = 1;
-    while (pp * dp * tp == 1 || pp * dp * tp > RANKS_MAX) {
+    int64_t pp = 1, dp = 1, tp = 1, cp = 1;
+    while (pp * dp * tp * cp == 1 || pp * dp * tp * cp > RANKS_MAX) {
         pp = ways[pick(COUNT_OF(ways))];
         dp = 1 + pick(8);
         tp = INT64_C(1) << pick(3);
+        cp = INT64_C(1) << pick(3);
     }
-    l->ranks = (int)(pp * dp * tp);
+    l->ranks = (int)(pp * dp * tp * cp);
     if (tp > 1) set(l, "layout.tp", tp);
-    if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
-    if (tp > 1 && !strict && pick(2) == 0) set_word(l, "layout.sp", "yes");
+    if (cp > 1) set(l, "layout.cp", cp);
+    const bool may_sp = !strict || cp == 4; // with cp_shards beyond cp it is refused
+    if (tp > 1) set_word(l, "layout.sp", may_sp && pick(2) == 0 ? "yes" : "no");
     if (dp > 1) set(l, "layout.dp", dp);
     // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which ZeRO-2
     // and ZeRO-3 cannot always have.
@@ -120,7 +123,7 @@ static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
 static void settings_print(const layout *l, const char *what)
 {
     print_message("%s, %d ranks:", what, l->ranks);
-    for (int i = COUNT_OF(models[0]) + 4; i < l->count; i++) print_message(" %s", l->list[i]);
+    for (int i = COUNT_OF(models[0]) + 5; i < l->count; i++) print_message(" %s", l->list[i]);
     print_message("\n");
 }
 
