@@ -176,7 +176,7 @@ static void test_configurations_of_init_load(void **state)
     static const char *const files[] = {"tiny.yaml", "124m.yaml"};
     for (int64_t i = 0; i < COUNT_OF(files) * (COUNT_OF(additions) + 1); i++) {
         arena *a = NULL;
-        run_config r;
+        run_config r = {0};
         config *c = NULL;
         char *yaml = NULL;
         int64_t bytes = 0;

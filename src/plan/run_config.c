@@ -47,6 +47,7 @@ status run_config_load(const host *h, arena *a, const char *yaml_path, const cha
                        int64_t override_count, run_config *out, config **out_config)
 {
     config *c;
+    memset(out, 0, sizeof(*out)); // what no row sets, too: layout.pipeline
     TRY(config_load(h, a, &run_config_table, yaml_path, overrides, override_count, out, &c));
     TRY(run_config_check(out, c, a));
     run_config_complete(out);

@@ -24,7 +24,7 @@ static status must(status st)
 static status read_back(arena *a, const run_config *r, const config *c)
 {
     text out = {.a = a};
-    run_config again;
+    run_config again = {0};
     config *other;
     must(config_print_resolved(c, r, &out));
     // Paths are made with the folder; printed ones must not get it twice.
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         yaml += length;
         size -= length;
     }
-    run_config r;
+    run_config r = {0};
     config *c;
     const char *const words[] = {word};
     status st = config_parse(a, &run_config_table, yaml, (int64_t)size, "fuzz.yaml", "/folder",
