@@ -5,6 +5,8 @@
 
 #include "comm/test_ranks.h"
 #include "exec/test_state.h"
+#include "op/context.h"
+#include "op/zigzag.h"
 #include "plan/plan_sample.h"
 
 #include <math.h>
@@ -27,6 +29,7 @@ typedef struct trial {
     const char *schedule; // NULL: one stage
     int32_t pp, dp, chunks, micro_batch, shards;
     int32_t zero, zero_group;
+    int32_t cp, cp_shards;  // 0: 1
     int32_t stages[LAYERS]; // layers of each; first 0: even
     bool strict, tied;
     op_recompute recompute;
@@ -38,10 +41,23 @@ typedef struct trial {
     double worst[MAX_RANKS];           // relative difference to one rank
 } trial;
 
+// This rank's positions of its sequences.
+static inline void positions_take(const plan *p, const plan_mesh *mesh, const int32_t *from,
+                                  int32_t *to)
+{
+    const int64_t ways = plan_mesh_size(mesh, AXIS_CP);
+    for (int64_t i = 0; i < p->own_sequences * p->seq; i++) {
+        const int64_t sequence = p->first_sequence + i / p->seq;
+        to[i] = from[sequence * SEQ + zigzag_position(ways, mesh->at[AXIS_CP], p->seq, i % p->seq)];
+    }
+}
+
 // All steps of training, then one of evaluation, which is `plans[1]`.
-static inline status steps_run(exec *e, const plan *const plans[2], trial *t, int rank)
+static inline status steps_run(exec *e, const plan *const plans[2], const plan_mesh *mesh, trial *t,
+                               int rank)
 {
     int32_t ids[SEQUENCES * SEQ], labels[SEQUENCES * SEQ];
+    int32_t own_ids[SEQUENCES * SEQ], own_labels[SEQUENCES * SEQ];
     step_device *d = malloc(sizeof(*d));
     if (d == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "test");
     status st = ST_OK;
@@ -51,11 +67,13 @@ static inline status steps_run(exec *e, const plan *const plans[2], trial *t, in
             ids[i] = (i * 7 + s * 3) % VOCAB;
             labels[i] = i % 11 == 5 ? -1 : (i * 5 + s) % VOCAB;
         }
-        const int64_t at = p->first_sequence * SEQ, bytes = p->own_sequences * SEQ * 4;
+        const int64_t bytes = p->own_sequences * p->seq * 4;
+        positions_take(p, mesh, ids, own_ids);
+        positions_take(p, mesh, labels, own_labels);
         const exec_input input = {
             .host = {.step = s + 1, .seed = 5, .lr = 1e-2, .sequences = SEQUENCES},
             .settings = {.clip = 1.0},
-            .batch = {{"ids", ids + at, bytes}, {"labels", labels + at, bytes}},
+            .batch = {{"ids", own_ids, bytes}, {"labels", own_labels, bytes}},
             .batch_count = 2};
         int64_t step = 0;
         bool any = true;
@@ -68,6 +86,17 @@ static inline status steps_run(exec *e, const plan *const plans[2], trial *t, in
     }
     free(d);
     return st;
+}
+
+static inline status trial_model(arena *a, const trial *t, const plan_mesh *mesh,
+                                 const plan_sample_config *config, op_model **out)
+{
+    const op_context how = {.ways = plan_mesh_size(mesh, AXIS_CP),
+                            .at = mesh->at[AXIS_CP],
+                            .shards = t->cp_shards > 0 ? t->cp_shards : 1,
+                            .ordered = t->strict};
+    TRY(plan_sample_model(a, config, out));
+    return op_model_context(a, *out, &how, out);
 }
 
 static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_table *run,
@@ -84,7 +113,7 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
     op_model *m = NULL;
     op_program *const *optimizer = NULL;
     plan *p = NULL;
-    TRY(plan_sample_model(a, &config, &m));
+    TRY(trial_model(a, t, mesh, &config, &m));
     TRY(plan_sample_rows_optimizer(a, m, mesh, t->zero, &optimizer));
     *workspace = (exec_workspace_context){&kern_backend_cpu, 1, t->strict};
     int32_t stages = 0;
@@ -102,6 +131,7 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
         .zero = t->zero,
         .strict = t->strict,
         .shards = t->shards,
+        .cp_shards = t->cp_shards,
         .poison = true,
         .optimizer = optimizer,
         .scratch_bytes = KERN_SCRATCH_BYTES,
@@ -118,7 +148,7 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
     TRY(plan_create(a, &request, run, &p));
     out[0] = p;
     config.purpose = PURPOSE_EVALUATE;
-    TRY(plan_sample_model(a, &config, &m));
+    TRY(trial_model(a, t, mesh, &config, &m));
     request.model = m;
     request.optimizer = NULL;
     TRY(plan_create(a, &request, run, &p));
@@ -151,7 +181,8 @@ static inline status groups_make(arena *a, comm *c, const plan_mesh *mesh, const
 static inline status rank_run(comm *c, trial *t, arena *a)
 {
     const int rank = c != NULL ? comm_rank(c) : 0;
-    plan_mesh mesh = {.size = {[AXIS_PP] = t->pp, [AXIS_DP] = t->dp}, .zero_group = t->zero_group};
+    plan_mesh mesh = {.size = {[AXIS_PP] = t->pp, [AXIS_DP] = t->dp, [AXIS_CP] = t->cp},
+                      .zero_group = t->zero_group};
     mesh = plan_mesh_from(&mesh, rank);
     plan_table run = {.a = a};
     exec_workspace_context workspace;
@@ -171,7 +202,7 @@ static inline status rank_run(comm *c, trial *t, arena *a)
                                 .groups = groups};
     TRY(exec_create(&wanted, &e));
     status st = state_init(e, &run, &mesh);
-    if (st == ST_OK) st = steps_run(e, plans, t, rank);
+    if (st == ST_OK) st = steps_run(e, plans, &mesh, t, rank);
     if (st == ST_OK && t->want == NULL) st = state_keep(e, &run, t->keep, t->keep_count);
     if (st == ST_OK && t->want != NULL) {
         st = state_compare(e, &run, &mesh, t->want, t->want_count, t->strict, &t->worst[rank]);
@@ -203,12 +234,14 @@ typedef struct reference {
     double loss[STEPS + 1];
 } reference;
 
-static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards)
+static inline void reference_of(reference *r, bool strict, bool tied, int32_t shards,
+                                int32_t cp_shards)
 {
     trial t = {.pp = 1,
                .dp = 1,
                .micro_batch = 4,
                .shards = shards,
+               .cp_shards = cp_shards,
                .strict = strict,
                .tied = tied,
                .keep = r->tensors,
@@ -220,6 +253,11 @@ static inline void reference_make(reference *r, bool strict, bool tied, int32_t 
     memcpy(r->loss, t.loss[0], sizeof(r->loss));
 }
 
+static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards)
+{
+    reference_of(r, strict, tied, shards, 1);
+}
+
 static inline void reference_free(reference *r)
 {
     for (int64_t i = 0; i < r->count; i++) free(r->tensors[i].values);
@@ -227,7 +265,7 @@ static inline void reference_free(reference *r)
 
 static inline void trial_run(trial *t, const reference *want)
 {
-    fixture_job job = {.ranks = t->pp * t->dp,
+    fixture_job job = {.ranks = t->pp * t->dp * (t->cp > 0 ? t->cp : 1),
                        .deadline_ns = INT64_C(20) * 1000000000,
                        .body = rank_body,
                        .context = t};

@@ -12,6 +12,7 @@ enum {
     TREE_MAX_LEAVES = PLAN_MAX_SHARDS * TREE_MAX_CP,
     TREE_MAX_BUFFERS = 64,
     TREE_MAX_MERGES = 16, // 2^16 leaves
+    TREE_MAX_NODES = 16,  // that a rank may hand over: COMM_MAX_LEAVES
     NOTED_MICROBATCHES = 2
 };
 

@@ -132,6 +132,12 @@ static status tree_make(shard_tree *t)
         const int64_t end = min_i64(begin + (1 << w.nodes[i].level), t->leaf_count);
         t->node[i] = (tree_node){begin, (int32_t)end, w.nodes[i].buffer};
     }
+    if (w.count > TREE_MAX_NODES) {
+        return fail(ST_CONFIG_RANGE,
+                    "determinism.shards = %d and determinism.cp_shards = %d leave a rank with %d "
+                    "partial sums, at most %d; with fewer it goes",
+                    (int)t->shard_count, (int)t->cp_shards, w.count, (int)TREE_MAX_NODES);
+    }
     t->node_count = w.count;
     qsort(t->node, (size_t)t->node_count, sizeof(t->node[0]), node_compare);
     return ST_OK;

@@ -127,6 +127,37 @@ static void shards_are_summed_by_one_tree(void **state)
     }
 }
 
+// Shards of sequences: whatever ranks have them, each has a tree over the batch, and their sums one more.
+static void shards_of_sequences_are_one_tree(void **state)
+{
+    (void)state;
+    static shard_tree t;
+    for (int32_t shards = 1; shards <= 9; shards++) {
+        for (int32_t cp = 1; cp <= 8; cp *= 2) {
+            int64_t leaves = 0;
+            for (int32_t at = 0; at < cp; at++) {
+                plan_request r = {
+                    .sequences = 2 * shards + 1, .strict = true, .shards = shards, .cp_shards = 8};
+                r.mesh.size[AXIS_CP] = cp;
+                r.mesh.at[AXIS_CP] = at;
+                assert_int_equal(shard_tree_make(&t, &r, 0, 0), ST_OK);
+                // A rank's leaves are whole trees, and those whole nodes above them.
+                assert_int_equal(t.node_count, 1);
+                assert_int_equal(t.node[0].begin, t.leaf_count / cp * at);
+                assert_int_equal(t.node[0].end, t.leaf_count / cp * (at + 1));
+                for (int32_t i = 0; i < shards * t.cp_count; i++) {
+                    leaves += t.leaf[i] >= 0;
+                    for (int k = 0; k < t.merge_count[i]; k++) {
+                        assert_true(t.merges[i][k].target != t.merges[i][k].source);
+                        leaves--;
+                    }
+                }
+            }
+            assert_int_equal(leaves, cp); // each rank is left with one sum
+        }
+    }
+}
+
 static plan_sample_config sample_config(void)
 {
     return (plan_sample_config){
@@ -284,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_are_summed_by_one_tree),
+        cmocka_unit_test(shards_of_sequences_are_one_tree),
         cmocka_unit_test(memory_is_near_its_bound),
         cmocka_unit_test(recomputation_and_micro_batches_save_memory),
         cmocka_unit_test(nothing_is_read_before_it_is_written),

@@ -138,7 +138,7 @@ status plan_print_json(const plan *p, text *out)
                  "{\n \"sequences\": %lld,\n \"micro_batch\": %lld,\n \"seq\": %lld,\n \"strict\": "
                  "%s,\n \"run_bytes\": %lld,\n \"transient_bytes\": %lld,\n \"live_bytes\": "
                  "%lld,\n \"memory\": {",
-                 (long long)p->sequences, (long long)p->micro_batch, (long long)p->seq,
+                 (long long)p->sequences, (long long)p->micro_batch, (long long)p->whole_seq,
                  p->strict ? "true" : "false", (long long)p->run->run_bytes,
                  (long long)p->transient_bytes, (long long)p->live_bytes));
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {

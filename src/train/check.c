@@ -497,6 +497,11 @@ static status ranks_count(check_order *o, arena *a)
     status st = golden_open(k);
     if (st == ST_OK) st = config_make(k, o->keys, o->key_count);
     o->ranks = run_config_ranks(&k->r);
+    if (st == ST_OK && k->r.layout.cp > 1) {
+        st = fail(ST_UNSUPPORTED,
+                  "layout.cp = %lld: check compares whole sequences on each rank; give layout.cp=1",
+                  (long long)k->r.layout.cp);
+    }
     safetensors_close(k->tensors);
     json_free(k->golden);
     return st;

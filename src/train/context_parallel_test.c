@@ -107,11 +107,60 @@ static void fast_ranks_are_near(void **state)
     }
 }
 
+// Matrices cut too: both orders hold at once, and layout.sp cuts a rank's positions once more.
+static void strict_with_tensor_parallelism(void **state)
+{
+    (void)state;
+    static const layout cuts[] = {{2, 1, 2, 1, 0}, {4, 1, 2, 1, 0}};
+    static const char *const order[] = {"determinism=strict", "determinism.cp_shards=4",
+                                        "determinism.tp_shards=2", NULL};
+    for (int kind = 0; kind < 2; kind++) {
+        const char *settings[SETTINGS_MAX];
+        int n = settings_of(kinds[kind], 6, settings, 0);
+        n = settings_of(order, 4, settings, n);
+        run_seen seen = {0};
+        hash128 one, many;
+        char name[40], texts[5][32];
+        (void)snprintf(name, sizeof(name), "cp-tp-one-%d", kind);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int m = 0; m < COUNT_OF(cuts); m++) {
+            (void)snprintf(name, sizeof(name), "cp-tp-%d-%d", kind, m);
+            int all = layout_set(&cuts[m], texts, settings, n);
+            if (cuts[m].cp == 4) settings[all++] = "layout.sp=yes";
+            assert_int_equal(ranks_run(name, settings, all, ranks_of(&cuts[m]), "auto", 0, &many),
+                             ST_OK);
+            assert_same(one, many);
+        }
+    }
+}
+
+// Stopped with some ranks, continued with others.
+static void ranks_change_on_resume(void **state)
+{
+    (void)state;
+    static const layout two = {2, 1, 1, 1, 0}, four = {4, 1, 1, 1, 0};
+    const char *settings[SETTINGS_MAX];
+    char texts[5][32];
+    const int n = settings_of(orders[0], 6, settings, 0);
+    run_seen seen = {0};
+    hash128 straight, changed;
+    assert_int_equal(test_run("cp-straight", settings, n, "auto", &seen, &straight), ST_OK);
+    int all = layout_set(&two, texts, settings, n);
+    assert_int_equal(ranks_run("cp-changed", settings, all, 2, "auto", 2, NULL), ST_STOPPED);
+    all = layout_set(&four, texts, settings, n);
+    assert_int_equal(ranks_run("cp-changed", settings, all, 4, "auto", 4, NULL), ST_STOPPED);
+    seen = (run_seen){0};
+    assert_int_equal(test_run("cp-changed", settings, n, "auto", &seen, &changed), ST_OK);
+    assert_same(straight, changed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_ranks_are_near),
         cmocka_unit_test(strict_ranks_are_one),
+        cmocka_unit_test(strict_with_tensor_parallelism),
+        cmocka_unit_test(ranks_change_on_resume),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }

@@ -27,7 +27,7 @@ typedef struct fixture {
     step_block step;
     float *q, *k, *v, *dy; // rounded to the type, contiguous
     int32_t *documents, *lengths;
-    void *buffers[32];
+    void *buffers[48];
     int buffer_count;
 } fixture;
 
@@ -434,6 +434,142 @@ static void test_rows_ignore_what_follows(void **state)
     fixture_destroy(&b);
 }
 
+// ---- pieces of sequences ----------------------------------------------------------------------------
+// Of context parallelism: `whole` has all queries, and what backward of each shard of them gives.
+enum { CP_SHARDS = 4, CP_SEQ = 240 };
+typedef struct pieces {
+    fixture whole;
+    kern_tensor dq, dk[CP_SHARDS], dv[CP_SHARDS];
+} pieces;
+
+static void rows_copy(const kern_tensor *to, int64_t row, const kern_tensor *from, int64_t from_row,
+                      int64_t rows)
+{
+    const int64_t width = to->dims[1] * dtype_bytes(to->type);
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy((char *)to->data + (row + i) * width, (char *)from->data + (from_row + i) * width,
+               (size_t)width);
+    }
+}
+
+static int64_t gathered_row(int64_t ways, int64_t row)
+{
+    int64_t run = 0;
+    return row / CP_SEQ * CP_SEQ + zigzag_row(ways, CP_SEQ, row % CP_SEQ, &run);
+}
+
+// Queries of rank `at` of `ways` and the keys of all, as they lie there.
+static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t at)
+{
+    shape s = whole->s;
+    s.queries = CP_SEQ / ways;
+    fixture_create(f, &s, 1.0);
+    for (int64_t i = 0; i < s.sequences * s.queries; i++) {
+        const int64_t position = zigzag_position(ways, at, s.queries, i % s.queries);
+        const int64_t row = i / s.queries * CP_SEQ + position;
+        rows_copy(&f->forward.in[0], i, &whole->forward.in[0], row, 1);
+        rows_copy(&f->backward.in[0], i, &whole->backward.in[0], row, 1);
+    }
+    for (int64_t row = 0; row < s.sequences * CP_SEQ; row++) {
+        for (int k = 1; k <= 2; k++) {
+            rows_copy(&f->forward.in[k], gathered_row(ways, row), &whole->forward.in[k], row, 1);
+        }
+    }
+    kern_call *calls[] = {&f->forward, &f->backward};
+    for (int i = 0; i < 2; i++) {
+        calls[i]->in[i == 0 ? 3 : 6] = whole->forward.in[3];
+        calls[i]->attrs.cp_ways = ways;
+        calls[i]->attrs.cp_at = at;
+    }
+}
+
+static void forward_is_same(const fixture *f, const fixture *whole, int32_t ways, int32_t at)
+{
+    for (int64_t i = 0; i < f->s.sequences * f->s.queries; i++) {
+        const int64_t position = zigzag_position(ways, at, f->s.queries, i % f->s.queries);
+        const int64_t row = i / f->s.queries * CP_SEQ + position;
+        for (int k = 0; k < 2; k++) {
+            assert_rows_equal(&f->forward.out[k], i, &whole->forward.out[k], row, 1);
+        }
+    }
+}
+
+// What the queries of one shard give: kept, or compared with what is kept.
+static void shard_backward(pieces *p, fixture *f, int32_t ways, int32_t at, int32_t shard)
+{
+    zigzag_run runs[2];
+    const int64_t queries = f->s.queries, keys = f->s.sequences * CP_SEQ;
+    f->backward.attrs.shards = CP_SHARDS;
+    f->backward.attrs.first_shard = shard;
+    run(f, &f->backward, kern_level_of_machine(), NULL);
+    zigzag_shard(ways, at, queries, CP_SHARDS, shard, runs);
+    for (int64_t b = 0; b < f->s.sequences; b++) {
+        for (int i = 0; i < 2; i++) {
+            const int64_t row = b * queries + runs[i].row, to = b * CP_SEQ + runs[i].position;
+            if (ways == 1) rows_copy(&p->dq, to, &f->backward.out[0], row, runs[i].count);
+            assert_rows_equal(&f->backward.out[0], row, &p->dq, to, runs[i].count);
+        }
+    }
+    for (int64_t row = 0; row < keys; row++) {
+        const int64_t from = gathered_row(ways, row);
+        if (ways == 1) rows_copy(&p->dk[shard], row, &f->backward.out[1], from, 1);
+        if (ways == 1) rows_copy(&p->dv[shard], row, &f->backward.out[2], from, 1);
+        assert_rows_equal(&f->backward.out[1], from, &p->dk[shard], row, 1);
+        assert_rows_equal(&f->backward.out[2], from, &p->dv[shard], row, 1);
+    }
+}
+
+// The sum of all shards' terms is the gradient of the whole.
+static void terms_add_up(const kern_tensor *whole, const kern_tensor *terms)
+{
+    const int64_t count = whole->dims[0] * whole->dims[1];
+    const float *want = whole->data;
+    for (int64_t i = 0; i < count; i++) {
+        float sum = 0.0F;
+        for (int s = 0; s < CP_SHARDS; s++) sum += ((const float *)terms[s].data)[i];
+        assert_true(fabsf(sum - want[i]) < 1e-4F);
+    }
+}
+
+static const shape pieces_of[] = {
+    {2, CP_SEQ, CP_SEQ, 4, 2, 24, 0, 0, 0.0F, DTYPE_F32, false, 0},
+    {1, CP_SEQ, CP_SEQ, 2, 2, 16, 50, 0, 0.2F, DTYPE_F32, false, 0},
+    {2, CP_SEQ, CP_SEQ, 2, 1, 40, 0, 37, 0.0F, DTYPE_F32, false, 0},
+    {1, CP_SEQ, CP_SEQ, 2, 1, 136, 100, 70, 0.0F, DTYPE_F32, false, 0},
+};
+
+static void test_pieces_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(pieces_of); i++) {
+        pieces p;
+        fixture *w = &p.whole;
+        fixture_create(w, &pieces_of[i], 1.0);
+        run_both(w, kern_level_of_machine(), NULL);
+        const int64_t rows = w->s.sequences * CP_SEQ;
+        p.dq = matrix(w, DTYPE_F32, rows, w->s.heads * w->s.dim, 0);
+        for (int s = 0; s < CP_SHARDS; s++) {
+            p.dk[s] = matrix(w, DTYPE_F32, rows, w->s.kv_heads * w->s.dim, 0);
+            p.dv[s] = matrix(w, DTYPE_F32, rows, w->s.kv_heads * w->s.dim, 0);
+        }
+        for (int32_t ways = 1; ways <= CP_SHARDS; ways *= 2) {
+            for (int32_t at = 0; at < ways; at++) {
+                fixture f;
+                piece_create(&f, w, ways, at);
+                run(&f, &f.forward, kern_level_of_machine(), NULL);
+                forward_is_same(&f, w, ways, at);
+                for (int32_t s = 0; s < CP_SHARDS / ways; s++) {
+                    shard_backward(&p, &f, ways, at, at * (CP_SHARDS / ways) + s);
+                }
+                fixture_destroy(&f);
+            }
+        }
+        terms_add_up(&w->backward.out[1], p.dk);
+        terms_add_up(&w->backward.out[2], p.dv);
+        fixture_destroy(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_levels_have_the_same_bits),
         cmocka_unit_test(test_rows_ignore_what_follows),
+        cmocka_unit_test(test_pieces_have_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
