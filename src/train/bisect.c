@@ -281,12 +281,6 @@ static status config_take(bisect *b, run_config *r)
             "comm.compression: what a codec loses is no rounding, and bisect would name it; "
             "give comm.compression=none");
     }
-    if (r->layout.cp > 1) {
-        return fail(ST_UNSUPPORTED,
-                    "layout.cp = %lld: bisect does not know yet which positions a "
-                    "rank has; it takes dp, tp and pp",
-                    (long long)r->layout.cp);
-    }
     // The usual first factor is found by skipping steps.
     if (r->train.precision == RUN_FP16 && r->precision.loss_scale.initial > 128.0) {
         r->precision.loss_scale.initial = 128.0;

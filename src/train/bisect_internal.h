@@ -51,6 +51,7 @@ typedef struct bisect_rank {
     bool is_open;
     const plan *p; // that is looked into
     arena *seen_arena;
+    int32_t *cells; // of the batch, where cp cuts it
     exec_tap *taps;
     int64_t tap_count, tap_capacity;
     bisect_seen *seen;  // [point]

@@ -2,7 +2,8 @@
 //
 // Points are the activations of all blocks, as the whole model's programs list them: forward upwards, then
 // gradients downwards. A rank's program has the same tensors under the same ids (op/partition.c), perhaps
-// with its positions only (sequence parallelism) or with its columns only, part by part.
+// with some positions only (sequence and context parallelism) or some columns only, part by part.
+#include "op/zigzag.h"
 #include "train/bisect_internal.h"
 
 #include <string.h>
@@ -153,10 +154,13 @@ status bisect_points_make(arena *a, const op_model *m, bool inside, bisect_point
 int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64_t i)
 {
     const plan *p = k->p;
+    const plan_mesh *mesh = &k->options.mesh;
     const int64_t per = s->rows / p->micro_batch; // positions of a sequence here
     const int64_t sequence = p->first_sequence + mb * p->micro_batch + i / per;
-    const int64_t first = s->by_positions ? k->options.mesh.at[AXIS_TP] * per : 0;
-    return sequence * p->seq + first + i % per;
+    const int64_t first = s->by_positions ? mesh->at[AXIS_TP] * per : 0;
+    const int64_t ways = plan_mesh_size(mesh, AXIS_CP), own = first + i % per;
+    const int64_t position = ways > 1 ? zigzag_position(ways, mesh->at[AXIS_CP], p->seq, own) : own;
+    return sequence * p->whole_seq + position;
 }
 
 int64_t bisect_column(const bisect_rank *k, const bisect_seen *s, const bisect_point *p, int64_t j)

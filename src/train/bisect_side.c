@@ -3,6 +3,7 @@
 // What is seen are copies that the executor makes in the step (exec_tap), right after the node that made a
 // tensor: the plan is the one that trains, with its bytes shared as they are, so mistakes of lives and lanes
 // show as well as those of arithmetic. Costs the host's memory, and copies.
+#include "op/zigzag.h"
 #include "train/bisect_internal.h"
 #include "train/lr/lr.h"
 
@@ -160,6 +161,7 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
     k->seen_arena = NULL;
     k->p = p;
     k->taps = NULL;
+    k->cells = NULL;
     k->tap_count = k->tap_capacity = 0;
     TRY(arena_create("seen of a step", 0, &k->seen_arena));
     TRY(arena_new(k->seen_arena, b->points.count + 1, &k->seen));
@@ -177,21 +179,43 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
 
 // ---- a step -------------------------------------------------------------------------------------
 
-static exec_input input_of(const bisect *b, const bisect_rank *k, const plan *p)
+// The positions of every sequence that a rank along cp has: two pieces of each.
+static void positions_take(const bisect_rank *k, const plan *p, const int32_t *from, int32_t *to)
 {
-    exec_input input = {.settings = train_step_settings(&k->r), .batch_count = BISECT_BATCHES};
-    input.host = (step_host){.step = b->step,
-                             .seed = (uint64_t)k->r.train.seed,
-                             .lr = lr_rate(b->r, b->step - 1),
-                             .sequences = b->sequences,
-                             .first_sequence = b->consumed};
-    const int64_t width = k->r.train.seq * (int64_t)sizeof(int32_t);
-    for (int i = 0; i < BISECT_BATCHES; i++) {
-        input.batch[i] = (exec_batch){b->batch[i].name,
-                                      (const char *)b->batch[i].data + p->first_sequence * width,
-                                      p->own_sequences * width};
+    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP), half = p->seq / 2;
+    for (int64_t i = 0; i < 2 * p->own_sequences; i++) {
+        const int64_t first =
+            zigzag_position(ways, k->options.mesh.at[AXIS_CP], p->seq, i % 2 * half);
+        memcpy(to + i * half, from + i / 2 * p->whole_seq + first, (size_t)half * sizeof(*to));
     }
-    return input;
+}
+
+static status input_of(const bisect *b, bisect_rank *k, const plan *p, exec_input *out)
+{
+    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP);
+    const int64_t own = p->own_sequences * p->seq;
+    *out = (exec_input){.settings = train_step_settings(&k->r), .batch_count = BISECT_BATCHES};
+    out->host = (step_host){.step = b->step,
+                            .seed = (uint64_t)k->r.train.seed,
+                            .lr = lr_rate(b->r, b->step - 1),
+                            .sequences = b->sequences,
+                            .first_sequence = b->consumed};
+    if (ways > 1 && k->cells == NULL) {
+        TRY(arena_new(k->seen_arena, BISECT_BATCHES * own, &k->cells));
+    }
+    for (int i = 0; i < BISECT_BATCHES; i++) {
+        const int32_t *all = b->batch[i].data;
+        const int32_t *rows = all + p->first_sequence * p->whole_seq;
+        // Attention asks for the documents of all positions.
+        const bool is_cut = ways > 1 && strcmp(b->batch[i].name, "documents") != 0;
+        const int64_t cells = ways > 1 && !is_cut ? own * ways : own;
+        if (is_cut) {
+            positions_take(k, p, rows, k->cells + i * own);
+            rows = k->cells + i * own;
+        }
+        out->batch[i] = (exec_batch){b->batch[i].name, rows, cells * (int64_t)sizeof(int32_t)};
+    }
+    return ST_OK;
 }
 
 status bisect_rank_step(const bisect *b, bisect_rank *k)
@@ -202,7 +226,8 @@ status bisect_rank_step(const bisect *b, bisect_rank *k)
     ASSERT(p != NULL);
     TRY(plan_watch(b, k, p));
     if (b->step > 1 && k->r.train.precision == RUN_FP16) k->loss_scale = k->results.loss_scale;
-    const exec_input input = input_of(b, k, p);
+    exec_input input;
+    TRY(input_of(b, k, p, &input));
     TRY(exec_begin(k->job.e, p, &input));
     TRY(exec_finish(k->job.e));
     TRY(exec_results(k->job.e, &k->results, &number, &any));
