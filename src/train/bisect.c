@@ -96,7 +96,7 @@ static status reference_make(const bisect_run *run, bisect_reference which, run_
 // fp64 goes some 5e8 operations a second.
 static bool fp64_is_affordable(const bisect *b)
 {
-    static const double most = 3e10;
+    const double most = b->order->fp64_flops > 0.0 ? b->order->fp64_flops : 3e10;
     const op_model *m = b->refs[REF_FP32]->plans.whole;
     return op_model_flops_per_token(m, b->r->train.seq) *
                (double)(run_config_batch_max(b->r) * b->r->train.seq) <

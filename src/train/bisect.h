@@ -61,6 +61,7 @@ typedef struct bisect_report {
 typedef struct bisect_order {
     run_config *r; // its vocabulary and micro-batch may be filled in
     int64_t steps;
+    double fp64_flops; // of a step that fp64 may take at most; 0: as much as takes a minute
     void *context;
     void (*compared)(void *context, const bisect_item *item); // NULL: nobody asks
     bool (*stop_asked)(void *context);                        // between steps; NULL: nobody

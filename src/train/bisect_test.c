@@ -10,6 +10,12 @@ typedef struct layout {
     int ranks;
 } layout;
 
+// Roundings are measured without fp64.
+static bool is_coarse(const layout *l)
+{
+    return strncmp(l->name, "no fp64", 7) == 0;
+}
+
 static void printed(void *context, const bisect_item *item)
 {
     (void)context;
@@ -41,7 +47,11 @@ static status bisect_run_of(const layout *l, void (*tamper)(void *, int, train_p
         set[count + 1] = l->set[count];
     assert_int_equal(arena_new(a, 1, &r), ST_OK);
     test_config("bisect", set, count + 1, a, r, &c);
-    const bisect_order order = {.r = r, .steps = 2, .compared = printed, .tamper = tamper};
+    const bisect_order order = {.r = r,
+                                .steps = 2,
+                                .fp64_flops = is_coarse(l) ? 1.0 : 0.0,
+                                .compared = printed,
+                                .tamper = tamper};
     return train_bisect(host_real(), a, &order, report);
 }
 
@@ -75,6 +85,10 @@ static const layout sound[] = {
      2},
     {"fp16", {"layout.pp=2", "train.precision=fp16", "train.micro_batch=2", GPT2}, 2},
     {"muon", {"layout.dp=2", "layout.zero=1", "optimizer.name=muon"}, 2},
+    {"no fp64", {"layout.dp=2", "layout.tp=2"}, 4},
+    {"no fp64, bf16",
+     {"layout.dp=2", "layout.pp=2", "train.micro_batch=2", "train.precision=bf16"},
+     4},
     {"one table", {"layout.pp=2", "layout.tp=2", "train.micro_batch=2", "model.tied=no"}, 4},
 };
 
@@ -88,19 +102,60 @@ static void sound_layouts_agree(void **state)
         const status st = bisect_run_of(&sound[i], NULL, a, &report);
         if (st != ST_OK) print_error("%s: %s\n", sound[i].name, error_last()->text);
         assert_int_equal(st, ST_OK);
-        print_message("%s: %lld items, %lld elements, worst %.3f in %s\n", sound[i].name,
-                      (long long)report.items, (long long)report.elements, report.worst,
-                      report.where);
+        print_message("%s: %lld tensors, %lld values, worst %.3f of its bound in %s\n",
+                      sound[i].name, (long long)report.items, (long long)report.elements,
+                      report.worst, report.where);
         if (report.differs) found_print(&report);
         assert_false(report.differs);
+        assert_true(report.by_fp64 == !is_coarse(&sound[i]));
+        assert_int_equal(report.ranks, sound[i].ranks);
         arena_destroy(a);
     }
+}
+
+static bool always(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void a_signal_stops_between_steps(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    run_config r;
+    config *c = NULL;
+    bisect_report report;
+    static const char *const set[] = {"layout.dp=2", "train.seq=16"};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    test_config("stopped", set, COUNT_OF(set), a, &r, &c);
+    const bisect_order order = {.r = &r, .steps = 2, .stop_asked = always};
+    assert_int_equal(train_bisect(host_real(), a, &order, &report), ST_STOPPED);
+    arena_destroy(a);
+}
+
+static void codecs_are_refused(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    run_config r;
+    config *c = NULL;
+    bisect_report report;
+    static const char *const set[] = {"layout.dp=2", "comm.compression=int8"};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    test_config("codec", set, COUNT_OF(set), a, &r, &c);
+    const bisect_order order = {.r = &r, .steps = 1};
+    assert_int_equal(train_bisect(host_real(), a, &order, &report), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "comm.compression"));
+    arena_destroy(a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_layouts_agree),
+        cmocka_unit_test(a_signal_stops_between_steps),
+        cmocka_unit_test(codecs_are_refused),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
 }
