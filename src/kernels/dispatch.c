@@ -43,6 +43,7 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_ACTIVATION] = {"f*", "f*"},
     [OP_ACTIVATION_BWD] = {"f* f*", "f*"},
     [OP_DROPOUT] = {"fND", "fND"},
+    [OP_UNSTACK] = {"fRC", "fNE"},
     [OP_HEAD_LOSS] = {"fND fVD iN sRQ", "sN fNE fVD"},
     [OP_HEAD_STATS] = {"fND fVD iN", "sNQ"},
     [OP_GATHER] = {"fND iB", "fBD"},
@@ -238,6 +239,10 @@ static void check_meaning(const kern_call *c, const shape_book *book)
     case OP_DROPOUT:
         check_sequences(c, book);
         ASSERT(c->attrs.dropout >= 0.0f && c->attrs.dropout < 1.0f);
+        break;
+    case OP_UNSTACK:
+        ASSERT(extent_of_letter(book, 'R') == c->attrs.shard_count * extent_of_letter(book, 'N'));
+        ASSERT(extent_of_letter(book, 'E') == c->attrs.shard_count * columns);
         break;
     case OP_HEAD_STATS:
         ASSERT(c->attrs.shard_count > 0);

@@ -48,6 +48,8 @@ extern "C" {
 //   ACTIVATION     x                                -> y (attrs.activation)
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
+//   UNSTACK        x(W*N,C)                         -> y(N,W*C): tiles of rows side by side, W of them
+//                  (attrs.shard_count): what an ALL_GATHER of columns has stacked
 //   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
@@ -97,6 +99,7 @@ extern "C" {
     X(ADD, add)                       \
     X(ADD_BIAS, add_bias)             \
     X(SUM, sum)                       \
+    X(UNSTACK, unstack)               \
     X(RMSNORM, rmsnorm)               \
     X(RMSNORM_DX, rmsnorm_dx)         \
     X(RMSNORM_DW, rmsnorm_dw)         \

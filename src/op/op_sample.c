@@ -183,6 +183,13 @@ static status sum(builder *b)
     return terms(b, &count);
 }
 
+static status unstack(builder *b)
+{
+    b->node.attrs.shard_count = 3;
+    return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(3), b->s->k,
+                  &b->node.in[0]);
+}
+
 static status reduce(builder *b)
 {
     int count = 0;
@@ -635,6 +642,7 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_ADD] = {2, add},
     [OP_ADD_BIAS] = {2, add_bias},
     [OP_SUM] = {4, sum},
+    [OP_UNSTACK] = {1, unstack},
     [OP_RMSNORM] = {3, rmsnorm},
     [OP_RMSNORM_DX] = {3, rmsnorm_dx},
     [OP_RMSNORM_DW] = {2, rmsnorm_dw},

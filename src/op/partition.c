@@ -160,7 +160,63 @@ status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *ou
     return ST_OK;
 }
 
+static status step_append(partition *c, op_list list, op_code code, tensor_id in, tensor_id out)
+{
+    op_node node = op_node_of(code);
+    node.in[0] = in;
+    node.out[0] = out;
+    if (code == OP_ALL_GATHER) {
+        node.attrs.axis = AXIS_TP;
+        node.attrs.stacked = true;
+    }
+    if (code == OP_UNSTACK) node.attrs.shard_count = c->how->ways;
+    return op_append(c->p, list, &node, 0);
+}
+
+// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side.
+static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *out)
+{
+    tensor_state *s = &c->state[t];
+    *out = t;
+    if (c->how->ways == 1) return ST_OK;
+    if (s->all == TENSOR_NONE) {
+        const op_tensor whole = *op_at(c->whole, t), local = *op_at(c->p, t);
+        extent stacked = whole.dims[0];
+        tensor_id from = t, tiles = TENSOR_NONE;
+        stacked.scale *= c->how->ways;
+        if (local.view_of != TENSOR_NONE) {
+            TRY(partition_make(c, t, "copy", local.type, local.dims[0], local.dims[1], &from));
+            TRY(step_append(c, list, OP_CAST, t, from));
+        }
+        TRY(partition_make(c, t, "tiles", local.type, stacked, local.dims[1], &tiles));
+        TRY(step_append(c, list, OP_ALL_GATHER, from, tiles));
+        TRY(partition_make(c, t, "all", local.type, whole.dims[0], whole.dims[1], &s->all));
+        TRY(step_append(c, list, OP_UNSTACK, tiles, s->all));
+    }
+    *out = c->state[t].all;
+    return ST_OK;
+}
+
+// t as every rank needs it where a rule asks for all of it.
+static status all_of(partition *c, op_list list, tensor_id t, tensor_id *out)
+{
+    const placement at = c->state[t].at;
+    const bool columns = at.kind == PLACE_SHARD && at.dim == 1;
+    return columns ? all_columns(c, list, t, out) : partition_all_rows(c, list, t, out);
+}
+
 // ---- rules --------------------------------------------------------------------------------------
+
+enum { COLUMNS_PRICE = 100, TERMS_PRICE = 1000 };
+
+// Cut by heads, evenly and in one part: only for what has no order otherwise.
+static bool columns_gather(const partition *c, tensor_id t)
+{
+    const tensor_state *s = &c->state[t];
+    const tensor_role role = op_at(c->whole, t)->role;
+    return c->how->ordered && s->at.kind == PLACE_SHARD && s->at.dim == 1 &&
+           role == ROLE_ACTIVATION && s->parts.count == 1 && s->parts.size[0] % c->how->ways == 0;
+}
 
 // What it costs to bring an input to what a rule wants; -1: it cannot be.
 static int input_price(const partition *c, const op_node *node, int i, placement want)
@@ -175,10 +231,9 @@ static int input_price(const partition *c, const op_node *node, int i, placement
     if (want.kind == PLACE_REPLICATE && placement_equal(s->at, rows_cut) && !is_weight) {
         return s->all == TENSOR_NONE ? 2 : 0;
     }
+    if (want.kind == PLACE_REPLICATE && columns_gather(c, node->in[i])) return COLUMNS_PRICE;
     return -1;
 }
-
-enum { TERMS_PRICE = 1000 };
 
 // Accumulators lie as their weights do, or are a term on each rank.
 static int output_price(const partition *c, const op_node *node, int o, placement get)
@@ -320,7 +375,7 @@ static status node_push(partition *c, op_list list, const op_node *node)
     op_kind_of(node->code)->cut(c->whole, node, index, c->how->ways, c->how->at, &local.attrs);
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
-        TRY(partition_all_rows(c, list, node->in[i], &local.in[i]));
+        TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
     TRY(outputs_set(c, node, &rule));
     const bool is_sum = rule.out[0].kind == PLACE_PARTIAL &&

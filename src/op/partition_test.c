@@ -308,6 +308,21 @@ static void all_is_made_before_it_is_read(void **state)
     }
 }
 
+// Norms of heads: their gradients have all heads' columns gathered, for terms of heads have no order.
+static void norms_of_heads_keep_order(void **state)
+{
+    (void)state;
+    for (int ways = 1; ways <= 2; ways++) {
+        const op_cut how = {.ways = ways, .at = 0, .shards = 2, .ordered = true};
+        op_model whole = llama(RECOMPUTE_NONE, true);
+        const op_model *m = cut_model(&whole, &how);
+        const op_program *p = m->programs[0];
+        assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_UNSTACK), ways == 1 ? 0 : 6);
+        for (int64_t w = 0; w < m->weight_count; w++) assert_false(m->weights[w].partial_grad);
+        check_flow(p, RECOMPUTE_NONE);
+    }
+}
+
 // ---- pieces -------------------------------------------------------------------------------------
 
 // All ranks' pieces are the whole, each element once; programs and model agree on their shapes.
@@ -352,7 +367,7 @@ static void pieces_are_the_whole(void **state)
 static void what_cannot_be_cut_is_refused(void **state)
 {
     (void)state;
-    op_model whole = llama(RECOMPUTE_NONE, false), normed = llama(RECOMPUTE_NONE, true);
+    op_model whole = llama(RECOMPUTE_NONE, false);
     op_model *local = NULL;
     const op_cut four = {.ways = 4, .shards = 1};
     assert_int_equal(op_model_partition(a, &whole, &four, &local), ST_CONFIG_CONFLICT);
@@ -361,9 +376,6 @@ static void what_cannot_be_cut_is_refused(void **state)
     assert_int_equal(op_model_partition(a, &whole, &odd, &local), ST_CONFIG_CONFLICT);
     const op_cut many = {.ways = 1, .shards = 16, .ordered = true};
     assert_int_equal(op_model_partition(a, &whole, &many, &local), ST_CONFIG_RANGE);
-    const op_cut ordered = {.ways = 2, .shards = 2, .ordered = true};
-    assert_int_equal(op_model_partition(a, &normed, &ordered, &local), ST_UNSUPPORTED);
-    assert_non_null(strstr(error_last()->text, "k_norm"));
     const op_cut one = {.ways = 1, .shards = 1, .ordered = true};
     assert_int_equal(op_model_partition(a, &whole, &one, &local), ST_OK);
     assert_ptr_equal(local, &whole);
@@ -377,6 +389,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows_are_gathered_once, setup, teardown),
         cmocka_unit_test_setup_teardown(ordered_sums_have_all_shards, setup, teardown),
         cmocka_unit_test_setup_teardown(all_is_made_before_it_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_of_heads_keep_order, setup, teardown),
         cmocka_unit_test_setup_teardown(pieces_are_the_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_cut_is_refused, setup, teardown),
     };

@@ -16,6 +16,7 @@ const kern_backend kern_backend_cpu = {
             [OP_HEAD_STATS] = cpu_head_stats,
             [OP_ADD_BIAS] = cpu_add_bias,
             [OP_SUM] = cpu_sum,
+            [OP_UNSTACK] = cpu_unstack,
             [OP_EMBEDDING] = cpu_embedding,
             [OP_EMBEDDING_DW] = cpu_embedding_dw,
             [OP_ADD] = cpu_add,

@@ -81,3 +81,29 @@ status cpu_sum(const kern_context *context, const kern_call *call)
     kern_parallel(context->pool, job.cut.count, sum_task, &job);
     return ST_OK;
 }
+
+// ---- columns that were gathered -----------------------------------------------------------------
+
+static void unstack_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const partial_job *job = context;
+    const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const int64_t width = x->dims[1];
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        for (int64_t tile = 0; tile < job->call->attrs.shard_count; tile++) {
+            job->vec->cast(cpu_span_offset(tensor_row(y, i), tile * width),
+                           tensor_row(x, tile * y->dims[0] + i), width);
+        }
+    }
+}
+
+status cpu_unstack(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    partial_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
+    kern_parallel(context->pool, job.cut.count, unstack_task, &job);
+    return ST_OK;
+}

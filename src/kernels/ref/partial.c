@@ -33,3 +33,16 @@ status ref_sum(const kern_context *context, const kern_call *c)
     }
     return ST_OK;
 }
+
+status ref_unstack(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *y = &c->out[0];
+    for (int64_t i = 0; i < y->dims[0]; i++) {
+        for (int64_t j = 0; j < y->dims[1]; j++) {
+            const int64_t tile = j / x->dims[1];
+            ref_put(y, i, j, ref_get(x, tile * y->dims[0] + i, j % x->dims[1]));
+        }
+    }
+    return ST_OK;
+}
