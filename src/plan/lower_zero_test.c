@@ -45,13 +45,13 @@ static void one_stage_is_sound(void **state)
     int64_t sound = 0;
     static const int32_t groups[][2] = {{2, 0}, {3, 0}, {4, 0}, {4, 2}, {6, 3}, {6, 2}};
     for (int g = 0; g < COUNT_OF(groups); g++) {
-        for (int32_t i = 0; i < 24; i++) {
+        for (int32_t i = 0; i < 16; i++) {
             const sample_settings s = {.dp = groups[g][0],
                                        .zero_group = groups[g][1],
                                        .zero = 1 + i % 3,
                                        .strict = i / 3 % 2 != 0,
                                        .micro_batch = (int64_t[]){0, 1, 2, 1}[i / 6 % 4],
-                                       .sequences = i / 12 != 0 ? 24 : 12,
+                                       .sequences = i / 8 != 0 ? 24 : 12,
                                        .recompute = (op_recompute)(i / 8 % 3),
                                        .untied = i % 5 == 0,
                                        .alone = i % 11 == 7,
@@ -60,7 +60,7 @@ static void one_stage_is_sound(void **state)
             job_is_sound(&s, &sound);
         }
     }
-    assert_true(sound > 100);
+    assert_true(sound > 70);
 }
 
 static void pipelines_are_sound(void **state)
@@ -91,11 +91,37 @@ static void pipelines_are_sound(void **state)
     assert_true(sound > 50);
 }
 
+// What orders a passing tensor is missed where it is left out: the sum that waits for its gradients, the layer
+// that waits for its weights, and the first gather, which waits for the update of the step before.
+static void every_wait_is_needed(void **state)
+{
+    (void)state;
+    const sample_settings s = {.dp = 2, .zero = 3, .sequences = 8, .micro_batch = 1, .layers = 3};
+    for (int i = 0; i < 3; i++) {
+        arena *a = NULL;
+        sample_job j;
+        plan_verified v;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(sample_make(a, &s, &j), ST_OK);
+        plan *p = j.plans[1];
+        const int32_t action =
+            i == 0   ? sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 1)
+            : i == 1 ? sample_find_list(p, "layers.1", OP_FORWARD, 1, 0)
+                     : sample_find_comm(p, PLAN_ALL_GATHER, "weights, embed", 0);
+        sample_forget_waits(p, action);
+        const status st = sample_verify(&j, &v);
+        if (st != ST_BROKEN_PLAN) print_error("mistake %d is not found\n", i);
+        assert_int_equal(st, ST_BROKEN_PLAN);
+        arena_destroy(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stage_is_sound),
         cmocka_unit_test(pipelines_are_sound),
+        cmocka_unit_test(every_wait_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
