@@ -297,7 +297,7 @@ static status leaf_push(lowering *l, int32_t layer_row, int32_t shard, int32_t o
                         int32_t count)
 {
     const shard_tree *tree = lower_tree(l, layer_row);
-    const int buffer = tree->leaf[shard * tree->cp_count + own];
+    const int8_t buffer = tree->leaf[shard * tree->cp_count + own];
     const int32_t ways = plan_mesh_size(&l->r->mesh, AXIS_CP), at = l->r->mesh.at[AXIS_CP];
     zigzag_run runs[2] = {{0}, {0}};
     if (tree->cp_count == 1) {

@@ -6,9 +6,9 @@
 // types make is |types - fp64| of one rank in those types. Both are taken as root mean squares, of a row
 // and of the whole tensor (a row of few values may be right by chance), and an element may differ by
 //
-//     SLACK x (rms of fp32 + rms of the types) + 4 x epsilon of the stored type x |value|
+//     slack x (rms of fp32 + rms of the types) + 4 x epsilon of the stored type x |value|
 //
-// SLACK = 16: of a normal error one element in 10^8 is beyond 5.7 of its rms, and two errors meet. Over the
+// The slack is 16: of a normal error one element in 10^8 is beyond 5.7 of its rms, and two errors meet. Over the
 // sound layouts of bisect_test.c the worst is 0.5 of the bound; the mistakes there are beyond 10 of it.
 // The one rank is never cut, so no mistake of a layout widens its own bound (the rounding of a broken layout
 // against its own fp64 would be as small, but costs as many slow ranks as the layout has).
@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double SLACK = 16.0;
+static const double slack = 16.0;
 
 const char *bisect_phase_name(bisect_phase phase)
 {
@@ -112,7 +112,7 @@ static status slack_add(field *f, const source *s, const source *truth, double t
         rows[r] /= (double)max_i64(f->columns, 1);
     }
     all /= (double)max_i64(f->rows * f->columns, 1);
-    for (int64_t r = 0; r < f->rows; r++) f->slack[r] += SLACK * times * sqrt(rows[r] + all);
+    for (int64_t r = 0; r < f->rows; r++) f->slack[r] += slack * times * sqrt(rows[r] + all);
     free(rows);
     return ST_OK;
 }
