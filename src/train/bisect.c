@@ -70,7 +70,7 @@ static run_config alone(const run_config *r)
 
 static void store_as(run_config *r, run_precision precision)
 {
-    r->train.precision = precision;
+    r->train.precision = (int32_t)precision;
     r->precision.weights = r->precision.grads = r->precision.moments = RUN_STORED_AUTO;
     r->optimizer.stochastic_rounding = false;
 }
