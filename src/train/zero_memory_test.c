@@ -30,8 +30,8 @@ static double bytes_kept(int ranks, int rank, int zero)
                                 stage};
     arena *a = NULL;
     config *c = NULL;
-    run_config r;
-    decoder_spec spec;
+    run_config r = {0};
+    decoder_spec spec = {0};
     train_plans *plans = NULL;
     assert_ok(arena_create("test", 0, &a));
     assert_ok(run_config_load(host_real(), a, NULL, list, COUNT_OF(list), &r, &c));
