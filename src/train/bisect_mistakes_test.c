@@ -2,10 +2,9 @@
 // programs of ranks, with the verifier switched off, and bisect names its block and tensor, and the rank where
 // it is one rank's.
 //
-// Of the mistakes of this project's list those that a plan shows are in plan/mistakes_test.c (sums, orders,
-// lives, messages: more than sixty), those that ranks show one another in comm/mismatch_test.c. Here are those
-// whose plans are sound and whose numbers are wrong (27 kinds, some in bf16 too), and 15 of the verifier's once
-// more, for bisect finds them by another way. So more than a hundred are planted in all.
+// Mistakes that a plan shows are in plan/mistakes_test.c, those that ranks show one another in
+// comm/mismatch_test.c. Here are those whose plans are sound and whose numbers are wrong, some in bf16 too, and
+// some of the verifier's once more, for bisect finds them by another way.
 #include "plan/verify_sample.h"
 #include "train/bisect.h"
 #include "train/test_run.h"
