@@ -8,6 +8,8 @@ skip() { echo "skipped: $1"; exit 77; }
 command -v ip >/dev/null || skip "two hosts need ip; apt install iproute2"
 ldconfig -p | grep -q 'libucp\.so\.0' || skip "UCX is not on this machine; apt install libucx0"
 cd "$dir" || exit 1
+# The leak checker traces its process, which now and then fails beside UCX's threads.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 a=tria$$ b=trib$$
 tidy() {
     ip netns del $a
@@ -93,8 +95,6 @@ cut_when_under_way() {
     ip -n $b link set trb$$ down
 }
 rm -f node-*
-# The leak checker traces its process, which fails beside the threads that UCX leaves after a failure.
-export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 cut_when_under_way &
 on_both "a cut cable" 7 1 "$trireme" train demo run.dir="$dir/cut" $keys train.steps=100000 log.every=20 layout.dp=2
 says "a cut cable: one side names the link" out 'link node-a - node-b \(ucx, tcp/'
