@@ -1,0 +1,29 @@
+// The catalogue: devices, links, clusters and whole runs as YAML files under catalog/, which the build
+// puts into the program, read into plain data (plan/cluster.h).
+//
+// A NAME is a file's name without .yaml; what has a '/' or ends in .yaml is a path, read from there.
+// A file may begin with `base: NAME` and then says only what differs; so users extend. Errors name
+// file, line and column, the key, and the nearest valid one; a wrong name gets the nearest names.
+#ifndef CATALOG_CATALOG_H
+#define CATALOG_CATALOG_H
+
+#include "base/host.h"
+#include "base/text.h"
+#include "plan/cluster.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// overrides: "key=value" over the file's own keys, without the "cluster." of a run's: "devices=1024",
+// "prices.on_demand_usd_h=2". Texts lie in `a`.
+NODISCARD status catalog_cluster_load(const host *h, arena *a, const char *name,
+                                      const char *const *overrides, int64_t override_count,
+                                      cluster *out);
+NODISCARD status catalog_device_load(const host *h, arena *a, const char *name,
+                                     cluster_device *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,164 @@
+// A cluster as plain data: what a device computes, what lies between devices, what it costs, how it
+// fails. plan/cost prices with it, the search and the simulator read the same; `catalog` fills it from
+// YAML (catalog/catalog.h), tests fill it by hand. Pure: no I/O, no functions that can fail.
+//
+// Conventions that hold for every field, because most wrong figures come from mixing them up:
+//   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where _usd;
+//     1 GB/s is 1e9 bytes/s, installed memory is in bytes as the device has it (80 GB = 80e9 or 85.9e9:
+//     what the source means by it);
+//   - peaks are dense (no structured sparsity), at the boost clock of the data sheet;
+//   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a TPU
+//     chip (both cores), a Trainium chip (all of its cores);
+//   - bandwidths of links are per device and per direction;
+//   - 0 in a field that may be unknown means "not known", and says so.
+#ifndef PLAN_CLUSTER_H
+#define PLAN_CLUSTER_H
+
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Types of products that hardware has units for. (A dtype says how bytes are kept; fp32 weights may be
+// multiplied as tf32.)
+typedef enum cluster_math {
+    MATH_FP64,
+    MATH_FP32,
+    MATH_TF32,
+    MATH_BF16,
+    MATH_FP16,
+    MATH_FP8,
+    MATH_INT8,
+    MATH_FP4,
+    MATH_COUNT
+} cluster_math;
+
+typedef struct cluster_device {
+    const char *name, *about; // "h100"; one line for people
+    const char *maker;        // "nvidia", "amd", "google", "aws", "cpu"
+    // Matrix products, dense, FLOP/s (int8: operations/s). 0: it has no unit for the type.
+    double peak_flops[MATH_COUNT];
+    // As vendors print it with 2:4 structured sparsity. Never used as a peak. 0: none.
+    double sparse_flops[MATH_COUNT];
+    double vector_flops;   // fp32 outside the matrix units
+    double memory_bytes;   // installed: what the box says
+    double usable_bytes;   // what a process can get of it (driver, ECC and context off)
+    double memory_bytes_s; // peak of the device's own memory, reads and writes together
+    double l2_bytes;       // last cache before memory; 0: not known
+    double clock_hz;       // boost; 0: not known
+    // For tiles and waves: units that each work on one tile of a product at a time (SMs, CUs, cores),
+    // the vector lanes ("CUDA cores", "stream processors") and matrix units in each of them.
+    int32_t units, lanes_per_unit, matrix_units_per_unit;
+    int32_t dies;                   // pieces of silicon in one device
+    int32_t tile_m, tile_n, tile_k; // a product's usual tile; 0: no such quantisation
+    double launch_s;                // from one kernel's end to the next one's begin, queue full
+    // The best that good kernels reach on large shapes, whatever software asks for them (a profile
+    // multiplies): share of peak_flops by type; 0: as for bf16.
+    double product_share[MATH_COUNT];
+    // share(m, n, k) = product_share x m/(m + half_m) x n/(n + half_n) x k/(k + half_k)
+    double product_half_m, product_half_n, product_half_k;
+    double memory_share;      // of memory_bytes_s, that streaming kernels reach
+    double memory_half_bytes; // an operation that moves so many bytes reaches half of that
+    double attention_forward_share,
+        attention_backward_share; // of the bf16 peak, causal half counted
+    double watts, idle_watts;     // TDP of the device as sold; and when nothing runs (0: not known)
+} cluster_device;
+
+// How the devices, or the groups of the level below, are joined.
+typedef enum cluster_shape {
+    SHAPE_SWITCH,   // any to any at full bandwidth (NVSwitch, one leaf)
+    SHAPE_RING,     // each to two neighbours
+    SHAPE_TORUS,    // dims[] long; bandwidth is over all of a device's links together
+    SHAPE_MESH,     // every pair has a link of its own (MI300X in a node); bandwidth over all links
+    SHAPE_HOST,     // through PCIe and the host's memory
+    SHAPE_RAILS,    // the devices of one place in their nodes have a network of their own
+    SHAPE_FAT_TREE, // tiers of switches; taper says what is lacking at the top
+    SHAPE_DRAGONFLY, // groups, all to all between them
+    SHAPE_WIDE,      // between halls or sites, over long fibres
+    SHAPE_COUNT
+} cluster_shape;
+
+enum { CLUSTER_LEVELS = 8, CLUSTER_DIMS = 3 };
+
+// One level of the hierarchy. Two devices talk over the innermost level whose group holds both.
+typedef struct cluster_level {
+    const char *name; // "nvlink", "host", "rail", "leaf", "pod", "site"
+    const char *link; // row of catalog/links it is made of: "nvlink4", "ndr"; "" if none
+    cluster_shape shape;
+    int64_t devices; // in one group of this level; ascending, a multiple of the level below. The
+                     // outermost level's group holds the whole cluster, whatever this says
+    double bytes_s;  // per device, per direction, of the wire, all of its ports at this level
+    double latency_s;
+    double efficiency; // share of bytes_s that payload of large collectives reaches
+    double taper; // oversubscription: when all talk over it at once each gets bytes_s / taper; >= 1
+    int32_t dims[CLUSTER_DIMS]; // of SHAPE_TORUS, 0 where not so many
+    bool reduces;               // switches add on the way (SHARP, NVLS): all_reduce sends data once
+    double joules_per_bit;      // of what is sent, both ends; 0: not known
+} cluster_level;
+
+typedef struct cluster_node {
+    int32_t devices;
+    double host_memory_bytes;
+    int32_t cpu_cores;
+    double host_bytes_s; // between a device and the host's memory, per device, per direction
+    double watts;        // of a busy node without its devices: CPUs, memory, fans, NICs
+    // To and from the file system, per node.
+    double storage_write_bytes_s, storage_read_bytes_s;
+} cluster_node;
+
+// US dollars for one device and hour; 0: no price known.
+typedef struct cluster_prices {
+    double on_demand_usd_h, reserved_usd_h, spot_usd_h;
+    double owned_usd_h;          // depreciation and hall, without energy
+    double spot_interruptions_h; // of one node, an hour
+    double device_usd;           // to buy, its share of the node and network included
+    double kwh_usd;
+} cluster_prices;
+
+// What an interruption was blamed on; shares of all of them.
+typedef enum cluster_cause {
+    CAUSE_DEVICE,        // GPU, or what cannot be told from it
+    CAUSE_DEVICE_MEMORY, // HBM, SRAM
+    CAUSE_HOST,          // CPU, memory, board, unattended reboot
+    CAUSE_NETWORK,       // NICs, cables, switches
+    CAUSE_STORAGE,
+    CAUSE_SOFTWARE,
+    CAUSE_FACILITY, // power, cooling
+    CAUSE_OTHER,
+    CAUSE_COUNT
+} cluster_cause;
+
+typedef struct cluster_failures {
+    double mtbf_device_h;      // device-hours between interruptions of a job, all causes together
+    double share[CAUSE_COUNT]; // adds up to 1
+    // Correlated ones, on top: one takes a whole group of devices with it. 0: none counted.
+    double mtbf_node_h;   // hours of one node between
+    double mtbf_switch_h; // hours of one leaf switch or rack between
+    int32_t switch_devices;
+    double repair_h;  // until a replaced node is back
+    double detect_s;  // until the job knows
+    double restart_s; // from then to the first new step, without reading the checkpoint
+    // Devices that are slow but not dead: share of nodes at a time, and their speed.
+    double slow_share, slow_speed;
+    double jitter; // of a step's time on one device, standard deviation over mean
+} cluster_failures;
+
+typedef struct cluster {
+    const char *name, *about;
+    int64_t devices; // of the whole cluster
+    cluster_device device;
+    cluster_node node;
+    cluster_level levels[CLUSTER_LEVELS]; // innermost first
+    int32_t level_count;                  // at least 1
+    cluster_prices prices;
+    cluster_failures failures;
+    double storage_write_bytes_s,
+        storage_read_bytes_s; // of the file system in all; 0: no limit known
+    double pue;               // energy of the hall over that of the machines in it, >= 1
+} cluster;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
