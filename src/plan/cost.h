@@ -1,0 +1,119 @@
+// Prices: how long an operation or a message takes on a cluster, with a software's habits. Pure.
+//
+// One price list for the search, the timeline and the simulator (design.md): FLOPs and bytes come from
+// the operations' rows (op_kind.cost) and the plan's records, speeds from a `cluster`, habits from a
+// `cost_profile`. Times are whole nanoseconds, so sums do not depend on their order.
+//
+//   product      max(FLOPs / (peak x share), bytes / memory) + launch;   share falls with small m, n, k, with
+//                tiles that stand over the edge and with the last wave of tiles that fills some units only
+//   attention    FLOPs of the pairs that the mask leaves / (peak x share), or its bytes
+//   other        bytes / (memory x share)
+//   message      the slowest level of the hierarchy that the group spans, plus a latency per step of the
+//                algorithm; the cheaper of ring and tree for sums, of ring and doubling for gathers
+//
+// Bandwidth of a level is what one device has, both ways at once. What several devices of one unit below
+// fetch for each other from outside they share: a gather into a node of eight comes over eight NICs.
+#ifndef PLAN_COST_H
+#define PLAN_COST_H
+
+#include "plan/cluster.h"
+#include "plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A software's habits. All shares are of what the device's and the links' entries say good code reaches;
+// cost_profile_trireme() is all ones and zeros: the plan as it is.
+typedef struct cost_profile {
+    const char *name, *about;
+    // Speed of kernels, relative to the device's entry.
+    double product, attention, memory;
+    double
+        pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
+                   // 1 where kernels are fused
+    double launch; // factor on the device's launch time per operation
+    double step_s; // host work in every step that nothing hides
+    // Bandwidth of messages relative to the links' entries, by what they are for.
+    double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth;
+    // Share of the time of messages that hides behind products: of tp and cp, which stand between
+    // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up.
+    double tp_overlap, cp_overlap, dp_overlap, pp_overlap;
+    double crowding; // share by which products slow down while messages go beside them
+    // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
+    // action to action that an allocator loses; the runtime's own bytes per device.
+    double activations, slack;
+    int64_t context_bytes;
+} cost_profile;
+// What `trireme` does.
+cost_profile cost_profile_trireme(void);
+
+// What prices are made from; borrowed.
+typedef struct cost_model {
+    const cluster *c;
+    const cost_profile *profile;
+} cost_model;
+
+// What an operation is priced as.
+typedef enum cost_class {
+    COST_PRODUCT,
+    COST_ATTENTION,
+    COST_MEMORY,
+    COST_MESSAGE, // op_communicates(): priced as a message
+    COST_CLASS_COUNT
+} cost_class;
+cost_class cost_class_of(op_code code);
+
+// A row-major matrix product: m x n outputs, sums of k.
+typedef struct cost_product {
+    double m, n, k;
+} cost_product;
+// The unit that products of this type run on; one that the device lacks runs on the next wider.
+cluster_math cost_math_of(const cluster_device *d, dtype type);
+double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
+// Share of the peak that a product reaches, between 0 and 1.
+double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math);
+int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes);
+int64_t cost_memory_ns(const cost_model *m, double bytes); // without the launch
+int64_t cost_launch_ns(const cost_model *m);
+// One operation of a program, launch included. 0 for those that are messages. Never less than what
+// cost_node_floor_ns() says.
+int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound);
+// A lower bound that needs no shapes: FLOPs at the best share, or bytes.
+int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// How the ranks of a group stand in the hierarchy. Device number = rank of the job, tp innermost.
+typedef struct cost_group {
+    int64_t ranks;
+    // [level] ranks of the group within one unit of the level (itself included), and how many units of
+    // the level below those are in.
+    int64_t inside[CLUSTER_LEVELS], units[CLUSTER_LEVELS];
+    int32_t top;   // level that holds them all
+    uint32_t axes; // of the mesh: what the profile's habits go by
+} cost_group;
+// `members`: device numbers, ascending, of which `place` is this rank's.
+void cost_group_make(const cluster *c, const int32_t *members, int64_t count, int64_t place,
+                     uint32_t axes, cost_group *out);
+// The same of a plan's group, as the rank of the mesh sees it. `a`: for a moment.
+NODISCARD status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh,
+                               const plan_group *g, cost_group *out);
+// bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
+// to its peer. 0 for one rank.
+int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);
+// A communication of a plan.
+double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks);
+int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c);
+// Between a device and its host.
+int64_t cost_copy_ns(const cost_model *m, double bytes);
+
+// Share of a message's time that hides behind products where the plan has it between (tp, cp) or beside
+// them (dp, pp).
+double cost_overlap(const cost_profile *p, uint32_t axes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
