@@ -43,17 +43,32 @@ static status schedule_read(const host *h, arena *a, run_config *r)
     return plan_schedule_parse(a, r->layout.schedule, bytes, count, &r->layout.pipeline);
 }
 
-status run_config_load(const host *h, arena *a, const char *yaml_path, const char *const *overrides,
-                       int64_t override_count, run_config *out, config **out_config)
+static status load(const host *h, arena *a, const char *yaml_path, const char *const *overrides,
+                   int64_t override_count, run_config *out, config **out_config)
 {
     config *c;
-    memset(out, 0, sizeof(*out)); // what no row sets, too: layout.pipeline
     TRY(config_load(h, a, &run_config_table, yaml_path, overrides, override_count, out, &c));
     TRY(run_config_check(out, c, a));
     run_config_complete(out);
     TRY(schedule_read(h, a, out));
     *out_config = c;
     return ST_OK;
+}
+
+status run_config_load(const host *h, arena *a, const char *yaml_path, const char *const *overrides,
+                       int64_t override_count, run_config *out, config **out_config)
+{
+    memset(out, 0, sizeof(*out)); // what no row sets, too: layout.pipeline
+    return load(h, a, yaml_path, overrides, override_count, out, out_config);
+}
+
+status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
+                               const char *const *overrides, int64_t override_count,
+                               run_config *out, config **out_config)
+{
+    memset(out, 0, sizeof(*out));
+    out->planned = true;
+    return load(h, a, yaml_path, overrides, override_count, out, out_config);
 }
 
 // ---- batches -----------------------------------------------------------------------------------

@@ -93,6 +93,7 @@ typedef struct run_config {
         double z_loss;          // 0: none
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()
         int64_t max_time;       // ns; 0: none
+        int64_t tokens;         // of a planned run, instead of steps; 0: not given
     } train;
     struct {
         int32_t name; // run_optimizer
@@ -120,6 +121,9 @@ typedef struct run_config {
         int64_t keep;       // newest ones kept
         int64_t keep_every; // steps; those at its multiples stay for ever; 0: none
         bool async;         // written beside training, from a copy of the state
+        // Of a planned run: seconds that it holds the step, that a restart takes, and of work between
+        // two; 0: what the cluster says, and the best.
+        double write_s, restart_s, interval_s;
     } checkpoint;
     struct {
         const char *preset; // NULL: none
@@ -199,6 +203,16 @@ typedef struct run_config {
         int64_t every;  // steps per line
         int32_t format; // run_log_format
     } log;
+    // ---- what only a planned run has (sim/fleet.h); 0: as the cluster has it
+    bool
+        planned; // `trireme simulate` and `plan`: nothing is started; set by run_config_load_planned()
+    struct {
+        double mtbf_device_h, repair_h;
+        int64_t spares; // devices; -1: as many as are needed
+    } fleet;
+    struct {
+        double device_hour, kwh; // US dollars
+    } price;
 } run_config;
 
 extern const option_table run_config_table;
@@ -208,6 +222,11 @@ extern const option_table run_config_table;
 NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
                                  const char *const *overrides, int64_t override_count,
                                  run_config *out, config **out_config);
+// The same for a run that is not started but simulated: what only such a run has (train.tokens, fleet.*,
+// price.*, some of checkpoint.*) has its effect there, and is refused by the other.
+NODISCARD status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
+                                         const char *const *overrides, int64_t override_count,
+                                         run_config *out, config **out_config);
 // The second half of it, for a struct that config_parse() filled. First all that cannot hold
 // together, every complaint with its place; ST_CONFIG_CONFLICT or what the first one is.
 NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);

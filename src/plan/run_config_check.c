@@ -385,6 +385,27 @@ static void check_comm(checker *k)
     if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);
 }
 
+// What only a planned run has would change nothing in one that is started.
+static void check_planned(checker *k)
+{
+    static const char *const of_planned[] = {"train.tokens",
+                                             "checkpoint.write_s",
+                                             "checkpoint.restart_s",
+                                             "checkpoint.interval_s",
+                                             "fleet.mtbf_device_h",
+                                             "fleet.repair_h",
+                                             "fleet.spares",
+                                             "price.device_hour",
+                                             "price.kwh",
+                                             NULL};
+    if (!k->r->planned) {
+        check_refuse_keys(k, of_planned, "it is of `trireme simulate` and `trireme plan`");
+    } else if (k->r->train.tokens > 0 && check_is_changed(k, "train.steps")) {
+        CONFLICT("train.tokens",
+                 "train.tokens and train.steps are both given; leave one of them out");
+    }
+}
+
 status run_config_check(const run_config *r, const config *c, arena *a)
 {
     checker k = {.r = r, .c = c, .a = a};
@@ -401,5 +422,6 @@ status run_config_check(const run_config *r, const config *c, arena *a)
     check_machine(&k);
     check_layout(&k);
     check_comm(&k);
+    check_planned(&k);
     return config_complaints_end(k.l);
 }

@@ -61,6 +61,11 @@ static const option rows[] = {
     OTHER("train.max_time", TIME, train.max_time, "0", FREE,
           .help = "after this time stop with a checkpoint and exit 75; 0 is never"),
 
+    INT("train.tokens", train.tokens, "0", 0, 9e15, FREE, "tokens",
+        .help =
+            "of `simulate` and `plan`: length of the run instead of train.steps; 0 is not given",
+        .also = "total_tokens, max_tokens"),
+
     // ---- optimizer
     CHOICE("optimizer.name", optimizer.name, "adamw", "adamw, muon", FIXED,
            .help = "muon takes the two-dim weights but embeddings and head, adamw the rest"),
@@ -125,6 +130,16 @@ static const option rows[] = {
           .help = "steps wait for a copy of the state only, which is written beside them; no needs "
                   "no memory for the copy",
           .also = "async_save"),
+    REAL("checkpoint.write_s", checkpoint.write_s, "0", 0, 1e9, FREE,
+         .help =
+             "of `simulate` and `plan`: seconds for which one checkpoint holds the run; 0 is from "
+             "its bytes and the cluster"),
+    REAL("checkpoint.restart_s", checkpoint.restart_s, "0", 0, 1e9, FREE,
+         .help = "of `simulate` and `plan`: seconds from a failure to the first new step; 0 is the "
+                 "cluster's"),
+    REAL("checkpoint.interval_s", checkpoint.interval_s, "0", 0, 1e9, FREE,
+         .help = "of `simulate` and `plan`: seconds of work between two checkpoints; 0 is the best",
+         .also = "checkpoint_interval"),
 
     // ---- model
     OTHER("model.preset", TEXT, model.preset, NULL, FIXED,
@@ -300,6 +315,28 @@ static const option rows[] = {
     OTHER("comm.tuning", PATH, comm.tuning, NULL, RECORDED,
           .help = "table of the fastest algorithms between ranks, written by `trireme bench comm "
                   "--tune FILE`; nothing is the built-in choices"),
+
+    // ---- the fleet, of `simulate` and `plan`
+    REAL("fleet.mtbf_device_h", fleet.mtbf_device_h, "0", 0, 1e15, FREE,
+         .help =
+             "of `simulate` and `plan`: device-hours between two failures that stop the run; 0 is "
+             "the cluster's",
+         .also = "mtbf, mttf"),
+    REAL("fleet.repair_h", fleet.repair_h, "0", 0, 1e9, FREE,
+         .help =
+             "of `simulate` and `plan`: hours until a node that failed is back; 0 is the cluster's",
+         .also = "mttr"),
+    INT("fleet.spares", fleet.spares, "-1", -1, 1e9, FREE, "devices",
+        .help = "of `simulate` and `plan`: devices that stand ready for those in repair; -1 is as "
+                "many as are needed",
+        .also = "spare_nodes"),
+    REAL("price.device_hour", price.device_hour, "0", 0, 1e9, FREE,
+         .help = "of `simulate` and `plan`: US dollars for a device and hour; 0 is the cluster's",
+         .also = "gpu_hour, device_usd_h"),
+    REAL("price.kwh", price.kwh, "0", 0, 1e9, FREE,
+         .help = "of `simulate` and `plan`: US dollars for a kWh, on top; 0 is that the device's "
+                 "price has it",
+         .also = "electricity, kwh_usd"),
 
     // ---- what is told
     OTHER("trace.steps", RANGE, trace.steps, NULL, FREE,

@@ -19,10 +19,11 @@ typedef struct fixture {
 static const char base_yaml[] = "data: {train: a.txt}\nmodel: {preset: gpt2-124m}\n";
 
 // The base text, some lines more, some words; as run_config_load() does it.
-static status load(fixture *f, const char *base, const char *lines, const char *const *words,
-                   int64_t count)
+static status load_for(bool planned, fixture *f, const char *base, const char *lines,
+                       const char *const *words, int64_t count)
 {
     memset(f, 0, sizeof(*f));
+    f->r.planned = planned;
     assert_int_equal(arena_create("test", 0, &f->a), ST_OK);
     text yaml = {.a = f->a};
     assert_int_equal(text_add(&yaml, "%s%s", base, lines), ST_OK);
@@ -31,6 +32,12 @@ static status load(fixture *f, const char *base, const char *lines, const char *
     TRY(run_config_check(&f->r, f->c, f->a));
     run_config_complete(&f->r);
     return ST_OK;
+}
+
+static status load(fixture *f, const char *base, const char *lines, const char *const *words,
+                   int64_t count)
+{
+    return load_for(false, f, base, lines, words, count);
 }
 
 static void must_load(fixture *f, const char *lines)
@@ -288,6 +295,10 @@ static const wrong_run wrong_runs[] = {
     {"layout: {cp: 2}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
      "layout.cp = 2 does not divide determinism.cp_shards = 1; nearest that do: 1"},
     // What has no effect, and what cannot be.
+    {"fleet: {spares: 8}\n", ST_CONFIG_CONFLICT,
+     "fleet.spares has no effect: it is of `trireme simulate` and `trireme plan`"},
+    {"checkpoint: {interval_s: 60}\n", ST_CONFIG_CONFLICT, "checkpoint.interval_s has no effect"},
+    {"train: {tokens: 1e9}\n", ST_CONFIG_CONFLICT, "train.tokens has no effect"},
     {"layout: {vpp: 2}\n", ST_CONFIG_CONFLICT, "layout.vpp has no effect: layout.pp is 1"},
     {"layout: {stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "layout.stages has no effect: layout.pp"},
     {"layout: {schedule: zb-h1}\n", ST_CONFIG_CONFLICT, "layout.schedule has no effect"},
@@ -466,6 +477,23 @@ static void what_is_resolved_passes_again(void **state)
     }
 }
 
+static void planned_runs_have_a_fleet(void **state)
+{
+    (void)state;
+    fixture f;
+    const char *lines =
+        "train: {tokens: 1e12}\nfleet: {mtbf_device_h: 50677, repair_h: 24, spares: 0}\n"
+        "checkpoint: {write_s: 60, restart_s: 300}\nprice: {device_hour: 2, kwh: 0.07}\n";
+    assert_int_equal(load_for(true, &f, base_yaml, lines, NULL, 0), ST_OK);
+    assert_true(f.r.train.tokens == 1000000000000);
+    assert_true(f.r.fleet.mtbf_device_h == 50677.0 && f.r.fleet.spares == 0);
+    assert_true(f.r.checkpoint.interval_s == 0.0 && f.r.price.kwh == 0.07);
+    arena_destroy(f.a);
+    lines = "train: {tokens: 1e12, steps: 50}\n";
+    assert_int_equal(load_for(true, &f, base_yaml, lines, NULL, 0), ST_CONFIG_CONFLICT);
+    arena_destroy(f.a);
+}
+
 static void resume_refuses_what_is_fixed(void **state)
 {
     (void)state;
@@ -556,6 +584,7 @@ int main(void)
         cmocka_unit_test(the_batch_ramps),
         cmocka_unit_test(wrong_runs_are_refused_by_name),
         cmocka_unit_test(what_is_resolved_passes_again),
+        cmocka_unit_test(planned_runs_have_a_fleet),
         cmocka_unit_test(resume_refuses_what_is_fixed),
         cmocka_unit_test(documents_hold_the_whole_table),
         cmocka_unit_test(files_load),
