@@ -74,6 +74,13 @@ typedef enum run_compression {
     RUN_COMPRESS_TOPK, // this and the next keep what they lose, and add it to the next step's
     RUN_COMPRESS_ONEBIT
 } run_compression;
+typedef enum run_price {
+    RUN_PRICE_AUTO, // the first of the next ones that the cluster has
+    RUN_PRICE_ON_DEMAND,
+    RUN_PRICE_RESERVED,
+    RUN_PRICE_OWNED, // energy is paid for besides
+    RUN_PRICE_SPOT   // cheaper, and taken away at short notice
+} run_price;
 typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
 
 // Choice fields are int32_t, as the option table writes them, and hold the enum named beside them.
@@ -211,6 +218,7 @@ typedef struct run_config {
         int64_t spares; // devices; -1: as many as are needed
     } fleet;
     struct {
+        int32_t kind;            // run_price
         double device_hour, kwh; // US dollars
     } price;
 } run_config;

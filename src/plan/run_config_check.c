@@ -395,6 +395,7 @@ static void check_planned(checker *k)
                                              "fleet.mtbf_device_h",
                                              "fleet.repair_h",
                                              "fleet.spares",
+                                             "price.kind",
                                              "price.device_hour",
                                              "price.kwh",
                                              NULL};

@@ -330,6 +330,10 @@ static const option rows[] = {
         .help = "of `simulate` and `plan`: devices that stand ready for those in repair; -1 is as "
                 "many as are needed",
         .also = "spare_nodes"),
+    CHOICE("price.kind", price.kind, "auto", "auto, on-demand, reserved, owned, spot", FREE,
+           .help =
+               "of `simulate` and `plan`: which of the cluster's prices; with spot nodes are taken "
+               "away at its rate; auto is the first that is known"),
     REAL("price.device_hour", price.device_hour, "0", 0, 1e9, FREE,
          .help = "of `simulate` and `plan`: US dollars for a device and hour; 0 is the cluster's",
          .also = "gpu_hour, device_usd_h"),

@@ -1,0 +1,142 @@
+// What a planned run's fleet is: the cluster's figures, with the keys of the run over them.
+#include "plan/failure.h"
+#include "sim/fleet.h"
+
+#include <math.h>
+
+// A spot node is told two minutes before, as the large clouds do.
+static const double spot_warning_s = 120.0;
+
+static void event_add(sim_fleet_input *in, const char *name, double rate_h, int64_t devices,
+                      double repair_h)
+{
+    if (!(rate_h > 0.0)) return;
+    ASSERT(in->event_count < SIM_FLEET_EVENTS);
+    in->events[in->event_count++] =
+        (sim_fleet_event){.name = name, .rate_h = rate_h, .devices = devices, .repair_h = repair_h};
+}
+
+// What is repaired by a start on the same machines takes none of them out.
+static bool takes_machine(cluster_cause cause)
+{
+    return cause != CAUSE_SOFTWARE && cause != CAUSE_STORAGE && cause != CAUSE_FACILITY;
+}
+
+static void events_make(const run_config *r, const cluster *c, double n, sim_fleet_input *in)
+{
+    static const char *const names[CAUSE_COUNT] = {
+        [CAUSE_DEVICE] = "device",   [CAUSE_DEVICE_MEMORY] = "device memory",
+        [CAUSE_HOST] = "host",       [CAUSE_NETWORK] = "network",
+        [CAUSE_STORAGE] = "storage", [CAUSE_SOFTWARE] = "software",
+        [CAUSE_FACILITY] = "power",  [CAUSE_OTHER] = "other"};
+    const cluster_failures *f = &c->failures;
+    const double own = r->fleet.mtbf_device_h, mtbf = own > 0.0 ? own : f->mtbf_device_h;
+    const double repair = r->fleet.repair_h > 0.0 ? r->fleet.repair_h : f->repair_h;
+    const int64_t node = min_i64(max_i64(c->node.devices, 1), in->devices);
+    double shares = 0.0;
+    for (int i = 0; i < CAUSE_COUNT; i++) shares += f->share[i];
+    for (int i = 0; i < CAUSE_COUNT && mtbf > 0.0; i++) {
+        const double share = shares > 0.0 ? f->share[i] / shares : (double)(i == CAUSE_DEVICE);
+        event_add(in, names[i], n / mtbf * share, takes_machine((cluster_cause)i) ? node : 0,
+                  repair);
+    }
+    if (!(own > 0.0)) { // else the user's figure is of all of them
+        const int64_t group = min_i64(f->switch_devices, in->devices);
+        if (f->mtbf_node_h > 0.0) {
+            event_add(in, "node", n / (double)node / f->mtbf_node_h, node, repair);
+        }
+        if (f->mtbf_switch_h > 0.0 && group > 0) {
+            event_add(in, "switch", n / (double)group / f->mtbf_switch_h, group, repair);
+        }
+    }
+    const double taken = c->prices.spot_interruptions_h;
+    if (r->price.kind == RUN_PRICE_SPOT && taken > 0.0) {
+        event_add(in, "spot", n / (double)node * taken, node, repair);
+        in->events[in->event_count - 1].warning_s = spot_warning_s;
+    }
+}
+
+// A synchronous step is as slow as its slowest device.
+static double slowdown_of(const cluster_failures *f, double n, double nodes)
+{
+    const double jitter = 1.0 + f->jitter * plan_normal_slowest(n);
+    if (!(f->slow_share > 0.0) || !(f->slow_speed > 0.0) || f->slow_speed >= 1.0) return jitter;
+    const double some = 1.0 - pow(1.0 - fmin(f->slow_share, 1.0), nodes); // one of them at least
+    return fmax(jitter, 1.0) * (1.0 + some * (1.0 / f->slow_speed - 1.0));
+}
+
+// Bytes a second of all nodes to the file system, or from it; 0: not known.
+static double storage_of(double node_bytes_s, double all_bytes_s, double nodes)
+{
+    const double nodes_bytes_s = node_bytes_s * nodes;
+    if (!(nodes_bytes_s > 0.0)) return all_bytes_s;
+    return all_bytes_s > 0.0 ? fmin(nodes_bytes_s, all_bytes_s) : nodes_bytes_s;
+}
+
+static void checkpoints_make(const run_config *r, const cluster *c, const sim_fleet_step *step,
+                             double nodes, sim_fleet_input *in)
+{
+    const double write_s =
+        storage_of(c->node.storage_write_bytes_s, c->storage_write_bytes_s, nodes);
+    const double read_s = storage_of(c->node.storage_read_bytes_s, c->storage_read_bytes_s, nodes);
+    const double to_disk_s = write_s > 0.0 ? step->state_bytes / write_s : 0.0;
+    const double of_one = step->state_bytes / (double)step->devices;
+    const double to_host_s = c->node.host_bytes_s > 0.0 ? of_one / c->node.host_bytes_s : 0.0;
+    in->write_s = r->checkpoint.async ? to_host_s : to_disk_s;
+    in->least_interval_s = r->checkpoint.async ? to_disk_s : 0.0;
+    if (r->checkpoint.write_s > 0.0) {
+        in->write_s = r->checkpoint.write_s;
+        in->least_interval_s = 0.0;
+    }
+    in->restart_s = c->failures.detect_s + c->failures.restart_s +
+                    (read_s > 0.0 ? step->state_bytes / read_s : 0.0);
+    if (r->checkpoint.restart_s > 0.0) in->restart_s = r->checkpoint.restart_s;
+    in->interval_s = r->checkpoint.interval_s;
+}
+
+static run_price kind_of(const run_config *r, const cluster_prices *p)
+{
+    if (r->price.kind != RUN_PRICE_AUTO) return (run_price)r->price.kind;
+    if (p->on_demand_usd_h > 0.0) return RUN_PRICE_ON_DEMAND;
+    return p->reserved_usd_h > 0.0 ? RUN_PRICE_RESERVED : RUN_PRICE_OWNED;
+}
+
+static void prices_make(const run_config *r, const cluster *c, sim_fleet_input *in)
+{
+    const cluster_prices *p = &c->prices;
+    const run_price kind = kind_of(r, p);
+    in->device_usd_h = kind == RUN_PRICE_ON_DEMAND  ? p->on_demand_usd_h
+                       : kind == RUN_PRICE_RESERVED ? p->reserved_usd_h
+                       : kind == RUN_PRICE_SPOT     ? p->spot_usd_h
+                                                    : p->owned_usd_h;
+    in->kwh_usd = kind == RUN_PRICE_OWNED ? p->kwh_usd : 0.0;
+    if (r->price.device_hour > 0.0) {
+        in->device_usd_h = r->price.device_hour;
+        in->kwh_usd = 0.0;
+    }
+    if (r->price.kwh > 0.0) in->kwh_usd = r->price.kwh;
+    const double node = c->node.devices > 0 ? c->node.watts / (double)c->node.devices : 0.0;
+    const double hall = fmax(c->pue, 1.0);
+    in->busy_watts = (c->device.watts + node) * hall;
+    in->idle_watts =
+        (c->device.idle_watts > 0.0 ? c->device.idle_watts : c->device.watts) * hall + node * hall;
+}
+
+void sim_fleet_input_make(const run_config *r, const cluster *c, const sim_fleet_step *step,
+                          sim_fleet_input *out)
+{
+    const double n = (double)step->devices;
+    const double nodes = ceil(n / (double)max_i64(c->node.devices, 1));
+    const double batch = (double)(run_config_batch_max(r) * r->train.seq);
+    sim_fleet_input in = {.step_s = step->step_s,
+                          .steps = r->train.steps,
+                          .devices = step->devices,
+                          .spares = r->fleet.spares,
+                          .seed = (uint64_t)r->train.seed};
+    if (r->train.tokens > 0) in.steps = (int64_t)ceil((double)r->train.tokens / batch);
+    in.slowdown = slowdown_of(&c->failures, n, nodes);
+    events_make(r, c, n, &in);
+    checkpoints_make(r, c, step, nodes, &in);
+    prices_make(r, c, &in);
+    *out = in;
+}

@@ -1,0 +1,95 @@
+// The run level as JSON and as lines.
+#include "sim/fleet.h"
+
+#include <math.h>
+#include <stdio.h>
+
+status sim_fleet_json(const sim_fleet_result *r, text *out)
+{
+    const sim_percentiles interval = {r->interval_s, r->interval_s, r->interval_s, r->interval_s};
+    const struct {
+        const char *name;
+        const sim_percentiles *p;
+    } rows[] = {{"days", &r->days},
+                {"gpu_hours", &r->device_hours},
+                {"cost_usd", &r->cost_usd},
+                {"energy_kwh", &r->energy_kwh},
+                {"failures", &r->failures},
+                {"goodput", &r->goodput},
+                {"checkpoint_interval_s", &interval},
+                {"spares", &r->spares}};
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        TRY(text_add(out, "%s\"%s\": {\"p10\": %.10g, \"p50\": %.10g, \"p90\": %.10g}",
+                     i == 0 ? "" : ", ", rows[i].name, rows[i].p->p10, rows[i].p->p50,
+                     rows[i].p->p90));
+    }
+    return ST_OK;
+}
+
+// "1,234,567", "12.3".
+static const char *number(double value, char buffer[32])
+{
+    if (fabs(value) < 1000.0) {
+        snprintf(buffer, 32, fabs(value) < 10.0 ? "%.2f" : "%.1f", value);
+        return buffer;
+    }
+    return text_count_human(value, buffer);
+}
+
+static status line(text *out, const char *name, const sim_percentiles *p, const char *before,
+                   const char *after)
+{
+    char a[32], b[32], c[32];
+    return text_add(out, "%-9s %s%s%s (%s to %s)\n", name, before, number(p->p50, a), after,
+                    number(p->p10, b), number(p->p90, c));
+}
+
+static status causes(const sim_fleet_input *in, const sim_fleet_result *r, text *out)
+{
+    double all = 0.0;
+    const char *between = "          ";
+    for (int32_t i = 0; i < in->event_count; i++) all += r->by_event[i];
+    if (!(all > 0.0)) return ST_OK;
+    int shown = 0;
+    for (int32_t i = 0; i < in->event_count; i++) {
+        const double share = 100.0 * r->by_event[i] / all;
+        if (share < 0.5) continue;
+        TRY(text_add(out, "%s%s %.0f%%", between, in->events[i].name, share));
+        between = ++shown % 5 == 0 ? "\n          " : " · ";
+    }
+    return text_add(out, "\n");
+}
+
+status sim_fleet_print(const sim_fleet_input *in, const sim_fleet_result *r, text *out)
+{
+    char a[32], b[32], c[32];
+    TRY(line(out, "time", &r->days, "", " days"));
+    TRY(text_add(out, "goodput   %.1f%% (%.1f to %.1f)\n", 100.0 * r->goodput.p50,
+                 100.0 * r->goodput.p10, 100.0 * r->goodput.p90));
+    TRY(text_add(out,
+                 "          lost to: work done again %.1f%% · restarts %.1f%% · saving %.1f%%\n"
+                 "          slow devices %.1f%% · waiting for spares %.1f%%\n",
+                 100.0 * r->share.rework, 100.0 * r->share.restart, 100.0 * r->share.save,
+                 100.0 * r->share.slow, 100.0 * r->share.wait));
+    if (r->mtbf_s > 0.0) {
+        TRY(text_add(out, "failures  %.0f (%.0f to %.0f), one every %s\n", r->failures.p50,
+                     r->failures.p10, r->failures.p90, text_duration_human(r->mtbf_s, a)));
+        TRY(causes(in, r, out));
+        TRY(text_add(out, "saving    every %s, each holds %s; a restart takes %s\n",
+                     text_duration_human(r->interval_s, a), text_duration_human(in->write_s, b),
+                     text_duration_human(in->restart_s, c)));
+        TRY(text_add(out, "spares    %.0f devices in repair at once (%.0f to %.0f)\n",
+                     r->spares.p50, r->spares.p10, r->spares.p90));
+    } else {
+        TRY(text_add(out, "failures  none: no rate is known of this cluster\n"));
+    }
+    TRY(line(out, "devices", &r->device_hours, "", " device-hours"));
+    if (in->busy_watts > 0.0) TRY(line(out, "energy", &r->energy_kwh, "", " kWh"));
+    if (in->device_usd_h > 0.0 || in->kwh_usd > 0.0) {
+        TRY(line(out, "cost", &r->cost_usd, "$", ""));
+    } else {
+        TRY(text_add(out, "cost      no price is known; give price.device_hour=USD\n"));
+    }
+    return text_add(out, "          median (and 10th to 90th percentile) of %lld runs\n",
+                    (long long)r->samples);
+}
