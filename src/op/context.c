@@ -181,80 +181,22 @@ static void documents_widen(context_pass *c)
     }
 }
 
-static status program_copy(context_pass *c)
-{
-    const op_program *w = c->whole;
-    TRY(op_program_create(c->a, w->purpose, w->compute, w->grad, &c->p));
-    for (int64_t t = 0; t < w->tensor_count; t++) {
-        tensor_id same = TENSOR_NONE;
-        TRY(op_tensor_add(c->p, &w->tensors[t], &same));
-    }
-    c->p->step = w->step;
-    c->p->input_count = w->input_count;
-    c->p->output_count = w->output_count;
-    memcpy(c->p->inputs, w->inputs, sizeof(w->inputs));
-    memcpy(c->p->outputs, w->outputs, sizeof(w->outputs));
-    memcpy(c->p->d_inputs, w->d_inputs, sizeof(w->d_inputs));
-    memcpy(c->p->d_outputs, w->d_outputs, sizeof(w->d_outputs));
-    return ST_OK;
-}
-
 static status program_cut(context_pass *c)
 {
-    TRY(program_copy(c));
+    TRY(op_program_copy(c->a, c->whole, &c->p));
     documents_widen(c);
     for (int list = 0; list < OP_LIST_COUNT; list++) TRY(list_walk(c, (op_list)list));
     return ST_OK;
 }
 
-static status how_check(const op_context *how)
-{
-    if (how->ways < 1 || how->at < 0 || how->at >= how->ways) {
-        return fail(ST_INTERNAL, "rank %d of %d", how->at, how->ways);
-    }
-    if (!how->ordered) return ST_OK;
-    if (how->shards < 1 || how->shards % how->ways != 0) {
-        return fail(
-            ST_CONFIG_CONFLICT,
-            "layout.cp = %d does not divide determinism.cp_shards = %d, as strict order asks",
-            how->ways, how->shards);
-    }
-    if (how->shards / how->ways > OP_CONTEXT_MAX_TERMS) {
-        return fail(ST_CONFIG_RANGE,
-                    "determinism.cp_shards = %d is more than %d for each rank of layout.cp = %d",
-                    how->shards, OP_CONTEXT_MAX_TERMS, how->ways);
-    }
-    return ST_OK;
-}
-
-// What the pass adds stands for no weight.
-static status layers_widen(arena *a, const op_model *whole, op_program *const *programs,
-                           op_model *m)
-{
-    op_layer *layers = NULL;
-    TRY(arena_new(a, whole->layer_count, &layers));
-    for (int32_t i = 0; i < whole->layer_count; i++) {
-        const op_layer *from = &whole->layers[i];
-        const int64_t had = whole->programs[from->program]->tensor_count;
-        const int64_t has = programs[from->program]->tensor_count;
-        int32_t *map = NULL;
-        TRY(arena_new(a, has + 1, &map));
-        memset(map, -1, (size_t)has * sizeof(*map));
-        memcpy(map, from->weight_of, (size_t)had * sizeof(*map));
-        layers[i] = *from;
-        layers[i].weight_of = map;
-    }
-    m->layers = layers;
-    return ST_OK;
-}
-
 status op_model_context(arena *a, op_model *whole, const op_context *how, op_model **local)
 {
-    TRY(how_check(how));
+    TRY(op_ways_check("cp", how->ways, how->at, how->ordered, how->shards, OP_CONTEXT_MAX_TERMS));
     *local = whole;
     if (how->ways == 1 && (!how->ordered || how->shards == 1)) return ST_OK;
     op_model *m = NULL;
     op_program **programs = NULL;
+    op_layer *layers = NULL;
     TRY(arena_new(a, 1, &m));
     TRY(arena_new(a, whole->program_count, &programs));
     *m = *whole;
@@ -264,7 +206,8 @@ status op_model_context(arena *a, op_model *whole, const op_context *how, op_mod
         programs[i] = c.p;
     }
     m->programs = programs;
-    TRY(layers_widen(a, whole, programs, m));
+    TRY(op_layers_widen(a, whole, programs, &layers));
+    m->layers = layers;
     *local = m;
     return ST_OK;
 }

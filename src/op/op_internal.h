@@ -12,7 +12,7 @@
 #ifndef OP_OP_INTERNAL_H
 #define OP_OP_INTERNAL_H
 
-#include "op/op.h"
+#include "op/model.h"
 
 // The rows, one constant each, in the files of their groups.
 #define OP_ROW(upper, lower) extern const op_kind op_row_##lower;
@@ -97,5 +97,15 @@ static inline double op_dim(const op_program *p, tensor_id t, int dim, const ext
 // Appends to the backward-input list a node of `code` with these inputs, whose output 0 becomes a
 // new gradient of t and is added to it. Nothing if t wants none.
 NODISCARD status op_grad_append(op_program *p, op_node *node, tensor_id t);
+
+// ---- passes over whole models (op/rewrite.c) -----------------------------------------------------
+// The same tensors with the same numbers, the same borders, and no nodes yet.
+NODISCARD status op_program_copy(arena *a, const op_program *from, op_program **out);
+// The layers of `whole` over programs that have more tensors behind its own: those stand for no weight.
+NODISCARD status op_layers_widen(arena *a, const op_model *whole, op_program *const *programs,
+                                 op_layer **out);
+// Rank `at` of `ways` along an axis ("tp", "cp"); in strict order `shards` of a sum, at most `most` on a rank.
+NODISCARD status op_ways_check(const char *axis, int32_t ways, int32_t at, bool ordered,
+                               int32_t shards, int32_t most);
 
 #endif

@@ -411,31 +411,13 @@ static status list_walk(partition *c, op_list list)
     return list == OP_FORWARD ? recompute_push(c) : ST_OK;
 }
 
-static status program_copy(partition *c)
-{
-    const op_program *w = c->whole;
-    TRY(op_program_create(c->a, w->purpose, w->compute, w->grad, &c->p));
-    for (int64_t t = 0; t < w->tensor_count; t++) {
-        tensor_id same = TENSOR_NONE;
-        TRY(op_tensor_add(c->p, &w->tensors[t], &same));
-    }
-    c->p->step = w->step;
-    c->p->input_count = w->input_count;
-    c->p->output_count = w->output_count;
-    memcpy(c->p->inputs, w->inputs, sizeof(w->inputs));
-    memcpy(c->p->outputs, w->outputs, sizeof(w->outputs));
-    memcpy(c->p->d_inputs, w->d_inputs, sizeof(w->d_inputs));
-    memcpy(c->p->d_outputs, w->d_outputs, sizeof(w->d_outputs));
-    return ST_OK;
-}
-
 static status program_cut(partition *c)
 {
     const op_program *w = c->whole;
     TRY(arena_new(c->a, w->tensor_count + 1, &c->state));
     TRY(arena_new(c->a, w->tensor_count + 1, &c->partial));
     TRY(arena_new(c->a, w->lists[OP_FORWARD].count + 1, &c->forward_end));
-    TRY(program_copy(c));
+    TRY(op_program_copy(c->a, w, &c->p));
     TRY(tensors_start(c));
     // A layer without an output makes its gradient in the weight list, which then comes first.
     const bool top = w->output_count == 0;
@@ -494,26 +476,6 @@ static status heads_check(const op_cut *how, const op_program *p)
     return ST_OK;
 }
 
-static status cut_check(const op_cut *how)
-{
-    if (how->ways < 1 || how->at < 0 || how->at >= how->ways) {
-        return fail(ST_INTERNAL, "rank %d of %d", how->at, how->ways);
-    }
-    if (!how->ordered) return ST_OK;
-    if (how->shards < 1 || how->shards % how->ways != 0) {
-        return fail(
-            ST_CONFIG_CONFLICT,
-            "layout.tp = %d does not divide determinism.tp_shards = %d, as strict order asks",
-            how->ways, how->shards);
-    }
-    if (how->shards / how->ways > OP_CUT_MAX_TERMS) {
-        return fail(ST_CONFIG_RANGE,
-                    "determinism.tp_shards = %d is more than %d for each rank of layout.tp = %d",
-                    how->shards, OP_CUT_MAX_TERMS, how->ways);
-    }
-    return ST_OK;
-}
-
 // What a layer leaves is what the next one takes.
 static status borders_check(const op_model *m, op_program *const *programs)
 {
@@ -537,20 +499,12 @@ static status layers_cut(arena *a, const op_model *whole, op_program *const *pro
                          const bool *const *partial, op_model *m, op_weight *weights)
 {
     op_layer *layers = NULL;
-    TRY(arena_new(a, whole->layer_count, &layers));
+    TRY(op_layers_widen(a, whole, programs, &layers));
     for (int32_t i = 0; i < whole->layer_count; i++) {
         const op_layer *from = &whole->layers[i];
-        const int64_t had = whole->programs[from->program]->tensor_count;
-        const int64_t has = programs[from->program]->tensor_count;
-        int32_t *map = NULL;
-        TRY(arena_new(a, has + 1, &map));
-        memset(map, -1, (size_t)has * sizeof(*map));
-        memcpy(map, from->weight_of, (size_t)had * sizeof(*map));
-        for (int64_t t = 0; t < had; t++) {
-            if (partial[from->program][t]) weights[map[t]].partial_grad = true;
+        for (int64_t t = 0; t < whole->programs[from->program]->tensor_count; t++) {
+            if (partial[from->program][t]) weights[from->weight_of[t]].partial_grad = true;
         }
-        layers[i] = *from;
-        layers[i].weight_of = map;
     }
     m->layers = layers;
     return borders_check(m, programs);
@@ -558,7 +512,7 @@ static status layers_cut(arena *a, const op_model *whole, op_program *const *pro
 
 status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model **local)
 {
-    TRY(cut_check(how));
+    TRY(op_ways_check("tp", how->ways, how->at, how->ordered, how->shards, OP_CUT_MAX_TERMS));
     *local = whole;
     if (how->ways == 1 && (!how->ordered || how->shards == 1)) return ST_OK;
     op_model *m = NULL;
