@@ -13,19 +13,6 @@ static const plan_binding *binding_of(const plan *p, const plan_action *action)
     return &p->bindings[action->binding];
 }
 
-// `positions` rows of one; 0: all that this rank has of them.
-static extent_binding bound_of(const plan *p, int64_t sequences, int64_t positions)
-{
-    extent_binding b = {{0}};
-    b.value[EXTENT_ONE] = 1;
-    b.value[EXTENT_SEQS] = sequences;
-    b.value[EXTENT_TOKENS] = sequences * p->seq;
-    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
-    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
-    if (positions > 0) b.value[EXTENT_TOKENS] = positions;
-    return b;
-}
-
 // Rows of dim 0 that come before the action's first sequence.
 static int64_t rows_before(const plan *p, const plan_action *action, const op_tensor *owner)
 {
@@ -35,7 +22,7 @@ static int64_t rows_before(const plan *p, const plan_action *action, const op_te
     if ((owner->role == ROLE_BATCH || owner->role == ROLE_CACHE) && action->microbatch > 0) {
         sequences += action->microbatch * p->micro_batch;
     }
-    extent_binding before = bound_of(p, sequences, 0);
+    extent_binding before = plan_bound(p, sequences, 0);
     before.value[EXTENT_TOKENS] += action->position_begin;
     return extent_value(e, &before);
 }
@@ -57,7 +44,7 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     const int32_t ref = b->tensor[owner_id];
     if (ref == -1) return out; // nothing stands for it
     const int64_t sequences = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
-    const extent_binding bound = bound_of(p, sequences, action->position_count);
+    const extent_binding bound = plan_bound(p, sequences, action->position_count);
     out.type = local->type;
     out.ndim = local->ndim;
     int64_t stride = 1;

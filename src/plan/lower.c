@@ -769,11 +769,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .poison = request->poison};
     lowering l = {.p = p, .r = &local, .m = request->model, .a = work};
     l.lives.a = work;
-    l.bound.value[EXTENT_ONE] = 1;
-    l.bound.value[EXTENT_TOKENS] = request->micro_batch * local.seq;
-    l.bound.value[EXTENT_SEQS] = request->micro_batch;
-    l.bound.value[EXTENT_CACHE] = request->micro_batch * request->cache_seq;
-    l.bound.value[EXTENT_TOKENS_CUT] = request->micro_batch * p->seq_cut;
+    l.bound = plan_bound(p, request->micro_batch, 0);
     const int64_t count = own / request->micro_batch;
     TRY_TO(done, plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
                                     request->optimizer != NULL ? count : 0, &l.pipe));

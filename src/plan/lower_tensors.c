@@ -56,18 +56,6 @@ void lower_name(plan_tensor *t, const char *a, const char *separator, const char
     (void)snprintf(t->name, sizeof(t->name), "%s%s%s", a, separator, b);
 }
 
-// Of a batch tensor the run holds all of this rank's rows of the step.
-static extent_binding whole_step(const lowering *l)
-{
-    extent_binding b = {{0}};
-    b.value[EXTENT_ONE] = 1;
-    b.value[EXTENT_TOKENS] = l->p->own_sequences * l->r->seq;
-    b.value[EXTENT_SEQS] = l->p->own_sequences;
-    b.value[EXTENT_CACHE] = l->p->own_sequences * l->r->cache_seq;
-    b.value[EXTENT_TOKENS_CUT] = l->p->own_sequences * l->p->seq_cut;
-    return b;
-}
-
 static status weights_add(lowering *l)
 {
     // Types of working weights are what the programs say.
@@ -139,7 +127,7 @@ static status local_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id 
     const op_tensor *local = &program->tensors[t];
     int32_t *ref = &l->layers[layer_row].slots[slot].tensor[t];
     const bool whole = local->role == ROLE_BATCH || local->role == ROLE_CACHE;
-    const extent_binding all = whole_step(l);
+    const extent_binding all = plan_bound(l->p, l->p->own_sequences, 0);
     plan_tensor tensor = lower_tensor_like(local, whole ? &all : &l->bound);
     tensor.kind = BYTES_BUFFERS;
     switch (local->role) {

@@ -257,6 +257,8 @@ typedef struct plan {
 // Which of the sequences of a step are this rank's. In strict order it has whole shards.
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
                         int64_t *first, int64_t *count);
+// What extents are on `sequences` sequences of a plan; positions > 0: on so many rows instead of all of them.
+extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions);
 // Makes a plan; adds the run tensors that it needs to `run` (shared by several plans).
 NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out);
 // Gives the run tensors their offsets; after the last plan_create on this table.

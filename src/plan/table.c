@@ -44,6 +44,17 @@ void plan_table_place(plan_table *run)
     run->run_bytes = at;
 }
 
+extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions)
+{
+    extent_binding b = {{0}};
+    b.value[EXTENT_ONE] = 1;
+    b.value[EXTENT_SEQS] = sequences;
+    b.value[EXTENT_TOKENS] = positions > 0 ? positions : sequences * p->seq;
+    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+    return b;
+}
+
 const plan_tensor *plan_tensor_at(const plan *p, int32_t ref)
 {
     const int64_t row = plan_ref_row(ref);

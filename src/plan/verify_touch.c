@@ -294,18 +294,6 @@ typedef struct operand {
     tensor_id local; // TENSOR_NONE: there is none
 } operand;
 
-static extent_binding bound_of(const plan *p, int64_t sequences, int64_t positions)
-{
-    extent_binding b = {{0}};
-    b.value[EXTENT_ONE] = 1;
-    b.value[EXTENT_SEQS] = sequences;
-    b.value[EXTENT_TOKENS] = sequences * p->seq;
-    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
-    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
-    if (positions > 0) b.value[EXTENT_TOKENS] = positions;
-    return b;
-}
-
 static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_id t, operand *out)
 {
     const plan *p = f->p;
@@ -327,8 +315,8 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     verify_resolve(f, ref, &out->touch.tensor, &begin, &bytes);
     const int64_t all = p->micro_batch;
     const int64_t some = action->sequence_count > 0 ? action->sequence_count : all;
-    const extent_binding whole = bound_of(p, all, 0);
-    const extent_binding own = bound_of(p, some, action->position_count);
+    const extent_binding whole = plan_bound(p, all, 0);
+    const extent_binding own = plan_bound(p, some, action->position_count);
     const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
     const bool in_pieces = action->position_count > 0 && owner->dims[0].symbol == EXTENT_TOKENS;
     const bool is_some =

@@ -134,12 +134,7 @@ static void costs_add(const plan *p, train_part parts[OP_CODE_COUNT])
         const op_program *program = p->bindings[action->binding].program;
         const int64_t sequences =
             action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
-        extent_binding bound = {{0}};
-        bound.value[EXTENT_ONE] = 1;
-        bound.value[EXTENT_SEQS] = sequences;
-        bound.value[EXTENT_TOKENS] = sequences * p->seq;
-        bound.value[EXTENT_CACHE] = sequences * p->cache_seq;
-        bound.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+        const extent_binding bound = plan_bound(p, sequences, action->position_count);
         for (int64_t k = 0; k < action->ops_count; k++) {
             const op_node *node = &program->lists[action->list].nodes[action->ops_begin + k];
             const op_cost cost = op_node_cost(program, node, &bound);
