@@ -1,8 +1,10 @@
 // From a plan's communications to operations of comm.
 //
 // The plan does not know the floor that carries it out, and speaks its words in an enum of its own;
-// here they meet. Addresses do not change while a plan lives, so items and leaves are made once.
+// here they meet, its groups too. Addresses do not change while a plan lives, so items and leaves are made once.
 #include "exec/communicate.h"
+
+#include "exec/exec.h"
 
 static comm_op op_of(plan_comm_op op)
 {
@@ -96,4 +98,36 @@ int64_t exec_comm_end(const plan *p, const plan_comm *c)
         end = max_i64(end, plan_tensor_offset(p, others[i]) + plan_tensor_at(p, others[i])->bytes);
     }
     return end;
+}
+
+status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
+                        comm_group ***out)
+{
+    comm_group **groups = NULL;
+    int32_t *members = NULL;
+    status st = ST_OK;
+    TRY(arena_new(a, run->group_count + 1, &groups));
+    TRY(arena_new(a, plan_mesh_ranks(mesh), &members));
+    for (int64_t made = 0; made < run->group_count && st == ST_OK; made++) {
+        int64_t next = -1;
+        for (int64_t i = 0; i < run->group_count; i++) {
+            if (groups[i] != NULL) continue;
+            if (next < 0 || plan_group_compare(&run->groups[i], &run->groups[next]) < 0) next = i;
+        }
+        const plan_group *g = &run->groups[next];
+        char name[PLAN_GROUP_NAME_BYTES];
+        plan_group_name(g, name);
+        plan_group_members(mesh, g, members);
+        st = comm_group_create(all, members, (int)plan_group_size(mesh, g), (int)g->use, name,
+                               &groups[next]);
+    }
+    if (st != ST_OK) exec_groups_destroy(groups, run);
+    TRY(st);
+    *out = groups;
+    return ST_OK;
+}
+
+void exec_groups_destroy(comm_group **groups, const plan_table *run)
+{
+    for (int64_t i = 0; groups != NULL && i < run->group_count; i++) comm_group_destroy(groups[i]);
 }

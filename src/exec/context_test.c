@@ -3,7 +3,7 @@
 // weights and moments are the same to the bit; in fast order near them.
 #include "exec/test_trial.h"
 
-enum { CP_SHARDS = 4 };
+enum { SHARDS = 4, CP_SHARDS = 4 };
 
 static const trial layouts[] = {
     {.pp = 1, .dp = 1, .cp = 2, .micro_batch = 4},
@@ -19,34 +19,18 @@ static const trial layouts[] = {
     {.schedule = "dualpipe", .pp = 2, .dp = 1, .cp = 2, .micro_batch = 2},
 };
 
-static void run_all(bool strict, bool tied)
-{
-    static reference one;
-    reference_of(&one, strict, tied, 4, CP_SHARDS);
-    for (int i = 0; i < COUNT_OF(layouts); i++) {
-        static trial t;
-        t = layouts[i];
-        t.strict = strict;
-        t.tied = tied;
-        t.shards = 4;
-        t.cp_shards = CP_SHARDS;
-        trial_run(&t, &one);
-    }
-    reference_free(&one);
-}
-
 static void strict_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
-    run_all(true, false);
-    run_all(true, true);
+    trials_run(layouts, COUNT_OF(layouts), true, false, SHARDS, CP_SHARDS);
+    trials_run(layouts, COUNT_OF(layouts), true, true, SHARDS, CP_SHARDS);
 }
 
 static void fast_is_near(void **state)
 {
     (void)state;
-    run_all(false, false);
-    run_all(false, true);
+    trials_run(layouts, COUNT_OF(layouts), false, false, SHARDS, CP_SHARDS);
+    trials_run(layouts, COUNT_OF(layouts), false, true, SHARDS, CP_SHARDS);
 }
 
 int main(void)

@@ -55,6 +55,12 @@ typedef struct exec_input {
     int batch_count;
 } exec_input;
 
+// The groups of a plan table, by its rows: for exec_config. All ranks make those that they share in the same
+// order, whatever the order in their tables. On failure what was made is destroyed.
+NODISCARD status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
+                                  comm_group ***out);
+void exec_groups_destroy(comm_group **groups, const plan_table *run); // NULL is legal
+
 NODISCARD status exec_create(const exec_config *config, exec **out);
 void exec_destroy(exec *e); // waits for the device; NULL is legal
 

@@ -2,6 +2,8 @@
 // order the weights and moments of every stage are those of one rank, to the bit; in fast order near them.
 #include "exec/test_trial.h"
 
+enum { SHARDS = 8 };
+
 static const trial layouts[] = {
     {.schedule = "gpipe", .pp = 2, .dp = 1, .micro_batch = 4},
     {.schedule = "1f1b", .pp = 2, .dp = 1, .micro_batch = 2},
@@ -20,33 +22,18 @@ static const trial layouts[] = {
     {.schedule = "dualpipe-v", .pp = 4, .dp = 1, .micro_batch = 1},
 };
 
-static void run_all(bool strict, bool tied)
-{
-    static reference one;
-    reference_make(&one, strict, tied, 8);
-    for (int i = 0; i < COUNT_OF(layouts); i++) {
-        static trial t;
-        t = layouts[i];
-        t.strict = strict;
-        t.tied = tied;
-        t.shards = 8;
-        trial_run(&t, &one);
-    }
-    reference_free(&one);
-}
-
 static void strict_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
-    run_all(true, false);
-    run_all(true, true);
+    trials_run(layouts, COUNT_OF(layouts), true, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), true, true, SHARDS, 1);
 }
 
 static void fast_is_near(void **state)
 {
     (void)state;
-    run_all(false, false);
-    run_all(false, true);
+    trials_run(layouts, COUNT_OF(layouts), false, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), false, true, SHARDS, 1);
 }
 
 int main(void)

@@ -157,27 +157,6 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
     return ST_OK;
 }
 
-static inline status groups_make(arena *a, comm *c, const plan_mesh *mesh, const plan_table *run,
-                                 comm_group ***out)
-{
-    int32_t members[MAX_RANKS];
-    TRY(arena_new(a, run->group_count + 1, out));
-    for (int64_t made = 0; made < run->group_count; made++) {
-        int64_t next = -1;
-        for (int64_t i = 0; i < run->group_count; i++) {
-            if ((*out)[i] != NULL) continue;
-            if (next < 0 || plan_group_compare(&run->groups[i], &run->groups[next]) < 0) next = i;
-        }
-        const plan_group *g = &run->groups[next];
-        char name[PLAN_GROUP_NAME_BYTES];
-        plan_group_name(g, name);
-        plan_group_members(mesh, g, members);
-        TRY(comm_group_create(c, members, (int)plan_group_size(mesh, g), (int)g->use, name,
-                              &(*out)[next]));
-    }
-    return ST_OK;
-}
-
 static inline status rank_run(comm *c, trial *t, arena *a)
 {
     const int rank = c != NULL ? comm_rank(c) : 0;
@@ -190,7 +169,7 @@ static inline status rank_run(comm *c, trial *t, arena *a)
     comm_group **groups = NULL;
     exec *e = NULL;
     TRY(trial_plan(a, t, &mesh, &run, &workspace, plans));
-    if (c != NULL) TRY(groups_make(a, c, &mesh, &run, &groups));
+    if (c != NULL) TRY(exec_groups_make(a, c, &mesh, &run, &groups));
     const exec_config wanted = {.api = &kern_device_cpu,
                                 .device = {.h = host_real(),
                                            .backend = &kern_backend_cpu,
@@ -213,7 +192,7 @@ static inline status rank_run(comm *c, trial *t, arena *a)
     }
     if (st != ST_OK && c != NULL) comm_abort(c, st, error_last()->text);
     exec_destroy(e);
-    for (int64_t i = 0; groups != NULL && i < run.group_count; i++) comm_group_destroy(groups[i]);
+    exec_groups_destroy(groups, &run);
     return st;
 }
 
@@ -234,8 +213,8 @@ typedef struct reference {
     double loss[STEPS + 1];
 } reference;
 
-static inline void reference_of(reference *r, bool strict, bool tied, int32_t shards,
-                                int32_t cp_shards)
+static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards,
+                                  int32_t cp_shards)
 {
     trial t = {.pp = 1,
                .dp = 1,
@@ -251,11 +230,6 @@ static inline void reference_of(reference *r, bool strict, bool tied, int32_t sh
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
     memcpy(r->loss, t.loss[0], sizeof(r->loss));
-}
-
-static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards)
-{
-    reference_of(r, strict, tied, shards, 1);
 }
 
 static inline void reference_free(reference *r)
@@ -289,6 +263,24 @@ static inline void trial_run(trial *t, const reference *want)
         }
         assert_true(t->worst[r] < 2e-4);
     }
+}
+
+// Each of these layouts against one rank.
+static inline void trials_run(const trial *rows, int count, bool strict, bool tied, int32_t shards,
+                              int32_t cp_shards)
+{
+    static reference one;
+    reference_make(&one, strict, tied, shards, cp_shards);
+    for (int i = 0; i < count; i++) {
+        static trial t;
+        t = rows[i];
+        t.strict = strict;
+        t.tied = tied;
+        t.shards = shards;
+        t.cp_shards = cp_shards;
+        trial_run(&t, &one);
+    }
+    reference_free(&one);
 }
 
 #endif

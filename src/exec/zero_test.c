@@ -2,6 +2,8 @@
 // In strict order the weights and moments of every rank are those of one, to the bit; in fast order near them.
 #include "exec/test_trial.h"
 
+enum { SHARDS = 8 };
+
 static const trial layouts[] = {
     {.zero = 1, .pp = 1, .dp = 4, .zero_group = 2, .micro_batch = 2},
     {.zero = 2, .pp = 1, .dp = 2, .micro_batch = 8},
@@ -35,35 +37,20 @@ static const trial uneven[] = {
     {.zero = 3, .pp = 1, .dp = 6, .zero_group = 3, .micro_batch = 1},
 };
 
-static void run_all(const trial *rows, int count, bool strict, bool tied)
-{
-    static reference one;
-    reference_make(&one, strict, tied, 8);
-    for (int i = 0; i < count; i++) {
-        static trial t;
-        t = rows[i];
-        t.strict = strict;
-        t.tied = tied;
-        t.shards = 8;
-        trial_run(&t, &one);
-    }
-    reference_free(&one);
-}
-
 static void strict_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
     for (int tied = 0; tied < 2; tied++) {
-        run_all(layouts, COUNT_OF(layouts), true, tied != 0);
-        run_all(uneven, COUNT_OF(uneven), true, tied != 0);
+        trials_run(layouts, COUNT_OF(layouts), true, tied != 0, SHARDS, 1);
+        trials_run(uneven, COUNT_OF(uneven), true, tied != 0, SHARDS, 1);
     }
 }
 
 static void fast_is_near(void **state)
 {
     (void)state;
-    run_all(layouts, COUNT_OF(layouts), false, false);
-    run_all(layouts, COUNT_OF(layouts), false, true);
+    trials_run(layouts, COUNT_OF(layouts), false, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), false, true, SHARDS, 1);
 }
 
 int main(void)

@@ -79,42 +79,6 @@ static void memory_give(void *context, void *memory)
     job->memory = NULL;
 }
 
-// ---- groups -------------------------------------------------------------------------------------
-
-static void groups_destroy(train_job *job)
-{
-    for (int64_t i = 0; job->groups != NULL && i < job->plans->run.group_count; i++) {
-        comm_group_destroy(job->groups[i]);
-    }
-    job->groups = NULL;
-}
-
-// All ranks make those that they share in the same order, whatever the order in their tables.
-static status groups_make(train_job *job, arena *a, const plan_mesh *mesh)
-{
-    const plan_table *run = &job->plans->run;
-    if (job->ranks.all == NULL) return ST_OK;
-    int32_t *members = NULL;
-    TRY(arena_new(a, run->group_count + 1, &job->groups));
-    TRY(arena_new(a, plan_mesh_ranks(mesh), &members));
-    for (int64_t made = 0; made < run->group_count; made++) {
-        int64_t next = -1;
-        for (int64_t i = 0; i < run->group_count; i++) {
-            if (job->groups[i] != NULL) continue;
-            const bool first =
-                next < 0 || plan_group_compare(&run->groups[i], &run->groups[next]) < 0;
-            if (first) next = i;
-        }
-        const plan_group *g = &run->groups[next];
-        char name[PLAN_GROUP_NAME_BYTES];
-        plan_group_name(g, name);
-        plan_group_members(mesh, g, members);
-        TRY(comm_group_create(job->ranks.all, members, (int)plan_group_size(mesh, g), (int)g->use,
-                              name, &job->groups[next]));
-    }
-    return ST_OK;
-}
-
 status train_job_create(const host *h, arena *a, train_plans *plans, const train_options *options,
                         const train_ranks *ranks, trace_ring *trace, train_job *out)
 {
@@ -125,9 +89,9 @@ status train_job_create(const host *h, arena *a, train_plans *plans, const train
     out->plans = plans;
     TRY(train_level(r, &level));
     if (ranks != NULL) out->ranks = *ranks;
-    status made = groups_make(out, a, &options->mesh);
-    if (made != ST_OK) groups_destroy(out);
-    TRY(made);
+    if (out->ranks.all != NULL) {
+        TRY(exec_groups_make(a, out->ranks.all, &options->mesh, &plans->run, &out->groups));
+    }
     exec_config wanted = {
         .api = kern_device_find(options->device),
         .device = {.h = h,
@@ -179,7 +143,8 @@ void train_job_destroy(train_job *job)
 {
     exec_destroy(job->e);
     job->e = NULL;
-    groups_destroy(job);
+    exec_groups_destroy(job->groups, &job->plans->run);
+    job->groups = NULL;
 }
 
 // Initial values, a piece of a chunk a task. Their bits depend on names and elements alone. A chunk
