@@ -143,7 +143,7 @@ void train_job_destroy(train_job *job)
 {
     exec_destroy(job->e);
     job->e = NULL;
-    exec_groups_destroy(job->groups, &job->plans->run);
+    if (job->groups != NULL) exec_groups_destroy(job->groups, &job->plans->run);
     job->groups = NULL;
 }
 
