@@ -76,11 +76,11 @@ double cost_product_share(const cluster_device *d, const cost_product *p, cluste
 int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes);
 int64_t cost_memory_ns(const cost_model *m, double bytes); // without the launch
 int64_t cost_launch_ns(const cost_model *m);
-// One operation of a program, launch included. 0 for those that are messages. Never less than what
-// cost_node_floor_ns() says.
+// One operation of a program, launch included. 0 for those that are messages.
 int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound);
-// A lower bound that needs no shapes: FLOPs at the best share, or bytes.
+// A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
+// operations that they are of, where none of their bytes are fused away (profile.pointwise).
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);
 
 // ---- messages -----------------------------------------------------------------------------------

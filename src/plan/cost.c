@@ -1,0 +1,281 @@
+// Prices. See cost.h for what is priced how.
+//
+// Everything here is arithmetic on plain data. What a price depends on is monotone in the sizes: a larger
+// product is never cheaper, a longer message neither (cost_test.c).
+#include "plan/cost.h"
+
+#include "op/op.h"
+
+#include <math.h>
+#include <string.h>
+
+cost_profile cost_profile_trireme(void)
+{
+    const cost_profile p = {.name = "trireme",
+                            .about = "what this program does: the plan as it is",
+                            .product = 1.0,
+                            .attention = 1.0,
+                            .memory = 1.0,
+                            .pointwise = 1.0,
+                            .launch = 1.0,
+                            .tp_bandwidth = 1.0,
+                            .cp_bandwidth = 1.0,
+                            .dp_bandwidth = 1.0,
+                            .pp_bandwidth = 1.0,
+                            .dp_overlap = 1.0,
+                            .pp_overlap = 1.0,
+                            .activations = 1.0};
+    return p;
+}
+
+static int64_t ns_of(double seconds)
+{
+    ASSERT(seconds >= 0.0 && seconds < 1e9);
+    return (int64_t)ceil(seconds * 1e9);
+}
+
+static double over(double amount, double rate)
+{
+    return amount <= 0.0 || rate <= 0.0 ? 0.0 : amount / rate;
+}
+
+// ---- products -----------------------------------------------------------------------------------
+
+// What else multiplies the type, the nearest first; MATH_COUNT ends.
+cluster_math cost_math_of(const cluster_device *d, dtype type)
+{
+    static const cluster_math wide[] = {MATH_FP32, MATH_TF32, MATH_FP64, MATH_BF16, MATH_COUNT};
+    static const cluster_math bf16[] = {MATH_BF16, MATH_FP16, MATH_TF32, MATH_FP32, MATH_COUNT};
+    static const cluster_math fp16[] = {MATH_FP16, MATH_BF16, MATH_TF32, MATH_FP32, MATH_COUNT};
+    static const cluster_math fp64[] = {MATH_FP64, MATH_FP32, MATH_COUNT};
+    const cluster_math *order = wide;
+    if (type == DTYPE_BF16) order = bf16;
+    if (type == DTYPE_F16) order = fp16;
+    if (type == DTYPE_F64) order = fp64;
+    for (int i = 0; order[i] != MATH_COUNT; i++) {
+        if (d->peak_flops[order[i]] > 0.0) return order[i];
+    }
+    return order[0];
+}
+
+double cost_peak_flops(const cluster_device *d, dtype type)
+{
+    return d->peak_flops[cost_math_of(d, type)];
+}
+
+static double half(double size, double half_size)
+{
+    return size / (size + half_size);
+}
+
+// Share of the work of whole tiles on whole waves that is asked for. Libraries choose among tiles, and cut
+// long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse.
+static double tiles_share(const cluster_device *d, const cost_product *p)
+{
+    static const struct {
+        double m, n, reuse; // of the usual tile
+    } tiles[] = {
+        {1.0, 1.0, 1.0}, {0.5, 1.0, 0.92}, {1.0, 0.5, 0.92}, {0.5, 0.5, 0.8}, {0.25, 0.5, 0.6}};
+    double best = 0.0;
+    if (d->tile_m <= 0 || d->tile_n <= 0) return 1.0;
+    const double units = d->units > 0 ? d->units : 1.0;
+    for (int i = 0; i < COUNT_OF(tiles); i++) {
+        const double tile_m = d->tile_m * tiles[i].m, tile_n = d->tile_n * tiles[i].n;
+        const double across = ceil(p->m / tile_m), down = ceil(p->n / tile_n);
+        const double edge = p->m * p->n / (across * tile_m * down * tile_n);
+        double pieces = 1.0;
+        for (int s = 0; s < 4; s++, pieces *= 2.0) {
+            const double work = across * down * pieces, waves = ceil(work / units);
+            const double penalty = s == 0 ? 1.0 : 0.95 - 0.03 * s;
+            const double share = tiles[i].reuse * penalty * edge * work / (waves * units);
+            if (s > 0 && p->k / pieces < 4.0 * d->tile_k) break;
+            if (share > best) best = share;
+        }
+    }
+    return best;
+}
+
+double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
+{
+    double share = d->product_share[math];
+    if (share <= 0.0) share = d->product_share[MATH_BF16];
+    if (share <= 0.0) share = 1.0;
+    share *= half(p->m, d->product_half_m) * half(p->n, d->product_half_n);
+    share *= half(p->k, d->product_half_k) * tiles_share(d, p);
+    return share;
+}
+
+static double memory_rate(const cost_model *m)
+{
+    const cluster_device *d = &m->c->device;
+    const double share = d->memory_share > 0.0 ? d->memory_share : 1.0;
+    return d->memory_bytes_s * share * m->profile->memory;
+}
+
+static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
+{
+    const cluster_device *d = &m->c->device;
+    if (p->m <= 0.0 || p->n <= 0.0 || p->k <= 0.0) return 0.0;
+    const cluster_math math = cost_math_of(d, type);
+    const double share = cost_product_share(d, p, math) * m->profile->product;
+    const double work = over(2.0 * p->m * p->n * p->k, d->peak_flops[math] * share);
+    return fmax(work, over(bytes, memory_rate(m)));
+}
+
+int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes)
+{
+    return ns_of(product_s(m, p, type, bytes));
+}
+
+static double memory_s(const cost_model *m, double bytes)
+{
+    if (bytes <= 0.0) return 0.0;
+    return over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
+}
+
+int64_t cost_memory_ns(const cost_model *m, double bytes)
+{
+    return ns_of(memory_s(m, bytes));
+}
+
+static double launch_s(const cost_model *m)
+{
+    return m->c->device.launch_s * m->profile->launch;
+}
+
+int64_t cost_launch_ns(const cost_model *m)
+{
+    return ns_of(launch_s(m));
+}
+
+// ---- operations -----------------------------------------------------------------------------------
+
+cost_class cost_class_of(op_code code)
+{
+    if (op_communicates(code)) return COST_MESSAGE;
+    if (code == OP_ATTENTION || code == OP_ATTENTION_BWD) return COST_ATTENTION;
+    if (code == OP_MATMUL || code == OP_MATMUL_DX || code == OP_MATMUL_DW || code == OP_HEAD_LOSS ||
+        code == OP_HEAD_STATS || code == OP_MUON) {
+        return COST_PRODUCT;
+    }
+    return COST_MEMORY;
+}
+
+static double dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
+{
+    const op_tensor *x = &p->tensors[t];
+    return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
+}
+
+// Element-wise chains that other software runs as one kernel.
+static bool is_pointwise(op_code code)
+{
+    static const op_code codes[] = {
+        OP_BIAS_DW,    OP_ADD,        OP_ADD_BIAS,     OP_RMSNORM,        OP_RMSNORM_DX,
+        OP_RMSNORM_DW, OP_LAYERNORM,  OP_LAYERNORM_DX, OP_LAYERNORM_DW,   OP_ROPE,
+        OP_SWIGLU,     OP_SWIGLU_BWD, OP_ACTIVATION,   OP_ACTIVATION_BWD, OP_DROPOUT,
+        OP_CAST};
+    for (int i = 0; i < COUNT_OF(codes); i++) {
+        if (codes[i] == code) return true;
+    }
+    return false;
+}
+
+// Logits go by chunks of rows through memory: written, read for the loss, written and read as gradients.
+static double head_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound, dtype type)
+{
+    const double rows = dim_of(p, node->in[0], 0, bound), dim = dim_of(p, node->in[0], 1, bound);
+    const double vocab = dim_of(p, node->in[1], 0, bound);
+    const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)vocab));
+    const cost_product logits = {chunk, vocab, dim};
+    const cost_product dx = {chunk, dim, vocab}, dw = {vocab, dim, chunk};
+    const double logit_bytes = 4.0 * chunk * vocab;
+    double s = product_s(m, &logits, type, 0.0) + memory_s(m, 2.0 * logit_bytes);
+    if (node->code == OP_HEAD_LOSS && node->attrs.kept) s = memory_s(m, logit_bytes);
+    if (node->code == OP_HEAD_LOSS && node->out[1] != TENSOR_NONE) {
+        s += product_s(m, &dx, type, 0.0) + memory_s(m, logit_bytes);
+    }
+    if (node->code == OP_HEAD_LOSS && node->out[2] != TENSOR_NONE) {
+        s += product_s(m, &dw, type, 0.0);
+    }
+    return s * over(rows, chunk);
+}
+
+static double matmul_s(const cost_model *m, const op_program *p, const op_node *node,
+                       const extent_binding *bound, const op_cost *cost, dtype type)
+{
+    const double bytes = cost->bytes_read + cost->bytes_written;
+    const tensor_id a = node->in[0];
+    cost_product shape = {dim_of(p, a, 0, bound), dim_of(p, node->out[0], 1, bound),
+                          dim_of(p, a, 1, bound)};
+    if (node->code == OP_MATMUL_DW) { // dy(N, M), x(N, K)
+        shape.m = dim_of(p, a, 1, bound);
+        shape.k = dim_of(p, a, 0, bound);
+    }
+    return product_s(m, &shape, type, bytes);
+}
+
+static double attention_s(const cost_model *m, const op_node *node, const op_cost *cost, dtype type)
+{
+    const cluster_device *d = &m->c->device;
+    double share =
+        node->code == OP_ATTENTION ? d->attention_forward_share : d->attention_backward_share;
+    if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
+    const double rate = cost_peak_flops(d, type) * share * m->profile->attention;
+    const double bytes = cost->bytes_read + cost->bytes_written;
+    return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
+}
+
+static double node_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    const op_cost cost = op_node_cost(p, node, bound);
+    const double bytes = cost.bytes_read + cost.bytes_written;
+    const cluster_device *d = &m->c->device;
+    switch (cost_class_of(node->code)) {
+    case COST_MESSAGE:
+        return 0.0;
+    case COST_ATTENTION:
+        return attention_s(m, node, &cost, p->tensors[node->in[1]].type);
+    case COST_PRODUCT:
+        if (node->code == OP_MUON) {
+            const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
+            return fmax(over(cost.flops, rate * m->profile->product), memory_s(m, bytes));
+        }
+        if (node->code == OP_HEAD_LOSS || node->code == OP_HEAD_STATS) {
+            return head_s(m, p, node, bound, p->tensors[node->in[1]].type);
+        }
+        return matmul_s(m, p, node, bound, &cost, p->tensors[node->in[1]].type);
+    case COST_MEMORY:
+    case COST_CLASS_COUNT:
+    default:
+        return memory_s(m, is_pointwise(node->code) ? bytes * m->profile->pointwise : bytes);
+    }
+}
+
+int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    if (op_communicates(node->code)) return 0;
+    return ns_of(node_s(m, p, node, bound) + launch_s(m));
+}
+
+int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)
+{
+    const cluster_device *d = &m->c->device;
+    const cluster_math math = cost_math_of(d, type);
+    double share =
+        d->product_share[math] > 0.0 ? d->product_share[math] : d->product_share[MATH_BF16];
+    if (share <= 0.0) share = 1.0;
+    share =
+        fmax(share * m->profile->product,
+             fmax(d->attention_forward_share, d->attention_backward_share) * m->profile->attention);
+    const double s = fmax(over(flops, d->peak_flops[math] * share), over(bytes, memory_rate(m)));
+    return (int64_t)floor(s * 1e9);
+}
+
+int64_t cost_copy_ns(const cost_model *m, double bytes)
+{
+    return ns_of(over(bytes, m->c->node.host_bytes_s) + launch_s(m));
+}

@@ -1,0 +1,211 @@
+// Prices of messages: which levels of the hierarchy a group spans, and what each collective sends over each.
+//
+//   level 0   devices of a node          n ranks all in all; d of them in one unit of the level below
+//   level 1   nodes of a rail, a leaf    to gather S bytes a unit fetches S (n - d) / n over its d devices'
+//   level 2   leaves of a pod  ...       links of the level; levels work at the same time, the slowest decides
+//
+// A sum to all is a scatter and a gather. Where the switches of a level add (SHARP, NVLS), each rank sends its
+// bytes once. Steps: a ring goes round all ranks; a tree, or doubling, takes the logarithm of them at
+// each level; the better one is taken, as libraries do.
+#include "plan/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t ns_of(double seconds)
+{
+    ASSERT(seconds >= 0.0 && seconds < 1e9);
+    return (int64_t)ceil(seconds * 1e9);
+}
+
+// Devices in one unit of a level; the outermost one holds all.
+static int64_t level_devices(const cluster *c, int32_t level)
+{
+    return level == c->level_count - 1 ? INT64_MAX : c->levels[level].devices;
+}
+
+void cost_group_make(const cluster *c, const int32_t *members, int64_t count, int64_t place,
+                     uint32_t axes, cost_group *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->ranks = count;
+    out->axes = axes;
+    out->top = -1;
+    ASSERT(count >= 1 && place >= 0 && place < count && c->level_count >= 1);
+    for (int32_t l = 0; l < c->level_count; l++) {
+        const int64_t size = level_devices(c, l), below = l > 0 ? level_devices(c, l - 1) : 1;
+        const int64_t mine = members[place] / size;
+        int64_t inside = 0, units = 0, last = -1;
+        for (int64_t i = 0; i < count; i++) {
+            if (members[i] / size != mine) continue;
+            inside++;
+            if (members[i] / below != last) units++;
+            last = members[i] / below;
+        }
+        out->inside[l] = inside;
+        out->units[l] = units;
+        if (out->top < 0 && inside == count) out->top = l;
+    }
+    ASSERT(out->top >= 0);
+}
+
+status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh, const plan_group *g,
+                     cost_group *out)
+{
+    const int64_t count = plan_group_size(mesh, g);
+    int32_t *members = NULL;
+    TRY(arena_new(a, count, &members));
+    plan_group_members(mesh, g, members);
+    cost_group_make(c, members, count, plan_group_place(mesh, g), g->axes, out);
+    return ST_OK;
+}
+
+// ---- what a message is for ------------------------------------------------------------------------
+
+typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP } habit;
+static habit habit_of(uint32_t axes)
+{
+    if (axes == MESH_AXIS(AXIS_TP)) return HABIT_TP;
+    if (axes == MESH_AXIS(AXIS_CP)) return HABIT_CP;
+    return axes == MESH_AXIS(AXIS_PP) ? HABIT_PP : HABIT_DP;
+}
+
+static double bandwidth_habit(const cost_profile *p, uint32_t axes)
+{
+    const double habits[] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth, p->pp_bandwidth};
+    return habits[habit_of(axes)];
+}
+
+double cost_overlap(const cost_profile *p, uint32_t axes)
+{
+    const double habits[] = {p->tp_overlap, p->cp_overlap, p->dp_overlap, p->pp_overlap};
+    return habits[habit_of(axes)];
+}
+
+// Of payload, per device and direction, when all talk.
+static double level_rate(const cost_model *m, const cost_group *g, int32_t level)
+{
+    const cluster_level *l = &m->c->levels[level];
+    const double efficiency = l->efficiency > 0.0 ? l->efficiency : 1.0;
+    const double taper = l->taper > 1.0 ? l->taper : 1.0;
+    return l->bytes_s * efficiency / taper * bandwidth_habit(m->profile, g->axes);
+}
+
+static int64_t below(const cost_group *g, int32_t level)
+{
+    return level > 0 ? g->inside[level - 1] : 1;
+}
+
+// ---- collectives ----------------------------------------------------------------------------------
+
+// Once round a ring of all ranks.
+static double ring_latency(const cost_model *m, const cost_group *g)
+{
+    double s = 0.0;
+    for (int32_t l = 0; l <= g->top; l++) {
+        const double n = (double)g->ranks;
+        const double hops = n / (double)below(g, l) - n / (double)g->inside[l];
+        s += hops * m->c->levels[l].latency_s;
+    }
+    return s;
+}
+
+static double tree_latency(const cost_model *m, const cost_group *g)
+{
+    double s = 0.0;
+    for (int32_t l = 0; l <= g->top; l++) {
+        s += ceil(log2((double)g->units[l])) * m->c->levels[l].latency_s;
+    }
+    return s;
+}
+
+// All pieces to all, or the sums of all to their owners: S bytes in all.
+static double gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
+{
+    double slowest = 0.0;
+    for (int32_t l = 0; l <= g->top; l++) {
+        if (g->units[l] < 2) continue;
+        const double n = (double)g->ranks, d = (double)below(g, l);
+        double s = bytes * (n - d) / n / (d * level_rate(m, g, l));
+        if (sums && m->c->levels[l].reduces) s /= 2.0; // the other half of an all_reduce's
+        slowest = fmax(slowest, s);
+    }
+    return slowest;
+}
+
+static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
+{
+    enum { AT_ONCE = 8 }; // messages that a device has under way
+    double slowest = 0.0;
+    for (int32_t l = 0; l <= g->top; l++) {
+        if (g->units[l] < 2) continue;
+        const double n = (double)g->ranks, d = (double)below(g, l);
+        slowest = fmax(slowest, bytes * (n - d) / n / level_rate(m, g, l));
+    }
+    const double rounds = ceil((double)(g->ranks - 1) / AT_ONCE);
+    return slowest + rounds * m->c->levels[g->top].latency_s;
+}
+
+static double message_s(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+{
+    const cluster_level *top = &m->c->levels[g->top];
+    const double latency = fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
+    switch (op) {
+    case PLAN_ALL_REDUCE:
+        return 2.0 * gather_s(m, g, bytes, true) + 2.0 * latency;
+    case PLAN_REDUCE_SCATTER:
+    case PLAN_ALL_GATHER:
+        return gather_s(m, g, bytes, false) + latency;
+    case PLAN_ALL_TO_ALL:
+        return all_to_all_s(m, g, bytes);
+    case PLAN_BROADCAST:
+        return bytes / ((double)below(g, g->top) * level_rate(m, g, g->top)) + tree_latency(m, g);
+    case PLAN_SEND:
+    case PLAN_RECEIVE:
+    default:
+        return bytes / level_rate(m, g, g->top) + top->latency_s;
+    }
+}
+
+int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+{
+    if (g->ranks < 2) return 0;
+    return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
+}
+
+// ---- communications of a plan -----------------------------------------------------------------------
+
+// Bytes that travel for a byte of fp32, as comm/compress has them.
+static double codec_ratio(const char *name)
+{
+    static const struct {
+        const char *name;
+        double ratio;
+    } codecs[] = {{"bf16", 0.5},
+                  {"int8", 0.2578125},
+                  {"fp8", 0.2578125},
+                  {"topk", 0.02},
+                  {"onebit", 0.046875}};
+    for (int i = 0; i < COUNT_OF(codecs) && name != NULL; i++) {
+        if (strcmp(codecs[i].name, name) == 0) return codecs[i].ratio;
+    }
+    return 1.0;
+}
+
+double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
+{
+    double count = 0.0;
+    for (int32_t i = 0; i < c->items_count; i++) {
+        count += (double)p->items[c->items_begin + i].count;
+    }
+    const bool pieces = c->op == PLAN_ALL_GATHER || c->op == PLAN_ALL_TO_ALL ||
+                        (c->op == PLAN_REDUCE_SCATTER && !c->compressed);
+    if (pieces) count *= (double)ranks;
+    const double ratio = c->compressed ? codec_ratio(p->codec) : 1.0;
+    return count * (double)dtype_bytes(c->type) * ratio;
+}
+
+int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
+{
+    return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
+}
