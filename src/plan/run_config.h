@@ -221,6 +221,11 @@ typedef struct run_config {
         int32_t kind;            // run_price
         double device_hour, kwh; // US dollars
     } price;
+    struct {
+        int64_t devices; // layout.dp follows where it is not given; 0: as many as the layout wants
+    } cluster;
+    const char *profile;          // a software's habits (plan/cost.h)
+    const char *flops_convention; // of `mfu` (plan/flops.h)
 } run_config;
 
 extern const option_table run_config_table;

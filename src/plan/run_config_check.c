@@ -206,7 +206,7 @@ static void check_data(checker *k)
 {
     static const char *const of_eval[] = {"eval.batches", NULL};
     const run_config *r = k->r;
-    if (r->data.train.count == 0) {
+    if (r->data.train.count == 0 && !r->planned) {
         config_complain(k->l, "data.train", ST_CONFIG_KEY,
                         "data.train is not given: a text, JSON lines or token file, or several");
     }
@@ -388,17 +388,13 @@ static void check_comm(checker *k)
 // What only a planned run has would change nothing in one that is started.
 static void check_planned(checker *k)
 {
-    static const char *const of_planned[] = {"train.tokens",
-                                             "checkpoint.write_s",
-                                             "checkpoint.restart_s",
-                                             "checkpoint.interval_s",
-                                             "fleet.mtbf_device_h",
-                                             "fleet.repair_h",
-                                             "fleet.spares",
-                                             "price.kind",
-                                             "price.device_hour",
-                                             "price.kwh",
-                                             NULL};
+    static const char *const of_planned[] = {"train.tokens",         "checkpoint.write_s",
+                                             "checkpoint.restart_s", "checkpoint.interval_s",
+                                             "fleet.mtbf_device_h",  "fleet.repair_h",
+                                             "fleet.spares",         "price.kind",
+                                             "price.device_hour",    "price.kwh",
+                                             "cluster.devices",      "profile",
+                                             "flops_convention",     NULL};
     if (!k->r->planned) {
         check_refuse_keys(k, of_planned, "it is of `trireme simulate` and `trireme plan`");
     } else if (k->r->train.tokens > 0 && check_is_changed(k, "train.steps")) {

@@ -342,6 +342,19 @@ static const option rows[] = {
                  "price has it",
          .also = "electricity, kwh_usd"),
 
+    INT("cluster.devices", cluster.devices, "0", 0, 1 << 24, FREE, "devices",
+        .help =
+            "of `simulate` and `plan`: devices that the run has; layout.dp follows from them where "
+            "it is not given; 0 is as many as the layout wants",
+        .also = "gpus, world_size, num_devices"),
+    OTHER("profile", TEXT, profile, "trireme", FREE,
+          .help = "of `simulate` and `plan`: whose habits are priced: kernels, overlaps, kept "
+                  "activations; trireme is what this program does"),
+    OTHER("flops_convention", TEXT, flops_convention, "causal", FREE,
+          .help =
+              "of `simulate` and `plan`: how `mfu` counts FLOPs; causal is this project's, with "
+              "half of causal attention"),
+
     // ---- what is told
     OTHER("trace.steps", RANGE, trace.steps, NULL, FREE,
           .help = "write a Chrome trace of these steps, such as 10:12"),
