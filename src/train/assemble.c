@@ -153,8 +153,9 @@ static status steps_plan(arena *a, plan_request *request, train_plans *out)
     return ST_OK;
 }
 
-status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
-                      const train_options *options, train_plans *out)
+// What all ranks of a pipeline have in common: models, the optimizer's programs, and what plans ask for.
+static status parts_make(arena *a, const run_config *r, const decoder_spec *spec,
+                         const train_options *options, plan_request *request, train_plans *out)
 {
     memset(out, 0, sizeof(*out));
     out->config = r;
@@ -176,23 +177,58 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 .mesh = options->mesh,
                                 .zero = (int32_t)r->layout.zero,
                                 .whole_units = whole};
-    plan_request request = {.model = out->model,
-                            .mesh = options->mesh,
-                            .zero = (int32_t)r->layout.zero,
-                            .seq = r->train.seq,
-                            .strict = workspace->strict,
-                            .shards = (int32_t)r->determinism.shards,
-                            .cp_shards = (int32_t)r->determinism.cp_shards,
-                            .tp_shards = (int32_t)r->determinism.tp_shards,
-                            .keep_gradients = options->keep_gradients,
-                            .poison = poison_dead_bytes,
-                            .optimizer = out->optimizer,
-                            .whole_units = whole,
-                            .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
-                            .workspace = exec_workspace,
-                            .workspace_context = workspace};
-    TRY(pipeline_choose(a, options, &request, out));
+    *request = (plan_request){.model = out->model,
+                              .mesh = options->mesh,
+                              .zero = (int32_t)r->layout.zero,
+                              .seq = r->train.seq,
+                              .strict = workspace->strict,
+                              .shards = (int32_t)r->determinism.shards,
+                              .cp_shards = (int32_t)r->determinism.cp_shards,
+                              .tp_shards = (int32_t)r->determinism.tp_shards,
+                              .keep_gradients = options->keep_gradients,
+                              .poison = poison_dead_bytes,
+                              .optimizer = out->optimizer,
+                              .whole_units = whole,
+                              .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
+                              .workspace = exec_workspace,
+                              .workspace_context = workspace};
+    TRY(pipeline_choose(a, options, request, out));
     codec_choose(options, out);
+    return ST_OK;
+}
+
+status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *spec,
+                             const train_options *options, train_plans *out)
+{
+    plan_request request;
+    plan_codec codec = {0};
+    const int32_t stages = plan_mesh_size(&options->mesh, AXIS_PP);
+    ASSERT(options->mesh.at[AXIS_PP] == 0);
+    TRY(parts_make(a, r, spec, options, &request, &out[0]));
+    request.sequences = run_config_batch_max(r);
+    if (out[0].codec.codec != NULL) {
+        codec = exec_plan_codec(&out[0].codec);
+        request.codec = &codec;
+    }
+    for (int32_t i = 0; i < stages; i++) {
+        if (i > 0) {
+            out[i] = out[0];
+            out[i].run = (plan_table){.a = a};
+            out[i].count = 0;
+        }
+        request.mesh.at[AXIS_PP] = out[i].places.mesh.at[AXIS_PP] = i;
+        TRY(plan_push(a, &request, r->train.micro_batch, &out[i]));
+        plan_table_place(&out[i].run);
+        out[i].arena_bytes = plan_arena_bytes(&out[i].run, out[i].all, out[i].count);
+    }
+    return ST_OK;
+}
+
+status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
+                      const train_options *options, train_plans *out)
+{
+    plan_request request;
+    TRY(parts_make(a, r, spec, options, &request, out));
     TRY(steps_plan(a, &request, out));
     if (options->evaluate) {
         request.model = out->evaluate;

@@ -60,6 +60,10 @@ NODISCARD status train_micro_batch_settle(run_config *r, const decoder_spec *spe
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);
+// A plan of the largest batch for the rank of every stage of pp, the mesh's other coordinates as they are: what a
+// simulator plays. They share one model. out: an array of layout.pp. No evaluation, no snapshot.
+NODISCARD status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *spec,
+                                       const train_options *options, train_plans *out);
 // What the model's shapes do not allow of the layout, with the nearest that they do.
 NODISCARD status train_layout_check(const run_config *r, const decoder_spec *spec);
 // The plan of a step with this many sequences; NULL: there is none.
