@@ -1,0 +1,341 @@
+// The player: actions of all stages as the executor would have them, in virtual time.
+//
+// What the executor posts runs as a device runs it: a lane takes its actions one after the other, each not
+// before what it waits for is done. What ranks do together begins when all of them have come to it, and
+// ends for all at the same time. Only groups that span stages are met in: the others' ranks are in
+// lockstep. The host is always ahead, as it is while no queue is full.
+//
+//   a lane stands at its next action until an action of this rank, or the ranks it meets, are done; it is
+//   then put on the list of lanes that may go on
+//
+// So the cost is one visit for each action and wait, whatever the times are. Times follow from prices
+// alone: the order in which lanes are visited changes nothing.
+#include "sim/sim.h"
+
+#include <string.h>
+
+enum { NOBODY = -1 };
+#define NOT_YET INT64_MIN
+
+typedef struct lane {
+    int32_t rank, number;
+    const int32_t *actions; // in order
+    int32_t count, at, step;
+    int64_t free;
+    int32_t next_waiter; // the next lane that waits for the same action
+    bool is_met;         // it has said to its peers that it is here
+} lane;
+
+// A group that spans stages, and who is at it.
+typedef struct meeting {
+    plan_group group;
+    int32_t members, here;
+    int64_t begin, ns;
+    int32_t *lanes; // [members] that are here
+} meeting;
+
+typedef struct player_rank {
+    const plan *p;
+    const sim_prices *prices;
+    sim_span *spans;     // [step * actions + action]
+    int32_t *waiters;    // the same: first lane that waits for it
+    int32_t *lane_of;    // [lane number] in player.lanes; NOBODY
+    int32_t *meeting_of; // [row of run->groups]; NOBODY: its ranks are in lockstep
+} player_rank;
+
+typedef struct player {
+    arena *a;
+    const sim_rank *given;
+    player_rank *ranks;
+    int32_t rank_count, lane_count, meeting_count, steps;
+    int64_t host_ns;
+    lane *lanes;
+    meeting *meetings;
+    int32_t *ready, ready_count;
+    int64_t *step_end; // [step] the last end of a compute action of any rank
+    sim_step *out;
+} player;
+
+// ---- who gets things ready ------------------------------------------------------------------------
+
+static status lanes_of_rank(player *s, int32_t r)
+{
+    player_rank *rank = &s->ranks[r];
+    const plan *p = rank->p;
+    const int64_t most = LANE_GROUPS + p->run->group_count;
+    int32_t *counts = NULL, *next = NULL, *all = NULL;
+    TRY(arena_new(s->a, most, &counts));
+    TRY(arena_new(s->a, most, &next));
+    TRY(arena_new(s->a, p->action_count + 1, &all));
+    TRY(arena_new(s->a, most, &rank->lane_of));
+    for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].lane]++;
+    int32_t begin = 0;
+    for (int32_t n = 0; n < most; n++) {
+        rank->lane_of[n] = NOBODY;
+        next[n] = begin;
+        if (counts[n] == 0) continue;
+        rank->lane_of[n] = s->lane_count;
+        s->lanes[s->lane_count++] = (lane){
+            .rank = r, .number = n, .actions = all + begin, .count = counts[n], .next_waiter = -1};
+        begin += counts[n];
+    }
+    for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].lane]++] = i;
+    return ST_OK;
+}
+
+static status meeting_find(player *s, const plan_group *g, int32_t *out)
+{
+    for (*out = 0; *out < s->meeting_count; ++*out) {
+        if (plan_group_equal(&s->meetings[*out].group, g)) break;
+    }
+    if (*out == s->meeting_count) s->meetings[s->meeting_count++] = (meeting){.group = *g};
+    meeting *m = &s->meetings[*out];
+    m->members++;
+    return ST_OK;
+}
+
+// Groups along pp that this rank uses.
+static status meetings_of_rank(player *s, int32_t r)
+{
+    player_rank *rank = &s->ranks[r];
+    const plan_table *run = rank->p->run;
+    TRY(arena_new(s->a, run->group_count + 1, &rank->meeting_of));
+    for (int64_t g = 0; g < run->group_count; g++) rank->meeting_of[g] = NOBODY;
+    for (int64_t i = 0; i < rank->p->comm_count; i++) {
+        const int32_t g = rank->p->comms[i].group;
+        const bool spans = (run->groups[g].axes & MESH_AXIS(AXIS_PP)) != 0;
+        if (!spans || rank->meeting_of[g] != NOBODY) continue;
+        TRY(meeting_find(s, &run->groups[g], &rank->meeting_of[g]));
+    }
+    return ST_OK;
+}
+
+static status prepare(player *s)
+{
+    int64_t lanes = 0, groups = 0;
+    for (int32_t r = 0; r < s->rank_count; r++) {
+        lanes += LANE_GROUPS + s->given[r].p->run->group_count;
+        groups += s->given[r].p->run->group_count;
+    }
+    TRY(arena_new(s->a, lanes, &s->lanes));
+    TRY(arena_new(s->a, lanes, &s->ready));
+    TRY(arena_new(s->a, groups + 1, &s->meetings));
+    TRY(arena_new(s->a, s->steps, &s->step_end));
+    for (int32_t r = 0; r < s->rank_count; r++) {
+        player_rank *rank = &s->ranks[r];
+        const int64_t all = rank->p->action_count * s->steps;
+        TRY(arena_new(s->a, all + 1, &rank->spans));
+        TRY(arena_new(s->a, all + 1, &rank->waiters));
+        for (int64_t i = 0; i < all; i++) {
+            rank->spans[i].end = NOT_YET;
+            rank->waiters[i] = NOBODY;
+        }
+        TRY(lanes_of_rank(s, r));
+        TRY(meetings_of_rank(s, r));
+    }
+    for (int32_t i = 0; i < s->meeting_count; i++) {
+        TRY(arena_new(s->a, s->meetings[i].members, &s->meetings[i].lanes));
+    }
+    for (int32_t i = s->lane_count; i-- > 0;) s->ready[s->ready_count++] = i;
+    return ST_OK;
+}
+
+// ---- where a step's time goes -----------------------------------------------------------------------
+
+// The compute lane stood still from `from` to `to` for action `on` of this or the last step.
+static void gap_count(const player_rank *rank, sim_times *t, const plan_action *on,
+                      const sim_span *span, int64_t from, int64_t to)
+{
+    if (to <= from) return;
+    if (on == NULL || on->kind == ACTION_COPY || on->kind == ACTION_READBACK) {
+        t->data += to - from;
+        return;
+    }
+    if (on->kind != ACTION_COMMUNICATE) { // cannot be: its own lane is in order
+        t->bubble += to - from;
+        return;
+    }
+    const int32_t group = rank->p->comms[on->comm].group;
+    const sim_kind kind = sim_kind_of(rank->p->run->groups[group].axes);
+    // Until all were there it is the others that it waits for; in lockstep there is nobody.
+    const bool met = rank->meeting_of[group] != NOBODY;
+    const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
+    t->exposed[kind] += under_way;
+    t->bubble += to - from - under_way;
+}
+
+// An action of the compute lane in the last step; `cause`: row of what it waited for longest.
+static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, int64_t cause)
+{
+    const player_rank *rank = &s->ranks[l->rank];
+    const int32_t action = l->actions[l->at];
+    const plan_action *x = &rank->p->actions[action];
+    const sim_span *span = cause >= 0 ? &rank->spans[cause] : NULL;
+    sim_times *t = &s->out->times[l->rank];
+    const int64_t host = l->at == 0 ? s->host_ns : 0;
+    const int64_t held = rank->prices->held[action], own = end - begin - held - host;
+    const int64_t on = cause >= 0 ? cause % rank->p->action_count : 0;
+    gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin);
+    t->length += end - l->free;
+    t->host += host;
+    t->exposed[SIM_DP] += held;
+    if (x->kind == ACTION_COMMUNICATE) {
+        const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
+        t->exposed[sim_kind_of(axes)] += own;
+    } else {
+        t->compute += own;
+    }
+}
+
+// ---- the loop ---------------------------------------------------------------------------------------
+
+static int64_t row_of(const player_rank *rank, int32_t step, int64_t action)
+{
+    return step * rank->p->action_count + action;
+}
+
+static int32_t action_of(const lane *l)
+{
+    return l->actions[l->at];
+}
+
+// The lane's next action has its time.
+static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
+{
+    lane *l = &s->lanes[number];
+    player_rank *rank = &s->ranks[l->rank];
+    const int32_t action = action_of(l);
+    const int64_t row = row_of(rank, l->step, action);
+    const plan_action *x = &rank->p->actions[action];
+    rank->spans[row] = (sim_span){begin, end};
+    l->free = end;
+    l->is_met = false;
+    if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
+    if (l->step == s->steps - 1 && x->kind == ACTION_COMMUNICATE) {
+        const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
+        s->out->times[l->rank].sent[sim_kind_of(axes)] += end - begin;
+    }
+    for (int32_t w = rank->waiters[row]; w != NOBODY; w = s->lanes[w].next_waiter) {
+        s->ready[s->ready_count++] = w;
+    }
+    rank->waiters[row] = NOBODY;
+    if (++l->at == l->count) {
+        l->at = 0;
+        l->step++;
+    }
+}
+
+// When the lane's next action can begin, as far as its own rank goes; false: something is not done, and
+// the lane is among those that wait for it. *cause: whose end it is, -1: its own lane's.
+static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
+{
+    lane *l = &s->lanes[number];
+    player_rank *rank = &s->ranks[l->rank];
+    const plan_action *x = &rank->p->actions[action_of(l)];
+    *begin = l->free;
+    *cause = NOBODY;
+    for (int32_t i = 0; i < x->waits_count; i++) {
+        const int32_t on = rank->p->waits[x->waits_begin + i];
+        const int32_t step = on >= 0 ? l->step : l->step - 1;
+        if (step < 0) continue;
+        const int64_t row = row_of(rank, step, on >= 0 ? on : -1 - (int64_t)on);
+        if (rank->spans[row].end == NOT_YET) {
+            l->next_waiter = rank->waiters[row];
+            rank->waiters[row] = number;
+            return false;
+        }
+        if (rank->spans[row].end <= *begin) continue;
+        *begin = rank->spans[row].end;
+        *cause = row;
+    }
+    return true;
+}
+
+// At a meeting: true if the lane was the last to come, and all have their times.
+static bool meet(player *s, int32_t number, meeting *m, int64_t begin, int64_t ns)
+{
+    lane *l = &s->lanes[number];
+    m->begin = m->here == 0 ? begin : max_i64(m->begin, begin);
+    m->ns = m->here == 0 ? ns : max_i64(m->ns, ns);
+    m->lanes[m->here++] = number;
+    l->is_met = true;
+    if (m->here < m->members) return false;
+    m->here = 0;
+    for (int32_t i = 0; i < m->members; i++) {
+        action_end(s, m->lanes[i], m->begin, m->begin + m->ns);
+        if (m->lanes[i] != number) s->ready[s->ready_count++] = m->lanes[i];
+    }
+    return true;
+}
+
+static void lane_run(player *s, int32_t number)
+{
+    lane *l = &s->lanes[number];
+    player_rank *rank = &s->ranks[l->rank];
+    while (l->step < s->steps && !l->is_met) {
+        const int32_t action = action_of(l);
+        const plan_action *x = &rank->p->actions[action];
+        int64_t begin = 0, cause = NOBODY;
+        int64_t ns = rank->prices->ns[action] + rank->prices->held[action];
+        if (!begin_of(s, number, &begin, &cause)) return;
+        if (x->kind == ACTION_COMMUNICATE) {
+            const int32_t m = rank->meeting_of[rank->p->comms[x->comm].group];
+            if (m != NOBODY) {
+                if (!meet(s, number, &s->meetings[m], begin, ns)) return;
+                continue;
+            }
+        }
+        if (l->number == LANE_COMPUTE) {
+            if (l->at == 0) ns += s->host_ns;
+            if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, cause);
+        }
+        action_end(s, number, begin, begin + ns);
+    }
+}
+
+// ---- what came out ----------------------------------------------------------------------------------
+
+static status stuck_name(const player *s)
+{
+    for (int32_t i = 0; i < s->lane_count; i++) {
+        const lane *l = &s->lanes[i];
+        if (l->step == s->steps) continue;
+        return fail(ST_INTERNAL, "the plan waits for itself: stage %d, lane %d, action %d, step %d",
+                    l->rank, l->number, action_of(l), l->step + 1);
+    }
+    return ST_OK;
+}
+
+static status step_make(player *s)
+{
+    sim_step *out = s->out;
+    const int32_t last = s->steps - 1;
+    out->ranks = s->rank_count;
+    out->first_ns = s->step_end[0];
+    out->step_ns = s->step_end[last] - (last > 0 ? s->step_end[last - 1] : 0);
+    TRY(arena_new(s->a, s->rank_count, &out->spans));
+    for (int32_t r = 0; r < s->rank_count; r++) {
+        out->spans[r] = s->ranks[r].spans + row_of(&s->ranks[r], last, 0);
+    }
+    return ST_OK;
+}
+
+status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
+                int64_t host_ns, int32_t steps, sim_step **out)
+{
+    player s = {.a = a, .given = ranks, .rank_count = count, .steps = steps, .host_ns = host_ns};
+    ASSERT(count > 0 && steps > 0 && host_ns >= 0);
+    TRY(arena_new(a, 1, &s.out));
+    TRY(arena_new(a, count, &s.out->times));
+    TRY(arena_new(a, count, &s.ranks));
+    for (int32_t r = 0; r < count; r++) {
+        s.ranks[r].p = ranks[r].p;
+        s.ranks[r].prices = &prices[r];
+    }
+    TRY(prepare(&s));
+    while (s.ready_count > 0) lane_run(&s, s.ready[--s.ready_count]);
+    TRY(stuck_name(&s));
+    TRY(step_make(&s));
+    *out = s.out;
+    return ST_OK;
+}

@@ -1,0 +1,227 @@
+// Prices of a plan's actions. Layers of one kind share a program, and most actions of a plan are lists of
+// the same few programs on as many rows: so prices of lists are kept as sums over their nodes, and looked
+// up. Optimizer programs come once each.
+#include "sim/sim.h"
+
+#include <string.h>
+
+enum { MEMO_SLOTS = 4096 };
+
+typedef struct memo {
+    const op_program *program;
+    int32_t list, sequences, positions;
+    int64_t *sums; // [node + 1] nanoseconds of the nodes before
+} memo;
+
+typedef struct pricer {
+    arena *a;
+    const cost_model *m;
+    const sim_rank *rank;
+    memo *memos; // [MEMO_SLOTS]
+    int64_t memo_count;
+    cost_group *groups; // [row of run->groups]
+} pricer;
+
+static extent_binding bound_of(const plan *p, const plan_action *x)
+{
+    const int64_t sequences = x->sequence_count > 0 ? x->sequence_count : p->micro_batch;
+    extent_binding b = {{0}};
+    b.value[EXTENT_ONE] = 1;
+    b.value[EXTENT_SEQS] = sequences;
+    b.value[EXTENT_TOKENS] = x->position_count > 0 ? x->position_count : sequences * p->seq;
+    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
+    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+    return b;
+}
+
+static status sums_make(pricer *s, const op_program *program, int32_t list,
+                        const extent_binding *bound, int64_t **out)
+{
+    const int64_t count = program->lists[list].count;
+    int64_t *sums = NULL;
+    TRY(arena_new(s->a, count + 1, &sums));
+    for (int64_t i = 0; i < count; i++) {
+        sums[i + 1] = sums[i] + cost_node_ns(s->m, program, &program->lists[list].nodes[i], bound);
+    }
+    *out = sums;
+    return ST_OK;
+}
+
+static status sums_of(pricer *s, const op_program *program, const plan_action *x, int64_t **out)
+{
+    const extent_binding bound = bound_of(s->rank->p, x);
+    uint64_t at = (uint64_t)(uintptr_t)program / 64 * UINT64_C(0x9e3779b97f4a7c15);
+    at ^= (uint64_t)(x->list * 131 + x->sequence_count * 31 + x->position_count);
+    for (at %= MEMO_SLOTS; s->memos[at].program != NULL; at = (at + 1) % MEMO_SLOTS) {
+        const memo *m = &s->memos[at];
+        if (m->program == program && m->list == x->list && m->sequences == x->sequence_count &&
+            m->positions == x->position_count) {
+            *out = m->sums;
+            return ST_OK;
+        }
+    }
+    TRY(sums_make(s, program, x->list, &bound, out));
+    if (s->memo_count >= MEMO_SLOTS / 2) return ST_OK;
+    s->memo_count++;
+    s->memos[at] = (memo){program, x->list, x->sequence_count, x->position_count, *out};
+    return ST_OK;
+}
+
+// The next action on the compute lane, at least `from`; -1: there is none.
+static int64_t next_compute(const plan *p, int64_t from)
+{
+    for (int64_t i = from; i < p->action_count; i++) {
+        if (p->actions[i].lane == LANE_COMPUTE) return i;
+    }
+    return -1;
+}
+
+static void message_price(pricer *s, int64_t action, sim_prices *out)
+{
+    const plan *p = s->rank->p;
+    const plan_action *x = &p->actions[action];
+    const plan_comm *c = &p->comms[x->comm];
+    const cost_profile *profile = s->m->profile;
+    const uint32_t axes = p->run->groups[c->group].axes;
+    const double overlap = cost_overlap(profile, axes);
+    const int64_t ns = cost_comm_ns(s->m, &s->groups[c->group], p, c);
+    if (x->lane == LANE_COMPUTE) {
+        out->ns[action] = (int64_t)((double)ns * (1.0 - overlap));
+        return;
+    }
+    out->ns[action] = ns;
+    if (c->op == PLAN_RECEIVE) return; // who receives waits for it anyway
+    const int64_t next = next_compute(p, action);
+    const double held = (double)ns * (1.0 - overlap + profile->crowding);
+    if (next >= 0) out->held[next] += (int64_t)held;
+}
+
+static status action_price(pricer *s, int64_t action, sim_prices *out)
+{
+    const plan *p = s->rank->p;
+    const plan_action *x = &p->actions[action];
+    int64_t *sums = NULL;
+    switch (x->kind) {
+    case ACTION_COMPUTE:
+    case ACTION_OPTIMIZER: {
+        const op_program *program = p->bindings[x->binding].program;
+        TRY(sums_of(s, program, x, &sums));
+        out->ns[action] = sums[x->ops_begin + x->ops_count] - sums[x->ops_begin];
+        return ST_OK;
+    }
+    case ACTION_COMMUNICATE:
+        message_price(s, action, out);
+        return ST_OK;
+    case ACTION_COPY: {
+        const double ids = (double)(p->own_sequences * p->seq) * 2.0 * 8.0; // ids and labels
+        out->ns[action] = cost_copy_ns(s->m, ids);
+        return ST_OK;
+    }
+    case ACTION_READBACK:
+        out->ns[action] = cost_copy_ns(s->m, (double)sizeof(step_device));
+        return ST_OK;
+    case ACTION_KIND_COUNT:
+    default:
+        return fail(ST_INTERNAL, "an action of kind %d", (int)x->kind);
+    }
+}
+
+status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
+                 sim_prices *out)
+{
+    pricer s = {.a = a, .m = m};
+    TRY(arena_new(a, MEMO_SLOTS, &s.memos));
+    for (int32_t r = 0; r < count; r++) {
+        const plan *p = ranks[r].p;
+        s.rank = &ranks[r];
+        TRY(arena_new(a, p->run->group_count + 1, &s.groups));
+        for (int64_t g = 0; g < p->run->group_count; g++) {
+            TRY(cost_group_of(m->c, a, &ranks[r].mesh, &p->run->groups[g], &s.groups[g]));
+        }
+        TRY(arena_new(a, p->action_count + 1, &out[r].ns));
+        TRY(arena_new(a, p->action_count + 1, &out[r].held));
+        for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
+    }
+    return ST_OK;
+}
+
+// ---- layers ---------------------------------------------------------------------------------------
+
+static int64_t list_ns(const cost_model *m, const op_program *p, op_list list,
+                       const extent_binding *bound)
+{
+    int64_t ns = 0;
+    for (int64_t i = 0; i < p->lists[list].count; i++) {
+        ns += cost_node_ns(m, p, &p->lists[list].nodes[i], bound);
+    }
+    return ns;
+}
+
+static double program_flops(const op_program *p, const extent_binding *bound)
+{
+    double flops = 0.0;
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            flops += op_node_cost(p, &p->lists[list].nodes[i], bound).flops;
+        }
+    }
+    return flops;
+}
+
+// What its messages between products take: those of the first micro-batch of the layer's first one here.
+static int64_t layer_messages(pricer *s, int32_t layer)
+{
+    const plan *p = s->rank->p;
+    int64_t ns = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMMUNICATE || x->layer != layer || x->microbatch != 0) continue;
+        const plan_comm *c = &p->comms[x->comm];
+        ns += cost_comm_ns(s->m, &s->groups[c->group], p, c);
+    }
+    return ns;
+}
+
+static void layer_fill(pricer *s, int32_t layer, sim_layer *out)
+{
+    const plan *p = s->rank->p;
+    const op_model *m = p->model;
+    const op_program *program = m->programs[m->layers[layer].program];
+    const plan_action whole = {0};
+    const extent_binding bound = bound_of(p, &whole);
+    out->name = m->layers[layer].name;
+    out->forward_ns = list_ns(s->m, program, OP_FORWARD, &bound);
+    out->recompute_ns = list_ns(s->m, program, OP_RECOMPUTE, &bound);
+    out->backward_ns = list_ns(s->m, program, OP_BACKWARD_INPUT, &bound) +
+                       list_ns(s->m, program, OP_BACKWARD_WEIGHT, &bound);
+    out->flops = program_flops(program, &bound);
+    for (int64_t t = 0; t < program->tensor_count; t++) {
+        const int32_t w = m->layers[layer].weight_of[t];
+        if (program->tensors[t].role != ROLE_WEIGHT || w < 0) continue;
+        out->parameters += m->weights[w].rows * m->weights[w].columns;
+    }
+    out->message_ns = layer_messages(s, layer);
+}
+
+status sim_layers(arena *a, const cost_model *m, const sim_rank *first, sim_layer out[SIM_LAYERS],
+                  int32_t *count)
+{
+    const plan *p = first->p;
+    const op_model *model = p->model;
+    pricer s = {.a = a, .m = m, .rank = first};
+    TRY(arena_new(a, p->run->group_count + 1, &s.groups));
+    for (int64_t g = 0; g < p->run->group_count; g++) {
+        TRY(cost_group_of(m->c, a, &first->mesh, &p->run->groups[g], &s.groups[g]));
+    }
+    *count = 0;
+    for (int32_t k = 0; k < model->program_count && *count < SIM_LAYERS; k++) {
+        sim_layer *row = &out[*count];
+        memset(row, 0, sizeof(*row));
+        for (int32_t i = 0; i < model->layer_count; i++) {
+            if (model->layers[i].program != k) continue;
+            if (row->count++ == 0) layer_fill(&s, i, row);
+        }
+        if (row->count > 0) ++*count;
+    }
+    return ST_OK;
+}

@@ -1,0 +1,91 @@
+// A step in virtual time: the trainer's own plans, priced for a cluster and played.
+//
+// The plans are those that `train` would execute. The player does with their actions what the executor
+// does: each lane in order, what an action waits for first, ranks meet in what they do together; only the
+// work is replaced by its price (plan/cost.h). Ranks of one stage of the pipeline have plans of equal
+// shape and work in lockstep, so one of each stage is played, whatever dp, tp and cp are.
+//
+//   sim_price()   plans + cluster -> nanoseconds of every action
+//   sim_play()    prices -> when each action of some steps begins and ends, and why it did not earlier
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A rank that stands for all of its stage.
+typedef struct sim_rank {
+    const plan *p;
+    plan_mesh mesh;
+} sim_rank;
+
+// What a message is for.
+typedef enum sim_kind { SIM_TP, SIM_CP, SIM_DP, SIM_PP, SIM_KIND_COUNT } sim_kind;
+const char *sim_kind_name(sim_kind kind);
+// By the axes of its group.
+sim_kind sim_kind_of(uint32_t axes);
+
+// Of the actions of a rank's plan: how long each takes, and how long a message besides holds up the next
+// action on the compute lane (what a software does not hide).
+typedef struct sim_prices {
+    int64_t *ns, *held; // [action]
+} sim_prices;
+// out: [count]. jitter and failures are none: the same prices for all.
+NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
+                           sim_prices *out);
+
+// The last step of one rank: from the end of its last work in the step before to that in this one.
+// length = compute + the sum of exposed + bubble + data + host, to the nanosecond.
+typedef struct sim_times {
+    int64_t length;
+    int64_t compute;                 // products and all else on the compute lane
+    int64_t exposed[SIM_KIND_COUNT]; // compute stands still, or is held up, for a message under way
+    int64_t sent[SIM_KIND_COUNT];    // messages in all, hidden ones too
+    int64_t bubble;                  // it waits for another stage
+    int64_t data;                    // for the batch
+    int64_t host;                    // for the host: profile.step_s
+} sim_times;
+
+typedef struct sim_span {
+    int64_t begin, end;
+} sim_span;
+
+typedef struct sim_step {
+    int64_t first_ns; // of the first step, from nothing
+    int64_t step_ns;  // of the last: from the end of the one before, the slowest rank's
+    int32_t ranks;
+    sim_times *times; // [rank]
+    sim_span **spans; // [rank][action] of the last step
+} sim_step;
+
+enum {
+    SIM_STEPS = 3
+}; // until a step is like the one before: gathers of weights go on into the next one
+// Fails with ST_INTERNAL where actions wait for each other; a plan that the verifier took never does.
+NODISCARD status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
+                          int64_t host_ns, int32_t steps, sim_step **out);
+
+// What layers of one kind take in a micro-batch, on one rank, alone on the machine.
+typedef struct sim_layer {
+    const char *name; // of the first of them
+    int32_t count;    // layers of this kind on all stages
+    int64_t forward_ns, recompute_ns, backward_ns, message_ns;
+    double flops;       // forward and backward of a micro-batch, recompute included
+    int64_t parameters; // of one layer, on this rank
+} sim_layer;
+enum { SIM_LAYERS = 16 };
+// One row for each program of the model. *count <= SIM_LAYERS.
+NODISCARD status sim_layers(arena *a, const cost_model *m, const sim_rank *first,
+                            sim_layer out[SIM_LAYERS], int32_t *count);
+
+// Chrome trace of the last step: a process for each rank, a track for each lane.
+NODISCARD status sim_trace_print(const sim_rank *ranks, const sim_step *step, text *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
