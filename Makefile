@@ -3,7 +3,7 @@ JOBS    ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX  ?= /usr/local
 export JOBS
 
-.PHONY: all demo test test-night test-slurm bench install clean
+.PHONY: all demo test test-night test-slurm validate bench install clean
 all:
 	@tools/install_packages build
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) >build.log 2>&1 || \
@@ -30,6 +30,10 @@ test-slurm: all
 test-night:
 	@tools/install_packages test
 	@tools/run_tests night
+
+# What is predicted against published figures, per source and profile (../shared/validation).
+validate: all
+	@tools/validate build/trireme
 
 bench: all
 	@bench/run

@@ -1,0 +1,242 @@
+"""Rows of published step times and memory, as runs that `trireme simulate` can be asked for.
+
+A table under ../shared/validation has a rule here: which profile (catalog/profiles) and cluster stand for its
+software and machines, and what its columns leave open. Rules were written from the tables' settings alone, before a
+row of a test table had been simulated.
+"""
+import csv
+import pathlib
+import re
+
+# Tables that profiles are fitted on: 4 of the 13 that have step times, no row of them is ever tested. The choice: of
+# FSDP the largest table (both generations of devices, 8 to 512 of them), of Megatron the one with published settings
+# in every row; nanotron and InternEvo have one table each. All other tables are tests. The choice was made before any
+# row had been simulated.
+FITTED = {"fsdp": "llm_foundry_mpt", "megatron": "megatron_sc21_table1", "nanotron": "nanotron_ultrascale",
+          "internevo": "internevo"}
+
+
+def number(text):
+    """The leading number of a cell, or None."""
+    match = re.match(r"\s*[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", text or "", re.I)
+    return float(match.group()) if match else None
+
+
+class Row:
+    """One run: what is asked for and what was published."""
+
+    def __init__(self, source, name, profile, cluster, keys):
+        self.source, self.name, self.profile, self.cluster = source, name, profile, cluster
+        self.keys = keys  # "key.path" -> value
+        self.step_s = self.memory_gib = None
+        self.fits = True  # what was run fits
+        self.role = "test"
+        self.why_not = None  # a reason to leave it out, said before it is run
+
+    def arguments(self, profile=None):
+        words = [f"{key}={value}" for key, value in self.keys.items()]
+        return ["gpt2-124m" if self.keys["model.arch"] == "gpt2" else "llama-135m", "--cluster", self.cluster,
+                f"profile={profile or self.profile}", *words]
+
+
+def model_keys(cell, arch, tied):
+    """The model of a row with columns layers, hidden, heads, kv_heads, ffn, vocab, seq."""
+    dim, heads = number(cell["hidden"]), number(cell["heads"])
+    seq = number(cell["seq"])
+    whole = {
+        "layers": number(cell["layers"]), "dim": dim, "heads": heads,
+        "kv_heads": number(cell.get("kv_heads")) or heads, "head_dim": dim / heads,
+        "ffn_dim": number(cell.get("ffn")) or 4 * dim, "vocab": number(cell["vocab"]) or 50304, "context": seq}
+    keys = {"model.arch": arch, "model.tied": "yes" if tied else "no"}
+    keys.update({f"model.{key}": int(value) for key, value in whole.items()})
+    keys["train.seq"] = int(seq)
+    return keys
+
+
+def layout_keys(cell):
+    keys = {f"layout.{axis}": int(number(cell[axis]) or 1) for axis in ("dp", "tp", "pp", "cp")}
+    vpp = number(cell["vpp"]) or 1
+    if vpp > 1:
+        keys.update({"layout.vpp": int(vpp), "layout.schedule": "interleaved"})
+    keys["cluster.devices"] = int(number(cell["gpus"]))
+    keys["train.global_batch"] = int(number(cell["global_batch"]))
+    keys["train.micro_batch"] = int(number(cell["micro_batch"]) or 1)
+    return keys
+
+
+def zero_keys(sharding):
+    """ZeRO's stage and group as the column "sharding" tells of them."""
+    stage = 0
+    if "ZeRO-1" in sharding:
+        stage = 1
+    if "SHARD_GRAD_OP" in sharding:
+        stage = 2
+    elif "ZeRO-3" in sharding or "FSDP" in sharding:
+        stage = 3
+    group = re.search(r"within (\d+) GPUs", sharding)
+    keys = {"layout.zero": stage} if stage else {}
+    if group:
+        keys["layout.zero_group"] = int(group.group(1))
+    elif "shard in node" in sharding:
+        keys["layout.zero_group"] = 8
+    return keys
+
+
+def basic(path, profile, arch, tied, cluster):
+    """Rows of the tables that share one set of columns."""
+    for cell in csv.DictReader(path.open()):
+        if number(cell["hidden"]) is None:
+            continue
+        keys = model_keys(cell, arch, tied)
+        if number(cell["global_batch"]) is None:
+            continue
+        keys.update(layout_keys(cell))
+        keys.update(zero_keys(cell["sharding"]))
+        keys["train.precision"] = "fp16" if "fp16" in cell["precision"] else "bf16"
+        keys["train.recompute"] = "full" if cell["recompute"].startswith("full") else "none"
+        row = Row(path.stem, cell["row_id"], profile, cluster(cell), keys)
+        row.step_s = number(cell["step_time_s"])
+        row.memory_gib = number(cell["memory_gib"])
+        if "fp8" in cell["precision"].lower():
+            keys["train.precision"] = "fp8"
+        if "MLA" in cell["kv_heads"] or "expert" in cell["ffn"]:
+            row.why_not = "experts"
+        yield row, cell
+
+
+def fms_fsdp(path):
+    # "selective" checkpoints some blocks whole; which part follows from the printed HFU over MFU: 4/3 is all of
+    # them. Below 1.25 it is a part, which no key of ours says.
+    cluster = {"A100": "a100-400g", "H100": "h100-800g"}
+    for row, cell in basic(path, "fsdp", "llama", False, lambda c: cluster[c["hardware"][:4]]):
+        if cell["recompute"] == "selective":
+            more = number(cell["hfu_pct"]) / number(cell["mfu_pct"])
+            if more >= 1.25:
+                row.keys["train.recompute"] = "full"
+            else:
+                row.why_not = "a part of the blocks is recomputed"
+        yield row
+
+
+def llm_foundry_mpt(path):
+    cluster = {"A100-40GB": "a100-40", "A100-80GB": "a100-80", "H100-80GB SXM": "h100"}
+    for row, cell in basic(path, "fsdp", "gpt2", True, lambda c: cluster[c["hardware"]]):
+        # MP mode PURE keeps and reduces everything in bf16; DEFAULT keeps fp32 and reduces in fp32.
+        row.keys["precision.grads"] = "bf16" if cell["sharding"].endswith("PURE") else "fp32"
+        yield row
+
+
+def internevo(path):
+    for row, _ in basic(path, "internevo", "llama", False, lambda c: "a100-400g"):
+        yield row
+
+
+def korthikanti_table3_5(path):
+    # "selective" recomputes the attention core, which a fused attention does anyway.
+    for row, cell in basic(path, "megatron", "gpt2", True, lambda c: "selene"):
+        if "sequence parallel on" in cell["sharding"]:
+            row.keys["layout.sp"] = "true"
+        yield row
+
+
+def llm_c(path):
+    for row, cell in basic(path, "llm.c", "gpt2", True, lambda c: "h100" if "H100" in c["hardware"] else
+                           "a100-40" if "40GB" in c["hardware"] else "a100-80"):
+        if "PCIe" in cell["hardware"]:
+            row.why_not = "a card whose clock under load is not printed"
+        row.memory_gib = None
+        yield row
+
+
+def megatron(path):
+    v100 = {"V100-32GB DGX-2": "v100", "A100 DGX-A100": "a100-40", "A100 DGX-A100 cluster": "a100-40"}
+    for row, cell in basic(path, "megatron", "gpt2", True, lambda c: v100.get(c["hardware"], "selene")):
+        if "DeepSpeed" in cell["sharding"]:
+            row.profile = "deepspeed"
+        yield row
+
+
+def megatron_bridge_perf(path):
+    for row, cell in basic(path, "megatron", "llama", False, lambda c: "h100"):
+        if "SFT" in cell["model"] or "LoRA" in cell["model"]:
+            row.why_not = "fine-tuning"
+        # Its tables print the layout, not what is recomputed (megatron_bridge_recipes has today's values).
+        row.keys["layout.zero"] = 1
+        if row.keys["layout.tp"] > 1:
+            row.keys["layout.sp"] = "true"
+        yield row
+
+
+def nanotron_ultrascale(path):
+    for row, cell in basic(path, "nanotron", "llama", False, lambda c: "h100"):
+        # The MFU is printed, by the `nemo` count of FLOPs; the step follows.
+        keys = row.keys
+        layers, dim, seq = (keys[f"model.{k}"] for k in ("layers", "dim", "context"))
+        weights = layers * (4 * dim * dim + 3 * dim * keys["model.ffn_dim"]) + keys["model.vocab"] * dim
+        flops = (6 * weights + 12 * layers * dim * seq) * seq * keys["train.global_batch"]
+        row.step_s = flops / (keys["cluster.devices"] * number(cell["mfu_pct"]) / 100 * 989.4e12)
+        if row.keys["layout.tp"] > 1:
+            row.keys["layout.sp"] = "true"
+        yield row
+
+
+SCHEDULES = {"1F1B": "1f1b", "1F1B-I": "interleaved", "ZB-H1": "zb-h1", "ZB-H2": "zb-h2", "ZB-1p": "zb-h1",
+             "ZB-2p": "zb-h2", "ZB-2p*": "zb-h2", "ZB-V": "zb-v"}
+
+
+def zero_bubble_tables(path):
+    # One layer fewer on the first and the last stage; a chunk of 1F1B-I has one layer. No dp: no ZeRO.
+    for cell in csv.DictReader(path.open()):
+        keys = model_keys(cell, "gpt2", True)
+        stages, layers = int(cell["pp"]), keys["model.layers"]
+        m, b = int(cell["num_microbatches"]), int(cell["micro_batch"])
+        schedule = SCHEDULES[cell["schedule"]]
+        keys.update({"layout.dp": 1, "layout.tp": 1, "layout.pp": stages, "cluster.devices": stages,
+                     "layout.schedule": schedule, "train.micro_batch": b, "train.global_batch": m * b,
+                     "train.precision": "fp16", "train.recompute": "none"})
+        name = f"{cell['model']}-pp{stages}-{cell['schedule']}-m{m}"
+        row = Row(path.stem, name, "megatron", "a100-80", keys)
+        row.step_s, row.memory_gib = number(cell["step_time_s_derived"]), number(cell["memory_gb"])
+        each, rest = divmod(layers + 2, stages)
+        if rest:
+            row.why_not = "its layers do not divide as the paper says"
+        elif schedule == "interleaved":
+            keys["layout.vpp"] = each
+            row.why_not = "chunks without a layer beside the embedding and the head" if row.step_s else None
+        elif schedule != "zb-v":
+            keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (stages - 2) + [each - 1]))
+        if row.step_s or row.memory_gib:
+            yield row
+
+
+def does_not_fit(path):
+    """The footnote of SC21's table 2: 529.6B with ZeRO-3 and micro-batch 4 does not fit 560 devices."""
+    for row in megatron(path):
+        if row.name.startswith("sc21-t2-ZeRO-3-529.6-640"):
+            row.keys.update({"layout.dp": 560, "cluster.devices": 560, "train.global_batch": 2240})
+            row.name, row.step_s, row.memory_gib, row.fits = "sc21-t2-ZeRO-3-529.6-560", None, None, False
+            yield row
+
+
+TABLES = {
+    "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
+    "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_perf": megatron_bridge_perf,
+    "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
+    "megatron_sc21_table2": megatron, "nanotron_ultrascale": nanotron_ultrascale,
+    "zero_bubble_tables": zero_bubble_tables,
+}
+
+
+def rows(shared):
+    """All rows of all tables that are there."""
+    folder = pathlib.Path(shared) / "validation"
+    out = []
+    for table, rule in TABLES.items():
+        path = folder / f"{table}.csv"
+        if path.is_file():
+            out += list(rule(path))
+            if table == "megatron_sc21_table2":
+                out += list(does_not_fit(path))
+    for row in out:
+        row.role = "fit" if row.source in FITTED.values() else "test"
+    return out
