@@ -4,8 +4,8 @@
 //
 // Conventions that hold for every field, because most wrong figures come from mixing them up:
 //   - SI units, in the name: bytes (not bits), seconds, watts, hours where _h, US dollars where _usd;
-//     1 GB/s is 1e9 bytes/s, installed memory is in bytes as the device has it (80 GB = 80e9 or 85.9e9:
-//     what the source means by it);
+//     1 GB/s is 1e9 bytes/s. An "80 GB" card has 80e9 here, as people count; its chips have 80 GiB, of
+//     which programs get usable_bytes (79.1 GiB = 84.9e9): what fits is asked of usable_bytes;
 //   - peaks are dense (no structured sparsity), at the boost clock of the data sheet;
 //   - a device is what one rank runs on: a GPU package (B200: both dies), one GCD of an MI250X, a TPU
 //     chip (both cores), a Trainium chip (all of its cores);
@@ -42,7 +42,7 @@ typedef struct cluster_device {
     // As vendors print it with 2:4 structured sparsity. Never used as a peak. 0: none.
     double sparse_flops[MATH_COUNT];
     double vector_flops;   // fp32 outside the matrix units
-    double memory_bytes;   // installed: what the box says
+    double memory_bytes;   // installed: what the box says, in 1e9
     double usable_bytes;   // what a process can get of it (driver, ECC and context off)
     double memory_bytes_s; // peak of the device's own memory, reads and writes together
     double l2_bytes;       // last cache before memory; 0: not known

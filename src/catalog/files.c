@@ -1,0 +1,80 @@
+// See files.h.
+#include "catalog/files.h"
+
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+bool catalog_is_path(const char *name)
+{
+    const size_t length = strlen(name);
+    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
+}
+
+status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count)
+{
+    int64_t all = 0, n = 0;
+    const char **names = NULL;
+    while (catalog_files[all].name != NULL) all++;
+    TRY(arena_new(a, all + 1, &names));
+    for (int64_t i = 0; i < all; i++) {
+        if (strcmp(catalog_files[i].folder, folder) == 0) names[n++] = catalog_files[i].name;
+    }
+    *out = names;
+    *count = n;
+    return ST_OK;
+}
+
+static status unknown_refuse(arena *a, const char *folder, const char *what, const char *name)
+{
+    const char **names = NULL;
+    int64_t count = 0;
+    text all = {.a = a};
+    TRY(catalog_names(a, folder, &names, &count));
+    for (int64_t i = 0; i < count; i++) {
+        TRY(text_add(&all, "%s%s", i == 0 ? "" : ", ", names[i]));
+    }
+    const char *near = text_nearest(name, names, count);
+    return fail(ST_CONFIG,
+                "there is no %s \"%.64s\"%s%s; there are %s; a path to a YAML file does too", what,
+                name, near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+                all.bytes == NULL ? "none" : all.bytes);
+}
+
+static status path_read(const host *h, arena *a, const char *name, const char *from,
+                        catalog_source *out)
+{
+    char *path = NULL, *folder = NULL, *yaml = NULL;
+    int64_t bytes = 0;
+    const bool is_plain = name[0] == '/' || *from == '\0';
+    if (is_plain) {
+        TRY(arena_strdup(a, name, &path));
+    } else {
+        TRY(path_join(a, from, name, &path));
+    }
+    const status st = host_read_all(h, a, path, FILE_BYTES_MAX, &yaml, &bytes);
+    if (st == ST_DAMAGED) {
+        return fail(ST_CONFIG_SYNTAX, "%s: more than %d bytes, which no entry of the catalogue has",
+                    path, FILE_BYTES_MAX);
+    }
+    TRY(st);
+    const char *slash = strrchr(path, '/');
+    TRY(arena_format(a, &folder, "%.*s", slash == NULL ? 0 : (int)(slash - path + 1), path));
+    *out = (catalog_source){.yaml = yaml, .bytes = bytes, .shown = path, .folder = folder};
+    return ST_OK;
+}
+
+status catalog_source_read(const host *h, arena *a, const char *folder, const char *what,
+                           const char *name, const char *from, catalog_source *out)
+{
+    char *shown = NULL;
+    if (catalog_is_path(name)) return path_read(h, a, name, from, out);
+    for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
+        if (strcmp(f->folder, folder) != 0 || strcmp(f->name, name) != 0) continue;
+        TRY(arena_format(a, &shown, "catalog/%s/%s.yaml", folder, name));
+        *out = (catalog_source){
+            .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = shown, .folder = ""};
+        return ST_OK;
+    }
+    return unknown_refuse(a, folder, what, name);
+}

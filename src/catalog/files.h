@@ -1,0 +1,38 @@
+// Files of catalog/ that the build put into the program, found by folder and name; others by path.
+#ifndef CATALOG_FILES_H
+#define CATALOG_FILES_H
+
+#include "base/host.h"
+#include "base/text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct catalog_file {
+    const char *folder; // "devices"
+    const char *name;   // "h100"
+    const char *yaml;
+} catalog_file;
+extern const catalog_file
+    catalog_files[]; // made by CMake, by folder and name; ends with an empty row
+
+// A text to parse: what errors call it, and the folder that its relative paths begin at.
+typedef struct catalog_source {
+    const char *yaml;
+    int64_t bytes;
+    const char *shown, *folder;
+} catalog_source;
+
+bool catalog_is_path(const char *name); // has a '/', or ends in .yaml
+// What is no path is a row of `folder`; ST_NOT_FOUND names the nearest, and all. `what`: "device".
+// A path is taken from `from` ("": the current folder) where it is relative.
+NODISCARD status catalog_source_read(const host *h, arena *a, const char *folder, const char *what,
+                                     const char *name, const char *from, catalog_source *out);
+// Names in `folder`, in order.
+NODISCARD status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,246 @@
+// Files of the catalogue into plan/cluster.h. A cluster is put together from three kinds of file: its
+// own, its device's, and that of the link of each level; what a file says itself wins over what it
+// names.
+#include "catalog/catalog.h"
+#include "catalog/fields.h"
+
+#include <math.h>
+#include <string.h>
+
+// Beside the rows that go into structs.
+static const catalog_field cluster_own_rows[] = {
+    {.key = "device.mode", .kind = OPTION_TEXT, .help = "an entry of catalog/devices"},
+};
+static const catalog_fields cluster_own = {cluster_own_rows, COUNT_OF(cluster_own_rows), ""};
+static const catalog_field level_own_rows[] = {
+    {.key = "ports", .kind = OPTION_REAL, .max = 1e4, .help = "of the link, per device"},
+};
+static const catalog_fields level_own = {level_own_rows, COUNT_OF(level_own_rows), ""};
+
+static status name_of(arena *a, const char *name, const char **out)
+{
+    char *copy = NULL;
+    const char *begin = path_base_name(name);
+    size_t length = strlen(begin);
+    if (length > 5 && strcmp(begin + length - 5, ".yaml") == 0) length -= 5;
+    TRY(arena_format(a, &copy, "%.*s", (int)length, begin));
+    *out = copy;
+    return ST_OK;
+}
+
+// ---- devices ------------------------------------------------------------------------------------
+
+static status device_check(const char *shown, const cluster_device *d)
+{
+    if (d->peak_flops[MATH_BF16] <= 0.0 && d->peak_flops[MATH_FP16] <= 0.0 &&
+        d->peak_flops[MATH_FP32] <= 0.0) {
+        return fail(ST_CONFIG_KEY, "%s: a device needs peak_tflops of bf16, fp16 or fp32", shown);
+    }
+    // "80 GB" of memory chips is 80 GiB, 7% more; a larger gap is a mistake of units.
+    if (d->usable_bytes > 1.075 * d->memory_bytes) {
+        return fail(ST_CONFIG_RANGE,
+                    "%s: usable_gib = %.6g is more than memory_gb = %.6g, even where that is in "
+                    "GiB",
+                    shown, d->usable_bytes / 1073741824.0, d->memory_bytes / 1e9);
+    }
+    for (int i = 0; i < MATH_COUNT; i++) {
+        if (d->sparse_flops[i] > 0.0 && d->sparse_flops[i] < d->peak_flops[i]) {
+            return fail(ST_CONFIG_RANGE, "%s: a sparse peak is below the dense one: %.6g, %.6g",
+                        shown, d->sparse_flops[i] / 1e12, d->peak_flops[i] / 1e12);
+        }
+    }
+    return ST_OK;
+}
+
+static status device_read(const host *h, arena *a, const char *name, const char *from,
+                          cluster_device *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(catalog_sheet_create(a, "A device", &s));
+    TRY(catalog_sheet_add(s, "", &catalog_device_fields, 0, false));
+    TRY(catalog_sheet_read(s, h, "devices", "device", name, from, NULL, 0));
+    memset(out, 0, sizeof(*out));
+    catalog_sheet_apply(s, out);
+    out->about = catalog_sheet_text(s, "about");
+    TRY(name_of(a, name, &out->name));
+    return device_check(catalog_sheet_place(s, ""), out);
+}
+
+status catalog_device_load(const host *h, arena *a, const char *name, cluster_device *out)
+{
+    return device_read(h, a, name, "", out);
+}
+
+// ---- levels -------------------------------------------------------------------------------------
+
+static status link_read(const host *h, arena *a, const char *name, const char *from,
+                        catalog_link *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(catalog_sheet_create(a, "A link", &s));
+    TRY(catalog_sheet_add(s, "", &catalog_link_fields, 0, false));
+    TRY(catalog_sheet_read(s, h, "links", "link", name, from, NULL, 0));
+    memset(out, 0, sizeof(*out));
+    catalog_sheet_apply(s, out);
+    return ST_OK;
+}
+
+static status levels_add(arena *a, catalog_sheet *s)
+{
+    for (int i = 0; i < CLUSTER_LEVELS; i++) {
+        char *prefix = NULL;
+        const int64_t at = (int64_t)offsetof(cluster, levels) + i * (int64_t)sizeof(cluster_level);
+        TRY(arena_format(a, &prefix, "levels.%d.", i + 1));
+        TRY(catalog_sheet_add(s, prefix, &catalog_level_fields, at, true));
+        TRY(catalog_sheet_add(s, prefix, &level_own, -1, true));
+    }
+    return ST_OK;
+}
+
+// What the link says, before what the level says is put over it.
+static status level_begin(const host *h, arena *a, const catalog_sheet *s, int i,
+                          cluster_level *out)
+{
+    char *key = NULL, *ports = NULL, *speed = NULL;
+    catalog_link link = {.efficiency = 0.8, .latency_s = 5e-6};
+    TRY(arena_format(a, &key, "levels.%d.link", i + 1));
+    TRY(arena_format(a, &ports, "levels.%d.ports", i + 1));
+    TRY(arena_format(a, &speed, "levels.%d.gbit_s", i + 1));
+    const char *name = catalog_sheet_text(s, key);
+    if (*name != '\0') {
+        const status st = link_read(h, a, name, catalog_sheet_folder(s, key), &link);
+        if (st != ST_OK) {
+            note("while reading the link at %s", catalog_sheet_place(s, key));
+            return st;
+        }
+    } else if (!catalog_sheet_is_given(s, speed)) {
+        return fail(ST_CONFIG_KEY, "%s: levels.%d needs a link, or gbit_s",
+                    catalog_sheet_place(s, ""), i + 1);
+    }
+    const double count = catalog_sheet_is_given(s, ports) ? catalog_sheet_real(s, ports) : 1.0;
+    *out = (cluster_level){.name = "",
+                           .link = "",
+                           .shape = (cluster_shape)link.shape,
+                           .bytes_s = link.bytes_s * count,
+                           .latency_s = link.latency_s,
+                           .efficiency = link.efficiency,
+                           .taper = 1.0,
+                           .reduces = link.reduces,
+                           .joules_per_bit = link.joules_per_bit};
+    return ST_OK;
+}
+
+static status levels_begin(const host *h, arena *a, const catalog_sheet *s, cluster *out)
+{
+    int count = 0;
+    for (int i = 0; i < CLUSTER_LEVELS; i++) {
+        char *key = NULL;
+        TRY(arena_format(a, &key, "levels.%d.devices", i + 1));
+        if (catalog_sheet_whole(s, key) == 0) continue; // not there, or taken out again
+        if (i != count) {
+            return fail(ST_CONFIG_KEY, "%s  %s is given, but not levels.%d.devices",
+                        catalog_sheet_place(s, key), key, count + 1);
+        }
+        TRY(level_begin(h, a, s, i, &out->levels[i]));
+        count++;
+    }
+    if (count == 0) {
+        return fail(ST_CONFIG_KEY,
+                    "%s: a cluster needs levels.1.devices and levels.1.link: what joins devices",
+                    catalog_sheet_place(s, ""));
+    }
+    out->level_count = count;
+    return ST_OK;
+}
+
+static status levels_check(arena *a, const catalog_sheet *s, const cluster *c)
+{
+    for (int i = 0; i < c->level_count; i++) {
+        const cluster_level *l = &c->levels[i];
+        const int64_t below = i == 0 ? 1 : c->levels[i - 1].devices;
+        char *key = NULL;
+        TRY(arena_format(a, &key, "levels.%d.devices", i + 1));
+        if (l->devices < below || l->devices % below != 0) {
+            return fail(ST_CONFIG_RANGE,
+                        "%s  %s = %lld: expected a multiple of the level below it, %lld",
+                        catalog_sheet_place(s, key), key, (long long)l->devices, (long long)below);
+        }
+        if (l->bytes_s <= 0.0 || l->efficiency <= 0.0) {
+            return fail(ST_CONFIG_RANGE, "%s  levels.%d: no bandwidth", catalog_sheet_place(s, key),
+                        i + 1);
+        }
+        int64_t torus = 1;
+        for (int d = 0; d < CLUSTER_DIMS; d++) torus *= max_i64(l->dims[d], 1);
+        if (l->shape == SHAPE_TORUS && torus != l->devices / below) {
+            return fail(ST_CONFIG_RANGE, "%s  levels.%d: dims make %lld places, its group has %lld",
+                        catalog_sheet_place(s, key), i + 1, (long long)torus,
+                        (long long)(l->devices / below));
+        }
+    }
+    return ST_OK;
+}
+
+// ---- clusters -----------------------------------------------------------------------------------
+
+static status failures_check(const catalog_sheet *s, cluster_failures *f)
+{
+    double sum = 0.0;
+    for (int i = 0; i < CAUSE_COUNT; i++) sum += f->share[i];
+    if (sum == 0.0) {
+        f->share[CAUSE_OTHER] = 1.0;
+        return ST_OK;
+    }
+    if (fabs(sum - 1.0) > 0.02) {
+        return fail(ST_CONFIG_RANGE, "%s  failures.share.* add up to %.6g: expected 1",
+                    catalog_sheet_place(s, "failures.share.device"), sum);
+    }
+    for (int i = 0; i < CAUSE_COUNT; i++) f->share[i] /= sum;
+    return ST_OK;
+}
+
+static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, cluster *out)
+{
+    const char *device = catalog_sheet_text(s, "device.mode");
+    if (*device == '\0') {
+        return fail(ST_CONFIG_KEY, "%s: a cluster needs \"device\": an entry such as h100",
+                    catalog_sheet_place(s, ""));
+    }
+    const status st =
+        device_read(h, a, device, catalog_sheet_folder(s, "device.mode"), &out->device);
+    if (st != ST_OK) {
+        note("while reading the device at %s", catalog_sheet_place(s, "device.mode"));
+        return st;
+    }
+    TRY(levels_begin(h, a, s, out));
+    catalog_sheet_apply(s, out); // over what device and links say
+    TRY(device_check(catalog_sheet_place(s, ""), &out->device));
+    TRY(levels_check(a, s, out));
+    TRY(failures_check(s, &out->failures));
+    if (out->devices < out->node.devices) {
+        out->node.devices = (int32_t)out->devices; // part of one node
+    } else if (out->devices % out->node.devices != 0) {
+        return fail(ST_CONFIG_RANGE, "%s  devices = %lld: expected whole nodes of %d devices",
+                    catalog_sheet_place(s, "devices"), (long long)out->devices, out->node.devices);
+    }
+    return ST_OK;
+}
+
+status catalog_cluster_load(const host *h, arena *a, const char *name, const char *const *overrides,
+                            int64_t override_count, cluster *out)
+{
+    catalog_sheet *s = NULL;
+    cluster *c = NULL;
+    TRY(arena_new(a, 1, &c));
+    TRY(catalog_sheet_create(a, "A cluster", &s));
+    TRY(catalog_sheet_add(s, "", &catalog_cluster_fields, 0, false));
+    TRY(catalog_sheet_add(s, "", &cluster_own, -1, false));
+    TRY(catalog_sheet_add(s, "device.", &catalog_device_fields, (int64_t)offsetof(cluster, device),
+                          true));
+    TRY(levels_add(a, s));
+    TRY(catalog_sheet_read(s, h, "clusters", "cluster", name, "", overrides, override_count));
+    TRY(cluster_fill(h, a, s, c));
+    c->about = catalog_sheet_text(s, "about");
+    TRY(name_of(a, name, &c->name));
+    *out = *c;
+    return ST_OK;
+}

@@ -1,0 +1,57 @@
+// A sheet: rows of fields that a YAML file may give, in the units that sources print (GB, TFLOP/s,
+// Gbit/s), and where each goes in a struct of SI units. It is made when a file is read, so one list of
+// fields serves a device's own file and the `device.*` keys of a cluster.
+#ifndef CATALOG_SHEET_H
+#define CATALOG_SHEET_H
+
+#include "base/options.h"
+#include "catalog/files.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct catalog_field {
+    const char *key;
+    option_kind kind;  // REAL, INT, BOOL, CHOICE, TEXT or LIST
+    int64_t offset;    // in the struct
+    int32_t bytes;     // of the struct's field: an INT may be 4 or 8
+    double scale;      // of REAL: the struct's value = the file's x scale; 0 is read as 1
+    double min, max;   // of the file's value; both 0: 0 to 1e18
+    const char *value; // default text; NULL: 0, or nothing
+    const char *choices;
+    bool is_wanted; // must be given, by the file or what it is based on, and not be 0
+    const char *help;
+} catalog_field;
+
+typedef struct catalog_fields {
+    const catalog_field *rows;
+    int64_t count;
+    const char *wanted_of; // "device": for errors
+} catalog_fields;
+
+typedef struct catalog_sheet catalog_sheet;
+NODISCARD status catalog_sheet_create(arena *a, const char *title, catalog_sheet **out);
+// Appends fields, their keys behind `prefix` ("device."), their offsets from `offset` on; -1: they go
+// into no struct. Of optional ones only what is given is ever applied, and nothing is wanted.
+NODISCARD status catalog_sheet_add(catalog_sheet *s, const char *prefix,
+                                   const catalog_fields *fields, int64_t offset, bool is_optional);
+// Reads a file and all that it is based on (its key `base`), nearest wins; then "key=value" words.
+NODISCARD status catalog_sheet_read(catalog_sheet *s, const host *h, const char *folder,
+                                    const char *what, const char *name, const char *from,
+                                    const char *const *overrides, int64_t override_count);
+void catalog_sheet_apply(const catalog_sheet *s, void *target);
+bool catalog_sheet_is_given(const catalog_sheet *s, const char *key);
+int64_t catalog_sheet_whole(const catalog_sheet *s, const char *key);
+double catalog_sheet_real(const catalog_sheet *s, const char *key);      // in the file's unit
+const char *catalog_sheet_text(const catalog_sheet *s, const char *key); // "" if nothing
+const option_list *catalog_sheet_list(const catalog_sheet *s, const char *key);
+// "catalog/clusters/h100.yaml:3:9": where the key was given, or the file.
+const char *catalog_sheet_place(const catalog_sheet *s, const char *key);
+const char *catalog_sheet_folder(const catalog_sheet *s,
+                                 const char *key); // of the file that gave it
+
+#ifdef __cplusplus
+}
+#endif
+#endif
