@@ -81,4 +81,18 @@ code "of 65,536" 0 "$trireme" explain "$dir/demo/config.yaml" model.preset=llama
     train.seq=8192 train.micro_batch=1 train.global_batch=65536 layout.pp=16 layout.dp=4096 --rank 41,237
 says "its place" out '^rank +41,237 of 65,536: pp 10, dp 277, cp 0, tp 0$'
 says "its neighbours" out '^  pp 10>11 +2 ranks: \[41,237\] 45,333;'
+
+# --- claims: src/cli/claims_test.c checks each of them ---
+code "claims" 0 env COLUMNS=80 "$trireme" explain claims
+fits "80 columns of them"
+says "a wrong one with the right figure" out '33\.6 years'
+says "how many of each" out '^[0-9]* claims: [0-9]* match · [0-9]* only_if · [0-9]* wrong · [0-9]* no_public_basis$'
+printf 'claim: It is free.\ncomputed: "${price} a year"\nlet: [price = 2 * 8760]\nmatch: price == 0\n' >"$dir/own.yaml"
+code "one's own" 0 "$trireme" explain claims --json --more "$dir/own.yaml"
+says "as JSON" out '"claim": "It is free\.", .*"computed": "\$17,520 a year", "verdict": "wrong"'
+if python3 -m json.tool <"$dir/out" >/dev/null; then passed "that is JSON"; else failed "that is JSON"; fi
+printf 'claim: a\ncomputed: "{1 / 0}"\nmatch: 1 == 1\n' >"$dir/own.yaml"
+code "a formula without a value" 3 "$trireme" explain claims --more "$dir/own.yaml"
+says "its place" err 'own\.yaml:1:8'
+code "flags of the other" 2 "$trireme" explain claims --rank 1
 [ $failures = 0 ]

@@ -391,7 +391,8 @@ static status value_add(text *out, double value, const char *form)
     } else if (kind == 'g') {
         figures_print(value, n, digits);
     } else if (*form != '\0') {
-        snprintf(digits, sizeof(digits), "%.*f", n, value);
+        // Halves go up, as people round: 0.625 is 0.63, and so is 0.62499999999999 of a computation.
+        snprintf(digits, sizeof(digits), "%.*f", n, value * (1.0 + 1e-12));
     } else if (fabs(value) < 1e15 && fabs(value - round(value)) <= 1e-9 * fabs(value)) {
         snprintf(digits, sizeof(digits), "%.0f", round(value));
     } else {

@@ -22,6 +22,8 @@ NODISCARD status catalog_cluster_load(const host *h, arena *a, const char *name,
                                       cluster *out);
 NODISCARD status catalog_device_load(const host *h, arena *a, const char *name,
                                      cluster_device *out);
+// Bytes a second of one port of a link, in one direction.
+NODISCARD status catalog_link_load(const host *h, arena *a, const char *name, double *bytes_s);
 
 #ifdef __cplusplus
 }

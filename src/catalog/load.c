@@ -85,6 +85,14 @@ static status link_read(const host *h, arena *a, const char *name, const char *f
     return ST_OK;
 }
 
+status catalog_link_load(const host *h, arena *a, const char *name, double *bytes_s)
+{
+    catalog_link link = {0};
+    TRY(link_read(h, a, name, "", &link));
+    *bytes_s = link.bytes_s;
+    return ST_OK;
+}
+
 static status levels_add(arena *a, catalog_sheet *s)
 {
     for (int i = 0; i < CLUSTER_LEVELS; i++) {

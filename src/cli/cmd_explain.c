@@ -5,8 +5,8 @@
 #include <string.h>
 
 typedef struct explain_flags {
-    const char *svg, *rank, *lists;
-    bool equal;
+    const char *svg, *rank, *lists, *more;
+    bool equal, json;
 } explain_flags;
 
 #define AT(field) (int64_t) offsetof(explain_flags, field)
@@ -29,6 +29,15 @@ static const option rows[] = {
      .offset = AT(equal),
      .default_text = "false",
      .help = "draw the pipeline in equal times, as published schedules are, not by FLOPs"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "of `explain claims`: as one JSON object"},
+    {.key = "more",
+     .kind = OPTION_PATH,
+     .offset = AT(more),
+     .help = "of `explain claims`: also the claims of this file, written like catalog/claims.yaml"},
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
@@ -102,10 +111,23 @@ static status all(explain *x, const explain_flags *f)
     return ST_OK;
 }
 
+static status claims(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || call->key_count > 0) {
+        return fail(ST_USAGE, "explain claims takes --json and --more FILE only");
+    }
+    return explain_claims(cli, f->more, f->json);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const explain_flags *f = call->flags;
     explain *x = NULL;
+    if (strcmp(call->operands[0], "claims") == 0) return claims(cli, call);
+    if (f->json || f->more != NULL) {
+        return fail(ST_USAGE, "--json and --more are of `trireme explain claims`");
+    }
     TRY(arena_new(cli->a, 1, &x));
     TRY(explain_open(cli, call, x));
     return f->rank != NULL ? card(x, f->rank) : all(x, f);
@@ -114,7 +136,9 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_explain = {
     .name = "explain",
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
-    .synopsis = "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...]",
+    .synopsis =
+        "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
+        "claims [--json] [--more FILE]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
         "what it is asked to. The timeline is the step of one pipeline in virtual time: work takes as long "
@@ -122,14 +146,17 @@ const cli_command cli_command_explain = {
         "the input, W gradients of weights, B both; small letters are a rank's second chunk. "
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
         "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
-        "like; `trireme verify` says whether it can work.",
+        "like; `trireme verify` says whether it can work. `explain claims` computes the figures that people "
+        "quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
-        "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n",
+        "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n"
+        "  trireme explain claims\n",
     .flags = &flags,
     .flags_bytes = sizeof(explain_flags),
     .operand_min = 1,
     .operand_max = 1,
     .takes_keys = true,
+    .words = "claims",
     .run = run,
 };

@@ -62,6 +62,8 @@ NODISCARD status explain_svg(const explain *x, explain_price price, const explai
                              int32_t count, text *out);
 // One rank of pp: what it does in a step, as long as that is not too much to play.
 NODISCARD status explain_row(const explain *x, int32_t pp);
+// Figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL for none.
+NODISCARD status explain_claims(cli_context *cli, const char *more, bool as_json);
 // One rank of the job.
 NODISCARD status explain_card(const explain *x, const train_plans *plans, int64_t rank);
 
