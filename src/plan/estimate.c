@@ -1,0 +1,620 @@
+// Memory of a layout: run tensors, weight by weight; and what lives from action to action, by one pass over
+// the list of a rank. See estimate.h; what one layer holds is worked out in estimate_program.c.
+//
+// A chunk's forward, and each half of its backward, changes what is live by the same amount every time and
+// has its fullest moment at the same distance above what was there before (`chunk_move`), so an action of
+// the list costs two additions, however many layers the chunk has.
+#include "plan/estimate_internal.h"
+
+#include "op/step.h"
+
+#include <string.h>
+
+// ---- measuring ----------------------------------------------------------------------------------
+
+static tensor_id owner_of(const op_program *p, tensor_id t)
+{
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
+}
+
+// Which phases read tensor t: bits of 1 << phase.
+static uint32_t phases_of(const op_program *p, tensor_id t)
+{
+    const bool has_loss = p->output_count == 0;
+    uint32_t read = 0;
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        const estimate_phase phase = list == OP_FORWARD                        ? PHASE_FORWARD
+                                     : list == OP_BACKWARD_WEIGHT && !has_loss ? PHASE_WEIGHT
+                                                                               : PHASE_INPUT;
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                if (owner_of(p, p->lists[list].nodes[i].in[k]) == t) read |= 1u << phase;
+            }
+        }
+    }
+    if ((read & (1u << PHASE_INPUT | 1u << PHASE_WEIGHT)) != 0) read |= 1u << PHASE_BACKWARD;
+    return read;
+}
+
+// The program before `program` whose first layer has the same weight; -1: none.
+static int32_t twin_of(const estimate *e, int32_t program, int32_t row)
+{
+    for (int32_t q = 0; q < program; q++) {
+        const program_estimate *p = &e->programs[q];
+        for (int32_t k = 0; k < p->weight_count; k++) {
+            if (p->weights[k].row == row) return q;
+        }
+    }
+    return -1;
+}
+
+static status weights_list(arena *a, estimate *e, int32_t program)
+{
+    program_estimate *p = &e->programs[program];
+    const op_program *q = p->program;
+    const op_layer *layer = &e->m->layers[p->first_layer];
+    TRY(arena_new(a, q->tensor_count + 1, &p->weights));
+    for (tensor_id t = 0; t < q->tensor_count; t++) {
+        if (q->tensors[t].role != ROLE_WEIGHT || q->tensors[t].view_of != TENSOR_NONE) continue;
+        program_weight *w = &p->weights[p->weight_count];
+        *w = (program_weight){.row = layer->weight_of[t], .type = q->tensors[t].type};
+        w->twin = twin_of(e, program, w->row);
+        w->read = phases_of(q, t);
+        for (tensor_id g = 0; g < q->tensor_count; g++) {
+            const bool is_grad = q->tensors[g].role == ROLE_WEIGHT_GRAD &&
+                                 q->tensors[g].view_of == TENSOR_NONE && q->tensors[g].of == t;
+            if (!is_grad) continue;
+            w->grad = q->tensors[g].type;
+            w->has_grad = true;
+        }
+        p->weight_count++;
+    }
+    return ST_OK;
+}
+
+status estimate_make(arena *a, const estimate_request *r, estimate **out)
+{
+    estimate *e = NULL;
+    arena *work = NULL;
+    status st = ST_OK;
+    TRY(arena_new(a, 1, &e));
+    *e = (estimate){.r = *r, .m = r->model, .local_seq = r->seq / max_i64(r->cp, 1)};
+    const int64_t tokens = r->micro_batch * e->local_seq;
+    e->bound = (extent_binding){
+        .value = {[EXTENT_ONE] = 1,
+                  [EXTENT_TOKENS] = tokens,
+                  [EXTENT_SEQS] = r->micro_batch,
+                  [EXTENT_TOKENS_CUT] = r->micro_batch * (e->local_seq / max_i64(r->tp, 1))}};
+    TRY(arena_new(a, e->m->program_count, &e->programs));
+    TRY(arena_create("estimate", 0, &work));
+    for (int32_t i = e->m->layer_count - 1; i >= 0; i--) {
+        e->programs[e->m->layers[i].program].first_layer = i;
+    }
+    for (int32_t p = 0; p < e->m->program_count; p++) {
+        e->programs[p].program = e->m->programs[p];
+        TRY_TO(done, weights_list(a, e, p));
+        TRY_TO(done, estimate_visits(work, e, &e->programs[p]));
+        arena_reset(work);
+    }
+    *out = e;
+done:
+    arena_destroy(work);
+    return st;
+}
+
+// ---- lists --------------------------------------------------------------------------------------
+
+static schedule_request request_of(const estimate_layout *l)
+{
+    return (schedule_request){
+        .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
+}
+
+int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk)
+{
+    const schedule_request r = request_of(l);
+    return l->schedule == NULL ? 0 : plan_schedule_stage(l->schedule, &r, pp, chunk);
+}
+
+static int32_t depth_of(const estimate_layout *l)
+{
+    const schedule_request r = request_of(l);
+    return l->schedule == NULL ? 1 : plan_schedule_depth(l->schedule, &r);
+}
+
+// Who has the stage after (step 1) or before (-1) the chunk; -1: there is none.
+static int32_t neighbour_of(const estimate_layout *l, int32_t pp, int32_t chunk, int32_t step,
+                            int32_t *its)
+{
+    int32_t rank = -1;
+    const schedule_request r = request_of(l);
+    const int32_t stage = estimate_stage_of(l, pp, chunk) + step;
+    if (l->schedule == NULL || stage < 0 || stage >= depth_of(l)) return -1;
+    plan_schedule_holder(l->schedule, &r, stage, plan_schedule_direction(l->schedule, chunk), &rank,
+                         its);
+    return rank;
+}
+
+// Slots as lowering gives them out (lower_pipeline.c): a free one that the chunk has had before, else the
+// lowest; chunks whose stages follow each other on the rank share them.
+typedef struct slot_table {
+    int32_t pool[SCHEDULE_MAX_CHUNKS], members[SCHEDULE_MAX_CHUNKS];
+    int32_t *slot_of[SCHEDULE_MAX_CHUNKS]; // [micro-batch] of a pool; -1
+    bool *used[SCHEDULE_MAX_CHUNKS];       // [slot] by a chunk
+    int32_t *open;                         // [slot]
+    int32_t count;                         // of slots that were ever open
+} slot_table;
+
+static status slots_begin(slot_table *t, const estimate_layout *l, int32_t pp, arena *a)
+{
+    const int64_t most = (int64_t)l->microbatches * l->chunks;
+    TRY(arena_new(a, most + 1, &t->open));
+    for (int32_t c = 0; c < l->chunks; c++) {
+        int32_t its = 0;
+        const bool joined = neighbour_of(l, pp, c, -1, &its) == pp && its < c;
+        t->pool[c] = joined ? t->pool[its] : c;
+        t->members[t->pool[c]]++;
+        TRY(arena_new(a, l->microbatches, &t->slot_of[c]));
+        TRY(arena_new(a, most + 1, &t->used[c]));
+        memset(t->slot_of[c], -1, (size_t)l->microbatches * sizeof(int32_t));
+    }
+    return ST_OK;
+}
+
+static void slot_take(slot_table *t, int32_t chunk, int32_t microbatch)
+{
+    const int32_t pool = t->pool[chunk];
+    int32_t slot = t->slot_of[pool][microbatch];
+    if (slot < 0) {
+        int32_t lowest = t->count;
+        for (int32_t s = t->count - 1; s >= 0; s--) {
+            if (t->open[s] == 0) lowest = s;
+        }
+        for (slot = 0; slot < t->count; slot++) {
+            if (t->open[slot] == 0 && t->used[chunk][slot]) break;
+        }
+        if (slot == t->count) slot = lowest;
+        if (slot == t->count) t->count++;
+        t->open[slot] = t->members[pool];
+        t->slot_of[pool][microbatch] = slot;
+    }
+    t->used[chunk][slot] = true;
+}
+
+static void slots_walk(slot_table *t, const schedule_list *list)
+{
+    for (int64_t i = 0; i < list->count; i++) {
+        const schedule_action *x = &list->actions[i];
+        const bool both = x->kind == SCHEDULE_BOTH;
+        if (x->kind == SCHEDULE_FORWARD || both) slot_take(t, x->chunk, x->microbatch);
+        if (x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BACKWARD_INPUT) continue;
+        const int32_t chunk = both ? x->chunk_b : x->chunk;
+        t->open[t->slot_of[t->pool[chunk]][both ? x->microbatch_b : x->microbatch]]--;
+    }
+}
+
+status estimate_work_of(const estimate_layout *l, int32_t pp, arena *a, estimate_work *out)
+{
+    *out = (estimate_work){.list = {0}};
+    if (l->schedule == NULL) return ST_OK;
+    arena *work = NULL;
+    slot_table *t = NULL;
+    const schedule_request r = request_of(l);
+    TRY(plan_schedule_emit(l->schedule, &r, pp, a, &out->list));
+    TRY(arena_create("slots", 0, &work));
+    status st = arena_new(work, 1, &t);
+    if (st == ST_OK) st = slots_begin(t, l, pp, work);
+    if (st == ST_OK) slots_walk(t, &out->list);
+    for (int32_t c = 0; c < l->chunks && st == ST_OK; c++) {
+        for (int32_t s = 0; s < t->count; s++) out->slots[c] += t->used[c][s] ? 1 : 0;
+    }
+    arena_destroy(work);
+    return st;
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+static int64_t rows_bytes(const op_weight *w, int64_t count, dtype type)
+{
+    return align_up(count * w->columns * dtype_bytes(type), ALIGN_TENSOR);
+}
+
+weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
+                                   const program_weight *w)
+{
+    const op_weight *model = &e->m->weights[w->row];
+    const plan_mesh mesh = {.size = {[AXIS_PP] = 1, [AXIS_DP] = l->dp},
+                            .zero_group = l->zero_group};
+    const bool whole = e->r.states.muon && model->is_matrix;
+    const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
+    const int64_t padded = rows.cut ? plan_zero_ways(&mesh) * rows.piece : model->rows;
+    weight_bytes out = {.whole = rows_bytes(model, padded, w->type),
+                        .grad_whole = rows_bytes(model, padded, w->grad)};
+    out.cut = rows.cut;
+    out.passes = rows.cut && l->zero >= 3;
+    out.grad_passes = rows.cut && l->zero >= 2;
+    out.kept = out.passes ? rows_bytes(model, rows.piece, w->type) : out.whole;
+    out.grad_kept = out.grad_passes ? rows_bytes(model, rows.piece, w->grad) : out.grad_whole;
+    out.moments = (whole ? 1 : 2) * rows_bytes(model, rows.count, e->r.states.moments);
+    if (e->r.states.has_master && w->type != DTYPE_F32) {
+        out.master = rows_bytes(model, rows.count, DTYPE_F32);
+    }
+    return out;
+}
+
+// What the weights of one layer are on the rank.
+typedef struct layer_bytes {
+    kinds run;                         // weights, master, moments
+    int64_t held;                      // gradients, from their first touch to the update
+    int64_t grads_pass;                // whole gradients of one visit
+    int64_t weights_pass[PHASE_COUNT]; // whole weights that a visit reads
+} layer_bytes;
+
+enum { PROGRAMS_MAX = 64 }; // of a model: layers differ in windows only
+
+// Layers of one program that a rank has, chunk by chunk, from first to last.
+typedef struct rank_layers {
+    const estimate *e;
+    const estimate_layout *l;
+    layer_bytes *of; // [program]
+    bool has_program[PROGRAMS_MAX];
+    int32_t pp;
+} rank_layers;
+
+static layer_bytes bytes_of_layer(const rank_layers *k, int32_t program)
+{
+    layer_bytes out = {.held = 0};
+    const program_estimate *p = &k->e->programs[program];
+    for (int32_t i = 0; i < p->weight_count; i++) {
+        const program_weight *w = &p->weights[i];
+        const weight_bytes b = estimate_weight_bytes(k->e, k->l, w);
+        for (int phase = 0; phase < PHASE_COUNT && b.passes; phase++) {
+            if ((w->read & 1u << phase) != 0) out.weights_pass[phase] += b.whole;
+        }
+        if (w->has_grad && b.grad_passes) out.grads_pass += b.grad_whole;
+        if (w->twin >= 0 && k->has_program[w->twin]) continue; // counted there
+        out.run.at[BYTES_WEIGHTS] += b.kept;
+        out.run.at[BYTES_MASTER] += b.master;
+        out.run.at[BYTES_MOMENTS] += b.moments;
+        if (w->has_grad) out.held += b.grad_kept;
+    }
+    return out;
+}
+
+// ---- run tensors --------------------------------------------------------------------------------
+
+// Batch and constants are shared by name.
+static int64_t named_bytes(const rank_layers *k)
+{
+    const estimate *e = k->e;
+    const op_tensor *seen[32];
+    int32_t n = 0;
+    int64_t bytes = 0;
+    extent_binding all = e->bound;
+    for (int s = 1; s < EXTENT_SYMBOL_COUNT; s++) all.value[s] *= k->l->microbatches;
+    for (int32_t p = 0; p < e->m->program_count; p++) {
+        const op_program *q = e->programs[p].program;
+        for (int64_t t = 0; t < q->tensor_count && k->has_program[p]; t++) {
+            const op_tensor *x = &q->tensors[t];
+            if (x->view_of != TENSOR_NONE) continue;
+            if (x->role != ROLE_BATCH && x->role != ROLE_CONSTANT) continue;
+            int32_t i = 0;
+            while (i < n && (seen[i]->role != x->role || strcmp(seen[i]->name, x->name) != 0)) i++;
+            if (i < n || n == COUNT_OF(seen)) continue;
+            seen[n++] = x;
+            bytes += align_up(op_tensor_bytes(x, x->role == ROLE_BATCH ? &all : &e->bound),
+                              ALIGN_TENSOR);
+        }
+    }
+    return bytes;
+}
+
+static kinds run_tensors(const rank_layers *k)
+{
+    kinds run = {{0}};
+    for (int32_t c = 0; c < k->l->chunks; c++) {
+        const int32_t s = estimate_stage_of(k->l, k->pp, c);
+        for (int32_t i = k->l->first_layer[s]; i < k->l->first_layer[s + 1]; i++) {
+            kinds_add(&run, &k->of[k->e->m->layers[i].program].run, 1);
+        }
+    }
+    run.at[BYTES_BUFFERS] += named_bytes(k);
+    run.at[BYTES_BUFFERS] += align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
+    if (k->e->r.scratch_bytes > 0) {
+        run.at[BYTES_BUFFERS] += align_up(k->e->r.scratch_bytes, 4096);
+    }
+    return run;
+}
+
+// ---- one chunk ----------------------------------------------------------------------------------
+
+// What a phase of a chunk does to what is live.
+typedef struct chunk_move {
+    kinds most;        // above what was there before
+    kinds first, last; // of its first and last visit, to which what comes before and after is added
+    kinds change;      // afterwards
+    int64_t behind;    // whole gradients that are still being summed when it ends
+    int64_t ahead;     // whole weights that its first visit reads
+    int32_t first_layer, last_layer;
+} chunk_move;
+
+typedef struct chunk_moves {
+    chunk_move phase[PHASE_COUNT],
+        first[PHASE_COUNT];     // first: of the first micro-batch's gradients
+    bool link_in, link_out;     // another rank is there
+    bool joined_in, joined_out; // another chunk of this rank
+    int64_t borders;            // of a slot, that live always
+} chunk_moves;
+
+typedef struct chunk_walk {
+    const rank_layers *k;
+    const chunk_moves *moves;
+    int32_t begin, end; // rows of layers
+    bool first;         // micro-batch
+} chunk_walk;
+
+static void raise_to(kinds *most, const kinds *now)
+{
+    if (kinds_sum(now) > kinds_sum(most)) *most = *now;
+}
+
+static uint32_t variant_at(const chunk_walk *w, int32_t i)
+{
+    // Whole gradients that only pass are counted apart.
+    const bool stays = w->k->of[w->k->e->m->layers[i].program].grads_pass == 0;
+    uint32_t v = w->first && stays ? VARIANT_FIRST : 0;
+    if (i == w->begin && w->moves->link_in) v |= VARIANT_IN;
+    if (i == w->end - 1 && w->moves->link_out) v |= VARIANT_OUT;
+    return v;
+}
+
+static bool makes_gradients(const program_estimate *p, estimate_phase phase)
+{
+    if (phase == PHASE_BACKWARD) return true;
+    return phase == (p->program->output_count == 0 ? PHASE_INPUT : PHASE_WEIGHT);
+}
+
+// The fullest moment of one visit: of a whole backward that of either half.
+static kinds visit_most(const program_estimate *p, const program_visits *v, const layer_bytes *b,
+                        estimate_phase phase)
+{
+    kinds first = v->most[phase == PHASE_BACKWARD ? PHASE_INPUT : phase];
+    const estimate_phase half = phase == PHASE_BACKWARD ? PHASE_INPUT : phase;
+    first.at[BYTES_WEIGHTS] += b->weights_pass[half];
+    if (makes_gradients(p, half)) first.at[BYTES_GRADIENTS] += b->grads_pass;
+    if (phase != PHASE_BACKWARD || p->program->output_count == 0) return first;
+    kinds second = v->most[PHASE_BACKWARD];
+    second.at[BYTES_WEIGHTS] += b->weights_pass[PHASE_WEIGHT];
+    second.at[BYTES_GRADIENTS] += b->grads_pass;
+    raise_to(&first, &second);
+    return first;
+}
+
+// What a visit leaves changed.
+static void visit_change(const chunk_walk *w, const program_estimate *p, const program_visits *v,
+                         const layer_bytes *b, estimate_phase phase, kinds *base)
+{
+    const bool has_loss = p->program->output_count == 0;
+    if (phase == PHASE_FORWARD) kinds_add(base, &v->saved, 1);
+    if (phase == PHASE_INPUT && !has_loss) kinds_add(base, &v->left, 1);
+    if (makes_gradients(p, phase) && w->first) base->at[BYTES_GRADIENTS] += b->held;
+}
+
+static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
+{
+    const rank_layers *k = w->k;
+    chunk_move out = {.behind = 0};
+    kinds base = {{0}};
+    const int32_t count = w->end - w->begin;
+    for (int32_t n = 0; n < count; n++) {
+        const int32_t i = phase == PHASE_FORWARD ? w->begin + n : w->end - 1 - n;
+        const int32_t next = phase == PHASE_FORWARD ? i + 1 : i - 1;
+        const int32_t program = k->e->m->layers[i].program;
+        const program_estimate *p = &k->e->programs[program];
+        const program_visits *v = &p->visits[variant_at(w, i)];
+        const layer_bytes *b = &k->of[program];
+        if (phase == PHASE_INPUT || phase == PHASE_BACKWARD) kinds_add(&base, &v->saved, -1);
+        if (phase == PHASE_WEIGHT && p->program->output_count > 0) kinds_add(&base, &v->left, -1);
+        kinds now = visit_most(p, v, b, phase);
+        kinds_add(&now, &base, 1);
+        if (n > 0) now.at[BYTES_GRADIENTS] += out.behind;
+        if (n + 1 < count) {
+            now.at[BYTES_WEIGHTS] += k->of[k->e->m->layers[next].program].weights_pass[phase];
+        }
+        if (n == 0) {
+            out.first = now;
+            out.ahead = b->weights_pass[phase];
+            out.first_layer = i;
+        }
+        if (n + 1 == count) out.last = now;
+        raise_to(&out.most, &now);
+        out.last_layer = i;
+        out.behind = makes_gradients(p, phase) ? b->grads_pass : 0;
+        visit_change(w, p, v, b, phase, &base);
+    }
+    out.change = base;
+    return out;
+}
+
+static void bytes_shift(chunk_move *m, int64_t most, int64_t change)
+{
+    m->most.at[BYTES_ACTIVATIONS] += most;
+    m->first.at[BYTES_ACTIVATIONS] += most;
+    m->last.at[BYTES_ACTIVATIONS] += most;
+    m->change.at[BYTES_ACTIVATIONS] += change;
+}
+
+// What is handed to another chunk of the rank stays between the two.
+static void chunk_joins(chunk_moves *c, const program_estimate *bottom, const program_estimate *top,
+                        chunk_move moves[PHASE_COUNT])
+{
+    for (int phase = 0; phase < PHASE_COUNT; phase++) {
+        if (phase == PHASE_WEIGHT) continue;
+        const bool ahead = phase == PHASE_FORWARD;
+        const bool takes = ahead ? c->joined_in : c->joined_out;
+        const bool gives = ahead ? c->joined_out : c->joined_in;
+        const int64_t taken = takes ? (ahead ? bottom->in_bytes : top->d_out_bytes) : 0;
+        const int64_t given = gives ? (ahead ? top->out_bytes : bottom->d_in_bytes) : 0;
+        bytes_shift(&moves[phase], -taken, given - taken);
+    }
+}
+
+static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
+{
+    const estimate_layout *l = k->l;
+    const estimate *e = k->e;
+    const int32_t stage = estimate_stage_of(l, k->pp, chunk);
+    int32_t its = 0;
+    *out = (chunk_moves){.borders = 0};
+    chunk_walk w = {
+        .k = k, .moves = out, .begin = l->first_layer[stage], .end = l->first_layer[stage + 1]};
+    const int32_t below = neighbour_of(l, k->pp, chunk, -1, &its);
+    const int32_t above = neighbour_of(l, k->pp, chunk, 1, &its);
+    out->joined_in = below == k->pp;
+    out->joined_out = above == k->pp;
+    out->link_in = below >= 0 && !out->joined_in;
+    out->link_out = above >= 0 && !out->joined_out;
+    const program_estimate *bottom = &e->programs[e->m->layers[w.begin].program];
+    const program_estimate *top = &e->programs[e->m->layers[w.end - 1].program];
+    if (out->link_in) out->borders += bottom->in_bytes + bottom->d_in_bytes;
+    if (out->link_out) out->borders += top->out_bytes + top->d_out_bytes;
+    for (int phase = 0; phase < PHASE_COUNT; phase++) {
+        w.first = false;
+        out->phase[phase] = move_of(&w, (estimate_phase)phase);
+        w.first = true;
+        out->first[phase] = move_of(&w, (estimate_phase)phase);
+    }
+    chunk_joins(out, bottom, top, out->phase);
+    chunk_joins(out, bottom, top, out->first);
+}
+
+// ---- one rank -----------------------------------------------------------------------------------
+
+typedef struct rank_walk {
+    kinds now, most;
+    chunk_moves chunks[SCHEDULE_MAX_CHUNKS];
+    uint32_t graded[SCHEDULE_MAX_CHUNKS]; // bits of phases that have made their gradients
+    const chunk_move *before;             // the move whose end is still to be seen
+    kinds before_at;                      // what was live when it began
+    int64_t behind;                       // of the one before it
+} rank_walk;
+
+// The fullest moments of the last move, now that is known what comes after it: nothing (NULL) brings nothing.
+static void move_end(rank_walk *w, const chunk_move *next)
+{
+    const chunk_move *m = w->before;
+    if (m == NULL) return;
+    const bool is_same = next == NULL || next->first_layer == m->last_layer;
+    const int64_t ahead = is_same ? 0 : next->ahead;
+    kinds full[3] = {m->most, m->first, m->last};
+    full[1].at[BYTES_GRADIENTS] += w->behind;
+    full[2].at[BYTES_WEIGHTS] += ahead;
+    if (m->first_layer == m->last_layer) full[1].at[BYTES_WEIGHTS] += ahead;
+    for (int i = 0; i < 3; i++) {
+        kinds_add(&full[i], &w->before_at, 1);
+        raise_to(&w->most, &full[i]);
+    }
+    w->behind = m->behind;
+}
+
+static void step(rank_walk *w, int32_t chunk, estimate_phase phase)
+{
+    const chunk_moves *c = &w->chunks[chunk];
+    const bool is_first = (w->graded[chunk] & 1u << phase) == 0;
+    const chunk_move *m = is_first ? &c->first[phase] : &c->phase[phase];
+    move_end(w, m);
+    w->before = m;
+    w->before_at = w->now;
+    kinds_add(&w->now, &m->change, 1);
+    w->graded[chunk] |= 1u << phase;
+    if (phase == PHASE_BACKWARD) w->graded[chunk] = (1u << PHASE_COUNT) - 1;
+    if (phase == PHASE_WEIGHT) w->graded[chunk] |= 1u << PHASE_BACKWARD;
+}
+
+static estimate_phase phase_of(schedule_kind kind)
+{
+    if (kind == SCHEDULE_BACKWARD_INPUT) return PHASE_INPUT;
+    return kind == SCHEDULE_BACKWARD_WEIGHT ? PHASE_WEIGHT : PHASE_BACKWARD;
+}
+
+static void list_walk(rank_walk *w, const estimate_layout *l, const schedule_list *list)
+{
+    for (int32_t m = 0; l->schedule == NULL && m < l->microbatches && m < 3; m++) {
+        step(w, 0, PHASE_FORWARD);
+        step(w, 0, PHASE_BACKWARD);
+    }
+    for (int64_t i = 0; l->schedule != NULL && i < list->count; i++) {
+        const schedule_action *a = &list->actions[i];
+        const bool both = a->kind == SCHEDULE_BOTH;
+        if (a->kind == SCHEDULE_FORWARD || both) step(w, a->chunk, PHASE_FORWARD);
+        if (both) step(w, a->chunk_b, PHASE_BACKWARD);
+        if (!both && a->kind != SCHEDULE_FORWARD) step(w, a->chunk, phase_of(a->kind));
+    }
+    move_end(w, NULL);
+}
+
+static void layers_measure(rank_layers *k)
+{
+    const estimate *e = k->e;
+    for (int32_t c = 0; c < k->l->chunks; c++) {
+        const int32_t s = estimate_stage_of(k->l, k->pp, c);
+        for (int32_t i = k->l->first_layer[s]; i < k->l->first_layer[s + 1]; i++) {
+            k->has_program[e->m->layers[i].program] = true;
+        }
+    }
+    for (int32_t p = 0; p < e->m->program_count; p++) {
+        if (k->has_program[p]) k->of[p] = bytes_of_layer(k, p);
+    }
+}
+
+void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
+                        const estimate_work *work, estimate_memory *out)
+{
+    layer_bytes of[PROGRAMS_MAX];
+    rank_layers k = {.e = e, .l = l, .of = of, .pp = pp};
+    rank_walk w;
+    ASSERT(e->m->program_count <= PROGRAMS_MAX);
+    memset(of, 0, sizeof(of));
+    memset(&w, 0, sizeof(w));
+    layers_measure(&k);
+    for (int32_t c = 0; c < l->chunks; c++) chunk_measure(&k, c, &w.chunks[c]);
+    list_walk(&w, l, &work->list);
+    for (int32_t c = 0; c < l->chunks; c++) {
+        w.most.at[BYTES_ACTIVATIONS] += work->slots[c] * w.chunks[c].borders;
+    }
+    const kinds run = run_tensors(&k);
+    *out =
+        (estimate_memory){.run_bytes = kinds_sum(&run), .live_bytes = kinds_sum(&w.most), .pp = pp};
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run.at[i] + w.most.at[i];
+}
+
+// ---- the published formulas -----------------------------------------------------------------------
+
+double estimate_korthikanti_layer(estimate_technique how, double seq, double micro_batch,
+                                  double dim, double heads, double tp)
+{
+    const double sbh = seq * micro_batch * dim, scores = 5.0 * heads * seq / dim;
+    switch (how) {
+    case TECHNIQUE_NONE:
+        return sbh * (34.0 + scores);
+    case TECHNIQUE_TENSOR:
+        return sbh * (10.0 + 24.0 / tp + scores / tp);
+    case TECHNIQUE_TENSOR_SEQUENCE:
+        return sbh / tp * (34.0 + scores);
+    case TECHNIQUE_TENSOR_SELECTIVE:
+        return sbh * (10.0 + 24.0 / tp);
+    case TECHNIQUE_SEQUENCE_SELECTIVE:
+        return 34.0 * sbh / tp;
+    case TECHNIQUE_FULL:
+        return 2.0 * sbh;
+    case TECHNIQUE_COUNT:
+    default:
+        return 0.0;
+    }
+}
+
+double estimate_korthikanti_first_stage(double layer, double layers, double pp, double vpp)
+{
+    return layer * layers * (vpp > 1.0 ? 1.0 + (pp - 1.0) / (pp * vpp) : 1.0);
+}

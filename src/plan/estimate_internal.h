@@ -1,0 +1,86 @@
+// Shared by the files of estimate: what a program's visits hold (estimate_program.c), and who adds them up
+// (estimate.c for memory, estimate_time.c for time).
+#ifndef PLAN_ESTIMATE_INTERNAL_H
+#define PLAN_ESTIMATE_INTERNAL_H
+
+#include "plan/estimate.h"
+
+typedef struct kinds {
+    int64_t at[BYTES_KIND_COUNT];
+} kinds;
+static inline int64_t kinds_sum(const kinds *k)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) sum += k->at[i];
+    return sum;
+}
+// to += times from
+static inline void kinds_add(kinds *to, const kinds *from, int64_t times)
+{
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) to->at[i] += times * from->at[i];
+}
+
+// What a layer does at a time.
+typedef enum estimate_phase {
+    PHASE_FORWARD,
+    PHASE_INPUT,  // its first half: made again, gradient of the input; all of it where the loss is
+    PHASE_WEIGHT, // its second half
+    PHASE_BACKWARD, // both, one right after the other
+    PHASE_COUNT
+} estimate_phase;
+
+// A layer at a border of its chunk shares its in- and output with a link, which has them always; in the
+// first micro-batch gradients of weights come into being.
+enum { VARIANT_IN = 1, VARIANT_OUT = 2, VARIANT_FIRST = 4, VARIANT_COUNT = 8 };
+
+// The layer's own bytes, and what it was handed.
+typedef struct program_visits {
+    kinds most[PHASE_COUNT]; // at the fullest moment; of PHASE_BACKWARD: of its second half
+    kinds saved;             // from forward to backward
+    kinds left;              // from the first half to the second
+} program_visits;
+
+typedef struct program_weight {
+    int32_t row;  // of the model's weights, in the program's first layer
+    int32_t twin; // program that has the same weight, before this one; -1
+    dtype type, grad;
+    uint32_t read; // bit p: phase p reads it
+    bool has_grad;
+} program_weight;
+
+typedef struct program_estimate {
+    const op_program *program;
+    program_visits visits[VARIANT_COUNT];
+    int64_t in_bytes, out_bytes, d_in_bytes, d_out_bytes; // what crosses its borders
+    program_weight *weights;
+    int32_t weight_count;
+    int32_t first_layer; // the first layer with it
+} program_estimate;
+
+struct estimate {
+    estimate_request r;
+    const op_model *m;
+    int64_t local_seq;
+    extent_binding bound;
+    program_estimate *programs; // [program]
+};
+
+// A weight on a rank: rows of it, where ZeRO cuts, and what is kept.
+typedef struct weight_bytes {
+    int64_t kept, whole;           // of the weight
+    int64_t grad_kept, grad_whole; // of its gradient
+    int64_t master, moments;
+    bool cut;
+    bool passes, grad_passes; // the whole ones come and go
+} weight_bytes;
+weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
+                                   const program_weight *w);
+// Where chunks of ranks are in the pipeline.
+int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
+
+// Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
+int64_t estimate_head_piece(const estimate *e, const op_program *p);
+// Lives of a program's tensors around one micro-batch.
+NODISCARD status estimate_visits(arena *a, const estimate *e, program_estimate *p);
+
+#endif

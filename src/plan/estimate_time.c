@@ -1,0 +1,315 @@
+// A step's least time. From the moment when all ranks have summed the norm of one step to that of the next:
+//
+//   update of the first stage | forwards of the stages below | all work of the rank | backwards below
+//
+// The rank cannot begin before its input has come through the stages below, which begin with their update,
+// does all its work one after the other, and when it has done its last gradient of an input the stages below
+// still have theirs. Nothing else is counted but lanes of messages that are busy longer than all that: so
+// no order of the same actions can be faster. Prices are those of plan/cost, node by node.
+#include "plan/estimate_internal.h"
+
+typedef struct program_price {
+    int64_t forward, input, weight; // of one micro-batch
+} program_price;
+
+struct estimate_prices {
+    program_price *programs; // [program]
+};
+
+// ---- prices -------------------------------------------------------------------------------------
+
+static status group_of(const cluster *c, arena *a, const plan_mesh *mesh, uint32_t axes,
+                       group_use use, cost_group *out)
+{
+    const plan_group g = plan_group_of(mesh, axes, use);
+    return cost_group_of(c, a, mesh, &g, out);
+}
+
+status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, estimate_links *out)
+{
+    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE, &out->tp));
+    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_CP), GROUP_INLINE, &out->cp));
+    TRY(group_of(c, a, mesh, MESH_DATA, GROUP_ASIDE, &out->data));
+    TRY(group_of(c, a, mesh, MESH_DP_INSIDE, GROUP_ASIDE, &out->inside));
+    TRY(group_of(c, a, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE, &out->across));
+    out->pp = (cost_group){.ranks = 1};
+    if (plan_mesh_size(mesh, AXIS_PP) == 1) return ST_OK;
+    const plan_group link = plan_group_stages(0, 1, GROUP_LINK_FORWARD);
+    return cost_group_of(c, a, mesh, &link, &out->pp);
+}
+
+// Of a communication between nodes: the elements that cost_comm_bytes() would count.
+static double message_bytes(const op_program *p, const op_node *node, int64_t ranks,
+                            const extent_binding *bound)
+{
+    const op_tensor *in = &p->tensors[node->in[0]], *out = &p->tensors[node->out[0]];
+    const double width = (double)dtype_bytes(in->type);
+    if (node->code == OP_ALL_REDUCE) return (double)op_tensor_elements(in, bound) * width;
+    const op_tensor *piece = node->code == OP_REDUCE_SCATTER ? out : in;
+    return (double)op_tensor_elements(piece, bound) * width * (double)ranks;
+}
+
+static int64_t message_ns(const cost_model *m, const estimate_links *links, const op_program *p,
+                          const op_node *node, const extent_binding *bound)
+{
+    const cost_group *g = node->attrs.axis == AXIS_CP ? &links->cp : &links->tp;
+    const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
+                            : node->code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER
+                                                              : PLAN_ALL_GATHER;
+    const int64_t ns = cost_message_ns(m, g, op, message_bytes(p, node, g->ranks, bound));
+    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
+}
+
+static int64_t list_ns(const cost_model *m, const estimate_links *links, const op_program *p,
+                       op_list list, const extent_binding *bound)
+{
+    int64_t ns = 0;
+    for (int64_t i = 0; i < p->lists[list].count; i++) {
+        const op_node *node = &p->lists[list].nodes[i];
+        ns += op_communicates(node->code) ? message_ns(m, links, p, node, bound)
+                                          : cost_node_ns(m, p, node, bound);
+    }
+    return ns;
+}
+
+// Its gradients of weights, piece by piece where it keeps logits.
+static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                          const op_program *p)
+{
+    const int64_t piece = estimate_head_piece(e, p);
+    int64_t ns = 0;
+    for (int64_t at = 0; at < e->r.micro_batch; at += piece) {
+        const int64_t count = min_i64(piece, e->r.micro_batch - at);
+        extent_binding bound = e->bound;
+        for (int s = 1; s < EXTENT_SYMBOL_COUNT; s++) {
+            bound.value[s] = e->bound.value[s] / e->r.micro_batch * count;
+        }
+        ns += list_ns(m, links, p, OP_BACKWARD_WEIGHT, &bound);
+    }
+    return ns;
+}
+
+status estimate_price(arena *a, const estimate *e, const cost_model *m, const estimate_links *links,
+                      estimate_prices **out)
+{
+    TRY(arena_new(a, 1, out));
+    TRY(arena_new(a, e->m->program_count, &(*out)->programs));
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        const op_program *p = e->programs[i].program;
+        program_price *x = &(*out)->programs[i];
+        const int64_t weight = weights_ns(e, m, links, p);
+        const bool has_loss = p->output_count == 0;
+        x->forward = list_ns(m, links, p, OP_FORWARD, &e->bound);
+        x->input = list_ns(m, links, p, OP_RECOMPUTE, &e->bound) +
+                   list_ns(m, links, p, OP_BACKWARD_INPUT, &e->bound) + (has_loss ? weight : 0);
+        x->weight = has_loss ? 0 : weight;
+    }
+    return ST_OK;
+}
+
+// ---- a layer's update and messages ----------------------------------------------------------------
+
+typedef struct layer_time {
+    int64_t update;        // on the compute lane
+    int64_t sums;          // on the lane of all ranks with other rows, once in a step
+    int64_t step_messages; // on the lane of those that share a copy of what is cut, once in a step
+    int64_t visit_sums;    // ... of every gradient that is made (ZeRO-2)
+    int64_t forward_gathers; // ... of every forward (ZeRO-3)
+    int64_t input_gathers;   // ... of every gradient of an input
+} layer_time;
+
+static int64_t update_ns(const estimate *e, const cost_model *m, const program_weight *w,
+                         const weight_bytes *b, const plan_rows *rows)
+{
+    const op_weight *model = &e->m->weights[w->row];
+    const double count = (double)(rows->count * model->columns);
+    const bool has_copy = b->master > 0;
+    const double kept = has_copy ? 4.0 : (double)dtype_bytes(w->type);
+    const double moments = (double)dtype_bytes(e->r.states.moments);
+    double bytes = (double)dtype_bytes(w->grad) + 2.0 * kept + 4.0 * moments;
+    if (has_copy) bytes += (double)dtype_bytes(w->type);
+    // A matrix that Muon takes does more: products, which are left out.
+    if (e->r.states.muon && model->is_matrix) bytes -= 2.0 * moments;
+    return cost_memory_ns(m, count * bytes);
+}
+
+static layer_time time_of_layer(const estimate *e, const estimate_layout *l, const cost_model *m,
+                                const estimate_links *links, const program_estimate *p)
+{
+    layer_time out = {0};
+    double together = 0.0, visit = 0.0, ahead = 0.0, again = 0.0;
+    const plan_mesh mesh = {.size = {[AXIS_DP] = l->dp}, .zero_group = l->zero_group};
+    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    for (int32_t i = 0; i < p->weight_count; i++) {
+        const program_weight *w = &p->weights[i];
+        const weight_bytes b = estimate_weight_bytes(e, l, w);
+        const op_weight *model = &e->m->weights[w->row];
+        const bool whole = e->r.states.muon && model->is_matrix;
+        const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
+        const double ways = rows.cut ? (double)plan_zero_ways(&mesh) : 1.0;
+        const double count = (double)(rows.piece * model->columns) * ways;
+        const double weight = count * (double)dtype_bytes(w->type);
+        const double grad = count * (double)dtype_bytes(w->grad);
+        if (w->twin < 0) out.update += update_ns(e, m, w, &b, &rows);
+        if (!w->has_grad || w->twin >= 0) continue;
+        if (b.passes) {
+            if ((w->read & 1u << PHASE_FORWARD) != 0) ahead += weight;
+            if ((w->read & 1u << PHASE_INPUT) != 0) again += weight;
+        } else if (b.cut) {
+            out.step_messages += cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, weight);
+        }
+        if (two_ways && !b.grad_passes) continue; // sums of pairs of stages are left out
+        if (b.grad_passes) {
+            visit += grad;
+        } else if (b.cut) {
+            out.step_messages += cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, grad);
+        } else {
+            together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
+        }
+    }
+    if (together > 0.0) {
+        out.sums = cost_message_ns(m, &links->data, PLAN_ALL_REDUCE, together);
+    }
+    if (visit > 0.0) {
+        out.visit_sums = cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, visit);
+    }
+    if (ahead > 0.0) {
+        out.forward_gathers = cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, ahead);
+    }
+    if (again > 0.0) {
+        out.input_gathers = cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, again);
+    }
+    return out;
+}
+
+// ---- stages ---------------------------------------------------------------------------------------
+
+enum { STAGES_MAX = SCHEDULE_MAX_STAGES };
+
+typedef struct stage_time {
+    int64_t forward, input, weight, update;
+    int64_t sums, messages; // of a step with its micro-batches, on two lanes
+    int64_t come, go;       // a forward through all stages below, a backward
+} stage_time;
+
+static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
+                                const estimate_layout *l, const layer_time *layers, int32_t stage,
+                                int64_t microbatches)
+{
+    stage_time out = {0};
+    const int32_t begin = l->first_layer[stage], end = l->first_layer[stage + 1];
+    for (int32_t i = begin; i < end;) { // layers of one kind stand together
+        const int32_t p = e->m->layers[i].program;
+        int64_t n = 0;
+        while (i < end && e->m->layers[i].program == p) {
+            i++;
+            n++;
+        }
+        const layer_time *t = &layers[p];
+        out.forward += n * x->programs[p].forward;
+        out.input += n * x->programs[p].input;
+        out.weight += n * x->programs[p].weight;
+        out.update += n * t->update;
+        out.sums += n * t->sums;
+        out.messages += n * t->step_messages + n * microbatches * t->visit_sums;
+        // What is still there is not gathered again: where a stage has few layers, that may be all.
+        if (end - begin > 3) {
+            out.messages += (n - 1) * microbatches * (t->forward_gathers + t->input_gathers);
+        }
+    }
+    return out;
+}
+
+typedef struct pipe_time {
+    const estimate_layout *l;
+    stage_time *stages; // [virtual stage]
+    int64_t link_ns;
+    int32_t depth;
+} pipe_time;
+
+// What is below each stage.
+static void ways_set(pipe_time *p)
+{
+    const schedule_shape shape = p->l->schedule != NULL ? p->l->schedule->shape : SHAPE_LOOP;
+    const bool splits = p->l->schedule != NULL && p->l->schedule->splits_backward;
+    const int64_t link = shape == SHAPE_V ? 0 : p->link_ns; // there two stages may be on one rank
+    for (int32_t s = 1; s < p->depth; s++) {
+        const stage_time *below = &p->stages[s - 1];
+        p->stages[s].come = below->come + below->forward + link;
+        p->stages[s].go = below->go + below->input + (splits ? 0 : below->weight) + link;
+    }
+}
+
+// Micro-batches that pass through a chunk.
+static int64_t share_of(const estimate_layout *l, int32_t chunk)
+{
+    int32_t first = 0, count = l->microbatches;
+    const schedule_request r = {
+        .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
+    if (l->schedule != NULL) plan_schedule_share(l->schedule, &r, chunk, &first, &count);
+    return count;
+}
+
+// One rank's least time between two norms.
+static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
+{
+    const estimate_layout *l = p->l;
+    int64_t work = 0, ordered = 0, update = 0, messages = 0, sums = 0;
+    int64_t before = INT64_MAX, after = INT64_MAX;
+    const bool splits = l->schedule != NULL && l->schedule->splits_backward;
+    for (int32_t c = 0; c < l->chunks; c++) {
+        const int32_t s = estimate_stage_of(l, pp, c);
+        const stage_time *t = &p->stages[s];
+        const int64_t n = share_of(l, c);
+        before = min_i64(before, t->come);
+        after = min_i64(after, t->go);
+        work += n * (t->forward + t->input + t->weight);
+        ordered += n * (t->forward + t->input);
+        update += t->update;
+        messages += t->messages;
+        sums += t->sums;
+    }
+    const int64_t begins = before == 0 ? update : max_i64(update, p->stages[0].update + before);
+    // Its last gradient of an input, or whole backward, and then those of the stages below.
+    const int64_t least = begins + max_i64(work, (splits ? ordered : work) + after);
+    messages = max_i64(messages, sums);
+    out->work_ns = max_i64(out->work_ns, work + update);
+    const int64_t step = max_i64(least, messages);
+    const estimate_reason reason = messages > least ? REASON_MESSAGES : REASON_WORK;
+    if (step <= out->step_ns) return;
+    out->step_ns = step;
+    out->reason = reason;
+    out->pp = pp;
+}
+
+void estimate_time_of(const estimate *e, const estimate_prices *prices, const cost_model *m,
+                      const estimate_links *links, const estimate_layout *l, estimate_time *out)
+{
+    enum { PROGRAMS = 64 };
+    layer_time layers[PROGRAMS];
+    stage_time stages[STAGES_MAX];
+    pipe_time p = {.l = l, .stages = stages, .depth = 1};
+    ASSERT(e->m->program_count <= PROGRAMS);
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        layers[i] = time_of_layer(e, l, m, links, &e->programs[i]);
+    }
+    const schedule_request r = {
+        .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
+    if (l->schedule != NULL) p.depth = plan_schedule_depth(l->schedule, &r);
+    ASSERT(p.depth <= STAGES_MAX);
+    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    for (int32_t s = 0; s < p.depth; s++) {
+        stages[s] = time_of_stage(e, prices, l, layers, s,
+                                  two_ways ? l->microbatches / 2 : l->microbatches);
+    }
+    if (p.depth > 1 && links->pp.ranks > 1) {
+        const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
+        p.link_ns = cost_message_ns(m, &links->pp, PLAN_SEND, (double)top->out_bytes);
+    }
+    ways_set(&p);
+    *out = (estimate_time){.step_ns = 0};
+    for (int32_t pp = 0; pp < l->pp; pp++) rank_time(&p, pp, out);
+    const int64_t host = (int64_t)(m->profile->step_s * 1e9);
+    out->step_ns += host;
+    out->work_ns += host;
+}
