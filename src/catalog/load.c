@@ -224,12 +224,7 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
     TRY(device_check(catalog_sheet_place(s, ""), &out->device));
     TRY(levels_check(a, s, out));
     TRY(failures_check(s, &out->failures));
-    if (out->devices < out->node.devices) {
-        out->node.devices = (int32_t)out->devices; // part of one node
-    } else if (out->devices % out->node.devices != 0) {
-        return fail(ST_CONFIG_RANGE, "%s  devices = %lld: expected whole nodes of %d devices",
-                    catalog_sheet_place(s, "devices"), (long long)out->devices, out->node.devices);
-    }
+    if (out->devices < out->node.devices) out->node.devices = (int32_t)out->devices; // part of one
     return ST_OK;
 }
 

@@ -221,9 +221,28 @@ static status build(building *b)
     return ST_OK;
 }
 
+// Planned, but without kernels yet.
+static status unbuilt_refuse(const decoder_spec *s)
+{
+    if (s->experts.count > 0) {
+        return fail(ST_UNSUPPORTED,
+                    "the model has %lld experts, %lld of them for a token: models with experts "
+                    "cannot be trained yet, only counted and planned",
+                    (long long)s->experts.count, (long long)s->experts.top_k);
+    }
+    if (s->latent.kv_rank > 0) {
+        return fail(ST_UNSUPPORTED,
+                    "the model has latent attention (kv_rank %lld), which cannot be trained yet, "
+                    "only counted and planned",
+                    (long long)s->latent.kv_rank);
+    }
+    return ST_OK;
+}
+
 status model_build(arena *a, const decoder_spec *spec, const model_options *options, op_model **out)
 {
     TRY(model_spec_check(spec));
+    TRY(unbuilt_refuse(spec));
     if (options->purpose != PURPOSE_TRAIN && options->purpose != PURPOSE_EVALUATE &&
         options->documents) {
         return fail(ST_INTERNAL, "generation knows no packed documents");

@@ -42,6 +42,19 @@ typedef struct model_ends {
     int count;
 } model_ends;
 
+// Experts in place of the feed-forward part: a token takes top_k of `count`, and all `shared` ones.
+typedef struct model_experts {
+    int64_t count;                  // 0: none, the model is dense
+    int64_t top_k, shared, ffn_dim; // ffn_dim: of one expert
+    int64_t dense_layers;           // the first so many layers are dense
+    int64_t every;                  // of the others each `every`-th has experts (1: all)
+} model_experts;
+// Multi-head latent attention: keys and values from a narrow latent row (DeepSeek-V2, arXiv:2405.04434).
+typedef struct model_latent {
+    int64_t q_rank, kv_rank; // kv_rank 0: none; q_rank 0: queries straight from the width
+    int64_t nope_dim, rope_dim, value_dim; // of a head: parts of queries and keys, and values
+} model_latent;
+
 // One spec for every decoder here. Plain data; model_spec_check states what must hold.
 typedef struct decoder_spec {
     const char *arch; // row of the arch family: "gpt2", "llama", "mistral", "qwen2", "qwen3"
@@ -61,6 +74,9 @@ typedef struct decoder_spec {
     int32_t bos_token; // -1: none
     model_ends ends;
     dtype saved; // what its files say their weights are: fp32, bf16 or fp16
+    // What can be counted and planned but not trained yet: model_build refuses it by name.
+    model_experts experts;
+    model_latent latent;
 } decoder_spec;
 
 // What a program is emitted for, beyond the spec.
@@ -85,6 +101,14 @@ NODISCARD status model_spec_from_json(arena *a, const json *root, const char *fi
                                       decoder_spec *out);
 NODISCARD status model_spec_preset(const host *h, arena *a, const char *name, decoder_spec *out);
 NODISCARD status model_spec_check(const decoder_spec *spec);
+// Of the sizes alone, without emitting anything; as model_build counts where it can build.
+typedef struct model_counts {
+    int64_t total;
+    int64_t active; // that one token meets: all but the experts that it does not take
+    int64_t
+        product; // of active, those in matrix products: FLOPs of a token are 6 x these, and attention's
+} model_counts;
+void model_count(const decoder_spec *spec, model_counts *out);
 NODISCARD status model_spec_print_json(const decoder_spec *spec, text *out);
 // `, "eos_token_id": ...`, for config.json and generation_config.json: null, a number or a list.
 NODISCARD status model_ends_add(text *t, const model_ends *ends); // Hugging Face config.json

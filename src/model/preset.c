@@ -17,6 +17,10 @@ typedef struct preset {
     double norm_eps;
     bool tied, attention_bias, mlp_bias;
     int64_t bos_token, eos_token;
+    double published;
+    option_list sources, reported, assumed, differs;
+    model_experts experts;
+    model_latent latent;
     struct {
         double theta;
         int32_t type; // model_rope_kind
@@ -46,6 +50,12 @@ typedef struct preset {
 static const option rows[] = {
     OTHER("about", TEXT, about, NULL, "one line", .choices = NULL),
     INT("parameters", parameters, "0", 0, 9e15, "as published; a test counts them"),
+    REAL("published", published, "0", 0, 1e6, "parameters in 1e9, where only that is known"),
+    OTHER("sources", LIST, sources, NULL, "where the sizes are from", .choices = NULL),
+    OTHER("reported", LIST, reported, NULL, "keys that others than its makers told",
+          .choices = NULL),
+    OTHER("assumed", LIST, assumed, NULL, "keys that nobody outside knows", .choices = NULL),
+    OTHER("differs", LIST, differs, NULL, "what the real model has otherwise", .choices = NULL),
     OTHER("arch", TEXT, arch, NULL, "gpt2, llama, mistral, qwen2 or qwen3", .choices = NULL),
     INT("layers", layers, NULL, 1, 1e4, "blocks"),
     INT("dim", dim, NULL, 1, 1 << 20, "width"),
@@ -64,6 +74,17 @@ static const option rows[] = {
           .choices = NULL),
     INT("bos_token", bos_token, "-1", -1, INT32_MAX, "-1 is none"),
     INT("eos_token", eos_token, "-1", -1, INT32_MAX, "-1 is none"),
+    INT("experts.count", experts.count, "0", 0, 1 << 16, "0 is a dense model"),
+    INT("experts.top_k", experts.top_k, "1", 1, 1 << 16, "experts that a token takes"),
+    INT("experts.shared", experts.shared, "0", 0, 1 << 16, "experts that every token takes"),
+    INT("experts.ffn_dim", experts.ffn_dim, "0", 0, 1 << 22, "of one expert; 0 is ffn_dim"),
+    INT("experts.dense_layers", experts.dense_layers, "0", 0, 1e4, "the first layers, without"),
+    INT("experts.every", experts.every, "1", 1, 1e4, "of the others, each so many have experts"),
+    INT("latent.q_rank", latent.q_rank, "0", 0, 1 << 20, "of latent attention; 0 is none"),
+    INT("latent.kv_rank", latent.kv_rank, "0", 0, 1 << 20, "0 is no latent attention"),
+    INT("latent.nope_dim", latent.nope_dim, "0", 0, 1 << 16, "of a head, without positions"),
+    INT("latent.rope_dim", latent.rope_dim, "0", 0, 1 << 16, "of a head, with positions"),
+    INT("latent.value_dim", latent.value_dim, "0", 0, 1 << 16, "of a head's values"),
     REAL("rope.theta", rope.theta, "10000", 1, 1e15, "base of the rotary frequencies"),
     OTHER("rope.type", CHOICE, rope.type, "default", "how positions are stretched",
           .choices = "default, linear, dynamic, llama3, yarn"),
@@ -119,6 +140,14 @@ static status spec_make(arena *a, const preset *p, const model_arch *arch, decod
     s.rope.beta_slow = or_nan(p->rope.beta_slow);
     s.rope.original_context = p->rope.original_context;
     TRY(windows_set(a, p->window, &s));
+    if (p->experts.count > 0) {
+        s.experts = p->experts;
+        if (s.experts.ffn_dim == 0) s.experts.ffn_dim = s.ffn_dim;
+    }
+    if (p->latent.kv_rank > 0) {
+        s.latent = p->latent;
+        if (p->head_dim == 0) s.head_dim = s.latent.nope_dim + s.latent.rope_dim;
+    }
     *out = s;
     return ST_OK;
 }
@@ -141,7 +170,13 @@ status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char 
         return st;
     }
     *out = s;
-    *facts = (model_preset_facts){.about = p.about, .parameters = p.parameters};
+    *facts = (model_preset_facts){.about = p.about,
+                                  .parameters = p.parameters,
+                                  .published = p.published,
+                                  .sources = p.sources,
+                                  .reported = p.reported,
+                                  .assumed = p.assumed,
+                                  .differs = p.differs};
     return ST_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef MODEL_PRESET_H
 #define MODEL_PRESET_H
 
+#include "base/options.h"
 #include "model/model.h"
 
 typedef struct model_preset_file {
@@ -13,7 +14,10 @@ extern const model_preset_file model_preset_files[]; // made by CMake; ends with
 // What a preset says beyond its spec.
 typedef struct model_preset_facts {
     const char *about;
-    int64_t parameters; // as published
+    int64_t parameters; // as published, to the last one; 0: not so
+    double published;   // in 1e9, as published or told; 0: nothing is
+    // Where from; keys that were reported, or are assumed (all others are public); what differs.
+    option_list sources, reported, assumed, differs;
 } model_preset_facts;
 // From a preset's text; `name` stands in errors.
 NODISCARD status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char *name,

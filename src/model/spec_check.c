@@ -128,6 +128,24 @@ static status windows_check(const decoder_spec *s)
     return ST_OK;
 }
 
+// Of what can only be planned.
+static status planned_check(const decoder_spec *s)
+{
+    const model_experts *e = &s->experts;
+    const model_latent *l = &s->latent;
+    if (e->count > 0 && (e->top_k < 1 || e->top_k > e->count)) {
+        return fail(ST_MODEL, "experts.top_k is %lld, expected 1 to experts.count, %lld",
+                    (long long)e->top_k, (long long)e->count);
+    }
+    if (e->count > 0 && (e->ffn_dim < 1 || e->every < 1 || e->dense_layers >= s->layers)) {
+        return fail(ST_MODEL, "the model has experts in no layer");
+    }
+    if (l->kv_rank > 0 && (l->nope_dim < 1 || l->value_dim < 1)) {
+        return fail(ST_MODEL, "latent attention needs latent.nope_dim and latent.value_dim");
+    }
+    return ST_OK;
+}
+
 static bool is_positive(double x) // false for NaN
 {
     return x > 0.0 && x <= 1e15;
@@ -196,6 +214,7 @@ status model_spec_check(const decoder_spec *spec)
     TRY(arch_check(spec));
     TRY(windows_check(spec));
     TRY(rope_check(spec));
+    TRY(planned_check(spec));
     TRY(share_check("dropout of the embedding", spec->dropout_embedding));
     TRY(share_check("dropout of the attention", spec->dropout_attention));
     TRY(share_check("residual dropout", spec->dropout_residual));

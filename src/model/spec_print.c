@@ -167,6 +167,9 @@ static status rope_add(const decoder_spec *s, text *t)
 status model_spec_print_json(const decoder_spec *spec, text *out)
 {
     TRY(model_spec_check(spec));
+    if (spec->experts.count > 0 || spec->latent.kv_rank > 0) {
+        return fail(ST_UNSUPPORTED, "a model with experts or latent attention cannot be written");
+    }
     const model_arch *arch = model_arch_find(spec->arch);
     TRY(text_add(out, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\"",
                  arch->causal_class, arch->name));

@@ -1,0 +1,67 @@
+// See run.h.
+#include "catalog/run.h"
+#include "catalog/sheet.h"
+
+#include <string.h>
+
+static const catalog_field rows[] = {
+    {.key = "model", .kind = OPTION_TEXT, .help = "a preset of models"},
+    {.key = "cluster", .kind = OPTION_TEXT, .help = "an entry of clusters"},
+    {.key = "public", .kind = OPTION_LIST, .help = "key=value, as its makers published them"},
+    {.key = "reported", .kind = OPTION_LIST, .help = "key=value, as others told them"},
+};
+static const catalog_fields fields = {rows, COUNT_OF(rows), "run"};
+
+bool catalog_run_exists(const char *name)
+{
+    for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
+        if (strcmp(f->folder, "runs") == 0 && strcmp(f->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static status settings_take(const catalog_sheet *s, const char *key, const option_list *from,
+                            catalog_run *out)
+{
+    for (int64_t i = 0; i < from->count; i++) {
+        const char *equals = strchr(from->items[i], '=');
+        if (equals == NULL || equals == from->items[i]) {
+            return fail(ST_CONFIG_SYNTAX, "%s  %s: \"%.64s\" is not key=value",
+                        catalog_sheet_place(s, key), key, from->items[i]);
+        }
+        const int length = (int)(equals - from->items[i]) + 1;
+        for (int64_t k = 0; k < out->setting_count; k++) {
+            if (strncmp(out->settings[k], from->items[i], (size_t)length) != 0) continue;
+            return fail(ST_CONFIG_SYNTAX, "%s  %s: %.*s is given twice",
+                        catalog_sheet_place(s, key), key, length - 1, from->items[i]);
+        }
+        out->settings[out->setting_count++] = from->items[i];
+    }
+    return ST_OK;
+}
+
+status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *out)
+{
+    catalog_sheet *s = NULL;
+    catalog_run r = {.name = name};
+    TRY(catalog_sheet_create(a, "A run", &s));
+    TRY(catalog_sheet_add(s, "", &fields, -1, false));
+    TRY(catalog_sheet_read(s, h, "runs", "run", name, "", NULL, 0));
+    r.about = catalog_sheet_text(s, "about");
+    r.model = catalog_sheet_text(s, "model");
+    r.cluster = catalog_sheet_text(s, "cluster");
+    if (*r.model == '\0' || *r.cluster == '\0') {
+        return fail(ST_CONFIG_KEY, "%s: a run needs \"model\" and \"cluster\"",
+                    catalog_sheet_place(s, ""));
+    }
+    r.told = *catalog_sheet_list(s, "public");
+    r.reported = *catalog_sheet_list(s, "reported");
+    r.assumed = *catalog_sheet_list(s, "assumed");
+    r.sources = *catalog_sheet_list(s, "sources");
+    TRY(arena_new(a, r.told.count + r.reported.count + r.assumed.count + 1, &r.settings));
+    TRY(settings_take(s, "public", &r.told, &r));
+    TRY(settings_take(s, "reported", &r.reported, &r));
+    TRY(settings_take(s, "assumed", &r.assumed, &r));
+    *out = r;
+    return ST_OK;
+}

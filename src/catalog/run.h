@@ -1,0 +1,30 @@
+// Runs that were made, or that people talk about: catalog/runs/*.yaml says model, cluster and the keys of
+// a run's configuration, each in the list of its standing.
+#ifndef CATALOG_RUN_H
+#define CATALOG_RUN_H
+
+#include "base/host.h"
+#include "base/options.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct catalog_run {
+    const char *name, *about;
+    const char *model;   // a preset of models: model.preset
+    const char *cluster; // an entry of clusters
+    // "layout.tp=8": what its makers published, what others reported of it, what nobody outside knows.
+    option_list told, reported, assumed;
+    option_list sources;
+    const char **settings; // all three lists, one after the other
+    int64_t setting_count;
+} catalog_run;
+
+bool catalog_run_exists(const char *name); // in the program; a path is never asked for
+NODISCARD status catalog_run_load(const host *h, arena *a, const char *name, catalog_run *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+// Parameters from sizes alone: total, and those that one token meets. Where a model can be built this
+// agrees with what is built (a test holds all presets to it); where it cannot yet (experts, latent
+// attention) it is what the planner has.
+#include "model/model.h"
+
+typedef struct sum {
+    int64_t product, other; // in matrix products; norms and biases
+} sum;
+
+static sum attention_count(const decoder_spec *s)
+{
+    const int64_t d = s->dim, q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+    const model_latent *l = &s->latent;
+    if (l->kv_rank > 0) {
+        const int64_t head = l->nope_dim + l->rope_dim;
+        const int64_t queries =
+            l->q_rank > 0 ? d * l->q_rank + l->q_rank * s->heads * head : d * s->heads * head;
+        const int64_t narrow = d * (l->kv_rank + l->rope_dim);
+        const int64_t wide = l->kv_rank * s->heads * (l->nope_dim + l->value_dim);
+        return (sum){queries + narrow + wide + s->heads * l->value_dim * d, l->q_rank + l->kv_rank};
+    }
+    sum n = {d * (q + 2 * kv) + q * d, 0};
+    if (s->qkv_bias) n.other += q + 2 * kv;
+    if (s->out_bias) n.other += d;
+    if (s->qk_norm) n.other += 2 * s->head_dim;
+    return n;
+}
+
+static sum mlp_count(const decoder_spec *s, int64_t ffn_dim)
+{
+    const int64_t wide = s->mlp == MODEL_MLP_SWIGLU ? 2 * ffn_dim : ffn_dim;
+    return (sum){s->dim * (wide + ffn_dim), s->mlp_bias ? wide + s->dim : 0};
+}
+
+static void add(sum *to, int64_t times, sum one)
+{
+    to->product += times * one.product;
+    to->other += times * one.other;
+}
+
+void model_count(const decoder_spec *s, model_counts *out)
+{
+    const model_experts *e = &s->experts;
+    const int64_t head = s->vocab * s->dim, norm = s->norm_bias ? 2 * s->dim : s->dim;
+    const int64_t positions = s->position == MODEL_POSITION_LEARNED ? s->context * s->dim : 0;
+    const int64_t mixed = e->count > 0 ? (s->layers - e->dense_layers) / max_i64(e->every, 1) : 0;
+    const sum expert = e->count > 0 ? mlp_count(s, e->ffn_dim) : (sum){0, 0};
+    sum all = {head, (2 * s->layers + 1) * norm};
+    add(&all, s->layers, attention_count(s));
+    add(&all, s->layers - mixed, mlp_count(s, s->ffn_dim));
+    add(&all, mixed * e->shared, expert);
+    all.product += mixed * e->count * s->dim; // routers
+    sum seen = all, whole = all;
+    add(&seen, mixed * e->top_k, expert);
+    add(&whole, mixed * e->count, expert);
+    const int64_t beside = positions + (s->tied ? 0 : head);
+    out->total = whole.product + whole.other + beside;
+    out->active = seen.product + seen.other + beside;
+    out->product = seen.product;
+}
