@@ -328,6 +328,13 @@ status formula_evaluate(const formula_scope *s, const char *formula, double *out
         return fail(ST_CONFIG, "a formula of %lld bytes, at most %d expected",
                     (long long)strlen(formula), FORMULA_BYTES);
     }
+    for (const char *p = formula; *p != '\0'; p++) {
+        if ((unsigned char)*p < 0x80) continue;
+        return fail(ST_CONFIG,
+                    "a formula has a character beyond ASCII at byte %lld: expected signs "
+                    "of a keyboard, such as * and -",
+                    (long long)(p - formula + 1));
+    }
     TRY(any_read(&r, &value));
     blanks_skip(&r);
     if (*r.at != '\0') return complain(&r, "an operator or the end");
@@ -411,10 +418,16 @@ static status braces_read(const char *words, const char **at, char formula[FORMU
         if (*end == '"') quoted = !quoted;
         if (*end == ':' && !quoted) colon = end;
     }
-    if (*end == '\0') return fail(ST_CONFIG, "\"%.200s\" has a brace that is not closed", words);
+    if (*end == '\0') {
+        return fail(ST_CONFIG, "the brace at byte %lld of a text is not closed",
+                    (long long)(begin - words));
+    }
     const char *last = colon != NULL ? colon : end;
     if (last - begin >= FORMULA_BYTES || (colon != NULL && end - colon > 15)) {
-        return fail(ST_CONFIG, "\"%.200s\" has a formula or a form that is too long", words);
+        return fail(ST_CONFIG,
+                    "the brace at byte %lld of a text has a formula or a form that is too "
+                    "long",
+                    (long long)(begin - words));
     }
     memcpy(formula, begin, (size_t)(last - begin));
     formula[last - begin] = '\0';

@@ -101,6 +101,7 @@ static void errors_name_their_place(void **state)
                  {"f(1 2)", "a comma or a parenthesis", ST_CONFIG},
                  {"", "ends where", ST_CONFIG},
                  {"f(1,2,3,4,5,6,7,8,9,10,11,12,13)", "fewer arguments", ST_CONFIG},
+                 {"2 × 3", "beyond ASCII at byte 3", ST_CONFIG},
                  {"$", "has \"$\" at column 1", ST_CONFIG}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         double got = -1.0;

@@ -60,8 +60,8 @@ static status lets_make(claims_scope *s, const claim_text *t, const char *place)
         double value = 0.0;
         while (length > 0 && item[length - 1] == ' ') length--;
         if (!is_name(item, length) || s->let_count == CLAIM_LETS) {
-            return fail(ST_CONFIG, "%s: \"%.80s\" in `let`: expected at most %d of name = formula",
-                        place, item, CLAIM_LETS);
+            return fail(ST_CONFIG, "%s: item %lld of `let`: expected at most %d of name = formula",
+                        place, (long long)i + 1, CLAIM_LETS);
         }
         TRY(arena_format(s->a, &name, "%.*s", (int)length, item));
         TRY(formula_evaluate(&scope, sign + 1, &value));

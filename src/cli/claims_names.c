@@ -181,6 +181,12 @@ static bool is_of_model(const char *field)
 static status field_look_up(claims_scope *s, const char *name, const char *field, double *out)
 {
     const cluster none = {.level_count = 1};
+    const size_t length = strlen(name);
+    if (strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0)) {
+        // A file of claims may be a stranger's: it opens no other files.
+        return fail(ST_CONFIG, "\"%s\".%s: claims name what is in the catalogue, no files", name,
+                    field);
+    }
     for (int64_t i = 0; i < COUNT_OF(device_fields); i++) {
         if (strcmp(device_fields[i].name, field) != 0) continue;
         cluster_device d;
@@ -232,6 +238,7 @@ static status look_up(void *context, const char *name, const char *field, double
 
 // Share of a step in which a rank of a pipeline has nothing to do, messages taking no time.
 // bubble(schedule, stages, microbatches [, chunks [, forward, backward_input, backward_weight]])
+enum { ACTIONS_MAX = 1 << 18 }; // a second at most
 static status bubble(const formula_value *v, int32_t count, double *out)
 {
     const plan_schedule *schedule = plan_schedule_find(v[0].word);
@@ -248,6 +255,9 @@ static status bubble(const formula_value *v, int32_t count, double *out)
             (timeline_cost){(int64_t)v[4].number, (int64_t)v[5].number, (int64_t)v[6].number};
     }
     TRY(plan_schedule_check(schedule, &r));
+    if ((int64_t)r.stages * r.microbatches * r.chunks > ACTIONS_MAX) {
+        return fail(ST_CONFIG, "bubble: more than %d stages x micro-batches x chunks", ACTIONS_MAX);
+    }
     TRY(arena_create("bubble", 0, &a));
     const status st = plan_timeline_play(a, schedule, &r, &costs, &t);
     if (st == ST_OK) {
@@ -286,11 +296,10 @@ static status failure_call(const char *function, const formula_value *v, int32_t
     for (int32_t i = 0; i < COUNT_OF(rows); i++) {
         if (strcmp(rows[i].name, function) != 0 || count != rows[i].count) continue;
         const bool is_share = i >= 4;
-        bool good = v[0].number > 0.0 && v[0].number < 1e7;
+        bool good = v[0].word == NULL && v[0].number > 0.0 && (i < 3 || v[0].number < 1e5);
         for (int32_t k = 1; k < count; k++) good = good && v[k].word == NULL && v[k].number >= 0.0;
         if (is_share) good = good && v[1].number > 0.0 && v[1].number < 1.0;
-        if (i < 3) good = good || v[0].number >= 1e7; // of time, which has no limit
-        if (i == 3) good = good && v[1].number < 1e7;
+        if (i == 3) good = good && v[1].number < 1e6;
         if (!good) return fail(ST_CONFIG, "%s: a number is out of its limits", function);
         *out = of_four(i, v);
         return ST_OK;

@@ -230,6 +230,9 @@ static void mistakes_are_refused_with_their_place(void **state)
         {"claim: a\ncomputed: b\nmatch: bubble(\"1f1c\", 2, 3)\n", "no schedule \"1f1c\""},
         {"claim: a\ncomputed: b\nmatch: bubble(2, 2, 3)\n", "expected a schedule"},
         {"claim: a\ncomputed: b\nmatch: bytes(\"fp99\")\n", "no such type"},
+        {"claim: a\ncomputed: b\nmatch: bubble(\"1f1b\", 4000, 60000) > 0\n", "more than"},
+        {"claim: a\ncomputed: b\nmatch: out_for(1e9, 99%) > 0\n", "out of its limits"},
+        {"claim: a\ncomputed: b\nmatch: '\"a/x.yaml\".bf16 > 1'\n", "no files"},
         {"claim: a\ncomputed: b\nmatch: days(1)\n", "no function days of 1"},
         {"clame: a\n", "unknown key \"clame\""},
     };

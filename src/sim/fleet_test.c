@@ -1,4 +1,5 @@
 // The run level against closed forms and published figures, and where it must refuse.
+#include "base/test_paths.h"
 #include "plan/failure.h"
 #include "sim/fleet.h"
 
@@ -222,6 +223,77 @@ static void published_failures_are_met(void **state)
     near_to(out.mtbf_s / 60.0, 30.4, 0.001);
 }
 
+// The text of a file of ../shared; NULL where it is not.
+static char *shared_read(arena *a, const char *name)
+{
+    char path[1024], *bytes = NULL;
+    int64_t count = 0;
+    file_info info;
+    const host *h = host_real();
+    assert_int_equal(h->api->path_info(h, test_shared(name, path), &info), ST_OK);
+    if (info.kind != FILE_KIND_REGULAR) {
+        printf("skipped: %s is not there\n", path);
+        return NULL;
+    }
+    assert_int_equal(host_read_all(h, a, path, 1 << 20, &bytes, &count), ST_OK);
+    return bytes;
+}
+
+// The number in the cell after `metric`, in the first row with "system,gpus".
+static double published(const char *csv, const char *system, const char *metric)
+{
+    const char *row = strstr(csv, system);
+    const char *cell = row == NULL ? NULL : strstr(row, metric);
+    if (cell == NULL) fail_msg("no row of %s with %s", system, metric);
+    return cell == NULL ? 0.0 : strtod(cell + strlen(metric) + 1, NULL);
+}
+
+// Rates as they were published, and what was published or measured of larger jobs.
+static void published_statistics_are_met(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    const char *csv = shared_read(a, "validation/failure_statistics.csv");
+    const char *mix = csv == NULL ? NULL : shared_read(a, "validation/llama3_interruptions.csv");
+    if (csv == NULL || mix == NULL) {
+        arena_destroy(a);
+        skip();
+        return;
+    }
+    const double all = published(csv, "Llama 3 405B,16384", "total interruptions");
+    const double unplanned = published(csv, "Llama 3 405B,16384", "unexpected interruptions");
+    near_to(54.0 * 24.0 / all,
+            published(csv, "Llama 3 405B,16384", "between any interruptions (derived)"), 0.002);
+    double sum = 0.0;
+    for (const char *p = strchr(mix, '\n'); p != NULL && p[1] != '\0'; p = strchr(p + 1, '\n')) {
+        for (int comma = 0; comma < 3 && p != NULL; comma++) p = strchr(p + 1, ',');
+        if (p != NULL)
+            sum += strtod(p + 1, NULL); // the third comma: none of these cells has one in it
+    }
+    near_to(sum, unplanned, 1e-12);
+
+    // RSC-1: failures of 1,000 nodes in a day; what that means for 131,072 GPUs.
+    cluster c = {.devices = 16384, .pue = 1.0};
+    const double rate = published(csv, "Meta RSC-1,16384", "failure rate");
+    c.node.devices = 8;
+    c.failures.mtbf_node_h = 1000.0 * 24.0 / rate;
+    c.failures.restart_s = 300.0;
+    run_config r = run_of(100000);
+    const sim_fleet_step step = {.step_s = 5.0, .devices = 131072, .state_bytes = 1e12};
+    sim_fleet_input in;
+    sim_fleet_result out;
+    r.checkpoint.write_s = 5.0;
+    sim_fleet_input_make(&r, &c, &step, &in);
+    arena_destroy(play(&in, &out));
+    near_to(out.mtbf_s / 3600.0, published(csv, "Meta RSC,131072", "job MTTF"), 0.025);
+    // The formula printed there for the share of time kept, which is ours to first order.
+    const double nodes = 256.0, of_day = nodes * rate / 1000.0, wait = 300.0, every = 3600.0;
+    const double theirs = (1.0 - of_day / 86400.0 * (wait + every / 2.0)) / (1.0 + 5.0 / every);
+    near_to(plan_kept_share(86400.0 / of_day, 5.0, wait, every), theirs, 0.002);
+    arena_destroy(a);
+}
+
 static void keys_replace_the_clusters_figures(void **state)
 {
     (void)state;
@@ -316,6 +388,7 @@ int main(void)
         cmocka_unit_test(equal_inputs_give_equal_bits),
         cmocka_unit_test(what_never_ends_is_refused),
         cmocka_unit_test(published_failures_are_met),
+        cmocka_unit_test(published_statistics_are_met),
         cmocka_unit_test(keys_replace_the_clusters_figures),
         cmocka_unit_test(a_large_fleet_is_played),
         cmocka_unit_test(both_prints_say_the_same),
