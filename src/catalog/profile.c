@@ -1,0 +1,100 @@
+// See profile.h. One row a key, in SI units as cost_profile has them.
+#include "catalog/profile.h"
+
+#include "catalog/sheet.h"
+
+#include <string.h>
+
+#define AT(field) .offset = (int64_t)offsetof(cost_profile, field)
+#define SPEED(k, h)                                                                               \
+    {                                                                                             \
+        .key = #k, .kind = OPTION_REAL, AT(k), .min = 0.01, .max = 100, .value = "1", .help = (h) \
+    }
+#define SHARE(k, v, h)                                                                       \
+    {                                                                                        \
+        .key = #k, .kind = OPTION_REAL, AT(k), .min = 0, .max = 1, .value = (v), .help = (h) \
+    }
+
+// The defaults are those of cost_profile_trireme(), which a test holds them to.
+static const catalog_field rows[] = {
+    SPEED(product, "speed of matrix products, relative to the device's entry"),
+    SPEED(attention, "of attention"),
+    SPEED(memory, "of operations that memory holds up"),
+    SPEED(pointwise,
+          "bytes that element-wise operations move, relative to the plan's; below 1: fused"),
+    SPEED(launch, "time of a kernel's launch, relative to the device's entry"),
+    {.key = "step_s",
+     .kind = OPTION_REAL,
+     AT(step_s),
+     .max = 60,
+     .help = "seconds of the host's work in each step that nothing hides"},
+    SPEED(tp_bandwidth,
+          "bandwidth of tensor parallelism's messages, relative to the links' entries"),
+    SPEED(cp_bandwidth, "of context parallelism's"),
+    SPEED(dp_bandwidth, "of data parallelism's"),
+    SPEED(pp_bandwidth, "of the pipeline's"),
+    SHARE(tp_overlap, "0", "share of tensor parallelism's messages that products hide"),
+    SHARE(cp_overlap, "0", "of context parallelism's"),
+    SHARE(dp_overlap, "1", "of data parallelism's"),
+    SHARE(pp_overlap, "1", "of the pipeline's"),
+    SHARE(crowding, "0", "by which products slow down while messages go beside them"),
+    SPEED(activations, "bytes kept for the backward pass, relative to the plan's"),
+    SHARE(slack, "0", "of the bytes of a step that the allocator loses"),
+    {.key = "context_bytes",
+     .kind = OPTION_INT,
+     AT(context_bytes),
+     .bytes = sizeof(int64_t),
+     .max = 1e12,
+     .help = "bytes of the runtime and its libraries on each device"},
+};
+static const catalog_field lists[] = {
+    {.key = "fitted_on", .kind = OPTION_LIST, .help = "tables of published figures"},
+};
+static const catalog_fields fields = {rows, COUNT_OF(rows), ""};
+static const catalog_fields list_fields = {lists, COUNT_OF(lists), ""};
+
+static status sheet_read(const host *h, arena *a, const char *name, catalog_sheet **out)
+{
+    TRY(catalog_sheet_create(a, "A software's profile", out));
+    TRY(catalog_sheet_add(*out, "", &fields, 0, false));
+    TRY(catalog_sheet_add(*out, "", &list_fields, -1, false));
+    return catalog_sheet_read(*out, h, "profiles", "profile", name, "", NULL, 0);
+}
+
+// NAME.DEVICE if the program has it; else NAME.
+static status variant_name(arena *a, const char *name, const char *device, const char **out)
+{
+    char *wanted = NULL;
+    *out = name;
+    if (device == NULL || catalog_is_path(name)) return ST_OK;
+    TRY(arena_format(a, &wanted, "%s.%s", name, device));
+    for (const catalog_file *f = catalog_files; f->folder != NULL; f++) {
+        if (strcmp(f->folder, "profiles") == 0 && strcmp(f->name, wanted) == 0) *out = wanted;
+    }
+    return ST_OK;
+}
+
+status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
+                            cost_profile *out)
+{
+    catalog_sheet *s = NULL;
+    const char *variant = NULL;
+    char *shown = NULL;
+    cost_profile p = cost_profile_trireme();
+    TRY(variant_name(a, name, device, &variant));
+    TRY(sheet_read(h, a, variant, &s));
+    catalog_sheet_apply(s, &p);
+    TRY(arena_strdup(a, variant, &shown));
+    p.name = shown;
+    p.about = catalog_sheet_text(s, "about");
+    *out = p;
+    return ST_OK;
+}
+
+status catalog_profile_fitted(const host *h, arena *a, const char *name, option_list *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(sheet_read(h, a, name, &s));
+    *out = *catalog_sheet_list(s, "fitted_on");
+    return ST_OK;
+}

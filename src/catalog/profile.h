@@ -1,0 +1,27 @@
+// Profiles: catalog/profiles/*.yaml, the habits of a software (plan/cost.h: cost_profile).
+//
+// What a key leaves out is `trireme`'s, or that of the profile that `base` names. Kernels differ by device:
+// NAME.DEVICE, such as fsdp.h100, is taken for NAME on that device, where there is one. `fitted_on` lists the
+// tables of published figures that the numbers were fitted on, so that nobody tests on them again.
+#ifndef CATALOG_PROFILE_H
+#define CATALOG_PROFILE_H
+
+#include "base/host.h"
+#include "base/options.h"
+#include "plan/cost.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// NAME or path, as of a cluster (catalog/catalog.h); `device`: cluster_device.name, NULL: any. Texts lie in `a`.
+NODISCARD status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
+                                      cost_profile *out);
+// What a profile was fitted on; empty: nothing, its numbers are assumed or measured.
+NODISCARD status catalog_profile_fitted(const host *h, arena *a, const char *name,
+                                        option_list *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

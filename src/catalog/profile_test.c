@@ -1,0 +1,90 @@
+// Every profile loads; what it leaves out is trireme's; a wrong key and a wrong name say the nearest.
+#include "catalog/profile.h"
+
+#include "catalog/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static arena *fresh(void)
+{
+    arena *a;
+    assert_int_equal(arena_create("profile test", 0, &a), ST_OK);
+    return a;
+}
+
+static void what_is_left_out_is_trireme(void **state)
+{
+    (void)state;
+    arena *a = fresh();
+    cost_profile p, own = cost_profile_trireme();
+    assert_int_equal(catalog_profile_load(host_real(), a, "trireme", NULL, &p), ST_OK);
+    assert_string_equal(p.name, "trireme");
+    own.name = p.name;
+    own.about = p.about;
+    assert_memory_equal(&p, &own, sizeof(p));
+    arena_destroy(a);
+}
+
+static void all_profiles_load(void **state)
+{
+    (void)state;
+    static const char *const wanted[] = {"trireme",   "megatron", "megatron-2020", "fsdp",
+                                         "deepspeed", "nanotron", "internevo",     "llm.c"};
+    arena *a = fresh();
+    int count = 0;
+    for (const catalog_file *f = catalog_files; f->folder != NULL; f++) {
+        cost_profile p;
+        option_list fitted;
+        if (strcmp(f->folder, "profiles") != 0) continue;
+        assert_int_equal(catalog_profile_load(host_real(), a, f->name, NULL, &p), ST_OK);
+        assert_int_equal(catalog_profile_fitted(host_real(), a, f->name, &fitted), ST_OK);
+        assert_string_equal(p.name, f->name);
+        assert_true(p.product > 0.1 && p.product < 2.0 && p.attention > 0.01 && p.memory > 0.1);
+        assert_true(p.tp_overlap >= 0.0 && p.tp_overlap <= 1.0 && p.context_bytes >= 0);
+        for (int64_t i = 0; i < fitted.count; i++) assert_true(strlen(fitted.items[i]) > 0);
+        count++;
+    }
+    assert_true(count >= COUNT_OF(wanted));
+    for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
+        cost_profile p;
+        assert_int_equal(catalog_profile_load(host_real(), a, wanted[i], NULL, &p), ST_OK);
+    }
+    arena_destroy(a);
+}
+
+static void a_device_may_have_its_own(void **state)
+{
+    (void)state;
+    arena *a = fresh();
+    cost_profile p;
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h100", &p), ST_OK);
+    assert_string_equal(p.name, "fsdp.h100");
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "a100-80", &p), ST_OK);
+    assert_string_equal(p.name, "fsdp");
+    arena_destroy(a);
+}
+
+static void a_wrong_name_says_the_nearest(void **state)
+{
+    (void)state;
+    arena *a = fresh();
+    cost_profile p;
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatrn", NULL, &p), ST_CONFIG);
+    assert_non_null(strstr(error_last()->text, "did you mean megatron"));
+    arena_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_left_out_is_trireme),
+        cmocka_unit_test(all_profiles_load),
+        cmocka_unit_test(a_device_may_have_its_own),
+        cmocka_unit_test(a_wrong_name_says_the_nearest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
