@@ -56,7 +56,10 @@ static void rows_are_sound(void **state)
         assert_true(o->help[strlen(o->help) - 1] != '.');
         assert_true(o->offset >= 0 && o->offset < (int64_t)sizeof(run_config));
         assert_false(option_is_heading(&run_config_table, o->key));
-        assert_non_null(strchr(o->key, '.'));
+        // Two of a planned run stand alone.
+        const bool alone =
+            strcmp(o->key, "profile") == 0 || strcmp(o->key, "flops_convention") == 0;
+        assert_true(strchr(o->key, '.') != NULL || alone);
         for (int64_t j = 0; j < i; j++) {
             assert_string_not_equal(o->key, run_config_table.rows[j].key);
             assert_true(o->offset != run_config_table.rows[j].offset);
