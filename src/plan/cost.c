@@ -86,9 +86,10 @@ static double tiles_share(const cluster_device *d, const cost_product *p)
         double pieces = 1.0;
         for (int s = 0; s < 4; s++, pieces *= 2.0) {
             const double work = across * down * pieces, waves = ceil(work / units);
-            const double penalty = s == 0 ? 1.0 : 0.95 - 0.03 * s;
-            const double share = tiles[i].reuse * penalty * edge * work / (waves * units);
-            if (s > 0 && p->k / pieces < 4.0 * d->tile_k) break;
+            // Each piece is written, and added to the others, for the price of some steps of k.
+            const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;
+            const double share =
+                tiles[i].reuse * edge * work / (waves * units) * p->k / (p->k + added);
             if (share > best) best = share;
         }
     }

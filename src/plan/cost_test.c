@@ -1,0 +1,290 @@
+// Prices: limits of the roofline, monotone in every size, collectives against formulas by hand.
+#include "plan/cost.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// Eight devices in a node, eight nodes in a leaf, the rest above: round numbers.
+static cluster sample(void)
+{
+    cluster c = {.name = "sample",
+                 .devices = 4096,
+                 .device = {.name = "d",
+                            .maker = "sample",
+                            .memory_bytes = 80e9,
+                            .usable_bytes = 79e9,
+                            .memory_bytes_s = 3e12,
+                            .units = 100,
+                            .tile_m = 128,
+                            .tile_n = 128,
+                            .tile_k = 64,
+                            .launch_s = 1e-6,
+                            .product_half_k = 128,
+                            .memory_share = 0.8,
+                            .memory_half_bytes = 1e6,
+                            .attention_forward_share = 0.6,
+                            .attention_backward_share = 0.5},
+                 .node = {.devices = 8, .host_bytes_s = 50e9},
+                 .levels = {{.name = "node",
+                             .devices = 8,
+                             .bytes_s = 400e9,
+                             .latency_s = 1e-6,
+                             .efficiency = 0.5,
+                             .taper = 1},
+                            {.name = "leaf",
+                             .devices = 64,
+                             .bytes_s = 50e9,
+                             .latency_s = 4e-6,
+                             .efficiency = 0.8,
+                             .taper = 1},
+                            {.name = "all",
+                             .devices = 4096,
+                             .bytes_s = 50e9,
+                             .latency_s = 10e-6,
+                             .efficiency = 0.8,
+                             .taper = 2}},
+                 .level_count = 3};
+    c.device.peak_flops[MATH_BF16] = 1e15;
+    c.device.peak_flops[MATH_FP32] = 5e13;
+    c.device.product_share[MATH_BF16] = 0.7;
+    return c;
+}
+
+static void assert_close(double got, double wanted, double relative)
+{
+    if (got >= wanted * (1.0 - relative) && got <= wanted * (1.0 + relative)) return;
+    print_error("%.9g, expected %.9g\n", got, wanted);
+    assert_true(false);
+}
+
+// ---- products -----------------------------------------------------------------------------------
+
+static void large_products_reach_their_share(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    const cost_product big = {128.0 * 1000, 128.0 * 100, 65536};
+    const double s = 2.0 * big.m * big.n * big.k / (1e15 * 0.7);
+    assert_close((double)cost_product_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
+    assert_close((double)cost_product_ns(&m, &big, DTYPE_F32, 0.0), s * 20.0 * 1e9, 0.01);
+    // Bytes that take longer than the work decide.
+    const cost_product thin = {1, 1e5, 1e5};
+    assert_close((double)cost_product_ns(&m, &thin, DTYPE_BF16, 2e10), 2e10 / 2.4e12 * 1e9, 0.001);
+    // Half the habits, half the speed.
+    cost_profile slow = p;
+    slow.product = 0.5;
+    const cost_model other = {&c, &slow};
+    assert_close((double)cost_product_ns(&other, &big, DTYPE_BF16, 0.0), 2.0 * s * 1e9, 0.01);
+}
+
+static void a_type_without_units_takes_the_next(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    assert_int_equal(cost_math_of(&c.device, DTYPE_F16), MATH_BF16);
+    assert_int_equal(cost_math_of(&c.device, DTYPE_F32), MATH_FP32);
+    c.device.peak_flops[MATH_BF16] = 0.0;
+    assert_int_equal(cost_math_of(&c.device, DTYPE_BF16), MATH_FP32);
+}
+
+static void tiles_and_waves_quantise(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    // 100 tiles fill 100 units once; 101 need a second wave of some tile, so they cost more than 1% more.
+    const cost_product full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
+    const double one = (double)cost_product_ns(&m, &full, DTYPE_BF16, 0.0);
+    const double two = (double)cost_product_ns(&m, &over, DTYPE_BF16, 0.0);
+    assert_true(two > 1.05 * one);
+    assert_true(two < 2.2 * one);
+    const double share = cost_product_share(&c.device, &full, MATH_BF16);
+    assert_true(share > 0.6 && share <= 0.7);
+}
+
+static void nothing_larger_is_cheaper(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    static const double sizes[] = {1,   7,    64,   100,  128,  129,  500,
+                                   512, 1000, 1024, 4096, 5000, 8192, 28672};
+    for (int i = 0; i + 1 < COUNT_OF(sizes); i++) {
+        for (int j = 0; j < COUNT_OF(sizes); j++) {
+            for (int k = 0; k < COUNT_OF(sizes); k++) {
+                const cost_product one[] = {{sizes[i], sizes[j], sizes[k]},
+                                            {sizes[j], sizes[i], sizes[k]},
+                                            {sizes[j], sizes[k], sizes[i]}};
+                const cost_product more[] = {{sizes[i + 1], sizes[j], sizes[k]},
+                                             {sizes[j], sizes[i + 1], sizes[k]},
+                                             {sizes[j], sizes[k], sizes[i + 1]}};
+                for (int d = 0; d < 3; d++) {
+                    const int64_t a = cost_product_ns(&m, &one[d], DTYPE_BF16, 0.0);
+                    const int64_t b = cost_product_ns(&m, &more[d], DTYPE_BF16, 0.0);
+                    assert_true(b >= a);
+                    const double flops = 2.0 * one[d].m * one[d].n * one[d].k;
+                    assert_true(cost_floor_ns(&m, flops, 0.0, DTYPE_BF16) <= a);
+                }
+            }
+        }
+    }
+    for (double bytes = 1.0; bytes < 1e10; bytes *= 3.0) {
+        assert_true(cost_memory_ns(&m, 3.0 * bytes) >= cost_memory_ns(&m, bytes));
+    }
+    // So many bytes reach half the speed.
+    assert_close((double)cost_memory_ns(&m, 1e6), 2e6 / 2.4e12 * 1e9, 0.01);
+}
+
+// ---- operations -----------------------------------------------------------------------------------
+
+static void operations_are_priced_by_their_rows(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    arena *a = NULL;
+    op_program *program = NULL;
+    tensor_id x = TENSOR_NONE, w = TENSOR_NONE, y = TENSOR_NONE, z = TENSOR_NONE;
+    assert_int_equal(arena_create("cost", 0, &a), ST_OK);
+    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
+    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(4096), &x), ST_OK);
+    assert_int_equal(op_tensor_make(program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(8192),
+                                    extent_of(4096), &w),
+                     ST_OK);
+    assert_int_equal(op_matmul(program, x, w, TENSOR_NONE, ACT_NONE, &y), ST_OK);
+    assert_int_equal(op_add(program, y, y, &z), ST_OK);
+    assert_int_equal(op_output(program, z), ST_OK);
+    assert_int_equal(op_program_differentiate(program), ST_OK);
+    const extent_binding bound = {
+        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 8192, [EXTENT_SEQS] = 1}};
+    const op_node *nodes = program->lists[OP_FORWARD].nodes;
+    const cost_product shape = {8192, 8192, 4096};
+    assert_int_equal(cost_node_ns(&m, program, &nodes[0], &bound),
+                     cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) + 1000);
+    // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
+    const int64_t plain = cost_node_ns(&m, program, &nodes[1], &bound);
+    assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
+    p.pointwise = 0.5;
+    assert_true(cost_node_ns(&m, program, &nodes[1], &bound) < plain * 6 / 10);
+    // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
+    const op_node *dw = &program->lists[OP_BACKWARD_WEIGHT].nodes[0];
+    const cost_product across = {4096, 8192, 8192};
+    assert_int_equal(dw->code, OP_MATMUL_DW);
+    assert_int_equal(cost_node_ns(&m, program, dw, &bound),
+                     cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
+    arena_destroy(a);
+}
+
+// ---- messages -------------------------------------------------------------------------------------
+
+static cost_group group_of(const cluster *c, int64_t count, int32_t stride)
+{
+    static int32_t members[4096];
+    cost_group g;
+    for (int64_t i = 0; i < count; i++) members[i] = (int32_t)i * stride;
+    cost_group_make(c, members, count, 0, MESH_AXIS(AXIS_DP), &g);
+    return g;
+}
+
+static void groups_know_their_levels(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
+                     all = group_of(&c, 4096, 1);
+    assert_int_equal(node.top, 0);
+    assert_int_equal(node.inside[0], 8);
+    assert_int_equal(rail.top, 1);
+    assert_int_equal(rail.inside[0], 1);
+    assert_int_equal(rail.units[1], 8);
+    assert_int_equal(all.top, 2);
+    assert_int_equal(all.inside[1], 64);
+    assert_int_equal(all.units[2], 64);
+}
+
+static void collectives_are_as_by_hand(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
+                     two = group_of(&c, 16, 1);
+    const double launch = 1e-6, bytes = 1e9;
+    // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps there and back are fewer than 7.
+    const double in_node = 7.0 / 8.0 * bytes / 200e9;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+                 (in_node + 6e-6 + launch) * 1e9, 1e-6);
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, bytes),
+                 (2 * in_node + 12e-6 + launch) * 1e9, 1e-6);
+    // One device of each node: 40 GB/s each.
+    const double on_rail = 7.0 / 8.0 * bytes / 40e9;
+    assert_close((double)cost_message_ns(&m, &rail, PLAN_REDUCE_SCATTER, bytes),
+                 (on_rail + 24e-6 + launch) * 1e9, 1e-6);
+    // Two whole nodes: each fetches half over eight NICs, and passes all on inside.
+    const double inside = 15.0 / 16.0 * bytes / 200e9, between = 0.5 * bytes / (8 * 40e9);
+    assert_true(inside > between);
+    assert_close((double)cost_message_ns(&m, &two, PLAN_ALL_GATHER, bytes),
+                 (inside + 2 * (3e-6 + 4e-6) + launch) * 1e9, 1e-6);
+    // Between two devices of two leaves: the taper halves what each gets.
+    const cost_group far = group_of(&c, 2, 64);
+    assert_close((double)cost_message_ns(&m, &far, PLAN_SEND, bytes),
+                 (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
+    const cost_group one = group_of(&c, 1, 1);
+    assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
+}
+
+static void switches_that_add_halve_a_sum(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    const cost_group node = group_of(&c, 8, 1);
+    const double plain = (double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10);
+    c.levels[0].reduces = true;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10), plain / 2.0, 0.01);
+}
+
+static void messages_are_monotone(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {&c, &p};
+    for (int op = PLAN_ALL_REDUCE; op <= PLAN_RECEIVE; op++) {
+        int64_t before = 0;
+        for (int64_t n = 2; n <= 4096; n *= 2) {
+            const cost_group g = group_of(&c, n, 1);
+            const int64_t ns = cost_message_ns(&m, &g, (plan_comm_op)op, 1e8);
+            assert_true(cost_message_ns(&m, &g, (plan_comm_op)op, 2e8) > ns);
+            if (op == PLAN_ALL_REDUCE || op == PLAN_ALL_GATHER) assert_true(ns >= before);
+            before = ns;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_products_reach_their_share),
+        cmocka_unit_test(a_type_without_units_takes_the_next),
+        cmocka_unit_test(tiles_and_waves_quantise),
+        cmocka_unit_test(nothing_larger_is_cheaper),
+        cmocka_unit_test(operations_are_priced_by_their_rows),
+        cmocka_unit_test(groups_know_their_levels),
+        cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(switches_that_add_halve_a_sum),
+        cmocka_unit_test(messages_are_monotone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
