@@ -1,0 +1,362 @@
+// The player: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
+// costs more never ends earlier; the order of a machine's ranks changes nothing.
+#include "plan/timeline.h"
+#include "plan/verify_sample.h"
+#include "sim/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct job {
+    arena *a;
+    sample_job made;
+    sim_rank ranks[16];
+    sim_prices prices[16];
+    int32_t count;
+} job;
+
+// The first rank of each stage; all prices 0.
+static bool job_make(const sample_settings *s, job *out)
+{
+    memset(out, 0, sizeof(*out));
+    assert_int_equal(arena_create("play", 0, &out->a), ST_OK);
+    if (sample_make(out->a, s, &out->made) != ST_OK) {
+        error_clear();
+        arena_destroy(out->a);
+        return false;
+    }
+    out->count = s->pp > 0 ? s->pp : 1;
+    const int32_t apart = out->made.ranks / out->count;
+    for (int32_t i = 0; i < out->count; i++) {
+        const plan *p = out->made.plans[i * apart];
+        out->ranks[i] = (sim_rank){.p = p, .mesh = plan_mesh_from(&out->made.mesh, i * apart)};
+        assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].ns), ST_OK);
+        assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held), ST_OK);
+    }
+    return true;
+}
+
+static sim_step *play(job *j, int32_t steps)
+{
+    sim_step *step = NULL;
+    const status st = sim_play(j->a, j->ranks, j->count, j->prices, 0, steps, &step);
+    if (st != ST_OK) print_error("%s\n", error_last()->text);
+    assert_int_equal(st, ST_OK);
+    return step;
+}
+
+// A layer's lists take so long, all else nothing.
+static void lists_price(job *j, int64_t forward, int64_t input, int64_t weight)
+{
+    for (int32_t r = 0; r < j->count; r++) {
+        const plan *p = j->ranks[r].p;
+        for (int64_t i = 0; i < p->action_count; i++) {
+            const plan_action *x = &p->actions[i];
+            if (x->kind != ACTION_COMPUTE || x->layer < 0 || x->ops_begin > 0) continue;
+            if (p->model->layers[x->layer].index < 0) continue;
+            if (x->list == OP_FORWARD) j->prices[r].ns[i] = forward;
+            if (x->list == OP_BACKWARD_INPUT) j->prices[r].ns[i] = input;
+            if (x->list == OP_BACKWARD_WEIGHT) j->prices[r].ns[i] = weight;
+        }
+    }
+}
+
+// ---- schedules ------------------------------------------------------------------------------------
+
+static void equal_prices_are_the_timeline(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t chunks;
+        bool apart; // its weight gradients are actions of their own
+        bool pairs; // it has a forward and a backward side by side
+    } schedules[] = {{"gpipe", 1, false, false},       {"1f1b", 1, false, false},
+                     {"interleaved", 2, false, false}, {"zb-h1", 1, true, false},
+                     {"zb-h2", 1, true, false},        {"zb-v", 2, true, false},
+                     {"dualpipe", 2, false, true},     {"dualpipe-v", 2, false, true}};
+    int compared = 0;
+    for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
+        for (int32_t pp = 2; pp <= 4; pp++) {
+            for (int64_t n = 8; n <= 16; n += 4) {
+                const plan_schedule *schedule = plan_schedule_find(schedules[i].name);
+                const schedule_request shape = {
+                    .stages = pp, .microbatches = (int32_t)n, .chunks = schedules[i].chunks};
+                const int32_t depth = plan_schedule_depth(schedule, &shape);
+                const sample_settings s = {.pp = pp,
+                                           .schedule = schedules[i].name,
+                                           .chunks = schedules[i].chunks,
+                                           .micro_batch = 1,
+                                           .sequences = n,
+                                           .untied = true,
+                                           .layers = depth};
+                const int64_t input = schedules[i].apart ? 1000 : 2000;
+                const int64_t weight = schedules[i].apart ? 1000 : 0;
+                const timeline_costs costs = {.each = {1000, input, weight}};
+                plan_timeline *t = NULL;
+                job j;
+                if (!job_make(&s, &j)) continue;
+                lists_price(&j, 1000, input, weight);
+                assert_int_equal(plan_timeline_play(j.a, schedule, &shape, &costs, &t), ST_OK);
+                const sim_step *step = play(&j, 1);
+                // Side by side, the plan sends what its forward made before the backward is done; the
+                // timeline has both at the end.
+                const bool exact = !schedules[i].pairs;
+                const int64_t played = step->first_ns;
+                if (exact ? played != t->length : played > t->length) {
+                    print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n",
+                                schedules[i].name, (int)pp, (int)n, (long long)played,
+                                (long long)t->length);
+                }
+                assert_true(exact ? played == t->length : played <= t->length);
+                for (int32_t r = 0; r < pp; r++) {
+                    assert_int_equal(step->times[r].compute, t->ranks[r].busy);
+                }
+                compared++;
+                arena_destroy(j.a);
+            }
+        }
+    }
+    assert_true(compared >= 40);
+}
+
+// ---- real prices ----------------------------------------------------------------------------------
+
+// What a virtual stage does with one micro-batch: all but its messages, the step's begin and its end.
+static void stage_costs(job *j, const plan_pipeline *pipe, timeline_cost *costs)
+{
+    for (int32_t r = 0; r < j->count; r++) {
+        const plan *p = j->ranks[r].p;
+        for (int64_t i = 0; i < p->action_count; i++) {
+            const plan_action *x = &p->actions[i];
+            if (x->kind != ACTION_COMPUTE || x->layer < 0) j->prices[r].ns[i] = 0;
+            if (x->kind != ACTION_COMPUTE || x->layer < 0 || x->microbatch != 0) continue;
+            timeline_cost *c = &costs[plan_pipeline_stage_of(pipe, x->layer)];
+            const bool is_head = x->layer == p->model->layer_count - 1;
+            if (x->list == OP_FORWARD) {
+                c->forward += j->prices[r].ns[i];
+            } else if (x->list == OP_BACKWARD_WEIGHT && !is_head) {
+                c->backward_weight += j->prices[r].ns[i];
+            } else { // the head makes both gradients at once
+                c->backward_input += j->prices[r].ns[i];
+            }
+        }
+    }
+}
+
+static cluster small_cluster(void)
+{
+    cluster c = {
+        .devices = 64,
+        .device = {.maker = "sample", .memory_bytes_s = 1e12, .launch_s = 2e-6, .units = 1},
+        .node = {.devices = 2, .host_bytes_s = 1e10},
+        .levels = {{.devices = 2, .bytes_s = 1e11, .latency_s = 1e-6, .taper = 1},
+                   {.devices = 64, .bytes_s = 1e10, .latency_s = 5e-6, .taper = 1}},
+        .level_count = 2};
+    c.device.peak_flops[MATH_FP32] = 1e13;
+    return c;
+}
+
+// Stages of different lengths, recompute, uneven layers: the timeline's time to the nanosecond.
+static void real_prices_are_the_timeline_too(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"};
+    const cluster c = small_cluster();
+    const cost_profile profile = cost_profile_trireme();
+    const cost_model m = {&c, &profile};
+    int compared = 0;
+    for (uint32_t i = 0; i < 120; i++) {
+        const uint32_t seed = (i + 1) * 2654435761u >> 7;
+        const sample_settings s = {.pp = 2 + (int32_t)(seed % 3),
+                                   .schedule = names[i % 6],
+                                   .chunks = i % 6 == 2 || i % 6 == 5 ? 2 : 1,
+                                   .micro_batch = 1,
+                                   .sequences = 4 + (seed >> 3) % 3 * 4,
+                                   .untied = true,
+                                   .recompute = (op_recompute)((seed >> 5) % 3),
+                                   .layers = 8 + (int32_t)((seed >> 7) % 3)};
+        timeline_cost costs[16] = {{0}};
+        const timeline_costs all = {.stages = costs};
+        plan_pipeline pipe;
+        plan_timeline *t = NULL;
+        job j;
+        if (!job_make(&s, &j)) continue;
+        const plan_pipeline_request request = {.schedule = plan_schedule_find(s.schedule),
+                                               .chunks = s.chunks};
+        assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+        assert_int_equal(plan_pipeline_make(j.a, j.ranks[0].p->model, &j.made.mesh, &request,
+                                            s.sequences, &pipe),
+                         ST_OK);
+        stage_costs(&j, &pipe, costs);
+        assert_int_equal(plan_timeline_play(j.a, request.schedule, &pipe.shape, &all, &t), ST_OK);
+        const int64_t played = play(&j, 1)->first_ns;
+        if (played != t->length) {
+            print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n", s.schedule, (int)s.pp,
+                        (int)s.sequences, (long long)played, (long long)t->length);
+        }
+        assert_int_equal(played, t->length);
+        compared++;
+        arena_destroy(j.a);
+    }
+    assert_true(compared >= 90);
+}
+
+// ---- where time goes ------------------------------------------------------------------------------
+
+static uint32_t dice(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static void random_price(job *j, uint32_t seed, int64_t most)
+{
+    for (int32_t r = 0; r < j->count; r++) {
+        for (int64_t i = 0; i < j->ranks[r].p->action_count; i++) {
+            j->prices[r].ns[i] = dice(&seed) % (uint32_t)most;
+            if (j->ranks[r].p->actions[i].lane == LANE_COMPUTE) {
+                j->prices[r].held[i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
+            }
+        }
+    }
+}
+
+static int64_t total(const sim_times *t)
+{
+    int64_t sum = t->compute + t->bubble + t->data + t->host;
+    for (int k = 0; k < SIM_KIND_COUNT; k++) sum += t->exposed[k];
+    return sum;
+}
+
+static void times_add_up_and_rules_hold(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"1f1b", "zb-h1", "interleaved", "gpipe"};
+    int played = 0;
+    for (uint32_t seed = 1; seed <= 48; seed++) {
+        const sample_settings s = {.pp = 1 + (int32_t)(seed % 4),
+                                   .dp = 1 + (int32_t)(seed / 4 % 2),
+                                   .zero = (int32_t)(seed / 4 % 2 != 0 ? seed / 8 % 4 : 0),
+                                   .schedule = names[seed % 4],
+                                   .chunks = seed % 4 == 2 ? 2 : 1,
+                                   .micro_batch = 1,
+                                   .sequences = 16,
+                                   .layers = 8};
+        job j;
+        if (!job_make(&s, &j)) continue;
+        random_price(&j, seed, 1000);
+        const sim_step *step = play(&j, SIM_STEPS);
+        for (int32_t r = 0; r < j.count; r++) {
+            const plan *p = j.ranks[r].p;
+            assert_int_equal(step->times[r].length, total(&step->times[r]));
+            for (int64_t i = 0; i < p->action_count; i++) {
+                const plan_action *x = &p->actions[i];
+                const sim_span span = step->spans[r][i];
+                assert_true(span.end - span.begin >= j.prices[r].ns[i]);
+                for (int32_t w = 0; w < x->waits_count; w++) {
+                    const int32_t on = p->waits[x->waits_begin + w];
+                    if (on >= 0) assert_true(step->spans[r][on].end <= span.begin);
+                }
+                for (int64_t k = i + 1; k < p->action_count; k++) { // the lane is in order
+                    if (p->actions[k].lane != x->lane) continue;
+                    assert_true(step->spans[r][k].begin >= span.end);
+                    break;
+                }
+            }
+        }
+        // Twice as dear is twice as long, to the nanosecond; nothing dearer ends earlier.
+        const int64_t before = step->first_ns;
+        for (int32_t r = 0; r < j.count; r++) {
+            for (int64_t i = 0; i < j.ranks[r].p->action_count; i++) {
+                j.prices[r].ns[i] *= 2;
+                j.prices[r].held[i] *= 2;
+            }
+        }
+        assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
+        j.prices[0].ns[j.ranks[0].p->action_count / 2] += 12345;
+        assert_true(play(&j, SIM_STEPS)->first_ns >= 2 * before);
+        played++;
+        arena_destroy(j.a);
+    }
+    assert_true(played >= 30);
+}
+
+static void messages_wait_for_both_ends(void **state)
+{
+    (void)state;
+    const sample_settings s = {
+        .pp = 2, .schedule = "1f1b", .micro_batch = 1, .sequences = 4, .untied = true, .layers = 2};
+    job j;
+    assert_true(job_make(&s, &j));
+    lists_price(&j, 1000, 2000, 0);
+    const int64_t free = play(&j, 1)->first_ns;
+    for (int32_t r = 0; r < 2; r++) {
+        const plan *p = j.ranks[r].p;
+        for (int64_t i = 0; i < p->action_count; i++) {
+            if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
+            const plan_comm_op op = p->comms[p->actions[i].comm].op;
+            if (op == PLAN_SEND || op == PLAN_RECEIVE) j.prices[r].ns[i] = 100;
+        }
+    }
+    // First forward and last backward cross once each; with two stages steady work hides the rest or not.
+    const sim_step *step = play(&j, 1);
+    assert_true(step->first_ns >= free + 200);
+    assert_true(step->first_ns <= free + 8 * 100);
+    assert_true(step->times[0].exposed[SIM_PP] + step->times[1].exposed[SIM_PP] > 0);
+    arena_destroy(j.a);
+}
+
+// ---- prices of real plans -------------------------------------------------------------------------
+
+static void plans_are_priced(void **state)
+{
+    (void)state;
+    const cluster c = small_cluster();
+    cost_profile profile = cost_profile_trireme();
+    const cost_model m = {&c, &profile};
+    const sample_settings s = {.pp = 2,
+                               .dp = 2,
+                               .zero = 1,
+                               .schedule = "1f1b",
+                               .micro_batch = 1,
+                               .sequences = 16,
+                               .layers = 4};
+    job j;
+    assert_true(job_make(&s, &j));
+    assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+    const sim_step *step = play(&j, SIM_STEPS);
+    const int64_t quick = step->step_ns;
+    assert_true(quick > 0 && step->times[0].compute > 0 && step->times[0].sent[SIM_DP] > 0);
+    // Each node costs at least its launch; what is not hidden is paid.
+    for (int64_t i = 0; i < j.ranks[0].p->action_count; i++) {
+        const plan_action *x = &j.ranks[0].p->actions[i];
+        if (x->kind != ACTION_COMPUTE) continue;
+        assert_true(j.prices[0].ns[i] >= 2000 * (int64_t)x->ops_count);
+        assert_int_equal(j.prices[0].held[i], 0);
+    }
+    profile.dp_overlap = profile.pp_overlap = 0.0;
+    assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+    assert_true(play(&j, SIM_STEPS)->step_ns > quick);
+    text t = {.a = j.a};
+    assert_int_equal(sim_trace_print(j.ranks, step, &t), ST_OK);
+    assert_non_null(strstr(t.bytes, "\"traceEvents\""));
+    assert_non_null(strstr(t.bytes, "gradients"));
+    arena_destroy(j.a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_prices_are_the_timeline),
+        cmocka_unit_test(real_prices_are_the_timeline_too),
+        cmocka_unit_test(times_add_up_and_rules_hold),
+        cmocka_unit_test(messages_wait_for_both_ends),
+        cmocka_unit_test(plans_are_priced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
