@@ -22,6 +22,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_bench,
     &cli_command_doctor,
     &cli_command_hang_report,
+    &cli_command_simulate,
     &cli_command_verify,
     &cli_command_config,
     &cli_command_help,

@@ -1,0 +1,176 @@
+// From configuration and cluster to a step in virtual time, and its figures. See simulate.h.
+#include "cli/simulate.h"
+
+#include <math.h>
+#include <string.h>
+
+// The rank of dp with the most sequences: who waits for it waits for all.
+static int32_t busiest_dp(const run_config *r)
+{
+    plan_mesh mesh = run_config_mesh(r, 0);
+    int64_t most = -1, first = 0, own = 0;
+    int32_t at = 0;
+    for (int32_t i = 0; i < (int32_t)r->layout.dp; i++) {
+        mesh.at[AXIS_DP] = i;
+        plan_own_sequences(&mesh, r->determinism.mode == RUN_STRICT, (int32_t)r->determinism.shards,
+                           run_config_batch_max(r), &first, &own);
+        if (own <= most) continue;
+        most = own;
+        at = i;
+    }
+    return at;
+}
+
+static status plans_make(arena *a, const simulation *s, simulated *out)
+{
+    const run_config *r = s->r;
+    train_options options = {.threads = 1,
+                             .device = "cpu",
+                             .backend = "cpu",
+                             .documents = r->data.packing == RUN_PACKING_MASKED,
+                             .mesh = run_config_mesh(r, 0),
+                             .sizes_only = true};
+    const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
+    if (r->kernels.threads > 0) {
+        options.threads = (int)r->kernels.threads;
+    } else if (strcmp(s->machine.device.maker, "cpu") == 0) {
+        options.threads = share;
+    }
+    options.mesh.at[AXIS_DP] = busiest_dp(r);
+    out->stages = (int32_t)r->layout.pp;
+    TRY(arena_new(a, out->stages, &out->plans));
+    TRY(arena_new(a, out->stages, &out->ranks));
+    TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
+    for (int32_t i = 0; i < out->stages; i++) {
+        out->ranks[i] = (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh};
+        out->ranks[i].mesh.at[AXIS_PP] = i;
+    }
+    const plan *p = out->ranks[0].p;
+    out->micro_batch = p->micro_batch;
+    out->microbatches = p->own_sequences / p->micro_batch;
+    return ST_OK;
+}
+
+static status step_play(arena *a, const simulation *s, simulated *out)
+{
+    const cost_model prices = {.c = &s->machine, .profile = &s->profile};
+    sim_prices *all = NULL;
+    TRY(arena_new(a, out->stages, &all));
+    TRY(sim_price(a, &prices, out->ranks, out->stages, all));
+    return sim_play(a, out->ranks, out->stages, all, (int64_t)(s->profile.step_s * 1e9), SIM_STEPS,
+                    &out->step);
+}
+
+// FLOPs of a token that a backward pass computes again, in products and attention.
+static double recomputed_flops(const op_model *m, int64_t seq)
+{
+    const extent_binding bound = {
+        .value = {
+            [EXTENT_ONE] = 1, [EXTENT_TOKENS] = seq, [EXTENT_SEQS] = 1, [EXTENT_TOKENS_CUT] = seq}};
+    double flops = 0.0;
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *p = m->programs[m->layers[i].program];
+        for (int64_t k = 0; k < p->lists[OP_RECOMPUTE].count; k++) {
+            const op_node *node = &p->lists[OP_RECOMPUTE].nodes[k];
+            const cost_class class = cost_class_of(node->code);
+            if (class != COST_PRODUCT && class != COST_ATTENTION) continue;
+            flops += op_node_cost(p, node, &bound).flops;
+        }
+    }
+    return flops / (double)seq;
+}
+
+static void flops_count(const simulation *s, simulated *out)
+{
+    const op_model *m = out->plans[0].whole;
+    const run_config *r = s->r;
+    const run_types types = run_config_types(r);
+    const double seq = (double)r->train.seq, tokens = (double)run_config_batch_max(r) * seq;
+    const flops_model shape = {.layers = (double)s->spec.layers,
+                               .dim = (double)s->spec.dim,
+                               .vocab = (double)s->spec.vocab,
+                               .attention_width = (double)(s->spec.heads * s->spec.head_dim),
+                               .parameters = (double)m->parameters,
+                               .product_parameters = (double)m->product_parameters};
+    out->step_s = (double)out->step->step_ns * 1e-9;
+    out->tokens_per_s = tokens / out->step_s;
+    out->model_flops = s->rule->token(&shape, seq);
+    out->hardware_flops = out->model_flops;
+    if (!s->rule->recomputed) out->hardware_flops += recomputed_flops(m, r->train.seq);
+    out->peak_flops = cost_peak_flops(&s->machine.device, types.compute);
+    out->flops_per_device = out->model_flops * out->tokens_per_s / (double)out->devices;
+    out->mfu = out->flops_per_device / out->peak_flops;
+    out->hfu = out->mfu * out->hardware_flops / out->model_flops;
+}
+
+static void times_sum(simulated *out)
+{
+    for (int32_t i = 0; i < out->stages; i++) {
+        const sim_times *t = &out->step->times[i];
+        const double whole = (double)t->length * out->stages;
+        out->compute += (double)t->compute / whole;
+        out->bubble += (double)t->bubble / whole;
+        out->data += (double)t->data / whole;
+        out->host += (double)t->host / whole;
+        for (int k = 0; k < SIM_KIND_COUNT; k++) {
+            out->exposed[k] += (double)t->exposed[k] / whole;
+            out->exposed_s += (double)t->exposed[k] * 1e-9 / out->stages;
+        }
+    }
+}
+
+int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+{
+    const plan *p = x->ranks[stage].p;
+    const cost_profile *profile = &x->of->profile;
+    int64_t all = 0, sum = 0;
+    plan_memory_by_kind(p, bytes);
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) sum += bytes[k];
+    bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
+    const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
+    const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
+    bytes[BYTES_ACTIVATIONS] = (int64_t)kept;
+    bytes[BYTES_BUFFERS] += (int64_t)lost + profile->context_bytes;
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
+    return all;
+}
+
+static void memory_sum(const simulation *s, simulated *out)
+{
+    for (int32_t i = 0; i < out->stages; i++) {
+        int64_t bytes[BYTES_KIND_COUNT];
+        const int64_t all = simulate_bytes(out, i, bytes);
+        if (all <= out->peak_bytes) continue;
+        out->peak_bytes = all;
+        out->fullest = i;
+        memcpy(out->memory, bytes, sizeof(bytes));
+    }
+    const double usable = s->machine.device.usable_bytes;
+    out->usable_bytes = (int64_t)(usable > 0.0 ? usable : s->machine.device.memory_bytes);
+    out->fits = out->peak_bytes <= out->usable_bytes;
+    const run_types types = run_config_types(s->r);
+    const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
+                        2.0 * (double)dtype_bytes(types.moments);
+    out->state_bytes = each * (double)out->plans[0].whole->parameters;
+}
+
+status simulate_step(arena *a, const simulation *s, simulated *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->of = s;
+    out->devices = run_config_ranks(s->r);
+    TRY(plans_make(a, s, out));
+    TRY(step_play(a, s, out));
+    flops_count(s, out);
+    times_sum(out);
+    memory_sum(s, out);
+    return ST_OK;
+}
+
+status simulate_run(arena *a, const simulated *x, sim_fleet_input *in, sim_fleet_result *out)
+{
+    const sim_fleet_step step = {
+        .step_s = x->step_s, .devices = x->devices, .state_bytes = x->state_bytes};
+    sim_fleet_input_make(x->of->r, &x->of->machine, &step, in);
+    return sim_fleet_run(a, in, out);
+}

@@ -1,0 +1,66 @@
+// A run in virtual time, for `simulate`, `plan` and `train` with layout: auto.
+//
+// simulate_open() reads what is to be simulated: a configuration, a preset or a Hugging Face folder, the
+// keys over it, a cluster and a profile; simulate_step() makes the plans of one rank of every stage, prices
+// and plays them; simulate_print_*() show it. A step is a function of (run_config, decoder_spec, cluster,
+// profile) alone, so a search may call it for every layout.
+#ifndef CLI_SIMULATE_H
+#define CLI_SIMULATE_H
+
+#include "cli/cli.h"
+#include "model/model.h"
+#include "plan/cost.h"
+#include "plan/flops.h"
+#include "sim/fleet.h"
+#include "sim/sim.h"
+#include "train/job.h"
+
+// What is simulated.
+typedef struct simulation {
+    const char *name; // of the model or file, as given
+    run_config *r;    // complete: layout.dp and train.micro_batch have their values
+    decoder_spec spec;
+    cluster machine; // with as many devices as the layout has ranks
+    cost_profile profile;
+    const flops_rule *rule;
+    bool has_length; // train.steps or train.tokens is given: there is a run level
+} simulation;
+NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,
+                               const char *const *keys, int64_t key_count, simulation *out);
+
+// A step and what it says. Bytes are those of the fullest rank.
+typedef struct simulated {
+    const simulation *of;
+    int32_t stages;     // of pp: ranks that were played
+    train_plans *plans; // [stage]
+    sim_rank *ranks;    // [stage]
+    sim_step *step;
+    int64_t devices;
+    int64_t micro_batch, microbatches;
+    double step_s, tokens_per_s;
+    double model_flops, hardware_flops; // of a token, by the convention
+    double flops_per_device;            // FLOP/s that mfu is of the peak
+    double peak_flops, mfu, hfu;
+    // Parts of the step, the mean over stages: they and compute add up to 1.
+    double compute, exposed[SIM_KIND_COUNT], bubble, data, host;
+    double exposed_s; // of all messages
+    int32_t fullest;  // stage
+    int64_t peak_bytes, usable_bytes;
+    int64_t memory[BYTES_KIND_COUNT]; // they add up to peak_bytes
+    bool fits;
+    double state_bytes; // of one checkpoint
+} simulated;
+NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+// Bytes of one stage by kind, with the profile's habits; returns their sum.
+int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
+
+// What failures make of it; s->has_length.
+NODISCARD status simulate_run(arena *a, const simulated *x, sim_fleet_input *in,
+                              sim_fleet_result *out);
+// One JSON object; run: NULL where there is no run level.
+NODISCARD status simulate_print_json(arena *a, const simulated *x, const sim_fleet_result *run,
+                                     text *out);
+// Lines of at most 80 columns.
+NODISCARD status simulate_print_text(arena *a, const simulated *x, text *out);
+
+#endif

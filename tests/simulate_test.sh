@@ -1,0 +1,86 @@
+#!/bin/bash
+# Steps in virtual time as people and scripts ask for them: names and sums of the JSON, presets, run files and
+# folders, bytes equal to what `verify` proves of the same layout, mistakes.
+set -u -o pipefail
+. tests/support/named.sh
+
+small="model.vocab=300 model.layers=4 model.dim=32 model.heads=4 model.ffn_dim=64 model.context=64 train.seq=32
+    train.global_batch=8 train.micro_batch=1 schedule.name=constant schedule.min_ratio=0 schedule.warmup=0
+    eval.every=0 checkpoint.every=0 determinism=fast"
+sim() { "$trireme" simulate "$@"; }
+# field NAME: of the JSON in $dir/out, as Python has it
+field() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))'"$1"')' "$dir/out"; }
+# holds NAME EXPRESSION over the object j
+holds() {
+    if python3 -c 'import json,sys; j = json.load(open(sys.argv[1])); sys.exit(0 if ('"$2"') else 1)' \
+        "$dir/out" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
+}
+
+# --- a preset ---
+big="cluster.devices=1024 layout.tp=8 layout.pp=4 train.global_batch=512 layout.zero=1"
+code "a preset on a cluster" 0 sim llama3-70b --cluster h100 --json $big
+holds "all fixed names are there" 'all(k in j for k in ("layout", "micro_batch", "recompute", "precision", "devices",
+    "step_s", "tokens_per_s", "tflops_per_device", "mfu", "hfu", "fits", "peak_bytes", "memory", "bubble",
+    "exposed_comm_s", "idle"))'
+holds "of the layout" 'all(k in j["layout"] for k in ("dp", "tp", "pp", "cp", "ep", "vpp", "zero", "schedule"))'
+holds "of memory" 'sorted(j["memory"]) == ["activations", "buffers", "gradients", "master", "moments", "weights"]'
+holds "of idle" 'sorted(j["idle"]) == ["bubble", "checkpoint", "data", "sync"]'
+holds "dp follows from the devices" 'j["layout"]["dp"] == 32 and j["devices"] == 1024'
+holds "bytes add up" 'sum(j["memory"].values()) == j["peak_bytes"]'
+holds "so do tokens" 'abs(j["tokens_per_s"] * j["step_s"] / (512 * j["seq"]) - 1) < 1e-6'
+holds "shares are shares" 'all(0 <= v <= 1 for v in list(j["idle"].values()) + [j["bubble"], j["mfu"], j["hfu"]])'
+holds "nothing is computed again" 'abs(j["hfu"] - j["mfu"]) < 1e-9'
+holds "mfu is tflops of the peak" '0.1 < j["mfu"] < 0.8 and abs(j["tflops_per_device"] / j["mfu"] / 989.4 - 1) < 0.01'
+holds "each stage is there" 'len(j["stages"]) == 4 and j["stages"][3]["first_rank"] == 768'
+holds "a kind of layer has its row" 'j["layers"][1]["count"] == 80 and j["layers"][1]["forward_s"] > 0'
+step=$(field '["step_s"]')
+code "the same again" 0 sim llama3-70b --cluster h100 --json $big
+same "to the digit" "$step" "$(field '["step_s"]')"
+code "layout.dp instead of devices" 0 sim llama3-70b --cluster h100 --json layout.dp=32 ${big#* }
+same "is the same run" "$step" "$(field '["step_s"]')"
+code "recompute" 0 sim llama3-70b --cluster h100 --json $big train.recompute=full
+holds "costs time and FLOPs, saves bytes" "j['step_s'] > $step and j['hfu'] > 1.2 * j['mfu']"
+code "another convention" 0 sim llama3-70b --cluster h100 --json $big flops_convention=nemo
+holds "counts more FLOPs in the same time" "abs(j['step_s'] - $step) < 1e-9 and j['flops_convention'] == 'nemo'"
+
+# --- what does not fit, and a whole run ---
+code "what does not fit is no error" 0 sim llama3.1-405b --cluster h100 --json layout.dp=8
+holds "it is said" 'j["fits"] is False and j["peak_bytes"] > j["usable_bytes"]'
+code "a run of 10 billion tokens" 0 sim llama3-8b --cluster h100 --json layout.dp=64 layout.zero=1 train.tokens=10e9
+holds "has days, cost and failures as percentiles" 'all(j[k]["p10"] <= j[k]["p50"] <= j[k]["p90"] for k in
+    ("days", "gpu_hours", "cost_usd", "energy_kwh", "failures", "goodput", "checkpoint_interval_s", "spares"))'
+code "for people" 0 sim llama3-8b --cluster h100 layout.dp=64 layout.zero=1 train.tokens=10e9 --trace "$dir/trace.json"
+says "step" out "^step .*MFU"
+says "days" out "days"
+if awk 'length($0) > 84 { exit 1 }' "$dir/out"; then passed "in lines that are short"; else failed "in lines that are short"; fi
+if python3 -c 'import json,sys; assert len(json.load(open(sys.argv[1]))["traceEvents"]) > 100' "$dir/trace.json"
+then passed "the trace is JSON"; else failed "the trace is JSON"; fi
+
+# --- a run file: bytes as `verify` has them ---
+code "init" 0 "$trireme" init "$dir/demo"
+for layout in "layout.dp=2 layout.zero=1" "layout.pp=2" "layout.tp=2 layout.sp=yes" "layout.cp=2" \
+    "layout.dp=2 layout.pp=2 layout.zero=3" "layout.pp=2 layout.schedule=zb-h1 train.recompute=full"; do
+    code "verify $layout" 0 "$trireme" verify "$dir/demo/config.yaml" $small kernels.threads=1 $layout
+    peak=$(sed -n 's/.* \([0-9]*\) bytes.*/\1/p' "$dir/out" | sort -n | tail -1)
+    code "simulate $layout" 0 sim "$dir/demo/config.yaml" --cluster h100 --json $small kernels.threads=1 $layout
+    same "bytes of $layout" "$peak" "$(field '["peak_bytes"]')"
+done
+
+# --- mistakes ---
+code "no cluster" 2 sim llama3-8b
+says "asks for one" err "--cluster"
+code "no such cluster" 3 sim llama3-8b --cluster h10
+says "offers the nearest" err "h100"
+code "no such model" 3 sim llama3-9b --cluster h100
+says "offers the nearest model" err "llama3-8b"
+code "devices that no layout has" 3 sim llama3-8b --cluster h100 cluster.devices=100 layout.tp=8
+says "offers the nearest numbers" err "96 and 104"
+code "devices and ranks that differ" 3 sim llama3-8b --cluster h100 cluster.devices=64 layout.dp=4
+code "heads that tp does not divide" 3 sim llama3-8b --cluster h100 layout.tp=5
+says "offers the nearest tp" err "4 or 8"
+code "no such profile" 3 sim llama3-8b --cluster h100 profile=mega
+code "no such convention" 3 sim llama3-8b --cluster h100 flops_convention=pal
+says "offers palm" err "palm"
+code "train takes none of it" 3 "$trireme" train "$dir/demo/config.yaml" $small profile=megatron --dry-run
+says "and says so" err "simulate"
+[ "$failures" = 0 ]
