@@ -51,10 +51,11 @@ code "machine" 0 "$trireme" bench machine --size 1MiB --threads 2 --json --write
 holds "its fields" "{'cpu', 'level', 'threads', 'cores', 'frequency_hz', 'cache_bytes', 'thread_share', 'fp32', 'bf16', 'barrier_s', 'copy_bytes_per_s', 'memory', 'latency'} <= set(d)"
 holds "the peak is the larger" "all(d[t]['peak_flops'] == max(d[t]['loop_flops'], d[t]['product_flops']) for t in ('fp32', 'bf16'))"
 holds "both numbers of threads" "[r['threads'] for r in d['memory']] == [1, 1, 1, 2, 2, 2]"
-says "the catalogue's entry" device.yaml "^kind: cpu$"
-says "it says what measured it" device.yaml "^measured_by: trireme [0-9]"
-says "it has the peak" device.yaml "^  fp32: [0-9.]+$"
-says "and the bandwidth" device.yaml "^  copy: [0-9.]+ "
+says "the catalogue's entry" device.yaml "^base: cpu$"
+says "it says what measured it" device.yaml "^about: .*measured by trireme [0-9].* on 20[0-9-]+\"$"
+says "it has the peak" device.yaml "^    fp32: [0-9.e-]+$"
+says "and the bandwidth" device.yaml "^  memory_gb_s: [0-9.]+ "
+code "it is a cluster" 0 "$trireme" explain catalog "$dir/device.yaml"
 code "machine, a table" 0 "$trireme" bench machine --size 64KiB --threads 1
 if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
 code "write where nothing can be" 4 "$trireme" bench machine --size 64KiB --threads 1 --write "$dir/no/where.yaml"

@@ -95,4 +95,22 @@ printf 'claim: a\ncomputed: "{1 / 0}"\nmatch: 1 == 1\n' >"$dir/own.yaml"
 code "a formula without a value" 3 "$trireme" explain claims --more "$dir/own.yaml"
 says "its place" err 'own\.yaml:1:8'
 code "flags of the other" 2 "$trireme" explain claims --rank 1
+
+# --- the catalogue ---
+code "the catalogue" 0 env COLUMNS=80 "$trireme" explain catalog
+fits "80 columns of it"
+says "a cluster" out '^  llama3-24k +Meta'
+says "a device" out '^  mi300x +AMD'
+says "a run" out '^  llama3\.1-405b +Llama 3\.1 405B'
+code "one cluster" 0 env COLUMNS=80 "$trireme" explain catalog h100
+fits "80 columns of one"
+says "dense and sparse" out '^ +fp8 +1978\.9 +3957\.8$'
+says "one way and both, in bytes and bits" out '^  nvlink +8 nvlink4 +450\.0 +900\.0 +3600 +2\.0 +1$'
+says "as sold and usable" out '80 GB as sold, 79\.1 GiB'
+says "a source" out 'H100 data sheet'
+says "what is assumed" out '^  assumed '
+code "one run" 0 "$trireme" explain catalog gpt-4
+says "what was only told of it" out '^reported +cluster\.devices=24960'
+code "no such entry" 3 "$trireme" explain catalog h1000
+says "the nearest" err 'did you mean h100'
 [ $failures = 0 ]

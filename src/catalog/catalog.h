@@ -8,7 +8,7 @@
 #define CATALOG_CATALOG_H
 
 #include "base/host.h"
-#include "base/text.h"
+#include "base/options.h"
 #include "plan/cluster.h"
 
 #ifdef __cplusplus
@@ -24,6 +24,17 @@ NODISCARD status catalog_device_load(const host *h, arena *a, const char *name,
                                      cluster_device *out);
 // Bytes a second of one port of a link, in one direction.
 NODISCARD status catalog_link_load(const host *h, arena *a, const char *name, double *bytes_s);
+
+// What the figures of an entry, and of those that it is based on, stand on.
+typedef struct catalog_notes {
+    option_list sources;
+    option_list assumed; // keys, or words, for which there is no public source
+} catalog_notes;
+NODISCARD status catalog_cluster_notes(const host *h, arena *a, const char *name,
+                                       catalog_notes *out);
+NODISCARD status catalog_device_notes(const host *h, arena *a, const char *name,
+                                      catalog_notes *out);
+NODISCARD status catalog_link_notes(const host *h, arena *a, const char *name, catalog_notes *out);
 
 #ifdef __cplusplus
 }

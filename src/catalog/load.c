@@ -52,13 +52,19 @@ static status device_check(const char *shown, const cluster_device *d)
     return ST_OK;
 }
 
+static status device_sheet(const host *h, arena *a, const char *name, const char *from,
+                           catalog_sheet **out)
+{
+    TRY(catalog_sheet_create(a, "A device", out));
+    TRY(catalog_sheet_add(*out, "", &catalog_device_fields, 0, false));
+    return catalog_sheet_read(*out, h, "devices", "device", name, from, NULL, 0);
+}
+
 static status device_read(const host *h, arena *a, const char *name, const char *from,
                           cluster_device *out)
 {
     catalog_sheet *s = NULL;
-    TRY(catalog_sheet_create(a, "A device", &s));
-    TRY(catalog_sheet_add(s, "", &catalog_device_fields, 0, false));
-    TRY(catalog_sheet_read(s, h, "devices", "device", name, from, NULL, 0));
+    TRY(device_sheet(h, a, name, from, &s));
     memset(out, 0, sizeof(*out));
     catalog_sheet_apply(s, out);
     out->about = catalog_sheet_text(s, "about");
@@ -73,13 +79,19 @@ status catalog_device_load(const host *h, arena *a, const char *name, cluster_de
 
 // ---- levels -------------------------------------------------------------------------------------
 
+static status link_sheet(const host *h, arena *a, const char *name, const char *from,
+                         catalog_sheet **out)
+{
+    TRY(catalog_sheet_create(a, "A link", out));
+    TRY(catalog_sheet_add(*out, "", &catalog_link_fields, 0, false));
+    return catalog_sheet_read(*out, h, "links", "link", name, from, NULL, 0);
+}
+
 static status link_read(const host *h, arena *a, const char *name, const char *from,
                         catalog_link *out)
 {
     catalog_sheet *s = NULL;
-    TRY(catalog_sheet_create(a, "A link", &s));
-    TRY(catalog_sheet_add(s, "", &catalog_link_fields, 0, false));
-    TRY(catalog_sheet_read(s, h, "links", "link", name, from, NULL, 0));
+    TRY(link_sheet(h, a, name, from, &s));
     memset(out, 0, sizeof(*out));
     catalog_sheet_apply(s, out);
     return ST_OK;
@@ -228,22 +240,59 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
     return ST_OK;
 }
 
-status catalog_cluster_load(const host *h, arena *a, const char *name, const char *const *overrides,
-                            int64_t override_count, cluster *out)
+static status cluster_sheet(const host *h, arena *a, const char *name, const char *const *overrides,
+                            int64_t override_count, catalog_sheet **out)
 {
     catalog_sheet *s = NULL;
-    cluster *c = NULL;
-    TRY(arena_new(a, 1, &c));
     TRY(catalog_sheet_create(a, "A cluster", &s));
     TRY(catalog_sheet_add(s, "", &catalog_cluster_fields, 0, false));
     TRY(catalog_sheet_add(s, "", &cluster_own, -1, false));
     TRY(catalog_sheet_add(s, "device.", &catalog_device_fields, (int64_t)offsetof(cluster, device),
                           true));
     TRY(levels_add(a, s));
-    TRY(catalog_sheet_read(s, h, "clusters", "cluster", name, "", overrides, override_count));
+    *out = s;
+    return catalog_sheet_read(s, h, "clusters", "cluster", name, "", overrides, override_count);
+}
+
+status catalog_cluster_load(const host *h, arena *a, const char *name, const char *const *overrides,
+                            int64_t override_count, cluster *out)
+{
+    catalog_sheet *s = NULL;
+    cluster *c = NULL;
+    TRY(arena_new(a, 1, &c));
+    TRY(cluster_sheet(h, a, name, overrides, override_count, &s));
     TRY(cluster_fill(h, a, s, c));
     c->about = catalog_sheet_text(s, "about");
     TRY(name_of(a, name, &c->name));
     *out = *c;
+    return ST_OK;
+}
+
+static catalog_notes notes_of(const catalog_sheet *s)
+{
+    return (catalog_notes){*catalog_sheet_list(s, "sources"), *catalog_sheet_list(s, "assumed")};
+}
+
+status catalog_cluster_notes(const host *h, arena *a, const char *name, catalog_notes *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(cluster_sheet(h, a, name, NULL, 0, &s));
+    *out = notes_of(s);
+    return ST_OK;
+}
+
+status catalog_device_notes(const host *h, arena *a, const char *name, catalog_notes *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(device_sheet(h, a, name, "", &s));
+    *out = notes_of(s);
+    return ST_OK;
+}
+
+status catalog_link_notes(const host *h, arena *a, const char *name, catalog_notes *out)
+{
+    catalog_sheet *s = NULL;
+    TRY(link_sheet(h, a, name, "", &s));
+    *out = notes_of(s);
     return ST_OK;
 }

@@ -36,6 +36,7 @@ struct catalog_sheet {
     int64_t count, options_capacity, rows_capacity, slots_capacity;
 };
 
+enum { OWN_SOURCES = 2, OWN_ASSUMED = 3 };
 static const catalog_field own_rows[] = {
     {.key = "base", .kind = OPTION_TEXT, .help = "the entry, or file, that this one changes"},
     {.key = "about", .kind = OPTION_TEXT, .help = "one line"},
@@ -104,17 +105,34 @@ static int64_t row_of(const catalog_sheet *s, const char *key)
     return o == NULL ? -1 : o - s->options;
 }
 
-// What the file gives, over what was there.
-static void take_given(catalog_sheet *s, const config *c, const slot *slots, const char *folder)
+// One list behind another.
+static status list_join(arena *a, const option_list *more, option_list *to)
+{
+    const char **items = NULL;
+    TRY(arena_new(a, to->count + more->count + 1, &items));
+    for (int64_t i = 0; i < to->count; i++) items[i] = to->items[i];
+    for (int64_t i = 0; i < more->count; i++) items[to->count + i] = more->items[i];
+    *to = (option_list){items, to->count + more->count};
+    return ST_OK;
+}
+
+// What the file gives, over what was there. What figures stand on is all that the chain says.
+static status take_given(catalog_sheet *s, const config *c, const slot *slots, const char *folder)
 {
     for (int64_t i = 0; i < s->count; i++) {
         const char *key = s->options[i].key;
         if (!config_is_given(c, key)) continue;
+        if (s->rows[i].is_given && (s->rows[i].field == &own_rows[OWN_SOURCES] ||
+                                    s->rows[i].field == &own_rows[OWN_ASSUMED])) {
+            TRY(list_join(s->a, &slots[i].list, &s->slots[i].list));
+            continue;
+        }
         s->slots[i] = slots[i];
         s->rows[i].is_given = true;
         s->rows[i].place = config_place(c, key);
         s->rows[i].folder = folder;
     }
+    return ST_OK;
 }
 
 typedef struct file_args {
@@ -151,7 +169,7 @@ static status file_read(catalog_sheet *s, const file_args *args, const char *nam
             return st;
         }
     }
-    take_given(s, c, slots, source.folder);
+    TRY(take_given(s, c, slots, source.folder));
     s->shown = source.shown;
     return ST_OK;
 }

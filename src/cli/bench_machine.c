@@ -2,8 +2,6 @@
 // catalogue of devices (--write).
 #include "cli/bench.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 static double peak_of(const train_machine *m, int type)
@@ -112,70 +110,67 @@ static status print_json(cli_context *cli, const train_machine *m)
 
 // ---- the catalogue's entry ----------------------------------------------------------------------
 
-// "AMD EPYC 7763 64-Core Processor" -> "amd-epyc-7763-64-core-processor"
-static void name_of(const char *cpu, char out[64])
+static status entry_device(const train_machine *m, text *t)
 {
-    int n = 0;
-    for (const char *s = cpu; *s != '\0' && n < 63; s++) {
-        const bool is_upper = *s >= 'A' && *s <= 'Z', is_digit = *s >= '0' && *s <= '9';
-        if (is_upper || is_digit || (*s >= 'a' && *s <= 'z')) {
-            out[n++] = (char)(is_upper ? *s - 'A' + 'a' : *s);
-        } else if (n > 0 && out[n - 1] != '-') {
-            out[n++] = '-';
-        }
+    const double memory = (double)m->memory_bytes;
+    TRY(text_add(t, "device:\n  maker: cpu\n"));
+    TRY(text_add(t, "  peak_tflops:          # the larger of a register loop and a product\n"));
+    TRY(text_add(t, "    fp32: %.6g\n    bf16: %.6g\n", peak_of(m, 0) / 1e12,
+                 peak_of(m, 1) / 1e12));
+    TRY(text_add(t, "  product_share:        # the best matrix product, of that\n"));
+    TRY(text_add(t, "    fp32: %.4f\n    bf16: %.4f\n", m->product_flops[0] / peak_of(m, 0),
+                 m->product_flops[1] / peak_of(m, 1)));
+    TRY(text_add(t, "  vector_tflops: %.6g\n", m->loop_flops[0] / 1e12));
+    if (m->memory_bytes > 0) {
+        TRY(text_add(t, "  memory_gb: %.6g\n  usable_gib: %.6g\n", memory / 1e9,
+                     memory / 1073741824.0));
     }
-    while (n > 0 && out[n - 1] == '-') n--;
-    out[n] = '\0';
-    if (n == 0) (void)snprintf(out, 64, "cpu");
+    TRY(text_add(t, "  memory_gb_s: %.4g       # a copy by all threads, both ways\n",
+                 m->copy_bytes_per_s / 1e9));
+    TRY(text_add(t, "  memory_share: 1       # it is measured, not printed\n"));
+    TRY(text_add(t, "  l2_mb: %.6g\n  clock_mhz: %.6g\n", (double)m->cache_bytes[2] / 1e6,
+                 m->frequency_hz / 1e6));
+    return text_add(t, "  units: %d\n  launch_us: %.3g        # a barrier of all threads\n",
+                    m->threads, 1e6 * m->barrier_s);
 }
 
-static status entry_speeds(const train_machine *m, text *t)
+// What no model asks for, but people do.
+static status entry_remarks(const train_machine *m, text *t)
 {
-    const train_memory_row *memory = &m->memory[m->memory_count - 1];
-    TRY(text_add(t, "peak_gflops:            # the larger of a register loop and a product\n"));
-    TRY(text_add(t, "  fp32: %.1f\n  bf16: %.1f\n", peak_of(m, 0) / 1e9, peak_of(m, 1) / 1e9));
-    TRY(text_add(t, "product_gflops:         # the best matrix product\n"));
-    TRY(text_add(t, "  fp32: %.1f\n  bf16: %.1f\n", m->product_flops[0] / 1e9,
-                 m->product_flops[1] / 1e9));
-    TRY(text_add(t, "memory_gb_per_s:        # all threads, buffers of %lld bytes in all\n",
-                 (long long)memory->bytes));
-    TRY(text_add(t, "  read: %.2f\n  write: %.2f\n  copy: %.2f            # both ways\n",
-                 memory->read / 1e9, memory->write / 1e9, memory->copy / 1e9));
-    TRY(text_add(t, "memory_latency_ns: %.1f # a load that depends on the one before\n",
-                 1e9 * memory_latency_s(m)));
-    return text_add(t, "barrier_us: %.2f        # all threads, one task each\n",
-                    1e6 * m->barrier_s);
+    TRY(text_add(t, "# level %s, %d threads on %d cores of %d hardware threads\n",
+                 kern_level_name(m->level), m->threads, m->cores, m->hardware_threads));
+    TRY(text_add(t, "# thread_share %.3f: all threads' peak over that of one times their number\n",
+                 m->thread_share));
+    return text_add(t, "# caches of %lld, %lld and %lld bytes, memory answers in %.1f ns\n",
+                    (long long)m->cache_bytes[0], (long long)m->cache_bytes[1],
+                    (long long)m->cache_bytes[2], 1e9 * memory_latency_s(m));
 }
 
 static status entry_write(cli_context *cli, const train_machine *m, const char *path)
 {
-    char name[64], day[32] = "";
+    char day[32] = "";
     struct tm parts;
-    text t = {.a = cli->a};
+    text t = {.a = cli->a}, about = {.a = cli->a};
     const time_t now = (time_t)(cli->h->api->unix_ns(cli->h) / 1000000000);
     if (gmtime_r(&now, &parts) == NULL || strftime(day, sizeof(day), "%Y-%m-%d", &parts) == 0) {
         return fail(ST_INTERNAL, "the date cannot be told");
     }
-    name_of(m->cpu, name);
+    TRY(text_add(&about, "%s, measured by trireme " TRIREME_VERSION " on %s",
+                 m->cpu[0] != '\0' ? m->cpu : "a processor", day));
+    TRY(text_add(
+        &t, "# A cluster of one machine, as `trireme bench machine --write` measured it: each\n"
+            "# figure is the best of a few tries, other programs may have run. To be given as\n"
+            "# --cluster FILE; what is not here is as in the catalogue's cpu.\n"));
+    TRY(entry_remarks(m, &t));
+    TRY(text_add(&t, "base: cpu\nabout: "));
+    TRY(text_add_json(&t, about.bytes));
+    TRY(text_add(&t, "\ndevices: 1\nnode:\n  devices: 1\n  cpu_cores: %d\n", m->cores));
+    TRY(text_add(&t, "  host_gb_s: %.4g\n", m->copy_bytes_per_s / 2e9));
+    TRY(entry_device(m, &t));
     TRY(text_add(&t,
-                 "# A device as `trireme bench machine --write` measured it, not as a data sheet\n"
-                 "# says: each figure is the best of a few tries, other programs may have run.\n"));
-    TRY(text_add(&t, "name: %s\nkind: cpu\ncpu: \"%s\"\n", name, m->cpu));
-    TRY(text_add(&t, "measured_by: trireme " TRIREME_VERSION "\nmeasured_on: %s\n", day));
-    TRY(text_add(&t, "level: %s\nthreads: %d\n", kern_level_name(m->level), m->threads));
-    TRY(text_add(&t, "cores: %d\nhardware_threads: %d\n", m->cores, m->hardware_threads));
-    TRY(text_add(&t,
-                 "thread_share: %.3f     # of all threads' peak, over that of one times their "
-                 "number\n",
-                 m->thread_share));
-    TRY(text_add(&t, "frequency_ghz: %.3f    # seen in a chain of additions\n",
-                 m->frequency_hz / 1e9));
-    TRY(text_add(&t, "memory_bytes: %lld\ncache_bytes:            # 0: not known\n",
-                 (long long)m->memory_bytes));
-    for (int i = 0; i < 3; i++) {
-        TRY(text_add(&t, "  l%d: %lld\n", i + 1, (long long)m->cache_bytes[i]));
-    }
-    TRY(entry_speeds(m, &t));
+                 "levels:\n  1:                    # ranks that copy from each other at once\n"
+                 "    gbit_s: %.4g\n",
+                 8e-9 * m->copy_bytes_per_s / 2 / m->threads));
     return host_write_all(cli->h, path, t.bytes, t.length);
 }
 

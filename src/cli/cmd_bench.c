@@ -94,7 +94,7 @@ static const option rows[] = {
     {.key = "write",
      .kind = OPTION_TEXT,
      .offset = AT(write),
-     .help = "machine: also write the catalogue's entry of this device, YAML"},
+     .help = "machine: also write this machine as a cluster, YAML"},
     {.key = "baseline",
      .kind = OPTION_TEXT,
      .offset = AT(baseline),
@@ -275,7 +275,7 @@ const cli_command cli_command_bench = {
         "  trireme bench step --model gpt2-124m --batch 4 --seq 1024\n"
         "  trireme bench step --model llama-135m --batch 8 --seq 512 --precision bf16 --json\n"
         "  trireme bench generate --model llama-135m --precision bf16\n"
-        "  trireme bench machine --write catalog/devices/here.yaml\n"
+        "  trireme bench machine --write here.yaml\n"
         "  trireme bench gemm --n 4096 --m 3072 --k 768 --dtype bf16\n"
         "  trireme bench attention --seq 4096 --heads 9 --kv-heads 3\n"
         "  trireme bench comm --ranks 2 --op reduce_scatter --bytes 64KiB,16MiB --json\n",

@@ -120,10 +120,24 @@ static status claims(cli_context *cli, const cli_call *call)
     return explain_claims(cli, f->more, f->json);
 }
 
+static status catalog(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || f->json ||
+        f->more != NULL || call->key_count > 0) {
+        return fail(ST_USAGE, "explain catalog takes a name, or nothing");
+    }
+    return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const explain_flags *f = call->flags;
     explain *x = NULL;
+    if (strcmp(call->operands[0], "catalog") == 0) return catalog(cli, call);
+    if (call->operand_count > 1) {
+        return fail(ST_USAGE, "explain takes one configuration, found also %s", call->operands[1]);
+    }
     if (strcmp(call->operands[0], "claims") == 0) return claims(cli, call);
     if (f->json || f->more != NULL) {
         return fail(ST_USAGE, "--json and --more are of `trireme explain claims`");
@@ -138,7 +152,7 @@ const cli_command cli_command_explain = {
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
     .synopsis =
         "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
-        "claims [--json] [--more FILE]",
+        "claims [--json] [--more FILE] | catalog [NAME|FILE]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
         "what it is asked to. The timeline is the step of one pipeline in virtual time: work takes as long "
@@ -147,16 +161,20 @@ const cli_command cli_command_explain = {
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
         "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
         "like; `trireme verify` says whether it can work. `explain claims` computes the figures that people "
-        "quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why.",
+        "quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
+        "`explain catalog` lists the clusters, devices and runs that the program knows; with a name, one of "
+        "them: peaks dense and sparse, links one way and both, in bits and bytes, prices, failures, and "
+        "where each figure is from or that it is assumed.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
         "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n"
-        "  trireme explain claims\n",
+        "  trireme explain claims\n"
+        "  trireme explain catalog h100\n",
     .flags = &flags,
     .flags_bytes = sizeof(explain_flags),
     .operand_min = 1,
-    .operand_max = 1,
+    .operand_max = 2,
     .takes_keys = true,
-    .words = "claims",
+    .words = "claims, catalog",
     .run = run,
 };

@@ -64,6 +64,8 @@ NODISCARD status explain_svg(const explain *x, explain_price price, const explai
 NODISCARD status explain_row(const explain *x, int32_t pp);
 // Figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL for none.
 NODISCARD status explain_claims(cli_context *cli, const char *more, bool as_json);
+// What the catalogue holds, or one entry of it: a cluster, a device, a run. name NULL: all.
+NODISCARD status explain_catalog(cli_context *cli, const char *name);
 // One rank of the job.
 NODISCARD status explain_card(const explain *x, const train_plans *plans, int64_t rank);
 
