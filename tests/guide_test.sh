@@ -1,0 +1,34 @@
+#!/bin/bash
+# The guide: every command of a ```sh block runs, page by page in a folder of its own, and every picture is what
+# the program draws. Its sums are src/cli/guide_test.c's. GUIDE_DRAW=1 draws the pictures anew.
+set -u -o pipefail
+. tests/support/named.sh
+here=$PWD
+small="model.layers=8 model.dim=32 model.heads=4 model.ffn_dim=64 model.context=64 train.seq=32 train.micro_batch=1"
+commands=0
+for page in docs/guide/*.md; do
+    mkdir -p "$dir/$(basename "$page" .md)"
+    while IFS= read -r line; do
+        commands=$((commands + 1))
+        code "$(basename "$page" .md): $line" 0 bash -c "cd '$dir/$(basename "$page" .md)' && $(realpath "$trireme") ${line#trireme }"
+    done < <(awk '/^```/ { inside = $0 == "```sh"; next } inside && NF' "$page")
+done
+if [ "$commands" -ge 6 ]; then passed "there are commands"; else failed "there are commands"; fi
+
+"$trireme" init "$dir/demo" >/dev/null
+pictures=0
+while read -r name flags; do
+    pictures=$((pictures + 1))
+    flags=${flags//\$small/$small}
+    # shellcheck disable=SC2086
+    code "draws $name" 0 "$trireme" explain "$dir/demo/config.yaml" kernels.threads=1 kernels.level=scalar $flags --svg "$dir/$name"
+    [ "${GUIDE_DRAW:-0}" = 0 ] || cp "$dir/$name" "$here/docs/guide/$name"
+    if cmp -s "$dir/$name" "docs/guide/$name"; then passed "$name is as drawn"; else failed "$name is as drawn: GUIDE_DRAW=1 draws it anew"; fi
+    if grep -q "($name)" docs/guide/*.md; then passed "$name is shown"; else failed "$name is shown"; fi
+done < <(sed -n 's/^<!-- picture: \(.*\) -->$/\1/p' docs/guide/*.md)
+if [ "$pictures" -ge 3 ]; then passed "there are pictures"; else failed "there are pictures"; fi
+# Links between pages.
+for link in $(grep -oh '](\([a-z0-9.-]*\))' docs/guide/*.md | tr -d '()]'); do
+    if [ -e "docs/guide/$link" ]; then passed "$link"; else failed "$link is linked"; fi
+done
+[ $failures = 0 ]
