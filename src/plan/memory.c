@@ -147,25 +147,88 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
 }
 
-// Which units meet, once for all orders: a bit for each pair.
+// Turns 64 x 64 bits over their diagonal (Hacker's Delight, 7-3).
+static void bits_transpose(uint64_t x[64])
+{
+    uint64_t mask = UINT64_C(0x00000000ffffffff);
+    for (int j = 32; j != 0; j >>= 1, mask ^= mask << j) {
+        for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
+            const uint64_t t = (x[k] >> j ^ x[k | j]) & mask;
+            x[k] ^= t << j;
+            x[k | j] ^= t;
+        }
+    }
+}
+
+// What meets is known to both: each block is added to its mirror.
+static void meets_mirror(placing *pl)
+{
+    const int64_t n = pl->order_count, words = pl->words;
+    uint64_t block[64];
+    for (int64_t i = 0; i < words; i++) {
+        for (int64_t j = 0; j < words; j++) {
+            for (int64_t k = 0; k < 64; k++) {
+                block[k] = 64 * i + k < n ? pl->meets[(64 * i + k) * words + j] : 0;
+            }
+            bits_transpose(block);
+            for (int64_t k = 0; k < 64 && 64 * j + k < n; k++) {
+                pl->meets[(64 * j + k) * words + i] |= block[k];
+            }
+        }
+    }
+}
+
+typedef struct border {
+    int64_t time;
+    int32_t number;
+    bool begins;
+} border;
+
+static int compare_borders(const void *a, const void *b)
+{
+    const border *x = a, *y = b;
+    if (x->time != y->time) return x->time < y->time ? -1 : 1;
+    return (int)y->begins - (int)x->begins; // who begins as another ends meets it
+}
+
+// Which units meet, once for all orders: a bit for each pair. Through time from border to border: who begins
+// meets all that have begun and not ended.
 static status meets_find(arena *a, placing *pl)
 {
     enum { MOST = 1 << 14 }; // units: 32 MiB of bits
     const int64_t n = pl->order_count;
-    for (int64_t i = 0; i < n; i++) pl->units[pl->order[i]].number = (int32_t)i;
+    border *borders = NULL;
+    uint64_t *open = NULL;
+    int64_t count = 0, i = 0;
+    for (int64_t k = 0; k < n; k++) {
+        pl->units[pl->order[k]].number = (int32_t)k;
+        count += 2 * pl->units[pl->order[k]].span_count;
+    }
     if (n > MOST) return ST_OK;
     pl->words = (n + 63) / 64;
     TRY(arena_new(a, n * pl->words, &pl->meets));
-    for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < i; j++) {
-            int64_t touches = 0;
-            if (!spans_meet(&pl->units[pl->order[i]], &pl->units[pl->order[j]], NULL, &touches)) {
-                continue;
-            }
-            pl->meets[i * pl->words + j / 64] |= UINT64_C(1) << (j % 64);
-            pl->meets[j * pl->words + i / 64] |= UINT64_C(1) << (i % 64);
+    TRY(arena_new(a, pl->words + 1, &open));
+    TRY(arena_new(a, count + 1, &borders));
+    for (int64_t k = 0; k < n; k++) {
+        const unit *u = &pl->units[pl->order[k]];
+        for (int64_t s = 0; s < u->span_count; s++) {
+            borders[i++] = (border){u->spans[s].begin, (int32_t)k, true};
+            borders[i++] = (border){u->spans[s].end, (int32_t)k, false};
         }
     }
+    qsort(borders, (size_t)count, sizeof(*borders), compare_borders);
+    for (i = 0; i < count; i++) {
+        const int64_t number = borders[i].number;
+        const uint64_t bit = UINT64_C(1) << (number % 64);
+        uint64_t *row = &pl->meets[number * pl->words];
+        for (int64_t w = 0; w < pl->words && borders[i].begins; w++) row[w] |= open[w];
+        if (borders[i].begins) {
+            open[number / 64] |= bit;
+        } else {
+            open[number / 64] &= ~bit;
+        }
+    }
+    meets_mirror(pl);
     return ST_OK;
 }
 
@@ -175,11 +238,17 @@ typedef struct placed {
     int32_t row, number;
 } placed;
 
+// As above, of units that are in the table of bits.
+static bool row_meets(const uint64_t *row, const placed *b)
+{
+    const uint32_t number = (uint32_t)b->number;
+    return (row[number / 64] >> (number % 64) & 1) != 0;
+}
+
 static bool units_meet(const placing *pl, const unit *a, const placed *b)
 {
     int64_t touches = 0;
-    if (pl->meets == NULL) return spans_meet(a, &pl->units[b->row], NULL, &touches);
-    return (pl->meets[a->number * pl->words + b->number / 64] >> (b->number % 64) & 1) != 0;
+    return spans_meet(a, &pl->units[b->row], NULL, &touches);
 }
 
 // Places the units in the given order. Returns the bytes needed. `all` keeps what has its place, by
@@ -189,15 +258,16 @@ static int64_t place_in_order(placing *pl, placed *all)
     int64_t total = 0;
     for (int64_t i = 0; i < pl->order_count; i++) {
         unit *u = &pl->units[pl->order[i]];
+        const uint64_t *row = pl->meets != NULL ? &pl->meets[u->number * pl->words] : NULL;
         int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
-        for (int64_t j = 0; j < i; j++) {
-            if (!units_meet(pl, u, &all[j])) continue;
+        for (int64_t j = 0; j < i; j++) { // nobody can guess which of them meet: few branches
+            const bool meets = row != NULL ? row_meets(row, &all[j]) : units_meet(pl, u, &all[j]);
             const int64_t gap = all[j].begin - at;
-            if (gap >= u->bytes && gap < best_gap) { // best fit keeps large holes whole
+            if (meets & (gap >= u->bytes) & (gap < best_gap)) { // best fit keeps large holes whole
                 best_gap = gap;
                 best_at = at;
             }
-            at = max_i64(at, all[j].end);
+            at = max_i64(at, meets ? all[j].end : 0);
         }
         u->offset = best_at >= 0 ? best_at : at;
         total = max_i64(total, u->offset + u->bytes);
