@@ -5,6 +5,7 @@
 // cluster.devices where it is not given. Both are written as keys before the user's, so that everything
 // goes through the same reader and its checks.
 #include "catalog/catalog.h"
+#include "catalog/profile.h"
 #include "cli/run_folder.h"
 #include "cli/simulate.h"
 #include "train/feed.h"
@@ -231,10 +232,10 @@ static status cluster_take(opening *o, const char *name, simulation *out)
 
 static status profile_take(const opening *o, simulation *out)
 {
-    out->profile = cost_profile_trireme();
-    if (strcmp(out->r->profile, out->profile.name) == 0) return ST_OK;
-    return fail(ST_CONFIG_RANGE, "%s: there is no profile \"%.64s\"; there is trireme",
-                config_place(o->c, "profile"), out->r->profile);
+    const status st = catalog_profile_load(o->cli->h, o->cli->a, out->r->profile,
+                                           out->machine.device.name, &out->profile);
+    if (st != ST_OK) note("for %s", config_place(o->c, "profile"));
+    return st;
 }
 
 static status rule_take(const opening *o, simulation *out)
@@ -273,8 +274,8 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(model_take(o, out));
     TRY(train_layout_check(out->r, &out->spec));
     TRY(micro_batch_take(o, out));
-    TRY(profile_take(o, out));
     TRY(rule_take(o, out));
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");
-    return cluster_take(o, cluster_name, out);
+    TRY(cluster_take(o, cluster_name, out));
+    return profile_take(o, out);
 }
