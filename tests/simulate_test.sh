@@ -43,6 +43,13 @@ holds "costs time and FLOPs, saves bytes" "j['step_s'] > $step and j['hfu'] > 1.
 code "another convention" 0 sim llama3-70b --cluster h100 --json $big flops_convention=nemo
 holds "counts more FLOPs in the same time" "abs(j['step_s'] - $step) < 1e-9 and j['flops_convention'] == 'nemo'"
 
+code "fp8" 0 sim llama3-70b --cluster h100 --json $big train.precision=fp8
+holds "is quicker where the device has it" "j['step_s'] < 0.95 * $step and j['precision'] == 'fp8'"
+code "fp8 where there is none" 0 sim llama3-70b --cluster a100-80 --json $big train.precision=fp8
+holds "is bf16" "j['step_s'] > $step"
+code "another software" 0 sim llama3-70b --cluster h100 --json $big profile=megatron
+holds "has its habits" "j['step_s'] > $step and j['profile'].startswith('megatron')"
+
 # --- what does not fit, and a whole run ---
 code "what does not fit is no error" 0 sim llama3.1-405b --cluster h100 --json layout.dp=8
 holds "it is said" 'j["fits"] is False and j["peak_bytes"] > j["usable_bytes"]'
@@ -81,6 +88,8 @@ says "offers the nearest tp" err "4 or 8"
 code "no such profile" 3 sim llama3-8b --cluster h100 profile=mega
 code "no such convention" 3 sim llama3-8b --cluster h100 flops_convention=pal
 says "offers palm" err "palm"
+code "train has no fp8" 3 "$trireme" train "$dir/demo/config.yaml" $small train.precision=fp8 --dry-run
+says "and offers bf16" err "nearest: bf16"
 code "train takes none of it" 3 "$trireme" train "$dir/demo/config.yaml" $small profile=megatron --dry-run
 says "and says so" err "simulate"
 [ "$failures" = 0 ]

@@ -51,9 +51,15 @@ static status plans_make(arena *a, const simulation *s, simulated *out)
     return ST_OK;
 }
 
+cost_model simulate_prices(const simulation *s)
+{
+    return (cost_model){
+        .c = &s->machine, .profile = &s->profile, .fp8 = s->r->train.precision == RUN_FP8};
+}
+
 static status step_play(arena *a, const simulation *s, simulated *out)
 {
-    const cost_model prices = {.c = &s->machine, .profile = &s->profile};
+    const cost_model prices = simulate_prices(s);
     sim_prices *all = NULL;
     TRY(arena_new(a, out->stages, &all));
     TRY(sim_price(a, &prices, out->ranks, out->stages, all));
@@ -98,6 +104,9 @@ static void flops_count(const simulation *s, simulated *out)
     out->hardware_flops = out->model_flops;
     if (!s->rule->recomputed) out->hardware_flops += recomputed_flops(m, r->train.seq);
     out->peak_flops = cost_peak_flops(&s->machine.device, types.compute);
+    if (r->train.precision == RUN_FP8 && s->machine.device.peak_flops[MATH_FP8] > 0.0) {
+        out->peak_flops = s->machine.device.peak_flops[MATH_FP8];
+    }
     out->flops_per_device = out->model_flops * out->tokens_per_s / (double)out->devices;
     out->mfu = out->flops_per_device / out->peak_flops;
     out->hfu = out->mfu * out->hardware_flops / out->model_flops;

@@ -51,6 +51,7 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+cost_model simulate_prices(const simulation *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
 

@@ -3,7 +3,7 @@
 
 static const char *precision_word(const run_config *r)
 {
-    static const char *const words[] = {"fp32", "bf16", "fp16", "fp64"};
+    static const char *const words[] = {"fp32", "bf16", "fp16", "fp8", "fp64"};
     return words[r->train.precision];
 }
 
@@ -93,7 +93,7 @@ static status stages_add(const simulated *x, text *t)
 
 static status layers_add(arena *a, const simulated *x, text *t)
 {
-    const cost_model prices = {.c = &x->of->machine, .profile = &x->of->profile};
+    const cost_model prices = simulate_prices(x->of);
     sim_layer rows[SIM_LAYERS];
     int32_t count = 0;
     TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));

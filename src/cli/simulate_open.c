@@ -232,10 +232,8 @@ static status cluster_take(opening *o, const char *name, simulation *out)
 
 static status profile_take(const opening *o, simulation *out)
 {
-    const status st = catalog_profile_load(o->cli->h, o->cli->a, out->r->profile,
-                                           out->machine.device.name, &out->profile);
-    if (st != ST_OK) note("for %s", config_place(o->c, "profile"));
-    return st;
+    return catalog_profile_load(o->cli->h, o->cli->a, out->r->profile, out->machine.device.name,
+                                &out->profile);
 }
 
 static status rule_take(const opening *o, simulation *out)

@@ -87,7 +87,7 @@ static status stage_lines(const simulated *x, text *t)
 
 static status layer_lines(arena *a, const simulated *x, text *t)
 {
-    const cost_model prices = {.c = &x->of->machine, .profile = &x->of->profile};
+    const cost_model prices = simulate_prices(x->of);
     sim_layer rows[SIM_LAYERS];
     int32_t count = 0;
     TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));

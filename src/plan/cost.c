@@ -203,6 +203,17 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
     return s * over(rows, chunk);
 }
 
+// Both operands are read, and written in a byte.
+static double fp8_s(const cost_model *m, const cost_product *p)
+{
+    const cluster_device *d = &m->c->device;
+    double share =
+        d->product_share[MATH_FP8] > 0.0 ? d->product_share[MATH_FP8] : d->product_share[MATH_BF16];
+    share *= half(p->k, d->product_half_k) * tiles_share(d, p) * m->profile->product;
+    const double work = over(2.0 * p->m * p->n * p->k, d->peak_flops[MATH_FP8] * share);
+    return work + memory_s(m, 3.0 * (p->m + p->n) * p->k * m->profile->pointwise);
+}
+
 static double matmul_s(const cost_model *m, const op_program *p, const op_node *node,
                        const extent_binding *bound, const op_cost *cost, dtype type)
 {
@@ -214,7 +225,9 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
         shape.m = dim_of(p, a, 1, bound);
         shape.k = dim_of(p, a, 0, bound);
     }
-    return product_s(m, &shape, type, bytes);
+    const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
+    const double plain = product_s(m, &shape, type, bytes);
+    return fp8 ? fmin(plain, fp8_s(m, &shape)) : plain; // small ones stay as they are
 }
 
 static double attention_s(const cost_model *m, const op_node *node, const op_cost *cost, dtype type)
@@ -272,7 +285,13 @@ int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype typ
     share =
         fmax(share * m->profile->product,
              fmax(d->attention_forward_share, d->attention_backward_share) * m->profile->attention);
-    const double s = fmax(over(flops, d->peak_flops[math] * share), over(bytes, memory_rate(m)));
+    double rate = d->peak_flops[math] * share;
+    if (m->fp8 && type == DTYPE_BF16) {
+        const double narrow = d->product_share[MATH_FP8];
+        const double best = narrow > 0.0 ? narrow : d->product_share[MATH_BF16];
+        rate = fmax(rate, d->peak_flops[MATH_FP8] * best * m->profile->product);
+    }
+    const double s = fmax(over(flops, rate), over(bytes, memory_rate(m)));
     return (int64_t)floor(s * 1e9);
 }
 

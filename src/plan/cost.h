@@ -52,6 +52,8 @@ cost_profile cost_profile_trireme(void);
 typedef struct cost_model {
     const cluster *c;
     const cost_profile *profile;
+    bool
+        fp8; // products of layers run in fp8 where the device has it, their bf16 operands cast before
 } cost_model;
 
 // What an operation is priced as.

@@ -68,7 +68,7 @@ static void large_products_reach_their_share(void **state)
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     const cost_product big = {128.0 * 1000, 128.0 * 100, 65536};
     const double s = 2.0 * big.m * big.n * big.k / (1e15 * 0.7);
     assert_close((double)cost_product_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
@@ -79,7 +79,7 @@ static void large_products_reach_their_share(void **state)
     // Half the habits, half the speed.
     cost_profile slow = p;
     slow.product = 0.5;
-    const cost_model other = {&c, &slow};
+    const cost_model other = {.c = &c, .profile = &slow};
     assert_close((double)cost_product_ns(&other, &big, DTYPE_BF16, 0.0), 2.0 * s * 1e9, 0.01);
 }
 
@@ -98,7 +98,7 @@ static void tiles_and_waves_quantise(void **state)
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     // 100 tiles fill 100 units once; 101 need a second wave of some tile, so they cost more than 1% more.
     const cost_product full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
     const double one = (double)cost_product_ns(&m, &full, DTYPE_BF16, 0.0);
@@ -114,7 +114,7 @@ static void nothing_larger_is_cheaper(void **state)
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     static const double sizes[] = {1,   7,    64,   100,  128,  129,  500,
                                    512, 1000, 1024, 4096, 5000, 8192, 28672};
     for (int i = 0; i + 1 < COUNT_OF(sizes); i++) {
@@ -150,7 +150,7 @@ static void operations_are_priced_by_their_rows(void **state)
     (void)state;
     const cluster c = sample();
     cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     arena *a = NULL;
     op_program *program = NULL;
     tensor_id x = TENSOR_NONE, w = TENSOR_NONE, y = TENSOR_NONE, z = TENSOR_NONE;
@@ -216,7 +216,7 @@ static void collectives_are_as_by_hand(void **state)
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
                      two = group_of(&c, 16, 1);
     const double launch = 1e-6, bytes = 1e9;
@@ -248,7 +248,7 @@ static void switches_that_add_halve_a_sum(void **state)
     (void)state;
     cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1);
     const double plain = (double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10);
     c.levels[0].reduces = true;
@@ -260,7 +260,7 @@ static void messages_are_monotone(void **state)
     (void)state;
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
-    const cost_model m = {&c, &p};
+    const cost_model m = {.c = &c, .profile = &p};
     for (int op = PLAN_ALL_REDUCE; op <= PLAN_RECEIVE; op++) {
         int64_t before = 0;
         for (int64_t n = 2; n <= 4096; n *= 2) {

@@ -199,6 +199,7 @@ static dtype compute_type(int32_t precision)
     case RUN_FP32:
         return DTYPE_F32;
     case RUN_BF16:
+    case RUN_FP8:
         return DTYPE_BF16;
     case RUN_FP16:
         return DTYPE_F16;

@@ -18,7 +18,8 @@ extern "C" {
 
 // Choices; the order is that of the words in the option rows.
 // No run file can ask for fp64, which `ref` alone computes: it is what roundings are measured against.
-typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP64 } run_precision;
+// fp8 is of planned runs: bf16, with the products of layers in fp8.
+typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,
     RUN_RECOMPUTE_SELECTIVE, // all that is neither a matrix product nor attention

@@ -395,6 +395,11 @@ static void check_planned(checker *k)
                                              "price.device_hour",    "price.kwh",
                                              "cluster.devices",      "profile",
                                              "flops_convention",     NULL};
+    if (!k->r->planned && k->r->train.precision == RUN_FP8) {
+        config_complain(k->l, "train.precision", ST_UNSUPPORTED,
+                        "train.precision = fp8 is of `trireme simulate` and `trireme plan`: there "
+                        "are no kernels for it; nearest: bf16");
+    }
     if (!k->r->planned) {
         check_refuse_keys(k, of_planned, "it is of `trireme simulate` and `trireme plan`");
     } else if (k->r->train.tokens > 0 && check_is_changed(k, "train.steps")) {

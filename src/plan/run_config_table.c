@@ -45,8 +45,11 @@ static const option rows[] = {
         .help = "sequences computed at once; changes memory and speed, not the result; 0 takes the "
                 "largest divisor of the batch with at most 4096 tokens",
         .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
-    CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16", RECORDED,
-           .help = "type of activations and of the inputs of matrix products", .also = "dtype"),
+    CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16, fp8", RECORDED,
+           .help =
+               "type of activations and of the inputs of matrix products; fp8, of `simulate` and "
+               "`plan` only, is bf16 with the products of layers in fp8",
+           .also = "dtype"),
     CHOICE("train.recompute", train.recompute, "none", "none, selective, full", FREE,
            .help = "what the backward pass computes again instead of keeping it; selective is all "
                    "but matrix products and attention",

@@ -168,7 +168,7 @@ static void real_prices_are_the_timeline_too(void **state)
     static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"};
     const cluster c = small_cluster();
     const cost_profile profile = cost_profile_trireme();
-    const cost_model m = {&c, &profile};
+    const cost_model m = {.c = &c, .profile = &profile};
     int compared = 0;
     for (uint32_t i = 0; i < 120; i++) {
         const uint32_t seed = (i + 1) * 2654435761u >> 7;
@@ -318,7 +318,7 @@ static void plans_are_priced(void **state)
     (void)state;
     const cluster c = small_cluster();
     cost_profile profile = cost_profile_trireme();
-    const cost_model m = {&c, &profile};
+    const cost_model m = {.c = &c, .profile = &profile};
     const sample_settings s = {.pp = 2,
                                .dp = 2,
                                .zero = 1,
