@@ -73,6 +73,13 @@ for layout in "layout.dp=2 layout.zero=1" "layout.pp=2" "layout.tp=2 layout.sp=y
     same "bytes of $layout" "$peak" "$(field '["peak_bytes"]')"
 done
 
+# --- a run of the catalogue, with its own cluster and settings ---
+code "a run" 0 sim gpt3 --json
+holds "is as the catalogue has it" 'j["cluster"] == "azure-v100-10k" and j["devices"] == 9216 and j["layout"]["pp"] == 12'
+holds "and has an end" 'j["days"]["p10"] <= j["days"]["p50"] <= j["days"]["p90"]'
+code "on another cluster, with another layout" 0 sim gpt3 --json --cluster a100-80 layout.dp=8
+holds "is the run still" 'j["devices"] == 768 and j["cluster"] == "a100-80" and j["global_batch"] == 1536'
+
 # --- mistakes ---
 code "no cluster" 2 sim llama3-8b
 says "asks for one" err "--cluster"

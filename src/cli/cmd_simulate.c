@@ -40,10 +40,11 @@ static status run(cli_context *cli, const cli_call *call)
     sim_fleet_input in;
     sim_fleet_result fleet;
     text t = {.a = cli->a};
-    if (f->cluster == NULL) return fail(ST_USAGE, "simulate needs --cluster NAME or a YAML file");
+    simulate_words w = {call->operands[0], f->cluster, call->keys, call->key_count};
+    TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
-    TRY(simulate_open(cli, call->operands[0], f->cluster, call->keys, call->key_count, s));
+    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, s));
     TRY(simulate_step(cli->a, s, x));
     if (s->has_length) TRY(simulate_run(cli->a, x, &in, &fleet));
     if (f->json) {
@@ -65,7 +66,7 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_simulate = {
     .name = "simulate",
     .summary = "how fast a run would be on any cluster, and whether it fits",
-    .synopsis = "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--json] [--trace FILE] "
+    .synopsis = "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--json] [--trace FILE] "
                 "[key.path=value ...]",
     .about =
         "Makes the plans that `trireme train` would execute, prices every action for the cluster "
@@ -73,9 +74,11 @@ const cli_command cli_command_simulate = {
         "messages that are waited for, bytes of the fullest rank. With train.tokens or train.steps "
         "also the whole run with its failures: days, cost, energy, goodput. CONFIG is a run file, "
         "PRESET a model by name (then bf16, and about four million tokens a step), FOLDER holds a "
-        "Hugging Face config.json. cluster.devices=N decides layout.dp where that is not given; "
+        "Hugging Face config.json. RUN is one of the catalogue (trireme explain catalog), which brings its own "
+        "cluster and settings: simulate llama3.1-405b is Meta's run, with --cluster it is the model. cluster.devices=N decides layout.dp where that is not given; "
         "other cluster.* keys change the cluster's own figures. What does not fit is said, and is no error.",
-    .examples = "  trireme simulate llama3.1-405b --cluster h100 cluster.devices=16384 layout.tp=8 "
+    .examples = "  trireme simulate bloom-176b\n"
+                "  trireme simulate llama3.1-405b --cluster h100 cluster.devices=16384 layout.tp=8 "
                 "layout.pp=16\n"
                 "  trireme simulate demo/config.yaml --cluster a100-80 --json layout.dp=8 "
                 "layout.zero=1\n",

@@ -15,6 +15,15 @@
 #include "sim/sim.h"
 #include "train/job.h"
 
+// The words of a command line. A run of the catalogue stands for its model, cluster and settings: by its
+// own name where no cluster is given, or where no model has that name.
+typedef struct simulate_words {
+    const char *operand, *cluster; // cluster: NULL if none was given
+    const char *const *keys;
+    int64_t key_count;
+} simulate_words;
+NODISCARD status simulate_named(cli_context *cli, simulate_words *w);
+
 // What is simulated.
 typedef struct simulation {
     const char *name; // of the model or file, as given
