@@ -134,7 +134,7 @@ static status touches_note(local *l)
 
 static void span_add(local_unit *u, int64_t begin, int64_t end)
 {
-    if (end >= begin) u->spans[u->count++] = (life_span){begin, end};
+    if (end >= begin) u->spans[u->count++] = (life_span){begin, end, -1};
 }
 
 static bool is_among(const local *l, const tensor_id *ids, int count, tensor_id t)

@@ -29,6 +29,9 @@ status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
     plan *p = l->p;
     TRY(arena_grow(p->run->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
                    (int64_t)sizeof(plan_action)));
+    TRY(arena_grow(l->a, (void **)&l->time_of, &l->time_capacity, p->action_count + 1,
+                   (int64_t)sizeof(int64_t)));
+    l->time_of[p->action_count] = l->lives.now;
     if (index != NULL) *index = (int32_t)p->action_count;
     p->actions[p->action_count++] = *action;
     return ST_OK;
@@ -676,7 +679,9 @@ static status lower(lowering *l)
     l->last_compute = l->codec_work = -1;
     for (int i = 0; i < SUM_LANES; i++) l->last_sum[i] = -1;
     TRY(actions_make(l));
-    return plan_memory_assign(l->p, &l->lives);
+    TRY(lower_copies_find(l));
+    TRY(plan_memory_assign(l->p, &l->lives));
+    return lower_copies_move(l);
 }
 
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,

@@ -1,6 +1,6 @@
 // Shared by the files of lowering: lower.c (actions), lower_tensors.c (tensors and bindings),
-// lower_shards.c (accumulators and the tree over shards), lower_pipeline.c (stages), lower_comm.c (sums over
-// ranks) and lower_zero.c (what is cut over them).
+// lower_shards.c (accumulators and the tree over shards), lower_pipeline.c (stages), lower_copies.c (tensors of
+// their slots), lower_comm.c (sums over ranks) and lower_zero.c (what is cut over them).
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
@@ -158,7 +158,11 @@ typedef struct lowering {
     int32_t microbatch, slot; // that actions are pushed for
     bool slot_is_fresh;       // the first micro-batch in this slot
     int64_t second_begins;    // time of the second micro-batch
-    int32_t *next_waits;      // of the compute action that is pushed next
+    int64_t *time_of;         // [action] when it begins
+    int64_t time_capacity;
+    life_phase *phases;
+    int64_t phase_count, phase_capacity;
+    int32_t *next_waits; // of the compute action that is pushed next
     int64_t next_wait_count, next_wait_capacity;
     bool *holds;      // [weight] this rank has it
     bool *touched;    // [transient tensor] an accumulator that has been written in this step
@@ -224,6 +228,11 @@ NODISCARD status lower_borders(lowering *l); // after them: what links read and 
 NODISCARD status lower_visits(lowering *l);  // l->visits
 NODISCARD status lower_microbatches(lowering *l);
 NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
+// lower_copies.c
+// Times from `begin` on until now are of this slot; with `goes_on`, of the backward that is there already.
+NODISCARD status lower_phase(lowering *l, int64_t begin, int32_t chunk, int32_t slot, bool goes_on);
+NODISCARD status lower_copies_find(lowering *l); // before memory assignment: tensors that are alike
+NODISCARD status lower_copies_move(lowering *l); // after it: each action gets those of its time
 // lower_comm.c
 // A communication after `after`; -1 waits for nothing.
 NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);

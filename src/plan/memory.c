@@ -2,7 +2,9 @@
 //
 // Every tensor has its spans of time (plan_internal.h); two may share bytes only if no span of one
 // meets a span of the other. First, tensors that a node may overwrite in place are fused into one
-// *unit*. Then units are placed, each at the lowest offset that no conflicting unit already placed
+// *unit*. Units that are alike, of the slots of a pipeline, may exchange spans (`deal` says how): what lives from
+// the input half of a backward to its weight half would else meet its like of each other slot at some time,
+// and zb-h2 takes 25% more than the bound, in whatever order units are placed. Then units are placed, each at the lowest offset that no conflicting unit already placed
 // covers. The order decides how well they pack; the best of a few orders is kept (greedy by size is
 // rarely more than 2% above the bound: Pisarchyk and Lee 2020, arXiv:2001.03288). The bound itself,
 // the largest sum of live bytes at any time, is computed too, and a test holds the arena to it.
@@ -19,15 +21,20 @@ typedef struct unit {
     int32_t number; // among those that are placed
 } unit;
 
+typedef struct copy_group copy_group;
+
 typedef struct placing {
-    unit *units; // [tensor]; only leaders are placed
-    int64_t count;
+    unit *units; // [tensor]; only leaders are placed. Behind them spans that are placed one by one
+    int64_t count, unit_count, unit_capacity;
     int32_t *order;
     int64_t order_count;
     int64_t *best; // [tensor] offsets of the best order so far
     uint64_t *
         meets; // [number * words + word] bits of those whose spans meet its own; NULL: too many units
     int64_t words;
+    copy_group *groups; // [class]
+    unit *old;          // [tensor] before spans were dealt
+    bool *is_odd;       // [unit] its spans stay
 } placing;
 
 status life_touch(life_table *t, int64_t row, int64_t time)
@@ -46,7 +53,7 @@ status life_touch(life_table *t, int64_t row, int64_t time)
     }
     TRY(arena_grow(t->a, (void **)&l->spans, &l->capacity, l->count + 1,
                    (int64_t)sizeof(life_span)));
-    l->spans[l->count++] = (life_span){time, time};
+    l->spans[l->count++] = (life_span){time, time, -1};
     l->open = true;
     return ST_OK;
 }
@@ -54,6 +61,18 @@ status life_touch(life_table *t, int64_t row, int64_t time)
 void life_close(life_table *t, int64_t row)
 {
     if (row >= 0 && row < t->capacity) t->lives[row].open = false;
+}
+
+int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
+{
+    if (row < 0 || row >= t->copies.tensors || row >= t->capacity) return row;
+    const life *l = &t->lives[row];
+    const int32_t class = t->copies.class_of[row];
+    for (int64_t i = 0; i < l->count && class >= 0; i++) {
+        const life_span *s = &l->spans[i];
+        if (s->end >= begin && s->begin <= end) return s->copy >= 0 ? s->copy : row;
+    }
+    return row;
 }
 
 static int32_t leader_of(const placing *pl, int32_t row)
@@ -117,8 +136,296 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
     return ST_OK;
 }
 
+// ---- copies -------------------------------------------------------------------------------------
+
+// The units of one class, of the slots that have any span.
+struct copy_group {
+    int32_t *slot, *leader;
+    int32_t count;
+    int64_t first;               // class: of those that were fused with it the first
+    int64_t pieces, piece_count; // units: its spans, where they are placed one by one
+};
+
+static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
+                         copy_group *out)
+{
+    const life_copies *c = &lives->copies;
+    *out = (copy_group){0};
+    TRY(arena_new(a, c->slots, &out->slot));
+    TRY(arena_new(a, c->slots, &out->leader));
+    for (int32_t s = 0; s < c->slots; s++) {
+        const int32_t row = c->rows[class * c->slots + s];
+        if (row >= lives->capacity || lives->lives[row].count == 0) continue;
+        out->slot[out->count] = s;
+        out->leader[out->count++] = leader_of(pl, row);
+    }
+    return ST_OK;
+}
+
+// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit the first
+// class that is in it, which it is found by.
+static void groups_check(const placing *pl, const life_table *lives, int64_t *owner)
+{
+    const life_copies *c = &lives->copies;
+    for (int64_t i = 0; i < pl->count; i++) {
+        const bool alike = i < c->tensors && c->class_of[i] >= 0;
+        if (!alike && i < lives->capacity && lives->lives[i].count > 0) {
+            pl->is_odd[leader_of(pl, (int32_t)i)] = true;
+        }
+        owner[i] = -1;
+    }
+    for (int64_t k = 0; k < c->count; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->count == 0) continue;
+        g->first = owner[g->leader[0]] >= 0 ? owner[g->leader[0]] : k;
+        const copy_group *first = &pl->groups[g->first];
+        bool same = g->count == first->count;
+        for (int32_t i = 0; i < g->count && same; i++) {
+            same = g->leader[i] == first->leader[i] && g->slot[i] == first->slot[i];
+        }
+        for (int32_t i = 0; i < g->count; i++) {
+            int64_t *mine = &owner[g->leader[i]];
+            if (*mine < 0) *mine = g->first;
+            same = same && *mine == g->first;
+        }
+        for (int32_t i = 0; i < g->count && !same; i++) {
+            const copy_group *other = &pl->groups[owner[g->leader[i]]];
+            for (int32_t j = 0; j < other->count; j++) pl->is_odd[other->leader[j]] = true;
+            pl->is_odd[g->leader[i]] = true;
+        }
+    }
+}
+
+// One unit that is odd leaves all of its group as they were.
+static bool group_is_odd(const placing *pl, const copy_group *g)
+{
+    for (int32_t i = 0; i < g->count; i++) {
+        if (pl->is_odd[g->leader[i]]) return true;
+    }
+    return false;
+}
+
+typedef struct copy_span {
+    life_span *span;
+    int64_t begin;
+    int32_t slot;
+} copy_span;
+
+static int compare_copy_spans(const void *a, const void *b)
+{
+    const copy_span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+// How spans are dealt to tensors that are alike.
+typedef enum deal {
+    DEAL_PHASES, // those within a phase by its number; others stay
+    DEAL_SLOTS,  // all stay
+    DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
+    DEAL_COUNT
+} deal;
+enum { MOST_PIECES = 4096 }; // placing takes their square
+
+static int32_t place_in(const copy_group *g, int32_t slot)
+{
+    for (int32_t i = 0; i < g->count; i++) {
+        if (g->slot[i] == slot) return i;
+    }
+    return -1;
+}
+
+// The number of the phase that the span of a slot lies in; -1: it is longer.
+static int32_t phase_of(const life_copies *c, int32_t chunk, int32_t slot, const life_span *span)
+{
+    for (int64_t i = 0; i < c->phase_count; i++) {
+        const life_phase *p = &c->phases[i];
+        if (p->begin > span->begin) break;
+        if (p->chunk == chunk && p->slot == slot && p->end >= span->end) return p->number;
+    }
+    return -1;
+}
+
+typedef struct dealing {
+    placing *pl;
+    const life_copies *c;
+    const copy_group *g;
+    int64_t class;
+    copy_span *all;   // in the order of their beginning
+    life_span *spans; // [unit of the group * total + span]
+    int64_t total;
+    int64_t *count; // [unit of the group]
+} dealing;
+
+static bool is_free(const dealing *d, int32_t to, int64_t begin)
+{
+    return d->count[to] == 0 || d->spans[to * d->total + d->count[to] - 1].end < begin;
+}
+
+// False: two that meet would come into one.
+static bool spans_deal(dealing *d)
+{
+    for (int64_t k = 0; k < d->total; k++) {
+        life_span *span = d->all[k].span;
+        const int32_t slot = d->all[k].slot;
+        const int32_t number = phase_of(d->c, d->c->chunk_of[d->class], slot, span);
+        const int32_t to = place_in(d->g, number >= 0 ? number : slot);
+        if (to < 0 || !is_free(d, to, span->begin)) return false;
+        span->copy = d->g->slot[to];
+        d->spans[to * d->total + d->count[to]++] = *span;
+    }
+    return true;
+}
+
+static int64_t area_of(const unit *u)
+{
+    int64_t area = 0;
+    for (int64_t s = 0; s < u->span_count; s++) {
+        area += (u->spans[s].end - u->spans[s].begin + 1) * (u->bytes / ALIGN_TENSOR);
+    }
+    return area;
+}
+
+// Every span is a unit behind the others.
+static status spans_part(placing *pl, arena *a, copy_group *g, const dealing *d)
+{
+    const unit like = pl->units[g->leader[0]];
+    g->pieces = pl->unit_count;
+    g->piece_count = d->total;
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + d->total,
+                   (int64_t)sizeof(unit)));
+    for (int64_t k = 0; k < d->total; k++) {
+        d->all[k].span->copy = (int32_t)k;
+        pl->units[pl->unit_count] = (unit){.bytes = like.bytes,
+                                           .spans = d->all[k].span,
+                                           .span_count = 1,
+                                           .leader = (int32_t)pl->unit_count};
+        pl->unit_count++;
+    }
+    for (int32_t i = 0; i < g->count; i++) pl->units[g->leader[i]].span_count = 0;
+    return ST_OK;
+}
+
+static status group_settle(placing *pl, arena *a, const life_copies *c, int64_t class,
+                           copy_group *g, deal how, bool *done)
+{
+    dealing d = {.pl = pl, .c = c, .g = g, .class = class};
+    int64_t n = 0;
+    for (int32_t i = 0; i < g->count; i++) d.total += pl->units[g->leader[i]].span_count;
+    TRY(arena_new(a, d.total + 1, &d.all));
+    TRY(arena_new(a, g->count + 1, &d.count));
+    for (int32_t i = 0; i < g->count; i++) {
+        const unit *u = &pl->units[g->leader[i]];
+        for (int64_t k = 0; k < u->span_count; k++) {
+            d.all[n++] = (copy_span){&u->spans[k], u->spans[k].begin, g->slot[i]};
+        }
+    }
+    qsort(d.all, (size_t)n, sizeof(*d.all), compare_copy_spans);
+    *done = true;
+    if (how == DEAL_PIECES) return spans_part(pl, a, g, &d);
+    TRY(arena_new(a, d.total * g->count + 1, &d.spans));
+    *done = spans_deal(&d);
+    for (int64_t k = 0; k < d.total && !*done; k++) d.all[k].span->copy = -1;
+    for (int32_t i = 0; i < g->count && *done; i++) {
+        pl->units[g->leader[i]].spans = &d.spans[i * d.total];
+        pl->units[g->leader[i]].span_count = d.count[i];
+    }
+    return ST_OK;
+}
+
+static status copies_settle(arena *a, const life_table *lives, placing *pl, deal how)
+{
+    const int64_t classes = lives->copies.count;
+    int64_t *owner = NULL; // [unit]
+    if (classes == 0) return ST_OK;
+    TRY(arena_new(a, classes, &pl->groups));
+    TRY(arena_new(a, pl->count + 1, &owner));
+    TRY(arena_new(a, pl->count + 1, &pl->is_odd));
+    TRY(arena_new(a, pl->count + 1, &pl->old));
+    for (int64_t k = 0; k < classes; k++) TRY(group_find(pl, lives, a, k, &pl->groups[k]));
+    groups_check(pl, lives, owner);
+    memcpy(pl->old, pl->units, (size_t)pl->count * sizeof(unit));
+    for (int64_t k = 0; k < classes; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->count == 0) continue;
+        if (g->first != k) continue;
+        bool done = false;
+        const bool stays = how == DEAL_SLOTS || group_is_odd(pl, g);
+        if (!stays) TRY(group_settle(pl, a, &lives->copies, k, g, how, &done));
+        for (int32_t i = 0; i < g->count && !done; i++) pl->is_odd[g->leader[i]] = true;
+    }
+    return ST_OK;
+}
+
+// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's spans.
+static void spans_follow(const life_table *lives, const placing *pl, int64_t class,
+                         const int32_t *to_row)
+{
+    const copy_group *g = &pl->groups[class];
+    for (int32_t i = 0; i < g->count; i++) {
+        const life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
+        const unit *u = &pl->old[g->leader[i]];
+        int64_t at = 0;
+        for (int64_t k = 0; k < l->count; k++) { // both ascend
+            while (u->spans[at].end < l->spans[k].begin) at++;
+            ASSERT(at < u->span_count);
+            l->spans[k].copy = to_row[u->spans[at].copy];
+        }
+    }
+}
+
+// A tensor for each place that spans of a class have; `to_row`: of each span.
+static status pieces_place(plan *p, arena *a, const life_copies *c, const placing *pl,
+                           int64_t class, int32_t *to_row)
+{
+    const copy_group *first = &pl->groups[pl->groups[class].first];
+    int32_t *rows = NULL, count = 0;
+    TRY(arena_new(a, first->piece_count + 1, &rows));
+    for (int64_t k = 0; k < first->piece_count; k++) {
+        const int64_t offset = pl->best[first->pieces + k];
+        int32_t at = 0;
+        while (at < count && p->tensors[rows[at]].offset != offset) at++;
+        if (at == count && at < c->slots) rows[count++] = c->rows[class * c->slots + at];
+        if (at == count) {
+            const plan_tensor like = p->tensors[c->rows[class * c->slots]];
+            TRY(plan_tensor_push(p, &like, &rows[count++]));
+        }
+        p->tensors[rows[at]].offset = offset;
+        to_row[k] = rows[at];
+    }
+    return ST_OK;
+}
+
+// The tensors' offsets, and where their spans are spent.
+static status places_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+{
+    const life_copies *c = &lives->copies;
+    for (int64_t i = 0; i < pl->count; i++) {
+        if (p->tensors[i].is_part) continue;
+        p->tensors[i].offset = pl->best[leader_of(pl, (int32_t)i)];
+    }
+    for (int64_t k = 0; k < c->count; k++) {
+        const copy_group *g = &pl->groups[k];
+        if (g->count == 0 || group_is_odd(pl, g)) continue;
+        const copy_group *first = &pl->groups[g->first];
+        int32_t *to_row = NULL;
+        TRY(arena_new(a, max_i64(first->piece_count, c->slots) + 1, &to_row));
+        for (int32_t s = 0; s < c->slots; s++) to_row[s] = c->rows[k * c->slots + s];
+        if (first->piece_count > 0) TRY(pieces_place(p, a, c, pl, k, to_row));
+        spans_follow(lives, pl, k, to_row);
+    }
+    return ST_OK;
+}
+
+// ---- placing ------------------------------------------------------------------------------------
+
 // What the units are sorted by, largest first; set through a file-local key to keep qsort's form.
-typedef enum order_key { ORDER_BYTES, ORDER_AREA, ORDER_BEGIN, ORDER_KEY_COUNT } order_key;
+typedef enum order_key {
+    ORDER_BYTES,
+    ORDER_AREA,
+    ORDER_HULL, // bytes x time from the first use to the last: what comes and goes keeps its place
+    ORDER_BEGIN,
+    ORDER_KEY_COUNT
+} order_key;
 typedef struct sort_item {
     int64_t key, tie;
     int32_t row;
@@ -132,6 +439,23 @@ static int compare_items(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
+static int64_t key_of(const unit *u, order_key key)
+{
+    const int64_t begin = u->spans[0].begin, end = u->spans[u->span_count - 1].end;
+    switch (key) {
+    case ORDER_BYTES:
+        return u->bytes;
+    case ORDER_AREA:
+        return u->area;
+    case ORDER_HULL:
+        return (end - begin + 1) * (u->bytes / ALIGN_TENSOR);
+    case ORDER_BEGIN:
+    case ORDER_KEY_COUNT:
+    default:
+        return -begin;
+    }
+}
+
 static void sort_units(placing *pl, sort_item *items, order_key key)
 {
     for (int64_t i = 0; i < pl->order_count; i++) {
@@ -139,9 +463,7 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
         const unit *u = &pl->units[row];
         items[i].row = row;
         items[i].tie = u->bytes;
-        items[i].key = key == ORDER_BYTES  ? u->bytes
-                       : key == ORDER_AREA ? u->area
-                                           : -(u->span_count > 0 ? u->spans[0].begin : 0);
+        items[i].key = key_of(u, key);
     }
     qsort(items, (size_t)pl->order_count, sizeof(*items), compare_items);
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
@@ -330,63 +652,87 @@ static void live_kinds(plan *p, const placing *pl, int64_t when)
     }
 }
 
-static status units_make(const plan *p, arena *a, const life_table *lives, placing *pl)
+static status units_make(const plan *p, arena *a, const life_table *lives, deal how, placing *pl)
 {
-    pl->count = p->tensor_count;
-    TRY(arena_new(a, pl->count + 1, &pl->units));
-    TRY(arena_new(a, pl->count + 1, &pl->order));
-    TRY(arena_new(a, pl->count + 1, &pl->best));
+    *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
+                   (int64_t)sizeof(unit)));
     for (int64_t i = 0; i < pl->count; i++) {
+        pl->units[i] = (unit){.leader = (int32_t)i, .bytes = p->tensors[i].bytes};
+        if (i >= lives->capacity) continue;
         unit *u = &pl->units[i];
-        u->leader = (int32_t)i;
-        u->bytes = p->tensors[i].bytes;
-        if (i < lives->capacity) {
-            u->spans = lives->lives[i].spans;
-            u->span_count = lives->lives[i].count;
-        }
+        u->spans = lives->lives[i].spans;
+        u->span_count = lives->lives[i].count;
+        for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
     }
     for (int64_t i = 0; i < lives->link_count; i++) TRY(fuse(p, a, pl, &lives->links[i]));
-    for (int64_t i = 0; i < pl->count; i++) {
+    TRY(copies_settle(a, lives, pl, how));
+    TRY(arena_new(a, pl->unit_count + 1, &pl->order));
+    TRY(arena_new(a, pl->unit_count + 1, &pl->best));
+    for (int64_t i = 0; i < pl->unit_count; i++) {
         unit *u = &pl->units[i];
         if (u->leader != i || u->span_count == 0 || u->bytes == 0) continue;
         pl->order[pl->order_count++] = (int32_t)i;
-        for (int64_t s = 0; s < u->span_count; s++) {
-            u->area += (u->spans[s].end - u->spans[s].begin + 1) * (u->bytes / ALIGN_TENSOR);
+        u->area = area_of(u);
+    }
+    return ST_OK;
+}
+
+// The best of a few orders.
+static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
+{
+    sort_item *items = NULL;
+    placed *all = NULL;
+    TRY(meets_find(a, pl));
+    TRY(arena_new(a, pl->order_count + 1, &items));
+    TRY(arena_new(a, pl->order_count + 1, &all));
+    *total = INT64_MAX;
+    for (int key = 0; key<ORDER_KEY_COUNT && * total> enough; key++) {
+        sort_units(pl, items, (order_key)key);
+        const int64_t bytes = place_in_order(pl, all);
+        if (bytes >= *total) continue;
+        *total = bytes;
+        for (int64_t i = 0; i < pl->order_count; i++) {
+            pl->best[pl->order[i]] = pl->units[pl->order[i]].offset;
         }
     }
     return ST_OK;
+}
+
+// Dealing in another way is for what is far from the bound.
+static bool is_far(const plan *p, deal how)
+{
+    const int64_t percent = how == DEAL_PIECES ? 4 : 2;
+    const int64_t over = p->transient_bytes - p->live_bytes;
+    return p->transient_bytes == INT64_MAX || over > p->live_bytes / 100 * percent;
 }
 
 status plan_memory_assign(plan *p, life_table *lives)
 {
     arena *a = NULL;
     TRY(arena_create("plan memory", 0, &a));
-    placing pl = {0};
-    sort_item *items = NULL;
-    placed *all = NULL;
+    placing best = {0}, pl = {0};
     status st = ST_OK;
-    TRY_TO(done, units_make(p, a, lives, &pl));
-    TRY_TO(done, meets_find(a, &pl));
-    TRY_TO(done, arena_new(a, pl.order_count + 1, &items));
-    TRY_TO(done, arena_new(a, pl.order_count + 1, &all));
     int64_t fullest = 0;
-    TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
-    live_kinds(p, &pl, fullest);
+    deal how = DEAL_PHASES;
     p->transient_bytes = INT64_MAX;
-    for (int key = 0; key < ORDER_KEY_COUNT; key++) {
-        sort_units(&pl, items, (order_key)key);
-        const int64_t total = place_in_order(&pl, all);
+    const int deals = lives->copies.count > 0 ? DEAL_COUNT : 1;
+    for (int i = 0; i < deals && is_far(p, (deal)i); i++) {
+        int64_t total = 0;
+        TRY_TO(done, units_make(p, a, lives, (deal)i, &pl));
+        if (i == DEAL_PIECES && pl.order_count > MOST_PIECES) break;
+        if (i == 0) TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
+        if (i == 0) live_kinds(p, &pl, fullest);
+        TRY_TO(done, units_place(a, &pl, p->live_bytes, &total));
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
-        for (int64_t i = 0; i < pl.order_count; i++) {
-            pl.best[pl.order[i]] = pl.units[pl.order[i]].offset;
-        }
-        if (total == p->live_bytes) break;
+        best = pl;
+        how = (deal)i;
     }
-    for (int64_t i = 0; i < pl.count; i++) {
-        if (p->tensors[i].is_part) continue;
-        p->tensors[i].offset = pl.best[leader_of(&pl, (int32_t)i)];
-    }
+    const int64_t *offsets = best.best;
+    if (deals > 1) TRY_TO(done, units_make(p, a, lives, how, &best)); // the lives say so again
+    for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
+    TRY_TO(done, places_settle(p, a, lives, &best));
 done:
     arena_destroy(a);
     return st;

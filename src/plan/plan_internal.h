@@ -9,6 +9,7 @@
 // counts nodes on the compute lane.
 typedef struct life_span {
     int64_t begin, end; // inclusive
+    int32_t copy;       // the tensor that it is spent in, of those that are alike; -1: its own
 } life_span;
 
 typedef struct life {
@@ -23,9 +24,29 @@ typedef struct life_link {
     int64_t time;
 } life_link;
 
+// What a chunk does with a micro-batch without a break: its forward, or its backward from the first half to
+// the last. Numbered so that no two of a number meet: by the lowest that is free.
+typedef struct life_phase {
+    int64_t begin, end;
+    int32_t chunk, slot, number;
+} life_phase;
+
+// Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans means
+// nothing, so each span may be spent in any of them that is free.
+typedef struct life_copies {
+    int32_t *rows;     // [class * slots + slot] transient tensor
+    int32_t *chunk_of; // [class]
+    int32_t *class_of; // [transient tensor]; -1: it is like no other
+    int64_t count, tensors;
+    int32_t slots;
+    const life_phase *phases; // in the order of their beginning
+    int64_t phase_count;
+} life_copies;
+
 typedef struct life_table {
     arena *a;
-    life *lives; // [transient tensor]
+    life_copies copies; // count 0: there are none
+    life *lives;        // [transient tensor]
     int64_t capacity;
     life_link *links;
     int64_t link_count, link_capacity;
@@ -36,7 +57,11 @@ typedef struct life_table {
 NODISCARD status life_touch(life_table *t, int64_t row, int64_t time);
 void life_close(life_table *t, int64_t row);
 
-// Gives every transient tensor its offset and fills transient_bytes, live_bytes.
+// The tensor that `row` is to be between two times, all of one span of it.
+int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
+
+// Spends each span of tensors that are alike in one of them (life_moved), gives every transient tensor its
+// offset and fills transient_bytes, live_bytes.
 NODISCARD status plan_memory_assign(plan *p, life_table *lives);
 
 NODISCARD status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row);

@@ -1,0 +1,168 @@
+// Lowering, slots: which of the tensors that are alike a micro-batch uses.
+//
+// A slot has a tensor of each name for its micro-batch. Slots are numbered by what lives longest, from the
+// forward to the last half of the backward; most tensors live for a part of that only, and fewer of them are
+// in use at a time than there are slots. So when all lives are known, memory assignment deals the tensors
+// out anew (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the tensors
+// that are its own at its time. What a link reads or writes stays with its slot, for links go on beside the
+// products.
+#include "plan/lower.h"
+
+#include <string.h>
+
+// A binding made from another one.
+typedef struct variant {
+    int32_t binding;
+    int32_t next; // of the same one; -1
+} variant;
+
+typedef struct renaming {
+    lowering *l;
+    int32_t *map;  // [tensor of the program] of the action that is looked at
+    int32_t *head; // [binding] its first variant; -1
+    variant *variants;
+    int64_t count, capacity;
+} renaming;
+
+status lower_phase(lowering *l, int64_t begin, int32_t chunk, int32_t slot, bool goes_on)
+{
+    for (int64_t i = l->phase_count - 1; i >= 0 && goes_on; i--) {
+        life_phase *p = &l->phases[i];
+        if (p->chunk != chunk || p->slot != slot) continue;
+        p->end = l->lives.now - 1; // the last one of this slot is its input half
+        return ST_OK;
+    }
+    TRY(arena_grow(l->a, (void **)&l->phases, &l->phase_capacity, l->phase_count + 1,
+                   (int64_t)sizeof(*l->phases)));
+    l->phases[l->phase_count++] =
+        (life_phase){.begin = begin, .end = l->lives.now - 1, .chunk = chunk, .slot = slot};
+    return ST_OK;
+}
+
+// Each the lowest number that is free; where there are not as many, one that no phase of its chunk has.
+static void phases_number(lowering *l)
+{
+    for (int64_t i = 0; i < l->phase_count; i++) {
+        life_phase *p = &l->phases[i];
+        for (int32_t strict = 1; strict >= 0; strict--) {
+            bool taken = true;
+            for (p->number = 0; p->number < l->slot_count && taken; p->number += taken) {
+                taken = false;
+                for (int64_t k = 0; k < i && !taken; k++) {
+                    const life_phase *q = &l->phases[k];
+                    taken = q->number == p->number && q->end >= p->begin &&
+                            (strict != 0 || q->chunk == p->chunk);
+                }
+            }
+            if (!taken) break;
+            p->number = p->slot;
+        }
+    }
+}
+
+static bool is_alike(const lowering *l, int32_t layer_row, tensor_id t)
+{
+    const layer_state *state = &l->layers[layer_row];
+    const op_program *program = l->m->programs[l->m->layers[layer_row].program];
+    const op_tensor *local = &program->tensors[t];
+    if (local->role != ROLE_ACTIVATION || local->view_of != TENSOR_NONE) return false;
+    for (int32_t s = 0; s < l->slot_count; s++) {
+        const int32_t ref = state->slots[s].tensor[t];
+        if (ref < 0 || (ref < l->is_border_capacity && l->is_border[ref])) return false;
+    }
+    return true;
+}
+
+status lower_copies_find(lowering *l)
+{
+    life_copies *c = &l->lives.copies;
+    int64_t capacity = 0, chunks = 0;
+    if (l->slot_count < 2 || l->r->optimizer == NULL) return ST_OK;
+    phases_number(l);
+    c->slots = l->slot_count;
+    c->phases = l->phases;
+    c->phase_count = l->phase_count;
+    c->tensors = l->p->tensor_count;
+    TRY(arena_new(l->a, c->tensors + 1, &c->class_of));
+    memset(c->class_of, -1, (size_t)c->tensors * sizeof(*c->class_of));
+    for (int32_t i = 0; i < l->m->layer_count; i++) {
+        const op_program *program = l->m->programs[l->m->layers[i].program];
+        for (tensor_id t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
+            if (!is_alike(l, i, t)) continue;
+            TRY(arena_grow(l->a, (void **)&c->rows, &capacity, (c->count + 1) * c->slots,
+                           (int64_t)sizeof(*c->rows)));
+            TRY(arena_grow(l->a, (void **)&c->chunk_of, &chunks, c->count + 1,
+                           (int64_t)sizeof(*c->chunk_of)));
+            c->chunk_of[c->count] = l->layers[i].chunk;
+            for (int32_t s = 0; s < c->slots; s++) {
+                const int32_t ref = l->layers[i].slots[s].tensor[t];
+                c->rows[c->count * c->slots + s] = ref;
+                c->class_of[ref] = (int32_t)c->count;
+            }
+            c->count++;
+        }
+    }
+    return ST_OK;
+}
+
+// The binding of an action, with the tensors that are its own at its time.
+static status binding_move(renaming *r, plan_action *action, int64_t begin, int64_t end)
+{
+    lowering *l = r->l;
+    plan_binding b = l->p->bindings[action->binding];
+    const int64_t n = b.program->tensor_count;
+    bool moves = false;
+    for (int64_t t = 0; t < n; t++) {
+        r->map[t] = life_moved(&l->lives, b.tensor[t], begin, end);
+        moves = moves || r->map[t] != b.tensor[t];
+    }
+    if (!moves) return ST_OK;
+    for (int32_t k = r->head[action->binding]; k >= 0; k = r->variants[k].next) {
+        const plan_binding *other = &l->p->bindings[r->variants[k].binding];
+        if (memcmp(other->tensor, r->map, (size_t)n * sizeof(*r->map)) != 0) continue;
+        action->binding = r->variants[k].binding;
+        return ST_OK;
+    }
+    int32_t *map = NULL, made = -1;
+    TRY(arena_new(l->p->run->a, n, &map));
+    memcpy(map, r->map, (size_t)n * sizeof(*map));
+    b.tensor = map;
+    TRY(lower_binding(l, &b, &made));
+    TRY(arena_grow(l->a, (void **)&r->variants, &r->capacity, r->count + 1,
+                   (int64_t)sizeof(*r->variants)));
+    r->variants[r->count] = (variant){made, r->head[action->binding]};
+    r->head[action->binding] = (int32_t)r->count++;
+    action->binding = made;
+    return ST_OK;
+}
+
+static void items_move(const lowering *l, const plan_comm *c, int64_t time)
+{
+    for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
+        plan_comm_item *item = &l->p->items[i];
+        item->in = life_moved(&l->lives, item->in, time, time);
+        item->out = life_moved(&l->lives, item->out, time, time);
+    }
+}
+
+status lower_copies_move(lowering *l)
+{
+    const plan *p = l->p;
+    renaming r = {.l = l};
+    int64_t most = 0;
+    if (l->lives.copies.count == 0) return ST_OK;
+    for (int32_t i = 0; i < l->m->program_count; i++) {
+        most = max_i64(most, l->m->programs[i]->tensor_count);
+    }
+    TRY(arena_new(l->a, most + 1, &r.map));
+    TRY(arena_new(l->a, p->binding_count + 1, &r.head));
+    memset(r.head, -1, (size_t)p->binding_count * sizeof(*r.head));
+    for (int64_t i = 0; i < p->action_count; i++) {
+        plan_action *a = &p->actions[i];
+        const int64_t begin = l->time_of[i];
+        if (a->lane != LANE_COMPUTE || a->layer < 0) continue;
+        if (a->kind == ACTION_COMMUNICATE) items_move(l, &p->comms[a->comm], begin);
+        if (a->kind == ACTION_COMPUTE) TRY(binding_move(&r, a, begin, begin + a->ops_count - 1));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,131 @@
+// The arena is at most 5% above the largest sum of live bytes at any action: for every schedule, on every
+// rank, with every way of recomputing. (Whether what a step touches is all of the arena, exec_test says.)
+//
+//   ALL=1  each schedule with each depth, model and way of recomputing (make test: a part of them)
+//
+// ZeRO-2 and ZeRO-3 in pipelines are held to 10%: whole gradients and gathered weights come and go with the
+// layers and keep one place through the step, for they are what links of other lanes read and write.
+#include "train/test_job.h"
+
+#include <stdlib.h>
+
+typedef struct model_keys {
+    const char *keys[7];
+} model_keys;
+
+static const model_keys models[] = {
+    {{"model.arch=llama", "model.dim=32", "model.layers=8", "model.heads=4", "model.ffn_dim=48",
+      "model.tied=no", "model.vocab=257"}},
+    {{"model.arch=gpt2", "model.dim=64", "model.layers=8", "model.heads=4", "model.ffn_dim=256",
+      "model.tied=yes", "model.vocab=100"}},
+};
+
+static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                        "zb-h2", "zb-v", "dualpipe",    "dualpipe-v"};
+static const char *const recomputes[] = {"none", "selective", "full"};
+
+typedef struct arena_seen {
+    int64_t ranks;
+    double worst; // of all so far
+} arena_seen;
+
+// All ranks of a layout but those that are alike along dp.
+static void layout_check(const model_keys *model, const char *const *more, int count, double most,
+                         arena_seen *out)
+{
+    const char *list[32] = {"data.train=x",        "data.tokenizer=bytes",  "train.seq=64",
+                            "train.micro_batch=2", "train.global_batch=32", "kernels.threads=1"};
+    int n = 6;
+    for (int i = 0; i < COUNT_OF(model->keys); i++) list[n++] = model->keys[i];
+    for (int i = 0; i < count; i++) list[n++] = more[i];
+    arena *a = NULL;
+    config *c = NULL;
+    run_config r = {0};
+    decoder_spec spec = {0};
+    assert_ok(arena_create("test", 0, &a));
+    assert_ok(run_config_load(host_real(), a, NULL, list, n, &r, &c));
+    assert_ok(model_spec_from_config(host_real(), a, &r, &spec));
+    const plan_mesh all = run_config_mesh(&r, 0);
+    for (int rank = 0; rank < (int)plan_mesh_ranks(&all); rank++) {
+        train_plans *plans = NULL;
+        const plan_mesh mesh = run_config_mesh(&r, rank);
+        if (mesh.at[AXIS_DP] > 0) continue;
+        assert_ok(arena_new(a, 1, &plans));
+        const train_options options = {
+            .threads = 1, .device = "cpu", .backend = "cpu", .mesh = mesh};
+        assert_ok(train_assemble(a, &r, &spec, &options, plans));
+        const plan *p = plans->all[0];
+        const double bound = (double)(plans->run.run_bytes + p->live_bytes);
+        const double over = (double)(plans->run.run_bytes + p->transient_bytes) / bound - 1.0;
+        assert_true(over >= 0.0);
+        if (over > most) {
+            print_error("rank %d: %.2f%% above the live bytes with", rank, 100.0 * over);
+            for (int i = 0; i < n; i++) print_error(" %s", list[i]);
+            print_error("\n");
+        }
+        assert_true(over <= most);
+        out->worst = over > out->worst ? over : out->worst;
+        out->ranks++;
+    }
+    arena_destroy(a);
+}
+
+static void schedules_check(const char *first, const char *second, int part, double most)
+{
+    arena_seen seen = {0};
+    for (int i = 0; i < COUNT_OF(schedules) * COUNT_OF(recomputes) * 2 * COUNT_OF(models); i++) {
+        const int schedule = i % COUNT_OF(schedules), k = i / COUNT_OF(schedules);
+        char words[3][48];
+        if ((k / 3 + schedule + k) % (getenv("ALL") != NULL ? 1 : part) != 0) continue;
+        (void)snprintf(words[0], sizeof(words[0]), "layout.schedule=%s", schedules[schedule]);
+        (void)snprintf(words[1], sizeof(words[1]), "train.recompute=%s", recomputes[k % 3]);
+        (void)snprintf(words[2], sizeof(words[2]), "layout.pp=%d", k / 3 % 2 == 0 ? 4 : 2);
+        const char *const more[] = {words[0], words[1], words[2], first, second};
+        layout_check(&models[k / 6], more, COUNT_OF(more), most, &seen);
+    }
+    print_message("%s %s: %lld ranks, at most %.2f%% above the live bytes\n", first, second,
+                  (long long)seen.ranks, 100.0 * seen.worst);
+}
+
+static void pipelines_are_tight(void **state)
+{
+    (void)state;
+    schedules_check("determinism=fast", "layout.dp=1", 3, 0.05);
+    schedules_check("determinism=strict", "layout.dp=1", 7, 0.05);
+    schedules_check("layout.dp=2", "layout.zero=1", 5, 0.05);
+    schedules_check("layout.tp=2", "layout.sp=yes", 7, 0.05);
+}
+
+static void what_passes_costs_more(void **state)
+{
+    (void)state;
+    schedules_check("layout.dp=2", "layout.zero=2", 7, 0.1);
+    schedules_check("layout.dp=2", "layout.zero=3", 7, 0.1);
+}
+
+static void one_stage_is_tight(void **state)
+{
+    (void)state;
+    static const char *const layouts[][2] = {
+        {"layout.dp=1", "layout.tp=1"},   {"layout.dp=2", "layout.zero=1"},
+        {"layout.dp=2", "layout.zero=2"}, {"layout.dp=2", "layout.zero=3"},
+        {"layout.tp=2", "layout.sp=yes"}, {"layout.tp=2", "layout.cp=2"}};
+    arena_seen seen = {0};
+    for (int i = 0; i < COUNT_OF(layouts) * COUNT_OF(recomputes) * COUNT_OF(models); i++) {
+        char word[48];
+        const char *const *layout = layouts[i % COUNT_OF(layouts)];
+        const int k = i / COUNT_OF(layouts);
+        (void)snprintf(word, sizeof(word), "train.recompute=%s", recomputes[k % 3]);
+        const char *const more[] = {layout[0], layout[1], word};
+        layout_check(&models[k / 3], more, COUNT_OF(more), 0.05, &seen);
+    }
+    print_message("%lld ranks, at most %.2f%%\n", (long long)seen.ranks, 100.0 * seen.worst);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pipelines_are_tight),
+                                       cmocka_unit_test(what_passes_costs_more),
+                                       cmocka_unit_test(one_stage_is_tight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
