@@ -50,6 +50,19 @@ holds "is bf16" "j['step_s'] > $step"
 code "another software" 0 sim llama3-70b --cluster h100 --json $big profile=megatron
 holds "has its habits" "j['step_s'] > $step and j['profile'].startswith('megatron')"
 
+# --- experts ---
+code "a model with experts" 0 sim deepseek-v3 --cluster h800 --json cluster.devices=2048 layout.pp=16 layout.zero=1 \
+    layout.ep=64 train.seq=4096 train.global_batch=15360
+holds "counts all of them" '670e9 < j["parameters"] < 672e9 and j["layout"]["ep"] == 64'
+holds "computes with those that a token meets" 'abs(j["mfu"] * 989.4e12 * 2048 / j["tokens_per_s"] / 250e9 - 1) < 0.02'
+few=$(field '["memory"]["weights"]')
+code "over fewer ranks" 0 sim deepseek-v3 --cluster h800 --json cluster.devices=2048 layout.pp=16 layout.zero=1 \
+    layout.ep=8 train.seq=4096 train.global_batch=15360
+holds "each has more of them" "j['memory']['weights'] > 4 * $few"
+code "ranks that do not divide them" 3 sim mixtral-8x7b --cluster h100 layout.dp=48 layout.ep=16
+says "the nearest number" err "does: 8"
+code "experts of a dense model" 3 sim llama3-8b --cluster h100 layout.dp=2 layout.ep=2
+
 # --- what does not fit, and a whole run ---
 code "what does not fit is no error" 0 sim llama3.1-405b --cluster h100 --json layout.dp=8
 holds "it is said" 'j["fits"] is False and j["peak_bytes"] > j["usable_bytes"]'

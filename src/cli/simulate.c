@@ -40,7 +40,8 @@ static status plans_make(arena *a, const simulation *s, simulated *out)
     out->stages = (int32_t)r->layout.pp;
     TRY(arena_new(a, out->stages, &out->plans));
     TRY(arena_new(a, out->stages, &out->ranks));
-    TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
+    out->spec = simulate_is_sparse(&s->spec) ? simulate_stand_in(s) : s->spec;
+    TRY(train_stages_assemble(a, r, &out->spec, &options, out->plans));
     for (int32_t i = 0; i < out->stages; i++) {
         out->ranks[i] = (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh};
         out->ranks[i].mesh.at[AXIS_PP] = i;
@@ -63,6 +64,7 @@ static status step_play(arena *a, const simulation *s, simulated *out)
     sim_prices *all = NULL;
     TRY(arena_new(a, out->stages, &all));
     TRY(sim_price(a, &prices, out->ranks, out->stages, all));
+    TRY(simulate_sparse_price(a, out, all));
     return sim_play(a, out->ranks, out->stages, all, (int64_t)(s->profile.step_s * 1e9), SIM_STEPS,
                     &out->step);
 }
@@ -92,12 +94,19 @@ static void flops_count(const simulation *s, simulated *out)
     const run_config *r = s->r;
     const run_types types = run_config_types(r);
     const double seq = (double)r->train.seq, tokens = (double)run_config_batch_max(r) * seq;
+    const model_latent *latent = &s->spec.latent;
+    const int64_t head = latent->kv_rank > 0
+                             ? (latent->nope_dim + latent->rope_dim + latent->value_dim) / 2
+                             : s->spec.head_dim;
+    model_counts counts;
+    model_count(&s->spec, &counts);
     const flops_model shape = {.layers = (double)s->spec.layers,
                                .dim = (double)s->spec.dim,
                                .vocab = (double)s->spec.vocab,
-                               .attention_width = (double)(s->spec.heads * s->spec.head_dim),
-                               .parameters = (double)m->parameters,
-                               .product_parameters = (double)m->product_parameters};
+                               .attention_width = (double)(s->spec.heads * head),
+                               .parameters = (double)counts.active,
+                               .product_parameters = (double)counts.product};
+    out->parameters = counts.total;
     out->step_s = (double)out->step->step_ns * 1e-9;
     out->tokens_per_s = tokens / out->step_s;
     out->model_flops = s->rule->token(&shape, seq);
@@ -136,6 +145,7 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
     plan_memory_by_kind(p, bytes);
     for (int k = 0; k < BYTES_KIND_COUNT; k++) sum += bytes[k];
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
+    simulate_sparse_bytes(x, bytes);
     const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
     const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
     bytes[BYTES_ACTIVATIONS] = (int64_t)kept;
@@ -160,7 +170,7 @@ static void memory_sum(const simulation *s, simulated *out)
     const run_types types = run_config_types(s->r);
     const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
                         2.0 * (double)dtype_bytes(types.moments);
-    out->state_bytes = each * (double)out->plans[0].whole->parameters;
+    out->state_bytes = each * (double)out->parameters;
 }
 
 status simulate_step(arena *a, const simulation *s, simulated *out)

@@ -40,6 +40,8 @@ NODISCARD status simulate_open(cli_context *cli, const char *operand, const char
 // A step and what it says. Bytes are those of the fullest rank.
 typedef struct simulated {
     const simulation *of;
+    decoder_spec spec;  // of the plans: the simulation's, or a stand-in's
+    int64_t parameters; // of the model
     int32_t stages;     // of pp: ranks that were played
     train_plans *plans; // [stage]
     sim_rank *ranks;    // [stage]
@@ -60,6 +62,13 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+// Models with experts or latent attention (simulate_sparse.c): the dense one that is played for it, what it
+// costs more, and its own bytes. Nothing for others.
+bool simulate_is_sparse(const decoder_spec *s);
+decoder_spec simulate_stand_in(const simulation *s);
+NODISCARD status simulate_sparse_check(const simulation *s);
+NODISCARD status simulate_sparse_price(arena *a, const simulated *x, sim_prices *prices);
+void simulate_sparse_bytes(const simulated *x, int64_t bytes[BYTES_KIND_COUNT]);
 cost_model simulate_prices(const simulation *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);

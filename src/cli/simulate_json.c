@@ -22,7 +22,7 @@ static status layout_add(const run_config *r, text *t)
                  {"tp", r->layout.tp},
                  {"pp", r->layout.pp},
                  {"cp", r->layout.cp},
-                 {"ep", 1},
+                 {"ep", r->layout.ep},
                  {"vpp", max_i64(r->layout.vpp, run_config_depth(r) / r->layout.pp)},
                  {"zero", r->layout.zero},
                  {"zero_group", r->layout.zero_group},
@@ -123,7 +123,7 @@ status simulate_print_json(arena *a, const simulated *x, const sim_fleet_result 
     TRY(text_add(out, ", \"profile\": "));
     TRY(text_add_json(out, x->of->profile.name));
     TRY(text_add(out, ", \"parameters\": %lld, \"global_batch\": %lld, \"seq\": %lld, ",
-                 (long long)x->plans[0].whole->parameters, (long long)run_config_batch_max(r),
+                 (long long)x->parameters, (long long)run_config_batch_max(r),
                  (long long)r->train.seq));
     TRY(layout_add(r, out));
     TRY(text_add(out, ", \"micro_batch\": %lld, \"recompute\": \"%s\", \"precision\": \"%s\", ",

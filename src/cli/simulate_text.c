@@ -16,8 +16,8 @@ static status model_lines(const simulated *x, text *t)
                  (long long)s->spec.layers, (long long)s->spec.dim, (long long)s->spec.heads,
                  (long long)s->spec.kv_heads));
     TRY(text_add(t, "          %s parameters, %.4g GFLOP a token (%s)\n",
-                 text_count_human((double)x->plans[0].whole->parameters, count),
-                 x->model_flops * 1e-9, s->rule->name));
+                 text_count_human((double)x->parameters, count), x->model_flops * 1e-9,
+                 s->rule->name));
     TRY(text_add(t, "cluster   %s, %s devices with %s usable   profile %s\n", s->machine.name,
                  explain_count(x->devices, count), text_bytes_human(x->usable_bytes, bytes),
                  s->profile.name));

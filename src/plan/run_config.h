@@ -189,6 +189,7 @@ typedef struct run_config {
     } determinism;
     struct {
         int64_t dp, tp, pp, cp;        // ranks along each axis
+        int64_t ep;                    // of dp x cp, over which experts are cut; planned runs only
         int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
         int64_t zero;                  // ZeRO stage
         int64_t zero_group;            // dp ranks that share one copy; 0: all

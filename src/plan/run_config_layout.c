@@ -80,6 +80,8 @@ status run_config_print_layout(const run_config *r, text *out)
             TRY(text_add(out, " (%lld over heads)", (ll)r->layout.cp_heads));
         }
     }
+    if (r->layout.ep > 1) TRY(text_add(out, "%sep %lld", between, (ll)r->layout.ep));
+    if (r->layout.ep > 1) between = " · ";
     if (r->layout.zero > 0) TRY(text_add(out, "%szero %lld", between, (ll)r->layout.zero));
     if (r->layout.zero_group > 0)
         TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));

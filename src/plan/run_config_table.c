@@ -277,6 +277,10 @@ static const option rows[] = {
         .help = "pipeline parallelism: layers are cut", .also = "pipeline_parallel, pp_size"),
     INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks",
         .help = "context parallelism: sequences are cut", .also = "context_parallel, cp_size"),
+    INT("layout.ep", layout.ep, "1", 1, 1 << 20, FREE, "ranks",
+        .help = "of `simulate` and `plan`: expert parallelism: so many ranks of dp x cp share the "
+                "experts of a layer",
+        .also = "expert_parallel, ep_size"),
     INT("layout.vpp", layout.vpp, "0", 0, 64, FREE, "chunks",
         .help =
             "of pp: pieces of the model that each rank has, for schedules with several; 0 is as "
