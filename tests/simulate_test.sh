@@ -58,7 +58,7 @@ holds "computes with those that a token meets" 'abs(j["mfu"] * 989.4e12 * 2048 /
 few=$(field '["memory"]["weights"]')
 code "over fewer ranks" 0 sim deepseek-v3 --cluster h800 --json cluster.devices=2048 layout.pp=16 layout.zero=1 \
     layout.ep=8 train.seq=4096 train.global_batch=15360
-holds "each has more of them" "j['memory']['weights'] > 4 * $few"
+holds "each has more of them" "j['memory']['weights'] > 2.5 * $few"
 code "ranks that do not divide them" 3 sim mixtral-8x7b --cluster h100 layout.dp=48 layout.ep=16
 says "the nearest number" err "does: 8"
 code "experts of a dense model" 3 sim llama3-8b --cluster h100 layout.dp=2 layout.ep=2
