@@ -199,7 +199,9 @@ static void answers_are_computed(void **state)
         for (p += strlen("\ncomputed: "); *p != '\n' && n < sizeof(words) - 1; p++) {
             if (*p == '{') depth++;
             if (depth == 0) words[n++] = *p;
-            if (*p == '}') words[n++] = '\'', depth--;
+            if (*p != '}') continue;
+            words[n++] = '\'';
+            depth--;
         }
         words[n] = '\0';
         const char *at = words;
