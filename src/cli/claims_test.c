@@ -68,40 +68,45 @@ typedef struct number {
     bool is_power; // written with an e
 } number;
 
+// Digits with commas and a point, and perhaps a power of ten. Returns what is behind them.
+static const char *number_read(const char *p, number *out)
+{
+    char digits[64];
+    size_t n = 0;
+    bool has_point = false;
+    *out = (number){0};
+    for (; n < sizeof(digits) - 1; p++) {
+        const bool is_comma = *p == ',' && isdigit((unsigned char)p[1]) &&
+                              isdigit((unsigned char)p[2]) && isdigit((unsigned char)p[3]);
+        const bool is_point = *p == '.' && !has_point && isdigit((unsigned char)p[1]);
+        if (is_comma) continue;
+        if (!isdigit((unsigned char)*p) && !is_point) break;
+        if (has_point) out->decimals++;
+        has_point = has_point || is_point;
+        digits[n++] = *p;
+    }
+    if (*p == 'e' && isdigit((unsigned char)p[1])) {
+        out->is_power = true;
+        do {
+            digits[n++] = *p++;
+        } while (isdigit((unsigned char)*p) && n < sizeof(digits) - 1);
+    }
+    digits[n] = '\0';
+    out->value = strtod(digits, NULL);
+    return p;
+}
+
 // The next number that stands by itself ("fp32" and "tp8" have none); false: there is none.
 static bool number_next(const char **at, number *out)
 {
     for (const char *p = *at; *p != '\0'; p++) {
         const char before = p == *at ? ' ' : p[-1];
         if (!isdigit((unsigned char)*p)) continue;
-        if (isalnum((unsigned char)before) || before == '_' || before == '.') {
-            while (isalnum((unsigned char)p[1]) || p[1] == '.') p++;
-            continue;
+        if (!isalnum((unsigned char)before) && before != '_' && before != '.') {
+            *at = number_read(p, out);
+            return true;
         }
-        char digits[64];
-        size_t n = 0;
-        *out = (number){0};
-        bool has_point = false;
-        for (; n < sizeof(digits) - 1; p++) {
-            const bool is_comma = *p == ',' && isdigit((unsigned char)p[1]) &&
-                                  isdigit((unsigned char)p[2]) && isdigit((unsigned char)p[3]);
-            const bool is_point = *p == '.' && !has_point && isdigit((unsigned char)p[1]);
-            if (is_comma) continue;
-            if (!isdigit((unsigned char)*p) && !is_point) break;
-            if (has_point) out->decimals++;
-            has_point = has_point || is_point;
-            digits[n++] = *p;
-        }
-        if (*p == 'e' && isdigit((unsigned char)p[1])) {
-            out->is_power = true;
-            do {
-                digits[n++] = *p++;
-            } while (isdigit((unsigned char)*p) && n < sizeof(digits) - 1);
-        }
-        digits[n] = '\0';
-        out->value = strtod(digits, NULL);
-        *at = p;
-        return true;
+        while (isalnum((unsigned char)p[1]) || p[1] == '.') p++;
     }
     return false;
 }
