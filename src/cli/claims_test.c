@@ -75,7 +75,7 @@ static const char *number_read(const char *p, number *out)
     size_t n = 0;
     bool has_point = false;
     *out = (number){0};
-    for (; n < sizeof(digits) - 1; p++) {
+    for (; n < sizeof(digits) / 2; p++) {
         const bool is_comma = *p == ',' && isdigit((unsigned char)p[1]) &&
                               isdigit((unsigned char)p[2]) && isdigit((unsigned char)p[3]);
         const bool is_point = *p == '.' && !has_point && isdigit((unsigned char)p[1]);
