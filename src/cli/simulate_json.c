@@ -53,8 +53,10 @@ static status figures_add(const simulated *x, text *t)
                  x->step_s, x->tokens_per_s, x->flops_per_device * 1e-12));
     TRY(text_add(t, "\"mfu\": %.8g, \"hfu\": %.8g, \"flops_convention\": ", x->mfu, x->hfu));
     TRY(text_add_json(t, x->of->rule->name));
-    TRY(text_add(t, ", \"fits\": %s, \"peak_bytes\": %lld, \"usable_bytes\": %lld, ",
-                 x->fits ? "true" : "false", (long long)x->peak_bytes, (long long)x->usable_bytes));
+    TRY(text_add(
+        t, ", \"fits\": %s, \"peak_bytes\": %lld, \"usable_bytes\": %lld, \"memory_bytes\": %.0f, ",
+        x->fits ? "true" : "false", (long long)x->peak_bytes, (long long)x->usable_bytes,
+        x->of->machine.device.memory_bytes));
     return memory_add(x->memory, t);
 }
 

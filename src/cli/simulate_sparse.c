@@ -162,7 +162,7 @@ void simulate_sparse_bytes(const simulated *x, int64_t bytes[BYTES_KIND_COUNT])
     const double own = layers * (double)e->count * expert / cut / (double)r->layout.ep;
     const double met = layers * (double)e->top_k * expert / cut;
     // ZeRO cuts over the ranks that hold the same experts; the stand-in's over all.
-    const double ways = (double)(r->layout.dp * r->layout.cp / r->layout.ep);
+    const double ways = (double)(r->layout.dp * r->layout.cp) / (double)r->layout.ep;
     const double all = (double)r->layout.dp;
     const struct {
         plan_kind_of_bytes kind;

@@ -83,8 +83,8 @@ static double tiles_share(const cluster_device *d, const cost_product *p)
         const double tile_m = d->tile_m * tiles[i].m, tile_n = d->tile_n * tiles[i].n;
         const double across = ceil(p->m / tile_m), down = ceil(p->n / tile_n);
         const double edge = p->m * p->n / (across * tile_m * down * tile_n);
-        double pieces = 1.0;
-        for (int s = 0; s < 4; s++, pieces *= 2.0) {
+        for (int s = 0; s < 4; s++) {
+            const double pieces = (double)(1 << s);
             const double work = across * down * pieces, waves = ceil(work / units);
             // Each piece is written, and added to the others, for the price of some steps of k.
             const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;

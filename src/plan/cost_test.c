@@ -136,8 +136,8 @@ static void nothing_larger_is_cheaper(void **state)
             }
         }
     }
-    for (double bytes = 1.0; bytes < 1e10; bytes *= 3.0) {
-        assert_true(cost_memory_ns(&m, 3.0 * bytes) >= cost_memory_ns(&m, bytes));
+    for (int64_t bytes = 1; bytes < 10000000000; bytes *= 3) {
+        assert_true(cost_memory_ns(&m, 3.0 * (double)bytes) >= cost_memory_ns(&m, (double)bytes));
     }
     // So many bytes reach half the speed.
     assert_close((double)cost_memory_ns(&m, 1e6), 2e6 / 2.4e12 * 1e9, 0.01);

@@ -233,6 +233,25 @@ static int64_t total(const sim_times *t)
     return sum;
 }
 
+// Nothing takes less than its price, begins before what it waits for, or before its lane is free.
+static void rules_hold(const sim_rank *rank, const sim_prices *prices, const sim_span *spans)
+{
+    const plan *p = rank->p;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        assert_true(spans[i].end - spans[i].begin >= prices->ns[i]);
+        for (int32_t w = 0; w < x->waits_count; w++) {
+            const int32_t on = p->waits[x->waits_begin + w];
+            if (on >= 0) assert_true(spans[on].end <= spans[i].begin);
+        }
+        for (int64_t k = i + 1; k < p->action_count; k++) {
+            if (p->actions[k].lane != x->lane) continue;
+            assert_true(spans[k].begin >= spans[i].end);
+            break;
+        }
+    }
+}
+
 static void times_add_up_and_rules_hold(void **state)
 {
     (void)state;
@@ -252,22 +271,8 @@ static void times_add_up_and_rules_hold(void **state)
         random_price(&j, seed, 1000);
         const sim_step *step = play(&j, SIM_STEPS);
         for (int32_t r = 0; r < j.count; r++) {
-            const plan *p = j.ranks[r].p;
             assert_int_equal(step->times[r].length, total(&step->times[r]));
-            for (int64_t i = 0; i < p->action_count; i++) {
-                const plan_action *x = &p->actions[i];
-                const sim_span span = step->spans[r][i];
-                assert_true(span.end - span.begin >= j.prices[r].ns[i]);
-                for (int32_t w = 0; w < x->waits_count; w++) {
-                    const int32_t on = p->waits[x->waits_begin + w];
-                    if (on >= 0) assert_true(step->spans[r][on].end <= span.begin);
-                }
-                for (int64_t k = i + 1; k < p->action_count; k++) { // the lane is in order
-                    if (p->actions[k].lane != x->lane) continue;
-                    assert_true(step->spans[r][k].begin >= span.end);
-                    break;
-                }
-            }
+            rules_hold(&j.ranks[r], &j.prices[r], step->spans[r]);
         }
         // Twice as dear is twice as long, to the nanosecond; nothing dearer ends earlier.
         const int64_t before = step->first_ns;
