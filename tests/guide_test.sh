@@ -15,6 +15,26 @@ for page in docs/guide/*.md; do
 done
 if [ "$commands" -ge 6 ]; then passed "there are commands"; else failed "there are commands"; fi
 
+# alike A B: the timeline to the letter; below it the same words, and bytes within a tenth: how the plan packs them
+# gets better from time to time, and a guide need not be drawn anew for that.
+alike() {
+    python3 - "$1" "$2" <<'END'
+import re, sys
+old, new = (open(name, encoding="utf-8").read().split("Ranks and bytes") for name in sys.argv[1:3])
+words = [re.findall(r"<text[^>]*>([^<]*)</text>", part[1]) for part in (old, new)]
+def same(a, b):
+    x, y = (re.findall(r"([0-9.]+) [KMGT]?i?B", t) for t in (a, b))
+    if not x:
+        return a == b
+    return len(x) == len(y) and all(abs(float(u) - float(v)) <= 0.1 * float(v) for u, v in zip(x, y))
+wrong = [] if old[0] == new[0] else ["the timelines differ"]
+if len(words[0]) != len(words[1]):
+    wrong.append("they do not have as many words")
+wrong += [f"{a} / {b}" for a, b in zip(*words) if not same(a, b)]
+print("\n".join(wrong))
+sys.exit(bool(wrong))
+END
+}
 "$trireme" init "$dir/demo" >/dev/null
 pictures=0
 while read -r name flags; do
@@ -23,7 +43,7 @@ while read -r name flags; do
     # shellcheck disable=SC2086
     code "draws $name" 0 "$trireme" explain "$dir/demo/config.yaml" kernels.threads=1 kernels.level=scalar $flags --svg "$dir/$name"
     [ "${GUIDE_DRAW:-0}" = 0 ] || cp "$dir/$name" "$here/docs/guide/$name"
-    if cmp -s "$dir/$name" "docs/guide/$name"; then passed "$name is as drawn"; else failed "$name is as drawn: GUIDE_DRAW=1 draws it anew"; fi
+    if alike "$dir/$name" "docs/guide/$name" >"$dir/out"; then passed "$name is as drawn"; else failed "$name is as drawn: GUIDE_DRAW=1 draws it anew"; fi
     if grep -q "($name)" docs/guide/*.md; then passed "$name is shown"; else failed "$name is shown"; fi
 done < <(sed -n 's/^<!-- picture: \(.*\) -->$/\1/p' docs/guide/*.md)
 if [ "$pictures" -ge 3 ]; then passed "there are pictures"; else failed "there are pictures"; fi
