@@ -190,6 +190,9 @@ NODISCARD status comm_post(comm_group *g, const kern_device_api *api, kern_lane 
                            const comm_args *args, bool *posted);
 // What posted operations took, since the group was made; any thread.
 int64_t comm_group_worked_ns(const comm_group *g);
+// The time in which any posted operation of any of this rank's groups was on its way: what goes on side by
+// side on several lanes counts once. 0 without a board; any thread.
+int64_t comm_busy_ns(comm_group *g);
 NODISCARD status comm_barrier(comm_group *g, const char *site);
 // The usual ones.
 NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,

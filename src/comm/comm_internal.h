@@ -30,6 +30,9 @@ struct comm {
     pthread_mutex_t lock;
     bool failed; // some group is dead
     int splits;  // so far
+    // Posted operations that are on their way, and the time in which there was any.
+    int under_way;
+    int64_t busy_since, busy_ns;
     int rule_count;
     comm_rule rules[COMM_MAX_CHOICES];
     kern_level level;
@@ -71,6 +74,9 @@ NODISCARD status comm_algorithm_choose(comm_group *g, const comm_args *args, int
 NODISCARD status comm_rules_read(comm *c, const char *tuning);
 NODISCARD status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
                                  const char *name, comm_group **out);
+// Around a posted operation.
+void comm_busy_begin(comm_group *g);
+void comm_busy_end(comm_group *g);
 void comm_group_close(comm_group *g); // not in the owner's list any more
 
 #ifdef __cplusplus

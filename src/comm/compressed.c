@@ -6,6 +6,8 @@
 // A slot holds the stream of a whole piece; that of a shorter one is padded with zeros.
 #include "comm/compressed.h"
 
+#include "comm/comm_internal.h"
+
 #include "comm/reduce.h"
 
 #include <math.h>
@@ -207,9 +209,8 @@ static status items_check(const comm_compressed *c, int size)
                 c->cut.ranks);
 }
 
-status comm_compressed_run(comm_group *g, const comm_compressed *c)
+static status compressed_run(comm_group *g, const comm_compressed *c)
 {
-    TRY(items_check(c, comm_group_size(g)));
     exchange x = {.c = c, .g = g, .l = layout_of(&c->cut)};
     x.rank = comm_group_rank(g);
     x.ranks = comm_group_size(g);
@@ -226,4 +227,13 @@ status comm_compressed_run(comm_group *g, const comm_compressed *c)
     if (!scatters) TRY(sums_gather(&x));
     c->reals[COMM_BYTES_SENT] = (double)((x.ranks - 1) * x.l.slot) * (scatters ? 1 : 2);
     return ST_OK;
+}
+
+status comm_compressed_run(comm_group *g, const comm_compressed *c)
+{
+    TRY(items_check(c, comm_group_size(g)));
+    comm_busy_begin(g);
+    const status st = compressed_run(g, c);
+    comm_busy_end(g);
+    return st;
 }

@@ -180,13 +180,44 @@ status comm_run(comm_group *g, const comm_args *args)
     return run_posted(g, args, 0);
 }
 
+void comm_busy_begin(comm_group *g)
+{
+    comm *c = g->owner;
+    if (c->config.board == NULL) return;
+    (void)pthread_mutex_lock(&c->lock);
+    if (c->under_way++ == 0) c->busy_since = board_now_ns(c->config.board);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+void comm_busy_end(comm_group *g)
+{
+    comm *c = g->owner;
+    if (c->config.board == NULL) return;
+    (void)pthread_mutex_lock(&c->lock);
+    ASSERT(c->under_way > 0);
+    if (--c->under_way == 0) c->busy_ns += board_now_ns(c->config.board) - c->busy_since;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+int64_t comm_busy_ns(comm_group *g)
+{
+    comm *c = g->owner;
+    (void)pthread_mutex_lock(&c->lock);
+    int64_t ns = c->busy_ns;
+    if (c->under_way > 0) ns += board_now_ns(c->config.board) - c->busy_since;
+    (void)pthread_mutex_unlock(&c->lock);
+    return ns;
+}
+
 static status posted_run(void *context)
 {
     comm_posted *p = context;
     comm_group *g = p->group;
     const comm_board *board = g->owner->config.board;
     const int64_t began = board != NULL ? board_now_ns(board) : 0;
+    comm_busy_begin(g);
     const status st = run_posted(g, &p->args, p->posted_ns);
+    comm_busy_end(g);
     const int64_t took = board != NULL ? board_now_ns(board) - began : 0;
     (void)__atomic_fetch_add(&g->worked_ns, took, __ATOMIC_RELAXED);
     __atomic_store_n(&p->busy, 0, __ATOMIC_RELEASE);

@@ -506,19 +506,18 @@ const double *exec_losses(const exec *e)
 kern_lane_times exec_lane_times(const exec *e)
 {
     kern_lane_times sum = {0};
+    comm_group *any = NULL;
     for (int64_t i = 0; i < e->config.run->group_count; i++) {
         const kern_lane *lane = e->lanes[LANE_GROUPS + i];
+        comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
+        if (g != NULL) any = g;
         if (lane == NULL) { // between products, which stand still meanwhile
-            const comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
-            const int64_t inline_ns = g != NULL ? comm_group_worked_ns(g) : 0;
-            sum.worked_ns += inline_ns;
-            sum.awaited_ns += inline_ns;
-            continue;
+            sum.awaited_ns += g != NULL ? comm_group_worked_ns(g) : 0;
+        } else {
+            sum.awaited_ns += e->config.api->lane_times(lane).awaited_ns;
         }
-        const kern_lane_times one = e->config.api->lane_times(lane);
-        sum.worked_ns += one.worked_ns;
-        sum.awaited_ns += one.awaited_ns;
     }
+    sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of all of them: they are one rank's
     return sum;
 }
 

@@ -76,7 +76,8 @@ NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *an
 // What the compressed sums of that step measured, added over the ranks: COMM_REALS for each bucket of
 // its plan, until the next exec_begin. NULL: it had none.
 const double *exec_losses(const exec *e);
-// Of all lanes of communication together, since the beginning; zeros where there is none.
+// Of communication, since the beginning: the time in which any was on its way, on whichever lanes, and that
+// for which products stood still; zeros where there is none.
 kern_lane_times exec_lane_times(const exec *e);
 // Host clock when the step whose results were taken last was done.
 int64_t exec_results_ns(const exec *e);

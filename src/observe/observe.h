@@ -20,7 +20,8 @@ typedef struct obs_record {
     double loss, val_loss, grad_norm, lr, loss_scale;
     bool skipped;
     double tokens_per_s, mfu, wait; // fractions
-    // Of the step: what communication took, and what products stood still for it. 0: there was none.
+    // Shares of the step: in which any communication was on its way (several at a time count once, so it is
+    // at most 1), and for which products stood still. 0: there was none.
     double comm, comm_exposed;
     double eta_s;
     int64_t memory_bytes;

@@ -64,15 +64,16 @@ static status policies_apply(session *s, const step_device *d, int64_t step, con
     return ST_OK;
 }
 
-// Since the last record: by then the next step has begun, so a share is off by what that one did.
+// Since the last record: by then the next step has begun, so a share is off by what that one did, and
+// is cut off at the whole step.
 static void comm_apply(session *s, obs_record *record, double seconds)
 {
     const kern_lane_times now = exec_lane_times(s->job.e);
     const kern_lane_times before = s->comm_times;
     s->comm_times = now;
     if (seconds <= 0.0) return;
-    record->comm = (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds;
-    record->comm_exposed = (double)(now.awaited_ns - before.awaited_ns) / 1e9 / seconds;
+    record->comm = fmin(1.0, (double)(now.worked_ns - before.worked_ns) / 1e9 / seconds);
+    record->comm_exposed = fmin(1.0, (double)(now.awaited_ns - before.awaited_ns) / 1e9 / seconds);
 }
 
 static void times_apply(session *s, const step_device *d, int64_t step, obs_record *record)

@@ -17,6 +17,7 @@
 typedef struct run_seen {
     int64_t steps, saved;
     double first_loss, last_loss;
+    double losses[32]; // of the first steps
     int64_t warned;
     int64_t stop_after; // asks to stop after this step; 0: never
     int64_t validated;
@@ -29,6 +30,7 @@ static inline void on_step(void *context, const obs_record *r)
     run_seen *s = context;
     if (s->steps == 0) s->first_loss = r->loss;
     s->last_loss = r->loss;
+    if (r->step >= 1 && r->step <= COUNT_OF(s->losses)) s->losses[r->step - 1] = r->loss;
     s->steps = r->step;
 }
 
