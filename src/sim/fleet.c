@@ -127,6 +127,12 @@ static status stand_up(sample *s)
     }
 }
 
+// Told early enough, a job saves first, and loses no work.
+static bool is_warned(const sim_fleet_input *in, const sim_fleet_event *e)
+{
+    return e->warning_s >= in->write_s && e->warning_s > 0.0;
+}
+
 // From a checkpoint to the next interruption, or to the end of the run.
 static status go_on(sample *s, double work_s, bool *ended)
 {
@@ -149,7 +155,7 @@ static status go_on(sample *s, double work_s, bool *ended)
     s->saved_s += whole * s->interval_s;
     s->save_s += whole * write_s;
     const double warned_s = lost_s - write_s;
-    if (s->in->events[event].warning_s >= write_s && warned_s > 0.0) {
+    if (is_warned(s->in, &s->in->events[event]) && warned_s > 0.0) {
         const double kept_s = fmin(fmin(warned_s, s->interval_s), work_s - s->saved_s);
         s->saved_s += kept_s;
         s->save_s += write_s;
@@ -191,13 +197,31 @@ static sim_percentiles percentiles(double *values, int64_t count)
     return p;
 }
 
-// Whole steps, as near as can be to what is wanted. Wall time at work of one interval.
-static double interval_choose(const sim_fleet_input *in, double mtbf_s, double work_s)
+// The share of time that is kept, before any sample: those that come untold by the closed form, those that
+// are told cost a save and a restart.
+static double kept_guess(const sim_fleet_input *in, double interval_s)
 {
+    double untold = 0.0, told = 0.0; // a second
+    for (int32_t e = 0; e < in->event_count; e++) {
+        *(is_warned(in, &in->events[e]) ? &told : &untold) += in->events[e].rate_h / 3600.0;
+    }
+    const double kept = untold > 0.0
+                            ? plan_kept_share(1.0 / untold, in->write_s, in->restart_s, interval_s)
+                            : interval_s / (interval_s + in->write_s);
+    return kept * exp(-told * (in->restart_s + in->write_s)) / in->slowdown;
+}
+
+// Whole steps, as near as can be to what is wanted. Wall time at work of one interval.
+static double interval_choose(const sim_fleet_input *in, double work_s)
+{
+    double untold = 0.0;
+    for (int32_t e = 0; e < in->event_count; e++) {
+        if (!is_warned(in, &in->events[e])) untold += in->events[e].rate_h / 3600.0;
+    }
     const double step_s = in->step_s * in->slowdown;
     double wanted_s = in->interval_s;
     if (wanted_s <= 0.0) {
-        wanted_s = mtbf_s > 0.0 ? plan_interval_best(mtbf_s, in->write_s) : work_s;
+        wanted_s = untold > 0.0 ? plan_interval_best(1.0 / untold, in->write_s) : work_s;
         wanted_s = fmax(wanted_s, in->least_interval_s - in->write_s);
     }
     return fmin(fmax(round(wanted_s / step_s), 1.0) * step_s, work_s);
@@ -279,10 +303,8 @@ status sim_fleet_run(arena *a, const sim_fleet_input *in, sim_fleet_result *out)
     }
     const double work_s = in->step_s * in->slowdown * (double)in->steps;
     r.mtbf_s = begin.rate_s > 0.0 ? 1.0 / begin.rate_s : 0.0;
-    begin.interval_s = r.interval_s = interval_choose(in, r.mtbf_s, work_s);
-    r.kept = r.mtbf_s > 0.0 ? plan_kept_share(r.mtbf_s, in->write_s, in->restart_s, r.interval_s)
-                            : r.interval_s / (r.interval_s + in->write_s);
-    r.kept /= in->slowdown;
+    begin.interval_s = r.interval_s = interval_choose(in, work_s);
+    r.kept = kept_guess(in, r.interval_s);
     TRY(ends_check(in, &r, work_s, &events));
     if (in->spares >= 0 && in->event_count > 0) {
         int64_t each = 1; // the smallest kind; larger ones come seldom
