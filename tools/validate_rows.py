@@ -108,7 +108,9 @@ def fms_fsdp(path):
     # "selective" checkpoints some blocks whole; which part follows from the printed HFU over MFU: 4/3 is all of
     # them. Below 1.25 it is a part, which no key of ours says.
     cluster = {"A100": "a100-400g", "H100": "h100-800g"}
+    # Its mixed precision policy keeps and reduces everything in bf16.
     for row, cell in basic(path, "fsdp", "llama", False, lambda c: cluster[c["hardware"][:4]]):
+        row.keys["precision.grads"] = "bf16"
         if cell["recompute"] == "selective":
             more = number(cell["hfu_pct"]) / number(cell["mfu_pct"])
             if more >= 1.25:
@@ -149,8 +151,8 @@ def llm_c(path):
 
 
 def megatron(path):
-    v100 = {"V100-32GB DGX-2": "v100", "A100 DGX-A100": "a100-40", "A100 DGX-A100 cluster": "a100-40"}
-    for row, cell in basic(path, "megatron", "gpt2", True, lambda c: v100.get(c["hardware"], "selene")):
+    cluster = {"V100-32GB DGX-2": "v100-dgx2", "A100 DGX-A100": "a100-40", "A100 DGX-A100 cluster": "a100-40"}
+    for row, cell in basic(path, "megatron", "gpt2", True, lambda c: cluster.get(c["hardware"], "selene")):
         if "DeepSpeed" in cell["sharding"]:
             row.profile = "deepspeed"
         yield row
