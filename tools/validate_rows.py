@@ -33,8 +33,13 @@ class Row:
         self.role = "test"
         self.why_not = None  # a reason to leave it out, said before it is run
 
+    def size(self):
+        """Layers x micro-batches: what a simulation takes its time for."""
+        keys = self.keys
+        return keys["model.layers"] * keys["train.global_batch"] // (keys["layout.dp"] * keys["train.micro_batch"])
+
     def arguments(self, profile=None):
-        words = [f"{key}={value}" for key, value in self.keys.items()]
+        words = [f"{key}={value}" for key, value in self.keys.items() if key != "model.arch"]
         return ["gpt2-124m" if self.keys["model.arch"] == "gpt2" else "llama-135m", "--cluster", self.cluster,
                 f"profile={profile or self.profile}", *words]
 
