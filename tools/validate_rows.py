@@ -143,6 +143,8 @@ def korthikanti_table3_5(path):
     for row, cell in basic(path, "megatron", "gpt2", True, lambda c: "selene"):
         if "sequence parallel on" in cell["sharding"]:
             row.keys["layout.sp"] = "true"
+        if cell["recompute"].startswith("selective"):
+            row.profile = "megatron-selective"
         yield row
 
 

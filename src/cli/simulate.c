@@ -148,7 +148,7 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
     simulate_sparse_bytes(x, bytes);
     const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
     const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
-    bytes[BYTES_ACTIVATIONS] = (int64_t)kept;
+    bytes[BYTES_ACTIVATIONS] = (int64_t)kept + simulate_score_bytes(x, stage);
     bytes[BYTES_BUFFERS] += (int64_t)lost + profile->context_bytes;
     for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
     return all;

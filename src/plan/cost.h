@@ -43,6 +43,7 @@ typedef struct cost_profile {
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;
+    double score_bytes; // kept of each score of an attention that is not fused; 0: it is
     int64_t context_bytes;
 } cost_profile;
 // What `trireme` does.
