@@ -100,6 +100,16 @@ static double experts_ns(const cost_model *m, const simulation *s, double rows)
     return fmax(apart - mlp_ns(m, &s->spec, rows, (double)met_width(&s->spec) / tp), 0.0);
 }
 
+// How often a row is sent: once to each node that some of its experts are on, where it is dealt out. Of n
+// nodes, k draws meet n (1 - (1 - 1/n)^k).
+static double copies_of(const simulation *s)
+{
+    const double k = (double)s->spec.experts.top_k;
+    const double inside = (double)max_i64(s->machine.node.devices / s->r->layout.tp, 1);
+    const double nodes = (double)s->r->layout.ep / inside;
+    return nodes > 1.0 ? nodes * (1.0 - pow(1.0 - 1.0 / nodes, k)) : k;
+}
+
 // One all_to_all: every token of the micro-batch to its experts. Ranks of ep are tp apart.
 static status exchange_ns(arena *a, const cost_model *m, const simulation *s, double rows,
                           double *out)
@@ -113,7 +123,7 @@ static status exchange_ns(arena *a, const cost_model *m, const simulation *s, do
     for (int64_t i = 0; i < ep; i++) members[i] = (int32_t)(i * tp);
     cost_group_make(m->c, members, ep, 0, MESH_AXIS(AXIS_EP), &g);
     const double share = s->r->layout.sp ? rows / (double)tp : rows;
-    const double bytes = share * (double)s->spec.experts.top_k * (double)s->spec.dim * 2.0;
+    const double bytes = share * copies_of(s) * (double)s->spec.dim * 2.0;
     *out = (double)cost_message_ns(m, &g, PLAN_ALL_TO_ALL, bytes);
     return ST_OK;
 }
