@@ -148,25 +148,6 @@ static void print_place(const explain *x, const plan *p, const plan_mesh *mesh, 
 
 // ---- whom it works with -------------------------------------------------------------------------
 
-// Member i of a group, without the others: some have all ranks in them.
-static int64_t member_at(const plan_mesh *mesh, const plan_group *g, int64_t i)
-{
-    plan_mesh inside = {0}, at = *mesh;
-    if (plan_group_is_stages(g)) {
-        int32_t members[2];
-        plan_group_members(mesh, g, members);
-        return members[i];
-    }
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) != 0) inside.size[axis] = mesh->size[axis];
-    }
-    inside = plan_mesh_from(&inside, i);
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) != 0) at.at[axis] = inside.at[axis];
-    }
-    return plan_mesh_rank(&at);
-}
-
 static status print_group(const explain *x, const plan_mesh *mesh, const plan_group *g)
 {
     enum { SHOWN = 4 };
@@ -185,7 +166,8 @@ static status print_group(const explain *x, const plan_mesh *mesh, const plan_gr
             TRY(text_add(&t, " ..."));
             i = size - 2;
         }
-        TRY(text_add(&t, i == own ? " [%s]" : " %s", explain_count(member_at(mesh, g, i), number)));
+        TRY(text_add(&t, i == own ? " [%s]" : " %s",
+                     explain_count(plan_group_member(mesh, g, i), number)));
     }
     cli_print(x->cli, "  %-13s %5lld ranks:%s; %s\n", name, (long long)size, t.bytes, uses[g->use]);
     return ST_OK;

@@ -81,6 +81,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->workspace_bytes = p->tensors[space].dims[0];
     }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
+    if (node->attrs.seq_ways > 1) call->seq *= node->attrs.seq_ways;
     call->cache_seq = p->cache_seq;
     call->first_row = b->first_row;
     call->first_head = node->attrs.first_head;
@@ -125,7 +126,7 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
     const exec_workspace_context *c = context;
     kern_call call = {.code = node->code,
                       .attrs = node->attrs,
-                      .seq = seq,
+                      .seq = seq * max_i64(node->attrs.seq_ways, 1),
                       .cache_seq = cache_seq,
                       .strict = c->strict};
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {

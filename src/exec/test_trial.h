@@ -29,7 +29,11 @@ typedef struct trial {
     const char *schedule; // NULL: one stage
     int32_t pp, dp, chunks, micro_batch, shards;
     int32_t zero, zero_group;
-    int32_t cp, cp_shards;  // 0: 1
+    int32_t cp, cp_shards;   // 0: 1
+    int32_t cp_heads;        // of cp; 0: 1
+    int32_t turns;           // of its zigzag; 0: 1
+    int32_t heads, kv_heads; // 0: 2, and as many
+    bool ring;
     int32_t stages[LAYERS]; // layers of each; first 0: even
     bool strict, tied;
     op_recompute recompute;
@@ -42,13 +46,14 @@ typedef struct trial {
 } trial;
 
 // This rank's positions of its sequences.
-static inline void positions_take(const plan *p, const plan_mesh *mesh, const int32_t *from,
-                                  int32_t *to)
+static inline void positions_take(const plan *p, const plan_mesh *mesh, int64_t turns,
+                                  const int32_t *from, int32_t *to)
 {
     const int64_t ways = plan_mesh_size(mesh, AXIS_CP);
     for (int64_t i = 0; i < p->own_sequences * p->seq; i++) {
         const int64_t sequence = p->first_sequence + i / p->seq;
-        to[i] = from[sequence * SEQ + zigzag_position(ways, mesh->at[AXIS_CP], p->seq, i % p->seq)];
+        const int64_t at = mesh->at[AXIS_CP];
+        to[i] = from[sequence * SEQ + zigzag_position(ways, turns, at, p->seq, i % p->seq)];
     }
 }
 
@@ -68,8 +73,8 @@ static inline status steps_run(exec *e, const plan *const plans[2], const plan_m
             labels[i] = i % 11 == 5 ? -1 : (i * 5 + s) % VOCAB;
         }
         const int64_t bytes = p->own_sequences * p->seq * 4;
-        positions_take(p, mesh, ids, own_ids);
-        positions_take(p, mesh, labels, own_labels);
+        positions_take(p, mesh, t->turns, ids, own_ids);
+        positions_take(p, mesh, t->turns, labels, own_labels);
         const exec_input input = {
             .host = {.step = s + 1, .seed = 5, .lr = 1e-2, .sequences = SEQUENCES},
             .settings = {.clip = 1.0},
@@ -93,6 +98,9 @@ static inline status trial_model(arena *a, const trial *t, const plan_mesh *mesh
 {
     const op_context how = {.ways = plan_mesh_size(mesh, AXIS_CP),
                             .at = mesh->at[AXIS_CP],
+                            .heads = plan_mesh_heads(mesh),
+                            .ring = t->ring,
+                            .turns = t->turns,
                             .shards = t->cp_shards > 0 ? t->cp_shards : 1,
                             .ordered = t->strict};
     TRY(plan_sample_model(a, config, out));
@@ -105,7 +113,8 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
     plan_sample_config config = {.layers = LAYERS,
                                  .dim = 16,
                                  .ffn = 24,
-                                 .heads = 2,
+                                 .heads = t->heads > 0 ? t->heads : 2,
+                                 .kv_heads = t->kv_heads,
                                  .vocab = VOCAB,
                                  .tied = t->tied,
                                  .dropout = 0.1f,
@@ -161,7 +170,8 @@ static inline status rank_run(comm *c, trial *t, arena *a)
 {
     const int rank = c != NULL ? comm_rank(c) : 0;
     plan_mesh mesh = {.size = {[AXIS_PP] = t->pp, [AXIS_DP] = t->dp, [AXIS_CP] = t->cp},
-                      .zero_group = t->zero_group};
+                      .zero_group = t->zero_group,
+                      .cp_heads = t->cp_heads};
     mesh = plan_mesh_from(&mesh, rank);
     plan_table run = {.a = a};
     exec_workspace_context workspace;
@@ -213,16 +223,18 @@ typedef struct reference {
     double loss[STEPS + 1];
 } reference;
 
-static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards,
-                                  int32_t cp_shards)
+// One rank of what `like` says of order and model.
+static inline void reference_like(reference *r, const trial *like)
 {
     trial t = {.pp = 1,
                .dp = 1,
                .micro_batch = 4,
-               .shards = shards,
-               .cp_shards = cp_shards,
-               .strict = strict,
-               .tied = tied,
+               .shards = like->shards,
+               .cp_shards = like->cp_shards,
+               .heads = like->heads,
+               .kv_heads = like->kv_heads,
+               .strict = like->strict,
+               .tied = like->tied,
                .keep = r->tensors,
                .keep_count = &r->count};
     r->count = 0;
@@ -230,6 +242,13 @@ static inline void reference_make(reference *r, bool strict, bool tied, int32_t 
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
     memcpy(r->loss, t.loss[0], sizeof(r->loss));
+}
+
+static inline void reference_make(reference *r, bool strict, bool tied, int32_t shards,
+                                  int32_t cp_shards)
+{
+    const trial like = {.shards = shards, .cp_shards = cp_shards, .strict = strict, .tied = tied};
+    reference_like(r, &like);
 }
 
 static inline void reference_free(reference *r)
@@ -249,9 +268,11 @@ static inline void trial_run(trial *t, const reference *want)
     for (int r = 0; r < job.ranks; r++) {
         if (job.results[r].st != ST_OK) {
             print_error(
-                "%s pp %d x %d dp %d zero %d in %d micro-batch %d strict %d tied %d, rank %d: %s\n",
-                t->schedule != NULL ? t->schedule : "", t->pp, t->chunks, t->dp, t->zero,
-                t->zero_group, t->micro_batch, t->strict, t->tied, r, job.results[r].text);
+                "%s pp %d x %d dp %d cp %d (%d heads%s) zero %d in %d micro-batch %d strict %d tied "
+                "%d, rank %d: %s\n",
+                t->schedule != NULL ? t->schedule : "", t->pp, t->chunks, t->dp, t->cp, t->cp_heads,
+                t->ring ? ", ring" : "", t->zero, t->zero_group, t->micro_batch, t->strict, t->tied,
+                r, job.results[r].text);
         }
     }
     for (int r = 0; r < job.ranks; r++) {

@@ -294,9 +294,10 @@ static bool folds_survive_cuts(const sample_memory *m)
 // Some operand has all rows once for each rank, one after the other: rows cannot be cut out of it.
 static bool is_stacked(const sample *s)
 {
-    for (int i = 0; i < OP_MAX_IN; i++) {
-        if (s->node.in[i] == TENSOR_NONE) continue;
-        const extent e = s->program->tensors[s->node.in[i]].dims[0];
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const tensor_id t = i < OP_MAX_IN ? s->node.in[i] : s->node.out[i - OP_MAX_IN];
+        if (t == TENSOR_NONE) continue;
+        const extent e = s->program->tensors[t].dims[0];
         if (e.symbol == EXTENT_TOKENS && e.scale > 1) return true;
     }
     return false;

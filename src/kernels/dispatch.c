@@ -11,6 +11,7 @@
 // Shapes come from the plan, so a wrong one is a bug and trips ASSERT. Only what a backend lacks is a
 // status.
 #include "kernels/kernels.h"
+#include "op/zigzag.h"
 
 #include <string.h>
 
@@ -35,8 +36,9 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_LAYERNORM_DX] = {"fND fND sN sN fD fND", "fND"},
     [OP_LAYERNORM_DW] = {"fND fND sN sN", "fD fD"},
     [OP_ROPE] = {"fNC iN fPD", "fNC"},
-    [OP_ATTENTION] = {"fNC fSE fSE iS iB", "fNC sNH"},
-    [OP_ATTENTION_BWD] = {"fNC fNC fSE fSE fNC sNH iS", "fNC fSE fSE"},
+    [OP_ATTENTION] = {"fNC fSE fSE iZ iB", "fNC sNH"},
+    [OP_ATTENTION_MERGE] = {"fNC sNH fNC sNH", "fNC sNH"},
+    [OP_ATTENTION_BWD] = {"fNC fNC fSE fSE fNC sNH iZ", "fNC fSE fSE"},
     [OP_CACHE_APPEND] = {"fNE iB", "fSE"},
     [OP_SWIGLU] = {"fNC", "fNF"},
     [OP_SWIGLU_BWD] = {"fNC fNF", "fNC"},
@@ -44,6 +46,8 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_ACTIVATION_BWD] = {"f* f*", "f*"},
     [OP_DROPOUT] = {"fND", "fND"},
     [OP_UNSTACK] = {"fRC", "fNE"},
+    [OP_STACK] = {"fNE", "fRC"},
+    [OP_ZIP] = {"fRC", "fRC"},
     [OP_HEAD_LOSS] = {"fND fVD iN sRQ", "sN fNE fVD"},
     [OP_HEAD_STATS] = {"fND fVD iN", "sNQ"},
     [OP_GATHER] = {"fND iB", "fBD"},
@@ -168,12 +172,14 @@ static void check_attention(const kern_call *c, const shape_book *book,
         ASSERT(extent_of_letter(book, 'S') % (rows / c->seq) == 0);
         ASSERT(extent_of_letter(book, 'S') >= rows);
     }
-    if (a->cp_ways > 1) {
-        ASSERT(extent_of_letter(book, 'S') == rows * a->cp_ways && c->seq % 2 == 0);
-        ASSERT(extent_of_letter(book, 'B') < 0 && a->cp_at >= 0 && a->cp_at < a->cp_ways);
-    } else if (documents->data != NULL) {
-        ASSERT(extent_of_letter(book, 'S') == rows);
+    const int64_t ways = max_i64(a->cp_ways, 1), keys = extent_of_letter(book, 'S');
+    if (ways > 1) {
+        ASSERT(keys == rows * (a->ring ? 1 : ways));
+        ASSERT(c->seq % zigzag_pieces(a->cp_turns) == 0 && a->cp_turns <= ZIGZAG_MAX_TURNS);
+        ASSERT(extent_of_letter(book, 'B') < 0 && a->cp_at >= 0 && a->cp_at < ways);
+        ASSERT(!a->ring || (a->key_at >= 0 && a->key_at < ways && a->shards == 0));
     }
+    if (documents->data != NULL) ASSERT(extent_of_letter(book, 'Z') == rows * ways);
     if (a->shards > 0) { // backward: its queries are of one shard
         const int64_t own = a->shards / max_i64(a->cp_ways, 1);
         ASSERT(c->seq % (2 * own) == 0);
@@ -200,6 +206,20 @@ static void check_terms(const kern_call *c, const shape_book *book)
     const int64_t tiles = extent_of_letter(book, 'R') / rows;
     ASSERT(tiles * rows == extent_of_letter(book, 'R'));
     ASSERT(tiles * extent_of_letter(book, 'Q') == 3 * (int64_t)c->attrs.shards);
+}
+
+static void check_tiles(const kern_call *c, const shape_book *book)
+{
+    const int64_t tiles = c->attrs.shard_count, repeat = max_i64(c->attrs.repeat, 1);
+    const int64_t rows = extent_of_letter(book, 'R'), tile = rows / tiles;
+    ASSERT(rows == tiles * tile);
+    if (c->code == OP_ZIP) {
+        ASSERT(tile == 0 || tile % c->seq == 0);
+        ASSERT(tiles == 1 || c->seq % zigzag_pieces(c->attrs.cp_turns) == 0);
+        return;
+    }
+    ASSERT(tile == extent_of_letter(book, 'N') && tiles % repeat == 0);
+    ASSERT(extent_of_letter(book, 'E') * repeat == tiles * extent_of_letter(book, 'C'));
 }
 
 // What the letters cannot say.
@@ -241,8 +261,12 @@ static void check_meaning(const kern_call *c, const shape_book *book)
         ASSERT(c->attrs.dropout >= 0.0f && c->attrs.dropout < 1.0f);
         break;
     case OP_UNSTACK:
-        ASSERT(extent_of_letter(book, 'R') == c->attrs.shard_count * extent_of_letter(book, 'N'));
-        ASSERT(extent_of_letter(book, 'E') == c->attrs.shard_count * columns);
+    case OP_STACK:
+    case OP_ZIP:
+        check_tiles(c, book);
+        break;
+    case OP_ATTENTION_MERGE:
+        ASSERT(columns % extent_of_letter(book, 'H') == 0);
         break;
     case OP_HEAD_STATS:
         ASSERT(c->attrs.shard_count > 0);

@@ -111,12 +111,20 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
     return ST_OK;
 }
 
-// Keys are those of the queries' rows, or of all ranks' rows.
+// Keys are those of the queries' rows, or of all ranks' rows; documents are of all rows.
 static status rows_check(const op_node *node, const op_shapes *shapes, bool cached)
 {
     const op_attrs *a = &node->attrs;
-    extent keys = shapes->of['N'];
-    if (a->cp_ways > 1) keys.scale *= a->cp_ways;
+    extent keys = shapes->of['N'], all = keys;
+    if (a->cp_ways > 1) all.scale *= a->cp_ways;
+    if (!a->ring) keys = all;
+    if (a->ring && (a->cp_ways < 2 || a->key_at < 0 || a->key_at >= a->cp_ways || a->shards > 0)) {
+        return fail(ST_MODEL, "attention: keys of rank %d of %d, in a ring", (int)a->key_at,
+                    (int)a->cp_ways);
+    }
+    if (shapes->of['Z'].scale >= 0 && !extent_equal(all, shapes->of['Z'])) {
+        return fail(ST_MODEL, "attention: documents are not of all rows");
+    }
     if (cached && a->cp_ways > 1) {
         return fail(ST_MODEL, "attention: over a cache queries are not cut by positions");
     }
@@ -132,7 +140,7 @@ static status rows_check(const op_node *node, const op_shapes *shapes, bool cach
 static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fSE fSE iS iB", &shapes));
+    TRY(op_shapes_in(p, node, "fNC fSE fSE iZ iB", &shapes));
     TRY(heads_check(node, &shapes));
     const bool cached = node->in[4] != TENSOR_NONE;
     if (cached && node->in[3] != TENSOR_NONE) {
@@ -170,7 +178,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
     const double ways = (double)max_i64(node->attrs.cp_ways, 1);
     const double queries = ways * op_dim(p, q, 0, bound) / seqs;
-    const double keys = op_dim(p, k, 0, bound) / seqs;
+    const double keys = node->attrs.ring ? queries : op_dim(p, k, 0, bound) / seqs;
     const double before = keys - queries; // keys that stand before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
@@ -178,7 +186,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     if (growing > queries) growing = queries;
     const double pairs =
         growing * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * most;
-    return pairs * seqs / ways;
+    return pairs * seqs / (node->attrs.ring ? ways * ways : ways);
 }
 
 static op_cost attention_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -232,10 +240,51 @@ const op_kind op_row_attention = {
     .gradient = attention_gradient,
 };
 
+// What two sets of keys give, weighted by their sums.
+static status merge_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    int64_t columns = 0, heads = 0;
+    TRY(op_shapes_in(p, node, "fNC sNH fNC sNH", &shapes));
+    TRY(op_shapes_constant(node, &shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, &shapes, 'H', &heads));
+    if (columns % heads != 0) {
+        return fail(ST_MODEL, "attention_merge: %lld columns are not %lld heads",
+                    (long long)columns, (long long)heads);
+    }
+    return op_shapes_out(p, node, wanted, "fNC sNH", "y lse", &shapes);
+}
+
+static void merge_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000:00");
+}
+
+static op_cost merge_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 3.0);
+}
+
+const op_kind op_row_attention_merge = {
+    .code = OP_ATTENTION_MERGE,
+    .name = "attention_merge",
+    .in_min = 4,
+    .in_max = 4,
+    .out_min = 2,
+    .out_max = 2,
+    .inplace = {0, 1, -1, -1},
+    .infer = merge_infer,
+    .place = merge_place,
+    .cut = op_cut_nothing,
+    .cost = merge_cost,
+};
+
 static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC fSE fSE fNC sNH iS", &shapes));
+    TRY(op_shapes_in(p, node, "fNC fNC fSE fSE fNC sNH iZ", &shapes));
     TRY(heads_check(node, &shapes));
     TRY(rows_check(node, &shapes, false));
     const op_attrs *a = &node->attrs;

@@ -3,7 +3,7 @@
 // have no kernels, and the only placement that they know is that of the program that they stand in.
 //
 //   partial -> replicate  ALL_REDUCE       partial -> shard of rows  REDUCE_SCATTER
-//   shard of rows -> replicate  ALL_GATHER
+//   shard of rows -> replicate  ALL_GATHER     shard of rows -> shard of columns        ALL_TO_ALL
 #include "op/op_internal.h"
 
 static status axis_check(const op_node *node)
@@ -129,6 +129,42 @@ const op_kind op_row_all_gather = {
     .out_max = 1,
     .inplace = {-1, -1, -1, -1},
     .infer = gather_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+static status exchange_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "f*", &shapes));
+    TRY(axis_check(node));
+    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+}
+
+const op_kind op_row_all_to_all = {
+    .code = OP_ALL_TO_ALL,
+    .name = "all_to_all",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = exchange_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+const op_kind op_row_shift = {
+    .code = OP_SHIFT,
+    .name = "shift",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = exchange_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,

@@ -8,6 +8,10 @@
 //   k, v -> SUM (side by side) -> ALL_GATHER -> attention(q, all k, all v)
 //   attention_bwd(dy, q, all k, all v) -> terms of all dk, dv -> REDUCE_SCATTER -> dk, dv
 //
+// With `ring` keys and values travel instead, and no rank has all of them at once (op/context_ring.c). With
+// `heads` = H ranks side by side first exchange their positions for heads (op/context_heads.c): then each has
+// the rows of one rank of ways / H, of 1 / H of the heads, and what is said above is done by those.
+//
 // Documents are whole on every rank. Order. With `ordered` (strict) dk and dv are sums over `shards` terms,
 // a shard's queries each, added by the fixed tree; so one rank that has all shards has the same bits.
 #ifndef OP_CONTEXT_H
@@ -21,8 +25,11 @@ extern "C" {
 
 typedef struct op_context {
     int32_t ways, at; // ranks along AXIS_CP, and which one this is
+    int32_t heads;    // of them, side by side, that deal heads out; 0: 1
     int32_t shards;   // ordered: a multiple of ways
     bool ordered;
+    bool ring;     // not with ordered
+    int32_t turns; // of the zigzag; 0: 1, as with ordered
 } op_context;
 
 // Shards that one rank may have (OP_MAX_IN).

@@ -128,37 +128,6 @@ const op_kind op_row_sum = {
     .cost = sum_cost,
 };
 
-static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRC", &shapes));
-    extent rows = shapes.of['R'], columns = shapes.of['C'];
-    const int32_t tiles = node->attrs.shard_count;
-    if (tiles < 1 || rows.scale % tiles != 0) {
-        return fail(ST_MODEL, "unstack: the rows of %s are not %d tiles",
-                    op_at(p, node->in[0])->name, (int)tiles);
-    }
-    rows.scale /= tiles;
-    columns.scale *= tiles;
-    op_shapes_bind(&shapes, 'N', rows);
-    op_shapes_bind(&shapes, 'E', columns);
-    return op_shapes_out(p, node, wanted, "fNE", "y", &shapes);
-}
-
-const op_kind op_row_unstack = {
-    .code = OP_UNSTACK,
-    .name = "unstack",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
-    .inplace = {-1, -1, -1, -1},
-    .infer = unstack_infer,
-    .place = op_place_replicate,
-    .cut = op_cut_nothing,
-    .cost = op_cost_bytes,
-};
-
 // ---- gates --------------------------------------------------------------------------------------
 
 static status halves_bind(const op_node *node, op_shapes *shapes)

@@ -144,8 +144,13 @@ typedef struct op_attrs {
         kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
     bool zigzag; // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
     // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are all there are. 0: all rows.
-    int32_t cp_ways, cp_at;
+    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of rank key_at.
+    int32_t cp_ways, cp_at, key_at;
+    int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
+    bool ring;
+    int32_t
+        seq_ways; // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
+    int32_t repeat; // STACK, UNSTACK: tiles of the same columns; 0: 1
     // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
     // one here, and with the parts below the row of the whole weight that each of them begins with.
     int64_t whole_columns, first_column, part_first[4];

@@ -39,7 +39,10 @@ extern "C" {
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
 //                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
-//                  With attrs.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position.
+//                  With attrs.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position; or, with
+//                  attrs.ring, Nk = N: the rows of rank attrs.key_at, and what they alone give.
+//                  With attrs.seq_ways = H a sequence has H times the rows that it has elsewhere.
+//   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of both
 //   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.shards > 0 the queries of shard
 //                  attrs.first_shard only (op/zigzag.h): their rows of dq, what they add to dk and dv
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T .. lengths[b]-1
@@ -48,8 +51,13 @@ extern "C" {
 //   ACTIVATION     x                                -> y (attrs.activation)
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
-//   UNSTACK        x(W*N,C)                         -> y(N,W*C): tiles of rows side by side, W of them
-//                  (attrs.shard_count): what an ALL_GATHER of columns has stacked
+//   UNSTACK        x(W*N,C)                         -> y(N,W*C/R): tiles of rows side by side, W of them
+//                  (attrs.shard_count): what an ALL_GATHER of columns has stacked. R neighbours
+//                  (attrs.repeat) are of the same columns, and are added
+//   STACK          x(N,C)                           -> y(W*N,C*R/W): the other way round; R neighbours get
+//                  the same columns
+//   ZIP            x(W*N,C)                         -> y(W*N,C): tiles of rows of W ranks of AXIS_CP side by
+//                  side -> the rows of each sequence by position (op/zigzag.h); attrs.inverse: back
 //   HEAD_LOSS      x(N,D) w(V,D) labels(N) [stats]  -> token_loss(N) [dx(N,D)] [+= dw(V,D)]
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
@@ -81,51 +89,59 @@ extern "C" {
 //                                                      positions of each sequence
 //   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
 //                                                      rank all rows, one rank after the other
+//   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i of y came from it
+//   SHIFT          x                                -> y: what the rank before has; the last one is before the first
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along AXIS_CP.
+// Along AXIS_CP an ALL_TO_ALL is among the ranks that deal heads out, all else among the others (plan/mesh.h).
 #define OP_TABLE(X)     \
     OP_TABLE_COMPUTE(X) \
     OP_TABLE_COMMUNICATE(X)
 #define OP_TABLE_COMMUNICATE(X)       \
     X(ALL_REDUCE, all_reduce)         \
     X(REDUCE_SCATTER, reduce_scatter) \
-    X(ALL_GATHER, all_gather)
-#define OP_TABLE_COMPUTE(X)           \
-    X(EMBEDDING, embedding)           \
-    X(EMBEDDING_DW, embedding_dw)     \
-    X(MATMUL, matmul)                 \
-    X(MATMUL_DX, matmul_dx)           \
-    X(MATMUL_DW, matmul_dw)           \
-    X(BIAS_DW, bias_dw)               \
-    X(ADD, add)                       \
-    X(ADD_BIAS, add_bias)             \
-    X(SUM, sum)                       \
-    X(UNSTACK, unstack)               \
-    X(RMSNORM, rmsnorm)               \
-    X(RMSNORM_DX, rmsnorm_dx)         \
-    X(RMSNORM_DW, rmsnorm_dw)         \
-    X(LAYERNORM, layernorm)           \
-    X(LAYERNORM_DX, layernorm_dx)     \
-    X(LAYERNORM_DW, layernorm_dw)     \
-    X(ROPE, rope)                     \
-    X(ATTENTION, attention)           \
-    X(ATTENTION_BWD, attention_bwd)   \
-    X(CACHE_APPEND, cache_append)     \
-    X(SWIGLU, swiglu)                 \
-    X(SWIGLU_BWD, swiglu_bwd)         \
-    X(ACTIVATION, activation)         \
-    X(ACTIVATION_BWD, activation_bwd) \
-    X(DROPOUT, dropout)               \
-    X(HEAD_LOSS, head_loss)           \
-    X(HEAD_STATS, head_stats)         \
-    X(GATHER, gather)                 \
-    X(SAMPLE, sample)                 \
-    X(CAST, cast)                     \
-    X(TREE_ADD, tree_add)             \
-    X(STEP_BEGIN, step_begin)         \
-    X(STEP_LOSS, step_loss)           \
-    X(GRAD_NORM, grad_norm)           \
-    X(STEP_DECIDE, step_decide)       \
-    X(ADAMW, adamw)                   \
+    X(ALL_GATHER, all_gather)         \
+    X(ALL_TO_ALL, all_to_all)         \
+    X(SHIFT, shift)
+#define OP_TABLE_COMPUTE(X)             \
+    X(EMBEDDING, embedding)             \
+    X(EMBEDDING_DW, embedding_dw)       \
+    X(MATMUL, matmul)                   \
+    X(MATMUL_DX, matmul_dx)             \
+    X(MATMUL_DW, matmul_dw)             \
+    X(BIAS_DW, bias_dw)                 \
+    X(ADD, add)                         \
+    X(ADD_BIAS, add_bias)               \
+    X(SUM, sum)                         \
+    X(UNSTACK, unstack)                 \
+    X(STACK, stack)                     \
+    X(ZIP, zip)                         \
+    X(RMSNORM, rmsnorm)                 \
+    X(RMSNORM_DX, rmsnorm_dx)           \
+    X(RMSNORM_DW, rmsnorm_dw)           \
+    X(LAYERNORM, layernorm)             \
+    X(LAYERNORM_DX, layernorm_dx)       \
+    X(LAYERNORM_DW, layernorm_dw)       \
+    X(ROPE, rope)                       \
+    X(ATTENTION, attention)             \
+    X(ATTENTION_MERGE, attention_merge) \
+    X(ATTENTION_BWD, attention_bwd)     \
+    X(CACHE_APPEND, cache_append)       \
+    X(SWIGLU, swiglu)                   \
+    X(SWIGLU_BWD, swiglu_bwd)           \
+    X(ACTIVATION, activation)           \
+    X(ACTIVATION_BWD, activation_bwd)   \
+    X(DROPOUT, dropout)                 \
+    X(HEAD_LOSS, head_loss)             \
+    X(HEAD_STATS, head_stats)           \
+    X(GATHER, gather)                   \
+    X(SAMPLE, sample)                   \
+    X(CAST, cast)                       \
+    X(TREE_ADD, tree_add)               \
+    X(STEP_BEGIN, step_begin)           \
+    X(STEP_LOSS, step_loss)             \
+    X(GRAD_NORM, grad_norm)             \
+    X(STEP_DECIDE, step_decide)         \
+    X(ADAMW, adamw)                     \
     X(MUON, muon)
 
 typedef enum op_code {

@@ -183,10 +183,39 @@ static status sum(builder *b)
     return terms(b, &count);
 }
 
+// 0 three tiles, 1 four, of which two and two are of the same columns.
 static status unstack(builder *b)
 {
-    b->node.attrs.shard_count = 3;
-    return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(3), b->s->k,
+    const int tiles = b->option == 0 ? 3 : 4;
+    b->node.attrs.shard_count = tiles;
+    b->node.attrs.repeat = b->option == 0 ? 0 : 2;
+    return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(tiles), b->s->k,
+                  &b->node.in[0]);
+}
+
+static status stack(builder *b)
+{
+    b->node.attrs.shard_count = b->option == 0 ? 3 : 4;
+    b->node.attrs.repeat = b->option == 0 ? 0 : 2;
+    return rows_maybe_view(b, b->option == 1, "x", b->s->k * (b->option == 0 ? 3 : 2),
+                           &b->node.in[0]);
+}
+
+// The rows of three ranks, there and back; one rank where a sequence is not two pieces.
+static status zip(builder *b)
+{
+    const int ways = b->s->seq % 2 == 0 ? 3 : 1;
+    b->node.attrs.shard_count = ways;
+    b->node.attrs.cp_turns = b->s->seq % 4 == 0 ? 2 : 0;
+    b->node.attrs.inverse = b->option == 1;
+    return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(ways), b->s->k,
+                  &b->node.in[0]);
+}
+
+static status exchange(builder *b)
+{
+    b->node.attrs.axis = AXIS_CP;
+    return tensor(b, "x", ROLE_ACTIVATION, b->s->type, 2, extent_tokens(2), b->s->k,
                   &b->node.in[0]);
 }
 
@@ -360,17 +389,21 @@ static bool heads_gathered(builder *b)
     return true;
 }
 
-static status keys_gathered(builder *b, tensor_id *k, tensor_id *v, tensor_id *documents)
+// `ring`: those of one of them, before the queries or behind the first half of them.
+static status keys_gathered(builder *b, bool ring, tensor_id *k, tensor_id *v, tensor_id *documents)
 {
     const int64_t narrow = (int64_t)b->s->kv_heads * b->s->head_dim;
-    const extent all = extent_tokens(3);
-    TRY(tensor(b, "k_all", ROLE_ACTIVATION, b->s->type, 2, all, narrow, k));
-    TRY(tensor(b, "v_all", ROLE_ACTIVATION, b->s->type, 2, all, narrow, v));
+    const extent all = extent_tokens(3), keys = ring ? extent_tokens(1) : all;
+    b->node.attrs.ring = ring;
+    b->node.attrs.cp_turns = b->s->seq % 4 == 0 && b->node.attrs.shards == 0 ? 2 : 0;
+    b->node.attrs.key_at = b->option % 2 == 0 ? 2 : 0;
+    TRY(tensor(b, "k_all", ROLE_ACTIVATION, b->s->type, 2, keys, narrow, k));
+    TRY(tensor(b, "v_all", ROLE_ACTIVATION, b->s->type, 2, keys, narrow, v));
     return tensor(b, "documents", ROLE_BATCH, DTYPE_I32, 1, all, 0, documents);
 }
 
 // 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 a cache, 5 a cache and a window, 6 with the
-// keys of other ranks.
+// keys of other ranks, 7 and 8 of one of them.
 static status attention(builder *b)
 {
     op_node *n = &b->node;
@@ -381,11 +414,11 @@ static status attention(builder *b)
         n->attrs.site = 9;
         return heads_joined(b, "qkv", &n->in[0], &n->in[1], &n->in[2]);
     }
-    if (b->option == 6 && heads_gathered(b)) {
+    if (b->option >= 6 && heads_gathered(b)) {
         TRY(rows_of(b, "q", (int64_t)b->s->heads * b->s->head_dim, &n->in[0]));
-        return keys_gathered(b, &n->in[1], &n->in[2], &n->in[3]);
+        return keys_gathered(b, b->option > 6, &n->in[1], &n->in[2], &n->in[3]);
     }
-    if (b->option < 4 || b->option == 6) {
+    if (b->option < 4 || b->option >= 6) {
         TRY(heads_apart(b, &n->in[0], &n->in[1], &n->in[2]));
         if (b->option == 1) TRY(batch(b, "documents", DTYPE_I32, &n->in[3]));
         return ST_OK;
@@ -399,7 +432,7 @@ static status attention(builder *b)
     return lengths(b, "lengths", DTYPE_I32, &n->in[4]);
 }
 
-// 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 with the keys of other ranks.
+// 0 causal, 1 documents, 2 a window, 3 dropout, in views, 4 with the keys of other ranks, 5 and 6 of one.
 static status attention_bwd(builder *b)
 {
     op_node *n = &b->node;
@@ -413,17 +446,29 @@ static status attention_bwd(builder *b)
         n->attrs.site = 9;
         TRY(heads_joined(b, "qkv", &n->in[1], &n->in[2], &n->in[3]));
         TRY(heads_joined(b, "dqkv", &n->out[0], &n->out[1], &n->out[2]));
-    } else if (b->option == 4 && heads_gathered(b)) {
-        n->attrs.shards = 3;
-        n->attrs.first_shard = 1;
+    } else if (b->option >= 4 && heads_gathered(b)) {
+        n->attrs.shards = b->option == 4 ? 3 : 0;
+        n->attrs.first_shard = b->option == 4 ? 1 : 0;
         TRY(rows_of(b, "q", columns, &n->in[1]));
-        TRY(keys_gathered(b, &n->in[2], &n->in[3], &n->in[6]));
+        TRY(keys_gathered(b, b->option > 4, &n->in[2], &n->in[3], &n->in[6]));
     } else {
         TRY(heads_apart(b, &n->in[1], &n->in[2], &n->in[3]));
     }
     TRY(rows_of(b, "y", columns, &n->in[4]));
     TRY(statistic(b, "lse", 2, b->s->heads, &n->in[5]));
     if (b->option == 1) TRY(batch(b, "documents", DTYPE_I32, &n->in[6]));
+    return ST_OK;
+}
+
+static status attention_merge(builder *b)
+{
+    op_node *n = &b->node;
+    const int64_t columns = (int64_t)b->s->heads * b->s->head_dim;
+    TRY(rows_of(b, "a", columns, &n->in[0]));
+    TRY(statistic(b, "lse_a", 2, b->s->heads, &n->in[1]));
+    TRY(rows_maybe_view(b, b->option == 1, "b", columns, &n->in[2]));
+    TRY(statistic(b, "lse_b", 2, b->s->heads, &n->in[3]));
+    if (b->option == 1) return rows_view(b, "y", columns, &n->out[0]);
     return ST_OK;
 }
 
@@ -642,7 +687,9 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_ADD] = {2, add},
     [OP_ADD_BIAS] = {2, add_bias},
     [OP_SUM] = {4, sum},
-    [OP_UNSTACK] = {1, unstack},
+    [OP_UNSTACK] = {2, unstack},
+    [OP_STACK] = {2, stack},
+    [OP_ZIP] = {2, zip},
     [OP_RMSNORM] = {3, rmsnorm},
     [OP_RMSNORM_DX] = {3, rmsnorm_dx},
     [OP_RMSNORM_DW] = {2, rmsnorm_dw},
@@ -650,8 +697,9 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_LAYERNORM_DX] = {2, layernorm_dx},
     [OP_LAYERNORM_DW] = {2, layernorm_dw},
     [OP_ROPE] = {4, rope},
-    [OP_ATTENTION] = {7, attention},
-    [OP_ATTENTION_BWD] = {5, attention_bwd},
+    [OP_ATTENTION] = {9, attention},
+    [OP_ATTENTION_MERGE] = {2, attention_merge},
+    [OP_ATTENTION_BWD] = {7, attention_bwd},
     [OP_CACHE_APPEND] = {2, cache_append},
     [OP_SWIGLU] = {1, swiglu},
     [OP_SWIGLU_BWD] = {1, swiglu_bwd},
@@ -673,6 +721,8 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_ALL_REDUCE] = {4, reduce},
     [OP_REDUCE_SCATTER] = {4, reduce},
     [OP_ALL_GATHER] = {3, all_gather},
+    [OP_ALL_TO_ALL] = {1, exchange},
+    [OP_SHIFT] = {1, exchange},
 };
 
 int op_sample_count(op_code code)

@@ -4,9 +4,13 @@
 //   4 ranks, pieces by position   0 1 2 3 4 5 6 7
 //   rank                          0 1 2 3 3 2 1 0
 //
-// A rank's rows of a sequence are its two pieces, one after the other. Gathered rows are the first pieces of
-// all ranks, then the second ones: 0 1 2 3 7 6 5 4. Shards of strict order are the ranks of the largest n:
-// rank i of n has the shards i S / n .. (i + 1) S / n - 1 of S, whole pieces of its own ones.
+// With several `turns` that goes on: 2 n t pieces, of which 2 n at a time are dealt out so. Documents that are
+// shorter than the sequence begin anywhere, and many small pieces are as many pairs of a query and a key on each
+// rank as no few large ones are.
+//
+// A rank's rows of a sequence are its pieces, one after the other. Gathered rows are the first pieces of
+// all ranks, then the second ones: 0 1 2 3 7 6 5 4, and so on. Shards of strict order (one turn) are the
+// ranks of the largest n: rank i of n has the shards i S / n .. (i + 1) S / n - 1 of S, whole pieces of its own ones.
 #ifndef OP_ZIGZAG_H
 #define OP_ZIGZAG_H
 
@@ -16,24 +20,35 @@
 extern "C" {
 #endif
 
-// The position of row `row` of a rank's `rows`. One rank has all of them in order.
-static inline int64_t zigzag_position(int64_t ways, int64_t at, int64_t rows, int64_t row)
+enum { ZIGZAG_MAX_TURNS = 4, ZIGZAG_MAX_RUNS = 2 * ZIGZAG_MAX_TURNS };
+
+// Pieces that a rank has; 0 turns are read as one.
+static inline int64_t zigzag_pieces(int64_t turns)
 {
-    const int64_t half = rows / 2;
+    return turns > 1 ? 2 * turns : 2;
+}
+
+// The position of row `row` of a rank's `rows`. One rank has all of them in order.
+static inline int64_t zigzag_position(int64_t ways, int64_t turns, int64_t at, int64_t rows,
+                                      int64_t row)
+{
     if (ways <= 1) return row;
-    return row < half ? at * half + row : (2 * ways - 1 - at) * half + row - half;
+    const int64_t size = rows / zigzag_pieces(turns), k = row / size;
+    const int64_t place = k % 2 == 0 ? at : 2 * ways - 1 - at;
+    return (k / 2 * 2 * ways + place) * size + row % size;
 }
 
 // Where position p of `all` stands among the gathered rows of a sequence, and how many follow it side by side.
-static inline int64_t zigzag_row(int64_t ways, int64_t all, int64_t p, int64_t *run)
+static inline int64_t zigzag_row(int64_t ways, int64_t turns, int64_t all, int64_t p, int64_t *run)
 {
     if (ways <= 1) {
         *run = all - p;
         return p;
     }
-    const int64_t half = all / (2 * ways), piece = p / half, inside = p - piece * half;
-    *run = half - inside;
-    return (piece < ways ? piece : 3 * ways - 1 - piece) * half + inside;
+    const int64_t size = all / (ways * zigzag_pieces(turns)), piece = p / size;
+    const int64_t inside = p - piece * size, turn = piece / (2 * ways), k = piece % (2 * ways);
+    *run = size - inside;
+    return (turn * 2 * ways + (k < ways ? k : 3 * ways - 1 - k)) * size + inside;
 }
 
 // Rows of a rank that lie side by side, and where they stand.
@@ -52,6 +67,18 @@ static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t 
     out[1].row = rows - (k + 1) * half;
     out[1].position = (2 * shards - 1 - shard) * half;
     out[0].count = out[1].count = half;
+}
+
+// Tiles of rows, each those of one of `tiles` ranks side by side, `rows` in all and `seq` of a sequence in each:
+// where row `row` stands when every sequence's are together and by position. Ranks side by side have, of
+// fewer ranks, the rows of one.
+static inline int64_t zip_row(int64_t tiles, int64_t turns, int64_t rows, int64_t seq, int64_t row)
+{
+    if (tiles <= 1) return row;
+    const int64_t each = rows / tiles, tile = row / each, size = seq / zigzag_pieces(turns);
+    const int64_t sequence = row % each / seq, inside = row % seq, k = inside / size;
+    const int64_t place = k % 2 == 0 ? tile : tiles - 1 - tile;
+    return sequence * tiles * seq + (k * tiles + place) * size + inside % size;
 }
 
 #ifdef __cplusplus

@@ -66,7 +66,7 @@ typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP } habit;
 static habit habit_of(uint32_t axes)
 {
     if (axes == MESH_AXIS(AXIS_TP)) return HABIT_TP;
-    if (axes == MESH_AXIS(AXIS_CP)) return HABIT_CP;
+    if (plan_axes_are_cp(axes)) return HABIT_CP;
     return axes == MESH_AXIS(AXIS_PP) ? HABIT_PP : HABIT_DP;
 }
 

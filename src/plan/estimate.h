@@ -76,8 +76,8 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
 
 // How the ranks of a mesh stand in the cluster, as rank 0 sees them.
 typedef struct estimate_links {
-    cost_group tp, cp, data, inside, across,
-        pp; // data: dp and cp; inside, across: of ZeRO's copies
+    cost_group tp, cp, heads, data, inside, across,
+        pp; // heads: of cp, cp: the rest of it; data: dp and cp; inside, across: of ZeRO's copies
 } estimate_links;
 // `a`: for a moment.
 NODISCARD status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh,

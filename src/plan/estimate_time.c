@@ -28,7 +28,8 @@ static status group_of(const cluster *c, arena *a, const plan_mesh *mesh, uint32
 status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, estimate_links *out)
 {
     TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE, &out->tp));
-    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_CP), GROUP_INLINE, &out->cp));
+    TRY(group_of(c, a, mesh, MESH_CP_REST, GROUP_INLINE, &out->cp));
+    TRY(group_of(c, a, mesh, MESH_CP_HEADS, GROUP_INLINE, &out->heads));
     TRY(group_of(c, a, mesh, MESH_DATA, GROUP_ASIDE, &out->data));
     TRY(group_of(c, a, mesh, MESH_DP_INSIDE, GROUP_ASIDE, &out->inside));
     TRY(group_of(c, a, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE, &out->across));
@@ -44,7 +45,9 @@ static double message_bytes(const op_program *p, const op_node *node, int64_t ra
 {
     const op_tensor *in = &p->tensors[node->in[0]], *out = &p->tensors[node->out[0]];
     const double width = (double)dtype_bytes(in->type);
-    if (node->code == OP_ALL_REDUCE) return (double)op_tensor_elements(in, bound) * width;
+    if (node->code != OP_REDUCE_SCATTER && node->code != OP_ALL_GATHER) {
+        return (double)op_tensor_elements(in, bound) * width;
+    }
     const op_tensor *piece = node->code == OP_REDUCE_SCATTER ? out : in;
     return (double)op_tensor_elements(piece, bound) * width * (double)ranks;
 }
@@ -52,12 +55,17 @@ static double message_bytes(const op_program *p, const op_node *node, int64_t ra
 static int64_t message_ns(const cost_model *m, const estimate_links *links, const op_program *p,
                           const op_node *node, const extent_binding *bound)
 {
-    const cost_group *g = node->attrs.axis == AXIS_CP ? &links->cp : &links->tp;
+    const cost_group *g = node->attrs.axis != AXIS_CP   ? &links->tp
+                          : node->code == OP_ALL_TO_ALL ? &links->heads
+                                                        : &links->cp;
     const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
                             : node->code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER
+                            : node->code == OP_ALL_TO_ALL     ? PLAN_ALL_TO_ALL
+                            : node->code == OP_SHIFT          ? PLAN_SEND
                                                               : PLAN_ALL_GATHER;
     const int64_t ns = cost_message_ns(m, g, op, message_bytes(p, node, g->ranks, bound));
-    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
+    const int64_t own = (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
+    return node->code == OP_SHIFT ? 2 * own : own; // a send and a receive
 }
 
 static int64_t list_ns(const cost_model *m, const estimate_links *links, const op_program *p,

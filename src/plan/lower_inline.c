@@ -1,11 +1,13 @@
-// Lowering, what tensor parallelism adds (op/partition.h): communications between the nodes of a list, on the
-// lane that computes, for the next node waits for them; and the norm of gradients that are cut.
+// Lowering, what tensor and context parallelism add (op/partition.h, op/context.h): communications between
+// the nodes of a list, on the lane that computes, for the next node waits for them; and the norm of
+// gradients that are cut.
 //
 //   nodes of a list   a  b  ALL_REDUCE  c  d
 //   actions           [a b] [communicate] [c d]
 //
 // Rows that are cut by positions: rank r of w has positions [r T / w, (r + 1) T / w) of every sequence, so
 // what gathers or scatters them has an item for each sequence.
+#include "op/zigzag.h"
 #include "plan/lower.h"
 
 #include <stdio.h>
@@ -73,11 +75,14 @@ static status rows_push(inline_comm *k, int64_t in_row, int64_t out_row, int64_t
 // Of context parallelism (op/zigzag.h): the first pieces of all ranks, then the second ones.
 static status pieces_push(inline_comm *k)
 {
-    const int64_t mine = k->l->r->seq, all = mine * k->ways, half = mine / 2;
     const bool scatter = k->node->code == OP_REDUCE_SCATTER;
-    for (int64_t i = 2 * k->begin; i < 2 * (k->begin + k->count); i++) {
-        const int64_t whole = i / 2 * all + i % 2 * (all / 2), own = i * half;
-        TRY(scatter ? rows_push(k, whole, own, half) : rows_push(k, own, whole, half));
+    const tensor_id own_rows = scatter ? k->node->out[0] : k->node->in[0];
+    const int64_t mine = k->l->r->seq * tensor_of(k, own_rows)->dims[0].scale;
+    const int64_t all = mine * k->ways, pieces = zigzag_pieces(k->node->attrs.cp_turns);
+    const int64_t size = mine / pieces;
+    for (int64_t i = pieces * k->begin; i < pieces * (k->begin + k->count); i++) {
+        const int64_t whole = i / pieces * all + i % pieces * (all / pieces), own = i * size;
+        TRY(scatter ? rows_push(k, whole, own, size) : rows_push(k, own, whole, size));
     }
     return ST_OK;
 }
@@ -99,8 +104,16 @@ static status positions_push(inline_comm *k)
     return ST_OK;
 }
 
+// A tile of rows for each rank.
+static status tiles_push(inline_comm *k)
+{
+    const int64_t rows = k->count * k->l->r->seq * tensor_of(k, k->node->in[0])->dims[0].scale;
+    return rows_push(k, 0, 0, rows / k->ways);
+}
+
 static status items_push(inline_comm *k)
 {
+    if (k->node->code == OP_ALL_TO_ALL) return tiles_push(k);
     const int64_t seq = k->l->r->seq, first = k->begin * seq + k->position;
     const int64_t rows = k->positions > 0 ? k->positions : k->count * seq;
     if (k->node->code == OP_ALL_REDUCE) return rows_push(k, first, first, rows);
@@ -129,12 +142,48 @@ static status leaves_push(inline_comm *k)
 static plan_comm_op op_of(op_code code)
 {
     if (code == OP_ALL_REDUCE) return PLAN_ALL_REDUCE;
+    if (code == OP_ALL_TO_ALL) return PLAN_ALL_TO_ALL;
     return code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
+}
+
+// Ranks that the node is between. Of cp there are two kinds (plan/mesh.h).
+static uint32_t axes_of(const op_node *node)
+{
+    if (node->attrs.axis != AXIS_CP) return MESH_AXIS(node->attrs.axis);
+    return node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
+}
+
+static status comm_push(inline_comm *k, const plan_action *action)
+{
+    TRY(lower_comm_push(k->l, &k->c, -1, &k->l->last_compute));
+    k->l->p->actions[k->l->last_compute].layer = action->layer;
+    return ST_OK;
+}
+
+// To the next rank and from the one before. Every other one sends first, so that none waits for ever.
+static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group)
+{
+    const int32_t place = plan_group_place(&k->l->r->mesh, group), size = (int32_t)k->ways;
+    const tensor_id from = k->node->in[0], to = k->node->out[0];
+    const int64_t rows = k->count * k->l->r->seq * tensor_of(k, from)->dims[0].scale;
+    const plan_comm_item items[] = {
+        {.in = k->b->tensor[from], .out = -1, .count = elements(k, from, rows)},
+        {.in = -1, .out = k->b->tensor[to], .count = elements(k, to, rows)}};
+    for (int i = 0; i < 2; i++) {
+        const bool sends = (i == 0) == (place % 2 == 0);
+        k->c.op = sends ? PLAN_SEND : PLAN_RECEIVE;
+        k->c.peer = sends ? (place + 1) % size : (place + size - 1) % size;
+        k->c.items_count = 0;
+        TRY(lower_item_push(k->l, &k->c, &items[sends ? 0 : 1]));
+        TRY(comm_push(k, action));
+    }
+    return ST_OK;
 }
 
 status lower_inline_push(lowering *l, const plan_action *action)
 {
     const op_node *node = node_at(l, action, 0);
+    const plan_group group = plan_group_of(&l->r->mesh, axes_of(node), GROUP_INLINE);
     inline_comm k = {.l = l,
                      .b = &l->p->bindings[action->binding],
                      .node = node,
@@ -143,21 +192,19 @@ status lower_inline_push(lowering *l, const plan_action *action)
                          action->sequence_count > 0 ? action->sequence_count : l->r->micro_batch,
                      .position = action->position_begin,
                      .positions = action->position_count,
-                     .ways = plan_mesh_size(&l->r->mesh, node->attrs.axis)};
+                     .ways = plan_group_size(&l->r->mesh, &group)};
     k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;
     (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
                    tensor_of(&k, node->out[0])->name);
-    const plan_group group = plan_group_of(&l->r->mesh, MESH_AXIS(node->attrs.axis), GROUP_INLINE);
     if (group.axes == 0) {
         return fail(ST_INTERNAL, "%s is between ranks, and there is one", k.c.name);
     }
     TRY(plan_table_group(l->p->run, &group, &k.c.group));
+    if (node->code == OP_SHIFT) return shift_push(&k, action, &group);
     TRY(items_push(&k));
     TRY(leaves_push(&k));
-    TRY(lower_comm_push(l, &k.c, -1, &l->last_compute));
-    l->p->actions[l->last_compute].layer = action->layer;
-    return ST_OK;
+    return comm_push(&k, action);
 }
 
 // Logits of a piece of the vocabulary are made for statistics, and are still there for the losses, if no

@@ -46,6 +46,13 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     if ((axes & MESH_DP_ACROSS) != 0 && inside < dp) {
         g.axes |= inside == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ACROSS;
     }
+    const int32_t cp = plan_mesh_size(m, AXIS_CP), heads = plan_mesh_heads(m);
+    if ((axes & MESH_CP_HEADS) != 0 && heads > 1) {
+        g.axes |= heads == cp ? MESH_AXIS(AXIS_CP) : MESH_CP_HEADS;
+    }
+    if ((axes & MESH_CP_REST) != 0 && heads < cp) {
+        g.axes |= heads == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_REST;
+    }
     return g;
 }
 
@@ -98,6 +105,14 @@ static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
         inner.size[AXIS_DP] = plan_mesh_size(m, AXIS_DP) / inside;
         inner.at[AXIS_DP] = m->at[AXIS_DP] / inside;
     }
+    const int32_t heads = plan_mesh_heads(m);
+    if ((g->axes & MESH_CP_HEADS) != 0) {
+        inner.size[AXIS_CP] = heads;
+        inner.at[AXIS_CP] = m->at[AXIS_CP] % heads;
+    } else if ((g->axes & MESH_CP_REST) != 0) {
+        inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / heads;
+        inner.at[AXIS_CP] = m->at[AXIS_CP] / heads;
+    }
     if (!plan_group_is_stages(g)) return inner;
     inner.size[AXIS_PP] = 2;
     inner.at[AXIS_PP] = m->at[AXIS_PP] == (g->from < g->to ? g->from : g->to) ? 0 : 1;
@@ -110,26 +125,35 @@ int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
     return plan_mesh_ranks(&inner);
 }
 
-void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
+int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place)
 {
     plan_mesh inner = inner_mesh(m, g), other = *m;
-    const int64_t count = plan_mesh_ranks(&inner);
-    const int32_t inside = plan_zero_ways(m), me = m->at[AXIS_DP];
-    for (int64_t i = 0; i < count; i++) {
-        inner = plan_mesh_from(&inner, i);
-        for (int axis = 0; axis < AXIS_COUNT; axis++) {
-            if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
-        }
-        if ((g->axes & MESH_DP_INSIDE) != 0) {
-            other.at[AXIS_DP] = me / inside * inside + inner.at[AXIS_DP];
-        } else if ((g->axes & MESH_DP_ACROSS) != 0) {
-            other.at[AXIS_DP] = inner.at[AXIS_DP] * inside + me % inside;
-        }
-        if (plan_group_is_stages(g)) {
-            other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
-        }
-        members[i] = (int32_t)plan_mesh_rank(&other);
+    inner = plan_mesh_from(&inner, place);
+    const int32_t inside = plan_zero_ways(m), dp = m->at[AXIS_DP];
+    const int32_t heads = plan_mesh_heads(m), cp = m->at[AXIS_CP];
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
     }
+    if ((g->axes & MESH_DP_INSIDE) != 0) {
+        other.at[AXIS_DP] = dp / inside * inside + inner.at[AXIS_DP];
+    } else if ((g->axes & MESH_DP_ACROSS) != 0) {
+        other.at[AXIS_DP] = inner.at[AXIS_DP] * inside + dp % inside;
+    }
+    if ((g->axes & MESH_CP_HEADS) != 0) {
+        other.at[AXIS_CP] = cp / heads * heads + inner.at[AXIS_CP];
+    } else if ((g->axes & MESH_CP_REST) != 0) {
+        other.at[AXIS_CP] = inner.at[AXIS_CP] * heads + cp % heads;
+    }
+    if (plan_group_is_stages(g)) {
+        other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
+    }
+    return plan_mesh_rank(&other);
+}
+
+void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
+{
+    const int64_t count = plan_group_size(m, g);
+    for (int64_t i = 0; i < count; i++) members[i] = (int32_t)plan_group_member(m, g, i);
 }
 
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g)
@@ -149,18 +173,27 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
                        (g->axes & MESH_AXIS(AXIS_DP)) != 0 ? "+dp" : "");
         return;
     }
+    static const struct {
+        uint32_t bit;
+        mesh_axis of;
+        const char *name;
+    } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"},
+                  {MESH_DP_ACROSS, AXIS_DP, " across"},
+                  {MESH_CP_HEADS, AXIS_CP, " heads"},
+                  {MESH_CP_REST, AXIS_CP, " rest"}};
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {
-        const bool is_dp = order[i] == AXIS_DP;
-        const bool inside = is_dp && (g->axes & MESH_DP_INSIDE) != 0;
-        const bool across = is_dp && (g->axes & MESH_DP_ACROSS) != 0;
-        if ((g->axes & MESH_AXIS(order[i])) == 0 && !inside && !across) continue;
+        const char *half = "";
+        bool is_there = (g->axes & MESH_AXIS(order[i])) != 0;
+        for (int k = 0; k < COUNT_OF(halves); k++) {
+            if (halves[k].of != order[i] || (g->axes & halves[k].bit) == 0) continue;
+            is_there = true;
+            half = halves[k].name;
+        }
+        if (!is_there) continue;
         at += snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s%s%s", at > 0 ? "+" : "",
-                       names[order[i]],
-                       inside   ? " inside"
-                       : across ? " across"
-                                : "");
+                       names[order[i]], half);
     }
     if (g->use == GROUP_INLINE) {
         (void)snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), " inline");

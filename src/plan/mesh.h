@@ -16,6 +16,7 @@ typedef struct plan_mesh {
     int32_t size[AXIS_COUNT]; // 0 is read as 1
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
     int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over; 0: all of them
+    int32_t cp_heads;         // ranks of cp, side by side, that deal heads out among them; 0: 1
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
@@ -30,6 +31,10 @@ static inline int32_t plan_zero_place(const plan_mesh *m)
 {
     return m->at[AXIS_DP] % plan_zero_ways(m);
 }
+static inline int32_t plan_mesh_heads(const plan_mesh *m)
+{
+    return m->cp_heads > 0 ? m->cp_heads : 1;
+}
 int64_t plan_mesh_ranks(const plan_mesh *m);
 int64_t plan_mesh_rank(const plan_mesh *m); // of the job
 // The same mesh seen from another rank.
@@ -42,6 +47,15 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank);
 // Of dp: the ranks of one copy of what ZeRO cuts, and those that hold the same piece in every copy.
 #define MESH_DP_INSIDE (UINT32_C(1) << AXIS_COUNT)
 #define MESH_DP_ACROSS (UINT32_C(2) << AXIS_COUNT)
+// Of cp: the ranks that deal heads out, and those that have the same heads of other positions.
+#define MESH_CP_HEADS (UINT32_C(4) << AXIS_COUNT)
+#define MESH_CP_REST  (UINT32_C(8) << AXIS_COUNT)
+// Of cp alone, all of it or a half.
+static inline bool plan_axes_are_cp(uint32_t axes)
+{
+    const uint32_t cp = MESH_AXIS(AXIS_CP) | MESH_CP_HEADS | MESH_CP_REST;
+    return axes != 0 && (axes & ~cp) == 0;
+}
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
 // compute lane and what goes on beside it are groups apart, even of the same ranks.
@@ -57,7 +71,7 @@ typedef enum group_use {
 // `from` and `to`: a link, which carries activations (forward) or their gradients (backward) one way, or
 // the pair that holds the same weights.
 typedef struct plan_group {
-    uint32_t axes;    // bits of mesh_axis, or of a half of dp, of those that are longer than 1
+    uint32_t axes; // bits of mesh_axis, or of a half of dp or cp, of those that are longer than 1
     int32_t from, to; // coordinates on the pp axis; -1: not two stages
     group_use use;
 } plan_group;
@@ -74,6 +88,8 @@ int plan_group_compare(const plan_group *a, const plan_group *b);
 int64_t plan_group_size(const plan_mesh *m, const plan_group *g);
 // Ranks of the job, ascending: plan_group_size of them. For a rank that is in it.
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members);
+// One of them, without the others.
+int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place);
 // This rank's place among them.
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g);
 enum { PLAN_GROUP_NAME_BYTES = 32 };

@@ -116,6 +116,38 @@ static void halves_of_dp_are_a_grid(void **state)
     }
 }
 
+// Ranks of cp that deal heads out lie side by side; the rest of cp is those with the same heads.
+static void halves_of_cp_are_a_grid(void **state)
+{
+    (void)state;
+    const plan_mesh m = {.size = {[AXIS_DP] = 2, [AXIS_CP] = 6, [AXIS_TP] = 2}, .cp_heads = 3};
+    for (int64_t r = 0; r < plan_mesh_ranks(&m); r++) {
+        char name[PLAN_GROUP_NAME_BYTES];
+        int32_t members[3];
+        const plan_mesh at = plan_mesh_from(&m, r);
+        const plan_group heads = plan_group_of(&at, MESH_CP_HEADS, GROUP_INLINE);
+        const plan_group rest = plan_group_of(&at, MESH_CP_REST, GROUP_INLINE);
+        check_group(&at, &heads);
+        check_group(&at, &rest);
+        assert_int_equal(plan_group_size(&at, &heads), 3);
+        assert_int_equal(plan_group_size(&at, &rest), 2);
+        plan_group_members(&at, &heads, members);
+        assert_int_equal(members[1] - members[0], 2); // side by side, but for tp
+        plan_group_members(&at, &rest, members);
+        assert_int_equal(members[1] - members[0], 6);
+        plan_group_name(&heads, name);
+        assert_string_equal(name, "cp heads inline");
+    }
+    plan_mesh all = {.size = {[AXIS_CP] = 4}, .cp_heads = 4};
+    const plan_group cp = plan_group_of(&all, MESH_AXIS(AXIS_CP), GROUP_INLINE);
+    const plan_group heads = plan_group_of(&all, MESH_CP_HEADS, GROUP_INLINE);
+    assert_true(plan_group_equal(&cp, &heads));
+    assert_int_equal(plan_group_of(&all, MESH_CP_REST, GROUP_INLINE).axes, 0);
+    all.cp_heads = 0;
+    const plan_group rest = plan_group_of(&all, MESH_CP_REST, GROUP_INLINE);
+    assert_true(plan_group_equal(&cp, &rest));
+}
+
 // Axes that have one rank are not in it: "dp+cp" without cp is "dp".
 static void names_are_of_what_is_there(void **state)
 {
@@ -138,9 +170,8 @@ static void names_are_of_what_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_coordinates),
-        cmocka_unit_test(members_agree),
-        cmocka_unit_test(halves_of_dp_are_a_grid),
+        cmocka_unit_test(ranks_are_coordinates),      cmocka_unit_test(members_agree),
+        cmocka_unit_test(halves_of_dp_are_a_grid),    cmocka_unit_test(halves_of_cp_are_a_grid),
         cmocka_unit_test(names_are_of_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

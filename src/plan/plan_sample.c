@@ -98,19 +98,20 @@ static status embedding(sample *s)
 
 static status attention(sample *s, op_program *p, tensor_id x, tensor_id *y)
 {
-    const int64_t dim = s->c->dim;
+    const int kv_heads = s->c->kv_heads > 0 ? s->c->kv_heads : s->c->heads;
+    const int64_t dim = s->c->dim, narrow = dim / s->c->heads * kv_heads;
     tensor_id w = TENSOR_NONE, out = TENSOR_NONE, qkv = TENSOR_NONE, a = TENSOR_NONE;
     tensor_id q = TENSOR_NONE, k = TENSOR_NONE, v = TENSOR_NONE;
     const op_attrs attrs = {.heads = s->c->heads,
-                            .kv_heads = s->c->heads,
+                            .kv_heads = kv_heads,
                             .head_dim = s->c->dim / s->c->heads,
                             .scale = 0.5f,
                             .dropout = s->c->dropout};
-    TRY(weight(s, p, "qkv", 3 * dim, dim, &w));
+    TRY(weight(s, p, "qkv", dim + 2 * narrow, dim, &w));
     TRY(op_matmul(p, x, w, TENSOR_NONE, ACT_NONE, &qkv));
     TRY(op_view(p, qkv, "q", 0, dim, &q));
-    TRY(op_view(p, qkv, "k", dim, dim, &k));
-    TRY(op_view(p, qkv, "v", 2 * dim, dim, &v));
+    TRY(op_view(p, qkv, "k", dim, narrow, &k));
+    TRY(op_view(p, qkv, "v", dim + narrow, narrow, &v));
     TRY(op_attention(p, q, k, v, TENSOR_NONE, TENSOR_NONE, &attrs, &a));
     TRY(weight(s, p, "out", dim, dim, &out));
     return op_matmul(p, a, out, TENSOR_NONE, ACT_NONE, y);

@@ -7,6 +7,7 @@
 
 typedef struct plan_sample_config {
     int layers, dim, ffn, heads, vocab;
+    int kv_heads; // 0: as many as heads
     bool tied;
     float dropout;
     op_recompute recompute;

@@ -195,6 +195,7 @@ typedef struct run_config {
         int64_t zero_group;            // dp ranks that share one copy; 0: all
         bool sp;                       // norms and residuals cut over tp
         int64_t cp_heads;              // the part of cp done over heads
+        int32_t cp_ring;               // run_auto_bool: the rest of it in a ring
         option_list stages;            // decoder layers of each stage, as texts; empty: even
         const char *schedule;          // a row of plan/schedule, or a path
         const plan_schedule *pipeline; // it, found or read by run_config_load(); NULL where pp is 1
@@ -269,6 +270,8 @@ bool run_config_has_valid(const run_config *r);
 // Ranks that the layout wants, and the mesh of them as one sees it.
 int64_t run_config_ranks(const run_config *r);
 plan_mesh run_config_mesh(const run_config *r, int64_t rank);
+// Turns of the zigzag that deals positions out over layout.cp (op/zigzag.h).
+int32_t run_config_cp_turns(const run_config *r);
 // "dp 2 · tp 2 · pp 4 1f1b · zero 1".
 NODISCARD status run_config_print_layout(const run_config *r, text *out);
 // Stages of the whole pipeline; 0 where the schedule is a file that is not read yet.

@@ -2,6 +2,7 @@
 // model too (heads that tp must divide) is in train/layout.c.
 #include "op/context.h"
 #include "op/partition.h"
+#include "op/zigzag.h"
 #include "plan/run_config_internal.h"
 
 #include <string.h>
@@ -19,8 +20,24 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
                                   [AXIS_DP] = (int32_t)r->layout.dp,
                                   [AXIS_CP] = (int32_t)r->layout.cp,
                                   [AXIS_TP] = (int32_t)r->layout.tp},
-                         .zero_group = (int32_t)r->layout.zero_group};
+                         .zero_group = (int32_t)r->layout.zero_group,
+                         .cp_heads = (int32_t)r->layout.cp_heads};
     return plan_mesh_from(&m, rank);
+}
+
+// Packed documents are shorter than the sequence, and small pieces balance them, down to what attention works on
+// at a time; strict order has one turn, for its shards are pieces.
+int32_t run_config_cp_turns(const run_config *r)
+{
+    enum { PIECE_LEAST = 16 };
+    int32_t turns = ZIGZAG_MAX_TURNS;
+    if (r->layout.cp == 1 || r->determinism.mode == RUN_STRICT) return 1;
+    if (r->data.packing != RUN_PACKING_MASKED) return 1;
+    for (; turns > 1; turns /= 2) {
+        const int64_t pieces = 2 * r->layout.cp * turns;
+        if (r->train.seq % pieces == 0 && r->train.seq / pieces >= PIECE_LEAST) break;
+    }
+    return turns;
 }
 
 // The schedule that the key names; NULL: a file, which is not read yet.
@@ -79,6 +96,7 @@ status run_config_print_layout(const run_config *r, text *out)
         if (i == 3 && r->layout.cp_heads > 1) {
             TRY(text_add(out, " (%lld over heads)", (ll)r->layout.cp_heads));
         }
+        if (i == 3 && r->layout.cp_ring == RUN_YES) TRY(text_add(out, " ring"));
     }
     if (r->layout.ep > 1) TRY(text_add(out, "%sep %lld", between, (ll)r->layout.ep));
     if (r->layout.ep > 1) between = " · ";
@@ -107,17 +125,14 @@ static void check_built(checker *k)
         const char *what;
     } gates[] = {
         {"comm.compression.mode",
-         (r->layout.tp > 1 || r->layout.pp > 1) && run_config_feeds_back(r),
-         "a residual that ranks of layout.tp and layout.pp have of their own"},
+         (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.cp > 1) && run_config_feeds_back(r),
+         "a residual that ranks of layout.tp, layout.pp and layout.cp have of their own"},
         {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
          "Muon with layout.tp"},
         {"layout.sp",
          r->layout.sp && r->determinism.mode == RUN_STRICT &&
              r->determinism.cp_shards > r->layout.cp,
          "sequence parallelism in strict order with more determinism.cp_shards than layout.cp"},
-        {"layout.cp_heads", r->layout.cp_heads > 1, "context parallelism over heads"},
-        {"comm.compression.mode", r->layout.cp > 1 && r->comm.compression.mode != RUN_COMPRESS_NONE,
-         "compression with layout.cp"},
     };
     for (int64_t i = 0; i < COUNT_OF(gates); i++) {
         text value = {.a = k->a};
@@ -136,7 +151,7 @@ static void check_effects(checker *k)
 {
     static const char *const of_pp[] = {"layout.vpp", "layout.stages", "layout.schedule", NULL};
     static const char *const of_tp[] = {"layout.sp", NULL};
-    static const char *const of_cp[] = {"layout.cp_heads", NULL};
+    static const char *const of_cp[] = {"layout.cp_heads", "layout.cp_ring", NULL};
     static const char *const of_dp[] = {"layout.zero", NULL};
     static const char *const of_zero[] = {"layout.zero_group", NULL};
     static const char *const of_ranks[] = {"comm.tuning", NULL};
@@ -193,12 +208,27 @@ static void check_axes(checker *k)
     if (r->layout.sp) check_divides(k, "layout.tp", r->layout.tp, "train.seq", r->train.seq);
     check_divides(k, "layout.cp_heads", r->layout.cp_heads, "layout.cp", r->layout.cp);
     check_pieces(k, "layout.cp", r->layout.cp);
+    if (r->layout.cp_ring == RUN_YES && r->layout.cp > 1 && r->layout.cp_heads == r->layout.cp) {
+        CONFLICT("layout.cp_ring",
+                 "layout.cp_ring = yes: layout.cp_heads = %lld is all of layout.cp, and leaves "
+                 "nothing for a ring",
+                 (ll)r->layout.cp_heads);
+    }
     if (r->determinism.mode != RUN_STRICT) return;
+    if (r->layout.cp_ring == RUN_YES) {
+        CONFLICT("layout.cp_ring",
+                 "layout.cp_ring = yes cannot be with determinism = strict: a ring adds in the "
+                 "order of its ranks; layout.cp_ring = no gathers keys and values");
+    }
     check_pieces(k, "determinism.cp_shards", r->determinism.cp_shards);
     check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
     check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
     check_shards(k, "determinism.tp_shards", r->determinism.tp_shards, "layout.tp", r->layout.tp);
-    check_shards(k, "determinism.cp_shards", r->determinism.cp_shards, "layout.cp", r->layout.cp);
+    const int64_t cp_apart =
+        r->layout.cp / max_i64(r->layout.cp_heads, 1); // others have all of them
+    check_shards(k, "determinism.cp_shards", r->determinism.cp_shards,
+                 cp_apart == r->layout.cp ? "layout.cp" : "layout.cp / layout.cp_heads",
+                 max_i64(cp_apart, 1));
 }
 
 static void check_pipeline(checker *k)

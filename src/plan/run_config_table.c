@@ -297,8 +297,13 @@ static const option rows[] = {
           .help = "of tp: norms and residuals are cut by rows of tokens",
           .also = "sequence_parallel"),
     INT("layout.cp_heads", layout.cp_heads, "1", 1, 1 << 20, FREE, "ranks",
-        .help = "of cp: the part of it that is done over heads, not over a ring",
+        .help = "of cp: the part of it that is done over heads: ranks exchange positions for heads",
         .also = "ulysses"),
+    CHOICE("layout.cp_ring", layout.cp_ring, "auto", BOOL_WORDS, FREE,
+           .help = "of cp, what is not done over heads: keys and values travel from rank to rank "
+                   "instead of being gathered; auto is a ring where those gathered, with their "
+                   "gradients, would take more than 64 MiB; strict order gathers",
+           .also = "ring_attention"),
     OTHER("layout.stages", LIST, layout.stages, NULL, FREE,
           .help = "of pp: decoder layers of each stage, such as [6, 7, 7, 4]; nothing is even"),
     OTHER("layout.schedule", PATH, layout.schedule, "1f1b", FREE, .choices = PIPELINE_WORDS,

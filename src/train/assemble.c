@@ -26,15 +26,33 @@ static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op
     return op_model_partition(a, whole, &how, local);
 }
 
+// Do keys and values travel? They take less than what is gathered, but a rank waits for its neighbour.
+static bool in_ring(const train_plans *p, const plan_mesh *mesh)
+{
+    enum { GATHERED_BYTES = 64 << 20 };
+    const run_config *r = p->config;
+    const int64_t cp = plan_mesh_size(mesh, AXIS_CP), heads = plan_mesh_heads(mesh);
+    if (cp == heads || r->determinism.mode == RUN_STRICT) return false;
+    if (r->layout.cp_ring != RUN_AUTO) return r->layout.cp_ring == RUN_YES;
+    const int64_t own = p->spec->kv_heads / plan_mesh_size(mesh, AXIS_TP);
+    const int64_t columns = max_i64(own / heads, 1) * p->spec->head_dim;
+    const int64_t gathered = r->train.micro_batch * r->train.seq * 4 * columns; // k, v, dk, dv
+    return gathered * dtype_bytes(p->types.compute) > GATHERED_BYTES;
+}
+
 // This rank's positions, along cp.
-static status context_cut(arena *a, const run_config *r, const plan_mesh *mesh, op_model *whole,
+static status context_cut(arena *a, const train_plans *p, const plan_mesh *mesh, op_model *whole,
                           op_model **local)
 {
+    const run_config *r = p->config;
     const bool strict = r->determinism.mode == RUN_STRICT;
     const op_context how = {.ways = plan_mesh_size(mesh, AXIS_CP),
                             .at = mesh->at[AXIS_CP],
+                            .heads = plan_mesh_heads(mesh),
                             .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
-                            .ordered = strict};
+                            .ordered = strict,
+                            .ring = in_ring(p, mesh),
+                            .turns = run_config_cp_turns(r)};
     return op_model_context(a, whole, &how, local);
 }
 
@@ -51,7 +69,7 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .sizes_only = o->sizes_only};
     TRY(model_build(a, out->spec, &options, &out->whole));
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
-    TRY(context_cut(a, r, &o->mesh, out->model, &out->model));
+    TRY(context_cut(a, out, &o->mesh, out->model, &out->model));
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
@@ -59,7 +77,7 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
     options.logits = o->logits;
     TRY(model_build(a, out->spec, &options, &out->evaluate));
     TRY(model_cut(a, r, &o->mesh, out->evaluate, &out->evaluate));
-    return context_cut(a, r, &o->mesh, out->evaluate, &out->evaluate);
+    return context_cut(a, out, &o->mesh, out->evaluate, &out->evaluate);
 }
 
 // The largest divisor of `sequences` that is at most `most`.
@@ -105,7 +123,9 @@ static void codec_choose(const train_options *o, train_plans *out)
     static const char *const names[] = {NULL, "bf16", "int8", "fp8", "topk", "onebit"};
     const run_config *r = out->config;
     const int32_t mode = r->comm.compression.mode;
-    if (mode == RUN_COMPRESS_NONE || plan_mesh_size(&o->mesh, AXIS_DP) == 1) return;
+    const bool alone =
+        plan_mesh_size(&o->mesh, AXIS_DP) == 1 && plan_mesh_size(&o->mesh, AXIS_CP) == 1;
+    if (mode == RUN_COMPRESS_NONE || alone) return;
     out->codec.codec = comm_codec_find(names[mode]);
     ASSERT(out->codec.codec != NULL && out->codec.codec->feedback == run_config_feeds_back(r));
     out->codec.settings = (comm_bucket){.keep = r->comm.compression.keep};

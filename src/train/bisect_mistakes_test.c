@@ -380,9 +380,46 @@ static void update_is_done_twice(void *context, int rank, train_plans *plans)
         *sample_action(p, sample_find_node(p, OP_ADAMW, 3));
 }
 
+// ---- rings and heads ----------------------------------------------------------------------------
+
+static void keys_are_of_another_rank(void *context, int rank, train_plans *plans)
+{
+    (void)context;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ATTENTION, 1)->attrs.key_at = 1;
+}
+
+static void ring_gradients_are_of_another_rank(void *context, int rank, train_plans *plans)
+{
+    (void)context, (void)rank;
+    node_of(plans, "layers.1", OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 1)->attrs.key_at = rank;
+}
+
+static void rows_are_not_in_order(void *context, int rank, train_plans *plans)
+{
+    (void)context;
+    if (rank == 1) node_of(plans, "layers.0", OP_FORWARD, OP_ZIP, 0)->attrs.inverse = true;
+}
+
 // ---- the list -----------------------------------------------------------------------------------
 
-enum { DP, DP3, TP, SP, PP, ZERO, BF16, TP_GPT2, DP_GPT2, DP16, TP16, CP, COARSE, SETTINGS };
+enum {
+    DP,
+    DP3,
+    TP,
+    SP,
+    PP,
+    ZERO,
+    BF16,
+    TP_GPT2,
+    DP_GPT2,
+    DP16,
+    TP16,
+    CP,
+    RING,
+    HEADS,
+    COARSE,
+    SETTINGS
+};
 static const char *const settings[SETTINGS][12] = {
     [DP] = {"layout.dp=2", "train.micro_batch=2"},
     [DP3] = {"layout.dp=3", "train.micro_batch=1"},
@@ -392,6 +429,8 @@ static const char *const settings[SETTINGS][12] = {
             "model.tied=yes"},
     [ZERO] = {"layout.dp=2", "layout.zero=1", "train.micro_batch=2"},
     [CP] = {"layout.cp=2", "train.micro_batch=2"},
+    [RING] = {"layout.cp=2", "layout.cp_ring=yes", "train.micro_batch=2"},
+    [HEADS] = {"layout.cp=2", "layout.cp_heads=2", "train.micro_batch=2"},
     [COARSE] = {"layout.tp=2", "train.micro_batch=2", "model.tied=yes"}, // without fp64
     [DP16] = {"layout.dp=3", "train.micro_batch=1", "train.precision=bf16"},
     [TP16] = {"layout.tp=2", "train.micro_batch=2", "model.tied=yes", "train.precision=bf16"},
@@ -494,6 +533,12 @@ static const mistake mistakes[] = {
      "layers.0", "attention.y", "rank 1 (cp 1)"},
     {"the same in backward", backward_masks_another_piece, CP, BISECT_BACKWARD, "layers.1",
      "d_rope.y", NULL},
+    {"keys of another rank of a ring", keys_are_of_another_rank, RING, BISECT_FORWARD, "layers.0",
+     "attention.y", "rank 1 (cp 1)"},
+    {"a ring that adds the gradients of another rank's keys", ring_gradients_are_of_another_rank,
+     RING, BISECT_BACKWARD, "layers.1", "d_rope.y", NULL},
+    {"rows of ranks that are not in order", rows_are_not_in_order, HEADS, BISECT_FORWARD,
+     "layers.0", "attention.y", NULL},
     {"no fp64: products that are not summed over tp", products_are_not_summed, COARSE,
      BISECT_FORWARD, "layers.1", "add.y", NULL},
     {"no fp64: scores of another scale", scale_is_of_another_size, COARSE, BISECT_FORWARD,

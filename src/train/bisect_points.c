@@ -159,7 +159,8 @@ int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64
     const int64_t sequence = p->first_sequence + mb * p->micro_batch + i / per;
     const int64_t first = s->by_positions ? mesh->at[AXIS_TP] * per : 0;
     const int64_t ways = plan_mesh_size(mesh, AXIS_CP), own = first + i % per;
-    const int64_t position = ways > 1 ? zigzag_position(ways, mesh->at[AXIS_CP], p->seq, own) : own;
+    const int64_t turns = run_config_cp_turns(&k->r);
+    const int64_t position = zigzag_position(ways, turns, mesh->at[AXIS_CP], p->seq, own);
     return sequence * p->whole_seq + position;
 }
 

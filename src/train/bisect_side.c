@@ -179,14 +179,15 @@ static status plan_watch(const bisect *b, bisect_rank *k, const plan *p)
 
 // ---- a step -------------------------------------------------------------------------------------
 
-// The positions of every sequence that a rank along cp has: two pieces of each.
+// The positions of every sequence that a rank along cp has.
 static void positions_take(const bisect_rank *k, const plan *p, const int32_t *from, int32_t *to)
 {
-    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP), half = p->seq / 2;
-    for (int64_t i = 0; i < 2 * p->own_sequences; i++) {
-        const int64_t first =
-            zigzag_position(ways, k->options.mesh.at[AXIS_CP], p->seq, i % 2 * half);
-        memcpy(to + i * half, from + i / 2 * p->whole_seq + first, (size_t)half * sizeof(*to));
+    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_CP);
+    const int64_t turns = run_config_cp_turns(&k->r), pieces = zigzag_pieces(turns);
+    const int64_t size = p->seq / pieces, at = k->options.mesh.at[AXIS_CP];
+    for (int64_t i = 0; i < pieces * p->own_sequences; i++) {
+        const int64_t first = zigzag_position(ways, turns, at, p->seq, i % pieces * size);
+        memcpy(to + i * size, from + i / pieces * p->whole_seq + first, (size_t)size * sizeof(*to));
     }
 }
 

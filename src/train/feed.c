@@ -210,10 +210,12 @@ status train_feed_start(train_feed *f, const plan_mesh *mesh, int64_t first_step
 static void positions_take(const train_feed *f, const int32_t *from, int64_t count, int32_t *to)
 {
     const int64_t ways = plan_mesh_size(&f->mesh, AXIS_CP), all = f->r->train.seq;
-    const int64_t half = all / (2 * ways);
-    for (int64_t i = 0; i < 2 * count; i++) {
-        const int64_t first = zigzag_position(ways, f->mesh.at[AXIS_CP], 2 * half, i % 2 * half);
-        memcpy(to + i * half, from + i / 2 * all + first, (size_t)half * sizeof(*to));
+    const int64_t turns = run_config_cp_turns(f->r), pieces = zigzag_pieces(turns);
+    const int64_t own = all / ways, size = own / pieces;
+    for (int64_t i = 0; i < pieces * count; i++) {
+        const int64_t first =
+            zigzag_position(ways, turns, f->mesh.at[AXIS_CP], own, i % pieces * size);
+        memcpy(to + i * size, from + i / pieces * all + first, (size_t)size * sizeof(*to));
     }
 }
 

@@ -12,11 +12,13 @@ static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
     return s->heads % ways == 0 && s->kv_heads % ways == 0 && s->ffn_dim % ways == 0;
 }
 
-// What tp leaves of the heads is cut once more.
+// What tp leaves of the heads is cut once more. Several ranks may have the same head of keys, but then its
+// gradient is a sum in their order.
 static bool fits_cp_heads(const decoder_spec *s, const run_config *r, int64_t ways)
 {
-    const int64_t all = r->layout.tp * ways;
-    return s->heads % all == 0 && s->kv_heads % all == 0;
+    const int64_t all = r->layout.tp * ways, own = s->kv_heads / r->layout.tp;
+    if (s->heads % all != 0 || r->layout.cp % ways != 0 || own < 1) return false;
+    return own % ways == 0 || (ways % own == 0 && r->determinism.mode != RUN_STRICT);
 }
 
 // The valid choices next to one that is not: "2 or 4".
@@ -48,10 +50,11 @@ status train_layout_check(const run_config *r, const decoder_spec *spec)
     if (r->layout.cp_heads > 1 && !fits_cp_heads(spec, r, r->layout.cp_heads)) {
         return fail(
             ST_CONFIG_CONFLICT,
-            "layout.cp_heads = %lld x layout.tp = %lld do not divide the model's %lld heads "
-            "and %lld heads of keys; nearest layout.cp_heads that do: %s",
+            "layout.cp_heads = %lld x layout.tp = %lld do not deal out the model's %lld heads "
+            "with %lld heads of keys%s; nearest layout.cp_heads that do: %s",
             (long long)r->layout.cp_heads, (long long)r->layout.tp, (long long)spec->heads,
-            (long long)spec->kv_heads, nearest(spec, r, fits_cp_heads, r->layout.cp_heads, near));
+            (long long)spec->kv_heads, r->determinism.mode == RUN_STRICT ? " in strict order" : "",
+            nearest(spec, r, fits_cp_heads, r->layout.cp_heads, near));
     }
     if (r->layout.pp > 1) {
         const int64_t depth = run_config_depth(r);

@@ -29,7 +29,11 @@ static const struct {
     {8, 8, 100, 8, 1, "layout.tp = 8 does not divide the model's 8 heads, 8 heads of keys and 100"},
     {8, 8, 128, 16, 1, "nearest that do: 8"},
     {8, 4, 128, 2, 2, NULL},
-    {8, 4, 128, 2, 4, "nearest layout.cp_heads that do: 2"},
+    {8, 4, 128, 2, 4, NULL}, // two ranks have the same head of keys
+    {12, 12, 3072, 1, 8, "nearest layout.cp_heads that do: 4"},
+    {24, 6, 3072, 1, 4,
+     "layout.cp_heads = 4 x layout.tp = 1 do not deal out the model's 24 heads "
+     "with 6 heads of keys; nearest layout.cp_heads that do: 2"},
 };
 
 static void shapes_are_divided_or_refused(void **state)
@@ -42,6 +46,7 @@ static void shapes_are_divided_or_refused(void **state)
         f.spec.kv_heads = shapes[i].kv_heads;
         f.spec.ffn_dim = shapes[i].ffn_dim;
         f.r.layout.tp = shapes[i].tp;
+        f.r.layout.cp = 8;
         f.r.layout.cp_heads = shapes[i].cp_heads;
         const status st = train_layout_check(&f.r, &f.spec);
         if (shapes[i].says == NULL) {
@@ -56,6 +61,12 @@ static void shapes_are_divided_or_refused(void **state)
     }
     fixture f;
     const char *stages[] = {"3", "4"};
+    make(&f, NULL, 0); // two heads of keys, which in strict order are on one rank each
+    f.r.determinism.mode = RUN_STRICT;
+    f.r.layout.cp = f.r.layout.cp_heads = 4;
+    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "in strict order; nearest layout.cp_heads"));
+    arena_destroy(f.a);
     make(&f, NULL, 0); // model.layers is compared there; a preset's layers here
     f.r.layout.stages = (option_list){stages, 2};
     f.spec.layers = 8;

@@ -70,21 +70,41 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
     return s;
 }
 
+void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,
+                    int64_t keys, cpu_attention_tile *tile)
+{
+    const op_attrs *a = &call->attrs;
+    const int64_t pieces = zigzag_pieces(a->cp_turns), size = keys / pieces;
+    tile->keys = keys;
+    tile->ways = a->ring ? 1 : a->cp_ways;
+    tile->turns = a->cp_turns;
+    tile->key_run_count = a->ring ? pieces : 1;
+    tile->key_runs[0] = (zigzag_run){.count = keys};
+    for (int64_t i = 0; i < pieces && a->ring; i++) {
+        tile->key_runs[i] = (zigzag_run){.row = i * size, .count = size};
+        tile->key_runs[i].position =
+            zigzag_position(a->cp_ways, a->cp_turns, a->key_at, keys, i * size);
+    }
+    tile->documents = tensor_has(documents) ? documents : NULL;
+    tile->document_row = sequence * keys * (a->ring ? a->cp_ways : 1);
+}
+
 int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS])
 {
     const op_attrs *a = &call->attrs;
-    const int64_t half = call->seq / 2;
+    const int64_t pieces = zigzag_pieces(a->cp_turns), size = call->seq / pieces;
     if (a->shards > 0) { // backward of one shard
         zigzag_shard(a->cp_ways, a->cp_at, call->seq, a->shards, a->first_shard, runs);
         return 2;
     }
     runs[0] = (zigzag_run){.position = position, .count = call->seq};
     if (a->cp_ways <= 1) return 1;
-    for (int i = 0; i < 2; i++) {
-        runs[i] = (zigzag_run){.row = i * half, .count = half};
-        runs[i].position = zigzag_position(a->cp_ways, a->cp_at, call->seq, runs[i].row);
+    for (int64_t i = 0; i < pieces; i++) {
+        runs[i] = (zigzag_run){.row = i * size, .count = size};
+        runs[i].position =
+            zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, call->seq, runs[i].row);
     }
-    return 2;
+    return (int)pieces;
 }
 
 static const kern_tensor *lengths_of(const kern_call *call)
@@ -159,8 +179,6 @@ static void tile_task(void *context, int64_t index, int thread)
         .dim = dim,
         .rows = run.count,
         .position = run.position,
-        .keys = s.keys,
-        .ways = c->attrs.cp_ways,
         .window = c->attrs.window,
         .scale = c->attrs.scale,
         .q = cpu_span_at(q, row * q->strides[0] + head * dim),
@@ -171,11 +189,10 @@ static void tile_task(void *context, int64_t index, int thread)
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
         .y_stride = y->strides[0],
-        .documents = tensor_has(&c->in[3]) ? &c->in[3] : NULL,
-        .document_row = sequence * s.keys,
         .dropout = c->attrs.dropout,
         .scratch = (float *)c->workspace + thread * job->scratch,
     };
+    attention_keys(c, &c->in[3], sequence, s.keys, &t);
     if (tensor_has(lse)) {
         t.lse = (float *)lse->data + row * lse->strides[0] + head;
         t.lse_stride = lse->strides[0];
@@ -293,6 +310,66 @@ static bool is_decode(const kern_call *call)
 {
     return call->seq == 1 && call->attrs.cp_ways <= 1 && !tensor_has(&call->in[3]) &&
            !(call->attrs.dropout > 0.0F);
+}
+
+// ---- two sets of keys -------------------------------------------------------------------------------
+
+// The weight of one of two sets whose sums are exp(lse); exp of more than 0 is never asked for.
+static float merge_weight(const cpu_vec *vec, float lse, float highest)
+{
+    const float below = (lse - highest) * 1.44269504088896340736F;
+    float weight;
+    if (lse == highest) return 1.0F;
+    vec->function(1, &weight, &below, 1); // no libm: the same bits on every machine
+    return weight;
+}
+
+static void merge_row(const kern_call *c, const cpu_vec *vec, int64_t row)
+{
+    const int64_t heads = c->in[1].dims[1], dim = c->out[0].dims[1] / heads;
+    const float *la = (const float *)tensor_row(&c->in[1], row).at;
+    const float *lb = (const float *)tensor_row(&c->in[3], row).at;
+    float *lse = (float *)tensor_row(&c->out[1], row).at;
+    for (int64_t h = 0; h < heads; h++) {
+        const float highest = la[h] >= lb[h] ? la[h] : lb[h];
+        const bool blind = highest == -INFINITY;
+        const float wa = blind ? 0.0F : merge_weight(vec, la[h], highest);
+        const float wb = blind ? 0.0F : merge_weight(vec, lb[h], highest), sum = wa + wb;
+        float a[256], b[256];
+        const cpu_span to_a = {a, DTYPE_F32}, to_b = {b, DTYPE_F32};
+        vec->scale(to_a, cpu_span_offset(tensor_row(&c->in[0], row), h * dim),
+                   blind ? 0.0F : wa / sum, dim);
+        vec->scale(to_b, cpu_span_offset(tensor_row(&c->in[2], row), h * dim),
+                   blind ? 0.0F : wb / sum, dim);
+        vec->add(cpu_span_offset(tensor_row(&c->out[0], row), h * dim), to_a, to_b, dim);
+        lse[h] = blind ? highest : (float)((double)highest + log((double)sum));
+    }
+}
+
+typedef struct rows_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    cpu_cut cut;
+} rows_job;
+
+static void rows_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const rows_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) merge_row(job->call, job->vec, i);
+}
+
+status cpu_attention_merge(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    if (call->out[0].dims[1] > 256 * call->in[1].dims[1]) {
+        return fail(ST_UNSUPPORTED, "backend cpu: attention_merge of heads of more than 256");
+    }
+    rows_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
+    kern_parallel(context->pool, job.cut.count, rows_task, &job);
+    return ST_OK;
 }
 
 // ---- the kernel -------------------------------------------------------------------------------------

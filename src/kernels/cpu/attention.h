@@ -23,13 +23,18 @@ static inline int64_t attention_key_tile(int64_t dim)
     return dim <= 128 ? ATTENTION_KEYS : ATTENTION_KEYS_WIDE;
 }
 
-// A tile of queries of one head of one sequence, and all the keys that the sequence has.
+// Queries, or keys, of a sequence that lie and stand side by side: there are so many such runs at most.
+enum { ATTENTION_RUNS = ZIGZAG_MAX_RUNS };
+
+// A tile of queries of one head of one sequence, and all the keys that the call has of it.
 typedef struct cpu_attention_tile {
-    int64_t dim, rows; // of the tile
-    int64_t position;  // of its first query among the keys; may be negative
-    int64_t keys;      // of the sequence
-    int64_t ways;      // keys lie as rows gathered from so many ranks (op/zigzag.h)
-    int64_t window;    // 0: none
+    int64_t dim, rows;   // of the tile
+    int64_t position;    // of its first query among the keys; may be negative
+    int64_t keys;        // of the sequence
+    int64_t ways, turns; // keys lie as rows gathered from so many ranks (op/zigzag.h)
+    zigzag_run key_runs[ATTENTION_RUNS]; // by position; row: counted in keys, as sums are
+    int64_t key_run_count;
+    int64_t window; // 0: none
     float scale;
     cpu_span q, k, v, y; // first query's, first key's; y: result, backward: input
     int64_t q_stride, k_stride, v_stride, y_stride;
@@ -67,8 +72,10 @@ typedef struct attention_sequence {
     int64_t query_row, key_row, keys;
     int64_t position; // of query 0
 } attention_sequence;
-// Queries of each sequence that lie and stand side by side, in their order: *count of them.
-enum { ATTENTION_RUNS = 2 };
+// The keys of a sequence, and the documents of all its positions, into the tile.
+void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,
+                    int64_t keys, cpu_attention_tile *tile);
+// Queries of each sequence that lie and stand side by side, in their order: how many.
 int attention_runs(const kern_call *call, int64_t position, zigzag_run runs[ATTENTION_RUNS]);
 int64_t attention_sequences(const kern_call *call);
 NODISCARD status attention_check(const kern_call *call, const kern_tensor *k,

@@ -92,8 +92,6 @@ static void head_task(void *context, int64_t index, int thread)
     memset(dk, 0, (size_t)(2 * job->sums) * sizeof(float));
     cpu_attention_tile t = {
         .dim = dim,
-        .keys = s.keys,
-        .ways = c->attrs.cp_ways,
         .window = c->attrs.window,
         .scale = c->attrs.scale,
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
@@ -105,13 +103,12 @@ static void head_task(void *context, int64_t index, int thread)
         .dy_stride = dy->strides[0],
         .dq_stride = dq->strides[0],
         .lse_stride = lse->strides[0],
-        .documents = tensor_has(&c->in[6]) ? &c->in[6] : NULL,
-        .document_row = sequence * s.keys,
         .dropout = c->attrs.dropout,
         .scratch = job->scratch_at + thread * job->scratch,
         .dk = dk,
         .dv = dk + job->sums,
     };
+    attention_keys(c, &c->in[6], sequence, s.keys, &t);
     if (t.dropout > 0.0F) {
         t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + head),
                                      c->first_sequence + sequence);
@@ -134,6 +131,7 @@ static void sum_task(void *context, int64_t index, int thread)
     const int64_t sequence = (job->first + member) / heads;
     const int64_t kv = (job->first + member) % heads / group;
     const int64_t end = min_i64(job->keys, begin + SUM_ROWS);
+    const int64_t ways = c->attrs.ring ? 1 : c->attrs.cp_ways; // that the rows are gathered from
     for (int pass = 0; pass < 2; pass++) {
         const kern_tensor *out = &c->out[1 + pass];
         for (int64_t key = begin; key < end; key++) {
@@ -145,7 +143,7 @@ static void sum_task(void *context, int64_t index, int thread)
             }
             int64_t side = 0;
             const int64_t row =
-                sequence * job->keys + zigzag_row(c->attrs.cp_ways, job->keys, key, &side);
+                sequence * job->keys + zigzag_row(ways, c->attrs.cp_turns, job->keys, key, &side);
             const float factor = pass == 0 ? c->attrs.scale : 1.0F;
             job->vec->scale(cpu_span_at(out, row * out->strides[0] + kv * dim), sum, factor, dim);
         }

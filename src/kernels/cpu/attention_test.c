@@ -455,7 +455,7 @@ static void rows_copy(const kern_tensor *to, int64_t row, const kern_tensor *fro
 static int64_t gathered_row(int64_t ways, int64_t row)
 {
     int64_t run = 0;
-    return row / CP_SEQ * CP_SEQ + zigzag_row(ways, CP_SEQ, row % CP_SEQ, &run);
+    return row / CP_SEQ * CP_SEQ + zigzag_row(ways, 1, CP_SEQ, row % CP_SEQ, &run);
 }
 
 // Queries of rank `at` of `ways` and the keys of all, as they lie there.
@@ -465,7 +465,7 @@ static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t
     s.queries = CP_SEQ / ways;
     fixture_create(f, &s, 1.0);
     for (int64_t i = 0; i < s.sequences * s.queries; i++) {
-        const int64_t position = zigzag_position(ways, at, s.queries, i % s.queries);
+        const int64_t position = zigzag_position(ways, 1, at, s.queries, i % s.queries);
         const int64_t row = i / s.queries * CP_SEQ + position;
         rows_copy(&f->forward.in[0], i, &whole->forward.in[0], row, 1);
         rows_copy(&f->backward.in[0], i, &whole->backward.in[0], row, 1);
@@ -486,7 +486,7 @@ static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t
 static void forward_is_same(const fixture *f, const fixture *whole, int32_t ways, int32_t at)
 {
     for (int64_t i = 0; i < f->s.sequences * f->s.queries; i++) {
-        const int64_t position = zigzag_position(ways, at, f->s.queries, i % f->s.queries);
+        const int64_t position = zigzag_position(ways, 1, at, f->s.queries, i % f->s.queries);
         const int64_t row = i / f->s.queries * CP_SEQ + position;
         for (int k = 0; k < 2; k++) {
             assert_rows_equal(&f->forward.out[k], i, &whole->forward.out[k], row, 1);

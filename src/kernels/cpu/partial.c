@@ -1,5 +1,6 @@
 // Operations that stand where a sum is cut: the terms that one rank has, and what comes after the sum.
 #include "kernels/cpu/vec_call.h"
+#include "op/zigzag.h"
 
 typedef struct partial_job {
     const kern_call *call;
@@ -82,7 +83,29 @@ status cpu_sum(const kern_context *context, const kern_call *call)
     return ST_OK;
 }
 
-// ---- columns that were gathered -----------------------------------------------------------------
+// ---- columns that are dealt out -----------------------------------------------------------------
+
+// Tiles of the same columns, added in their order.
+static void tiles_add(const partial_job *job, int64_t row, int64_t tile, int64_t repeat,
+                      cpu_span to)
+{
+    const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
+    const int64_t width = x->dims[1];
+    float sums[BLOCK];
+    for (int64_t j = 0; j < width; j += BLOCK) {
+        const int64_t n = min_i64(BLOCK, width - j);
+        const cpu_span sum = {.at = sums, .type = DTYPE_F32};
+        for (int64_t k = 0; k < repeat; k++) {
+            const cpu_span term = cpu_span_offset(tensor_row(x, (tile + k) * y->dims[0] + row), j);
+            if (k == 0) {
+                job->vec->cast(sum, term, n);
+            } else {
+                job->vec->add(sum, sum, term, n);
+            }
+        }
+        job->vec->cast(cpu_span_offset(to, j), sum, n);
+    }
+}
 
 static void unstack_task(void *context, int64_t index, int thread)
 {
@@ -90,20 +113,69 @@ static void unstack_task(void *context, int64_t index, int thread)
     const partial_job *job = context;
     const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
-    const int64_t width = x->dims[1];
+    const int64_t width = x->dims[1], repeat = max_i64(job->call->attrs.repeat, 1);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        for (int64_t tile = 0; tile < job->call->attrs.shard_count; tile++) {
-            job->vec->cast(cpu_span_offset(tensor_row(y, i), tile * width),
-                           tensor_row(x, tile * y->dims[0] + i), width);
+        for (int64_t tile = 0; tile < job->call->attrs.shard_count; tile += repeat) {
+            const cpu_span to = cpu_span_offset(tensor_row(y, i), tile / repeat * width);
+            if (repeat > 1) {
+                tiles_add(job, i, tile, repeat, to);
+            } else {
+                job->vec->cast(to, tensor_row(x, tile * y->dims[0] + i), width);
+            }
         }
     }
 }
 
-status cpu_unstack(const kern_context *context, const kern_call *call)
+static void stack_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const partial_job *job = context;
+    const kern_tensor *x = &job->call->in[0], *y = &job->call->out[0];
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const int64_t width = y->dims[1], repeat = max_i64(job->call->attrs.repeat, 1);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const int64_t tile = i / x->dims[0];
+        job->vec->cast(tensor_row(y, i),
+                       cpu_span_offset(tensor_row(x, i % x->dims[0]), tile / repeat * width),
+                       width);
+    }
+}
+
+static void zip_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const partial_job *job = context;
+    const kern_call *c = job->call;
+    const kern_tensor *x = &c->in[0], *y = &c->out[0];
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const int64_t other =
+            zip_row(c->attrs.shard_count, c->attrs.cp_turns, x->dims[0], c->seq, i);
+        job->vec->cast(tensor_row(y, c->attrs.inverse ? i : other),
+                       tensor_row(x, c->attrs.inverse ? other : i), piece.columns);
+    }
+}
+
+static status rows_run(const kern_context *context, const kern_call *call, kern_task task)
 {
     TRY(cpu_call_check(call));
     partial_job job = {.call = call, .vec = cpu_vec_of(context->level)};
     job.cut = cpu_cut_rows(call->out[0].dims[0], call->out[0].dims[1]);
-    kern_parallel(context->pool, job.cut.count, unstack_task, &job);
+    kern_parallel(context->pool, job.cut.count, task, &job);
     return ST_OK;
+}
+
+status cpu_unstack(const kern_context *context, const kern_call *call)
+{
+    return rows_run(context, call, unstack_task);
+}
+
+status cpu_stack(const kern_context *context, const kern_call *call)
+{
+    return rows_run(context, call, stack_task);
+}
+
+status cpu_zip(const kern_context *context, const kern_call *call)
+{
+    return rows_run(context, call, zip_task);
 }

@@ -180,7 +180,7 @@ static void dropout_task(void *context, int64_t index, int thread)
                                                         call->first_sequence + i / call->seq);
         const op_attrs *a = &call->attrs;
         const int64_t position =
-            zigzag_position(a->cp_ways, a->cp_at, max_i64(call->seq, call->seq_whole),
+            zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, max_i64(call->seq, call->seq_whole),
                             call->first_position + i % call->seq);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
                           piece.columns, &stream, position, a->dropout);

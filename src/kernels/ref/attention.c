@@ -7,10 +7,10 @@
 //
 // Query head h reads key-value head h / (heads / kv_heads). Dropout acts on the probabilities.
 // Backward makes the probabilities anew from q and k instead of reading lse: its fp32 has too few
-// bits for scores in the thousands.
+// bits for scores in the thousands. In a ring it must: other ranks have the other keys.
 //
-// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows; everything
-// else goes by position.
+// Queries of a rank of several stand where op/zigzag.h says, and their keys are gathered rows, or those of
+// one rank of a ring; everything else goes by position.
 #include "kernels/ref/ref.h"
 #include "op/dropout.h"
 #include "op/zigzag.h"
@@ -26,13 +26,22 @@ typedef struct span {
 
 static int64_t position_of(const kern_call *c, const span *s, int64_t t)
 {
-    return s->ways > 1 ? zigzag_position(s->ways, s->at, c->seq, t) : s->shift + t;
+    if (s->ways <= 1) return s->shift + t;
+    return zigzag_position(s->ways, c->attrs.cp_turns, s->at, c->seq, t);
 }
 
-static int64_t key_row(const span *s, int64_t key)
+static int64_t key_row(const kern_call *c, const span *s, int64_t key)
 {
     int64_t run = 0;
-    return s->key_begin + (s->ways > 1 ? zigzag_row(s->ways, s->key_count, key, &run) : key);
+    const bool gathered = s->ways > 1 && !c->attrs.ring;
+    if (!gathered) return s->key_begin + key;
+    return s->key_begin + zigzag_row(s->ways, c->attrs.cp_turns, s->key_count, key, &run);
+}
+
+static int64_t key_position(const kern_call *c, const span *s, int64_t key)
+{
+    if (!c->attrs.ring) return key;
+    return zigzag_position(s->ways, c->attrs.cp_turns, c->attrs.key_at, c->seq, key);
 }
 
 static int64_t sequences(const kern_call *c)
@@ -59,35 +68,44 @@ static span span_of(const kern_call *c, int64_t keys, const kern_tensor *lengths
 static bool is_visible(const kern_call *c, const kern_tensor *documents, const span *s, int64_t t,
                        int64_t key)
 {
-    const int64_t position = position_of(c, s, t);
-    if (key > position) return false;
-    if (c->attrs.window > 0 && key <= position - c->attrs.window) return false;
+    const int64_t position = position_of(c, s, t), at = key_position(c, s, key);
+    if (at > position) return false;
+    if (c->attrs.window > 0 && at <= position - c->attrs.window) return false;
     if (!ref_has(documents)) return true;
-    const int64_t first = s->sequence * s->key_count; // they are by position
-    return ref_int(documents, first + position) == ref_int(documents, first + key);
+    const int64_t all = s->key_count * (c->attrs.ring ? s->ways : 1);
+    const int64_t first = s->sequence * all; // they are by position
+    return ref_int(documents, first + position) == ref_int(documents, first + at);
 }
 
-// p[s] = probability of key s for head h of query t, 0 where it is not seen. Returns log-sum-exp,
-// -infinity if nothing is seen.
-static double probabilities(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
-                            const kern_tensor *documents, const span *s, int64_t t, int64_t h,
-                            double *p)
+// p[s] = score of key s for head h of query t, -infinity where it is not seen. Returns the highest.
+static double scores(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
+                     const kern_tensor *documents, const span *s, int64_t t, int64_t h, double *p)
 {
     const int64_t dim = c->attrs.head_dim, kv = h / (c->attrs.heads / c->attrs.kv_heads);
-    double highest = -HUGE_VAL, sum = 0.0;
-    bool seen = false;
+    double highest = -HUGE_VAL;
     for (int64_t key = 0; key < s->key_count; key++) {
         p[key] = -HUGE_VAL;
         if (!is_visible(c, documents, s, t, key)) continue;
         double dot = 0.0;
         for (int64_t d = 0; d < dim; d++) {
             dot += ref_get(q, s->query_begin + t, h * dim + d) *
-                   ref_get(k, key_row(s, key), kv * dim + d);
+                   ref_get(k, key_row(c, s, key), kv * dim + d);
         }
         p[key] = dot * (double)c->attrs.scale;
         highest = fmax(highest, p[key]); // passes over a NaN, which then spoils the sum
-        seen = true;
     }
+    return highest;
+}
+
+// p[s] = probability of key s, 0 where it is not seen. Returns log-sum-exp, -infinity if nothing is.
+static double probabilities(const kern_call *c, const kern_tensor *q, const kern_tensor *k,
+                            const kern_tensor *documents, const span *s, int64_t t, int64_t h,
+                            double *p)
+{
+    const double highest = scores(c, q, k, documents, s, t, h, p);
+    double sum = 0.0;
+    bool seen = false;
+    for (int64_t key = 0; key < s->key_count; key++) seen = seen || p[key] != -HUGE_VAL;
     if (!seen) {
         for (int64_t key = 0; key < s->key_count; key++) p[key] = 0.0;
         return highest;
@@ -107,7 +125,8 @@ static double keep_factor(const kern_call *c, const span *s, int64_t t, int64_t 
     const dropout_stream stream =
         dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + h),
                           c->first_sequence + s->sequence);
-    return (double)dropout_factor_at(&stream, position_of(c, s, t), key, c->attrs.dropout);
+    return (double)dropout_factor_at(&stream, position_of(c, s, t), key_position(c, s, key),
+                                     c->attrs.dropout);
 }
 
 int64_t ref_attention_workspace(const kern_call *c, int threads)
@@ -131,7 +150,7 @@ static void query_forward(const kern_call *c, const span *s, int64_t t, int64_t 
         double out = 0.0;
         for (int64_t key = 0; key < s->key_count; key++) {
             if (p[key] == 0.0) continue; // unseen rows of a cache hold anything
-            out += p[key] * ref_get(v, key_row(s, key), kv * dim + d);
+            out += p[key] * ref_get(v, key_row(c, s, key), kv * dim + d);
         }
         ref_put(y, row, h * dim + d, out);
     }
@@ -153,6 +172,28 @@ status ref_attention(const kern_context *context, const kern_call *c)
     return ST_OK;
 }
 
+// Two sets of keys: their sums are exp(lse), and -infinity is a query that saw none.
+status ref_attention_merge(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *a = &c->in[0], *b = &c->in[2], *y = &c->out[0];
+    const int64_t heads = c->in[1].dims[1], dim = heads > 0 ? a->dims[1] / heads : 0;
+    for (int64_t i = 0; i < y->dims[0]; i++) {
+        for (int64_t h = 0; h < heads; h++) {
+            const double la = ref_get(&c->in[1], i, h), lb = ref_get(&c->in[3], i, h);
+            const double highest = fmax(la, lb);
+            const bool blind = highest == -HUGE_VAL;
+            const double wa = blind ? 0.0 : exp(la - highest), wb = blind ? 0.0 : exp(lb - highest);
+            for (int64_t j = h * dim; j < (h + 1) * dim; j++) {
+                const double sum = wa * ref_get(a, i, j) + wb * ref_get(b, i, j);
+                ref_put(y, i, j, blind ? 0.0 : sum / (wa + wb));
+            }
+            ref_put(&c->out[1], i, h, blind ? highest : highest + log(wa + wb));
+        }
+    }
+    return ST_OK;
+}
+
 // p, dp (keys), dk, dv (keys, head_dim) of one key-value head.
 int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
 {
@@ -160,6 +201,27 @@ int64_t ref_attention_bwd_workspace(const kern_call *c, int threads)
     const int64_t count = sequences(c);
     const int64_t keys = count > 0 ? c->in[2].dims[0] / count : 0;
     return keys * (2 + 2 * (int64_t)c->attrs.head_dim) * (int64_t)sizeof(double);
+}
+
+// Probabilities among the keys of all ranks, as forward left their sum.
+static void ring_probabilities(const kern_call *c, const span *s, int64_t t, int64_t h, double *p)
+{
+    const double lse = ref_get(&c->in[5], s->query_begin + t, h);
+    (void)scores(c, &c->in[1], &c->in[2], &c->in[6], s, t, h, p);
+    for (int64_t key = 0; key < s->key_count; key++) {
+        p[key] = p[key] == -HUGE_VAL ? 0.0 : exp(p[key] - lse);
+    }
+}
+
+// The sum of p dp over the keys of all ranks: dy y.
+static double ring_mean(const kern_call *c, int64_t row, int64_t h)
+{
+    const int64_t dim = c->attrs.head_dim;
+    double sum = 0.0;
+    for (int64_t d = h * dim; d < (h + 1) * dim; d++) {
+        sum += ref_get(&c->in[0], row, d) * ref_get(&c->in[4], row, d);
+    }
+    return sum;
 }
 
 // One query of one head: adds to dk and dv, writes dq.
@@ -171,7 +233,11 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
     const int64_t row = s->query_begin + t;
     double *p = buffer, *dp = p + s->key_count;
     double *dk = dp + s->key_count, *dv = dk + s->key_count * dim;
-    (void)probabilities(c, q, k, &c->in[6], s, t, h, p);
+    if (c->attrs.ring) {
+        ring_probabilities(c, s, t, h, p);
+    } else {
+        (void)probabilities(c, q, k, &c->in[6], s, t, h, p);
+    }
     double mean = 0.0;
     for (int64_t key = 0; key < s->key_count; key++) {
         if (p[key] == 0.0) continue;
@@ -179,12 +245,13 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
         double dot = 0.0;
         for (int64_t d = 0; d < dim; d++) {
             const double g = ref_get(dy, row, h * dim + d);
-            dot += g * ref_get(v, key_row(s, key), kv * dim + d);
+            dot += g * ref_get(v, key_row(c, s, key), kv * dim + d);
             dv[key * dim + d] += keep * p[key] * g;
         }
         dp[key] = keep * dot;
         mean += p[key] * dp[key];
     }
+    if (c->attrs.ring) mean = ring_mean(c, row, h);
     for (int64_t key = 0; key < s->key_count; key++) {
         dp[key] = p[key] == 0.0 ? 0.0 : p[key] * (dp[key] - mean) * (double)c->attrs.scale;
         for (int64_t d = 0; d < dim; d++)
@@ -193,7 +260,7 @@ static void query_backward(const kern_call *c, const span *s, int64_t t, int64_t
     for (int64_t d = 0; d < dim; d++) {
         double sum = 0.0;
         for (int64_t key = 0; key < s->key_count; key++) {
-            if (p[key] != 0.0) sum += dp[key] * ref_get(k, key_row(s, key), kv * dim + d);
+            if (p[key] != 0.0) sum += dp[key] * ref_get(k, key_row(c, s, key), kv * dim + d);
         }
         ref_put(&c->out[0], row, h * dim + d, sum);
     }
@@ -234,7 +301,7 @@ status ref_attention_bwd(const kern_context *context, const kern_call *c)
             for (int64_t i = 0; i < 2 * elements; i++) sums[i] = 0.0;
             for (int64_t h = kv * group; h < (kv + 1) * group; h++) head_backward(c, &s, h);
             for (int64_t i = 0; i < elements; i++) {
-                const int64_t row = key_row(&s, i / dim), column = kv * dim + i % dim;
+                const int64_t row = key_row(c, &s, i / dim), column = kv * dim + i % dim;
                 ref_put(dk, row, column, sums[i]);
                 ref_put(dv, row, column, sums[elements + i]);
             }

@@ -1,5 +1,6 @@
 // Operations that stand where a sum is cut: the terms that one rank has, and what comes after the sum.
 #include "kernels/ref/ref.h"
+#include "op/zigzag.h"
 
 status ref_add_bias(const kern_context *context, const kern_call *c)
 {
@@ -38,10 +39,48 @@ status ref_unstack(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const kern_tensor *x = &c->in[0], *y = &c->out[0];
+    const int64_t repeat = max_i64(c->attrs.repeat, 1);
     for (int64_t i = 0; i < y->dims[0]; i++) {
         for (int64_t j = 0; j < y->dims[1]; j++) {
-            const int64_t tile = j / x->dims[1];
-            ref_put(y, i, j, ref_get(x, tile * y->dims[0] + i, j % x->dims[1]));
+            const int64_t tile = j / x->dims[1] * repeat;
+            double sum = 0.0;
+            for (int64_t k = tile; k < tile + repeat; k++) {
+                const double term = ref_get(x, k * y->dims[0] + i, j % x->dims[1]);
+                sum = k == tile ? term : sum + term;
+            }
+            ref_put(y, i, j, sum);
+        }
+    }
+    return ST_OK;
+}
+
+status ref_stack(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *y = &c->out[0];
+    const int64_t repeat = max_i64(c->attrs.repeat, 1);
+    for (int64_t i = 0; i < y->dims[0]; i++) {
+        const int64_t tile = i / x->dims[0];
+        for (int64_t j = 0; j < y->dims[1]; j++) {
+            ref_put(y, i, j, ref_get(x, i % x->dims[0], tile / repeat * y->dims[1] + j));
+        }
+    }
+    return ST_OK;
+}
+
+status ref_zip(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *y = &c->out[0];
+    for (int64_t i = 0; i < y->dims[0]; i++) {
+        const int64_t other =
+            zip_row(c->attrs.shard_count, c->attrs.cp_turns, x->dims[0], c->seq, i);
+        for (int64_t j = 0; j < y->dims[1]; j++) {
+            if (c->attrs.inverse) {
+                ref_put(y, i, j, ref_get(x, other, j));
+            } else {
+                ref_put(y, other, j, ref_get(x, i, j));
+            }
         }
     }
     return ST_OK;

@@ -129,8 +129,9 @@ status ref_dropout(const kern_context *context, const kern_call *c)
     for (int64_t i = 0; i < y->dims[0]; i++) {
         const int64_t sequence = c->first_sequence + i / c->seq;
         const op_attrs *a = &c->attrs;
-        const int64_t position = zigzag_position(
-            a->cp_ways, a->cp_at, max_i64(c->seq, c->seq_whole), c->first_position + i % c->seq);
+        const int64_t position =
+            zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, max_i64(c->seq, c->seq_whole),
+                            c->first_position + i % c->seq);
         const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, 0, sequence);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             const float factor = dropout_factor_at(&stream, position, j, c->attrs.dropout);

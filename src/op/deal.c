@@ -1,0 +1,94 @@
+// Columns dealt out to tiles of rows, one for each rank, and back; rows of several ranks brought into the
+// order of positions. What stands around an ALL_GATHER of columns or an ALL_TO_ALL: copies, but where
+// tiles of the same columns are added.
+#include "op/op_internal.h"
+
+static int32_t repeat_of(const op_node *node)
+{
+    return node->attrs.repeat > 1 ? node->attrs.repeat : 1;
+}
+
+static status tiles_check(const op_program *p, const op_node *node, int64_t whole)
+{
+    const int32_t tiles = node->attrs.shard_count;
+    if (tiles >= 1 && whole % tiles == 0 && tiles % repeat_of(node) == 0) return ST_OK;
+    return fail(ST_MODEL, "%s: %s is not %d tiles, of which %d are alike",
+                op_kind_of(node->code)->name, op_at(p, node->in[0])->name, (int)tiles,
+                (int)repeat_of(node));
+}
+
+static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRC", &shapes));
+    extent rows = shapes.of['R'], columns = shapes.of['C'];
+    TRY(tiles_check(p, node, rows.scale));
+    rows.scale /= node->attrs.shard_count;
+    columns.scale *= node->attrs.shard_count / repeat_of(node);
+    op_shapes_bind(&shapes, 'N', rows);
+    op_shapes_bind(&shapes, 'E', columns);
+    return op_shapes_out(p, node, wanted, "fNE", "y", &shapes);
+}
+
+const op_kind op_row_unstack = {
+    .code = OP_UNSTACK,
+    .name = "unstack",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = unstack_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+static status stack_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNE", &shapes));
+    extent rows = shapes.of['N'], columns = shapes.of['E'];
+    TRY(tiles_check(p, node, columns.scale * repeat_of(node)));
+    rows.scale *= node->attrs.shard_count;
+    columns.scale = columns.scale * repeat_of(node) / node->attrs.shard_count;
+    op_shapes_bind(&shapes, 'R', rows);
+    op_shapes_bind(&shapes, 'C', columns);
+    return op_shapes_out(p, node, wanted, "fRC", "y", &shapes);
+}
+
+const op_kind op_row_stack = {
+    .code = OP_STACK,
+    .name = "stack",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = stack_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+static status zip_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRC", &shapes));
+    TRY(tiles_check(p, node, shapes.of['R'].scale));
+    return op_shapes_out(p, node, wanted, "fRC", "y", &shapes);
+}
+
+const op_kind op_row_zip = {
+    .code = OP_ZIP,
+    .name = "zip",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = zip_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
