@@ -18,7 +18,7 @@ number() { sed -n "${2}s/.*\"$3\": \([0-9.e+-]*\).*/\1/p" "$1/metrics.jsonl"; } 
 code "strict refuses it" 3 train strict layout.dp=2 comm.compression=int8 determinism=strict
 says "strict says why" err 'comm.compression = int8 changes the result.* cannot be strict'
 code "one rank refuses it" 3 train alone comm.compression=int8
-says "one rank says why" err 'layout.dp is 1, no gradient travels between ranks'
+says "one rank says why" err 'layout.dp and layout.cp are 1, no gradient travels between ranks'
 
 topk="layout.dp=2 layout.zero=1 comm.compression=topk comm.compression.keep=0.05 comm.compression.warmup=5"
 code "top-k, undisturbed" 0 train straight $topk

@@ -9,10 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
+// That the sum is over.
+static int32_t ranks_of(const lowering *l, const plan_comm *c)
+{
+    return (int32_t)plan_group_size(&l->r->mesh, &l->p->run->groups[c->group]);
+}
+
 static status feedback_add(lowering *l, plan_comm *c, const char *name)
 {
     const plan_codec *codec = l->r->codec;
-    const int32_t ranks = plan_mesh_size(&l->r->mesh, AXIS_DP);
+    const int32_t ranks = ranks_of(l, c);
     const int64_t bytes = codec->feedback_bytes(codec->context, c->total, ranks, c->piece);
     c->feedback = -1;
     if (bytes == 0) return ST_OK;
@@ -33,7 +39,7 @@ static status feedback_add(lowering *l, plan_comm *c, const char *name)
 static status work_add(lowering *l, plan_comm *c)
 {
     const plan_codec *codec = l->r->codec;
-    const int32_t ranks = plan_mesh_size(&l->r->mesh, AXIS_DP);
+    const int32_t ranks = ranks_of(l, c);
     const int64_t bytes = codec->work_bytes(codec->context, c->total, ranks, c->piece);
     if (l->codec_work < 0) {
         const plan_tensor t = {.name = "compression.work",

@@ -317,14 +317,14 @@ static void check_compressed(checker *k, const char *word)
                  "strict; leave it out, or use determinism: fast",
                  word);
     }
-    if (r->layout.dp == 1) {
-        CONFLICT(
-            key,
-            "comm.compression has no effect: layout.dp is 1, no gradient travels between ranks");
+    if (r->layout.dp == 1 && r->layout.cp == 1) {
+        CONFLICT(key, "comm.compression has no effect: layout.dp and layout.cp are 1, no gradient "
+                      "travels between ranks");
     }
-    if (run_config_ranks(r) > r->layout.dp) {
+    if (run_config_ranks(r) > r->layout.dp * r->layout.cp) {
         config_complain(k->l, key, ST_UNSUPPORTED,
-                        "comm.compression = %s is built for data parallelism alone (layout.dp)",
+                        "comm.compression = %s is built for ranks that have all of the model "
+                        "(layout.dp, layout.cp)",
                         word);
     }
     if (run_config_types(r).grads != DTYPE_F32) {
@@ -339,6 +339,12 @@ static void check_compressed(checker *k, const char *word)
             "comm.compression = %s codes a step's sum once, and layout.zero = %lld sums gradients "
             "in every micro-batch; take layout.zero = 1, or no compression",
             word, (ll)r->layout.zero);
+    }
+    if (r->layout.zero == 1 && r->layout.cp > 1) {
+        config_complain(k->l, key, ST_UNSUPPORTED,
+                        "comm.compression = %s with layout.cp is of one sum over both, and "
+                        "layout.zero = 1 sums rows over layout.dp first; take layout.zero = 0",
+                        word);
     }
     if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
         CONFLICT(

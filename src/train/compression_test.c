@@ -199,6 +199,31 @@ static void losses_are_near(void **state)
     }
 }
 
+// Ranks that have other positions give terms as those do that have other sequences.
+static void positions_apart_too(void **state)
+{
+    (void)state;
+    static const char *const layouts[][2] = {{"layout.cp=2", NULL}, {"layout.cp=2", "layout.dp=2"}};
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const char *set[8];
+        const int ranks = 2 << i;
+        int n = settings(set, NULL, layouts[i][1], layouts[i][0]);
+        assert_int_equal(
+            ranks_run(i == 0 ? "cp-plain" : "cp-dp-plain", set, n, ranks, "auto", 0, NULL), ST_OK);
+        const double plain = rank_runs[0].seen.last_loss;
+        for (int mode = 0; mode < FEEDS_BACK; mode++) {
+            char name[32];
+            (void)snprintf(name, sizeof(name), "cp-%d-%d", i, mode);
+            set[n] = modes[mode];
+            assert_int_equal(ranks_run(name, set, n + 1, ranks, "auto", 0, NULL), ST_OK);
+            const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;
+            print_message("cp, %s: loss %.6f, without %.6f: %.2g apart\n", modes[mode], loss, plain,
+                          far);
+            assert_true(far > 0.0 && far <= 2e-3);
+        }
+    }
+}
+
 // Stopped twice and continued, in the warm-up and behind it: residuals come back to the bit.
 static void residuals_survive(void **state)
 {
@@ -321,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_on_all_ranks),
         cmocka_unit_test(losses_are_near),
+        cmocka_unit_test(positions_apart_too),
         cmocka_unit_test(residuals_survive),
         cmocka_unit_test(residuals_are_of_a_layout),
         cmocka_unit_test(all_ranks_switch_at_the_same_step),
