@@ -28,12 +28,20 @@ layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layo
          "layout.tp=2" "layout.pp=2 layout.schedule=zb-h1 determinism=strict"
          "layout.tp=2 layout.pp=2 layout.dp=2 layout.zero=3 train.micro_batch=1"
          "layout.dp=2 determinism=strict layout.zero=3" "layout.tp=2 layout.dp=2 layout.zero=3"
-         "layout.pp=2 layout.tp=2 train.micro_batch=1")
+         "layout.pp=2 layout.tp=2 train.micro_batch=1" "layout.cp=2" "layout.cp=2 layout.cp_heads=2"
+         "layout.cp=2 layout.cp_ring=yes layout.dp=2"
+         "layout.cp=2 determinism=strict determinism.cp_shards=2 layout.pp=2")
 next=0
 for folder in "$shared"/golden/models/*/; do
     agrees "$folder" ${layouts[next]}
     next=$(((next + 1) % ${#layouts[@]}))
 done
+# A long one for each way of context parallelism.
+llama="$shared/golden/models/llama_gqa"
+agrees "$llama" layout.cp=4
+agrees "$llama" layout.cp=4 layout.cp_ring=yes
+agrees "$llama" layout.cp=4 layout.cp_heads=2 layout.cp_ring=yes
+agrees "$llama" layout.cp=4 layout.cp_heads=4
 
 echo "$cases checks, $failures failed"
 exit $((failures > 0))

@@ -7,8 +7,10 @@
 // tokens), as the optimizer does.
 #include "train/check.h"
 
+#include "op/zigzag.h"
 #include "train/check_compare.h"
 #include "train/check_ranks.h"
+#include "train/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,6 +33,8 @@ typedef struct checking {
     train_job job;
     int64_t sequences, seq, steps;
     int32_t *cells; // ids, labels, positions, documents of a step: (sequences, seq) each
+    int64_t padded; // positions of a sequence here: seq, or what the layout can cut
+    int32_t *own;   // of them what this rank takes, padded; NULL: they are taken as they are
     int64_t tokens; // with a label, of the step run last
     double loss, grad_norm;
     check_noise noise; // of the losses of single tokens, from the logits
@@ -83,7 +87,7 @@ static status keys_of_golden(const checking *k, const char **keys, int64_t *coun
     const struct {
         const char *key;
         int64_t value;
-    } sizes[] = {{"train.seq", k->seq},
+    } sizes[] = {{"train.seq", k->padded},
                  {"train.global_batch", k->sequences},
                  {"train.steps", max_i64(k->steps, 1)},
                  {"eval.every", 0},
@@ -106,12 +110,40 @@ static status keys_of_golden(const checking *k, const char **keys, int64_t *coun
     return ST_OK;
 }
 
+// What a key is given as, in text; 1: it is not given, or no number.
+static int64_t number_given(const char *key, const char *const *given, int64_t count)
+{
+    int64_t value = 1;
+    const size_t length = strlen(key);
+    for (int64_t i = 0; i < count; i++) {
+        if (strncmp(given[i], key, length) != 0 || given[i][length] != '=') continue;
+        if (!text_parse_i64(given[i] + length + 1, &value) || value < 1) value = 1;
+    }
+    return min_i64(value, 1 << 20);
+}
+
+// What cuts sequences wants them in whole pieces: the layouts that a case of any length fits are more so.
+static int64_t padded_seq(const checking *k, const char *const *given, int64_t count)
+{
+    const int64_t cp = max_i64(number_given("layout.cp", given, count),
+                               number_given("determinism.cp_shards", given, count));
+    int64_t step = cp > 1 ? 2 * cp : 1;
+    for (int64_t i = 0; i < count; i++) {
+        if (strncmp(given[i], "layout.sp=", 10) == 0) {
+            step *= number_given("layout.tp", given, count);
+            break;
+        }
+    }
+    return (k->seq + step - 1) / step * step;
+}
+
 static status config_make(checking *k, const char *const *given, int64_t given_count)
 {
     const char *keys[MAX_KEYS];
     int64_t count = 0;
     config *c = NULL;
     if (given_count > MAX_KEYS / 2) return fail(ST_USAGE, "more than %d keys", MAX_KEYS / 2);
+    k->padded = padded_seq(k, given, given_count);
     TRY(keys_of_golden(k, keys, &count));
     for (int64_t i = 0; i < given_count; i++) keys[count++] = given[i];
     TRY(run_config_load(k->h, k->a, NULL, keys, count, &k->r, &c));
@@ -194,10 +226,41 @@ static status batch_read(checking *k, const char *prefix, int64_t step)
     return ST_OK;
 }
 
+// Where a row of those that rank `at` of cp has of each sequence stands in it.
+static int64_t position_of(const checking *k, int64_t at, int64_t row)
+{
+    const int64_t ways = k->r.layout.cp, seq = k->padded / ways;
+    return zigzag_position(ways, run_config_cp_turns(&k->r), at, seq, row % seq);
+}
+
+// Behind its end a sequence has tokens of a document of their own, without labels.
+static int32_t cell_at(const checking *k, int tensor, int64_t sequence, int64_t position)
+{
+    const int32_t *row = k->cells + (tensor * k->sequences + sequence) * k->seq;
+    if (position < k->seq) return row[position];
+    if (tensor == 3) return row[k->seq - 1] + 1;
+    return tensor == 1 ? -1 : 0;
+}
+
+// Of one of the batch's tensors this rank's positions; attention asks for the documents of all.
+static const int32_t *cells_take(const checking *k, int tensor, int64_t first, int64_t count,
+                                 int64_t *taken)
+{
+    const int64_t seq = tensor == 3 ? k->padded : k->padded / k->r.layout.cp;
+    *taken = count * seq;
+    if (k->own == NULL) return k->cells + (tensor * k->sequences + first) * k->seq;
+    int32_t *own = k->own + tensor * k->sequences * k->padded;
+    for (int64_t i = 0; i < *taken; i++) {
+        const int64_t at = k->options.mesh.at[AXIS_CP];
+        const int64_t position = tensor == 3 ? i % seq : position_of(k, at, i);
+        own[i] = cell_at(k, tensor, first + i / seq, position);
+    }
+    return own;
+}
+
 // What this rank takes of the step that begins with sequence `first` of the cells.
 static exec_input input_of(const checking *k, const plan *p, int64_t step, int64_t first)
 {
-    const int64_t own = first + p->first_sequence, count = p->own_sequences;
     static const char *const names[] = {"ids", "labels", "positions", "documents"};
     exec_input input = {.settings = train_step_settings(&k->r), .batch_count = 4};
     input.host = (step_host){.step = step,
@@ -205,8 +268,9 @@ static exec_input input_of(const checking *k, const plan *p, int64_t step, int64
                              .lr = k->r.optimizer.lr,
                              .sequences = p->sequences};
     for (int i = 0; i < 4; i++) {
-        input.batch[i] = (exec_batch){names[i], k->cells + i * k->sequences * k->seq + own * k->seq,
-                                      count * k->seq * (int64_t)sizeof(int32_t)};
+        int64_t count = 0;
+        const int32_t *rows = cells_take(k, i, first + p->first_sequence, p->own_sequences, &count);
+        input.batch[i] = (exec_batch){names[i], rows, count * (int64_t)sizeof(int32_t)};
     }
     return input;
 }
@@ -252,7 +316,8 @@ static void item_put(checking *k, check_what what, double error, const char *whe
 
 // Which logits of an evaluation step a rank has: none where columns is 0.
 typedef struct logits_piece {
-    int64_t first, sequences, column, columns;
+    int64_t first, rows, column, columns;
+    int64_t at; // of cp
 } logits_piece;
 
 static logits_piece logits_here(const checking *k, const char *name, const op_tensor *t)
@@ -263,7 +328,8 @@ static logits_piece logits_here(const checking *k, const char *name, const op_te
         if (strcmp(p->tensors[i].name, name) != 0) continue;
         const int64_t columns = t->dims[1].scale; // as op_model_partition cuts them, or all
         return (logits_piece){.first = p->first_sequence,
-                              .sequences = p->own_sequences,
+                              .rows = p->own_sequences * p->seq,
+                              .at = k->options.mesh.at[AXIS_CP],
                               .column = columns < all ? all * at / ways : 0,
                               .columns = columns};
     }
@@ -279,13 +345,15 @@ static status logits_gather(checking *k, const char *name, const op_tensor *t, f
     for (int r = 0; r < ranks; r++) {
         logits_piece l = logits_here(k, name, t);
         if (k->all != NULL) TRY(state->share(state->ranks, r, &l, (int64_t)sizeof(l)));
-        const int64_t rows = l.sequences * k->seq;
-        const int64_t bytes = rows * l.columns * (int64_t)sizeof(float);
+        const int64_t bytes = l.rows * l.columns * (int64_t)sizeof(float);
         if (l.columns == 0) continue;
         if (r == k->rank) TRY(exec_read_transient(k->job.e, k->plans.eval, name, piece, bytes));
         if (k->all != NULL) TRY(state->share(state->ranks, r, piece, bytes));
-        for (int64_t i = 0; i < rows; i++) {
-            memcpy(out + (l.first * k->seq + i) * k->spec.vocab + l.column, piece + i * l.columns,
+        for (int64_t i = 0; i < l.rows; i++) {
+            const int64_t each = k->padded / k->r.layout.cp, position = position_of(k, l.at, i);
+            const int64_t row = (l.first + i / each) * k->seq + position;
+            if (position >= k->seq) continue;
+            memcpy(out + row * k->spec.vocab + l.column, piece + i * l.columns,
                    (size_t)l.columns * sizeof(float));
         }
     }
@@ -300,14 +368,14 @@ static status logits_compare(checking *k)
     const op_program *program = p->model->programs[head->program];
     const op_tensor *t = &program->tensors[program->outputs[0]];
     const int64_t cells = p->sequences * k->seq * k->spec.vocab;
-    const int64_t bytes = cells * (int64_t)sizeof(float);
+    const int64_t bytes = cells * (int64_t)sizeof(float), all = bytes / k->seq * k->padded;
     char *name = NULL;
     if (e == NULL) return ST_OK;
     if (e->type != DTYPE_F32 || e->bytes != bytes / p->sequences * k->sequences) {
         return fail(ST_DAMAGED, "golden.safetensors: logits are not fp32 of shape [B, T, vocab]");
     }
     TRY(arena_format(k->a, &name, "%s/%s", head->name, t->name));
-    float *got = malloc((size_t)(2 * bytes));
+    float *got = malloc((size_t)(bytes + all));
     if (got == NULL) return fail(ST_NO_MEMORY, "no memory for the logits");
     check_relative sum = {0};
     status st = ST_OK;
@@ -446,7 +514,7 @@ static status ref_compare(const checking *with)
     return ST_OK;
 }
 
-static status check_all(checking *k, const char *const *keys, int64_t key_count)
+static status spec_make(checking *k, const char *const *keys, int64_t key_count)
 {
     TRY(golden_open(k));
     TRY(config_make(k, keys, key_count));
@@ -454,7 +522,16 @@ static status check_all(checking *k, const char *const *keys, int64_t key_count)
     TRY(train_layout_check(&k->r, &k->spec));
     // The reference computes without dropout, whatever the model's config.json says of training.
     k->spec.dropout_embedding = k->spec.dropout_attention = k->spec.dropout_residual = 0.0f;
+    return ST_OK;
+}
+
+static status check_all(checking *k, const char *const *keys, int64_t key_count)
+{
+    TRY(spec_make(k, keys, key_count));
     TRY(arena_new(k->a, 4 * k->sequences * k->seq, &k->cells));
+    if (k->r.layout.cp > 1 || k->padded > k->seq) {
+        TRY(arena_new(k->a, 4 * k->sequences * k->padded, &k->own));
+    }
     TRY(check_once(k));
     k->out->is_narrow = run_config_types(&k->r).compute != DTYPE_F32;
     k->out->config = &k->r;
@@ -489,18 +566,24 @@ static status rank_check(void *context, comm *all, int rank, arena *a)
     return st;
 }
 
+enum { RANKS_MAX = 64 };
+
+// Of several ranks the plans are proved first, as a run's are.
 static status ranks_count(check_order *o, arena *a)
 {
     checking *k = NULL;
+    train_verified verified;
     TRY(arena_new(a, 1, &k));
     *k = (checking){.h = o->h, .a = a, .folder = o->folder};
-    status st = golden_open(k);
-    if (st == ST_OK) st = config_make(k, o->keys, o->key_count);
-    o->ranks = run_config_ranks(&k->r);
-    if (st == ST_OK && k->r.layout.cp > 1) {
-        st = fail(ST_UNSUPPORTED,
-                  "layout.cp = %lld: check compares whole sequences on each rank; give layout.cp=1",
-                  (long long)k->r.layout.cp);
+    status st = spec_make(k, o->keys, o->key_count);
+    o->ranks = st == ST_OK ? run_config_ranks(&k->r) : 1;
+    if (st == ST_OK && o->ranks > RANKS_MAX) {
+        st = fail(ST_UNSUPPORTED, "the layout is of %lld ranks, check runs at most %d",
+                  (long long)o->ranks, RANKS_MAX);
+    }
+    k->options.eval_sequences = k->sequences;
+    if (st == ST_OK && o->ranks > 1) {
+        st = train_verify(o->h, a, &k->r, &k->spec, &k->options, &verified);
     }
     safetensors_close(k->tensors);
     json_free(k->golden);
@@ -510,14 +593,9 @@ static status ranks_count(check_order *o, arena *a)
 status train_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
                        int64_t key_count, train_check *out)
 {
-    enum { RANKS_MAX = 64 };
     check_order o = {.h = h, .folder = folder, .keys = keys, .key_count = key_count, .out = out};
     memset(out, 0, sizeof(*out));
     TRY(ranks_count(&o, a));
     if (o.ranks == 1) return rank_check(&o, NULL, 0, a);
-    if (o.ranks > RANKS_MAX) {
-        return fail(ST_UNSUPPORTED, "the layout is of %lld ranks, check runs at most %d",
-                    (long long)o.ranks, RANKS_MAX);
-    }
     return check_ranks_run(h, a, (int)o.ranks, rank_check, &o);
 }
