@@ -60,6 +60,11 @@ static status weights_list(arena *a, estimate *e, int32_t program)
         program_weight *w = &p->weights[p->weight_count];
         *w = (program_weight){.row = layer->weight_of[t], .type = q->tensors[t].type};
         w->twin = twin_of(e, program, w->row);
+        w->later = -1;
+        for (int32_t k = 0; w->twin >= 0 && k < e->programs[w->twin].weight_count; k++) {
+            program_weight *other = &e->programs[w->twin].weights[k];
+            if (other->row == w->row) other->later = program;
+        }
         w->read = phases_of(q, t);
         for (tensor_id g = 0; g < q->tensor_count; g++) {
             const bool is_grad = q->tensors[g].role == ROLE_WEIGHT_GRAD &&
@@ -245,8 +250,11 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
 
 // What the weights of one layer are on the rank.
 typedef struct layer_bytes {
-    kinds run;                         // weights, master, moments
-    int64_t held;                      // gradients, from their first touch to the update
+    kinds run; // weights, master, moments
+    // Gradients, from their first touch to the update: that come into being with the first micro-batch here; and
+    // is one of them there already, for another layer has the weight too?
+    int64_t held;
+    bool is_ahead;
     int64_t grads_pass;                // whole gradients of one visit
     int64_t weights_pass[PHASE_COUNT]; // whole weights that a visit reads
 } layer_bytes;
@@ -273,11 +281,13 @@ static layer_bytes bytes_of_layer(const rank_layers *k, int32_t program)
             if ((w->read & 1u << phase) != 0) out.weights_pass[phase] += b.whole;
         }
         if (w->has_grad && b.grad_passes) out.grads_pass += b.grad_whole;
+        const bool is_there = w->later >= 0 && k->has_program[w->later];
+        if (w->has_grad && !is_there) out.held += b.grad_kept;
+        out.is_ahead = out.is_ahead || is_there;
         if (w->twin >= 0 && k->has_program[w->twin]) continue; // counted there
         out.run.at[BYTES_WEIGHTS] += b.kept;
         out.run.at[BYTES_MASTER] += b.master;
         out.run.at[BYTES_MOMENTS] += b.moments;
-        if (w->has_grad) out.held += b.grad_kept;
     }
     return out;
 }
@@ -361,9 +371,9 @@ static void raise_to(kinds *most, const kinds *now)
 
 static uint32_t variant_at(const chunk_walk *w, int32_t i)
 {
-    // Whole gradients that only pass are counted apart.
-    const bool stays = w->k->of[w->k->e->m->layers[i].program].grads_pass == 0;
-    uint32_t v = w->first && stays ? VARIANT_FIRST : 0;
+    // Whole gradients that only pass are counted apart, and those that are there already are.
+    const layer_bytes *b = &w->k->of[w->k->e->m->layers[i].program];
+    uint32_t v = w->first && b->grads_pass == 0 && !b->is_ahead ? VARIANT_FIRST : 0;
     if (i == w->begin && w->moves->link_in) v |= VARIANT_IN;
     if (i == w->end - 1 && w->moves->link_out) v |= VARIANT_OUT;
     return v;
@@ -418,6 +428,9 @@ static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
         if (phase == PHASE_WEIGHT && p->program->output_count > 0) kinds_add(&base, &v->left, -1);
         kinds now = visit_most(p, v, b, phase);
         kinds_add(&now, &base, 1);
+        if (w->first && b->is_ahead && makes_gradients(p, phase)) {
+            now.at[BYTES_GRADIENTS] += b->held;
+        }
         if (n > 0) now.at[BYTES_GRADIENTS] += out.behind;
         if (n + 1 < count) {
             now.at[BYTES_WEIGHTS] += k->of[k->e->m->layers[next].program].weights_pass[phase];

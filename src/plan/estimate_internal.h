@@ -41,8 +41,9 @@ typedef struct program_visits {
 } program_visits;
 
 typedef struct program_weight {
-    int32_t row;  // of the model's weights, in the program's first layer
-    int32_t twin; // program that has the same weight, before this one; -1
+    int32_t row;   // of the model's weights, in the program's first layer
+    int32_t twin;  // program that has the same weight, before this one; -1
+    int32_t later; // ... after it: its gradient comes first; -1
     dtype type, grad;
     uint32_t read; // bit p: phase p reads it
     bool has_grad;

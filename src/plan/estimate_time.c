@@ -233,6 +233,7 @@ typedef struct pipe_time {
     stage_time *stages; // [virtual stage]
     int64_t link_ns;
     int32_t depth;
+    int64_t share[SCHEDULE_MAX_CHUNKS]; // micro-batches that pass through a chunk
 } pipe_time;
 
 // What is below each stage.
@@ -268,7 +269,7 @@ static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
     for (int32_t c = 0; c < l->chunks; c++) {
         const int32_t s = estimate_stage_of(l, pp, c);
         const stage_time *t = &p->stages[s];
-        const int64_t n = share_of(l, c);
+        const int64_t n = p->share[c];
         before = min_i64(before, t->come);
         after = min_i64(after, t->go);
         work += n * (t->forward + t->input + t->weight);
@@ -315,6 +316,7 @@ void estimate_time_of(const estimate *e, const estimate_prices *prices, const co
         p.link_ns = cost_message_ns(m, &links->pp, PLAN_SEND, (double)top->out_bytes);
     }
     ways_set(&p);
+    for (int32_t c = 0; c < l->chunks; c++) p.share[c] = share_of(l, c);
     *out = (estimate_time){.step_ns = 0};
     for (int32_t pp = 0; pp < l->pp; pp++) rank_time(&p, pp, out);
     const int64_t host = (int64_t)(m->profile->step_s * 1e9);

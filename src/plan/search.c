@@ -381,6 +381,18 @@ static int compare_least(const void *a, const void *b)
     return x->layout.pp < y->layout.pp ? -1 : x->layout.pp > y->layout.pp;
 }
 
+// What an estimate may be too high, where weights and gradients pass by.
+static bool may_fit(const search *s, const search_found *f)
+{
+    const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 14 : 0;
+    return f->bytes - slack <= s->r->usable_bytes;
+}
+
+static int64_t held_bytes(const search_found *f)
+{
+    return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+}
+
 // The fullest rank: the first has most in flight, the last the head; where chunks lie both ways, others too.
 static status memory_of(search *s, const candidate *c, search_found *out)
 {
@@ -403,20 +415,12 @@ static status memory_of(search *s, const candidate *c, search_found *out)
         if (bytes <= out->bytes) continue;
         out->bytes = bytes;
         out->memory = m;
+        // Too large for certain, and not the smallest of those that are.
+        const search_found *smallest = &s->out->smallest;
+        const bool is_larger = smallest->layout.dp > 0 && bytes >= held_bytes(smallest);
+        if (is_larger && !may_fit(s, out)) break;
     }
     return ST_OK;
-}
-
-// What an estimate may be too high, where weights and gradients pass by.
-static bool may_fit(const search *s, const search_found *f)
-{
-    const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 14 : 0;
-    return f->bytes - slack <= s->r->usable_bytes;
-}
-
-static int64_t held_bytes(const search_found *f)
-{
-    return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
 }
 
 static void too_large(search *s, const search_found *f)

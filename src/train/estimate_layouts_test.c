@@ -131,6 +131,8 @@ static void layout_compare(const char *arch, const char *words)
 static const char *const layouts[] = {
     "train.micro_batch=4",
     "train.micro_batch=16",
+    "train.micro_batch=16 model.tied=yes",
+    "train.micro_batch=2 layout.dp=2 layout.pp=2 layout.schedule=dualpipe model.tied=yes",
     "train.micro_batch=2 train.recompute=selective",
     "train.micro_batch=2 train.recompute=full",
     "train.micro_batch=8 train.recompute=full",
@@ -161,6 +163,7 @@ static const char *const layouts[] = {
     "train.micro_batch=1 layout.pp=4 layout.dp=4 layout.zero=3",
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.zero=2 layout.schedule=zb-h1",
     "train.micro_batch=2 layout.pp=2 layout.stages=3,5 train.recompute=selective",
+    "train.micro_batch=1 layout.pp=8 layout.schedule=dualpipe",
 };
 
 static void memory_is_that_of_plans(void **state)
