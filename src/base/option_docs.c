@@ -275,6 +275,9 @@ static status add_schema_type(const option *o, text *out)
     case OPTION_REAL:
         TRY(text_add(out, "\"anyOf\": [{"));
         TRY(add_schema_number(o, o->kind == OPTION_INT ? "integer" : "number", out));
+        if (o->kind == OPTION_INT && o->choices != NULL) {
+            TRY(text_add(out, "}, {\"enum\": [\"%s\"]", o->choices));
+        }
         return text_add(out, "}, %s]", number_text);
     case OPTION_TEXT:
     case OPTION_PATH:

@@ -1,5 +1,6 @@
 // `train`: from a configuration, or from where a run stopped, to the last step.
 #include "cli/commands.h"
+#include "cli/plan.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/run_log.h"
@@ -152,6 +153,19 @@ static status console_find(cli_context *cli, const launch_place *place)
     return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
 }
 
+// layout: auto. Every rank finds the same layout for itself.
+static status layout_find(cli_context *cli, const launch_place *place, source *s)
+{
+    run_config *r = NULL;
+    config *c = NULL;
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, s->key_count, r, &c));
+    if (r->layout.mode != RUN_LAYOUT_AUTO) return ST_OK;
+    const int64_t ranks = place->ranks > 1 || ours ? place->ranks : 0;
+    return plan_auto(cli, s->yaml_path, s->keys, s->key_count, ranks, &s->keys, &s->key_count);
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const train_flags *f = call->flags;
@@ -160,10 +174,11 @@ static status run(cli_context *cli, const cli_call *call)
     config *c = NULL;
     launch_place place;
     TRY(source_find(cli, call, &s));
+    TRY(cli_ranks_place(&place));
+    TRY(layout_find(cli, &place, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
     if (f->dry_run) return dry_run(cli, r);
-    TRY(cli_ranks_place(&place));
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (run_config_ranks(r) > 1 && place.ranks == 1) return cli_ranks_start(cli, r);

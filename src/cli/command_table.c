@@ -23,6 +23,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_doctor,
     &cli_command_hang_report,
     &cli_command_simulate,
+    &cli_command_plan,
     &cli_command_verify,
     &cli_command_config,
     &cli_command_help,

@@ -20,6 +20,7 @@ extern const cli_command cli_command_bench;
 extern const cli_command cli_command_doctor;
 extern const cli_command cli_command_hang_report;
 extern const cli_command cli_command_simulate;
+extern const cli_command cli_command_plan;
 extern const cli_command cli_command_verify;
 extern const cli_command cli_command_config;
 extern const cli_command cli_command_help;

@@ -66,6 +66,7 @@ typedef enum run_stored {
     RUN_STORED_FP16
 } run_stored;
 typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
+typedef enum run_layout { RUN_LAYOUT_GIVEN, RUN_LAYOUT_AUTO } run_layout;
 typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
 typedef enum run_compression {
     RUN_COMPRESS_NONE,
@@ -188,6 +189,7 @@ typedef struct run_config {
         int64_t shards, tp_shards, cp_shards; // of strict
     } determinism;
     struct {
+        int32_t mode;                  // run_layout
         int64_t dp, tp, pp, cp;        // ranks along each axis
         int64_t ep;                    // of dp x cp, over which experts are cut; planned runs only
         int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs

@@ -315,6 +315,13 @@ void check_layout(checker *k)
         CONFLICT("layout.dp", "the layout wants more than %d ranks", RANKS_MAX);
         return;
     }
+    if (r->layout.mode ==
+        RUN_LAYOUT_AUTO) { // `train` has put the layout that it found in its place
+        CONFLICT(
+            "layout.mode",
+            "layout = auto: `trireme train` chooses the layout when it starts; expected a layout "
+            "here, such as `trireme plan --write FILE` writes");
+    }
     check_effects(k);
     check_axes(k);
     check_pipeline(k);

@@ -42,8 +42,10 @@ static const option rows[] = {
     INT("train.global_batch", train.global_batch, "8", 1, 1 << 24, RECORDED, "sequences",
         .help = "sequences per optimizer step", .also = "batch_size, batch, global_batch_size"),
     INT("train.micro_batch", train.micro_batch, "0", 0, 1 << 24, FREE, "sequences",
-        .help = "sequences computed at once; changes memory and speed, not the result; 0 takes the "
-                "largest divisor of the batch with at most 4096 tokens",
+        .choices = "auto",
+        .help =
+            "sequences computed at once; changes memory and speed, not the result; 0 or auto takes "
+            "the largest divisor of the batch with at most 4096 tokens, with layout=auto the fastest",
         .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
     CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16, fp8", RECORDED,
            .help =
@@ -269,6 +271,11 @@ static const option rows[] = {
         .help = "of strict: parts of sums inside a matrix; layout.tp must divide it"),
     INT("determinism.cp_shards", determinism.cp_shards, "1", 1, 64, FIXED, "",
         .help = "of strict: parts of a sequence; layout.cp must divide it"),
+    CHOICE(
+        "layout.mode", layout.mode, "given", "given, auto", FREE,
+        .help =
+            "auto: `train` takes the layout that the planner finds fastest on this machine, or for "
+            "the ranks that it is started as; layout keys that are given stay"),
     INT("layout.dp", layout.dp, "1", 1, 1 << 20, FREE, "ranks", .help = "data parallelism",
         .also = "data_parallel"),
     INT("layout.tp", layout.tp, "1", 1, 1 << 20, FREE, "ranks",

@@ -355,7 +355,7 @@ static const wrong_run wrong_runs[] = {
      "layout.zero = 2 sums gradients in every micro-batch"},
     {"layout: {dp: 4, zero: 1, zero_group: 2}\ncomm: {compression: int8}\n", ST_CONFIG_CONFLICT,
      "layout.zero_group = 2"},
-    {"layout: auto\n", ST_CONFIG_TYPE, "layout has no value of its own"},
+    {"layout: auto\n", ST_CONFIG_CONFLICT, "chooses the layout when it starts"},
     {"layout: {dp: 0}\n", ST_CONFIG_RANGE, "layout.dp = \"0\": expected 1 to"},
     {"schedule: {name: wsd}\n", ST_CONFIG_CONFLICT, "wsd needs schedule.decay_steps, such as 100"},
     {"schedule: {name: wsd, decay_steps: 900, warmup: 200}\n", ST_CONFIG_CONFLICT, "longer"},

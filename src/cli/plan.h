@@ -1,0 +1,90 @@
+// `plan`: which layout to take, and why not another; what fits; how many devices, days and dollars.
+//
+// plan_open() reads model, cluster and keys as `simulate` does; plan_search() hands plan/search.h the model's
+// programs and plays of simulate_step(). A layout key that is given fixes that part of the layout.
+#ifndef CLI_PLAN_H
+#define CLI_PLAN_H
+
+#include "cli/simulate.h"
+#include "plan/search.h"
+
+// What a play said, kept: it need not be played again to be shown.
+typedef struct plan_figures {
+    search_layout layout;
+    double step_s, tokens_per_s, mfu, bubble, waits; // tokens of one device
+} plan_figures;
+enum { PLAN_FIGURES = 256 };
+
+typedef struct planner {
+    cli_context *cli;
+    simulation base;   // its run has no layout yet
+    run_config *given; // what the keys and the file say of the layout
+    search_fixed fixed;
+    int64_t devices;               // of the cluster that may be used
+    double parameters;             // of the model
+    int64_t layers_given;          // of the model as it was named
+    const char *operand, *cluster; // as named
+    const char *const *run_keys;   // the user's, but those of layout and cluster
+    int64_t run_key_count;
+    const char *const *cluster_keys;
+    int64_t cluster_key_count;
+    int32_t wanted, plays;
+    exec_workspace_context workspace;
+    arena *work;                        // of one play
+    plan_figures figures[PLAN_FIGURES]; // of the last plays
+    int64_t figure_count;
+} planner;
+
+NODISCARD status plan_open(cli_context *cli, const char *operand, const char *cluster,
+                           const char *const *keys, int64_t key_count, planner *out);
+// The same machine with so many devices.
+NODISCARD status plan_devices(planner *p, int64_t devices);
+// The same model with so many decoder layers.
+NODISCARD status plan_layers(planner *p, int64_t layers);
+int64_t plan_usable(const planner *p); // bytes of a device
+// Searches with `plays` plays at most; 0: memory alone.
+NODISCARD status plan_search(planner *p, arena *a, int32_t plays, search_result *out);
+// The configuration of a layout, and its step played in full.
+NODISCARD status plan_config_of(const planner *p, const search_layout *l, run_config *out);
+// Layout keys that are given fix their part.
+NODISCARD status plan_fix(planner *p, const config *c);
+// "layout.dp=8", ...: at most PLAN_LAYOUT_KEYS more of them.
+enum { PLAN_LAYOUT_KEYS = 12 };
+NODISCARD status plan_layout_keys(const planner *p, const search_layout *l, const char **keys,
+                                  int64_t *count);
+NODISCARD status plan_config_write(const planner *p, const search_layout *l, const char *path);
+NODISCARD status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s,
+                           simulated *out);
+
+// For `layout: auto`: the keys of the fastest layout of `ranks` ranks of this machine (0: of as many as are
+// fastest), behind `keys`. The same on every rank.
+NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const *keys,
+                           int64_t key_count, int64_t ranks, const char ***out, int64_t *count);
+
+// ---- words --------------------------------------------------------------------------------------
+// The best ones, why others lose, and where the bytes go, in 80 columns.
+NODISCARD status plan_print_text(planner *p, arena *a, const search_result *found, text *out);
+// What would make the layout fit: "layout.zero=1 -90.1 GiB, fits"; at most three. Nothing: "".
+NODISCARD status plan_print_remedies(planner *p, arena *a, const search_found *f, text *out);
+
+// ---- questions ----------------------------------------------------------------------------------
+typedef enum plan_question {
+    ASK_NOTHING,
+    ASK_MAX_MODEL,   // decoder layers of this shape that fit
+    ASK_MIN_DEVICES, // on which it fits
+    ASK_DAYS,        // the fewest devices that are done in so many
+    ASK_BUDGET       // the most devices that cost at most so much
+} plan_question;
+typedef struct plan_answer {
+    plan_question question;
+    double limit;          // days or dollars
+    int64_t layers;        // ASK_MAX_MODEL; 0: not one
+    int64_t parameters;    // of that
+    int64_t devices;       // the others; 0: never
+    int64_t boundary;      // the next value, layers or devices, that does not do
+    double days, cost_usd; // ASK_DAYS, ASK_BUDGET: p50
+} plan_answer;
+// Leaves the planner at the answer: its model and devices are those of it.
+NODISCARD status plan_ask(planner *p, plan_question question, double limit, plan_answer *out);
+
+#endif

@@ -1,0 +1,106 @@
+// `layout: auto`: the fastest layout of this machine's cores, by the catalogue's entry of a CPU with as many
+// cores and bytes as there are. A rank has its share of the cores, of the memory and of its bandwidth.
+#include "cli/plan.h"
+
+#include "catalog/catalog.h"
+
+#include <string.h>
+
+enum { AUTO_PLAYS = 4, VOCAB_ANY = 1 << 14 };
+
+// `ranks` of them: each a device.
+static status machine_share(planner *p, int64_t ranks, int64_t cores, int64_t bytes)
+{
+    cluster *c = &p->base.machine;
+    TRY(plan_devices(p, ranks));
+    const double units = c->device.units > 0 ? c->device.units : 1.0;
+    const double share = (double)cores / units / (double)ranks;
+    for (int i = 0; i < MATH_COUNT; i++) c->device.peak_flops[i] *= share;
+    c->device.vector_flops *= share;
+    c->device.memory_bytes_s /= (double)ranks; // all cores share it
+    c->device.units = (int32_t)max_i64(cores / ranks, 1);
+    c->device.memory_bytes = c->device.usable_bytes = (double)(bytes / ranks);
+    c->levels[0].devices = ranks;
+    return ST_OK;
+}
+
+static status model_find(planner *p)
+{
+    run_config *r = p->base.r;
+    // Where the vocabulary is the tokenizer's, which is not open yet: of a usual size.
+    if (r->model.vocab == 0 && r->model.from == NULL && r->model.preset == NULL) {
+        r->model.vocab = VOCAB_ANY;
+    }
+    return model_spec_from_config(p->cli->h, p->cli->a, r, &p->base.spec);
+}
+
+// The fastest layout of so many ranks; best->layout.dp stays 0 where there is none, or none that fits.
+static status best_of(planner *p, int64_t ranks, int64_t cores, int64_t bytes, search_found *best)
+{
+    arena *a = NULL;
+    search_result found = {.count = 0};
+    TRY(machine_share(p, ranks, cores, bytes));
+    TRY(arena_create("layout: auto", 0, &a));
+    status st = plan_search(p, a, AUTO_PLAYS, &found);
+    if (st == ST_CONFIG_CONFLICT) {
+        error_clear();
+        st = ST_OK;
+    }
+    const bool is_better =
+        found.count > 0 &&
+        (best->layout.dp == 0 || found.plans[0].played.step_ns < best->played.step_ns);
+    if (st == ST_OK && is_better) *best = found.plans[0];
+    arena_destroy(a);
+    return st;
+}
+
+static status ranks_each(planner *p, int64_t ranks, search_found *best)
+{
+    const run_config *r = p->base.r;
+    const int64_t cores = train_threads(r);
+    const int64_t bytes = r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(p->cli->h);
+    const int64_t fewest = ranks > 0 ? ranks : 1, most = ranks > 0 ? ranks : cores;
+    for (int64_t n = fewest; n <= most; n++) {
+        if (ranks == 0 && cores % n != 0) continue;
+        TRY(best_of(p, n, max_i64(cores, n), bytes, best));
+    }
+    if (best->layout.dp > 0) return ST_OK;
+    return fail(
+        ST_CONFIG_CONFLICT,
+        "layout = auto: no layout of %lld rank%s fits in the %lld bytes of this machine for "
+        "train.global_batch = %lld; `trireme plan --cluster cpu` says why",
+        (long long)most, most == 1 ? "" : "s", (long long)bytes,
+        (long long)run_config_batch_max(r));
+}
+
+status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, int64_t key_count,
+                 int64_t ranks, const char ***out, int64_t *count)
+{
+    planner *p = NULL;
+    config *c = NULL;
+    const char **all = NULL;
+    search_found best = {.layout = {.dp = 0}};
+    TRY(arena_new(cli->a, key_count + PLAN_LAYOUT_KEYS + 1, &all));
+    for (int64_t i = 0; i < key_count; i++) all[i] = keys[i];
+    all[key_count] = "layout.mode=given";
+    TRY(arena_new(cli->a, 1, &p));
+    *p = (planner){.cli = cli, .cluster = "cpu", .wanted = 1};
+    TRY(arena_new(cli->a, 1, &p->base.r));
+    TRY(run_config_load(cli->h, cli->a, yaml, all, key_count + 1, p->base.r, &c));
+    p->base.name = "layout: auto";
+    p->base.profile = cost_profile_trireme();
+    p->base.rule = plan_flops_at(0);
+    p->given = p->base.r;
+    TRY(plan_fix(p, c));
+    if (p->base.r->train.micro_batch_chosen) p->fixed.micro_batch = 0;
+    TRY(model_find(p));
+    TRY(arena_create("a play", 0, &p->work));
+    const status st = ranks_each(p, ranks, &best);
+    arena_destroy(p->work);
+    TRY(st);
+    int64_t n = key_count;
+    TRY(plan_layout_keys(p, &best.layout, all, &n));
+    *out = all;
+    *count = n;
+    return ST_OK;
+}

@@ -1,0 +1,357 @@
+// The planner's callbacks: programs of a model, and a layout played by the simulator.
+#include "cli/plan.h"
+
+#include "catalog/catalog.h"
+#include "cli/run_folder.h"
+
+#include "op/context.h"
+#include "op/partition.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ENOUGH_PLAYS = 8 };
+
+static run_config config_of(const planner *p, const search_layout *l)
+{
+    run_config r = *p->base.r;
+    r.layout.dp = l->dp;
+    r.layout.tp = l->tp;
+    r.layout.pp = l->pp;
+    r.layout.cp = l->cp;
+    r.layout.zero_group = 0;
+    r.layout.cp_heads = 1;
+    r.layout.stages = (option_list){0};
+    r.layout.vpp = l->pp > 1 && l->chunks > 1 ? l->chunks : 0;
+    r.layout.zero = l->zero;
+    r.layout.sp = l->sp;
+    r.layout.pipeline = l->schedule;
+    r.layout.schedule = l->schedule != NULL ? l->schedule->name : "1f1b";
+    r.train.recompute = (int32_t)l->recompute;
+    r.train.micro_batch = l->micro_batch;
+    r.train.micro_batch_chosen = false;
+    return r;
+}
+
+status plan_config_of(const planner *p, const search_layout *l, run_config *out)
+{
+    *out = config_of(p, l);
+    return train_layout_check(out, &p->base.spec);
+}
+
+static status model_of(void *context, arena *a, const search_layout *l, op_model **whole,
+                       op_model **local)
+{
+    const planner *p = context;
+    const run_config r = config_of(p, l);
+    const run_types types = run_config_types(&r);
+    const model_options options = {.purpose = PURPOSE_TRAIN,
+                                   .compute = types.compute,
+                                   .grad = types.grads,
+                                   .recompute = l->recompute,
+                                   .seq = r.train.seq,
+                                   .z_loss = (float)r.train.z_loss,
+                                   .documents = r.data.packing == RUN_PACKING_MASKED,
+                                   .sizes_only = true};
+    const op_cut cut = {.ways = l->tp, .shards = 1, .rows = l->sp};
+    const op_context pieces = {.ways = l->cp, .shards = 1};
+    TRY(model_build(a, &p->base.spec, &options, whole));
+    TRY(op_model_partition(a, *whole, &cut, local));
+    return op_model_context(a, *local, &pieces, local);
+}
+
+status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
+{
+    run_config *r = NULL;
+    TRY(arena_new(a, 1, &r));
+    *s = p->base;
+    TRY(plan_config_of(p, l, r));
+    s->r = r;
+    return simulate_step(a, s, out);
+}
+
+static void figures_keep(planner *p, const search_layout *l, const simulated *x)
+{
+    plan_figures *f = &p->figures[p->figure_count++ % PLAN_FIGURES];
+    *f = (plan_figures){.layout = *l,
+                        .step_s = x->step_s,
+                        .tokens_per_s = x->tokens_per_s / (double)x->devices,
+                        .mfu = x->mfu,
+                        .bubble = x->bubble};
+    for (int k = 0; k < SIM_KIND_COUNT; k++) f->waits += x->exposed[k];
+}
+
+static status play(void *context, const search_layout *l, search_played *out)
+{
+    planner *p = context;
+    simulation s;
+    simulated *x = NULL;
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &x));
+    TRY(plan_step(p, p->work, l, &s, x));
+    *out = (search_played){.step_ns = x->step->step_ns, .peak_bytes = x->peak_bytes};
+    memcpy(out->kind, x->memory, sizeof(out->kind));
+    figures_keep(p, l, x);
+    return ST_OK;
+}
+
+// As simulate_bytes() counts them.
+static int64_t bytes_held(void *context, const estimate_memory *m)
+{
+    const planner *p = context;
+    const cost_profile *profile = &p->base.profile;
+    const double kept = (double)m->kind[BYTES_ACTIVATIONS] * profile->activations;
+    const double lost = (kept + (double)m->kind[BYTES_GRADIENTS]) * profile->slack;
+    return estimate_memory_bytes(m) - m->kind[BYTES_ACTIVATIONS] + (int64_t)kept + (int64_t)lost +
+           profile->context_bytes;
+}
+
+// Tensor parallelism talks between products: within what is joined most closely.
+static int32_t tp_most(const cluster *c)
+{
+    return (int32_t)max_i64(c->levels[0].devices, 1);
+}
+
+int64_t plan_usable(const planner *p)
+{
+    const cluster_device *d = &p->base.machine.device;
+    return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
+}
+
+status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
+{
+    const cost_model prices = {.c = &p->base.machine,
+                               .profile = &p->base.profile,
+                               .fp8 = p->base.r->train.precision == RUN_FP8};
+    const run_config *r = p->base.r;
+    const decoder_spec *s = &p->base.spec;
+    const run_types types = run_config_types(r);
+    p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    if (strcmp(prices.c->device.maker, "cpu") == 0) p->workspace.threads = train_threads(r);
+    const search_request request = {
+        .devices = p->devices,
+        .layers = (int32_t)s->layers,
+        .heads = s->heads,
+        .kv_heads = s->kv_heads,
+        .ffn_dim = s->ffn_dim,
+        .seq = r->train.seq,
+        .global_batch = run_config_batch_max(r),
+        .tp_max = tp_most(&p->base.machine),
+        .states = {.moments = types.moments,
+                   .has_master = types.has_master,
+                   .muon = r->optimizer.name == RUN_MUON},
+        .scratch_bytes = (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
+        .workspace = exec_workspace,
+        .workspace_context = &p->workspace,
+        .prices = &prices,
+        .usable_bytes = plan_usable(p),
+        .fixed = p->fixed,
+        .wanted = p->wanted,
+        .plays = plays,
+        .calls = {.context = p, .model = model_of, .play = play, .bytes = bytes_held}};
+    return search_run(a, &request, out);
+}
+
+// ---- what is searched ---------------------------------------------------------------------------
+
+static bool begins(const char *key, const char *with)
+{
+    return strncmp(key, with, strlen(with)) == 0;
+}
+
+// Keys that the search decides, and so no part of the run that it starts from.
+static bool is_searched(const char *key)
+{
+    static const char *const keys[] = {
+        "layout.", "layout=", "train.micro_batch=", "train.recompute=", "cluster."};
+    for (int64_t i = 0; i < COUNT_OF(keys); i++) {
+        if (begins(key, keys[i])) return true;
+    }
+    return false;
+}
+
+status plan_fix(planner *p, const config *c)
+{
+    const run_config *r = p->given;
+    search_fixed *f = &p->fixed;
+    static const char *const not_searched[] = {"layout.zero_group", "layout.stages",
+                                               "layout.cp_heads"};
+    for (int64_t i = 0; i < COUNT_OF(not_searched); i++) {
+        if (!config_is_given(c, not_searched[i])) continue;
+        return fail(ST_UNSUPPORTED, "%s: `plan` does not search %s; `simulate` takes it",
+                    config_place(c, not_searched[i]), not_searched[i]);
+    }
+    *f = search_fixed_none();
+    if (config_is_given(c, "layout.dp")) f->dp = (int32_t)r->layout.dp;
+    if (config_is_given(c, "layout.tp")) f->tp = (int32_t)r->layout.tp;
+    if (config_is_given(c, "layout.pp")) f->pp = (int32_t)r->layout.pp;
+    if (config_is_given(c, "layout.cp")) f->cp = (int32_t)r->layout.cp;
+    if (config_is_given(c, "layout.vpp")) f->chunks = (int32_t)r->layout.vpp;
+    if (config_is_given(c, "layout.zero")) f->zero = (int32_t)r->layout.zero;
+    if (config_is_given(c, "layout.sp")) f->sp = r->layout.sp ? 1 : 0;
+    if (config_is_given(c, "train.recompute")) f->recompute = r->train.recompute;
+    if (config_is_given(c, "train.micro_batch")) f->micro_batch = r->train.micro_batch;
+    if (!config_is_given(c, "layout.schedule")) return ST_OK;
+    f->schedule = plan_schedule_find(r->layout.schedule);
+    if (f->schedule != NULL) return ST_OK;
+    return fail(ST_UNSUPPORTED, "%s: `plan` takes a schedule by name, not \"%s\"",
+                config_place(c, "layout.schedule"), r->layout.schedule);
+}
+
+status plan_devices(planner *p, int64_t devices)
+{
+    char *count = NULL;
+    const char **keys = NULL;
+    cli_context *cli = p->cli;
+    TRY(arena_new(cli->a, p->cluster_key_count + 1, &keys));
+    for (int64_t i = 0; i < p->cluster_key_count; i++) keys[i] = p->cluster_keys[i];
+    int64_t n = p->cluster_key_count;
+    if (devices > 0) {
+        TRY(arena_format(cli->a, &count, "devices=%lld", (long long)devices));
+        keys[n++] = count;
+    }
+    TRY(catalog_cluster_load(cli->h, cli->a, p->cluster, keys, n, &p->base.machine));
+    p->devices = p->base.machine.devices;
+    return ST_OK;
+}
+
+status plan_open(cli_context *cli, const char *operand, const char *cluster_name,
+                 const char *const *keys, int64_t key_count, planner *out)
+{
+    const char **rest = NULL, **of_layout = NULL, **of_cluster = NULL;
+    int64_t rest_count = 0, layout_count = 0;
+    config *c = NULL;
+    memset(out, 0, sizeof(*out));
+    *out = (planner){.cli = cli,
+                     .operand = operand,
+                     .cluster = cluster_name,
+                     .wanted = 3,
+                     .plays = ENOUGH_PLAYS};
+    TRY(arena_new(cli->a, key_count + 2, &rest));
+    TRY(arena_new(cli->a, key_count + 1, &of_layout));
+    TRY(arena_new(cli->a, key_count + 1, &of_cluster));
+    for (int64_t i = 0; i < key_count; i++) {
+        if (begins(keys[i], "cluster.")) {
+            of_cluster[out->cluster_key_count++] = keys[i] + strlen("cluster.");
+        } else if (is_searched(keys[i])) {
+            of_layout[layout_count++] = keys[i];
+        } else {
+            rest[rest_count++] = keys[i];
+        }
+    }
+    rest[rest_count++] =
+        "layout.mode=given"; // whatever the file says: the search is asked for here
+    out->cluster_keys = of_cluster;
+    out->run_keys = rest;
+    out->run_key_count = rest_count;
+    TRY(arena_new(cli->a, 1, &out->given));
+    TRY(config_load(cli->h, cli->a, &run_config_table, NULL, of_layout, layout_count, out->given,
+                    &c));
+    TRY(plan_fix(out, c));
+    TRY(arena_create("a play", 0, &out->work));
+    TRY(simulate_open(cli, operand, cluster_name, rest, rest_count, &out->base));
+    out->layers_given = out->base.spec.layers;
+    TRY(plan_layers(out, out->base.spec.layers));
+    return plan_devices(out, 0);
+}
+
+// Windows repeat as they are in the model.
+static status windows_repeat(const planner *p, int64_t layers, decoder_spec *spec)
+{
+    int32_t *windows = NULL;
+    if (spec->windows == NULL || layers <= spec->layers) return ST_OK;
+    TRY(arena_new(p->cli->a, layers, &windows));
+    for (int64_t i = 0; i < layers; i++) windows[i] = spec->windows[i % spec->layers];
+    spec->windows = windows;
+    return ST_OK;
+}
+
+status plan_layers(planner *p, int64_t layers)
+{
+    const search_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .chunks = 1, .micro_batch = 1};
+    op_model *whole = NULL, *local = NULL;
+    TRY(windows_repeat(p, layers, &p->base.spec));
+    p->base.spec.layers = layers;
+    arena_reset(p->work);
+    TRY(model_of(p, p->work, &one, &whole, &local));
+    p->parameters = (double)whole->parameters;
+    return ST_OK;
+}
+
+// ---- the configuration to write -------------------------------------------------------------------
+
+static status key_add(const planner *p, const char **keys, int64_t *count, const char *key,
+                      const char *value)
+{
+    char *line = NULL;
+    TRY(arena_format(p->cli->a, &line, "%s=%s", key, value));
+    keys[(*count)++] = line;
+    return ST_OK;
+}
+
+static status number_add(const planner *p, const char **keys, int64_t *count, const char *key,
+                         int64_t value)
+{
+    char digits[32];
+    (void)snprintf(digits, sizeof(digits), "%lld", (long long)value);
+    return key_add(p, keys, count, key, digits);
+}
+
+status plan_layout_keys(const planner *p, const search_layout *l, const char **keys, int64_t *n)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    TRY(key_add(p, keys, n, "layout.mode", "given"));
+    TRY(number_add(p, keys, n, "layout.dp", l->dp));
+    TRY(number_add(p, keys, n, "layout.tp", l->tp));
+    TRY(number_add(p, keys, n, "layout.pp", l->pp));
+    TRY(number_add(p, keys, n, "layout.cp", l->cp));
+    TRY(number_add(p, keys, n, "layout.zero", l->zero));
+    TRY(key_add(p, keys, n, "layout.sp", l->sp ? "yes" : "no"));
+    TRY(key_add(p, keys, n, "layout.schedule", l->schedule != NULL ? l->schedule->name : "1f1b"));
+    TRY(number_add(p, keys, n, "layout.vpp", l->pp > 1 && l->chunks > 1 ? l->chunks : 0));
+    TRY(key_add(p, keys, n, "train.recompute", recompute[l->recompute]));
+    return number_add(p, keys, n, "train.micro_batch", l->micro_batch);
+}
+
+// What simulate_open() chose where there is no run file.
+static status model_keys(const planner *p, const char **keys, int64_t *n)
+{
+    static const char *const precisions[] = {"fp32", "bf16", "fp16", "fp8"};
+    const run_config *r = p->base.r;
+    if (r->model.preset != NULL) TRY(key_add(p, keys, n, "model.preset", r->model.preset));
+    if (r->model.from != NULL) TRY(key_add(p, keys, n, "model.from", r->model.from));
+    TRY(key_add(p, keys, n, "train.precision", precisions[r->train.precision]));
+    TRY(number_add(p, keys, n, "train.seq", r->train.seq));
+    if (r->train.batch_ramp.count > 0) return ST_OK;
+    return number_add(p, keys, n, "train.global_batch", r->train.global_batch);
+}
+
+status plan_config_write(const planner *p, const search_layout *l, const char *path)
+{
+    enum { OWN_KEYS = 24 };
+    cli_context *cli = p->cli;
+    const char **keys = NULL, *yaml = NULL;
+    int64_t n = 0;
+    bool is_hf = false, is_resolved = false;
+    file_info info;
+    run_config *r = NULL;
+    config *c = NULL;
+    text t = {.a = cli->a};
+    TRY(arena_new(cli->a, p->run_key_count + OWN_KEYS, &keys));
+    TRY(cli->h->api->path_info(cli->h, p->operand, &info));
+    if (info.kind == FILE_KIND_FOLDER) TRY(cli_has_file(cli, p->operand, "config.json", &is_hf));
+    if (info.kind != FILE_KIND_NONE && !is_hf) {
+        TRY(cli_config_file(cli, p->operand, &yaml, &is_resolved));
+    } else {
+        TRY(model_keys(p, keys, &n));
+    }
+    for (int64_t i = 0; i < p->run_key_count; i++) keys[n++] = p->run_keys[i];
+    if (p->base.spec.layers != p->layers_given) {
+        TRY(number_add(p, keys, &n, "model.layers", p->base.spec.layers));
+    }
+    TRY(plan_layout_keys(p, l, keys, &n));
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(run_config_load_planned(cli->h, cli->a, yaml, keys, n, r, &c));
+    TRY(config_print_resolved(c, r, &t));
+    return host_write_all(cli->h, path, t.bytes, t.length);
+}

@@ -1,0 +1,79 @@
+#!/bin/bash
+# `trireme plan` as people and scripts use it: the best layouts, JSON, what does not fit, the questions.
+set -u -o pipefail
+. tests/support/named.sh
+
+small="model.layers=4 model.dim=512 model.heads=8 model.kv_heads=8 model.ffn_dim=1024 model.vocab=8192
+    train.seq=1024 train.global_batch=64"
+plan() { "$trireme" plan tiny --cluster h100 $small "$@"; }
+# value FILE EXPRESSION: of the JSON object `d`
+value() { python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"; }
+
+code "plan" 0 plan cluster.devices=16
+says "it says what was searched" out "^searched +[0-9,]+ layouts"
+says "the best" out "^ 1 [0-9]+x[0-9]+s?x[0-9]+"
+says "where the bytes go" out "weights .* gradients .* master"
+says "the recipes" out "^  18  2 \+ 4 \+ 4 \+ 8"
+says "inference" out "^inference in bf16"
+says "what one percent is worth" out "FLOP/s +-0\.[0-9]+%"
+if awk 'length($0) > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi
+
+code "plan as JSON" 0 plan cluster.devices=16 --json --top 2 train.tokens=1e9
+same "two plans" "$(value "$dir/out" 'len(d["plans"])')" 2
+same "the best first" "$(value "$dir/out" 'd["plans"][0]["step_s"] <= d["plans"][1]["step_s"]')" True
+same "they fit" "$(value "$dir/out" 'all(p["fits"] for p in d["plans"])')" True
+same "fixed names" "$(value "$dir/out" 'all(k in d["plans"][0] for k in "layout micro_batch recompute precision devices step_s tokens_per_s tflops_per_device mfu hfu fits peak_bytes memory bubble exposed_comm_s idle days gpu_hours cost_usd failures goodput".split())')" True
+same "no question, no answer" "$(value "$dir/out" 'd["answer"]')" None
+same "16 devices" "$(value "$dir/out" 'd["plans"][0]["devices"]')" 16
+
+code "a part that is fixed" 0 plan cluster.devices=16 --json layout.pp=4 layout.zero=1
+same "stays" "$(value "$dir/out" '[p["layout"]["pp"] == 4 and p["layout"]["zero"] == 1 for p in d["plans"]] == [True] * 3')" True
+
+# --- what is planned is what is simulated ---
+code "write" 0 plan cluster.devices=16 --json --top 1 --write "$dir/best.yaml"
+best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
+code "the written configuration" 0 "$trireme" simulate "$dir/best.yaml" --cluster h100 --json
+same "has the same step" "$(value "$dir/out" 'd["step_s"]')" "$best"
+
+# --- nothing fits ---
+code "too large" 8 "$trireme" plan llama2-70b --cluster h100 cluster.devices=2
+says "by how many bytes" err "[0-9]+ bytes over"
+code "too large, as JSON" 8 "$trireme" plan llama2-70b --cluster h100 cluster.devices=2 --json
+same "no plans" "$(value "$dir/out" 'd["plans"]')" "[]"
+same "over" "$(value "$dir/out" 'd["too_large"]["over_bytes"] > 0')" True
+
+# --- the other way round, exact at the boundary ---
+fixed="layout.tp=1 layout.cp=1 layout.pp=1 layout.zero=3 cluster.device.usable_gib=4"
+code "max-model" 0 plan cluster.devices=4 --max-model --json $fixed
+layers=$(value "$dir/out" 'd["answer"]["layers"]')
+same "the next does not" "$(value "$dir/out" 'd["answer"]["too_many_layers"]')" $((layers + 1))
+code "so many layers fit" 0 plan cluster.devices=4 --json $fixed model.layers="$layers"
+code "one more does not" 8 plan cluster.devices=4 --json $fixed model.layers=$((layers + 1))
+code "min-devices" 0 "$trireme" plan llama2-7b --cluster h100 --min-devices --json layout.pp=1 layout.cp=1 train.global_batch=512
+devices=$(value "$dir/out" 'd["answer"]["devices"]')
+code "so many do" 0 "$trireme" plan llama2-7b --cluster h100 --json layout.pp=1 layout.cp=1 train.global_batch=512 cluster.devices="$devices"
+code "days" 0 plan cluster.devices=64 --days 0.5 train.tokens=1e11 --json
+same "in time" "$(value "$dir/out" 'd["answer"]["devices"] is None or d["answer"]["days"] <= 0.5')" True
+code "budget" 0 plan cluster.devices=64 --budget 1e6 train.tokens=1e10 --json
+same "within it" "$(value "$dir/out" 'd["answer"]["cost_usd"] <= 1e6')" True
+
+# --- train takes what the planner finds ---
+auto="model.layers=2 model.dim=32 model.heads=2 model.ffn_dim=64 model.context=64 train.seq=32 train.global_batch=4
+    schedule.name=constant schedule.min_ratio=0 schedule.warmup=0 eval.every=0 checkpoint.every=0 train.steps=3"
+code "init" 0 "$trireme" init "$dir/demo"
+code "layout: auto" 0 "$trireme" train "$dir/demo/config.yaml" $auto layout=auto train.micro_batch=auto run.dir="$dir/run"
+says "the run has a layout" run/config.resolved.yaml "^  mode: given"
+code "a part of it given" 0 "$trireme" train "$dir/demo/config.yaml" $auto layout=auto layout.dp=2 run.dir="$dir/run2"
+says "stays" run2/config.resolved.yaml "^  dp: 2"
+code "elsewhere it is refused" 3 "$trireme" explain "$dir/demo/config.yaml" layout=auto
+says "with what to do" err "trireme plan --write"
+
+# --- mistakes ---
+code "no cluster" 2 "$trireme" plan tiny
+code "a wrong cluster" 3 "$trireme" plan tiny --cluster h10O
+says "the nearest" err "h100"
+code "two questions" 2 plan --max-model --min-devices
+code "days without a length" 3 plan --days 3
+says "what to give" err "train.tokens"
+code "a layout that is none" 3 plan cluster.devices=16 layout.tp=3
+[ $failures = 0 ]
