@@ -207,12 +207,60 @@ typedef struct given {
     verify_bytes in;
 } given;
 
+// What a rank keeps of a weight that passes (ZeRO-3) is those rows of it from the step's beginning on, but
+// for what has been updated since.
+static status kept_rows_add(sums_walk *w, const verify_facts *f, const verify_bytes *in)
+{
+    const plan_tensor *t = verify_tensor(f, in->tensor);
+    verify_values *held = verify_held(w, f, in->tensor);
+    const int64_t row = t->ndim == 1 ? 1 : t->dims[1];
+    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * row * dtype_bytes(t->type);
+    int64_t at = verify_first(f, *in), first = 0, last = 0;
+    const int64_t end = at + in->bytes;
+    while (at < end) {
+        TRY(verify_values_cut(w->v->a, held, at, end, &first, &last));
+        const int64_t next = first < last ? held->rows[first].begin : end;
+        if (next > at) {
+            const verify_value value = {.begin = at,
+                                        .end = next,
+                                        .maker = -1,
+                                        .weight = t->weight,
+                                        .kind = (int32_t)t->kind,
+                                        .shift = before};
+            TRY(verify_values_set(w->v->a, held, &value));
+        }
+        at = first < last && next == at ? held->rows[first].end : next;
+    }
+    return ST_OK;
+}
+
+// They are forgotten when they are given: after the step each byte must be an updated one.
+static status kept_rows_drop(sums_walk *w, const verify_facts *f, const verify_bytes *in)
+{
+    verify_values *held = verify_held(w, f, in->tensor);
+    for (int64_t i = held->count - 1; i >= 0; i--) {
+        const verify_value v = held->rows[i];
+        if (v.maker < 0) TRY(verify_values_clear(w->v->a, held, v.begin, v.end));
+    }
+    return ST_OK;
+}
+
+// Is it a weight that is gathered for the layers, and not one that is kept?
+static bool passes(const verify_facts *f, const plan_comm *c, int32_t item, const verify_bytes *in)
+{
+    const verify_bytes out = verify_item_out(f, c, item);
+    return in->tensor < f->run_count && out.bytes > 0 && out.tensor >= f->run_count &&
+           verify_tensor(f, in->tensor)->kind == BYTES_WEIGHTS;
+}
+
 static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)
 {
     const verify_facts *f = w->facts[member];
     int64_t first = 0, last = 0;
     g->in = verify_item_in(f, verify_comm(f, w->action[member]), item);
     if (g->in.bytes == 0) return ST_OK;
+    const bool kept = passes(f, verify_comm(f, w->action[member]), item, &g->in);
+    if (kept) TRY(kept_rows_add(w, f, &g->in));
     verify_values *held = verify_held(w, f, g->in.tensor);
     const int64_t begin = verify_first(f, g->in);
     TRY(verify_values_cut(w->v->a, held, begin, begin + g->in.bytes, &first, &last));
@@ -222,7 +270,7 @@ static status given_take(sums_walk *w, int32_t member, int32_t item, given *g)
         g->rows[i] = held->rows[first + i];
         held->rows[first + i].taken = true;
     }
-    return ST_OK;
+    return kept ? kept_rows_drop(w, f, &g->in) : ST_OK;
 }
 
 // The taker's bytes are then what the giver's were.

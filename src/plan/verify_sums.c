@@ -4,7 +4,8 @@
 // layer adds what its use of the weight gives for the sequences of its action; a sum over ranks joins what
 // its members hold; an optimizer, and the norm, must find every use of the weight on every sequence of
 // the global batch, once. Likewise tokens and losses where the step is decided, and the norm's elements.
-// What optimizers write, and gathers bring, must be every byte of weights and states, once.
+// What optimizers write, and gathers bring, must be every byte of weights and states, once. Of a weight that
+// is gathered for the layers (ZeRO-3), every byte that one of them reads must be its own, and not updated yet.
 //
 // In strict order the terms also have an order: a shard's are one left fold, nodes of the tree over shards
 // are joined left with right, whole sums of uses in the order of their forward.
@@ -358,7 +359,8 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
                               .maker = action,
                               .weight = t->weight,
                               .kind = (int32_t)t->kind,
-                              .shift = b->first_row * row * dtype_bytes(t->type) - begin};
+                              .shift = b->first_row * row * dtype_bytes(t->type) - begin,
+                              .updated = true};
         int64_t first = 0, last = 0;
         verify_values *values = verify_held(w, f, out.tensor);
         TRY(verify_values_cut(w->v->a, values, value.begin, value.end, &first, &last));
@@ -373,10 +375,44 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
     return ST_OK;
 }
 
+// A weight that was gathered for the layer (ZeRO-3): every byte its own, as it was when the step began.
+static status gathered_check(const sums_walk *w, const verify_facts *f, int32_t action,
+                             verify_bytes in)
+{
+    const plan_tensor *t = verify_tensor(f, in.tensor);
+    const verify_values *held = verify_held(w, f, in.tensor);
+    char name[VERIFY_NAME_BYTES], other[VERIFY_NAME_BYTES];
+    int64_t bytes = dtype_bytes(t->type), reached = 0;
+    for (int k = 0; k < t->ndim; k++) bytes *= t->dims[k];
+    for (int64_t k = 0; k < held->count && held->rows[k].begin <= reached && reached < bytes; k++) {
+        const verify_value *v = &held->rows[k];
+        reached = max_i64(reached, v->end);
+        if (v->weight == t->weight && v->shift == 0 && !v->updated) continue;
+        return fail(ST_BROKEN_PLAN, "%s reads %s, and bytes [%lld, %lld) of it are %s of %s, by %s",
+                    verify_name(w->v, f->rank, action, name), t->name, (long long)v->begin,
+                    (long long)v->end,
+                    v->updated      ? "updated ones"
+                    : v->shift != 0 ? "other rows"
+                                    : "those",
+                    f->p->model->weights[v->weight].name,
+                    verify_name(w->v, f->rank, v->maker, other));
+    }
+    if (reached >= bytes) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s reads %s, and no gather of the step brings bytes [%lld, %lld)",
+                verify_name(w->v, f->rank, action, name), t->name, (long long)reached,
+                (long long)bytes);
+}
+
 static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, const plan_binding *b,
                          const op_node *node)
 {
     const op_kind *kind = op_kind_of(node->code);
+    for (int k = 0; k < OP_MAX_IN; k++) {
+        verify_bytes in = {0};
+        if (!operand_bytes(f, b, node->in[k], &in) || in.tensor < f->run_count) continue;
+        const plan_tensor *t = verify_tensor(f, in.tensor);
+        if (t->passes && t->kind == BYTES_WEIGHTS) TRY(gathered_check(w, f, action, in));
+    }
     for (int k = 0; k < OP_MAX_OUT; k++) {
         verify_bytes out = {0}, in = {0};
         if ((kind->accumulates >> k & 1u) == 0 || !operand_bytes(f, b, node->out[k], &out))

@@ -23,10 +23,11 @@ typedef struct verify_value {
     verify_terms terms;
     int32_t maker; // action that made it so
     bool taken;    // something has used it since
-    // Of new weights and states: whose they are (weight and kind), and how much further on in it than
-    // here.
+    // Of weights and states: whose they are (weight and kind), how much further on in it than here, and
+    // whether this step has updated them. Those that it has not are noted where they were gathered.
     int32_t weight, kind;
     int64_t shift;
+    bool updated;
 } verify_value;
 
 // Of a tensor: sorted, apart. Bytes that none covers hold nothing.
