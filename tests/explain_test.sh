@@ -82,6 +82,14 @@ code "of 65,536" 0 "$trireme" explain "$dir/demo/config.yaml" model.preset=llama
 says "its place" out '^rank +41,237 of 65,536: pp 10, dp 277, cp 0, tp 0$'
 says "its neighbours" out '^  pp 10>11 +2 ranks: \[41,237\] 45,333;'
 
+# --- a wide mesh stands beside the bytes, not under them ---
+code "tp 8, dp 2" 0 explain model.heads=8 model.dim=64 layout.tp=8 layout.dp=2 layout.pp=4 train.global_batch=16 --svg "$dir/wide.svg"
+if python3 - "$dir/wide.svg" 2>"$dir/err" <<'END'; then passed "its ranks"; else failed "its ranks"; fi
+import sys, xml.etree.ElementTree as tree
+boxes = [[float(b.get(k)) for k in ("x", "width")] for b in tree.parse(sys.argv[1]).getroot().iter() if b.tag.endswith("}rect") and b.get("rx") == "4.0"]
+assert len(boxes) == 8 and all(x + w <= 700 for x, w in boxes), boxes
+END
+
 # --- claims: src/cli/claims_test.c checks each of them ---
 code "claims" 0 env COLUMNS=80 "$trireme" explain claims
 fits "80 columns of them"

@@ -6,6 +6,7 @@
 #include "cli/explain.h"
 #include "cli/svg.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -196,7 +197,8 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     const svg_font name = {.size = 10, .colour = INK, .anchor = SVG_MIDDLE};
     char a[32], b[32];
     TRY(svg_box(p->out, at, 4.0, svg_lighter(colour, 0.82), svg_lighter(colour, 0.3)));
-    if (tp > SQUARES || side < 13.0 || line < 13.0 || p->x->ranks > 10000) {
+    const double widest = 9.0 + 6.0 * (double)strlen(explain_count(p->x->ranks, a));
+    if (tp > SQUARES || side < widest || line < 13.0 || p->x->ranks > 10000) {
         const bool one = tp * cp == 1;
         const double y = at[1] + at[3] / 2;
         if (one)
@@ -226,8 +228,8 @@ static status ranks_draw(const picture *p, int64_t first, const double at[4], ui
     return ST_OK;
 }
 
-// Columns of dp coordinates: as wide as what stands in them, and so many of them.
-static double box_width(const explain *x)
+// Columns of dp coordinates: as wide as what stands in them, and so many of them; three at least fit.
+static double box_wanted(const explain *x)
 {
     const int64_t tp = x->r->layout.tp, inner = tp * x->r->layout.cp;
     char a[32], b[32];
@@ -235,6 +237,11 @@ static double box_width(const explain *x)
     if (tp <= SQUARES && x->ranks <= 10000) return 40.0 + (12.0 + 7.0 * (double)one) * (double)tp;
     const size_t range = inner > 1 ? strlen(explain_count(x->ranks - inner, b)) + one + 1 : one;
     return 26.0 + 6.2 * (double)range;
+}
+
+static double box_width(const explain *x)
+{
+    return fmin(box_wanted(x), mesh_width / (double)min_i64(x->r->layout.dp, 3));
 }
 
 static int64_t box_count(const explain *x)
