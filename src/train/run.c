@@ -117,6 +117,24 @@ static status trace_of_run(session *s)
     return obs_trace_create(s->a, &s->trace);
 }
 
+// The first rank's is trace.json, each other one's stands beside its log, where that is.
+static status trace_write(session *s)
+{
+    char *path = NULL, *logs = NULL;
+    file_info info;
+    if (s->trace == NULL) return ST_OK;
+    if (session_is_first(s)) {
+        TRY(path_join(s->a, s->folder.path, "trace.json", &path));
+        return obs_trace_write(s->trace, s->h, path);
+    }
+    TRY(path_join(s->a, s->folder.path, "logs", &logs));
+    TRY(s->h->api->path_info(s->h, logs, &info));
+    if (info.kind != FILE_KIND_FOLDER)
+        return ST_OK; // of a run on several hosts it may lie elsewhere
+    TRY(arena_format(s->a, &path, "%s/trace-%05d.json", logs, comm_rank(s->ranks.all)));
+    return obs_trace_write(s->trace, s->h, path);
+}
+
 // The least that any rank wants: stages of a pipeline differ in size.
 static status micro_batch_agree(session *s, run_config *r)
 {
@@ -352,10 +370,7 @@ static status steps_all(session *s)
     }
     if (s->stop >= 2) return ST_OK;
     TRY(session_save_last(s)); // after the last step, or the one at which it was stopped
-    if (s->trace == NULL || !session_is_first(s)) return ST_OK;
-    char *path = NULL;
-    TRY(path_join(s->a, s->folder.path, "trace.json", &path));
-    return obs_trace_write(s->trace, s->h, path);
+    return trace_write(s);
 }
 
 // 0: no step was begun.
