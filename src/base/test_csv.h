@@ -51,8 +51,10 @@ static inline int test_csv_open(test_csv *c, const char *name)
     (void)fclose(f);
     c->at = c->bytes;
     c->columns = test_csv_line(c);
-    for (int i = 0; i < c->columns; i++)
-        snprintf(c->name[i], sizeof(c->name[i]), "%.63s", c->cell[i]);
+    for (int i = 0; i < c->columns; i++) {
+        memcpy(c->name[i], c->cell[i], sizeof(c->name[i]) - 1); // cells are longer
+        c->name[i][sizeof(c->name[i]) - 1] = '\0';
+    }
     return 1;
 }
 

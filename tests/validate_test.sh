@@ -1,0 +1,45 @@
+#!/bin/bash
+# Predictions against published figures: the tool runs, judges, and cannot say that all is well of nothing. What the
+# profiles' memory habits add is checked by hand.
+set -eu
+cd "$(dirname "$0")/.."
+T=${TRIREME:-build/trireme}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+said() { echo "FAILED: $1"; exit 1; }
+
+activations() { # activations PROFILE KEY=VALUE...: bytes of them
+    local profile=$1
+    shift
+    "$T" simulate gpt2-124m --cluster a100-80 profile="$profile" layout.dp=8 train.global_batch=64 \
+        train.micro_batch=4 "$@" --json | sed -E 's/.*"memory": \{[^}]*"activations": ([0-9]+).*/\1/'
+}
+
+# 12 layers x 12 heads x 1024^2 scores x 4 sequences x 5 bytes; one layer of them where all is recomputed.
+own=$(activations trireme) theirs=$(activations megatron)
+[ $((theirs - own)) = $((12 * 12 * 1024 * 1024 * 4 * 5)) ] || said "scores kept: $theirs less $own"
+own=$(activations trireme train.recompute=full) theirs=$(activations megatron train.recompute=full)
+[ $((theirs - own)) = $((12 * 1024 * 1024 * 4 * 5)) ] || said "scores of one layer: $theirs less $own"
+[ "$(activations megatron-selective)" = "$(activations trireme)" ] || said "selective keeps scores"
+
+# A profile whose name is wrong.
+! "$T" simulate gpt2-124m --cluster h100 profile=fsp --json >"$dir/out" 2>&1 || said "a wrong profile is taken"
+grep -q 'did you mean fsdp' "$dir/out" || said "no nearest profile: $(cat "$dir/out")"
+
+# No tables: a line and 77.
+code=0
+tools/validate "$T" --shared "$dir" >"$dir/out" || code=$?
+[ $code = 77 ] && grep -q '^skipped' "$dir/out" || said "no tables: $code, $(cat "$dir/out")"
+shared=${TRIREME_SHARED:-../shared}
+if [ ! -d "$shared/validation" ]; then
+    echo "skipped: no tables in $shared/validation"
+    exit 77
+fi
+# A few rows: each role has its part, and what was not tested is a bound missed.
+tools/validate "$T" --shared "$shared" --only 'llm_c/llmc-124M|llmf-48' --rows --strict >"$dir/out" || true
+grep -q '^fit llm_foundry_mpt/llmf-48: step [-+]' "$dir/out" || said "no row fitted on: $(cat "$dir/out")"
+grep -q '^test llm_c/llmc-124M: step [-+]' "$dir/out" || said "no row tested: $(cat "$dir/out")"
+code=0
+tools/validate "$T" --shared "$shared" --only llmf-48 --strict >"$dir/out" || code=$?
+[ $code = 8 ] && grep -q 'nothing was tested' "$dir/out" || said "nothing tested: $code, $(cat "$dir/out")"
+echo "validate: ok"
