@@ -76,10 +76,8 @@ static void run_list(const trial *list, int count, const trial *like)
 static void heads_are_dealt_out(void **state)
 {
     (void)state;
-    static const trial likes[] = {{.kv_heads = 4, .strict = true},
-                                  {.kv_heads = 2, .strict = true},
-                                  {.kv_heads = 2},
-                                  {.kv_heads = 1}};
+    static const trial likes[] = {
+        {.kv_heads = 4, .strict = true}, {.kv_heads = 2}, {.kv_heads = 1}};
     for (int i = 0; i < COUNT_OF(likes); i++) {
         trial like = likes[i];
         like.shards = SHARDS;
