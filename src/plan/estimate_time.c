@@ -12,8 +12,15 @@ typedef struct program_price {
     int64_t forward, input, weight; // of one micro-batch
 } program_price;
 
+typedef struct stage_time {
+    int64_t forward, input, weight, update;
+    int64_t sums, messages; // of a step with its micro-batches, on two lanes
+    int64_t come, go;       // a forward through all stages below, a backward
+} stage_time;
+
 struct estimate_prices {
     program_price *programs; // [program]
+    stage_time *stages;      // room for as many as there are layers
 };
 
 // ---- prices -------------------------------------------------------------------------------------
@@ -102,6 +109,7 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
 {
     TRY(arena_new(a, 1, out));
     TRY(arena_new(a, e->m->program_count, &(*out)->programs));
+    TRY(arena_new(a, e->m->layer_count, &(*out)->stages));
     for (int32_t i = 0; i < e->m->program_count; i++) {
         const op_program *p = e->programs[i].program;
         program_price *x = &(*out)->programs[i];
@@ -191,14 +199,6 @@ static layer_time time_of_layer(const estimate *e, const estimate_layout *l, con
 }
 
 // ---- stages ---------------------------------------------------------------------------------------
-
-enum { STAGES_MAX = SCHEDULE_MAX_STAGES };
-
-typedef struct stage_time {
-    int64_t forward, input, weight, update;
-    int64_t sums, messages; // of a step with its micro-batches, on two lanes
-    int64_t come, go;       // a forward through all stages below, a backward
-} stage_time;
 
 static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
                                 const estimate_layout *l, const layer_time *layers, int32_t stage,
@@ -296,7 +296,7 @@ void estimate_time_of(const estimate *e, const estimate_prices *prices, const co
 {
     enum { PROGRAMS = 64 };
     layer_time layers[PROGRAMS];
-    stage_time stages[STAGES_MAX];
+    stage_time *stages = prices->stages;
     pipe_time p = {.l = l, .stages = stages, .depth = 1};
     ASSERT(e->m->program_count <= PROGRAMS);
     for (int32_t i = 0; i < e->m->program_count; i++) {
@@ -305,7 +305,7 @@ void estimate_time_of(const estimate *e, const estimate_prices *prices, const co
     const schedule_request r = {
         .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
     if (l->schedule != NULL) p.depth = plan_schedule_depth(l->schedule, &r);
-    ASSERT(p.depth <= STAGES_MAX);
+    ASSERT(p.depth <= e->m->layer_count);
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
     for (int32_t s = 0; s < p.depth; s++) {
         stages[s] = time_of_stage(e, prices, l, layers, s,
