@@ -23,6 +23,12 @@ done
 agrees "$shared/golden/models/llama_gqa" determinism=strict train.micro_batch=1 kernels.device=shadow
 agrees "$shared/golden/models/gpt2" train.recompute=full kernels.threads=1
 
+# More ranks than heads of keys.
+agrees "$shared/golden/models/llama_gqa" layout.tp=4
+agrees "$shared/golden/models/qwen3" layout.tp=4
+agrees "$shared/golden/models/llama_rope_llama3" layout.tp=2 determinism=strict determinism.tp_shards=2
+agrees "$shared/golden/models/llama_tied_bf16" layout.tp=4 layout.zero=1 layout.dp=2
+
 # Several ranks, whose pieces are gathered: each model in the next of these layouts.
 layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
          "layout.tp=2" "layout.pp=2 layout.schedule=zb-h1 determinism=strict"

@@ -132,6 +132,7 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
         TRY(named(b->a, prefix, w->parts[i].name, &out->parts[i].name));
         out->parts[i].row_begin = at;
         out->parts[i].rows = w->parts[i].rows;
+        out->parts[i].heads = w->parts[i].heads;
         at += w->parts[i].rows;
     }
     return ST_OK;

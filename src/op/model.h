@@ -19,11 +19,20 @@ typedef struct weight_part {
     const char *name;          // "layers.3.attn.q"
     int64_t row_begin, rows;   // in the physical tensor
     int64_t first, whole_rows; // of a rank's piece: which of the logical tensor's rows these are
+    int64_t heads;  // rows are cut between them; 0: anywhere
+    int32_t copies; // of a piece: so many ranks along AXIS_TP, side by side, have the same; 0: one
 } weight_part;
+
+// Where a part has fewer heads than there are ranks, several share one: each of so many has a copy of it.
+static inline int32_t op_part_copies(int64_t heads, int32_t ways)
+{
+    return heads > 0 && heads < ways && ways % heads == 0 ? (int32_t)(ways / heads) : 1;
+}
 
 // A physical tensor (rows, columns), or (rows) when ndim is 1. Fused ones have several parts.
 // op_model_partition makes a rank's pieces of them: along dim 0 every part is cut by itself, and
-// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut.
+// piece k of n of a dim of d elements is [d k / n, d (k + 1) / n), so that any d can be cut; of a part
+// with c copies it is piece k / c of n / c.
 typedef struct op_weight {
     const char *name; // "layers.3.attn.qkv"
     int ndim;
@@ -40,8 +49,9 @@ typedef struct op_weight {
     int32_t ways, at;
     int64_t first_column, whole_columns;
     // Its gradient is a term on each rank of AXIS_TP; the sum is everybody's (replicated weights whose
-    // users are cut).
+    // users are cut); or of so many ranks side by side each has the same term.
     bool partial_grad;
+    int32_t partial_copies;
 } op_weight;
 
 // Where a part lies in its logical tensor: all of it where the weight is no piece.
@@ -61,6 +71,19 @@ static inline weight_piece op_weight_piece(const op_weight *w, int part)
     out.columns = w->columns;
     out.whole_columns = cut ? w->whole_columns : w->columns;
     return out;
+}
+
+// Of a piece that several ranks have: the rows of it, from its first on, that rank `at` answers for (in the
+// norm, say), so that each is counted once. All of it where there is one copy.
+static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, int64_t *rows)
+{
+    const weight_part *p = &w->parts[part];
+    *rows = p->rows;
+    if (w->ways < 2 || p->copies < 2) return 0;
+    const int64_t first = p->whole_rows * (at / p->copies) / (w->ways / p->copies);
+    const int64_t begin = p->whole_rows * at / w->ways;
+    *rows = p->whole_rows * (at + 1) / w->ways - begin;
+    return begin - first;
 }
 
 typedef struct op_layer {

@@ -104,6 +104,7 @@ typedef struct op_tensor {
     struct {
         const char *name; // lives as long as the program's arena
         int64_t rows;
+        int64_t heads; // rows are cut between them; 0: anywhere
     } parts[4];
 } op_tensor;
 
@@ -139,6 +140,8 @@ typedef struct op_attrs {
     int32_t row_ways,
         row_at;     // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
     mesh_axis axis; // of communications
+    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart. 0: all.
+    int32_t inside, across;
     bool stacked;   // ALL_GATHER
     bool
         kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
@@ -262,7 +265,7 @@ NODISCARD status op_tensor_make(op_program *p, const char *name, tensor_role rol
                                 int ndim, extent rows, extent columns, tensor_id *out);
 NODISCARD status op_view(op_program *p, tensor_id of, const char *name, int64_t column_begin,
                          int64_t column_count, tensor_id *out);
-// Some rows of a weight.
+// Some rows of a weight, or of its gradient.
 NODISCARD status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_begin,
                               int64_t row_count, tensor_id *out);
 NODISCARD status op_input(op_program *p, const char *name, extent rows, extent columns,

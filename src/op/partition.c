@@ -21,13 +21,13 @@ static placement shared_place(const partition *c)
 static int64_t parts_size(const op_cut *how, const cut_parts *parts)
 {
     int64_t sum = 0;
-    for (int i = 0; i < parts->count; i++) sum += cut_size(how, parts->size[i]);
+    for (int i = 0; i < parts->count; i++) sum += part_size(how, parts, i);
     return sum;
 }
 
 static cut_parts one_part(int64_t size)
 {
-    return (cut_parts){.count = 1, .size = {size}};
+    return (cut_parts){.count = 1, .size = {size}, .copies = {1}};
 }
 
 // ---- tensors ------------------------------------------------------------------------------------
@@ -48,10 +48,13 @@ static status view_settle(partition *c, tensor_id v)
         const bool inside =
             at >= view->view_begin && at + size <= view->view_begin + view->dims[1].scale;
         if (at == view->view_begin) local->view_begin = here;
-        if (inside) s->parts.size[s->parts.count++] = size;
-        if (inside) count += size;
+        if (inside) {
+            s->parts.copies[s->parts.count] = of->parts.copies[i];
+            s->parts.size[s->parts.count++] = size;
+            count += size;
+        }
         at += size;
-        here += cut_size(c->how, size);
+        here += part_size(c->how, &of->parts, i);
     }
     if (count != view->dims[1].scale) {
         return fail(ST_INTERNAL, "%s does not cover whole parts of %s", view->name,
@@ -91,10 +94,13 @@ static status weight_set(partition *c, tensor_id t, const op_tensor *weight)
     cut_parts parts = one_part(weight->dims[dim].scale);
     if (dim == 0 && weight->part_count > 0) {
         parts.count = weight->part_count;
-        for (int i = 0; i < parts.count; i++) parts.size[i] = weight->parts[i].rows;
+        for (int i = 0; i < parts.count; i++) {
+            parts.size[i] = weight->parts[i].rows;
+            parts.copies[i] = op_part_copies(weight->parts[i].heads, c->how->ways);
+        }
         op_tensor *local = &c->p->tensors[t];
         for (int i = 0; i < local->part_count; i++) {
-            local->parts[i].rows = cut_size(c->how, parts.size[i]);
+            local->parts[i].rows = part_size(c->how, &parts, i);
         }
     }
     return partition_set(c, t, (placement){.kind = PLACE_SHARD, .dim = dim}, &parts);
@@ -160,7 +166,8 @@ status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *ou
     return ST_OK;
 }
 
-static status step_append(partition *c, op_list list, op_code code, tensor_id in, tensor_id out)
+static status step_append(partition *c, op_list list, op_code code, tensor_id in, tensor_id out,
+                          int32_t copies)
 {
     op_node node = op_node_of(code);
     node.in[0] = in;
@@ -168,30 +175,33 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
     if (code == OP_ALL_GATHER) {
         node.attrs.axis = AXIS_TP;
         node.attrs.stacked = true;
+        if (copies > 1) node.attrs.across = copies;
     }
-    if (code == OP_UNSTACK) node.attrs.shard_count = c->how->ways;
+    if (code == OP_UNSTACK) node.attrs.shard_count = c->how->ways / copies;
     return op_append(c->p, list, &node, 0);
 }
 
-// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side.
+// All columns of what is cut by heads: copied where it is a view, gathered, and put side by side. Of what has
+// copies a rank has all there is, or gathers one of each.
 static status all_columns(partition *c, op_list list, tensor_id t, tensor_id *out)
 {
     tensor_state *s = &c->state[t];
+    const int32_t copies = s->parts.copies[0], tile_count = c->how->ways / copies;
     *out = t;
-    if (c->how->ways == 1) return ST_OK;
+    if (tile_count == 1) return ST_OK;
     if (s->all == TENSOR_NONE) {
         const op_tensor whole = *op_at(c->whole, t), local = *op_at(c->p, t);
         extent stacked = whole.dims[0];
         tensor_id from = t, tiles = TENSOR_NONE;
-        stacked.scale *= c->how->ways;
+        stacked.scale *= tile_count;
         if (local.view_of != TENSOR_NONE) {
             TRY(partition_make(c, t, "copy", local.type, local.dims[0], local.dims[1], &from));
-            TRY(step_append(c, list, OP_CAST, t, from));
+            TRY(step_append(c, list, OP_CAST, t, from, 1));
         }
         TRY(partition_make(c, t, "tiles", local.type, stacked, local.dims[1], &tiles));
-        TRY(step_append(c, list, OP_ALL_GATHER, from, tiles));
+        TRY(step_append(c, list, OP_ALL_GATHER, from, tiles, copies));
         TRY(partition_make(c, t, "all", local.type, whole.dims[0], whole.dims[1], &s->all));
-        TRY(step_append(c, list, OP_UNSTACK, tiles, s->all));
+        TRY(step_append(c, list, OP_UNSTACK, tiles, s->all, copies));
     }
     *out = c->state[t].all;
     return ST_OK;
@@ -215,7 +225,8 @@ static bool columns_gather(const partition *c, tensor_id t)
     const tensor_state *s = &c->state[t];
     const tensor_role role = op_at(c->whole, t)->role;
     return c->how->ordered && s->at.kind == PLACE_SHARD && s->at.dim == 1 &&
-           role == ROLE_ACTIVATION && s->parts.count == 1 && s->parts.size[0] % c->how->ways == 0;
+           role == ROLE_ACTIVATION && s->parts.count == 1 &&
+           s->parts.size[0] % (c->how->ways / s->parts.copies[0]) == 0;
 }
 
 // What it costs to bring an input to what a rule wants; -1: it cannot be.
@@ -276,6 +287,31 @@ static bool rule_cuts(const op_node *node, const op_rule *rule)
     return false;
 }
 
+// The norm of the only head of keys, which every rank has: there is one group, so no row cuts it by heads.
+static bool is_norm_of_copies(const partition *c, const op_node *node)
+{
+    if (node->code != OP_RMSNORM && node->code != OP_RMSNORM_DX && node->code != OP_RMSNORM_DW) {
+        return false;
+    }
+    const tensor_state *s = &c->state[node->in[0]];
+    const bool columns = s->known && s->at.kind == PLACE_SHARD && s->at.dim == 1;
+    return columns && c->how->ways > 1 && s->parts.count == 1 && s->parts.copies[0] == c->how->ways;
+}
+
+// As one rank would do it, on what stays a copy.
+static void rule_of_copies(const partition *c, const op_node *node, op_rule *out)
+{
+    *out = (op_rule){0};
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (node->in[i] != TENSOR_NONE) out->in[i] = c->state[node->in[i]].at;
+    }
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const bool is_grad =
+            node->out[o] != TENSOR_NONE && op_at(c->whole, node->out[o])->role == ROLE_WEIGHT_GRAD;
+        out->out[o] = is_grad ? replicate : (placement){.kind = PLACE_SHARD, .dim = 1};
+    }
+}
+
 // The rule that asks for the least communication, and among those one that leaves the result cut.
 static status rule_choose(const partition *c, const op_node *node, op_rule *out, int *index)
 {
@@ -286,6 +322,11 @@ static status rule_choose(const partition *c, const op_node *node, op_rule *out,
         if (node->in[i] == TENSOR_NONE || c->state[node->in[i]].known) continue;
         return fail(ST_INTERNAL, "%s reads %s before it is made", kind->name,
                     op_at(c->whole, node->in[i])->name);
+    }
+    *index = 0;
+    if (is_norm_of_copies(c, node)) {
+        rule_of_copies(c, node, out);
+        return ST_OK;
     }
     kind->place(c->whole, node, rules, &count);
     for (int r = 0; r < count; r++) {
@@ -326,12 +367,25 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
         return c->state[t->of].parts;
     }
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
-    for (int i = 0; i < OP_MAX_IN; i++) {
+    const bool of_heads = node->code == OP_ATTENTION && o == 1; // keys may be as wide by chance
+    for (int i = 0; i < OP_MAX_IN && !of_heads; i++) {
         const tensor_id in = node->in[i];
         if (in == TENSOR_NONE || !parts_fit(&c->state[in], op_at(c->whole, in), columns)) continue;
         return c->state[in].parts;
     }
-    return one_part(columns);
+    cut_parts parts = one_part(columns); // a number for each head, say
+    const tensor_state *first = node->in[0] != TENSOR_NONE ? &c->state[node->in[0]] : NULL;
+    if (first != NULL && first->parts.count == 1) parts.copies[0] = first->parts.copies[0];
+    return parts;
+}
+
+// On how many ranks side by side a term that a node makes is the same: that of heads which they share.
+static int32_t copies_of_term(const partition *c, const op_node *node)
+{
+    const tensor_state *of = &c->state[node->in[0]];
+    const bool columns = of->at.kind == PLACE_SHARD && of->at.dim == 1;
+    ASSERT(!columns || of->parts.count == 1 || !parts_have_copies(&of->parts));
+    return columns ? of->parts.copies[0] : 1;
 }
 
 static status outputs_set(partition *c, const op_node *node, const op_rule *rule)
@@ -349,7 +403,7 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
                             "determinism.tp_shards=1",
                             op_at(c->whole, weight)->name);
             }
-            c->partial[weight] = true;
+            c->partial[weight] = copies_of_term(c, node);
             continue;
         }
         const cut_parts parts = output_parts(c, node, o);
@@ -360,6 +414,30 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
 }
 
 // ---- nodes --------------------------------------------------------------------------------------
+
+// Of heads that several ranks have a rank's share is more than a part in `ways`: what is there is counted.
+static void heads_count(const partition *c, const op_node *node, op_attrs *attrs)
+{
+    const tensor_id of = node->in[node->code == OP_ATTENTION_BWD ? 2 : node->code == OP_ATTENTION];
+    const tensor_state *s = &c->state[of];
+    if (s->at.kind != PLACE_SHARD || s->at.dim != 1 || node->attrs.head_dim == 0) return;
+    if (node->code != OP_ROPE) {
+        attrs->kv_heads = (int32_t)(part_size(c->how, &s->parts, 0) / node->attrs.head_dim);
+        return;
+    }
+    const int64_t turned = (int64_t)node->attrs.heads * node->attrs.head_dim;
+    int64_t before = 0, here = 0; // of the parts that are turned; others pass
+    for (int i = 0; i < s->parts.count && before < turned; i++) {
+        before += s->parts.size[i];
+        here += part_size(c->how, &s->parts, i);
+    }
+    attrs->heads = (int32_t)(here / node->attrs.head_dim);
+}
+
+static bool is_by_heads(op_code code)
+{
+    return code == OP_ROPE || code == OP_ATTENTION || code == OP_ATTENTION_BWD;
+}
 
 static status node_push(partition *c, op_list list, const op_node *node)
 {
@@ -373,11 +451,13 @@ static status node_push(partition *c, op_list list, const op_node *node)
     TRY(rule_choose(c, node, &rule, &index));
     op_node local = *node;
     op_kind_of(node->code)->cut(c->whole, node, index, c->how->ways, c->how->at, &local.attrs);
+    if (is_by_heads(node->code)) heads_count(c, node, &local.attrs);
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
         TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
     TRY(outputs_set(c, node, &rule));
+    if (partition_shares_keys(c, node)) return partition_attention(c, list, node, &local);
     const bool is_sum = rule.out[0].kind == PLACE_PARTIAL &&
                         op_at(c->whole, node->out[0])->role != ROLE_WEIGHT_GRAD;
     return is_sum ? partition_sum(c, list, &local) : op_append(c->p, list, &local, 0);
@@ -447,8 +527,12 @@ static void weight_cut(const op_cut *how, op_weight *w)
         weight_part *part = &w->parts[i];
         part->whole_rows = part->rows;
         if (dim == 0) {
-            part->first = cut_begin(how, part->whole_rows);
-            part->rows = cut_size(how, part->whole_rows);
+            const cut_parts whole = {.count = 1,
+                                     .size = {part->whole_rows},
+                                     .copies = {op_part_copies(part->heads, how->ways)}};
+            part->copies = whole.copies[0];
+            part->first = part_begin(how, &whole, 0);
+            part->rows = part_size(how, &whole, 0);
         }
         part->row_begin = begin;
         begin += part->rows;
@@ -467,11 +551,11 @@ static status heads_check(const op_cut *how, const op_program *p)
         if (node->code != OP_ATTENTION) continue;
         const op_attrs *a = &node->attrs;
         const bool heads = a->heads % how->ways == 0;
-        if (heads && a->kv_heads % how->ways == 0) continue;
+        if (heads && (a->kv_heads % how->ways == 0 || how->ways % a->kv_heads == 0)) continue;
         return fail(ST_CONFIG_CONFLICT,
-                    "layout.tp = %d does not divide the model's %d %s; a divisor of %d does",
+                    "layout.tp = %d does not divide the model's %d %s%s; a divisor of %d does",
                     how->ways, heads ? a->kv_heads : a->heads, heads ? "key-value heads" : "heads",
-                    heads ? a->kv_heads : a->heads);
+                    heads ? ", nor they it" : "", heads ? a->kv_heads : a->heads);
     }
     return ST_OK;
 }
@@ -496,14 +580,18 @@ static status borders_check(const op_model *m, op_program *const *programs)
 }
 
 static status layers_cut(arena *a, const op_model *whole, op_program *const *programs,
-                         const bool *const *partial, op_model *m, op_weight *weights)
+                         const int32_t *const *partial, int32_t ways, op_model *m,
+                         op_weight *weights)
 {
     op_layer *layers = NULL;
     TRY(op_layers_widen(a, whole, programs, &layers));
     for (int32_t i = 0; i < whole->layer_count; i++) {
         const op_layer *from = &whole->layers[i];
         for (int64_t t = 0; t < whole->programs[from->program]->tensor_count; t++) {
-            if (partial[from->program][t]) weights[from->weight_of[t]].partial_grad = true;
+            const int32_t copies = partial[from->program][t];
+            if (copies == 0 || copies == ways) continue; // of one term there is no sum
+            weights[from->weight_of[t]].partial_grad = true;
+            weights[from->weight_of[t]].partial_copies = copies;
         }
     }
     m->layers = layers;
@@ -517,7 +605,7 @@ status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model
     if (how->ways == 1 && (!how->ordered || how->shards == 1)) return ST_OK;
     op_model *m = NULL;
     op_program **programs = NULL;
-    const bool **partial = NULL;
+    const int32_t **partial = NULL;
     op_weight *weights = NULL;
     TRY(arena_new(a, 1, &m));
     TRY(arena_new(a, whole->program_count, &programs));
@@ -537,7 +625,7 @@ status op_model_partition(arena *a, op_model *whole, const op_cut *how, op_model
     }
     m->programs = programs;
     m->weights = weights;
-    TRY(layers_cut(a, whole, programs, partial, m, weights));
+    TRY(layers_cut(a, whole, programs, partial, how->ways, m, weights));
     *local = m;
     return ST_OK;
 }

@@ -1,5 +1,5 @@
-// Shared by the files of the partition: partition.c (models, tensors, rules) and partition_sum.c (nodes
-// whose result is a sum over ranks).
+// Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c (nodes
+// whose result is a sum over ranks) and partition_heads.c (keys that several ranks have).
 #ifndef OP_PARTITION_INTERNAL_H
 #define OP_PARTITION_INTERNAL_H
 
@@ -8,10 +8,12 @@
 
 enum { PARTS_MAX = 4 };
 
-// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes.
+// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes. Of a part of
+// which there are copies, so many ranks side by side have the same piece.
 typedef struct cut_parts {
     int count;
     int64_t size[PARTS_MAX];
+    int32_t copies[PARTS_MAX]; // at least 1
 } cut_parts;
 
 // What is known of a tensor of the whole program.
@@ -28,7 +30,7 @@ typedef struct partition {
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
     tensor_state *state;
-    bool *partial;        // [tensor] a weight whose gradient is a term on each rank
+    int32_t *partial; // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
     int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
 } partition;
 
@@ -39,6 +41,25 @@ static inline int64_t cut_begin(const op_cut *how, int64_t d)
 static inline int64_t cut_size(const op_cut *how, int64_t d)
 {
     return op_piece_begin(d, how->ways, how->at + 1) - cut_begin(how, d);
+}
+// Of a part: where this rank's piece begins, and how long it is.
+static inline int64_t part_begin(const op_cut *how, const cut_parts *parts, int i)
+{
+    const int32_t copies = parts->copies[i];
+    return op_piece_begin(parts->size[i], how->ways / copies, how->at / copies);
+}
+static inline int64_t part_size(const op_cut *how, const cut_parts *parts, int i)
+{
+    const int32_t copies = parts->copies[i];
+    return op_piece_begin(parts->size[i], how->ways / copies, how->at / copies + 1) -
+           part_begin(how, parts, i);
+}
+static inline bool parts_have_copies(const cut_parts *parts)
+{
+    for (int i = 0; i < parts->count; i++) {
+        if (parts->copies[i] > 1) return true;
+    }
+    return false;
 }
 // Terms of a sum that this rank has, the number of the first, and of all.
 static inline int32_t cut_terms(const op_cut *how)
@@ -69,5 +90,13 @@ NODISCARD status partition_make(partition *c, tensor_id t, const char *suffix, d
 // partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum, and the sum.
 NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
 NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
+// Columns of a tensor of the rank's program, as a view.
+NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
+                                   tensor_id *out);
+// partition_heads.c: gradients of attention, where queries of several ranks, or shards, have the same keys.
+bool partition_shares_keys(const partition *c, const op_node *node);
+// `node` is the whole's, `local` it in local ids with attributes cut.
+NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
+                                     const op_node *local);
 
 #endif

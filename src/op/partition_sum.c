@@ -34,15 +34,16 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     return op_append(c->p, list, &sum, 0);
 }
 
-// Where shard `s` begins among this rank's columns of a dim of d.
-static int64_t shard_begin(const partition *c, int64_t d, int32_t s)
+// Where shard `s` begins among this rank's columns of a part; of one that other ranks have too it is its own
+// shards that a rank adds.
+static int64_t shard_begin(const partition *c, const cut_parts *parts, int i, int32_t s)
 {
-    return op_piece_begin(d, cut_shards(c->how), s) - cut_begin(c->how, d);
+    return op_piece_begin(parts->size[i], cut_shards(c->how), s) - part_begin(c->how, parts, i);
 }
 
 // ---- y = x w^T over cut columns -----------------------------------------------------------------
 
-static status column_view(partition *c, tensor_id of, int64_t begin, int64_t end, tensor_id *out)
+status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end, tensor_id *out)
 {
     char name[OP_NAME_BYTES];
     op_name_unique(c->p, "", op_at(c->p, of)->name, name);
@@ -59,10 +60,10 @@ static status product_terms(partition *c, op_list list, const op_node *node, ten
         term.in[2] = TENSOR_NONE;
         term.out[0] = terms[k];
         if (count > 1) {
-            const int64_t begin = shard_begin(c, parts->size[0], first + k);
-            const int64_t end = shard_begin(c, parts->size[0], first + k + 1);
-            TRY(column_view(c, node->in[0], begin, end, &term.in[0]));
-            TRY(column_view(c, node->in[1], begin, end, &term.in[1]));
+            const int64_t begin = shard_begin(c, parts, 0, first + k);
+            const int64_t end = shard_begin(c, parts, 0, first + k + 1);
+            TRY(partition_columns(c, node->in[0], begin, end, &term.in[0]));
+            TRY(partition_columns(c, node->in[1], begin, end, &term.in[1]));
         }
         TRY(op_append(c->p, list, &term, 0));
     }
@@ -97,13 +98,13 @@ static status dx_term(partition *c, op_list list, const op_node *node, int32_t s
     int64_t at = 0; // where the part begins in the rank's piece
     tensor_id before = TENSOR_NONE;
     for (int i = 0; i < parts->count; i++) {
-        const int64_t begin = at + shard_begin(c, parts->size[i], shard);
-        const int64_t end = at + shard_begin(c, parts->size[i], shard + 1);
-        at += cut_size(c->how, parts->size[i]);
+        const int64_t begin = at + shard_begin(c, parts, i, shard);
+        const int64_t end = at + shard_begin(c, parts, i, shard + 1);
+        at += part_size(c->how, parts, i);
         if (end == begin) continue;
         op_node part = *node;
         char name[OP_NAME_BYTES];
-        TRY(column_view(c, node->in[0], begin, end, &part.in[0]));
+        TRY(partition_columns(c, node->in[0], begin, end, &part.in[0]));
         op_name_unique(c->p, "", op_at(c->p, node->in[1])->name, name);
         TRY(op_view_rows(c->p, node->in[1], name, begin, end - begin, &part.in[1]));
         part.in[2] = before;
@@ -117,7 +118,9 @@ static status dx_push(partition *c, op_list list, const op_node *node)
 {
     const int32_t count = cut_terms(c->how), first = cut_first(c->how);
     tensor_id terms[OP_CUT_MAX_TERMS];
-    const bool whole = !c->how->ordered || (count == 1 && c->state[node->in[1]].parts.count == 1);
+    const cut_parts *parts = &c->state[node->in[1]].parts;
+    const bool in_order = c->how->ordered && (count > 1 || parts->count > 1);
+    const bool whole = !in_order && !parts_have_copies(parts);
     for (int32_t k = 0; k < count; k++) {
         TRY(term_make(c, node->out[0], count, &terms[k]));
         if (!whole) {
@@ -213,7 +216,7 @@ status partition_head(partition *c, op_list list, const op_node *node)
     terms[0] = head.out[1];
     TRY(op_append(c->p, list, &head, 0));
     for (int32_t k = 0; k < count && count > 1; k++) {
-        TRY(column_view(c, head.out[1], k * dim, (k + 1) * dim, &terms[k]));
+        TRY(partition_columns(c, head.out[1], k * dim, (k + 1) * dim, &terms[k]));
         if (c->how->ways == 1) continue;
         op_node apart = op_node_of(OP_CAST); // what travels lies in one piece
         apart.in[0] = terms[k];

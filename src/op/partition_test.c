@@ -25,6 +25,7 @@ typedef struct cut_row {
     int dim;
     int part_count;
     int64_t parts[3]; // in units of the head size, or of the feed-forward
+    int64_t heads[3]; // of the parts, where they are of heads
 } cut_row;
 
 // What blocks of model/ declare, for those of the fixture.
@@ -32,14 +33,15 @@ static const cut_row cuts[] = {
     {"qkv",
      0,
      3,
-     {BLOCK_HEADS * BLOCK_HEAD_DIM, BLOCK_KV *BLOCK_HEAD_DIM, BLOCK_KV *BLOCK_HEAD_DIM}},
-    {"o", 1, 0, {0}},
-    {"gate_up", 0, 2, {BLOCK_FFN, BLOCK_FFN}},
-    {"down", 1, 0, {0}},
-    {"qkv_b", 0, 3, {BLOCK_DIM, BLOCK_DIM, BLOCK_DIM}},
-    {"up", 0, 0, {0}},
-    {"up_b", 0, 0, {0}},
-    {"head", 0, 0, {0}},
+     {BLOCK_HEADS * BLOCK_HEAD_DIM, BLOCK_KV *BLOCK_HEAD_DIM, BLOCK_KV *BLOCK_HEAD_DIM},
+     {BLOCK_HEADS, BLOCK_KV, BLOCK_KV}},
+    {"o", 1, 0, {0}, {0}},
+    {"gate_up", 0, 2, {BLOCK_FFN, BLOCK_FFN}, {0}},
+    {"down", 1, 0, {0}, {0}},
+    {"qkv_b", 0, 3, {BLOCK_DIM, BLOCK_DIM, BLOCK_DIM}, {0}},
+    {"up", 0, 0, {0}, {0}},
+    {"up_b", 0, 0, {0}, {0}},
+    {"head", 0, 0, {0}, {0}},
 };
 
 static const cut_row *cut_of(const char *name)
@@ -62,6 +64,7 @@ static void weights_mark(op_program *p)
         for (int i = 0; i < row->part_count; i++) {
             tensor->parts[i].name = row->name;
             tensor->parts[i].rows = even ? BLOCK_DIM : row->parts[i];
+            tensor->parts[i].heads = even ? BLOCK_HEADS : row->heads[i];
         }
     }
 }
@@ -76,7 +79,8 @@ static op_weight weight_like(const op_tensor *t)
     w.parts[0] = (weight_part){.name = t->name, .rows = w.rows};
     int64_t at = 0;
     for (int i = 0; i < t->part_count; i++) {
-        w.parts[i] = (weight_part){.name = t->name, .row_begin = at, .rows = t->parts[i].rows};
+        w.parts[i] = (weight_part){
+            .name = t->name, .row_begin = at, .rows = t->parts[i].rows, .heads = t->parts[i].heads};
         at += t->parts[i].rows;
     }
     memcpy(w.cut_dim, t->cut_dim, sizeof(w.cut_dim));
@@ -237,13 +241,20 @@ static void ordered_sums_have_all_shards(void **state)
 {
     (void)state;
     for (int ways = 1; ways <= 4; ways *= 2) {
-        if (ways == 4) continue; // two heads of keys
         const op_cut how = {.ways = ways, .at = ways - 1, .shards = 4, .ordered = true};
         op_model whole = llama(RECOMPUTE_NONE, false);
         const op_program *p = cut_model(&whole, &how)->programs[0];
         const op_code code = ways == 1 ? OP_SUM : OP_ALL_REDUCE;
         assert_int_equal(count_of(p, OP_FORWARD, code), 2);
-        assert_int_equal(count_of(p, OP_BACKWARD_INPUT, code), 2);
+        // Of dk and dv, too: a head of keys is looked at by two shards.
+        const int copies = ways == 4 ? 1 : 0; // what is added over ranks goes into a view by a copy
+        assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ALL_REDUCE), ways == 4   ? 4
+                                                                        : ways == 2 ? 2
+                                                                                    : 0);
+        assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_SUM), ways == 1   ? 2 + 4
+                                                                 : ways == 2 ? 2
+                                                                             : copies);
+        assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ATTENTION_BWD), 4 / ways);
         for (int k = 0; k < 2; k++) {
             const op_node *sum = node_of(p, OP_FORWARD, code, k);
             int terms = 0;
@@ -256,6 +267,61 @@ static void ordered_sums_have_all_shards(void **state)
         // Each term of dx goes over q, k and v, or gate and up, one after the other.
         assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_MATMUL_DX), 2 + (4 / ways) * (3 + 2));
     }
+}
+
+// ---- keys that several ranks have ---------------------------------------------------------------
+
+// Four ranks and two heads of keys: each has one of them; dk and dv are summed by two ranks, and of what they
+// make of dx each adds half.
+static void shared_keys_are_summed_once(void **state)
+{
+    (void)state;
+    for (int at = 0; at < 4; at++) {
+        const op_cut how = {.ways = 4, .at = at, .shards = 1};
+        op_model whole = llama(RECOMPUTE_NONE, false);
+        const op_program *p = cut_model(&whole, &how)->programs[0];
+        const op_node *attention = node_of(p, OP_FORWARD, OP_ATTENTION, 0);
+        assert_int_equal(attention->attrs.heads, 1);
+        assert_int_equal(attention->attrs.kv_heads, 1);
+        assert_int_equal(attention->attrs.first_head, at);
+        int inside = 0;
+        for (int k = 0; k < 4; k++) {
+            const op_node *sum = node_of(p, OP_BACKWARD_INPUT, OP_ALL_REDUCE, k);
+            if (sum->attrs.inside == 0) continue;
+            const op_node *back = node_of(p, OP_BACKWARD_INPUT, OP_ATTENTION_BWD, 0);
+            assert_int_equal(sum->attrs.inside, 2);
+            assert_true(sum->in[0] == back->out[1] || sum->in[0] == back->out[2]);
+            inside++;
+        }
+        assert_int_equal(inside, 2);
+        int halves = 0;
+        for (int k = 0; k < 6; k++) { // out, down, gate_up, and q, k, v one by one
+            const op_node *dx = node_of(p, OP_BACKWARD_INPUT, OP_MATMUL_DX, k);
+            const op_tensor *w = op_at(p, dx->in[1]);
+            if (w->dims[0].scale != BLOCK_HEAD_DIM / 2) continue;
+            assert_int_equal(w->view_row,
+                             (1 + halves) * BLOCK_HEAD_DIM + at % 2 * (BLOCK_HEAD_DIM / 2));
+            halves++;
+        }
+        assert_int_equal(halves, 2);
+    }
+}
+
+// Norms of heads of keys: a term for each head, not for each rank; of one head there is no sum.
+static void norms_of_shared_keys_have_a_term_a_head(void **state)
+{
+    (void)state;
+    const op_cut how = {.ways = 4, .at = 3, .shards = 1};
+    op_model whole = llama(RECOMPUTE_NONE, true);
+    const op_model *m = cut_model(&whole, &how);
+    int terms = 0;
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const bool is_k = strcmp(m->weights[w].name, "k_norm") == 0;
+        if (!m->weights[w].partial_grad) continue;
+        assert_int_equal(m->weights[w].partial_copies, is_k ? 2 : 1);
+        terms++;
+    }
+    assert_int_equal(terms, 2);
 }
 
 // ---- everything is there ------------------------------------------------------------------------
@@ -298,6 +364,9 @@ static void all_is_made_before_it_is_read(void **state)
         {.ways = 2, .at = 1, .shards = 4, .ordered = true},
         {.ways = 2, .at = 1, .shards = 2, .ordered = true, .rows = true},
         {.ways = 1, .at = 0, .shards = 2, .ordered = true},
+        {.ways = 4, .at = 2, .shards = 1},
+        {.ways = 4, .at = 3, .shards = 4, .ordered = true, .rows = true},
+        {.ways = 1, .at = 0, .shards = 4, .ordered = true},
     };
     for (int i = 0; i < COUNT_OF(hows) * 3 * 2; i++) {
         const op_cut *how = &hows[i % (int)COUNT_OF(hows)];
@@ -312,8 +381,8 @@ static void all_is_made_before_it_is_read(void **state)
 static void norms_of_heads_keep_order(void **state)
 {
     (void)state;
-    for (int ways = 1; ways <= 2; ways++) {
-        const op_cut how = {.ways = ways, .at = 0, .shards = 2, .ordered = true};
+    for (int ways = 1; ways <= 4; ways *= 2) {
+        const op_cut how = {.ways = ways, .at = 0, .shards = 4, .ordered = true};
         op_model whole = llama(RECOMPUTE_NONE, true);
         const op_model *m = cut_model(&whole, &how);
         const op_program *p = m->programs[0];
@@ -326,29 +395,32 @@ static void norms_of_heads_keep_order(void **state)
 // ---- pieces -------------------------------------------------------------------------------------
 
 // All ranks' pieces are the whole, each element once; programs and model agree on their shapes.
-static void pieces_are_the_whole(void **state)
+static void check_pieces(int32_t ways)
 {
-    (void)state;
     op_model whole = llama(RECOMPUTE_NONE, false);
     int64_t elements[64] = {0};
-    for (int at = 0; at < 2; at++) {
-        const op_cut how = {.ways = 2, .at = at, .shards = 1};
+    for (int at = 0; at < ways; at++) {
+        const op_cut how = {.ways = ways, .at = at, .shards = 1};
         const op_model *m = cut_model(&whole, &how);
         for (int64_t w = 0; w < m->weight_count; w++) {
             const op_weight *one = &m->weights[w];
-            int64_t rows = 0;
+            int64_t rows = 0, mine = 0; // of those that several have, this rank's share
             for (int i = 0; i < one->part_count; i++) {
+                int64_t share = 0;
+                const int64_t from = op_part_share(one, i, at, &share);
+                assert_true(from >= 0 && from + share <= one->parts[i].rows);
+                mine += share;
                 const weight_piece piece = op_weight_piece(one, i);
                 assert_int_equal(one->parts[i].row_begin, rows);
                 assert_int_equal(piece.whole_rows, whole.weights[w].parts[i].rows);
                 assert_int_equal(piece.whole_columns, whole.weights[w].columns);
                 if (one->ways > 1 && one->cut_dim[AXIS_TP] == 0) {
-                    assert_int_equal(piece.row, at == 0 ? 0 : piece.whole_rows - piece.rows);
+                    assert_int_equal(piece.row + from, piece.whole_rows * at / ways);
                 }
                 rows += piece.rows;
             }
             assert_int_equal(rows, one->rows);
-            elements[w] += one->ways > 1 || at == 0 ? one->rows * one->columns : 0;
+            elements[w] += one->ways > 1 || at == 0 ? mine * one->columns : 0;
         }
         for (int i = 0; i < m->layer_count; i++) {
             const op_program *p = m->programs[m->layers[i].program];
@@ -364,14 +436,22 @@ static void pieces_are_the_whole(void **state)
     }
 }
 
+static void pieces_are_the_whole(void **state)
+{
+    (void)state;
+    check_pieces(2);
+    check_pieces(4);
+}
+
 static void what_cannot_be_cut_is_refused(void **state)
 {
     (void)state;
     op_model whole = llama(RECOMPUTE_NONE, false);
     op_model *local = NULL;
-    const op_cut four = {.ways = 4, .shards = 1};
-    assert_int_equal(op_model_partition(a, &whole, &four, &local), ST_CONFIG_CONFLICT);
-    assert_non_null(strstr(error_last()->text, "layout.tp = 4 does not divide the model's 2 key"));
+    const op_cut three = {.ways = 3, .shards = 1};
+    assert_int_equal(op_model_partition(a, &whole, &three, &local), ST_CONFIG_CONFLICT);
+    assert_non_null(
+        strstr(error_last()->text, "layout.tp = 3 does not divide the model's 4 heads"));
     const op_cut odd = {.ways = 2, .shards = 3, .ordered = true};
     assert_int_equal(op_model_partition(a, &whole, &odd, &local), ST_CONFIG_CONFLICT);
     const op_cut many = {.ways = 1, .shards = 16, .ordered = true};
@@ -388,6 +468,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(heads_talk_in_statistics, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_are_gathered_once, setup, teardown),
         cmocka_unit_test_setup_teardown(ordered_sums_have_all_shards, setup, teardown),
+        cmocka_unit_test_setup_teardown(shared_keys_are_summed_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_of_shared_keys_have_a_term_a_head, setup, teardown),
         cmocka_unit_test_setup_teardown(all_is_made_before_it_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_of_heads_keep_order, setup, teardown),
         cmocka_unit_test_setup_teardown(pieces_are_the_whole, setup, teardown),

@@ -416,9 +416,13 @@ static status norm_nodes_push(lowering *l, op_program *program, op_node *node, i
     TRY(op_tensor_make(program, "grad", ROLE_WEIGHT_GRAD, t->type, 2, extent_of(rows),
                        extent_of(columns), &whole));
     for (int32_t i = 0; i < count; i++) {
+        const norm_piece *piece = &pieces[i];
         node->in[0] = whole;
-        if (count > 1) {
-            TRY(op_view(program, whole, "piece", pieces[i].begin, pieces[i].count, &node->in[0]));
+        if (piece->count < columns) {
+            TRY(op_view(program, whole, "columns", piece->begin, piece->count, &node->in[0]));
+        }
+        if (piece->rows < rows) {
+            TRY(op_view_rows(program, node->in[0], "rows", piece->row, piece->rows, &node->in[0]));
         }
         TRY(op_append(program, OP_FORWARD, node, 0));
     }
@@ -438,6 +442,7 @@ static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t we
     int32_t *map = NULL;
     if (grad >= 0) {
         TRY(norm_nodes_push(l, program, &node, grad, weight));
+        if (program->lists[OP_FORWARD].count == 0) return ST_OK; // others count all of it
     } else {
         TRY(op_append(program, OP_FORWARD, &node, 0));
     }

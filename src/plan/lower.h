@@ -213,6 +213,7 @@ int64_t lower_head_piece(const lowering *l, int32_t layer_row);
 // The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.
 enum { NORM_MAX_PIECES = 64 };
 typedef struct norm_piece {
+    int64_t row, rows; // of the rows that this rank updates; of a vector: one
     int64_t begin, count; // columns; elements of a vector
 } norm_piece;
 int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES]);

@@ -146,11 +146,16 @@ static plan_comm_op op_of(op_code code)
     return code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
 }
 
-// Ranks that the node is between. Of cp there are two kinds (plan/mesh.h).
-static uint32_t axes_of(const op_node *node)
+// Ranks that the node is between. Of cp there are two kinds, and more of tp (plan/mesh.h).
+static plan_group group_of(const lowering *l, const op_node *node)
 {
-    if (node->attrs.axis != AXIS_CP) return MESH_AXIS(node->attrs.axis);
-    return node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
+    const op_attrs *a = &node->attrs;
+    if (a->axis == AXIS_TP) {
+        return plan_group_tp(&l->r->mesh, a->inside, a->across, GROUP_INLINE);
+    }
+    const uint32_t of_cp = node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
+    const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis);
+    return plan_group_of(&l->r->mesh, axes, GROUP_INLINE);
 }
 
 static status comm_push(inline_comm *k, const plan_action *action)
@@ -183,7 +188,7 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
 status lower_inline_push(lowering *l, const plan_action *action)
 {
     const op_node *node = node_at(l, action, 0);
-    const plan_group group = plan_group_of(&l->r->mesh, axes_of(node), GROUP_INLINE);
+    const plan_group group = group_of(l, node);
     inline_comm k = {.l = l,
                      .b = &l->p->bindings[action->binding],
                      .node = node,
@@ -223,25 +228,31 @@ int64_t lower_head_piece(const lowering *l, int32_t layer_row)
 
 // ---- gradients that are terms ---------------------------------------------------------------------
 
-// False: there is one rank.
-static bool tp_sum(const lowering *l, plan_comm *c, plan_group *group)
+// A sum of terms that are the same on `copies` ranks side by side: of one of each. Such are all of a model.
+static status tp_sum(const lowering *l, int32_t copies, plan_comm *c)
 {
-    *group = plan_group_of(&l->r->mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    const plan_group group = plan_group_tp(&l->r->mesh, 0, copies, GROUP_INLINE);
     *c = (plan_comm){.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM};
-    return group->axes != 0;
+    ASSERT(group.axes != 0); // else it is no sum: op_model_partition
+    return plan_table_group(l->p->run, &group, &c->group);
 }
 
-status lower_terms_reduce(lowering *l, int32_t layer_row)
+static int32_t copies_of(const lowering *l, int32_t weight)
+{
+    const op_weight *w = &l->m->weights[weight];
+    return w->partial_grad ? w->partial_copies : 0;
+}
+
+static status layer_terms_reduce(lowering *l, int32_t layer_row, int32_t copies)
 {
     plan_comm c;
-    plan_group group;
     const layer_state *state = &l->layers[layer_row];
-    if (!tp_sum(l, &c, &group)) return ST_OK;
-    (void)snprintf(c.name, sizeof(c.name), "%.60s, gradients that all have terms of",
-                   l->m->layers[layer_row].name);
+    TRY(tp_sum(l, copies, &c));
+    (void)snprintf(c.name, sizeof(c.name), "%.60s, gradients that %s have terms of",
+                   l->m->layers[layer_row].name, copies > 1 ? "some" : "all");
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
-        if (!l->m->weights[use->weight].partial_grad || lower_passes(l, use->weight)) continue;
+        if (copies_of(l, use->weight) != copies || lower_passes(l, use->weight)) continue;
         ASSERT(!l->r->strict); // op_model_partition refuses
         const int32_t buffer = use->buffer[0];
         const plan_tensor *t = &l->p->tensors[buffer];
@@ -250,28 +261,43 @@ status lower_terms_reduce(lowering *l, int32_t layer_row)
         c.type = t->type;
         TRY(lower_item_push(l, &c, &item));
     }
-    if (c.items_count == 0) return ST_OK;
-    TRY(plan_table_group(l->p->run, &group, &c.group));
-    return lower_comm_push(l, &c, -1, &l->last_compute);
+    return c.items_count > 0 ? lower_comm_push(l, &c, -1, &l->last_compute) : ST_OK;
 }
 
+status lower_terms_reduce(lowering *l, int32_t layer_row)
+{
+    const layer_state *state = &l->layers[layer_row];
+    for (int32_t copies = 1; copies < plan_mesh_size(&l->r->mesh, AXIS_TP); copies++) {
+        bool any = false;
+        for (int64_t u = 0; u < state->use_count; u++) {
+            any = any || copies_of(l, l->uses[state->use_begin + u].weight) == copies;
+        }
+        if (any) TRY(layer_terms_reduce(l, layer_row, copies));
+    }
+    return ST_OK;
+}
+
+// Of those that have copies, heads' norms, there are no rows: they are vectors.
 status lower_terms_end(lowering *l)
 {
     plan_comm c;
-    plan_group group;
     int32_t action = -1;
-    if (!tp_sum(l, &c, &group)) return ST_OK;
+    bool any = false;
+    for (int32_t w = 0; w < l->m->weight_count; w++) {
+        any = any || (l->m->weights[w].partial_grad && lower_passes(l, w));
+    }
+    if (!any) return ST_OK;
+    TRY(tp_sum(l, 1, &c));
     (void)snprintf(c.name, sizeof(c.name), "rows of gradients that all have terms of");
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         if (!l->m->weights[w].partial_grad || !lower_passes(l, w)) continue;
+        ASSERT(l->m->weights[w].partial_copies == 1);
         const plan_tensor *t = &l->p->tensors[l->rows_of[w]];
         const plan_comm_item item = {
             .in = l->rows_of[w], .out = l->rows_of[w], .count = t->dims[0] * t->dims[1]};
         c.type = t->type;
         TRY(lower_item_push(l, &c, &item));
     }
-    if (c.items_count == 0) return ST_OK;
-    TRY(plan_table_group(l->p->run, &group, &c.group));
     TRY(lower_comm_push(l, &c, -1, &action));
     l->last_compute = action;
     return lower_sums_wait(l, action);
@@ -287,25 +313,61 @@ bool lower_norm_is_mine(const lowering *l, int32_t weight)
 
 // Blocks of the norm are cut where determinism.tp_shards cuts the columns of the whole weight, so that they
 // are the same for any number of ranks.
-int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES])
+static int32_t columns_of_norm(const lowering *l, const op_weight *w, norm_piece *out)
 {
-    const op_weight *w = &l->m->weights[weight];
     const int32_t shards = l->r->strict && l->r->tp_shards > 1 ? l->r->tp_shards : 1;
     const int64_t ways = plan_mesh_size(&l->r->mesh, AXIS_TP), at = l->r->mesh.at[AXIS_TP];
     const bool vector = w->ndim == 1;
-    out[0] = (norm_piece){0, vector ? w->rows : w->columns};
-    if (shards == 1 || w->cut_dim[AXIS_TP] != (vector ? 0 : 1)) return 1;
+    const bool cut = w->cut_dim[AXIS_TP] == (vector ? 0 : 1);
     int32_t count = 0;
+    if (shards == 1 || !cut) {
+        out[0] = (norm_piece){.count = vector ? w->rows : w->columns};
+        return 1;
+    }
     for (int i = 0; i < (vector ? w->part_count : 1); i++) {
         const weight_piece part = op_weight_piece(w, i);
         const int64_t whole = vector ? part.whole_rows : part.whole_columns;
-        const int64_t from = vector ? w->parts[i].row_begin : 0;
+        const int64_t from = vector ? w->parts[i].row_begin - part.row : -part.column;
         for (int64_t s = at * (shards / ways); s < (at + 1) * (shards / ways); s++) {
             const int64_t begin = whole * s / shards, end = whole * (s + 1) / shards;
             ASSERT(count < NORM_MAX_PIECES);
             if (end == begin) continue;
-            out[count++] = (norm_piece){from + begin - whole * at / ways, end - begin};
+            out[count++] = (norm_piece){.begin = from + begin, .count = end - begin};
         }
+    }
+    return count;
+}
+
+static bool has_copies(const op_weight *w)
+{
+    for (int i = 0; i < w->part_count; i++) {
+        if (w->ways > 1 && w->parts[i].copies > 1) return true;
+    }
+    return false;
+}
+
+// Of parts that several ranks have each counts its share.
+int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES])
+{
+    const op_weight *w = &l->m->weights[weight];
+    const plan_rows own = lower_rows(l, weight);
+    const bool vector = w->ndim == 1;
+    int32_t count = columns_of_norm(l, w, out);
+    for (int32_t i = 0; i < count; i++) out[i].rows = vector ? 1 : own.count;
+    if (!has_copies(w) || (vector && count > 1)) return count;
+    ASSERT(count == 1);
+    count = 0;
+    for (int i = 0; i < w->part_count; i++) {
+        int64_t rows = 0;
+        const int64_t share =
+            w->parts[i].row_begin + op_part_share(w, i, l->r->mesh.at[AXIS_TP], &rows);
+        const int64_t begin = max_i64(share, own.first);
+        const int64_t end = min_i64(share + rows, own.first + own.count);
+        if (begin >= end) continue;
+        out[count++] =
+            vector
+                ? (norm_piece){.rows = 1, .begin = begin, .count = end - begin}
+                : (norm_piece){.row = begin - own.first, .rows = end - begin, .count = w->columns};
     }
     return count;
 }

@@ -56,6 +56,20 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     return g;
 }
 
+plan_group plan_group_tp(const plan_mesh *m, int32_t inside, int32_t across, group_use use)
+{
+    const int32_t tp = plan_mesh_size(m, AXIS_TP), copies = inside > 0 ? inside : across;
+    const bool is_all = copies == 0 || copies == (inside > 0 ? tp : 1);
+    const bool is_one = copies > 0 && copies == (inside > 0 ? 1 : tp);
+    plan_group g = plan_group_of(m, is_one ? 0 : MESH_AXIS(AXIS_TP), use);
+    ASSERT(inside == 0 || across == 0);
+    if (is_all || is_one) return g;
+    ASSERT(tp % copies == 0);
+    g.axes = inside > 0 ? MESH_TP_INSIDE : MESH_TP_ACROSS;
+    g.copies = copies;
+    return g;
+}
+
 plan_group plan_group_stages(int32_t from, int32_t to, group_use use)
 {
     return (plan_group){.axes = MESH_AXIS(AXIS_PP), .from = from, .to = to, .use = use};
@@ -85,6 +99,7 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
     if (a->axes != b->axes) return a->axes < b->axes ? -1 : 1;
     if (a->from != b->from) return a->from < b->from ? -1 : 1;
     if (a->to != b->to) return a->to < b->to ? -1 : 1;
+    if (a->copies != b->copies) return a->copies < b->copies ? -1 : 1;
     return 0;
 }
 
@@ -113,6 +128,13 @@ static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
         inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / heads;
         inner.at[AXIS_CP] = m->at[AXIS_CP] / heads;
     }
+    if ((g->axes & MESH_TP_INSIDE) != 0) {
+        inner.size[AXIS_TP] = g->copies;
+        inner.at[AXIS_TP] = m->at[AXIS_TP] % g->copies;
+    } else if ((g->axes & MESH_TP_ACROSS) != 0) {
+        inner.size[AXIS_TP] = plan_mesh_size(m, AXIS_TP) / g->copies;
+        inner.at[AXIS_TP] = m->at[AXIS_TP] / g->copies;
+    }
     if (!plan_group_is_stages(g)) return inner;
     inner.size[AXIS_PP] = 2;
     inner.at[AXIS_PP] = m->at[AXIS_PP] == (g->from < g->to ? g->from : g->to) ? 0 : 1;
@@ -130,7 +152,7 @@ int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place
     plan_mesh inner = inner_mesh(m, g), other = *m;
     inner = plan_mesh_from(&inner, place);
     const int32_t inside = plan_zero_ways(m), dp = m->at[AXIS_DP];
-    const int32_t heads = plan_mesh_heads(m), cp = m->at[AXIS_CP];
+    const int32_t heads = plan_mesh_heads(m), cp = m->at[AXIS_CP], tp = m->at[AXIS_TP];
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
     }
@@ -143,6 +165,11 @@ int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place
         other.at[AXIS_CP] = cp / heads * heads + inner.at[AXIS_CP];
     } else if ((g->axes & MESH_CP_REST) != 0) {
         other.at[AXIS_CP] = inner.at[AXIS_CP] * heads + cp % heads;
+    }
+    if ((g->axes & MESH_TP_INSIDE) != 0) {
+        other.at[AXIS_TP] = tp / g->copies * g->copies + inner.at[AXIS_TP];
+    } else if ((g->axes & MESH_TP_ACROSS) != 0) {
+        other.at[AXIS_TP] = inner.at[AXIS_TP] * g->copies + tp % g->copies;
     }
     if (plan_group_is_stages(g)) {
         other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
@@ -177,10 +204,9 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
         uint32_t bit;
         mesh_axis of;
         const char *name;
-    } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"},
-                  {MESH_DP_ACROSS, AXIS_DP, " across"},
-                  {MESH_CP_HEADS, AXIS_CP, " heads"},
-                  {MESH_CP_REST, AXIS_CP, " rest"}};
+    } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"}, {MESH_DP_ACROSS, AXIS_DP, " across"},
+                  {MESH_CP_HEADS, AXIS_CP, " heads"},   {MESH_CP_REST, AXIS_CP, " rest"},
+                  {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"}};
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {

@@ -56,6 +56,9 @@ static inline bool plan_axes_are_cp(uint32_t axes)
     const uint32_t cp = MESH_AXIS(AXIS_CP) | MESH_CP_HEADS | MESH_CP_REST;
     return axes != 0 && (axes & ~cp) == 0;
 }
+// Of tp: `copies` ranks side by side, and those of which each has its place among another such few.
+#define MESH_TP_INSIDE (UINT32_C(16) << AXIS_COUNT)
+#define MESH_TP_ACROSS (UINT32_C(32) << AXIS_COUNT)
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
 // compute lane and what goes on beside it are groups apart, even of the same ranks.
@@ -71,13 +74,17 @@ typedef enum group_use {
 // `from` and `to`: a link, which carries activations (forward) or their gradients (backward) one way, or
 // the pair that holds the same weights.
 typedef struct plan_group {
-    uint32_t axes; // bits of mesh_axis, or of a half of dp or cp, of those that are longer than 1
+    uint32_t
+        axes; // bits of mesh_axis, or of a part of dp, cp or tp, of those that are longer than 1
     int32_t from, to; // coordinates on the pp axis; -1: not two stages
     group_use use;
+    int32_t copies; // MESH_TP_INSIDE, MESH_TP_ACROSS
 } plan_group;
 
 // A group along these axes; those of size 1 are dropped.
 plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use);
+// Of tp: `inside` ranks side by side, or those that are `across` apart; both 0: all.
+plan_group plan_group_tp(const plan_mesh *m, int32_t inside, int32_t across, group_use use);
 plan_group plan_group_stages(int32_t from, int32_t to, group_use use);
 // Those that hold the same weights: stages a and b, and all ranks along `axes` with them.
 plan_group plan_group_pair(const plan_mesh *m, int32_t a, int32_t b, uint32_t axes);

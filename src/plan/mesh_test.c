@@ -148,6 +148,36 @@ static void halves_of_cp_are_a_grid(void **state)
     assert_true(plan_group_equal(&cp, &rest));
 }
 
+// So do groups of a part of tp.
+static void halves_of_tp_are_a_grid(void **state)
+{
+    (void)state;
+    static const int32_t layout[4] = {2, 1, 2, 6};
+    plan_mesh m = mesh_of(layout);
+    for (int32_t copies = 1; copies <= 6; copies++) {
+        for (int64_t r = 0; r < plan_mesh_ranks(&m) && 6 % copies == 0; r++) {
+            int32_t row[64], column[64];
+            const plan_mesh at = plan_mesh_from(&m, r);
+            const plan_group in = plan_group_tp(&at, copies, 0, GROUP_INLINE);
+            const plan_group over = plan_group_tp(&at, 0, copies, GROUP_INLINE);
+            check_group(&at, &in);
+            check_group(&at, &over);
+            const int64_t rows = plan_group_size(&at, &in), columns = plan_group_size(&at, &over);
+            assert_int_equal(rows, copies);
+            assert_int_equal(rows * columns, 6);
+            assert_int_equal(in.axes == 0, copies == 1);
+            assert_int_equal(over.axes == 0, copies == 6);
+            plan_group_members(&at, &in, row);
+            plan_group_members(&at, &over, column);
+            int met = 0;
+            for (int64_t x = 0; x < 6; x++) met += row[x / columns] == column[x % columns];
+            assert_int_equal(met, 1);
+            for (int64_t i = 0; i < columns; i++) assert_int_equal(column[i] % copies, r % copies);
+            for (int64_t i = 1; i < rows; i++) assert_int_equal(row[i], row[i - 1] + 1);
+        }
+    }
+}
+
 // Axes that have one rank are not in it: "dp+cp" without cp is "dp".
 static void names_are_of_what_is_there(void **state)
 {
@@ -170,9 +200,9 @@ static void names_are_of_what_is_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_coordinates),      cmocka_unit_test(members_agree),
-        cmocka_unit_test(halves_of_dp_are_a_grid),    cmocka_unit_test(halves_of_cp_are_a_grid),
-        cmocka_unit_test(names_are_of_what_is_there),
+        cmocka_unit_test(ranks_are_coordinates),   cmocka_unit_test(members_agree),
+        cmocka_unit_test(halves_of_dp_are_a_grid), cmocka_unit_test(halves_of_cp_are_a_grid),
+        cmocka_unit_test(halves_of_tp_are_a_grid), cmocka_unit_test(names_are_of_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,8 +47,10 @@ static op_weight local_of(const plan_places *p, const plan_mesh *mesh, int32_t w
     for (int i = 0; i < w.part_count; i++) {
         weight_part *part = &w.parts[i];
         part->whole_rows = part->rows;
-        part->first = dim == 0 ? cut_at(part->rows, ways, at) : 0;
-        if (dim == 0) part->rows = cut_at(part->rows, ways, at + 1) - part->first;
+        part->copies = dim == 0 ? op_part_copies(part->heads, w.ways) : 1;
+        const int64_t pieces = ways / part->copies, piece = at / part->copies;
+        part->first = dim == 0 ? cut_at(part->rows, pieces, piece) : 0;
+        if (dim == 0) part->rows = cut_at(part->rows, pieces, piece + 1) - part->first;
         part->row_begin = rows;
         rows += part->rows;
     }
@@ -84,12 +86,15 @@ plan_piece plan_piece_of(const plan_places *p, int64_t rank, int32_t weight, int
 }
 
 // Of ranks that hold the same, the first.
-static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight, plan_what what)
+static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight, int part,
+                     plan_what what)
 {
     const int32_t stage = p->stages != NULL ? p->stages[weight][0] : 0;
     if (mesh->at[AXIS_CP] != 0 || mesh->at[AXIS_PP] != stage) return false;
     const op_weight local = local_of(p, mesh, weight);
+    const int32_t copies = local.parts[part].copies;
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0) return false; // all its ranks have all of it
+    if (local.ways > 1 && copies > 1 && mesh->at[AXIS_TP] % copies != 0) return false;
     const bool is_cut = rows_of(p, mesh, &local, weight, what).cut;
     return mesh->at[AXIS_DP] < (is_cut ? plan_zero_ways(mesh) : 1);
 }
@@ -100,7 +105,7 @@ int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int
     const int64_t ranks = plan_mesh_ranks(&p->mesh);
     for (int64_t i = rank + 1; i < ranks; i++) {
         const plan_mesh mesh = mesh_at(p, i);
-        if (!is_first(p, &mesh, weight, what)) continue;
+        if (!is_first(p, &mesh, weight, part, what)) continue;
         if (plan_piece_of(p, i, weight, part, what).rows > 0) return i;
     }
     return -1;

@@ -4,7 +4,8 @@
 // place in checkpoints and in the digest, whatever the layout. A rank holds one rectangle of it or nothing:
 //
 //   pp   the whole part, on the stages whose layers use the weight (a tied table on two)
-//   tp   rows, or columns, of each part by itself; what tp does not cut all its ranks have
+//   tp   rows, or columns, of each part by itself; what tp does not cut all its ranks have, and a head of keys
+//        those whose queries look at it
 //   dp   of optimizer state, and of the weight itself in stage 3, rows of what tp has left in the rank's
 //        tensor, its parts taken together (ZeRO)
 //

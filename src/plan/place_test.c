@@ -21,11 +21,13 @@ static const struct {
     int parts;
     int64_t rows[3];
     bool whole;
-} kinds[] = {{2, 0, 6, 1, {13}, false},      {2, 0, 6, 3, {8, 4, 4}, false},
-             {1, 0, 1, 3, {8, 4, 4}, false}, {2, 1, 8, 1, {6}, false},
-             {1, -1, 1, 1, {6}, false},      {2, -1, 6, 1, {5}, false},
-             {2, -1, 6, 1, {2}, false},      {2, 0, 6, 2, {10, 10}, true},
-             {2, 1, 7, 2, {3, 5}, false},    {2, 0, 3, 3, {29, 7, 3}, false}};
+    int64_t heads; // of the parts after the first
+} kinds[] = {{2, 0, 6, 1, {13}, false},          {2, 0, 6, 3, {8, 4, 4}, false},
+             {1, 0, 1, 3, {8, 4, 4}, false},     {2, 1, 8, 1, {6}, false},
+             {1, -1, 1, 1, {6}, false},          {2, -1, 6, 1, {5}, false},
+             {2, -1, 6, 1, {2}, false},          {2, 0, 6, 2, {10, 10}, true},
+             {2, 1, 7, 2, {3, 5}, false},        {2, 0, 3, 3, {29, 7, 3}, false},
+             {2, 0, 3, 3, {16, 4, 4}, false, 2}, {1, 0, 1, 3, {16, 6, 6}, false, 1}};
 
 typedef struct fixture {
     op_weight weights[COUNT_OF(kinds)];
@@ -46,6 +48,7 @@ static void make(fixture *f, int32_t pp, int32_t dp, int32_t cp, int32_t tp, int
         w->cut_dim[AXIS_TP] = (int8_t)kinds[i].cut;
         for (int k = 0; k < w->part_count; k++) {
             w->parts[k] = (weight_part){.row_begin = w->rows, .rows = kinds[i].rows[k]};
+            if (k > 0) w->parts[k].heads = kinds[i].heads;
             w->rows += kinds[i].rows[k];
         }
         f->whole[i] = kinds[i].whole;
@@ -94,7 +97,9 @@ static void check_cover(const fixture *f, int32_t w, int part, plan_what what)
         // Replicas: what does not cut it multiplies.
         const plan_mesh mesh = plan_mesh_from(&p->mesh, lowest);
         int64_t replicas = plan_mesh_size(&mesh, AXIS_CP);
-        if (kinds[w].cut < 0) replicas *= plan_mesh_size(&mesh, AXIS_TP);
+        const int32_t tp = plan_mesh_size(&mesh, AXIS_TP);
+        if (kinds[w].cut < 0) replicas *= tp;
+        if (part > 0) replicas *= op_part_copies(kinds[w].heads, tp);
         if (p->stages != NULL && f->stages[w][1] >= 0) replicas *= 2;
         const int64_t dp = plan_mesh_size(&mesh, AXIS_DP);
         assert_true(holders == replicas * dp || (what == PLACE_STATE && p->zero > 0));

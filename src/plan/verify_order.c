@@ -28,11 +28,18 @@ int64_t verify_unit(const verify_facts *f)
     return f->p->seq * ways_of(f) / row_cells(f);
 }
 
-// Where each rank of tp has a term of the same rows, each is a cell of its own.
+// Ranks of tp, side by side, that have the same term of the same rows; 0: there are no terms of ranks.
+static int32_t term_copies(const verify_facts *f, int32_t weight)
+{
+    const op_weight *w = weight >= 0 ? &f->p->model->weights[weight] : NULL;
+    return w != NULL && w->partial_grad ? w->partial_copies : 0;
+}
+
+// Where ranks of tp have terms of the same rows, each of them is a cell of its own.
 static int32_t term_ranks(const verify_facts *f, int32_t weight)
 {
-    const bool partial = weight >= 0 && f->p->model->weights[weight].partial_grad;
-    return partial ? plan_mesh_size(&f->at, AXIS_TP) : 1;
+    const int32_t copies = term_copies(f, weight);
+    return copies > 0 ? plan_mesh_size(&f->at, AXIS_TP) / copies : 1;
 }
 
 int32_t verify_cells(const verify_facts *f, int32_t weight)
@@ -70,7 +77,8 @@ int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, in
     const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
     const int64_t before = action->microbatch > 0 ? action->microbatch * p->micro_batch : 0;
     const int64_t begin = (p->first_sequence + before + action->sequence_begin) * unit;
-    const int32_t tp = term_ranks(f, weight), at = tp > 1 ? f->at.at[AXIS_TP] : 0;
+    const int32_t tp = term_ranks(f, weight);
+    const int32_t at = tp > 1 ? f->at.at[AXIS_TP] / term_copies(f, weight) : 0;
     const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
     if (action->position_count > 0) { // there is no tp that shares rows
         out[0] = (verify_term){source, first, begin, begin};

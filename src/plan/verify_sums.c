@@ -233,42 +233,39 @@ static int32_t norm_cell(const verify_facts *f, int32_t weight)
     return f->p->model->weights[weight].ways > 1 ? f->at.at[AXIS_TP] : 0;
 }
 
-// A norm may be taken piece by piece: all columns once.
-static status norm_has_columns(const sums_walk *w, const verify_facts *f, int32_t index)
+// A norm may be taken piece by piece: of each range of rows all columns once, of a vector any elements.
+static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verify_bytes grad)
 {
     const plan_action *action = &f->p->actions[index];
     const plan_binding *b = &f->p->bindings[action->binding];
     const op_node *nodes = &b->program->lists[action->list].nodes[action->ops_begin];
+    const plan_tensor *t = verify_tensor(f, grad.tensor);
+    const op_weight *weight = &f->p->model->weights[t->weight];
+    const bool vector = t->ndim == 1;
+    const int64_t width = dtype_bytes(t->type), all = vector ? 1 : t->dims[1];
+    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * all; // of other ranks
+    const int64_t from = before + verify_first(f, grad) / width;
+    verify_term term = {.source = t->weight, .cell = norm_cell(f, t->weight)};
     char name[VERIFY_NAME_BYTES];
-    int64_t reached = 0, all = 0;
+    int64_t reached = 0, of_row = 0;
     for (int32_t i = 0; i < action->ops_count; i++) { // in their order
         int64_t column = 0, row = 0;
         const op_tensor *view = &b->program->tensors[nodes[i].in[0]];
-        const tensor_id whole = verify_owner(b->program, nodes[i].in[0], &column, &row);
-        const op_tensor *owner = &b->program->tensors[whole];
-        all = owner->dims[owner->ndim - 1].scale;
-        if (column != reached) break;
-        reached += view->dims[view->ndim - 1].scale;
+        (void)verify_owner(b->program, nodes[i].in[0], &column, &row);
+        const int64_t rows = view->dims[0].scale, columns = view->dims[view->ndim - 1].scale;
+        if (!vector && column != (reached == all ? 0 : reached)) break;
+        if (column == 0) of_row = row;
+        if (row != of_row) break;
+        reached = column + columns;
+        if (!vector && reached < all) continue;
+        term.begin = from + (vector ? column : row * all);
+        term.end =
+            min_i64(term.begin + (vector ? columns : rows * all), weight->rows * weight->columns);
+        TRY(step_add(w, f, index, STEP_NORM, &term));
     }
-    if (reached == all) return ST_OK;
+    if (vector || reached == all) return ST_OK;
     return fail(ST_BROKEN_PLAN, "%s: the norm takes columns up to %lld of %lld, then others",
                 verify_name(w->v, f->rank, index, name), (long long)reached, (long long)all);
-}
-
-static status norm_add(sums_walk *w, const verify_facts *f, int32_t action, verify_bytes grad)
-{
-    const plan_tensor *t = verify_tensor(f, grad.tensor);
-    const int64_t width = dtype_bytes(t->type), row = t->ndim == 1 ? 1 : t->dims[1];
-    const int64_t before = t->piece_rows * plan_zero_place(&f->at) * row * width; // of other ranks
-    const int64_t begin = before + verify_first(f, grad);
-    const op_weight *weight = &f->p->model->weights[t->weight];
-    const int64_t all = weight->rows * weight->columns;
-    const verify_term term = {.source = t->weight,
-                              .cell = norm_cell(f, t->weight),
-                              .begin = begin / width,
-                              .end = min_i64((begin + grad.bytes) / width, all)};
-    TRY(norm_has_columns(w, f, action));
-    return step_add(w, f, action, STEP_NORM, &term);
 }
 
 static status loss_is_whole(const sums_walk *w, const verify_facts *f, int32_t action)
@@ -290,6 +287,25 @@ static status loss_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     return ST_OK;
 }
 
+// Elements of a weight that rank `cell` of tp answers for: part by part. Other ranks may have a row or column
+// more or less; whether a rank counted all of its own was seen when it did.
+static bool norm_lacks(const sums_walk *w, const verify_facts *f, int32_t index, int32_t cell,
+                       verify_term *lack)
+{
+    const op_weight *weight = &f->p->model->weights[index];
+    const verify_terms *norm = &w->ranks[f->rank].step[STEP_NORM];
+    const bool own = weight->ways <= 1 || cell == f->at.at[AXIS_TP];
+    for (int i = 0; i < weight->part_count; i++) {
+        int64_t rows = 0;
+        const int64_t share = op_part_share(weight, i, cell, &rows);
+        const int64_t begin = (weight->parts[i].row_begin + share) * weight->columns;
+        const int64_t end = own ? begin + rows * weight->columns : begin + 1;
+        if (rows > 0 && verify_terms_lack(norm, index, cell, begin, end, lack)) return true;
+        if (!own) return false;
+    }
+    return false;
+}
+
 static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t action)
 {
     char name[VERIFY_NAME_BYTES];
@@ -298,13 +314,7 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
         const op_weight *weight = &f->p->model->weights[i];
         const int32_t cells = weight->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
         for (int32_t cell = 0; cell < cells; cell++) {
-            // Other ranks of tp may have a row or column more or less; whether a rank counted all of
-            // its own was seen when it did.
-            const bool own = weight->ways <= 1 || cell == f->at.at[AXIS_TP];
-            const int64_t all = own ? weight->rows * weight->columns : 1;
-            if (!verify_terms_lack(&w->ranks[f->rank].step[STEP_NORM], i, cell, 0, all, &lack)) {
-                continue;
-            }
+            if (!norm_lacks(w, f, i, cell, &lack)) continue;
             return fail(ST_BROKEN_PLAN, "%s: the norm lacks elements [%lld, %lld) of %s",
                         verify_name(w->v, f->rank, action, name), (long long)lack.begin,
                         (long long)lack.end, weight->name);

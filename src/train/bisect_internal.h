@@ -19,7 +19,7 @@ typedef struct bisect_point {
     int64_t columns;
     // Where tp cuts columns, each part is cut by itself.
     int part_count;
-    int64_t part[BISECT_PARTS];
+    int64_t part[BISECT_PARTS], heads[BISECT_PARTS];
     const char *block, *name;
 } bisect_point;
 

@@ -51,6 +51,7 @@ static void parts_find(const op_program *p, tensor_id t, bisect_point *out, int 
     const op_tensor *tensor = &p->tensors[t];
     out->part_count = 1;
     out->part[0] = out->columns;
+    out->heads[0] = 0;
     if (depth == DEPTH || tensor->ndim < 2) return;
     if (tensor->of != TENSOR_NONE && columns_of(&p->tensors[tensor->of]) == out->columns) {
         parts_find(p, tensor->of, out, depth + 1);
@@ -62,7 +63,10 @@ static void parts_find(const op_program *p, tensor_id t, bisect_point *out, int 
         const op_tensor *w = &p->tensors[node->in[1]];
         if (w->part_count < 2) return;
         out->part_count = w->part_count;
-        for (int i = 0; i < w->part_count; i++) out->part[i] = w->parts[i].rows;
+        for (int i = 0; i < w->part_count; i++) {
+            out->part[i] = w->parts[i].rows;
+            out->heads[i] = w->parts[i].heads;
+        }
         return;
     }
     for (int i = 0; i < OP_MAX_IN; i++) {
@@ -167,11 +171,16 @@ int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64
 int64_t bisect_column(const bisect_rank *k, const bisect_seen *s, const bisect_point *p, int64_t j)
 {
     if (s->columns == p->columns) return j;
-    const int64_t ways = plan_mesh_size(&k->options.mesh, AXIS_TP);
+    const int32_t ways = plan_mesh_size(&k->options.mesh, AXIS_TP);
     const int64_t at = k->options.mesh.at[AXIS_TP];
     int64_t whole = 0; // columns of the parts before
     for (int i = 0; i < p->part_count; i++) {
-        const int64_t begin = p->part[i] * at / ways, end = p->part[i] * (at + 1) / ways;
+        // Keys that several ranks have: of a tensor that is only that, its width tells.
+        const bool alone = p->part_count == 1 && s->columns * ways > p->columns;
+        const int64_t copies =
+            alone ? s->columns * ways / p->columns : op_part_copies(p->heads[i], ways);
+        const int64_t pieces = ways / copies, piece = at / copies;
+        const int64_t begin = p->part[i] * piece / pieces, end = p->part[i] * (piece + 1) / pieces;
         if (j < end - begin) return whole + begin + j;
         j -= end - begin;
         whole += p->part[i];

@@ -69,6 +69,8 @@ static const layout sound[] = {
     {"dropout, dp x tp", {"layout.dp=2", "layout.tp=4", GPT2}, 8},
     {"sequence parallel", {"layout.tp=2", "layout.sp=yes", "train.recompute=full", GPT2}, 2},
     {"recompute", {"layout.tp=2", "layout.dp=2", "train.recompute=full"}, 4},
+    {"keys of two ranks", {"layout.tp=4", "layout.sp=yes", "train.micro_batch=4"}, 4},
+    {"norms of one head", {"layout.tp=4", "model.arch=qwen3", "model.kv_heads=1"}, 4},
     {"cp x tp", {"layout.cp=2", "layout.tp=2", "train.micro_batch=4"}, 4},
     {"cp, documents",
      {"layout.cp=2", "layout.dp=2", "data.packing=masked", "train.recompute=full", GPT2},

@@ -5,11 +5,13 @@
 
 typedef bool (*fits_fn)(const decoder_spec *spec, const run_config *r, int64_t ways);
 
-// Heads, and the feed-forward's columns, are cut into equal parts. The vocabulary need not be.
+// Heads, and the feed-forward's columns, are cut into equal parts; a head of keys may be that of several ranks.
+// The vocabulary need not be.
 static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     (void)r;
-    return s->heads % ways == 0 && s->kv_heads % ways == 0 && s->ffn_dim % ways == 0;
+    const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
+    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0;
 }
 
 // What tp leaves of the heads is cut once more. Several ranks may have the same head of keys, but then its

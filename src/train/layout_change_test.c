@@ -9,7 +9,7 @@
 enum { SETTINGS = 10, COMMON = 7 };
 
 static const char *const common[COMMON] = {
-    "determinism=strict",  "determinism.tp_shards=4", "model.layers=4", "model.kv_heads=4",
+    "determinism=strict",  "determinism.tp_shards=4", "model.layers=4", "model.kv_heads=2",
     "train.micro_batch=1", "model.dropout=0.1",       "train.steps=4"};
 
 typedef struct layout {

@@ -28,6 +28,9 @@ static const struct {
     {12, 4, 3072, 3, 1, "nearest that do: 2 or 4"},
     {8, 8, 100, 8, 1, "layout.tp = 8 does not divide the model's 8 heads, 8 heads of keys and 100"},
     {8, 8, 128, 16, 1, "nearest that do: 8"},
+    {8, 2, 128, 4, 1, NULL},
+    {8, 1, 128, 8, 1, NULL},
+    {12, 4, 3072, 6, 1, "nearest that do: 4 or 12"},
     {8, 4, 128, 2, 2, NULL},
     {8, 4, 128, 2, 4, NULL}, // two ranks have the same head of keys
     {12, 12, 3072, 1, 8, "nearest layout.cp_heads that do: 4"},
@@ -106,7 +109,9 @@ static void pieces_are_those_of_programs(void **state)
     static const char *const models[][4] = {
         {"model.arch=gpt2", "model.kv_heads=4", "model.tied=yes", "model.vocab=263"},
         {"model.arch=llama", "model.kv_heads=4", "model.tied=no", "model.vocab=261"},
-        {"model.arch=qwen3", "model.kv_heads=4", "model.tied=no", "model.vocab=260"}};
+        {"model.arch=qwen3", "model.kv_heads=4", "model.tied=no", "model.vocab=260"},
+        {"model.arch=llama", "model.kv_heads=2", "model.tied=no", "model.vocab=261"},
+        {"model.arch=qwen3", "model.kv_heads=1", "model.tied=no", "model.vocab=260"}};
     static const char *const tps[] = {"layout.tp=2", "layout.tp=4"};
     (void)state;
     for (int i = 0; i < COUNT_OF(models); i++) {

@@ -16,7 +16,7 @@ enum { SHARDS = 8, SETTINGS = 24, SETTING_BYTES = 64 };
 static const char *const models[][8] = {
     {"model.arch=gpt2", "model.layers=8", "model.dim=32", "model.heads=4", "model.kv_heads=4",
      "model.ffn_dim=48", "model.dropout=0.1", "train.z_loss=1e-4"},
-    {"model.arch=llama", "model.layers=8", "model.dim=32", "model.heads=8", "model.kv_heads=4",
+    {"model.arch=llama", "model.layers=8", "model.dim=32", "model.heads=8", "model.kv_heads=2",
      "model.ffn_dim=64", "model.tied=no", "optimizer.clip=0.5"},
 };
 

@@ -21,13 +21,16 @@ static status qkv_make(block_context *c, tensor_id x, heads *h)
     const char *const weights[] = {"attn.q", "attn.k", "attn.v"};
     const char *const biases[] = {"attn.q.bias", "attn.k.bias", "attn.v.bias"};
     const int64_t parts[] = {h->q_dim, h->kv_dim, h->kv_dim};
+    const int64_t heads_of[] = {s->heads, s->kv_heads, s->kv_heads};
     const int64_t rows = h->q_dim + 2 * h->kv_dim;
     tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
     TRY(block_matrix(c, "attn.qkv", rows, s->dim, 0, &w));
     block_parts(c, 3, weights, parts);
+    block_heads(c, heads_of);
     if (s->qkv_bias) {
         TRY(block_vector(c, "attn.qkv.bias", rows, INIT_ZEROS, 0, &b));
         block_parts(c, 3, biases, parts);
+        block_heads(c, heads_of);
     }
     return op_matmul(c->p, x, w, b, ACT_NONE, &h->qkv);
 }

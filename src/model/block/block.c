@@ -71,6 +71,16 @@ void block_parts(block_context *c, int count, const char *const *names, const in
     ASSERT(sum == w->rows);
 }
 
+void block_heads(block_context *c, const int64_t *heads)
+{
+    block_weight *w = &c->weights[c->weight_count - 1];
+    op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
+    for (int i = 0; i < w->part_count; i++) {
+        ASSERT(w->parts[i].rows % heads[i] == 0);
+        w->parts[i].heads = t->parts[i].heads = heads[i];
+    }
+}
+
 void block_residual_projection(block_context *c)
 {
     ASSERT(c->weight_count > 0);

@@ -16,7 +16,7 @@ typedef struct block_weight {
     int part_count; // 0: one part, the weight itself
     struct {
         const char *name; // within the layer: "attn.q"
-        int64_t rows;
+        int64_t rows, heads;
     } parts[4];
     weight_init init;
     float init_std;
@@ -61,6 +61,8 @@ NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, 
                               int cut_dim, tensor_id *out);
 // The weight declared last has these parts, one after the other along its rows.
 void block_parts(block_context *c, int count, const char *const *names, const int64_t *rows);
+// Of whole heads each: where there are fewer than ranks along tp, several ranks have the same one.
+void block_heads(block_context *c, const int64_t *heads);
 // It projects into the residual stream: GPT-2 starts it smaller by 1 / sqrt(2 layers).
 void block_residual_projection(block_context *c);
 // The norm of the spec: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
