@@ -181,6 +181,9 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->dry_run) return dry_run(cli, r);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
+    if (r->dropped != NULL && place.ranks == 1) {
+        cli_print(cli, "note     of an axis that is gone, and dropped: %s\n", r->dropped);
+    }
     if (run_config_ranks(r) > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
     return train(cli, &s, f, r, c, &place);
 }

@@ -22,11 +22,11 @@ static const struct {
     int64_t rows[3];
     bool whole;
     int64_t heads; // of the parts after the first
-} kinds[] = {{2, 0, 6, 1, {13}, false},          {2, 0, 6, 3, {8, 4, 4}, false},
-             {1, 0, 1, 3, {8, 4, 4}, false},     {2, 1, 8, 1, {6}, false},
-             {1, -1, 1, 1, {6}, false},          {2, -1, 6, 1, {5}, false},
-             {2, -1, 6, 1, {2}, false},          {2, 0, 6, 2, {10, 10}, true},
-             {2, 1, 7, 2, {3, 5}, false},        {2, 0, 3, 3, {29, 7, 3}, false},
+} kinds[] = {{2, 0, 6, 1, {13}, false, 0},       {2, 0, 6, 3, {8, 4, 4}, false, 0},
+             {1, 0, 1, 3, {8, 4, 4}, false, 0},  {2, 1, 8, 1, {6}, false, 0},
+             {1, -1, 1, 1, {6}, false, 0},       {2, -1, 6, 1, {5}, false, 0},
+             {2, -1, 6, 1, {2}, false, 0},       {2, 0, 6, 2, {10, 10}, true, 0},
+             {2, 1, 7, 2, {3, 5}, false, 0},     {2, 0, 3, 3, {29, 7, 3}, false, 0},
              {2, 0, 3, 3, {16, 4, 4}, false, 2}, {1, 0, 1, 3, {16, 6, 6}, false, 1}};
 
 typedef struct fixture {

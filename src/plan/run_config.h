@@ -229,6 +229,7 @@ typedef struct run_config {
     struct {
         int64_t devices; // layout.dp follows where it is not given; 0: as many as the layout wants
     } cluster;
+    const char *dropped;          // keys of the file that run_config_follow() took back; NULL: none
     const char *profile;          // a software's habits (plan/cost.h)
     const char *flops_convention; // of `mfu` (plan/flops.h)
 } run_config;
@@ -245,7 +246,10 @@ NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
 NODISCARD status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
                                          const char *const *overrides, int64_t override_count,
                                          run_config *out, config **out_config);
-// The second half of it, for a struct that config_parse() filled. First all that cannot hold
+// The second half of it, for a struct that config_parse() filled. First: where the command line takes an axis
+// away (layout.pp=1), what the file says of it (layout.schedule) has its default value again.
+NODISCARD status run_config_follow(run_config *r, const config *c, arena *a);
+// Then all that cannot hold
 // together, every complaint with its place; ST_CONFIG_CONFLICT or what the first one is.
 NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);
 // Then the values that follow from others: train.global_batch (of a ramp), train.micro_batch,

@@ -113,6 +113,43 @@ int64_t run_config_stage(const run_config *r, int64_t index)
     return text_parse_i64(r->layout.stages.items[index], &layers) && layers >= 0 ? layers : -1;
 }
 
+// ---- what goes with an axis ---------------------------------------------------------------------
+
+#define FOLLOWER(axis, key)                                                         \
+    {                                                                               \
+        "layout." #axis, "layout." #key, (int64_t)offsetof(run_config, layout.key), \
+            (int64_t)sizeof(((run_config *)NULL)->layout.key)                       \
+    }
+
+// A run goes on in another layout by what is given on the command line, and its file may have been written for
+// an axis that is no longer there.
+status run_config_follow(run_config *r, const config *c, arena *a)
+{
+    static const struct {
+        const char *axis, *key;
+        int64_t offset, bytes;
+    } followers[] = {FOLLOWER(pp, schedule),   FOLLOWER(pp, vpp),         FOLLOWER(pp, stages),
+                     FOLLOWER(tp, sp),         FOLLOWER(cp, cp_heads),    FOLLOWER(dp, zero),
+                     FOLLOWER(dp, zero_group), FOLLOWER(zero, zero_group)};
+    run_config defaults;
+    text dropped = {.a = a};
+    TRY(option_set_defaults(&run_config_table, a, &defaults));
+    for (int i = 0; i < COUNT_OF(followers); i++) {
+        const option *axis = option_find(&run_config_table, followers[i].axis);
+        const option *key = option_find(&run_config_table, followers[i].key);
+        const char *from = config_origin(c, axis->key), *of_key = config_origin(c, key->key);
+        const bool is_gone = strcmp(from, "command line") == 0 && option_equal(axis, r, &defaults);
+        if (!is_gone || strcmp(of_key, "command line") == 0 || option_equal(key, r, &defaults)) {
+            continue;
+        }
+        memcpy((char *)r + followers[i].offset, (const char *)&defaults + followers[i].offset,
+               (size_t)followers[i].bytes);
+        TRY(text_add(&dropped, "%s%s", dropped.length > 0 ? ", " : "", key->key));
+    }
+    if (dropped.length > 0) r->dropped = dropped.bytes;
+    return ST_OK;
+}
+
 // ---- what is not built yet ----------------------------------------------------------------------
 
 // A line each; who builds one takes it away.

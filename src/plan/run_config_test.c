@@ -29,6 +29,7 @@ static status load_for(bool planned, fixture *f, const char *base, const char *l
     assert_int_equal(text_add(&yaml, "%s%s", base, lines), ST_OK);
     TRY(config_parse(f->a, &run_config_table, yaml.bytes, yaml.length, "run.yaml", "/here", words,
                      count, &f->r, &f->c));
+    TRY(run_config_follow(&f->r, f->c, f->a));
     TRY(run_config_check(&f->r, f->c, f->a));
     run_config_complete(&f->r);
     return ST_OK;
@@ -491,6 +492,34 @@ static void what_is_resolved_passes_again(void **state)
     }
 }
 
+// What the file says of an axis goes with it, but not what is asked for at the same time.
+static void what_belongs_to_an_axis_goes_with_it(void **state)
+{
+    (void)state;
+    static const char *const given =
+        "layout: {pp: 2, schedule: zb-h1, tp: 2, sp: yes, dp: 2, zero: 2, zero_group: 2}\n";
+    const char *const words[] = {"layout.pp=1", "layout.tp=1", "layout.zero=0"};
+    fixture f;
+    assert_int_equal(load(&f, base_yaml, given, words, COUNT_OF(words)), ST_OK);
+    assert_string_equal(f.r.layout.schedule, "1f1b");
+    assert_false(f.r.layout.sp);
+    assert_int_equal(f.r.layout.zero_group, 0);
+    assert_string_equal(f.r.dropped, "layout.schedule, layout.sp, layout.zero_group");
+    arena_destroy(f.a);
+    assert_int_equal(load(&f, base_yaml, given, NULL, 0), ST_OK);
+    assert_null(f.r.dropped);
+    arena_destroy(f.a);
+    const char *const both[] = {"layout.pp=1", "layout.schedule=gpipe"};
+    assert_int_equal(load(&f, base_yaml, given, both, COUNT_OF(both)), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "layout.schedule has no effect: layout.pp is 1"));
+    arena_destroy(f.a);
+    // In one file both are the user's, who may have mistaken one of them.
+    const char *const none[] = {"train.steps=7"};
+    assert_int_equal(load(&f, base_yaml, "layout: {pp: 1, schedule: zb-h1}\n", none, 1),
+                     ST_CONFIG_CONFLICT);
+    arena_destroy(f.a);
+}
+
 static void planned_runs_have_a_fleet(void **state)
 {
     (void)state;
@@ -598,6 +627,7 @@ int main(void)
         cmocka_unit_test(the_batch_ramps),
         cmocka_unit_test(wrong_runs_are_refused_by_name),
         cmocka_unit_test(what_is_resolved_passes_again),
+        cmocka_unit_test(what_belongs_to_an_axis_goes_with_it),
         cmocka_unit_test(planned_runs_have_a_fleet),
         cmocka_unit_test(resume_refuses_what_is_fixed),
         cmocka_unit_test(documents_hold_the_whole_table),
