@@ -60,6 +60,8 @@ static const signature signatures[OP_CODE_COUNT] = {
     [OP_STEP_DECIDE] = {"", "."},
     [OP_ADAMW] = {"f* f* f* f*", "f* f* f* f*"},
     [OP_MUON] = {"fRC fRC fRC", "fRC fRC fRC"},
+    [OP_MUON_DIRECTION] = {"fRC fRC", "fRC sRC"},
+    [OP_MUON_UPDATE] = {"sQE fRC", "fRC fRC"},
 };
 
 // Extents by letter; -1: not met yet. '*' has up to two.
@@ -187,12 +189,33 @@ static void check_attention(const kern_call *c, const shape_book *book,
     }
 }
 
+static bool is_dense(const kern_tensor *t)
+{
+    return t->ndim == 1 || t->dims[0] <= 1 || t->strides[0] == t->dims[1];
+}
+
 static void check_muon(const kern_call *c)
 {
     ASSERT(c->attrs.part_count >= 0 && c->attrs.part_count <= 4);
     int64_t rows = 0;
     for (int32_t k = 0; k < c->attrs.part_count; k++) rows += c->attrs.part_rows[k];
     if (c->attrs.part_count > 1) ASSERT(rows == c->in[0].dims[0]);
+}
+
+// A piece of each part, and of the columns.
+static void check_muon_update(const kern_call *c)
+{
+    const op_attrs *a = &c->attrs;
+    int64_t rows = 0, whole = 0;
+    for (int32_t k = 0; k < a->part_count; k++) {
+        ASSERT(a->part_first[k] >= whole);
+        ASSERT(a->part_first[k] - whole + a->part_rows[k] <= a->part_whole[k]);
+        rows += a->part_rows[k];
+        whole += a->part_whole[k];
+    }
+    ASSERT(rows == c->in[1].dims[0] && whole == c->in[0].dims[0]);
+    ASSERT(a->whole_columns == c->in[0].dims[1]);
+    ASSERT(a->first_column >= 0 && a->first_column + c->in[1].dims[1] <= a->whole_columns);
 }
 
 // The gradient of x has a term for each shard of the vocabulary; the statistics are of all shards.
@@ -284,6 +307,9 @@ static void check_meaning(const kern_call *c, const shape_book *book)
     case OP_MUON:
         check_muon(c);
         break;
+    case OP_MUON_UPDATE:
+        check_muon_update(c);
+        break;
     default:
         break;
     }
@@ -298,6 +324,8 @@ static bool needs_step(const kern_call *c)
     case OP_STEP_DECIDE:
     case OP_ADAMW:
     case OP_MUON:
+    case OP_MUON_DIRECTION:
+    case OP_MUON_UPDATE:
         return true;
     case OP_HEAD_LOSS:
         return c->out[1].data != NULL || c->out[2].data != NULL;
@@ -314,16 +342,12 @@ static int64_t reach(const kern_tensor *t)
     return ((t->ndim == 2 ? (rows - 1) * t->strides[0] : 0) + columns) * dtype_bytes(t->type);
 }
 
-static bool is_dense(const kern_tensor *t)
-{
-    return t->ndim == 1 || t->dims[0] <= 1 || t->strides[0] == t->dims[1];
-}
-
 // An output may lie on an input only where the operation's row says so, or where it is the new value
 // of a state. (Views of one whole may be woven into each other: there only equal starts are seen.)
 static void check_overlaps(const kern_call *c, const op_kind *kind)
 {
-    const bool has_state = c->code == OP_ADAMW || c->code == OP_MUON;
+    const bool has_state = c->code == OP_ADAMW || c->code == OP_MUON ||
+                           c->code == OP_MUON_DIRECTION || c->code == OP_MUON_UPDATE;
     for (int o = 0; o < OP_MAX_OUT; o++) {
         const kern_tensor *out = &c->out[o];
         if (out->data == NULL || out->data == (void *)c->step || reach(out) == 0) continue;

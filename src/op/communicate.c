@@ -104,13 +104,40 @@ const op_kind op_row_reduce_scatter = {
     .cost = op_cost_bytes,
 };
 
+// Of a weight's parts each rank gives as many rows, so that all ranks' are the part.
+static status parts_check(const op_program *p, const op_node *node)
+{
+    const op_attrs *a = &node->attrs;
+    int64_t whole = 0;
+    if (node->out[0] == TENSOR_NONE)
+        return fail(ST_MODEL, "all_gather: parts of what, nobody says");
+    const extent rows = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
+    for (int i = 0; i < a->part_count; i++) {
+        const bool inside = a->part_first[i] >= 0 && a->part_rows[i] > 0 &&
+                            a->part_first[i] + a->part_rows[i] <= rows.scale;
+        if (!inside || a->part_whole[i] % a->part_rows[i] != 0) {
+            return fail(ST_MODEL, "all_gather: rows [%lld, %lld) of part %d of %lld",
+                        (long long)a->part_first[i],
+                        (long long)(a->part_first[i] + a->part_rows[i]), i,
+                        (long long)a->part_whole[i]);
+        }
+        whole += a->part_whole[i];
+    }
+    if (rows.symbol == EXTENT_ONE && extent_equal(all, extent_of(whole))) return ST_OK;
+    return fail(ST_MODEL, "all_gather: parts of %lld rows are not those of %s", (long long)whole,
+                op_at(p, node->out[0])->name);
+}
+
 static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
     TRY(op_shapes_in(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
-    if (node->attrs.stacked || node->attrs.zigzag) {
+    if (node->attrs.part_count > 0) {
+        TRY(parts_check(p, node));
+        op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
+    } else if (node->attrs.stacked || node->attrs.zigzag) {
         TRY(pieces_check(p, node, node->in[0], node->out[0]));
         op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
     } else {

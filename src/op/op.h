@@ -142,7 +142,7 @@ typedef struct op_attrs {
     mesh_axis axis; // of communications
     // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart. 0: all.
     int32_t inside, across;
-    bool stacked;   // ALL_GATHER
+    bool stacked; // ALL_GATHER
     bool
         kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
     bool zigzag; // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
@@ -159,6 +159,7 @@ typedef struct op_attrs {
     int64_t whole_columns, first_column, part_first[4];
     int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
     int64_t part_rows[4];
+    int64_t part_whole[4]; // MUON_UPDATE, ALL_GATHER of a weight: rows that they have as a whole
 } op_attrs;
 
 typedef enum op_list {

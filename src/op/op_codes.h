@@ -80,6 +80,10 @@ extern "C" {
 //   STEP_DECIDE    -                                -> step: norm, clip, skip, loss scale (op/step.h)
 //   ADAMW          grad master m v                  -> master m v [weight: the working copy]
 //   MUON           grad master m                    -> master m [weight]
+//   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by element
+//   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second, of a piece: u is all of the
+//                  matrix (attrs.part_whole rows of each part), attrs.part_first, part_rows, first_column
+//                  and whole_columns say what of it the piece is
 //
 // What ranks along attrs.axis do together; op/partition.c puts these between the others, and lowering
 // makes communications of them. No kernels. In order (attrs.shards > 0) input i is the term of shard
@@ -88,7 +92,9 @@ extern "C" {
 //   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of the
 //                                                      positions of each sequence
 //   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
-//                                                      rank all rows, one rank after the other
+//                                                      rank all rows, one rank after the other; of a
+//                  weight, with attrs.part_count: part by part part_rows rows from row part_first of x on,
+//                  which are as many of part_whole
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i of y came from it
 //   SHIFT          x                                -> y: what the rank before has; the last one is before the first
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along AXIS_CP.
@@ -142,7 +148,9 @@ extern "C" {
     X(GRAD_NORM, grad_norm)             \
     X(STEP_DECIDE, step_decide)         \
     X(ADAMW, adamw)                     \
-    X(MUON, muon)
+    X(MUON, muon)                       \
+    X(MUON_DIRECTION, muon_direction)   \
+    X(MUON_UPDATE, muon_update)
 
 typedef enum op_code {
 #define OP_ENUM(upper, lower) OP_##upper,

@@ -194,22 +194,29 @@ const op_kind op_row_adamw = {
 
 enum { MUON_STEPS = 5, MUON_PARTS = 4 };
 
+static status muon_parts(const op_node *node, const op_shapes *shapes, char letter,
+                         const int64_t *part_rows)
+{
+    int64_t rows = 0, parts = 0;
+    TRY(op_shapes_constant(node, shapes, letter, &rows));
+    if (node->attrs.part_count < 0 || node->attrs.part_count > MUON_PARTS) {
+        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.part_count,
+                    (int)MUON_PARTS);
+    }
+    for (int k = 0; k < node->attrs.part_count; k++) parts += part_rows[k];
+    if (node->attrs.part_count > 0 && parts != rows) {
+        return fail(ST_MODEL, "muon: the parts have %lld rows, the weight %lld", (long long)parts,
+                    (long long)rows);
+    }
+    return ST_OK;
+}
+
 static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     states_in_place(node, 2);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, "fRC fRC fRC", &shapes));
-    int64_t rows = 0, parts = 0;
-    TRY(op_shapes_constant(node, &shapes, 'R', &rows));
-    if (node->attrs.part_count < 0 || node->attrs.part_count > MUON_PARTS) {
-        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.part_count,
-                    (int)MUON_PARTS);
-    }
-    for (int k = 0; k < node->attrs.part_count; k++) parts += node->attrs.part_rows[k];
-    if (node->attrs.part_count > 0 && parts != rows) {
-        return fail(ST_MODEL, "muon: the parts have %lld rows, the weight %lld", (long long)parts,
-                    (long long)rows);
-    }
+    TRY(muon_parts(node, &shapes, 'R', node->attrs.part_rows));
     return op_shapes_out(p, node, wanted, "fRC fRC fRC", "master m weight", &shapes);
 }
 
@@ -248,4 +255,89 @@ const op_kind op_row_muon = {
     .place = op_place_replicate, // the unit is a whole matrix
     .cut = op_cut_nothing,
     .cost = muon_cost,
+};
+
+static status direction_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    states_in_place(node, 1);
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRC fRC", &shapes));
+    return op_shapes_out(p, node, wanted, "fRC sRC", "m u", &shapes);
+}
+
+static op_cost direction_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 6.0);
+}
+
+const op_kind op_row_muon_direction = {
+    .code = OP_MUON_DIRECTION,
+    .name = "muon_direction",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 2,
+    .out_max = 2,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = direction_infer,
+    .place = op_place_replicate, // its random counters are those of one piece
+    .cut = op_cut_nothing,
+    .cost = direction_cost,
+};
+
+static status update_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    const op_attrs *a = &node->attrs;
+    if (node->out[0] == TENSOR_NONE) node->out[0] = node->in[1];
+    op_shapes shapes;
+    int64_t columns = 0, whole = 0;
+    TRY(op_shapes_in(p, node, "sQE fRC", &shapes));
+    TRY(muon_parts(node, &shapes, 'R', a->part_rows));
+    TRY(muon_parts(node, &shapes, 'Q', a->part_whole));
+    TRY(op_shapes_constant(node, &shapes, 'C', &columns));
+    TRY(op_shapes_constant(node, &shapes, 'E', &whole));
+    if (a->part_count < 1 || a->first_column < 0 || a->first_column + columns > whole ||
+        a->whole_columns != whole) {
+        return fail(ST_MODEL, "muon_update: columns [%lld, %lld) of %lld, %lld expected",
+                    (long long)a->first_column, (long long)(a->first_column + columns),
+                    (long long)a->whole_columns, (long long)whole);
+    }
+    int64_t before = 0; // rows of the parts before
+    for (int k = 0; k < a->part_count; k++) {
+        const int64_t first = a->part_first[k] - before;
+        if (first < 0 || first + a->part_rows[k] > a->part_whole[k]) {
+            return fail(ST_MODEL, "muon_update: rows [%lld, %lld) of part %d of %lld",
+                        (long long)first, (long long)(first + a->part_rows[k]), k,
+                        (long long)a->part_whole[k]);
+        }
+        before += a->part_whole[k];
+    }
+    return op_shapes_out(p, node, wanted, "fRC fRC", "master weight", &shapes);
+}
+
+static op_cost update_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    op_cost cost = op_cost_pointwise(p, node, bound, node->in[1], 6.0);
+    const double columns = op_dim(p, node->in[0], 1, bound);
+    for (int k = 0; k < node->attrs.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->attrs.part_whole[k], columns);
+    }
+    return cost;
+}
+
+const op_kind op_row_muon_update = {
+    .code = OP_MUON_UPDATE,
+    .name = "muon_update",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 2,
+    .optional_out = 1u << 1,
+    .is_product = true,
+    .random = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = update_infer,
+    .place = op_place_replicate,
+    .cut = op_cut_nothing,
+    .cost = update_cost,
 };

@@ -111,9 +111,23 @@ static status tiles_push(inline_comm *k)
     return rows_push(k, 0, 0, rows / k->ways);
 }
 
+// Of a weight: all of the rank's rows, or part by part those that it gives.
+static status weight_push(inline_comm *k)
+{
+    const op_attrs *a = &k->node->attrs;
+    int64_t to = 0;
+    if (a->part_count == 0) return rows_push(k, 0, 0, tensor_of(k, k->node->in[0])->dims[0].scale);
+    for (int32_t i = 0; i < a->part_count; i++) {
+        TRY(rows_push(k, a->part_first[i], to, a->part_rows[i]));
+        to += a->part_whole[i];
+    }
+    return ST_OK;
+}
+
 static status items_push(inline_comm *k)
 {
     if (k->node->code == OP_ALL_TO_ALL) return tiles_push(k);
+    if (tensor_of(k, k->node->in[0])->dims[0].symbol == EXTENT_ONE) return weight_push(k);
     const int64_t seq = k->l->r->seq, first = k->begin * seq + k->position;
     const int64_t rows = k->positions > 0 ? k->positions : k->count * seq;
     if (k->node->code == OP_ALL_REDUCE) return rows_push(k, first, first, rows);
@@ -200,8 +214,13 @@ status lower_inline_push(lowering *l, const plan_action *action)
                      .ways = plan_group_size(&l->r->mesh, &group)};
     k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;
-    (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
-                   tensor_of(&k, node->out[0])->name);
+    if (action->layer >= 0) {
+        (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
+                       tensor_of(&k, node->out[0])->name);
+    } else {
+        const plan_tensor *out = plan_tensor_at(l->p, k.b->tensor[node->out[0]]);
+        (void)snprintf(k.c.name, sizeof(k.c.name), "%s", out->name);
+    }
     if (group.axes == 0) {
         return fail(ST_INTERNAL, "%s is between ranks, and there is one", k.c.name);
     }

@@ -164,8 +164,6 @@ static void check_built(checker *k)
         {"comm.compression.mode",
          (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.cp > 1) && run_config_feeds_back(r),
          "a residual that ranks of layout.tp, layout.pp and layout.cp have of their own"},
-        {"optimizer.name", r->layout.tp > 1 && r->optimizer.name == RUN_MUON,
-         "Muon with layout.tp"},
         {"layout.sp",
          r->layout.sp && r->determinism.mode == RUN_STRICT &&
              r->determinism.cp_shards > r->layout.cp,

@@ -286,8 +286,6 @@ static const wrong_run wrong_runs[] = {
     {"train: {batch_ramp: {0: 4, 60: 8}, global_batch: 4}\n", ST_CONFIG_CONFLICT, "ends at 8"},
     {"train: {batch_ramp: {0: 0}}\n", ST_CONFIG_RANGE, "train.batch_ramp"},
     // What is not built yet.
-    {"layout: {tp: 2}\noptimizer: {name: muon}\n", ST_UNSUPPORTED,
-     "optimizer.name = muon: Muon with layout.tp is not built yet"},
     {"layout: {cp: 2, dp: 2, zero: 1}\ncomm.compression: int8\n", ST_UNSUPPORTED,
      "layout.zero = 1 sums rows over layout.dp first"},
     {"layout: {cp: 2}\ncomm.compression: onebit\n", ST_UNSUPPORTED,

@@ -346,8 +346,8 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
     for (int k = 0; k < OP_MAX_IN; k++) {
         verify_bytes in = {0};
         if (!operand_bytes(f, b, node->in[k], &in) || !verify_accumulates(f, in.tensor)) continue;
-        const bool names_it =
-            node->code == OP_GRAD_NORM || node->code == OP_ADAMW || node->code == OP_MUON;
+        const bool names_it = node->code == OP_GRAD_NORM || node->code == OP_ADAMW ||
+                              node->code == OP_MUON || node->code == OP_MUON_DIRECTION;
         if (names_it && verify_tensor(f, in.tensor)->weight != node->attrs.tensor_index) {
             return fail(ST_BROKEN_PLAN, "%s takes %s for weight %d of the model",
                         verify_name(w->v, f->rank, action, name), verify_tensor(f, in.tensor)->name,

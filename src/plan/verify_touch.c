@@ -279,6 +279,8 @@ static status step_touch(verifier *v, verify_facts *f, const op_node *node)
         return field_touch(v, f, scale);
     case OP_ADAMW:
     case OP_MUON:
+    case OP_MUON_DIRECTION:
+    case OP_MUON_UPDATE:
         TRY(field_touch(v, f, host));
         return field_touch(v, f, decided);
     default:

@@ -139,7 +139,9 @@ static status optimizer_watch(bisect_rank *k, int32_t action)
     const plan_binding *b = &k->p->bindings[a->binding];
     for (int32_t i = 0; i < a->ops_count; i++) {
         const op_node *node = &b->program->lists[a->list].nodes[a->ops_begin + i];
-        if (node->code != OP_ADAMW && node->code != OP_MUON) continue;
+        const bool takes =
+            node->code == OP_ADAMW || node->code == OP_MUON || node->code == OP_MUON_DIRECTION;
+        if (!takes) continue;
         bisect_seen *s = &k->grads[node->attrs.tensor_index];
         const int32_t ref = b->tensor[node->in[0]];
         const plan_tensor *t = plan_tensor_at(k->p, ref);

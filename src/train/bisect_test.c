@@ -90,6 +90,7 @@ static const layout sound[] = {
       "precision.moments=bf16", "optimizer.stochastic_rounding=yes", GPT2},
      2},
     {"fp16", {"layout.pp=2", "train.precision=fp16", "train.micro_batch=2", GPT2}, 2},
+    {"muon of pieces", {"layout.tp=2", "optimizer.name=muon", "train.micro_batch=4"}, 2},
     {"muon", {"layout.dp=2", "layout.zero=1", "optimizer.name=muon"}, 2},
     {"no fp64", {"layout.dp=2", "layout.tp=2"}, 4},
     {"no fp64, bf16",

@@ -77,6 +77,44 @@ static void strict_ranks_are_one(void **state)
     }
 }
 
+// The directions of a matrix's pieces are gathered: one rank's bits, also where heads of keys have copies, in
+// several parts, with a rounding that is drawn for each element of the whole.
+static void muon_takes_pieces(void **state)
+{
+    static const struct {
+        const char *more[5];
+        const char *layout[3];
+        int ranks;
+    } runs[] = {
+        {{"model.heads=8", "model.kv_heads=2"}, {"layout.tp=4", "layout.sp=yes"}, 4},
+        {{"model.heads=4", "model.kv_heads=2", "train.precision=bf16", "precision.master=none",
+          "optimizer.stochastic_rounding=yes"},
+         {"layout.tp=2", "layout.dp=2", "layout.zero=2"},
+         4},
+        {{"model.arch=gpt2", "model.heads=4", "model.kv_heads=4", "train.precision=bf16",
+          "optimizer.nesterov=no"},
+         {"layout.tp=2", "layout.pp=2"},
+         4},
+    };
+    (void)state;
+    for (int i = 0; i < COUNT_OF(runs); i++) {
+        const char *settings[SETTINGS_MAX] = {"train.steps=4",           "optimizer.name=muon",
+                                              "train.micro_batch=2",     "determinism=strict",
+                                              "determinism.tp_shards=4", "kernels.threads=1"};
+        int n = 6;
+        char name[40];
+        run_seen seen = {0};
+        hash128 one, many;
+        for (int k = 0; k < 5 && runs[i].more[k] != NULL; k++) settings[n++] = runs[i].more[k];
+        (void)snprintf(name, sizeof(name), "tp-muon-one-%d", i);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int k = 0; k < 3 && runs[i].layout[k] != NULL; k++) settings[n++] = runs[i].layout[k];
+        (void)snprintf(name, sizeof(name), "tp-muon-many-%d", i);
+        assert_int_equal(ranks_run(name, settings, n, runs[i].ranks, "auto", 0, &many), ST_OK);
+        assert_same(one, many);
+    }
+}
+
 // A vocabulary so large that the head works on half a micro-batch at a time, to keep its logits.
 static void large_vocabularies_go_by_chunks(void **state)
 {
@@ -144,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_ranks_are_near),
         cmocka_unit_test(strict_ranks_are_one),
+        cmocka_unit_test(muon_takes_pieces),
         cmocka_unit_test(large_vocabularies_go_by_chunks),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

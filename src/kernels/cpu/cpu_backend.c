@@ -47,6 +47,8 @@ const kern_backend kern_backend_cpu = {
             [OP_STEP_DECIDE] = cpu_step_decide,
             [OP_ADAMW] = cpu_adamw,
             [OP_MUON] = cpu_muon,
+            [OP_MUON_DIRECTION] = cpu_muon_direction,
+            [OP_MUON_UPDATE] = cpu_muon_update,
             [OP_SAMPLE] = cpu_sample,
         },
     .workspace_bytes =
@@ -55,6 +57,7 @@ const kern_backend kern_backend_cpu = {
             [OP_HEAD_STATS] = cpu_head_stats_workspace,
             [OP_LAYERNORM_DW] = cpu_layernorm_dw_workspace,
             [OP_MUON] = cpu_muon_workspace,
+            [OP_MUON_UPDATE] = cpu_muon_update_workspace,
             [OP_SAMPLE] = cpu_sample_workspace,
             [OP_ATTENTION] = cpu_attention_workspace,
             [OP_ATTENTION_BWD] = cpu_attention_bwd_workspace,

@@ -23,6 +23,7 @@ int64_t cpu_head_stats_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_workspace(const kern_call *call, int threads);
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads);
 int64_t cpu_muon_workspace(const kern_call *call, int threads);
+int64_t cpu_muon_update_workspace(const kern_call *call, int threads);
 int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 

@@ -6,19 +6,29 @@
 // which spares a quarter of all. s is taken on the lesser side; with a tall matrix that is x^T x, and the products stand on the other
 // side of x, so nothing is transposed. Sources: Jordan et al. 2024, kellerjordan.github.io/posts/muon;
 // as torch.optim.Muon has it (momentum is a mean, the norm is clamped at eps), here in fp32.
+//
+// Where ranks have pieces of a matrix the passes over elements are of a piece, each in a call of its own, and
+// what lies between them is of the whole matrix: the same bits.
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_call.h"
 #include "op/block_sum.h"
 #include "op/optimizer.h"
+
+#include <string.h>
 
 typedef struct muon_job {
     const kern_context *context;
     const kern_call *call;
     const cpu_vec *vec;
     cpu_update_span constants;
-    int64_t begin, rows, columns; // of the part, in the weight
+    // The operands of the passes; what is missing is not touched.
+    const kern_tensor *grad, *master, *m, *master_out, *m_out, *weight_out;
+    int64_t begin, own_rows, own_columns; // of the part: rows of the operands
+    int64_t row, column;                  // with which row and column of the part they begin
+    int64_t rows, columns;                // of the part as a whole
     cpu_cut cut;
-    float *x, *next;                     // (rows, columns)
+    float *x, *next; // (rows, columns); the first pass writes rows so far apart:
+    int64_t direction_stride;
     float *square, *scaled, *polynomial; // (low, low), low = min(rows, columns)
 } muon_job;
 
@@ -38,6 +48,16 @@ static int64_t part_floats(int64_t rows, int64_t columns)
     return 2 * align_up(rows * columns, 16) + 3 * align_up(low * low, 16);
 }
 
+int64_t cpu_muon_update_workspace(const kern_call *call, int threads)
+{
+    (void)threads;
+    int64_t most = 0;
+    for (int32_t part = 0; part < call->attrs.part_count; part++) {
+        most = max_i64(most, part_floats(call->attrs.part_whole[part], call->in[0].dims[1]));
+    }
+    return most * (int64_t)sizeof(float);
+}
+
 int64_t cpu_muon_workspace(const kern_call *call, int threads)
 {
     (void)threads;
@@ -49,20 +69,26 @@ int64_t cpu_muon_workspace(const kern_call *call, int threads)
 }
 
 // ---- passes over the part's rows ------------------------------------------------------------------
-static cpu_update_span row_span(const muon_job *job, int64_t row)
+static cpu_span span_of(const kern_tensor *t, int64_t row)
 {
-    const kern_call *c = job->call;
+    return t != NULL ? tensor_row(t, row) : (cpu_span){NULL, DTYPE_F32};
+}
+
+// Row `row` of the part's rows here; `direction` is where it has its direction.
+static cpu_update_span row_span(const muon_job *job, int64_t row, float *direction)
+{
     const int64_t at = job->begin + row;
     cpu_update_span span = job->constants;
-    span.grad = tensor_row(&c->in[0], at);
-    span.master = tensor_row(&c->in[1], at);
-    span.m = tensor_row(&c->in[2], at);
-    span.master_out = tensor_row(&c->out[0], at);
-    span.m_out = tensor_row(&c->out[1], at);
-    span.weight_out = tensor_row(&c->out[2], at);
-    span.n = job->columns;
-    span.element = at * job->columns;
-    span.direction = job->x + row * job->columns;
+    span.grad = span_of(job->grad, at);
+    span.master = span_of(job->master, at);
+    span.m = span_of(job->m, at);
+    span.master_out = span_of(job->master_out, at);
+    span.m_out = span_of(job->m_out, at);
+    span.weight_out = span_of(job->weight_out, at);
+    span.n = job->own_columns;
+    span.element =
+        optimizer_run_of(&job->call->attrs, at * job->own_columns, job->own_columns).element;
+    span.direction = direction;
     return span;
 }
 
@@ -72,7 +98,8 @@ static void begin_task(void *context, int64_t index, int thread)
     const muon_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        const cpu_update_span span = row_span(job, i);
+        float *direction = job->x + i * job->direction_stride;
+        const cpu_update_span span = row_span(job, i, direction);
         job->vec->muon_begin(&span);
     }
 }
@@ -83,7 +110,8 @@ static void end_task(void *context, int64_t index, int thread)
     const muon_job *job = context;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
-        const cpu_update_span span = row_span(job, i);
+        float *direction = job->x + (job->row + i) * job->columns + job->column;
+        const cpu_update_span span = row_span(job, i, direction);
         job->vec->muon_end(&span);
     }
 }
@@ -192,7 +220,7 @@ static void newton_schulz_step(muon_job *job)
     job->x = done;
 }
 
-static void part_run(muon_job *job)
+static void buffers_set(muon_job *job)
 {
     const int64_t rows = job->rows, columns = job->columns, low = min_i64(rows, columns);
     job->x = job->call->workspace;
@@ -200,46 +228,115 @@ static void part_run(muon_job *job)
     job->square = job->next + align_up(rows * columns, 16);
     job->scaled = job->square + align_up(low * low, 16);
     job->polynomial = job->scaled + align_up(low * low, 16);
-    job->cut = cpu_cut_rows(rows, columns);
+}
+
+static void begin_run(muon_job *job)
+{
+    job->cut = cpu_cut_rows(job->own_rows, job->own_columns);
     kern_parallel(job->context->pool, job->cut.count, begin_task, job);
-    const double norm = fmax(sqrt(squares_of(job)), (double)job->call->attrs.eps);
+}
+
+// x is made orthogonal, and what of it is here goes into the weight.
+static void end_run(muon_job *job)
+{
+    const int64_t rows = job->rows, columns = job->columns;
+    const op_attrs *a = &job->call->attrs;
+    const double norm = fmax(sqrt(squares_of(job)), (double)a->eps);
     scale(job, job->x, job->x, 1.0 / norm, rows * columns);
     for (int step = 0; step < 5; step++) newton_schulz_step(job);
-    const op_attrs *a = &job->call->attrs;
     const double lr = job->call->step->host.lr * (double)a->lr_scale;
     const double size = a->match_rms ? 0.2 * sqrt((double)max_i64(rows, columns))
                                      : sqrt(fmax(1.0, (double)rows / (double)columns));
     job->constants.rate = (float)(lr * size);
     job->constants.keep = (float)(1.0 - (a->decay ? lr * (double)a->weight_decay : 0.0));
+    job->cut = cpu_cut_rows(job->own_rows, job->own_columns);
     kern_parallel(job->context->pool, job->cut.count, end_task, job);
+}
+
+static muon_job job_of(const kern_context *context, const kern_call *call)
+{
+    const step_block *step = call->step;
+    const double mu = optimizer_beta(call->attrs.momentum);
+    return (muon_job){.context = context,
+                      .call = call,
+                      .vec = cpu_vec_of(context->level),
+                      .constants = {.factor = (float)step->device.grad_factor,
+                                    .beta1 = (float)mu,
+                                    .rest1 = (float)(1.0 - mu),
+                                    .stochastic = call->attrs.stochastic,
+                                    .step = &step->host,
+                                    .tensor_index = call->attrs.tensor_index,
+                                    .nesterov = call->attrs.nesterov}};
+}
+
+static bool is_masked(const kern_call *call)
+{
+    return call->step->device.skip != 0 || call->step->device.halt != 0;
 }
 
 status cpu_muon(const kern_context *context, const kern_call *call)
 {
     TRY(cpu_call_check(call));
-    const step_block *step = call->step;
-    if (step->device.skip != 0 || step->device.halt != 0) return ST_OK;
-    const double mu = optimizer_beta(call->attrs.momentum);
-    muon_job job = {
-        .context = context,
-        .call = call,
-        .vec = cpu_vec_of(context->level),
-        .columns = call->in[0].dims[1],
-        .constants =
-            {
-                .factor = (float)step->device.grad_factor,
-                .beta1 = (float)mu,
-                .rest1 = (float)(1.0 - mu),
-                .stochastic = call->attrs.stochastic,
-                .step = &step->host,
-                .tensor_index = call->attrs.tensor_index,
-                .nesterov = call->attrs.nesterov,
-            },
-    };
+    if (is_masked(call)) return ST_OK;
+    muon_job job = job_of(context, call);
+    job.grad = &call->in[0];
+    job.master = &call->in[1];
+    job.m = &call->in[2];
+    job.master_out = &call->out[0];
+    job.m_out = &call->out[1];
+    job.weight_out = &call->out[2];
+    job.columns = job.own_columns = job.direction_stride = call->in[0].dims[1];
     for (int32_t part = 0; part < part_count(call); part++) {
-        job.rows = part_rows(call, part);
-        part_run(&job);
+        job.rows = job.own_rows = part_rows(call, part);
+        buffers_set(&job);
+        begin_run(&job);
+        end_run(&job);
         job.begin += job.rows;
+    }
+    return ST_OK;
+}
+
+status cpu_muon_direction(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    if (is_masked(call)) return ST_OK;
+    muon_job job = job_of(context, call);
+    job.grad = &call->in[0];
+    job.m = &call->in[1];
+    job.m_out = &call->out[0];
+    job.x = call->out[1].data;
+    job.direction_stride = tensor_stride(&call->out[1]);
+    job.own_rows = call->in[0].dims[0];
+    job.own_columns = call->in[0].dims[1];
+    begin_run(&job);
+    return ST_OK;
+}
+
+status cpu_muon_update(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    const op_attrs *a = &call->attrs;
+    if (is_masked(call)) return ST_OK;
+    muon_job job = job_of(context, call);
+    int64_t before = 0; // rows of the parts before
+    job.master = &call->in[1];
+    job.master_out = &call->out[0];
+    job.weight_out = &call->out[1];
+    job.columns = call->in[0].dims[1];
+    job.own_columns = call->in[1].dims[1];
+    job.column = a->first_column;
+    for (int32_t part = 0; part < a->part_count; part++) {
+        job.rows = a->part_whole[part];
+        job.own_rows = a->part_rows[part];
+        job.row = a->part_first[part] - before;
+        buffers_set(&job);
+        for (int64_t i = 0; i < job.rows; i++) {
+            memcpy(job.x + i * job.columns, tensor_row(&call->in[0], before + i).at,
+                   (size_t)job.columns * sizeof(float));
+        }
+        end_run(&job);
+        before += job.rows;
+        job.begin += job.own_rows;
     }
     return ST_OK;
 }

@@ -80,6 +80,12 @@ static int32_t part_count(const kern_call *c)
 }
 
 // Two matrices (small, large) and two (small, small), where small is the lesser side of a part.
+static int64_t part_bytes(int64_t rows, int64_t columns)
+{
+    const int64_t low = min_i64(rows, columns);
+    return (2 * rows * columns + 2 * low * low) * (int64_t)sizeof(double);
+}
+
 int64_t ref_muon_workspace(const kern_call *c, int threads)
 {
     (void)threads;
@@ -87,10 +93,19 @@ int64_t ref_muon_workspace(const kern_call *c, int threads)
     for (int32_t k = 0; k < part_count(c); k++) {
         int64_t begin, rows;
         part_rows(c, k, &begin, &rows);
-        const int64_t columns = c->in[0].dims[1], low = min_i64(rows, columns);
-        most = max_i64(most, 2 * rows * columns + 2 * low * low);
+        most = max_i64(most, part_bytes(rows, c->in[0].dims[1]));
     }
-    return most * (int64_t)sizeof(double);
+    return most;
+}
+
+int64_t ref_muon_update_workspace(const kern_call *c, int threads)
+{
+    (void)threads;
+    int64_t most = 0;
+    for (int32_t k = 0; k < c->attrs.part_count; k++) {
+        most = max_i64(most, part_bytes(c->attrs.part_whole[k], c->in[0].dims[1]));
+    }
+    return most;
 }
 
 // Five steps of x <- a x + (b A + c A^2) x with A = x x^T; x (rows, columns), rows <= columns.
@@ -125,47 +140,132 @@ static void newton_schulz(double *x, double *next, double *a, double *b, int64_t
     }
 }
 
-// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side first.
-static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
+// New momentum and the direction that follows from it, of one element of the rank's piece.
+static double direction(const kern_call *c, const kern_tensor *m, int64_t i, int64_t j)
 {
-    const kern_tensor *grad = &c->in[0], *master = &c->in[1], *m = &c->in[2];
-    const int64_t columns = grad->dims[1], low = min_i64(rows, columns);
-    const int64_t high = max_i64(rows, columns);
-    const bool tall = rows > columns;
     const double mu = optimizer_beta(c->attrs.momentum);
+    const double g = ref_get(&c->in[0], i, j) * c->step->device.grad_factor;
+    const double m_new = mu * ref_get(m, i, j) + (1.0 - mu) * g;
+    return c->attrs.nesterov ? (1.0 - mu) * g + mu * m_new : m_new;
+}
+
+static void momentum_put(const kern_call *c, const kern_tensor *m, const kern_tensor *out,
+                         int64_t i, int64_t j, int64_t element)
+{
+    const double mu = optimizer_beta(c->attrs.momentum);
+    const double g = ref_get(&c->in[0], i, j) * c->step->device.grad_factor;
+    const philox_words random = optimizer_random(&c->step->host, c->attrs.tensor_index, element);
+    put(c, out, i, j, mu * ref_get(m, i, j) + (1.0 - mu) * g, random.w[1]);
+}
+
+// What is at the workspace's beginning, with its lesser side first, is made orthogonal there.
+static void orthogonalise(const kern_call *c, int64_t rows, int64_t columns)
+{
+    const int64_t low = min_i64(rows, columns), high = max_i64(rows, columns);
     double *x = c->workspace, *next = x + rows * columns;
     double *a = next + rows * columns, *b = a + low * low;
     double squares = 0.0;
+    const bool tall = rows > columns;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
-            const double g = ref_get(grad, begin + i, j) * c->step->device.grad_factor;
-            const double m_new = mu * ref_get(m, begin + i, j) + (1.0 - mu) * g;
-            const double u = c->attrs.nesterov ? (1.0 - mu) * g + mu * m_new : m_new;
-            const philox_words random =
-                optimizer_random(&c->step->host, c->attrs.tensor_index, (begin + i) * columns + j);
-            put(c, &c->out[1], begin + i, j, m_new, random.w[1]);
-            x[tall ? j * rows + i : i * columns + j] = u;
+            const double u = x[tall ? j * rows + i : i * columns + j];
             squares += u * u;
         }
     }
     const double norm = fmax(sqrt(squares), (double)c->attrs.eps);
     for (int64_t i = 0; i < rows * columns; i++) x[i] /= norm;
     newton_schulz(x, next, a, b, low, high);
+}
 
+// One element of the master weight and its copy; the update is of a part of (rows, columns).
+static void master_put(const kern_call *c, const kern_tensor *master, const kern_tensor out[2],
+                       const int64_t at[2], int64_t element, double update, double size)
+{
     const double lr = c->step->host.lr * (double)c->attrs.lr_scale;
     const double decay = c->attrs.decay ? lr * (double)c->attrs.weight_decay : 0.0;
-    const double size = c->attrs.match_rms ? 0.2 * sqrt((double)high)
-                                           : sqrt(fmax(1.0, (double)rows / (double)columns));
+    const double p = ref_get(master, at[0], at[1]) * (1.0 - decay) - lr * size * update;
+    const philox_words random = optimizer_random(&c->step->host, c->attrs.tensor_index, element);
+    put(c, &out[0], at[0], at[1], p, random.w[0]);
+    put(c, &out[1], at[0], at[1], p, random.w[3]);
+}
+
+static double size_of(const kern_call *c, int64_t rows, int64_t columns)
+{
+    return c->attrs.match_rms ? 0.2 * sqrt((double)max_i64(rows, columns))
+                              : sqrt(fmax(1.0, (double)rows / (double)columns));
+}
+
+// One part: momentum, orthogonalisation, update. In the buffer x is stored with its lesser side first.
+static void muon_part(const kern_call *c, int64_t begin, int64_t rows)
+{
+    const int64_t columns = c->in[0].dims[1];
+    const kern_tensor out[2] = {c->out[0], c->out[2]};
+    const bool tall = rows > columns;
+    double *x = c->workspace;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
-            const double update = x[tall ? j * rows + i : i * columns + j];
-            const double p = ref_get(master, begin + i, j) * (1.0 - decay) - lr * size * update;
-            const philox_words random =
-                optimizer_random(&c->step->host, c->attrs.tensor_index, (begin + i) * columns + j);
-            put(c, &c->out[0], begin + i, j, p, random.w[0]);
-            put(c, &c->out[2], begin + i, j, p, random.w[3]);
+            x[tall ? j * rows + i : i * columns + j] = direction(c, &c->in[2], begin + i, j);
+            momentum_put(c, &c->in[2], &c->out[1], begin + i, j, (begin + i) * columns + j);
         }
     }
+    orthogonalise(c, rows, columns);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            const int64_t at[2] = {begin + i, j};
+            master_put(c, &c->in[1], out, at, (begin + i) * columns + j,
+                       x[tall ? j * rows + i : i * columns + j], size_of(c, rows, columns));
+        }
+    }
+}
+
+static int64_t element_of(const kern_call *c, int64_t i, int64_t j, int64_t columns)
+{
+    return optimizer_run_of(&c->attrs, i * columns + j, columns).element;
+}
+
+status ref_muon_direction(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const int64_t columns = c->in[0].dims[1];
+    if (is_masked(&c->step->device)) return ST_OK;
+    for (int64_t i = 0; i < c->in[0].dims[0]; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            ref_put(&c->out[1], i, j, direction(c, &c->in[1], i, j));
+            momentum_put(c, &c->in[1], &c->out[0], i, j, element_of(c, i, j, columns));
+        }
+    }
+    return ST_OK;
+}
+
+status ref_muon_update(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const op_attrs *a = &c->attrs;
+    const int64_t all = c->in[0].dims[1], columns = c->in[1].dims[1];
+    int64_t begin = 0, own = 0; // of the part in the whole, and here
+    double *x = c->workspace;
+    if (is_masked(&c->step->device)) return ST_OK;
+    for (int32_t k = 0; k < a->part_count; k++) {
+        const int64_t rows = a->part_whole[k], first = a->part_first[k] - begin;
+        const bool tall = rows > all;
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < all; j++) {
+                x[tall ? j * rows + i : i * all + j] = ref_get(&c->in[0], begin + i, j);
+            }
+        }
+        orthogonalise(c, rows, all);
+        for (int64_t i = 0; i < a->part_rows[k]; i++) {
+            for (int64_t j = 0; j < columns; j++) {
+                const int64_t at[2] = {own + i, j}, row = first + i, column = a->first_column + j;
+                master_put(c, &c->in[1], c->out, at, element_of(c, own + i, j, columns),
+                           x[tall ? column * rows + row : row * all + column],
+                           size_of(c, rows, all));
+            }
+        }
+        begin += rows;
+        own += a->part_rows[k];
+    }
+    return ST_OK;
 }
 
 status ref_muon(const kern_context *context, const kern_call *c)

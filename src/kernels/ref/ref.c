@@ -15,5 +15,6 @@ const kern_backend kern_backend_ref = {
             [OP_HEAD_STATS] = ref_head_stats_workspace,
             [OP_SAMPLE] = ref_sample_workspace,
             [OP_MUON] = ref_muon_workspace,
+            [OP_MUON_UPDATE] = ref_muon_update_workspace,
         },
 };

@@ -2,43 +2,151 @@
 // kellerjordan.github.io/posts/muon; as torch.optim.Muon has it.
 //
 // Takes two-dim weights but embeddings and head; its unit is the matrix, so the parts of a fused
-// weight are orthogonalised apart.
+// weight are orthogonalised apart. Where tp cuts a matrix every rank keeps its piece of the state; the
+// directions are gathered, made orthogonal by all of them, and each takes what of the result is its own:
+//
+//   grad, m -> m, u of the piece | ALL_GATHER u | orthogonal(u) -> master, weight of the piece
 #include "train/optim/optim.h"
-
-#include <string.h>
 
 static bool takes(const op_weight *w)
 {
     return w->is_matrix;
 }
 
+typedef struct tensors {
+    tensor_id grad, master, m, weight; // weight: the working copy; TENSOR_NONE: the master is it
+} tensors;
+
+static op_attrs attrs_of(const op_weight *w, int32_t weight_index, const run_config *r)
+{
+    op_attrs a = {.tensor_index = weight_index,
+                  .decay = w->decay,
+                  .nesterov = r->optimizer.nesterov,
+                  .match_rms = r->optimizer.muon_lr_adjust == RUN_MUON_MATCH_RMS_ADAMW,
+                  .stochastic = r->optimizer.stochastic_rounding,
+                  .momentum = (float)r->optimizer.momentum,
+                  .weight_decay = (float)r->optimizer.weight_decay,
+                  .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
+                  .lr_scale = 1.0f,
+                  .part_count = w->part_count};
+    for (int i = 0; i < w->part_count; i++) a.part_rows[i] = w->parts[i].rows;
+    return a;
+}
+
+static status whole_emit(op_program *p, const op_attrs *a, const tensors *t)
+{
+    op_node node = op_node_of(OP_MUON);
+    node.attrs = *a;
+    node.in[0] = t->grad;
+    node.in[1] = node.out[0] = t->master;
+    node.in[2] = node.out[1] = t->m;
+    node.out[2] = t->weight;
+    return op_append(p, OP_FORWARD, &node, 0);
+}
+
+// ---- pieces -------------------------------------------------------------------------------------
+
+static int64_t whole_rows_of(const op_weight *w)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < w->part_count; i++) rows += op_weight_piece(w, i).whole_rows;
+    return rows;
+}
+
+// All ranks' pieces are equal.
+static status even_check(const op_weight *w, int32_t ways)
+{
+    const int64_t columns = op_weight_piece(w, 0).whole_columns;
+    const bool by_rows = w->cut_dim[AXIS_TP] == 0;
+    for (int i = 0; i < (by_rows ? w->part_count : 1); i++) {
+        const int64_t size = by_rows ? op_weight_piece(w, i).whole_rows : columns;
+        if (size % ways == 0) continue;
+        return fail(ST_CONFIG_CONFLICT,
+                    "optimizer.name = muon: layout.tp = %d does not divide the %lld %s of %s", ways,
+                    (long long)size, by_rows ? "rows" : "columns", w->parts[i].name);
+    }
+    return ST_OK;
+}
+
+static status work_make(op_program *p, const char *name, int64_t rows, int64_t columns,
+                        tensor_id *out)
+{
+    return op_tensor_make(p, name, ROLE_ACTIVATION, DTYPE_F32, 2, extent_of(rows),
+                          extent_of(columns), out);
+}
+
+// Rows: each part comes together where it lies, of what several ranks have each gives its share.
+static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor_id *whole)
+{
+    op_node gather = op_node_of(OP_ALL_GATHER);
+    gather.attrs.axis = AXIS_TP;
+    gather.attrs.part_count = w->part_count;
+    for (int i = 0; i < w->part_count; i++) {
+        int64_t rows = 0;
+        gather.attrs.part_first[i] = w->parts[i].row_begin + op_part_share(w, i, w->at, &rows);
+        gather.attrs.part_rows[i] = rows;
+        gather.attrs.part_whole[i] = op_weight_piece(w, i).whole_rows;
+    }
+    TRY(work_make(p, "whole", whole_rows_of(w), w->columns, whole));
+    gather.in[0] = u;
+    gather.out[0] = *whole;
+    return op_append(p, OP_FORWARD, &gather, 0);
+}
+
+// Columns: one rank's after the other's, then side by side.
+static status columns_gather(op_program *p, const op_weight *w, tensor_id u, tensor_id *whole)
+{
+    op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNSTACK);
+    gather.attrs.axis = AXIS_TP;
+    gather.attrs.stacked = true;
+    put.attrs.shard_count = w->ways;
+    TRY(work_make(p, "tiles", w->ways * w->rows, w->columns, &gather.out[0]));
+    TRY(work_make(p, "whole", w->rows, w->ways * w->columns, whole));
+    gather.in[0] = u;
+    put.in[0] = gather.out[0];
+    put.out[0] = *whole;
+    TRY(op_append(p, OP_FORWARD, &gather, 0));
+    return op_append(p, OP_FORWARD, &put, 0);
+}
+
+static status piece_emit(op_program *p, const op_weight *w, op_attrs a, const tensors *t)
+{
+    op_node first = op_node_of(OP_MUON_DIRECTION), second = op_node_of(OP_MUON_UPDATE);
+    int64_t before = 0; // rows of the parts before
+    for (int i = 0; i < w->part_count; i++) {
+        const weight_piece piece = op_weight_piece(w, i);
+        a.part_first[i] = before + piece.row;
+        a.part_whole[i] = piece.whole_rows;
+        a.whole_columns = piece.whole_columns;
+        a.first_column = piece.column;
+        before += piece.whole_rows;
+    }
+    TRY(even_check(w, w->ways));
+    first.attrs = second.attrs = a;
+    first.in[0] = t->grad;
+    first.in[1] = first.out[0] = t->m;
+    TRY(work_make(p, "direction", w->rows, w->columns, &first.out[1]));
+    TRY(op_append(p, OP_FORWARD, &first, 0));
+    const bool by_rows = w->cut_dim[AXIS_TP] == 0;
+    TRY(by_rows ? rows_gather(p, w, first.out[1], &second.in[0])
+                : columns_gather(p, w, first.out[1], &second.in[0]));
+    second.in[1] = second.out[0] = t->master;
+    second.out[1] = t->weight;
+    return op_append(p, OP_FORWARD, &second, 0);
+}
+
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad)
 {
     const run_types types = run_config_types(r);
-    tensor_id master = weight, m = TENSOR_NONE;
-    const bool has_copy = types.has_master && p->tensors[weight].type != DTYPE_F32;
-    if (has_copy) TRY(train_optimizer_state(p, "master", w, DTYPE_F32, &master));
-    TRY(train_optimizer_state(p, "m", w, types.moments, &m));
-    op_node node = {.code = OP_MUON,
-                    .attrs = {.tensor_index = weight_index,
-                              .decay = w->decay,
-                              .nesterov = r->optimizer.nesterov,
-                              .match_rms = r->optimizer.muon_lr_adjust == RUN_MUON_MATCH_RMS_ADAMW,
-                              .stochastic = r->optimizer.stochastic_rounding,
-                              .momentum = (float)r->optimizer.momentum,
-                              .weight_decay = (float)r->optimizer.weight_decay,
-                              .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
-                              .lr_scale = 1.0f,
-                              .part_count = w->part_count}};
-    for (int i = 0; i < w->part_count; i++) node.attrs.part_rows[i] = w->parts[i].rows;
-    memset(node.in, -1, sizeof(node.in));
-    memset(node.out, -1, sizeof(node.out));
-    node.in[0] = grad;
-    node.in[1] = node.out[0] = master;
-    node.in[2] = node.out[1] = m;
-    if (has_copy) node.out[2] = weight;
-    return op_append(p, OP_FORWARD, &node, 0);
+    const op_attrs attrs = attrs_of(w, weight_index, r);
+    tensors t = {.grad = grad, .master = weight, .m = TENSOR_NONE, .weight = TENSOR_NONE};
+    if (types.has_master && p->tensors[weight].type != DTYPE_F32) {
+        TRY(train_optimizer_state(p, "master", w, DTYPE_F32, &t.master));
+        t.weight = weight;
+    }
+    TRY(train_optimizer_state(p, "m", w, types.moments, &t.m));
+    return w->ways > 1 ? piece_emit(p, w, attrs, &t) : whole_emit(p, &attrs, &t);
 }
 
 const train_optimizer train_optimizer_muon = {
