@@ -110,7 +110,9 @@ bool exec_poison_after(const exec_deaths *d, const plan *p, const plan_action *a
     }
     // Of several pieces of a micro-batch the last one ends the tensor's life.
     if (action->sequence_begin + action->sequence_count < p->micro_batch) return false;
-    if (action->position_count > 0 && action->position_begin != p->seq / 2) return false;
+    const bool zigzag = action->list == OP_BACKWARD_WEIGHT; // there the two in the middle come last
+    const int32_t last = action->position_begin + (zigzag ? 0 : action->position_count);
+    if (action->position_count > 0 && last != (zigzag ? p->seq / 2 : p->seq)) return false;
     const plan_binding *b = &p->bindings[action->binding];
     const op_node *node = &b->program->lists[action->list].nodes[at];
     const tensor_id t = operand_of(node, operand);

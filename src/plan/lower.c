@@ -171,31 +171,6 @@ status lower_wait_next(lowering *l, int32_t on)
     return ST_OK;
 }
 
-static status compute_push(lowering *l, plan_action action)
-{
-    if (action.ops_count == 0) return ST_OK;
-    action.lane = LANE_COMPUTE;
-    action.microbatch = l->microbatch;
-    const int32_t end = action.ops_begin + action.ops_count;
-    while (action.ops_begin < end) { // communications stand between
-        action.ops_count = lower_inline_run(l, &action);
-        if (action.ops_count > 0) {
-            TRY(lower_action_push(l, &action, &l->last_compute));
-        } else {
-            action.ops_count = 1;
-            TRY(lower_inline_push(l, &action));
-        }
-        for (int64_t i = 0; i < l->next_wait_count; i++) {
-            TRY(lower_wait(l, l->last_compute, l->next_waits[i]));
-        }
-        l->next_wait_count = 0;
-        TRY(lower_live(l, &action));
-        action.ops_begin += action.ops_count;
-        action.ops_count = end - action.ops_begin;
-    }
-    return ST_OK;
-}
-
 static status list_push(lowering *l, int32_t layer_row, op_list list)
 {
     const op_program *program = l->m->programs[l->m->layers[layer_row].program];
@@ -205,7 +180,7 @@ static status list_push(lowering *l, int32_t layer_row, op_list list)
                                 .list = (int32_t)list,
                                 .ops_count = (int32_t)program->lists[list].count,
                                 .sequence_count = (int32_t)l->r->micro_batch};
-    return compute_push(l, action);
+    return lower_compute_push(l, &action);
 }
 
 // Does this node start a buffer that nothing has been added to in this step (or shard)?
@@ -255,7 +230,7 @@ static status weight_list_push(lowering *l, int32_t layer_row, int buffer, int32
                                     .position_begin = (int32_t)run->row,
                                     .position_count = (int32_t)run->count,
                                     .accumulate = !starts};
-        TRY(compute_push(l, action));
+        TRY(lower_compute_push(l, &action));
         i = end;
     }
     return ST_OK;
@@ -291,7 +266,7 @@ status lower_tree_add(lowering *l, int32_t target, int32_t source, int32_t *bind
                                 .ops_count = 1,
                                 .accumulate = true};
     if (l->microbatch >= 0) l->touched[source] = false;
-    return compute_push(l, action);
+    return lower_compute_push(l, &action);
 }
 
 // A leaf's sequences: all rows of them, or where several shards of a sequence are here the two pieces of one,
@@ -462,7 +437,7 @@ static status step_node_push(lowering *l, op_code code, int32_t grad, int32_t we
                                 .list = OP_FORWARD,
                                 .ops_count = (int32_t)program->lists[OP_FORWARD].count};
     if (action_index != NULL) *action_index = (int32_t)l->p->action_count;
-    return compute_push(l, action);
+    return lower_compute_push(l, &action);
 }
 
 static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t weight_ref)
@@ -519,7 +494,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
                                 .binding = binding,
                                 .list = OP_FORWARD,
                                 .ops_count = (int32_t)program->lists[OP_FORWARD].count};
-    return compute_push(l, action);
+    return lower_compute_push(l, &action);
 }
 
 // Where each weight's gradient is complete: uses are added in the order of their forward, on the rows

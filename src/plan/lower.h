@@ -1,6 +1,6 @@
-// Shared by the files of lowering: lower.c (actions), lower_tensors.c (tensors and bindings),
-// lower_shards.c (accumulators and the tree over shards), lower_pipeline.c (stages), lower_copies.c (tensors of
-// their slots), lower_comm.c (sums over ranks) and lower_zero.c (what is cut over them).
+// Shared by the files of lowering: lower.c (actions), _tensors (tensors and bindings), _shards (accumulators and
+// the tree over shards), _pipeline (stages), _copies (tensors of their slots), _comm (sums over ranks), _zero (what
+// is cut over them), _inline (communications inside a layer), _overlap (those beside products), _codec.
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
@@ -204,16 +204,24 @@ NODISCARD status lower_forward(lowering *l, int32_t layer_row);
 NODISCARD status lower_backward(lowering *l, int32_t layer_row, bool input, bool weight);
 void lower_close(lowering *l, int32_t ref); // its bytes mean nothing any more
 NODISCARD status lower_live(lowering *l, const plan_action *action); // time passes, node by node
-// lower_inline.c: the nodes before the next communication of an action's range; 0: it comes first.
-int32_t lower_inline_run(const lowering *l, const plan_action *action);
-// The communication that the action's range begins with.
-NODISCARD status lower_inline_push(lowering *l, const plan_action *action);
+// lower_inline.c: a range of nodes as actions, communications between them; *action as it is without any.
+NODISCARD status lower_compute_push(lowering *l, const plan_action *action);
+// One compute action, without a communication in it.
+NODISCARD status lower_compute_run(lowering *l, const plan_action *action);
+// The communication that the action's range begins with, on its group's own lane, after the compute action
+// pushed last; `more`: other rows of it follow.
+NODISCARD status lower_inline_beside(lowering *l, const plan_action *action, bool more,
+                                     int32_t *out);
+// lower_overlap.c: the last of the `run` nodes before a communication that are made in pieces with it; 0: none.
+int32_t lower_overlap_products(const lowering *l, const plan_action *action, int32_t run);
+// Those products, with which the action's range begins, and the communication that follows.
+NODISCARD status lower_overlap_push(lowering *l, const plan_action *action, int32_t products);
 // Sequences that a layer's weight list is run on at once: of a head whose logits are kept, a chunk.
 int64_t lower_head_piece(const lowering *l, int32_t layer_row);
 // The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.
 enum { NORM_MAX_PIECES = 64 };
 typedef struct norm_piece {
-    int64_t row, rows; // of the rows that this rank updates; of a vector: one
+    int64_t row, rows;    // of the rows that this rank updates; of a vector: one
     int64_t begin, count; // columns; elements of a vector
 } norm_piece;
 int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM_MAX_PIECES]);
@@ -274,8 +282,7 @@ NODISCARD status lower_passing_sum(lowering *l, int32_t layer_row);
 // Those of the step are whole on the ranks that cut; now across, where there are copies.
 NODISCARD status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_passing_end(lowering *l);
-// lower_codec.c: makes a sum of gradients one that travels compressed; `name` is its bucket's. Nothing
-// where no codec is asked for.
+// lower_codec.c: makes a sum one that travels compressed, if any do; `name` is its bucket's.
 NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name);
 // What all ranks measured, added up: *c is to be pushed if *any.
 NODISCARD status lower_codec_losses(lowering *l, plan_comm *c, bool *any);

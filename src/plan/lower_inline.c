@@ -19,7 +19,8 @@ static const op_node *node_at(const lowering *l, const plan_action *action, int3
     return &program->lists[action->list].nodes[action->ops_begin + i];
 }
 
-int32_t lower_inline_run(const lowering *l, const plan_action *action)
+// The nodes before the next communication of an action's range; 0: it comes first.
+static int32_t inline_run(const lowering *l, const plan_action *action)
 {
     int32_t run = 0;
     while (run < action->ops_count && !op_communicates(node_at(l, action, run)->code)) run++;
@@ -161,15 +162,13 @@ static plan_comm_op op_of(op_code code)
 }
 
 // Ranks that the node is between. Of cp there are two kinds, and more of tp (plan/mesh.h).
-static plan_group group_of(const lowering *l, const op_node *node)
+static plan_group group_of(const lowering *l, const op_node *node, group_use use)
 {
     const op_attrs *a = &node->attrs;
-    if (a->axis == AXIS_TP) {
-        return plan_group_tp(&l->r->mesh, a->inside, a->across, GROUP_INLINE);
-    }
+    if (a->axis == AXIS_TP) return plan_group_tp(&l->r->mesh, a->inside, a->across, use);
     const uint32_t of_cp = node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
     const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis);
-    return plan_group_of(&l->r->mesh, axes, GROUP_INLINE);
+    return plan_group_of(&l->r->mesh, axes, use);
 }
 
 static status comm_push(inline_comm *k, const plan_action *action)
@@ -199,10 +198,11 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
     return ST_OK;
 }
 
-status lower_inline_push(lowering *l, const plan_action *action)
+// All of it but the items.
+static status comm_begin(lowering *l, const plan_action *action, const plan_group *group,
+                         inline_comm *out)
 {
     const op_node *node = node_at(l, action, 0);
-    const plan_group group = group_of(l, node);
     inline_comm k = {.l = l,
                      .b = &l->p->bindings[action->binding],
                      .node = node,
@@ -211,24 +211,96 @@ status lower_inline_push(lowering *l, const plan_action *action)
                          action->sequence_count > 0 ? action->sequence_count : l->r->micro_batch,
                      .position = action->position_begin,
                      .positions = action->position_count,
-                     .ways = plan_group_size(&l->r->mesh, &group)};
+                     .ways = plan_group_size(&l->r->mesh, group)};
     k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;
     if (action->layer >= 0) {
         (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
                        tensor_of(&k, node->out[0])->name);
     } else {
-        const plan_tensor *out = plan_tensor_at(l->p, k.b->tensor[node->out[0]]);
-        (void)snprintf(k.c.name, sizeof(k.c.name), "%s", out->name);
+        const plan_tensor *made = plan_tensor_at(l->p, k.b->tensor[node->out[0]]);
+        (void)snprintf(k.c.name, sizeof(k.c.name), "%s", made->name);
     }
-    if (group.axes == 0) {
+    if (group->axes == 0) {
         return fail(ST_INTERNAL, "%s is between ranks, and there is one", k.c.name);
     }
-    TRY(plan_table_group(l->p->run, &group, &k.c.group));
+    TRY(plan_table_group(l->p->run, group, &k.c.group));
+    *out = k;
+    return ST_OK;
+}
+
+// The communication that the action's range begins with.
+static status inline_push(lowering *l, const plan_action *action)
+{
+    const op_node *node = node_at(l, action, 0);
+    const plan_group group = group_of(l, node, GROUP_INLINE);
+    inline_comm k;
+    TRY(comm_begin(l, action, &group, &k));
     if (node->code == OP_SHIFT) return shift_push(&k, action, &group);
     TRY(items_push(&k));
     TRY(leaves_push(&k));
     return comm_push(&k, action);
+}
+
+status lower_inline_beside(lowering *l, const plan_action *action, bool more, int32_t *out)
+{
+    const plan_group group = group_of(l, node_at(l, action, 0), GROUP_ASIDE);
+    inline_comm k;
+    TRY(comm_begin(l, action, &group, &k));
+    TRY(items_push(&k));
+    TRY(leaves_push(&k));
+    k.c.more = more;
+    TRY(lower_comm_push(l, &k.c, l->last_compute, out));
+    l->p->actions[*out].layer = action->layer;
+    return ST_OK;
+}
+
+// ---- what computes, and communications in it ------------------------------------------------------
+
+// What was asked to be waited for, by the action pushed last.
+static status waits_take(lowering *l)
+{
+    for (int64_t i = 0; i < l->next_wait_count; i++) {
+        TRY(lower_wait(l, l->last_compute, l->next_waits[i]));
+    }
+    l->next_wait_count = 0;
+    return ST_OK;
+}
+
+status lower_compute_run(lowering *l, const plan_action *action)
+{
+    TRY(lower_action_push(l, action, &l->last_compute));
+    TRY(waits_take(l));
+    return lower_live(l, action);
+}
+
+status lower_compute_push(lowering *l, const plan_action *whole)
+{
+    plan_action action = *whole;
+    if (action.ops_count == 0) return ST_OK;
+    action.lane = LANE_COMPUTE;
+    action.microbatch = l->microbatch;
+    const int32_t end = action.ops_begin + action.ops_count;
+    while (action.ops_begin < end) { // communications stand between
+        const int32_t run = inline_run(l, &action);
+        const int32_t beside = lower_overlap_products(l, &action, run);
+        plan_action part = action;
+        part.ops_count = run - beside;
+        if (beside == run && beside > 0) {
+            TRY(lower_overlap_push(l, &action, beside));
+            part.ops_count = beside + 1;
+        } else if (run > 0) {
+            TRY(lower_compute_run(l, &part));
+        } else {
+            part.ops_count = 1;
+            TRY(inline_push(l, &part));
+            TRY(waits_take(l));
+            TRY(lower_live(l, &part));
+        }
+        action.ops_begin += part.ops_count;
+        action.ops_count = end - action.ops_begin;
+    }
+    return ST_OK;
 }
 
 // Logits of a piece of the vocabulary are made for statistics, and are still there for the losses, if no

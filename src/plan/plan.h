@@ -127,6 +127,7 @@ typedef struct plan_comm {
     int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
     int32_t shards;                     // of the tree that the leaves are nodes of
     char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
+    bool more;                          // it is of some rows of its tensors, and others follow
     // A sum that travels compressed: its number among them, from 0, and what it needs. The items, in
     // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
     bool compressed;

@@ -115,6 +115,36 @@ static void muon_takes_pieces(void **state)
     }
 }
 
+// Messages so large that they travel in pieces beside the products: positions of one sequence, or sequences.
+static void large_messages_go_in_pieces(void **state)
+{
+    static const struct {
+        const char *more[3], *layout[2];
+    } runs[] = {
+        {{"train.seq=1024", "train.micro_batch=1", "train.recompute=full"}, {"layout.tp=2"}},
+        {{"train.seq=512", "train.micro_batch=2"}, {"layout.tp=2", "layout.sp=yes"}},
+    };
+    (void)state;
+    for (int i = 0; i < COUNT_OF(runs); i++) {
+        const char *settings[SETTINGS_MAX] = {"train.steps=2",           "model.layers=1",
+                                              "model.dim=512",           "model.heads=2",
+                                              "model.kv_heads=2",        "model.ffn_dim=32",
+                                              "train.global_batch=2",    "determinism=strict",
+                                              "determinism.tp_shards=2", "kernels.threads=1"};
+        int n = 10;
+        char name[40];
+        run_seen seen = {0};
+        hash128 one, two;
+        for (int k = 0; k < 3 && runs[i].more[k] != NULL; k++) settings[n++] = runs[i].more[k];
+        (void)snprintf(name, sizeof(name), "tp-pieces-one-%d", i);
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
+        for (int k = 0; k < 2 && runs[i].layout[k] != NULL; k++) settings[n++] = runs[i].layout[k];
+        (void)snprintf(name, sizeof(name), "tp-pieces-two-%d", i);
+        assert_int_equal(ranks_run(name, settings, n, 2, "auto", 0, &two), ST_OK);
+        assert_same(one, two);
+    }
+}
+
 // A vocabulary so large that the head works on half a micro-batch at a time, to keep its logits.
 static void large_vocabularies_go_by_chunks(void **state)
 {
@@ -183,6 +213,7 @@ int main(void)
         cmocka_unit_test(fast_ranks_are_near),
         cmocka_unit_test(strict_ranks_are_one),
         cmocka_unit_test(muon_takes_pieces),
+        cmocka_unit_test(large_messages_go_in_pieces),
         cmocka_unit_test(large_vocabularies_go_by_chunks),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
