@@ -19,7 +19,7 @@ typedef struct weight_part {
     const char *name;          // "layers.3.attn.q"
     int64_t row_begin, rows;   // in the physical tensor
     int64_t first, whole_rows; // of a rank's piece: which of the logical tensor's rows these are
-    int64_t heads;  // rows are cut between them; 0: anywhere
+    int64_t heads;             // rows are cut between them; 0: anywhere
     int32_t copies; // of a piece: so many ranks along AXIS_TP, side by side, have the same; 0: one
 } weight_part;
 

@@ -30,7 +30,8 @@ typedef struct partition {
     const op_program *whole;
     op_program *p; // the rank's; tensors have the same ids in both
     tensor_state *state;
-    int32_t *partial; // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
+    int32_t *
+        partial; // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
     int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
 } partition;
 
