@@ -647,19 +647,22 @@ static status adamw(builder *b)
     return tensor(b, "weight", ROLE_WEIGHT, b->s->type, ndim, rows, b->s->k, &n->out[3]);
 }
 
+static op_attrs muon_attrs(const builder *b)
+{
+    op_attrs a = {.momentum = 0.95f, .eps = 1e-7f, .weight_decay = 0.1f, .lr_scale = 1.0f};
+    a.decay = true;
+    a.nesterov = b->option == 1;
+    a.match_rms = b->option == 2;
+    a.tensor_index = 3;
+    return a;
+}
+
 // 0 master only; 1 a working copy, Nesterov, in two parts; 2 scaled like AdamW's updates.
 static status muon(builder *b)
 {
     op_node *n = &b->node;
     const extent rows = extent_of(b->s->m);
-    n->attrs.momentum = 0.95f;
-    n->attrs.eps = 1e-7f;
-    n->attrs.weight_decay = 0.1f;
-    n->attrs.lr_scale = 1.0f;
-    n->attrs.decay = true;
-    n->attrs.nesterov = b->option == 1;
-    n->attrs.match_rms = b->option == 2;
-    n->attrs.tensor_index = 3;
+    n->attrs = muon_attrs(b);
     if (b->option == 1 && b->s->m > 1) {
         n->attrs.part_count = 2;
         n->attrs.part_rows[0] = b->s->m / 2;
@@ -672,23 +675,19 @@ static status muon(builder *b)
     return tensor(b, "weight", ROLE_WEIGHT, b->s->type, 2, rows, b->s->k, &n->out[2]);
 }
 
-// 0 all of the weight; 1 Nesterov, a piece by columns; 2 with other types.
+// A piece by columns: 0 plainly; 1 Nesterov; 2 with other types.
 static status muon_direction(builder *b)
 {
     op_node *n = &b->node;
-    const dtype stored = b->option == 2 ? DTYPE_BF16 : DTYPE_F32;
-    n->attrs.momentum = 0.95f;
-    n->attrs.nesterov = b->option == 1;
+    n->attrs = muon_attrs(b);
     n->attrs.stochastic = b->option == 2;
-    n->attrs.tensor_index = 3;
-    if (b->option == 1) {
-        n->attrs.part_count = 1;
-        n->attrs.part_rows[0] = b->s->m;
-        n->attrs.whole_columns = 3 * b->s->k;
-        n->attrs.first_column = b->s->k;
-    }
+    n->attrs.part_count = 1;
+    n->attrs.part_rows[0] = b->s->m;
+    n->attrs.whole_columns = 3 * b->s->k;
+    n->attrs.first_column = b->s->k;
     TRY(accumulator(b, "grad", 2, &n->in[0]));
-    return tensor(b, "m", ROLE_STATE, stored, 2, extent_of(b->s->m), b->s->k, &n->in[1]);
+    return tensor(b, "m", ROLE_STATE, b->option == 2 ? DTYPE_BF16 : DTYPE_F32, 2,
+                  extent_of(b->s->m), b->s->k, &n->in[1]);
 }
 
 // 0 all of the weight; 1 some of its columns, with a working copy; 2 rows of two parts.
@@ -697,31 +696,21 @@ static status muon_update(builder *b)
     op_node *n = &b->node;
     const int64_t rows = b->s->m, columns = b->s->k;
     op_attrs *a = &n->attrs;
-    a->eps = 1e-7f;
-    a->weight_decay = 0.1f;
-    a->lr_scale = 1.0f;
-    a->decay = true;
-    a->match_rms = b->option == 2;
-    a->tensor_index = 3;
+    *a = muon_attrs(b);
     a->part_count = 1;
     a->part_rows[0] = a->part_whole[0] = rows;
-    a->whole_columns = columns;
-    if (b->option == 1) {
-        a->whole_columns = columns + 3;
-        a->first_column = 2;
-    }
+    a->whole_columns = columns + (b->option == 1 ? 3 : 0);
+    a->first_column = b->option == 1 ? 2 : 0;
     if (b->option == 2 && rows > 1) {
         a->part_count = 2;
         a->part_rows[0] = rows / 2;
         a->part_rows[1] = rows - rows / 2;
         a->part_whole[0] = 2 * a->part_rows[0];
         a->part_whole[1] = a->part_rows[1] + 1;
-        a->part_first[0] = a->part_rows[0];
         a->part_first[1] = a->part_whole[0] + 1;
     }
-    const int64_t whole = a->part_whole[0] + a->part_whole[1];
-    TRY(tensor(b, "u", ROLE_ACTIVATION, DTYPE_F32, 2, extent_of(whole), a->whole_columns,
-               &n->in[0]));
+    const extent whole = extent_of(a->part_whole[0] + a->part_whole[1]);
+    TRY(tensor(b, "u", ROLE_ACTIVATION, DTYPE_F32, 2, whole, a->whole_columns, &n->in[0]));
     TRY(tensor(b, "master", ROLE_STATE, DTYPE_F32, 2, extent_of(rows), columns, &n->in[1]));
     if (b->option == 0) return ST_OK;
     return tensor(b, "weight", ROLE_WEIGHT, b->s->type, 2, extent_of(rows), columns, &n->out[1]);
