@@ -214,9 +214,18 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
             n++;
         }
         const layer_time *t = &layers[p];
-        out.forward += n * x->programs[p].forward;
-        out.input += n * x->programs[p].input;
-        out.weight += n * x->programs[p].weight;
+        const program_price *price = &x->programs[p];
+        const bool splits = l->schedule != NULL && l->schedule->splits_backward;
+        out.forward += n * price->forward;
+        out.input += n * price->input;
+        out.weight += n * price->weight;
+        // A layer's weights come while the one before it works, not earlier (lower_zero.c): whichever takes
+        // longer.
+        if (end - begin >= 3) {
+            const int64_t beside = price->input + (splits ? 0 : price->weight);
+            out.forward += (n - 1) * max_i64(t->forward_gathers - price->forward, 0);
+            out.input += (n - 1) * max_i64(t->input_gathers - beside, 0);
+        }
         out.update += n * t->update;
         out.sums += n * t->sums;
         out.messages += n * t->step_messages + n * microbatches * t->visit_sums;
