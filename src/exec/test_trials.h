@@ -1,0 +1,31 @@
+// Tables of layouts, each trained as test_trial.h has it and compared with one rank.
+#ifndef EXEC_TEST_TRIALS_H
+#define EXEC_TEST_TRIALS_H
+
+#include "exec/test_trial.h"
+
+// Each of these layouts against one rank.
+// TRIALS_PART=n  one trial of n; over the orders and both kinds of tables each layout still has its turn, up
+//                to 4 (sanitizers)
+static inline void trials_run(const trial *rows, int count, bool strict, bool tied, int32_t shards,
+                              int32_t cp_shards)
+{
+    static reference one;
+    const char *value = getenv("TRIALS_PART"); // of the test, not of the program
+    const long asked = value != NULL ? strtol(value, NULL, 10) : 1;
+    const int part = asked > 1 && asked <= 4 ? (int)asked : 1;
+    reference_make(&one, strict, tied, shards, cp_shards);
+    for (int i = 0; i < count; i++) {
+        static trial t;
+        if ((i + (tied ? 1 : 0) + (strict ? 2 : 0)) % part != 0) continue;
+        t = rows[i];
+        t.strict = strict;
+        t.tied = tied;
+        t.shards = shards;
+        t.cp_shards = cp_shards;
+        trial_run(&t, &one);
+    }
+    reference_free(&one);
+}
+
+#endif
