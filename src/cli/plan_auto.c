@@ -4,6 +4,7 @@
 
 #include "catalog/catalog.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { AUTO_PLAYS = 4, VOCAB_ANY = 1 << 14 };
@@ -19,7 +20,7 @@ static status machine_share(planner *p, int64_t ranks, int64_t cores, int64_t by
     c->device.vector_flops *= share;
     c->device.memory_bytes_s /= (double)ranks; // all cores share it
     c->device.units = (int32_t)max_i64(cores / ranks, 1);
-    c->device.memory_bytes = c->device.usable_bytes = (double)(bytes / ranks);
+    c->device.memory_bytes = c->device.usable_bytes = floor((double)bytes / (double)ranks);
     c->levels[0].devices = ranks;
     return ST_OK;
 }

@@ -138,7 +138,7 @@ static status rule_lines(const search_result *found, text *t)
     char n[32];
     for (int i = 0; i < RULE_COUNT; i++) {
         if (found->ruled_out[i] == 0) continue;
-        TRY(text_add(t, "%s%10s  %s\n", i == 0 ? "" : "", explain_count(found->ruled_out[i], n),
+        TRY(text_add(t, "%10s  %s\n", explain_count(found->ruled_out[i], n),
                      search_rule_name((search_rule)i)));
     }
     return ST_OK;

@@ -136,8 +136,8 @@ static const char *const layouts[] = {
     "train.micro_batch=2 train.recompute=selective",
     "train.micro_batch=2 train.recompute=full",
     "train.micro_batch=8 train.recompute=full",
-    "train.micro_batch=2 precision.grads=bf16 precision.moments=bf16 precision.master=none "
-    "optimizer.stochastic_rounding=yes",
+    ("train.micro_batch=2 precision.grads=bf16 precision.moments=bf16 precision.master=none "
+     "optimizer.stochastic_rounding=yes"),
     "train.micro_batch=2 train.precision=fp32",
     "train.micro_batch=2 layout.dp=4",
     "train.micro_batch=2 layout.dp=4 layout.zero=1",
