@@ -1,8 +1,8 @@
 """Rows of published step times and memory, as runs that `trireme simulate` can be asked for.
 
 A table under ../shared/validation has a rule here: which profile (catalog/profiles) and cluster stand for its
-software and machines, and what its columns leave open. Rules were written from the tables' settings alone, before a
-row of a test table had been simulated.
+software and machines, and what its columns leave open. Rules follow the tables' settings and their sources; three were put
+right from sources after their errors had been seen (docs/validation.md names them).
 """
 import csv
 import pathlib

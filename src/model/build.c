@@ -228,13 +228,13 @@ static status unbuilt_refuse(const decoder_spec *s)
     if (s->experts.count > 0) {
         return fail(ST_UNSUPPORTED,
                     "the model has %lld experts, %lld of them for a token: models with experts "
-                    "cannot be trained yet, only counted and planned",
+                    "cannot be trained yet, only counted and simulated",
                     (long long)s->experts.count, (long long)s->experts.top_k);
     }
     if (s->latent.kv_rank > 0) {
         return fail(ST_UNSUPPORTED,
                     "the model has latent attention (kv_rank %lld), which cannot be trained yet, "
-                    "only counted and planned",
+                    "only counted and simulated",
                     (long long)s->latent.kv_rank);
     }
     return ST_OK;
