@@ -5,14 +5,7 @@
 
 #include <string.h>
 
-typedef struct op_row {
-    const char *name;
-    // Pieces: 0 none, 1 one, 2 one per rank; of the root and of the others.
-    uint8_t root_in, root_out, in, out;
-    bool adds, rooted;
-} op_row;
-
-static const op_row ops[COMM_OP_COUNT] = {
+const comm_op_row comm_op_rows[COMM_OP_COUNT] = {
     [COMM_ALL_REDUCE] = {"all_reduce", 1, 1, 1, 1, true, false},
     [COMM_REDUCE_SCATTER] = {"reduce_scatter", 2, 1, 2, 1, true, false},
     [COMM_ALL_GATHER] = {"all_gather", 1, 2, 1, 2, false, false},
@@ -31,13 +24,13 @@ static const char *const orders[COMM_ORDER_COUNT] = {"any", "rank", "shard"};
 
 const char *comm_op_name(comm_op op)
 {
-    return (unsigned)op < COMM_OP_COUNT ? ops[op].name : "?";
+    return (unsigned)op < COMM_OP_COUNT ? comm_op_rows[op].name : "?";
 }
 
 bool comm_op_parse(const char *name, comm_op *out)
 {
     for (int i = 0; i < COMM_OP_COUNT; i++) {
-        if (strcmp(name, ops[i].name) != 0) continue;
+        if (strcmp(name, comm_op_rows[i].name) != 0) continue;
         *out = (comm_op)i;
         return true;
     }
@@ -54,16 +47,6 @@ const char *comm_order_name(comm_order o)
     return (unsigned)o < COMM_ORDER_COUNT ? orders[o] : "?";
 }
 
-comm_shape comm_shape_of(comm_op op, int size, bool is_root)
-{
-    const op_row *row = &ops[op];
-    const int pieces[] = {0, 1, size};
-    return (comm_shape){.in_pieces = pieces[is_root ? row->root_in : row->in],
-                        .out_pieces = pieces[is_root ? row->root_out : row->out],
-                        .adds = row->adds,
-                        .rooted = row->rooted};
-}
-
 int64_t comm_args_count(const comm_args *args)
 {
     int64_t count = 0;
@@ -73,8 +56,11 @@ int64_t comm_args_count(const comm_args *args)
 }
 
 // ---- checks -------------------------------------------------------------------------------------
-static status buffers_check(const comm_args *args, const comm_shape *shape, int64_t width)
+static status buffers_check(const comm_args *args, bool is_root, int64_t width)
 {
+    const comm_op_row *row = &comm_op_rows[args->op];
+    const bool has_in = (is_root ? row->root_in : row->in) > 0;
+    const bool has_out = (is_root ? row->root_out : row->out) > 0;
     const int leaves = comm_args_leaves(args);
     for (int64_t i = 0; i < (int64_t)args->item_count * leaves; i++) {
         const comm_item *item = &args->items[i];
@@ -88,10 +74,9 @@ static status buffers_check(const comm_args *args, const comm_shape *shape, int6
                         (long long)item->count);
         }
         if (item->count == 0) continue;
-        const bool wants_out = shape->out_pieces > 0 && i % leaves == 0;
-        const bool root_keeps = args->op == COMM_BROADCAST && shape->in_pieces > 0;
-        if ((shape->in_pieces > 0 && item->in == NULL) ||
-            (wants_out && item->out == NULL && !root_keeps)) {
+        const bool wants_out = has_out && i % leaves == 0;
+        const bool root_keeps = args->op == COMM_BROADCAST && has_in;
+        if ((has_in && item->in == NULL) || (wants_out && item->out == NULL && !root_keeps)) {
             return fail(ST_INTERNAL, "%s of %lld elements without a buffer", comm_op_name(args->op),
                         (long long)item->count);
         }
@@ -144,8 +129,8 @@ status comm_args_check(const comm_args *args, int rank, int size)
         return fail(ST_INTERNAL, "operation %d of type %d in order %d", args->op, args->type,
                     args->order);
     }
-    const comm_shape shape = comm_shape_of(args->op, size, rank == args->root);
-    if (shape.rooted && (args->root < 0 || args->root >= size)) {
+    const comm_op_row *row = &comm_op_rows[args->op];
+    if (row->rooted && (args->root < 0 || args->root >= size)) {
         return fail(ST_INTERNAL, "%s with root %d in a group of %d", comm_op_name(args->op),
                     args->root, size);
     }
@@ -158,6 +143,6 @@ status comm_args_check(const comm_args *args, int rank, int size)
     }
     TRY(leaves_check(args));
     if (args->op == COMM_ALL_TO_ALLV) return v_counts_check(args, size);
-    if (shape.adds) TRY(reduction_check(args));
-    return buffers_check(args, &shape, dtype_bytes(args->type));
+    if (row->adds) TRY(reduction_check(args));
+    return buffers_check(args, rank == args->root, dtype_bytes(args->type));
 }

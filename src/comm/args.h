@@ -14,7 +14,29 @@ typedef struct comm_shape {
     bool adds;   // sums something
     bool rooted; // args.root means something
 } comm_shape;
-comm_shape comm_shape_of(comm_op op, int size, bool is_root);
+// A row of operands: pieces are 0 none, 1 one, 2 one per rank; of the root and of the others.
+typedef struct comm_op_row {
+    const char *name;
+    uint8_t root_in, root_out, in, out;
+    bool adds, rooted;
+} comm_op_row;
+extern const comm_op_row comm_op_rows[COMM_OP_COUNT];
+
+static inline int comm_pieces(uint8_t kind, int size)
+{
+    return kind == 2 ? size : kind;
+}
+
+static inline comm_shape comm_shape_of(comm_op op, int size, bool is_root)
+{
+    const comm_op_row *row = &comm_op_rows[op];
+    comm_shape shape;
+    shape.in_pieces = comm_pieces(is_root ? row->root_in : row->in, size);
+    shape.out_pieces = comm_pieces(is_root ? row->root_out : row->out, size);
+    shape.adds = row->adds;
+    shape.rooted = row->rooted;
+    return shape;
+}
 
 // Everything that one rank can see alone. `rank`, `size`: in the group.
 NODISCARD status comm_args_check(const comm_args *args, int rank, int size);

@@ -76,8 +76,9 @@ static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
 {
     comm_item item;
     comm_args a;
+    args_fill(b, bytes, 0, &item, &a);
     for (int64_t i = 0; i < ops; i++) {
-        args_fill(b, bytes, i, &item, &a);
+        if (b->config->op == COMM_SEND) args_fill(b, bytes, i, &item, &a);
         if (a.op == COMM_SEND || a.op == COMM_RECEIVE) {
             if (a.root >= b->config->ranks) return ST_OK; // no neighbour: idle
         }

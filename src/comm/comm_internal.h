@@ -45,6 +45,11 @@ typedef struct comm_posted { // an operation on a device's lane
     uint32_t busy;
 } comm_posted;
 
+typedef struct comm_label { // the last name and its hash: most operations come again
+    uint32_t hash;          // 0: none yet, or the name is too long
+    char text[60];          // cut, and filled up with zeros
+} comm_label;
+
 struct comm_group {
     comm *owner;
     comm_group *next;
@@ -62,6 +67,7 @@ struct comm_group {
     // The last choices by operation: key, 0 for none, and row. Looking for one costs 50 ns.
     uint64_t chosen_key[COMM_OP_COUNT];
     int chosen[COMM_OP_COUNT];
+    comm_label tensor, site;
     bool dead;
     error_record error; // why
     comm_posted posted[COMM_MAX_POSTED];

@@ -1,4 +1,4 @@
-// The contract: compared word by word, and worded when two sides differ.
+// The contract, worded when two sides differ.
 #include "comm/contract.h"
 
 #include "base/hash.h"
@@ -9,15 +9,6 @@
 
 _Static_assert(sizeof(comm_contract) == 64, "one cache line");
 _Static_assert(offsetof(comm_contract, site) == 56, "the last word is not compared");
-
-bool comm_contract_equal(const comm_contract *a, const comm_contract *b)
-{
-    uint64_t x[7], y[7], differ = 0;
-    memcpy(x, a, sizeof(x));
-    memcpy(y, b, sizeof(y));
-    for (int i = 0; i < 7; i++) differ |= x[i] ^ y[i];
-    return differ == 0;
-}
 
 uint32_t comm_name_hash(const char *name)
 {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char no_name[COMM_RECORD_NAME];
+
 // ---- making one ---------------------------------------------------------------------------------
 static status group_join(comm_group *g, const int32_t *members, int count, int me, uint32_t number)
 {
@@ -63,9 +65,21 @@ void comm_group_close(comm_group *g)
 }
 
 // ---- one operation ------------------------------------------------------------------------------
-static uint32_t tensor_hash(const comm_args *a)
+static uint32_t label_hash(comm_label *l, const char *name)
 {
-    uint32_t hash = comm_name_hash(a->tensor);
+    if (name == NULL || name[0] == '\0') return 0;
+    if (l->hash != 0 && strcmp(name, l->text) == 0) return l->hash;
+    const uint32_t hash = comm_name_hash(name);
+    const size_t length = strlen(name), most = COMM_RECORD_NAME - 1;
+    memset(l->text, 0, sizeof(l->text));
+    memcpy(l->text, name, length < most ? length : most);
+    l->hash = length <= most ? hash : 0;
+    return hash;
+}
+
+static uint32_t tensor_hash(comm_group *g, const comm_args *a)
+{
+    uint32_t hash = label_hash(&g->tensor, a->tensor);
     if (a->item_count < 2) return hash;
     // Several counts with one sum: they must agree one by one.
     const int leaves = comm_args_leaves(a);
@@ -95,12 +109,12 @@ static comm_contract contract_of(comm_group *g, const comm_args *a, int algorith
                        .algorithm = (uint16_t)algorithm,
                        .items = (uint16_t)a->item_count,
                        .count = a->op == COMM_ALL_TO_ALLV ? 0 : comm_args_count(a),
-                       .tensor = tensor_hash(a),
+                       .tensor = tensor_hash(g, a),
                        .shards = a->leaves != NULL ? (uint32_t)a->shards : 0,
-                       .site = comm_name_hash(a->site)};
-    const comm_shape shape = comm_shape_of(a->op, g->size, false);
-    if (!shape.rooted) k.root = 0;
-    if (!shape.adds) k.reduction = k.order = 0;
+                       .site = label_hash(&g->site, a->site)};
+    const comm_op_row *row = &comm_op_rows[a->op];
+    if (!row->rooted) k.root = 0;
+    if (!row->adds) k.reduction = k.order = 0;
     if (is_message(a->op)) { // the same on both sides: the receiver is the root
         k.op = COMM_SEND;
         k.root = a->op == COMM_SEND ? a->root : g->rank;
@@ -130,15 +144,19 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     int number = 0;
     TRY(comm_algorithm_choose(g, args, &number));
     const comm_algorithm *algorithm = comm_algorithm_table[number];
-    comm_call call = {.args = args,
-                      .transport = g->transport,
-                      .port = g->port,
-                      .rank = g->rank,
-                      .size = g->size,
-                      .level = g->owner->level,
-                      .contract = contract_of(g, args, number),
-                      .direct = g->direct,
-                      .levels = g->has_levels ? &g->levels : NULL};
+    __attribute__((uninitialized)) comm_call call; // every field is written
+    call.args = args;
+    call.transport = g->transport;
+    call.port = g->port;
+    call.rank = g->rank;
+    call.size = g->size;
+    call.level = g->owner->level;
+    call.contract = contract_of(g, args, number);
+    call.scratch = NULL;
+    call.scratch_bytes = 0;
+    call.stores = COMM_STORES_AUTO;
+    call.direct = g->direct;
+    call.levels = g->has_levels ? &g->levels : NULL;
     if (algorithm->scratch != NULL) {
         call.scratch_bytes = algorithm->scratch(args, g->size);
         TRY(scratch_grow(g, call.scratch_bytes));
@@ -148,8 +166,10 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     board_record *record = NULL;
     if (g->card != NULL) {
         const int64_t now = board_now_ns(board);
-        record =
-            recorder_begin(g->card, &call.contract, args, posted_ns > 0 ? posted_ns : now, now);
+        const bool named = args->tensor != NULL && args->tensor[0] != '\0';
+        const char *tensor = named ? g->tensor.text : no_name;
+        record = recorder_begin(g->card, &call.contract, args, tensor,
+                                posted_ns > 0 ? posted_ns : now, now);
     }
     g->transport->note(g->port, &call.contract, args->tensor, args->site);
     TRY(algorithm->run(&call));

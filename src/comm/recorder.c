@@ -11,31 +11,35 @@ _Static_assert((int)BOARD_RECORDS == (int)COMM_RECORDS, "one number, two headers
 _Static_assert(sizeof(((board_record *)0)->name) == (size_t)COMM_RECORD_NAME,
                "one number, two headers");
 
+static void byte_put(uint8_t *at, uint8_t value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+// Field by field into its place: a record that is put together first is read back before it is written.
 board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
-                             int64_t posted_ns, int64_t begun_ns)
+                             const char tensor[COMM_RECORD_NAME], int64_t posted_ns,
+                             int64_t begun_ns)
 {
     const uint64_t number = 1 + __atomic_fetch_add(&card->record_count, 1, __ATOMIC_RELAXED);
-    board_record r = {.sequence = k->sequence,
-                      .count = (uint64_t)k->count,
-                      .step = args->step,
-                      .posted_ns = posted_ns,
-                      .begun_ns = begun_ns,
-                      .epoch = k->epoch,
-                      .group = k->group,
-                      .peer = args->root,
-                      .tensor = k->tensor,
-                      .op = (uint8_t)args->op,
-                      .reduction = (uint8_t)args->reduction,
-                      .order = (uint8_t)args->order,
-                      .type = (uint8_t)args->type,
-                      .algorithm = k->algorithm};
-    for (size_t i = 0; args->tensor != NULL && args->tensor[i] != '\0'; i++) {
-        if (i == sizeof(r.name) - 1) break;
-        r.name[i] = args->tensor[i];
-    }
     board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
     word_put(&at->number, 0);
-    words_copy_in(&at->sequence, &r.sequence, (int64_t)(sizeof(r) - sizeof(r.number)));
+    word_put(&at->sequence, k->sequence);
+    word_put(&at->count, (uint64_t)k->count);
+    __atomic_store_n(&at->step, args->step, __ATOMIC_RELEASE);
+    __atomic_store_n(&at->posted_ns, posted_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&at->begun_ns, begun_ns, __ATOMIC_RELEASE);
+    __atomic_store_n(&at->done_ns, 0, __ATOMIC_RELEASE);
+    half_put(&at->epoch, k->epoch);
+    half_put(&at->group, k->group);
+    __atomic_store_n(&at->peer, args->root, __ATOMIC_RELEASE);
+    half_put(&at->tensor, k->tensor);
+    byte_put(&at->op, (uint8_t)args->op);
+    byte_put(&at->reduction, (uint8_t)args->reduction);
+    byte_put(&at->order, (uint8_t)args->order);
+    byte_put(&at->type, (uint8_t)args->type);
+    __atomic_store_n(&at->algorithm, k->algorithm, __ATOMIC_RELEASE);
+    words_copy_in(at->name, tensor, COMM_RECORD_NAME);
     word_put(&at->number, number);
     return at;
 }

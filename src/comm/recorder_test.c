@@ -19,7 +19,9 @@ static board_record *begin(comm_board *b, int rank, uint64_t sequence, const cha
     const comm_contract k = {.sequence = sequence, .group = 5, .count = 100, .epoch = 3};
     const comm_args args = {.op = COMM_ALL_REDUCE, .type = DTYPE_F32, .tensor = tensor, .step = 12};
     const int64_t now = comm_recorder_now_ns(b);
-    return recorder_begin(board_card_of(b, rank), &k, &args, now, now);
+    char name[COMM_RECORD_NAME] = {0};
+    (void)snprintf(name, sizeof(name), "%s", tensor);
+    return recorder_begin(board_card_of(b, rank), &k, &args, name, now, now);
 }
 
 static void what_was_written_reads_back(void **state)

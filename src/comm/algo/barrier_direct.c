@@ -7,6 +7,7 @@ static status run(comm_call *call)
     comm_ticket *t = direct_ticket(call);
     t->in = t->out = (comm_place){.region = COMM_NOWHERE};
     t->payload_bytes = 0;
+    t->brief = call->args->item_count == 0;
     return call->transport->meet(call->port, t);
 }
 

@@ -10,12 +10,14 @@
 #endif
 
 enum { STREAM_BYTES = 24 << 20 };
+static const comm_place nowhere = {.region = COMM_NOWHERE};
 
 struct comm_direct {
     comm_ticket ticket;
     comm_reducer reducer;
     uint64_t reducer_key;
-    comm_leaf *leaves; // of all ranks
+    uint64_t inline_key; // what the reducer is for, if it is for operands in tickets; else 0
+    comm_leaf *leaves;   // of all ranks
     const char **in;
     char **out;
     int64_t *in_stride, *out_stride;
@@ -121,23 +123,24 @@ static comm_shape shape_of(const comm_call *c, int rank)
 // The most pieces that any rank has: all ranks must decide alike.
 static int pieces_most(const comm_call *c)
 {
-    const comm_shape root = comm_shape_of(c->args->op, c->size, true);
-    const comm_shape other = comm_shape_of(c->args->op, c->size, false);
-    return root.in_pieces > other.in_pieces ? root.in_pieces : other.in_pieces;
+    const comm_op_row *row = &comm_op_rows[c->args->op];
+    return comm_pieces(row->root_in > row->in ? row->root_in : row->in, c->size);
 }
 
-static bool is_inline(const comm_call *c)
+// The payload of the rank that has most; -1: it has no place in a ticket.
+static int64_t inline_bytes(const comm_call *c)
 {
-    if (c->args->item_count != 1 || c->args->shards > 0) return false;
+    if (c->args->item_count != 1 || c->args->shards > 0) return -1;
     const int64_t bytes = c->contract.count * dtype_bytes(c->args->type) * pieces_most(c);
-    return bytes <= COMM_INLINE_BYTES;
+    return bytes <= COMM_INLINE_BYTES ? bytes : -1;
 }
 
 static void payload_fill(comm_call *c, comm_ticket *t)
 {
     const comm_item *item = &c->args->items[0];
-    t->payload_bytes =
-        (int32_t)(shape_of(c, c->rank).in_pieces * item->count * dtype_bytes(c->args->type));
+    const comm_op_row *row = &comm_op_rows[c->args->op];
+    const int pieces = comm_pieces(c->rank == c->args->root ? row->root_in : row->in, c->size);
+    t->payload_bytes = (int32_t)(pieces * item->count * dtype_bytes(c->args->type));
     if (t->payload_bytes > 0) memcpy(t->payload, item->in, (size_t)t->payload_bytes);
 }
 
@@ -147,7 +150,6 @@ static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first
 {
     const comm_shape shape = shape_of(c, c->rank);
     const int64_t bytes = item->count * dtype_bytes(c->args->type);
-    const comm_place nowhere = {.region = COMM_NOWHERE};
     comm_entry e = {.count = item->count, .in = nowhere, .out = nowhere};
     const comm_link *link = c->port->link;
     if (shape.in_pieces > 0 && touch != DIRECT_PUSH) {
@@ -167,7 +169,7 @@ static status ticket_fill(comm_call *c, direct_touch touch, comm_ticket *t)
     const int leaves = comm_args_leaves(a);
     const int64_t entries = (int64_t)a->item_count * leaves;
     t->contract = c->contract;
-    t->payload_bytes = t->staged = 0;
+    t->payload_bytes = t->staged = t->brief = 0;
     t->leaf_count = a->leaves != NULL ? a->leaf_count : 0;
     t->entry_count = 0;
     if (entries == 1 && t->leaf_count == 0) {
@@ -211,11 +213,32 @@ static void term_add(comm_direct *d, int term, comm_leaf leaf)
     for (int i = 0; i < term && at < term; i++) d->place[i] += d->place[i] >= at;
 }
 
-// Counts the terms, and makes the reducer of operations that add.
-static status terms_find(comm_call *c)
+// Makes the reducer of operations that add, unless it is there.
+static status reducer_find(comm_call *c, int terms)
 {
     comm_direct *d = c->direct;
     const comm_args *a = c->args;
+    const bool fold = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
+    const uint64_t what[4] = {(uint64_t)a->type << 32 | (uint64_t)a->reduction,
+                              (uint64_t)terms << 32 | (uint32_t)a->shards, fold,
+                              fold ? 1 : hash64(d->leaves, terms * (int64_t)sizeof(comm_leaf), 0)};
+    const uint64_t key = hash64(what, sizeof(what), 1);
+    if (key == d->reducer_key) return ST_OK;
+    d->reducer_key = d->inline_key = 0;
+    if (fold) {
+        TRY(comm_reducer_fold(c->level, a->type, a->reduction, terms, c->size, &d->reducer));
+    } else {
+        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->leaves, terms,
+                              a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));
+    }
+    d->reducer_key = key;
+    return ST_OK;
+}
+
+// Counts the terms.
+static status terms_find(comm_call *c)
+{
+    comm_direct *d = c->direct;
     int terms = 0;
     for (int r = 0; r < c->size; r++) {
         const comm_ticket *t = ticket_of(c, r);
@@ -229,22 +252,7 @@ static status terms_find(comm_call *c)
         for (int i = 0; i < leaves_of(t); i++) term_add(d, terms++, leaves[i]);
     }
     d->first[c->size] = terms;
-    if (!shape_of(c, c->rank).adds) return ST_OK;
-    const bool fold = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
-    const uint64_t what[4] = {(uint64_t)a->type << 32 | (uint64_t)a->reduction,
-                              (uint64_t)terms << 32 | (uint32_t)a->shards, fold,
-                              fold ? 1 : hash64(d->leaves, terms * (int64_t)sizeof(comm_leaf), 0)};
-    const uint64_t key = hash64(what, sizeof(what), 1);
-    if (key == d->reducer_key) return ST_OK;
-    d->reducer_key = 0;
-    if (fold) {
-        TRY(comm_reducer_fold(c->level, a->type, a->reduction, terms, c->size, &d->reducer));
-    } else {
-        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->leaves, terms,
-                              a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));
-    }
-    d->reducer_key = key;
-    return ST_OK;
+    return shape_of(c, c->rank).adds ? reducer_find(c, terms) : ST_OK;
 }
 
 static direct_view view_begin(comm_call *c)
@@ -260,19 +268,36 @@ static direct_view view_begin(comm_call *c)
                          .reducer = &d->reducer};
 }
 
-static void run_inline(comm_call *c, direct_core core)
+// Every rank has one term: nothing to look up if the last operation was alike.
+static status inline_reducer(comm_call *c)
+{
+    comm_direct *d = c->direct;
+    const comm_args *a = c->args;
+    const uint64_t key = UINT64_C(1) << 63 | (uint64_t)a->type << 16 | (uint64_t)a->reduction << 8 |
+                         (uint64_t)a->order;
+    if (!comm_op_rows[a->op].adds || key == d->inline_key) return ST_OK;
+    for (int r = 0; r < c->size; r++) d->leaves[r] = (comm_leaf){.begin = r, .end = r + 1};
+    TRY(reducer_find(c, c->size));
+    d->inline_key = key;
+    return ST_OK;
+}
+
+static status run_inline(comm_call *c, direct_core core)
 {
     comm_direct *d = c->direct;
     const comm_item *item = &c->args->items[0];
+    TRY(inline_reducer(c));
     direct_view v = view_begin(c);
+    v.terms = c->size;
     v.count = v.end = item->count;
     v.is_inline = true;
     for (int r = 0; r < c->size; r++) {
-        d->in[r] = (const char *)ticket_of(c, r)->payload;
+        d->in[r] = c->transport->payload(c->port, r);
         d->out[r] = r == c->rank ? item->out : NULL;
         d->in_stride[r] = d->out_stride[r] = item->count * v.width;
     }
     core(&v);
+    return ST_OK;
 }
 
 // ---- in place -----------------------------------------------------------------------------------
@@ -464,27 +489,25 @@ comm_ticket *direct_ticket(comm_call *c)
 {
     comm_ticket *t = &c->direct->ticket;
     t->contract = c->contract;
-    t->entry_count = t->leaf_count = t->staged = 0;
+    t->entry_count = t->leaf_count = t->staged = t->brief = 0;
     return t;
 }
 
 status direct_run(comm_call *c, direct_touch touch, direct_core core)
 {
     comm_ticket *t = &c->direct->ticket;
-    const bool small = is_inline(c);
+    const int64_t bytes = inline_bytes(c);
+    const bool small = bytes >= 0;
     if (small) {
-        (void)direct_ticket(c);
-        t->in = t->out = (comm_place){.region = COMM_NOWHERE};
+        direct_ticket(c)->brief = bytes <= COMM_BRIEF_BYTES;
+        t->in = t->out = nowhere;
         payload_fill(c, t);
     } else {
         TRY(ticket_fill(c, touch, t));
     }
     TRY(c->transport->meet(c->port, t));
+    if (small) return run_inline(c, core);
     TRY(terms_find(c));
-    if (small) {
-        run_inline(c, core);
-        return ST_OK;
-    }
     int staged = 0;
     for (int r = 0; r < c->size; r++) staged |= ticket_of(c, r)->staged;
     return staged != 0 ? run_staged(c, touch, core) : run_place(c, core);

@@ -81,7 +81,9 @@ static status join(comm_link *link, const comm_members *members, comm_port **out
 
 static status meet(comm_port *base, const comm_ticket *mine)
 {
-    ((self_port *)base)->ticket = *mine;
+    // The rest of the payload is nobody's.
+    memcpy(&((self_port *)base)->ticket, mine,
+           offsetof(comm_ticket, payload) + (size_t)mine->payload_bytes);
     return ST_OK;
 }
 
@@ -89,6 +91,11 @@ static const comm_ticket *ticket(const comm_port *base, int rank)
 {
     (void)rank;
     return &((const self_port *)base)->ticket;
+}
+
+static const void *payload(const comm_port *base, int rank)
+{
+    return ticket(base, rank)->payload;
 }
 
 static status part(comm_port *base)
@@ -184,6 +191,7 @@ const comm_transport comm_transport_self = {
     .leave = leave,
     .meet = meet,
     .ticket = ticket,
+    .payload = payload,
     .part = part,
     .list_begin = list_begin,
     .list = list_of,

@@ -18,6 +18,9 @@
 #include <unistd.h>
 
 _Static_assert(sizeof(comm_ticket) % SHM_LINE == 0, "tickets do not share lines");
+_Static_assert(sizeof(shm_brief) == SHM_LINE, "one line");
+_Static_assert(offsetof(shm_brief, number) == offsetof(comm_contract, checksum), "one place");
+_Static_assert(offsetof(shm_brief, payload) == 40, "five words are compared");
 _Static_assert(sizeof(shm_slot) % SHM_LINE == 0, "nor with the slot's head");
 _Static_assert(sizeof(shm_room) % SHM_LINE == 0 && offsetof(shm_room, stage) % SHM_LINE == 0, "");
 _Static_assert(offsetof(board_card, records) % SHM_LINE == 0, "a record is two lines, not three");
@@ -225,10 +228,11 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     // A group that was made again goes on with its numbers: all its members left it at the same ones.
     const shm_member *me = &p->members[m->me];
     for (int i = 0; i < 2; i++) {
-        const comm_contract *k = &me->tickets[i].contract;
-        if (k->checksum <= p->met) continue;
-        p->met = k->checksum;
-        p->base.sequence = k->sequence;
+        comm_contract k;
+        shm_contract_get(&me->tickets[i], &k);
+        if (k.checksum <= p->met) continue;
+        p->met = k.checksum;
+        p->base.sequence = k.sequence;
     }
     p->parted = me->parted;
     (void)pthread_mutex_lock(&link->lock);
@@ -246,30 +250,90 @@ static void number_put(const comm_link *link, uint32_t *at, uint32_t number)
     __atomic_store_n(at, number, link->crowded ? __ATOMIC_SEQ_CST : __ATOMIC_RELEASE);
 }
 
+// All but the number, which is written last. The first line comes last: a peer that looks at it meanwhile
+// takes it away, and it would have to be fetched again for the number.
+static void full_put(comm_ticket *t, const comm_ticket *mine)
+{
+    memcpy((char *)t + sizeof(comm_contract), (const char *)mine + sizeof(comm_contract),
+           offsetof(comm_ticket, payload) - sizeof(comm_contract) + (size_t)mine->payload_bytes);
+    memcpy(t, mine, offsetof(comm_contract, checksum));
+}
+
+static void brief_put(shm_brief *b, const comm_ticket *mine)
+{
+    const comm_contract *k = &mine->contract;
+    b->magic = SHM_BRIEF_MAGIC;
+    b->epoch = k->epoch;
+    b->job = k->job;
+    b->sequence = (uint32_t)k->sequence;
+    b->group = k->group;
+    b->op = k->op;
+    b->reduction = k->reduction;
+    b->order = k->order;
+    b->type = k->type;
+    b->root = k->root;
+    b->algorithm = k->algorithm;
+    b->count = (uint16_t)k->count;
+    b->tensor = k->tensor;
+    memcpy(b->payload, mine->payload, sizeof(b->payload));
+    b->site = k->site;
+}
+
+static bool agrees(bool brief, const shm_ticket *own, const shm_ticket *other)
+{
+    if (!brief) return comm_contract_equal(&own->full.contract, &other->full.contract);
+    uint64_t x[5], y[5], differ = 0;
+    memcpy(x, &own->brief, sizeof(x));
+    memcpy(y, &other->brief, sizeof(y));
+    for (int i = 0; i < 5; i++) differ |= x[i] ^ y[i];
+    return differ == 0;
+}
+
+// Has the line fetched for writing, so that the next ticket need not wait for it.
+static void line_claim(const void *line)
+{
+#ifdef __x86_64__
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 static status meet(comm_port *base, const comm_ticket *mine)
 {
     shm_port *p = shm_port_of(base);
     const shm_wait w = {.port = p, .meet = true, .number = ++p->met};
-    comm_ticket *t = &p->members[base->members.me].tickets[w.number & 1];
-    // All but the number, which is written last.
-    memcpy(t, mine, offsetof(comm_contract, checksum));
-    memcpy((char *)t + sizeof(comm_contract), (const char *)mine + sizeof(comm_contract),
-           offsetof(comm_ticket, payload) - sizeof(comm_contract) + (size_t)mine->payload_bytes);
-    number_put(base->link, &t->contract.checksum, w.number);
+    shm_member *me = &p->members[base->members.me];
+    shm_ticket *t = &me->tickets[w.number & 1];
+    p->brief = mine->brief != 0;
+    if (p->brief) {
+        brief_put(&t->brief, mine);
+    } else {
+        full_put(&t->full, mine);
+    }
+    number_put(base->link, &t->brief.number, w.number);
     shm_wake(&w);
     TRY(shm_wait_all(&w));
-    const comm_contract *own = &t->contract;
     for (int i = 0; i < base->members.count; i++) {
-        if (comm_contract_equal(&p->members[i].tickets[w.number & 1].contract, own)) continue;
-        return shm_contracts_check(p, true);
+        if (!agrees(p->brief, t, &p->members[i].tickets[w.number & 1])) {
+            return shm_contracts_check(p, true);
+        }
     }
+    line_claim(&me->tickets[(w.number + 1) & 1]);
     return ST_OK;
 }
 
 static const comm_ticket *ticket(const comm_port *base, int rank)
 {
     const shm_port *p = (const shm_port *)base;
-    return &p->members[rank].tickets[p->met & 1];
+    return &p->members[rank].tickets[p->met & 1].full;
+}
+
+static const void *payload(const comm_port *base, int rank)
+{
+    const shm_port *p = (const shm_port *)base;
+    const shm_ticket *t = &p->members[rank].tickets[p->met & 1];
+    return p->brief ? t->brief.payload : t->full.payload;
 }
 
 static status part(comm_port *base)
@@ -350,6 +414,7 @@ const comm_transport comm_transport_shm = {
     .leave = leave,
     .meet = meet,
     .ticket = ticket,
+    .payload = payload,
     .part = part,
     .list_begin = list_begin,
     .list = list_of,

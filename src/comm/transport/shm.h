@@ -20,9 +20,29 @@ typedef struct shm_slot { // of a group; then `count` members, then as many room
     board_failure failure;
 } shm_slot;
 
+// A brief ticket: one line, which is all that a peer waits for. The contract without what follows from
+// its being brief (shards, the high halves of numbers, how many tensors), and the payload.
+typedef struct shm_brief {
+    uint32_t magic, epoch; // SHM_BRIEF_MAGIC
+    uint64_t job;
+    uint32_t sequence, group;
+    uint8_t op, reduction, order, type;
+    int32_t root;
+    uint16_t algorithm, count;
+    uint32_t tensor;
+    unsigned char payload[COMM_BRIEF_BYTES];
+    uint32_t site, number; // where the contract of a full one has them
+} shm_brief;
+enum { SHM_BRIEF_MAGIC = 0x434d4231 }; // "1BMC"
+
+typedef union shm_ticket {
+    comm_ticket full;
+    shm_brief brief;
+} shm_ticket;
+
 typedef struct shm_member {
-    // A ticket's number (in contract.checksum) is written last: count of meets, from 1.
-    comm_ticket tickets[2];
+    // A ticket's number (a full one's contract.checksum) is written last: count of meets, from 1.
+    shm_ticket tickets[2];
     uint64_t parted; // count of parts
     char unused[SHM_LINE - 8];
 } shm_member;
@@ -108,6 +128,7 @@ struct shm_port {
     uint64_t parted;
     int64_t list_bytes;
     bool has_stage;
+    bool brief; // the ticket of the last meet
     int cursor; // the member that a wait looks at
     shm_awaited awaited;
     shm_end *sends, *receives; // by member; made when first used
@@ -117,6 +138,9 @@ static inline shm_port *shm_port_of(comm_port *p)
 {
     return (shm_port *)p;
 }
+
+// Whatever stands there, in the usual form; its number in `checksum`.
+void shm_contract_get(const shm_ticket *t, comm_contract *out);
 
 // What a wait is for.
 typedef struct shm_wait {

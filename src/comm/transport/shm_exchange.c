@@ -131,9 +131,11 @@ static status tickets_check(const shm_port *p, const comm_contract *mine)
 {
     const uint32_t next = p->met + 1;
     for (int i = 0; i < p->base.members.count && mine->op != COMM_SEND; i++) {
-        const comm_contract *k = &p->members[i].tickets[next & 1].contract;
-        if (half_get(&k->checksum) != next || k->sequence != mine->sequence) continue;
-        return refuse(p, i, mine, k);
+        const shm_ticket *t = &p->members[i].tickets[next & 1];
+        comm_contract k;
+        if (half_get(&t->brief.number) != next) continue;
+        shm_contract_get(t, &k);
+        if (k.sequence == mine->sequence) return refuse(p, i, mine, &k);
     }
     return ST_OK;
 }

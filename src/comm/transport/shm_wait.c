@@ -34,7 +34,7 @@ void shm_ring(uint32_t *bell)
 static bool is_there(const shm_wait *w, int member)
 {
     const shm_member *m = &w->port->members[member];
-    if (w->meet) return half_get(&m->tickets[w->number & 1].contract.checksum) == w->number;
+    if (w->meet) return half_get(&m->tickets[w->number & 1].brief.number) == w->number;
     return word_get(&m->parted) >= w->parted;
 }
 
@@ -68,6 +68,32 @@ status shm_health(const shm_port *p)
     return board_failure_get(&link->card->failure);
 }
 
+void shm_contract_get(const shm_ticket *t, comm_contract *out)
+{
+    shm_brief b;
+    words_copy_out(&b, &t->brief, sizeof(b));
+    if (b.magic != SHM_BRIEF_MAGIC) {
+        memcpy(out, &b, sizeof(*out));
+        return;
+    }
+    *out = (comm_contract){.magic = COMM_MAGIC,
+                           .epoch = b.epoch,
+                           .job = b.job,
+                           .sequence = b.sequence,
+                           .group = b.group,
+                           .op = b.op,
+                           .reduction = b.reduction,
+                           .order = b.order,
+                           .type = b.type,
+                           .root = b.root,
+                           .algorithm = b.algorithm,
+                           .items = b.op == COMM_BARRIER ? 0 : 1,
+                           .count = b.count,
+                           .tensor = b.tensor,
+                           .site = b.site,
+                           .checksum = b.number};
+}
+
 // ---- what went wrong ----------------------------------------------------------------------------
 static comm_party party_of(const shm_port *p, int member, const comm_contract *k,
                            char tensor[BOARD_NAME_BYTES], char site[BOARD_NAME_BYTES])
@@ -82,17 +108,21 @@ static comm_party party_of(const shm_port *p, int member, const comm_contract *k
 status shm_contracts_check(const shm_port *p, bool all)
 {
     const uint32_t number = p->met;
+    comm_contract k, other = {0};
     int first = -1;
     for (int i = 0; i < p->base.members.count; i++) {
-        const comm_contract *k = &p->members[i].tickets[number & 1].contract;
-        if (!all && half_get(&k->checksum) != number) continue;
-        if (first < 0) first = i;
-        const comm_contract *other = &p->members[first].tickets[number & 1].contract;
-        if (comm_contract_equal(other, k)) continue;
+        const shm_ticket *t = &p->members[i].tickets[number & 1];
+        if (!all && half_get(&t->brief.number) != number) continue;
+        shm_contract_get(t, &k);
+        if (first < 0) {
+            first = i;
+            other = k;
+        }
+        if (comm_contract_equal(&other, &k)) continue;
         char names[4][BOARD_NAME_BYTES];
-        const comm_party a = party_of(p, first, other, names[0], names[1]);
-        const comm_party b = party_of(p, i, k, names[2], names[3]);
-        return comm_contract_refuse(p->base.members.name, other, &a, k, &b);
+        const comm_party a = party_of(p, first, &other, names[0], names[1]);
+        const comm_party b = party_of(p, i, &k, names[2], names[3]);
+        return comm_contract_refuse(p->base.members.name, &other, &a, &k, &b);
     }
     return ST_OK;
 }
@@ -105,9 +135,9 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
     const shm_member *m = &p->members[member];
     comm_contract k;
     char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
-    const uint32_t one = half_get(&m->tickets[0].contract.checksum);
-    const uint32_t two = half_get(&m->tickets[1].contract.checksum);
-    words_copy_out(&k, &m->tickets[one > two ? 0 : 1].contract, sizeof(k));
+    const uint32_t one = half_get(&m->tickets[0].brief.number);
+    const uint32_t two = half_get(&m->tickets[1].brief.number);
+    shm_contract_get(&m->tickets[one > two ? 0 : 1], &k);
     const comm_party who = party_of(p, member, &k, tensor, site);
     if (one == 0 && two == 0) {
         return snprintf(out, (size_t)bytes, "rank %d (nothing yet in this group)", who.rank);
@@ -127,11 +157,12 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
         if (used > 0) used += snprintf(missing + used, sizeof(missing) - (size_t)used, ", ");
         used += missing_text(w, i, missing + used, (int)sizeof(missing) - used);
     }
-    const comm_contract *k = &p->members[p->base.members.me].tickets[p->met & 1].contract;
-    const comm_party me = party_of(p, p->base.members.me, k, tensor, site);
+    comm_contract k;
+    shm_contract_get(&p->members[p->base.members.me].tickets[p->met & 1], &k);
+    const comm_party me = party_of(p, p->base.members.me, &k, tensor, site);
     return fail(ST_TIMEOUT, "rank %d waited %.1f s %s %s at %s in group %s; not there: %s", me.rank,
                 (double)waited_ns / 1e9, w->meet ? "to begin" : "to end",
-                comm_contract_text(k, tensor, mine, sizeof(mine)), site[0] != '\0' ? site : "?",
+                comm_contract_text(&k, tensor, mine, sizeof(mine)), site[0] != '\0' ? site : "?",
                 p->base.members.name, missing);
 }
 
@@ -170,10 +201,11 @@ int shm_waits_for(comm_link *link, comm_awaited *out, int capacity)
 static void awaited_put(const shm_wait *w)
 {
     shm_port *p = w->port;
-    const comm_contract *k = &p->members[p->base.members.me].tickets[p->met & 1].contract;
+    comm_contract k;
+    shm_contract_get(&p->members[p->base.members.me].tickets[p->met & 1], &k);
     half_put(&p->awaited.number, w->number);
     word_put(&p->awaited.parted, w->parted);
-    word_put(&p->awaited.operation, k->sequence);
+    word_put(&p->awaited.operation, k.sequence);
     half_put(&p->awaited.kind, w->meet ? SHM_AWAITS_MEET : SHM_AWAITS_PART);
 }
 

@@ -46,6 +46,7 @@ typedef struct comm_port {
 
 enum {
     COMM_INLINE_BYTES = 256,
+    COMM_BRIEF_BYTES = 16,
     COMM_STAGE_BYTES = 512 << 10,
     COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_LEAVES
 };
@@ -73,7 +74,10 @@ typedef struct comm_ticket {
     int32_t staged; // bits COMM_STAGED_*: some `in`, `out` is private
     comm_place in, out;
     unsigned char payload[COMM_INLINE_BYTES]; // its first 16 bytes are in the second line still
-    int64_t unused[2];                        // whole lines
+    // Set if no rank's payload in this operation is larger than COMM_BRIEF_BYTES, and all else above is
+    // empty: a transport may then show contract and payload in one line. Follows from the contract alone.
+    int32_t brief;
+    int32_t unused[3]; // whole lines
 } comm_ticket;
 enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2 };
 
@@ -108,8 +112,9 @@ struct comm_transport {
     status (*levels)(comm_port *port, comm_port **local, comm_port **across);
     // ---- direct: copies the ticket, waits until all have shown theirs, checks the contracts
     status (*meet)(comm_port *port, const comm_ticket *mine);
-    // Valid until this rank's next-but-one meet.
+    // Valid until this rank's next-but-one meet. Of brief ones there is the payload only.
     const comm_ticket *(*ticket)(const comm_port *port, int rank);
+    const void *(*payload)(const comm_port *port, int rank);
     status (*part)(comm_port *port);
     // The list of this rank, with room for so many entries, to be filled before meet; of any rank, after.
     status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
