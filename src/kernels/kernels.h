@@ -129,6 +129,7 @@ typedef struct kern_device_config {
     status (*memory_take)(void *context, int64_t bytes, void **out);
     void (*memory_give)(void *context, void *memory);
     void *memory_context;
+    void *clock; // of devices in virtual time: what keeps it (sim/virtual.h)
 } kern_device_config;
 
 typedef status (*kern_host_fn)(void *context);

@@ -76,24 +76,39 @@ static int64_t next_compute(const plan *p, int64_t from)
     return -1;
 }
 
+void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
+                       bool aside, int64_t *ns, int64_t *held)
+{
+    const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes);
+    const int64_t whole = cost_comm_ns(m, g, p, c);
+    *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
+    // Who receives waits for it anyway.
+    const bool holds = aside && c->op != PLAN_RECEIVE;
+    *held = holds ? (int64_t)((double)whole * (1.0 - overlap + m->profile->crowding)) : 0;
+}
+
 static void message_price(pricer *s, int64_t action, sim_prices *out)
 {
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
     const plan_comm *c = &p->comms[x->comm];
-    const cost_profile *profile = s->m->profile;
-    const uint32_t axes = p->run->groups[c->group].axes;
-    const double overlap = cost_overlap(profile, axes);
-    const int64_t ns = cost_comm_ns(s->m, &s->groups[c->group], p, c);
-    if (x->lane == LANE_COMPUTE) {
-        out->ns[action] = (int64_t)((double)ns * (1.0 - overlap));
-        return;
+    int64_t held = 0;
+    sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, &out->ns[action],
+                      &held);
+    const int64_t next = held > 0 ? next_compute(p, action) : -1;
+    if (next >= 0) out->held[next] += held;
+}
+
+// The host's part of the step block and the batch, each a copy.
+static int64_t copies_ns(const pricer *s)
+{
+    const plan_table *run = s->rank->p->run;
+    int64_t ns = cost_copy_ns(s->m, (double)offsetof(step_block, device));
+    for (int64_t i = 0; i < run->count; i++) {
+        if (strncmp(run->tensors[i].name, "batch.", 6) != 0) continue;
+        ns += cost_copy_ns(s->m, (double)run->tensors[i].bytes);
     }
-    out->ns[action] = ns;
-    if (c->op == PLAN_RECEIVE) return; // who receives waits for it anyway
-    const int64_t next = next_compute(p, action);
-    const double held = (double)ns * (1.0 - overlap + profile->crowding);
-    if (next >= 0) out->held[next] += (int64_t)held;
+    return ns;
 }
 
 static status action_price(pricer *s, int64_t action, sim_prices *out)
@@ -112,11 +127,9 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
     case ACTION_COMMUNICATE:
         message_price(s, action, out);
         return ST_OK;
-    case ACTION_COPY: {
-        const double ids = (double)(p->own_sequences * p->seq) * 2.0 * 8.0; // ids and labels
-        out->ns[action] = cost_copy_ns(s->m, ids);
+    case ACTION_COPY:
+        out->ns[action] = copies_ns(s);
         return ST_OK;
-    }
     case ACTION_READBACK:
         out->ns[action] = cost_copy_ns(s->m, (double)sizeof(step_device));
         return ST_OK;

@@ -7,6 +7,7 @@
 //
 //   sim_price()   plans + cluster -> nanoseconds of every action
 //   sim_play()    prices -> when each action of some steps begins and ends, and why it did not earlier
+//   sim_execute() the executor does the steps on virtual devices: the proof of the player
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
@@ -38,6 +39,10 @@ typedef struct sim_prices {
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                            sim_prices *out);
 
+// What a message takes on its lane; `aside`: not the compute lane, of which it holds up the next action.
+void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
+                       bool aside, int64_t *ns, int64_t *held);
+
 // The last step of one rank: from the end of its last work in the step before to that in this one.
 // length = compute + the sum of exposed + bubble + data + host, to the nanosecond.
 typedef struct sim_times {
@@ -68,6 +73,18 @@ enum {
 // Fails with ST_INTERNAL where actions wait for each other; a plan that the verifier took never does.
 NODISCARD status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
                           int64_t host_ns, int32_t steps, sim_step **out);
+
+// The same by the executor itself, on devices in virtual time (sim/virtual.h), which ask for the price of each
+// kernel's call: what the trainer does, with every address and wait. To the nanosecond what
+// sim_play gives for sim_price's prices.
+typedef struct sim_executed {
+    int64_t first_ns, step_ns;
+    int64_t calls; // kernels launched, on all ranks
+    // Of the fullest rank: what was allocated, and the highest byte that an operand covered.
+    int64_t arena_bytes, touched_bytes;
+} sim_executed;
+NODISCARD status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
+                             int64_t host_ns, int32_t steps, sim_executed *out);
 
 // What layers of one kind take in a micro-batch, on one rank, alone on the machine.
 typedef struct sim_layer {

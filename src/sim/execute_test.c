@@ -1,0 +1,128 @@
+// The executor on virtual devices against the player, to the nanosecond, over many plans: schedules, stages,
+// dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
+#include "plan/verify_sample.h"
+#include "sim/sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_RANKS = 16 };
+
+static cluster small_cluster(void)
+{
+    cluster c = {
+        .devices = 64,
+        .device = {.maker = "sample", .memory_bytes_s = 1e12, .launch_s = 2e-6, .units = 1},
+        .node = {.devices = 2, .host_bytes_s = 1e10},
+        .levels = {{.devices = 2, .bytes_s = 1e11, .latency_s = 1e-6, .taper = 1},
+                   {.devices = 64, .bytes_s = 1e10, .latency_s = 5e-6, .taper = 1}},
+        .level_count = 2};
+    c.device.peak_flops[MATH_FP32] = 1e13;
+    return c;
+}
+
+static sample_settings settings_of(uint32_t i)
+{
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                        "zb-h2", "zb-v", "dualpipe",    "dualpipe-v"};
+    const uint32_t seed = (i + 1) * 2654435761u >> 5;
+    const bool two = i % 8 == 2 || i % 8 >= 5;
+    return (sample_settings){.pp = 1 + (int32_t)(seed % 4),
+                             .dp = 1 + (int32_t)(seed / 4 % 3),
+                             .zero = (int32_t)(seed / 16 % 4),
+                             .schedule = names[i % 8],
+                             .chunks = two ? 2 : 1,
+                             .micro_batch = 1 + (int64_t)(seed / 64 % 2),
+                             .sequences = 8 * (1 + (int64_t)(seed / 128 % 3)),
+                             .strict = seed / 512 % 4 == 0,
+                             .shards = 4,
+                             .untied = seed / 2048 % 2 == 0,
+                             .recompute = (op_recompute)(seed / 4096 % 3),
+                             .layers = 8 + (int)(seed / 16384 % 3)};
+}
+
+// Every `apart`-th rank of the job.
+static int32_t ranks_of(const sample_job *job, int32_t apart, sim_rank out[MAX_RANKS])
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < job->ranks; i += apart) {
+        out[count++] = (sim_rank){.p = job->plans[i], .mesh = plan_mesh_from(&job->mesh, i)};
+    }
+    return count;
+}
+
+static int64_t played_ns(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
+                         int64_t *first)
+{
+    sim_prices prices[MAX_RANKS];
+    sim_step *step = NULL;
+    assert_int_equal(sim_price(a, m, ranks, count, prices), ST_OK);
+    assert_int_equal(sim_play(a, ranks, count, prices, 777, SIM_STEPS, &step), ST_OK);
+    *first = step->first_ns;
+    return step->step_ns;
+}
+
+static sim_executed executed(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count)
+{
+    sim_executed out;
+    const status st = sim_execute(a, m, ranks, count, 777, SIM_STEPS, &out);
+    if (st != ST_OK) print_error("%s\n", error_last()->text);
+    assert_int_equal(st, ST_OK);
+    return out;
+}
+
+// LAYOUTS: how many (1,000 at night).
+static void the_executor_is_the_player(void **state)
+{
+    (void)state;
+    const char *wanted = getenv("SIM_LAYOUTS");
+    const uint32_t most = wanted != NULL ? (uint32_t)strtoul(wanted, NULL, 10) : 200;
+    const cluster c = small_cluster();
+    cost_profile profile = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &profile};
+    uint32_t compared = 0;
+    for (uint32_t i = 0; compared < most; i++) {
+        const sample_settings s = settings_of(i);
+        sample_job job;
+        sim_rank ranks[MAX_RANKS];
+        arena *a = NULL;
+        int64_t first = 0;
+        assert_int_equal(arena_create("execute", 0, &a), ST_OK);
+        assert_true(i < 8 * most + 64);
+        if (sample_make(a, &s, &job) != ST_OK) { // no such layout
+            error_clear();
+            arena_destroy(a);
+            continue;
+        }
+        // Of a software that hides only some of its messages, every third.
+        profile.dp_overlap = profile.pp_overlap = i % 3 == 0 ? 0.6 : 1.0;
+        profile.crowding = i % 3 == 0 ? 0.1 : 0.0;
+        const int32_t count = ranks_of(&job, job.ranks / (s.pp > 0 ? s.pp : 1), ranks);
+        const int64_t step = played_ns(a, &m, ranks, count, &first);
+        const sim_executed out = executed(a, &m, ranks, count);
+        if (out.step_ns != step || out.first_ns != first) {
+            print_error("%u: %s pp %d dp %d zero %d: %lld and %lld executed, %lld and %lld played\n", i,
+                        s.schedule, (int)s.pp, (int)s.dp, (int)s.zero, (long long)out.first_ns,
+                        (long long)out.step_ns, (long long)first, (long long)step);
+        }
+        assert_int_equal(out.first_ns, first);
+        assert_int_equal(out.step_ns, step);
+        assert_int_equal(out.touched_bytes, out.arena_bytes);
+        assert_true(out.calls > 0);
+        compared++;
+        arena_destroy(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_executor_is_the_player),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

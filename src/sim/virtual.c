@@ -1,0 +1,400 @@
+// The virtual device. See virtual.h.
+//
+// A lane is a queue of small items: work that takes so long, records and waits of events, meetings. A lane
+// that cannot go on is left until the event is recorded, or the last of a meeting comes. A queue takes
+// no more items than the shortest of a real device, so a plan that would hang there hangs here.
+#include "sim/virtual.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { RECORDS_KEPT = 4 }; // of an event: a wait may be for that of the step before
+
+typedef struct kern_lane lane;
+
+typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_MEET } item_kind;
+
+typedef struct item {
+    item_kind kind;
+    int64_t ns;
+    kern_event *event;
+    int64_t record; // its number: the n-th record of the event
+    virtual_meeting *meeting;
+} item;
+
+struct kern_event {
+    int64_t recorded, done;
+    int64_t done_ns[RECORDS_KEPT]; // [record % RECORDS_KEPT]
+    lane *waiters;
+};
+
+typedef struct virtual_rank {
+    kern_device base;
+    virtual_clock *clock;
+    lane *lanes;
+    void *memory;
+    int64_t memory_bytes;
+} virtual_rank;
+
+struct kern_lane {
+    virtual_rank *rank;
+    lane *next;        // of the device
+    lane *next_waiter; // for the same event
+    lane *next_ready;
+    int32_t number;
+    bool is_met; // it has said to its peers that it is here
+    int64_t free;
+    int64_t head, tail;
+    item items[KERN_QUEUE_ITEMS];
+};
+
+struct virtual_meeting {
+    virtual_world *world;
+    int32_t members, here;
+    int64_t begin, ns;
+    lane **lanes; // [members] that are here
+};
+
+struct virtual_world {
+    arena *a;
+    lane *ready;
+    int64_t done;
+};
+
+status virtual_world_create(arena *a, virtual_world **out)
+{
+    TRY(arena_new(a, 1, out));
+    (*out)->a = a;
+    return ST_OK;
+}
+
+int64_t virtual_world_done(const virtual_world *w)
+{
+    return w->done;
+}
+
+status virtual_meeting_create(virtual_world *w, int32_t members, virtual_meeting **out)
+{
+    virtual_meeting *m = NULL;
+    TRY(arena_new(w->a, 1, &m));
+    TRY(arena_new(w->a, members, &m->lanes));
+    m->world = w;
+    m->members = members;
+    *out = m;
+    return ST_OK;
+}
+
+static virtual_rank *rank_of(kern_device *d)
+{
+    ASSERT(d->api == &virtual_device);
+    return (virtual_rank *)d;
+}
+
+// ---- time -----------------------------------------------------------------------------------------
+
+static void wake(virtual_world *w, lane *l)
+{
+    l->next_ready = w->ready;
+    w->ready = l;
+}
+
+static void item_end(lane *l, int64_t end)
+{
+    l->free = end;
+    l->head++;
+    l->rank->clock->world->done++;
+}
+
+static void work_end(lane *l, int64_t end)
+{
+    if (l->number == 0) l->rank->clock->compute_end = end;
+    item_end(l, end);
+}
+
+// The lane is at the meeting; the last that comes ends it for all.
+static void meet(virtual_world *w, lane *l, const item *x)
+{
+    virtual_meeting *m = x->meeting;
+    m->begin = m->here == 0 ? l->free : max_i64(m->begin, l->free);
+    m->ns = m->here == 0 ? x->ns : max_i64(m->ns, x->ns);
+    m->lanes[m->here++] = l;
+    l->is_met = true;
+    if (m->here < m->members) return;
+    m->here = 0;
+    for (int32_t i = 0; i < m->members; i++) {
+        m->lanes[i]->is_met = false;
+        work_end(m->lanes[i], m->begin + m->ns);
+        if (m->lanes[i] != l) wake(w, m->lanes[i]);
+    }
+}
+
+// False: the lane stands at its next item.
+static bool item_run(virtual_world *w, lane *l)
+{
+    const item *x = &l->items[l->head % KERN_QUEUE_ITEMS];
+    kern_event *e = x->event;
+    switch (x->kind) {
+    case ITEM_WORK:
+        work_end(l, l->free + x->ns);
+        return true;
+    case ITEM_RECORD:
+        e->done = x->record;
+        e->done_ns[x->record % RECORDS_KEPT] = l->free;
+        for (; e->waiters != NULL; e->waiters = e->waiters->next_waiter) wake(w, e->waiters);
+        item_end(l, l->free);
+        return true;
+    case ITEM_WAIT:
+        if (e->done >= x->record) {
+            item_end(l, max_i64(l->free, e->done_ns[x->record % RECORDS_KEPT]));
+            return true;
+        }
+        l->next_waiter = e->waiters;
+        e->waiters = l;
+        return false;
+    case ITEM_MEET:
+    default:
+        meet(w, l, x);
+        return !l->is_met;
+    }
+}
+
+static void lane_run(lane *l)
+{
+    virtual_world *w = l->rank->clock->world;
+    wake(w, l);
+    while (w->ready != NULL) {
+        lane *at = w->ready;
+        w->ready = at->next_ready;
+        while (!at->is_met && at->head < at->tail && item_run(w, at)) {}
+    }
+}
+
+// A lane that stands still is run again by what it stands for, not by what is posted behind.
+static void post(lane *l, const item *x, bool *posted)
+{
+    *posted = l->tail - l->head < KERN_QUEUE_ITEMS;
+    if (!*posted) return;
+    l->items[l->tail++ % KERN_QUEUE_ITEMS] = *x;
+    if (l->tail - l->head == 1) lane_run(l);
+}
+
+// What stands before the compute lane's next work goes with it.
+static int64_t burden_take(lane *l)
+{
+    virtual_clock *c = l->rank->clock;
+    if (l->number != 0) return 0;
+    const int64_t ns = c->host_ns + c->held_ns;
+    c->host_ns = c->held_ns = 0;
+    return ns;
+}
+
+static status work_post(lane *l, int64_t ns, bool *posted)
+{
+    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
+    const item x = {.kind = ITEM_WORK, .ns = room ? ns + burden_take(l) : 0};
+    post(l, &x, posted);
+    return ST_OK;
+}
+
+void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, bool *posted)
+{
+    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
+    const item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK,
+                    .ns = room ? ns + burden_take(l) : 0,
+                    .meeting = m};
+    post(l, &x, posted);
+}
+
+// ---- the device -----------------------------------------------------------------------------------
+
+static status virtual_create(const kern_device_config *config, kern_device **out)
+{
+    virtual_clock *clock = config->clock;
+    virtual_rank *d = NULL;
+    TRY(arena_new(clock->world->a, 1, &d));
+    d->base.api = &virtual_device;
+    d->clock = clock;
+    *out = &d->base;
+    return ST_OK;
+}
+
+static void virtual_release(kern_device *device, void *memory)
+{
+    virtual_rank *d = rank_of(device);
+    ASSERT(memory == d->memory);
+    if (memory != NULL) (void)munmap(memory, (size_t)d->memory_bytes);
+    d->memory = NULL;
+}
+
+static void virtual_destroy(kern_device *device) // its bytes go with the world's arena
+{
+    virtual_release(device, rank_of(device)->memory);
+}
+
+static status virtual_alloc(kern_device *device, int64_t bytes, void **out)
+{
+    virtual_rank *d = rank_of(device);
+    ASSERT(d->memory == NULL);
+    void *at = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        return fail(ST_NO_MEMORY, "no %lld bytes of addresses for a virtual device",
+                    (long long)bytes);
+    }
+    d->memory_bytes = bytes;
+    d->memory = *out = at;
+    return ST_OK;
+}
+
+static status virtual_lane_create(kern_device *device, const char *name, int32_t number,
+                                  kern_lane **out)
+{
+    virtual_rank *d = rank_of(device);
+    (void)name;
+    TRY(arena_new(d->clock->world->a, 1, out));
+    (*out)->rank = d;
+    (*out)->number = number;
+    (*out)->next = d->lanes;
+    d->lanes = *out;
+    return ST_OK;
+}
+
+static status virtual_launch(kern_lane *l, const kern_call *call, bool *posted)
+{
+    virtual_clock *c = l->rank->clock;
+    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
+    if (room) c->calls++;
+    return work_post(l, room ? c->call_ns(c->context, call) : 0, posted);
+}
+
+static status copy_post(lane *l, int64_t bytes, bool *posted)
+{
+    const virtual_clock *c = l->rank->clock;
+    return work_post(l, c->copy_ns(c->context, bytes), posted);
+}
+
+static status virtual_copy_in(kern_lane *l, void *device, const void *source, int64_t bytes,
+                              bool *posted)
+{
+    (void)device;
+    (void)source;
+    return copy_post(l, bytes, posted);
+}
+
+static status virtual_copy_out(kern_lane *l, void *target, const void *device, int64_t bytes,
+                               bool *posted)
+{
+    (void)device;
+    memset(target, 0, (size_t)bytes);
+    return copy_post(l, bytes, posted);
+}
+
+// Poison of debug builds: no work of a step.
+static status virtual_fill(kern_lane *l, void *device, int value, int64_t bytes, bool *posted)
+{
+    (void)l;
+    (void)device;
+    (void)value;
+    (void)bytes;
+    *posted = true;
+    return ST_OK;
+}
+
+static status virtual_call(kern_lane *l, kern_host_fn fn, void *context, bool *posted)
+{
+    (void)l;
+    (void)fn;
+    (void)context;
+    *posted = false;
+    return fail(ST_INTERNAL, "a virtual device runs no function of the host");
+}
+
+static status virtual_event_create(kern_device *device, kern_event **out)
+{
+    return arena_new(rank_of(device)->clock->world->a, 1, out);
+}
+
+static status virtual_event_record(kern_event *e, kern_lane *l, bool *posted)
+{
+    const item x = {.kind = ITEM_RECORD, .event = e, .record = e->recorded + 1};
+    if (l->tail - l->head < KERN_QUEUE_ITEMS) e->recorded++;
+    post(l, &x, posted);
+    return ST_OK;
+}
+
+static status virtual_event_wait(kern_lane *l, kern_event *e, bool *posted)
+{
+    const item x = {.kind = ITEM_WAIT, .event = e, .record = e->recorded};
+    post(l, &x, posted);
+    return ST_OK;
+}
+
+static status virtual_event_query(kern_event *e, bool *done)
+{
+    *done = e->done == e->recorded;
+    return ST_OK;
+}
+
+static status virtual_event_sync(kern_event *e)
+{
+    if (e->done == e->recorded) return ST_OK;
+    return fail(ST_INTERNAL, "a virtual device waits for an event that nobody brings");
+}
+
+static int64_t virtual_event_ns(const kern_event *e)
+{
+    return e->done_ns[e->done % RECORDS_KEPT];
+}
+
+static kern_lane_times virtual_lane_times(const kern_lane *l)
+{
+    (void)l;
+    return (kern_lane_times){0};
+}
+
+static status virtual_sync(kern_device *device)
+{
+    const virtual_rank *d = rank_of(device);
+    for (const lane *l = d->lanes; l != NULL; l = l->next) {
+        if (l->head == l->tail) continue;
+        return fail(ST_INTERNAL, "lane %d of a virtual device stands still with %lld items",
+                    l->number, (long long)(l->tail - l->head));
+    }
+    return ST_OK;
+}
+
+static int virtual_threads(const kern_device *device)
+{
+    (void)device;
+    return 1;
+}
+
+static kern_level virtual_level(const kern_device *device)
+{
+    (void)device;
+    return KERN_SCALAR;
+}
+
+const kern_device_api virtual_device = {
+    .name = "virtual",
+    .create = virtual_create,
+    .destroy = virtual_destroy,
+    .fresh_is_zero = true,
+    .alloc = virtual_alloc,
+    .release = virtual_release,
+    .lane_create = virtual_lane_create,
+    .launch = virtual_launch,
+    .copy_in = virtual_copy_in,
+    .copy_out = virtual_copy_out,
+    .fill = virtual_fill,
+    .call = virtual_call,
+    .event_create = virtual_event_create,
+    .event_record = virtual_event_record,
+    .event_wait = virtual_event_wait,
+    .event_query = virtual_event_query,
+    .event_sync = virtual_event_sync,
+    .event_ns = virtual_event_ns,
+    .lane_times = virtual_lane_times,
+    .sync = virtual_sync,
+    .threads = virtual_threads,
+    .level = virtual_level,
+};
