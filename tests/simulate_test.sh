@@ -16,6 +16,17 @@ holds() {
         "$dir/out" 2>>"$dir/err"; then passed "$1"; else failed "$1"; fi
 }
 
+# --- the executor itself ---
+for keys in "layout.tp=4 layout.pp=4 layout.zero=1" "layout.tp=2 layout.sp=yes layout.cp=2 layout.zero=3" \
+    "layout.pp=4 layout.schedule=zb-h1 optimizer.name=muon" "layout.cp=4 layout.cp_heads=2 layout.pp=2 determinism=strict determinism.cp_shards=4" \
+    "layout.tp=4 layout.pp=2 layout.vpp=2 layout.schedule=interleaved train.recompute=full"; do
+    code "the executor takes the same time: $keys" 0 \
+        sim llama2-7b --cluster h100 --execute cluster.devices=32 train.global_batch=64 train.micro_batch=1 $keys
+    says "and says so" out "the same, to the ns"
+done
+code "of experts there is nothing to execute" 3 sim mixtral-8x7b --cluster h100 --execute cluster.devices=64
+says "and that is said" err "--execute"
+
 # --- a preset ---
 big="cluster.devices=1024 layout.tp=8 layout.pp=4 train.global_batch=512 layout.zero=1"
 code "a preset on a cluster" 0 sim llama3-70b --cluster h100 --json $big

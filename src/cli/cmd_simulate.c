@@ -4,7 +4,7 @@
 
 typedef struct simulate_flags {
     const char *cluster, *trace;
-    bool json;
+    bool json, execute;
 } simulate_flags;
 
 #define AT(field) (int64_t) offsetof(simulate_flags, field)
@@ -13,6 +13,13 @@ static const option rows[] = {
      .kind = OPTION_TEXT,
      .offset = AT(cluster),
      .help = "the cluster: a name such as h100, or a YAML file"},
+    {.key = "execute",
+     .kind = OPTION_BOOL,
+     .offset = AT(execute),
+     .default_text = "false",
+     .help =
+         "also let the executor itself do the steps, on devices in virtual time; exit 8 if it takes "
+         "other times"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -39,6 +46,7 @@ static status run(cli_context *cli, const cli_call *call)
     simulated *x = NULL;
     sim_fleet_input in;
     sim_fleet_result fleet;
+    sim_executed done;
     text t = {.a = cli->a};
     simulate_words w = {call->operands[0], f->cluster, call->keys, call->key_count};
     TRY(simulate_named(cli, &w));
@@ -47,6 +55,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, s));
     TRY(simulate_step(cli->a, s, x));
     if (s->has_length) TRY(simulate_run(cli->a, x, &in, &fleet));
+    if (f->execute) TRY(simulate_execute(cli->a, x, &done));
     if (f->json) {
         TRY(simulate_print_json(cli->a, x, s->has_length ? &fleet : NULL, &t));
     } else {
@@ -57,6 +66,12 @@ static status run(cli_context *cli, const cli_call *call)
         }
     }
     cli_print_text(cli, &t);
+    if (f->execute && !f->json) {
+        cli_print(
+            cli,
+            "\nexecuted  %lld kernels in virtual time, one rank a stage: the same, to the ns\n",
+            (long long)done.calls);
+    }
     if (f->trace == NULL) return ST_OK;
     TRY(trace_write(cli, x, f->trace));
     if (!f->json) cli_print(cli, "\ntrace     %s\n", f->trace);
@@ -66,7 +81,7 @@ static status run(cli_context *cli, const cli_call *call)
 const cli_command cli_command_simulate = {
     .name = "simulate",
     .summary = "how fast a run would be on any cluster, and whether it fits",
-    .synopsis = "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--json] [--trace FILE] "
+    .synopsis = "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--json] [--trace FILE] [--execute] "
                 "[key.path=value ...]",
     .about =
         "Makes the plans that `trireme train` would execute, prices every action for the cluster "

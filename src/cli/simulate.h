@@ -62,6 +62,9 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+// The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time
+// than the player, or touches other bytes than its arena.
+NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *out);
 // Models with experts or latent attention (simulate_sparse.c): the dense one that is played for it, what it
 // costs more, and its own bytes. Nothing for others.
 bool simulate_is_sparse(const decoder_spec *s);

@@ -13,18 +13,19 @@
 
 enum { MEMO_SLOTS = 1 << 14, OPERANDS = OP_MAX_IN + OP_MAX_OUT };
 
-// What a price depends on.
+// What a price depends on. Only the first `words` are looked at: of each operand its place, type and
+// number of dims, and the dims.
 typedef struct shape {
     op_code code;
+    int32_t words;
     op_attrs attrs;
     int64_t seqs;
-    struct {
-        bool is_there, is_step;
-        dtype type;
-        int32_t ndim;
-        int64_t dims[OP_MAX_DIMS];
-    } operand[OPERANDS];
+    int64_t word[OPERANDS * (1 + OP_MAX_DIMS)];
 } shape;
+static int64_t shape_bytes(const shape *s)
+{
+    return (int64_t)offsetof(shape, word) + s->words * (int64_t)sizeof(s->word[0]);
+}
 
 typedef struct memo {
     shape *of; // NULL: empty
@@ -59,24 +60,21 @@ struct runner {
 
 static void shape_of(const kern_call *call, shape *out)
 {
-    memset(out, 0, sizeof(*out));
+    memset(out, 0, offsetof(shape, word));
     out->code = call->code;
     memcpy(&out->attrs, &call->attrs, sizeof(out->attrs));
     out->attrs.site = 0; // who it is, not how large
     out->attrs.tensor_index = 0;
-    out->seqs = 1;
+    // ATTENTION has queries first, its backward the gradient of what they gave: the same rows.
+    const bool has_rows = call->in[0].data != NULL && call->seq > 0;
+    out->seqs = has_rows ? max_i64(1, call->in[0].dims[0] / call->seq) : 1;
     for (int k = 0; k < OPERANDS; k++) {
         const kern_tensor *t = k < OP_MAX_IN ? &call->in[k] : &call->out[k - OP_MAX_IN];
-        out->operand[k].is_there = t->data != NULL;
+        const bool is_step = t->data == (void *)call->step;
         if (t->data == NULL) continue;
-        out->operand[k].is_step = t->data == (void *)call->step;
-        out->operand[k].type = t->type;
-        out->operand[k].ndim = t->ndim;
-        for (int i = 0; i < t->ndim; i++) out->operand[k].dims[i] = t->dims[i];
-    }
-    // ATTENTION has queries first, its backward the gradient of what they gave: the same rows.
-    if (call->in[0].data != NULL && call->seq > 0) {
-        out->seqs = max_i64(1, call->in[0].dims[0] / call->seq);
+        const int64_t type = (int64_t)t->type;
+        out->word[out->words++] = k | type << 8 | t->ndim << 16 | (is_step ? 1 << 24 : 0);
+        for (int i = 0; i < t->ndim; i++) out->word[out->words++] = t->dims[i];
     }
 }
 
@@ -87,19 +85,19 @@ static int64_t shape_ns(const cost_model *m, const shape *s)
     op_node node = op_node_of(s->code);
     const extent_binding bound = {.value = {[EXTENT_ONE] = 1, [EXTENT_SEQS] = s->seqs}};
     node.attrs = s->attrs;
-    for (int k = 0; k < OPERANDS; k++) {
-        if (!s->operand[k].is_there) continue;
-        tensors[k] = (op_tensor){.type = s->operand[k].type,
-                                 .ndim = s->operand[k].ndim,
-                                 .view_of = TENSOR_NONE,
-                                 .role = s->operand[k].is_step ? ROLE_STEP : ROLE_ACTIVATION};
-        for (int i = 0; i < s->operand[k].ndim; i++) {
-            tensors[k].dims[i] = extent_of(s->operand[k].dims[i]);
-        }
+    for (int32_t w = 0; w < s->words;) {
+        const int64_t word = s->word[w++];
+        const int k = (int)(word & 255);
+        op_tensor *t = &tensors[k];
+        *t = (op_tensor){.type = (dtype)(word >> 8 & 255),
+                         .ndim = (int)(word >> 16 & 255),
+                         .view_of = TENSOR_NONE,
+                         .role = word >> 24 != 0 ? ROLE_STEP : ROLE_ACTIVATION};
+        for (int i = 0; i < t->ndim; i++) t->dims[i] = extent_of(s->word[w++]);
         if (k < OP_MAX_IN) node.in[k] = k;
         if (k >= OP_MAX_IN) node.out[k - OP_MAX_IN] = k;
         // The type that a model computes in is that of the narrowest operand.
-        if (dtype_bytes(s->operand[k].type) < dtype_bytes(p.compute)) p.compute = s->operand[k].type;
+        if (dtype_bytes(t->type) < dtype_bytes(p.compute)) p.compute = t->type;
     }
     return cost_node_ns(m, &p, &node, &bound);
 }
@@ -109,9 +107,10 @@ static int64_t call_ns(void *context, const kern_call *call)
     runner *s = ((player_rank *)context)->owner;
     shape key;
     shape_of(call, &key);
-    size_t at = (size_t)(hash64(&key, sizeof(key), 0) % MEMO_SLOTS);
+    const int64_t bytes = shape_bytes(&key);
+    size_t at = (size_t)(hash64(&key, bytes, 0) % MEMO_SLOTS);
     for (; s->memos[at].of != NULL; at = (at + 1) % MEMO_SLOTS) {
-        if (memcmp(s->memos[at].of, &key, sizeof(key)) == 0) return s->memos[at].ns;
+        if (memcmp(s->memos[at].of, &key, (size_t)bytes) == 0) return s->memos[at].ns;
     }
     const int64_t ns = shape_ns(s->m, &key);
     shape *kept = NULL;
@@ -120,7 +119,7 @@ static int64_t call_ns(void *context, const kern_call *call)
         error_clear();
         return ns;
     }
-    memcpy(kept, &key, sizeof(key));
+    memcpy(kept, &key, (size_t)bytes);
     s->memos[at] = (memo){kept, ns};
     s->memo_count++;
     return ns;
@@ -144,19 +143,44 @@ static status carry(void *context, const plan *p, const plan_comm *c, kern_lane 
 
 // ---- ranks ----------------------------------------------------------------------------------------
 
+// Along which axes two ranks of a mesh differ.
+static uint32_t axes_between(const plan_mesh *a, const plan_mesh *b)
+{
+    uint32_t axes = 0;
+    for (int i = 0; i < AXIS_COUNT; i++) axes |= a->at[i] != b->at[i] ? MESH_AXIS(i) : 0;
+    return axes;
+}
+
+// Axes that a group's members may differ along, halves as the whole.
+static uint32_t axes_of(const plan_group *g)
+{
+    const uint32_t dp = MESH_DP_INSIDE | MESH_DP_ACROSS, cp = MESH_CP_HEADS | MESH_CP_REST;
+    const uint32_t tp = MESH_TP_INSIDE | MESH_TP_ACROSS;
+    uint32_t axes = g->axes & MESH_ALL;
+    if ((g->axes & dp) != 0) axes |= MESH_AXIS(AXIS_DP);
+    if ((g->axes & cp) != 0) axes |= MESH_AXIS(AXIS_CP);
+    if ((g->axes & tp) != 0) axes |= MESH_AXIS(AXIS_TP);
+    return plan_group_is_stages(g) ? axes | MESH_AXIS(AXIS_PP) : axes;
+}
+
+static bool is_member(const plan_mesh *mesh, const plan_group *g, const plan_mesh *other)
+{
+    const int64_t size = plan_group_size(mesh, g), number = plan_mesh_rank(other);
+    if ((axes_between(mesh, other) & ~axes_of(g)) != 0) return false;
+    for (int64_t k = 0; k < size; k++) {
+        if (plan_group_member(mesh, g, k) == number) return true;
+    }
+    return false;
+}
+
 // The meeting that the ranks of a group share; the first of them makes it.
-static status meeting_find(runner *s, player_rank *r, int64_t group, int32_t *members)
+static status meeting_find(runner *s, player_rank *r, int64_t group)
 {
     const plan_group *g = &r->given->p->run->groups[group];
-    const int64_t size = plan_group_size(&r->given->mesh, g);
     int32_t played = 0;
-    plan_group_members(&r->given->mesh, g, members);
     for (int32_t i = 0; i < s->count; i++) {
         const player_rank *other = &s->ranks[i];
-        const int64_t number = plan_mesh_rank(&other->given->mesh);
-        bool is_member = false;
-        for (int64_t k = 0; k < size && !is_member; k++) is_member = members[k] == number;
-        if (!is_member) continue;
+        if (!is_member(&r->given->mesh, g, &other->given->mesh)) continue;
         played++;
         const plan_table *run = other->given->p->run;
         for (int64_t k = 0; other < r && k < run->group_count; k++) {
@@ -171,13 +195,11 @@ static status meeting_find(runner *s, player_rank *r, int64_t group, int32_t *me
 static status groups_make(runner *s, player_rank *r)
 {
     const plan_table *run = r->given->p->run;
-    int32_t *members = NULL;
     TRY(arena_new(s->a, run->group_count + 1, &r->groups));
     TRY(arena_new(s->a, run->group_count + 1, &r->meetings));
-    TRY(arena_new(s->a, plan_mesh_ranks(&r->given->mesh), &members));
     for (int64_t g = 0; g < run->group_count; g++) {
         TRY(cost_group_of(s->m->c, s->a, &r->given->mesh, &run->groups[g], &r->groups[g]));
-        TRY(meeting_find(s, r, g, members));
+        TRY(meeting_find(s, r, g));
     }
     return ST_OK;
 }
@@ -199,8 +221,8 @@ static status input_make(runner *s, player_rank *r)
 
 static status rank_create(runner *s, player_rank *r)
 {
-    r->clock = (virtual_clock){
-        .world = s->world, .call_ns = call_ns, .copy_ns = copy_ns, .context = r};
+    r->clock =
+        (virtual_clock){.world = s->world, .call_ns = call_ns, .copy_ns = copy_ns, .context = r};
     r->plans[0] = r->given->p;
     TRY(groups_make(s, r));
     TRY(input_make(s, r));

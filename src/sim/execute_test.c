@@ -76,12 +76,12 @@ static sim_executed executed(arena *a, const cost_model *m, const sim_rank *rank
     return out;
 }
 
-// LAYOUTS: how many (1,000 at night).
+// SIM_LAYOUTS: how many; 1,000 at night.
 static void the_executor_is_the_player(void **state)
 {
     (void)state;
     const char *wanted = getenv("SIM_LAYOUTS");
-    const uint32_t most = wanted != NULL ? (uint32_t)strtoul(wanted, NULL, 10) : 200;
+    const uint32_t most = wanted != NULL ? (uint32_t)strtoul(wanted, NULL, 10) : 60;
     const cluster c = small_cluster();
     cost_profile profile = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &profile};
@@ -106,9 +106,10 @@ static void the_executor_is_the_player(void **state)
         const int64_t step = played_ns(a, &m, ranks, count, &first);
         const sim_executed out = executed(a, &m, ranks, count);
         if (out.step_ns != step || out.first_ns != first) {
-            print_error("%u: %s pp %d dp %d zero %d: %lld and %lld executed, %lld and %lld played\n", i,
-                        s.schedule, (int)s.pp, (int)s.dp, (int)s.zero, (long long)out.first_ns,
-                        (long long)out.step_ns, (long long)first, (long long)step);
+            print_error(
+                "%u: %s pp %d dp %d zero %d: %lld and %lld executed, %lld and %lld played\n", i,
+                s.schedule, (int)s.pp, (int)s.dp, (int)s.zero, (long long)out.first_ns,
+                (long long)out.step_ns, (long long)first, (long long)step);
         }
         assert_int_equal(out.first_ns, first);
         assert_int_equal(out.step_ns, step);
@@ -119,10 +120,64 @@ static void the_executor_is_the_player(void **state)
     }
 }
 
+// One rank of each stage stands for all of its stage: the same step as with every rank played.
+static void folded_ranks_stand_for_all(void **state)
+{
+    (void)state;
+    const cluster c = small_cluster();
+    const cost_profile profile = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &profile};
+    int compared = 0;
+    for (uint32_t i = 0; compared < 24; i++) {
+        sample_settings s = settings_of(i);
+        sample_job job;
+        sim_rank few[MAX_RANKS], all[MAX_RANKS];
+        arena *a = NULL;
+        s.dp = s.dp == 3 ? 2 : s.dp; // as many sequences each
+        assert_int_equal(arena_create("execute", 0, &a), ST_OK);
+        if (s.dp == 1 || s.pp * s.dp > MAX_RANKS || sample_make(a, &s, &job) != ST_OK) {
+            error_clear();
+            arena_destroy(a);
+            continue;
+        }
+        const sim_executed one = executed(a, &m, few, ranks_of(&job, job.ranks / s.pp, few));
+        const sim_executed whole = executed(a, &m, all, ranks_of(&job, 1, all));
+        assert_int_equal(whole.first_ns, one.first_ns);
+        assert_int_equal(whole.step_ns, one.step_ns);
+        assert_true(whole.calls > one.calls);
+        compared++;
+        arena_destroy(a);
+    }
+}
+
+// A receive before the send that its peer is to answer: both lanes stand still, and that is said.
+static void a_plan_that_waits_for_itself_is_named(void **state)
+{
+    (void)state;
+    const cluster c = small_cluster();
+    const cost_profile profile = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &profile};
+    const sample_settings s = {
+        .pp = 2, .schedule = "1f1b", .micro_batch = 1, .sequences = 4, .untied = true, .layers = 2};
+    sample_job job;
+    sim_rank ranks[MAX_RANKS];
+    sim_executed out;
+    arena *a = NULL;
+    assert_int_equal(arena_create("execute", 0, &a), ST_OK);
+    assert_int_equal(sample_make(a, &s, &job), ST_OK);
+    sample_leave_out(job.plans[0], sample_find_comm(job.plans[0], PLAN_SEND, "", 0));
+    const int32_t count = ranks_of(&job, 1, ranks);
+    assert_int_equal(sim_execute(a, &m, ranks, count, 0, 1, &out), ST_INTERNAL);
+    error_clear();
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_executor_is_the_player),
+        cmocka_unit_test(folded_ranks_stand_for_all),
+        cmocka_unit_test(a_plan_that_waits_for_itself_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,8 @@ static void lane_run(lane *l)
     while (w->ready != NULL) {
         lane *at = w->ready;
         w->ready = at->next_ready;
-        while (!at->is_met && at->head < at->tail && item_run(w, at)) {}
+        while (!at->is_met && at->head < at->tail && item_run(w, at)) {
+        }
     }
 }
 
@@ -235,7 +236,8 @@ static status virtual_alloc(kern_device *device, int64_t bytes, void **out)
 {
     virtual_rank *d = rank_of(device);
     ASSERT(d->memory == NULL);
-    void *at = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *at =
+        mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
         return fail(ST_NO_MEMORY, "no %lld bytes of addresses for a virtual device",
                     (long long)bytes);
