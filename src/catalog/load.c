@@ -52,19 +52,28 @@ static status device_check(const char *shown, const cluster_device *d)
     return ST_OK;
 }
 
-static status device_sheet(const host *h, arena *a, const char *name, const char *from,
-                           catalog_sheet **out)
+// A file that has the fields of one struct, and no more.
+typedef struct sheet_kind {
+    const char *title, *folder, *noun;
+    const catalog_fields *fields;
+} sheet_kind;
+
+static status sheet_of(const host *h, arena *a, const sheet_kind *kind, const char *name,
+                       const char *from, catalog_sheet **out)
 {
-    TRY(catalog_sheet_create(a, "A device", out));
-    TRY(catalog_sheet_add(*out, "", &catalog_device_fields, 0, false));
-    return catalog_sheet_read(*out, h, "devices", "device", name, from, NULL, 0);
+    TRY(catalog_sheet_create(a, kind->title, out));
+    TRY(catalog_sheet_add(*out, "", kind->fields, 0, false));
+    return catalog_sheet_read(*out, h, kind->folder, kind->noun, name, from, NULL, 0);
 }
+
+static const sheet_kind device_sheet = {"A device", "devices", "device", &catalog_device_fields};
+static const sheet_kind link_sheet = {"A link", "links", "link", &catalog_link_fields};
 
 static status device_read(const host *h, arena *a, const char *name, const char *from,
                           cluster_device *out)
 {
     catalog_sheet *s = NULL;
-    TRY(device_sheet(h, a, name, from, &s));
+    TRY(sheet_of(h, a, &device_sheet, name, from, &s));
     memset(out, 0, sizeof(*out));
     catalog_sheet_apply(s, out);
     out->about = catalog_sheet_text(s, "about");
@@ -79,19 +88,11 @@ status catalog_device_load(const host *h, arena *a, const char *name, cluster_de
 
 // ---- levels -------------------------------------------------------------------------------------
 
-static status link_sheet(const host *h, arena *a, const char *name, const char *from,
-                         catalog_sheet **out)
-{
-    TRY(catalog_sheet_create(a, "A link", out));
-    TRY(catalog_sheet_add(*out, "", &catalog_link_fields, 0, false));
-    return catalog_sheet_read(*out, h, "links", "link", name, from, NULL, 0);
-}
-
 static status link_read(const host *h, arena *a, const char *name, const char *from,
                         catalog_link *out)
 {
     catalog_sheet *s = NULL;
-    TRY(link_sheet(h, a, name, from, &s));
+    TRY(sheet_of(h, a, &link_sheet, name, from, &s));
     memset(out, 0, sizeof(*out));
     catalog_sheet_apply(s, out);
     return ST_OK;
@@ -284,7 +285,7 @@ status catalog_cluster_notes(const host *h, arena *a, const char *name, catalog_
 status catalog_device_notes(const host *h, arena *a, const char *name, catalog_notes *out)
 {
     catalog_sheet *s = NULL;
-    TRY(device_sheet(h, a, name, "", &s));
+    TRY(sheet_of(h, a, &device_sheet, name, "", &s));
     *out = notes_of(s);
     return ST_OK;
 }
@@ -292,7 +293,7 @@ status catalog_device_notes(const host *h, arena *a, const char *name, catalog_n
 status catalog_link_notes(const host *h, arena *a, const char *name, catalog_notes *out)
 {
     catalog_sheet *s = NULL;
-    TRY(link_sheet(h, a, name, "", &s));
+    TRY(sheet_of(h, a, &link_sheet, name, "", &s));
     *out = notes_of(s);
     return ST_OK;
 }

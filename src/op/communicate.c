@@ -25,7 +25,8 @@ static status axis_check(const op_node *node)
     return ST_OK;
 }
 
-static status reduce_infer(op_program *p, op_node *node, uint32_t wanted)
+// What comes out is like each of what goes in.
+static status like_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, "f* f* f* f* f* f* f* f*", &shapes));
@@ -42,7 +43,7 @@ const op_kind op_row_all_reduce = {
     .out_max = 1,
     .optional_in = 0xfe,
     .inplace = {0, -1, -1, -1},
-    .infer = reduce_infer,
+    .infer = like_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
@@ -161,14 +162,6 @@ const op_kind op_row_all_gather = {
     .cost = op_cost_bytes,
 };
 
-static status exchange_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f*", &shapes));
-    TRY(axis_check(node));
-    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
-}
-
 const op_kind op_row_all_to_all = {
     .code = OP_ALL_TO_ALL,
     .name = "all_to_all",
@@ -177,7 +170,7 @@ const op_kind op_row_all_to_all = {
     .out_min = 1,
     .out_max = 1,
     .inplace = {-1, -1, -1, -1},
-    .infer = exchange_infer,
+    .infer = like_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
@@ -191,7 +184,7 @@ const op_kind op_row_shift = {
     .out_min = 1,
     .out_max = 1,
     .inplace = {-1, -1, -1, -1},
-    .infer = exchange_infer,
+    .infer = like_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
