@@ -55,9 +55,29 @@ int64_t comm_args_count(const comm_args *args)
     return count;
 }
 
-// ---- checks -------------------------------------------------------------------------------------
-static status buffers_check(const comm_args *args, bool is_root, int64_t width)
+bool comm_args_end(const comm_args *args)
 {
+    for (int i = 0; i < args->item_count; i++) {
+        if (args->items[(int64_t)i * comm_args_leaves(args)].total != 0) return true;
+    }
+    return false;
+}
+
+// ---- checks -------------------------------------------------------------------------------------
+static status total_check(const comm_args *args, const comm_item *item, const comm_item *first,
+                          int size)
+{
+    const bool pieces = args->op == COMM_REDUCE_SCATTER || args->op == COMM_ALL_GATHER;
+    const int64_t most = (int64_t)size * item->count;
+    if (pieces && item->total == first->total && item->total > 0 && item->total <= most)
+        return ST_OK;
+    return fail(ST_INTERNAL, "%s of %d pieces of %lld elements that end at %lld",
+                comm_op_name(args->op), size, (long long)item->count, (long long)item->total);
+}
+
+static status buffers_check(const comm_args *args, bool is_root, int size)
+{
+    const int64_t width = dtype_bytes(args->type);
     const comm_op_row *row = &comm_op_rows[args->op];
     const bool has_in = (is_root ? row->root_in : row->in) > 0;
     const bool has_out = (is_root ? row->root_out : row->out) > 0;
@@ -73,6 +93,8 @@ static status buffers_check(const comm_args *args, bool is_root, int64_t width)
                         comm_op_name(args->op), (long long)args->items[i / leaves * leaves].count,
                         (long long)item->count);
         }
+        const comm_item *first = &args->items[i / leaves * leaves];
+        if (item->total != 0 || first->total != 0) TRY(total_check(args, item, first, size));
         if (item->count == 0) continue;
         const bool wants_out = has_out && i % leaves == 0;
         const bool root_keeps = args->op == COMM_BROADCAST && has_in;
@@ -144,5 +166,5 @@ status comm_args_check(const comm_args *args, int rank, int size)
     TRY(leaves_check(args));
     if (args->op == COMM_ALL_TO_ALLV) return v_counts_check(args, size);
     if (row->adds) TRY(reduction_check(args));
-    return buffers_check(args, rank == args->root, dtype_bytes(args->type));
+    return buffers_check(args, rank == args->root, size);
 }

@@ -41,6 +41,17 @@ static inline comm_shape comm_shape_of(comm_op op, int size, bool is_root)
 // Everything that one rank can see alone. `rank`, `size`: in the group.
 NODISCARD status comm_args_check(const comm_args *args, int rank, int size);
 int64_t comm_args_count(const comm_args *args); // of elements over all items
+bool comm_args_end(const comm_args *args);      // does any item say where its pieces end?
+// Elements of piece r, and of the n pieces together.
+static inline int64_t comm_item_piece(const comm_item *item, int64_t r)
+{
+    if (item->total == 0) return item->count;
+    return min_i64(max_i64(item->total - r * item->count, 0), item->count);
+}
+static inline int64_t comm_item_whole(const comm_item *item, int64_t n)
+{
+    return item->total == 0 ? n * item->count : item->total;
+}
 static inline int comm_args_leaves(const comm_args *args)
 {
     return args->leaves != NULL && args->leaf_count > 0 ? args->leaf_count : 1;

@@ -78,6 +78,9 @@ typedef struct comm_item {
     const void *in;
     void *out;
     int64_t count; // see comm_op
+    // REDUCE_SCATTER, ALL_GATHER: elements of all pieces together, the same on all ranks. Pieces end there: the
+    // last ones are shorter, or have nothing. 0: n * count.
+    int64_t total;
 } comm_item;
 
 // With order `shard`: a term of the sum is the tree node over shards [begin, end) of `shards`, a range

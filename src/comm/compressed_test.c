@@ -65,7 +65,7 @@ static status body(comm *c, void *context)
     void *state = calloc(1, (size_t)comm_compressed_state_bytes(&cut) + 1);
     void *work = aligned_alloc(64, (size_t)comm_compressed_work_bytes(&cut));
     for (int64_t i = 0, at = 0; i < TENSORS; at += counts[i++]) {
-        items[i] = (comm_item){values + at, values + at, counts[i]};
+        items[i] = (comm_item){values + at, values + at, counts[i], 0};
     }
     if (t->piece > 0) items[0].count = COUNT;
     status st = ST_OK;

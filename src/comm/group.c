@@ -80,11 +80,13 @@ static uint32_t label_hash(comm_label *l, const char *name)
 static uint32_t tensor_hash(comm_group *g, const comm_args *a)
 {
     uint32_t hash = label_hash(&g->tensor, a->tensor);
-    if (a->item_count < 2) return hash;
-    // Several counts with one sum: they must agree one by one.
+    if (a->item_count < 2 && !comm_args_end(a)) return hash;
+    // Several counts with one sum, and where pieces end: they must agree one by one.
     const int leaves = comm_args_leaves(a);
     for (int i = 0; i < a->item_count; i++) {
-        hash = (uint32_t)hash64(&a->items[(int64_t)i * leaves].count, sizeof(int64_t), hash);
+        const comm_item *item = &a->items[(int64_t)i * leaves];
+        hash = (uint32_t)hash64(&item->count, sizeof(int64_t), hash);
+        if (item->total != 0) hash = (uint32_t)hash64(&item->total, sizeof(int64_t), hash);
     }
     return hash;
 }

@@ -32,6 +32,7 @@ static status items_make(arena *a, const plan *p, const plan_comm *c, char *base
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
         items[i].count = item->count;
+        items[i].total = item->total;
         if (item->in != -1) items[i].in = base + plan_tensor_offset(p, item->in) + item->in_offset;
         if (item->out != -1) {
             items[i].out = base + plan_tensor_offset(p, item->out) + item->out_offset;

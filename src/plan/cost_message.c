@@ -195,12 +195,14 @@ static double codec_ratio(const char *name)
 double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
 {
     double count = 0.0;
-    for (int32_t i = 0; i < c->items_count; i++) {
-        count += (double)p->items[c->items_begin + i].count;
-    }
     const bool pieces = c->op == PLAN_ALL_GATHER || c->op == PLAN_ALL_TO_ALL ||
                         (c->op == PLAN_REDUCE_SCATTER && !c->compressed);
-    if (pieces) count *= (double)ranks;
+    for (int32_t i = 0; i < c->items_count; i++) {
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        const double of_all =
+            item->total > 0 ? (double)item->total : (double)item->count * (double)ranks;
+        count += pieces ? of_all : (double)item->count;
+    }
     const double ratio = c->compressed ? codec_ratio(p->codec) : 1.0;
     return count * (double)dtype_bytes(c->type) * ratio;
 }

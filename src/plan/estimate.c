@@ -233,14 +233,13 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
                             .zero_group = l->zero_group};
     const bool whole = e->r.states.muon && model->is_matrix;
     const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
-    const int64_t padded = rows.cut ? plan_zero_ways(&mesh) * rows.piece : model->rows;
-    weight_bytes out = {.whole = rows_bytes(model, padded, w->type),
-                        .grad_whole = rows_bytes(model, padded, w->grad)};
+    weight_bytes out = {.whole = rows_bytes(model, rows.padded, w->type),
+                        .grad_whole = rows_bytes(model, rows.padded, w->grad)};
     out.cut = rows.cut;
     out.passes = rows.cut && l->zero >= 3;
     out.grad_passes = rows.cut && l->zero >= 2;
-    out.kept = out.passes ? rows_bytes(model, rows.piece, w->type) : out.whole;
-    out.grad_kept = out.grad_passes ? rows_bytes(model, rows.piece, w->grad) : out.grad_whole;
+    out.kept = out.passes ? rows_bytes(model, rows.kept, w->type) : out.whole;
+    out.grad_kept = out.grad_passes ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
     out.moments = (whole ? 1 : 2) * rows_bytes(model, rows.count, e->r.states.moments);
     if (e->r.states.has_master && w->type != DTYPE_F32) {
         out.master = rows_bytes(model, rows.count, DTYPE_F32);

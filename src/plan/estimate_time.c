@@ -162,8 +162,7 @@ static layer_time time_of_layer(const estimate *e, const estimate_layout *l, con
         const op_weight *model = &e->m->weights[w->row];
         const bool whole = e->r.states.muon && model->is_matrix;
         const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
-        const double ways = rows.cut ? (double)plan_zero_ways(&mesh) : 1.0;
-        const double count = (double)(rows.piece * model->columns) * ways;
+        const double count = (double)(rows.padded * model->columns);
         const double weight = count * (double)dtype_bytes(w->type);
         const double grad = count * (double)dtype_bytes(w->grad);
         if (w->twin < 0) out.update += update_ns(e, m, w, &b, &rows);

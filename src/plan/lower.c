@@ -388,6 +388,7 @@ static status norm_nodes_push(lowering *l, op_program *program, op_node *node, i
     const int64_t rows = t->ndim == 1 ? 1 : t->dims[0], columns = t->dims[t->ndim - 1];
     const int32_t count = lower_norm_pieces(l, weight, pieces);
     tensor_id whole = TENSOR_NONE;
+    if (count == 0) return ST_OK;
     TRY(op_tensor_make(program, "grad", ROLE_WEIGHT_GRAD, t->type, 2, extent_of(rows),
                        extent_of(columns), &whole));
     for (int32_t i = 0; i < count; i++) {
@@ -485,6 +486,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
                         l->m->weights[weight].name, t->name, (int)t->role);
         }
     }
+    if (rows.count == 0) return ST_OK; // the names of its states are all that it has
     plan_binding b = {.program = program, .layer = -1, .tensor = map, .first_row = rows.first};
     int32_t binding = -1;
     TRY(lower_workspaces(l, program, l->m->weights[weight].name, b.workspace));
@@ -522,7 +524,7 @@ static status gradients_finish(lowering *l, int32_t *final)
         TRY(lower_part(l, use->buffer[tree->node[0].buffer], lower_rows(l, use->weight), &mine));
         if (final[use->weight] < 0) {
             final[use->weight] = mine;
-        } else {
+        } else if (lower_rows(l, use->weight).count > 0) {
             int32_t none = 0;
             TRY(lower_tree_add(l, final[use->weight], mine, &none));
         }

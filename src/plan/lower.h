@@ -246,6 +246,8 @@ NODISCARD status lower_copies_move(lowering *l); // after it: each action gets t
 // A communication after `after`; -1 waits for nothing.
 NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);
 plan_rows lower_rows(const lowering *l, int32_t weight);
+// Where pieces end, for an item of a communication.
+int64_t lower_pieces_end(const plan_rows *rows, int64_t columns);
 // Bytes of a weight or its gradient: of whole pieces where it is cut.
 int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor *t);
 // These rows of a tensor; the tensor itself if they are all.

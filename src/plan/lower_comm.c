@@ -15,13 +15,25 @@
 
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
 {
-    const int64_t ways = plan_zero_ways(mesh);
-    const plan_rows all = {.count = w->rows, .piece = w->rows};
-    const int64_t piece = (w->rows + ways - 1) / ways;
-    if (zero < 1 || ways == 1 || whole || w->ndim == 1 || (ways - 1) * piece >= w->rows) return all;
-    const int64_t first = piece * plan_zero_place(mesh);
-    return (plan_rows){
-        .first = first, .count = min_i64(piece, w->rows - first), .piece = piece, .cut = true};
+    const int64_t ways = plan_zero_ways(mesh), rows = w->rows;
+    const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
+    if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
+    const int64_t piece = (rows + ways - 1) / ways;
+    const int64_t first = min_i64(piece * plan_zero_place(mesh), rows);
+    const int64_t count = min_i64(piece, rows - first);
+    const bool ends = (ways - 1) * piece >= rows;
+    return (plan_rows){.first = first,
+                       .count = count,
+                       .piece = piece,
+                       .kept = ends ? count : piece,
+                       .padded = ends ? rows : ways * piece,
+                       .ends = ends,
+                       .cut = true};
+}
+
+int64_t lower_pieces_end(const plan_rows *rows, int64_t columns)
+{
+    return rows->ends ? rows->padded * columns : 0;
 }
 
 plan_rows lower_rows(const lowering *l, int32_t weight)
@@ -34,8 +46,7 @@ int64_t lower_padded_bytes(const lowering *l, int32_t weight, const plan_tensor 
 {
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut) return t->bytes;
-    const int64_t ranks = plan_zero_ways(&l->r->mesh);
-    return align_up(ranks * rows.piece * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
+    return align_up(rows.padded * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
 }
 
 status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out)
@@ -112,7 +123,11 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     const shard_tree *tree = lower_tree(l, use->layer);
     for (int i = 0; i < tree->node_count; i++) {
         const int32_t buffer = use->buffer[tree->node[i].buffer];
-        const plan_comm_item item = {.in = buffer, .out = buffer, .out_offset = at, .count = count};
+        const plan_comm_item item = {.in = buffer,
+                                     .out = buffer,
+                                     .out_offset = at,
+                                     .count = count,
+                                     .total = lower_pieces_end(&rows, columns)};
         TRY(lower_item_push(l, c, &item));
     }
     return ST_OK;
@@ -143,6 +158,7 @@ static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
     plan_comm_item *item = &l->p->items[c->items_begin];
     c->piece = item->count;
     item->count = w->rows * w->columns;
+    item->total = 0;
     item->out_offset = 0;
     (void)snprintf(name, sizeof(name), "%.80s.rows", w->name);
     return lower_codec_sum(l, c, name);
@@ -299,6 +315,7 @@ status lower_holders_reduce(lowering *l, const int32_t *final)
         if (l->two_ways && !lower_passes(l, w)) continue; // they are summed already
         const plan_group pair = plan_group_pair(&l->r->mesh, holders[0], holders[1], 0);
         const plan_tensor *t = plan_tensor_at(l->p, final[w]);
+        if (t->dims[0] == 0) continue; // on both stages: rows go by dp
         const plan_comm_item item = {
             .in = final[w], .out = final[w], .count = t->dims[0] * (t->ndim > 1 ? t->dims[1] : 1)};
         TRY(plan_table_group(l->p->run, &pair, &c.group));
@@ -324,7 +341,8 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_comm_item item = {.in = ref,
                                  .out = ref,
                                  .in_offset = rows.first * t->dims[1] * dtype_bytes(t->type),
-                                 .count = rows.piece * t->dims[1]};
+                                 .count = rows.piece * t->dims[1],
+                                 .total = lower_pieces_end(&rows, t->dims[1])};
     TRY(lower_item_push(l, &c, &item));
     return lower_comm_push(l, &c, after, &l->gather_of[weight]);
 }

@@ -375,7 +375,8 @@ status lower_terms_end(lowering *l)
     int32_t action = -1;
     bool any = false;
     for (int32_t w = 0; w < l->m->weight_count; w++) {
-        any = any || (l->m->weights[w].partial_grad && lower_passes(l, w));
+        any = any ||
+              (l->m->weights[w].partial_grad && lower_passes(l, w) && lower_rows(l, w).count > 0);
     }
     if (!any) return ST_OK;
     TRY(tp_sum(l, 1, &c));
@@ -384,6 +385,7 @@ status lower_terms_end(lowering *l)
         if (!l->m->weights[w].partial_grad || !lower_passes(l, w)) continue;
         ASSERT(l->m->weights[w].partial_copies == 1);
         const plan_tensor *t = &l->p->tensors[l->rows_of[w]];
+        if (t->dims[0] == 0) continue;
         const plan_comm_item item = {
             .in = l->rows_of[w], .out = l->rows_of[w], .count = t->dims[0] * t->dims[1]};
         c.type = t->type;
@@ -443,6 +445,7 @@ int32_t lower_norm_pieces(const lowering *l, int32_t weight, norm_piece out[NORM
     const op_weight *w = &l->m->weights[weight];
     const plan_rows own = lower_rows(l, weight);
     const bool vector = w->ndim == 1;
+    if (own.count == 0) return 0;
     int32_t count = columns_of_norm(l, w, out);
     for (int32_t i = 0; i < count; i++) out[i].rows = vector ? 1 : own.count;
     if (!has_copies(w) || (vector && count > 1)) return count;

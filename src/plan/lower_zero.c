@@ -94,7 +94,7 @@ static void own_rows(const lowering *l, int32_t weight, plan_tensor *t)
     const plan_rows rows = lower_rows(l, weight);
     t->dims[0] = rows.count;
     t->piece_rows = rows.piece;
-    t->bytes = align_up(rows.piece * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
+    t->bytes = align_up(rows.kept * t->dims[1] * dtype_bytes(t->type), ALIGN_TENSOR);
 }
 
 status lower_whole_weight(lowering *l, int32_t weight, plan_tensor *own, int32_t *whole)
@@ -191,9 +191,11 @@ static status weights_gather(lowering *l, int64_t visit)
         if (is_there) continue;
         const plan_tensor *whole = &l->p->tensors[l->whole_of[w]];
         const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
+        const plan_rows rows = lower_rows(l, w);
         const plan_comm_item item = {.in = plan_run_ref(row),
                                      .out = l->whole_of[w],
-                                     .count = lower_rows(l, w).piece * whole->dims[1]};
+                                     .count = rows.piece * whole->dims[1],
+                                     .total = lower_pieces_end(&rows, whole->dims[1])};
         if (c.items_count > 0 && c.type != whole->type) {
             TRY(gather_push(l, &c, brought, count));
             c.items_count = 0;
@@ -267,14 +269,17 @@ status lower_passing_sum(lowering *l, int32_t layer_row)
         const int32_t w = use->weight, whole = use->buffer[0];
         const plan_rows rows = lower_rows(l, w);
         if (!lower_passes(l, w)) continue;
-        if (l->summed_by[w] >= 0) { // what is summed so far goes along
+        if (l->summed_by[w] >= 0 && rows.count > 0) { // what is summed so far goes along
             int32_t mine = -1;
             if (use->binding_of_merge[0][0] == 0) TRY(lower_part(l, whole, rows, &mine));
             TRY(lower_wait_next(l, l->summed_by[w]));
             TRY(lower_tree_add(l, mine, l->rows_of[w], &use->binding_of_merge[0][0]));
         }
-        const plan_comm_item item = {
-            .in = whole, .out = l->rows_of[w], .count = rows.piece * l->p->tensors[whole].dims[1]};
+        const int64_t columns = l->p->tensors[whole].dims[1];
+        const plan_comm_item item = {.in = whole,
+                                     .out = l->rows_of[w],
+                                     .count = rows.piece * columns,
+                                     .total = lower_pieces_end(&rows, columns)};
         ASSERT(c.items_count == 0 || c.type == l->p->tensors[whole].type);
         c.type = l->p->tensors[whole].type;
         TRY(lower_item_push(l, &c, &item));
@@ -303,6 +308,7 @@ status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
 {
     if (l->across_group < 0) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
+    if (t->dims[0] == 0) return ST_OK; // nor have the others of this group any of it
     plan_comm c = {
         .op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM, .group = l->across_group, .type = t->type};
     const plan_comm_item item = {.in = ref, .out = ref, .count = t->dims[0] * t->dims[1]};

@@ -63,6 +63,61 @@ static void one_stage_is_sound(void **state)
     assert_true(sound > 70);
 }
 
+// Some ranks have no rows of some weights: 8 over 6, 12, 2 x 6.
+static void ranks_without_rows_are_sound(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    static const int32_t groups[][3] = {{6, 0, 1}, {12, 0, 1}, {12, 6, 1}, {6, 0, 2}};
+    for (int32_t i = 0; i < 6 * COUNT_OF(groups); i++) {
+        const int32_t *g = groups[i / 6];
+        const sample_settings s = {.dp = g[0],
+                                   .zero_group = g[1],
+                                   .pp = g[2],
+                                   .schedule = "1f1b",
+                                   .zero = 1 + i % 3,
+                                   .strict = i / 3 % 2 != 0,
+                                   .micro_batch = 1,
+                                   .sequences = 24,
+                                   .untied = i % 2 == 0,
+                                   .alone = i % 5 == 4,
+                                   .layers = 2,
+                                   .dim = 8,
+                                   .shards = 12};
+        job_is_sound(&s, &sound);
+    }
+    assert_true(sound >= 20);
+}
+
+// An end of pieces that is told wrong is found, on whichever rank.
+static void wrong_ends_are_found(void **state)
+{
+    (void)state;
+    const sample_settings s = {
+        .dp = 6, .zero = 3, .sequences = 6, .micro_batch = 1, .layers = 2, .dim = 8};
+    for (int i = 0; i < 3; i++) {
+        arena *a = NULL;
+        sample_job j;
+        plan_verified v;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(sample_make(a, &s, &j), ST_OK);
+        for (int32_t r = i == 0 ? 5 : 0; r < 6; r++) {
+            plan *p = j.plans[r];
+            const int32_t sum = sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 0);
+            const int32_t gather = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0);
+            const int32_t action = i == 1 ? gather : sum;
+            for (int32_t k = 0; k < sample_comm(p, action)->items_count; k++) {
+                plan_comm_item *item = sample_item(p, action, k);
+                if (item->total > 0) item->total -= 8; // a row
+            }
+        }
+        const status st = sample_verify(&j, &v);
+        if (st != ST_BROKEN_PLAN) print_error("wrong end %d is not found\n", i);
+        assert_int_equal(st, ST_BROKEN_PLAN);
+        arena_destroy(a);
+    }
+}
+
 static void pipelines_are_sound(void **state)
 {
     (void)state;
@@ -119,8 +174,8 @@ static void every_wait_is_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage_is_sound),
-        cmocka_unit_test(pipelines_are_sound),
+        cmocka_unit_test(one_stage_is_sound),   cmocka_unit_test(ranks_without_rows_are_sound),
+        cmocka_unit_test(wrong_ends_are_found), cmocka_unit_test(pipelines_are_sound),
         cmocka_unit_test(every_wait_is_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

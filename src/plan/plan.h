@@ -38,10 +38,15 @@ typedef enum plan_kind_of_bytes {
 const char *plan_bytes_name(plan_kind_of_bytes kind);
 
 // Rows of a weight that one rank updates, and holds optimizer state of (ZeRO); in stage 2 also of its
-// gradient, in stage 3 of the weight itself. All ranks of a group that cuts but the last have `piece` rows;
-// the last one's are cut off at the weight's end.
+// gradient, in stage 3 of the weight itself. The ranks of a group that cuts have `piece` rows each, as far as
+// they go: one rank's are cut off at the weight's end, and those behind it have none.
 typedef struct plan_rows {
     int64_t first, count, piece;
+    // Among ranks pieces are equal, and the last rank's filled up, so a whole tensor has `padded` rows and a
+    // piece of it `kept`. With `ends` nothing is filled up, and operations are told where pieces end: where whole
+    // ranks have none that would be up to as much again as the weight.
+    int64_t kept, padded;
+    bool ends;
     bool cut; // false: every rank updates all of it
 } plan_rows;
 // `whole`: the optimizer needs the matrix in one piece.
@@ -108,6 +113,7 @@ typedef struct plan_comm_item {
     int32_t in, out;               // references, as in bindings; -1: it has none (SEND, RECEIVE)
     int64_t in_offset, out_offset; // bytes from the tensor's beginning
     int64_t count;                 // elements: of a rank's piece where there are pieces
+    int64_t total; // of all pieces, which end there (plan_rows.ends); 0: they are equal
 } plan_comm_item;
 
 // A term of a sum: the node over shards [begin, end) of the fixed tree.

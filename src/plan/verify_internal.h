@@ -85,6 +85,8 @@ typedef struct verify_bytes {
     int64_t begin, bytes; // in the arena
 } verify_bytes;
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item);
+// Bytes from one rank's piece to the next.
+int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item);
 verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item);
 // The tensor and first byte that a reference stands for.
 void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,

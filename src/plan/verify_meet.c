@@ -38,8 +38,9 @@ static uint64_t what_of(const plan *p, const plan_comm *c)
                              c->piece};
     uint64_t hash = hash64(words, sizeof(words), 0);
     for (int32_t i = 0; i < c->items_count; i += leaves) {
-        const int64_t count = p->items[c->items_begin + i].count;
-        hash = hash64(&count, sizeof(count), hash);
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        const int64_t counts[] = {item->count, item->total};
+        hash = hash64(counts, sizeof(counts), hash);
     }
     return hash64(c->name, (int64_t)strlen(c->name), hash);
 }
@@ -159,11 +160,14 @@ static void difference(const plan *p, const plan_comm *x, const plan *q, const p
     } else {
         (void)snprintf(out, bytes, "their reductions, roots or orders of summation differ");
         for (int32_t i = 0; i < x->items_count / own; i++) {
-            const int64_t a = p->items[x->items_begin + i * own].count;
-            const int64_t b = q->items[y->items_begin + i * others].count;
-            if (a == b) continue;
-            (void)snprintf(out, bytes, "%lld and %lld elements of tensor %d of them", (long long)a,
-                           (long long)b, i);
+            const plan_comm_item *a = &p->items[x->items_begin + i * own];
+            const plan_comm_item *b = &q->items[y->items_begin + i * others];
+            const bool counts = a->count != b->count;
+            if (!counts && a->total == b->total) continue;
+            (void)snprintf(out, bytes, "%lld and %lld elements of%s tensor %d of them",
+                           (long long)(counts ? a->count : a->total),
+                           (long long)(counts ? b->count : b->total),
+                           counts ? "" : " all pieces of", i);
             return;
         }
     }

@@ -128,7 +128,7 @@ static status stretches_put(sums_walk *w, int32_t item, const joined *rows, int3
         if (out.bytes == 0) continue;
         if (c->op == PLAN_REDUCE_SCATTER) {
             const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
-            from = me * (c->compressed ? c->piece * dtype_bytes(c->type) : out.bytes);
+            from = me * verify_piece_bytes(f, c, item * leaves);
         }
         for (int32_t k = 0; k < count; k++) {
             const int64_t begin = max_i64(rows[k].begin, from);
@@ -280,7 +280,7 @@ static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t tak
     const plan_comm *c = verify_comm(f, w->action[taker]);
     verify_bytes out = verify_item_out(f, c, item);
     if (g->in.bytes == 0 || out.bytes == 0) return ST_OK;
-    if (c->op == PLAN_ALL_GATHER) out.begin += giver * g->in.bytes;
+    if (c->op == PLAN_ALL_GATHER) out.begin += giver * verify_piece_bytes(f, c, item);
     const int64_t shift = verify_first(f, out) - verify_first(from, g->in);
     if (giver == taker && shift == 0 && out.tensor == g->in.tensor) return ST_OK;
     const int64_t begin = verify_first(from, g->in) + shift;

@@ -41,7 +41,7 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
                               .feedback_bytes = sample_codec_bytes,
                               .work_bytes = sample_codec_bytes};
     const plan_sample_config config = {.layers = s->layers > 0 ? s->layers : 2,
-                                       .dim = 32,
+                                       .dim = s->dim > 0 ? s->dim : 32,
                                        .ffn = 48,
                                        .heads = 4,
                                        .vocab = 67,

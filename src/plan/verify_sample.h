@@ -14,7 +14,7 @@ typedef struct sample_settings {
     bool strict, untied, compressed, alone; // alone: an evaluation
     int64_t sequences, micro_batch;         // micro_batch 0: of each rank all
     op_recompute recompute;
-    int layers;
+    int layers, dim; // 0: 2 and 32
 } sample_settings;
 
 typedef struct sample_job {

@@ -430,21 +430,26 @@ static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at
 
 // ---- communications -----------------------------------------------------------------------------
 
-static int64_t pieces_of(const plan_comm *c, int64_t ranks, bool of_out)
+// Elements of an item that a rank gives, or gets.
+static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t ranks, int32_t me,
+                           bool of_out)
 {
+    const int64_t all = i->total > 0 ? i->total : ranks * i->count;
+    const int64_t own = min_i64(max_i64(all - me * i->count, 0), i->count);
     switch (c->op) {
     case PLAN_REDUCE_SCATTER:
-        return of_out || c->compressed ? 1 : ranks;
+        if (c->compressed) return i->count;
+        return of_out ? own : all;
     case PLAN_ALL_GATHER:
-        return of_out ? ranks : 1;
+        return of_out ? all : own;
     case PLAN_ALL_TO_ALL:
-        return ranks;
+        return ranks * i->count;
     case PLAN_ALL_REDUCE:
     case PLAN_BROADCAST:
     case PLAN_SEND:
     case PLAN_RECEIVE:
     default:
-        return 1;
+        return i->count;
     }
 }
 
@@ -465,6 +470,12 @@ static int64_t group_size(const verify_facts *f, const plan_comm *c)
     return plan_group_size(&f->at, &f->p->run->groups[c->group]);
 }
 
+int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const int64_t count = f->p->items[c->items_begin + item].count;
+    return (c->compressed ? c->piece : count) * dtype_bytes(c->type);
+}
+
 verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item)
 {
     const plan_comm_item *i = &f->p->items[c->items_begin + item];
@@ -472,19 +483,19 @@ verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t i
     if (c->op == PLAN_RECEIVE || (c->op == PLAN_BROADCAST && c->peer != me)) {
         return (verify_bytes){0};
     }
-    return item_bytes(f, c, i->in, i->in_offset, i->count * pieces_of(c, group_size(f, c), false));
+    return item_bytes(f, c, i->in, i->in_offset, elements_of(c, i, group_size(f, c), me, false));
 }
 
 verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item)
 {
     const plan_comm_item *i = &f->p->items[c->items_begin + item];
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
     if (c->op == PLAN_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
     if (!c->compressed || c->op != PLAN_REDUCE_SCATTER) {
         return item_bytes(f, c, i->out, i->out_offset,
-                          i->count * pieces_of(c, group_size(f, c), true));
+                          elements_of(c, i, group_size(f, c), me, true));
     }
     // Of one vector this rank's piece becomes the sum.
-    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
     const int64_t begin = min_i64(c->piece * me, i->count);
     const int64_t end = min_i64(begin + c->piece, i->count);
     return item_bytes(f, c, i->out, i->out_offset + begin * dtype_bytes(c->type), end - begin);
@@ -539,10 +550,9 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
     const verify_bytes in = verify_item_in(f, c, item), out = verify_item_out(f, c, first);
     char name[VERIFY_NAME_BYTES];
     int64_t right = out.begin; // of the input
-    if (c->op == PLAN_ALL_GATHER) right += me * in.bytes;
-    if (c->op == PLAN_REDUCE_SCATTER) {
-        right -= me * (c->compressed ? c->piece * dtype_bytes(c->type) : out.bytes);
-    }
+    const int64_t before = me * verify_piece_bytes(f, c, first);
+    if (c->op == PLAN_ALL_GATHER) right += before;
+    if (c->op == PLAN_REDUCE_SCATTER) right -= before;
     const bool meet = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
                       out.begin < in.begin + in.bytes;
     if (!meet || (in.begin == right && item == first && c->op != PLAN_ALL_TO_ALL)) return ST_OK;

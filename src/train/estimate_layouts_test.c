@@ -102,7 +102,9 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
     if (ratio < most_under) most_under = ratio;
     // What passes by is counted for a visit and the next; how long it is really there depends on the order.
     const bool passes = t->r.layout.zero >= 2;
-    const bool is_right = passes ? ratio > 0.94 && ratio < 1.07 : m.live_bytes == p->live_bytes;
+    // Of very many ranks nearly all of it passes.
+    const double most = t->r.layout.dp > 64 ? 1.08 : 1.07;
+    const bool is_right = passes ? ratio > 0.94 && ratio < most : m.live_bytes == p->live_bytes;
     if (m.run_bytes != plans->run.run_bytes || !is_right) {
         print_error("%s, stage %d: run %lld, predicted %lld; live %lld, predicted %lld\n", what,
                     (int)pp, (long long)plans->run.run_bytes, (long long)m.run_bytes,
@@ -164,6 +166,12 @@ static const char *const layouts[] = {
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.zero=2 layout.schedule=zb-h1",
     "train.micro_batch=2 layout.pp=2 layout.stages=3,5 train.recompute=selective",
     "train.micro_batch=1 layout.pp=8 layout.schedule=dualpipe",
+    // More ranks than some weights have rows.
+    "train.micro_batch=1 train.global_batch=200 layout.dp=200 layout.zero=1",
+    "train.micro_batch=1 train.global_batch=1024 layout.dp=1024 layout.zero=2",
+    "train.micro_batch=1 train.global_batch=1024 layout.dp=1024 layout.zero=3",
+    "train.micro_batch=1 train.global_batch=2048 layout.dp=1024 layout.zero=3 layout.zero_group=512",
+    "train.micro_batch=1 train.global_batch=4096 layout.dp=1000 layout.pp=4 layout.zero=1",
 };
 
 static void memory_is_that_of_plans(void **state)

@@ -2,6 +2,7 @@
 // and some as processes, buffers that peers reach and others, against naive results. And strict rows give
 // one sum, to the bit, however many ranks there are and whichever of them runs.
 #include "comm/algo/algo.h"
+#include "comm/args.h"
 #include "comm/test_ranks.h"
 #include "comm/test_reference.h"
 
@@ -130,6 +131,133 @@ static void every_row(void **unused)
     job_run(4, true, rows_body, large);
 }
 
+// ---- pieces that end --------------------------------------------------------------------------------
+enum { END_BYTES = 64 }; // behind a buffer, which stay as they are
+
+// The elements of a rank's input, and of its output.
+static int64_t ended_in(const comm_item *item, comm_op op, int rank, int size)
+{
+    return op == COMM_ALL_GATHER ? comm_item_piece(item, rank) : comm_item_whole(item, size);
+}
+static int64_t ended_out(const comm_item *item, comm_op op, int rank, int size)
+{
+    return op == COMM_ALL_GATHER ? comm_item_whole(item, size) : comm_item_piece(item, rank);
+}
+
+static status ended_once(comm_group *g, const comm_algorithm *row, dtype type, comm_item item,
+                         char *memory)
+{
+    const int rank = comm_group_rank(g), size = comm_group_size(g);
+    const bool gathers = row->op == COMM_ALL_GATHER;
+    const int64_t width = dtype_bytes(type), own = rank * item.count;
+    const int64_t in = ended_in(&item, row->op, rank, size);
+    const int64_t out = ended_out(&item, row->op, rank, size);
+    const int64_t before = gathers ? own : 0; // of the whole, where the input begins
+    const bool in_place = (item.total + item.count) % 2 == 0;
+    char *const source = memory, *target = memory + align_up(in * width + END_BYTES, 64);
+    item.in = source;
+    item.out = target;
+    if (in_place && gathers) item.in = target + min_i64(own, item.total) * width;
+    if (in_place && !gathers) item.out = target = source + min_i64(own, item.total) * width;
+    memset(memory, 0x5a, (size_t)((in + out) * width + 3 * END_BYTES));
+    for (int64_t i = 0; i < in; i++) {
+        const double value = reference_value(7, gathers ? 0 : rank, before + i);
+        dtype_store(type, (char *)(uintptr_t)item.in, i, value);
+    }
+    const comm_args args = {.op = row->op,
+                            .order = row->order,
+                            .type = type,
+                            .items = &item,
+                            .item_count = 1,
+                            .algorithm = row->name,
+                            .tensor = "x",
+                            .site = "algo_test",
+                            .step = -1};
+    comm_choice choice;
+    if (comm_choose(g, &args, &choice) != ST_OK) return ST_OK; // a limit of the row
+    TRY(comm_run(g, &args));
+    for (int64_t i = 0; i < out; i++) {
+        double wanted = 0.0;
+        for (int r = 0; r < (gathers ? 1 : size); r++) {
+            wanted += reference_value(7, r, gathers ? i : own + i);
+        }
+        if (dtype_load(type, target, i) == wanted) continue;
+        return fail_at(
+            __FILE__, __LINE__, ST_INTERNAL,
+            "%s by %s of %lld x %lld ending at %lld, rank %d: element %lld is %g, not %g",
+            comm_op_name(row->op), row->name, (long long)size, (long long)item.count,
+            (long long)item.total, rank, (long long)i, dtype_load(type, target, i), wanted);
+    }
+    const char *const end = in_place && !gathers ? source + in * width : target + out * width;
+    for (int i = 0; i < END_BYTES; i++) {
+        if (end[i] == 0x5a) continue;
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s by %s wrote behind its output",
+                       comm_op_name(row->op), row->name);
+    }
+    return ST_OK;
+}
+
+static status ended_body(comm *c, void *context)
+{
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_I64};
+    static const int64_t counts[] = {1, 5, 700};
+    comm_memory *m = NULL;
+    (void)context;
+    TRY(comm_memory_create(c, 1 << 20, &m));
+    char *own = malloc(1 << 20);
+    status st = ST_OK;
+    for (int i = 0; i < comm_algorithm_count() && own != NULL; i++) {
+        const comm_algorithm *row = comm_algorithm_table[i];
+        if (!row->ends || row->levels) continue;
+        for (int64_t k = 0; k < COUNT_OF(counts) && st == ST_OK; k++) {
+            const int64_t n = counts[k], all = comm_ranks(c) * n;
+            const int64_t totals[] = {1, n, min_i64(n + 1, all), max_i64(all - n, 1), all - 1, all};
+            for (int64_t t = 0; t < COUNT_OF(totals) && st == ST_OK; t++) {
+                if (totals[t] == 0) continue;
+                const comm_item item = {.count = n, .total = totals[t]};
+                st = ended_once(comm_world(c), row, types[(k + t) % COUNT_OF(types)], item,
+                                (k + t) % 2 == 0 ? comm_memory_at(m) : own);
+            }
+        }
+    }
+    if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
+    free(own);
+    comm_memory_destroy(m);
+    return st;
+}
+
+static void pieces_may_end(void **unused)
+{
+    (void)unused;
+    for (int n = 1; n <= 9; n++) job_run(n, false, ended_body, NULL);
+}
+
+// A rank with nothing of its own that says otherwise than the others is told so.
+static status ends_differ_body(comm *c, void *context)
+{
+    float in[8] = {0}, out[8] = {0};
+    (void)context;
+    const comm_item item = {.in = in, .out = out, .count = 2, .total = comm_rank(c) == 3 ? 4 : 3};
+    const comm_args args = {.op = COMM_ALL_GATHER,
+                            .type = DTYPE_F32,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = "x",
+                            .site = "algo_test",
+                            .step = -1};
+    const comm_item too_long = {.in = in, .out = out, .count = 2, .total = 9};
+    comm_args wrong = args;
+    wrong.items = &too_long;
+    if (comm_run(comm_world(c), &args) != ST_DIVERGED) return ST_INTERNAL;
+    return comm_args_check(&wrong, 0, 4) == ST_INTERNAL ? ST_OK : ST_INTERNAL;
+}
+
+static void ends_must_agree(void **unused)
+{
+    (void)unused;
+    job_run(4, false, ends_differ_body, NULL);
+}
+
 // Barriers: nobody leaves before the last came.
 static status barrier_body(comm *c, void *context)
 {
@@ -205,7 +333,7 @@ static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
     const int n = nodes_make(SHARDS * part / size, SHARDS * (part + 1) / size, leaves, sums);
     const bool scatters = row->op == COMM_REDUCE_SCATTER;
     const int64_t count = scatters ? STRICT_COUNT / size : STRICT_COUNT;
-    for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count};
+    for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count, 0};
     const comm_args a = {.op = row->op,
                          .order = COMM_ORDER_SHARD,
                          .type = DTYPE_F32,
@@ -262,8 +390,8 @@ static void strict_rows_agree(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row),
-        cmocka_unit_test(barriers_hold),
+        cmocka_unit_test(every_row),         cmocka_unit_test(pieces_may_end),
+        cmocka_unit_test(ends_must_agree),   cmocka_unit_test(barriers_hold),
         cmocka_unit_test(strict_rows_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

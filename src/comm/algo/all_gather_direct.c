@@ -8,7 +8,9 @@ static void core(const direct_view *v)
     const comm_call *c = v->call;
     for (int i = 1; i <= c->size; i++) {
         const int r = (c->rank + i) % c->size;
-        direct_copy(v, v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], v->count * v->width);
+        const int64_t bytes = direct_piece(v, r) * v->width;
+        if (bytes == 0) continue; // nor is there room for it
+        direct_copy(v, v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], bytes);
     }
 }
 
@@ -23,6 +25,7 @@ const comm_algorithm comm_algorithm_all_gather_direct = {
     .order = COMM_ORDER_SHARD,
     .leaves = false,
     .direct = true,
+    .ends = true,
     .items = true,
     .run = run,
 };

@@ -6,10 +6,12 @@
 
 static status run_one(comm_call *call, const comm_item *item)
 {
-    const int64_t bytes = item->count * dtype_bytes(call->args->type);
-    void *own = message_at(item->out, call->rank, bytes);
-    if (bytes > 0 && own != item->in) memcpy(own, item->in, (size_t)bytes);
-    return ring_gather(call, item->out, bytes * call->size, 1);
+    const int64_t width = dtype_bytes(call->args->type);
+    const message_cut cut = message_cut_item(item, call->size);
+    const message_part mine = message_cut_part(&cut, call->rank);
+    void *own = message_at(item->out, mine.begin, width);
+    if (mine.count > 0 && own != item->in) memcpy(own, item->in, (size_t)(mine.count * width));
+    return ring_gather(call, item->out, cut, width);
 }
 
 static status run(comm_call *call)
@@ -21,6 +23,7 @@ const comm_algorithm comm_algorithm_all_gather_ring = {
     .name = "ring",
     .op = COMM_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
+    .ends = true,
     .items = true,
     .run = run,
 };

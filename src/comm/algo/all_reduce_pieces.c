@@ -11,7 +11,8 @@ static status run_pieces(comm_call *call)
     const int64_t leaves = comm_args_leaves(a);
     for (int i = 0; i < a->item_count; i++) {
         const comm_item *item = &a->items[i * leaves];
-        TRY(ring_gather(call, item->out, item->count, dtype_bytes(a->type)));
+        const message_cut cut = {.total = item->count, .parts = call->size};
+        TRY(ring_gather(call, item->out, cut, dtype_bytes(a->type)));
     }
     return ST_OK;
 }

@@ -7,8 +7,9 @@ static status run_one(comm_call *call, const comm_item *item)
 {
     const message_sum s = message_sum_of(call);
     const message_part own = message_part_of(item->count, call->size, call->rank);
-    TRY(ring_reduce(&s, item->in, item->count, message_at(item->out, own.begin, s.width)));
-    return ring_gather(call, item->out, item->count, s.width);
+    const message_cut cut = {.total = item->count, .parts = call->size};
+    TRY(ring_reduce(&s, item->in, cut, message_at(item->out, own.begin, s.width)));
+    return ring_gather(call, item->out, cut, s.width);
 }
 
 static status run(comm_call *call)

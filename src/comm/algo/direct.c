@@ -130,7 +130,7 @@ static int pieces_most(const comm_call *c)
 // The payload of the rank that has most; -1: it has no place in a ticket.
 static int64_t inline_bytes(const comm_call *c)
 {
-    if (c->args->item_count != 1 || c->args->shards > 0) return -1;
+    if (c->args->item_count != 1 || c->args->shards > 0 || comm_args_end(c->args)) return -1;
     const int64_t bytes = c->contract.count * dtype_bytes(c->args->type) * pieces_most(c);
     return bytes <= COMM_INLINE_BYTES ? bytes : -1;
 }
@@ -144,17 +144,26 @@ static void payload_fill(comm_call *c, comm_ticket *t)
     if (t->payload_bytes > 0) memcpy(t->payload, item->in, (size_t)t->payload_bytes);
 }
 
+// Elements that a rank gives. This rank's item will do for all, but for its buffers.
+static int64_t given(const comm_call *c, const comm_item *item, int rank)
+{
+    const int pieces = shape_of(c, rank).in_pieces;
+    if (c->args->op == COMM_ALL_GATHER) return comm_item_piece(item, rank);
+    return pieces > 1 ? comm_item_whole(item, pieces) : pieces * item->count;
+}
+
 // Places of one item's leaf. `staged` gathers what peers cannot reach though they must.
 static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_leaf,
                            direct_touch touch, int32_t *staged)
 {
     const comm_shape shape = shape_of(c, c->rank);
-    const int64_t bytes = item->count * dtype_bytes(c->args->type);
+    const int64_t width = dtype_bytes(c->args->type), bytes = item->count * width;
     comm_entry e = {.count = item->count, .in = nowhere, .out = nowhere};
     const comm_link *link = c->port->link;
     if (shape.in_pieces > 0 && touch != DIRECT_PUSH) {
-        e.in = c->transport->locate(link, item->in, bytes * shape.in_pieces);
-        if (e.in.region == COMM_PRIVATE && bytes > 0) *staged |= COMM_STAGED_IN;
+        const int64_t gives = given(c, item, c->rank) * width;
+        e.in = c->transport->locate(link, item->in, gives);
+        if (e.in.region == COMM_PRIVATE && gives > 0) *staged |= COMM_STAGED_IN;
     }
     if (shape.out_pieces > 0 && first_leaf && touch != DIRECT_PULL) {
         e.out = c->transport->locate(link, item->out, bytes * shape.out_pieces);
@@ -289,6 +298,7 @@ static status run_inline(comm_call *c, direct_core core)
     TRY(inline_reducer(c));
     direct_view v = view_begin(c);
     v.terms = c->size;
+    v.item = item;
     v.count = v.end = item->count;
     v.is_inline = true;
     for (int r = 0; r < c->size; r++) {
@@ -341,7 +351,7 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
             const int leaf = t - d->first[r];
             void *at = NULL;
             TRY(entry_at(c, r, i, leaf, &e));
-            TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, bytes * shape.in_pieces,
+            TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, given(c, own, r) * v->width,
                       &at));
             d->in[d->place[t]] = at;
             if (leaf > 0) continue;
@@ -350,6 +360,7 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
         }
         d->in_stride[r] = d->out_stride[r] = bytes;
     }
+    v->item = own;
     v->count = own->count;
     return ST_OK;
 }
@@ -386,6 +397,14 @@ static char *stage_piece(const staging *s, char *stage, int piece)
     return stage + piece * s->chunk * dtype_bytes(s->c->args->type);
 }
 
+// Where the round ends in piece p of what this rank gives.
+static int64_t given_end(const staging *s, const comm_item *item, int p)
+{
+    const comm_op op = s->c->args->op;
+    if (op != COMM_ALL_GATHER && op != COMM_REDUCE_SCATTER) return s->to;
+    return min_i64(s->to, comm_item_piece(item, op == COMM_ALL_GATHER ? s->c->rank : p));
+}
+
 static void copy_in(const staging *s, char *stage)
 {
     const comm_call *c = s->c;
@@ -394,9 +413,11 @@ static void copy_in(const staging *s, char *stage)
     const comm_item *items = &c->args->items[s->item * leaves];
     for (int l = 0; l < leaves; l++) {
         for (int p = 0; p < pieces; p++) {
+            const int64_t end = given_end(s, items, p);
+            if (end <= s->from) continue;
             memcpy(stage_piece(s, stage, l * pieces + p),
                    (const char *)items[l].in + (p * items[l].count + s->from) * width,
-                   (size_t)((s->to - s->from) * width));
+                   (size_t)((end - s->from) * width));
         }
     }
 }
@@ -436,6 +457,8 @@ static status view_of_round(const staging *s, direct_view *v)
         d->in_stride[r] = (in_staged ? s->chunk : own->count) * v->width;
         d->out_stride[r] = (out_staged ? s->chunk : own->count) * v->width;
     }
+    v->item = &c->args->items[s->item * comm_args_leaves(c->args)];
+    v->from = s->from;
     v->count = s->to - s->from;
     direct_share(v->count, v->width, c->rank, c->size, &v->begin, &v->end);
     return ST_OK;

@@ -26,8 +26,10 @@ typedef enum direct_touch {
 // A stretch of one item, of all ranks. Bytes: count elements of width.
 typedef struct direct_view {
     const comm_call *call;
-    int64_t width, count;
-    int64_t begin, end;              // of these elements, this rank's share of work that is divided
+    int64_t width, count;  // of each piece; but see direct_piece
+    int64_t begin, end;    // of these elements, this rank's share of work that is divided
+    const comm_item *item; // it, of this rank, and the first of its elements that is meant
+    int64_t from;
     bool is_inline;                  // out holds this rank's alone
     int terms;                       // of the sum: all leaves of all ranks; else one per rank
     const char **in;                 // [terms]; first piece
@@ -45,6 +47,11 @@ void comm_direct_destroy(comm_direct *d); // NULL is legal
 
 NODISCARD status direct_run(comm_call *call, direct_touch touch, direct_core core);
 void direct_copy(const direct_view *v, char *to, const char *from, int64_t bytes);
+// Elements of rank r's piece, where pieces may end.
+static inline int64_t direct_piece(const direct_view *v, int r)
+{
+    return min_i64(max_i64(comm_item_piece(v->item, r) - v->from, 0), v->count);
+}
 // The group's ticket with the contract, and nothing else in it.
 comm_ticket *direct_ticket(comm_call *call);
 // [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.

@@ -11,6 +11,18 @@ message_part message_part_of(int64_t total, int parts, int k)
     return (message_part){each * k + min_i64(k, rest), each + (k < rest)};
 }
 
+message_part message_cut_part(const message_cut *cut, int k)
+{
+    if (cut->piece == 0) return message_part_of(cut->total, cut->parts, k);
+    const int64_t begin = min_i64(k * cut->piece, cut->total);
+    return (message_part){begin, min_i64(cut->piece, cut->total - begin)};
+}
+
+message_cut message_cut_item(const comm_item *item, int ranks)
+{
+    return (message_cut){comm_item_whole(item, ranks), item->count, ranks};
+}
+
 message_part message_parts(int64_t total, int parts, int first, int last)
 {
     const message_part a = message_part_of(total, parts, first);

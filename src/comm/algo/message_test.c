@@ -160,7 +160,7 @@ static void item_make(const trial *t, int rank, int item)
     reference_fill(&r, rank, count, in);
     const bool has_in = count > 0 && reference_pieces(&r, rank, true) > 0;
     const bool has_out = count > 0 && reference_pieces(&r, rank, false) > 0;
-    item_list[rank][item] = (comm_item){has_in ? in : NULL, has_out ? out : NULL, count};
+    item_list[rank][item] = (comm_item){has_in ? in : NULL, has_out ? out : NULL, count, 0};
 }
 
 static void item_check(const trial *t, const comm_algorithm *row, int rank, int item)
@@ -312,7 +312,7 @@ static void v_make(world *w, int a, int64_t factor)
         }
     }
     memset(v_out[a], 0, sizeof(v_out[a]));
-    v_items[a] = (comm_item){v_in[a], v_out[a], 0};
+    v_items[a] = (comm_item){v_in[a], v_out[a], 0, 0};
     w->args[a] = (comm_args){.op = COMM_ALL_TO_ALLV,
                              .type = DTYPE_I32,
                              .items = &v_items[a],
@@ -404,7 +404,7 @@ static void strict_run(const comm_algorithm *row, int size, int32_t shards, floa
         const int n =
             nodes_make(shards * r / size, shards * (r + 1) / size, shards, leaves[r], sums[r]);
         for (int k = 0; k < n; k++) {
-            items[r][k] = (comm_item){sums[r][k], outs[r], part};
+            items[r][k] = (comm_item){sums[r][k], outs[r], part, 0};
             if (row->op == COMM_REDUCE && r != root) items[r][k].out = NULL;
         }
         w.args[r] = (comm_args){.op = row->op,
@@ -474,7 +474,7 @@ static void test_orders_differ(void **unused)
         if (rows[i]->op != COMM_ALL_REDUCE || rows[i]->order == COMM_ORDER_SHARD) continue;
         comm_item items[SIZE];
         for (int k = 0; k < SIZE; k++) {
-            items[k] = (comm_item){shard_values[k], outs[k], COUNT};
+            items[k] = (comm_item){shard_values[k], outs[k], COUNT, 0};
             w.args[k] = (comm_args){
                 .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
         }
@@ -500,7 +500,7 @@ static void test_doubling_differs(void **unused)
     world_begin(&w, SIZE);
     comm_item items[SIZE];
     for (int k = 0; k < SIZE; k++) {
-        items[k] = (comm_item){shard_values[k], outs[k], COUNT};
+        items[k] = (comm_item){shard_values[k], outs[k], COUNT, 0};
         w.args[k] = (comm_args){
             .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
     }
@@ -525,7 +525,7 @@ static void test_bytes(void **unused)
     for (int64_t i = 0; i < COUNT_OF(best); i++) {
         comm_item items[SIZE];
         for (int k = 0; k < SIZE; k++) {
-            items[k] = (comm_item){shard_values[k], outs[k], EVEN};
+            items[k] = (comm_item){shard_values[k], outs[k], EVEN, 0};
             w.args[k] = (comm_args){
                 .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
         }

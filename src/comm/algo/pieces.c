@@ -130,11 +130,11 @@ static status reducer_make(pieces *p, int64_t most)
 }
 
 // ---- one tensor -----------------------------------------------------------------------------------
-static message_part part_of(const pieces *p, int64_t total, int rank)
+static message_part part_of(const pieces *p, const message_cut *cut, int rank)
 {
-    if (p->deal == PIECES_PARTS) return message_part_of(total, p->call->size, rank);
+    if (p->deal == PIECES_PARTS) return message_cut_part(cut, rank);
     const bool has = p->deal == PIECES_ALL || rank == p->call->args->root;
-    return (message_part){0, has ? total : 0};
+    return (message_part){0, has ? cut->total : 0};
 }
 
 // Elements [done, done + block) of a part.
@@ -175,14 +175,15 @@ static status tensor_sum(pieces *p, const comm_item *items)
 {
     const int n = p->call->size, rank = p->call->rank;
     const bool scatters = p->call->args->op == COMM_REDUCE_SCATTER;
-    const int64_t total = items[0].count * (scatters ? n : 1);
-    const message_part own = part_of(p, total, rank);
-    const int64_t longest = p->deal == PIECES_PARTS ? message_part_of(total, n, 0).count : total;
+    const message_cut shares = {.total = items[0].count, .parts = n};
+    const message_cut cut = scatters ? message_cut_item(items, n) : shares;
+    const message_part own = part_of(p, &cut, rank);
+    const int64_t longest = p->deal == PIECES_PARTS ? message_cut_part(&cut, 0).count : cut.total;
     for (int64_t done = 0; done == 0 || done < longest; done += p->block) {
         const message_part mine = block_of(p, own, done);
         for (int step = 1; step < n; step++) {
             const int to = (rank + step) % n, from = (rank + n - step) % n;
-            const message_part theirs = block_of(p, part_of(p, total, to), done);
+            const message_part theirs = block_of(p, part_of(p, &cut, to), done);
             TRY(block_trade(p, items, to, theirs, from, mine, done == 0));
         }
         if (mine.count == 0) continue;

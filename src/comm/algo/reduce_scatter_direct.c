@@ -7,14 +7,15 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     void *out = v->out[c->rank];
-    const int64_t at = v->in_stride[c->rank] * c->rank;
+    const int64_t at = v->in_stride[c->rank] * c->rank, count = direct_piece(v, c->rank);
+    if (count == 0) return;
     for (int t = 0; t < v->terms; t++) v->in[t] += at; // in_stride is the same on all ranks
     const comm_reduce_args args = {.in = (const void *const *)v->in,
                                    .out = &out,
                                    .outs = 1,
                                    .stores = v->stream ? COMM_STORE_STREAM : COMM_STORE_CACHED,
-                                   .count = v->count};
-    if (v->count > 0) comm_reduce(v->reducer, &args);
+                                   .count = count};
+    comm_reduce(v->reducer, &args);
 }
 
 static status run(comm_call *call)
@@ -28,6 +29,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_direct = {
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .direct = true,
+    .ends = true,
     .items = true,
     .run = run,
 };
@@ -38,6 +40,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_direct_rank = {
     .op = COMM_REDUCE_SCATTER,
     .order = COMM_ORDER_RANK,
     .direct = true,
+    .ends = true,
     .items = true,
     .run = run,
 };

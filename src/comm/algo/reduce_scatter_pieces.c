@@ -12,6 +12,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_pieces = {
     .op = COMM_REDUCE_SCATTER,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
+    .ends = true,
     .max_ranks = COMM_REDUCE_MAX_LEAVES,
     .items = true,
     .run = run,

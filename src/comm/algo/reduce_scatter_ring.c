@@ -5,7 +5,7 @@
 static status run_one(comm_call *call, const comm_item *item)
 {
     const message_sum s = message_sum_of(call);
-    return ring_reduce(&s, item->in, item->count * call->size, item->out);
+    return ring_reduce(&s, item->in, message_cut_item(item, call->size), item->out);
 }
 
 static status run(comm_call *call)
@@ -23,6 +23,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_ring = {
     .name = "ring",
     .op = COMM_REDUCE_SCATTER,
     .order = COMM_ORDER_ANY,
+    .ends = true,
     .items = true,
     .run = run,
     .scratch = scratch,

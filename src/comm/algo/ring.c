@@ -23,23 +23,23 @@ static const void *term(const message_sum *s, const void *in, message_part part,
     return room;
 }
 
-status ring_reduce(const message_sum *s, const void *in, int64_t total, void *out)
+status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *out)
 {
     comm_call *call = s->call;
     const int n = call->size, next = (call->rank + 1) % n, previous = (call->rank + n - 1) % n;
     if (n == 1) {
-        message_alone(s, in, out, total);
+        message_alone(s, in, out, cut.total);
         return ST_OK;
     }
-    const int64_t bytes = message_part_of(total, n, 0).count * s->wide_width;
+    const int64_t bytes = message_cut_part(&cut, 0).count * s->wide_width;
     int64_t used = 0;
     void *arrives = message_scratch(call, &used, bytes),
          *leaves = message_scratch(call, &used, bytes);
     void *own = message_scratch(call, &used, bytes);
-    message_part sent = message_part_of(total, n, previous);
+    message_part sent = message_cut_part(&cut, previous);
     const void *source = term(s, in, sent, leaves);
     for (int hop = 0; hop < n - 1; hop++) {
-        const message_part part = message_part_of(total, n, (call->rank + 2 * n - hop - 2) % n);
+        const message_part part = message_cut_part(&cut, (call->rank + 2 * n - hop - 2) % n);
         TRY(message_trade(call, next, source, sent.count * s->wide_width, previous, arrives,
                           part.count * s->wide_width));
         message_add(s, arrives, term(s, in, part, own), arrives, part.count);
@@ -53,12 +53,12 @@ status ring_reduce(const message_sum *s, const void *in, int64_t total, void *ou
     return ST_OK;
 }
 
-status ring_gather(comm_call *call, void *out, int64_t total, int64_t width)
+status ring_gather(comm_call *call, void *out, message_cut cut, int64_t width)
 {
     const int n = call->size, next = (call->rank + 1) % n, previous = (call->rank + n - 1) % n;
     for (int hop = 0; hop < n - 1; hop++) {
-        const message_part has = message_part_of(total, n, (call->rank + n - hop) % n);
-        const message_part wants = message_part_of(total, n, (call->rank + n - hop - 1) % n);
+        const message_part has = message_cut_part(&cut, (call->rank + n - hop) % n);
+        const message_part wants = message_cut_part(&cut, (call->rank + n - hop - 1) % n);
         TRY(message_trade(call, next, message_at(out, has.begin, width), has.count * width,
                           previous, message_at(out, wants.begin, width), wants.count * width));
     }

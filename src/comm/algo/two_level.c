@@ -12,6 +12,7 @@
 #include "comm/algo/algo_messages.h"
 #include "comm/algo/algo_table.h"
 #include "comm/algo/message.h"
+#include "comm/args.h"
 
 enum { SMALL_BYTES = 64 << 10 };
 
@@ -54,6 +55,17 @@ static status run_inside(const comm_call *call, const comm_algorithm *row, const
     const comm_args a = one_item(call, row->op, item);
     comm_call c = inside(call, &a);
     return row->run(&c);
+}
+
+// Of `pieces` of an item, the first and those that are 1, 2, ... times `apart` behind it: all elements, if some
+// have ended (0: none has). False: there are no elements.
+static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int64_t apart,
+                       int64_t *total)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < pieces; i++) sum += comm_item_piece(item, first + i * apart);
+    *total = sum < pieces * item->count ? sum : 0;
+    return sum > 0;
 }
 
 // ---- all_reduce -----------------------------------------------------------------------------------
@@ -120,13 +132,15 @@ static status reduce_scatter_one(comm_call *call, const comm_item *item)
     int64_t used = 0;
     char *const sums = message_scratch(call, &used, hosts * bytes);
     for (int h = 0; h < hosts; h++) {
-        const comm_item one = {.in = message_at(item->in, h * here * item->count, width),
-                               .out = message_at(sums, h * item->count, width),
-                               .count = item->count};
+        comm_item one = {.in = message_at(item->in, h * here * item->count, width),
+                         .out = message_at(sums, h * item->count, width),
+                         .count = item->count};
+        if (!pieces_end(item, h * here, here, 1, &one.total)) break; // on all ranks
         TRY(run_inside(call, &comm_algorithm_reduce_scatter_direct, &one));
     }
     comm_item all = *item;
     all.in = sums;
+    if (!pieces_end(item, v->local->members.me, hosts, here, &all.total)) return ST_OK;
     const comm_args a = one_item(call, COMM_REDUCE_SCATTER, &all);
     comm_call c = column(call, &a);
     c.scratch = (char *)call->scratch + used;
@@ -151,6 +165,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_two_level = {
     .name = "two_level",
     .op = COMM_REDUCE_SCATTER,
     .order = COMM_ORDER_ANY,
+    .ends = true,
     .levels = true,
     .items = true,
     .run = reduce_scatter_run,
@@ -164,22 +179,25 @@ static status all_gather_one(comm_call *call, const comm_item *item)
     const int hosts = v->across->members.count, here = v->local->members.count;
     const int me = v->across->members.me, number = v->local->members.me;
     const int next = (me + 1) % hosts, previous = (me + hosts - 1) % hosts;
-    const int64_t width = dtype_bytes(call->args->type), bytes = item->count * width;
+    const int64_t width = dtype_bytes(call->args->type);
     char *const out = item->out;
     comm_call c = column(call, call->args);
     const void *source = item->in;
+    int64_t bytes = comm_item_piece(item, me * here + number) * width;
     for (int hop = 0; hop < hosts - 1; hop++) {
         const int from = (me + 2 * hosts - hop - 1) % hosts;
+        const int64_t comes = comm_item_piece(item, from * here + number) * width;
         char *const arrives = message_at(out, (from * here + number) * item->count, width);
-        TRY(message_trade(&c, next, source, bytes, previous, arrives, bytes));
+        TRY(message_trade(&c, next, source, bytes, previous, arrives, comes));
         source = arrives;
+        bytes = comes;
     }
     for (int h = 0; h < hosts; h++) {
         char *const place = message_at(out, h * here * item->count, width);
-        const comm_item one = {.in = h == me ? item->in
-                                             : message_at(place, number * item->count, width),
-                               .out = place,
-                               .count = item->count};
+        comm_item one = {.in = h == me ? item->in : message_at(place, number * item->count, width),
+                         .out = place,
+                         .count = item->count};
+        if (!pieces_end(item, h * here, here, 1, &one.total)) break; // on all ranks
         TRY(run_inside(call, &comm_algorithm_all_gather_direct, &one));
     }
     return ST_OK;
@@ -194,6 +212,7 @@ const comm_algorithm comm_algorithm_all_gather_two_level = {
     .name = "two_level",
     .op = COMM_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
+    .ends = true,
     .levels = true,
     .items = true,
     .run = all_gather_run,
