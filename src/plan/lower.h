@@ -81,6 +81,7 @@ typedef enum border_kind {
 typedef struct chunk_slot {
     int32_t microbatch;                                        // that it holds; -1: none so far
     bool is_busy;                                              // not done with it
+    bool was_done;                                             // with one before
     int32_t last_compute;                                      // action: of its last micro-batch
     int32_t first_compute;                                     // action: the first of the step
     int32_t first_comm[BORDER_COUNT], last_comm[BORDER_COUNT]; // actions; -1: none
@@ -156,7 +157,7 @@ typedef struct lowering {
         is_border; // [transient tensor] it lives all through the step, for a link reads or writes it
     int64_t is_border_capacity;
     int32_t microbatch, slot; // that actions are pushed for
-    bool slot_is_fresh;       // the first micro-batch in this slot
+    bool slot_is_fresh;       // the first micro-batch in the slot of this moment
     int64_t second_begins;    // time of the second micro-batch
     int64_t *time_of;         // [action] when it begins
     int64_t time_capacity;

@@ -446,7 +446,7 @@ static status forward(lowering *l, int32_t chunk, int32_t microbatch)
     chunk_slot *slot = &c->slots[l->slot];
     if (microbatch == 1) l->second_begins = l->lives.now;
     slot_clear(l, c);
-    l->slot_is_fresh = slot->microbatch < 0;
+    l->slot_is_fresh = !slot->was_done;
     TRY(receive(l, chunk, microbatch, BORDER_IN));
     if (slot->last_comm[BORDER_OUT] >= 0) TRY(lower_wait_next(l, slot->last_comm[BORDER_OUT]));
     slot->microbatch = microbatch;
@@ -471,6 +471,7 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
     l->slot = c->slot_of[microbatch];
     chunk_slot *slot = &c->slots[l->slot];
     ASSERT(slot->microbatch == microbatch);
+    l->slot_is_fresh = !slot->was_done;
     if (input) {
         TRY(receive(l, chunk, microbatch, BORDER_D_OUT));
         if (slot->last_comm[BORDER_D_IN] >= 0) {
@@ -487,7 +488,9 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
         TRY(send(l, chunk, microbatch, BORDER_D_IN));
         slot->ready[BORDER_D_OUT] = -1;
     }
-    if (weight) slot->is_busy = l->slot_is_fresh = false;
+    if (!weight) return ST_OK;
+    slot->is_busy = false;
+    slot->was_done = true;
     return ST_OK;
 }
 

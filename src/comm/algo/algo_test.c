@@ -229,7 +229,8 @@ static status ended_body(comm *c, void *context)
 static void pieces_may_end(void **unused)
 {
     (void)unused;
-    for (int n = 1; n <= 9; n++) job_run(n, false, ended_body, NULL);
+    static const int ranks[] = {1, 2, 3, 4, 7};
+    for (int i = 0; i < COUNT_OF(ranks); i++) job_run(ranks[i], false, ended_body, NULL);
 }
 
 // A rank with nothing of its own that says otherwise than the others is told so.
