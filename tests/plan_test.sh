@@ -53,8 +53,10 @@ code "min-devices" 0 "$trireme" plan llama2-7b --cluster h100 --min-devices --js
 devices=$(value "$dir/out" 'd["answer"]["devices"]')
 code "so many do" 0 "$trireme" plan llama2-7b --cluster h100 --json layout.pp=1 layout.cp=1 train.global_batch=512 cluster.devices="$devices"
 code "days" 0 plan cluster.devices=64 --days 0.5 train.tokens=1e11 --json
+same "one node fewer is not" "$(value "$dir/out" 'd["answer"]["devices"] is None or d["answer"]["too_few_devices"] is None or d["answer"]["devices"] - d["answer"]["too_few_devices"] == 8 and (d["answer"]["their_days"] or 9) > 0.5')" True
 same "in time" "$(value "$dir/out" 'd["answer"]["devices"] is None or d["answer"]["days"] <= 0.5')" True
 code "budget" 0 plan cluster.devices=64 --budget 1e6 train.tokens=1e10 --json
+same "one node more is not" "$(value "$dir/out" 'd["answer"]["devices"] is None or d["answer"]["too_many_devices"] is None or d["answer"]["their_cost_usd"] > 1e6')" True
 same "within it" "$(value "$dir/out" 'd["answer"]["cost_usd"] <= 1e6')" True
 
 # --- train takes what the planner finds ---

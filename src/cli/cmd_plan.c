@@ -99,7 +99,12 @@ static status answer_json(const plan_answer *q, text *t)
     }
     TRY(text_add(t, ", \"limit\": %.10g, ", q->limit));
     if (q->devices == 0) return text_add(t, "\"days\": null, \"cost_usd\": null}");
-    return text_add(t, "\"days\": %.8g, \"cost_usd\": %.10g}", q->days, q->cost_usd);
+    TRY(text_add(t, "\"days\": %.8g, \"cost_usd\": %.10g, \"%s\": ", q->days, q->cost_usd,
+                 q->question == ASK_DAYS ? "too_few_devices" : "too_many_devices"));
+    if (q->boundary == 0) return text_add(t, "null}");
+    TRY(text_add(t, "%lld, \"their_days\": ", (long long)q->boundary));
+    if (q->boundary_days <= 0.0) return text_add(t, "null, \"their_cost_usd\": null}");
+    return text_add(t, "%.8g, \"their_cost_usd\": %.10g}", q->boundary_days, q->boundary_usd);
 }
 
 static status plans_json(planner *p, const search_result *found, text *t)
@@ -171,6 +176,20 @@ static status json_print(planner *p, arena *a, const search_result *found, const
 
 // ---- words ------------------------------------------------------------------------------------------
 
+// What days or dollars allow, and what the next number of nodes would do.
+static status limit_print(const plan_answer *q, text *t)
+{
+    char n[2][32];
+    TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", explain_count(q->devices, n[0]),
+                 q->days, text_count_human(q->cost_usd, n[1])));
+    if (q->boundary == 0) return text_add(t, "\n");
+    TRY(text_add(t, "          %s are too %s: ", explain_count(q->boundary, n[0]),
+                 q->question == ASK_DAYS ? "few" : "many"));
+    if (q->boundary_days <= 0.0) return text_add(t, "no layout fits\n\n");
+    return text_add(t, "%.1f days, $%s\n\n", q->boundary_days,
+                    text_count_human(q->boundary_usd, n[1]));
+}
+
 static status answer_print(const planner *p, const plan_answer *q, text *t)
 {
     char n[2][32];
@@ -193,9 +212,7 @@ static status answer_print(const planner *p, const plan_answer *q, text *t)
             return text_add(t, "answer    no number of devices up to %s does\n\n",
                             explain_count(p->devices, n[0]));
         }
-        return text_add(t, "answer    %s devices: %.1f days, $%s\n\n",
-                        explain_count(q->devices, n[0]), q->days,
-                        text_count_human(q->cost_usd, n[1]));
+        return limit_print(q, t);
     case ASK_NOTHING:
     default:
         return ST_OK;

@@ -55,6 +55,8 @@ NODISCARD status plan_layout_keys(const planner *p, const search_layout *l, cons
 NODISCARD status plan_config_write(const planner *p, const search_layout *l, const char *path);
 NODISCARD status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s,
                            simulated *out);
+NODISCARD status plan_times(const planner *p, arena *a, const search_layout *l, simulation *s,
+                            simulated *out); // but for its bytes
 
 // For `layout: auto`: the keys of the fastest layout of `ranks` ranks of this machine (0: of as many as are
 // fastest), behind `keys`. The same on every rank.
@@ -77,12 +79,13 @@ typedef enum plan_question {
 } plan_question;
 typedef struct plan_answer {
     plan_question question;
-    double limit;          // days or dollars
-    int64_t layers;        // ASK_MAX_MODEL; 0: not one
-    int64_t parameters;    // of that
-    int64_t devices;       // the others; 0: never
-    int64_t boundary;      // the next value, layers or devices, that does not do
-    double days, cost_usd; // ASK_DAYS, ASK_BUDGET: p50
+    double limit;       // days or dollars
+    int64_t layers;     // ASK_MAX_MODEL; 0: not one
+    int64_t parameters; // of that
+    int64_t devices;    // the others; 0: never
+    int64_t boundary;   // the next value, layers or devices, that does not do; 0: all do, or none
+    double days, cost_usd;              // ASK_DAYS, ASK_BUDGET: p50
+    double boundary_days, boundary_usd; // of the boundary; 0: nothing fits there
 } plan_answer;
 // Leaves the planner at the answer: its model and devices are those of it.
 NODISCARD status plan_ask(planner *p, plan_question question, double limit, plan_answer *out);

@@ -135,7 +135,7 @@ static status ask_run(planner *p, plan_answer *out)
 {
     const int64_t node = max_i64(p->base.machine.node.devices, 1), most = p->devices / node;
     const bool first = out->question == ASK_DAYS;
-    run_figures f, best = {.is_there = false};
+    run_figures f, best = {.is_there = false}, beyond = {.is_there = false};
     int64_t bad = 0, good = 0, n = 1;
     if (!p->base.has_length) {
         return fail(ST_CONFIG_CONFLICT, "how long a run is must be known: give train.tokens (or "
@@ -149,8 +149,10 @@ static status ask_run(planner *p, plan_answer *out)
             good = n;
             best = f;
         }
-        if (first && !is) bad = n;
-        if (!first && f.is_there && !is) bad = n;
+        if (!is && (first || f.is_there)) {
+            bad = n;
+            beyond = f;
+        }
         if ((first ? is : f.is_there && !is) || n >= most) break;
     }
     while (good > 0 && (first ? good - bad : bad - good) > 1) {
@@ -161,10 +163,13 @@ static status ask_run(planner *p, plan_answer *out)
             best = f;
         } else {
             bad = middle;
+            beyond = f;
         }
     }
     out->devices = good * node;
-    out->boundary = bad * node;
+    out->boundary = good > 0 && bad <= most ? bad * node : 0;
+    out->boundary_days = beyond.days;
+    out->boundary_usd = beyond.cost_usd;
     out->days = best.days;
     out->cost_usd = best.cost_usd;
     return plan_devices(p, good > 0 ? good * node : most * node);

@@ -60,14 +60,26 @@ static status model_of(void *context, arena *a, const search_layout *l, op_model
     return op_model_context(a, *local, &pieces, local);
 }
 
-status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
+static status layout_set(const planner *p, arena *a, const search_layout *l, simulation *s)
 {
     run_config *r = NULL;
     TRY(arena_new(a, 1, &r));
     *s = p->base;
     TRY(plan_config_of(p, l, r));
     s->r = r;
+    return ST_OK;
+}
+
+status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
+{
+    TRY(layout_set(p, a, l, s));
     return simulate_step(a, s, out);
+}
+
+status plan_times(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
+{
+    TRY(layout_set(p, a, l, s));
+    return simulate_times(a, s, out);
 }
 
 static void figures_keep(planner *p, const search_layout *l, const simulated *x)
@@ -88,10 +100,22 @@ static status play(void *context, const search_layout *l, search_played *out)
     simulated *x = NULL;
     arena_reset(p->work);
     TRY(arena_new(p->work, 1, &x));
-    TRY(plan_step(p, p->work, l, &s, x));
-    *out = (search_played){.step_ns = x->step->step_ns, .peak_bytes = x->peak_bytes};
-    memcpy(out->kind, x->memory, sizeof(out->kind));
+    TRY(plan_times(p, p->work, l, &s, x));
+    *out = (search_played){.step_ns = x->step->step_ns};
     figures_keep(p, l, x);
+    return ST_OK;
+}
+
+static status fit(void *context, const search_layout *l, search_played *out)
+{
+    planner *p = context;
+    simulation s;
+    simulated *x = NULL;
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &x));
+    TRY(plan_step(p, p->work, l, &s, x));
+    out->peak_bytes = x->peak_bytes;
+    memcpy(out->kind, x->memory, sizeof(out->kind));
     return ST_OK;
 }
 
@@ -148,7 +172,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
         .fixed = p->fixed,
         .wanted = p->wanted,
         .plays = plays,
-        .calls = {.context = p, .model = model_of, .play = play, .bytes = bytes_held}};
+        .calls = {.context = p, .model = model_of, .play = play, .fit = fit, .bytes = bytes_held}};
     return search_run(a, &request, out);
 }
 

@@ -249,7 +249,7 @@ static status sensitivity_lines(planner *p, arena *a, const search_found *f, tex
     simulated *x = NULL;
     arena_reset(p->work);
     TRY(arena_new(p->work, 1, &x));
-    TRY(plan_step(p, p->work, &f->layout, &s, x));
+    TRY(plan_times(p, p->work, &f->layout, &s, x));
     TRY(text_add(t, "\none percent better, of # 1:\n"));
     for (int k = 0; k < LEVER_COUNT; k++) {
         cluster machine = p->base.machine;

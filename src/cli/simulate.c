@@ -21,7 +21,7 @@ static int32_t busiest_dp(const run_config *r)
     return at;
 }
 
-static status plans_make(arena *a, const simulation *s, simulated *out)
+static status plans_make(arena *a, const simulation *s, bool with_bytes, simulated *out)
 {
     const run_config *r = s->r;
     train_options options = {.threads = 1,
@@ -29,7 +29,8 @@ static status plans_make(arena *a, const simulation *s, simulated *out)
                              .backend = "cpu",
                              .documents = r->data.packing == RUN_PACKING_MASKED,
                              .mesh = run_config_mesh(r, 0),
-                             .sizes_only = true};
+                             .sizes_only = true,
+                             .unplaced = !with_bytes};
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
@@ -173,17 +174,27 @@ static void memory_sum(const simulation *s, simulated *out)
     out->state_bytes = each * (double)out->parameters;
 }
 
-status simulate_step(arena *a, const simulation *s, simulated *out)
+static status step_make(arena *a, const simulation *s, bool with_bytes, simulated *out)
 {
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    TRY(plans_make(a, s, out));
+    TRY(plans_make(a, s, with_bytes, out));
     TRY(step_play(a, s, out));
     flops_count(s, out);
     times_sum(out);
-    memory_sum(s, out);
+    if (with_bytes) memory_sum(s, out);
     return ST_OK;
+}
+
+status simulate_step(arena *a, const simulation *s, simulated *out)
+{
+    return step_make(a, s, true, out);
+}
+
+status simulate_times(arena *a, const simulation *s, simulated *out)
+{
+    return step_make(a, s, false, out);
 }
 
 status simulate_run(arena *a, const simulated *x, sim_fleet_input *in, sim_fleet_result *out)

@@ -62,6 +62,8 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+// The same but for bytes, which take most of the time: they stay 0, and fits false.
+NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
 // The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time
 // than the player, or touches other bytes than its arena.
 NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *out);

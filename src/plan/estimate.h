@@ -100,9 +100,19 @@ typedef struct estimate_time {
     estimate_reason reason;
     int32_t pp; // the rank it is of
 } estimate_time;
-// `prices` of the layout's mesh.
-void estimate_time_of(const estimate *e, const estimate_prices *prices, const cost_model *m,
+// `prices` of the layout's mesh; they have room that this works in.
+void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
                       const estimate_links *links, const estimate_layout *l, estimate_time *out);
+
+// What all ranks of a pipeline do in a step, in an order in which it can be done: of a schedule, the numbers of
+// ranks, chunks and micro-batches alone. In the arena that it was made in, with room that times are worked
+// out in.
+typedef struct estimate_pipe estimate_pipe;
+NODISCARD status estimate_pipe_make(arena *a, const estimate_layout *l, estimate_pipe **out);
+int64_t estimate_pipe_actions(const estimate_pipe *p);
+// A tighter least time, by one pass over the actions: still no more than what is played.
+int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cost_model *m,
+                           const estimate_links *links, const estimate_layout *l, estimate_pipe *p);
 
 // ---- what other software keeps --------------------------------------------------------------------
 

@@ -79,6 +79,45 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
 // Where chunks of ranks are in the pipeline.
 int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
 
+// ---- time ---------------------------------------------------------------------------------------
+
+typedef struct program_price {
+    int64_t forward, input, weight; // of one micro-batch
+} program_price;
+
+// A layer's update and messages.
+typedef struct layer_time {
+    int64_t update;          // on the compute lane
+    int64_t sums;            // on the lane of all ranks with other rows, once in a step
+    int64_t scatters;        // ... of those that share a copy of what is cut, once in a step
+    int64_t gathers;         // ... the same, after the update
+    int64_t visit_sums;      // ... of every gradient that is made (ZeRO-2)
+    int64_t forward_gathers; // ... of every forward (ZeRO-3)
+    int64_t input_gathers;   // ... of every gradient of an input
+} layer_time;
+
+typedef struct stage_time {
+    int64_t forward, input, weight, update;
+    int64_t sums, messages; // of a step with its micro-batches, on two lanes
+    int64_t come, go;       // a forward through all stages below, a backward
+} stage_time;
+
+enum { ESTIMATE_PROGRAMS = 64 };
+
+struct estimate_prices {
+    program_price *programs;              // [program]
+    stage_time *stages;                   // room for as many as there are layers
+    int64_t *gathered;                    // [layer] when its weights have come, room as well
+    layer_time layers[ESTIMATE_PROGRAMS]; // [program] of the layout that was timed last
+};
+
+// Fills prices->layers and prices->stages; returns the virtual stages.
+int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
+                        const estimate_links *links, const estimate_layout *l);
+// A message between stages.
+int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                         const estimate_layout *l, int32_t depth);
+
 // Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
 int64_t estimate_head_piece(const estimate *e, const op_program *p);
 // Lives of a program's tensors around one micro-batch.

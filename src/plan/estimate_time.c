@@ -8,21 +8,6 @@
 // no order of the same actions can be faster. Prices are those of plan/cost, node by node.
 #include "plan/estimate_internal.h"
 
-typedef struct program_price {
-    int64_t forward, input, weight; // of one micro-batch
-} program_price;
-
-typedef struct stage_time {
-    int64_t forward, input, weight, update;
-    int64_t sums, messages; // of a step with its micro-batches, on two lanes
-    int64_t come, go;       // a forward through all stages below, a backward
-} stage_time;
-
-struct estimate_prices {
-    program_price *programs; // [program]
-    stage_time *stages;      // room for as many as there are layers
-};
-
 // ---- prices -------------------------------------------------------------------------------------
 
 static status group_of(const cluster *c, arena *a, const plan_mesh *mesh, uint32_t axes,
@@ -110,6 +95,7 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
     TRY(arena_new(a, 1, out));
     TRY(arena_new(a, e->m->program_count, &(*out)->programs));
     TRY(arena_new(a, e->m->layer_count, &(*out)->stages));
+    TRY(arena_new(a, e->m->layer_count, &(*out)->gathered));
     for (int32_t i = 0; i < e->m->program_count; i++) {
         const op_program *p = e->programs[i].program;
         program_price *x = &(*out)->programs[i];
@@ -124,15 +110,6 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
 }
 
 // ---- a layer's update and messages ----------------------------------------------------------------
-
-typedef struct layer_time {
-    int64_t update;        // on the compute lane
-    int64_t sums;          // on the lane of all ranks with other rows, once in a step
-    int64_t step_messages; // on the lane of those that share a copy of what is cut, once in a step
-    int64_t visit_sums;    // ... of every gradient that is made (ZeRO-2)
-    int64_t forward_gathers; // ... of every forward (ZeRO-3)
-    int64_t input_gathers;   // ... of every gradient of an input
-} layer_time;
 
 static int64_t update_ns(const estimate *e, const cost_model *m, const program_weight *w,
                          const weight_bytes *b, const plan_rows *rows)
@@ -171,13 +148,13 @@ static layer_time time_of_layer(const estimate *e, const estimate_layout *l, con
             if ((w->read & 1u << PHASE_FORWARD) != 0) ahead += weight;
             if ((w->read & 1u << PHASE_INPUT) != 0) again += weight;
         } else if (b.cut) {
-            out.step_messages += cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, weight);
+            out.gathers += cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, weight);
         }
         if (two_ways && !b.grad_passes) continue; // sums of pairs of stages are left out
         if (b.grad_passes) {
             visit += grad;
         } else if (b.cut) {
-            out.step_messages += cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, grad);
+            out.scatters += cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, grad);
         } else {
             together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
         }
@@ -227,7 +204,7 @@ static stage_time time_of_stage(const estimate *e, const estimate_prices *x,
         }
         out.update += n * t->update;
         out.sums += n * t->sums;
-        out.messages += n * t->step_messages + n * microbatches * t->visit_sums;
+        out.messages += n * (t->gathers + t->scatters) + n * microbatches * t->visit_sums;
         // What is still there is not gathered again: where a stage has few layers, that may be all.
         if (end - begin > 3) {
             out.messages += (n - 1) * microbatches * (t->forward_gathers + t->input_gathers);
@@ -299,30 +276,38 @@ static void rank_time(const pipe_time *p, int32_t pp, estimate_time *out)
     out->pp = pp;
 }
 
-void estimate_time_of(const estimate *e, const estimate_prices *prices, const cost_model *m,
-                      const estimate_links *links, const estimate_layout *l, estimate_time *out)
+int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
+                        const estimate_links *links, const estimate_layout *l)
 {
-    enum { PROGRAMS = 64 };
-    layer_time layers[PROGRAMS];
-    stage_time *stages = prices->stages;
-    pipe_time p = {.l = l, .stages = stages, .depth = 1};
-    ASSERT(e->m->program_count <= PROGRAMS);
-    for (int32_t i = 0; i < e->m->program_count; i++) {
-        layers[i] = time_of_layer(e, l, m, links, &e->programs[i]);
-    }
     const schedule_request r = {
         .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
-    if (l->schedule != NULL) p.depth = plan_schedule_depth(l->schedule, &r);
-    ASSERT(p.depth <= e->m->layer_count);
+    const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
-    for (int32_t s = 0; s < p.depth; s++) {
-        stages[s] = time_of_stage(e, prices, l, layers, s,
-                                  two_ways ? l->microbatches / 2 : l->microbatches);
+    ASSERT(e->m->program_count <= ESTIMATE_PROGRAMS && depth <= e->m->layer_count);
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        prices->layers[i] = time_of_layer(e, l, m, links, &e->programs[i]);
     }
-    if (p.depth > 1 && links->pp.ranks > 1) {
-        const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
-        p.link_ns = cost_message_ns(m, &links->pp, PLAN_SEND, (double)top->out_bytes);
+    for (int32_t s = 0; s < depth; s++) {
+        prices->stages[s] = time_of_stage(e, prices, l, prices->layers, s,
+                                          two_ways ? l->microbatches / 2 : l->microbatches);
     }
+    return depth;
+}
+
+int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                         const estimate_layout *l, int32_t depth)
+{
+    if (depth == 1 || links->pp.ranks == 1) return 0;
+    const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
+    return cost_message_ns(m, &links->pp, PLAN_SEND, (double)top->out_bytes);
+}
+
+void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
+                      const estimate_links *links, const estimate_layout *l, estimate_time *out)
+{
+    pipe_time p = {.l = l, .stages = prices->stages};
+    p.depth = estimate_stages(e, prices, m, links, l);
+    p.link_ns = estimate_link_ns(e, m, links, l, p.depth);
     ways_set(&p);
     for (int32_t c = 0; c < l->chunks; c++) p.share[c] = share_of(l, c);
     *out = (estimate_time){.step_ns = 0};

@@ -661,6 +661,7 @@ static status lower(lowering *l)
     l->last_compute = l->codec_work = -1;
     for (int i = 0; i < SUM_LANES; i++) l->last_sum[i] = -1;
     TRY(actions_make(l));
+    if (l->r->unplaced) return ST_OK;
     TRY(lower_copies_find(l));
     TRY(plan_memory_assign(l->p, &l->lives));
     return lower_copies_move(l);

@@ -554,48 +554,78 @@ static status meets_find(arena *a, placing *pl)
     return ST_OK;
 }
 
-// A unit that has its place.
-typedef struct placed {
+typedef struct stretch {
     int64_t begin, end; // bytes
-    int32_t row, number;
+} stretch;
+
+// Units that have their places, by offset, so that holes are met in that order without sorting.
+typedef struct placed {
+    stretch *at;     // [placed]
+    int32_t *number; // [placed] its bit
+    int32_t *row;    // [number]
+    int32_t *met;    // those of a unit
 } placed;
 
-// As above, of units that are in the table of bits.
-static bool row_meets(const uint64_t *row, const placed *b)
+// Which of `count` placed ones `u` meets, into all->met. Nobody can guess it, so nothing is decided by it.
+static int64_t met_find(const placing *pl, const unit *u, placed *all, int64_t count)
 {
-    const uint32_t number = (uint32_t)b->number;
-    return (row[number / 64] >> (number % 64) & 1) != 0;
+    int64_t n = 0, touches = 0;
+    if (pl->meets == NULL) {
+        for (int64_t j = 0; j < count; j++) {
+            const unit *other = &pl->units[all->row[all->number[j]]];
+            all->met[n] = (int32_t)j;
+            n += spans_meet(u, other, NULL, &touches) ? 1 : 0;
+        }
+        return n;
+    }
+    const uint64_t *row = &pl->meets[u->number * pl->words];
+    for (int64_t j = 0; j < count; j++) {
+        const uint32_t number = (uint32_t)all->number[j];
+        all->met[n] = (int32_t)j;
+        n += (int64_t)(row[number / 64] >> (number % 64) & 1);
+    }
+    return n;
 }
 
-static bool units_meet(const placing *pl, const unit *a, const placed *b)
+// The narrowest hole that takes so many bytes, which keeps large ones whole; or behind all.
+static int64_t place_find(const placed *all, int64_t count, int64_t bytes)
 {
-    int64_t touches = 0;
-    return spans_meet(a, &pl->units[b->row], NULL, &touches);
+    int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
+    for (int64_t j = 0; j < count; j++) {
+        const stretch x = all->at[all->met[j]];
+        if (x.begin - at >= bytes && x.begin - at < best_gap) { // seldom
+            best_gap = x.begin - at;
+            best_at = at;
+        }
+        at = max_i64(at, x.end);
+    }
+    return best_at >= 0 ? best_at : at;
 }
 
-// Places the units in the given order. Returns the bytes needed. `all` keeps what has its place, by
-// offset, so that holes are met in that order without sorting.
-static int64_t place_in_order(placing *pl, placed *all)
+static void placed_insert(placed *all, int64_t count, const unit *u)
+{
+    int64_t low = 0, high = count; // behind all that begin where it does
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        const bool is_behind = all->at[middle].begin > u->offset;
+        if (is_behind) high = middle;
+        if (!is_behind) low = middle + 1;
+    }
+    memmove(&all->at[low + 1], &all->at[low], (size_t)(count - low) * sizeof(*all->at));
+    memmove(&all->number[low + 1], &all->number[low], (size_t)(count - low) * sizeof(*all->number));
+    all->at[low] = (stretch){u->offset, u->offset + u->bytes};
+    all->number[low] = u->number;
+}
+
+// Places the units in the given order. Returns the bytes needed, or gives up where they are `limit` or more.
+static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
 {
     int64_t total = 0;
-    for (int64_t i = 0; i < pl->order_count; i++) {
+    for (int64_t i = 0; i < pl->order_count && total < limit; i++) {
         unit *u = &pl->units[pl->order[i]];
-        const uint64_t *row = pl->meets != NULL ? &pl->meets[u->number * pl->words] : NULL;
-        int64_t at = 0, best_at = -1, best_gap = INT64_MAX;
-        for (int64_t j = 0; j < i; j++) { // nobody can guess which of them meet: few branches
-            const bool meets = row != NULL ? row_meets(row, &all[j]) : units_meet(pl, u, &all[j]);
-            const int64_t gap = all[j].begin - at;
-            if (meets & (gap >= u->bytes) & (gap < best_gap)) { // best fit keeps large holes whole
-                best_gap = gap;
-                best_at = at;
-            }
-            at = max_i64(at, meets ? all[j].end : 0);
-        }
-        u->offset = best_at >= 0 ? best_at : at;
+        u->offset = place_find(all, met_find(pl, u, all, i), u->bytes);
         total = max_i64(total, u->offset + u->bytes);
-        int64_t to = i;
-        for (; to > 0 && all[to - 1].begin > u->offset; to--) all[to] = all[to - 1];
-        all[to] = (placed){u->offset, u->offset + u->bytes, pl->order[i], u->number};
+        placed_insert(all, i, u);
     }
     return total;
 }
@@ -682,14 +712,20 @@ static status units_make(const plan *p, arena *a, const life_table *lives, deal 
 static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
     sort_item *items = NULL;
-    placed *all = NULL;
+    placed all = {0};
     TRY(meets_find(a, pl));
     TRY(arena_new(a, pl->order_count + 1, &items));
-    TRY(arena_new(a, pl->order_count + 1, &all));
+    TRY(arena_new(a, pl->order_count + 1, &all.at));
+    TRY(arena_new(a, pl->order_count + 1, &all.number));
+    TRY(arena_new(a, pl->order_count + 1, &all.row));
+    TRY(arena_new(a, pl->order_count + 1, &all.met));
+    for (int64_t i = 0; i < pl->order_count; i++) {
+        all.row[pl->units[pl->order[i]].number] = pl->order[i];
+    }
     *total = INT64_MAX;
     for (int key = 0; key<ORDER_KEY_COUNT && * total> enough; key++) {
         sort_units(pl, items, (order_key)key);
-        const int64_t bytes = place_in_order(pl, all);
+        const int64_t bytes = place_in_order(pl, &all, *total);
         if (bytes >= *total) continue;
         *total = bytes;
         for (int64_t i = 0; i < pl->order_count; i++) {

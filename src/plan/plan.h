@@ -219,6 +219,7 @@ typedef struct plan_request {
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
     const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
     bool keep_gradients;     // finished gradients stay readable after the step (check)
+    bool unplaced; // for its times alone: transient tensors get no offsets, its bytes are not known
     int64_t scratch_bytes;   // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;

@@ -34,11 +34,23 @@ typedef struct joined {
     estimate_links links;
 } joined;
 
+// Layouts of one schedule, numbers of ranks, chunks and micro-batches do the same things in the same order.
+enum { WORK_RANKS = 4 };
+typedef struct shared_pipe {
+    const plan_schedule *schedule;
+    int32_t pp, chunks, microbatches;
+    estimate_pipe *pipe; // NULL: not yet
+    int32_t rank_count, ranks[WORK_RANKS];
+    estimate_work works[WORK_RANKS];
+} shared_pipe;
+enum { PIPE_ACTIONS_MOST = 1 << 22 }; // that are kept: some 200 MB
+
 typedef struct candidate {
     search_layout layout;
     estimate_time least;
     const measured *m;
     const int32_t *first_layer;
+    search_found *found; // once it may fit, and its least time is the tighter one
 } candidate;
 
 typedef struct search {
@@ -53,6 +65,12 @@ typedef struct search {
     int64_t link_count, link_capacity;
     candidate *all;
     int64_t count, capacity;
+    arena *pipe_arena;
+    shared_pipe *pipes;
+    int64_t pipe_count, pipe_capacity, pipe_actions;
+    int32_t *heap; // of `all`: those with a tighter time, the least of them first
+    int64_t heap_count;
+    int64_t plan_capacity;
 } search;
 
 // ---- words --------------------------------------------------------------------------------------
@@ -393,23 +411,56 @@ static int64_t held_bytes(const search_found *f)
     return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
 }
 
-// The fullest rank: the first has most in flight, the last the head; where chunks lie both ways, others too.
-static status memory_of(search *s, const candidate *c, search_found *out)
+// What ranks do, of the four that may be the fullest: the first has most in flight, the last the head; where
+// chunks lie both ways, others too.
+static status pipe_works(search *s, const estimate_layout *l, shared_pipe *p)
 {
-    const estimate_layout l = layout_of(s, &c->layout, c->first_layer);
-    const int32_t last = l.pp - 1, ranks[] = {0, last, 1, last / 2};
-    out->bytes = -1;
-    for (int i = 0; i < COUNT_OF(ranks); i++) {
-        estimate_work *work = NULL;
-        estimate_memory m;
+    const int32_t last = l->pp - 1, ranks[WORK_RANKS] = {0, last, 1, last / 2};
+    for (int i = 0; i < WORK_RANKS; i++) {
         if (i > 0 && (ranks[i] == 0 || ranks[i] > last)) continue;
         if (i > 1 && ranks[i] == last) continue;
-        status st = arena_new(s->work, 1, &work);
-        if (st == ST_OK) st = estimate_work_of(&l, ranks[i], s->work, work);
-        if (st == ST_OK) estimate_memory_of(c->m->e, &l, ranks[i], work, &m);
-        arena_reset(s->work);
-        TRY(st);
-        const search_calls *calls = &s->r->calls;
+        TRY(estimate_work_of(l, ranks[i], s->pipe_arena, &p->works[p->rank_count]));
+        s->pipe_actions += p->works[p->rank_count].list.count;
+        p->ranks[p->rank_count++] = ranks[i];
+    }
+    return ST_OK;
+}
+
+static status pipe_of(search *s, const estimate_layout *l, shared_pipe **out)
+{
+    for (int64_t i = s->pipe_count - 1; i >= 0; i--) {
+        shared_pipe *p = &s->pipes[i];
+        if (p->schedule != l->schedule || p->pp != l->pp || p->chunks != l->chunks ||
+            p->microbatches != l->microbatches) {
+            continue;
+        }
+        *out = p;
+        return ST_OK;
+    }
+    if (s->pipe_actions > PIPE_ACTIONS_MOST) {
+        arena_reset(s->pipe_arena);
+        s->pipes = NULL;
+        s->pipe_count = s->pipe_capacity = s->pipe_actions = 0;
+    }
+    TRY(arena_grow(s->pipe_arena, (void **)&s->pipes, &s->pipe_capacity, s->pipe_count + 1,
+                   (int64_t)sizeof(shared_pipe)));
+    shared_pipe *p = &s->pipes[s->pipe_count];
+    *p = (shared_pipe){
+        .schedule = l->schedule, .pp = l->pp, .chunks = l->chunks, .microbatches = l->microbatches};
+    TRY(pipe_works(s, l, p));
+    s->pipe_count++;
+    *out = p;
+    return ST_OK;
+}
+
+static void memory_of(search *s, const candidate *c, const estimate_layout *l, const shared_pipe *p,
+                      search_found *out)
+{
+    const search_calls *calls = &s->r->calls;
+    out->bytes = -1;
+    for (int32_t i = 0; i < p->rank_count; i++) {
+        estimate_memory m;
+        estimate_memory_of(c->m->e, l, p->ranks[i], &p->works[i], &m);
         const int64_t bytes =
             calls->bytes != NULL ? calls->bytes(calls->context, &m) : estimate_memory_bytes(&m);
         if (bytes <= out->bytes) continue;
@@ -420,7 +471,6 @@ static status memory_of(search *s, const candidate *c, search_found *out)
         const bool is_larger = smallest->layout.dp > 0 && bytes >= held_bytes(smallest);
         if (is_larger && !may_fit(s, out)) break;
     }
-    return ST_OK;
 }
 
 static void too_large(search *s, const search_found *f)
@@ -433,56 +483,144 @@ static void too_large(search *s, const search_found *f)
     }
 }
 
-// Keeps the best ones in order.
-static void found_insert(search *s, const search_found *f)
+// Keeps those that were played, the best first; where memory alone is asked for, only as many as are wanted.
+static status found_insert(search *s, const search_found *f)
 {
     search_result *out = s->out;
-    int32_t at = out->count < s->r->wanted ? out->count++ : s->r->wanted;
-    if (at == s->r->wanted) {
-        at--;
-        if (out->plans[at].played.step_ns <= f->played.step_ns) return;
+    const bool all = s->r->plays > 0;
+    if (!all && out->count == s->r->wanted) {
+        if (out->plans[out->count - 1].played.step_ns <= f->played.step_ns) return ST_OK;
+        out->count--;
     }
+    TRY(arena_grow(s->a, (void **)&out->plans, &s->plan_capacity, out->count + 1,
+                   (int64_t)sizeof(search_found)));
+    int32_t at = out->count++;
     for (; at > 0 && out->plans[at - 1].played.step_ns > f->played.step_ns; at--) {
         out->plans[at] = out->plans[at - 1];
     }
     out->plans[at] = *f;
+    return ST_OK;
+}
+
+// The last of the best: who is not faster is not among them. NULL: there are not as many yet.
+static const search_found *last_of_best(const search *s)
+{
+    const search_result *out = s->out;
+    return out->count < s->r->wanted ? NULL : &out->plans[s->r->wanted - 1];
 }
 
 // Is every plan that is wanted there, and none that is left can be faster than the last of them?
 static bool is_settled(const search *s, int64_t least_ns)
 {
-    const search_result *out = s->out;
-    return out->count == s->r->wanted && out->plans[out->count - 1].played.step_ns <= least_ns;
+    const search_found *last = last_of_best(s);
+    return last != NULL && last->played.step_ns <= least_ns;
 }
 
-static status look_closely(search *s, const candidate *c)
+static bool is_before(const search *s, int32_t x, int32_t y)
 {
-    search_found f = {.layout = c->layout, .least = c->least};
-    const search_calls *calls = &s->r->calls;
-    TRY(memory_of(s, c, &f));
+    return compare_least(&s->all[x], &s->all[y]) < 0;
+}
+
+static void heap_push(search *s, int32_t row)
+{
+    int64_t at = s->heap_count++;
+    for (; at > 0 && is_before(s, row, s->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        s->heap[at] = s->heap[(at - 1) / 2];
+    }
+    s->heap[at] = row;
+}
+
+static int32_t heap_pop(search *s)
+{
+    const int32_t first = s->heap[0], row = s->heap[--s->heap_count];
+    int64_t at = 0;
+    for (int64_t child = 1; child < s->heap_count; child = 2 * at + 1) {
+        if (child + 1 < s->heap_count && is_before(s, s->heap[child + 1], s->heap[child])) child++;
+        if (!is_before(s, s->heap[child], row)) break;
+        s->heap[at] = s->heap[child];
+        at = child;
+    }
+    s->heap[at] = row;
+    return first;
+}
+
+// May it fit? Then it waits with a tighter least time.
+static status candidate_tighten(search *s, int32_t row)
+{
+    candidate *c = &s->all[row];
+    const search_layout *l = &c->layout;
+    const estimate_layout layout = layout_of(s, l, c->first_layer);
+    const estimate_links *links = NULL;
+    shared_pipe *p = NULL;
+    search_found f = {.layout = *l, .least = c->least};
+    TRY(pipe_of(s, &layout, &p));
+    memory_of(s, c, &layout, p, &f);
     if (!may_fit(s, &f)) {
         too_large(s, &f);
         return ST_OK;
     }
     f.fits = true;
+    if (p->pipe == NULL) {
+        TRY(estimate_pipe_make(s->pipe_arena, &layout, &p->pipe));
+        s->pipe_actions += estimate_pipe_actions(p->pipe);
+    }
+    TRY(links_of(s, l, &links));
+    const int64_t tight =
+        estimate_pipe_time(c->m->e, c->m->prices, s->r->prices, links, &layout, p->pipe);
+    c->least.step_ns = f.least.step_ns = max_i64(f.least.step_ns, tight);
     if (s->r->plays == 0) { // memory alone is asked for
         f.played.step_ns = f.least.step_ns;
-        found_insert(s, &f);
-        return ST_OK;
+        return found_insert(s, &f);
     }
-    const status st = calls->play(calls->context, &c->layout, &f.played);
-    if (st != ST_OK && status_blast_radius(st) != RADIUS_USER) return st;
-    if (st != ST_OK) {
-        s->out->refused++;
-        error_clear();
-        return ST_OK;
-    }
+    TRY(arena_new(s->a, 1, &c->found));
+    *c->found = f;
+    heap_push(s, row);
+    return ST_OK;
+}
+
+// An error that the user can cause leaves the layout out.
+static status refused(search *s, status st, bool *is)
+{
+    *is = st != ST_OK && status_blast_radius(st) == RADIUS_USER;
+    if (!*is) return st;
+    s->out->refused++;
+    error_clear();
+    return ST_OK;
+}
+
+static status candidate_play(search *s, search_found *f)
+{
+    const search_calls *calls = &s->r->calls;
+    bool is_refused = false;
+    TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
+    if (is_refused) return ST_OK;
     s->out->played++;
-    f.fits = f.played.peak_bytes <= s->r->usable_bytes;
-    if (f.fits) {
-        found_insert(s, &f);
-    } else {
-        too_large(s, &f);
+    f->fits = f->played.peak_bytes <= s->r->usable_bytes;
+    if (f->fits) return found_insert(s, f);
+    too_large(s, f);
+    return ST_OK;
+}
+
+// Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
+// is gone.
+static status best_fit(search *s, bool *all)
+{
+    const search_calls *calls = &s->r->calls;
+    search_result *out = s->out;
+    *all = true;
+    for (int32_t i = 0; i < out->count && i < s->r->wanted && calls->fit != NULL;) {
+        search_found *f = &out->plans[i++];
+        bool is_refused = false;
+        if (f->played.peak_bytes > 0 || s->r->plays == 0) continue;
+        TRY(refused(s, calls->fit(calls->context, &f->layout, &f->played), &is_refused));
+        f->fits = !is_refused && f->played.peak_bytes <= s->r->usable_bytes;
+        if (f->fits) continue;
+        out->played--;
+        if (!is_refused) too_large(s, f);
+        *all = false;
+        out->count--;
+        i--;
+        memmove(f, f + 1, (size_t)(out->count - i) * sizeof(*f));
     }
     return ST_OK;
 }
@@ -500,34 +638,49 @@ static status none_valid(const search *s)
                 search_rule_name(most));
 }
 
-// No more plays: which of those from `at` on might have been faster than the worst plan that is kept?
-static void rest_count(search *s, int64_t at)
+// No more plays: which of the rest might have been faster than the worst plan that is kept?
+static void rest_count(search *s, int64_t at, bool is_settled)
 {
-    const search_result *out = s->out;
-    const int64_t last = out->plans[out->count - 1].played.step_ns;
-    for (int64_t i = at; i < s->count; i++) {
-        if (s->all[i].least.step_ns < last) s->out->unknown++;
+    search_result *out = s->out;
+    const search_found *last = &out->plans[min_i64(out->count, s->r->wanted) - 1];
+    out->unknown = 0;
+    for (int64_t i = at; i < s->count && !is_settled; i++) {
+        if (s->all[i].least.step_ns < last->played.step_ns) out->unknown++;
     }
-    s->out->slower = s->count - at - s->out->unknown;
+    for (int64_t i = 0; i < s->heap_count && !is_settled; i++) {
+        if (s->all[s->heap[i]].least.step_ns < last->played.step_ns) out->unknown++;
+    }
+    out->slower = s->count - at + s->heap_count - out->unknown;
 }
 
 static status best_find(search *s)
 {
+    search_result *out = s->out;
     TRY(layouts_each(s));
-    s->out->layouts = s->count;
+    out->layouts = s->count;
     if (s->count == 0) return none_valid(s);
     qsort(s->all, (size_t)s->count, sizeof(candidate), compare_least);
-    for (int64_t i = 0; i < s->count; i++) {
-        if (is_settled(s, s->all[i].least.step_ns)) {
-            s->out->slower = s->count - i;
+    TRY(arena_new(s->a, s->count, &s->heap));
+    for (int32_t at = 0;;) {
+        const bool is_end = at == s->count && s->heap_count == 0;
+        const bool is_tight = s->heap_count > 0 && (at == s->count || is_before(s, s->heap[0], at));
+        const bool settled =
+            is_end || is_settled(s, s->all[is_tight ? s->heap[0] : at].least.step_ns);
+        const bool enough = s->r->plays > 0 && out->played >= s->r->plays && out->count > 0;
+        if (settled || enough) {
+            bool all = false;
+            TRY(best_fit(s, &all));
+            if (!all) continue;
+            if (out->count > 0) rest_count(s, at, settled);
             break;
         }
-        if (s->r->plays > 0 && s->out->played >= s->r->plays && s->out->count > 0) {
-            rest_count(s, i);
-            break;
+        if (is_tight) {
+            TRY(candidate_play(s, s->all[heap_pop(s)].found));
+        } else {
+            TRY(candidate_tighten(s, at++));
         }
-        TRY(look_closely(s, &s->all[i]));
     }
+    out->count = (int32_t)min_i64(out->count, s->r->wanted);
     return ST_OK;
 }
 
@@ -536,9 +689,10 @@ status search_run(arena *a, const search_request *r, search_result *out)
     ASSERT(r->wanted >= 1 && r->devices >= 1);
     memset(out, 0, sizeof(*out));
     search s = {.a = a, .r = r, .out = out};
-    TRY(arena_new(a, r->wanted, &out->plans));
     TRY(arena_create("search", 0, &s.work));
-    const status st = best_find(&s);
+    status st = arena_create("pipelines", 0, &s.pipe_arena);
+    if (st == ST_OK) st = best_find(&s);
+    arena_destroy(s.pipe_arena);
     arena_destroy(s.work);
     return st;
 }

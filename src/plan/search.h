@@ -1,8 +1,9 @@
 // The search for a layout: every one that so many devices allow, each with its least time in closed form
 // (plan/estimate.h), and the best few of those that fit played. Pure: models and plays come by callbacks.
 //
-//   every valid layout -> least time of a step -> in that order: does it fit? -> play it -> until no other
-//   can be faster than the best ones found
+//   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least time, which it
+//   waits with until it is the least -> play it -> does it fit? -> until no other can be faster than the best
+//   ones found
 //
 // So what is left out is left out for a reason that is kept: a rule that it breaks, the bytes that it is over,
 // or that its least time is above the times of the best.
@@ -40,8 +41,11 @@ typedef struct search_calls {
     // All of the model, and what one rank along tp and cp has of it (after the passes); train, sizes only.
     status (*model)(void *context, arena *a, const search_layout *l, op_model **whole,
                     op_model **local);
-    // Anything but ST_OK that the user can cause leaves the layout out, with that reason.
+    // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
+    // there is no `fit`.
     status (*play)(void *context, const search_layout *l, search_played *out);
+    // The bytes of the plans' own arenas, asked for where the layout is among the best, and last. NULL: play says them.
+    status (*fit)(void *context, const search_layout *l, search_played *out);
     // Bytes as they are held: with what a profile adds to those of a plan. NULL: nothing.
     int64_t (*bytes)(void *context, const estimate_memory *m);
 } search_calls;

@@ -47,6 +47,7 @@ typedef struct train_options {
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
+    bool unplaced;          // for their times alone (plan_request)
 } train_options;
 
 // Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
