@@ -55,6 +55,10 @@ says "the catalogue's entry" device.yaml "^base: cpu$"
 says "it says what measured it" device.yaml "^about: .*measured by trireme [0-9].* on 20[0-9-]+\"$"
 says "it has the peak" device.yaml "^    fp32: [0-9.e-]+$"
 says "and the bandwidth" device.yaml "^  memory_gb_s: [0-9.]+ "
+says "what its products reach in steps" device.yaml "^  product_half: {m: [0-9.e+-]+, n: [0-9.e+-]+, k: [0-9.e+-]+}$"
+says "and its norms" device.yaml "^  pointwise_gops: {fp32: [0-9.]+, bf16: [0-9.]+}$"
+says "and all threads together" device.yaml "^  team: [01][.0-9]* "
+code "a step is predicted with it" 0 "$trireme" simulate gpt2-tiny --cluster "$dir/device.yaml" train.seq=64 train.global_batch=2
 code "it is a cluster" 0 "$trireme" explain catalog "$dir/device.yaml"
 code "machine, a table" 0 "$trireme" bench machine --size 64KiB --threads 1
 if awk 'length > 80 { exit 1 }' "$dir/out"; then passed "80 columns"; else failed "80 columns"; fi

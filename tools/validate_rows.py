@@ -8,6 +8,7 @@ import csv
 import pathlib
 import re
 
+OWN = pathlib.Path(__file__).resolve().parent / "published"  # tables of our own, each from one public page
 PROFILES = pathlib.Path(__file__).resolve().parent.parent / "catalog" / "profiles"
 
 
@@ -238,8 +239,42 @@ def does_not_fit(path):
             yield row
 
 
+def bloom(path):
+    """Megatron-DeepSpeed on 48 nodes of 8 A100 before BLOOM, February 2022: each row one line of a log.
+
+    Source: bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md, from the section "GBS Variations" on:
+    what is above it ran before the machine was mended. "ends" are stages with a layer fewer at both ends; else as
+    many as divide, the last stage what is left. OOM: it did not fit.
+    """
+    for cell in csv.DictReader(path.open()):
+        layers, dim, pp = int(cell["layers"]), int(cell["hidden"]), int(cell["pp"])
+        keys = {"model.arch": "gpt2", "model.tied": "yes", "model.layers": layers, "model.dim": dim,
+                "model.heads": int(cell["heads"]), "model.kv_heads": int(cell["heads"]),
+                "model.head_dim": dim // int(cell["heads"]), "model.ffn_dim": 4 * dim, "model.vocab": 250880,
+                "model.context": 2048, "train.seq": 2048, "layout.zero": 1, "cluster.devices": 384,
+                "train.recompute": "full", "train.precision": "bf16" if "bf16" in cell["stages"] else "fp16",
+                "train.global_batch": int(cell["global_batch"]), "train.micro_batch": int(cell["micro_batch"])}
+        keys.update({f"layout.{axis}": int(cell[axis]) for axis in ("dp", "tp", "pp")})
+        if "bf16" not in cell["stages"]:
+            keys["precision.grads"] = "fp16"  # sixteen bits, as its fp16 optimizer adds them up
+        row = Row(path.stem, cell["row"], "megatron", "jean-zay", keys)
+        if pp > 1:
+            each = -(-(layers + 2) // pp) if "ends" in cell["stages"] else -(-layers // pp)
+            stages = [each] * pp
+            if "ends" in cell["stages"]:
+                stages[0] -= 1
+            stages[-1] = layers - sum(stages[:-1])
+            keys["layout.stages"] = ",".join(map(str, stages))
+            if stages[-1] < 1:
+                row.why_not = "its layers do not divide as the source says"
+        if dim % int(cell["heads"]):
+            row.why_not = "a size of heads that is no whole number"
+        row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
+        yield row
+
+
 TABLES = {
-    "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
+    "bloom": bloom, "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
     "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_perf": megatron_bridge_perf,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
     "megatron_sc21_table2": megatron, "nanotron_ultrascale": nanotron_ultrascale,
@@ -252,7 +287,9 @@ def rows(shared):
     folder = pathlib.Path(shared) / "validation"
     out = []
     for table, rule in TABLES.items():
-        path = folder / f"{table}.csv"
+        path = OWN / f"{table}.csv"
+        if not path.is_file():
+            path = folder / f"{table}.csv"
         if path.is_file():
             out += list(rule(path))
             if table == "megatron_sc21_table2":

@@ -52,6 +52,18 @@ NODISCARD status bench_parts_json(text *t, const train_parts *parts, double peak
 // The most that ever lay in memory: to be asked before measurements that take memory of their own.
 int64_t bench_resident_bytes(void);
 
+// What operations of training steps reach here, which is less than single kernels do: their operands come
+// from wherever the operation before left them. Of steps of two small models in two types.
+typedef struct bench_speeds {
+    double product[2];                      // FLOP/s of large products, fp32 and bf16
+    double product_half, product_rows_half; // n and k of half that, and m
+    double attention[2],
+        attention_half;  // forward, backward, of long sequences; tokens of half that
+    double pointwise[2]; // operands a second, fp32 and bf16
+    double team;         // of what its threads do each for itself, that all do on one product
+} bench_speeds;
+NODISCARD status bench_calibrate(const bench_context *c, bench_speeds *out);
+
 // The figure that --baseline compares: its name there ("step", "forward 4096 x 768 x 768") and
 // what it took.
 typedef struct bench_row {

@@ -2,6 +2,7 @@
 // catalogue of devices (--write).
 #include "cli/bench.h"
 
+#include <math.h>
 #include <time.h>
 
 static double peak_of(const train_machine *m, int type)
@@ -110,16 +111,37 @@ static status print_json(cli_context *cli, const train_machine *m)
 
 // ---- the catalogue's entry ----------------------------------------------------------------------
 
-static status entry_device(const train_machine *m, text *t)
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+// Speeds of operations in steps (bench_calibrate.c).
+static status entry_speeds(const train_machine *m, const bench_speeds *s, text *t)
+{
+    TRY(text_add(t, "  product_share:        # large products in steps, of that\n"));
+    TRY(text_add(t, "    fp32: %.4f\n    bf16: %.4f\n", least(1.0, s->product[0] / peak_of(m, 0)),
+                 least(1.0, s->product[1] / peak_of(m, 1))));
+    TRY(text_add(t, "  product_half: {m: %.3g, n: %.3g, k: %.3g}\n", s->product_rows_half,
+                 s->product_half, s->product_half));
+    TRY(text_add(t, "  attention_share: {forward: %.4f, backward: %.4f}\n",
+                 least(1.0, s->attention[0] / peak_of(m, 0)),
+                 least(1.0, s->attention[1] / peak_of(m, 0))));
+    TRY(text_add(t, "  attention_half: %.4g   # tokens\n", s->attention_half));
+    TRY(text_add(t, "  team: %.4f           # all threads on one product, over each on its own\n",
+                 s->team));
+    return text_add(t, "  pointwise_gops: {fp32: %.4g, bf16: %.4g}\n", s->pointwise[0] / 1e9,
+                    s->pointwise[1] / 1e9);
+}
+
+static status entry_device(const train_machine *m, const bench_speeds *s, text *t)
 {
     const double memory = (double)m->memory_bytes;
     TRY(text_add(t, "device:\n  maker: cpu\n"));
     TRY(text_add(t, "  peak_tflops:          # the larger of a register loop and a product\n"));
     TRY(text_add(t, "    fp32: %.6g\n    bf16: %.6g\n", peak_of(m, 0) / 1e12,
                  peak_of(m, 1) / 1e12));
-    TRY(text_add(t, "  product_share:        # the best matrix product, of that\n"));
-    TRY(text_add(t, "    fp32: %.4f\n    bf16: %.4f\n", m->product_flops[0] / peak_of(m, 0),
-                 m->product_flops[1] / peak_of(m, 1)));
+    TRY(entry_speeds(m, s, t));
     TRY(text_add(t, "  vector_tflops: %.6g\n", m->loop_flops[0] / 1e12));
     if (m->memory_bytes > 0) {
         TRY(text_add(t, "  memory_gb: %.6g\n  usable_gib: %.6g\n", memory / 1e9,
@@ -146,8 +168,25 @@ static status entry_remarks(const train_machine *m, text *t)
                     (long long)m->cache_bytes[2], 1e9 * memory_latency_s(m));
 }
 
-static status entry_write(cli_context *cli, const train_machine *m, const char *path)
+// Between ranks: messages of small models stay in the last cache, those of large ones do not. Halfway, in
+// ratio, between a copy of the size that is in it and one in memory.
+static double link_bytes_s(const train_machine *m)
 {
+    enum { IN_CACHE = 4 << 20 };
+    double cached = m->copy_bytes_per_s;
+    for (int i = 0; i < m->memory_count; i++) {
+        const train_memory_row *row = &m->memory[i];
+        if (row->threads == m->threads && row->bytes <= IN_CACHE && row->bytes > IN_CACHE / 2) {
+            cached = row->copy;
+        }
+    }
+    return sqrt(cached * m->copy_bytes_per_s) / 2.0 / m->threads;
+}
+
+static status entry_write(const bench_context *c, const train_machine *m, const char *path)
+{
+    cli_context *cli = c->cli;
+    bench_speeds speeds;
     char day[32] = "";
     struct tm parts;
     text t = {.a = cli->a}, about = {.a = cli->a};
@@ -158,19 +197,22 @@ static status entry_write(cli_context *cli, const train_machine *m, const char *
     TRY(text_add(&about, "%s, measured by trireme " TRIREME_VERSION " on %s",
                  m->cpu[0] != '\0' ? m->cpu : "a processor", day));
     TRY(text_add(
-        &t, "# A cluster of one machine, as `trireme bench machine --write` measured it: each\n"
-            "# figure is the best of a few tries, other programs may have run. To be given as\n"
-            "# --cluster FILE; what is not here is as in the catalogue's cpu.\n"));
+        &t,
+        "# A cluster of one machine, as `trireme bench machine --write` measured it: figures\n"
+        "# of the machine the best of a few tries, those of operations medians in steps. To be given as\n"
+        "# --cluster FILE; what is not here is as in the catalogue's cpu.\n"));
+    TRY(host_write_all(cli->h, path, "", 0)); // what cannot be written is told at once
+    TRY(bench_calibrate(c, &speeds));
     TRY(entry_remarks(m, &t));
     TRY(text_add(&t, "base: cpu\nabout: "));
     TRY(text_add_json(&t, about.bytes));
     TRY(text_add(&t, "\ndevices: 1\nnode:\n  devices: 1\n  cpu_cores: %d\n", m->cores));
     TRY(text_add(&t, "  host_gb_s: %.4g\n", m->copy_bytes_per_s / 2e9));
-    TRY(entry_device(m, &t));
+    TRY(entry_device(m, &speeds, &t));
     TRY(text_add(&t,
                  "levels:\n  1:                    # ranks that copy from each other at once\n"
                  "    gbit_s: %.4g\n",
-                 8e-9 * m->copy_bytes_per_s / 2 / m->threads));
+                 8e-9 * link_bytes_s(m)));
     return host_write_all(cli->h, path, t.bytes, t.length);
 }
 
@@ -185,5 +227,5 @@ status bench_machine(bench_context *c)
     } else {
         print_table(cli, m);
     }
-    return c->flags->write != NULL ? entry_write(cli, m, c->flags->write) : ST_OK;
+    return c->flags->write != NULL ? entry_write(c, m, c->flags->write) : ST_OK;
 }

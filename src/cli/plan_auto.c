@@ -18,8 +18,11 @@ static status machine_share(planner *p, int64_t ranks, int64_t cores, int64_t by
     const double share = (double)cores / units / (double)ranks;
     for (int i = 0; i < MATH_COUNT; i++) c->device.peak_flops[i] *= share;
     c->device.vector_flops *= share;
+    c->device.pointwise_fp32_s *= share;
+    c->device.pointwise_16_s *= share;
     c->device.memory_bytes_s /= (double)ranks; // all cores share it
-    c->device.units = (int32_t)max_i64(cores / ranks, 1);
+    c->device.units = (int32_t)cores;
+    cost_units_share(&c->device, ranks);
     c->device.memory_bytes = c->device.usable_bytes = floor((double)bytes / (double)ranks);
     c->levels[0].devices = ranks;
     return ST_OK;

@@ -214,10 +214,12 @@ static void cpu_share(simulation *out)
     const double n = (double)ranks;
     for (int i = 0; i < MATH_COUNT; i++) d->peak_flops[i] /= n;
     d->vector_flops /= n;
+    d->pointwise_fp32_s /= n;
+    d->pointwise_16_s /= n;
     d->memory_bytes /= n;
     d->usable_bytes /= n;
     d->memory_bytes_s /= n;
-    d->units = (int32_t)max_i64(d->units / ranks, 1);
+    cost_units_share(d, ranks);
 }
 
 static status cluster_take(opening *o, const char *name, simulation *out)

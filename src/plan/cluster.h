@@ -62,7 +62,14 @@ typedef struct cluster_device {
     double memory_half_bytes; // an operation that moves so many bytes reaches half of that
     double attention_forward_share,
         attention_backward_share; // of the bf16 peak, causal half counted
-    double watts, idle_watts;     // TDP of the device as sold; and when nothing runs (0: not known)
+    double
+        attention_half; // tokens of a sequence at which attention reaches half of that; 0: at all
+    double
+        team; // of what all units do each for itself, that they do on one operation (cores; 0: all)
+    // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and of
+    // 16 bits: what bounds it where memory is not; 0: memory always is.
+    double pointwise_fp32_s, pointwise_16_s;
+    double watts, idle_watts; // TDP of the device as sold; and when nothing runs (0: not known)
 } cluster_device;
 
 // How the devices, or the groups of the level below, are joined.

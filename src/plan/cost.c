@@ -63,6 +63,22 @@ double cost_peak_flops(const cluster_device *d, dtype type)
     return d->peak_flops[cost_math_of(d, type)];
 }
 
+void cost_units_share(cluster_device *d, int64_t ranks)
+{
+    const double units = (double)max_i64(d->units, 1);
+    const double left = fmax(1.0, floor(units / (double)ranks)); // of each rank
+    d->units = (int32_t)left;
+    if (d->team <= 0.0 || units < 2.0) return;
+    const double gain = pow(d->team, log2(left) / log2(units) - 1.0);
+    for (int i = 0; i < MATH_COUNT; i++)
+        d->product_share[i] = fmin(1.0, d->product_share[i] * gain);
+    d->attention_forward_share = fmin(1.0, d->attention_forward_share * gain);
+    d->attention_backward_share = fmin(1.0, d->attention_backward_share * gain);
+    d->pointwise_fp32_s *= gain;
+    d->pointwise_16_s *= gain;
+    d->team = pow(d->team, log2(left) / log2(units));
+}
+
 static double half(double size, double half_size)
 {
     return size / (size + half_size);
@@ -169,7 +185,7 @@ static double dim_of(const op_program *p, tensor_id t, int dim, const extent_bin
 }
 
 // Element-wise chains that other software runs as one kernel.
-static bool is_pointwise(op_code code)
+bool cost_is_pointwise(op_code code)
 {
     static const op_code codes[] = {
         OP_BIAS_DW,    OP_ADD,        OP_ADD_BIAS,     OP_RMSNORM,        OP_RMSNORM_DX,
@@ -230,15 +246,29 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     return fp8 ? fmin(plain, fp8_s(m, &shape)) : plain; // small ones stay as they are
 }
 
-static double attention_s(const cost_model *m, const op_node *node, const op_cost *cost, dtype type)
+static double attention_s(const cost_model *m, const op_node *node, const extent_binding *bound,
+                          const op_cost *cost, dtype type)
 {
     const cluster_device *d = &m->c->device;
     double share =
         node->code == OP_ATTENTION ? d->attention_forward_share : d->attention_backward_share;
     if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
+    const double positions =
+        over((double)bound->value[EXTENT_TOKENS], (double)bound->value[EXTENT_SEQS]);
+    if (d->attention_half > 0.0 && positions > 0.0) share *= half(positions, d->attention_half);
     const double rate = cost_peak_flops(d, type) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
+}
+
+// Bytes, or arithmetic on what they hold where that is slower.
+static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
+                          double bytes)
+{
+    const dtype type = p->tensors[node->in[0]].type;
+    const double width = (double)dtype_bytes(type);
+    const double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
+    return fmax(memory_s(m, bytes * m->profile->pointwise), over(bytes / width, rate));
 }
 
 static double node_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -251,7 +281,7 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     case COST_MESSAGE:
         return 0.0;
     case COST_ATTENTION:
-        return attention_s(m, node, &cost, p->tensors[node->in[1]].type);
+        return attention_s(m, node, bound, &cost, p->tensors[node->in[1]].type);
     case COST_PRODUCT:
         if (node->code == OP_MUON) {
             const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
@@ -264,7 +294,7 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     case COST_MEMORY:
     case COST_CLASS_COUNT:
     default:
-        return memory_s(m, is_pointwise(node->code) ? bytes * m->profile->pointwise : bytes);
+        return cost_is_pointwise(node->code) ? pointwise_s(m, p, node, bytes) : memory_s(m, bytes);
     }
 }
 

@@ -6,8 +6,9 @@
 //
 //   product      max(FLOPs / (peak x share), bytes / memory) + launch;   share falls with small m, n, k, with
 //                tiles that stand over the edge and with the last wave of tiles that fills some units only
-//   attention    FLOPs of the pairs that the mask leaves / (peak x share), or its bytes
-//   other        bytes / (memory x share)
+//   attention    FLOPs of the pairs that the mask leaves / (peak x share), or its bytes; on processors the share
+//                falls with short sequences
+//   other        bytes / (memory x share), or operands / rate where arithmetic is slower (processors)
 //   message      the slowest level of the hierarchy that the group spans, plus a latency per step of the
 //                algorithm; the cheaper of ring and tree for sums, of ring and doubling for gathers
 //
@@ -66,6 +67,7 @@ typedef enum cost_class {
     COST_CLASS_COUNT
 } cost_class;
 cost_class cost_class_of(op_code code);
+bool cost_is_pointwise(op_code code); // element by element: norms, activations, sums of two
 
 // A row-major matrix product: m x n outputs, sums of k.
 typedef struct cost_product {
@@ -74,6 +76,9 @@ typedef struct cost_product {
 // The unit that products of this type run on; one that the device lacks runs on the next wider.
 cluster_math cost_math_of(const cluster_device *d, dtype type);
 double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
+// A processor's units dealt out to so many ranks: fewer wait for each other, so all types of work gain what
+// `team` says is lost between all of them.
+void cost_units_share(cluster_device *d, int64_t ranks);
 // Share of the peak that a product reaches, between 0 and 1.
 double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math);
 int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes);

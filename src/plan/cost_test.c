@@ -1,6 +1,7 @@
 // Prices: limits of the roofline, monotone in every size, collectives against formulas by hand.
 #include "plan/cost.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -175,6 +176,15 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
     p.pointwise = 0.5;
     assert_true(cost_node_ns(&m, program, &nodes[1], &bound) < plain * 6 / 10);
+    // Where arithmetic is slower than memory (processors) it is operands over their rate.
+    cluster slow = c;
+    const cost_model on_slow = {.c = &slow, .profile = &p};
+    slow.device.pointwise_16_s = 1e10;
+    assert_close((double)cost_node_ns(&on_slow, program, &nodes[1], &bound),
+                 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
+    slow.device.pointwise_16_s = 1e15;
+    assert_int_equal(cost_node_ns(&on_slow, program, &nodes[1], &bound),
+                     cost_node_ns(&m, program, &nodes[1], &bound));
     // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
     const op_node *dw = &program->lists[OP_BACKWARD_WEIGHT].nodes[0];
     const cost_product across = {4096, 8192, 8192};
@@ -182,6 +192,64 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(cost_node_ns(&m, program, dw, &bound),
                      cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
     arena_destroy(a);
+}
+
+// Of short sequences attention reaches less; half of it at `attention_half` tokens.
+static void attention_is_slow_on_short_sequences(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    arena *a = NULL;
+    op_program *program = NULL;
+    tensor_id x = TENSOR_NONE, y = TENSOR_NONE;
+    op_attrs attrs = {.heads = 8, .kv_heads = 8, .head_dim = 64, .scale = 0.125F};
+    c.device.memory_bytes_s = 1e18; // nothing but FLOPs
+    c.device.launch_s = 0.0;
+    assert_int_equal(arena_create("cost", 0, &a), ST_OK);
+    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
+    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(512), &x), ST_OK);
+    assert_int_equal(op_attention(program, x, x, x, TENSOR_NONE, TENSOR_NONE, &attrs, &y), ST_OK);
+    const op_node *node = &program->lists[OP_FORWARD].nodes[0];
+    for (int64_t seq = 64; seq <= 4096; seq *= 4) {
+        const extent_binding bound = {
+            .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 512 * seq, [EXTENT_SEQS] = 512}};
+        c.device.attention_half = 0.0;
+        const double whole = (double)cost_node_ns(&m, program, node, &bound);
+        c.device.attention_half = 256.0;
+        const double cut = (double)cost_node_ns(&m, program, node, &bound);
+        assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
+    }
+    arena_destroy(a);
+}
+
+// All units of a processor on one operation reach `team` of what they do each for itself.
+static void ranks_with_fewer_units_wait_less(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cluster_device all = c.device, same = c.device;
+    all.units = same.units = 16;
+    all.team = 0.8;
+    all.pointwise_fp32_s = 1e9;
+    double before = 0.0;
+    for (int64_t ranks = 1; ranks <= 16; ranks *= 2) {
+        cluster_device d = all;
+        cost_units_share(&d, ranks);
+        assert_int_equal(d.units, 16 / ranks);
+        assert_true(d.product_share[MATH_BF16] > before); // the more ranks, the better each unit
+        before = d.product_share[MATH_BF16];
+        if (ranks == 1) assert_close(before, 0.7, 1e-9);
+    }
+    assert_close(before, fmin(1.0, 0.7 / 0.8), 1e-9);
+    cluster_device one = all;
+    cost_units_share(&one, 16);
+    assert_close(one.pointwise_fp32_s, 1e9 / 0.8, 1e-9);
+    assert_close(one.attention_backward_share, 0.5 / 0.8, 1e-9);
+    cost_units_share(&same, 4); // not known: nothing but the units is dealt out
+    assert_int_equal(same.units, 4);
+    assert_close(same.product_share[MATH_BF16], 0.7, 1e-12);
 }
 
 // ---- messages -------------------------------------------------------------------------------------
@@ -281,6 +349,8 @@ int main(void)
         cmocka_unit_test(tiles_and_waves_quantise),
         cmocka_unit_test(nothing_larger_is_cheaper),
         cmocka_unit_test(operations_are_priced_by_their_rows),
+        cmocka_unit_test(attention_is_slow_on_short_sequences),
+        cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
         cmocka_unit_test(switches_that_add_halve_a_sum),
