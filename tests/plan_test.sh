@@ -71,6 +71,30 @@ code "elsewhere it is refused" 3 "$trireme" explain "$dir/demo/config.yaml" layo
 says "with what to do" err "trireme plan --write"
 
 # --- mistakes ---
+# --- experts, from a folder as Hugging Face writes it ---
+mkdir -p "$dir/moe"
+cat >"$dir/moe/config.json" <<'EOF'
+{"model_type": "deepseek_v3", "num_hidden_layers": 6, "hidden_size": 1024, "num_attention_heads": 16,
+ "num_key_value_heads": 16, "vocab_size": 32000, "max_position_embeddings": 4096, "intermediate_size": 4096,
+ "moe_intermediate_size": 512, "n_routed_experts": 32, "num_experts_per_tok": 4, "n_shared_experts": 1,
+ "first_k_dense_replace": 1, "kv_lora_rank": 128, "q_lora_rank": 256, "qk_nope_head_dim": 64,
+ "qk_rope_head_dim": 32, "v_head_dim": 64}
+EOF
+moe="cluster.devices=16 train.seq=1024 train.global_batch=128 layout.pp=1 layout.cp=1 layout.tp=1"
+code "plan with experts" 0 "$trireme" plan "$dir/moe" --cluster h100 --json $moe
+same "layouts have ep" "$(value "$dir/out" 'all(32 % p["layout"]["ep"] == 0 and 16 % p["layout"]["ep"] == 0 for p in d["plans"])')" True
+code "ep is fixed" 0 "$trireme" plan "$dir/moe" --cluster h100 --json --top 1 $moe layout.ep=8 layout.zero=1 --write "$dir/moe.yaml"
+same "stays" "$(value "$dir/out" 'd["plans"][0]["layout"]["ep"]')" 8
+best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
+code "simulate the written configuration" 0 "$trireme" simulate "$dir/moe.yaml" --cluster h100 --json
+same "is that plan" "$(value "$dir/out" 'd["step_s"]')" "$best"
+same "it sends rows of experts" "$(value "$dir/out" 'd["exposed_comm"]["ep"] > 0')" True
+code "for people" 0 "$trireme" plan "$dir/moe" --cluster h100 $moe layout.ep=8 layout.zero=1
+says "ep in the table" out "^ 1 16x1x1 e8 "
+code "train refuses it" 3 "$trireme" train "$dir/moe.yaml" layout.ep=1 layout.dp=1
+code "import refuses it" 3 "$trireme" import "$dir/moe" "$dir/moe.out"
+says "by name" err "32 experts cannot be imported"
+
 code "no cluster" 2 "$trireme" plan tiny
 code "a wrong cluster" 3 "$trireme" plan tiny --cluster h10O
 says "the nearest" err "h100"

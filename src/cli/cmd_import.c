@@ -226,6 +226,13 @@ static status import(importing *v)
 {
     arena *a = v->cli->a;
     TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->spec));
+    if (v->spec.experts.count > 0) {
+        return fail(
+            ST_UNSUPPORTED,
+            "%s: a model with %lld experts cannot be imported, for it cannot be trained yet; "
+            "`trireme plan` and `simulate` take its folder",
+            v->from, (long long)v->spec.experts.count);
+    }
     TRY(safetensors_open(v->cli->h, v->from, &v->files));
     type_choose(v);
     const model_options options = {

@@ -567,7 +567,8 @@ status model_spec_from_json(arena *a, const json *root, const char *name, decode
 {
     reader r = {.file = name, .root = root, .a = a};
     decoder_spec s = {.arch = NULL};
-    TRY(read_all(&r, &s));
+    TRY(model_hf_has_experts(root) ? model_spec_from_hf_experts(a, root, name, &s)
+                                   : read_all(&r, &s));
     const status st = model_spec_check(&s);
     if (st != ST_OK) {
         note("while reading %s", name);
