@@ -71,7 +71,7 @@ code "over fewer ranks" 0 sim deepseek-v3 --cluster h800 --json cluster.devices=
     layout.ep=8 train.seq=4096 train.global_batch=15360
 holds "each has more of them" "j['memory']['weights'] > 2.5 * $few"
 code "ranks that do not divide them" 3 sim mixtral-8x7b --cluster h100 layout.dp=48 layout.ep=16
-says "the nearest number" err "does: 8"
+says "the nearest number" err "that do: 8"
 code "experts of a dense model" 3 sim llama3-8b --cluster h100 layout.dp=2 layout.ep=2
 
 # --- what does not fit, and a whole run ---

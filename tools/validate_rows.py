@@ -44,14 +44,17 @@ class Row:
         self.fits = True  # what was run fits
         self.role = "test"
         self.why_not = None  # a reason to leave it out, said before it is run
+        self.preset = None  # a model of the catalogue, where keys cannot say all of it (experts)
 
     def size(self):
         """Layers x micro-batches: what a simulation takes its time for."""
         keys = self.keys
-        return keys["model.layers"] * keys["train.global_batch"] // (keys["layout.dp"] * keys["train.micro_batch"])
+        return keys.get("model.layers", 100) * keys["train.global_batch"] // (keys["layout.dp"] * keys["train.micro_batch"])
 
     def arguments(self, profile=None):
         words = [f"{key}={value}" for key, value in self.keys.items() if key != "model.arch"]
+        if self.preset:
+            return [self.preset, "--cluster", self.cluster, f"profile={profile or self.profile}", *words]
         return ["gpt2-124m" if self.keys["model.arch"] == "gpt2" else "llama-135m", "--cluster", self.cluster,
                 f"profile={profile or self.profile}", *words]
 
@@ -117,8 +120,25 @@ def basic(path, profile, arch, tied, cluster):
         if "fp8" in cell["precision"].lower():
             keys["train.precision"] = "fp8"
         if "MLA" in cell["kv_heads"] or "expert" in cell["ffn"]:
-            row.why_not = "experts"
+            experts_row(row, cell)
         yield row, cell
+
+
+# Their models, as the catalogue has them.
+EXPERTS = {"qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3_235b_a22b": "qwen3-235b-a22b", "deepseekv3": "deepseek-v3",
+           "gptoss120b": "gpt-oss-120b"}
+
+
+def experts_row(row, cell):
+    """Experts are no key of the command line: the model is the catalogue's."""
+    name = re.sub(r"\(.*\)|\s", "", cell["model"]).lower()
+    row.preset = EXPERTS.get(name)
+    if row.preset is None:
+        row.why_not = f"no model of the catalogue: {cell['model']}"
+    elif "tokendrop" in cell["model"]:
+        row.why_not = "tokens beyond an expert's capacity are dropped, how many is not said"
+    row.keys = {key: value for key, value in row.keys.items() if not key.startswith("model.")}
+    row.keys["layout.ep"] = int(number(cell["ep"]) or 1)
 
 
 def fms_fsdp(path):

@@ -319,7 +319,7 @@ const cli_command cli_command_plan = {
                 "[--write FILE] [--max-model | --min-devices | --days D | --budget USD] "
                 "[key.path=value ...]",
     .about =
-        "Looks at every layout that the cluster's devices allow: dp, tp, pp, cp, virtual stages, "
+        "Looks at every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
         "schedule, ZeRO, micro-batch, recompute. Each has a least time and bytes in closed form; "
         "those that fit are made into plans and simulated until no other can be faster. Prints the "
         "best, the bytes of the first, why others lose, and what one percent of the machine is worth. "

@@ -49,7 +49,7 @@ NODISCARD status plan_config_of(const planner *p, const search_layout *l, run_co
 // Layout keys that are given fix their part.
 NODISCARD status plan_fix(planner *p, const config *c);
 // "layout.dp=8", ...: at most PLAN_LAYOUT_KEYS more of them.
-enum { PLAN_LAYOUT_KEYS = 12 };
+enum { PLAN_LAYOUT_KEYS = 13 };
 NODISCARD status plan_layout_keys(const planner *p, const search_layout *l, const char **keys,
                                   int64_t *count);
 NODISCARD status plan_config_write(const planner *p, const search_layout *l, const char *path);

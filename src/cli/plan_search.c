@@ -5,6 +5,7 @@
 #include "cli/run_folder.h"
 
 #include "op/context.h"
+#include "op/expert_ranks.h"
 #include "op/partition.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ static run_config config_of(const planner *p, const search_layout *l)
     r.layout.tp = l->tp;
     r.layout.pp = l->pp;
     r.layout.cp = l->cp;
+    r.layout.ep = l->ep > 0 ? l->ep : 1;
     r.layout.zero_group = 0;
     r.layout.cp_heads = 1;
     r.layout.stages = (option_list){0};
@@ -57,7 +59,8 @@ static status model_of(void *context, arena *a, const search_layout *l, op_model
     const op_context pieces = {.ways = l->cp, .shards = 1};
     TRY(model_build(a, &p->base.spec, &options, whole));
     TRY(op_model_partition(a, *whole, &cut, local));
-    return op_model_context(a, *local, &pieces, local);
+    TRY(op_model_context(a, *local, &pieces, local));
+    return op_model_experts(a, *local, l->ep > 0 ? l->ep : 1, local);
 }
 
 static status layout_set(const planner *p, arena *a, const search_layout *l, simulation *s)
@@ -146,7 +149,8 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
 {
     const cost_model prices = {.c = &p->base.machine,
                                .profile = &p->base.profile,
-                               .fp8 = p->base.r->train.precision == RUN_FP8};
+                               .fp8 = p->base.r->train.precision == RUN_FP8,
+                               .top_k = p->base.spec.experts.top_k};
     const run_config *r = p->base.r;
     const decoder_spec *s = &p->base.spec;
     const run_types types = run_config_types(r);
@@ -158,6 +162,8 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
         .heads = s->heads,
         .kv_heads = s->kv_heads,
         .ffn_dim = s->ffn_dim,
+        .experts = s->experts.count,
+        .expert_ffn_dim = s->experts.ffn_dim,
         .seq = r->train.seq,
         .global_batch = run_config_batch_max(r),
         .tp_max = tp_most(&p->base.machine),
@@ -210,6 +216,7 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "layout.tp")) f->tp = (int32_t)r->layout.tp;
     if (config_is_given(c, "layout.pp")) f->pp = (int32_t)r->layout.pp;
     if (config_is_given(c, "layout.cp")) f->cp = (int32_t)r->layout.cp;
+    if (config_is_given(c, "layout.ep")) f->ep = (int32_t)r->layout.ep;
     if (config_is_given(c, "layout.vpp")) f->chunks = (int32_t)r->layout.vpp;
     if (config_is_given(c, "layout.zero")) f->zero = (int32_t)r->layout.zero;
     if (config_is_given(c, "layout.sp")) f->sp = r->layout.sp ? 1 : 0;
@@ -329,6 +336,7 @@ status plan_layout_keys(const planner *p, const search_layout *l, const char **k
     TRY(number_add(p, keys, n, "layout.tp", l->tp));
     TRY(number_add(p, keys, n, "layout.pp", l->pp));
     TRY(number_add(p, keys, n, "layout.cp", l->cp));
+    if (l->ep > 1) TRY(number_add(p, keys, n, "layout.ep", l->ep));
     TRY(number_add(p, keys, n, "layout.zero", l->zero));
     TRY(key_add(p, keys, n, "layout.sp", l->sp ? "yes" : "no"));
     TRY(key_add(p, keys, n, "layout.schedule", l->schedule != NULL ? l->schedule->name : "1f1b"));

@@ -20,7 +20,8 @@ static double mib_or_gib(int64_t bytes, int64_t limit, const char **unit)
 static const char *mesh_word(const search_layout *l, char buffer[32])
 {
     int n = snprintf(buffer, 32, "%dx%d%sx%d", l->dp, l->tp, l->sp ? "s" : "", l->pp);
-    if (l->cp > 1) (void)snprintf(buffer + n, 32 - (size_t)n, "x%d", l->cp);
+    if (l->cp > 1) n += snprintf(buffer + n, 32 - (size_t)n, "x%d", l->cp);
+    if (l->ep > 1) (void)snprintf(buffer + n, 32 - (size_t)n, " e%d", l->ep);
     return buffer;
 }
 
@@ -80,7 +81,7 @@ static status row_begin(const planner *p, const search_found *f, const char *num
 
 static bool is_same(const search_layout *x, const search_layout *y)
 {
-    return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp &&
+    return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
            x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
            x->recompute == y->recompute && x->schedule == y->schedule &&
            x->micro_batch == y->micro_batch;

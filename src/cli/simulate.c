@@ -41,8 +41,7 @@ static status plans_make(arena *a, const simulation *s, bool with_bytes, simulat
     out->stages = (int32_t)r->layout.pp;
     TRY(arena_new(a, out->stages, &out->plans));
     TRY(arena_new(a, out->stages, &out->ranks));
-    out->spec = simulate_is_sparse(&s->spec) ? simulate_stand_in(s) : s->spec;
-    TRY(train_stages_assemble(a, r, &out->spec, &options, out->plans));
+    TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
     for (int32_t i = 0; i < out->stages; i++) {
         out->ranks[i] = (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh};
         out->ranks[i].mesh.at[AXIS_PP] = i;
@@ -55,8 +54,10 @@ static status plans_make(arena *a, const simulation *s, bool with_bytes, simulat
 
 cost_model simulate_prices(const simulation *s)
 {
-    return (cost_model){
-        .c = &s->machine, .profile = &s->profile, .fp8 = s->r->train.precision == RUN_FP8};
+    return (cost_model){.c = &s->machine,
+                        .profile = &s->profile,
+                        .fp8 = s->r->train.precision == RUN_FP8,
+                        .top_k = s->spec.experts.top_k};
 }
 
 static status step_play(arena *a, const simulation *s, simulated *out)
@@ -65,7 +66,6 @@ static status step_play(arena *a, const simulation *s, simulated *out)
     sim_prices *all = NULL;
     TRY(arena_new(a, out->stages, &all));
     TRY(sim_price(a, &prices, out->ranks, out->stages, all));
-    TRY(simulate_sparse_price(a, out, all));
     return sim_play(a, out->ranks, out->stages, all, (int64_t)(s->profile.step_s * 1e9), SIM_STEPS,
                     &out->step);
 }
@@ -146,7 +146,6 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
     plan_memory_by_kind(p, bytes);
     for (int k = 0; k < BYTES_KIND_COUNT; k++) sum += bytes[k];
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
-    simulate_sparse_bytes(x, bytes);
     const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
     const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
     bytes[BYTES_ACTIVATIONS] = (int64_t)kept + simulate_score_bytes(x, stage);

@@ -40,7 +40,6 @@ NODISCARD status simulate_open(cli_context *cli, const char *operand, const char
 // A step and what it says. Bytes are those of the fullest rank.
 typedef struct simulated {
     const simulation *of;
-    decoder_spec spec;  // of the plans: the simulation's, or a stand-in's
     int64_t parameters; // of the model
     int32_t stages;     // of pp: ranks that were played
     train_plans *plans; // [stage]
@@ -67,13 +66,6 @@ NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
 // The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time
 // than the player, or touches other bytes than its arena.
 NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *out);
-// Models with experts or latent attention (simulate_sparse.c): the dense one that is played for it, what it
-// costs more, and its own bytes. Nothing for others.
-bool simulate_is_sparse(const decoder_spec *s);
-decoder_spec simulate_stand_in(const simulation *s);
-NODISCARD status simulate_sparse_check(const simulation *s);
-NODISCARD status simulate_sparse_price(arena *a, const simulated *x, sim_prices *prices);
-void simulate_sparse_bytes(const simulated *x, int64_t bytes[BYTES_KIND_COUNT]);
 cost_model simulate_prices(const simulation *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);

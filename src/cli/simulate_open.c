@@ -196,7 +196,7 @@ static status micro_batch_take(const opening *o, simulation *out)
         .documents = out->r->data.packing == RUN_PACKING_MASKED,
         .sizes_only = true,
     };
-    if (o->yaml != NULL && !simulate_is_sparse(&out->spec)) {
+    if (o->yaml != NULL) {
         return train_micro_batch_settle(out->r, &out->spec, &options);
     }
     out->r->train.micro_batch_chosen = false;
@@ -275,7 +275,6 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(run_config_load_planned(cli->h, cli->a, o->yaml, all, count, out->r, &o->c));
     TRY(model_take(o, out));
     TRY(train_layout_check(out->r, &out->spec));
-    TRY(simulate_sparse_check(out));
     TRY(micro_batch_take(o, out));
     TRY(rule_take(o, out));
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");

@@ -511,7 +511,7 @@ static void test_rules_are_covered(void **state)
         }
         arena_destroy(s.a);
     }
-    for (int code = 0; code < OP_CODE_COUNT; code++) {
+    for (int code = 0; code < OP_COMPUTE_COUNT; code++) { // those with kernels
         if (seen[code] || op_kind_of((op_code)code)->gradient == NULL) continue;
         fail_msg("no example differentiates %s", op_kind_of((op_code)code)->name);
     }

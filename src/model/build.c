@@ -11,7 +11,8 @@
 
 typedef struct built_program {
     op_program *p;
-    int32_t window; // of decoder layers
+    int32_t window;   // of decoder layers
+    bool has_experts; // and this
     block_context c;
 } built_program;
 
@@ -67,20 +68,27 @@ static status head_emit(building *b)
     return program_end(b, bp);
 }
 
-static status decoder_emit(building *b, int layer, int32_t window)
+static const model_block *mlp_of(const decoder_spec *s, bool has_experts)
+{
+    if (has_experts) return &model_block_experts;
+    return s->mlp == MODEL_MLP_SWIGLU ? &model_block_mlp_swiglu : &model_block_mlp_gelu;
+}
+
+static status decoder_emit(building *b, int layer, int32_t window, bool has_experts)
 {
     built_program *bp = NULL;
     tensor_id h = TENSOR_NONE, x = TENSOR_NONE, d = TENSOR_NONE, y = TENSOR_NONE;
     TRY(program_begin(b, &bp));
     bp->window = window;
     bp->c.layer = layer;
-    const model_block *mlp =
-        b->spec->mlp == MODEL_MLP_SWIGLU ? &model_block_mlp_swiglu : &model_block_mlp_gelu;
+    bp->has_experts = has_experts;
+    const model_block *attention =
+        b->spec->latent.kv_rank > 0 ? &model_block_latent : &model_block_attention;
     TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
     TRY(block_norm(&bp->c, "attn_norm", h, TENSOR_NONE, &x, &h));
-    TRY(model_block_attention.emit(&bp->c, x, &d));
+    TRY(attention->emit(&bp->c, x, &d));
     TRY(block_norm(&bp->c, "mlp_norm", h, d, &x, &h));
-    TRY(mlp->emit(&bp->c, x, &d));
+    TRY(mlp_of(b->spec, has_experts)->emit(&bp->c, x, &d));
     TRY(op_add(bp->p, h, d, &y));
     TRY(op_output(bp->p, y));
     return program_end(b, bp);
@@ -123,7 +131,8 @@ static status weight_make(building *b, const char *prefix, const block_weight *w
                        .init_std = w->init_std,
                        .decay = w->ndim == 2,
                        .is_product = w->is_product,
-                       .is_matrix = w->is_matrix};
+                       .is_matrix = w->is_matrix,
+                       .is_expert = w->cut_dim[AXIS_EP] >= 0};
     memcpy(out->cut_dim, w->cut_dim, sizeof(out->cut_dim));
     TRY(named(b->a, prefix, w->name, &out->name));
     out->parts[0] = (weight_part){.name = out->name, .rows = w->rows};
@@ -156,13 +165,15 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
 static status decoder_make(building *b, int32_t index)
 {
     const int32_t window = b->spec->windows != NULL ? b->spec->windows[index] : 0;
+    const bool has_experts = model_has_experts(b->spec, index);
     int32_t program = -1;
     for (int32_t i = 1; i < b->program_count; i++) { // program 0 is the embedding
-        if (b->programs[i].window == window) program = i;
+        const built_program *p = &b->programs[i];
+        if (p->window == window && p->has_experts == has_experts) program = i;
     }
     if (program < 0) {
         program = b->program_count;
-        TRY(decoder_emit(b, index, window));
+        TRY(decoder_emit(b, index, window, has_experts));
     }
     char *name = NULL, *prefix = NULL;
     TRY(arena_format(b->a, &name, "layers.%d", index));
@@ -179,8 +190,11 @@ static status constants_make(building *b)
     if (!b->options->sizes_only) {
         TRY(model_rope_table(b->a, b->spec, b->options->seq, b->options->seq, &data));
     }
-    *rope = (op_constant){
-        .name = "rope", .rows = b->options->seq, .columns = b->spec->head_dim, .data = data};
+    *rope = (op_constant){.name = "rope",
+                          .rows = b->options->seq,
+                          .columns = b->spec->latent.kv_rank > 0 ? b->spec->latent.rope_dim
+                                                                 : b->spec->head_dim,
+                          .data = data};
     b->m->constants = rope;
     b->m->constant_count = 1;
     return ST_OK;
@@ -193,7 +207,15 @@ static void totals(op_model *m, const decoder_spec *spec)
         m->parameters += count;
         if (m->weights[i].is_product) m->product_parameters += count;
     }
-    m->attention_width = spec->layers * spec->heads * spec->head_dim;
+    const model_latent *l = &spec->latent;
+    // Scores are as wide as queries, what they weigh as values: half of both.
+    const int64_t head =
+        l->kv_rank > 0 ? (l->nope_dim + l->rope_dim + l->value_dim) / 2 : spec->head_dim;
+    m->attention_width = spec->layers * spec->heads * head;
+    if (spec->experts.count == 0) return;
+    model_counts counts;
+    model_count(spec, &counts);
+    m->product_parameters = counts.product; // that a token meets
 }
 
 static status build(building *b)
@@ -222,9 +244,10 @@ static status build(building *b)
     return ST_OK;
 }
 
-// Planned, but without kernels yet.
-static status unbuilt_refuse(const decoder_spec *s)
+// Planned, but without kernels yet: what will run is refused.
+static status unbuilt_refuse(const decoder_spec *s, const model_options *options)
 {
+    if (options->sizes_only && options->purpose == PURPOSE_TRAIN) return ST_OK;
     if (s->experts.count > 0) {
         return fail(ST_UNSUPPORTED,
                     "the model has %lld experts, %lld of them for a token: models with experts "
@@ -243,7 +266,7 @@ static status unbuilt_refuse(const decoder_spec *s)
 status model_build(arena *a, const decoder_spec *spec, const model_options *options, op_model **out)
 {
     TRY(model_spec_check(spec));
-    TRY(unbuilt_refuse(spec));
+    TRY(unbuilt_refuse(spec, options));
     if (options->purpose != PURPOSE_TRAIN && options->purpose != PURPOSE_EVALUATE &&
         options->documents) {
         return fail(ST_INTERNAL, "generation knows no packed documents");

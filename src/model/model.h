@@ -74,10 +74,18 @@ typedef struct decoder_spec {
     int32_t bos_token; // -1: none
     model_ends ends;
     dtype saved; // what its files say their weights are: fp32, bf16 or fp16
-    // What can be counted and planned but not trained yet: model_build refuses it by name.
+    // What can be counted, planned and simulated but not trained yet: model_build refuses it by name where
+    // the model is to run.
     model_experts experts;
     model_latent latent;
 } decoder_spec;
+
+// Has decoder layer `index` experts in place of its feed-forward part?
+static inline bool model_has_experts(const decoder_spec *s, int64_t index)
+{
+    const int64_t at = index - s->experts.dense_layers, every = max_i64(s->experts.every, 1);
+    return s->experts.count > 0 && at >= 0 && at % every == every - 1;
+}
 
 // What a program is emitted for, beyond the spec.
 typedef struct model_options {
@@ -86,10 +94,11 @@ typedef struct model_options {
     op_recompute recompute;
     int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
     float z_loss;
-    bool documents;  // packed: attention stays within a document
-    bool logits;     // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
-    bool losses;     // EVALUATE: the loss of every row (fp32) as the head's next boundary output
-    bool sizes_only; // nothing will run: constants have no data
+    bool documents; // packed: attention stays within a document
+    bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
+    bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
+    bool
+        sizes_only; // nothing will run: constants have no data, and what has no kernels yet may be built
 } model_options;
 
 // model.preset, or model.from (a Hugging Face folder), and model.* keys over it.

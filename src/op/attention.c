@@ -81,13 +81,19 @@ const op_kind op_row_rope = {
 
 enum { HEAD_DIM_MAX = 256 };
 
+static int32_t value_dim(const op_attrs *a)
+{
+    return a->value_dim > 0 ? a->value_dim : a->head_dim;
+}
+
 static status heads_check(const op_node *node, const op_shapes *shapes)
 {
     const char *name = op_kind_of(node->code)->name;
     const op_attrs *a = &node->attrs;
-    int64_t columns = 0, kv_columns = 0;
+    int64_t columns = 0, kv_columns = 0, values = 0;
     TRY(op_shapes_constant(node, shapes, 'C', &columns));
     TRY(op_shapes_constant(node, shapes, 'E', &kv_columns));
+    TRY(op_shapes_constant(node, shapes, 'V', &values));
     if (a->heads <= 0 || a->kv_heads <= 0 || a->heads % a->kv_heads != 0) {
         return fail(ST_MODEL, "%s: %d heads on %d key-value heads, expected a multiple", name,
                     (int)a->heads, (int)a->kv_heads);
@@ -97,12 +103,13 @@ static status heads_check(const op_node *node, const op_shapes *shapes)
                     (int)HEAD_DIM_MAX);
     }
     if (columns != (int64_t)a->heads * a->head_dim ||
-        kv_columns != (int64_t)a->kv_heads * a->head_dim) {
+        kv_columns != (int64_t)a->kv_heads * a->head_dim ||
+        values != (int64_t)a->kv_heads * value_dim(a)) {
         return fail(ST_MODEL,
-                    "%s: queries have %lld columns and keys %lld, expected %d and %d heads "
-                    "of %d",
-                    name, (long long)columns, (long long)kv_columns, (int)a->heads,
-                    (int)a->kv_heads, (int)a->head_dim);
+                    "%s: queries have %lld columns, keys %lld and values %lld, expected %d and %d "
+                    "heads of %d, of values %d",
+                    name, (long long)columns, (long long)kv_columns, (long long)values,
+                    (int)a->heads, (int)a->kv_heads, (int)a->head_dim, (int)value_dim(a));
     }
     if (a->window < 0 || !(a->dropout >= 0.0f && a->dropout < 1.0f)) {
         return fail(ST_MODEL, "%s: window %d and dropout %g, expected 0 or more and 0 to below 1",
@@ -140,7 +147,7 @@ static status rows_check(const op_node *node, const op_shapes *shapes, bool cach
 static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fSE fSE iZ iB", &shapes));
+    TRY(op_shapes_in(p, node, "fNC fSE fSV iZ iB", &shapes));
     TRY(heads_check(node, &shapes));
     const bool cached = node->in[4] != TENSOR_NONE;
     if (cached && node->in[3] != TENSOR_NONE) {
@@ -148,7 +155,8 @@ static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
     }
     TRY(rows_check(node, &shapes, cached));
     op_shapes_bind(&shapes, 'H', extent_of(node->attrs.heads));
-    return op_shapes_out(p, node, wanted, "fNC sNH", "y lse", &shapes);
+    op_shapes_bind(&shapes, 'Y', extent_of((int64_t)node->attrs.heads * value_dim(&node->attrs)));
+    return op_shapes_out(p, node, wanted, "fNY sNH", "y lse", &shapes);
 }
 
 static void attention_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -194,7 +202,7 @@ static op_cost attention_cost(const op_program *p, const op_node *node, const ex
     const op_attrs *a = &node->attrs;
     op_cost cost = op_cost_bytes(p, node, bound);
     const double pairs = attention_pairs(p, node, node->in[0], node->in[1], bound);
-    cost.flops = pairs * (double)a->heads * (4.0 * (double)a->head_dim + 6.0);
+    cost.flops = pairs * (double)a->heads * (2.0 * (double)(a->head_dim + value_dim(a)) + 6.0);
     return cost;
 }
 
@@ -284,16 +292,20 @@ const op_kind op_row_attention_merge = {
 static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC fSE fSE fNC sNH iZ", &shapes));
+    TRY(op_shapes_in(p, node, "fNY fNC fSE fSV fNY sNH iZ", &shapes));
     TRY(heads_check(node, &shapes));
     TRY(rows_check(node, &shapes, false));
     const op_attrs *a = &node->attrs;
+    if (shapes.of['Y'].scale != (int64_t)a->heads * value_dim(a)) {
+        return fail(ST_MODEL, "attention_bwd: %lld columns of dy, expected %d heads of %d",
+                    (long long)shapes.of['Y'].scale, (int)a->heads, (int)value_dim(a));
+    }
     const int32_t ways = a->cp_ways > 1 ? a->cp_ways : 1, at = a->cp_ways > 1 ? a->cp_at : 0;
     if (a->shards > 0 && (a->shards % ways != 0 || a->first_shard / (a->shards / ways) != at)) {
         return fail(ST_MODEL, "attention_bwd: rank %d of %d has no shard %d of %d", (int)at,
                     (int)ways, (int)a->first_shard, (int)a->shards);
     }
-    return op_shapes_out(p, node, wanted, "fNC fSE fSE", "dq dk dv", &shapes);
+    return op_shapes_out(p, node, wanted, "fNC fSE fSV", "dq dk dv", &shapes);
 }
 
 static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -310,7 +322,8 @@ static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_b
     op_cost cost = op_cost_bytes(p, node, bound);
     double pairs = attention_pairs(p, node, node->in[1], node->in[2], bound);
     if (a->shards > 0) pairs /= (double)a->shards / (double)max_i64(a->cp_ways, 1);
-    cost.flops = pairs * (double)a->heads * (10.0 * (double)a->head_dim + 8.0);
+    cost.flops =
+        pairs * (double)a->heads * (6.0 * (double)a->head_dim + 4.0 * (double)value_dim(a) + 8.0);
     cost.flops += 2.0 * op_elements(p, node->in[0], bound); // the row sums of dy * y
     return cost;
 }

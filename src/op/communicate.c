@@ -49,13 +49,17 @@ const op_kind op_row_all_reduce = {
     .cost = op_cost_bytes,
 };
 
-static const extent rows_cut = {.scale = 1, .symbol = EXTENT_TOKENS_CUT};
+// The rows of t, of which there may be several for a token, of another number of ranks.
+static extent rows_of(const op_program *p, tensor_id t, extent_symbol symbol)
+{
+    return (extent){.scale = op_at(p, t)->dims[0].scale, .symbol = symbol};
+}
 
 static status rows_check(const op_program *p, const op_node *node, tensor_id t,
                          extent_symbol symbol)
 {
     const op_tensor *tensor = op_at(p, t);
-    if (tensor->dims[0].symbol == symbol && tensor->dims[0].scale == 1) return ST_OK;
+    if (tensor->dims[0].symbol == symbol && tensor->dims[0].scale >= 1) return ST_OK;
     return fail(ST_MODEL, "%s: the rows of %s are not those of %s", op_kind_of(node->code)->name,
                 tensor->name, symbol == EXTENT_TOKENS ? "a micro-batch" : "a rank's piece of it");
 }
@@ -86,7 +90,7 @@ static status scatter_infer(op_program *p, op_node *node, uint32_t wanted)
         return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
     }
     TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS));
-    op_shapes_bind(&shapes, 'P', rows_cut);
+    op_shapes_bind(&shapes, 'P', rows_of(p, node->in[0], EXTENT_TOKENS_CUT));
     return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
 }
 
@@ -143,7 +147,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
         op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
     } else {
         TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
-        op_shapes_bind(&shapes, 'N', extent_tokens(1));
+        op_shapes_bind(&shapes, 'N', rows_of(p, node->in[0], EXTENT_TOKENS));
     }
     return op_shapes_out(p, node, wanted, vector ? "fN" : "fND", "y", &shapes);
 }

@@ -102,6 +102,7 @@ status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id v, tensor
     node.attrs.heads = attrs->heads;
     node.attrs.kv_heads = attrs->kv_heads;
     node.attrs.head_dim = attrs->head_dim;
+    node.attrs.value_dim = attrs->value_dim;
     node.attrs.window = attrs->window;
     node.attrs.scale = attrs->scale;
     if (attrs->scale == 0.0f && attrs->head_dim > 0) {
@@ -222,6 +223,73 @@ status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y)
     op_node node = op_node_of(OP_CAST);
     node.in[0] = x;
     TRY(op_tensor_make(p, name, ROLE_ACTIVATION, type, ndim, rows, columns, &node.out[0]));
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+// ---- experts, latent attention --------------------------------------------------------------------
+
+status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
+                 int32_t value_dim, tensor_id out[3])
+{
+    op_node node = op_node_of(OP_LATENT);
+    for (int i = 0; i < 5; i++) node.in[i] = in[i];
+    node.attrs.heads = node.attrs.kv_heads = heads;
+    node.attrs.head_dim = head_dim;
+    node.attrs.value_dim = value_dim;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    for (int o = 0; o < 3; o++) out[o] = node.out[o];
+    return ST_OK;
+}
+
+status op_route(op_program *p, tensor_id logits, int32_t top_k, tensor_id *gates)
+{
+    op_node node = op_node_of(OP_ROUTE);
+    node.in[0] = logits;
+    node.attrs.top_k = top_k;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *gates = node.out[0];
+    return ST_OK;
+}
+
+status op_dispatch(op_program *p, tensor_id x, tensor_id gates, tensor_id *rows, tensor_id *gate)
+{
+    op_node node = op_node_of(OP_DISPATCH);
+    node.in[0] = x;
+    node.in[1] = gates;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *rows = node.out[0];
+    *gate = node.out[1];
+    return ST_OK;
+}
+
+status op_experts(op_program *p, tensor_id x, tensor_id w, int32_t experts, tensor_id *y)
+{
+    op_node node = op_node_of(OP_EXPERTS);
+    node.in[0] = x;
+    node.in[1] = w;
+    node.attrs.experts = experts;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_weigh(op_program *p, tensor_id x, tensor_id gate, tensor_id *y)
+{
+    op_node node = op_node_of(OP_WEIGH);
+    node.in[0] = x;
+    node.in[1] = gate;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_combine(op_program *p, tensor_id rows, tensor_id gates, tensor_id *y)
+{
+    op_node node = op_node_of(OP_COMBINE);
+    node.in[0] = rows;
+    node.in[1] = gates;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;

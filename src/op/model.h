@@ -44,6 +44,7 @@ typedef struct op_weight {
     bool decay;      // weight decay applies (two-dim tensors)
     bool is_product; // takes part in matrix products: counted in FLOPs (input embedding not)
     bool is_matrix;  // Muon takes it: two-dim, neither embedding nor head
+    bool is_expert;  // its rows are those of experts, which ranks along AXIS_EP share
     int8_t cut_dim[AXIS_COUNT];
     // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of it.
     int32_t ways, at;

@@ -120,7 +120,9 @@ typedef enum op_activation {
 typedef struct op_attrs {
     op_activation activation;
     int32_t heads, kv_heads, head_dim;
-    int32_t window;       // 0: none; W: a query sees itself and the W - 1 positions before it
+    int32_t value_dim;      // ATTENTION, LATENT: columns of a head of values; 0: head_dim
+    int32_t experts, top_k; // EXPERTS: that are here; ROUTE: that a token takes
+    int32_t window;         // 0: none; W: a query sees itself and the W - 1 positions before it
     int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
     int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
     bool interleaved;     // ROPE: pairs (2i, 2i+1) instead of (i, i + D/2)
@@ -292,6 +294,15 @@ NODISCARD status op_attention(op_program *p, tensor_id q, tensor_id k, tensor_id
                               tensor_id documents, tensor_id lengths, const op_attrs *attrs,
                               tensor_id *y);
 NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, tensor_id cache);
+// q and k turned, and put together with v: see LATENT in op_codes.h.
+NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
+                           int32_t value_dim, tensor_id out[3]);
+NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, tensor_id *gates);
+NODISCARD status op_dispatch(op_program *p, tensor_id x, tensor_id gates, tensor_id *rows,
+                             tensor_id *gate);
+NODISCARD status op_experts(op_program *p, tensor_id x, tensor_id w, int32_t experts, tensor_id *y);
+NODISCARD status op_weigh(op_program *p, tensor_id x, tensor_id gate, tensor_id *y);
+NODISCARD status op_combine(op_program *p, tensor_id rows, tensor_id gates, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
 NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,

@@ -41,7 +41,8 @@ extern "C" {
 //                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
 //                  With attrs.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position; or, with
 //                  attrs.ring, Nk = N: the rows of rank attrs.key_at, and what they alone give.
-//                  With attrs.seq_ways = H a sequence has H times the rows that it has elsewhere.
+//                  With attrs.seq_ways = H a sequence has H times the rows that it has elsewhere. With
+//                  attrs.value_dim = V heads of v and y have V columns instead of D (no kernel takes that).
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of both
 //   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.shards > 0 the queries of shard
 //                  attrs.first_shard only (op/zigzag.h): their rows of dq, what they add to dk and dv
@@ -99,9 +100,47 @@ extern "C" {
 //   SHIFT          x                                -> y: what the rank before has; the last one is before the first
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along AXIS_CP.
 // Along AXIS_CP an ALL_TO_ALL is among the ranks that deal heads out, all else among the others (plan/mesh.h).
-#define OP_TABLE(X)     \
-    OP_TABLE_COMPUTE(X) \
-    OP_TABLE_COMMUNICATE(X)
+//
+// What can be planned, priced and played, and has no kernels yet (op/experts.c, op/latent.c). A token takes T
+// experts of E; R = T N rows go to them, each with its gate. After op_model_experts a rank has some of the
+// experts, and the rows of all tokens of the ranks along AXIS_EP that take those: as many, where experts are
+// evenly loaded.
+//   ROUTE          logits(N,E)                      -> gates(N,T), attrs.top_k = T: which experts, and how much
+//   ROUTE_BWD      dgates logits gates              -> dlogits(N,E)
+//   DISPATCH       x(N,D) gates                     -> rows(R,D) gate(R,1): a row for each expert that is taken
+//   DISPATCH_BWD   drows dgate gates                -> dx(N,D) dgates(N,T)
+//   EXPERTS        x(R,K) w(X*M,K)                  -> y(R,M): each row with the matrix of its expert, one of
+//                                                      X = attrs.experts
+//   EXPERTS_DX     dy(R,M) w(X*M,K)                 -> dx(R,K)
+//   EXPERTS_DW     dy(R,M) x(R,K)                   -> += dw(X*M,K)
+//   WEIGH          x(R,F) gate(R,1)                 -> y(R,F) = x * gate
+//   WEIGH_DG       dy(R,F) x(R,F)                   -> dgate(R,1)
+//   COMBINE        rows(R,D) gates                  -> y(N,D): each token's rows added
+//   COMBINE_BWD    dy(N,D) gates                    -> drows(R,D)
+//   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P)
+//                                                   -> q(N,H*D) k(N,H*D) v(N,H*V): the last P columns of each
+//                  head turned; r, of one head, is every head's. D = attrs.head_dim, V = attrs.value_dim
+//   LATENT_BWD     dq dk dv positions table         -> dq dkv
+//   LATENT_DR      dk positions table               -> dr(N,P): the sum over heads
+#define OP_TABLE(X)         \
+    OP_TABLE_COMPUTE(X)     \
+    OP_TABLE_COMMUNICATE(X) \
+    OP_TABLE_PLANNED(X)
+#define OP_TABLE_PLANNED(X)       \
+    X(ROUTE, route)               \
+    X(ROUTE_BWD, route_bwd)       \
+    X(DISPATCH, dispatch)         \
+    X(DISPATCH_BWD, dispatch_bwd) \
+    X(EXPERTS, experts)           \
+    X(EXPERTS_DX, experts_dx)     \
+    X(EXPERTS_DW, experts_dw)     \
+    X(WEIGH, weigh)               \
+    X(WEIGH_DG, weigh_dg)         \
+    X(COMBINE, combine)           \
+    X(COMBINE_BWD, combine_bwd)   \
+    X(LATENT, latent)             \
+    X(LATENT_BWD, latent_bwd)     \
+    X(LATENT_DR, latent_dr)
 #define OP_TABLE_COMMUNICATE(X)       \
     X(ALL_REDUCE, all_reduce)         \
     X(REDUCE_SCATTER, reduce_scatter) \
@@ -161,7 +200,7 @@ typedef enum op_code {
 } op_code;
 static inline bool op_communicates(op_code code)
 {
-    return code >= OP_ALL_REDUCE;
+    return code >= OP_ALL_REDUCE && code <= OP_SHIFT;
 }
 
 #ifdef __cplusplus

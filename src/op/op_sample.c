@@ -3,16 +3,7 @@
 //
 // Variant v is setting v % SETTINGS with option v / SETTINGS. To add an operation: a builder and a
 // row below; to add a size or type that all operations are tried in: a setting.
-#include "op/op_sample.h"
-
-#include "op/op_internal.h"
-
-typedef struct setting {
-    dtype type, grad, id;
-    int32_t heads, kv_heads, head_dim;
-    int64_t seqs, seq, cache_seq;
-    int64_t k, m, vocab; // columns in, columns out, rows of tables
-} setting;
+#include "op/op_sample_internal.h"
 
 enum { SETTINGS = 7 };
 static const setting settings[SETTINGS] = {
@@ -24,15 +15,6 @@ static const setting settings[SETTINGS] = {
     {DTYPE_BF16, DTYPE_BF16, DTYPE_I32, 2, 2, 64, 2, 17, 70, 48, 20, 259},
     {DTYPE_F32, DTYPE_F32, DTYPE_I32, 1, 1, 256, 1, 70, 71, 33, 17, 1030},
 };
-
-typedef struct builder {
-    op_program *p;
-    op_node node;
-    const setting *s;
-    int option;
-    uint32_t wanted;
-    op_list list;
-} builder;
 
 static status tensor(builder *b, const char *name, tensor_role role, dtype type, int ndim,
                      extent rows, int64_t columns, tensor_id *out)
@@ -716,11 +698,6 @@ static status muon_update(builder *b)
     return tensor(b, "weight", ROLE_WEIGHT, b->s->type, 2, extent_of(rows), columns, &n->out[1]);
 }
 
-typedef struct sample_row {
-    int options;
-    status (*build)(builder *b);
-} sample_row;
-
 static const sample_row rows[OP_CODE_COUNT] = {
     [OP_EMBEDDING] = {2, embedding},
     [OP_EMBEDDING_DW] = {2, embedding_dw},
@@ -771,10 +748,15 @@ static const sample_row rows[OP_CODE_COUNT] = {
     [OP_SHIFT] = {1, exchange},
 };
 
+static const sample_row *row_of(op_code code)
+{
+    return rows[code].build != NULL ? &rows[code] : &op_sample_planned[code];
+}
+
 int op_sample_count(op_code code)
 {
     ASSERT((int)code >= 0 && code < OP_CODE_COUNT);
-    return rows[code].options * SETTINGS;
+    return row_of(code)->options * SETTINGS;
 }
 
 status op_sample(arena *a, op_code code, int variant, op_program **p, op_list *list,
@@ -785,7 +767,7 @@ status op_sample(arena *a, op_code code, int variant, op_program **p, op_list *l
     builder b = {
         .node = op_node_of(code), .s = s, .option = variant / SETTINGS, .list = OP_FORWARD};
     TRY(op_program_create(a, PURPOSE_TRAIN, s->type, s->grad, &b.p));
-    TRY(rows[code].build(&b));
+    TRY(row_of(code)->build(&b));
     TRY(op_append(b.p, b.list, &b.node, b.wanted));
     *p = b.p;
     *list = b.list;

@@ -367,6 +367,11 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
         return c->state[t->of].parts;
     }
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
+    if (node->code == OP_EXPERTS) { // the weight has the rows of all experts
+        cut_parts parts = c->state[node->in[1]].parts;
+        for (int i = 0; i < parts.count; i++) parts.size[i] /= node->attrs.experts;
+        return parts;
+    }
     const bool of_heads = node->code == OP_ATTENTION && o == 1; // keys may be as wide by chance
     for (int i = 0; i < OP_MAX_IN && !of_heads; i++) {
         const tensor_id in = node->in[i];

@@ -134,13 +134,18 @@ static status dx_push(partition *c, op_list list, const op_node *node)
     return terms_add(c, list, terms, count, false, node->out[0]);
 }
 
-// An id is in one piece of the table: what the others add changes no bit.
-static status embedding_push(partition *c, op_list list, const op_node *node)
+// A term a rank. exact: an id is in one piece of the table, what the others add changes no bit; else the sum has
+// no order.
+static status term_push(partition *c, op_list list, const op_node *node, bool exact)
 {
     op_node term = *node;
+    if (c->how->ordered && !exact) {
+        return fail(ST_UNSUPPORTED, "determinism.tp_shards: %s has no order yet",
+                    op_kind_of(node->code)->name);
+    }
     TRY(term_make(c, node->out[0], 1, &term.out[0]));
     TRY(op_append(c->p, list, &term, 0));
-    return terms_add(c, list, &term.out[0], 1, true, node->out[0]);
+    return terms_add(c, list, &term.out[0], 1, exact, node->out[0]);
 }
 
 status partition_sum(partition *c, op_list list, const op_node *node)
@@ -151,7 +156,12 @@ status partition_sum(partition *c, op_list list, const op_node *node)
     case OP_MATMUL_DX:
         return dx_push(c, list, node);
     case OP_EMBEDDING:
-        return embedding_push(c, list, node);
+        return term_push(c, list, node, true);
+    case OP_EXPERTS:
+    case OP_EXPERTS_DX:
+    case OP_WEIGH_DG:
+    case OP_LATENT_DR:
+        return term_push(c, list, node, false);
     default:
         return fail(ST_INTERNAL, "%s is a sum over ranks, which nobody adds",
                     op_kind_of(node->code)->name);

@@ -22,8 +22,11 @@ cost_profile cost_profile_trireme(void)
                             .cp_bandwidth = 1.0,
                             .dp_bandwidth = 1.0,
                             .pp_bandwidth = 1.0,
+                            .ep_bandwidth = 1.0,
                             .dp_overlap = 1.0,
                             .pp_overlap = 1.0,
+                            .ep_bytes = 1.0,
+                            .imbalance = 1.0,
                             .activations = 1.0};
     return p;
 }
@@ -85,8 +88,9 @@ static double half(double size, double half_size)
 }
 
 // Share of the work of whole tiles on whole waves that is asked for. Libraries choose among tiles, and cut
-// long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse.
-static double tiles_share(const cluster_device *d, const cost_product *p)
+// long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse. `products` of one shape
+// share the waves.
+static double tiles_share(const cluster_device *d, const cost_product *p, double products)
 {
     static const struct {
         double m, n, reuse; // of the usual tile
@@ -101,7 +105,7 @@ static double tiles_share(const cluster_device *d, const cost_product *p)
         const double edge = p->m * p->n / (across * tile_m * down * tile_n);
         for (int s = 0; s < 4; s++) {
             const double pieces = (double)(1 << s);
-            const double work = across * down * pieces, waves = ceil(work / units);
+            const double work = products * across * down * pieces, waves = ceil(work / units);
             // Each piece is written, and added to the others, for the price of some steps of k.
             const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;
             const double share =
@@ -112,14 +116,20 @@ static double tiles_share(const cluster_device *d, const cost_product *p)
     return best;
 }
 
-double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
+static double products_share(const cluster_device *d, const cost_product *p, cluster_math math,
+                             double products)
 {
     double share = d->product_share[math];
     if (share <= 0.0) share = d->product_share[MATH_BF16];
     if (share <= 0.0) share = 1.0;
     share *= half(p->m, d->product_half_m) * half(p->n, d->product_half_n);
-    share *= half(p->k, d->product_half_k) * tiles_share(d, p);
+    share *= half(p->k, d->product_half_k) * tiles_share(d, p, products);
     return share;
+}
+
+double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
+{
+    return products_share(d, p, math, 1.0);
 }
 
 static double memory_rate(const cost_model *m)
@@ -129,14 +139,20 @@ static double memory_rate(const cost_model *m)
     return d->memory_bytes_s * share * m->profile->memory;
 }
 
-static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
+static double products_s(const cost_model *m, const cost_product *p, dtype type, double bytes,
+                         double products)
 {
     const cluster_device *d = &m->c->device;
     if (p->m <= 0.0 || p->n <= 0.0 || p->k <= 0.0) return 0.0;
     const cluster_math math = cost_math_of(d, type);
-    const double share = cost_product_share(d, p, math) * m->profile->product;
-    const double work = over(2.0 * p->m * p->n * p->k, d->peak_flops[math] * share);
+    const double share = products_share(d, p, math, products) * m->profile->product;
+    const double work = over(2.0 * products * p->m * p->n * p->k, d->peak_flops[math] * share);
     return fmax(work, over(bytes, memory_rate(m)));
+}
+
+static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
+{
+    return products_s(m, p, type, bytes, 1.0);
 }
 
 int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes)
@@ -172,7 +188,8 @@ cost_class cost_class_of(op_code code)
     if (op_communicates(code)) return COST_MESSAGE;
     if (code == OP_ATTENTION || code == OP_ATTENTION_BWD) return COST_ATTENTION;
     if (code == OP_MATMUL || code == OP_MATMUL_DX || code == OP_MATMUL_DW || code == OP_HEAD_LOSS ||
-        code == OP_HEAD_STATS || code == OP_MUON) {
+        code == OP_HEAD_STATS || code == OP_MUON || code == OP_EXPERTS || code == OP_EXPERTS_DX ||
+        code == OP_EXPERTS_DW) {
         return COST_PRODUCT;
     }
     return COST_MEMORY;
@@ -191,7 +208,7 @@ bool cost_is_pointwise(op_code code)
         OP_BIAS_DW,    OP_ADD,        OP_ADD_BIAS,     OP_RMSNORM,        OP_RMSNORM_DX,
         OP_RMSNORM_DW, OP_LAYERNORM,  OP_LAYERNORM_DX, OP_LAYERNORM_DW,   OP_ROPE,
         OP_SWIGLU,     OP_SWIGLU_BWD, OP_ACTIVATION,   OP_ACTIVATION_BWD, OP_DROPOUT,
-        OP_CAST};
+        OP_CAST,       OP_WEIGH,      OP_WEIGH_DG,     OP_LATENT,         OP_LATENT_BWD};
     for (int i = 0; i < COUNT_OF(codes); i++) {
         if (codes[i] == code) return true;
     }
@@ -220,14 +237,15 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
 }
 
 // Both operands are read, and written in a byte.
-static double fp8_s(const cost_model *m, const cost_product *p)
+static double fp8_s(const cost_model *m, const cost_product *p, double products)
 {
     const cluster_device *d = &m->c->device;
     double share =
         d->product_share[MATH_FP8] > 0.0 ? d->product_share[MATH_FP8] : d->product_share[MATH_BF16];
-    share *= half(p->k, d->product_half_k) * tiles_share(d, p) * m->profile->product;
-    const double work = over(2.0 * p->m * p->n * p->k, d->peak_flops[MATH_FP8] * share);
-    return work + memory_s(m, 3.0 * (p->m + p->n) * p->k * m->profile->pointwise);
+    share *= half(p->k, d->product_half_k) * tiles_share(d, p, products) * m->profile->product;
+    const double flops = 2.0 * products * p->m * p->n * p->k;
+    const double casts = 3.0 * products * (p->m + p->n) * p->k * m->profile->pointwise;
+    return over(flops, d->peak_flops[MATH_FP8] * share) + memory_s(m, casts);
 }
 
 static double matmul_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -237,13 +255,21 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     const tensor_id a = node->in[0];
     cost_product shape = {dim_of(p, a, 0, bound), dim_of(p, node->out[0], 1, bound),
                           dim_of(p, a, 1, bound)};
-    if (node->code == OP_MATMUL_DW) { // dy(N, M), x(N, K)
+    if (node->code == OP_EXPERTS_DW) shape.n = dim_of(p, node->in[1], 1, bound);
+    if (node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW) { // dy(N, M), x(N, K)
         shape.m = dim_of(p, a, 1, bound);
         shape.k = dim_of(p, a, 0, bound);
     }
+    double products = 1.0, uneven = 1.0;
+    if (node->attrs.experts > 0) { // rows are dealt out to them
+        products = (double)node->attrs.experts;
+        *(node->code == OP_EXPERTS_DW ? &shape.k : &shape.m) /= products;
+        uneven = m->profile->imbalance;
+    }
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
-    const double plain = product_s(m, &shape, type, bytes);
-    return fp8 ? fmin(plain, fp8_s(m, &shape)) : plain; // small ones stay as they are
+    const double plain = products_s(m, &shape, type, bytes, products);
+    // Small ones stay as they are.
+    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products)) : plain);
 }
 
 static double attention_s(const cost_model *m, const op_node *node, const extent_binding *bound,

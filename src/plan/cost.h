@@ -36,10 +36,15 @@ typedef struct cost_profile {
     double launch; // factor on the device's launch time per operation
     double step_s; // host work in every step that nothing hides
     // Bandwidth of messages relative to the links' entries, by what they are for.
-    double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth;
-    // Share of the time of messages that hides behind products: of tp and cp, which stand between
+    double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;
+    // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between
     // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up.
-    double tp_overlap, cp_overlap, dp_overlap, pp_overlap;
+    double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
+    // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
+    // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
+    // rows of the fullest rank, of the mean.
+    int64_t ep_nodes;
+    double ep_bytes, imbalance;
     double crowding; // share by which products slow down while messages go beside them
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.
@@ -56,6 +61,7 @@ typedef struct cost_model {
     const cost_profile *profile;
     bool
         fp8; // products of layers run in fp8 where the device has it, their bf16 operands cast before
+    int64_t top_k; // experts that a token takes; 0: the model has none
 } cost_model;
 
 // What an operation is priced as.
@@ -117,7 +123,7 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
 // Between a device and its host.
 int64_t cost_copy_ns(const cost_model *m, double bytes);
 
-// Share of a message's time that hides behind products where the plan has it between (tp, cp) or beside
+// Share of a message's time that hides behind products where the plan has it between (tp, cp, ep) or beside
 // them (dp, pp).
 double cost_overlap(const cost_profile *p, uint32_t axes);
 

@@ -62,23 +62,26 @@ status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh, const pl
 
 // ---- what a message is for ------------------------------------------------------------------------
 
-typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP } habit;
+typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP, HABIT_EP } habit;
 static habit habit_of(uint32_t axes)
 {
     if (axes == MESH_AXIS(AXIS_TP)) return HABIT_TP;
+    if (axes == MESH_AXIS(AXIS_EP)) return HABIT_EP;
     if (plan_axes_are_cp(axes)) return HABIT_CP;
     return axes == MESH_AXIS(AXIS_PP) ? HABIT_PP : HABIT_DP;
 }
 
 static double bandwidth_habit(const cost_profile *p, uint32_t axes)
 {
-    const double habits[] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth, p->pp_bandwidth};
+    const double habits[] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth, p->pp_bandwidth,
+                             p->ep_bandwidth};
     return habits[habit_of(axes)];
 }
 
 double cost_overlap(const cost_profile *p, uint32_t axes)
 {
-    const double habits[] = {p->tp_overlap, p->cp_overlap, p->dp_overlap, p->pp_overlap};
+    const double habits[] = {p->tp_overlap, p->cp_overlap, p->dp_overlap, p->pp_overlap,
+                             p->ep_overlap};
     return habits[habit_of(axes)];
 }
 
@@ -133,14 +136,29 @@ static double gather_s(const cost_model *m, const cost_group *g, double bytes, b
     return slowest;
 }
 
+// Share of a token's copies that leave the node: of n nodes k draws meet n (1 - (1 - 1/n)^k), and a row goes to
+// each of them once, where it is dealt out.
+static double copies_share(const cost_model *m, const cost_group *g)
+{
+    const double k = (double)m->top_k, most = (double)m->profile->ep_nodes;
+    const double nodes = (double)g->ranks / (double)g->inside[0];
+    if (most <= 0.0 || k <= 1.0 || nodes <= 1.0) return 1.0;
+    return fmin(nodes * (1.0 - pow(1.0 - 1.0 / nodes, k)), most) / k;
+}
+
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
 {
     enum { AT_ONCE = 8 }; // messages that a device has under way
-    double slowest = 0.0;
+    double slowest = 0.0, outside = 1.0;
+    if (habit_of(g->axes) == HABIT_EP) {
+        bytes *= m->profile->ep_bytes * m->profile->imbalance;
+        outside = copies_share(m, g);
+    }
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;
         const double n = (double)g->ranks, d = (double)below(g, l);
-        slowest = fmax(slowest, bytes * (n - d) / n / level_rate(m, g, l));
+        const double sent = bytes * (l > 0 ? outside : 1.0);
+        slowest = fmax(slowest, sent * (n - d) / n / level_rate(m, g, l));
     }
     const double rounds = ceil((double)(g->ranks - 1) / AT_ONCE);
     return slowest + rounds * m->c->levels[g->top].latency_s;

@@ -229,8 +229,7 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
                                    const program_weight *w)
 {
     const op_weight *model = &e->m->weights[w->row];
-    const plan_mesh mesh = {.size = {[AXIS_PP] = 1, [AXIS_DP] = l->dp},
-                            .zero_group = l->zero_group};
+    const plan_mesh mesh = estimate_mesh(e, l);
     const bool whole = e->r.states.muon && model->is_matrix;
     const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
     weight_bytes out = {.whole = rows_bytes(model, rows.padded, w->type),

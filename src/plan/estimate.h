@@ -44,6 +44,7 @@ NODISCARD status estimate_make(arena *a, const estimate_request *r, estimate **o
 // The rest of a layout.
 typedef struct estimate_layout {
     int32_t dp, pp, zero, zero_group; // zero_group 0: all of dp
+    int32_t ep;                       // 0: 1
     const plan_schedule *schedule;    // NULL where pp is 1
     int32_t chunks;                   // per rank of pp; 1 where pp is 1
     const int32_t *first_layer;       // [virtual stages + 1] rows of the model's layers
@@ -78,6 +79,8 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
 typedef struct estimate_links {
     cost_group tp, cp, heads, data, inside, across,
         pp; // heads: of cp, cp: the rest of it; data: dp and cp; inside, across: of ZeRO's copies
+    cost_group ep, expert_data,
+        expert_inside; // who shares experts; data and inside of those that have the same
 } estimate_links;
 // `a`: for a moment.
 NODISCARD status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh,

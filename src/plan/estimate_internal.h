@@ -5,6 +5,8 @@
 
 #include "plan/estimate.h"
 
+#include <string.h>
+
 typedef struct kinds {
     int64_t at[BYTES_KIND_COUNT];
 } kinds;
@@ -76,6 +78,17 @@ typedef struct weight_bytes {
 } weight_bytes;
 weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
                                    const program_weight *w);
+// What decides which rows of a weight a rank has.
+static inline plan_mesh estimate_mesh(const estimate *e, const estimate_layout *l)
+{
+    plan_mesh m;
+    memset(&m, 0, sizeof(m));
+    m.size[AXIS_DP] = l->dp;
+    m.size[AXIS_CP] = e->r.cp;
+    m.zero_group = l->zero_group;
+    m.ep = l->ep;
+    return m;
+}
 // Where chunks of ranks are in the pipeline.
 int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
 

@@ -25,6 +25,9 @@ status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, esti
     TRY(group_of(c, a, mesh, MESH_DATA, GROUP_ASIDE, &out->data));
     TRY(group_of(c, a, mesh, MESH_DP_INSIDE, GROUP_ASIDE, &out->inside));
     TRY(group_of(c, a, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE, &out->across));
+    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE, &out->ep));
+    TRY(group_of(c, a, mesh, MESH_EXPERT_DATA, GROUP_ASIDE, &out->expert_data));
+    TRY(group_of(c, a, mesh, MESH_DP_ALIKE, GROUP_ASIDE, &out->expert_inside));
     out->pp = (cost_group){.ranks = 1};
     if (plan_mesh_size(mesh, AXIS_PP) == 1) return ST_OK;
     const plan_group link = plan_group_stages(0, 1, GROUP_LINK_FORWARD);
@@ -47,7 +50,8 @@ static double message_bytes(const op_program *p, const op_node *node, int64_t ra
 static int64_t message_ns(const cost_model *m, const estimate_links *links, const op_program *p,
                           const op_node *node, const extent_binding *bound)
 {
-    const cost_group *g = node->attrs.axis != AXIS_CP   ? &links->tp
+    const cost_group *g = node->attrs.axis == AXIS_EP   ? &links->ep
+                          : node->attrs.axis != AXIS_CP ? &links->tp
                           : node->code == OP_ALL_TO_ALL ? &links->heads
                                                         : &links->cp;
     const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
@@ -126,17 +130,46 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
     return cost_memory_ns(m, count * bytes);
 }
 
-static layer_time time_of_layer(const estimate *e, const estimate_layout *l, const cost_model *m,
-                                const estimate_links *links, const program_estimate *p)
+// Bytes that go between ranks for a layer, of one kind of weights.
+typedef struct kind_bytes {
+    double together, visit, ahead, again;
+} kind_bytes;
+
+static void bytes_price(const cost_model *m, const cost_group *data, const cost_group *inside,
+                        const kind_bytes *b, layer_time *out)
+{
+    if (b->together > 0.0) out->sums += cost_message_ns(m, data, PLAN_ALL_REDUCE, b->together);
+    if (b->visit > 0.0) {
+        out->visit_sums += cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
+    }
+    if (b->ahead > 0.0) {
+        out->forward_gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, b->ahead);
+    }
+    if (b->again > 0.0) {
+        out->input_gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, b->again);
+    }
+}
+
+static int64_t messages_of(const layer_time *t, int64_t microbatches)
+{
+    return t->sums + t->gathers + t->scatters +
+           microbatches * (t->visit_sums + t->forward_gathers + t->input_gathers);
+}
+
+static layer_time time_of_kind(const estimate *e, const estimate_layout *l, const cost_model *m,
+                               const estimate_links *links, const program_estimate *p,
+                               bool is_shared_out)
 {
     layer_time out = {0};
-    double together = 0.0, visit = 0.0, ahead = 0.0, again = 0.0;
-    const plan_mesh mesh = {.size = {[AXIS_DP] = l->dp}, .zero_group = l->zero_group};
+    kind_bytes bytes = {0};
+    const cost_group *inside = is_shared_out ? &links->expert_inside : &links->inside;
+    const plan_mesh mesh = estimate_mesh(e, l);
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
     for (int32_t i = 0; i < p->weight_count; i++) {
         const program_weight *w = &p->weights[i];
-        const weight_bytes b = estimate_weight_bytes(e, l, w);
         const op_weight *model = &e->m->weights[w->row];
+        if (plan_is_shared_out(&mesh, model) != is_shared_out) continue;
+        const weight_bytes b = estimate_weight_bytes(e, l, w);
         const bool whole = e->r.states.muon && model->is_matrix;
         const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
         const double count = (double)(rows.padded * model->columns);
@@ -145,33 +178,47 @@ static layer_time time_of_layer(const estimate *e, const estimate_layout *l, con
         if (w->twin < 0) out.update += update_ns(e, m, w, &b, &rows);
         if (!w->has_grad || w->twin >= 0) continue;
         if (b.passes) {
-            if ((w->read & 1u << PHASE_FORWARD) != 0) ahead += weight;
-            if ((w->read & 1u << PHASE_INPUT) != 0) again += weight;
+            if ((w->read & 1u << PHASE_FORWARD) != 0) bytes.ahead += weight;
+            if ((w->read & 1u << PHASE_INPUT) != 0) bytes.again += weight;
         } else if (b.cut) {
-            out.gathers += cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, weight);
+            out.gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, weight);
         }
         if (two_ways && !b.grad_passes) continue; // sums of pairs of stages are left out
         if (b.grad_passes) {
-            visit += grad;
+            bytes.visit += grad;
         } else if (b.cut) {
-            out.scatters += cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, grad);
+            out.scatters += cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, grad);
         } else {
-            together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
+            bytes.together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
         }
     }
-    if (together > 0.0) {
-        out.sums = cost_message_ns(m, &links->data, PLAN_ALL_REDUCE, together);
-    }
-    if (visit > 0.0) {
-        out.visit_sums = cost_message_ns(m, &links->inside, PLAN_REDUCE_SCATTER, visit);
-    }
-    if (ahead > 0.0) {
-        out.forward_gathers = cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, ahead);
-    }
-    if (again > 0.0) {
-        out.input_gathers = cost_message_ns(m, &links->inside, PLAN_ALL_GATHER, again);
-    }
+    bytes_price(m, is_shared_out ? &links->expert_data : &links->data, inside, &bytes, &out);
     return out;
+}
+
+// Gradients and weights of experts go on lanes of their own, and two lanes are busy at once: the times are those of
+// one kind, with the updates of both.
+static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
+                            const estimate_links *links, layer_time *out)
+{
+    layer_time other[ESTIMATE_PROGRAMS];
+    int64_t dense = 0, experts = 0;
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        out[i] = time_of_kind(e, l, m, links, &e->programs[i], false);
+    }
+    if (l->ep <= 1) return;
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        other[i] = time_of_kind(e, l, m, links, &e->programs[i], true);
+    }
+    for (int32_t i = 0; i < e->m->layer_count; i++) {
+        dense += messages_of(&out[e->m->layers[i].program], l->microbatches);
+        experts += messages_of(&other[e->m->layers[i].program], l->microbatches);
+    }
+    for (int32_t i = 0; i < e->m->program_count; i++) {
+        const int64_t update = out[i].update + other[i].update;
+        if (experts > dense) out[i] = other[i];
+        out[i].update = update;
+    }
 }
 
 // ---- stages ---------------------------------------------------------------------------------------
@@ -284,9 +331,7 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
     ASSERT(e->m->program_count <= ESTIMATE_PROGRAMS && depth <= e->m->layer_count);
-    for (int32_t i = 0; i < e->m->program_count; i++) {
-        prices->layers[i] = time_of_layer(e, l, m, links, &e->programs[i]);
-    }
+    times_of_layers(e, l, m, links, prices->layers);
     for (int32_t s = 0; s < depth; s++) {
         prices->stages[s] = time_of_stage(e, prices, l, prices->layers, s,
                                           two_ways ? l->microbatches / 2 : l->microbatches);

@@ -546,8 +546,12 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
     (void)plan_pipeline_holders(&l->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
     if (!lower_norm_is_summed(l)) return true;
+    const bool is_cut = lower_rows(l, weight).cut;
+    if (lower_kind_of(l, weight) == KIND_EXPERT) { // others along ep have other experts
+        return mesh->at[AXIS_CP] < plan_ep_cp(mesh) && (is_cut || plan_expert_place(mesh) == 0);
+    }
     if (mesh->at[AXIS_CP] != 0) return false;
-    return mesh->at[AXIS_DP] < (lower_rows(l, weight).cut ? plan_zero_ways(mesh) : 1);
+    return mesh->at[AXIS_DP] < (is_cut ? plan_zero_ways(mesh) : 1);
 }
 
 // Gradients complete, then norm, decision, updates.
@@ -560,8 +564,9 @@ static status update_push(lowering *l, int32_t *decide)
         if (l->layers[i].is_here) TRY(lower_gradients_reduce(l, i));
     }
     TRY(lower_passing_end(l));
-    for (int i = 0; i < SUM_LANES; i++) {
-        if (l->last_sum[i] >= 0) TRY(lower_wait_next(l, l->last_sum[i]));
+    for (int i = 0; i < KIND_COUNT * SUM_LANES; i++) {
+        const int32_t sum = l->last_sum[i / SUM_LANES][i % SUM_LANES];
+        if (sum >= 0) TRY(lower_wait_next(l, sum));
     }
     TRY(lower_terms_end(l));
     TRY(gradients_finish(l, final));
@@ -659,7 +664,7 @@ static status lower(lowering *l)
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
     l->last_compute = l->codec_work = -1;
-    for (int i = 0; i < SUM_LANES; i++) l->last_sum[i] = -1;
+    memset(l->last_sum, -1, sizeof(l->last_sum));
     TRY(actions_make(l));
     if (l->r->unplaced) return ST_OK;
     TRY(lower_copies_find(l));

@@ -115,6 +115,14 @@ enum { LOWER_MAX_LINKS = 8 };
 // rows among who keeps the same.
 enum { SUM_WHOLE, SUM_ROWS, SUM_ACROSS, SUM_LANES };
 
+// Weights of experts have other ranks that hold the same than all others have.
+typedef enum lower_kind { KIND_DENSE, KIND_EXPERT, KIND_COUNT } lower_kind;
+typedef struct lower_group_rows { // rows of the groups
+    int32_t data;                 // ranks with other rows of the batch, aside; -1: there is one
+    int32_t cut;                  // of dp, those that states are cut over; -1: nothing is
+    int32_t across;               // those that hold the same pieces; -1: nobody else does
+} lower_group_rows;
+
 // What a layer does at a time: forward, or backward, of which a half may come apart.
 typedef struct layer_visit {
     int32_t layer;
@@ -169,20 +177,19 @@ typedef struct lowering {
     bool *touched;    // [transient tensor] an accumulator that has been written in this step
     wait_pair *pairs; // become plan.waits
     int64_t pair_count, pair_capacity;
-    int32_t last_compute;        // action: the one pushed last on that lane
-    int32_t last_sum[SUM_LANES]; // action: the last sum of gradients on the lane; -1: none
+    int32_t last_compute; // action: the one pushed last on that lane
+    int32_t last_sum[KIND_COUNT]
+                    [SUM_LANES]; // action: the last sum of gradients on the lane; -1: none
     int32_t *gather_of;          // [weight] action: its all_gather after the update; -1: none
-    int32_t data_group;          // row of the groups: along dp, aside; -1: there is one rank
-    int32_t cut_group;           // of dp, those that states are cut over; -1: nothing is
-    int32_t across_group;        // those that hold the same pieces; -1: nobody else does
-    bool cuts_gradients;         // whole gradients of weights that are cut only pass
-    bool cuts_weights;           // and so do these weights
-    int32_t *whole_of;           // [weight] transient tensor: it, as it passes; -1
-    int32_t *gathered_by;        // [weight] action that brings it and is still to be waited for; -1
-    int64_t *needed_at;          // [weight] visit that it was last brought for
-    int32_t *rows_of;            // [weight] transient tensor: this rank's rows of its gradient; -1
-    int32_t *summed_by;          // [weight] action: the last sum into them; -1
-    layer_visit *visits;         // of the step, in order
+    lower_group_rows groups[KIND_COUNT];
+    bool cuts_gradients;  // whole gradients of weights that are cut only pass
+    bool cuts_weights;    // and so do these weights
+    int32_t *whole_of;    // [weight] transient tensor: it, as it passes; -1
+    int32_t *gathered_by; // [weight] action that brings it and is still to be waited for; -1
+    int64_t *needed_at;   // [weight] visit that it was last brought for
+    int32_t *rows_of;     // [weight] transient tensor: this rank's rows of its gradient; -1
+    int32_t *summed_by;   // [weight] action: the last sum into them; -1
+    layer_visit *visits;  // of the step, in order
     int64_t visit_count, visit_capacity, visit; // visit: that begins next, or is on the way
     int64_t
         visits_after; // of which so many, the last, are of micro-batches that only other ranks have
@@ -190,6 +197,15 @@ typedef struct lowering {
     int64_t passing_count, passing_capacity, passing_done;
     int32_t codec_work; // transient tensor that compressed sums work in; -1: none
 } lowering;
+
+static inline lower_kind lower_kind_of(const lowering *l, int32_t weight)
+{
+    return plan_is_shared_out(&l->r->mesh, &l->m->weights[weight]) ? KIND_EXPERT : KIND_DENSE;
+}
+static inline const lower_group_rows *lower_groups(const lowering *l, int32_t weight)
+{
+    return &l->groups[lower_kind_of(l, weight)];
+}
 
 // lower.c
 NODISCARD status lower_action_push(lowering *l, const plan_action *action, int32_t *index);

@@ -89,7 +89,7 @@ status lower_codec_losses(lowering *l, plan_comm *c, bool *any)
     l->p->codec_reals = (int32_t)reals;
     *c = (plan_comm){.op = PLAN_ALL_REDUCE,
                      .reduction = PLAN_SUM,
-                     .group = l->data_group,
+                     .group = l->groups[KIND_DENSE].data,
                      .type = DTYPE_F64,
                      .name = "losses of compression"};
     const plan_comm_item item = {.in = l->p->losses, .out = l->p->losses, .count = count};

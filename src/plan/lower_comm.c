@@ -15,11 +15,11 @@
 
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole)
 {
-    const int64_t ways = plan_zero_ways(mesh), rows = w->rows;
+    const int64_t ways = plan_weight_ways(mesh, w), rows = w->rows;
     const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
     if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
     const int64_t piece = (rows + ways - 1) / ways;
-    const int64_t first = min_i64(piece * plan_zero_place(mesh), rows);
+    const int64_t first = min_i64(piece * plan_weight_place(mesh, w), rows);
     const int64_t count = min_i64(piece, rows - first);
     const bool ends = (ways - 1) * piece >= rows;
     return (plan_rows){.first = first,
@@ -172,12 +172,13 @@ static plan_rows whole_rows(const op_weight *w)
 // Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way too,
 // whose terms are those of other shards: then every rank gets the whole sum, also where it updates some
 // rows only.
-static status sum_group_find(lowering *l, int32_t *group)
+static status sum_group_find(lowering *l, lower_kind kind, int32_t *group)
 {
-    *group = l->data_group;
+    *group = l->groups[kind].data;
     if (!l->two_ways) return ST_OK;
     const int32_t me = l->r->mesh.at[AXIS_PP], other = l->pipe.shape.stages - 1 - me;
-    const plan_group g = plan_group_pair(&l->r->mesh, me, other, MESH_DATA);
+    const uint32_t axes = kind == KIND_EXPERT ? MESH_EXPERT_DATA : MESH_DATA;
+    const plan_group g = plan_group_pair(&l->r->mesh, me, other, axes);
     return plan_table_group(l->p->run, &g, group);
 }
 
@@ -185,7 +186,7 @@ static status sum_group_find(lowering *l, int32_t *group)
 // shards is finished in one operation among all.
 static bool is_scattered(const lowering *l, int32_t weight)
 {
-    const bool one_copy = l->across_group < 0 || !l->r->strict;
+    const bool one_copy = lower_groups(l, weight)->across < 0 || !l->r->strict;
     return lower_rows(l, weight).cut && !l->two_ways && one_copy;
 }
 
@@ -194,14 +195,39 @@ static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
 {
     const op_weight *w = &l->m->weights[use->weight];
     const plan_rows rows = lower_rows(l, use->weight);
-    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->cut_group, w->name);
+    const lower_kind kind = lower_kind_of(l, use->weight);
+    int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
+    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->groups[kind].cut, w->name);
     TRY(terms_push(l, &c, use, rows));
     TRY(rows_compress(l, &c, use->weight));
-    TRY(lower_comm_push(l, &c, last, &l->last_sum[SUM_ROWS]));
-    if (l->across_group < 0) return ST_OK;
+    TRY(lower_comm_push(l, &c, last, last_sum));
+    if (l->groups[kind].across < 0) return ST_OK;
     int32_t mine = -1;
     TRY(lower_part(l, use->buffer[0], rows, &mine));
-    return lower_across_sum(l, use->weight, mine, l->last_sum[SUM_ROWS]);
+    return lower_across_sum(l, use->weight, mine, *last_sum);
+}
+
+// All whole gradients of one kind of a layer, in one operation.
+static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, int32_t last)
+{
+    const layer_state *state = &l->layers[layer_row];
+    plan_comm together = {0};
+    int32_t group = -1;
+    TRY(sum_group_find(l, kind, &group));
+    for (int64_t u = 0; u < state->use_count && group >= 0; u++) {
+        const grad_use *use = &l->uses[state->use_begin + u];
+        const int32_t w = use->weight;
+        if (use->shared || lower_passes(l, w) || is_scattered(l, w)) continue;
+        if (lower_kind_of(l, w) != kind) continue;
+        if (together.items_count == 0) {
+            together = sum_of(l, use, PLAN_ALL_REDUCE, group, l->m->layers[layer_row].name);
+        }
+        ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
+        TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
+    }
+    if (together.items_count == 0) return ST_OK;
+    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
+    return lower_comm_push(l, &together, last, &l->last_sum[kind][SUM_WHOLE]);
 }
 
 status lower_gradients_reduce(lowering *l, int32_t layer_row)
@@ -209,9 +235,8 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
     TRY(lower_terms_reduce(l, layer_row));
     const layer_state *state = &l->layers[layer_row];
     const int32_t last = l->last_compute;
-    plan_comm together = {0};
     int32_t group = -1;
-    TRY(sum_group_find(l, &group));
+    TRY(sum_group_find(l, KIND_DENSE, &group));
     if (group < 0) return ST_OK;
     TRY(leaves_push(l));
     for (int64_t u = 0; u < state->use_count; u++) {
@@ -224,25 +249,15 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
             TRY(rows_reduce(l, use, last));
         }
     }
-    for (int64_t u = 0; u < state->use_count; u++) {
-        const grad_use *use = &l->uses[state->use_begin + u];
-        const int32_t w = use->weight;
-        if (use->shared || lower_passes(l, w) || is_scattered(l, w)) continue;
-        if (together.items_count == 0) {
-            together = sum_of(l, use, PLAN_ALL_REDUCE, group, l->m->layers[layer_row].name);
-        }
-        ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
-        TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
-    }
-    if (together.items_count == 0) return ST_OK;
-    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
-    return lower_comm_push(l, &together, last, &l->last_sum[SUM_WHOLE]);
+    TRY(together_reduce(l, layer_row, KIND_DENSE, last));
+    return together_reduce(l, layer_row, KIND_EXPERT, last);
 }
 
 status lower_sums_wait(lowering *l, int32_t action)
 {
-    for (int i = 0; i < SUM_LANES; i++) {
-        if (l->last_sum[i] >= 0) TRY(lower_wait(l, action, l->last_sum[i]));
+    for (int i = 0; i < KIND_COUNT * SUM_LANES; i++) {
+        const int32_t sum = l->last_sum[i / SUM_LANES][i % SUM_LANES];
+        if (sum >= 0) TRY(lower_wait(l, action, sum));
     }
     return ST_OK;
 }
@@ -336,7 +351,7 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut || l->cuts_weights) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER, .group = l->cut_group, .type = t->type};
+    plan_comm c = {.op = PLAN_ALL_GATHER, .group = lower_groups(l, weight)->cut, .type = t->type};
     (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
     const plan_comm_item item = {.in = ref,
                                  .out = ref,
@@ -347,19 +362,23 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     return lower_comm_push(l, &c, after, &l->gather_of[weight]);
 }
 
-// A layer's first forward waits for its weights of the step before; the lane is in order.
+// A layer's first forward waits for its weights of the step before; each lane is in order.
 status lower_forward_waits(lowering *l)
 {
     for (int32_t i = 0; i < l->m->layer_count; i++) {
         const op_layer *layer = &l->m->layers[i];
         const op_program *program = l->m->programs[layer->program];
-        int32_t latest = -1;
+        int32_t latest[KIND_COUNT] = {-1, -1};
         for (int64_t t = 0; t < program->tensor_count && l->layers[i].is_here; t++) {
             if (program->tensors[t].role != ROLE_WEIGHT) continue;
             const int32_t w = layer->weight_of[t];
-            if (w >= 0 && l->gather_of[w] > latest) latest = l->gather_of[w];
+            if (w < 0) continue;
+            int32_t *last = &latest[lower_kind_of(l, w)];
+            if (l->gather_of[w] > *last) *last = l->gather_of[w];
         }
-        if (latest >= 0) TRY(lower_wait(l, l->layers[i].first_forward, -1 - latest));
+        for (int k = 0; k < KIND_COUNT; k++) {
+            if (latest[k] >= 0) TRY(lower_wait(l, l->layers[i].first_forward, -1 - latest[k]));
+        }
     }
     return ST_OK;
 }

@@ -91,7 +91,8 @@ static status pieces_push(inline_comm *k)
 // Sequence by sequence: of each all positions on one side, this rank's on the other.
 static status positions_push(inline_comm *k)
 {
-    const int64_t all = k->l->r->seq, mine = k->l->p->seq_cut;
+    const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale; // rows of a token
+    const int64_t all = each * k->l->r->seq, mine = each * k->l->p->seq_cut;
     const bool scatter = k->node->code == OP_REDUCE_SCATTER;
     if (mine * k->ways != all) {
         return fail(ST_CONFIG_CONFLICT,
@@ -108,8 +109,9 @@ static status positions_push(inline_comm *k)
 // A tile of rows for each rank.
 static status tiles_push(inline_comm *k)
 {
-    const int64_t rows = k->count * k->l->r->seq * tensor_of(k, k->node->in[0])->dims[0].scale;
-    return rows_push(k, 0, 0, rows / k->ways);
+    const extent of = tensor_of(k, k->node->in[0])->dims[0];
+    const int64_t seq = of.symbol == EXTENT_TOKENS_CUT ? k->l->p->seq_cut : k->l->r->seq;
+    return rows_push(k, 0, 0, k->count * seq * of.scale / k->ways);
 }
 
 // Of a weight: all of the rank's rows, or part by part those that it gives.
@@ -129,8 +131,9 @@ static status items_push(inline_comm *k)
 {
     if (k->node->code == OP_ALL_TO_ALL) return tiles_push(k);
     if (tensor_of(k, k->node->in[0])->dims[0].symbol == EXTENT_ONE) return weight_push(k);
-    const int64_t seq = k->l->r->seq, first = k->begin * seq + k->position;
-    const int64_t rows = k->positions > 0 ? k->positions : k->count * seq;
+    const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale;
+    const int64_t seq = k->l->r->seq, first = each * (k->begin * seq + k->position);
+    const int64_t rows = each * (k->positions > 0 ? k->positions : k->count * seq);
     if (k->node->code == OP_ALL_REDUCE) return rows_push(k, first, first, rows);
     if (k->node->code == OP_ALL_GATHER && k->node->attrs.stacked) {
         return rows_push(k, first, k->ways * first, rows);
@@ -167,7 +170,7 @@ static plan_group group_of(const lowering *l, const op_node *node, group_use use
     const op_attrs *a = &node->attrs;
     if (a->axis == AXIS_TP) return plan_group_tp(&l->r->mesh, a->inside, a->across, use);
     const uint32_t of_cp = node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
-    const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis);
+    const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // of ep: those alone
     return plan_group_of(&l->r->mesh, axes, use);
 }
 

@@ -27,6 +27,23 @@ static status row_of_group(lowering *l, uint32_t axes, int32_t *row)
     return g.axes != 0 ? plan_table_group(l->p->run, &g, row) : ST_OK;
 }
 
+static status groups_find(lowering *l)
+{
+    const plan_mesh *m = &l->r->mesh;
+    lower_group_rows *dense = &l->groups[KIND_DENSE], *expert = &l->groups[KIND_EXPERT];
+    *dense = *expert = (lower_group_rows){-1, -1, -1};
+    TRY(row_of_group(l, MESH_DATA, &dense->data));
+    if (l->r->zero > 0 && plan_zero_ways(m) > 1) {
+        TRY(row_of_group(l, MESH_DP_INSIDE, &dense->cut));
+        TRY(row_of_group(l, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), &dense->across));
+    }
+    if (plan_mesh_ep(m) == 1) return ST_OK;
+    TRY(row_of_group(l, MESH_EXPERT_DATA, &expert->data));
+    if (l->r->zero == 0 || plan_expert_ways(m) == 1) return ST_OK;
+    TRY(row_of_group(l, MESH_DP_ALIKE, &expert->cut));
+    return row_of_group(l, MESH_CP_ALIKE, &expert->across);
+}
+
 static status rows_new(lowering *l, int32_t **out)
 {
     TRY(arena_new(l->a, l->m->weight_count + 1, out));
@@ -54,11 +71,8 @@ static status microbatches_check(const lowering *l)
 status lower_zero_begin(lowering *l)
 {
     const plan_request *r = l->r;
-    const bool is_cut = r->zero > 0 && plan_zero_ways(&r->mesh) > 1;
-    TRY(row_of_group(l, MESH_DATA, &l->data_group));
-    l->cut_group = l->across_group = -1;
-    if (is_cut) TRY(row_of_group(l, MESH_DP_INSIDE, &l->cut_group));
-    if (is_cut) TRY(row_of_group(l, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), &l->across_group));
+    const bool is_cut = r->zero > 0 && plan_zero_ways(&r->mesh) > 1; // of experts too, or fewer
+    TRY(groups_find(l));
     l->cuts_gradients = is_cut && r->zero >= 2 && r->optimizer != NULL && !r->strict;
     l->cuts_weights = is_cut && r->zero >= 3;
     if (l->cuts_gradients && r->codec != NULL) {
@@ -196,13 +210,14 @@ static status weights_gather(lowering *l, int64_t visit)
                                      .out = l->whole_of[w],
                                      .count = rows.piece * whole->dims[1],
                                      .total = lower_pieces_end(&rows, whole->dims[1])};
-        if (c.items_count > 0 && c.type != whole->type) {
+        const int32_t group = lower_groups(l, w)->cut;
+        if (c.items_count > 0 && (c.type != whole->type || c.group != group)) {
             TRY(gather_push(l, &c, brought, count));
             c.items_count = 0;
             count = 0;
         }
         if (c.items_count == 0) {
-            c = (plan_comm){.op = PLAN_ALL_GATHER, .group = l->cut_group, .type = whole->type};
+            c = (plan_comm){.op = PLAN_ALL_GATHER, .group = group, .type = whole->type};
             (void)snprintf(c.name, sizeof(c.name), "weights, %.80s", layer->name);
         }
         life_close(&l->lives, l->whole_of[w]);
@@ -218,15 +233,19 @@ static status weights_wait(lowering *l, const layer_visit *v)
 {
     const op_layer *layer = &l->m->layers[v->layer];
     const op_program *program = l->m->programs[layer->program];
-    int32_t last = -1;
+    int32_t last[KIND_COUNT] = {-1, -1};
     for (tensor_id t = 0; t < program->tensor_count; t++) {
         const int32_t w = program->tensors[t].role == ROLE_WEIGHT ? layer->weight_of[t] : -1;
         if (w < 0 || l->gathered_by[w] < 0 || l->needed_at[w] != l->visit) continue;
-        if (l->gathered_by[w] > last) last = l->gathered_by[w]; // the lane is in order
-        TRY(lower_touch(l, l->whole_of[w]));                    // it may come as late as this
+        int32_t *latest = &last[lower_kind_of(l, w)]; // each lane is in order
+        if (l->gathered_by[w] > *latest) *latest = l->gathered_by[w];
+        TRY(lower_touch(l, l->whole_of[w])); // it may come as late as this
         l->gathered_by[w] = -1;
     }
-    return last >= 0 ? lower_wait_next(l, last) : ST_OK;
+    for (int k = 0; k < KIND_COUNT; k++) {
+        if (last[k] >= 0) TRY(lower_wait_next(l, last[k]));
+    }
+    return ST_OK;
 }
 
 // ---- gradients ----------------------------------------------------------------------------------
@@ -258,17 +277,18 @@ status lower_passing_begin(lowering *l, int32_t layer_row)
     return ST_OK;
 }
 
-status lower_passing_sum(lowering *l, int32_t layer_row)
+static status passing_sum_of(lowering *l, int32_t layer_row, lower_kind kind)
 {
     const layer_state *state = &l->layers[layer_row];
-    plan_comm c = {.op = PLAN_REDUCE_SCATTER, .reduction = PLAN_SUM, .group = l->cut_group};
+    int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
+    plan_comm c = {.op = PLAN_REDUCE_SCATTER, .reduction = PLAN_SUM, .group = l->groups[kind].cut};
     const int64_t begin = l->passing_count;
     (void)snprintf(c.name, sizeof(c.name), "gradients, %.80s", l->m->layers[layer_row].name);
     for (int64_t u = 0; u < state->use_count && l->cuts_gradients; u++) {
         grad_use *use = &l->uses[state->use_begin + u];
         const int32_t w = use->weight, whole = use->buffer[0];
         const plan_rows rows = lower_rows(l, w);
-        if (!lower_passes(l, w)) continue;
+        if (!lower_passes(l, w) || lower_kind_of(l, w) != kind) continue;
         if (l->summed_by[w] >= 0 && rows.count > 0) { // what is summed so far goes along
             int32_t mine = -1;
             if (use->binding_of_merge[0][0] == 0) TRY(lower_part(l, whole, rows, &mine));
@@ -291,12 +311,18 @@ status lower_passing_sum(lowering *l, int32_t layer_row)
         l->touched[whole] = false;
     }
     if (c.items_count == 0) return ST_OK;
-    TRY(lower_comm_push(l, &c, l->last_compute, &l->last_sum[SUM_ROWS]));
+    TRY(lower_comm_push(l, &c, l->last_compute, last_sum));
     for (int64_t i = begin; i < l->passing_count; i++) {
-        l->passing[i].action = l->last_sum[SUM_ROWS];
-        l->summed_by[l->p->tensors[l->passing[i].tensor].weight] = l->last_sum[SUM_ROWS];
+        l->passing[i].action = *last_sum;
+        l->summed_by[l->p->tensors[l->passing[i].tensor].weight] = *last_sum;
     }
     return ST_OK;
+}
+
+status lower_passing_sum(lowering *l, int32_t layer_row)
+{
+    TRY(passing_sum_of(l, layer_row, KIND_DENSE));
+    return passing_sum_of(l, layer_row, KIND_EXPERT);
 }
 
 status lower_passing_end(lowering *l)
@@ -306,15 +332,18 @@ status lower_passing_end(lowering *l)
 
 status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
 {
-    if (l->across_group < 0) return ST_OK;
+    const lower_kind kind = lower_kind_of(l, weight);
+    if (l->groups[kind].across < 0) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
     if (t->dims[0] == 0) return ST_OK; // nor have the others of this group any of it
-    plan_comm c = {
-        .op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM, .group = l->across_group, .type = t->type};
+    plan_comm c = {.op = PLAN_ALL_REDUCE,
+                   .reduction = PLAN_SUM,
+                   .group = l->groups[kind].across,
+                   .type = t->type};
     const plan_comm_item item = {.in = ref, .out = ref, .count = t->dims[0] * t->dims[1]};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %.70s, across", l->m->weights[weight].name);
     TRY(lower_item_push(l, &c, &item));
-    return lower_comm_push(l, &c, after, &l->last_sum[SUM_ACROSS]);
+    return lower_comm_push(l, &c, after, &l->last_sum[kind][SUM_ACROSS]);
 }
 
 // ---- visits -------------------------------------------------------------------------------------

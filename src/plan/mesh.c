@@ -53,6 +53,13 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     if ((axes & MESH_CP_REST) != 0 && heads < cp) {
         g.axes |= heads == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_REST;
     }
+    if (axes == MESH_AXIS(AXIS_EP) && plan_mesh_ep(m) > 1) g.axes |= axes;
+    if ((axes & MESH_DP_ALIKE) != 0 && plan_expert_ways(m) > 1) {
+        g.axes |= plan_ep_dp(m) == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ALIKE;
+    }
+    if ((axes & MESH_CP_ALIKE) != 0 && plan_ep_cp(m) < cp) {
+        g.axes |= plan_ep_cp(m) == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_ALIKE;
+    }
     return g;
 }
 
@@ -128,6 +135,21 @@ static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
         inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / heads;
         inner.at[AXIS_CP] = m->at[AXIS_CP] / heads;
     }
+    const int32_t of_dp = plan_ep_dp(m), of_cp = plan_ep_cp(m);
+    if ((g->axes & MESH_AXIS(AXIS_EP)) != 0) {
+        inner.size[AXIS_DP] = of_dp;
+        inner.at[AXIS_DP] = m->at[AXIS_DP] % of_dp;
+        inner.size[AXIS_CP] = of_cp;
+        inner.at[AXIS_CP] = m->at[AXIS_CP] % of_cp;
+    }
+    if ((g->axes & MESH_DP_ALIKE) != 0) {
+        inner.size[AXIS_DP] = plan_mesh_size(m, AXIS_DP) / of_dp;
+        inner.at[AXIS_DP] = m->at[AXIS_DP] / of_dp;
+    }
+    if ((g->axes & MESH_CP_ALIKE) != 0) {
+        inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / of_cp;
+        inner.at[AXIS_CP] = m->at[AXIS_CP] / of_cp;
+    }
     if ((g->axes & MESH_TP_INSIDE) != 0) {
         inner.size[AXIS_TP] = g->copies;
         inner.at[AXIS_TP] = m->at[AXIS_TP] % g->copies;
@@ -165,6 +187,17 @@ int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place
         other.at[AXIS_CP] = cp / heads * heads + inner.at[AXIS_CP];
     } else if ((g->axes & MESH_CP_REST) != 0) {
         other.at[AXIS_CP] = inner.at[AXIS_CP] * heads + cp % heads;
+    }
+    const int32_t of_dp = plan_ep_dp(m), of_cp = plan_ep_cp(m);
+    if ((g->axes & MESH_AXIS(AXIS_EP)) != 0) {
+        other.at[AXIS_DP] = dp / of_dp * of_dp + inner.at[AXIS_DP];
+        other.at[AXIS_CP] = cp / of_cp * of_cp + inner.at[AXIS_CP];
+    }
+    if ((g->axes & MESH_DP_ALIKE) != 0) {
+        other.at[AXIS_DP] = inner.at[AXIS_DP] * of_dp + dp % of_dp;
+    }
+    if ((g->axes & MESH_CP_ALIKE) != 0) {
+        other.at[AXIS_CP] = inner.at[AXIS_CP] * of_cp + cp % of_cp;
     }
     if ((g->axes & MESH_TP_INSIDE) != 0) {
         other.at[AXIS_TP] = tp / g->copies * g->copies + inner.at[AXIS_TP];
@@ -206,7 +239,8 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
         const char *name;
     } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"}, {MESH_DP_ACROSS, AXIS_DP, " across"},
                   {MESH_CP_HEADS, AXIS_CP, " heads"},   {MESH_CP_REST, AXIS_CP, " rest"},
-                  {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"}};
+                  {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"},
+                  {MESH_DP_ALIKE, AXIS_DP, " alike"},   {MESH_CP_ALIKE, AXIS_CP, " alike"}};
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {

@@ -17,6 +17,7 @@ typedef struct plan_mesh {
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
     int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over; 0: all of them
     int32_t cp_heads;         // ranks of cp, side by side, that deal heads out among them; 0: 1
+    int32_t ep; // ranks of dp x cp, side by side, that share a layer's experts among them; 0: 1
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
@@ -34,6 +35,29 @@ static inline int32_t plan_zero_place(const plan_mesh *m)
 static inline int32_t plan_mesh_heads(const plan_mesh *m)
 {
     return m->cp_heads > 0 ? m->cp_heads : 1;
+}
+static inline int32_t plan_mesh_ep(const plan_mesh *m)
+{
+    return m->ep > 0 ? m->ep : 1;
+}
+// Those ranks, along cp, and along dp where cp has too few; ep must be a divisor of cp, or cp times one of dp.
+static inline int32_t plan_ep_cp(const plan_mesh *m)
+{
+    const int32_t cp = plan_mesh_size(m, AXIS_CP), ep = plan_mesh_ep(m);
+    return ep < cp ? ep : cp;
+}
+static inline int32_t plan_ep_dp(const plan_mesh *m)
+{
+    return plan_mesh_ep(m) / plan_ep_cp(m);
+}
+// plan_zero_ways and plan_zero_place of a weight of experts: among the ranks of dp that have the same ones.
+static inline int32_t plan_expert_ways(const plan_mesh *m)
+{
+    return plan_mesh_size(m, AXIS_DP) / plan_ep_dp(m);
+}
+static inline int32_t plan_expert_place(const plan_mesh *m)
+{
+    return m->at[AXIS_DP] / plan_ep_dp(m);
 }
 int64_t plan_mesh_ranks(const plan_mesh *m);
 int64_t plan_mesh_rank(const plan_mesh *m); // of the job
@@ -59,6 +83,10 @@ static inline bool plan_axes_are_cp(uint32_t axes)
 // Of tp: `copies` ranks side by side, and those of which each has its place among another such few.
 #define MESH_TP_INSIDE (UINT32_C(16) << AXIS_COUNT)
 #define MESH_TP_ACROSS (UINT32_C(32) << AXIS_COUNT)
+// Of dp and of cp: the ranks that have the same experts. Those that share a layer's are MESH_AXIS(AXIS_EP) alone.
+#define MESH_DP_ALIKE    (UINT32_C(64) << AXIS_COUNT)
+#define MESH_CP_ALIKE    (UINT32_C(128) << AXIS_COUNT)
+#define MESH_EXPERT_DATA (MESH_DP_ALIKE | MESH_CP_ALIKE)
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
 // compute lane and what goes on beside it are groups apart, even of the same ranks.

@@ -54,6 +54,44 @@ static void check_group(const plan_mesh *m, const plan_group *g)
     }
 }
 
+// Ranks that share experts, and those that have the same: every rank of dp x cp is in one of each, and two of
+// them meet in one rank only.
+static void experts_are_dealt_out(void **state)
+{
+    (void)state;
+    static const int32_t rows[][4] = {// dp, cp, tp, ep
+                                      {8, 1, 1, 4}, {8, 1, 2, 8}, {4, 2, 1, 2}, {4, 4, 2, 2},
+                                      {4, 2, 1, 8}, {6, 2, 1, 4}, {6, 1, 1, 3}};
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        plan_mesh whole = {.size = {[AXIS_PP] = 2,
+                                    [AXIS_DP] = rows[i][0],
+                                    [AXIS_CP] = rows[i][1],
+                                    [AXIS_TP] = rows[i][2]},
+                           .ep = rows[i][3]};
+        assert_int_equal(plan_ep_cp(&whole) * plan_ep_dp(&whole), rows[i][3]);
+        for (int64_t r = 0; r < plan_mesh_ranks(&whole); r++) {
+            const plan_mesh m = plan_mesh_from(&whole, r);
+            const plan_group ep = plan_group_of(&m, MESH_AXIS(AXIS_EP), GROUP_INLINE);
+            const plan_group alike = plan_group_of(&m, MESH_EXPERT_DATA, GROUP_ASIDE);
+            int32_t a[128], b[128];
+            int64_t shared = 0;
+            check_group(&m, &ep);
+            check_group(&m, &alike);
+            const int64_t n = plan_group_size(&m, &ep), k = plan_group_size(&m, &alike);
+            assert_int_equal(n, rows[i][3]);
+            assert_int_equal(n * k, rows[i][0] * rows[i][1]);
+            plan_group_members(&m, &ep, a);
+            plan_group_members(&m, &alike, b);
+            for (int64_t x = 0; x < n * k; x++) shared += a[x / k] == b[x % k] ? 1 : 0;
+            assert_int_equal(shared, 1);
+            // What ZeRO cuts over are those of dp.
+            const plan_group cut = plan_group_of(&m, MESH_DP_ALIKE, GROUP_ASIDE);
+            assert_int_equal(plan_group_size(&m, &cut), plan_expert_ways(&m));
+            assert_int_equal(plan_group_place(&m, &cut), plan_expert_place(&m));
+        }
+    }
+}
+
 static void members_agree(void **state)
 {
     (void)state;
@@ -203,6 +241,7 @@ int main(void)
         cmocka_unit_test(ranks_are_coordinates),   cmocka_unit_test(members_agree),
         cmocka_unit_test(halves_of_dp_are_a_grid), cmocka_unit_test(halves_of_cp_are_a_grid),
         cmocka_unit_test(halves_of_tp_are_a_grid), cmocka_unit_test(names_are_of_what_is_there),
+        cmocka_unit_test(experts_are_dealt_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,20 @@ typedef struct plan_rows {
 } plan_rows;
 // `whole`: the optimizer needs the matrix in one piece.
 plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, bool whole);
+// Is it of experts that several ranks share?
+static inline bool plan_is_shared_out(const plan_mesh *m, const op_weight *w)
+{
+    return w->is_expert && plan_mesh_ep(m) > 1;
+}
+// Ranks of dp that cut it, and which of them this one is: of experts, those that have the same ones.
+static inline int32_t plan_weight_ways(const plan_mesh *m, const op_weight *w)
+{
+    return plan_is_shared_out(m, w) ? plan_expert_ways(m) : plan_zero_ways(m);
+}
+static inline int32_t plan_weight_place(const plan_mesh *m, const op_weight *w)
+{
+    return plan_is_shared_out(m, w) ? plan_expert_place(m) : plan_zero_place(m);
+}
 
 typedef struct plan_tensor {
     char name[PLAN_NAME_BYTES]; // "layers.3.attn.qkv", "m.layers.3.attn.qkv", "layers.3/gate_up"

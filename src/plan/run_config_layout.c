@@ -21,7 +21,8 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
                                   [AXIS_CP] = (int32_t)r->layout.cp,
                                   [AXIS_TP] = (int32_t)r->layout.tp},
                          .zero_group = (int32_t)r->layout.zero_group,
-                         .cp_heads = (int32_t)r->layout.cp_heads};
+                         .cp_heads = (int32_t)r->layout.cp_heads,
+                         .ep = (int32_t)r->layout.ep};
     return plan_mesh_from(&m, rank);
 }
 

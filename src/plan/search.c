@@ -14,7 +14,7 @@ typedef struct measured {
 } measured;
 
 typedef struct family {
-    int32_t tp, cp;
+    int32_t tp, cp, ep;
     bool sp;
     op_recompute recompute;
     op_model *whole, *local;
@@ -30,7 +30,7 @@ typedef struct cut {
 } cut;
 
 typedef struct joined {
-    int32_t tp, cp, pp;
+    int32_t tp, cp, pp, ep;
     estimate_links links;
 } joined;
 
@@ -82,6 +82,7 @@ const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_B
     if (l->tp > 1)
         n += snprintf(buffer + n, size - (size_t)n, " · tp %d%s", (int)l->tp, l->sp ? " sp" : "");
     if (l->cp > 1) n += snprintf(buffer + n, size - (size_t)n, " · cp %d", (int)l->cp);
+    if (l->ep > 1) n += snprintf(buffer + n, size - (size_t)n, " · ep %d", (int)l->ep);
     if (l->pp > 1) {
         n += snprintf(buffer + n, size - (size_t)n, " · pp %d %s", (int)l->pp, l->schedule->name);
     }
@@ -115,15 +116,15 @@ static status family_of(search *s, const search_layout *l, family **out)
 {
     for (int64_t i = s->family_count - 1; i >= 0; i--) {
         family *f = &s->families[i];
-        if (f->tp != l->tp || f->cp != l->cp || f->sp != l->sp || f->recompute != l->recompute)
-            continue;
+        if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
+        if (f->recompute != l->recompute) continue;
         *out = f;
         return ST_OK;
     }
     TRY(arena_grow(s->a, (void **)&s->families, &s->family_capacity, s->family_count + 1,
                    (int64_t)sizeof(family)));
     family *f = &s->families[s->family_count];
-    *f = (family){.tp = l->tp, .cp = l->cp, .sp = l->sp, .recompute = l->recompute};
+    *f = (family){.tp = l->tp, .cp = l->cp, .ep = l->ep, .sp = l->sp, .recompute = l->recompute};
     const search_calls *calls = &s->r->calls;
     TRY(calls->model(calls->context, s->a, l, &f->whole, &f->local));
     s->family_count++;
@@ -135,7 +136,7 @@ static status links_of(search *s, const search_layout *l, const estimate_links *
 {
     for (int64_t i = s->link_count - 1; i >= 0; i--) {
         const joined *j = &s->links[i];
-        if (j->tp == l->tp && j->cp == l->cp && j->pp == l->pp) {
+        if (j->tp == l->tp && j->cp == l->cp && j->pp == l->pp && j->ep == l->ep) {
             *out = &j->links;
             return ST_OK;
         }
@@ -146,8 +147,10 @@ static status links_of(search *s, const search_layout *l, const estimate_links *
     j->tp = l->tp;
     j->cp = l->cp;
     j->pp = l->pp;
+    j->ep = l->ep;
     const plan_mesh mesh = {
-        .size = {[AXIS_PP] = l->pp, [AXIS_DP] = l->dp, [AXIS_CP] = l->cp, [AXIS_TP] = l->tp}};
+        .size = {[AXIS_PP] = l->pp, [AXIS_DP] = l->dp, [AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
+        .ep = l->ep};
     const status st = estimate_links_of(s->r->prices->c, s->work, &mesh, &j->links);
     arena_reset(s->work);
     TRY(st);
@@ -215,6 +218,7 @@ static estimate_layout layout_of(const search *s, const search_layout *l,
 {
     return (estimate_layout){.dp = l->dp,
                              .pp = l->pp,
+                             .ep = l->ep,
                              .zero = l->zero,
                              .schedule = l->schedule,
                              .chunks = l->chunks,
@@ -335,6 +339,20 @@ static status recompute_each(search *s, search_layout *l)
     return ST_OK;
 }
 
+// Ranks of dp x cp that share experts: they are a divisor of cp, or cp times one of dp (plan/mesh.h).
+static status ep_each(search *s, search_layout *l)
+{
+    const search_fixed *f = &s->r->fixed;
+    const int64_t experts = max_i64(s->r->experts, 1), ranks = (int64_t)l->dp * l->cp;
+    for (int64_t ep = 1; ep <= min_i64(experts, ranks); ep++) {
+        const bool fits = l->cp % ep == 0 || (ep % l->cp == 0 && l->dp % (ep / l->cp) == 0);
+        if (experts % ep != 0 || !fits || (f->ep > 0 && f->ep != ep)) continue;
+        l->ep = (int32_t)ep;
+        TRY(recompute_each(s, l));
+    }
+    return ST_OK;
+}
+
 static status pp_each(search *s, search_layout *l, int64_t rest)
 {
     const search_fixed *f = &s->r->fixed;
@@ -352,7 +370,7 @@ static status pp_each(search *s, search_layout *l, int64_t rest)
         }
         l->pp = (int32_t)pp;
         l->dp = (int32_t)dp;
-        TRY(recompute_each(s, l));
+        TRY(ep_each(s, l));
     }
     return ST_OK;
 }
@@ -364,7 +382,8 @@ static status layouts_each(search *s)
     search_layout l = {.dp = 1};
     for (int64_t tp = 1; tp <= r->devices && tp <= max_i64(r->tp_max, f->tp); tp++) {
         if (r->devices % tp != 0 || (f->tp > 0 && f->tp != tp)) continue;
-        if (r->heads % tp != 0 || r->kv_heads % tp != 0 || r->ffn_dim % tp != 0) {
+        const bool whole = r->ffn_dim % tp == 0 && r->expert_ffn_dim % tp == 0;
+        if (r->heads % tp != 0 || r->kv_heads % tp != 0 || !whole) {
             ruled_out(s, RULE_TP_HEADS);
             continue;
         }

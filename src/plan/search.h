@@ -18,6 +18,7 @@ extern "C" {
 
 typedef struct search_layout {
     int32_t dp, tp, pp, cp;
+    int32_t ep;     // ranks of dp x cp that share experts; 0 is read as 1
     int32_t chunks; // per rank of pp; 1 where pp is 1
     int32_t zero;
     bool sp;
@@ -52,10 +53,10 @@ typedef struct search_calls {
 
 // Which of an axis' values are looked at; a value of a layout that is fixed: that one alone.
 typedef struct search_fixed {
-    int32_t dp, tp, pp, cp, chunks; // 0: any
-    int32_t zero, sp, recompute;    // -1: any
-    const plan_schedule *schedule;  // NULL: any
-    int64_t micro_batch;            // 0: any
+    int32_t dp, tp, pp, cp, ep, chunks; // 0: any
+    int32_t zero, sp, recompute;        // -1: any
+    const plan_schedule *schedule;      // NULL: any
+    int64_t micro_batch;                // 0: any
 } search_fixed;
 search_fixed search_fixed_none(void);
 
@@ -65,6 +66,7 @@ typedef struct search_request {
     int64_t devices;
     int32_t layers; // of the decoder
     int64_t heads, kv_heads, ffn_dim;
+    int64_t experts, expert_ffn_dim; // of a layer; 0: the model is dense
     int64_t seq, global_batch;
     int32_t tp_max; // devices that are joined closely enough
     estimate_states states;

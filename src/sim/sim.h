@@ -25,7 +25,7 @@ typedef struct sim_rank {
 } sim_rank;
 
 // What a message is for.
-typedef enum sim_kind { SIM_TP, SIM_CP, SIM_DP, SIM_PP, SIM_KIND_COUNT } sim_kind;
+typedef enum sim_kind { SIM_TP, SIM_CP, SIM_DP, SIM_PP, SIM_EP, SIM_KIND_COUNT } sim_kind;
 const char *sim_kind_name(sim_kind kind);
 // By the axes of its group.
 sim_kind sim_kind_of(uint32_t axes);

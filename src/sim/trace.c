@@ -3,7 +3,7 @@
 
 const char *sim_kind_name(sim_kind kind)
 {
-    static const char *const names[SIM_KIND_COUNT] = {"tp", "cp", "dp", "pp"};
+    static const char *const names[SIM_KIND_COUNT] = {"tp", "cp", "dp", "pp", "ep"};
     ASSERT(kind < SIM_KIND_COUNT);
     return names[kind];
 }
@@ -11,6 +11,7 @@ const char *sim_kind_name(sim_kind kind)
 sim_kind sim_kind_of(uint32_t axes)
 {
     if (axes == MESH_AXIS(AXIS_TP)) return SIM_TP;
+    if (axes == MESH_AXIS(AXIS_EP)) return SIM_EP;
     if (plan_axes_are_cp(axes)) return SIM_CP;
     return axes == MESH_AXIS(AXIS_PP) ? SIM_PP : SIM_DP;
 }

@@ -1,5 +1,6 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
 #include "op/context.h"
+#include "op/expert_ranks.h"
 #include "op/partition.h"
 #include "train/job.h"
 #include "train/optim/optim.h"
@@ -32,7 +33,8 @@ static bool in_ring(const train_plans *p, const plan_mesh *mesh)
     enum { GATHERED_BYTES = 64 << 20 };
     const run_config *r = p->config;
     const int64_t cp = plan_mesh_size(mesh, AXIS_CP), heads = plan_mesh_heads(mesh);
-    if (cp == heads || r->determinism.mode == RUN_STRICT) return false;
+    if (cp == heads || r->determinism.mode == RUN_STRICT || p->spec->latent.kv_rank > 0)
+        return false;
     if (r->layout.cp_ring != RUN_AUTO) return r->layout.cp_ring == RUN_YES;
     const int64_t own = p->spec->kv_heads / plan_mesh_size(mesh, AXIS_TP);
     const int64_t columns = max_i64(own / heads, 1) * p->spec->head_dim;
@@ -70,6 +72,7 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
     TRY(model_build(a, out->spec, &options, &out->whole));
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
     TRY(context_cut(a, out, &o->mesh, out->model, &out->model));
+    TRY(op_model_experts(a, out->model, plan_mesh_ep(&o->mesh), &out->model));
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;

@@ -26,7 +26,7 @@ static void trial_open(trial *t, const char *arch, const char *const *keys, int6
     for (int64_t i = 0; i < count; i++) list[n++] = keys[i];
     memset(t, 0, sizeof(*t));
     assert_ok(arena_create("test", 0, &t->a));
-    assert_ok(run_config_load(host_real(), t->a, NULL, list, n, &t->r, &c));
+    assert_ok(run_config_load_planned(host_real(), t->a, NULL, list, n, &t->r, &c));
     assert_ok(model_spec_from_config(host_real(), t->a, &t->r, &t->spec));
 }
 
@@ -74,6 +74,7 @@ static estimate_layout layout_of(trial *t, const train_plans *plans)
     const plan *p = plans->all[0];
     return (estimate_layout){.dp = (int32_t)t->r.layout.dp,
                              .pp = (int32_t)t->r.layout.pp,
+                             .ep = (int32_t)t->r.layout.ep,
                              .zero = (int32_t)t->r.layout.zero,
                              .zero_group = (int32_t)t->r.layout.zero_group,
                              .schedule = t->pipeline.schedule,
@@ -117,7 +118,21 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
     for (int k = 0; k < BYTES_KIND_COUNT && !passes; k++) assert_int_equal(m.kind[k], kind[k]);
 }
 
-static void layout_compare(const char *arch, const char *words)
+// A model as it is, with experts, or with latent attention too: the latter two are planned only.
+typedef enum model_kind { DENSE, EXPERTS, LATENT } model_kind;
+
+static void model_change(trial *t, model_kind kind)
+{
+    if (kind == DENSE) return;
+    t->spec.experts = (model_experts){
+        .count = 8, .top_k = 2, .shared = 1, .ffn_dim = 96, .dense_layers = 2, .every = 2};
+    if (kind == EXPERTS) return;
+    t->spec.latent =
+        (model_latent){.q_rank = 48, .kv_rank = 32, .nope_dim = 16, .rope_dim = 8, .value_dim = 24};
+    assert_ok(train_layout_check(&t->r, &t->spec));
+}
+
+static void layout_compare(const char *arch, const char *words, model_kind kind)
 {
     char copy[512];
     const char *keys[20];
@@ -126,6 +141,7 @@ static void layout_compare(const char *arch, const char *words)
     (void)snprintf(copy, sizeof(copy), "%s", words);
     for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " ")) keys[n++] = word;
     trial_open(&t, arch, keys, n);
+    model_change(&t, kind);
     for (int32_t pp = 0; pp < t.r.layout.pp; pp++) stage_compare(&t, words, pp);
     arena_destroy(t.a);
 }
@@ -179,13 +195,79 @@ static void memory_is_that_of_plans(void **state)
     (void)state;
     static const char *const models[] = {"model.arch=llama", "model.arch=gpt2"};
     for (int64_t k = 0; k < COUNT_OF(models); k++) {
-        for (int64_t i = 0; i < COUNT_OF(layouts); i++) layout_compare(models[k], layouts[i]);
+        for (int64_t i = 0; i < COUNT_OF(layouts); i++)
+            layout_compare(models[k], layouts[i], DENSE);
     }
     print_message("live bytes: predicted %.4f to %.4f of what is\n", most_under, most_over);
 }
 
+static const char *const expert_layouts[] = {
+    "train.micro_batch=2",
+    "train.micro_batch=2 train.recompute=full",
+    "train.micro_batch=2 train.recompute=selective layout.tp=2",
+    "train.micro_batch=2 layout.dp=4",
+    "train.micro_batch=2 layout.dp=4 layout.ep=4",
+    "train.micro_batch=2 layout.dp=4 layout.ep=2 layout.zero=1",
+    "train.micro_batch=2 layout.dp=8 layout.ep=8 layout.zero=1 train.recompute=full",
+    "train.micro_batch=2 layout.dp=8 layout.ep=2 layout.zero=2",
+    "train.micro_batch=2 layout.dp=8 layout.ep=4 layout.zero=3",
+    "train.micro_batch=2 layout.dp=2 layout.tp=2 layout.sp=yes layout.ep=2 layout.zero=1",
+    "train.micro_batch=2 layout.dp=2 layout.cp=2 layout.ep=2 layout.zero=1",
+    "train.micro_batch=2 layout.dp=4 layout.cp=2 layout.ep=4 layout.zero=1",
+    "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.ep=2 layout.schedule=zb-h1",
+    "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.ep=2 layout.schedule=dualpipe",
+    "train.micro_batch=1 layout.pp=2 layout.dp=4 layout.ep=2 layout.zero=3",
+};
+
+static void experts_are_planned(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(expert_layouts); i++) {
+        layout_compare("model.arch=llama", expert_layouts[i], EXPERTS);
+        layout_compare("model.arch=llama", expert_layouts[i], LATENT);
+    }
+    layout_compare("model.arch=gpt2", expert_layouts[5], EXPERTS);
+    print_message("live bytes: predicted %.4f to %.4f of what is\n", most_under, most_over);
+}
+
+// Of a rank: its experts, and their state cut over the ranks that have the same ones.
+static void bytes_of_experts_are_exact(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys[4];
+        int64_t ep, zero_ways; // ranks that share an expert's state
+    } rows[] = {{{"layout.dp=8", "layout.ep=1", "layout.zero=0", "layout.tp=1"}, 1, 1},
+                {{"layout.dp=8", "layout.ep=4", "layout.zero=0", "layout.tp=1"}, 4, 1},
+                {{"layout.dp=8", "layout.ep=4", "layout.zero=1", "layout.tp=1"}, 4, 2},
+                {{"layout.dp=8", "layout.ep=8", "layout.zero=1", "layout.tp=1"}, 8, 1},
+                {{"layout.dp=8", "layout.ep=2", "layout.zero=1", "layout.tp=1"}, 2, 4}};
+    enum { EXPERT = 3 * 128 * 96, LAYERS = 3, COUNT = 8 };
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        int64_t with[BYTES_KIND_COUNT] = {0}, weights = 0, moments = 0;
+        trial t;
+        trial_open(&t, "model.arch=llama", rows[i].keys, 4);
+        model_change(&t, EXPERTS);
+        const train_plans *plans = assembled(&t, 0);
+        plan_memory_by_kind(plans->all[0], with);
+        for (int64_t k = 0; k < plans->run.count; k++) {
+            const plan_tensor *x = &plans->run.tensors[k];
+            if (x->weight < 0 || !plans->model->weights[x->weight].is_expert) continue;
+            *(x->kind == BYTES_MOMENTS   ? &moments
+              : x->kind == BYTES_WEIGHTS ? &weights
+                                         : with) += x->bytes;
+        }
+        // bf16, and two moments of fp32
+        assert_int_equal(weights, 2 * LAYERS * COUNT * EXPERT / rows[i].ep);
+        assert_int_equal(moments, 8 * LAYERS * COUNT * EXPERT / rows[i].ep / rows[i].zero_ways);
+        arena_destroy(t.a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_that_of_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_that_of_plans),
+                                       cmocka_unit_test(experts_are_planned),
+                                       cmocka_unit_test(bytes_of_experts_are_exact)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     (void)r;
     const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
-    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0;
+    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && s->experts.ffn_dim % ways == 0;
 }
 
 // What tp leaves of the heads is cut once more. Several ranks may have the same head of keys, but then its
@@ -24,13 +24,13 @@ static bool fits_cp_heads(const decoder_spec *s, const run_config *r, int64_t wa
 }
 
 // The valid choices next to one that is not: "2 or 4".
-static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn fits, int64_t wanted,
-                           char buffer[64])
+static const char *nearest_of(const decoder_spec *s, const run_config *r, fits_fn fits,
+                              int64_t wanted, int64_t most, char buffer[64])
 {
-    int64_t below = wanted - 1, above = wanted + 1;
+    int64_t below = min_i64(wanted - 1, most), above = wanted + 1;
     while (below > 1 && !fits(s, r, below)) below--;
-    while (above <= s->heads && !fits(s, r, above)) above++;
-    if (above > s->heads) {
+    while (above <= most && !fits(s, r, above)) above++;
+    if (above > most) {
         (void)snprintf(buffer, 64, "%lld", (long long)below);
     } else {
         (void)snprintf(buffer, 64, "%lld or %lld", (long long)below, (long long)above);
@@ -38,9 +38,53 @@ static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn f
     return buffer;
 }
 
+static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn fits, int64_t wanted,
+                           char buffer[64])
+{
+    return nearest_of(s, r, fits, wanted, s->heads, buffer);
+}
+
+// A rank has whole experts; those that share them are a divisor of cp, or cp times one of dp.
+static bool fits_ep(const decoder_spec *s, const run_config *r, int64_t ways)
+{
+    const int64_t cp = r->layout.cp, dp = r->layout.dp;
+    return s->experts.count % ways == 0 &&
+           (cp % ways == 0 || (ways % cp == 0 && dp % (ways / cp) == 0));
+}
+
+static status experts_check(const run_config *r, const decoder_spec *s)
+{
+    const int64_t ep = r->layout.ep;
+    char near[64];
+    if (s->latent.kv_rank > 0 && r->layout.cp_heads > 1) {
+        return fail(ST_UNSUPPORTED,
+                    "layout.cp_heads = %lld: latent attention deals out no heads; "
+                    "nearest: 1",
+                    (long long)r->layout.cp_heads);
+    }
+    if (ep == 1) return ST_OK;
+    if (s->experts.count == 0) {
+        return fail(ST_CONFIG_CONFLICT, "layout.ep = %lld has no effect: the model has no experts",
+                    (long long)ep);
+    }
+    if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "layout.zero_group = %lld is of weights that all ranks have, and layout.ep = "
+                    "%lld; leave one of them out",
+                    (long long)r->layout.zero_group, (long long)ep);
+    }
+    if (fits_ep(s, r, ep)) return ST_OK;
+    return fail(ST_CONFIG_CONFLICT,
+                "layout.ep = %lld does not divide the model's %lld experts, and layout.dp x cp = "
+                "%lld x %lld by whole rows of ranks; nearest that do: %s",
+                (long long)ep, (long long)s->experts.count, (long long)r->layout.dp,
+                (long long)r->layout.cp, nearest_of(s, r, fits_ep, ep, s->experts.count, near));
+}
+
 status train_layout_check(const run_config *r, const decoder_spec *spec)
 {
     char near[64];
+    TRY(experts_check(r, spec));
     if (r->layout.tp > 1 && !fits_tp(spec, r, r->layout.tp)) {
         return fail(
             ST_CONFIG_CONFLICT,

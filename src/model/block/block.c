@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const model_block *const table[] = {
-    &model_block_embedding,  &model_block_attention, &model_block_mlp_gelu,
-    &model_block_mlp_swiglu, &model_block_head,
+    &model_block_embedding, &model_block_attention, &model_block_mlp_gelu, &model_block_mlp_swiglu,
+    &model_block_head,      &model_block_experts,   &model_block_latent,
 };
 
 const model_block *model_block_at(int64_t index)

@@ -50,6 +50,9 @@ extern const model_block model_block_attention;
 extern const model_block model_block_mlp_gelu;
 extern const model_block model_block_mlp_swiglu;
 extern const model_block model_block_head;
+// Planned, without kernels.
+extern const model_block model_block_experts;
+extern const model_block model_block_latent;
 const model_block *model_block_at(int64_t index); // of the table; NULL past its end
 
 // ---- for blocks ---------------------------------------------------------------------------------

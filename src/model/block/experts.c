@@ -1,0 +1,81 @@
+// Feed-forward parts of which a token takes a few (Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI 2024,
+// arXiv:2401.06066): planned and priced, for its operations have no kernels yet.
+//
+//   x -> router -> gates;  x, gates -> rows for experts -> gate_up -> weighed -> down -> added up = y
+//   x -> the shared experts, which every token meets, as one wide part: added to y
+#include "model/block/block.h"
+
+#include <string.h>
+
+// A matrix of every expert, one below the other: their rows are cut over AXIS_EP too.
+static status expert_matrix(block_context *c, const char *name, int64_t rows, int64_t columns,
+                            int cut_dim, tensor_id *out)
+{
+    TRY(block_matrix(c, name, c->spec->experts.count * rows, columns, cut_dim, out));
+    c->weights[c->weight_count - 1].cut_dim[AXIS_EP] = 0;
+    c->p->tensors[*out].cut_dim[AXIS_EP] = 0;
+    return ST_OK;
+}
+
+static status gated(block_context *c, tensor_id rows, tensor_id *a)
+{
+    const decoder_spec *s = c->spec;
+    const char *const names[] = {"mlp.experts.gate", "mlp.experts.up"};
+    const int64_t width = s->experts.ffn_dim;
+    const int64_t parts[] = {s->experts.count * width, s->experts.count * width};
+    tensor_id w = TENSOR_NONE, h = TENSOR_NONE;
+    if (s->mlp != MODEL_MLP_SWIGLU) {
+        TRY(expert_matrix(c, "mlp.experts.up", width, s->dim, 0, &w));
+        TRY(op_experts(c->p, rows, w, (int32_t)s->experts.count, &h));
+        return op_activate(c->p, h, s->activation, a);
+    }
+    TRY(expert_matrix(c, "mlp.experts.gate_up", 2 * width, s->dim, 0, &w));
+    block_parts(c, 2, names, parts);
+    TRY(op_experts(c->p, rows, w, (int32_t)s->experts.count, &h));
+    return op_swiglu(c->p, h, a);
+}
+
+// What every token meets.
+static status shared(block_context *c, tensor_id x, tensor_id *y)
+{
+    const decoder_spec *s = c->spec;
+    const int64_t width = s->experts.shared * s->experts.ffn_dim;
+    const char *const names[] = {"mlp.shared.gate", "mlp.shared.up"};
+    const int64_t parts[] = {width, width};
+    tensor_id w = TENSOR_NONE, h = TENSOR_NONE, a = TENSOR_NONE;
+    if (s->mlp == MODEL_MLP_SWIGLU) {
+        TRY(block_matrix(c, "mlp.shared.gate_up", 2 * width, s->dim, 0, &w));
+        block_parts(c, 2, names, parts);
+        TRY(op_matmul(c->p, x, w, TENSOR_NONE, ACT_NONE, &h));
+        TRY(op_swiglu(c->p, h, &a));
+    } else {
+        TRY(block_matrix(c, "mlp.shared.up", width, s->dim, 0, &w));
+        TRY(op_matmul(c->p, x, w, TENSOR_NONE, s->activation, &a));
+    }
+    TRY(block_matrix(c, "mlp.shared.down", s->dim, width, 1, &w));
+    block_residual_projection(c);
+    return op_matmul(c->p, a, w, TENSOR_NONE, ACT_NONE, y);
+}
+
+static status emit(block_context *c, tensor_id x, tensor_id *y)
+{
+    const decoder_spec *s = c->spec;
+    const model_experts *e = &s->experts;
+    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, gates = TENSOR_NONE, rows = TENSOR_NONE;
+    tensor_id gate = TENSOR_NONE, a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
+    TRY(block_matrix(c, "mlp.router", e->count, s->dim, -1, &w));
+    TRY(op_matmul(c->p, x, w, TENSOR_NONE, ACT_NONE, &logits));
+    TRY(op_route(c->p, logits, (int32_t)e->top_k, &gates));
+    TRY(op_dispatch(c->p, x, gates, &rows, &gate)); // (top_k tokens, dim)
+    TRY(gated(c, rows, &a));                        // (top_k tokens, ffn)
+    TRY(op_weigh(c->p, a, gate, &a));
+    TRY(expert_matrix(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, &w));
+    block_residual_projection(c);
+    TRY(op_experts(c->p, a, w, (int32_t)e->count, &d));
+    TRY(op_combine(c->p, d, gates, y)); // (tokens, dim)
+    if (e->shared == 0) return ST_OK;
+    TRY(shared(c, x, &sum));
+    return op_add(c->p, *y, sum, y);
+}
+
+const model_block model_block_experts = {.name = "experts", .emit = emit};

@@ -1,0 +1,457 @@
+// Mixture of experts: who takes which token, the way there and back, and products whose rows meet different
+// matrices (Shazeer et al. 2017, arXiv:1701.06538). Rows with a cost and no kernel yet: op_codes.h.
+//
+//   logits -> ROUTE -> DISPATCH -> EXPERTS, gate, WEIGH, EXPERTS -> COMBINE
+//
+// A token's weight is applied where its expert is, before the second product: so nothing of what experts give
+// needs to be kept for the gradient of the gates.
+#include "op/op_internal.h"
+
+// The two extents that follow from gates (N,T): R rows in all, and one column.
+static status rows_bind(const op_node *node, op_shapes *shapes)
+{
+    int64_t taken = 0;
+    TRY(op_shapes_constant(node, shapes, 'T', &taken));
+    extent rows = shapes->of['N'];
+    rows.scale *= taken;
+    const bool is_met = shapes->of['R'].scale >= 0;
+    if (is_met && !extent_equal(rows, shapes->of['R'])) {
+        return fail(ST_MODEL, "%s: rows are not %lld for each token", op_kind_of(node->code)->name,
+                    (long long)taken);
+    }
+    op_shapes_bind(shapes, 'R', rows);
+    op_shapes_bind(shapes, 'U', extent_of(1));
+    return ST_OK;
+}
+
+// ---- the router -----------------------------------------------------------------------------------
+
+static status route_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    int64_t experts = 0;
+    TRY(op_shapes_in(p, node, "fNE", &shapes));
+    TRY(op_shapes_constant(node, &shapes, 'E', &experts));
+    if (node->attrs.top_k < 1 || node->attrs.top_k > experts) {
+        return fail(ST_MODEL, "route: a token takes %d of %lld experts", (int)node->attrs.top_k,
+                    (long long)experts);
+    }
+    op_shapes_bind(&shapes, 'T', extent_of(node->attrs.top_k));
+    return op_shapes_out(p, node, wanted, "sNT", "gates", &shapes);
+}
+
+static void route_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "000:0");
+}
+
+static op_cost route_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 10.0);
+}
+
+static status route_gradient(op_program *p, const op_node *node)
+{
+    op_node back = op_node_of(OP_ROUTE_BWD);
+    back.in[0] = op_grad_get(p, node->out[0]);
+    back.in[1] = node->in[0];
+    back.in[2] = node->out[0];
+    return op_grad_append(p, &back, node->in[0]);
+}
+
+const op_kind op_row_route = {
+    .code = OP_ROUTE,
+    .name = "route",
+    .in_min = 1,
+    .in_max = 1,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = route_infer,
+    .place = route_place,
+    .cut = op_cut_nothing,
+    .cost = route_cost,
+    .gradient = route_gradient,
+};
+
+static status route_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "sNT fNE sNT", &shapes));
+    return op_shapes_out(p, node, wanted, "fNE", "dlogits", &shapes);
+}
+
+static op_cost route_bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[1], 5.0);
+}
+
+const op_kind op_row_route_bwd = {
+    .code = OP_ROUTE_BWD,
+    .name = "route_bwd",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = route_bwd_infer,
+    .place = route_place,
+    .cut = op_cut_nothing,
+    .cost = route_bwd_cost,
+};
+
+// ---- there and back ---------------------------------------------------------------------------------
+
+static void rows_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "000:00");
+}
+
+static status dispatch_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND sNT", &shapes));
+    TRY(rows_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fRD sRU", "rows gate", &shapes);
+}
+
+static status dispatch_gradient(op_program *p, const op_node *node)
+{
+    op_node back = op_node_of(OP_DISPATCH_BWD);
+    for (int o = 0; o < 2; o++) back.in[o] = op_grad_get(p, node->out[o]);
+    back.in[2] = node->in[1];
+    for (int i = 0; i < 2; i++) {
+        if (!op_wants_grad(p, node->in[i])) {
+            return fail(ST_MODEL, "dispatch: %s is not an activation", op_at(p, node->in[i])->name);
+        }
+        TRY(op_grad_new(p, node->in[i], &back.out[i]));
+    }
+    TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));
+    for (int i = 0; i < 2; i++) TRY(op_grad_add(p, node->in[i], back.out[i]));
+    return ST_OK;
+}
+
+// Kept by recompute `selective`, as products are: to make it again is to send it again.
+const op_kind op_row_dispatch = {
+    .code = OP_DISPATCH,
+    .name = "dispatch",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 2,
+    .out_max = 2,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dispatch_infer,
+    .place = rows_place,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+    .gradient = dispatch_gradient,
+};
+
+static status dispatch_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRD sRU sNT", &shapes));
+    TRY(rows_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fND sNT", "dx dgates", &shapes);
+}
+
+static op_cost rows_added(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 1.0);
+}
+
+const op_kind op_row_dispatch_bwd = {
+    .code = OP_DISPATCH_BWD,
+    .name = "dispatch_bwd",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 2,
+    .out_max = 2,
+    .inplace = {-1, -1, -1, -1},
+    .infer = dispatch_bwd_infer,
+    .place = rows_place,
+    .cut = op_cut_nothing,
+    .cost = rows_added,
+};
+
+static status combine_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRD sNT", &shapes));
+    TRY(rows_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+}
+
+static status combine_gradient(op_program *p, const op_node *node)
+{
+    op_node back = op_node_of(OP_COMBINE_BWD);
+    back.in[0] = op_grad_get(p, node->out[0]);
+    back.in[1] = node->in[1];
+    return op_grad_append(p, &back, node->in[0]);
+}
+
+const op_kind op_row_combine = {
+    .code = OP_COMBINE,
+    .name = "combine",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = combine_infer,
+    .place = rows_place,
+    .cut = op_cut_nothing,
+    .cost = rows_added,
+    .gradient = combine_gradient,
+};
+
+static status combine_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fND sNT", &shapes));
+    TRY(rows_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fRD", "drows", &shapes);
+}
+
+const op_kind op_row_combine_bwd = {
+    .code = OP_COMBINE_BWD,
+    .name = "combine_bwd",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = combine_bwd_infer,
+    .place = rows_place,
+    .cut = op_cut_nothing,
+    .cost = op_cost_bytes,
+};
+
+// ---- products ---------------------------------------------------------------------------------------
+
+// Rows of the weight (W) are those of M for each expert.
+static status matrix_bind(const op_node *node, op_shapes *shapes)
+{
+    int64_t rows = 0;
+    const int64_t experts = node->attrs.experts;
+    TRY(op_shapes_constant(node, shapes, 'W', &rows));
+    if (experts < 1 || rows % experts != 0) {
+        return fail(ST_MODEL, "%s: %lld rows of the weight are not those of %lld experts",
+                    op_kind_of(node->code)->name, (long long)rows, (long long)experts);
+    }
+    const extent each = extent_of(rows / experts), met = shapes->of['M'];
+    if (met.scale >= 0 && !extent_equal(met, each)) {
+        return fail(ST_MODEL, "%s: %lld columns, expected the %lld rows of an expert's matrix",
+                    op_kind_of(node->code)->name, (long long)met.scale, (long long)each.scale);
+    }
+    op_shapes_bind(shapes, 'M', each);
+    return ST_OK;
+}
+
+static status experts_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRK fWK", &shapes));
+    TRY(matrix_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fRM", "y", &shapes);
+}
+
+static void experts_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r:0", "r0:1", "11:p");
+}
+
+static op_cost experts_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    const double inner = op_dim(p, node->in[0], 1, bound);
+    return op_cost_pointwise(p, node, bound, node->out[0], 2.0 * inner);
+}
+
+static status experts_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_EXPERTS_DX), dw = op_node_of(OP_EXPERTS_DW);
+    dx.attrs = dw.attrs = node->attrs;
+    dx.in[0] = dw.in[0] = op_grad_get(p, node->out[0]);
+    dx.in[1] = node->in[1];
+    dw.in[1] = node->in[0];
+    TRY(op_grad_append(p, &dx, node->in[0]));
+    TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
+    return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
+}
+
+const op_kind op_row_experts = {
+    .code = OP_EXPERTS,
+    .name = "experts",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = experts_infer,
+    .place = experts_place,
+    .cut = op_cut_nothing,
+    .cost = experts_cost,
+    .gradient = experts_gradient,
+};
+
+static status experts_dx_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRM fWK", &shapes));
+    TRY(matrix_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fRK", "dx", &shapes);
+}
+
+static void experts_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0r:0", "r1:1", "10:p");
+}
+
+const op_kind op_row_experts_dx = {
+    .code = OP_EXPERTS_DX,
+    .name = "experts_dx",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = experts_dx_infer,
+    .place = experts_dx_place,
+    .cut = op_cut_nothing,
+    .cost = experts_cost,
+};
+
+static status experts_dw_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRM fRK", &shapes));
+    extent rows = shapes.of['M'];
+    rows.scale *= node->attrs.experts;
+    op_shapes_bind(&shapes, 'W', rows);
+    if (node->attrs.experts < 1) return fail(ST_MODEL, "experts_dw: there is no expert");
+    return op_shapes_out(p, node, wanted, "gWK", "dw", &shapes);
+}
+
+static void experts_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:p", "1r:0", "r1:1");
+}
+
+static op_cost experts_dw_cost(const op_program *p, const op_node *node,
+                               const extent_binding *bound)
+{
+    const double inner = op_dim(p, node->in[1], 1, bound);
+    return op_cost_pointwise(p, node, bound, node->in[0], 2.0 * inner);
+}
+
+const op_kind op_row_experts_dw = {
+    .code = OP_EXPERTS_DW,
+    .name = "experts_dw",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .accumulates = 1u,
+    .is_product = true,
+    .inplace = {-1, -1, -1, -1},
+    .infer = experts_dw_infer,
+    .place = experts_dw_place,
+    .cut = op_cut_nothing,
+    .cost = experts_dw_cost,
+};
+
+// ---- gates ------------------------------------------------------------------------------------------
+
+static status weigh_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    int64_t columns = 0;
+    TRY(op_shapes_in(p, node, "fRF sRU", &shapes));
+    TRY(op_shapes_constant(node, &shapes, 'U', &columns));
+    if (columns != 1) return fail(ST_MODEL, "weigh: %lld gates a row", (long long)columns);
+    return op_shapes_out(p, node, wanted, "fRF", "weighed", &shapes);
+}
+
+static void weigh_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:0", "1r:1");
+}
+
+static op_cost weigh_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->out[0], 1.0);
+}
+
+static status weigh_gradient(op_program *p, const op_node *node)
+{
+    op_node dx = op_node_of(OP_WEIGH), dg = op_node_of(OP_WEIGH_DG);
+    dx.in[0] = dg.in[0] = op_grad_get(p, node->out[0]);
+    dx.in[1] = node->in[1];
+    dg.in[1] = node->in[0];
+    TRY(op_grad_append(p, &dg, node->in[1]));
+    return op_grad_append(p, &dx, node->in[0]);
+}
+
+const op_kind op_row_weigh = {
+    .code = OP_WEIGH,
+    .name = "weigh",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {0, -1, -1, -1},
+    .infer = weigh_infer,
+    .place = weigh_place,
+    .cut = op_cut_nothing,
+    .cost = weigh_cost,
+    .gradient = weigh_gradient,
+};
+
+static status weigh_dg_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fRF fRF", &shapes));
+    op_shapes_bind(&shapes, 'U', extent_of(1));
+    return op_shapes_out(p, node, wanted, "sRU", "dgate", &shapes);
+}
+
+static void weigh_dg_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00:0", "11:p");
+}
+
+static op_cost weigh_dg_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 2.0);
+}
+
+const op_kind op_row_weigh_dg = {
+    .code = OP_WEIGH_DG,
+    .name = "weigh_dg",
+    .in_min = 2,
+    .in_max = 2,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = weigh_dg_infer,
+    .place = weigh_dg_place,
+    .cut = op_cut_nothing,
+    .cost = weigh_dg_cost,
+};

@@ -1,0 +1,154 @@
+// Multi-head latent attention: queries, keys and values put together from what narrow rows were widened to,
+// and turned (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1). Rows with a cost and no kernel yet: op_codes.h.
+#include "op/op_internal.h"
+
+// Columns of heads: C of queries and keys, V of values, E of what was widened, of which P of each head are
+// turned.
+static status columns_bind(const op_node *node, op_shapes *shapes)
+{
+    const op_attrs *a = &node->attrs;
+    int64_t turned = 0;
+    TRY(op_shapes_constant(node, shapes, 'P', &turned));
+    const int64_t heads = a->heads, size = a->head_dim, value = a->value_dim;
+    const struct {
+        char letter;
+        int64_t columns;
+    } all[] = {{'C', heads * size}, {'E', heads * (size - turned + value)}, {'V', heads * value}};
+    if (heads < 1 || value < 1 || turned < 1 || turned >= size) {
+        return fail(ST_MODEL, "%s: %lld heads of %lld and %lld, of which %lld are turned",
+                    op_kind_of(node->code)->name, (long long)heads, (long long)size,
+                    (long long)value, (long long)turned);
+    }
+    for (int i = 0; i < COUNT_OF(all); i++) {
+        const extent wanted = extent_of(all[i].columns), met = shapes->of[(int)all[i].letter];
+        if (met.scale >= 0 && !extent_equal(met, wanted)) {
+            return fail(ST_MODEL, "%s: %lld columns, expected %lld", op_kind_of(node->code)->name,
+                        (long long)met.scale, (long long)wanted.scale);
+        }
+        op_shapes_bind(shapes, all[i].letter, wanted);
+    }
+    return ST_OK;
+}
+
+static void latent_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
+                       op_attrs *attrs)
+{
+    (void)p;
+    (void)at;
+    *attrs = node->attrs;
+    if (rule != 2) return;
+    attrs->heads = node->attrs.heads / ways;
+    attrs->kv_heads = node->attrs.kv_heads / ways;
+}
+
+// Three operations for each element that is turned; what is not is copied.
+static op_cost latent_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return op_cost_pointwise(p, node, bound, node->in[0], 3.0);
+}
+
+static status latent_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNE fNP iN pSP", &shapes));
+    TRY(columns_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNC fNC fNV", "q k v", &shapes);
+}
+
+static void latent_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000r:000", "11rrr:111"); // by tokens; by heads
+}
+
+static status latent_gradient(op_program *p, const op_node *node)
+{
+    op_node back = op_node_of(OP_LATENT_BWD), dr = op_node_of(OP_LATENT_DR);
+    back.attrs = dr.attrs = node->attrs;
+    for (int o = 0; o < 3; o++) back.in[o] = op_grad_get(p, node->out[o]);
+    dr.in[0] = back.in[1];
+    for (int i = 0; i < 2; i++) {
+        back.in[3 + i] = dr.in[1 + i] = node->in[3 + i];
+        if (!op_wants_grad(p, node->in[i])) {
+            return fail(ST_MODEL, "latent: %s is not an activation", op_at(p, node->in[i])->name);
+        }
+        TRY(op_grad_new(p, node->in[i], &back.out[i]));
+    }
+    TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));
+    for (int i = 0; i < 2; i++) TRY(op_grad_add(p, node->in[i], back.out[i]));
+    return op_grad_append(p, &dr, node->in[2]);
+}
+
+const op_kind op_row_latent = {
+    .code = OP_LATENT,
+    .name = "latent",
+    .in_min = 5,
+    .in_max = 5,
+    .out_min = 3,
+    .out_max = 3,
+    .inplace = {-1, -1, -1, -1},
+    .infer = latent_infer,
+    .place = latent_place,
+    .cut = latent_cut,
+    .cost = latent_cost,
+    .gradient = latent_gradient,
+};
+
+static status latent_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC fNC fNV iN pSP", &shapes));
+    TRY(columns_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNC fNE", "dq dkv", &shapes);
+}
+
+static void latent_bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "0000r:00", "111rr:11");
+}
+
+const op_kind op_row_latent_bwd = {
+    .code = OP_LATENT_BWD,
+    .name = "latent_bwd",
+    .in_min = 5,
+    .in_max = 5,
+    .out_min = 2,
+    .out_max = 2,
+    .inplace = {-1, -1, -1, -1},
+    .infer = latent_bwd_infer,
+    .place = latent_bwd_place,
+    .cut = latent_cut,
+    .cost = latent_cost,
+};
+
+static status latent_dr_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, "fNC iN pSP", &shapes));
+    TRY(columns_bind(node, &shapes));
+    return op_shapes_out(p, node, wanted, "fNP", "dr", &shapes);
+}
+
+static void latent_dr_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "00r:0", "1rr:p");
+}
+
+const op_kind op_row_latent_dr = {
+    .code = OP_LATENT_DR,
+    .name = "latent_dr",
+    .in_min = 3,
+    .in_max = 3,
+    .out_min = 1,
+    .out_max = 1,
+    .inplace = {-1, -1, -1, -1},
+    .infer = latent_dr_infer,
+    .place = latent_dr_place,
+    .cut = latent_cut,
+    .cost = latent_cost,
+};
