@@ -1,0 +1,84 @@
+// Inside the products: one product on its way, its scratch, and what all drivers do with a tile.
+#ifndef KERNELS_CPU_GEMM_JOB_H
+#define KERNELS_CPU_GEMM_JOB_H
+
+#include "kernels/cpu/gemm_unit.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    GEMM_MAX_MR = 16,
+    GEMM_MAX_NR = 32,
+    GEMM_KC = 512, // steps of k between two visits to the sums; panels of A and B stream from L2
+};
+
+// A thread's scratch, in floats: panels, then a tile of sums, then its part of the shared panel.
+enum {
+    GEMM_SCRATCH = KERN_SCRATCH_BYTES / 4,
+    GEMM_TILE = 128 * 1024,
+    GEMM_DONE = 224 * 1024, // of thread 0: the tall driver's counters
+    GEMM_SHARED = 256 * 1024,
+};
+
+typedef struct gemm_job {
+    const gemm_args *args;
+    const gemm_unit *unit;
+    kern_pool *pool;
+    int64_t m0, m1, n0, n1, k0, k1; // of this pass
+    int64_t mc, pieces;             // deep: rows of a task, tasks side by side
+    bool direct;                    // C can hold sums
+    bool streams;                   // C is too large to be found in a cache later
+    const float *x;                 // flat: A in fp32
+    int64_t x_stride;
+} gemm_job;
+
+void gemm_run_tall(const gemm_job *job);
+
+float *gemm_private(const gemm_job *job, int thread);
+void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j);
+
+// Rows [i, i + count) of A (columns [j, j + count) of B), steps [k, k + kc).
+void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc);
+void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc);
+
+typedef struct gemm_tile {
+    const float *a, *b; // a panel of each
+    int64_t kc;
+    const float *ahead;    // what comes next, for the caches
+    int64_t rows, columns; // that are left of the piece
+} gemm_tile;
+
+// The micro-kernel on a tile that may hang over the edge of the piece: then in a buffer.
+void gemm_multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_sums to);
+
+// What C holds, where the product continues.
+void gemm_sums_load(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
+                    int64_t columns);
+// The sums of a pass go to C, unless they are there; those of the last one are finished first.
+void gemm_sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, int64_t rows,
+                      int64_t columns);
+
+static inline gemm_sums gemm_sums_at(gemm_sums s, int64_t i, int64_t j)
+{
+    if (s.at != NULL) s.at += i * s.stride + j;
+    return s;
+}
+
+// [0, depth) in equal blocks of at most GEMM_KC.
+static inline int64_t gemm_k_block(int64_t depth)
+{
+    const int64_t blocks = (depth + GEMM_KC - 1) / GEMM_KC;
+    return align_up((depth + blocks - 1) / blocks, 8);
+}
+
+static inline bool gemm_starts_from_zero(const gemm_job *job, int64_t k)
+{
+    return k == 0 && !job->args->accumulate;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
