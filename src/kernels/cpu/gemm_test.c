@@ -239,6 +239,44 @@ static void a_cut_in_k_changes_no_bit(void **state)
     matrix_free(b);
 }
 
+// Several passes over columns and over k, packed while others are multiplied: the bits of a product that
+// is made piece by piece.
+static void passes_change_no_bit(void **state)
+{
+    (void)state;
+    enum { M = 151, N = 1711, K = 1057, WIDTH = 300, CUT = 509 };
+    const gemm_matrix a = matrix_make(M, K, DTYPE_F32, false);
+    const gemm_matrix b = matrix_make(K, N, DTYPE_F32, true);
+    float *want = calloc(M * N, sizeof(*want)), *got = calloc(M * N, sizeof(*got));
+    const kern_level level = kern_level_of_machine();
+    for (int64_t j = 0; j < N; j += WIDTH) {
+        for (int64_t k = 0; k < K; k += CUT) {
+            gemm_args g = {.m = M, .n = min_i64(WIDTH, N - j), .k = min_i64(CUT, K - k)};
+            g.a = a;
+            g.a.data = (const float *)a.data + k * a.column_stride;
+            g.b = b;
+            g.b.data = (const float *)b.data + k * b.row_stride + j * b.column_stride;
+            g.c = want + j;
+            g.c_type = DTYPE_F32;
+            g.ldc = N;
+            g.accumulate = k > 0;
+            gemm_run(&(kern_context){.pool = pools[1], .level = level}, &g);
+        }
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        for (int repeat = 0; repeat < 4; repeat++) {
+            const gemm_args g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = got, .ldc = N};
+            memset(got, 0xff, M * N * sizeof(*got));
+            gemm_run(&(kern_context){.pool = pools[threads], .level = level}, &g);
+            assert_memory_equal(got, want, M * N * sizeof(*got));
+        }
+    }
+    free(want);
+    free(got);
+    matrix_free(a);
+    matrix_free(b);
+}
+
 // ---- conversions: the units' against the scalar truth -------------------------------------------
 enum { PATTERNS = 1 << 16, PIECE = 37 };
 static uint16_t bits[PATTERNS];
@@ -295,6 +333,7 @@ int main(void)
         cmocka_unit_test(every_type_gives_the_left_fold),
         cmocka_unit_test(large_products_are_blocked_rightly),
         cmocka_unit_test(a_cut_in_k_changes_no_bit),
+        cmocka_unit_test(passes_change_no_bit),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }
