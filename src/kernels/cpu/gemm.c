@@ -4,9 +4,10 @@
 //
 //   tall    B is packed once, by all threads, into a panel that all share (in the L3 cache); each task
 //           packs some rows of A for itself and runs over the whole panel (gemm_tall.c).
-//   short   few rows (a piece of a batch, one token each of some sequences): A is packed once and
-//           shared; each task takes some columns, packs B for itself and uses it at once, while it
-//           is in the L2 cache. B streams through memory once.
+//   short   few rows (a piece of a batch, one token each of some sequences; a chunk of the head, whose
+//           columns are a vocabulary): A is packed once and shared; each task takes some columns,
+//           packs B for itself and uses it at once, while it is in the L2 cache. B streams through
+//           memory once, and no other core has its panels to be taken back from.
 //   flat    up to 8 rows, B stored along k (a weight, in generation): no panels at all, each weight
 //           is read once and turned in registers.
 //   deep    C narrower than fp32 and a very large k: each task packs all it needs for a tile of C.
@@ -30,17 +31,20 @@
 enum {
     SHORT_ROWS = 144,   // at most this many rows: the short driver
     SHORT_COLUMNS = 32, // per task; whole cache lines of C in every type
-    SHORT_K = 4096,     // of A, packed and shared, where C is fp32
-    FLAT_COLUMNS = 64,  // per task
-    DEEP_ROWS = 360,    // the tile of the deep driver
+    WIDE_ROWS = 384,    // the same where C is so wide that tasks of more columns are enough for all
+    WIDE_COLUMNS = 64,
+    WIDE_TASKS = 8,    // at least, for each thread
+    SHORT_K = 4096,    // of A, packed and shared, where C is fp32
+    FLAT_COLUMNS = 64, // per task
+    DEEP_ROWS = 360,   // the tile of the deep driver
     DEEP_COLUMNS = 768,
     DEEP_K = 16 * 1024,
     DEEP_B = DEEP_ROWS * GEMM_KC, // places in a thread's scratch
     DEEP_TILE = DEEP_B + DEEP_COLUMNS * GEMM_KC,
     STREAM_BYTES = 4 << 20, // of C, from which on it passes by the caches
 };
-_Static_assert(SHORT_COLUMNS *GEMM_KC <= GEMM_TILE, "the panels of a short task fit");
-_Static_assert(GEMM_TILE + SHORT_ROWS * SHORT_COLUMNS <= GEMM_SHARED, "a short task fits");
+_Static_assert(WIDE_COLUMNS *GEMM_KC <= GEMM_TILE, "the panels of a wide task fit");
+_Static_assert(GEMM_TILE + WIDE_ROWS * WIDE_COLUMNS <= GEMM_SHARED, "its tile fits");
 _Static_assert(DEEP_TILE + DEEP_ROWS * DEEP_COLUMNS <= GEMM_SCRATCH, "a deep task fits");
 _Static_assert(GEMM_MAX_NR *DEEP_K <= GEMM_SCRATCH - GEMM_SHARED, "the deepest panel fits");
 
@@ -159,9 +163,9 @@ void gemm_sums_finish(const gemm_job *job, gemm_sums s, int64_t i, int64_t j, in
 static gemm_sums sums_begin(const gemm_job *job, float *tile, int64_t i, int64_t j, int64_t rows,
                             int64_t columns)
 {
-    if (job->direct) return sums_in_c(job, i, j);
+    if (job->direct && !job->streams) return sums_in_c(job, i, j);
     const gemm_sums s = {.at = tile, .stride = columns};
-    if (job->args->accumulate) gemm_sums_load(job, s, i, j, rows, columns);
+    if (!gemm_starts_from_zero(job, job->k0)) gemm_sums_load(job, s, i, j, rows, columns);
     return s;
 }
 
@@ -179,7 +183,7 @@ static void short_task(void *context, int64_t index, int thread)
 {
     const gemm_job *job = context;
     const gemm_unit *u = job->unit;
-    const int64_t j0 = index * SHORT_COLUMNS, columns = min_i64(SHORT_COLUMNS, job->n1 - j0);
+    const int64_t j0 = index * job->columns, columns = min_i64(job->columns, job->n1 - j0);
     const int64_t rows = job->m1 - job->m0;
     const int64_t depth = job->k1 - job->k0, block = gemm_k_block(depth);
     float *b = gemm_private(job, thread);
@@ -189,10 +193,13 @@ static void short_task(void *context, int64_t index, int thread)
         const int64_t kc = min_i64(block, depth - k);
         const gemm_sums from = gemm_starts_from_zero(job, job->k0 + k) ? (gemm_sums){0} : c;
         gemm_pack_b(job, b, j0, columns, job->k0 + k, kc);
-        for (int64_t j = 0; j < columns; j += u->nr) {
-            for (int64_t r = 0; r < rows; r += u->mr) {
-                const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
-                const gemm_tile t = {a, b + j * kc, kc, a, rows - r, columns - j};
+        // A panel of A stays in the first cache, those of B in the second: the other way round all of A
+        // would pass through it once for every panel of B (3% of 320 x 50257 x 768, Zen 3, 2026-11).
+        for (int64_t r = 0; r < rows; r += u->mr) {
+            const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
+            for (int64_t j = 0; j < columns; j += u->nr) {
+                const float *ahead = b + (j + u->nr < columns ? j + u->nr : 0) * kc;
+                const gemm_tile t = {a, b + j * kc, kc, ahead, rows - r, columns - j};
                 gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(c, r, j));
             }
         }
@@ -200,19 +207,31 @@ static void short_task(void *context, int64_t index, int thread)
     gemm_sums_finish(job, c, job->m0, j0, rows, columns);
 }
 
+// All of A fits into the shared panel, and B is so wide that there are tasks enough for all threads.
+static bool is_wide(const gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    const int64_t mr = job->unit->mr;
+    return g->m <= WIDE_ROWS && g->m <= shared_panels(job, mr * g->k) * mr &&
+           g->n >= (int64_t)WIDE_TASKS * WIDE_COLUMNS * kern_pool_threads(job->pool);
+}
+
 static void run_short(gemm_job *job)
 {
     const gemm_args *g = job->args;
-    const int64_t mr = job->unit->mr, depth = job->direct ? min_i64(g->k, SHORT_K) : g->k;
-    const int64_t height = min_i64(SHORT_ROWS / mr, shared_panels(job, mr * depth)) * mr;
+    const bool wide = is_wide(job);
+    const int64_t mr = job->unit->mr, depth = job->direct && !wide ? min_i64(g->k, SHORT_K) : g->k;
+    const int64_t rows = wide ? WIDE_ROWS + mr : SHORT_ROWS;
+    const int64_t height = min_i64(rows / mr, shared_panels(job, mr * depth)) * mr;
     ASSERT(height > 0);
+    job->columns = wide ? WIDE_COLUMNS : SHORT_COLUMNS;
     job->n1 = g->n;
     for (job->m0 = 0; job->m0 < g->m; job->m0 = job->m1) {
         job->m1 = min_i64(job->m0 + height, g->m);
         for (job->k0 = 0; job->k0 < g->k; job->k0 = job->k1) {
             job->k1 = min_i64(job->k0 + depth, g->k);
             kern_parallel(job->pool, (job->m1 - job->m0 + mr - 1) / mr, short_pack_task, job);
-            kern_parallel(job->pool, (g->n + SHORT_COLUMNS - 1) / SHORT_COLUMNS, short_task, job);
+            kern_parallel(job->pool, (g->n + job->columns - 1) / job->columns, short_task, job);
         }
     }
 }
@@ -351,7 +370,7 @@ void gemm_run(const kern_context *context, const gemm_args *args)
         run_flat(&job);
     } else if (!job.direct && args->k > DEEP_K) {
         run_deep(&job);
-    } else if (args->m <= SHORT_ROWS) {
+    } else if (args->m <= SHORT_ROWS || is_wide(&job)) {
         run_short(&job);
     } else {
         gemm_run_tall(&job);

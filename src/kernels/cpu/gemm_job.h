@@ -27,6 +27,7 @@ typedef struct gemm_job {
     const gemm_unit *unit;
     kern_pool *pool;
     int64_t m0, m1, n0, n1, k0, k1; // of this pass
+    int64_t columns;                // short: of a task
     int64_t mc, pieces;             // deep: rows of a task, tasks side by side
     bool direct;                    // C can hold sums
     bool streams;                   // C is too large to be found in a cache later
