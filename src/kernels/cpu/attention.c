@@ -1,7 +1,7 @@
 // Attention, forward. Memory is linear in the sequence: no score outlives its tile.
 //
-//   many queries   a task is one tile of queries of one head of one sequence (vec_attention.inc);
-//                  long rows first, so that the last tasks are short
+//   many queries   a task is some tiles of queries of one head of one sequence (vec_attention.inc), which
+//                  share its keys in fp32; long rows first, so that the last tasks are short
 //   one query      (generation) a task is a piece of the cache of one key-value head, read once for
 //                  its whole group of heads (vec_decode.inc); pieces are merged in their order
 //
@@ -16,13 +16,25 @@ int64_t cpu_attention_scratch(int64_t dim, bool backward)
 {
     const int64_t keys = attention_key_tile(dim), columns = 16;
     const int64_t tall = align_up(dim, 8), wide = align_up(dim, columns);
-    const int64_t both = 2 * align_up(keys * dim, columns); // k and v
     if (!backward) {
         const int64_t rows = ATTENTION_QUERIES;
-        return 2 * rows * tall + both + keys * columns + 3 * rows + columns;
+        return 2 * rows * tall + keys * columns + 3 * rows + columns;
     }
     const int64_t rows = ATTENTION_QUERIES_BWD;
-    return 3 * rows * tall + 2 * rows * wide + both + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows;
+    return 3 * rows * tall + 2 * rows * wide + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows;
+}
+
+int64_t cpu_attention_packed(int64_t keys, int64_t dim)
+{
+    return 2 * align_up(keys * dim, 16);
+}
+
+void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS])
+{
+    tile->packed_k = at;
+    tile->packed_v = at + cpu_attention_packed(tile->keys, tile->dim) / 2;
+    tile->packed = packed;
+    for (int i = 0; i < ATTENTION_RUNS; i++) packed[i] = 0;
 }
 
 int64_t cpu_attention_chunk_scratch(int64_t dim, int64_t heads)
@@ -117,6 +129,7 @@ typedef struct tile_job {
     const kern_call *call;
     const cpu_vec *vec;
     int64_t rows, tiles; // of a tile; of a sequence
+    int64_t group;       // tiles of a task
     int64_t scratch;
 } tile_job;
 
@@ -159,32 +172,62 @@ static int64_t tile_rows_of(const kern_call *call, int threads)
     return few ? ATTENTION_QUERIES / 2 : rows;
 }
 
+// Tiles of a task: each packs the keys of its head anew, so several share them, but each thread wants
+// several tasks. No bit depends on it.
+static int64_t tile_group_of(int64_t tiles, int threads)
+{
+    enum { TASKS_OF_A_THREAD = 8, MOST = 4 };
+    return min_i64(MOST, max_i64(1, tiles / (TASKS_OF_A_THREAD * (int64_t)threads)));
+}
+
+static int64_t call_keys(const kern_call *call)
+{
+    return lengths_of(call) != NULL ? call->cache_seq
+                                    : call->in[1].dims[0] / max_i64(1, attention_sequences(call));
+}
+
+static int64_t tile_floats(const kern_call *call)
+{
+    return align_up(cpu_attention_scratch(call->attrs.head_dim, false), 16) +
+           cpu_attention_packed(call_keys(call), call->attrs.head_dim);
+}
+
+static void tile_run_forward(const tile_job *job, cpu_attention_tile *t,
+                             const attention_sequence *s, zigzag_run run, int64_t head)
+{
+    const kern_call *c = job->call;
+    const kern_tensor *q = &c->in[0], *y = &c->out[0], *lse = &c->out[1];
+    const int64_t row = s->query_row + run.row;
+    t->rows = run.count;
+    t->position = run.position;
+    t->q = cpu_span_at(q, row * q->strides[0] + head * t->dim);
+    t->y = cpu_span_at(y, row * y->strides[0] + head * t->dim);
+    if (tensor_has(lse)) {
+        t->lse = (float *)lse->data + row * lse->strides[0] + head;
+        t->lse_stride = lse->strides[0];
+    }
+    job->vec->attention(t);
+}
+
 static void tile_task(void *context, int64_t index, int thread)
 {
     const tile_job *job = context;
     const kern_call *c = job->call;
-    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
-    const kern_tensor *y = &c->out[0], *lse = &c->out[1];
+    const kern_tensor *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *y = &c->out[0];
     const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim,
                   sequences = attention_sequences(c);
     ASSERT(heads > 0 && sequences > 0); // else there are no tasks
     // The longest rows of all heads and sequences first.
-    const int64_t tile = job->tiles - 1 - index / (heads * sequences);
+    const int64_t end = job->tiles - index / (heads * sequences) * job->group;
     const int64_t sequence = index / heads % sequences, head = index % heads;
     const attention_sequence s = attention_sequence_of(c, k, lengths_of(c), sequence);
-    const zigzag_run run = tile_run(job, s.position, tile);
-    const int64_t row = s.query_row + run.row;
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     cpu_attention_tile t = {
         .dim = dim,
-        .rows = run.count,
-        .position = run.position,
         .window = c->attrs.window,
         .scale = c->attrs.scale,
-        .q = cpu_span_at(q, row * q->strides[0] + head * dim),
         .k = cpu_span_at(k, s.key_row * k->strides[0] + kv * dim),
         .v = cpu_span_at(v, s.key_row * v->strides[0] + kv * dim),
-        .y = cpu_span_at(y, row * y->strides[0] + head * dim),
         .q_stride = q->strides[0],
         .k_stride = k->strides[0],
         .v_stride = v->strides[0],
@@ -192,16 +235,19 @@ static void tile_task(void *context, int64_t index, int thread)
         .dropout = c->attrs.dropout,
         .scratch = (float *)c->workspace + thread * job->scratch,
     };
+    int64_t packed[ATTENTION_RUNS];
+    float *const keys_at = t.scratch + align_up(cpu_attention_scratch(dim, false), 16);
     attention_keys(c, &c->in[3], sequence, s.keys, &t);
-    if (tensor_has(lse)) {
-        t.lse = (float *)lse->data + row * lse->strides[0] + head;
-        t.lse_stride = lse->strides[0];
-    }
+    attention_pack_begin(&t, keys_at, packed);
     if (t.dropout > 0.0F) {
         t.stream = dropout_stream_of(&c->step->host, c->attrs.site, (int32_t)(c->first_head + head),
                                      c->first_sequence + sequence);
     }
-    job->vec->attention(&t);
+    for (int64_t tile = max_i64(0, end - job->group); tile < end; tile++) {
+        const zigzag_run run = tile_run(job, s.position, tile);
+        if (run.position < t.position) attention_pack_begin(&t, keys_at, packed);
+        tile_run_forward(job, &t, &s, run, head);
+    }
 }
 
 // ---- one query --------------------------------------------------------------------------------------
@@ -377,7 +423,7 @@ int64_t cpu_attention_workspace(const kern_call *call, int threads)
 {
     const int64_t dim = call->attrs.head_dim, width = (int64_t)sizeof(float);
     if (!is_decode(call)) {
-        return threads * align_up(cpu_attention_scratch(dim, false), 16) * width;
+        return threads * tile_floats(call) * width;
     }
     const int64_t group = call->attrs.heads / call->attrs.kv_heads;
     const int64_t scratch = align_up(cpu_attention_chunk_scratch(dim, group), 16);
@@ -398,8 +444,11 @@ status cpu_attention(const kern_context *context, const kern_call *call)
                         .vec = cpu_vec_of(context->level),
                         .rows = rows,
                         .tiles = tile_count(call, rows),
-                        .scratch = align_up(cpu_attention_scratch(dim, false), 16)};
-        kern_parallel(context->pool, sequences * call->attrs.heads * job.tiles, tile_task, &job);
+                        .scratch = tile_floats(call)};
+        const int64_t heads = sequences * call->attrs.heads;
+        job.group = tile_group_of(heads * job.tiles, threads);
+        kern_parallel(context->pool, heads * ((job.tiles + job.group - 1) / job.group), tile_task,
+                      &job);
         return ST_OK;
     }
     const int64_t group = call->attrs.heads / call->attrs.kv_heads;

@@ -45,6 +45,11 @@ typedef struct cpu_attention_tile {
     float dropout;
     dropout_stream stream;
     float *scratch; // cpu_attention_scratch floats
+    // Keys and values of the head in fp32, row after row, as they lie in the call, for all its tiles
+    // (cpu_attention_packed floats). A tile packs what is missing: of each run of keys those below
+    // packed[run] are there, but for what no later tile sees.
+    float *packed_k, *packed_v;
+    int64_t *packed;
     // Backward. dk and dv are sums (keys, align_up(dim, 16)) in fp32, without the scale in dk.
     cpu_span dy, dq;
     int64_t dy_stride, dq_stride;
@@ -52,6 +57,9 @@ typedef struct cpu_attention_tile {
 } cpu_attention_tile;
 
 int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
+int64_t cpu_attention_packed(int64_t keys, int64_t dim);
+// Where a thread's tiles pack the keys of a head: nothing is there yet. Keeps `packed`.
+void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS]);
 
 // One query of each head of a group against keys begin .. end - 1 of a cache.
 typedef struct cpu_attention_chunk {

@@ -3,7 +3,8 @@
 //
 // Query heads that share a key-value head add to the same dk and dv. Their tasks run side by side, so
 // each keeps its sums, and a second pass adds them in the order of the heads. To bound that memory,
-// heads are done in waves of whole groups; a wave is a multiple of the threads, so none waits long.
+// heads are done in waves of whole groups; a wave is a multiple of the threads, so none waits long. A head
+// with keys of its own stores them at once, and its thread uses the same sums again.
 // The bits of a result depend on neither waves nor threads.
 #include "kernels/cpu/attention.h"
 
@@ -16,6 +17,7 @@ typedef struct bwd_job {
     const cpu_vec *vec;
     int64_t keys;          // of a sequence
     int64_t first, count;  // heads of this wave, counted over sequences
+    bool is_alone;         // each head has keys of its own, and each thread the sums of one head
     int64_t scratch, sums; // floats: per thread; of dk or dv of one head
     float *scratch_at, *sums_at;
 } bwd_job;
@@ -40,6 +42,17 @@ static int64_t greatest_divisor(int64_t a, int64_t b)
     return a;
 }
 
+static bool is_alone(const kern_call *call)
+{
+    return call->attrs.heads == call->attrs.kv_heads;
+}
+
+static int64_t thread_floats(const kern_call *call)
+{
+    return align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16) +
+           cpu_attention_packed(key_count(call), call->attrs.head_dim);
+}
+
 // Heads of a wave: whole groups, and where that is not too many a multiple of the threads.
 static int64_t wave_heads(const kern_call *call, int threads)
 {
@@ -47,15 +60,15 @@ static int64_t wave_heads(const kern_call *call, int threads)
     ASSERT(group > 0 && threads > 0);
     const int64_t both = group / greatest_divisor(group, threads) * threads;
     const int64_t enough = (4 * threads + group - 1) / group * group;
-    const int64_t heads = 2 * both <= enough ? enough / both * both : enough;
+    const int64_t heads = both <= enough ? (enough + both - 1) / both * both : enough;
     return min_i64(heads, attention_sequences(call) * call->attrs.heads);
 }
 
 int64_t cpu_attention_bwd_workspace(const kern_call *call, int threads)
 {
-    const int64_t scratch = align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16);
-    const int64_t sums = wave_heads(call, threads) * 2 * sum_floats(call);
-    return (threads * scratch + sums) * (int64_t)sizeof(float);
+    const int64_t heads = is_alone(call) ? threads : wave_heads(call, threads);
+    const int64_t sums = heads * 2 * sum_floats(call);
+    return (threads * thread_floats(call) + sums) * (int64_t)sizeof(float);
 }
 
 // All tiles of queries that lie side by side.
@@ -78,6 +91,44 @@ static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attent
     }
 }
 
+// dk and dv of keys begin .. end - 1 of one key-value head: the sums of its group, head after head. `sums`:
+// of the first one, which is head `member` of all sequences.
+static void sum_keys(const bwd_job *job, float *sums, int64_t member, int64_t begin, int64_t end)
+{
+    const kern_call *c = job->call;
+    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, wide = align_up(dim, 16);
+    const int64_t group = heads / c->attrs.kv_heads;
+    const int64_t sequence = member / heads, kv = member % heads / group;
+    const int64_t ways = c->attrs.ring ? 1 : c->attrs.cp_ways; // that the rows are gathered from
+    for (int pass = 0; pass < 2; pass++) {
+        const kern_tensor *out = &c->out[1 + pass];
+        for (int64_t key = begin; key < end; key++) {
+            float *total = sums + pass * job->sums + key * wide;
+            const cpu_span sum = {total, DTYPE_F32};
+            for (int64_t g = 1; g < group; g++) {
+                const cpu_span other = {total + g * 2 * job->sums, DTYPE_F32};
+                job->vec->add(sum, sum, other, dim);
+            }
+            int64_t side = 0;
+            const int64_t row =
+                sequence * job->keys + zigzag_row(ways, c->attrs.cp_turns, job->keys, key, &side);
+            const float factor = pass == 0 ? c->attrs.scale : 1.0F;
+            job->vec->scale(cpu_span_at(out, row * out->strides[0] + kv * dim), sum, factor, dim);
+        }
+    }
+}
+
+static void sum_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const bwd_job *job = context;
+    const int64_t group = job->call->attrs.heads / job->call->attrs.kv_heads;
+    const int64_t blocks = (job->keys + SUM_ROWS - 1) / SUM_ROWS;
+    const int64_t member = index / blocks * group, begin = index % blocks * SUM_ROWS;
+    sum_keys(job, job->sums_at + member * 2 * job->sums, job->first + member, begin,
+             min_i64(job->keys, begin + SUM_ROWS));
+}
+
 static void head_task(void *context, int64_t index, int thread)
 {
     const bwd_job *job = context;
@@ -88,7 +139,7 @@ static void head_task(void *context, int64_t index, int thread)
     const int64_t sequence = (job->first + index) / heads, head = (job->first + index) % heads;
     const int64_t kv = head / (heads / c->attrs.kv_heads);
     const attention_sequence s = attention_sequence_of(c, k, NULL, sequence);
-    float *dk = job->sums_at + index * 2 * job->sums;
+    float *dk = job->sums_at + (job->is_alone ? thread : index) * 2 * job->sums;
     memset(dk, 0, (size_t)(2 * job->sums) * sizeof(float));
     cpu_attention_tile t = {
         .dim = dim,
@@ -114,40 +165,14 @@ static void head_task(void *context, int64_t index, int thread)
                                      c->first_sequence + sequence);
     }
     zigzag_run runs[ATTENTION_RUNS];
+    int64_t packed[ATTENTION_RUNS];
     const int count = attention_runs(c, s.position, runs);
-    for (int i = 0; i < count; i++) run_backward(job, &t, &s, &runs[i], head);
-}
-
-// dk and dv of SUM_ROWS keys of one key-value head: the group's sums, head after head.
-static void sum_task(void *context, int64_t index, int thread)
-{
-    (void)thread;
-    const bwd_job *job = context;
-    const kern_call *c = job->call;
-    const int64_t heads = c->attrs.heads, dim = c->attrs.head_dim, wide = align_up(dim, 16);
-    const int64_t group = heads / c->attrs.kv_heads;
-    const int64_t blocks = (job->keys + SUM_ROWS - 1) / SUM_ROWS;
-    const int64_t member = index / blocks * group, begin = index % blocks * SUM_ROWS;
-    const int64_t sequence = (job->first + member) / heads;
-    const int64_t kv = (job->first + member) % heads / group;
-    const int64_t end = min_i64(job->keys, begin + SUM_ROWS);
-    const int64_t ways = c->attrs.ring ? 1 : c->attrs.cp_ways; // that the rows are gathered from
-    for (int pass = 0; pass < 2; pass++) {
-        const kern_tensor *out = &c->out[1 + pass];
-        for (int64_t key = begin; key < end; key++) {
-            float *total = job->sums_at + (member * 2 + pass) * job->sums + key * wide;
-            const cpu_span sum = {total, DTYPE_F32};
-            for (int64_t g = 1; g < group; g++) {
-                const cpu_span other = {total + g * 2 * job->sums, DTYPE_F32};
-                job->vec->add(sum, sum, other, dim);
-            }
-            int64_t side = 0;
-            const int64_t row =
-                sequence * job->keys + zigzag_row(ways, c->attrs.cp_turns, job->keys, key, &side);
-            const float factor = pass == 0 ? c->attrs.scale : 1.0F;
-            job->vec->scale(cpu_span_at(out, row * out->strides[0] + kv * dim), sum, factor, dim);
-        }
+    for (int i = 0; i < count; i++) {
+        attention_pack_begin(&t, t.scratch + align_up(cpu_attention_scratch(dim, true), 16),
+                             packed);
+        run_backward(job, &t, &s, &runs[i], head);
     }
+    if (job->is_alone) sum_keys(job, dk, job->first + index, 0, job->keys);
 }
 
 status cpu_attention_bwd(const kern_context *context, const kern_call *call)
@@ -158,17 +183,19 @@ status cpu_attention_bwd(const kern_context *context, const kern_call *call)
     bwd_job job = {.call = call,
                    .vec = cpu_vec_of(context->level),
                    .keys = key_count(call),
-                   .scratch = align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16),
+                   .scratch = thread_floats(call),
                    .sums = sum_floats(call),
+                   .is_alone = is_alone(call),
                    .scratch_at = call->workspace};
     job.sums_at = job.scratch_at + threads * job.scratch;
     const int64_t total = attention_sequences(call) * call->attrs.heads;
-    const int64_t wave = wave_heads(call, threads);
+    const int64_t wave = job.is_alone ? total : wave_heads(call, threads);
     const int64_t group = call->attrs.heads / call->attrs.kv_heads;
     const int64_t blocks = (job.keys + SUM_ROWS - 1) / SUM_ROWS;
     for (job.first = 0; job.first < total; job.first += wave) {
         job.count = min_i64(wave, total - job.first);
         kern_parallel(context->pool, job.count, head_task, &job);
+        if (job.is_alone) continue;
         kern_parallel(context->pool, job.count / group * blocks, sum_task, &job);
     }
     return ST_OK;

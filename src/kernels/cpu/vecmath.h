@@ -124,18 +124,21 @@ VEC_INLINE vf v_exp(vf x)
     return vf_mul(vf_mul(p, v_power_of_two(half)), v_power_of_two(vi_sub(whole, half)));
 }
 
-// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp.
+// 2^x for x <= 0, exactly 1 at 0; what is below 2^-126 is 0. The softmax's exp. x + 1.5 2^23 + 127 is
+// rounded to a whole number, whose lowest bits are the exponent of the result.
+#define EXP2_SHIFT 0x1.8000FEp+23F
 VEC_INLINE vf v_exp2_neg(vf x)
 {
     x = vf_max(vf_set(-127.0F), x); // keeps NaN
-    const vf n = vf_round(x), f = vf_sub(x, n);
+    const vf shifted = vf_add(x, vf_set(EXP2_SHIFT));
+    const vf f = vf_sub(x, vf_sub(shifted, vf_set(EXP2_SHIFT)));
     vf p = vf_set(0x1.5bba14p-10F);
     p = vf_fma(p, f, vf_set(0x1.3cea88p-7F));
     p = vf_fma(p, f, vf_set(0x1.c6b752p-5F));
     p = vf_fma(p, f, vf_set(0x1.ebf9bcp-3F));
     p = vf_fma(p, f, vf_set(0x1.62e42ap-1F));
     p = vf_fma(p, f, vf_set(1.0F));
-    return vf_mul(p, v_power_of_two(vf_to_int(n)));
+    return vf_mul(p, vi_as_float(vi_shl(vf_as_int(shifted), 23)));
 }
 
 // The same of four vectors in step: each step has four results that do not wait for each other.
@@ -145,13 +148,13 @@ VEC_INLINE void v_exp2_neg_4(vf x[4])
                                1.0F};
     vf n[4], p[4];
     for (int i = 0; i < 4; i++) x[i] = vf_max(vf_set(-127.0F), x[i]);
-    for (int i = 0; i < 4; i++) n[i] = vf_round(x[i]);
-    for (int i = 0; i < 4; i++) x[i] = vf_sub(x[i], n[i]);
+    for (int i = 0; i < 4; i++) n[i] = vf_add(x[i], vf_set(EXP2_SHIFT));
+    for (int i = 0; i < 4; i++) x[i] = vf_sub(x[i], vf_sub(n[i], vf_set(EXP2_SHIFT)));
     for (int i = 0; i < 4; i++) p[i] = vf_fma(vf_set(0x1.5bba14p-10F), x[i], vf_set(c[0]));
     for (int k = 1; k < 5; k++) {
         for (int i = 0; i < 4; i++) p[i] = vf_fma(p[i], x[i], vf_set(c[k]));
     }
-    for (int i = 0; i < 4; i++) x[i] = vf_mul(p[i], v_power_of_two(vf_to_int(n[i])));
+    for (int i = 0; i < 4; i++) x[i] = vf_mul(p[i], vi_as_float(vi_shl(vf_as_int(n[i]), 23)));
 }
 
 // 1 / (1 + e^-x). Nothing needs e^-x below 2^-125, and beyond 2^127.5 it may be infinite (n = 128):
