@@ -24,8 +24,9 @@ for keys in "layout.tp=4 layout.pp=4 layout.zero=1" "layout.tp=2 layout.sp=yes l
         sim llama2-7b --cluster h100 --execute cluster.devices=32 train.global_batch=64 train.micro_batch=1 $keys
     says "and says so" out "the same, to the ns"
 done
-code "of experts there is nothing to execute" 3 sim mixtral-8x7b --cluster h100 --execute cluster.devices=64
-says "and that is said" err "--execute"
+code "experts too" 0 sim mixtral-8x7b --cluster h100 --execute cluster.devices=64 layout.tp=2 layout.pp=2 \
+    layout.ep=4 train.global_batch=64 train.micro_batch=1
+says "to the ns" out "the same, to the ns"
 
 # --- a preset ---
 big="cluster.devices=1024 layout.tp=8 layout.pp=4 train.global_batch=512 layout.zero=1"

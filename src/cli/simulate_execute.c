@@ -1,21 +1,10 @@
 // `simulate --execute`: the step once more by the executor itself, against the player. See sim/sim.h.
 #include "cli/simulate.h"
 
-static status refuse_experts(const simulated *x)
-{
-    const decoder_spec *s = &x->of->spec;
-    if (s->experts.count == 0 && s->latent.kv_rank == 0) return ST_OK;
-    return fail(ST_CONFIG,
-                "--execute: %s has experts or latent attention, which have no kernels yet; "
-                "leave it out",
-                x->of->name);
-}
-
 status simulate_execute(arena *a, const simulated *x, sim_executed *out)
 {
     const cost_model prices = simulate_prices(x->of);
     const int64_t host_ns = (int64_t)(x->of->profile.step_s * 1e9);
-    TRY(refuse_experts(x));
     TRY(sim_execute(a, &prices, x->ranks, x->stages, host_ns, SIM_STEPS, out));
     if (out->step_ns != x->step->step_ns || out->first_ns != x->step->first_ns) {
         return fail(ST_BROKEN_PLAN,
