@@ -41,23 +41,6 @@ static train_options options_of(const explain *x, int64_t rank)
     };
 }
 
-// The least that any stage wants, as the ranks of a run agree on.
-static status micro_batch_choose(explain *x)
-{
-    const int64_t stages = x->r->layout.pp;
-    int64_t least = x->r->train.micro_batch;
-    if (!x->r->train.micro_batch_chosen) return ST_OK;
-    for (int64_t i = 0; i < stages; i++) {
-        run_config own = *x->r;
-        const train_options options = options_of(x, i * (x->ranks / stages));
-        TRY(train_micro_batch_choose(&own, &x->spec, &options));
-        least = min_i64(least, own.train.micro_batch);
-    }
-    x->r->train.micro_batch = least;
-    x->r->train.micro_batch_chosen = false;
-    return ST_OK;
-}
-
 status explain_open(cli_context *cli, const cli_call *call, explain *x)
 {
     const char *yaml = NULL;
@@ -72,7 +55,8 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     x->schedule = x->r->layout.pp > 1 ? x->r->layout.pipeline : plan_schedule_find("1f1b");
     x->mesh = run_config_mesh(x->r, 0);
     x->ranks = run_config_ranks(x->r);
-    return micro_batch_choose(x);
+    const train_options options = options_of(x, 0);
+    return train_memory_settle(x->r, &x->spec, &options);
 }
 
 // ---- what a stage's work costs ------------------------------------------------------------------

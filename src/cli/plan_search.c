@@ -32,6 +32,7 @@ static run_config config_of(const planner *p, const search_layout *l)
     r.train.recompute = (int32_t)l->recompute;
     r.train.micro_batch = l->micro_batch;
     r.train.micro_batch_chosen = false;
+    r.train.memory_settled = true;
     return r;
 }
 
@@ -220,7 +221,8 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "layout.vpp")) f->chunks = (int32_t)r->layout.vpp;
     if (config_is_given(c, "layout.zero")) f->zero = (int32_t)r->layout.zero;
     if (config_is_given(c, "layout.sp")) f->sp = r->layout.sp ? 1 : 0;
-    if (config_is_given(c, "train.recompute")) f->recompute = r->train.recompute;
+    const bool leaves = r->train.recompute_chosen || r->train.recompute == RUN_RECOMPUTE_AUTO;
+    if (!leaves) f->recompute = r->train.recompute;
     if (config_is_given(c, "train.micro_batch")) f->micro_batch = r->train.micro_batch;
     if (!config_is_given(c, "layout.schedule")) return ST_OK;
     f->schedule = plan_schedule_find(r->layout.schedule);

@@ -170,6 +170,16 @@ static status print_target(const train_start *s, text *out)
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
+// What is computed again, and what of that we chose.
+static status recompute_print(const run_config *r, text *out)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    if (r->train.recompute == RUN_RECOMPUTE_NONE) return text_add(out, "\n");
+    TRY(text_add(out, "   recompute %s", names[r->train.recompute]));
+    if (r->train.recompute_cost <= 0.0) return text_add(out, "\n");
+    return text_add(out, " (chosen: %.1f%% more work)\n", 100.0 * r->train.recompute_cost);
+}
+
 status run_log_print_start(const train_start *s, text *out)
 {
     const run_config *r = s->config;
@@ -200,10 +210,11 @@ status run_log_print_start(const train_start *s, text *out)
     TRY(text_add(out, "%s tok/step, %lld at once\n",
                  grouped(r->train.global_batch * r->train.seq, tokens),
                  (long long)r->train.micro_batch));
-    TRY(text_add(out, "memory   %s planned / %s available%s\n",
+    TRY(text_add(out, "memory   %s planned / %s available%s",
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
                  s->ranks > 1 ? " (the first rank; each has its share)" : ""));
+    TRY(recompute_print(r, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
     TRY(text_add(out, "speed    peak %s (what mfu is a share of)\n",

@@ -185,24 +185,6 @@ static status model_take(const opening *o, simulation *out)
     return ST_OK;
 }
 
-// As `train` would take it, of a run file; else the largest with at most 4,096 tokens.
-static status micro_batch_take(const opening *o, simulation *out)
-{
-    const int64_t ranks = run_config_ranks(out->r);
-    const train_options options = {
-        .threads = (int)max_i64(1, train_threads(out->r) / ranks),
-        .device = "cpu",
-        .backend = "cpu",
-        .documents = out->r->data.packing == RUN_PACKING_MASKED,
-        .sizes_only = true,
-    };
-    if (o->yaml != NULL) {
-        return train_micro_batch_settle(out->r, &out->spec, &options);
-    }
-    out->r->train.micro_batch_chosen = false;
-    return ST_OK;
-}
-
 // ---- cluster, profile, convention -----------------------------------------------------------------
 
 // A processor is one device, and all ranks of a machine share it.
@@ -231,6 +213,29 @@ static status cluster_take(opening *o, const char *name, simulation *out)
     TRY(catalog_cluster_load(o->cli->h, o->cli->a, name, o->cluster_keys, o->cluster_count + 1,
                              &out->machine));
     cpu_share(out);
+    return ST_OK;
+}
+
+// As `train` would take them, of a run file; else the largest micro-batch with at most 4,096 tokens, and nothing
+// computed again. Nor on other devices than processors, of which we choose by the cost here.
+static status memory_take(const opening *o, simulation *out)
+{
+    const int64_t ranks = run_config_ranks(out->r);
+    const train_options options = {
+        .threads = (int)max_i64(1, train_threads(out->r) / ranks),
+        .device = "cpu",
+        .backend = "cpu",
+        .documents = out->r->data.packing == RUN_PACKING_MASKED,
+        .sizes_only = true,
+    };
+    const bool chosen = out->r->train.recompute_chosen;
+    if (strcmp(out->machine.device.maker, "cpu") != 0) out->r->train.recompute_chosen = false;
+    if (o->yaml != NULL) {
+        TRY(train_memory_settle(out->r, &out->spec, &options));
+    }
+    out->r->train.micro_batch_chosen = false;
+    out->r->train.recompute_chosen = chosen;
+    out->r->train.memory_settled = true;
     return ST_OK;
 }
 
@@ -275,9 +280,9 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(run_config_load_planned(cli->h, cli->a, o->yaml, all, count, out->r, &o->c));
     TRY(model_take(o, out));
     TRY(train_layout_check(out->r, &out->spec));
-    TRY(micro_batch_take(o, out));
     TRY(rule_take(o, out));
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");
     TRY(cluster_take(o, cluster_name, out));
+    TRY(memory_take(o, out));
     return profile_take(o, out);
 }

@@ -159,6 +159,10 @@ void run_config_complete(run_config *r)
         r->train.micro_batch = choose_micro_batch(r);
         r->train.micro_batch_chosen = true;
     }
+    if (r->train.recompute == RUN_RECOMPUTE_AUTO) {
+        r->train.recompute = RUN_RECOMPUTE_NONE;
+        r->train.recompute_chosen = true;
+    }
     if (r->layout.pp > 1) r->layout.pipeline = plan_schedule_find(r->layout.schedule);
     if (r->schedule.name == RUN_SCHEDULE_INVERSE_SQRT && r->schedule.timescale == 0) {
         r->schedule.timescale = r->schedule.warmup > 0 ? r->schedule.warmup : TIMESCALE;

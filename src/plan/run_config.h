@@ -23,7 +23,8 @@ typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } r
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,
     RUN_RECOMPUTE_SELECTIVE, // all that is neither a matrix product nor attention
-    RUN_RECOMPUTE_FULL
+    RUN_RECOMPUTE_FULL,
+    RUN_RECOMPUTE_AUTO // given; run_config_load() replaces it
 } run_recompute;
 typedef enum run_optimizer { RUN_ADAMW, RUN_MUON } run_optimizer;
 typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
@@ -95,9 +96,12 @@ typedef struct run_config {
         int64_t seq;             // tokens
         int64_t global_batch;    // sequences; with a ramp its last size
         int64_t micro_batch;     // sequences; run_config_load() replaces 0
-        bool micro_batch_chosen; // so: by us; train_micro_batch_choose() may take less
+        bool micro_batch_chosen; // so: by us; train_memory_choose() may take less
         int32_t precision;       // run_precision: of products and activations
-        int32_t recompute;       // run_recompute
+        int32_t recompute;       // run_recompute; run_config_load() replaces AUTO by NONE
+        bool recompute_chosen;   // so: by us; train_memory_choose() may take SELECTIVE
+        double recompute_cost;   // of what it took: this share of a step more, about
+        bool memory_settled;     // it has chosen
         int64_t seed;
         double z_loss;          // 0: none
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()

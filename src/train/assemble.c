@@ -83,16 +83,6 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
     return context_cut(a, out, &o->mesh, out->evaluate, &out->evaluate);
 }
 
-// The largest divisor of `sequences` that is at most `most`.
-static int64_t divisor_below(int64_t sequences, int64_t most)
-{
-    int64_t best = 1; // of nothing too: the plan says what is wrong
-    for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
-        if (sequences % d == 0) best = d;
-    }
-    return best;
-}
-
 // `most` sequences at once.
 static status plan_push(arena *a, plan_request *request, int64_t most, train_plans *out)
 {
@@ -108,13 +98,13 @@ static status plan_push(arena *a, plan_request *request, int64_t most, train_pla
     request->most_microbatches = 0;
     for (at.at[AXIS_DP] = 0; at.at[AXIS_DP] < dp; at.at[AXIS_DP]++) {
         plan_own_sequences(&at, request->strict, request->shards, request->sequences, &first, &own);
-        const int64_t count = own / divisor_below(own, most);
+        const int64_t count = own / train_divisor_below(own, most);
         request->fewest_microbatches = min_i64(request->fewest_microbatches, count);
         request->most_microbatches = max_i64(request->most_microbatches, count);
     }
     plan_own_sequences(&request->mesh, request->strict, request->shards, request->sequences, &first,
                        &own);
-    request->micro_batch = divisor_below(own, most);
+    request->micro_batch = train_divisor_below(own, most);
     TRY(plan_create(a, request, &out->run, &p));
     out->all[out->count++] = p;
     return ST_OK;
@@ -272,62 +262,6 @@ status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                               .places = &out->places,
                               .derived_weights = train_derives_weights(r)};
     return ckpt_image_bytes(&state, &out->snapshot_bytes);
-}
-
-// Activations and gradients may take 2.25 times what weights and optimizer state do, for a small model
-// 1 GiB. GPT-2 124M at 4 x 1,024 tokens stays whole; Llama 135M, which is deep and thin, goes by
-// halves there: 4.4 instead of 6.0 GB for some 3% of its speed (2 threads of a Zen 3, 2026-11).
-static int64_t transient_allowed(int64_t run_bytes)
-{
-    return max_i64(run_bytes / 4 * 9, (int64_t)1 << 30);
-}
-
-enum { PIPELINE_FILL = 4 }; // micro-batches a stage: a bubble of a fifth
-status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
-                                const train_options *options)
-{
-    bool fits = !r->train.micro_batch_chosen;
-    if (!fits && r->layout.pp > 1) { // a pipeline wants several for each of its stages
-        int64_t first = 0, own = 0;
-        plan_own_sequences(&options->mesh, r->determinism.mode == RUN_STRICT,
-                           (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);
-        const int64_t most = own / (PIPELINE_FILL * r->layout.pp);
-        r->train.micro_batch = divisor_below(own, min_i64(max_i64(most, 1), r->train.micro_batch));
-    }
-    while (!fits && r->train.micro_batch > 1) {
-        arena *a = NULL;
-        train_plans *plans = NULL;
-        TRY(arena_create("micro-batch", 0, &a));
-        status st = arena_new(a, 1, &plans);
-        if (st == ST_OK) st = train_assemble(a, r, spec, options, plans);
-        if (st == ST_OK) {
-            const int64_t lasting = plans->run.run_bytes;
-            fits = plans->arena_bytes - lasting <= transient_allowed(lasting);
-        }
-        arena_destroy(a);
-        TRY(st);
-        if (!fits)
-            r->train.micro_batch = divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
-    }
-    r->train.micro_batch_chosen = false;
-    return ST_OK;
-}
-
-status train_micro_batch_settle(run_config *r, const decoder_spec *spec,
-                                const train_options *options)
-{
-    train_options own = *options;
-    const int64_t stage_ranks = run_config_ranks(r) / r->layout.pp;
-    int64_t least = r->train.micro_batch;
-    for (int64_t stage = 0; stage < r->layout.pp && r->train.micro_batch_chosen; stage++) {
-        run_config trial = *r;
-        own.mesh = run_config_mesh(r, stage * stage_ranks);
-        TRY(train_micro_batch_choose(&trial, spec, &own));
-        least = min_i64(least, trial.train.micro_batch);
-    }
-    r->train.micro_batch = least;
-    r->train.micro_batch_chosen = false;
-    return ST_OK;
 }
 
 int64_t train_peak_bytes(const train_plans *plans)

@@ -136,7 +136,7 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     // A step's results are read before its updates are done, so the first window that counts begins
     // with those of the step before.
     b->config.trace.steps = (option_range){.begin = max_i64(1, warmup), .end = warmup + steps};
-    TRY(train_micro_batch_choose(&b->config, spec, &options));
+    TRY(train_memory_choose(&b->config, spec, &options));
     TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
     TRY(train_fit_check(r, spec, &options, &b->plans,
                         r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h)));

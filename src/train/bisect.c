@@ -65,6 +65,7 @@ static run_config alone(const run_config *r)
     one.layout.stages.count = 0;
     one.layout.pipeline = NULL;
     one.train.recompute = RUN_RECOMPUTE_NONE;
+    one.train.memory_settled = true;
     return one;
 }
 
@@ -307,7 +308,7 @@ static status in_order(bisect *b, run_config *r)
         .documents = r->data.packing == RUN_PACKING_MASKED,
     };
     train_verified proved;
-    TRY(train_micro_batch_settle(r, &b->spec, &options));
+    TRY(train_memory_settle(r, &b->spec, &options));
     if (b->order->tamper == NULL) TRY(train_verify(b->h, b->a, r, &b->spec, &options, &proved));
     TRY(path_join(b->a, r->run.dir, "cache", &cache));
     TRY(b->h->api->path_mkdir(b->h, cache));

@@ -59,7 +59,7 @@ static status memory_try(dry_run *d)
     };
     const int64_t limit =
         r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h) / run_config_ranks(r);
-    TRY(train_micro_batch_settle(r, &d->spec, &options));
+    TRY(train_memory_settle(r, &d->spec, &options));
     for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
         options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
         options.snapshot = train_saves_aside(r) && stage == 0;

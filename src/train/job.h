@@ -50,14 +50,16 @@ typedef struct train_options {
     bool unplaced;          // for their times alone (plan_request)
 } train_options;
 
-// Where the configuration leaves the micro-batch to us: the largest that keeps two cores busy and whose
-// activations take little beside the state; memory for a few percent of speed. Depends on nothing but
-// configuration and spec. Changes r->train.micro_batch.
-NODISCARD status train_micro_batch_choose(run_config *r, const decoder_spec *spec,
-                                          const train_options *options);
-// The least of what the first rank of each stage chooses: one for all ranks. The mesh is not looked at.
-NODISCARD status train_micro_batch_settle(run_config *r, const decoder_spec *spec,
-                                          const train_options *options);
+// What the configuration leaves to us of memory against speed (train/choose.c): whether pointwise work is
+// done again, and sequences at once. Depends on nothing but configuration, spec and the level of kernels.
+// Changes r->train.micro_batch and .recompute; once.
+NODISCARD status train_memory_choose(run_config *r, const decoder_spec *spec,
+                                     const train_options *options);
+// What takes the least of what the first rank of each stage chooses: one for all ranks. The mesh is not looked at.
+NODISCARD status train_memory_settle(run_config *r, const decoder_spec *spec,
+                                     const train_options *options);
+// The largest divisor of `sequences` that is at most `most`.
+int64_t train_divisor_below(int64_t sequences, int64_t most);
 // a must live as long as the plans.
 NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                 const train_options *options, train_plans *out);

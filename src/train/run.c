@@ -135,13 +135,15 @@ static status trace_write(session *s)
     return obs_trace_write(s->trace, s->h, path);
 }
 
-// The least that any rank wants: stages of a pipeline differ in size.
-static status micro_batch_agree(session *s, run_config *r)
+// What takes the least memory of what any rank wants: stages of a pipeline differ in size.
+static status memory_agree(session *s, run_config *r)
 {
-    TRY(train_micro_batch_choose(r, &s->spec, &s->options));
-    int least = -(int)r->train.micro_batch;
+    TRY(train_memory_choose(r, &s->spec, &s->options));
+    int least = -(int)r->train.micro_batch, recompute = (int)r->train.recompute;
     TRY(session_agree(s, &least, "micro-batch"));
+    TRY(session_agree(s, &recompute, "recompute"));
     r->train.micro_batch = -least;
+    r->train.recompute = recompute;
     return ST_OK;
 }
 
@@ -181,7 +183,7 @@ static status job_of_run(session *s, run_config *r)
 {
     options_of_run(s);
     TRY(train_layout_check(r, &s->spec));
-    TRY(micro_batch_agree(s, r));
+    TRY(memory_agree(s, r));
     TRY(train_assemble(s->a, s->r, &s->spec, &s->options, &s->plans));
     TRY(train_fit_check(s->r, &s->spec, &s->options, &s->plans, memory_limit(s)));
     TRY(plans_verify(s));

@@ -102,6 +102,6 @@ status train_verify_config(const host *h, arena *a, run_config *r, const decoder
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
     TRY(train_layout_check(r, spec));
-    TRY(train_micro_batch_settle(r, spec, &options));
+    TRY(train_memory_settle(r, spec, &options));
     return train_verify(h, a, r, spec, &options, out);
 }

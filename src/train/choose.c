@@ -1,0 +1,157 @@
+// What a run file leaves to us: memory against speed.
+//
+// Two settings change no bit of strict order and only rounding of fast: what is computed again in the
+// backward pass, and how many sequences go through the model at once. Where the user gives neither, a run
+// whose transient bytes (activations, gradients) are few beside its state stays as it is: all is kept, at
+// most 4,096 tokens at once. Else, in this order:
+//
+//   recompute `selective`   where pointwise work once more is at most 2% of a step's work and saves a tenth
+//                           of the peak: GPT-2 124M at 4 x 1,024 tokens 3.34 instead of 4.24 GB
+//   smaller micro-batches   of at least 2,048 tokens: each reads and packs the weights once more, and adds
+//                           to all gradients. With less than that only for a model that is deep and thin
+//
+// Work is counted by the operations' rows: FLOPs, and bytes as the FLOPs that the processor could do
+// meanwhile. Only sums of the plan's own bytes are compared, so the choice is the same on every rank of a
+// stage, and in `explain`, `verify` and `train --dry-run`.
+#include "train/job.h"
+
+#include <string.h>
+
+enum { TOKENS_LEAST = 2048, PIPELINE_FILL = 4 }; // micro-batches a stage: a bubble of a fifth
+
+typedef struct trial {
+    int64_t transient, lasting; // bytes
+    double again;               // share of a step's work
+} trial;
+
+int64_t train_divisor_below(int64_t sequences, int64_t most)
+{
+    int64_t best = 1; // of nothing too: the plan says what is wrong
+    for (int64_t d = 1; d <= min_i64(most, sequences); d++) {
+        if (sequences % d == 0) best = d;
+    }
+    return best;
+}
+
+// FLOPs of products in the time in which a byte goes through memory: two threads of a Zen 3 207 GFLOP/s and
+// 19 to 31 GB/s, two with AMX 2.3 TFLOP/s of bf16 and 10 GB/s (2026-11).
+static double flops_per_byte(const run_config *r)
+{
+    kern_level level = KERN_SCALAR;
+    if (train_level(r, &level) != ST_OK) { // it is for another machine
+        error_clear();
+        level = kern_level_of_machine();
+    }
+    if (level >= KERN_AMX && dtype_bytes(run_config_types(r).compute) == 2) return 200.0;
+    return level >= KERN_AVX512 ? 20.0 : 10.0;
+}
+
+// The share of a step's work that its recompute lists are, each on one micro-batch.
+static double share_again(const run_config *r, const train_plans *plans)
+{
+    const plan *p = plans->all[0];
+    const extent_binding bound = plan_bound(p, p->micro_batch, 0);
+    const double per_byte = flops_per_byte(r);
+    double work[OP_LIST_COUNT] = {0.0}, all = 0.0;
+    for (int32_t i = 0; i < plans->model->layer_count; i++) {
+        const op_program *program = plans->model->programs[plans->model->layers[i].program];
+        for (int list = 0; list < OP_LIST_COUNT; list++) {
+            for (int64_t k = 0; k < program->lists[list].count; k++) {
+                const op_cost cost = op_node_cost(program, &program->lists[list].nodes[k], &bound);
+                work[list] += cost.flops + per_byte * (cost.bytes_read + cost.bytes_written);
+            }
+        }
+    }
+    for (int list = 0; list < OP_LIST_COUNT; list++) all += work[list];
+    return all > 0.0 ? work[OP_RECOMPUTE] / (all - work[OP_RECOMPUTE]) : 0.0;
+}
+
+static status trial_make(const run_config *r, const decoder_spec *spec,
+                         const train_options *options, trial *out)
+{
+    arena *a = NULL;
+    train_plans *plans = NULL;
+    train_options own = *options;
+    own.sizes_only = true;
+    TRY(arena_create("memory of a choice", 0, &a));
+    status st = arena_new(a, 1, &plans);
+    if (st == ST_OK) st = train_assemble(a, r, spec, &own, plans);
+    if (st == ST_OK) {
+        const int64_t lasting = plans->run.run_bytes;
+        *out = (trial){plans->arena_bytes - lasting, lasting, share_again(r, plans)};
+    }
+    arena_destroy(a);
+    return st;
+}
+
+// Transient bytes may take as much as what weights and optimizer state do, of a small model 1 GiB.
+static bool is_small(const trial *t)
+{
+    return t->transient <= max_i64(t->lasting, (int64_t)1 << 30);
+}
+
+static bool fits(const run_config *r, const trial *t)
+{
+    const int64_t next = train_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
+    const int64_t allowed = max_i64(t->lasting / 4 * 9, (int64_t)1 << 30);
+    if (is_small(t) || r->train.micro_batch == 1) return true;
+    return next * r->train.seq < TOKENS_LEAST && t->transient <= allowed;
+}
+
+static status recompute_choose(run_config *r, const decoder_spec *spec,
+                               const train_options *options, trial *now)
+{
+    run_config changed = *r;
+    trial then = {0};
+    if (is_small(now)) return ST_OK;
+    changed.train.recompute = RUN_RECOMPUTE_SELECTIVE;
+    TRY(trial_make(&changed, spec, options, &then));
+    const int64_t saved = now->transient - then.transient;
+    if (then.again > 0.02 || saved < (now->transient + now->lasting) / 10) return ST_OK;
+    r->train.recompute = RUN_RECOMPUTE_SELECTIVE;
+    r->train.recompute_cost = then.again;
+    *now = then;
+    return ST_OK;
+}
+
+status train_memory_choose(run_config *r, const decoder_spec *spec, const train_options *options)
+{
+    trial now = {0};
+    const bool chosen = r->train.micro_batch_chosen;
+    if (r->train.memory_settled || (!chosen && !r->train.recompute_chosen)) return ST_OK;
+    if (chosen && r->layout.pp > 1) { // a pipeline wants several for each of its stages
+        int64_t first = 0, own = 0;
+        plan_own_sequences(&options->mesh, r->determinism.mode == RUN_STRICT,
+                           (int32_t)r->determinism.shards, r->train.global_batch, &first, &own);
+        const int64_t most = max_i64(own / (PIPELINE_FILL * r->layout.pp), 1);
+        r->train.micro_batch = train_divisor_below(own, min_i64(most, r->train.micro_batch));
+    }
+    TRY(trial_make(r, spec, options, &now));
+    if (r->train.recompute_chosen) TRY(recompute_choose(r, spec, options, &now));
+    while (chosen && !fits(r, &now)) {
+        r->train.micro_batch = train_divisor_below(r->train.micro_batch, r->train.micro_batch - 1);
+        TRY(trial_make(r, spec, options, &now));
+    }
+    r->train.micro_batch_chosen = false;
+    r->train.memory_settled = true;
+    return ST_OK;
+}
+
+status train_memory_settle(run_config *r, const decoder_spec *spec, const train_options *options)
+{
+    train_options own = *options;
+    const int64_t stage_ranks = run_config_ranks(r) / r->layout.pp;
+    const run_config given = *r;
+    for (int64_t stage = 0; stage < r->layout.pp; stage++) {
+        run_config one = given;
+        own.mesh = run_config_mesh(r, stage * stage_ranks);
+        TRY(train_memory_choose(&one, spec, &own));
+        r->train.micro_batch = min_i64(r->train.micro_batch, one.train.micro_batch);
+        if (one.train.recompute <= r->train.recompute) continue;
+        r->train.recompute = one.train.recompute;
+        r->train.recompute_cost = one.train.recompute_cost;
+    }
+    r->train.micro_batch_chosen = false;
+    r->train.memory_settled = true;
+    return ST_OK;
+}
