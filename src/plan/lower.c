@@ -668,6 +668,7 @@ static status lower(lowering *l)
     TRY(actions_make(l));
     if (l->r->unplaced) return ST_OK;
     TRY(lower_copies_find(l));
+    l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);
     TRY(plan_memory_assign(l->p, &l->lives));
     return lower_copies_move(l);
 }

@@ -16,12 +16,19 @@ typedef struct variant {
     int32_t next; // of the same one; -1
 } variant;
 
+// A part of a tensor that has come to another one.
+typedef struct moved_part {
+    int32_t from, whole, to;
+} moved_part;
+
 typedef struct renaming {
     lowering *l;
     int32_t *map;  // [tensor of the program] of the action that is looked at
     int32_t *head; // [binding] its first variant; -1
     variant *variants;
     int64_t count, capacity;
+    moved_part *parts;
+    int64_t part_count, part_capacity;
 } renaming;
 
 status lower_phase(lowering *l, int64_t begin, int32_t chunk, int32_t slot, bool goes_on)
@@ -105,6 +112,32 @@ status lower_copies_find(lowering *l)
     return ST_OK;
 }
 
+// What a reference is to be between two times.
+static status ref_move(renaming *r, int32_t ref, int64_t begin, int64_t end, int32_t *out)
+{
+    plan *p = r->l->p;
+    *out = ref;
+    if (ref < 0) return ST_OK;
+    const plan_tensor t = p->tensors[ref];
+    const int32_t whole = t.is_part ? t.whole : ref;
+    const int32_t to = life_moved(&r->l->lives, whole, begin, end);
+    if (!t.is_part) *out = to;
+    if (!t.is_part || to == whole) return ST_OK;
+    for (int64_t i = 0; i < r->part_count; i++) {
+        if (r->parts[i].from == ref && r->parts[i].whole == to) {
+            *out = r->parts[i].to;
+            return ST_OK;
+        }
+    }
+    plan_tensor part = t;
+    part.whole = to;
+    TRY(plan_tensor_push(p, &part, out));
+    TRY(arena_grow(r->l->a, (void **)&r->parts, &r->part_capacity, r->part_count + 1,
+                   (int64_t)sizeof(*r->parts)));
+    r->parts[r->part_count++] = (moved_part){ref, to, *out};
+    return ST_OK;
+}
+
 // The binding of an action, with the tensors that are its own at its time.
 static status binding_move(renaming *r, plan_action *action, int64_t begin, int64_t end)
 {
@@ -113,7 +146,7 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     const int64_t n = b.program->tensor_count;
     bool moves = false;
     for (int64_t t = 0; t < n; t++) {
-        r->map[t] = life_moved(&l->lives, b.tensor[t], begin, end);
+        TRY(ref_move(r, b.tensor[t], begin, end, &r->map[t]));
         moves = moves || r->map[t] != b.tensor[t];
     }
     if (!moves) return ST_OK;
@@ -136,12 +169,19 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     return ST_OK;
 }
 
-static void items_move(const lowering *l, const plan_comm *c, int64_t time)
+// Beside the products only what passes has changed its place: it is read when the node before is done, and
+// written from now on.
+static void items_move(const lowering *l, const plan_action *a, int64_t time)
 {
+    const plan_comm *c = &l->p->comms[a->comm];
+    const bool is_inline = a->lane == LANE_COMPUTE && a->layer >= 0;
     for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
         plan_comm_item *item = &l->p->items[i];
-        item->in = life_moved(&l->lives, item->in, time, time);
-        item->out = life_moved(&l->lives, item->out, time, time);
+        const bool reads = item->in >= 0 && (is_inline || l->p->tensors[item->in].passes);
+        const bool writes = item->out >= 0 && (is_inline || l->p->tensors[item->out].passes);
+        const int64_t read = is_inline ? time : time - 1;
+        if (reads) item->in = life_moved(&l->lives, item->in, read, read);
+        if (writes) item->out = life_moved(&l->lives, item->out, time, time);
     }
 }
 
@@ -149,8 +189,8 @@ status lower_copies_move(lowering *l)
 {
     const plan *p = l->p;
     renaming r = {.l = l};
-    int64_t most = 0;
-    if (l->lives.copies.count == 0) return ST_OK;
+    int64_t most = 2; // of a sum of two
+    if (l->lives.copies.count == 0 && !l->lives.is_complete) return ST_OK;
     for (int32_t i = 0; i < l->m->program_count; i++) {
         most = max_i64(most, l->m->programs[i]->tensor_count);
     }
@@ -160,8 +200,7 @@ status lower_copies_move(lowering *l)
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
         const int64_t begin = l->time_of[i];
-        if (a->lane != LANE_COMPUTE || a->layer < 0) continue;
-        if (a->kind == ACTION_COMMUNICATE) items_move(l, &p->comms[a->comm], begin);
+        if (a->kind == ACTION_COMMUNICATE) items_move(l, a, begin);
         if (a->kind == ACTION_COMPUTE) TRY(binding_move(&r, a, begin, begin + a->ops_count - 1));
     }
     return ST_OK;

@@ -189,7 +189,7 @@ static status slots_assign(lowering *l)
         for (int32_t s = 0; s < l->slot_count; s++) {
             chunk_slot *slot = &l->chunks[c].slots[s];
             memset(slot, -1, sizeof(*slot));
-            slot->is_busy = false;
+            slot->is_busy = slot->was_done = false;
         }
     }
     return ST_OK;

@@ -4,38 +4,16 @@
 // meets a span of the other. First, tensors that a node may overwrite in place are fused into one
 // *unit*. Units that are alike, of the slots of a pipeline, may exchange spans (`deal` says how): what lives from
 // the input half of a backward to its weight half would else meet its like of each other slot at some time,
-// and zb-h2 takes 25% more than the bound, in whatever order units are placed. Then units are placed, each at the lowest offset that no conflicting unit already placed
+// and zb-h2 takes 25% more than the bound, in whatever order units are placed; so may those that only pass
+// (memory_pools.c). Then units are placed, each at the lowest offset that no conflicting unit already placed
 // covers. The order decides how well they pack; the best of a few orders is kept (greedy by size is
 // rarely more than 2% above the bound: Pisarchyk and Lee 2020, arXiv:2001.03288). The bound itself,
 // the largest sum of live bytes at any time, is computed too, and a test holds the arena to it.
-#include "plan/plan_internal.h"
+#include "base/hash.h"
+#include "plan/memory_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct unit {
-    int64_t bytes, offset, area;
-    life_span *spans; // sorted, disjoint
-    int64_t span_count;
-    int32_t leader;
-    int32_t number; // among those that are placed
-} unit;
-
-typedef struct copy_group copy_group;
-
-typedef struct placing {
-    unit *units; // [tensor]; only leaders are placed. Behind them spans that are placed one by one
-    int64_t count, unit_count, unit_capacity;
-    int32_t *order;
-    int64_t order_count;
-    int64_t *best; // [tensor] offsets of the best order so far
-    uint64_t *
-        meets; // [number * words + word] bits of those whose spans meet its own; NULL: too many units
-    int64_t words;
-    copy_group *groups; // [class]
-    unit *old;          // [tensor] before spans were dealt
-    bool *is_odd;       // [unit] its spans stay
-} placing;
 
 status life_touch(life_table *t, int64_t row, int64_t time)
 {
@@ -65,19 +43,12 @@ void life_close(life_table *t, int64_t row)
 
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
 {
-    if (row < 0 || row >= t->copies.tensors || row >= t->capacity) return row;
+    if (row < 0 || row >= t->capacity || !t->lives[row].dealt) return row;
     const life *l = &t->lives[row];
-    const int32_t class = t->copies.class_of[row];
-    for (int64_t i = 0; i < l->count && class >= 0; i++) {
+    for (int64_t i = 0; i < l->count; i++) {
         const life_span *s = &l->spans[i];
         if (s->end >= begin && s->begin <= end) return s->copy >= 0 ? s->copy : row;
     }
-    return row;
-}
-
-static int32_t leader_of(const placing *pl, int32_t row)
-{
-    while (pl->units[row].leader != row) row = pl->units[row].leader;
     return row;
 }
 
@@ -110,7 +81,7 @@ static int compare_spans(const void *a, const void *b)
 // One unit for `from` and `to` if nowhere both matter at once.
 static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
 {
-    const int32_t x = leader_of(pl, link->from), y = leader_of(pl, link->to);
+    const int32_t x = unit_leader(pl, link->from), y = unit_leader(pl, link->to);
     if (x == y || pl->units[x].bytes != pl->units[y].bytes) return ST_OK;
     if (p->tensors[link->from].bytes != p->tensors[link->to].bytes) return ST_OK;
     int64_t touches = 0;
@@ -157,7 +128,7 @@ static status group_find(const placing *pl, const life_table *lives, arena *a, i
         const int32_t row = c->rows[class * c->slots + s];
         if (row >= lives->capacity || lives->lives[row].count == 0) continue;
         out->slot[out->count] = s;
-        out->leader[out->count++] = leader_of(pl, row);
+        out->leader[out->count++] = unit_leader(pl, row);
     }
     return ST_OK;
 }
@@ -170,7 +141,7 @@ static void groups_check(const placing *pl, const life_table *lives, int64_t *ow
     for (int64_t i = 0; i < pl->count; i++) {
         const bool alike = i < c->tensors && c->class_of[i] >= 0;
         if (!alike && i < lives->capacity && lives->lives[i].count > 0) {
-            pl->is_odd[leader_of(pl, (int32_t)i)] = true;
+            pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
         }
         owner[i] = -1;
     }
@@ -362,7 +333,8 @@ static void spans_follow(const life_table *lives, const placing *pl, int64_t cla
 {
     const copy_group *g = &pl->groups[class];
     for (int32_t i = 0; i < g->count; i++) {
-        const life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
+        life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
+        l->dealt = true;
         const unit *u = &pl->old[g->leader[i]];
         int64_t at = 0;
         for (int64_t k = 0; k < l->count; k++) { // both ascend
@@ -401,7 +373,7 @@ static status places_settle(plan *p, arena *a, const life_table *lives, const pl
     const life_copies *c = &lives->copies;
     for (int64_t i = 0; i < pl->count; i++) {
         if (p->tensors[i].is_part) continue;
-        p->tensors[i].offset = pl->best[leader_of(pl, (int32_t)i)];
+        p->tensors[i].offset = pl->best[unit_leader(pl, (int32_t)i)];
     }
     for (int64_t k = 0; k < c->count; k++) {
         const copy_group *g = &pl->groups[k];
@@ -424,8 +396,12 @@ typedef enum order_key {
     ORDER_AREA,
     ORDER_HULL, // bytes x time from the first use to the last: what comes and goes keeps its place
     ORDER_BEGIN,
-    ORDER_KEY_COUNT
+    ORDER_KEY_COUNT,
+    // From there on the first three shaken: of a few that are near a good one some are nearly always better.
+    // More units than MOST_SHAKEN are not worth the time, for placing takes their square.
+    ORDER_SHAKEN_COUNT = ORDER_KEY_COUNT + 24
 } order_key;
+enum { MOST_SHAKEN = 1500 };
 typedef struct sort_item {
     int64_t key, tie;
     int32_t row;
@@ -437,6 +413,13 @@ static int compare_items(const void *a, const void *b)
     if (x->key != y->key) return x->key > y->key ? -1 : 1;
     if (x->tie != y->tie) return x->tie > y->tie ? -1 : 1;
     return x->row < y->row ? -1 : x->row > y->row;
+}
+
+// By up to half as much again, the same on all machines.
+static int64_t shaken(int64_t key, int32_t row, int turn)
+{
+    const uint64_t what[] = {(uint64_t)row, (uint64_t)turn};
+    return key + (int64_t)((double)(hash64(what, sizeof(what), 0) >> 40) * 0x1p-25 * (double)key);
 }
 
 static int64_t key_of(const unit *u, order_key key)
@@ -451,6 +434,7 @@ static int64_t key_of(const unit *u, order_key key)
         return (end - begin + 1) * (u->bytes / ALIGN_TENSOR);
     case ORDER_BEGIN:
     case ORDER_KEY_COUNT:
+    case ORDER_SHAKEN_COUNT:
     default:
         return -begin;
     }
@@ -463,95 +447,12 @@ static void sort_units(placing *pl, sort_item *items, order_key key)
         const unit *u = &pl->units[row];
         items[i].row = row;
         items[i].tie = u->bytes;
-        items[i].key = key_of(u, key);
+        items[i].key = key < ORDER_KEY_COUNT
+                           ? key_of(u, key)
+                           : shaken(key_of(u, (order_key)(key % ORDER_BEGIN)), row, (int)key);
     }
     qsort(items, (size_t)pl->order_count, sizeof(*items), compare_items);
     for (int64_t i = 0; i < pl->order_count; i++) pl->order[i] = items[i].row;
-}
-
-// Turns 64 x 64 bits over their diagonal (Hacker's Delight, 7-3).
-static void bits_transpose(uint64_t x[64])
-{
-    uint64_t mask = UINT64_C(0x00000000ffffffff);
-    for (int j = 32; j != 0; j >>= 1, mask ^= mask << j) {
-        for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
-            const uint64_t t = (x[k] >> j ^ x[k | j]) & mask;
-            x[k] ^= t << j;
-            x[k | j] ^= t;
-        }
-    }
-}
-
-// What meets is known to both: each block is added to its mirror.
-static void meets_mirror(placing *pl)
-{
-    const int64_t n = pl->order_count, words = pl->words;
-    uint64_t block[64];
-    for (int64_t i = 0; i < words; i++) {
-        for (int64_t j = 0; j < words; j++) {
-            for (int64_t k = 0; k < 64; k++) {
-                block[k] = 64 * i + k < n ? pl->meets[(64 * i + k) * words + j] : 0;
-            }
-            bits_transpose(block);
-            for (int64_t k = 0; k < 64 && 64 * j + k < n; k++) {
-                pl->meets[(64 * j + k) * words + i] |= block[k];
-            }
-        }
-    }
-}
-
-typedef struct border {
-    int64_t time;
-    int32_t number;
-    bool begins;
-} border;
-
-static int compare_borders(const void *a, const void *b)
-{
-    const border *x = a, *y = b;
-    if (x->time != y->time) return x->time < y->time ? -1 : 1;
-    return (int)y->begins - (int)x->begins; // who begins as another ends meets it
-}
-
-// Which units meet, once for all orders: a bit for each pair. Through time from border to border: who begins
-// meets all that have begun and not ended.
-static status meets_find(arena *a, placing *pl)
-{
-    enum { MOST = 1 << 14 }; // units: 32 MiB of bits
-    const int64_t n = pl->order_count;
-    border *borders = NULL;
-    uint64_t *open = NULL;
-    int64_t count = 0, i = 0;
-    for (int64_t k = 0; k < n; k++) {
-        pl->units[pl->order[k]].number = (int32_t)k;
-        count += 2 * pl->units[pl->order[k]].span_count;
-    }
-    if (n > MOST) return ST_OK;
-    pl->words = (n + 63) / 64;
-    TRY(arena_new(a, n * pl->words, &pl->meets));
-    TRY(arena_new(a, pl->words + 1, &open));
-    TRY(arena_new(a, count + 1, &borders));
-    for (int64_t k = 0; k < n; k++) {
-        const unit *u = &pl->units[pl->order[k]];
-        for (int64_t s = 0; s < u->span_count; s++) {
-            borders[i++] = (border){u->spans[s].begin, (int32_t)k, true};
-            borders[i++] = (border){u->spans[s].end, (int32_t)k, false};
-        }
-    }
-    qsort(borders, (size_t)count, sizeof(*borders), compare_borders);
-    for (i = 0; i < count; i++) {
-        const int64_t number = borders[i].number;
-        const uint64_t bit = UINT64_C(1) << (number % 64);
-        uint64_t *row = &pl->meets[number * pl->words];
-        for (int64_t w = 0; w < pl->words && borders[i].begins; w++) row[w] |= open[w];
-        if (borders[i].begins) {
-            open[number / 64] |= bit;
-        } else {
-            open[number / 64] &= ~bit;
-        }
-    }
-    meets_mirror(pl);
-    return ST_OK;
 }
 
 typedef struct stretch {
@@ -682,7 +583,14 @@ static void live_kinds(plan *p, const placing *pl, int64_t when)
     }
 }
 
-static status units_make(const plan *p, arena *a, const life_table *lives, deal how, placing *pl)
+// A way to make units: how spans of slots are dealt, and whether those of what passes are.
+typedef struct attempt {
+    deal how;
+    pooling pools;
+} attempt;
+
+static status units_make(const plan *p, arena *a, const life_table *lives, const attempt *how,
+                         placing *pl)
 {
     *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
@@ -696,7 +604,8 @@ static status units_make(const plan *p, arena *a, const life_table *lives, deal 
         for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
     }
     for (int64_t i = 0; i < lives->link_count; i++) TRY(fuse(p, a, pl, &lives->links[i]));
-    TRY(copies_settle(a, lives, pl, how));
+    TRY(copies_settle(a, lives, pl, how->how));
+    TRY(pools_make(p, a, lives, how->pools, pl));
     TRY(arena_new(a, pl->unit_count + 1, &pl->order));
     TRY(arena_new(a, pl->unit_count + 1, &pl->best));
     for (int64_t i = 0; i < pl->unit_count; i++) {
@@ -708,12 +617,12 @@ static status units_make(const plan *p, arena *a, const life_table *lives, deal 
     return ST_OK;
 }
 
-// The best of a few orders.
-static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
+// The best of a few orders, and of what `total` has been so far.
+static status orders_try(arena *a, placing *pl, int first, int count, int64_t enough,
+                         int64_t *total)
 {
     sort_item *items = NULL;
     placed all = {0};
-    TRY(meets_find(a, pl));
     TRY(arena_new(a, pl->order_count + 1, &items));
     TRY(arena_new(a, pl->order_count + 1, &all.at));
     TRY(arena_new(a, pl->order_count + 1, &all.number));
@@ -722,8 +631,7 @@ static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
     for (int64_t i = 0; i < pl->order_count; i++) {
         all.row[pl->units[pl->order[i]].number] = pl->order[i];
     }
-    *total = INT64_MAX;
-    for (int key = 0; key<ORDER_KEY_COUNT && * total> enough; key++) {
+    for (int key = first; key<first + count && * total> enough; key++) {
         sort_units(pl, items, (order_key)key);
         const int64_t bytes = place_in_order(pl, &all, *total);
         if (bytes >= *total) continue;
@@ -735,6 +643,21 @@ static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
     return ST_OK;
 }
 
+static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
+{
+    TRY(meets_find(a, pl));
+    *total = INT64_MAX;
+    return orders_try(a, pl, 0, ORDER_KEY_COUNT, enough, total);
+}
+
+// What is still far after all of these is shaken.
+static status units_shake(arena *a, placing *pl, int64_t bound, int64_t *total)
+{
+    const int64_t enough = bound / 100 * 103;
+    if (pl->order_count > MOST_SHAKEN) return ST_OK;
+    return orders_try(a, pl, ORDER_KEY_COUNT, ORDER_SHAKEN_COUNT - ORDER_KEY_COUNT, enough, total);
+}
+
 // Dealing in another way is for what is far from the bound.
 static bool is_far(const plan *p, deal how)
 {
@@ -743,6 +666,23 @@ static bool is_far(const plan *p, deal how)
     return p->transient_bytes == INT64_MAX || over > p->live_bytes / 100 * percent;
 }
 
+static bool has_passing(const plan *p)
+{
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        if (p->tensors[i].passes) return true;
+    }
+    return false;
+}
+
+// Which are worth it, the quickest first.
+static const attempt alike[] = {
+    {DEAL_PHASES, POOL_NONE}, {DEAL_SLOTS, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
+static const attempt passing[] = {{DEAL_PHASES, POOL_SHARE},
+                                  {DEAL_PHASES, POOL_PIECES},
+                                  {DEAL_PHASES, POOL_NONE},
+                                  {DEAL_SLOTS, POOL_PIECES},
+                                  {DEAL_PIECES, POOL_PIECES}};
+
 status plan_memory_assign(plan *p, life_table *lives)
 {
     arena *a = NULL;
@@ -750,25 +690,32 @@ status plan_memory_assign(plan *p, life_table *lives)
     placing best = {0}, pl = {0};
     status st = ST_OK;
     int64_t fullest = 0;
-    deal how = DEAL_PHASES;
+    attempt taken = {0};
     p->transient_bytes = INT64_MAX;
-    const int deals = lives->copies.count > 0 ? DEAL_COUNT : 1;
-    for (int i = 0; i < deals && is_far(p, (deal)i); i++) {
+    const bool pools = lives->is_complete && has_passing(p);
+    const attempt *all = pools ? passing : alike;
+    const int count = pools ? COUNT_OF(passing) : lives->copies.count > 0 ? COUNT_OF(alike) : 1;
+    for (int i = 0; i < count; i++) {
         int64_t total = 0;
-        TRY_TO(done, units_make(p, a, lives, (deal)i, &pl));
-        if (i == DEAL_PIECES && pl.order_count > MOST_PIECES) break;
+        const attempt next = all[i];
+        const bool pieces = next.how == DEAL_PIECES || next.pools == POOL_PIECES;
+        if (!is_far(p, next.how)) break;
+        TRY_TO(done, units_make(p, a, lives, &next, &pl));
+        if (pieces && pl.order_count > MOST_PIECES) continue;
         if (i == 0) TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
         if (i == 0) live_kinds(p, &pl, fullest);
         TRY_TO(done, units_place(a, &pl, p->live_bytes, &total));
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
         best = pl;
-        how = (deal)i;
+        taken = next;
     }
+    TRY_TO(done, units_shake(a, &best, p->live_bytes, &p->transient_bytes));
     const int64_t *offsets = best.best;
-    if (deals > 1) TRY_TO(done, units_make(p, a, lives, how, &best)); // the lives say so again
+    if (count > 1) TRY_TO(done, units_make(p, a, lives, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
     TRY_TO(done, places_settle(p, a, lives, &best));
+    TRY_TO(done, pools_settle(p, a, lives, &best));
 done:
     arena_destroy(a);
     return st;

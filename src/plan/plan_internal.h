@@ -15,7 +15,8 @@ typedef struct life_span {
 typedef struct life {
     life_span *spans;
     int64_t count, capacity;
-    bool open; // the next touch extends the last span; else it begins a new one
+    bool open;  // the next touch extends the last span; else it begins a new one
+    bool dealt; // its spans have copies
 } life;
 
 // At `time` a node reads `from` for the last time and may write `to` over it.
@@ -46,6 +47,7 @@ typedef struct life_copies {
 typedef struct life_table {
     arena *a;
     life_copies copies; // count 0: there are none
+    bool is_complete;   // all spans of a step are noted, so what passes may change its place
     life *lives;        // [transient tensor]
     int64_t capacity;
     life_link *links;

@@ -2,9 +2,6 @@
 // rank, with every way of recomputing. (Whether what a step touches is all of the arena, exec_test says.)
 //
 //   ALL=1  each schedule with each depth, model and way of recomputing (make test: a part of them)
-//
-// ZeRO-2 and ZeRO-3 in pipelines are held to 10%: whole gradients and gathered weights come and go with the
-// layers and keep one place through the step, for they are what links of other lanes read and write.
 #include "train/test_job.h"
 
 #include <stdlib.h>
@@ -96,11 +93,11 @@ static void pipelines_are_tight(void **state)
     schedules_check("layout.tp=2", "layout.sp=yes", 7, 0.05);
 }
 
-static void what_passes_costs_more(void **state)
+static void what_passes_costs_no_more(void **state)
 {
     (void)state;
-    schedules_check("layout.dp=2", "layout.zero=2", 7, 0.1);
-    schedules_check("layout.dp=2", "layout.zero=3", 7, 0.1);
+    schedules_check("layout.dp=2", "layout.zero=2", 7, 0.05);
+    schedules_check("layout.dp=2", "layout.zero=3", 7, 0.05);
 }
 
 static void one_stage_is_tight(void **state)
@@ -125,7 +122,7 @@ static void one_stage_is_tight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pipelines_are_tight),
-                                       cmocka_unit_test(what_passes_costs_more),
+                                       cmocka_unit_test(what_passes_costs_no_more),
                                        cmocka_unit_test(one_stage_is_tight)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
