@@ -234,7 +234,7 @@ typedef struct plan_request {
     const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
     bool keep_gradients;     // finished gradients stay readable after the step (check)
     bool unplaced; // for its times alone: transient tensors get no offsets, its bytes are not known
-    int64_t scratch_bytes;   // for the threads; a row of the table
+    int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;
 } plan_request;
