@@ -194,6 +194,7 @@ def megatron(path):
     for row, cell in basic(path, "megatron", "gpt2", True, lambda c: cluster.get(c["hardware"], "selene")):
         if "DeepSpeed" in cell["sharding"]:
             row.profile = "deepspeed"
+            row.keys["precision.grads"] = "fp16"  # ZeRO's paper counts 2 bytes of a gradient, 12 of the optimizer
         yield row
 
 

@@ -282,6 +282,10 @@ static double attention_s(const cost_model *m, const op_node *node, const extent
     const double positions =
         over((double)bound->value[EXTENT_TOKENS], (double)bound->value[EXTENT_SEQS]);
     if (d->attention_half > 0.0 && positions > 0.0) share *= half(positions, d->attention_half);
+    // Matrix units load 16 bytes at a time; rows of heads that are no multiple of that come by halves.
+    enum { LOAD_BYTES = 16 };
+    const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);
+    if (d->matrix_units_per_unit > 0 && row_bytes % LOAD_BYTES != 0) share /= 2.0;
     const double rate = cost_peak_flops(d, type) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));

@@ -220,6 +220,15 @@ static void attention_is_slow_on_short_sequences(void **state)
         c.device.attention_half = 256.0;
         const double cut = (double)cost_node_ns(&m, program, node, &bound);
         assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
+        // Heads of 60: 15 / 16 of the FLOPs, by halves where there are matrix units.
+        c.device.attention_half = 0.0;
+        op_node odd = *node;
+        odd.attrs.head_dim = 60;
+        assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 15 / 16, 0.01);
+        c.device.matrix_units_per_unit = 4;
+        assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 30 / 16, 0.01);
+        assert_int_equal(cost_node_ns(&m, program, node, &bound), (int64_t)whole);
+        c.device.matrix_units_per_unit = 0;
     }
     arena_destroy(a);
 }
