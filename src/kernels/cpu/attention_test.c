@@ -315,6 +315,8 @@ static const shape shapes[] = {
     // Enough heads for one thread to take its largest tiles, while three take smaller ones.
     {4, 150, 0, 2, 1, 24, 0, 0, 0.0F, DTYPE_F32, false, 0},
     {4, 270, 0, 2, 2, 8, 40, 100, 0.0F, DTYPE_F32, false, 0},
+    // Three tiles in a task of one thread, one in those of three: keys are packed once, or thrice.
+    {1, 520, 0, 12, 4, 8, 130, 0, 0.0F, DTYPE_F32, false, 0},
     {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 0},
     {3, 1, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_F32, true, 2},
     {2, 1, 1100, 3, 1, 40, 0, 0, 0.0F, DTYPE_BF16, true, 0},
