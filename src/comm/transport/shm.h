@@ -173,6 +173,8 @@ static inline int shm_local(const shm_port *p, int member)
 {
     return p->base.link->local_of[p->base.members.ranks[member]];
 }
+// Lets others run, if ranks share cores and this has not lasted long; *since: 0 at first.
+bool shm_yield(const comm_link *link, int64_t *since);
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns);
 void shm_ring(uint32_t *bell);
 static inline void shm_pause(void)

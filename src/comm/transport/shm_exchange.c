@@ -277,17 +277,20 @@ static status wait_asleep(both *b)
 
 static status run(both *b)
 {
-    int64_t idle = 0;
+    int64_t idle = 0, since = 0;
     while (!b->send.ended || !b->receive.ended) {
         bool moved = false;
         TRY(step(b, &moved));
         if (moved) {
-            idle = 0;
+            idle = since = 0;
             continue;
         }
         if (++idle % 64 == 0) TRY(shm_health(b->p));
-        if (idle > b->p->base.link->spins) return wait_asleep(b);
-        shm_pause();
+        if (idle <= b->p->base.link->spins) {
+            shm_pause();
+        } else if (!shm_yield(b->p->base.link, &since)) {
+            return wait_asleep(b);
+        }
     }
     return ST_OK;
 }

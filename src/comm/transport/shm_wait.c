@@ -1,6 +1,7 @@
 // Waiting in shared memory: spin while every rank has a core, sleep otherwise, never without an end.
 //
-// A waiter reads one word per peer. It spins for a while; then it counts itself among the slot's
+// A waiter reads one word per peer. It spins for a while; where ranks share cores it then lets the others
+// run for a while, which costs less than to sleep and to be woken; then it counts itself among the slot's
 // sleepers and sleeps on the slot's bell. Who writes its word last of all rings, so that a phase costs
 // one wake-up per sleeper and not one per pair. With a core for each rank sleepers are rare, and the
 // writer looks for them without a fence: a ring that is missed so costs one millisecond, the longest first sleep.
@@ -11,13 +12,21 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_SLEEP_NS = 1000000, LONGEST_SLEEP_NS = 5000000, SPINS_PER_LOOK = 64 };
+// YIELD_NS: 8 ranks on 2 cores (Zen 3, Linux 6.18), all_reduce of 1 MiB: 480 us without, 350 with 200 us, 280
+// with 1 ms, medians of 3; 4 MiB 1.90, 1.84, 1.64 ms.
+enum {
+    FIRST_SLEEP_NS = 1000000,
+    LONGEST_SLEEP_NS = 5000000,
+    YIELD_NS = 1000000,
+    SPINS_PER_LOOK = 64
+};
 
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns)
 {
@@ -239,6 +248,17 @@ static status wait_asleep(const shm_wait *w)
     return st;
 }
 
+bool shm_yield(const comm_link *link, int64_t *since)
+{
+    if (!link->crowded) return false;
+    const host *h = link->config.h;
+    const int64_t now = h->api->monotonic_ns(h);
+    if (*since == 0) *since = now;
+    if (now - *since >= YIELD_NS) return false;
+    (void)sched_yield();
+    return true;
+}
+
 status shm_wait_all(const shm_wait *w)
 {
     shm_port *p = w->port;
@@ -248,6 +268,10 @@ status shm_wait_all(const shm_wait *w)
         if (all_there(w)) return ST_OK;
         if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));
         shm_pause();
+    }
+    int64_t since = 0;
+    while (shm_yield(p->base.link, &since)) {
+        if (all_there(w)) return ST_OK;
     }
     return wait_asleep(w);
 }
