@@ -9,7 +9,7 @@
 
 // Zero or NULL stands for what the subcommand takes by itself.
 typedef struct bench_flags {
-    const char *model, *baseline, *write, *op, *bytes, *algorithm, *tune;
+    const char *model, *baseline, *write, *op, *bytes, *algorithm, *transport, *tune;
     int64_t batch, seq, threads, steps, repeats;
     int64_t context;
     int64_t ranks, n, m, k, heads, kv_heads, head_dim, size;

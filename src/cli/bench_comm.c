@@ -54,9 +54,10 @@ static double share_of(const comm_bench_row *row)
 static void rows_print(cli_context *cli, const comm_bench_config *f, const comm_bench_row *rows)
 {
     char size[32];
-    const bool apart = strcmp(rows[0].transport, "ucx") == 0;
+    const bool here =
+        strcmp(rows[0].transport, "shm") == 0 || strcmp(rows[0].transport, "self") == 0;
     cli_print(cli, "%s of %s, %d ranks on %s over %s\n", comm_op_name(f->op), dtype_name(f->type),
-              f->ranks, apart ? "several hosts" : "this host", rows[0].transport);
+              f->ranks, here ? "this host" : "their hosts", rows[0].transport);
     cli_print(cli, "%10s %12s %12s %10s %10s %8s  algorithm\n", "size", "time us", "most us",
               "alg GB/s", "bus GB/s", "of limit");
     for (int i = 0; i < f->count; i++) {
@@ -176,11 +177,11 @@ static status tune(bench_context *c, comm_bench_config *f)
 }
 
 // As one of the ranks that a launcher started, here and on other hosts.
-static status run_joined(cli_context *cli, const launch_place *place, const comm_bench_config *f,
-                         comm_bench_row *rows)
+static status run_joined(cli_context *cli, const launch_place *place, const char *transport,
+                         const comm_bench_config *f, comm_bench_row *rows)
 {
     cli_ranks *k = NULL;
-    TRY(cli_ranks_join(cli, NULL, place, &k));
+    TRY(cli_ranks_join(cli, NULL, transport, place, &k));
     const status st = comm_bench_join(cli_ranks_comm(k), f, rows);
     cli_ranks_leave(k, st);
     return st;
@@ -206,9 +207,15 @@ status bench_comm(bench_context *c)
     f.limit = true;
     if (place.ranks > 1) {
         f.ranks = place.ranks;
-        TRY(run_joined(c->cli, &place, &f, rows));
+        TRY(run_joined(c->cli, &place, c->flags->transport, &f, rows));
         if (place.rank > 0) return ST_OK; // the first tells it
     } else {
+        if (c->flags->transport != NULL) {
+            return fail(ST_USAGE,
+                        "--transport is for ranks that a launcher starts: mpirun -n 2 "
+                        "trireme bench comm --transport %s",
+                        c->flags->transport);
+        }
         TRY(comm_bench_run(&f, rows));
     }
     if (c->flags->json) return rows_json(c->cli, &f, rows);

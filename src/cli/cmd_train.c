@@ -118,7 +118,7 @@ static status train(cli_context *cli, const source *s, const train_flags *f, con
     cli_signals_begin();
     status st = ST_OK;
     if (place->ranks > 1 || ours) {
-        st = cli_ranks_join(cli, r, place, &ranks);
+        st = cli_ranks_join(cli, r, NULL, place, &ranks);
         watcher.progress = cli_ranks_progress;
         watcher.progress_context = ranks;
     }

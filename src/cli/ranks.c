@@ -111,6 +111,7 @@ struct cli_ranks {
     pthread_mutex_t lock; // of what follows: control's thread reads and writes it
     train_progress progress;
     comm *c;
+    const char *transport;
     const char *tuning; // the text of comm.tuning
     bool lost;          // a notice came before there was anything to abort
     char why[1024];
@@ -280,7 +281,7 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
                                 .ranks = place->ranks,
                                 .local_rank = n.here,
                                 .local_ranks = n.count,
-                                .transport = "auto",
+                                .transport = k->transport,
                                 .tuning = k->tuning,
                                 .board = k->board,
                                 .machine = self->machine,
@@ -336,11 +337,13 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
     return comm_join(cli, k, place);
 }
 
-status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
-                      cli_ranks **out)
+status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
+                      const launch_place *place, cli_ranks **out)
 {
+    static const char *const words[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi"};
     cli_ranks *k = NULL;
     TRY(arena_new(cli->a, 1, &k));
+    k->transport = transport != NULL ? transport : words[r != NULL ? r->comm.transport : 0];
     k->rank = place->rank;
     k->ranks = place->ranks;
     if (pthread_mutex_init(&k->lock, NULL) != 0) return fail(ST_NO_MEMORY, "no memory for a lock");

@@ -15,10 +15,10 @@ NODISCARD status cli_ranks_place(launch_place *out);
 NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r);
 
 // This process as a rank: joins the others, and leaves them. r: what must be the same everywhere; NULL: no
-// run, only ranks of the same program.
+// run, only ranks of the same program. transport: a row of comm's; NULL: what r says, or auto.
 typedef struct cli_ranks cli_ranks;
-NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const launch_place *place,
-                                cli_ranks **out);
+NODISCARD status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
+                                const launch_place *place, cli_ranks **out);
 comm *cli_ranks_comm(const cli_ranks *k);
 void cli_ranks_progress(void *ranks, const train_progress *p); // for the others' judgement
 // st: how this rank ends; the others hear of a failure. NULL is legal.

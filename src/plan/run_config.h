@@ -69,6 +69,13 @@ typedef enum run_stored {
 typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
 typedef enum run_layout { RUN_LAYOUT_GIVEN, RUN_LAYOUT_AUTO } run_layout;
 typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
+typedef enum run_transport {
+    RUN_TRANSPORT_AUTO,
+    RUN_TRANSPORT_SHM,
+    RUN_TRANSPORT_UCX,
+    RUN_TRANSPORT_MPI,
+    RUN_TRANSPORTS
+} run_transport;
 typedef enum run_compression {
     RUN_COMPRESS_NONE,
     RUN_COMPRESS_BF16,
@@ -213,6 +220,7 @@ typedef struct run_config {
             double keep;    // of topk: share that travels
             int64_t warmup; // of topk and onebit: first steps that travel whole
         } compression;      // of gradients between ranks
+        int32_t transport;  // run_transport
         const char *tuning; // path of a table of `bench comm --tune`; NULL: built-in choices
     } comm;
     struct {

@@ -190,7 +190,7 @@ static void check_effects(checker *k)
     static const char *const of_cp[] = {"layout.cp_heads", "layout.cp_ring", NULL};
     static const char *const of_dp[] = {"layout.zero", NULL};
     static const char *const of_zero[] = {"layout.zero_group", NULL};
-    static const char *const of_ranks[] = {"comm.tuning", NULL};
+    static const char *const of_ranks[] = {"comm.transport", "comm.tuning", NULL};
     const run_config *r = k->r;
     if (r->layout.pp == 1) check_refuse_keys(k, of_pp, "layout.pp is 1");
     if (r->layout.tp == 1) check_refuse_keys(k, of_tp, "layout.tp is 1");

@@ -333,6 +333,9 @@ static const option rows[] = {
          .help = "of topk: share of the values that travels"),
     INT("comm.compression.warmup", comm.compression.warmup, "100", 0, 1e9, RECORDED, "steps",
         .help = "of topk and onebit: at the beginning gradients travel whole"),
+    CHOICE("comm.transport", comm.transport, "auto", "auto, shm, ucx, mpi", FREE,
+           .help = "what carries bytes between ranks: auto is shared memory inside a host and UCX "
+                   "between hosts; mpi is the Open MPI whose mpirun started the ranks"),
     OTHER("comm.tuning", PATH, comm.tuning, NULL, RECORDED,
           .help = "table of the fastest algorithms between ranks, written by `trireme bench comm "
                   "--tune FILE`; nothing is the built-in choices"),

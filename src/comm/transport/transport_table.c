@@ -4,7 +4,7 @@
 #include <string.h>
 
 const comm_transport *const comm_transport_table[] = {&comm_transport_self, &comm_transport_shm,
-                                                      &comm_transport_ucx};
+                                                      &comm_transport_ucx, &comm_transport_mpi};
 
 int comm_transport_count(void)
 {

@@ -7,5 +7,6 @@
 extern const comm_transport comm_transport_self;
 extern const comm_transport comm_transport_shm;
 extern const comm_transport comm_transport_ucx;
+extern const comm_transport comm_transport_mpi;
 
 #endif
