@@ -81,6 +81,8 @@ typedef struct estimate_links {
         pp; // heads: of cp, cp: the rest of it; data: dp and cp; inside, across: of ZeRO's copies
     cost_group ep, expert_data,
         expert_inside; // who shares experts; data and inside of those that have the same
+    // Where a pipeline goes both ways: data of the two ranks that have a stage, of the outermost and the innermost.
+    cost_group pairs[2];
 } estimate_links;
 // `a`: for a moment.
 NODISCARD status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh,

@@ -100,11 +100,14 @@ typedef struct program_price {
 
 // A layer's update and messages.
 typedef struct layer_time {
-    int64_t update;          // on the compute lane
-    int64_t sums;            // on the lane of all ranks with other rows, once in a step
-    int64_t scatters;        // ... of those that share a copy of what is cut, once in a step
-    int64_t gathers;         // ... the same, after the update
-    int64_t visit_sums;      // ... of every gradient that is made (ZeRO-2)
+    int64_t update;     // on the compute lane
+    int64_t sums;       // on the lane of all ranks with other rows, once in a step
+    int64_t scatters;   // ... of those that share a copy of what is cut, once in a step
+    int64_t gathers;    // ... the same, after the update
+    int64_t across;     // ... of those with copies of the same rows, behind those
+    int64_t visit_sums; // ... of every gradient that is made (ZeRO-2)
+    // What the compute lane is held up for them (sim/price.c): once in a step, where updates are, of every visit.
+    int64_t sums_held, gathers_held, visit_held;
     int64_t forward_gathers; // ... of every forward (ZeRO-3)
     int64_t input_gathers;   // ... of every gradient of an input
 } layer_time;
@@ -127,6 +130,8 @@ struct estimate_prices {
 // Fills prices->layers and prices->stages; returns the virtual stages.
 int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
                         const estimate_links *links, const estimate_layout *l);
+// How long a message besides holds up the compute lane.
+int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns);
 // A message between stages.
 int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                          const estimate_layout *l, int32_t depth);

@@ -27,10 +27,10 @@ struct estimate_pipe {
     int32_t ranks, depth, microbatches;
     bool two_ways;
     // Room.
-    int64_t *output, *gradient;  // [at] when it has come to who takes it
-    int64_t *rank_ns;            // [rank] when its compute lane is free
-    int64_t *rows_ns, *whole_ns; // ... its lanes of sums
-    int64_t *lane_ns;            // [lane]
+    int64_t *output, *gradient;              // [at] when it has come to who takes it
+    int64_t *rank_ns;                        // [rank] when its compute lane is free
+    int64_t *rows_ns, *whole_ns, *across_ns; // ... its lanes of sums
+    int64_t *lane_ns;                        // [lane]
 };
 
 // ---- the order ----------------------------------------------------------------------------------
@@ -179,6 +179,7 @@ static status room_make(arena *a, estimate_pipe *p)
     TRY(arena_new(a, p->ranks, &p->rank_ns));
     TRY(arena_new(a, p->ranks, &p->rows_ns));
     TRY(arena_new(a, p->ranks, &p->whole_ns));
+    TRY(arena_new(a, p->ranks, &p->across_ns));
     return arena_new(a, 4 * (int64_t)p->ranks, &p->lane_ns);
 }
 
@@ -223,7 +224,8 @@ typedef struct timing {
     const layer_time *layers;
     const stage_time *stages;
     estimate_pipe *p;
-    int64_t link_ns;
+    int64_t link_ns, link_held;
+    bool visits; // gradients are summed at every visit
 } timing;
 
 // Updates in the order of the layers, and gathers behind them.
@@ -232,17 +234,20 @@ static void updates_time(const timing *t, int64_t *gathered)
     estimate_pipe *p = t->p;
     for (int32_t r = 0; r < p->ranks; r++) {
         int64_t now = 0, lane = 0;
+        bool is_last = false;
         for (int32_t c = 0; c < t->l->chunks; c++) {
             const int32_t s = estimate_stage_of(t->l, r, c);
             for (int32_t i = t->l->first_layer[s]; i < t->l->first_layer[s + 1]; i++) {
                 const layer_time *x = &t->layers[t->e->m->layers[i].program];
                 lane = max_i64(lane, now) + x->gathers;
                 now += x->update;
+                is_last = c + 1 == t->l->chunks && i + 1 == t->l->first_layer[s + 1];
+                if (!is_last) now += x->gathers_held; // of the last nothing is held up in this step
                 gathered[i] = x->gathers > 0 ? max_i64(lane, now) : 0;
             }
         }
         p->rank_ns[r] = now;
-        p->rows_ns[r] = p->whole_ns[r] = 0;
+        p->rows_ns[r] = p->whole_ns[r] = p->across_ns[r] = 0;
     }
 }
 
@@ -265,41 +270,52 @@ static bool makes_at_input(const timing *t, const pipe_node *n, int32_t program)
            t->e->programs[program].program->output_count == 0;
 }
 
-// A chunk's last gradients of weights, layer by layer, and what is summed of them.
-static void sums_time(const timing *t, const pipe_node *n, int64_t begin, int64_t end)
+// Gradients of weights: of the chunk's last ones, layer by layer, what is summed of them; of every visit, where
+// they are summed at once (ZeRO-2). Returns when the rank may go on; *end: when what it hands on is made.
+static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, int64_t *end)
 {
     estimate_pipe *p = t->p;
-    int64_t now = begin;
+    int64_t now = begin, all = 0, held = 0;
+    const bool both = n->kind == SCHEDULE_BACKWARD, sums = n->last && !p->two_ways;
     for (int32_t i = t->l->first_layer[n->stage + 1]; i-- > t->l->first_layer[n->stage];) {
         const int32_t program = t->e->m->layers[i].program;
         const layer_time *x = &t->layers[program];
-        if (n->kind == SCHEDULE_BACKWARD) now += t->prices[program].input;
-        now = min_i64(now + t->prices[program].weight, end);
-        const int64_t made = makes_at_input(t, n, program) ? 0 : now;
-        if (x->scatters > 0) p->rows_ns[n->rank] = max_i64(p->rows_ns[n->rank], made) + x->scatters;
-        if (x->sums > 0) p->whole_ns[n->rank] = max_i64(p->whole_ns[n->rank], made) + x->sums;
+        const bool before = makes_at_input(t, n, program);
+        now += held + (both ? t->prices[program].input : 0) + t->prices[program].weight;
+        held = before ? 0 : x->visit_held + (sums ? x->sums_held : 0);
+        all += held;
+        int64_t *rows = &p->rows_ns[n->rank], *across = &p->across_ns[n->rank];
+        int64_t *whole = &p->whole_ns[n->rank];
+        const int64_t made = before ? 0 : now;
+        if (x->visit_sums > 0) *rows = max_i64(*rows, made) + x->visit_sums;
+        if (sums && x->scatters > 0) *rows = max_i64(*rows, made) + x->scatters;
+        if (sums && x->across > 0) *across = max_i64(*across + x->across, *rows);
+        if (sums && x->sums > 0) *whole = max_i64(*whole, made) + x->sums;
     }
+    *end += all - held; // the lowest layer's are held up in what the rank does next
+    return *end + held;
 }
 
-// Sums of every visit (ZeRO-2): the last of them when the visit is done.
-static void visit_sums_time(const timing *t, const pipe_node *n, int64_t end)
+// In two directions: when both ranks of a stage are done with everything, layer by layer.
+static void pair_sums_time(const timing *t, int32_t rank)
 {
-    int64_t all = 0, last = 0;
-    for (int32_t i = t->l->first_layer[n->stage]; i < t->l->first_layer[n->stage + 1]; i++) {
-        const int32_t program = t->e->m->layers[i].program;
-        const int64_t one = t->layers[program].visit_sums;
-        if (i == t->l->first_layer[n->stage] && !makes_at_input(t, n, program)) last = one;
-        all += one;
+    estimate_pipe *p = t->p;
+    int64_t now = max_i64(p->rank_ns[rank], p->rank_ns[p->ranks - 1 - rank]);
+    for (int32_t c = 0; c < t->l->chunks; c++) {
+        const int32_t s = estimate_stage_of(t->l, rank, c);
+        for (int32_t i = t->l->first_layer[s]; i < t->l->first_layer[s + 1]; i++) {
+            const layer_time *x = &t->layers[t->e->m->layers[i].program];
+            now += x->sums + x->sums_held;
+        }
     }
-    int64_t *lane = &t->p->rows_ns[n->rank];
-    if (all > 0) *lane = max_i64(*lane + all, end + last);
+    p->whole_ns[rank] = now;
 }
 
-static void node_time(const timing *t, const pipe_node *n, const int64_t *gathered, bool visits)
+static void node_time(const timing *t, const pipe_node *n, const int64_t *gathered)
 {
     estimate_pipe *p = t->p;
     const stage_time *x = &t->stages[n->stage];
-    int64_t begin = p->rank_ns[n->rank], end = 0;
+    int64_t begin = p->rank_ns[n->rank], end = 0, next = 0;
     if (n->kind == SCHEDULE_FORWARD) {
         if (n->stage > 0) begin = max_i64(begin, p->output[n->at - p->microbatches]);
         end = n->first ? first_forward(t, n, begin, gathered) : begin + x->forward;
@@ -308,10 +324,11 @@ static void node_time(const timing *t, const pipe_node *n, const int64_t *gather
         if (waits) begin = max_i64(begin, p->gradient[n->at + p->microbatches]);
         end = begin + (n->kind != SCHEDULE_BACKWARD_WEIGHT ? x->input : 0) +
               (n->kind != SCHEDULE_BACKWARD_INPUT ? x->weight : 0);
-        if (n->last && !p->two_ways) sums_time(t, n, begin, end);
-        if (visits && n->kind != SCHEDULE_BACKWARD_INPUT) visit_sums_time(t, n, end);
+        next = end;
+        const bool makes = n->kind != SCHEDULE_BACKWARD_INPUT;
+        if (makes && (n->last || t->visits)) next = weights_time(t, n, begin, &end);
     }
-    p->rank_ns[n->rank] = end;
+    p->rank_ns[n->rank] = max_i64(next, end) + (n->lane >= 0 ? t->link_held : 0);
     if (n->kind == SCHEDULE_BACKWARD_WEIGHT) return;
     int64_t there = end;
     if (n->lane >= 0) {
@@ -326,22 +343,24 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
     const int32_t depth = estimate_stages(e, prices, m, links, l);
     ASSERT(depth == p->depth && l->pp == p->ranks && l->microbatches == p->microbatches);
     int64_t *gathered = prices->gathered, step = 0;
-    const timing t = {.e = e,
-                      .l = l,
-                      .prices = prices->programs,
-                      .layers = prices->layers,
-                      .stages = prices->stages,
-                      .p = p,
-                      .link_ns = estimate_link_ns(e, m, links, l, depth)};
-    bool visits = false;
+    timing t = {.e = e,
+                .l = l,
+                .prices = prices->programs,
+                .layers = prices->layers,
+                .stages = prices->stages,
+                .p = p,
+                .link_ns = estimate_link_ns(e, m, links, l, depth)};
+    t.link_held = estimate_held_ns(m, &links->pp, t.link_ns);
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        visits = visits || prices->layers[i].visit_sums > 0;
+        t.visits = t.visits || prices->layers[i].visit_sums > 0;
     }
     memset(p->lane_ns, 0, 4 * (size_t)p->ranks * sizeof(*p->lane_ns));
     updates_time(&t, gathered);
-    for (int64_t k = 0; k < p->count; k++) node_time(&t, &p->nodes[k], gathered, visits);
+    for (int64_t k = 0; k < p->count; k++) node_time(&t, &p->nodes[k], gathered);
     for (int32_t r = 0; r < p->ranks; r++) {
+        if (p->two_ways) pair_sums_time(&t, r);
         step = max_i64(step, max_i64(p->rank_ns[r], max_i64(p->rows_ns[r], p->whole_ns[r])));
+        step = max_i64(step, p->across_ns[r]);
     }
     return step + (int64_t)(m->profile->step_s * 1e9);
 }

@@ -28,8 +28,14 @@ status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, esti
     TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE, &out->ep));
     TRY(group_of(c, a, mesh, MESH_EXPERT_DATA, GROUP_ASIDE, &out->expert_data));
     TRY(group_of(c, a, mesh, MESH_DP_ALIKE, GROUP_ASIDE, &out->expert_inside));
-    out->pp = (cost_group){.ranks = 1};
-    if (plan_mesh_size(mesh, AXIS_PP) == 1) return ST_OK;
+    out->pp = out->pairs[0] = out->pairs[1] = (cost_group){.ranks = 1};
+    const int32_t stages = plan_mesh_size(mesh, AXIS_PP);
+    if (stages == 1) return ST_OK;
+    for (int i = 0; i < 2; i++) {
+        const int32_t lower = i == 0 ? 0 : stages / 2 - 1;
+        const plan_group pair = plan_group_pair(mesh, lower, stages - 1 - lower, MESH_DATA);
+        if (stages % 2 == 0) TRY(cost_group_of(c, a, mesh, &pair, &out->pairs[i]));
+    }
     const plan_group link = plan_group_stages(0, 1, GROUP_LINK_FORWARD);
     return cost_group_of(c, a, mesh, &link, &out->pp);
 }
@@ -130,17 +136,31 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
     return cost_memory_ns(m, count * bytes);
 }
 
+int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
+{
+    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes) + m->profile->crowding));
+}
+
 // Bytes that go between ranks for a layer, of one kind of weights.
 typedef struct kind_bytes {
     double together, visit, ahead, again;
 } kind_bytes;
 
-static void bytes_price(const cost_model *m, const cost_group *data, const cost_group *inside,
-                        const kind_bytes *b, layer_time *out)
+// data: [2], of which the quicker one is taken.
+static void bytes_price(const cost_model *m, const cost_group *const *data,
+                        const cost_group *inside, const kind_bytes *b, layer_time *out)
 {
-    if (b->together > 0.0) out->sums += cost_message_ns(m, data, PLAN_ALL_REDUCE, b->together);
+    if (b->together > 0.0) {
+        const int64_t ns[] = {cost_message_ns(m, data[0], PLAN_ALL_REDUCE, b->together),
+                              cost_message_ns(m, data[1], PLAN_ALL_REDUCE, b->together)};
+        const int at = ns[1] < ns[0] ? 1 : 0;
+        out->sums += ns[at];
+        out->sums_held += estimate_held_ns(m, data[at], ns[at]);
+    }
     if (b->visit > 0.0) {
-        out->visit_sums += cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
+        const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
+        out->visit_sums += ns;
+        out->visit_held += estimate_held_ns(m, inside, ns);
     }
     if (b->ahead > 0.0) {
         out->forward_gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, b->ahead);
@@ -175,24 +195,38 @@ static layer_time time_of_kind(const estimate *e, const estimate_layout *l, cons
         const double count = (double)(rows.padded * model->columns);
         const double weight = count * (double)dtype_bytes(w->type);
         const double grad = count * (double)dtype_bytes(w->grad);
+        const double own = (double)(rows.count * model->columns) * (double)dtype_bytes(w->grad);
         if (w->twin < 0) out.update += update_ns(e, m, w, &b, &rows);
         if (!w->has_grad || w->twin >= 0) continue;
+        if (b.cut && !is_shared_out && own > 0.0 && (b.grad_passes || !two_ways)) {
+            const int64_t ns = cost_message_ns(m, &links->across, PLAN_ALL_REDUCE, own);
+            out.across += ns;
+            out.sums_held += estimate_held_ns(m, &links->across, ns);
+        }
         if (b.passes) {
             if ((w->read & 1u << PHASE_FORWARD) != 0) bytes.ahead += weight;
             if ((w->read & 1u << PHASE_INPUT) != 0) bytes.again += weight;
         } else if (b.cut) {
-            out.gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, weight);
+            const int64_t ns = cost_message_ns(m, inside, PLAN_ALL_GATHER, weight);
+            out.gathers += ns;
+            out.gathers_held += estimate_held_ns(m, inside, ns);
         }
-        if (two_ways && !b.grad_passes) continue; // sums of pairs of stages are left out
+        if (two_ways && is_shared_out && !b.grad_passes)
+            continue; // pairs with experts are left out
         if (b.grad_passes) {
             bytes.visit += grad;
-        } else if (b.cut) {
-            out.scatters += cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, grad);
+        } else if (b.cut && !two_ways) {
+            const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, grad);
+            out.scatters += ns;
+            out.sums_held += estimate_held_ns(m, inside, ns);
         } else {
             bytes.together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
         }
     }
-    bytes_price(m, is_shared_out ? &links->expert_data : &links->data, inside, &bytes, &out);
+    const cost_group *one = is_shared_out ? &links->expert_data : &links->data;
+    const cost_group *const pairs[] = {&links->pairs[0], &links->pairs[1]};
+    const cost_group *const same[] = {one, one};
+    bytes_price(m, two_ways ? pairs : same, inside, &bytes, &out);
     return out;
 }
 
