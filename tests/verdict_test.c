@@ -159,7 +159,7 @@ static int rank_main(void)
     if (st == ST_OK) st = run_config_load(cli.h, cli.a, NULL, keys, COUNT_OF(keys), r, &c);
     if (st == ST_OK) {
         __atomic_store_n(&p->pids[place.rank], (int32_t)getpid(), __ATOMIC_RELEASE);
-        st = cli_ranks_join(&cli, r, &place, &k);
+        st = cli_ranks_join(&cli, r, NULL, &place, &k);
     }
     if (st == ST_OK) st = steps(p, k, place.rank);
     if (st != ST_OK) (void)dprintf(1, "%s\n", error_last()->text);
