@@ -29,7 +29,8 @@ static status transport_find(const comm_config *config, const comm_transport **o
         }
     }
     if (used == 0) {
-        return fail(ST_CONFIG, "there is no transport \"%s\"; there are auto, self, shm, ucx and mpi",
+        return fail(ST_CONFIG,
+                    "there is no transport \"%s\"; there are auto, self, shm, ucx and mpi",
                     config->transport);
     }
     return fail(ST_UNSUPPORTED, "no transport serves %d ranks, %d of them here: %s", config->ranks,

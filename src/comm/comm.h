@@ -129,8 +129,8 @@ typedef struct comm_config {
     uint32_t epoch;
     int rank, ranks;             // of the job
     int local_rank, local_ranks; // of this host
-    const char *transport;       // "auto", "self", "shm", "ucx", "mpi": a row of comm/transport_table.c
-    comm_board *board;           // shm: the host's; borrowed
+    const char *transport; // "auto", "self", "shm", "ucx", "mpi": a row of comm/transport_table.c
+    comm_board *board;     // shm: the host's; borrowed
     // Ranks on several hosts: which one this is (ranks with the same number share a board), its name for
     // people, and how every rank gives bytes and gets everybody's, in rank order; NULL: they cannot.
     uint64_t machine;

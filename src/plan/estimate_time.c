@@ -176,57 +176,78 @@ static int64_t messages_of(const layer_time *t, int64_t microbatches)
            microbatches * (t->visit_sums + t->forward_gathers + t->input_gathers);
 }
 
-static layer_time time_of_kind(const estimate *e, const estimate_layout *l, const cost_model *m,
-                               const estimate_links *links, const program_estimate *p,
-                               bool is_shared_out)
+// One kind of weights, those of experts (`is_shared_out`) or the others, of one layout.
+typedef struct weight_kind {
+    const estimate *e;
+    const estimate_layout *l;
+    const cost_model *m;
+    const estimate_links *links;
+    const cost_group *inside; // the ranks that a weight of this kind is cut over
+    plan_mesh mesh;
+    bool is_shared_out, two_ways;
+} weight_kind;
+
+static void gather_add(const weight_kind *k, const program_weight *w, const weight_bytes *b,
+                       double weight, kind_bytes *bytes, layer_time *out)
+{
+    if (b->passes) {
+        if ((w->read & 1u << PHASE_FORWARD) != 0) bytes->ahead += weight;
+        if ((w->read & 1u << PHASE_INPUT) != 0) bytes->again += weight;
+    } else if (b->cut) {
+        const int64_t ns = cost_message_ns(k->m, k->inside, PLAN_ALL_GATHER, weight);
+        out->gathers += ns;
+        out->gathers_held += estimate_held_ns(k->m, k->inside, ns);
+    }
+}
+
+// padded: its gradient with the rows that make all pieces equal; whole: without; own: this rank's rows.
+static void gradient_add(const weight_kind *k, const weight_bytes *b, double padded, double whole,
+                         double own, kind_bytes *bytes, layer_time *out)
+{
+    if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_passes || !k->two_ways)) {
+        const cost_group *across = &k->links->across;
+        const int64_t ns = cost_message_ns(k->m, across, PLAN_ALL_REDUCE, own);
+        out->across += ns;
+        out->sums_held += estimate_held_ns(k->m, across, ns);
+    }
+    if (b->grad_passes) {
+        bytes->visit += padded;
+    } else if (k->two_ways && k->is_shared_out) {
+        return; // pairs with experts are left out
+    } else if (b->cut && !k->two_ways) {
+        const int64_t ns = cost_message_ns(k->m, k->inside, PLAN_REDUCE_SCATTER, padded);
+        out->scatters += ns;
+        out->sums_held += estimate_held_ns(k->m, k->inside, ns);
+    } else {
+        bytes->together += whole;
+    }
+}
+
+static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
 {
     layer_time out = {0};
     kind_bytes bytes = {0};
-    const cost_group *inside = is_shared_out ? &links->expert_inside : &links->inside;
-    const plan_mesh mesh = estimate_mesh(e, l);
-    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    const estimate *e = k->e;
     for (int32_t i = 0; i < p->weight_count; i++) {
         const program_weight *w = &p->weights[i];
         const op_weight *model = &e->m->weights[w->row];
-        if (plan_is_shared_out(&mesh, model) != is_shared_out) continue;
-        const weight_bytes b = estimate_weight_bytes(e, l, w);
+        if (plan_is_shared_out(&k->mesh, model) != k->is_shared_out) continue;
+        const weight_bytes b = estimate_weight_bytes(e, k->l, w);
         const bool whole = e->r.states.muon && model->is_matrix;
-        const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
-        const double count = (double)(rows.padded * model->columns);
-        const double weight = count * (double)dtype_bytes(w->type);
-        const double grad = count * (double)dtype_bytes(w->grad);
-        const double own = (double)(rows.count * model->columns) * (double)dtype_bytes(w->grad);
-        if (w->twin < 0) out.update += update_ns(e, m, w, &b, &rows);
+        const plan_rows rows = plan_rows_of(&k->mesh, k->l->zero, model, whole);
+        const double row = (double)model->columns;
+        const double grad_row = row * (double)dtype_bytes(w->grad);
+        if (w->twin < 0) out.update += update_ns(e, k->m, w, &b, &rows);
         if (!w->has_grad || w->twin >= 0) continue;
-        if (b.cut && !is_shared_out && own > 0.0 && (b.grad_passes || !two_ways)) {
-            const int64_t ns = cost_message_ns(m, &links->across, PLAN_ALL_REDUCE, own);
-            out.across += ns;
-            out.sums_held += estimate_held_ns(m, &links->across, ns);
-        }
-        if (b.passes) {
-            if ((w->read & 1u << PHASE_FORWARD) != 0) bytes.ahead += weight;
-            if ((w->read & 1u << PHASE_INPUT) != 0) bytes.again += weight;
-        } else if (b.cut) {
-            const int64_t ns = cost_message_ns(m, inside, PLAN_ALL_GATHER, weight);
-            out.gathers += ns;
-            out.gathers_held += estimate_held_ns(m, inside, ns);
-        }
-        if (two_ways && is_shared_out && !b.grad_passes)
-            continue; // pairs with experts are left out
-        if (b.grad_passes) {
-            bytes.visit += grad;
-        } else if (b.cut && !two_ways) {
-            const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, grad);
-            out.scatters += ns;
-            out.sums_held += estimate_held_ns(m, inside, ns);
-        } else {
-            bytes.together += (double)(model->rows * model->columns) * (double)dtype_bytes(w->grad);
-        }
+        gather_add(k, w, &b, (double)rows.padded * row * (double)dtype_bytes(w->type), &bytes,
+                   &out);
+        gradient_add(k, &b, (double)rows.padded * grad_row, (double)model->rows * grad_row,
+                     (double)rows.count * grad_row, &bytes, &out);
     }
-    const cost_group *one = is_shared_out ? &links->expert_data : &links->data;
-    const cost_group *const pairs[] = {&links->pairs[0], &links->pairs[1]};
+    const cost_group *one = k->is_shared_out ? &k->links->expert_data : &k->links->data;
+    const cost_group *const pairs[] = {&k->links->pairs[0], &k->links->pairs[1]};
     const cost_group *const same[] = {one, one};
-    bytes_price(m, two_ways ? pairs : same, inside, &bytes, &out);
+    bytes_price(k->m, k->two_ways ? pairs : same, k->inside, &bytes, &out);
     return out;
 }
 
@@ -237,12 +258,21 @@ static void times_of_layers(const estimate *e, const estimate_layout *l, const c
 {
     layer_time other[ESTIMATE_PROGRAMS];
     int64_t dense = 0, experts = 0;
+    weight_kind kind = {.e = e,
+                        .l = l,
+                        .m = m,
+                        .links = links,
+                        .inside = &links->inside,
+                        .mesh = estimate_mesh(e, l),
+                        .two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO};
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        out[i] = time_of_kind(e, l, m, links, &e->programs[i], false);
+        out[i] = time_of_kind(&kind, &e->programs[i]);
     }
     if (l->ep <= 1) return;
+    kind.is_shared_out = true;
+    kind.inside = &links->expert_inside;
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        other[i] = time_of_kind(e, l, m, links, &e->programs[i], true);
+        other[i] = time_of_kind(&kind, &e->programs[i]);
     }
     for (int32_t i = 0; i < e->m->layer_count; i++) {
         dense += messages_of(&out[e->m->layers[i].program], l->microbatches);
