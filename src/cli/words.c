@@ -7,13 +7,16 @@ status words_add(text *out, const char *sentences, int indent, int columns)
 {
     enum { COLUMNS_MIN = 40, COLUMNS_MAX = 100 }; // wider lines are hard to read
     const int64_t width = min_i64(max_i64(columns, COLUMNS_MIN), COLUMNS_MAX);
-    int64_t at = 0;
-    for (const char *s = sentences; *s != '\0';) {
+    int64_t begin = out->length; // of the line that the words go on with: a label may stand there
+    while (begin > 0 && out->bytes[begin - 1] != '\n') begin--;
+    int64_t at = out->length - begin;
+    bool first = true;
+    for (const char *s = sentences; *s != '\0'; first = false) {
         const int64_t word = (int64_t)strcspn(s, " ");
-        if (at > 0 && at + 1 + word > width) {
+        if (!first && at + 1 + word > width) {
             TRY(text_add(out, "\n%*s", indent, ""));
             at = indent;
-        } else if (at > 0) {
+        } else if (!first) {
             TRY(text_add(out, " "));
             at++;
         }
