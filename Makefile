@@ -15,7 +15,7 @@ all:
 demo: all
 	@tools/demo
 
-# Every check of a commit: two compilers, sanitizers, fuzzing, the rules of style (15 minutes).
+# Every check of a commit: two compilers, sanitizers, fuzzing, the rules of style (some 20 minutes on two cores; 15 are wanted).
 test:
 	@tools/install_packages test
 	@tools/run_tests
