@@ -97,14 +97,23 @@ static void figures_keep(planner *p, const search_layout *l, const simulated *x)
     for (int k = 0; k < SIM_KIND_COUNT; k++) f->waits += x->exposed[k];
 }
 
+// A layout's step in the planner's own memory, until the next one.
+typedef status (*step_make)(const planner *p, arena *a, const search_layout *l, simulation *s,
+                            simulated *out);
+static status step_of(const planner *p, const search_layout *l, step_make make, simulated **out)
+{
+    simulation *s = NULL;
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &s));
+    TRY(arena_new(p->work, 1, out));
+    return make(p, p->work, l, s, *out);
+}
+
 static status play(void *context, const search_layout *l, search_played *out)
 {
     planner *p = context;
-    simulation s;
     simulated *x = NULL;
-    arena_reset(p->work);
-    TRY(arena_new(p->work, 1, &x));
-    TRY(plan_times(p, p->work, l, &s, x));
+    TRY(step_of(p, l, plan_times, &x));
     *out = (search_played){.step_ns = x->step->step_ns};
     figures_keep(p, l, x);
     return ST_OK;
@@ -112,12 +121,8 @@ static status play(void *context, const search_layout *l, search_played *out)
 
 static status fit(void *context, const search_layout *l, search_played *out)
 {
-    planner *p = context;
-    simulation s;
     simulated *x = NULL;
-    arena_reset(p->work);
-    TRY(arena_new(p->work, 1, &x));
-    TRY(plan_step(p, p->work, l, &s, x));
+    TRY(step_of(context, l, plan_step, &x));
     out->peak_bytes = x->peak_bytes;
     memcpy(out->kind, x->memory, sizeof(out->kind));
     return ST_OK;

@@ -631,7 +631,8 @@ static status orders_try(arena *a, placing *pl, int first, int count, int64_t en
     for (int64_t i = 0; i < pl->order_count; i++) {
         all.row[pl->units[pl->order[i]].number] = pl->order[i];
     }
-    for (int key = first; key<first + count && * total> enough; key++) {
+    const int end = first + count;
+    for (int key = first; key < end && enough < *total; key++) {
         sort_units(pl, items, (order_key)key);
         const int64_t bytes = place_in_order(pl, &all, *total);
         if (bytes >= *total) continue;

@@ -2,6 +2,7 @@
 // dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
 #include "plan/verify_sample.h"
 #include "sim/sim.h"
+#include "sim/test_cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,19 +13,6 @@
 #include <cmocka.h>
 
 enum { MAX_RANKS = 16 };
-
-static cluster small_cluster(void)
-{
-    cluster c = {
-        .devices = 64,
-        .device = {.maker = "sample", .memory_bytes_s = 1e12, .launch_s = 2e-6, .units = 1},
-        .node = {.devices = 2, .host_bytes_s = 1e10},
-        .levels = {{.devices = 2, .bytes_s = 1e11, .latency_s = 1e-6, .taper = 1},
-                   {.devices = 64, .bytes_s = 1e10, .latency_s = 5e-6, .taper = 1}},
-        .level_count = 2};
-    c.device.peak_flops[MATH_FP32] = 1e13;
-    return c;
-}
 
 static sample_settings settings_of(uint32_t i)
 {

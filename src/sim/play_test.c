@@ -3,6 +3,7 @@
 #include "plan/timeline.h"
 #include "plan/verify_sample.h"
 #include "sim/sim.h"
+#include "sim/test_cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -146,19 +147,6 @@ static void stage_costs(job *j, const plan_pipeline *pipe, timeline_cost *costs)
             }
         }
     }
-}
-
-static cluster small_cluster(void)
-{
-    cluster c = {
-        .devices = 64,
-        .device = {.maker = "sample", .memory_bytes_s = 1e12, .launch_s = 2e-6, .units = 1},
-        .node = {.devices = 2, .host_bytes_s = 1e10},
-        .levels = {{.devices = 2, .bytes_s = 1e11, .latency_s = 1e-6, .taper = 1},
-                   {.devices = 64, .bytes_s = 1e10, .latency_s = 5e-6, .taper = 1}},
-        .level_count = 2};
-    c.device.peak_flops[MATH_FP32] = 1e13;
-    return c;
 }
 
 // Stages of different lengths, recompute, uneven layers: the timeline's time to the nanosecond.

@@ -170,10 +170,15 @@ static void lane_run(lane *l)
     }
 }
 
+static bool has_room(const lane *l)
+{
+    return l->tail - l->head < KERN_QUEUE_ITEMS;
+}
+
 // A lane that stands still is run again by what it stands for, not by what is posted behind.
 static void post(lane *l, const item *x, bool *posted)
 {
-    *posted = l->tail - l->head < KERN_QUEUE_ITEMS;
+    *posted = has_room(l);
     if (!*posted) return;
     l->items[l->tail++ % KERN_QUEUE_ITEMS] = *x;
     if (l->tail - l->head == 1) lane_run(l);
@@ -189,21 +194,18 @@ static int64_t burden_take(lane *l)
     return ns;
 }
 
-static status work_post(lane *l, int64_t ns, bool *posted)
-{
-    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
-    const item x = {.kind = ITEM_WORK, .ns = room ? ns + burden_take(l) : 0};
-    post(l, &x, posted);
-    return ST_OK;
-}
-
 void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, bool *posted)
 {
-    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
     const item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK,
-                    .ns = room ? ns + burden_take(l) : 0,
+                    .ns = has_room(l) ? ns + burden_take(l) : 0,
                     .meeting = m};
     post(l, &x, posted);
+}
+
+static status work_post(lane *l, int64_t ns, bool *posted)
+{
+    virtual_message(l, NULL, ns, posted);
+    return ST_OK;
 }
 
 // ---- the device -----------------------------------------------------------------------------------
@@ -263,9 +265,10 @@ static status virtual_lane_create(kern_device *device, const char *name, int32_t
 static status virtual_launch(kern_lane *l, const kern_call *call, bool *posted)
 {
     virtual_clock *c = l->rank->clock;
-    const bool room = l->tail - l->head < KERN_QUEUE_ITEMS;
-    if (room) c->calls++;
-    return work_post(l, room ? c->call_ns(c->context, call) : 0, posted);
+    *posted = has_room(l);
+    if (!*posted) return ST_OK;
+    c->calls++;
+    return work_post(l, c->call_ns(c->context, call), posted);
 }
 
 static status copy_post(lane *l, int64_t bytes, bool *posted)
@@ -318,7 +321,7 @@ static status virtual_event_create(kern_device *device, kern_event **out)
 static status virtual_event_record(kern_event *e, kern_lane *l, bool *posted)
 {
     const item x = {.kind = ITEM_RECORD, .event = e, .record = e->recorded + 1};
-    if (l->tail - l->head < KERN_QUEUE_ITEMS) e->recorded++;
+    if (has_room(l)) e->recorded++;
     post(l, &x, posted);
     return ST_OK;
 }
