@@ -419,6 +419,21 @@ static void drop(ucx_port *p)
     (void)error_put(&kept);
 }
 
+// A rank that cannot be reached may have left because the group failed: who knows why says so soon.
+static status reach(ucx_port *p, const ucx_peer *peer)
+{
+    comm_link *link = p->base.link;
+    const int64_t begin = ucx_now(link);
+    error_record kept;
+    if (ucx_peer_open(link, peer->rank) == ST_OK) return ST_OK;
+    error_take(&kept);
+    while (ucx_now(link) - begin < last_words_ns) {
+        if (!ucx_pump(link)) link->config.h->api->sleep_ns(link->config.h, 1000000);
+        TRY(stopped(p));
+    }
+    return error_put(&kept);
+}
+
 static status begin(ucx_port *p, const comm_contract *contract, const comm_message *send,
                     const comm_message *receive)
 {
@@ -433,7 +448,7 @@ static status begin(ucx_port *p, const comm_contract *contract, const comm_messa
     }
     TRY(stopped(p));
     if (receive != NULL) {
-        TRY(ucx_peer_open(p->base.link, in->peer->rank));
+        TRY(reach(p, in->peer));
         slot_receive(p, &in->frame_slot, in->peer, &in->parcel, (int64_t)sizeof(in->parcel));
         pieces_want(p, in);
         if (piece_count(in) > UCX_WINDOW) {
@@ -442,7 +457,7 @@ static status begin(ucx_port *p, const comm_contract *contract, const comm_messa
         }
     }
     if (send != NULL) {
-        TRY(ucx_peer_open(p->base.link, out->peer->rank));
+        TRY(reach(p, out->peer));
         send_begin(p, contract, out);
     }
     return ST_OK;

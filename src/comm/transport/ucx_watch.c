@@ -94,13 +94,14 @@ static bool is_here(const ucx_port *p, int member)
     return member == p->base.members.me || p->inner_of[member] >= 0;
 }
 
-// Those of this host learn of it through their memory.
+// Those of this host learn of it through their memory. A note to a rank that was never spoken with needs its
+// hand for the connection, and that rank may have no core for a while: who leaves earlier leaves it to guess.
 status ucx_kill(comm_port *base)
 {
     ucx_port *p = ucx_port_of(base);
     comm_link *link = base->link;
     const error_record *e = error_last();
-    const int64_t begin = ucx_now(link), most_ns = INT64_C(200000000);
+    const int64_t begin = ucx_now(link), most_ns = INT64_C(2000000000);
     (void)pthread_mutex_lock(&link->lock);
     ucx_port_fail(p, e->code, e->text);
     ucx_note n = {.word = UCX_FAILED,
