@@ -60,6 +60,7 @@ static void run_list(const trial *list, int count, const trial *like)
     for (int i = 0; i < count; i++) {
         static trial t;
         const bool is_sum = list[i].cp_heads > 0 && like->kv_heads % list[i].cp_heads != 0;
+        if (trials_skip(i, like->kv_heads)) continue;
         if (like->strict && (is_sum || list[i].turns > 1)) continue;
         t = list[i];
         t.strict = like->strict;
