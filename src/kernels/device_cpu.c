@@ -8,6 +8,7 @@
 //
 // An error is kept in the device: after the first, lanes only pass events, so that everybody who
 // waits comes back, and every later call returns it.
+#include "base/spin.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/device.h"
 
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUEUE_ITEMS = 512, MAX_LANES = 64, SPIN_CYCLES = 50 * 1000 };
+enum { QUEUE_ITEMS = 512, MAX_LANES = 64, SPIN_TICKS = 50 * 1000 };
 _Static_assert((int)QUEUE_ITEMS >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
 
 typedef struct cpu_device cpu_device;
@@ -94,10 +95,9 @@ static bool work_sleep(kern_lane *lane)
         const uint64_t pulse = atomic_load(&lane->pulse);
         if (lane->number == 0) {
             pthread_mutex_unlock(&d->lock);
-            const uint64_t begin = __builtin_ia32_rdtsc();
-            while (__builtin_ia32_rdtsc() - begin < SPIN_CYCLES &&
-                   atomic_load(&lane->pulse) == pulse) {
-                __builtin_ia32_pause();
+            const uint64_t begin = spin_ticks();
+            while (spin_ticks() - begin < SPIN_TICKS && atomic_load(&lane->pulse) == pulse) {
+                spin_pause();
             }
             pthread_mutex_lock(&d->lock);
         }

@@ -4,6 +4,7 @@
 #include "train/bench.h"
 
 #include "base/rng.h"
+#include "base/spin.h"
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -265,7 +266,7 @@ static void meeting_task(void *context, int64_t index, int thread)
     atomic_fetch_add(&m->here, 1);
     for (int64_t i = 0; atomic_load(&m->here) < m->expected; i++) {
         if (i < SPINS) {
-            _mm_pause();
+            spin_pause();
         } else {
             (void)sched_yield(); // the other thread has no core
         }

@@ -57,7 +57,7 @@ static int64_t spins_of(int64_t ns)
     enum { SAMPLE = 512 };
     struct timespec a, b;
     (void)clock_gettime(CLOCK_MONOTONIC, &a);
-    for (int i = 0; i < SAMPLE; i++) shm_pause();
+    for (int i = 0; i < SAMPLE; i++) spin_pause();
     (void)clock_gettime(CLOCK_MONOTONIC, &b);
     const int64_t took = (int64_t)(b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec;
     // Another process may have had the core meanwhile: a pause is believed to take 5 to 60 ns.
@@ -397,7 +397,7 @@ static status kill_group(comm_port *base)
     for (int i = 0; i < base->members.count; i++) {
         shm_ring(&board_card_of(base->link->board, shm_local(p, i))->bell);
     }
-    for (int i = 0; i < 1000 && half_get(&p->slot->failure.state) == 1; i++) shm_pause();
+    for (int i = 0; i < 1000 && half_get(&p->slot->failure.state) == 1; i++) spin_pause();
     const status st = board_failure_get(&p->slot->failure);
     return st != ST_OK ? st : e->code;
 }

@@ -2,6 +2,7 @@
 #ifndef COMM_TRANSPORT_SHM_H
 #define COMM_TRANSPORT_SHM_H
 
+#include "base/spin.h"
 #include "comm/board.h"
 #include "comm/transport/transport.h"
 
@@ -177,12 +178,6 @@ static inline int shm_local(const shm_port *p, int member)
 bool shm_yield(const comm_link *link, int64_t *since);
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns);
 void shm_ring(uint32_t *bell);
-static inline void shm_pause(void)
-{
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
-}
 
 #ifdef __cplusplus
 }

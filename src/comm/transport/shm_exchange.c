@@ -287,7 +287,7 @@ static status run(both *b)
         }
         if (++idle % 64 == 0) TRY(shm_health(b->p));
         if (idle <= b->p->base.link->spins) {
-            shm_pause();
+            spin_pause();
         } else if (!shm_yield(b->p->base.link, &since)) {
             return wait_asleep(b);
         }

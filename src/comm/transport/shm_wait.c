@@ -267,7 +267,7 @@ status shm_wait_all(const shm_wait *w)
     for (int64_t i = 1; i <= spins; i++) {
         if (all_there(w)) return ST_OK;
         if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));
-        shm_pause();
+        spin_pause();
     }
     int64_t since = 0;
     while (shm_yield(p->base.link, &since)) {

@@ -20,6 +20,8 @@
 // 4096 x 3072 x 768, 13% of 768 x 768 x 4096 and 16% of 320 x 768 x 50257 (2026-11).
 #include "kernels/cpu/gemm_job.h"
 
+#include "base/spin.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -76,7 +78,7 @@ static void await(const _Atomic(int64_t) *word, int64_t least)
     enum { SPINS = 1000 };
     for (int spins = 0; atomic_load_explicit(word, memory_order_acquire) < least;) {
         if (spins++ < SPINS) {
-            __builtin_ia32_pause();
+            spin_pause();
         } else {
             (void)sched_yield(); // the core may be wanted by the one that is waited for
         }

@@ -22,6 +22,7 @@
 // futex, for the cores may be wanted by others.
 #include "kernels/cpu/pool.h"
 
+#include "base/spin.h"
 #include "kernels/cpu/onednn.h"
 
 #include <linux/futex.h>
@@ -31,7 +32,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPIN_CYCLES = 100 * 1000 }; // of the time stamp counter: 40 us at 2.5 GHz
+enum { SPIN_TICKS = 100 * 1000 }; // 40 us at 2.5 GHz
 
 typedef struct worker {
     _Alignas(64) _Atomic(uint64_t) share; // tasks not yet taken: first << 32 | end
@@ -59,19 +60,14 @@ struct kern_pool {
     _Alignas(64) worker workers[];
 };
 
-static uint64_t cycles(void)
-{
-    return __builtin_ia32_rdtsc();
-}
-
 // Spins on `word` until it differs from `old` or about 40 us have gone, then sleeps in the kernel.
 // May return early.
 static void word_wait(const _Atomic(uint32_t) *word, uint32_t old)
 {
-    const uint64_t begin = cycles();
-    while (cycles() - begin < SPIN_CYCLES) {
+    const uint64_t begin = spin_ticks();
+    while (spin_ticks() - begin < SPIN_TICKS) {
         if (atomic_load(word) != old) return;
-        __builtin_ia32_pause();
+        spin_pause();
     }
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
 }
