@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two hosts: network namespaces with a cable between them, each with a name and processes of its own. Started
-# torchrun's way, ranks in both must train what one process trains; a cut cable must be named.
+# torchrun's way and by mpirun, ranks in both must train what one process trains; a cut cable must be named.
 set -u
 . tests/support/named.sh
 skip() { echo "skipped: $1"; exit 77; }
@@ -85,6 +85,31 @@ same "four on each: the digest of one" "$(digest axes)" "$(digest halves)"
 
 on_both "bench comm, two on each" 0 2 "$trireme" bench comm --op all_reduce --bytes 8,1MiB --json
 says "bench comm: over what, and how" out '"bytes": 1048576.*"algorithm": "two_level", "transport": "ucx"'
+
+# Open MPI's launcher on the first host starts a daemon on the other by `agent HOST COMMAND...`.
+over_mpirun() { # RANKS-EACH COMMAND...
+    local each=$1
+    shift
+    port=$((port + 1))
+    timeout -k 5 100 ip netns exec $a unshare --uts --pid --fork --mount-proc --kill-child bash -c 'hostname node-a; exec "$@"' - \
+        mpirun --allow-run-as-root --host 10.213.7.1:"$each",10.213.7.2:"$each" --oversubscribe --bind-to none \
+        --mca plm_rsh_agent "$dir/agent" --mca oob_tcp_if_include 10.213.7.0/24 -x TRIREME_KEY="$dir/key" -x UCX_TLS=tcp \
+        -x TRIREME_ADDRESS=10.213.7.1:$port "$@"
+}
+cat >agent <<END
+#!/bin/bash
+while [[ \$1 == -* ]]; do shift; done
+shift
+exec ip netns exec $b unshare --uts --pid --fork --mount-proc --kill-child bash -c "hostname node-b; \$*"
+END
+chmod +x agent
+if mpirun --version 2>/dev/null | grep -q "Open MPI"; then
+    code "mpirun, two on each" 0 over_mpirun 2 "$trireme" train demo run.dir="$dir/mpirun" $keys layout.dp=4 layout.zero=1
+    same "mpirun: the digest of one" "$(digest mpirun)" "$want"
+    says "mpirun: between hosts" mpirun/run.json '"transport": "ucx"'
+else
+    echo "skipped: no mpirun of Open MPI; apt-get install --no-install-recommends openmpi-bin"
+fi
 
 # The cable is cut in the middle of a run.
 cut_when_under_way() {
