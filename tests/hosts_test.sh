@@ -83,6 +83,14 @@ on_both "four on each, all axes" 0 4 "$trireme" train demo run.dir="$dir/axes" $
 code "one process, sums in halves" 0 "$trireme" train demo run.dir="$dir/halves" $keys determinism.tp_shards=2
 same "four on each: the digest of one" "$(digest axes)" "$(digest halves)"
 
+# Gradients that travel compressed lose the same on one host and on two.
+for codec in "int8" "topk comm.compression.keep=0.05 comm.compression.warmup=2"; do
+    packed="determinism=fast kernels.threads=1 layout.dp=2 comm.compression=$codec"
+    code "${codec%% *}, one host" 0 "$trireme" train demo run.dir="$dir/${codec%% *}-1" $keys $packed
+    on_both "${codec%% *}, two hosts" 0 1 "$trireme" train demo run.dir="$dir/${codec%% *}-2" $keys $packed
+    same "${codec%% *}: the digest of one host" "$(digest "${codec%% *}-2")" "$(digest "${codec%% *}-1")"
+done
+
 on_both "bench comm, two on each" 0 2 "$trireme" bench comm --op all_reduce --bytes 8,1MiB --json
 says "bench comm: over what, and how" out '"bytes": 1048576.*"algorithm": "two_level", "transport": "ucx"'
 
