@@ -487,13 +487,29 @@ static status recompute_push(partition *c)
     return ST_OK;
 }
 
+// What forward gathered does not wait for backward: a rank keeps its own rows, and gathers again where a product
+// reads them, unless that ran again and is there.
+static void gathered_forget(partition *c)
+{
+    const op_program *p = c->p;
+    for (tensor_id t = 0; t < c->whole->tensor_count; t++) c->state[t].all = TENSOR_NONE;
+    for (int64_t i = 0; i < p->lists[OP_RECOMPUTE].count; i++) {
+        const op_node *node = &p->lists[OP_RECOMPUTE].nodes[i];
+        const bool of_rows = node->code == OP_ALL_GATHER && !node->attrs.stacked;
+        if (of_rows) c->state[node->in[0]].all = node->out[0];
+    }
+}
+
 static status list_walk(partition *c, op_list list)
 {
     for (int64_t i = 0; i < c->whole->lists[list].count; i++) {
         TRY(node_push(c, list, &c->whole->lists[list].nodes[i]));
         if (list == OP_FORWARD) c->forward_end[i] = c->p->lists[list].count;
     }
-    return list == OP_FORWARD ? recompute_push(c) : ST_OK;
+    if (list != OP_FORWARD) return ST_OK;
+    TRY(recompute_push(c));
+    gathered_forget(c);
+    return ST_OK;
 }
 
 static status program_cut(partition *c)

@@ -208,7 +208,39 @@ static void heads_talk_in_statistics(void **state)
     }
 }
 
-// Rows by positions: what is summed is scattered, what products read is gathered, each once.
+static bool backward_reads(const op_program *p, tensor_id t)
+{
+    for (int list = OP_BACKWARD_INPUT; list <= OP_BACKWARD_WEIGHT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                if (p->lists[list].nodes[i].in[k] == t) return true;
+            }
+        }
+    }
+    return false;
+}
+
+// All rows of what norms make are there for a product, and not until backward: they are gathered again there, or
+// by what runs again.
+static void gathered_rows_are_not_kept(void **state)
+{
+    (void)state;
+    const op_cut how = {.ways = 2, .at = 0, .shards = 1, .rows = true};
+    for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+        op_model whole = llama((op_recompute)policy, false);
+        const op_program *p = cut_model(&whole, &how)->programs[0];
+        const bool again = policy == RECOMPUTE_FULL;
+        assert_int_equal(count_of(p, OP_RECOMPUTE, OP_ALL_GATHER), again ? 2 : 0);
+        assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_ALL_GATHER), again ? 0 : 2);
+        for (int64_t i = 0; i < p->lists[OP_FORWARD].count && !again; i++) {
+            const op_node *node = &p->lists[OP_FORWARD].nodes[i];
+            if (node->code == OP_ALL_GATHER) assert_false(backward_reads(p, node->out[0]));
+        }
+    }
+}
+
+// Rows by positions: what is summed is scattered, what products read is gathered, once for forward and once for
+// backward.
 static void rows_are_gathered_once(void **state)
 {
     (void)state;
@@ -220,7 +252,7 @@ static void rows_are_gathered_once(void **state)
     assert_int_equal(count_of(p, OP_FORWARD, OP_ALL_GATHER), 2);
     assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_REDUCE_SCATTER), 2);
     assert_int_equal(count_of(p, OP_BACKWARD_INPUT, OP_ALL_GATHER), 2);
-    assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_ALL_GATHER), 0);
+    assert_int_equal(count_of(p, OP_BACKWARD_WEIGHT, OP_ALL_GATHER), 2);
     assert_int_equal(op_at(p, p->inputs[0])->dims[0].symbol, EXTENT_TOKENS_CUT);
     const op_node *drop = node_of(p, OP_FORWARD, OP_DROPOUT, 0);
     assert_int_equal(drop->attrs.row_ways, 2);
@@ -467,6 +499,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sums_stand_where_they_must, setup, teardown),
         cmocka_unit_test_setup_teardown(heads_talk_in_statistics, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_are_gathered_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(gathered_rows_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(ordered_sums_have_all_shards, setup, teardown),
         cmocka_unit_test_setup_teardown(shared_keys_are_summed_once, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_of_shared_keys_have_a_term_a_head, setup, teardown),
