@@ -6,6 +6,8 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 // after the above, which it needs
 #include <cmocka.h>
 
@@ -235,13 +237,15 @@ static void the_dead_are_not_waited_for(void **state)
 typedef struct watch {
     comm *c;
     comm_awaited seen[FIXTURE_RANKS];
-    int most; // waits seen at once
+    int most, wanted; // waits seen at once
 } watch;
+
+static _Atomic(bool) *waits_are_seen; // by rank 0's watch; of all processes
 
 static void *watch_main(void *argument)
 {
     watch *w = argument;
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 20000 && w->most < w->wanted; i++) {
         comm_awaited now[FIXTURE_RANKS];
         const int count = comm_waits_for(w->c, now, FIXTURE_RANKS);
         if (count > w->most) {
@@ -250,16 +254,17 @@ static void *watch_main(void *argument)
         }
         usleep(1000);
     }
+    atomic_store(waits_are_seen, true);
     return NULL;
 }
 
-// Ranks 1 and 2 come late to operation 2; a message from rank 1 comes later still.
+// Ranks 1 and 2 come to operation 2, or rank 1 sends its message, when rank 0 has been seen to wait.
 static status waits_body(comm *c, void *context)
 {
     const bool by_message = context != NULL;
     comm_group *g = comm_world(c);
-    const int rank = comm_group_rank(g);
-    watch w = {.c = c};
+    const int rank = comm_group_rank(g), wanted = by_message ? 1 : 2;
+    watch w = {.c = c, .wanted = wanted};
     pthread_t thread;
     float x = 1.0f;
     const comm_item item = {.in = &x, .out = &x, .count = 1};
@@ -272,7 +277,7 @@ static status waits_body(comm *c, void *context)
                             .step = -1};
     TRY(comm_barrier(g, "before"));
     if (rank == 0 && pthread_create(&thread, NULL, watch_main, &w) != 0) abort();
-    if (rank != 0) usleep(200000);
+    for (int i = 0; i < 20000 && rank != 0 && !atomic_load(waits_are_seen); i++) usleep(1000);
     status st = ST_OK;
     if (!by_message) {
         st = comm_barrier(g, "late");
@@ -283,7 +288,6 @@ static status waits_body(comm *c, void *context)
     (void)pthread_join(thread, NULL);
     if (st != ST_OK) return st;
     const uint64_t operation = by_message ? 1 : 2;
-    const int wanted = by_message ? 1 : 2;
     if (w.most != wanted || w.seen[0].rank != 1 || w.seen[0].operation != operation ||
         (wanted > 1 && w.seen[1].rank != 2)) {
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d waits seen, the first of #%llu of %d",
@@ -297,7 +301,11 @@ static void waits_are_told(void **state)
 {
     (void)state;
     int by_message = 1;
+    waits_are_seen = mmap(NULL, sizeof(*waits_are_seen), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(waits_are_seen, MAP_FAILED);
     for (int i = 0; i < 4; i++) {
+        atomic_store(waits_are_seen, false);
         fixture_job job = {.ranks = 3,
                            .processes = i / 2 == 1,
                            .body = waits_body,
@@ -305,6 +313,7 @@ static void waits_are_told(void **state)
         fixture_run(&job);
         all_ok(&job);
     }
+    (void)munmap(waits_are_seen, sizeof(*waits_are_seen));
 }
 
 // ---- on a device's lane -------------------------------------------------------------------------
