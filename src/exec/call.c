@@ -24,6 +24,7 @@ static int64_t rows_before(const plan *p, const plan_action *action, const op_te
     }
     extent_binding before = plan_bound(p, sequences, 0);
     before.value[EXTENT_TOKENS] += action->position_begin;
+    before.value[EXTENT_TOKENS_CUT] += action->position_begin * p->seq_cut / p->seq;
     return extent_value(e, &before);
 }
 
@@ -87,8 +88,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->first_head = node->attrs.first_head;
     if (node->attrs.row_ways > 1) {
         call->seq = p->seq_cut;
-        call->seq_whole = p->seq;
-        call->first_position = node->attrs.row_at * p->seq_cut;
+        call->cut_pieces = p->cut_pieces;
     }
     call->first_sequence = p->first_sequence +
                            (action->microbatch > 0 ? action->microbatch * p->micro_batch : 0) +

@@ -40,14 +40,12 @@ typedef struct kern_call {
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
-    // DROPOUT where positions are cut over AXIS_TP: of row 0 among the rank's rows along AXIS_CP, and how many
-    // those are; 0: seq.
-    int64_t first_position, seq_whole;
-    int64_t first_head;  // number within the layer of head 0, where heads are cut: dropout
-    int64_t first_row;   // number within the weight of row 0, where rows are cut: optimizers
-    double loss_divisor; // HEAD_LOSS
-    bool accumulate;     // "+=" outputs: false = start from +0
-    bool strict;         // bits of a row may not depend on other rows, threads or position
+    int64_t cut_pieces;     // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h)
+    int64_t first_head;     // number within the layer of head 0, where heads are cut: dropout
+    int64_t first_row;      // number within the weight of row 0, where rows are cut: optimizers
+    double loss_divisor;    // HEAD_LOSS
+    bool accumulate;        // "+=" outputs: false = start from +0
+    bool strict;            // bits of a row may not depend on other rows, threads or position
     // For the trace: who and where.
     int32_t step_no, microbatch, layer;
 } kern_call;

@@ -69,6 +69,16 @@ static inline void zigzag_shard(int64_t ways, int64_t at, int64_t rows, int64_t 
     out[0].count = out[1].count = half;
 }
 
+// Positions that AXIS_TP cuts: of each of `pieces` equal pieces of a sequence rank `at` of `ways` has its part, so
+// that a piece that is worked on alone is on all of them. Where row `row` of its `rows` stands among all.
+static inline int64_t cut_position(int64_t ways, int64_t pieces, int64_t at, int64_t rows,
+                                   int64_t row)
+{
+    if (ways <= 1) return row;
+    const int64_t size = rows / pieces;
+    return (row / size * ways + at) * size + row % size;
+}
+
 // Tiles of rows, each those of one of `tiles` ranks side by side, `rows` in all and `seq` of a sequence in each:
 // where row `row` stands when every sequence's are together and by position. Ranks side by side have, of
 // fewer ranks, the rows of one.

@@ -5,8 +5,9 @@
 //   nodes of a list   a  b  ALL_REDUCE  c  d
 //   actions           [a b] [communicate] [c d]
 //
-// Rows that are cut by positions: rank r of w has positions [r T / w, (r + 1) T / w) of every sequence, so
-// what gathers or scatters them has an item for each sequence.
+// Rows that are cut by positions: rank r of w has the r-th of w parts of every sequence, or where strict order
+// has several shards of it here, of each piece of those (op/zigzag.h), so what gathers or scatters them has an
+// item for each.
 #include "op/zigzag.h"
 #include "plan/lower.h"
 
@@ -88,20 +89,26 @@ static status pieces_push(inline_comm *k)
     return ST_OK;
 }
 
-// Sequence by sequence: of each all positions on one side, this rank's on the other.
+// Piece by piece: of each all positions on one side, this rank's on the other.
 static status positions_push(inline_comm *k)
 {
     const int64_t each = tensor_of(k, k->node->in[0])->dims[0].scale; // rows of a token
     const int64_t all = each * k->l->r->seq, mine = each * k->l->p->seq_cut;
     const bool scatter = k->node->code == OP_REDUCE_SCATTER;
-    if (mine * k->ways != all) {
-        return fail(ST_CONFIG_CONFLICT,
-                    "layout.sp = yes: train.seq = %lld is not a multiple of layout.tp = %lld",
-                    (long long)all, (long long)k->ways);
+    if (mine * k->ways != all || mine % k->l->p->cut_pieces != 0) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.sp = yes: train.seq = %lld is not a multiple of layout.tp = %lld and of %lld "
+            "pieces (determinism.cp_shards)",
+            (long long)all, (long long)k->ways, (long long)k->l->p->cut_pieces);
     }
-    for (int64_t s = k->begin; s < k->begin + k->count; s++) {
-        TRY(scatter ? rows_push(k, s * all, s * mine, mine)
-                    : rows_push(k, s * mine, s * all, mine));
+    const int64_t pieces = k->l->p->cut_pieces, size = all / pieces, part = mine / pieces;
+    const int64_t first = k->begin * pieces + k->position * each / size;
+    const int64_t count = k->positions > 0 ? k->positions * each / size : k->count * pieces;
+    ASSERT(k->position * each % size == 0 && count > 0);
+    for (int64_t i = first; i < first + count; i++) {
+        TRY(scatter ? rows_push(k, i * size, i * part, part)
+                    : rows_push(k, i * part, i * size, part));
     }
     return ST_OK;
 }

@@ -267,7 +267,9 @@ typedef struct plan {
     int64_t first_sequence, own_sequences; // this rank's
     int64_t micro_batch, seq, cache_seq;   // seq: rows of a sequence on this rank
     int64_t whole_seq;                     // on all ranks along AXIS_CP
-    int64_t seq_cut;     // positions of a sequence on a rank, where they are cut over AXIS_TP
+    int64_t seq_cut; // positions of a sequence on a rank, where they are cut over AXIS_TP
+    int64_t
+        cut_pieces; // of each of so many pieces of it, those of its shards (op/zigzag.h: cut_position)
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;

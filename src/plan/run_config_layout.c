@@ -165,10 +165,6 @@ static void check_built(checker *k)
         {"comm.compression.mode",
          (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.cp > 1) && run_config_feeds_back(r),
          "a residual that ranks of layout.tp, layout.pp and layout.cp have of their own"},
-        {"layout.sp",
-         r->layout.sp && r->determinism.mode == RUN_STRICT &&
-             r->determinism.cp_shards > r->layout.cp,
-         "sequence parallelism in strict order with more determinism.cp_shards than layout.cp"},
     };
     for (int64_t i = 0; i < COUNT_OF(gates); i++) {
         text value = {.a = k->a};
@@ -222,6 +218,21 @@ static void check_pieces(checker *k, const char *key, int64_t value)
              key, (ll)value, (ll)step, (ll)seq, (ll)max_i64(seq / step * step, step));
 }
 
+// Each rank of layout.tp has its part of a sequence, or of the pieces that strict order works on alone.
+static void check_positions(checker *k)
+{
+    const run_config *r = k->r;
+    const bool strict = r->determinism.mode == RUN_STRICT;
+    const int64_t own = strict ? r->determinism.cp_shards / r->layout.cp : 1; // of a rank's shards
+    const int64_t pieces = r->layout.cp * (own > 1 ? 2 * own : 1), step = r->layout.tp * pieces;
+    if (r->train.seq % step == 0) return;
+    CONFLICT("layout.sp",
+             "layout.sp = yes cuts each of %lld pieces of a sequence over layout.tp = %lld, and "
+             "train.seq = %lld is not a multiple of %lld; nearest that is: %lld",
+             (ll)pieces, (ll)r->layout.tp, (ll)r->train.seq, (ll)step,
+             (ll)max_i64(r->train.seq / step * step, step));
+}
+
 // A rank has so many terms of a sum at most.
 static void check_shards(checker *k, const char *key, int64_t shards, const char *of, int64_t ranks)
 {
@@ -241,7 +252,7 @@ static void check_axes(checker *k)
         CONFLICT("layout.zero_group",
                  "layout.zero_group = 1 leaves nothing for layout.zero to cut");
     }
-    if (r->layout.sp) check_divides(k, "layout.tp", r->layout.tp, "train.seq", r->train.seq);
+    if (r->layout.sp) check_positions(k);
     check_divides(k, "layout.cp_heads", r->layout.cp_heads, "layout.cp", r->layout.cp);
     check_pieces(k, "layout.cp", r->layout.cp);
     if (r->layout.cp_ring == RUN_YES && r->layout.cp > 1 && r->layout.cp_heads == r->layout.cp) {

@@ -327,7 +327,13 @@ static const wrong_run wrong_runs[] = {
      "layout.tp = 4 does not divide determinism.tp_shards = 6; nearest that do: 3 or 6"},
     {"layout: {cp: 2}\ndeterminism: {mode: strict, cp_shards: 3}\n", ST_CONFIG_CONFLICT,
      "layout.cp = 2 does not divide determinism.cp_shards = 3; nearest that do: 1 or 3"},
-    {"layout: {tp: 3, sp: yes}\n", ST_CONFIG_CONFLICT, "does not divide train.seq = 256"},
+    {"layout: {tp: 3, sp: yes}\n", ST_CONFIG_CONFLICT,
+     "is not a multiple of 3; nearest that is: 255"},
+    {"layout: {tp: 4, sp: yes}\ntrain: {seq: 80}\n"
+     "determinism: {mode: strict, tp_shards: 4, cp_shards: 4}\n",
+     ST_CONFIG_CONFLICT,
+     "8 pieces of a sequence over layout.tp = 4, and train.seq = 80 is not a multiple of 32; nearest "
+     "that is: 64"},
     {"layout: {cp: 3}\n", ST_CONFIG_CONFLICT, "6 pieces, which do not divide train.seq = 256"},
     {"layout: {cp: 4, cp_heads: 3}\n", ST_CONFIG_CONFLICT,
      "layout.cp_heads = 3 does not divide layout.cp = 4; nearest that do: 2 or 4"},

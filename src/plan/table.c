@@ -51,7 +51,8 @@ extent_binding plan_bound(const plan *p, int64_t sequences, int64_t positions)
     b.value[EXTENT_SEQS] = sequences;
     b.value[EXTENT_TOKENS] = positions > 0 ? positions : sequences * p->seq;
     b.value[EXTENT_CACHE] = sequences * p->cache_seq;
-    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
+    b.value[EXTENT_TOKENS_CUT] =
+        positions > 0 ? positions * p->seq_cut / p->seq : sequences * p->seq_cut;
     return b;
 }
 

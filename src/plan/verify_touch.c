@@ -320,14 +320,16 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     const extent_binding whole = plan_bound(p, all, 0);
     const extent_binding own = plan_bound(p, some, action->position_count);
     const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
-    const bool in_pieces = action->position_count > 0 && owner->dims[0].symbol == EXTENT_TOKENS;
+    const extent_symbol rows_of = owner->dims[0].symbol;
+    const bool in_pieces =
+        action->position_count > 0 && (rows_of == EXTENT_TOKENS || rows_of == EXTENT_TOKENS_CUT);
     const bool is_some =
         !of_step && owner->dims[0].symbol != EXTENT_ONE && (some != all || in_pieces);
     const int64_t size = op_tensor_bytes(owner, &whole), part = op_tensor_bytes(owner, &own);
     int64_t skip = is_some ? part / some * action->sequence_begin : 0;
     if (is_some && in_pieces) {
         const int64_t first = action->sequence_begin * p->seq + action->position_begin;
-        skip = part / action->position_count * first;
+        skip = part * first / action->position_count;
     }
     if (size > bytes || skip < 0 || (is_some && skip + part > size)) {
         return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",

@@ -161,8 +161,9 @@ int64_t bisect_row(const bisect_rank *k, const bisect_seen *s, int64_t mb, int64
     const plan_mesh *mesh = &k->options.mesh;
     const int64_t per = s->rows / p->micro_batch; // positions of a sequence here
     const int64_t sequence = p->first_sequence + mb * p->micro_batch + i / per;
-    const int64_t first = s->by_positions ? mesh->at[AXIS_TP] * per : 0;
-    const int64_t ways = plan_mesh_size(mesh, AXIS_CP), own = first + i % per;
+    const int64_t cuts = s->by_positions ? plan_mesh_size(mesh, AXIS_TP) : 1;
+    const int64_t own = cut_position(cuts, p->cut_pieces, mesh->at[AXIS_TP], per, i % per);
+    const int64_t ways = plan_mesh_size(mesh, AXIS_CP);
     const int64_t turns = run_config_cp_turns(&k->r);
     const int64_t position = zigzag_position(ways, turns, mesh->at[AXIS_CP], p->seq, own);
     return sequence * p->whole_seq + position;

@@ -104,8 +104,7 @@ static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
     l->ranks = (int)(pp * dp * tp * cp);
     if (tp > 1) set(l, "layout.tp", tp);
     if (cp > 1) set(l, "layout.cp", cp);
-    const bool may_sp = !strict || cp == 4; // with cp_shards beyond cp it is refused
-    if (tp > 1) set_word(l, "layout.sp", may_sp && pick(2) == 0 ? "yes" : "no");
+    if (tp > 1) set_word(l, "layout.sp", pick(2) == 0 ? "yes" : "no");
     if (dp > 1) set(l, "layout.dp", dp);
     // dp that does not divide the batch leaves ranks with different numbers of micro-batches, which ZeRO-2
     // and ZeRO-3 cannot always have.

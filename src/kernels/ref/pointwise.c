@@ -129,9 +129,9 @@ status ref_dropout(const kern_context *context, const kern_call *c)
     for (int64_t i = 0; i < y->dims[0]; i++) {
         const int64_t sequence = c->first_sequence + i / c->seq;
         const op_attrs *a = &c->attrs;
-        const int64_t position =
-            zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, max_i64(c->seq, c->seq_whole),
-                            c->first_position + i % c->seq);
+        const int64_t whole = c->seq * max_i64(a->row_ways, 1);
+        const int64_t row = cut_position(a->row_ways, c->cut_pieces, a->row_at, c->seq, i % c->seq);
+        const int64_t position = zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, whole, row);
         const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, 0, sequence);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             const float factor = dropout_factor_at(&stream, position, j, c->attrs.dropout);
