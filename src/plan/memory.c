@@ -113,8 +113,9 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
 struct copy_group {
     int32_t *slot, *leader;
     int32_t count;
-    int64_t first;               // class: of those that were fused with it the first
-    int64_t pieces, piece_count; // units: its spans, where they are placed one by one
+    int64_t first;    // class: of those that were fused with it the first
+    int32_t *unit_of; // [span of the group] where they are not placed by their slots
+    int64_t piece_count;
 };
 
 static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
@@ -192,6 +193,7 @@ static int compare_copy_spans(const void *a, const void *b)
 typedef enum deal {
     DEAL_PHASES, // those within a phase by its number; others stay
     DEAL_SLOTS,  // all stay
+    DEAL_SHARE,  // to the first tensor of as many bytes, of any name, that is free
     DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
     DEAL_COUNT
 } deal;
@@ -256,23 +258,101 @@ static int64_t area_of(const unit *u)
     return area;
 }
 
-// Every span is a unit behind the others.
-static status spans_part(placing *pl, arena *a, copy_group *g, const dealing *d)
+static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, int64_t count,
+                        int32_t *out)
+{
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + 1,
+                   (int64_t)sizeof(unit)));
+    *out = (int32_t)pl->unit_count++;
+    pl->units[*out] = (unit){.bytes = bytes, .spans = spans, .span_count = count, .leader = *out};
+    return ST_OK;
+}
+
+// A span, and where its unit is to be written down.
+typedef struct shared_span {
+    life_span span;
+    int64_t bytes;
+    int32_t *unit;
+} shared_span;
+
+static int compare_shared(const void *a, const void *b)
+{
+    const shared_span *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    if (x->span.begin != y->span.begin) return x->span.begin < y->span.begin ? -1 : 1;
+    return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
+// many as are in use at once, and those behind are free most of the time.
+static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
+{
+    int64_t *ends = NULL, *sizes = NULL, units = 0;
+    life_span *spans = NULL;
+    TRY(arena_new(a, count, &ends));
+    TRY(arena_new(a, count, &sizes));
+    TRY(arena_new(a, count, &spans));
+    for (int64_t k = 0; k < count; k++) {
+        int32_t to = 0;
+        while (to < units && ends[to] >= all[k].span.begin) to++;
+        if (to == units) sizes[units++] = 0;
+        ends[to] = all[k].span.end;
+        sizes[to]++;
+        *all[k].unit = to;
+    }
+    for (int64_t u = 0, at = 0; u < units; at += sizes[u++]) {
+        int32_t row = 0;
+        TRY(unit_push(pl, a, all->bytes, &spans[at], sizes[u], &row));
+        ends[u] = at;
+    }
+    for (int64_t k = 0; k < count; k++) {
+        const int32_t to = *all[k].unit;
+        spans[ends[to]++] = all[k].span;
+        *all[k].unit = (int32_t)(pl->unit_count - units + to);
+    }
+    return ST_OK;
+}
+
+// Of all groups whose tensors do not keep to their slots.
+static status shares_deal(placing *pl, arena *a, int64_t classes)
+{
+    shared_span *all = NULL;
+    int64_t count = 0, capacity = 0;
+    for (int64_t k = 0; k < classes; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->unit_of == NULL) continue;
+        for (int32_t i = 0; i < g->count; i++) {
+            unit *u = &pl->units[g->leader[i]];
+            TRY(arena_grow(a, (void **)&all, &capacity, count + u->span_count,
+                           (int64_t)sizeof(*all)));
+            for (int64_t s = 0; s < u->span_count; s++) {
+                all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
+            }
+            u->span_count = 0;
+        }
+    }
+    qsort(all, (size_t)count, sizeof(*all), compare_shared);
+    for (int64_t from = 0, end = 0; from < count; from = end) {
+        while (end < count && all[end].bytes == all[from].bytes) end++;
+        TRY(spans_share(pl, a, &all[from], end - from));
+    }
+    return ST_OK;
+}
+
+// Spans leave their slots: each is a unit behind the others, or finds one later (shares_deal).
+static status spans_part(placing *pl, arena *a, copy_group *g, const dealing *d, deal how)
 {
     const unit like = pl->units[g->leader[0]];
-    g->pieces = pl->unit_count;
     g->piece_count = d->total;
-    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + d->total,
-                   (int64_t)sizeof(unit)));
+    TRY(arena_new(a, d->total + 1, &g->unit_of));
     for (int64_t k = 0; k < d->total; k++) {
         d->all[k].span->copy = (int32_t)k;
-        pl->units[pl->unit_count] = (unit){.bytes = like.bytes,
-                                           .spans = d->all[k].span,
-                                           .span_count = 1,
-                                           .leader = (int32_t)pl->unit_count};
-        pl->unit_count++;
+        if (how == DEAL_SHARE) continue;
+        TRY(unit_push(pl, a, like.bytes, d->all[k].span, 1, &g->unit_of[k]));
     }
-    for (int32_t i = 0; i < g->count; i++) pl->units[g->leader[i]].span_count = 0;
+    for (int32_t i = 0; i < g->count && how != DEAL_SHARE; i++) {
+        pl->units[g->leader[i]].span_count = 0;
+    }
     return ST_OK;
 }
 
@@ -292,7 +372,7 @@ static status group_settle(placing *pl, arena *a, const life_copies *c, int64_t 
     }
     qsort(d.all, (size_t)n, sizeof(*d.all), compare_copy_spans);
     *done = true;
-    if (how == DEAL_PIECES) return spans_part(pl, a, g, &d);
+    if (how == DEAL_PIECES || how == DEAL_SHARE) return spans_part(pl, a, g, &d, how);
     TRY(arena_new(a, d.total * g->count + 1, &d.spans));
     *done = spans_deal(&d);
     for (int64_t k = 0; k < d.total && !*done; k++) d.all[k].span->copy = -1;
@@ -324,7 +404,7 @@ static status copies_settle(arena *a, const life_table *lives, placing *pl, deal
         if (!stays) TRY(group_settle(pl, a, &lives->copies, k, g, how, &done));
         for (int32_t i = 0; i < g->count && !done; i++) pl->is_odd[g->leader[i]] = true;
     }
-    return ST_OK;
+    return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
 }
 
 // Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's spans.
@@ -353,7 +433,7 @@ static status pieces_place(plan *p, arena *a, const life_copies *c, const placin
     int32_t *rows = NULL, count = 0;
     TRY(arena_new(a, first->piece_count + 1, &rows));
     for (int64_t k = 0; k < first->piece_count; k++) {
-        const int64_t offset = pl->best[first->pieces + k];
+        const int64_t offset = pl->best[first->unit_of[k]];
         int32_t at = 0;
         while (at < count && p->tensors[rows[at]].offset != offset) at++;
         if (at == count && at < c->slots) rows[count++] = c->rows[class * c->slots + at];
@@ -676,13 +756,13 @@ static bool has_passing(const plan *p)
 }
 
 // Which are worth it, the quickest first.
-static const attempt alike[] = {
-    {DEAL_PHASES, POOL_NONE}, {DEAL_SLOTS, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
-static const attempt passing[] = {{DEAL_PHASES, POOL_SHARE},
-                                  {DEAL_PHASES, POOL_PIECES},
-                                  {DEAL_PHASES, POOL_NONE},
-                                  {DEAL_SLOTS, POOL_PIECES},
-                                  {DEAL_PIECES, POOL_PIECES}};
+static const attempt alike[] = {{DEAL_PHASES, POOL_NONE},
+                                {DEAL_SLOTS, POOL_NONE},
+                                {DEAL_SHARE, POOL_NONE},
+                                {DEAL_PIECES, POOL_NONE}};
+static const attempt passing[] = {{DEAL_PHASES, POOL_SHARE}, {DEAL_PHASES, POOL_PIECES},
+                                  {DEAL_PHASES, POOL_NONE},  {DEAL_SLOTS, POOL_PIECES},
+                                  {DEAL_SHARE, POOL_SHARE},  {DEAL_PIECES, POOL_PIECES}};
 
 status plan_memory_assign(plan *p, life_table *lives)
 {
