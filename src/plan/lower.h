@@ -169,8 +169,6 @@ typedef struct lowering {
     int64_t second_begins;    // time of the second micro-batch
     int64_t *time_of;         // [action] when it begins
     int64_t time_capacity;
-    life_phase *phases;
-    int64_t phase_count, phase_capacity;
     int32_t *next_waits; // of the compute action that is pushed next
     int64_t next_wait_count, next_wait_capacity;
     bool *holds;      // [weight] this rank has it
@@ -255,8 +253,6 @@ NODISCARD status lower_visits(lowering *l);  // l->visits
 NODISCARD status lower_microbatches(lowering *l);
 NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
 // lower_copies.c
-// Times from `begin` on until now are of this slot; with `goes_on`, of the backward that is there already.
-NODISCARD status lower_phase(lowering *l, int64_t begin, int32_t chunk, int32_t slot, bool goes_on);
 NODISCARD status lower_copies_find(lowering *l); // before memory assignment: tensors that are alike
 NODISCARD status lower_copies_move(lowering *l); // after it: each action gets those of its time
 // lower_comm.c

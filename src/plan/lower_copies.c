@@ -1,9 +1,8 @@
 // Lowering, slots: which of the tensors that are alike a micro-batch uses.
 //
-// A slot has a tensor of each name for its micro-batch. Slots are numbered by what lives longest, from the
-// forward to the last half of the backward; most tensors live for a part of that only, and fewer of them are
-// in use at a time than there are slots. So when all lives are known, memory assignment deals the tensors
-// out anew (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the tensors
+// A slot has a tensor of each name for its micro-batch, from the forward to the last half of the backward; most
+// live for a part of that only, and fewer of them are in use at a time than there are slots. So when all lives
+// are known, memory assignment finds each a place anew (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the tensors
 // that are its own at its time. What a link reads or writes stays with its slot, for links go on beside the
 // products.
 #include "plan/lower.h"
@@ -31,42 +30,6 @@ typedef struct renaming {
     int64_t part_count, part_capacity;
 } renaming;
 
-status lower_phase(lowering *l, int64_t begin, int32_t chunk, int32_t slot, bool goes_on)
-{
-    for (int64_t i = l->phase_count - 1; i >= 0 && goes_on; i--) {
-        life_phase *p = &l->phases[i];
-        if (p->chunk != chunk || p->slot != slot) continue;
-        p->end = l->lives.now - 1; // the last one of this slot is its input half
-        return ST_OK;
-    }
-    TRY(arena_grow(l->a, (void **)&l->phases, &l->phase_capacity, l->phase_count + 1,
-                   (int64_t)sizeof(*l->phases)));
-    l->phases[l->phase_count++] =
-        (life_phase){.begin = begin, .end = l->lives.now - 1, .chunk = chunk, .slot = slot};
-    return ST_OK;
-}
-
-// Each the lowest number that is free; where there are not as many, one that no phase of its chunk has.
-static void phases_number(lowering *l)
-{
-    for (int64_t i = 0; i < l->phase_count; i++) {
-        life_phase *p = &l->phases[i];
-        for (int32_t strict = 1; strict >= 0; strict--) {
-            bool taken = true;
-            for (p->number = 0; p->number < l->slot_count && taken; p->number += taken) {
-                taken = false;
-                for (int64_t k = 0; k < i && !taken; k++) {
-                    const life_phase *q = &l->phases[k];
-                    taken = q->number == p->number && q->end >= p->begin &&
-                            (strict != 0 || q->chunk == p->chunk);
-                }
-            }
-            if (!taken) break;
-            p->number = p->slot;
-        }
-    }
-}
-
 static bool is_alike(const lowering *l, int32_t layer_row, tensor_id t)
 {
     const layer_state *state = &l->layers[layer_row];
@@ -83,12 +46,9 @@ static bool is_alike(const lowering *l, int32_t layer_row, tensor_id t)
 status lower_copies_find(lowering *l)
 {
     life_copies *c = &l->lives.copies;
-    int64_t capacity = 0, chunks = 0;
+    int64_t capacity = 0;
     if (l->slot_count < 2 || l->r->optimizer == NULL) return ST_OK;
-    phases_number(l);
     c->slots = l->slot_count;
-    c->phases = l->phases;
-    c->phase_count = l->phase_count;
     c->tensors = l->p->tensor_count;
     TRY(arena_new(l->a, c->tensors + 1, &c->class_of));
     memset(c->class_of, -1, (size_t)c->tensors * sizeof(*c->class_of));
@@ -98,9 +58,6 @@ status lower_copies_find(lowering *l)
             if (!is_alike(l, i, t)) continue;
             TRY(arena_grow(l->a, (void **)&c->rows, &capacity, (c->count + 1) * c->slots,
                            (int64_t)sizeof(*c->rows)));
-            TRY(arena_grow(l->a, (void **)&c->chunk_of, &chunks, c->count + 1,
-                           (int64_t)sizeof(*c->chunk_of)));
-            c->chunk_of[c->count] = l->layers[i].chunk;
             for (int32_t s = 0; s < c->slots; s++) {
                 const int32_t ref = l->layers[i].slots[s].tensor[t];
                 c->rows[c->count * c->slots + s] = ref;

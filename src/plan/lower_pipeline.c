@@ -452,9 +452,7 @@ static status forward(lowering *l, int32_t chunk, int32_t microbatch)
     slot->microbatch = microbatch;
     slot->is_busy = true;
     int32_t first = (int32_t)l->p->action_count; // no link comes in between from here on
-    const int64_t begin = l->lives.now;
     for (int32_t i = c->first_layer; i < c->end_layer; i++) TRY(lower_forward(l, i));
-    TRY(lower_phase(l, begin, chunk, l->slot, false));
     while (l->p->actions[first].lane != LANE_COMPUTE) first++; // but weights may
     if (slot->first_compute < 0) slot->first_compute = first;
     slot->last_compute = l->last_compute;
@@ -478,11 +476,9 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
             TRY(lower_wait_next(l, slot->last_comm[BORDER_D_IN]));
         }
     }
-    const int64_t begin = l->lives.now;
     for (int32_t i = c->end_layer - 1; i >= c->first_layer; i--) {
         TRY(lower_backward(l, i, input, weight));
     }
-    TRY(lower_phase(l, begin, chunk, l->slot, !input));
     slot->last_compute = l->last_compute;
     if (input) {
         TRY(send(l, chunk, microbatch, BORDER_D_IN));

@@ -2,10 +2,10 @@
 //
 // Every tensor has its spans of time (plan_internal.h); two may share bytes only if no span of one
 // meets a span of the other. First, tensors that a node may overwrite in place are fused into one
-// *unit*. Units that are alike, of the slots of a pipeline, may exchange spans (`deal` says how): what lives from
-// the input half of a backward to its weight half would else meet its like of each other slot at some time,
-// and zb-h2 takes 25% more than the bound, in whatever order units are placed; so may those that only pass
-// (memory_pools.c). Then units are placed, each at the lowest offset that no conflicting unit already placed
+// *unit*. Units of a pipeline's slots may exchange spans (`deal` says how): what lives from the input half of a
+// backward to its weight half would else meet its like of each other slot at some time, and zb-h2 takes 25%
+// more than the bound, in whatever order units are placed; in DualPipe a forward fills a slot as a backward
+// empties one, which takes up to 60%. So may those that only pass (memory_pools.c). Then units are placed, each at the lowest offset that no conflicting unit already placed
 // covers. The order decides how well they pack; the best of a few orders is kept (greedy by size is
 // rarely more than 2% above the bound: Pisarchyk and Lee 2020, arXiv:2001.03288). The bound itself,
 // the largest sum of live bytes at any time, is computed too, and a test holds the arena to it.
@@ -115,7 +115,7 @@ struct copy_group {
     int32_t count;
     int64_t first;    // class: of those that were fused with it the first
     int32_t *unit_of; // [span of the group] where they are not placed by their slots
-    int64_t piece_count;
+    int32_t span_count;
 };
 
 static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
@@ -177,77 +177,14 @@ static bool group_is_odd(const placing *pl, const copy_group *g)
     return false;
 }
 
-typedef struct copy_span {
-    life_span *span;
-    int64_t begin;
-    int32_t slot;
-} copy_span;
-
-static int compare_copy_spans(const void *a, const void *b)
-{
-    const copy_span *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
 // How spans are dealt to tensors that are alike.
 typedef enum deal {
-    DEAL_PHASES, // those within a phase by its number; others stay
-    DEAL_SLOTS,  // all stay
+    DEAL_SLOTS,  // all stay in their slots
     DEAL_SHARE,  // to the first tensor of as many bytes, of any name, that is free
     DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
     DEAL_COUNT
 } deal;
 enum { MOST_PIECES = 4096 }; // placing takes their square
-
-static int32_t place_in(const copy_group *g, int32_t slot)
-{
-    for (int32_t i = 0; i < g->count; i++) {
-        if (g->slot[i] == slot) return i;
-    }
-    return -1;
-}
-
-// The number of the phase that the span of a slot lies in; -1: it is longer.
-static int32_t phase_of(const life_copies *c, int32_t chunk, int32_t slot, const life_span *span)
-{
-    for (int64_t i = 0; i < c->phase_count; i++) {
-        const life_phase *p = &c->phases[i];
-        if (p->begin > span->begin) break;
-        if (p->chunk == chunk && p->slot == slot && p->end >= span->end) return p->number;
-    }
-    return -1;
-}
-
-typedef struct dealing {
-    placing *pl;
-    const life_copies *c;
-    const copy_group *g;
-    int64_t class;
-    copy_span *all;   // in the order of their beginning
-    life_span *spans; // [unit of the group * total + span]
-    int64_t total;
-    int64_t *count; // [unit of the group]
-} dealing;
-
-static bool is_free(const dealing *d, int32_t to, int64_t begin)
-{
-    return d->count[to] == 0 || d->spans[to * d->total + d->count[to] - 1].end < begin;
-}
-
-// False: two that meet would come into one.
-static bool spans_deal(dealing *d)
-{
-    for (int64_t k = 0; k < d->total; k++) {
-        life_span *span = d->all[k].span;
-        const int32_t slot = d->all[k].slot;
-        const int32_t number = phase_of(d->c, d->c->chunk_of[d->class], slot, span);
-        const int32_t to = place_in(d->g, number >= 0 ? number : slot);
-        if (to < 0 || !is_free(d, to, span->begin)) return false;
-        span->copy = d->g->slot[to];
-        d->spans[to * d->total + d->count[to]++] = *span;
-    }
-    return true;
-}
 
 static int64_t area_of(const unit *u)
 {
@@ -271,7 +208,7 @@ static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, 
 // A span, and where its unit is to be written down.
 typedef struct shared_span {
     life_span span;
-    int64_t bytes;
+    int64_t bytes, number;
     int32_t *unit;
 } shared_span;
 
@@ -280,7 +217,7 @@ static int compare_shared(const void *a, const void *b)
     const shared_span *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     if (x->span.begin != y->span.begin) return x->span.begin < y->span.begin ? -1 : 1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
+    return x->number < y->number ? -1 : x->number > y->number;
 }
 
 // Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
@@ -326,7 +263,9 @@ static status shares_deal(placing *pl, arena *a, int64_t classes)
             TRY(arena_grow(a, (void **)&all, &capacity, count + u->span_count,
                            (int64_t)sizeof(*all)));
             for (int64_t s = 0; s < u->span_count; s++) {
-                all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
+                all[count] =
+                    (shared_span){u->spans[s], u->bytes, count, &g->unit_of[u->spans[s].copy]};
+                count++;
             }
             u->span_count = 0;
         }
@@ -340,45 +279,19 @@ static status shares_deal(placing *pl, arena *a, int64_t classes)
 }
 
 // Spans leave their slots: each is a unit behind the others, or finds one later (shares_deal).
-static status spans_part(placing *pl, arena *a, copy_group *g, const dealing *d, deal how)
+static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
 {
-    const unit like = pl->units[g->leader[0]];
-    g->piece_count = d->total;
-    TRY(arena_new(a, d->total + 1, &g->unit_of));
-    for (int64_t k = 0; k < d->total; k++) {
-        d->all[k].span->copy = (int32_t)k;
-        if (how == DEAL_SHARE) continue;
-        TRY(unit_push(pl, a, like.bytes, d->all[k].span, 1, &g->unit_of[k]));
-    }
-    for (int32_t i = 0; i < g->count && how != DEAL_SHARE; i++) {
-        pl->units[g->leader[i]].span_count = 0;
-    }
-    return ST_OK;
-}
-
-static status group_settle(placing *pl, arena *a, const life_copies *c, int64_t class,
-                           copy_group *g, deal how, bool *done)
-{
-    dealing d = {.pl = pl, .c = c, .g = g, .class = class};
-    int64_t n = 0;
-    for (int32_t i = 0; i < g->count; i++) d.total += pl->units[g->leader[i]].span_count;
-    TRY(arena_new(a, d.total + 1, &d.all));
-    TRY(arena_new(a, g->count + 1, &d.count));
+    int32_t total = 0, k = 0;
+    for (int32_t i = 0; i < g->count; i++) total += (int32_t)pl->units[g->leader[i]].span_count;
+    g->span_count = total;
+    TRY(arena_new(a, total + 1, &g->unit_of));
     for (int32_t i = 0; i < g->count; i++) {
-        const unit *u = &pl->units[g->leader[i]];
-        for (int64_t k = 0; k < u->span_count; k++) {
-            d.all[n++] = (copy_span){&u->spans[k], u->spans[k].begin, g->slot[i]};
+        const unit u = pl->units[g->leader[i]];
+        for (int64_t s = 0; s < u.span_count; s++, k++) {
+            u.spans[s].copy = k;
+            if (how == DEAL_PIECES) TRY(unit_push(pl, a, u.bytes, &u.spans[s], 1, &g->unit_of[k]));
         }
-    }
-    qsort(d.all, (size_t)n, sizeof(*d.all), compare_copy_spans);
-    *done = true;
-    if (how == DEAL_PIECES || how == DEAL_SHARE) return spans_part(pl, a, g, &d, how);
-    TRY(arena_new(a, d.total * g->count + 1, &d.spans));
-    *done = spans_deal(&d);
-    for (int64_t k = 0; k < d.total && !*done; k++) d.all[k].span->copy = -1;
-    for (int32_t i = 0; i < g->count && *done; i++) {
-        pl->units[g->leader[i]].spans = &d.spans[i * d.total];
-        pl->units[g->leader[i]].span_count = d.count[i];
+        if (how == DEAL_PIECES) pl->units[g->leader[i]].span_count = 0;
     }
     return ST_OK;
 }
@@ -397,12 +310,10 @@ static status copies_settle(arena *a, const life_table *lives, placing *pl, deal
     memcpy(pl->old, pl->units, (size_t)pl->count * sizeof(unit));
     for (int64_t k = 0; k < classes; k++) {
         copy_group *g = &pl->groups[k];
-        if (g->count == 0) continue;
-        if (g->first != k) continue;
-        bool done = false;
+        if (g->count == 0 || g->first != k) continue;
         const bool stays = how == DEAL_SLOTS || group_is_odd(pl, g);
-        if (!stays) TRY(group_settle(pl, a, &lives->copies, k, g, how, &done));
-        for (int32_t i = 0; i < g->count && !done; i++) pl->is_odd[g->leader[i]] = true;
+        if (!stays) TRY(spans_part(pl, a, g, how));
+        for (int32_t i = 0; i < g->count && stays; i++) pl->is_odd[g->leader[i]] = true;
     }
     return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
 }
@@ -426,13 +337,13 @@ static void spans_follow(const life_table *lives, const placing *pl, int64_t cla
 }
 
 // A tensor for each place that spans of a class have; `to_row`: of each span.
-static status pieces_place(plan *p, arena *a, const life_copies *c, const placing *pl,
-                           int64_t class, int32_t *to_row)
+static status spans_place(plan *p, arena *a, const life_copies *c, const placing *pl, int64_t class,
+                          int32_t *to_row)
 {
     const copy_group *first = &pl->groups[pl->groups[class].first];
     int32_t *rows = NULL, count = 0;
-    TRY(arena_new(a, first->piece_count + 1, &rows));
-    for (int64_t k = 0; k < first->piece_count; k++) {
+    TRY(arena_new(a, first->span_count + 1, &rows));
+    for (int64_t k = 0; k < first->span_count; k++) {
         const int64_t offset = pl->best[first->unit_of[k]];
         int32_t at = 0;
         while (at < count && p->tensors[rows[at]].offset != offset) at++;
@@ -460,9 +371,8 @@ static status places_settle(plan *p, arena *a, const life_table *lives, const pl
         if (g->count == 0 || group_is_odd(pl, g)) continue;
         const copy_group *first = &pl->groups[g->first];
         int32_t *to_row = NULL;
-        TRY(arena_new(a, max_i64(first->piece_count, c->slots) + 1, &to_row));
-        for (int32_t s = 0; s < c->slots; s++) to_row[s] = c->rows[k * c->slots + s];
-        if (first->piece_count > 0) TRY(pieces_place(p, a, c, pl, k, to_row));
+        TRY(arena_new(a, first->span_count + 1, &to_row));
+        TRY(spans_place(p, a, c, pl, k, to_row));
         spans_follow(lives, pl, k, to_row);
     }
     return ST_OK;
@@ -756,13 +666,12 @@ static bool has_passing(const plan *p)
 }
 
 // Which are worth it, the quickest first.
-static const attempt alike[] = {{DEAL_PHASES, POOL_NONE},
-                                {DEAL_SLOTS, POOL_NONE},
-                                {DEAL_SHARE, POOL_NONE},
-                                {DEAL_PIECES, POOL_NONE}};
-static const attempt passing[] = {{DEAL_PHASES, POOL_SHARE}, {DEAL_PHASES, POOL_PIECES},
-                                  {DEAL_PHASES, POOL_NONE},  {DEAL_SLOTS, POOL_PIECES},
-                                  {DEAL_SHARE, POOL_SHARE},  {DEAL_PIECES, POOL_PIECES}};
+static const attempt alike[] = {
+    {DEAL_SLOTS, POOL_NONE}, {DEAL_SHARE, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
+static const attempt passing[] = {{DEAL_SLOTS, POOL_SHARE},
+                                  {DEAL_SHARE, POOL_SHARE},
+                                  {DEAL_SHARE, POOL_PIECES},
+                                  {DEAL_PIECES, POOL_PIECES}};
 
 status plan_memory_assign(plan *p, life_table *lives)
 {

@@ -25,23 +25,13 @@ typedef struct life_link {
     int64_t time;
 } life_link;
 
-// What a chunk does with a micro-batch without a break: its forward, or its backward from the first half to
-// the last. Numbered so that no two of a number meet: by the lowest that is free.
-typedef struct life_phase {
-    int64_t begin, end;
-    int32_t chunk, slot, number;
-} life_phase;
-
 // Tensors that are alike, one for each slot of a pipeline. What one of them holds between two spans means
-// nothing, so each span may be spent in any of them that is free.
+// nothing, so each span may be spent elsewhere.
 typedef struct life_copies {
     int32_t *rows;     // [class * slots + slot] transient tensor
-    int32_t *chunk_of; // [class]
     int32_t *class_of; // [transient tensor]; -1: it is like no other
     int64_t count, tensors;
     int32_t slots;
-    const life_phase *phases; // in the order of their beginning
-    int64_t phase_count;
 } life_copies;
 
 typedef struct life_table {
