@@ -184,7 +184,7 @@ typedef enum deal {
     DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
     DEAL_COUNT
 } deal;
-enum { MOST_PIECES = 4096 }; // placing takes their square
+enum { MOST_UNITS = 4096 }; // of another way than the first: placing takes their square
 
 static int64_t area_of(const unit *u)
 {
@@ -649,12 +649,13 @@ static status units_shake(arena *a, placing *pl, int64_t bound, int64_t *total)
     return orders_try(a, pl, ORDER_KEY_COUNT, ORDER_SHAKEN_COUNT - ORDER_KEY_COUNT, enough, total);
 }
 
-// Dealing in another way is for what is far from the bound.
+// Dealing in another way is for what is far from the bound, in thousandths.
 static bool is_far(const plan *p, deal how)
 {
-    const int64_t percent = how == DEAL_PIECES ? 4 : 2;
+    static const int64_t most[DEAL_COUNT] = {
+        [DEAL_SLOTS] = 5, [DEAL_SHARE] = 20, [DEAL_PIECES] = 40};
     const int64_t over = p->transient_bytes - p->live_bytes;
-    return p->transient_bytes == INT64_MAX || over > p->live_bytes / 100 * percent;
+    return p->transient_bytes == INT64_MAX || over > p->live_bytes / 1000 * most[how];
 }
 
 static bool has_passing(const plan *p)
@@ -666,12 +667,22 @@ static bool has_passing(const plan *p)
 }
 
 // Which are worth it, the quickest first.
+static const attempt alone[] = {{DEAL_SLOTS, POOL_NONE}};
 static const attempt alike[] = {
-    {DEAL_SLOTS, POOL_NONE}, {DEAL_SHARE, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
-static const attempt passing[] = {{DEAL_SLOTS, POOL_SHARE},
-                                  {DEAL_SHARE, POOL_SHARE},
-                                  {DEAL_SHARE, POOL_PIECES},
-                                  {DEAL_PIECES, POOL_PIECES}};
+    {DEAL_SHARE, POOL_NONE}, {DEAL_SLOTS, POOL_NONE}, {DEAL_PIECES, POOL_NONE}};
+static const attempt passing[] = {
+    {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
+
+// The largest sum of live bytes, and what it is of.
+static status fullest_find(plan *p, arena *a, const life_table *lives)
+{
+    placing pl = {0};
+    int64_t fullest = 0;
+    TRY(units_make(p, a, lives, &alone[0], &pl));
+    TRY(live_bound(a, &pl, &p->live_bytes, &fullest));
+    live_kinds(p, &pl, fullest);
+    return ST_OK;
+}
 
 status plan_memory_assign(plan *p, life_table *lives)
 {
@@ -679,21 +690,19 @@ status plan_memory_assign(plan *p, life_table *lives)
     TRY(arena_create("plan memory", 0, &a));
     placing best = {0}, pl = {0};
     status st = ST_OK;
-    int64_t fullest = 0;
     attempt taken = {0};
     p->transient_bytes = INT64_MAX;
     const bool pools = lives->is_complete && has_passing(p);
-    const attempt *all = pools ? passing : alike;
-    const int count = pools ? COUNT_OF(passing) : lives->copies.count > 0 ? COUNT_OF(alike) : 1;
+    const bool copies = lives->copies.count > 0;
+    const attempt *all = pools ? passing : copies ? alike : alone;
+    const int count = pools ? COUNT_OF(passing) : copies ? COUNT_OF(alike) : COUNT_OF(alone);
+    TRY_TO(done, fullest_find(p, a, lives));
     for (int i = 0; i < count; i++) {
         int64_t total = 0;
         const attempt next = all[i];
-        const bool pieces = next.how == DEAL_PIECES || next.pools == POOL_PIECES;
         if (!is_far(p, next.how)) break;
         TRY_TO(done, units_make(p, a, lives, &next, &pl));
-        if (pieces && pl.order_count > MOST_PIECES) continue;
-        if (i == 0) TRY_TO(done, live_bound(a, &pl, &p->live_bytes, &fullest));
-        if (i == 0) live_kinds(p, &pl, fullest);
+        if (i > 0 && pl.order_count > MOST_UNITS) continue;
         TRY_TO(done, units_place(a, &pl, p->live_bytes, &total));
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
