@@ -5,10 +5,11 @@
 // *unit*. Units of a pipeline's slots may exchange spans (`deal` says how): what lives from the input half of a
 // backward to its weight half would else meet its like of each other slot at some time, and zb-h2 takes 25%
 // more than the bound, in whatever order units are placed; in DualPipe a forward fills a slot as a backward
-// empties one, which takes up to 60%. So may those that only pass (memory_pools.c). Then units are placed, each at the lowest offset that no conflicting unit already placed
-// covers. The order decides how well they pack; the best of a few orders is kept (greedy by size is
-// rarely more than 2% above the bound: Pisarchyk and Lee 2020, arXiv:2001.03288). The bound itself,
-// the largest sum of live bytes at any time, is computed too, and a test holds the arena to it.
+// empties one, which takes up to 60%. So may those that only pass (memory_pools.c). Then units are placed, each
+// at the lowest offset that no conflicting unit already placed covers. The order decides how well they pack; the
+// best of a few orders is kept (greedy by size is rarely more than 2% above the bound: Pisarchyk and Lee 2020,
+// arXiv:2001.03288). The bound itself, the largest sum of live bytes at any time, is computed too, and a test
+// holds the arena to it.
 #include "base/hash.h"
 #include "plan/memory_internal.h"
 
