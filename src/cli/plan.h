@@ -15,6 +15,14 @@ typedef struct plan_figures {
 } plan_figures;
 enum { PLAN_FIGURES = 256 };
 
+// Of a search: a model, and what one rank along tp and cp has of it.
+typedef struct plan_part {
+    op_recompute recompute;
+    int32_t tp, cp;
+    bool sp;
+    op_model *whole, *cut, *local; // cut: along tp alone
+} plan_part;
+
 typedef struct planner {
     cli_context *cli;
     simulation base;   // its run has no layout yet
@@ -30,7 +38,9 @@ typedef struct planner {
     int64_t cluster_key_count;
     int32_t wanted, plays;
     exec_workspace_context workspace;
-    arena *work;                        // of one play
+    arena *work; // of one play
+    plan_part *parts;
+    int64_t part_count, part_capacity;
     plan_figures figures[PLAN_FIGURES]; // of the last plays
     int64_t figure_count;
 } planner;

@@ -42,26 +42,60 @@ status plan_config_of(const planner *p, const search_layout *l, run_config *out)
     return train_layout_check(out, &p->base.spec);
 }
 
-static status model_of(void *context, arena *a, const search_layout *l, op_model **whole,
-                       op_model **local)
+static status part_make(const planner *p, arena *a, plan_part *x)
 {
-    const planner *p = context;
-    const run_config r = config_of(p, l);
-    const run_types types = run_config_types(&r);
+    const run_config *r = p->base.r;
+    const run_types types = run_config_types(r);
     const model_options options = {.purpose = PURPOSE_TRAIN,
                                    .compute = types.compute,
                                    .grad = types.grads,
-                                   .recompute = l->recompute,
-                                   .seq = r.train.seq,
-                                   .z_loss = (float)r.train.z_loss,
-                                   .documents = r.data.packing == RUN_PACKING_MASKED,
+                                   .recompute = x->recompute,
+                                   .seq = r->train.seq,
+                                   .z_loss = (float)r->train.z_loss,
+                                   .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .sizes_only = true};
-    const op_cut cut = {.ways = l->tp, .shards = 1, .rows = l->sp};
-    const op_context pieces = {.ways = l->cp, .shards = 1};
-    TRY(model_build(a, &p->base.spec, &options, whole));
-    TRY(op_model_partition(a, *whole, &cut, local));
-    TRY(op_model_context(a, *local, &pieces, local));
-    return op_model_experts(a, *local, l->ep > 0 ? l->ep : 1, local);
+    const op_cut cut = {.ways = x->tp, .shards = 1, .rows = x->sp};
+    const op_context pieces = {.ways = x->cp, .shards = 1};
+    if (x->whole == NULL) TRY(model_build(a, &p->base.spec, &options, &x->whole));
+    if (x->cut == NULL) TRY(op_model_partition(a, x->whole, &cut, &x->cut));
+    return op_model_context(a, x->cut, &pieces, &x->local);
+}
+
+// Layouts that recompute alike have one model, those that cut it alike along tp one part of it.
+static status part_of(planner *p, arena *a, const search_layout *l, plan_part **out)
+{
+    for (int64_t i = 0; i < p->part_count; i++) {
+        plan_part *x = &p->parts[i];
+        if (x->recompute != l->recompute || x->tp != l->tp || x->sp != l->sp || x->cp != l->cp) {
+            continue;
+        }
+        *out = x;
+        return ST_OK;
+    }
+    const int64_t from = p->part_count; // others that begin alike
+    TRY(arena_grow(a, (void **)&p->parts, &p->part_capacity, p->part_count + 1,
+                   (int64_t)sizeof(plan_part)));
+    plan_part *x = &p->parts[p->part_count];
+    *x = (plan_part){.recompute = l->recompute, .tp = l->tp, .sp = l->sp, .cp = l->cp};
+    for (int64_t i = 0; i < from; i++) {
+        const plan_part *y = &p->parts[i];
+        if (y->recompute != x->recompute) continue;
+        x->whole = y->whole;
+        if (y->tp == x->tp && y->sp == x->sp) x->cut = y->cut;
+    }
+    TRY(part_make(p, a, x));
+    p->part_count++;
+    *out = x;
+    return ST_OK;
+}
+
+static status model_of(void *context, arena *a, const search_layout *l, op_model **whole,
+                       op_model **local)
+{
+    plan_part *part = NULL;
+    TRY(part_of(context, a, l, &part));
+    *whole = part->whole;
+    return op_model_experts(a, part->local, l->ep > 0 ? l->ep : 1, local);
 }
 
 static status layout_set(const planner *p, arena *a, const search_layout *l, simulation *s)
@@ -97,32 +131,31 @@ static void figures_keep(planner *p, const search_layout *l, const simulated *x)
     for (int k = 0; k < SIM_KIND_COUNT; k++) f->waits += x->exposed[k];
 }
 
-// A layout's step in the planner's own memory, until the next one.
-typedef status (*step_make)(const planner *p, arena *a, const search_layout *l, simulation *s,
-                            simulated *out);
-static status step_of(const planner *p, const search_layout *l, step_make make, simulated **out)
-{
-    simulation *s = NULL;
-    arena_reset(p->work);
-    TRY(arena_new(p->work, 1, &s));
-    TRY(arena_new(p->work, 1, out));
-    return make(p, p->work, l, s, *out);
-}
-
 static status play(void *context, const search_layout *l, search_played *out)
 {
     planner *p = context;
+    simulation *s = NULL;
     simulated *x = NULL;
-    TRY(step_of(p, l, plan_times, &x));
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &s));
+    TRY(arena_new(p->work, 1, &x));
+    TRY(plan_times(p, p->work, l, s, x));
     *out = (search_played){.step_ns = x->step->step_ns};
     figures_keep(p, l, x);
     return ST_OK;
 }
 
-static status fit(void *context, const search_layout *l, search_played *out)
+static status fit(void *context, const search_layout *l, const int32_t *stages, int32_t count,
+                  search_played *out)
 {
+    const planner *p = context;
+    simulation *s = NULL;
     simulated *x = NULL;
-    TRY(step_of(context, l, plan_step, &x));
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &s));
+    TRY(arena_new(p->work, 1, &x));
+    TRY(layout_set(p, p->work, l, s));
+    TRY(simulate_peak(p->work, s, stages, count, x));
     out->peak_bytes = x->peak_bytes;
     memcpy(out->kind, x->memory, sizeof(out->kind));
     return ST_OK;
@@ -185,6 +218,8 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
         .wanted = p->wanted,
         .plays = plays,
         .calls = {.context = p, .model = model_of, .play = play, .fit = fit, .bytes = bytes_held}};
+    p->parts = NULL; // they are in `a`
+    p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);
 }
 
@@ -306,13 +341,12 @@ static status windows_repeat(const planner *p, int64_t layers, decoder_spec *spe
 
 status plan_layers(planner *p, int64_t layers)
 {
-    const search_layout one = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .chunks = 1, .micro_batch = 1};
-    op_model *whole = NULL, *local = NULL;
+    plan_part one = {.tp = 1, .cp = 1};
     TRY(windows_repeat(p, layers, &p->base.spec));
     p->base.spec.layers = layers;
     arena_reset(p->work);
-    TRY(model_of(p, p->work, &one, &whole, &local));
-    p->parameters = (double)whole->parameters;
+    TRY(part_make(p, p->work, &one));
+    p->parameters = (double)one.whole->parameters;
     return ST_OK;
 }
 

@@ -21,16 +21,26 @@ static int32_t busiest_dp(const run_config *r)
     return at;
 }
 
-static status plans_make(arena *a, const simulation *s, bool with_bytes, simulated *out)
+// Do profiles add to the bytes of a plan what differs from stage to stage?
+static bool adds_bytes(const cost_profile *p)
+{
+    return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0;
+}
+
+static int64_t usable_of(const cluster_device *d)
+{
+    return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
+}
+
+static status plans_make(arena *a, const simulation *s, const train_options *how, simulated *out)
 {
     const run_config *r = s->r;
-    train_options options = {.threads = 1,
-                             .device = "cpu",
-                             .backend = "cpu",
-                             .documents = r->data.packing == RUN_PACKING_MASKED,
-                             .mesh = run_config_mesh(r, 0),
-                             .sizes_only = true,
-                             .unplaced = !with_bytes};
+    train_options options = *how;
+    options.threads = 1;
+    options.device = options.backend = "cpu";
+    options.documents = r->data.packing == RUN_PACKING_MASKED;
+    options.mesh = run_config_mesh(r, 0);
+    options.sizes_only = true;
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
@@ -43,10 +53,11 @@ static status plans_make(arena *a, const simulation *s, bool with_bytes, simulat
     TRY(arena_new(a, out->stages, &out->ranks));
     TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
     for (int32_t i = 0; i < out->stages; i++) {
-        out->ranks[i] = (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh};
+        out->ranks[i] =
+            (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh}; // NULL: not made
         out->ranks[i].mesh.at[AXIS_PP] = i;
     }
-    const plan *p = out->ranks[0].p;
+    const plan *p = out->ranks[how->peak_stages != NULL ? how->peak_stages[0] : 0].p;
     out->micro_batch = p->micro_batch;
     out->microbatches = p->own_sequences / p->micro_batch;
     return ST_OK;
@@ -158,14 +169,14 @@ static void memory_sum(const simulation *s, simulated *out)
 {
     for (int32_t i = 0; i < out->stages; i++) {
         int64_t bytes[BYTES_KIND_COUNT];
+        if (out->ranks[i].p == NULL) continue; // not among those that are asked for
         const int64_t all = simulate_bytes(out, i, bytes);
         if (all <= out->peak_bytes) continue;
         out->peak_bytes = all;
         out->fullest = i;
         memcpy(out->memory, bytes, sizeof(bytes));
     }
-    const double usable = s->machine.device.usable_bytes;
-    out->usable_bytes = (int64_t)(usable > 0.0 ? usable : s->machine.device.memory_bytes);
+    out->usable_bytes = usable_of(&s->machine.device);
     out->fits = out->peak_bytes <= out->usable_bytes;
     const run_types types = run_config_types(s->r);
     const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
@@ -178,7 +189,8 @@ static status step_make(arena *a, const simulation *s, bool with_bytes, simulate
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    TRY(plans_make(a, s, with_bytes, out));
+    const train_options how = {.unplaced = !with_bytes};
+    TRY(plans_make(a, s, &how, out));
     TRY(step_play(a, s, out));
     flops_count(s, out);
     times_sum(out);
@@ -194,6 +206,22 @@ status simulate_step(arena *a, const simulation *s, simulated *out)
 status simulate_times(arena *a, const simulation *s, simulated *out)
 {
     return step_make(a, s, false, out);
+}
+
+status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
+                     simulated *out)
+{
+    const bool alike = !adds_bytes(&s->profile);
+    const train_options how = {.peak_stages = alike ? stages : NULL,
+                               .peak_count = count,
+                               .peak_limit =
+                                   usable_of(&s->machine.device) - s->profile.context_bytes};
+    memset(out, 0, sizeof(*out));
+    out->of = s;
+    out->devices = run_config_ranks(s->r);
+    TRY(plans_make(a, s, &how, out));
+    memory_sum(s, out);
+    return ST_OK;
 }
 
 status simulate_run(arena *a, const simulated *x, sim_fleet_input *in, sim_fleet_result *out)

@@ -63,6 +63,9 @@ typedef struct simulated {
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
 // The same but for bytes, which take most of the time: they stay 0, and fits false.
 NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
+// The bytes alone, of the fullest of these stages, which likely comes first; what is too large may be larger yet.
+NODISCARD status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
+                               simulated *out);
 // The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time
 // than the player, or touches other bytes than its arena.
 NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *out);

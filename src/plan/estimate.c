@@ -78,31 +78,56 @@ static status weights_list(arena *a, estimate *e, int32_t program)
     return ST_OK;
 }
 
+static void bound_set(estimate *e)
+{
+    const estimate_request *r = &e->r;
+    e->bound = (extent_binding){
+        .value = {[EXTENT_ONE] = 1,
+                  [EXTENT_TOKENS] = r->micro_batch * e->local_seq,
+                  [EXTENT_SEQS] = r->micro_batch,
+                  [EXTENT_TOKENS_CUT] = r->micro_batch * (e->local_seq / max_i64(r->tp, 1))}};
+}
+
 status estimate_make(arena *a, const estimate_request *r, estimate **out)
 {
     estimate *e = NULL;
-    arena *work = NULL;
-    status st = ST_OK;
+    const op_model *m = r->model;
     TRY(arena_new(a, 1, &e));
-    *e = (estimate){.r = *r, .m = r->model, .local_seq = r->seq / max_i64(r->cp, 1)};
-    const int64_t tokens = r->micro_batch * e->local_seq;
-    e->bound = (extent_binding){
-        .value = {[EXTENT_ONE] = 1,
-                  [EXTENT_TOKENS] = tokens,
-                  [EXTENT_SEQS] = r->micro_batch,
-                  [EXTENT_TOKENS_CUT] = r->micro_batch * (e->local_seq / max_i64(r->tp, 1))}};
-    TRY(arena_new(a, e->m->program_count, &e->programs));
-    TRY(arena_create("estimate", 0, &work));
-    for (int32_t i = e->m->layer_count - 1; i >= 0; i--) {
-        e->programs[e->m->layers[i].program].first_layer = i;
+    *e = (estimate){.r = *r, .m = m, .local_seq = r->seq / max_i64(r->cp, 1)};
+    bound_set(e);
+    TRY(arena_new(a, m->program_count, &e->programs));
+    for (int32_t i = m->layer_count - 1; i >= 0; i--) {
+        e->programs[m->layers[i].program].first_layer = i;
     }
-    for (int32_t p = 0; p < e->m->program_count; p++) {
-        e->programs[p].program = e->m->programs[p];
-        TRY_TO(done, weights_list(a, e, p));
-        TRY_TO(done, estimate_visits(work, e, &e->programs[p]));
-        arena_reset(work);
+    ASSERT(r->like == NULL || r->like->m == m);
+    for (int32_t p = 0; p < m->program_count; p++) {
+        program_estimate *x = &e->programs[p];
+        x->program = m->programs[p];
+        if (r->like == NULL) {
+            TRY(weights_list(a, e, p));
+        } else {
+            x->weights = r->like->programs[p].weights;
+            x->weight_count = r->like->programs[p].weight_count;
+        }
+        estimate_borders(e, x);
     }
     *out = e;
+    return ST_OK;
+}
+
+status estimate_measure(arena *a, estimate *e)
+{
+    arena *work = NULL;
+    status st = ST_OK;
+    if (e->m->program_count == 0 || e->programs[0].visits != NULL) return ST_OK;
+    TRY(arena_create("estimate", 0, &work));
+    for (int32_t p = e->m->program_count; p-- > 0;) { // the first last: it says that all are there
+        program_visits *visits = NULL;
+        TRY_TO(done, arena_new(a, VARIANT_COUNT, &visits));
+        TRY_TO(done, estimate_visits(work, e, &e->programs[p], visits));
+        e->programs[p].visits = visits;
+        arena_reset(work);
+    }
 done:
     arena_destroy(work);
     return st;
@@ -585,7 +610,7 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
     layer_bytes of[PROGRAMS_MAX];
     rank_layers k = {.e = e, .l = l, .of = of, .pp = pp};
     rank_walk w;
-    ASSERT(e->m->program_count <= PROGRAMS_MAX);
+    ASSERT(e->m->program_count <= PROGRAMS_MAX && e->programs[0].visits != NULL);
     memset(of, 0, sizeof(of));
     memset(&w, 0, sizeof(w));
     layers_measure(&k);

@@ -35,11 +35,15 @@ typedef struct estimate_request {
     int64_t scratch_bytes;
     plan_workspace_fn workspace; // NULL: operations need none
     void *workspace_context;
+    const struct estimate
+        *like; // of the same model with another micro-batch, which lives as long; NULL
 } estimate_request;
 
 typedef struct estimate estimate; // measured programs; in the arena that it was made in
 // Keeps `model`, which must live as long.
 NODISCARD status estimate_make(arena *a, const estimate_request *r, estimate **out);
+// What its programs hold, for estimate_memory_of(): once, and not for those that are only timed.
+NODISCARD status estimate_measure(arena *a, estimate *e);
 
 // The rest of a layout.
 typedef struct estimate_layout {
@@ -88,10 +92,15 @@ typedef struct estimate_links {
 NODISCARD status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh,
                                    estimate_links *out);
 
-// Prices of a model's programs on a cluster; in the arena that it was made in.
+// Prices of a model's programs on a cluster; in the arena that it was made in. `like`: prices of the same cluster
+// and a model with as many layers, whose room is shared; NULL.
 typedef struct estimate_prices estimate_prices;
 NODISCARD status estimate_price(arena *a, const estimate *e, const cost_model *m,
-                                const estimate_links *links, estimate_prices **out);
+                                const estimate_links *links, const estimate_prices *like,
+                                estimate_prices **out);
+// The work of a step alone, shared by `pp` ranks: no step of any schedule, chunks and ZeRO is shorter.
+int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int64_t microbatches,
+                         int32_t pp);
 
 // Why a step cannot be shorter.
 typedef enum estimate_reason {
@@ -105,7 +114,8 @@ typedef struct estimate_time {
     estimate_reason reason;
     int32_t pp; // the rank it is of
 } estimate_time;
-// `prices` of the layout's mesh; they have room that this works in.
+// `prices` of the layout's mesh; they have room that this works in, and a layer's updates and messages are kept
+// there for the next layout that differs in schedule, chunks or micro-batch alone.
 void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
                       const estimate_links *links, const estimate_layout *l, estimate_time *out);
 

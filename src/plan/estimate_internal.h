@@ -53,7 +53,7 @@ typedef struct program_weight {
 
 typedef struct program_estimate {
     const op_program *program;
-    program_visits visits[VARIANT_COUNT];
+    program_visits *visits; // [VARIANT_COUNT]; NULL until estimate_measure()
     int64_t in_bytes, out_bytes, d_in_bytes, d_out_bytes; // what crosses its borders
     program_weight *weights;
     int32_t weight_count;
@@ -120,14 +120,31 @@ typedef struct stage_time {
 
 enum { ESTIMATE_PROGRAMS = 64 };
 
-struct estimate_prices {
-    program_price *programs;              // [program]
-    stage_time *stages;                   // room for as many as there are layers
-    int64_t *gathered;                    // [layer] when its weights have come, room as well
+// What layers of one way to share weights and gradients out take: of one kind of weights, and of experts'.
+enum { KINDS_OF_WEIGHTS = 2 };
+typedef struct kept_times {
+    const op_model *model; // NULL: nothing is kept
+    int32_t dp, pp, zero, zero_group;
+    bool two_ways;
+    layer_time of[KINDS_OF_WEIGHTS][ESTIMATE_PROGRAMS];
+} kept_times;
+enum { KEPT_TIMES = 8 }; // stages of ZeRO, one and two ways
+
+// That times are worked out in.
+typedef struct estimate_room {
+    stage_time *stages; // [layer]: no more stages than that
+    int64_t *gathered;  // [layer] when its weights have come
+    kept_times kept[KEPT_TIMES];
     layer_time layers[ESTIMATE_PROGRAMS]; // [program] of the layout that was timed last
+} estimate_room;
+
+struct estimate_prices {
+    program_price *programs; // [program]
+    int64_t all;             // of all layers, of one micro-batch
+    estimate_room *room;
 };
 
-// Fills prices->layers and prices->stages; returns the virtual stages.
+// Fills layers and stages of the room; returns the virtual stages.
 int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
                         const estimate_links *links, const estimate_layout *l);
 // How long a message besides holds up the compute lane.
@@ -138,7 +155,10 @@ int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_
 
 // Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
 int64_t estimate_head_piece(const estimate *e, const op_program *p);
+// Bytes at a program's borders.
+void estimate_borders(const estimate *e, program_estimate *p);
 // Lives of a program's tensors around one micro-batch.
-NODISCARD status estimate_visits(arena *a, const estimate *e, program_estimate *p);
+NODISCARD status estimate_visits(arena *a, const estimate *e, const program_estimate *p,
+                                 program_visits visits[VARIANT_COUNT]);
 
 #endif

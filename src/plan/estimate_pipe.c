@@ -342,17 +342,18 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
 {
     const int32_t depth = estimate_stages(e, prices, m, links, l);
     ASSERT(depth == p->depth && l->pp == p->ranks && l->microbatches == p->microbatches);
-    int64_t *gathered = prices->gathered, step = 0;
+    const estimate_room *room = prices->room;
+    int64_t *gathered = room->gathered, step = 0;
     timing t = {.e = e,
                 .l = l,
                 .prices = prices->programs,
-                .layers = prices->layers,
-                .stages = prices->stages,
+                .layers = room->layers,
+                .stages = room->stages,
                 .p = p,
                 .link_ns = estimate_link_ns(e, m, links, l, depth)};
     t.link_held = estimate_held_ns(m, &links->pp, t.link_ns);
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        t.visits = t.visits || prices->layers[i].visit_sums > 0;
+        t.visits = t.visits || room->layers[i].visit_sums > 0;
     }
     memset(p->lane_ns, 0, 4 * (size_t)p->ranks * sizeof(*p->lane_ns));
     updates_time(&t, gathered);

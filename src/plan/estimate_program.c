@@ -353,19 +353,25 @@ static int64_t border_bytes(const local *l, const tensor_id *ids, int count)
     return bytes;
 }
 
-status estimate_visits(arena *a, const estimate *e, program_estimate *p)
+void estimate_borders(const estimate *e, program_estimate *p)
+{
+    const op_program *q = p->program;
+    const local l = {.e = e, .p = q};
+    p->in_bytes = border_bytes(&l, q->inputs, q->input_count);
+    p->out_bytes = border_bytes(&l, q->outputs, q->output_count);
+    p->d_in_bytes = border_bytes(&l, q->d_inputs, q->input_count);
+    p->d_out_bytes = border_bytes(&l, q->d_outputs, q->output_count);
+}
+
+status estimate_visits(arena *a, const estimate *e, const program_estimate *p,
+                       program_visits visits[VARIANT_COUNT])
 {
     local l = {.a = a, .e = e, .p = p->program};
     times_set(&l);
     TRY(touches_note(&l));
     for (uint32_t v = 0; v < VARIANT_COUNT; v++) {
         l.variant = v;
-        TRY(variant_measure(&l, &p->visits[v]));
+        TRY(variant_measure(&l, &visits[v]));
     }
-    const op_program *q = p->program;
-    p->in_bytes = border_bytes(&l, q->inputs, q->input_count);
-    p->out_bytes = border_bytes(&l, q->outputs, q->output_count);
-    p->d_in_bytes = border_bytes(&l, q->d_inputs, q->input_count);
-    p->d_out_bytes = border_bytes(&l, q->d_outputs, q->output_count);
     return ST_OK;
 }

@@ -99,24 +99,43 @@ static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate
     return ns;
 }
 
-status estimate_price(arena *a, const estimate *e, const cost_model *m, const estimate_links *links,
-                      estimate_prices **out)
+static status room_make(arena *a, const estimate *e, estimate_room **out)
 {
     TRY(arena_new(a, 1, out));
-    TRY(arena_new(a, e->m->program_count, &(*out)->programs));
     TRY(arena_new(a, e->m->layer_count, &(*out)->stages));
-    TRY(arena_new(a, e->m->layer_count, &(*out)->gathered));
+    return arena_new(a, e->m->layer_count, &(*out)->gathered);
+}
+
+status estimate_price(arena *a, const estimate *e, const cost_model *m, const estimate_links *links,
+                      const estimate_prices *like, estimate_prices **out)
+{
+    estimate_prices *x = NULL;
+    TRY(arena_new(a, 1, &x));
+    TRY(arena_new(a, e->m->program_count, &x->programs));
+    if (like != NULL) x->room = like->room;
+    if (like == NULL) TRY(room_make(a, e, &x->room));
     for (int32_t i = 0; i < e->m->program_count; i++) {
         const op_program *p = e->programs[i].program;
-        program_price *x = &(*out)->programs[i];
+        program_price *price = &x->programs[i];
         const int64_t weight = weights_ns(e, m, links, p);
         const bool has_loss = p->output_count == 0;
-        x->forward = list_ns(m, links, p, OP_FORWARD, &e->bound);
-        x->input = list_ns(m, links, p, OP_RECOMPUTE, &e->bound) +
-                   list_ns(m, links, p, OP_BACKWARD_INPUT, &e->bound) + (has_loss ? weight : 0);
-        x->weight = has_loss ? 0 : weight;
+        price->forward = list_ns(m, links, p, OP_FORWARD, &e->bound);
+        price->input = list_ns(m, links, p, OP_RECOMPUTE, &e->bound) +
+                       list_ns(m, links, p, OP_BACKWARD_INPUT, &e->bound) + (has_loss ? weight : 0);
+        price->weight = has_loss ? 0 : weight;
     }
+    for (int32_t i = 0; i < e->m->layer_count; i++) {
+        const program_price *price = &x->programs[e->m->layers[i].program];
+        x->all += price->forward + price->input + price->weight;
+    }
+    *out = x;
     return ST_OK;
+}
+
+int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int64_t microbatches,
+                         int32_t pp)
+{
+    return microbatches * prices->all / pp + (int64_t)(m->profile->step_s * 1e9);
 }
 
 // ---- a layer's update and messages ----------------------------------------------------------------
@@ -251,37 +270,65 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
     return out;
 }
 
-// Gradients and weights of experts go on lanes of their own, and two lanes are busy at once: the times are those of
-// one kind, with the updates of both.
-static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
-                            const estimate_links *links, layer_time *out)
+// Of both kinds of weights, for any number of micro-batches.
+static void kinds_time(const estimate *e, const estimate_layout *l, const cost_model *m,
+                       const estimate_links *links, kept_times *out)
 {
-    layer_time other[ESTIMATE_PROGRAMS];
-    int64_t dense = 0, experts = 0;
     weight_kind kind = {.e = e,
                         .l = l,
                         .m = m,
                         .links = links,
                         .inside = &links->inside,
                         .mesh = estimate_mesh(e, l),
-                        .two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO};
+                        .two_ways = out->two_ways};
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        out[i] = time_of_kind(&kind, &e->programs[i]);
+        out->of[0][i] = time_of_kind(&kind, &e->programs[i]);
     }
     if (l->ep <= 1) return;
     kind.is_shared_out = true;
     kind.inside = &links->expert_inside;
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        other[i] = time_of_kind(&kind, &e->programs[i]);
+        out->of[1][i] = time_of_kind(&kind, &e->programs[i]);
     }
+}
+
+static const kept_times *kinds_of(const estimate *e, const estimate_layout *l, const cost_model *m,
+                                  const estimate_links *links, estimate_room *room)
+{
+    const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    kept_times *x = &room->kept[(l->zero * 2 + (two_ways ? 1 : 0)) % KEPT_TIMES];
+    const bool is_same = x->model == e->m && x->dp == l->dp && x->pp == l->pp &&
+                         x->zero == l->zero && x->zero_group == l->zero_group &&
+                         x->two_ways == two_ways;
+    if (is_same) return x;
+    x->model = e->m; // which is one for each tp, cp and ep
+    x->dp = l->dp;
+    x->pp = l->pp;
+    x->zero = l->zero;
+    x->zero_group = l->zero_group;
+    x->two_ways = two_ways;
+    kinds_time(e, l, m, links, x);
+    return x;
+}
+
+// Gradients and weights of experts go on lanes of their own, and two lanes are busy at once: the times are those of
+// one kind, with the updates of both.
+static void times_of_layers(const estimate *e, const estimate_layout *l, const cost_model *m,
+                            const estimate_links *links, estimate_room *room)
+{
+    int64_t messages[KINDS_OF_WEIGHTS] = {0};
+    const kept_times *x = kinds_of(e, l, m, links, room);
+    layer_time *out = room->layers;
+    memcpy(out, x->of[0], (size_t)e->m->program_count * sizeof(*out));
+    if (l->ep <= 1) return;
     for (int32_t i = 0; i < e->m->layer_count; i++) {
-        dense += messages_of(&out[e->m->layers[i].program], l->microbatches);
-        experts += messages_of(&other[e->m->layers[i].program], l->microbatches);
+        for (int k = 0; k < KINDS_OF_WEIGHTS; k++) {
+            messages[k] += messages_of(&x->of[k][e->m->layers[i].program], l->microbatches);
+        }
     }
     for (int32_t i = 0; i < e->m->program_count; i++) {
-        const int64_t update = out[i].update + other[i].update;
-        if (experts > dense) out[i] = other[i];
-        out[i].update = update;
+        if (messages[1] > messages[0]) out[i] = x->of[1][i];
+        out[i].update = x->of[0][i].update + x->of[1][i].update;
     }
 }
 
@@ -394,11 +441,12 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
         .stages = l->pp, .microbatches = l->microbatches, .chunks = l->chunks};
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &r) : 1;
     const bool two_ways = l->schedule != NULL && l->schedule->shape == SHAPE_TWO;
+    estimate_room *room = prices->room;
     ASSERT(e->m->program_count <= ESTIMATE_PROGRAMS && depth <= e->m->layer_count);
-    times_of_layers(e, l, m, links, prices->layers);
+    times_of_layers(e, l, m, links, room);
     for (int32_t s = 0; s < depth; s++) {
-        prices->stages[s] = time_of_stage(e, prices, l, prices->layers, s,
-                                          two_ways ? l->microbatches / 2 : l->microbatches);
+        room->stages[s] = time_of_stage(e, prices, l, room->layers, s,
+                                        two_ways ? l->microbatches / 2 : l->microbatches);
     }
     return depth;
 }
@@ -414,7 +462,7 @@ int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_
 void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
                       const estimate_links *links, const estimate_layout *l, estimate_time *out)
 {
-    pipe_time p = {.l = l, .stages = prices->stages};
+    pipe_time p = {.l = l, .stages = prices->room->stages};
     p.depth = estimate_stages(e, prices, m, links, l);
     p.link_ns = estimate_link_ns(e, m, links, l, p.depth);
     ways_set(&p);

@@ -669,7 +669,8 @@ static status lower(lowering *l)
     if (l->r->unplaced) return ST_OK;
     TRY(lower_copies_find(l));
     l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);
-    TRY(plan_memory_assign(l->p, &l->lives));
+    plan_table_place(l->p->run); // again with more plans; here its sum is asked for
+    TRY(plan_memory_assign(l->p, &l->lives, l->r->enough_bytes - l->p->run->run_bytes));
     return lower_copies_move(l);
 }
 

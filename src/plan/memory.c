@@ -643,16 +643,16 @@ static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
 }
 
 // What is still far after all of these is shaken.
-static status units_shake(arena *a, placing *pl, int64_t bound, int64_t *total)
+static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
-    const int64_t enough = bound / 100 * 103;
     if (pl->order_count > MOST_SHAKEN) return ST_OK;
     return orders_try(a, pl, ORDER_KEY_COUNT, ORDER_SHAKEN_COUNT - ORDER_KEY_COUNT, enough, total);
 }
 
 // Dealing in another way is for what is far from the bound, in thousandths.
-static bool is_far(const plan *p, deal how)
+static bool is_far(const plan *p, deal how, int64_t enough)
 {
+    if (p->transient_bytes <= enough) return false;
     static const int64_t most[DEAL_COUNT] = {
         [DEAL_SLOTS] = 5, [DEAL_SHARE] = 20, [DEAL_PIECES] = 40};
     const int64_t over = p->transient_bytes - p->live_bytes;
@@ -685,7 +685,7 @@ static status fullest_find(plan *p, arena *a, const life_table *lives)
     return ST_OK;
 }
 
-status plan_memory_assign(plan *p, life_table *lives)
+status plan_memory_assign(plan *p, life_table *lives, int64_t enough)
 {
     arena *a = NULL;
     TRY(arena_create("plan memory", 0, &a));
@@ -701,16 +701,17 @@ status plan_memory_assign(plan *p, life_table *lives)
     for (int i = 0; i < count; i++) {
         int64_t total = 0;
         const attempt next = all[i];
-        if (!is_far(p, next.how)) break;
+        if (!is_far(p, next.how, enough)) break;
         TRY_TO(done, units_make(p, a, lives, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
-        TRY_TO(done, units_place(a, &pl, p->live_bytes, &total));
+        TRY_TO(done, units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
         best = pl;
         taken = next;
     }
-    TRY_TO(done, units_shake(a, &best, p->live_bytes, &p->transient_bytes));
+    const int64_t near = max_i64(p->live_bytes / 100 * 103, enough);
+    TRY_TO(done, units_shake(a, &best, near, &p->transient_bytes));
     const int64_t *offsets = best.best;
     if (count > 1) TRY_TO(done, units_make(p, a, lives, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];

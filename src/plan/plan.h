@@ -234,6 +234,8 @@ typedef struct plan_request {
     const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
     bool keep_gradients;     // finished gradients stay readable after the step (check)
     bool unplaced; // for its times alone: transient tensors get no offsets, its bytes are not known
+    int64_t
+        enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     void *workspace_context;

@@ -53,8 +53,8 @@ void life_close(life_table *t, int64_t row);
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
 
 // Spends each span of tensors that are alike in one of them (life_moved), gives every transient tensor its
-// offset and fills transient_bytes, live_bytes.
-NODISCARD status plan_memory_assign(plan *p, life_table *lives);
+// offset and fills transient_bytes, live_bytes. With `enough` bytes no better places are looked for.
+NODISCARD status plan_memory_assign(plan *p, life_table *lives, int64_t enough);
 
 NODISCARD status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row);
 

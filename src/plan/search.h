@@ -45,8 +45,10 @@ typedef struct search_calls {
     // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
     // there is no `fit`.
     status (*play)(void *context, const search_layout *l, search_played *out);
-    // The bytes of the plans' own arenas, asked for where the layout is among the best, and last. NULL: play says them.
-    status (*fit)(void *context, const search_layout *l, search_played *out);
+    // The bytes of the plans' own arenas, asked for where the layout is among the best, and last, of these
+    // stages, the fullest by estimate first: the others have room to spare. NULL: play says them.
+    status (*fit)(void *context, const search_layout *l, const int32_t *stages, int32_t count,
+                  search_played *out);
     // Bytes as they are held: with what a profile adds to those of a plan. NULL: nothing.
     int64_t (*bytes)(void *context, const estimate_memory *m);
 } search_calls;

@@ -224,16 +224,20 @@ status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *
         codec = exec_plan_codec(&out[0].codec);
         request.codec = &codec;
     }
-    for (int32_t i = 0; i < stages; i++) {
-        if (i > 0) {
-            out[i] = out[0];
-            out[i].run = (plan_table){.a = a};
-            out[i].count = 0;
-        }
+    const train_plans parts = out[0];
+    const bool peak = options->peak_stages != NULL;
+    const int64_t limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX;
+    int64_t most = 0;
+    for (int32_t k = 0; k < (peak ? options->peak_count : stages) && most <= limit; k++) {
+        const int32_t i = peak ? options->peak_stages[k] : k;
+        ASSERT(i >= 0 && i < stages);
+        out[i] = parts;
         request.mesh.at[AXIS_PP] = out[i].places.mesh.at[AXIS_PP] = i;
+        request.enough_bytes = peak ? most - 1 : 0;
         TRY(plan_push(a, &request, r->train.micro_batch, &out[i]));
         plan_table_place(&out[i].run);
         out[i].arena_bytes = plan_arena_bytes(&out[i].run, out[i].all, out[i].count);
+        most = max_i64(most, out[i].arena_bytes);
     }
     return ST_OK;
 }

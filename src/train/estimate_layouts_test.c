@@ -63,6 +63,7 @@ static estimate *measured(trial *t, const train_plans *plans)
                                 .workspace = exec_workspace,
                                 .workspace_context = workspace};
     assert_ok(estimate_make(t->a, &r, &e));
+    assert_ok(estimate_measure(t->a, e));
     return e;
 }
 

@@ -1,0 +1,232 @@
+// Every layout, in groups that share all but schedule, chunks and ZeRO; and the heap that they come from, the one
+// with the least time first. A group is opened when its work alone is the least time of all that are left: so
+// layouts that are slower by far cost no more than being counted.
+#include "plan/search_internal.h"
+
+// ---- the next one ---------------------------------------------------------------------------------
+
+// Of equal ones groups, which stand for others, and then the plainer first: what ZeRO and recomputation do not
+// speed up they need not do.
+static bool is_before(const item *x, const item *y)
+{
+    if (x->least_ns != y->least_ns) return x->least_ns < y->least_ns;
+    if (x->g != NULL || y->g != NULL) return x->g != NULL && y->g == NULL;
+    const search_layout *a = &x->c->layout, *b = &y->c->layout;
+    if (a->recompute != b->recompute) return a->recompute < b->recompute;
+    if (a->zero != b->zero) return a->zero < b->zero;
+    return a->pp < b->pp;
+}
+
+status search_push(search *s, const item *x)
+{
+    TRY(arena_grow(s->a, (void **)&s->heap, &s->heap_capacity, s->heap_count + 1,
+                   (int64_t)sizeof(item)));
+    int64_t at = s->heap_count++;
+    for (; at > 0 && is_before(x, &s->heap[(at - 1) / 2]); at = (at - 1) / 2) {
+        s->heap[at] = s->heap[(at - 1) / 2];
+    }
+    s->heap[at] = *x;
+    return ST_OK;
+}
+
+item search_pop(search *s)
+{
+    ASSERT(s->heap_count > 0);
+    const item first = s->heap[0], last = s->heap[--s->heap_count];
+    int64_t at = 0;
+    for (int64_t child = 1; child < s->heap_count; child = 2 * at + 1) {
+        if (child + 1 < s->heap_count && is_before(&s->heap[child + 1], &s->heap[child])) child++;
+        if (!is_before(&s->heap[child], &last)) break;
+        s->heap[at] = s->heap[child];
+        at = child;
+    }
+    s->heap[at] = last;
+    return first;
+}
+
+// ---- groups ---------------------------------------------------------------------------------------
+
+static void ruled_out(search *s, search_rule rule)
+{
+    s->out->ruled_out[rule]++;
+}
+
+static status group_measure(search *s, group *g, int64_t *least_ns)
+{
+    family *f = NULL;
+    TRY(search_family_of(s, &g->layout, &f));
+    TRY(search_measured_of(s, &g->layout, f, &g->m));
+    *least_ns = max_i64(
+        *least_ns, estimate_work_ns(g->m->prices, s->r->prices, g->microbatches, g->layout.pp));
+    return ST_OK;
+}
+
+static int zero_first(const search *s)
+{
+    return s->r->fixed.zero > 0 ? s->r->fixed.zero : 0;
+}
+
+static int zero_last(const search *s, const search_layout *l)
+{
+    const int most = l->dp > 1 ? 3 : 0;
+    return s->r->fixed.zero >= 0 ? (int)min_i64(most, s->r->fixed.zero) : most;
+}
+
+// What computes more again takes no less time than what does less, so that one's time does until it is asked for.
+static status group_add(search *s, const search_layout *l, int64_t *least_ns)
+{
+    group *g = NULL;
+    way_list *w = NULL;
+    const int64_t microbatches = s->r->global_batch / l->dp / l->micro_batch;
+    TRY(search_ways_of(s, l->pp, microbatches, &w));
+    for (int i = 0; i < RULE_COUNT; i++) s->out->ruled_out[i] += w->ruled_out[i];
+    const int64_t count = w->count * max_i64(zero_last(s, l) - zero_first(s) + 1, 0);
+    if (count == 0) return ST_OK;
+    s->out->layouts += count;
+    TRY(arena_new(s->a, 1, &g));
+    *g = (group){.layout = *l, .microbatches = microbatches, .ways = w};
+    if (*least_ns == 0) TRY(group_measure(s, g, least_ns));
+    const item x = {.least_ns = *least_ns, .g = g};
+    return search_push(s, &x);
+}
+
+static status candidate_add(search *s, const group *g, const family *f, const way *how, int zero,
+                            candidate *c)
+{
+    const estimate_links *links = NULL;
+    *c = (candidate){.layout = g->layout, .m = g->m};
+    c->layout.schedule = how->schedule;
+    c->layout.chunks = how->chunks;
+    c->layout.zero = zero;
+    TRY(search_links_of(s, &c->layout, &links));
+    TRY(search_cut_of(s, &c->layout, f->whole, how->depth, &c->first_layer));
+    const estimate_layout layout = search_estimate_layout(s, &c->layout, c->first_layer);
+    estimate_time_of(c->m->e, c->m->prices, s->r->prices, links, &layout, &c->least);
+    const item x = {.least_ns = c->least.step_ns, .c = c};
+    return search_push(s, &x);
+}
+
+status search_group_open(search *s, group *g, int64_t least_ns)
+{
+    family *f = NULL;
+    candidate *all = NULL;
+    if (g->m == NULL) {
+        item again = {.least_ns = least_ns, .g = g};
+        TRY(group_measure(s, g, &again.least_ns));
+        return search_push(s, &again);
+    }
+    const int first = zero_first(s), last = zero_last(s, &g->layout);
+    TRY(search_family_of(s, &g->layout, &f));
+    TRY(arena_new(s->a, g->ways->count * (last - first + 1), &all));
+    for (int64_t i = 0; i < g->ways->count; i++) {
+        for (int zero = first; zero <= last; zero++) {
+            TRY(candidate_add(s, g, f, &g->ways->ways[i], zero, all++));
+        }
+    }
+    return ST_OK;
+}
+
+// ---- every layout -------------------------------------------------------------------------------
+
+static status recompute_each(search *s, search_layout *l)
+{
+    int64_t least_ns = 0;
+    for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_FULL; k++) {
+        if (s->r->fixed.recompute >= 0 && s->r->fixed.recompute != k) continue;
+        l->recompute = (op_recompute)k;
+        TRY(group_add(s, l, &least_ns));
+    }
+    return ST_OK;
+}
+
+static status micro_batch_each(search *s, search_layout *l)
+{
+    const search_fixed *f = &s->r->fixed;
+    const int64_t own = s->r->global_batch / l->dp;
+    for (int64_t b = 1; b <= own; b++) {
+        const bool is_asked = f->micro_batch == b;
+        if (own % b != 0 || (f->micro_batch > 0 && !is_asked)) continue;
+        if (b > SEARCH_MICRO_BATCH_MAX && !is_asked) break;
+        l->micro_batch = b;
+        TRY(recompute_each(s, l));
+    }
+    return ST_OK;
+}
+
+static status sp_each(search *s, search_layout *l)
+{
+    const search_fixed *f = &s->r->fixed;
+    for (int sp = 0; sp <= (l->tp > 1 ? 1 : 0); sp++) {
+        if (f->sp >= 0 && l->tp > 1 && f->sp != sp) continue;
+        l->sp = sp == 1;
+        if (l->sp && s->r->seq / l->cp % l->tp != 0) {
+            ruled_out(s, RULE_SP_SEQ);
+            continue;
+        }
+        TRY(micro_batch_each(s, l));
+    }
+    return ST_OK;
+}
+
+// Ranks of dp x cp that share experts: they are a divisor of cp, or cp times one of dp (plan/mesh.h).
+static status ep_each(search *s, search_layout *l)
+{
+    const search_fixed *f = &s->r->fixed;
+    const int64_t experts = max_i64(s->r->experts, 1), ranks = (int64_t)l->dp * l->cp;
+    for (int64_t ep = 1; ep <= min_i64(experts, ranks); ep++) {
+        const bool fits = l->cp % ep == 0 || (ep % l->cp == 0 && l->dp % (ep / l->cp) == 0);
+        if (experts % ep != 0 || !fits || (f->ep > 0 && f->ep != ep)) continue;
+        l->ep = (int32_t)ep;
+        TRY(sp_each(s, l));
+    }
+    return ST_OK;
+}
+
+static status pp_each(search *s, search_layout *l, int64_t rest)
+{
+    const search_fixed *f = &s->r->fixed;
+    for (int64_t pp = 1; pp <= rest && pp <= SCHEDULE_MAX_STAGES; pp++) {
+        if (rest % pp != 0 || (f->pp > 0 && f->pp != pp)) continue;
+        const int64_t dp = rest / pp;
+        if (f->dp > 0 && f->dp != dp) continue;
+        if (pp > s->r->layers) {
+            ruled_out(s, RULE_PP_LAYERS);
+            break;
+        }
+        if (dp > s->r->global_batch || s->r->global_batch % dp != 0) {
+            ruled_out(s, RULE_DP_BATCH);
+            continue;
+        }
+        l->pp = (int32_t)pp;
+        l->dp = (int32_t)dp;
+        TRY(ep_each(s, l));
+    }
+    return ST_OK;
+}
+
+status search_groups_make(search *s)
+{
+    const search_request *r = s->r;
+    const search_fixed *f = &r->fixed;
+    search_layout l = {.dp = 1, .chunks = 1};
+    for (int64_t tp = 1; tp <= r->devices && tp <= max_i64(r->tp_max, f->tp); tp++) {
+        if (r->devices % tp != 0 || (f->tp > 0 && f->tp != tp)) continue;
+        const bool whole = r->ffn_dim % tp == 0 && r->expert_ffn_dim % tp == 0;
+        if (r->heads % tp != 0 || r->kv_heads % tp != 0 || !whole) {
+            ruled_out(s, RULE_TP_HEADS);
+            continue;
+        }
+        l.tp = (int32_t)tp;
+        const int64_t rest = r->devices / tp;
+        for (int64_t cp = 1; cp <= rest && (cp <= SEARCH_CP_MAX || cp == f->cp); cp++) {
+            if (rest % cp != 0 || (f->cp > 0 && f->cp != cp)) continue;
+            if (cp > 1 && r->seq % (2 * cp) != 0) {
+                ruled_out(s, RULE_CP_SEQ);
+                continue;
+            }
+            l.cp = (int32_t)cp;
+            TRY(pp_each(s, &l, rest / cp));
+        }
+    }
+    return ST_OK;
+}
