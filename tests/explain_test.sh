@@ -119,6 +119,21 @@ says "a source" out 'H100 data sheet'
 says "what is assumed" out '^  assumed '
 code "one run" 0 "$trireme" explain catalog gpt-4
 says "what was only told of it" out '^reported +cluster\.devices=24960'
+
+# --- a run on a cluster ---
+code "a cluster that is not here" 0 explain --cluster h100 layout.tp=2 layout.pp=4 layout.dp=2 --svg "$dir/cluster.svg"
+says "what a step takes there" out '^step +.*tok/s.*MFU'
+says "the picture is named" out '^picture .*cluster\.svg'
+code "it is whole" 0 python3 -c 'import sys, xml.dom.minidom as m
+words = [t.firstChild.data for t in m.parse(sys.argv[1]).getElementsByTagName("text")]
+missing = [w for w in ("Step", "Memory", "Who talks over what", "pp 3", "tp", "nvlink, 450 GB/s", "gradients of weights") if w not in words]
+sys.exit("missing: " + ", ".join(missing) if missing else 0)' "$dir/cluster.svg"
+code "a run of the catalogue" 0 "$trireme" explain deepseek-v3 --svg "$dir/v3.svg"
+says "has its cluster" out '^cluster +deepseek-h800, 2,048 devices'
+code "no card there" 2 explain --cluster h100 --rank 0
+says "why" err 'without --cluster'
+code "no such cluster" 3 explain --cluster h1000
+
 code "no such entry" 3 "$trireme" explain catalog h1000
 says "the nearest" err 'did you mean h100'
 [ $failures = 0 ]

@@ -20,7 +20,7 @@ if [ "$commands" -ge 6 ]; then passed "there are commands"; else failed "there a
 alike() {
     python3 - "$1" "$2" <<'END'
 import re, sys
-old, new = (open(name, encoding="utf-8").read().split("Ranks and bytes") for name in sys.argv[1:3])
+old, new = (re.split("Ranks and bytes|>Memory<", open(name, encoding="utf-8").read()) for name in sys.argv[1:3])
 words = [re.findall(r"<text[^>]*>([^<]*)</text>", part[1]) for part in (old, new)]
 def same(a, b):
     x, y = (re.findall(r"([0-9.]+) [KMGT]?i?B", t) for t in (a, b))
@@ -40,8 +40,9 @@ pictures=0
 while read -r name flags; do
     pictures=$((pictures + 1))
     flags=${flags//\$small/$small}
+    [[ $flags == *--cluster* ]] || flags="$dir/demo/config.yaml kernels.threads=1 kernels.level=scalar $flags"
     # shellcheck disable=SC2086
-    code "draws $name" 0 "$trireme" explain "$dir/demo/config.yaml" kernels.threads=1 kernels.level=scalar $flags --svg "$dir/$name"
+    code "draws $name" 0 "$trireme" explain $flags --svg "$dir/$name"
     [ "${GUIDE_DRAW:-0}" = 0 ] || cp "$dir/$name" "$here/docs/guide/$name"
     if alike "$dir/$name" "docs/guide/$name" >"$dir/out"; then passed "$name is as drawn"; else failed "$name is as drawn: GUIDE_DRAW=1 draws it anew"; fi
     if grep -q "($name)" docs/guide/*.md; then passed "$name is shown"; else failed "$name is shown"; fi

@@ -1,11 +1,12 @@
 // `explain`: what a configuration would do, drawn before a rank is started.
+#include "catalog/run.h"
 #include "cli/commands.h"
 #include "cli/explain.h"
 
 #include <string.h>
 
 typedef struct explain_flags {
-    const char *svg, *rank, *lists, *more;
+    const char *svg, *rank, *lists, *more, *cluster;
     bool equal, json;
 } explain_flags;
 
@@ -15,6 +16,10 @@ static const option rows[] = {
      .kind = OPTION_PATH,
      .offset = AT(svg),
      .help = "also write a picture of it all to this file"},
+    {.key = "cluster",
+     .kind = OPTION_TEXT,
+     .offset = AT(cluster),
+     .help = "the run on this cluster, in time: a name such as h100, or a YAML file"},
     {.key = "rank",
      .kind = OPTION_TEXT,
      .offset = AT(rank),
@@ -130,6 +135,16 @@ static status catalog(cli_context *cli, const cli_call *call)
     return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
 }
 
+// Unless there is a file or a folder of that name.
+static bool is_run_of_catalog(cli_context *cli, const char *name)
+{
+    file_info info;
+    if (!catalog_run_exists(name)) return false;
+    const status st = cli->h->api->path_info(cli->h, name, &info);
+    if (st != ST_OK) error_clear();
+    return st == ST_OK && info.kind == FILE_KIND_NONE;
+}
+
 static status run(cli_context *cli, const cli_call *call)
 {
     const explain_flags *f = call->flags;
@@ -142,6 +157,13 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->json || f->more != NULL) {
         return fail(ST_USAGE, "--json and --more are of `trireme explain claims`");
     }
+    if (f->cluster != NULL || is_run_of_catalog(cli, call->operands[0])) {
+        if (f->rank != NULL || f->lists != NULL || f->equal) {
+            return fail(ST_USAGE,
+                        "--rank, --lists and --equal are of a configuration without --cluster");
+        }
+        return explain_cluster(cli, call, f->cluster, f->svg);
+    }
     TRY(arena_new(cli->a, 1, &x));
     TRY(explain_open(cli, call, x));
     return f->rank != NULL ? card(x, f->rank) : all(x, f);
@@ -152,6 +174,7 @@ const cli_command cli_command_explain = {
     .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
     .synopsis =
         "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
+        "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--svg FILE] [key.path=value ...] | "
         "claims [--json] [--more FILE] | catalog [NAME|FILE]",
     .about =
         "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
@@ -160,14 +183,17 @@ const cli_command cli_command_explain = {
         "the input, W gradients of weights, B both; small letters are a rank's second chunk. "
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
         "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
-        "like; `trireme verify` says whether it can work. `explain claims` computes the figures that people "
-        "quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
+        "like; `trireme verify` says whether it can work. With --cluster, or of a run of "
+        "the catalogue, the step is simulated there, and the picture is of it in time, of the memory, "
+        "and of which part of the network each axis needs. `explain claims` computes the figures that "
+        "people quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
         "`explain catalog` lists the clusters, devices and runs that the program knows; with a name, one of "
         "them: peaks dense and sparse, links one way and both, in bits and bytes, prices, failures, and "
         "where each figure is from or that it is assumed.",
     .examples =
         "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
         "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n"
+        "  trireme explain llama3.1-70b --cluster h100 layout.tp=8 layout.pp=4 layout.dp=2 --svg 70b.svg\n"
         "  trireme explain claims\n"
         "  trireme explain catalog h100\n",
     .flags = &flags,

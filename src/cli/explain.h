@@ -66,6 +66,9 @@ NODISCARD status explain_row(const explain *x, int32_t pp);
 NODISCARD status explain_claims(cli_context *cli, const char *more, bool as_json);
 // What the catalogue holds, or one entry of it: a cluster, a device, a run. name NULL: all.
 NODISCARD status explain_catalog(cli_context *cli, const char *name);
+// A run on a cluster of the catalogue, played: as text and, where `svg` is not NULL, as one picture.
+NODISCARD status explain_cluster(cli_context *cli, const cli_call *call, const char *machine,
+                                 const char *svg);
 // One rank of the job.
 NODISCARD status explain_card(const explain *x, const train_plans *plans, int64_t rank);
 
