@@ -88,6 +88,8 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->first_head = node->attrs.first_head;
     if (node->attrs.row_ways > 1) {
         call->seq = p->seq_cut;
+        call->cut_ways = node->attrs.row_ways;
+        call->cut_at = node->attrs.row_at;
         call->cut_pieces = p->cut_pieces;
     }
     call->first_sequence = p->first_sequence +

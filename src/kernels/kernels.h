@@ -40,12 +40,14 @@ typedef struct kern_call {
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
-    int64_t cut_pieces;     // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h)
-    int64_t first_head;     // number within the layer of head 0, where heads are cut: dropout
-    int64_t first_row;      // number within the weight of row 0, where rows are cut: optimizers
-    double loss_divisor;    // HEAD_LOSS
-    bool accumulate;        // "+=" outputs: false = start from +0
-    bool strict;            // bits of a row may not depend on other rows, threads or position
+    // DROPOUT of positions that are cut over AXIS_TP (op/zigzag.h: cut_position): the rank's place in how many, and
+    // the pieces of a sequence. 0: they are not.
+    int64_t cut_ways, cut_at, cut_pieces;
+    int64_t first_head;  // number within the layer of head 0, where heads are cut: dropout
+    int64_t first_row;   // number within the weight of row 0, where rows are cut: optimizers
+    double loss_divisor; // HEAD_LOSS
+    bool accumulate;     // "+=" outputs: false = start from +0
+    bool strict;         // bits of a row may not depend on other rows, threads or position
     // For the trace: who and where.
     int32_t step_no, microbatch, layer;
 } kern_call;

@@ -179,9 +179,9 @@ static void dropout_task(void *context, int64_t index, int thread)
         const dropout_stream stream = dropout_stream_of(&call->step->host, call->attrs.site, 0,
                                                         call->first_sequence + i / call->seq);
         const op_attrs *a = &call->attrs;
-        const int64_t whole = call->seq * max_i64(a->row_ways, 1);
+        const int64_t whole = call->seq * max_i64(call->cut_ways, 1);
         const int64_t row =
-            cut_position(a->row_ways, call->cut_pieces, a->row_at, call->seq, i % call->seq);
+            cut_position(call->cut_ways, call->cut_pieces, call->cut_at, call->seq, i % call->seq);
         const int64_t position = zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, whole, row);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
                           piece.columns, &stream, position, a->dropout);
