@@ -187,7 +187,8 @@ static status axis_draw(const picture *p)
     double step = pow(10.0, floor(log10(seconds)));
     if (seconds / step < 2.5) step /= 5.0;
     if (seconds / step < 5.0) step /= 2.0;
-    for (double at = 0.0; at <= seconds * 1.0001; at += step) {
+    for (int i = 0; i * step <= seconds * 1.0001; i++) {
+        const double at = i * step;
         const double x = left_of() + width_of() * at / seconds;
         const double line[4] = {x, p->top, x, p->top + 4};
         TRY(svg_line(p->out, line, QUIET, 0.8, false));
