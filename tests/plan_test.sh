@@ -30,6 +30,7 @@ code "a part that is fixed" 0 plan cluster.devices=16 --json layout.pp=4 layout.
 same "stays" "$(value "$dir/out" '[p["layout"]["pp"] == 4 and p["layout"]["zero"] == 1 for p in d["plans"]] == [True] * 3')" True
 
 # --- what is planned is what is simulated ---
+code "more ranks than heads of keys" 0 "$trireme" plan tiny --cluster h100 cluster.devices=8 --global-batch 64 model.kv_heads=1 layout.tp=4
 code "write" 0 plan cluster.devices=16 --json --top 1 --write "$dir/best.yaml"
 best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
 code "the written configuration" 0 "$trireme" simulate "$dir/best.yaml" --cluster h100 --json

@@ -212,7 +212,8 @@ status search_groups_make(search *s)
     for (int64_t tp = 1; tp <= r->devices && tp <= max_i64(r->tp_max, f->tp); tp++) {
         if (r->devices % tp != 0 || (f->tp > 0 && f->tp != tp)) continue;
         const bool whole = r->ffn_dim % tp == 0 && r->expert_ffn_dim % tp == 0;
-        if (r->heads % tp != 0 || r->kv_heads % tp != 0 || !whole) {
+        const bool keys = r->kv_heads % tp == 0 || tp % r->kv_heads == 0; // else copies
+        if (r->heads % tp != 0 || !keys || !whole) {
             ruled_out(s, RULE_TP_HEADS);
             continue;
         }
