@@ -27,7 +27,8 @@ const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_B
 const char *search_rule_name(search_rule rule)
 {
     static const char *const names[RULE_COUNT] = {
-        [RULE_TP_HEADS] = "layout.tp does not divide heads or feed-forward, nor heads of keys, nor they it",
+        [RULE_TP_HEADS] =
+            "layout.tp does not divide heads or feed-forward, nor heads of keys, nor they it",
         [RULE_SP_SEQ] = "layout.tp does not divide train.seq, as layout.sp wants",
         [RULE_CP_SEQ] = "2 x layout.cp does not divide train.seq",
         [RULE_PP_LAYERS] = "more stages than layers",
