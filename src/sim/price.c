@@ -25,13 +25,7 @@ typedef struct pricer {
 static extent_binding bound_of(const plan *p, const plan_action *x)
 {
     const int64_t sequences = x->sequence_count > 0 ? x->sequence_count : p->micro_batch;
-    extent_binding b = {{0}};
-    b.value[EXTENT_ONE] = 1;
-    b.value[EXTENT_SEQS] = sequences;
-    b.value[EXTENT_TOKENS] = x->position_count > 0 ? x->position_count : sequences * p->seq;
-    b.value[EXTENT_CACHE] = sequences * p->cache_seq;
-    b.value[EXTENT_TOKENS_CUT] = sequences * p->seq_cut;
-    return b;
+    return plan_bound(p, sequences, x->position_count);
 }
 
 static status sums_make(pricer *s, const op_program *program, int32_t list,
