@@ -60,6 +60,7 @@ NODISCARD status explain_print(const explain *x, explain_price price, const expl
                                int32_t count);
 NODISCARD status explain_svg(const explain *x, explain_price price, const explain_bytes *bytes,
                              int32_t count, text *out);
+extern const uint32_t explain_bytes_colours[BYTES_KIND_COUNT];
 // One rank of pp: what it does in a step, as long as that is not too much to play.
 NODISCARD status explain_row(const explain *x, int32_t pp);
 // Figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL for none.

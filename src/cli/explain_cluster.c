@@ -21,9 +21,6 @@ static const svg_font heading = {.size = 16, .bold = true, .colour = INK},
                       small = {.size = 12, .colour = QUIET},
                       small_end = {.size = 12, .colour = QUIET, .anchor = SVG_END},
                       name_font = {.size = 12, .bold = true, .colour = INK};
-static const uint32_t bytes_colours[BYTES_KIND_COUNT] = {
-    [BYTES_WEIGHTS] = 0x2f6fb5, [BYTES_GRADIENTS] = 0x2f9e7a,   [BYTES_MASTER] = 0x6a5fb3,
-    [BYTES_MOMENTS] = 0xa98ccf, [BYTES_ACTIVATIONS] = 0xe5a33a, [BYTES_BUFFERS] = 0xa3aebb};
 
 // What a column of time is for.
 typedef enum doing {
@@ -264,7 +261,7 @@ static status memory_draw(picture *p)
         TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
         for (int k = 0; k < BYTES_KIND_COUNT; k++) {
             const double box[4] = {at, y, unit * (double)kind[k], row * 0.8};
-            if (box[2] > 0.05) TRY(svg_box(p->out, box, 0.0, bytes_colours[k], -1));
+            if (box[2] > 0.05) TRY(svg_box(p->out, box, 0.0, explain_bytes_colours[k], -1));
             at += box[2];
         }
         TRY(svg_words(p->out, page - margin, y + row * 0.4, &small_end, "%s%s",
@@ -275,7 +272,7 @@ static status memory_draw(picture *p)
     p->top += row * rows + 16;
     double at = left_of();
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
-        TRY(legend_item(p, &at, bytes_colours[k], plan_bytes_name((plan_kind_of_bytes)k)));
+        TRY(legend_item(p, &at, explain_bytes_colours[k], plan_bytes_name((plan_kind_of_bytes)k)));
     }
     p->top += 48;
     return ST_OK;

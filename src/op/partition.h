@@ -11,7 +11,8 @@
 // and the same around the MLP. Residual stream and norms are on all ranks; with `rows` (sequence
 // parallelism) each rank has its positions of them, sums go by REDUCE_SCATTER and an ALL_GATHER stands
 // before each product. What it gathers lives for that product only: the gradient of the weight gathers again
-// (V. Korthikanti et al., arXiv:2205.05198, section 4.2.2). Vocabulary and head: rows of the table on each rank, HEAD_STATS in between.
+// (V. Korthikanti et al., arXiv:2205.05198, section 4.2.2). Vocabulary and head: rows of the table on each
+// rank, HEAD_STATS in between.
 //
 // Order. With `ordered` (strict) a sum inside a matrix is cut into `shards` terms whatever `ways` is: each a
 // left fold of its own (over the parts of a fused weight one after the other), added by the fixed tree over

@@ -2,9 +2,9 @@
 //
 // A slot has a tensor of each name for its micro-batch, from the forward to the last half of the backward; most
 // live for a part of that only, and fewer of them are in use at a time than there are slots. So when all lives
-// are known, memory assignment finds each a place anew (plan_internal.h, life_copies), and here the actions are told: each gets a binding with the tensors
-// that are its own at its time. What a link reads or writes stays with its slot, for links go on beside the
-// products.
+// are known, memory assignment finds each a place anew (plan_internal.h, life_copies), and here the actions are
+// told: each gets a binding with the tensors that are its own at its time. What a link reads or writes stays
+// with its slot, for links go on beside the products.
 #include "plan/lower.h"
 
 #include <string.h>
