@@ -85,30 +85,36 @@ void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j)
     return (char *)g->c + (i * g->ldc + j) * (g->c_type == DTYPE_F32 ? 4 : 2);
 }
 
+// Places [k, k + kc) of the panels of lines that begin at k = 0. The last place may be half empty.
+static void pack_lines(const gemm_job *job, float *out, int64_t width, gemm_lines lines, int64_t k,
+                       int64_t kc)
+{
+    const int64_t first = k * job->unit->steps;
+    lines.data = element_at(lines.data, lines.type, first * lines.k_stride);
+    lines.kc = min_i64(kc * job->unit->steps, job->steps - first);
+    job->unit->pack(out, width, &lines);
+}
+
 void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc)
 {
     const gemm_matrix *a = &job->args->a;
-    const gemm_lines lines = {
-        .data = element_at(a->data, a->type, i * a->row_stride + k * a->column_stride),
-        .type = a->type,
-        .line_stride = a->row_stride,
-        .k_stride = a->column_stride,
-        .count = count,
-        .kc = kc};
-    job->unit->pack(out, job->unit->mr, &lines);
+    const gemm_lines rows = {.data = element_at(a->data, a->type, i * a->row_stride),
+                             .type = a->type,
+                             .line_stride = a->row_stride,
+                             .k_stride = a->column_stride,
+                             .count = count};
+    pack_lines(job, out, job->unit->mr, rows, k, kc);
 }
 
 void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc)
 {
     const gemm_matrix *b = &job->args->b;
-    const gemm_lines lines = {
-        .data = element_at(b->data, b->type, k * b->row_stride + j * b->column_stride),
-        .type = b->type,
-        .line_stride = b->column_stride,
-        .k_stride = b->row_stride,
-        .count = count,
-        .kc = kc};
-    job->unit->pack(out, job->unit->nr, &lines);
+    const gemm_lines columns = {.data = element_at(b->data, b->type, j * b->column_stride),
+                                .type = b->type,
+                                .line_stride = b->column_stride,
+                                .k_stride = b->row_stride,
+                                .count = count};
+    pack_lines(job, out, job->unit->nr, columns, k, kc);
 }
 
 // ---- one tile -----------------------------------------------------------------------------------
@@ -341,13 +347,43 @@ static void run_plain(const gemm_args *g, const gemm_unit *u)
     }
 }
 
-// oneDNN drives the units for bf16 (AVX-512 bf16, AMX) where the CPU has them.
+// Units for bf16: AMX through oneDNN, AVX-512 bf16 our own, which is faster there than oneDNN's (5 to 30%
+// at training shapes, Zen 4, 2026-11: bench/RESULTS.md).
 static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
-    return g->any_order && level >= KERN_AVX512_BF16 && g->a.type == DTYPE_BF16 &&
-           g->b.type == DTYPE_BF16 && g->m > GEMM_FLAT_ROWS && g->k > 0 &&
-           kern_pool_scratch(job->pool, 0) != NULL && pool_onednn(job->pool) != NULL;
+    const bool narrow = g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16;
+    const bool rounds = g->rounds && g->a.type != DTYPE_F16 && g->b.type != DTYPE_F16;
+    return g->any_order && level >= KERN_AVX512_BF16 && (narrow || rounds) &&
+           g->m > GEMM_FLAT_ROWS && g->k > 0 && kern_pool_scratch(job->pool, 0) != NULL;
+}
+
+static bool is_for_onednn(const gemm_job *job, kern_level level)
+{
+    const gemm_args *g = job->args;
+    return level >= KERN_AMX && g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 &&
+           pool_onednn(job->pool) != NULL;
+}
+
+static void run_packed(gemm_job *job)
+{
+    const gemm_args *g = job->args;
+    if (!job->direct && g->k > DEEP_K) {
+        run_deep(job);
+    } else if (g->m <= SHORT_ROWS || is_wide(job)) {
+        run_short(job);
+    } else {
+        gemm_run_tall(job);
+    }
+}
+
+static void run_in_pairs(gemm_job job)
+{
+    gemm_args places = *job.args;
+    job.unit = &gemm_unit_avx512_bf16;
+    places.k = (places.k + 1) / 2;
+    job.args = &places;
+    run_packed(&job);
 }
 
 void gemm_run(const kern_context *context, const gemm_args *args)
@@ -357,22 +393,19 @@ void gemm_run(const kern_context *context, const gemm_args *args)
     if (args->m == 0 || args->n == 0) return;
     gemm_job job = {.args = args,
                     .unit = gemm_unit_of(context->level),
+                    .steps = args->k,
                     .pool = context->pool,
                     .direct = args->c_type == DTYPE_F32,
                     .streams = args->m * args->n * dtype_bytes(args->c_type) >= STREAM_BYTES};
-    if (is_for_bf16_unit(&job, context->level) &&
-        onednn_run(pool_onednn(job.pool), job.pool, args)) {
-        return;
-    }
-    if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
+    if (is_for_bf16_unit(&job, context->level)) {
+        const bool done = is_for_onednn(&job, context->level) &&
+                          onednn_run(pool_onednn(job.pool), job.pool, args);
+        if (!done) run_in_pairs(job);
+    } else if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
         run_plain(args, job.unit);
     } else if (is_flat(&job)) {
         run_flat(&job);
-    } else if (!job.direct && args->k > DEEP_K) {
-        run_deep(&job);
-    } else if (args->m <= SHORT_ROWS || is_wide(&job)) {
-        run_short(&job);
     } else {
-        gemm_run_tall(&job);
+        run_packed(&job);
     }
 }

@@ -32,8 +32,9 @@ typedef struct gemm_args {
     void *c; // row-major, row stride ldc elements
     dtype c_type;
     int64_t ldc;
-    bool accumulate;        // c0 = C; with an epilogue, C must hold what has not been through it
-    bool any_order;         // fast mode: a faster unit may sum in another order, fixed by the shape
+    bool accumulate; // c0 = C; with an epilogue, C must hold what has not been through it
+    bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
+    bool rounds;     // with any_order: fp32 operands may be rounded to bf16 on their way there
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
 } gemm_args;

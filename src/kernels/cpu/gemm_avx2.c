@@ -424,6 +424,7 @@ AVX2 void gemm_avx2_flat(const gemm_flat *f)
 
 const gemm_unit gemm_unit_avx2 = {
     .level = KERN_AVX2,
+    .steps = 1,
     .mr = MR,
     .nr = NR,
     .kernel = kernel,

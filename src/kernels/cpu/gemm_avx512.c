@@ -47,6 +47,7 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
 
 const gemm_unit gemm_unit_avx512 = {
     .level = KERN_AVX512,
+    .steps = 1,
     .mr = MR,
     .nr = NR,
     .kernel = kernel,

@@ -23,8 +23,9 @@ enum {
 };
 
 typedef struct gemm_job {
-    const gemm_args *args;
+    const gemm_args *args; // k in places of panels (gemm_unit.h)
     const gemm_unit *unit;
+    int64_t steps; // of k in all
     kern_pool *pool;
     int64_t m0, m1, n0, n1, k0, k1; // of this pass
     int64_t columns;                // short: of a task
@@ -40,7 +41,7 @@ void gemm_run_tall(const gemm_job *job);
 float *gemm_private(const gemm_job *job, int thread);
 void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j);
 
-// Rows [i, i + count) of A (columns [j, j + count) of B), steps [k, k + kc).
+// Rows [i, i + count) of A (columns [j, j + count) of B), places [k, k + kc) of their panels.
 void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc);
 void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc);
 

@@ -65,6 +65,7 @@ static void store(void *data, dtype type, const float *values, int64_t n)
 
 const gemm_unit gemm_unit_scalar = {
     .level = KERN_SCALAR,
+    .steps = 1,
     .mr = MR,
     .nr = NR,
     .kernel = kernel,

@@ -1,7 +1,9 @@
 // Matrix products: the promise of gemm.h, bit by bit.
 //
 // The reference is the left fold itself, written out with fmaf. Every level, thread count, type,
-// operand order and cut must give its bits; the fold in turn is held against sums in double.
+// operand order and cut must give its bits; the fold in turn is held against sums in double. The unit
+// for bf16 adds in pairs: it is held against sums in double, and its bits against their own under other
+// threads, pieces and cuts.
 #include "kernels/cpu/gemm_unit.h"
 
 #include <math.h>
@@ -277,6 +279,126 @@ static void passes_change_no_bit(void **state)
     matrix_free(b);
 }
 
+// ---- the unit for bf16 --------------------------------------------------------------------------
+static bool has_bf16_unit(void)
+{
+    if (has_level(KERN_AVX512_BF16)) return true;
+    print_message("level %s: untested, this machine has it not\n",
+                  kern_level_name(KERN_AVX512_BF16));
+    return false;
+}
+
+static void run_free(const gemm_args *g, int threads)
+{
+    gemm_args run = *g;
+    run.any_order = run.rounds = true;
+    memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
+    gemm_run(&(kern_context){.pool = pools[threads], .level = KERN_AVX512_BF16}, &run);
+}
+
+static double rounded_at(const gemm_matrix *m, int64_t i, int64_t j)
+{
+    return (double)f32_from_bf16(bf16_from_f32(at(m, i, j)));
+}
+
+// Every term and every sum is rounded once, in fp32; C once more where it is narrower.
+static void near_the_exact_sum(const gemm_args *g, const char *c0, const char *got)
+{
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j++) {
+            const int64_t place = i * g->ldc + j;
+            double sum = g->accumulate ? dtype_load(g->c_type, c0, place) : 0.0, size = fabs(sum);
+            for (int64_t k = 0; k < g->k; k++) {
+                const double term = rounded_at(&g->a, i, k) * rounded_at(&g->b, k, j);
+                sum += term;
+                size += fabs(term);
+            }
+            const double narrow = g->c_type == DTYPE_F32 ? 0.0 : 0x1p-8 * fabs(sum);
+            const double bound = 0x1p-23 * (double)(g->k + 1) * size + narrow;
+            assert_true(fabs(dtype_load(g->c_type, got, place) - sum) <= bound);
+        }
+    }
+}
+
+// variant: bit 0, 1: A, B transposed; 2: accumulate
+static void check_free(shape s, dtype a, dtype b, dtype c, int variant)
+{
+    gemm_args g = {.m = s.m, .n = s.n, .k = s.k, .c_type = c, .ldc = s.n + PAD};
+    g.a = matrix_make(s.m, s.k, a, (variant & 1) != 0);
+    g.b = matrix_make(s.k, s.n, b, (variant & 2) != 0);
+    g.accumulate = (variant & 4) != 0;
+    const gemm_matrix c0 = matrix_make(s.m, s.n, c, false);
+    const size_t bytes = (size_t)(((s.m - 1) * g.ldc + s.n) * width_of(c));
+    char *first = malloc(bytes), *other = malloc(bytes);
+    for (int threads = 1; threads <= 3; threads++) {
+        char *to = threads == 1 ? first : other;
+        memcpy(to, c0.data, bytes);
+        g.c = to;
+        run_free(&g, threads);
+        if (threads > 1) assert_memory_equal(first, other, bytes);
+    }
+    near_the_exact_sum(&g, c0.data, first);
+    // The last rows and columns alone: another place in the tiles, the same bits.
+    memcpy(other, c0.data, bytes);
+    const int64_t i = s.m - s.m * 2 / 3, j = s.n / 3;
+    gemm_args part = g;
+    part.m = s.m - i;
+    part.n = s.n - j;
+    part.a.data = (const char *)g.a.data + i * g.a.row_stride * width_of(a);
+    part.b.data = (const char *)g.b.data + j * g.b.column_stride * width_of(b);
+    part.c = other + (i * g.ldc + j) * width_of(c);
+    run_free(&part, 2);
+    for (int64_t r = i; r < s.m && part.m > 8; r++) {
+        const int64_t from = (r * g.ldc + j) * width_of(c);
+        assert_memory_equal(first + from, other + from, (size_t)(part.n * width_of(c)));
+    }
+    matrix_free(g.a);
+    matrix_free(g.b);
+    matrix_free(c0);
+    free(first);
+    free(other);
+}
+
+static void the_bf16_unit_adds_pairs_in_order(void **state)
+{
+    (void)state;
+    if (!has_bf16_unit()) skip();
+    static const shape sizes[] = {{9, 1, 1},     {13, 37, 70},   {64, 16, 20},
+                                  {145, 5, 261}, {151, 50, 9},   {147, 530, 3},
+                                  {150, 18, 30}, {29, 33, 2049}, {146, 1300, 10}};
+    for (int64_t i = 0; i < COUNT_OF(sizes); i++) {
+        for (int variant = 0; variant < 8; variant++) {
+            check_free(sizes[i], DTYPE_BF16, DTYPE_BF16, types[(variant + i) % 2], variant);
+            check_free(sizes[i], DTYPE_F32, types[variant / 2 % 2], DTYPE_F32, variant);
+        }
+    }
+    check_free((shape){11, 20, 34000}, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, 0); // deep
+}
+
+static void the_bf16_unit_goes_on_after_an_even_cut(void **state)
+{
+    (void)state;
+    if (!has_bf16_unit()) skip();
+    enum { M = 150, N = 41, K = 1033 };
+    const gemm_matrix a = matrix_make(M, K, DTYPE_BF16, true);
+    const gemm_matrix b = matrix_make(K, N, DTYPE_BF16, false);
+    static float whole[M * N], parts[M * N];
+    gemm_args g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = whole, .ldc = N};
+    run_free(&g, 2);
+    g.c = parts;
+    for (int64_t k = 0, step; k < K; k += step) {
+        step = min_i64(2 + 6 * k, K - k);
+        g.k = step;
+        g.a.data = (const uint16_t *)a.data + k * a.column_stride;
+        g.b.data = (const uint16_t *)b.data + k * b.row_stride;
+        g.accumulate = k > 0;
+        run_free(&g, 2);
+    }
+    assert_memory_equal(whole, parts, sizeof(whole));
+    matrix_free(a);
+    matrix_free(b);
+}
+
 // ---- conversions: the units' against the scalar truth -------------------------------------------
 enum { PATTERNS = 1 << 16, PIECE = 37 };
 static uint16_t bits[PATTERNS];
@@ -334,6 +456,8 @@ int main(void)
         cmocka_unit_test(large_products_are_blocked_rightly),
         cmocka_unit_test(a_cut_in_k_changes_no_bit),
         cmocka_unit_test(passes_change_no_bit),
+        cmocka_unit_test(the_bf16_unit_adds_pairs_in_order),
+        cmocka_unit_test(the_bf16_unit_goes_on_after_an_even_cut),
     };
     return cmocka_run_group_tests(tests, pools_open, pools_close);
 }

@@ -2,7 +2,8 @@
 //
 // A *panel* is a strip of A (mr rows) or of B (nr columns), stored k by k: panel[k * width + i], in
 // fp32. Where the matrix ends, the rest of a panel holds some finite elements of it or zeros: sums
-// made of these are never stored. The micro-kernel multiplies one panel of each.
+// made of these are never stored. The micro-kernel multiplies one panel of each. In the unit for bf16 a
+// place of a panel holds two steps of k, and what counts steps below counts places.
 #ifndef KERNELS_CPU_GEMM_UNIT_H
 #define KERNELS_CPU_GEMM_UNIT_H
 
@@ -39,12 +40,13 @@ typedef struct gemm_sums {
 
 typedef struct gemm_unit {
     kern_level level;
+    int steps; // of k in a place of a panel
     int mr, nr;
     // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full tiles
     // only; `to` may be `from`. Meanwhile kc / 8 cache lines from `ahead` on come nearer.
     void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
                    const float *ahead);
-    // ceil(count / width) panels, each kc * width floats, one after the other.
+    // ceil(count / width) panels, each kc / steps (rounded up) * width places, one after the other.
     void (*pack)(float *panels, int64_t width, const gemm_lines *lines);
     // n contiguous elements, to fp32 and back (nearest even).
     void (*load)(float *out, const void *data, dtype type, int64_t n);
@@ -57,7 +59,9 @@ typedef struct gemm_unit {
 extern const gemm_unit gemm_unit_scalar;
 extern const gemm_unit gemm_unit_avx2;
 extern const gemm_unit gemm_unit_avx512;
-const gemm_unit *gemm_unit_of(kern_level level); // the fastest at or below it
+extern const gemm_unit gemm_unit_avx512_bf16;
+const gemm_unit *
+gemm_unit_of(kern_level level); // the fastest at or below it whose bits are gemm.h's
 
 // The AVX2 unit's parts, also for wider units.
 void gemm_avx2_pack(float *panels, int64_t width, const gemm_lines *lines);

@@ -20,7 +20,8 @@
 // logits are still there, else they are made again.
 //
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
-// not depend on R. Logits and their gradients are fp32 in every precision.
+// not depend on R. Logits and their gradients are fp32 in every precision; where w is bf16 and the order
+// is free, gradients are rounded to bf16 on their way into a product, if the CPU has a unit for that.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_unit.h"
@@ -197,6 +198,14 @@ static void softmax_task(void *context, int64_t index, int thread)
     dtype_store(call->out[0].type, call->out[0].data, c->first + index, loss);
 }
 
+// What all three products share.
+static gemm_args product_begin(const chunk *c)
+{
+    const bool is_free = !c->call->strict;
+    return (gemm_args){.any_order = is_free,
+                       .rounds = is_free && c->call->in[1].type == DTYPE_BF16};
+}
+
 static gemm_matrix rows_of(const kern_tensor *t, int64_t first)
 {
     const char *row = (const char *)t->data + first * t->strides[0] * dtype_bytes(t->type);
@@ -206,14 +215,15 @@ static gemm_matrix rows_of(const kern_tensor *t, int64_t first)
 static void logits_make(const kern_context *context, const chunk *c)
 {
     const kern_tensor *x = &c->call->in[0], *w = &c->call->in[1];
-    const gemm_args g = {.m = c->rows,
-                         .n = w->dims[0],
-                         .k = x->dims[1],
-                         .a = rows_of(x, c->first),
-                         .b = gemm_transposed(rows_of(w, 0)),
-                         .c = c->logits,
-                         .c_type = DTYPE_F32,
-                         .ldc = c->layout.stride};
+    gemm_args g = product_begin(c);
+    g.m = c->rows;
+    g.n = w->dims[0];
+    g.k = x->dims[1];
+    g.a = rows_of(x, c->first);
+    g.b = gemm_transposed(rows_of(w, 0));
+    g.c = c->logits;
+    g.c_type = DTYPE_F32;
+    g.ldc = c->layout.stride;
     gemm_run(context, &g);
 }
 
@@ -241,16 +251,17 @@ static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
     const int64_t dim = w->dims[1], width = dtype_bytes(dx->type);
     char *target = (char *)dx->data + (c->first * dx->strides[0] + c->term * dim) * width;
-    const gemm_args g = {.m = c->rows,
-                         .n = dim,
-                         .k = end - begin,
-                         .a = gemm_rows(c->logits + begin, DTYPE_F32, c->layout.stride),
-                         .b = rows_of(w, begin),
-                         .c = c->layout.narrow_dx ? (void *)c->dx : (void *)target,
-                         .c_type = DTYPE_F32,
-                         .ldc = c->layout.narrow_dx ? dim : dx->strides[0],
-                         .epilogue = dx_scale,
-                         .epilogue_context = c};
+    gemm_args g = product_begin(c);
+    g.m = c->rows;
+    g.n = dim;
+    g.k = end - begin;
+    g.a = gemm_rows(c->logits + begin, DTYPE_F32, c->layout.stride);
+    g.b = rows_of(w, begin);
+    g.c = c->layout.narrow_dx ? (void *)c->dx : (void *)target;
+    g.c_type = DTYPE_F32;
+    g.ldc = c->layout.narrow_dx ? dim : dx->strides[0];
+    g.epilogue = dx_scale;
+    g.epilogue_context = c;
     gemm_run(context, &g);
     if (c->layout.narrow_dx) kern_parallel(context->pool, c->rows, dx_narrow_task, c);
 }
@@ -274,15 +285,16 @@ static void dw_add(const kern_context *context, const chunk *c)
 {
     const kern_tensor *dw = &c->call->out[2];
     if (dw->data == NULL) return;
-    const gemm_args g = {.m = dw->dims[0],
-                         .n = dw->dims[1],
-                         .k = c->rows,
-                         .a = gemm_transposed(gemm_rows(c->logits, DTYPE_F32, c->layout.stride)),
-                         .b = gemm_rows(c->x, DTYPE_F32, dw->dims[1]),
-                         .c = dw->data,
-                         .c_type = dw->type,
-                         .ldc = dw->strides[0],
-                         .accumulate = c->first > 0 || c->call->accumulate};
+    gemm_args g = product_begin(c);
+    g.m = dw->dims[0];
+    g.n = dw->dims[1];
+    g.k = c->rows;
+    g.a = gemm_transposed(gemm_rows(c->logits, DTYPE_F32, c->layout.stride));
+    g.b = gemm_rows(c->x, DTYPE_F32, dw->dims[1]);
+    g.c = dw->data;
+    g.c_type = dw->type;
+    g.ldc = dw->strides[0];
+    g.accumulate = c->first > 0 || c->call->accumulate;
     gemm_run(context, &g);
 }
 
