@@ -1,7 +1,7 @@
 // The leaves of the vector backend: loops over one row or a piece of it, once per level.
 //
 // A kernel (norm.c, pointwise.c, ...) decides who does what, and calls these through the table of the
-// context's level. Both tables are made from the same sources (*.inc), so their bits are equal.
+// context's level. All tables are made from the same sources (*.inc), so their bits are equal.
 #ifndef KERNELS_CPU_VEC_KERNELS_H
 #define KERNELS_CPU_VEC_KERNELS_H
 
@@ -96,7 +96,7 @@ typedef struct cpu_vec {
     void (*swiglu_bwd)(cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da,
                        int64_t n);
     void (*dropout)(cpu_span y, cpu_span x, int64_t begin, int64_t n, const dropout_stream *stream,
-                    int64_t position, float p); // columns begin .. begin + n - 1; begin % 32 = 0
+                    int64_t position, float p); // columns begin .. begin + n - 1; begin % 4 = 0
     void (*rope)(const cpu_rope_row *row);
 
     void (*rmsnorm)(cpu_norm_row *row);
@@ -120,10 +120,11 @@ typedef struct cpu_vec {
     void (*function)(int which, float *y, const float *x, int64_t n);
 } cpu_vec;
 
-extern const cpu_vec cpu_vec_scalar, cpu_vec_avx2;
+extern const cpu_vec cpu_vec_scalar, cpu_vec_avx2, cpu_vec_avx512;
 
 static inline const cpu_vec *cpu_vec_of(kern_level level)
 {
+    if (level >= KERN_AVX512) return &cpu_vec_avx512;
     return level >= KERN_AVX2 ? &cpu_vec_avx2 : &cpu_vec_scalar;
 }
 

@@ -1,10 +1,11 @@
-// Eight floats at a time, and the functions that kernels need of them, with one meaning everywhere.
+// A vector of floats, and the functions that kernels need of it, with one meaning everywhere.
 //
-// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first; both then
-// include the same kernels (*.inc). The plain C twin works on structs of eight floats, step by step
-// as the AVX2 code does: same polynomial, same fma, same order of sums. So the bits are equal at
-// every level and for every element, be it in the body or the tail of a row. (NaN is NaN in both,
-// but its payload may differ.)
+// A file that includes this sets VEC_AVX2 to 1 (vec_avx2.c) or 0 (vec_scalar.c) first, and VEC_AVX512
+// where it has that too (vec_avx512.c); all then include the same kernels (*.inc). Vectors have eight
+// lanes, with AVX-512 sixteen. The plain C twin works on structs of eight floats, step by step as the
+// vector code does: same polynomial, same fma, same order of sums. So the bits are equal at every
+// level and for every element, be it in the body or the tail of a row. (NaN is NaN at all of them, but
+// its payload may differ.)
 //
 // Errors, measured against double libm in vecmath_test.c, in units of the last place:
 //   v_exp 0.8 (subnormal results too)   v_exp2_neg 2.1, 0 below -126   v_tanh 1.2   v_erf 0.9
@@ -18,7 +19,15 @@
 #include <math.h>
 #include <string.h>
 
-#if VEC_AVX2
+#ifndef VEC_AVX512
+#    define VEC_AVX512 0
+#endif
+#if VEC_AVX512
+#    include <immintrin.h>
+#    define VEC_TARGET \
+        __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c,bmi2")))
+#    define VEC_INLINE static inline VEC_TARGET __attribute__((always_inline))
+#elif VEC_AVX2
 #    include <immintrin.h>
 #    define VEC_TARGET __attribute__((target("avx2,fma,f16c")))
 #    define VEC_INLINE static inline VEC_TARGET __attribute__((always_inline))
@@ -28,67 +37,103 @@
 #endif
 #define VEC_FN static VEC_TARGET
 
+#if VEC_AVX512
+enum { VEC_LANES = 16 };
+#    include "kernels/cpu/vec_lanes_avx512.inc"
+#elif VEC_AVX2
 enum { VEC_LANES = 8 };
-
-#if VEC_AVX2
 #    include "kernels/cpu/vec_lanes_avx2.inc"
 #else
+enum { VEC_LANES = 8 };
 #    include "kernels/cpu/vec_lanes_scalar.inc"
 #endif
+
+// Element i of a vector: i.
+VEC_INLINE vi vi_lanes(void)
+{
+    static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return vi_load(lanes);
+}
 
 // ---- loads and stores of any float type -----------------------------------------------------------
 // Elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not written (stores).
 VEC_INLINE vf v_load(cpu_span s, int64_t i, int64_t n)
 {
-    if (n >= VEC_LANES) {
-        if (s.type == DTYPE_F32) return vf_load((const float *)s.at + i);
-        if (s.type == DTYPE_BF16) return vf_load_bf16((const uint16_t *)s.at + i);
-        return vf_load_f16((const uint16_t *)s.at + i);
-    }
     if (s.type == DTYPE_F32) {
-        float part[VEC_LANES] = {0};
-        memcpy(part, (const float *)s.at + i, (size_t)n * sizeof(float));
-        return vf_load(part);
+        const float *p = (const float *)s.at + i;
+        return n >= VEC_LANES ? vf_load(p) : vf_load_first(p, DTYPE_F32, n);
     }
-    uint16_t part[VEC_LANES] = {0};
-    memcpy(part, (const uint16_t *)s.at + i, (size_t)n * sizeof(uint16_t));
-    return s.type == DTYPE_BF16 ? vf_load_bf16(part) : vf_load_f16(part);
+    const uint16_t *p = (const uint16_t *)s.at + i;
+    if (s.type == DTYPE_BF16) {
+        return n >= VEC_LANES ? vf_load_bf16(p) : vf_load_first(p, DTYPE_BF16, n);
+    }
+    return n >= VEC_LANES ? vf_load_f16(p) : vf_load_first(p, DTYPE_F16, n);
 }
 
 VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
 {
-    if (n >= VEC_LANES) {
-        if (s.type == DTYPE_F32) {
-            vf_store((float *)s.at + i, x);
-        } else if (s.type == DTYPE_BF16) {
-            vf_store_bf16((uint16_t *)s.at + i, x);
-        } else {
-            vf_store_f16((uint16_t *)s.at + i, x);
-        }
-    } else if (s.type == DTYPE_F32) {
-        float part[VEC_LANES];
-        vf_store(part, x);
-        memcpy((float *)s.at + i, part, (size_t)n * sizeof(float));
+    if (s.type == DTYPE_F32) {
+        float *p = (float *)s.at + i;
+        if (n >= VEC_LANES) vf_store(p, x);
+        if (n < VEC_LANES) vf_store_first(p, DTYPE_F32, n, x);
+        return;
+    }
+    uint16_t *p = (uint16_t *)s.at + i;
+    if (n < VEC_LANES) {
+        vf_store_first(p, s.type, n, x);
+    } else if (s.type == DTYPE_BF16) {
+        vf_store_bf16(p, x);
     } else {
-        uint16_t part[VEC_LANES];
-        if (s.type == DTYPE_BF16) {
-            vf_store_bf16(part, x);
-        } else {
-            vf_store_f16(part, x);
-        }
-        memcpy((uint16_t *)s.at + i, part, (size_t)n * sizeof(uint16_t));
+        vf_store_f16(p, x);
     }
 }
+
+// Statements for the elements i .. i + left - 1 of n, a vector at a time. They are compiled twice: for
+// whole vectors, where `left` is a constant and nothing is asked about it, and for what is left.
+#define V_FOR(i, left, n, ...)                         \
+    do {                                               \
+        int64_t i = 0;                                 \
+        for (; i + VEC_LANES <= (n); i += VEC_LANES) { \
+            const int64_t left = VEC_LANES;            \
+            __VA_ARGS__                                \
+        }                                              \
+        if (i < (n)) {                                 \
+            const int64_t left = (n)-i;                \
+            __VA_ARGS__                                \
+        }                                              \
+    } while (0)
+
+// The type that two share; DTYPE_COUNT where they differ.
+VEC_INLINE dtype v_common(dtype a, dtype b)
+{
+    return a == b ? a : DTYPE_COUNT;
+}
+
+VEC_INLINE cpu_span v_as(cpu_span s, dtype type)
+{
+    if (type != DTYPE_COUNT) s.type = type;
+    return s;
+}
+
+// loop(type, ...) where the type of all operands, if they have one, is a constant: asked for at every
+// vector it costs more than the arithmetic of a sum. Loops take their spans through v_as.
+#define V_BY_TYPE(type, loop, ...)          \
+    do {                                    \
+        if ((type) == DTYPE_BF16) {         \
+            loop(DTYPE_BF16, __VA_ARGS__);  \
+        } else if ((type) == DTYPE_F32) {   \
+            loop(DTYPE_F32, __VA_ARGS__);   \
+        } else {                            \
+            loop(DTYPE_COUNT, __VA_ARGS__); \
+        }                                   \
+    } while (0)
 
 // What x becomes when it is stored in a type and read again.
 VEC_INLINE vf v_rounded(dtype type, vf x)
 {
     if (type == DTYPE_F32) return x;
+    if (type == DTYPE_BF16) return vi_as_float(vi_shl(vf_to_bf16(x), 16));
     uint16_t part[VEC_LANES];
-    if (type == DTYPE_BF16) {
-        vf_store_bf16(part, x);
-        return vf_load_bf16(part);
-    }
     vf_store_f16(part, x);
     return vf_load_f16(part);
 }
@@ -207,11 +252,37 @@ VEC_INLINE vf v_erf(vf x)
 }
 
 // ---- random words -----------------------------------------------------------------------------------
-// Philox4x32-10 of eight counters (base/rng.h).
+// Philox4x32-10 of a counter per lane (base/rng.h).
 typedef struct vphilox {
     vi w[4];
 } vphilox;
 
+#if VEC_AVX512
+// Even lanes and odd lanes apart, each in the low half of 64 bits: a product needs no more than that,
+// and what it leaves in the high half nobody reads.
+VEC_INLINE void philox_half(vi w[4], uint32_t k0, uint32_t k1)
+{
+    for (int round = 0; round < 10; round++) {
+        const vi a = vi_mul_low(w[0], 0xD2511F53U), b = vi_mul_low(w[2], 0xCD9E8D57U);
+        w[0] = vi_xor(vi_xor(vi_high(b), w[1]), vi_set((int32_t)k0));
+        w[1] = b;
+        w[2] = vi_xor(vi_xor(vi_high(a), w[3]), vi_set((int32_t)k1));
+        w[3] = a;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+}
+
+VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
+{
+    vi odd[4];
+    for (int k = 0; k < 4; k++) odd[k] = vi_high(c.w[k]);
+    philox_half(c.w, k0, k1);
+    philox_half(odd, k0, k1);
+    for (int k = 0; k < 4; k++) c.w[k] = vi_zip(c.w[k], odd[k]);
+    return c;
+}
+#else
 VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
 {
     for (int round = 0; round < 10; round++) {
@@ -227,8 +298,9 @@ VEC_INLINE vphilox v_philox(vphilox c, uint32_t k0, uint32_t k1)
     }
     return c;
 }
+#endif
 
-// rng_uniform of eight words.
+// rng_uniform of a word per lane.
 VEC_INLINE vf v_uniform(vi words)
 {
     return vf_mul(vi_to_float(vi_shr(words, 8)), vf_set(0x1p-24F));

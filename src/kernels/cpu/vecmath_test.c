@@ -1,4 +1,4 @@
-// The vector functions against double libm, the two levels against each other to the bit, and the
+// The vector functions against double libm, the levels against each other to the bit, and the
 // leaves that have a scalar truth elsewhere against it.
 #include "kernels/cpu/vec_kernels.h"
 #include "op/block_sum.h"
@@ -73,11 +73,16 @@ static double worst(const cpu_vec *vec, int which, float low, float high)
     return most;
 }
 
-static bool has_avx2(void)
+enum { TABLES = 3 };
+static const cpu_vec *const tables[TABLES] = {&cpu_vec_scalar, &cpu_vec_avx2, &cpu_vec_avx512};
+
+// How many of the tables this machine can run.
+static int table_count(void)
 {
-    if (kern_level_of_machine() >= KERN_AVX2) return true;
-    print_message("this machine has no AVX2: skipped\n");
-    return false;
+    const kern_level level = kern_level_of_machine();
+    const int count = level >= KERN_AVX512 ? TABLES : level >= KERN_AVX2 ? 2 : 1;
+    if (count < TABLES) print_message("%d of %d levels: the machine has no more\n", count, TABLES);
+    return count;
 }
 
 static void test_errors(void **state)
@@ -105,17 +110,18 @@ static void test_errors(void **state)
 static void test_exp2_of_four(void **state)
 {
     (void)state;
-    float x[32], four[32], one[8];
-    for (int i = 0; i < 32; i++) x[i] = -0.37F * (float)(i * i);
+    enum { LANES = 16 }; // the most
+    float x[4 * LANES], four[4 * LANES], one[LANES];
+    for (int i = 0; i < 4 * LANES; i++) x[i] = -0.09F * (float)(i * i);
     x[5] = -INFINITY;
     x[17] = NAN;
     x[30] = -0.5F;
-    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
-        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
-        vec->function(1, four, x, 32);
-        for (int i = 0; i < 32; i += 8) {
-            vec->function(1, one, x + i, 8);
-            for (int l = 0; l < 8; l++) {
+    for (int t = 0; t < table_count(); t++) {
+        const cpu_vec *vec = tables[t];
+        vec->function(1, four, x, 4 * LANES);
+        for (int i = 0; i < 4 * LANES; i += LANES) {
+            vec->function(1, one, x + i, LANES);
+            for (int l = 0; l < LANES; l++) {
                 assert_true(bits_of(one[l]) == bits_of(four[i + l]) ||
                             (isnan(x[i + l]) && isnan(one[l]) && isnan(four[i + l])));
             }
@@ -127,8 +133,8 @@ static void test_special_values(void **state)
 {
     (void)state;
     const float x[] = {NAN, INFINITY, -INFINITY, 0.0F, -0.0F, 3e38F, -3e38F, 1e-40F};
-    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
-        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
+    for (int t = 0; t < table_count(); t++) {
+        const cpu_vec *vec = tables[t];
         float y[5][8];
         for (int f = 0; f < 5; f++) vec->function(f, y[f], x, 8);
         for (int f = 0; f < 5; f++) assert_true(isnan(y[f][0]));
@@ -149,33 +155,121 @@ static void assert_same(const float *a, const float *b, int64_t n)
     }
 }
 
+static void check_functions(const cpu_vec *vec, const float *x, int64_t n, int64_t shift)
+{
+    float a[LOT], b[LOT];
+    for (int f = 0; f < 5; f++) {
+        cpu_vec_scalar.function(f, a, x, n);
+        vec->function(f, b, x + shift, n - shift);
+        assert_same(a + shift, b, n - shift);
+    }
+    const cpu_span in = {(void *)(uintptr_t)x, DTYPE_F32}, to_a = {a, DTYPE_F32},
+                   to_b = {b, DTYPE_F32};
+    for (int kind = ACT_NONE; kind <= ACT_RELU; kind++) {
+        cpu_vec_scalar.activation((op_activation)kind, to_a, in, n);
+        vec->activation((op_activation)kind, to_b, in, n);
+        assert_same(a, b, n);
+        cpu_vec_scalar.activation_bwd((op_activation)kind, to_a, in, in, n);
+        vec->activation_bwd((op_activation)kind, to_b, in, in, n);
+        assert_same(a, b, n);
+    }
+}
+
 static void test_levels_agree(void **state)
 {
     (void)state;
-    if (!has_avx2()) skip();
-    float x[LOT], a[LOT], b[LOT];
-    for (uint32_t round = 0; round < 60; round++) {
-        for (uint32_t i = 0; i < LOT; i++) {
-            x[i] = round < 30 ? float_of(rng_word(1, round, i))
-                              : rng_tensor_normal(7, round, i) * (float)(round - 20);
+    float x[LOT];
+    for (int t = 1; t < table_count(); t++) {
+        for (uint32_t round = 0; round < 60; round++) {
+            for (uint32_t i = 0; i < LOT; i++) {
+                x[i] = round < 30 ? float_of(rng_word(1, round, i))
+                                  : rng_tensor_normal(7, round, i) * (float)(round - 20);
+            }
+            // Another offset each round: elements pass through body and tail.
+            check_functions(tables[t], x, LOT - (int64_t)round, round);
         }
-        // Another offset each round: elements pass through body and tail.
-        const int64_t n = LOT - (int64_t)round;
-        for (int f = 0; f < 5; f++) {
-            cpu_vec_scalar.function(f, a, x, n);
-            cpu_vec_avx2.function(f, b, x + round, n);
-            assert_same(a + round, b, n - (int64_t)round);
+    }
+}
+
+// ---- rows and sums of them, in every type, of every length ------------------------------------------
+typedef struct norm_case {
+    dtype type, weight_type;
+    bool has_delta, keeps_h;
+    int64_t n;
+} norm_case;
+
+enum { NORM_MOST = 150, NORM_ROWS = 5, NORM_BUFFERS = 8 };
+typedef struct norm_memory {
+    float buffer[NORM_BUFFERS][NORM_ROWS * NORM_MOST]; // as any type
+    float r, mean;
+} norm_memory;
+
+static cpu_span filled(norm_memory *m, int k, dtype type, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        dtype_store(type, m->buffer[k], i, (double)rng_tensor_normal(11, (uint64_t)k, i));
+    }
+    return (cpu_span){m->buffer[k], type};
+}
+
+// All leaves over rows of norms, one after the other, into m.
+static void run_norms(const cpu_vec *vec, const norm_case *c, norm_memory *m)
+{
+    const int64_t n = c->n, all = NORM_ROWS * n;
+    memset(m, 0, sizeof(*m));
+    const cpu_span x = filled(m, 0, c->type, all), delta = filled(m, 1, c->type, n);
+    const cpu_span w = filled(m, 2, c->weight_type, n), b = filled(m, 3, c->weight_type, n);
+    const cpu_span y = filled(m, 4, c->type, n), h = filled(m, 5, c->type, all);
+    const cpu_span dw = filled(m, 6, DTYPE_F32, n), db = filled(m, 7, DTYPE_F32, n);
+    cpu_norm_row row = {.x = x, .w = w, .b = b, .y = y, .dim = n, .eps = 1e-5F, .plus = 1.0F};
+    if (c->has_delta) row.delta = delta;
+    if (c->keeps_h) row.h = h;
+    vec->rmsnorm(&row);
+    m->r = row.r;
+    row.b = row.y; // adds up what the first wrote
+    vec->layernorm(&row);
+    m->mean = row.mean + 3.0F * row.r;
+    const float r[NORM_ROWS] = {row.r, 0.5F, 2.0F, 1.0F, 0.1F};
+    const double mean[NORM_ROWS] = {vec->row_mean(x, n), 0.25, -3.0, 0.0, 1e-3};
+    row = (cpu_norm_row){
+        .dy = y, .h = x, .w = w, .dh = c->has_delta ? delta : (cpu_span){0}, .dx = y, .dim = n};
+    row.r = r[0];
+    vec->layernorm_dx(&row);
+    row.dh = (cpu_span){0};
+    vec->rmsnorm_dx(&row);
+    cpu_norm_fold fold = {.dy = h, .h = x, .dy_stride = n, .h_stride = n, .r = r, .mean = mean};
+    fold.r_stride = fold.groups = 1;
+    fold.rows = NORM_ROWS;
+    fold.dim = n;
+    fold.dw = dw;
+    fold.db = db;
+    fold.accumulate = true;
+    for (fold.column = 0; fold.column < n; fold.column += CPU_FOLD_COLUMNS) {
+        fold.count = min_i64(CPU_FOLD_COLUMNS, n - fold.column);
+        vec->norm_dw(&fold);
+    }
+    fold.mean = NULL;
+    fold.db.at = NULL;
+    fold.column = 0;
+    fold.count = min_i64(CPU_FOLD_COLUMNS, n);
+    vec->norm_dw(&fold);
+}
+
+static void test_norms_agree(void **state)
+{
+    (void)state;
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static norm_memory want, got;
+    for (int64_t k = 0; k < 3 * 4 * NORM_MOST; k++) {
+        norm_case c = {.type = types[k % 3], .weight_type = types[k % 3], .n = 1 + k / 12};
+        if (k % 7 == 0) c.weight_type = DTYPE_F32;
+        c.has_delta = (k / 3) % 2 == 1;
+        c.keeps_h = (k / 6) % 2 == 1;
+        run_norms(&cpu_vec_scalar, &c, &want);
+        for (int t = 1; t < table_count(); t++) {
+            run_norms(tables[t], &c, &got);
+            assert_memory_equal(&got, &want, sizeof(got));
         }
-        const cpu_span in = {x, DTYPE_F32}, to_a = {a, DTYPE_F32}, to_b = {b, DTYPE_F32};
-        for (int kind = ACT_NONE; kind <= ACT_RELU; kind++) {
-            cpu_vec_scalar.activation((op_activation)kind, to_a, in, n);
-            cpu_vec_avx2.activation((op_activation)kind, to_b, in, n);
-            assert_same(a, b, n);
-            cpu_vec_scalar.activation_bwd((op_activation)kind, to_a, in, in, n);
-            cpu_vec_avx2.activation_bwd((op_activation)kind, to_b, in, in, n);
-            assert_same(a, b, n);
-        }
-        assert_true(cpu_vec_scalar.row_mean(in, n) == cpu_vec_avx2.row_mean(in, n) || round < 30);
     }
 }
 
@@ -210,8 +304,8 @@ static void test_casts(void **state)
 {
     (void)state;
     static const uint32_t lows[] = {0x0000, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xd001};
-    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
-        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
+    for (int t = 0; t < table_count(); t++) {
+        const cpu_vec *vec = tables[t];
         check_widening(vec, DTYPE_BF16);
         check_widening(vec, DTYPE_F16);
         for (int64_t i = 0; i < COUNT_OF(lows); i++) {
@@ -221,18 +315,33 @@ static void test_casts(void **state)
     }
 }
 
+static void check_dropout(const cpu_vec *vec, dtype type, int64_t n, float p)
+{
+    enum { MOST = 150 };
+    const step_host at = {.step = 9, .seed = UINT64_C(0x123456789abcdef0)};
+    const dropout_stream stream = dropout_stream_of(&at, 5, 0, 77);
+    float x[MOST], y[MOST + 1];
+    for (int64_t i = 0; i < n; i++) dtype_store(type, x, i, i % 5 == 0 ? -1.0 : 1.0);
+    dtype_store(type, y, n, 7.0);
+    vec->dropout((cpu_span){y, type}, (cpu_span){x, type}, 4, n, &stream, 12, p);
+    for (int64_t i = 0; i < n; i++) {
+        const float by = dropout_factor_at(&stream, 12, 4 + i, p);
+        float want[1];
+        dtype_store(type, want, 0, (double)(i % 5 == 0 ? -by : by));
+        assert_true(dtype_load(type, y, i) == dtype_load(type, want, 0));
+    }
+    assert_true(dtype_load(type, y, n) == 7.0);
+}
+
 static void test_dropout_follows_the_rule(void **state)
 {
     (void)state;
-    const step_host at = {.step = 9, .seed = UINT64_C(0x123456789abcdef0)};
-    const dropout_stream stream = dropout_stream_of(&at, 5, 0, 77);
-    float x[131], y[131];
-    for (int i = 0; i < 131; i++) x[i] = 1.0F;
-    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
-        const cpu_vec *vec = level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2;
-        vec->dropout((cpu_span){y, DTYPE_F32}, (cpu_span){x, DTYPE_F32}, 0, 131, &stream, 12, 0.3F);
-        for (int i = 0; i < 131; i++) {
-            assert_true(y[i] == dropout_factor_at(&stream, 12, i, 0.3F));
+    static const float chances[] = {0.0F, 0x1p-24F, 0.2F, 0.3F, 0.5F, 0x1.fffffep-1F};
+    for (int t = 0; t < table_count(); t++) {
+        for (int64_t n = 1; n < 150; n++) {
+            const float p = chances[n % COUNT_OF(chances)];
+            check_dropout(tables[t], DTYPE_F32, n, p);
+            check_dropout(tables[t], DTYPE_BF16, n, p);
         }
     }
 }
@@ -248,8 +357,9 @@ static void test_block_squares(void **state)
         for (int64_t j = 0; j < n; j++) block_sum_add(&sum, j, (double)x[j]);
         const double want = block_sum_end(&sum);
         const cpu_span block = {x, DTYPE_F32};
-        assert_true(cpu_vec_scalar.block_squares(block, n) == want);
-        if (has_avx2()) assert_true(cpu_vec_avx2.block_squares(block, n) == want);
+        for (int t = 0; t < table_count(); t++) {
+            assert_true(tables[t]->block_squares(block, n) == want);
+        }
     }
 }
 
@@ -262,7 +372,7 @@ static void test_stochastic_rounding(void **state)
     float zero[N] = {0}, p[N];
     for (int64_t i = 0; i < N; i++) p[i] = rng_tensor_normal(1, 2, i);
     p[5] = INFINITY;
-    for (int level = 0; level <= (has_avx2() ? 1 : 0); level++) {
+    for (int t = 0; t < table_count(); t++) {
         for (int kind = 0; kind < 2; kind++) {
             uint16_t out[N];
             const cpu_span zeros = {zero, DTYPE_F32};
@@ -281,7 +391,7 @@ static void test_stochastic_rounding(void **state)
                 .step = &at,
                 .tensor_index = 6,
             };
-            (level == 0 ? &cpu_vec_scalar : &cpu_vec_avx2)->adamw(&span);
+            tables[t]->adamw(&span);
             for (int64_t i = 0; i < N; i++) {
                 const uint32_t word = optimizer_random(&at, 6, span.element + i).w[0];
                 assert_int_equal(out[i], kind == 0 ? bf16_from_f32_stochastic(p[i], word)
@@ -298,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_special_values), cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_casts),          cmocka_unit_test(test_dropout_follows_the_rule),
         cmocka_unit_test(test_block_squares),  cmocka_unit_test(test_stochastic_rounding),
+        cmocka_unit_test(test_norms_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

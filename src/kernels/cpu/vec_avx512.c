@@ -1,0 +1,32 @@
+// The leaves of the vector backend with AVX-512 (vec_kernels.h). What it gains over AVX2 are fewer
+// instructions, masks and three-way logic; on a core that halves its wide operations the arithmetic
+// itself is as fast. Tiles of attention hold sixteen queries in two vectors of AVX2, so they stay.
+#define VEC_AVX2   1
+#define VEC_AVX512 1
+#define VEC_TABLE  cpu_vec_avx512
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/vecmath.h"
+
+#include "kernels/cpu/vec_pointwise.inc"
+
+#include "kernels/cpu/vec_norm.inc"
+
+#include "kernels/cpu/vec_optimizer.inc"
+
+static void vec_attention(const cpu_attention_tile *tile)
+{
+    cpu_vec_avx2.attention(tile);
+}
+
+static void vec_attention_bwd(const cpu_attention_tile *tile)
+{
+    cpu_vec_avx2.attention_bwd(tile);
+}
+
+static void vec_attention_chunk(const cpu_attention_chunk *chunk)
+{
+    cpu_vec_avx2.attention_chunk(chunk);
+}
+
+#include "kernels/cpu/vec_table.inc"
