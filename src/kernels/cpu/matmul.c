@@ -90,21 +90,3 @@ status cpu_matmul_dw(const kern_context *context, const kern_call *call)
     gemm_run(context, &g);
     return ST_OK;
 }
-
-// db = (1 1 ... 1) dy: the same fold, at the speed of memory.
-status cpu_bias_dw(const kern_context *context, const kern_call *call)
-{
-    static const float one = 1.0f;
-    const kern_tensor *dy = &call->in[0], *db = &call->out[0];
-    const gemm_args g = {.m = 1,
-                         .n = db->dims[0],
-                         .k = dy->dims[0],
-                         .a = {.data = &one, .type = DTYPE_F32}, // both strides 0
-                         .b = matrix_of(dy),
-                         .c = db->data,
-                         .c_type = db->type,
-                         .ldc = db->dims[0],
-                         .accumulate = call->accumulate};
-    gemm_run(context, &g);
-    return ST_OK;
-}

@@ -5,7 +5,8 @@
 //   LayerNorm  y = (h - mean) r w + b      r = 1 / sqrt(var(h) + eps)
 //
 // Statistics are in double: a running fp32 sum of 4,096 squares gathers too many roundings. Weight
-// gradients are one left fold over the rows for each column, so tasks own columns, never rows.
+// gradients, and those of biases, are one left fold over the rows for each column, so tasks own
+// columns, never rows.
 // Sources: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450.
 #include "kernels/cpu/vec_call.h"
 
@@ -195,11 +196,11 @@ static void fold_task(void *context, int64_t index, int thread)
     job->vec->norm_dw(&fold);
 }
 
-static void fold_run(const kern_context *context, fold_job *job)
+static void fold_run(const kern_context *context, fold_job *job, kern_task task)
 {
     job->vec = cpu_vec_of(context->level);
     const int64_t blocks = (job->dim + CPU_FOLD_COLUMNS - 1) / CPU_FOLD_COLUMNS;
-    kern_parallel(context->pool, blocks, fold_task, job);
+    kern_parallel(context->pool, blocks, task, job);
 }
 
 status cpu_rmsnorm_dw(const kern_context *context, const kern_call *call)
@@ -214,7 +215,7 @@ status cpu_rmsnorm_dw(const kern_context *context, const kern_call *call)
         .dim = dw->dims[0],
         .groups = call->in[0].dims[1] / dw->dims[0],
     };
-    fold_run(context, &job);
+    fold_run(context, &job, fold_task);
     return ST_OK;
 }
 
@@ -251,6 +252,33 @@ status cpu_layernorm_dw(const kern_context *context, const kern_call *call)
         .dim = dy->dims[1],
         .groups = 1,
     };
-    fold_run(context, &job);
+    fold_run(context, &job, fold_task);
+    return ST_OK;
+}
+
+// ---- gradient of a bias -----------------------------------------------------------------------------
+static void sum_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const fold_job *job = context;
+    const kern_tensor *dy = &job->call->in[0], *db = &job->call->out[0];
+    const int64_t column = index * CPU_FOLD_COLUMNS;
+    const cpu_row_fold fold = {
+        .sum = cpu_span_at(db, column),
+        .x = cpu_span_at(dy, column),
+        .rows = dy->dims[0],
+        .stride = dy->strides[0],
+        .count = min_i64(CPU_FOLD_COLUMNS, job->dim - column),
+        .accumulate = job->call->accumulate,
+    };
+    job->vec->sum_rows(&fold);
+}
+
+// The bits of a product with ones that continues from db (gemm.h): fma(1, x, s) is s + x.
+status cpu_bias_dw(const kern_context *context, const kern_call *call)
+{
+    TRY(cpu_call_check(call));
+    fold_job job = {.call = call, .dim = call->out[0].dims[0]};
+    fold_run(context, &job, sum_task);
     return ST_OK;
 }

@@ -55,6 +55,13 @@ typedef struct cpu_norm_fold {
     bool accumulate;
 } cpu_norm_fold;
 
+// sum[j] = or += x[i][j] over the rows i, one left fold for each of `count` columns.
+typedef struct cpu_row_fold {
+    cpu_span sum, x; // of the first column
+    int64_t rows, stride, count;
+    bool accumulate;
+} cpu_row_fold;
+
 typedef struct cpu_rope_row {
     cpu_span x, y;
     const float *turn; // dim/2 cosines, dim/2 sines
@@ -105,6 +112,7 @@ typedef struct cpu_vec {
     void (*layernorm_dx)(const cpu_norm_row *row);
     void (*norm_dw)(const cpu_norm_fold *fold);
     double (*row_mean)(cpu_span x, int64_t n);
+    void (*sum_rows)(const cpu_row_fold *fold);
 
     // attention.h
     void (*attention)(const struct cpu_attention_tile *tile);

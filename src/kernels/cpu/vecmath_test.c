@@ -253,6 +253,8 @@ static void run_norms(const cpu_vec *vec, const norm_case *c, norm_memory *m)
     fold.column = 0;
     fold.count = min_i64(CPU_FOLD_COLUMNS, n);
     vec->norm_dw(&fold);
+    const cpu_row_fold sum = {db, x, NORM_ROWS, n, n, c->has_delta};
+    vec->sum_rows(&sum);
 }
 
 static void test_norms_agree(void **state)
@@ -269,6 +271,32 @@ static void test_norms_agree(void **state)
         for (int t = 1; t < table_count(); t++) {
             run_norms(tables[t], &c, &got);
             assert_memory_equal(&got, &want, sizeof(got));
+        }
+    }
+}
+
+// A left fold, column by column, and nothing beyond the columns.
+static void test_sum_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 9, MOST = 200 };
+    static uint16_t x[ROWS * MOST];
+    for (int64_t i = 0; i < ROWS * MOST; i++) {
+        dtype_store(DTYPE_BF16, x, i, (double)rng_tensor_normal(2, 9, i));
+    }
+    for (int t = 0; t < table_count(); t++) {
+        for (int64_t n = 1; n < MOST; n++) {
+            float sum[MOST + 1];
+            for (int64_t j = 0; j <= n; j++) sum[j] = 0.1F * (float)j;
+            const cpu_span to = {sum, DTYPE_F32}, from = {x, DTYPE_BF16};
+            const cpu_row_fold fold = {to, from, ROWS, MOST, n, n % 3 != 0};
+            tables[t]->sum_rows(&fold);
+            for (int64_t j = 0; j < n; j++) {
+                float want = fold.accumulate ? 0.1F * (float)j : 0.0F;
+                for (int64_t i = 0; i < ROWS; i++) want += f32_from_bf16(x[i * MOST + j]);
+                assert_int_equal(bits_of(sum[j]), bits_of(want));
+            }
+            assert_int_equal(bits_of(sum[n]), bits_of(0.1F * (float)n));
         }
     }
 }
@@ -408,7 +436,7 @@ int main(void)
         cmocka_unit_test(test_special_values), cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_casts),          cmocka_unit_test(test_dropout_follows_the_rule),
         cmocka_unit_test(test_block_squares),  cmocka_unit_test(test_stochastic_rounding),
-        cmocka_unit_test(test_norms_agree),
+        cmocka_unit_test(test_norms_agree),    cmocka_unit_test(test_sum_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
