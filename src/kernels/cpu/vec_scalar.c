@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/vec_tile.inc"
 
+#include "kernels/cpu/attention_walk.inc"
+
 #include "kernels/cpu/vec_attention.inc"
 
 #include "kernels/cpu/vec_attention_bwd.inc"
