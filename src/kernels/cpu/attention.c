@@ -16,23 +16,26 @@ int64_t cpu_attention_scratch(int64_t dim, bool backward)
 {
     const int64_t keys = attention_key_tile(dim), columns = 16;
     const int64_t tall = align_up(dim, 8), wide = align_up(dim, columns);
+    const int64_t other = attention_bf16_scratch(dim, backward);
     if (!backward) {
         const int64_t rows = ATTENTION_QUERIES;
-        return 2 * rows * tall + keys * columns + 3 * rows + columns;
+        return max_i64(other, 2 * rows * tall + keys * columns + 3 * rows + columns);
     }
     const int64_t rows = ATTENTION_QUERIES_BWD;
-    return 3 * rows * tall + 2 * rows * wide + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows;
+    return max_i64(other,
+                   3 * rows * tall + 2 * rows * wide + 2 * keys * ATTENTION_STRIDE_BWD + 4 * rows);
 }
 
-int64_t cpu_attention_packed(int64_t keys, int64_t dim)
+// Not of one type or level only: a plan's bytes are the same wherever it runs.
+int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs)
 {
-    return 2 * align_up(keys * dim, 16);
+    return max_i64(attention_bf16_packed(keys, dim, runs), 2 * align_up(keys * dim, 16));
 }
 
 void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS])
 {
     tile->packed_k = at;
-    tile->packed_v = at + cpu_attention_packed(tile->keys, tile->dim) / 2;
+    tile->packed_v = at + align_up(tile->keys * tile->dim, 16);
     tile->packed = packed;
     for (int i = 0; i < ATTENTION_RUNS; i++) packed[i] = 0;
 }
@@ -82,6 +85,11 @@ attention_sequence attention_sequence_of(const kern_call *call, const kern_tenso
     return s;
 }
 
+int64_t attention_key_runs(const kern_call *call)
+{
+    return call->attrs.ring ? zigzag_pieces(call->attrs.cp_turns) : 1;
+}
+
 void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t sequence,
                     int64_t keys, cpu_attention_tile *tile)
 {
@@ -90,7 +98,7 @@ void attention_keys(const kern_call *call, const kern_tensor *documents, int64_t
     tile->keys = keys;
     tile->ways = a->ring ? 1 : a->cp_ways;
     tile->turns = a->cp_turns;
-    tile->key_run_count = a->ring ? pieces : 1;
+    tile->key_run_count = attention_key_runs(call);
     tile->key_runs[0] = (zigzag_run){.count = keys};
     for (int64_t i = 0; i < pieces && a->ring; i++) {
         tile->key_runs[i] = (zigzag_run){.row = i * size, .count = size};
@@ -127,7 +135,7 @@ static const kern_tensor *lengths_of(const kern_call *call)
 // ---- many queries -----------------------------------------------------------------------------------
 typedef struct tile_job {
     const kern_call *call;
-    const cpu_vec *vec;
+    attention_leaf leaf;
     int64_t rows, tiles; // of a tile; of a sequence
     int64_t group;       // tiles of a task
     int64_t scratch;
@@ -188,8 +196,9 @@ static int64_t call_keys(const kern_call *call)
 
 static int64_t tile_floats(const kern_call *call)
 {
-    return align_up(cpu_attention_scratch(call->attrs.head_dim, false), 16) +
-           cpu_attention_packed(call_keys(call), call->attrs.head_dim);
+    const int64_t packed =
+        cpu_attention_packed(call_keys(call), call->attrs.head_dim, attention_key_runs(call));
+    return align_up(cpu_attention_scratch(call->attrs.head_dim, false), 16) + packed;
 }
 
 static void tile_run_forward(const tile_job *job, cpu_attention_tile *t,
@@ -206,7 +215,7 @@ static void tile_run_forward(const tile_job *job, cpu_attention_tile *t,
         t->lse = (float *)lse->data + row * lse->strides[0] + head;
         t->lse_stride = lse->strides[0];
     }
-    job->vec->attention(t);
+    job->leaf(t);
 }
 
 static void tile_task(void *context, int64_t index, int thread)
@@ -441,7 +450,9 @@ status cpu_attention(const kern_context *context, const kern_call *call)
     if (!is_decode(call)) {
         const int64_t rows = tile_rows_of(call, threads);
         tile_job job = {.call = call,
-                        .vec = cpu_vec_of(context->level),
+                        .leaf = attention_is_bf16(context, call)
+                                    ? attention_bf16
+                                    : cpu_vec_of(context->level)->attention,
                         .rows = rows,
                         .tiles = tile_count(call, rows),
                         .scratch = tile_floats(call)};

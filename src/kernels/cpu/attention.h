@@ -10,12 +10,15 @@ extern "C" {
 #endif
 
 enum {
-    ATTENTION_QUERIES = 256,     // of a forward tile, at most
-    ATTENTION_QUERIES_BWD = 128, // of a backward tile
-    ATTENTION_STRIDE_BWD = 144,  // of its scores: its queries, made an odd number of lines
-    ATTENTION_KEYS = 72,         // of a key tile, at multiples of it; a multiple of 4 and of 6
-    ATTENTION_KEYS_WIDE = 36,    // the same for heads wider than 128
-    ATTENTION_CHUNK = 512        // keys of one task of a single query
+    ATTENTION_QUERIES = 256,      // of a forward tile, at most
+    ATTENTION_QUERIES_BWD = 128,  // of a backward tile
+    ATTENTION_STRIDE_BWD = 144,   // of its scores: its queries, made an odd number of lines
+    ATTENTION_KEYS = 72,          // of a key tile, at multiples of it; a multiple of 4 and of 6
+    ATTENTION_KEYS_WIDE = 36,     // the same for heads wider than 128
+    ATTENTION_KEYS_BF16 = 64,     // of a key tile in bf16, half of it for heads wider than 128
+    ATTENTION_QUERIES_BF16 = 256, // of a backward tile in bf16, half of it for heads wider than 64
+    ATTENTION_STRIDE_BF16 = 288,  // of its weights: an odd number of lines
+    ATTENTION_CHUNK = 512         // keys of one task of a single query
 };
 
 static inline int64_t attention_key_tile(int64_t dim)
@@ -46,8 +49,8 @@ typedef struct cpu_attention_tile {
     dropout_stream stream;
     float *scratch; // cpu_attention_scratch floats
     // Keys and values of the head in fp32, row after row, as they lie in the call, for all its tiles
-    // (cpu_attention_packed floats). A tile packs what is missing: of each run of keys those below
-    // packed[run] are there, but for what no later tile sees.
+    // (cpu_attention_packed floats; in bf16 as bf16_panel.inc has them). A tile packs what is missing: of
+    // each run of keys those below packed[run] are there, but for what no later tile sees.
     float *packed_k, *packed_v;
     int64_t *packed;
     // Backward. dk and dv are sums (keys, align_up(dim, 16)) in fp32, without the scale in dk.
@@ -57,9 +60,20 @@ typedef struct cpu_attention_tile {
 } cpu_attention_tile;
 
 int64_t cpu_attention_scratch(int64_t dim, bool backward); // in floats
-int64_t cpu_attention_packed(int64_t keys, int64_t dim);
+int64_t cpu_attention_packed(int64_t keys, int64_t dim, int64_t runs);
+// Runs of keys that a call has of a sequence.
+int64_t attention_key_runs(const kern_call *call);
 // Where a thread's tiles pack the keys of a head: nothing is there yet. Keeps `packed`.
 void attention_pack_begin(cpu_attention_tile *tile, float *at, int64_t packed[ATTENTION_RUNS]);
+
+// The same in bf16 (attention_bf16.c): whether a call may, and its leaves.
+typedef void (*attention_leaf)(const cpu_attention_tile *tile);
+bool attention_is_bf16(const kern_context *context, const kern_call *call);
+void attention_bf16(const cpu_attention_tile *tile);
+void attention_bf16_bwd(const cpu_attention_tile *tile);
+int64_t attention_bf16_rows(int64_t dim);                   // queries of a backward tile
+int64_t attention_bf16_scratch(int64_t dim, bool backward); // in floats
+int64_t attention_bf16_packed(int64_t keys, int64_t dim, int64_t runs);
 
 // One query of each head of a group against keys begin .. end - 1 of a cache.
 typedef struct cpu_attention_chunk {

@@ -15,6 +15,8 @@ enum { SUM_ROWS = 64 }; // keys of one task of the second pass
 typedef struct bwd_job {
     const kern_call *call;
     const cpu_vec *vec;
+    attention_leaf leaf;
+    int64_t rows;          // queries of a tile
     int64_t keys;          // of a sequence
     int64_t first, count;  // heads of this wave, counted over sequences
     bool is_alone;         // each head has keys of its own, and each thread the sums of one head
@@ -50,7 +52,7 @@ static bool is_alone(const kern_call *call)
 static int64_t thread_floats(const kern_call *call)
 {
     return align_up(cpu_attention_scratch(call->attrs.head_dim, true), 16) +
-           cpu_attention_packed(key_count(call), call->attrs.head_dim);
+           cpu_attention_packed(key_count(call), call->attrs.head_dim, attention_key_runs(call));
 }
 
 // Heads of a wave: whole groups, and where that is not too many a multiple of the threads.
@@ -78,16 +80,16 @@ static void run_backward(const bwd_job *job, cpu_attention_tile *t, const attent
     const kern_call *c = job->call;
     const kern_tensor *dy = &c->in[0], *q = &c->in[1], *y = &c->in[4], *lse = &c->in[5];
     const kern_tensor *dq = &c->out[0];
-    for (int64_t first = 0; first < run->count; first += ATTENTION_QUERIES_BWD) {
+    for (int64_t first = 0; first < run->count; first += job->rows) {
         const int64_t row = s->query_row + run->row + first;
-        t->rows = min_i64(ATTENTION_QUERIES_BWD, run->count - first);
+        t->rows = min_i64(job->rows, run->count - first);
         t->position = run->position + first;
         t->q = cpu_span_at(q, row * q->strides[0] + head * t->dim);
         t->y = cpu_span_at(y, row * y->strides[0] + head * t->dim);
         t->dy = cpu_span_at(dy, row * dy->strides[0] + head * t->dim);
         t->dq = cpu_span_at(dq, row * dq->strides[0] + head * t->dim);
         t->lse = (float *)lse->data + row * lse->strides[0] + head;
-        job->vec->attention_bwd(t);
+        job->leaf(t);
     }
 }
 
@@ -182,11 +184,17 @@ status cpu_attention_bwd(const kern_context *context, const kern_call *call)
     ASSERT(call->workspace_bytes >= cpu_attention_bwd_workspace(call, threads));
     bwd_job job = {.call = call,
                    .vec = cpu_vec_of(context->level),
+                   .leaf = cpu_vec_of(context->level)->attention_bwd,
                    .keys = key_count(call),
+                   .rows = ATTENTION_QUERIES_BWD,
                    .scratch = thread_floats(call),
                    .sums = sum_floats(call),
                    .is_alone = is_alone(call),
                    .scratch_at = call->workspace};
+    if (attention_is_bf16(context, call)) {
+        job.leaf = attention_bf16_bwd;
+        job.rows = attention_bf16_rows(call->attrs.head_dim);
+    }
     job.sums_at = job.scratch_at + threads * job.scratch;
     const int64_t total = attention_sequences(call) * call->attrs.heads;
     const int64_t wave = job.is_alone ? total : wave_heads(call, threads);

@@ -149,8 +149,14 @@ static void run(fixture *f, kern_call *c, kern_level level, kern_pool *pool)
 }
 
 // ---- the naive loop ---------------------------------------------------------------------------------
+// Beside each result, how far bf16 may be from it: what is rounded to bf16 is off by BF16_UNIT of itself at most.
+// That is every result; and in bf16 leaves P and dS of each key, so sums of absolute terms count. The rest is
+// fp32, FP32_TERM of a term.
+#define BF16_UNIT 0x1p-8
+#define FP32_TERM 1e-5
 typedef struct naive {
     double *y, *lse, *dq, *dk, *dv, *p;
+    double *y_off, *dq_off, *dk_off, *dv_off;
 } naive;
 
 static int64_t length_of(const fixture *f, int64_t b)
@@ -212,6 +218,21 @@ static void add_to(double *to, double factor, const float *from, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] += factor * (double)from[i];
 }
 
+static void add_off(double *to, double factor, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) to[i] += factor * fabs((double)from[i]);
+}
+
+// How far delta may be: y was rounded, and made of rounded P.
+static double delta_off(const fixture *f, const naive *n, int64_t at)
+{
+    double off = 0.0;
+    for (int64_t d = at; f->dy != NULL && d < at + f->s.dim; d++) {
+        off += fabs((double)f->dy[d]) * (n->y_off[d] + BF16_UNIT * fabs(n->y[d]));
+    }
+    return off;
+}
+
 static void naive_row(const fixture *f, naive *n, int64_t b, int64_t t, int64_t h)
 {
     const shape *s = &f->s;
@@ -224,8 +245,10 @@ static void naive_row(const fixture *f, naive *n, int64_t b, int64_t t, int64_t 
         const float *v = f->v + ((b * s->keys + key) * s->kv_heads + kv) * dim;
         const double kept = n->p[key] * naive_keep(f, b, t, h, key);
         add_to(n->y + at, kept, v, dim);
+        add_off(n->y_off + at, kept * (BF16_UNIT + FP32_TERM), v, dim);
         if (f->dy != NULL) delta += kept * dot_of(f->dy + at, v, dim);
     }
+    const double off = delta_off(f, n, at);
     for (int64_t key = 0; f->dy != NULL && key < keys; key++) {
         if (n->p[key] == 0.0) continue;
         const int64_t to = ((b * s->keys + key) * s->kv_heads + kv) * dim;
@@ -235,6 +258,12 @@ static void naive_row(const fixture *f, naive *n, int64_t b, int64_t t, int64_t 
         add_to(n->dv + to, n->p[key] * keep, f->dy + at, dim);
         add_to(n->dk + to, ds, f->q + at, dim);
         add_to(n->dq + at, ds, f->k + to, dim);
+        const double scale = (double)f->forward.attrs.scale;
+        const double ds_off = BF16_UNIT * fabs(ds) + n->p[key] * scale * off +
+                              FP32_TERM * n->p[key] * scale * (fabs(dp) + fabs(delta));
+        add_off(n->dv_off + to, n->p[key] * keep * (BF16_UNIT + FP32_TERM), f->dy + at, dim);
+        add_off(n->dk_off + to, ds_off, f->q + at, dim);
+        add_off(n->dq_off + at, ds_off, f->k + to, dim);
     }
 }
 
@@ -255,41 +284,84 @@ static double difference(const kern_tensor *t, const double *want)
     return most / largest;
 }
 
+// Largest difference, relative to what it may be in bf16.
+static double difference_bf16(const kern_tensor *t, const double *want, const double *off)
+{
+    double most = 0.0;
+    for (int64_t i = 0; i < t->dims[0] * t->dims[1]; i++) {
+        const int64_t at = i / t->dims[1] * t->strides[0] + i % t->dims[1];
+        const double got = dtype_load(t->type, t->data, at);
+        // Twice rounded, and squares of the unit: one part in thirty.
+        const double may = 1.03 * (off[i] + BF16_UNIT * fabs(want[i])) + 1e-30;
+        if (!(fabs(got - want[i]) / may <= most)) most = fabs(got - want[i]) / may;
+    }
+    return most;
+}
+
+static void naive_create(const fixture *f, naive *n)
+{
+    const shape *s = &f->s;
+    const int64_t rows = s->sequences * s->queries, key_rows = s->sequences * s->keys;
+    const int64_t own = rows * s->heads * s->dim, kv = key_rows * s->kv_heads * s->dim;
+    const int64_t counts[] = {own, rows * s->heads, own, kv, kv, s->keys, own, own, kv, kv};
+    double **const sums[] = {&n->y, &n->lse,   &n->dq,     &n->dk,     &n->dv,
+                             &n->p, &n->y_off, &n->dq_off, &n->dk_off, &n->dv_off};
+    for (int64_t i = 0; i < COUNT_OF(sums); i++) {
+        *sums[i] = calloc((size_t)counts[i], sizeof(double));
+        assert_non_null(*sums[i]);
+    }
+    for (int64_t i = 0; i < rows * s->heads; i++) {
+        naive_row(f, n, i / s->heads / s->queries, i / s->heads % s->queries, i % s->heads);
+    }
+}
+
+static void naive_destroy(naive *n)
+{
+    double *const sums[] = {n->y, n->lse,   n->dq,     n->dk,     n->dv,
+                            n->p, n->y_off, n->dq_off, n->dk_off, n->dv_off};
+    for (int64_t i = 0; i < COUNT_OF(sums); i++) free(sums[i]);
+}
+
+// Runs both directions; how far each result is, in parts of what it may be. off: y, dq, dk, dv; lse.
+static void offsets_of(fixture *f, const naive *n, kern_level level, double off[5])
+{
+    const dtype type = f->s.type;
+    const double unit = type == DTYPE_F32 ? 1e-6 : 5e-4;
+    const kern_tensor *results[] = {&f->forward.out[0], &f->backward.out[0], &f->backward.out[1],
+                                    &f->backward.out[2]};
+    double *const want[] = {n->y, n->dq, n->dk, n->dv};
+    double *const may[] = {n->y_off, n->dq_off, n->dk_off, n->dv_off};
+    run(f, &f->forward, level, NULL);
+    if (!f->s.cached) run(f, &f->backward, level, NULL);
+    for (int i = 0; i < 4; i++) {
+        off[i] = 0.0;
+        if (i > 0 && f->s.cached) continue;
+        off[i] = type == DTYPE_BF16 ? difference_bf16(results[i], want[i], may[i])
+                                    : difference(results[i], want[i]) / (i == 0 ? 2 : 4) / unit;
+    }
+    off[4] = difference(&f->forward.out[1], n->lse) / 1e-6;
+}
+
 static void check_shape(const shape *given, kern_level level, double spread)
 {
     fixture f;
+    naive n;
+    double off[5];
     fixture_create(&f, given, spread);
     const shape *s = &f.s;
-    const int64_t rows = s->sequences * s->queries, key_rows = s->sequences * s->keys;
-    naive n = {.y = calloc((size_t)(rows * s->heads * s->dim), 8),
-               .dq = calloc((size_t)(rows * s->heads * s->dim), 8),
-               .lse = calloc((size_t)(rows * s->heads), 8),
-               .dk = calloc((size_t)(key_rows * s->kv_heads * s->dim), 8),
-               .dv = calloc((size_t)(key_rows * s->kv_heads * s->dim), 8),
-               .p = calloc((size_t)s->keys, 8)};
-    for (int64_t i = 0; i < rows * s->heads; i++) {
-        naive_row(&f, &n, i / s->heads / s->queries, i / s->heads % s->queries, i % s->heads);
-    }
-    const double unit = s->type == DTYPE_F32 ? 1e-6 : s->type == DTYPE_BF16 ? 4e-3 : 5e-4;
-    run(&f, &f.forward, level, NULL);
-    const double y = difference(&f.forward.out[0], n.y), lse = difference(&f.forward.out[1], n.lse);
-    double dq = 0.0, dk = 0.0, dv = 0.0;
-    if (!s->cached) {
-        run(&f, &f.backward, level, NULL);
-        dq = difference(&f.backward.out[0], n.dq);
-        dk = difference(&f.backward.out[1], n.dk);
-        dv = difference(&f.backward.out[2], n.dv);
-    }
-    if (!(y < 2 * unit && lse < 1e-6 && dq < 4 * unit && dk < 4 * unit && dv < 4 * unit)) {
+    naive_create(&f, &n);
+    offsets_of(&f, &n, level, off);
+    for (int i = 0; i < 5; i++) {
+        if (off[i] < 1.0) continue;
         print_message(
-            "%s: queries %lld keys %lld heads %lld/%lld dim %lld window %d: y %.2g lse %.2g "
-            "dq %.2g dk %.2g dv %.2g\n",
+            "%s: queries %lld keys %lld heads %lld/%lld dim %lld window %d: y %.2g dq %.2g "
+            "dk %.2g dv %.2g lse %.2g of what they may be off\n",
             kern_level_name(level), (long long)s->queries, (long long)s->keys, (long long)s->heads,
-            (long long)s->kv_heads, (long long)s->dim, s->window, y, lse, dq, dk, dv);
+            (long long)s->kv_heads, (long long)s->dim, s->window, off[0], off[1], off[2], off[3],
+            off[4]);
         assert_true(false);
     }
-    double *const sums[] = {n.y, n.dq, n.lse, n.dk, n.dv, n.p};
-    for (int64_t i = 0; i < COUNT_OF(sums); i++) free(sums[i]);
+    naive_destroy(&n);
     fixture_destroy(&f);
 }
 
@@ -322,6 +394,21 @@ static const shape shapes[] = {
     {2, 1, 1100, 3, 1, 40, 0, 0, 0.0F, DTYPE_BF16, true, 0},
     {2, 1, 1100, 3, 1, 33, 600, 0, 0.0F, DTYPE_F32, true, 0},
     {1, 1, 700, 2, 2, 256, 0, 0, 0.0F, DTYPE_F16, true, 0},
+    // In bf16 with leaves of their own: odd lengths and heads, each mask, and all of them at once.
+    {2, 7, 0, 3, 1, 5, 0, 0, 0.0F, DTYPE_BF16, false, 3},
+    {1, 1, 0, 1, 1, 16, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 64, 0, 2, 1, 16, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {2, 65, 0, 4, 2, 24, 0, 0, 0.0F, DTYPE_BF16, false, 1},
+    {1, 301, 0, 2, 2, 64, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 150, 0, 1, 1, 130, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 150, 0, 1, 1, 256, 0, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 90, 0, 2, 2, 33, 1, 0, 0.0F, DTYPE_BF16, false, 0},
+    {1, 290, 0, 2, 1, 80, 70, 0, 0.0F, DTYPE_BF16, false, 5},
+    {2, 150, 0, 2, 1, 12, 0, 37, 0.0F, DTYPE_BF16, false, 0},
+    {1, 130, 163, 2, 2, 16, 20, 0, 0.0F, DTYPE_BF16, false, 0},
+    {2, 90, 0, 4, 2, 16, 0, 0, 0.3F, DTYPE_BF16, false, 0},
+    {1, 275, 0, 3, 1, 48, 100, 60, 0.2F, DTYPE_BF16, false, 2},
+    {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_BF16, true, 0},
 };
 
 static void test_against_double(void **state)
@@ -409,8 +496,9 @@ static void test_levels_have_the_same_bits(void **state)
         fixture plain, vector;
         fixture_create(&plain, &shapes[i], 1.0);
         fixture_create(&vector, &shapes[i], 1.0);
+        vector.forward.strict = vector.backward.strict = true;
         run_both(&plain, KERN_SCALAR, NULL);
-        run_both(&vector, KERN_AVX2, NULL);
+        run_both(&vector, i % 2 == 0 ? KERN_AVX2 : kern_level_of_machine(), NULL);
         assert_same_results(&plain, 0, &vector, 0);
         fixture_destroy(&plain);
         fixture_destroy(&vector);
@@ -422,18 +510,21 @@ static void test_levels_have_the_same_bits(void **state)
 static void test_rows_ignore_what_follows(void **state)
 {
     (void)state;
-    const shape whole = {1, 200, 0, 2, 1, 24, 50, 0, 0.0F, DTYPE_F32, false, 0};
-    shape part = whole;
-    part.queries = 137;
-    part.padding = 8;
-    fixture a, b;
-    fixture_create(&a, &whole, 1.0);
-    fixture_create(&b, &part, 1.0);
-    run(&a, &a.forward, kern_level_of_machine(), NULL);
-    run(&b, &b.forward, kern_level_of_machine(), NULL);
-    assert_rows_equal(&a.forward.out[0], 0, &b.forward.out[0], 0, 137);
-    fixture_destroy(&a);
-    fixture_destroy(&b);
+    for (int type = 0; type < 2; type++) {
+        shape whole = {1, 200, 0, 2, 1, 24, 50, 0, 0.0F, DTYPE_F32, false, 0};
+        if (type == 1) whole.type = DTYPE_BF16;
+        shape part = whole;
+        part.queries = 137;
+        part.padding = 8;
+        fixture a, b;
+        fixture_create(&a, &whole, 1.0);
+        fixture_create(&b, &part, 1.0);
+        run(&a, &a.forward, kern_level_of_machine(), NULL);
+        run(&b, &b.forward, kern_level_of_machine(), NULL);
+        assert_rows_equal(&a.forward.out[0], 0, &b.forward.out[0], 0, 137);
+        fixture_destroy(&a);
+        fixture_destroy(&b);
+    }
 }
 
 // ---- pieces of sequences ----------------------------------------------------------------------------
@@ -525,11 +616,15 @@ static void shard_backward(pieces *p, fixture *f, int32_t ways, int32_t at, int3
 static void terms_add_up(const kern_tensor *whole, const kern_tensor *terms)
 {
     const int64_t count = whole->dims[0] * whole->dims[1];
-    const float *want = whole->data;
     for (int64_t i = 0; i < count; i++) {
-        float sum = 0.0F;
-        for (int s = 0; s < CP_SHARDS; s++) sum += ((const float *)terms[s].data)[i];
-        assert_true(fabsf(sum - want[i]) < 1e-4F);
+        double sum = 0.0, most = fabs(dtype_load(whole->type, whole->data, i));
+        for (int s = 0; s < CP_SHARDS; s++) {
+            const double term = dtype_load(whole->type, terms[s].data, i);
+            sum += term;
+            most += fabs(term);
+        }
+        const double may = whole->type == DTYPE_F32 ? 1e-4 : BF16_UNIT * most + 1e-4;
+        assert_true(fabs(sum - dtype_load(whole->type, whole->data, i)) < may);
     }
 }
 
@@ -538,6 +633,8 @@ static const shape pieces_of[] = {
     {1, CP_SEQ, CP_SEQ, 2, 2, 16, 50, 0, 0.2F, DTYPE_F32, false, 0},
     {2, CP_SEQ, CP_SEQ, 2, 1, 40, 0, 37, 0.0F, DTYPE_F32, false, 0},
     {1, CP_SEQ, CP_SEQ, 2, 1, 136, 100, 70, 0.0F, DTYPE_F32, false, 0},
+    {2, CP_SEQ, CP_SEQ, 2, 1, 40, 0, 37, 0.0F, DTYPE_BF16, false, 0},
+    {1, CP_SEQ, CP_SEQ, 2, 2, 16, 50, 0, 0.2F, DTYPE_BF16, false, 0},
 };
 
 static void test_pieces_have_the_bits_of_the_whole(void **state)
@@ -549,10 +646,10 @@ static void test_pieces_have_the_bits_of_the_whole(void **state)
         fixture_create(w, &pieces_of[i], 1.0);
         run_both(w, kern_level_of_machine(), NULL);
         const int64_t rows = w->s.sequences * CP_SEQ;
-        p.dq = matrix(w, DTYPE_F32, rows, w->s.heads * w->s.dim, 0);
+        p.dq = matrix(w, w->s.type, rows, w->s.heads * w->s.dim, 0);
         for (int s = 0; s < CP_SHARDS; s++) {
-            p.dk[s] = matrix(w, DTYPE_F32, rows, w->s.kv_heads * w->s.dim, 0);
-            p.dv[s] = matrix(w, DTYPE_F32, rows, w->s.kv_heads * w->s.dim, 0);
+            p.dk[s] = matrix(w, w->s.type, rows, w->s.kv_heads * w->s.dim, 0);
+            p.dv[s] = matrix(w, w->s.type, rows, w->s.kv_heads * w->s.dim, 0);
         }
         for (int32_t ways = 1; ways <= CP_SHARDS; ways *= 2) {
             for (int32_t at = 0; at < ways; at++) {
@@ -572,6 +669,48 @@ static void test_pieces_have_the_bits_of_the_whole(void **state)
     }
 }
 
+// ---- rings ------------------------------------------------------------------------------------------
+// Rank 1's queries against the keys that each rank has, in bf16 leaves and in fp32: pieces of 37 rows, so that runs
+// of keys begin at odd places.
+static void test_rings_in_bf16(void **state)
+{
+    (void)state;
+    const shape s = {2, 4 * 37, 0, 4, 2, 40, 90, 0, 0.0F, DTYPE_BF16, false, 0};
+    for (int32_t key_at = 0; key_at < 3; key_at++) {
+        fixture f[2];
+        for (int i = 0; i < 2; i++) {
+            fixture_create(&f[i], &s, 1.0);
+            kern_call *calls[] = {&f[i].forward, &f[i].backward};
+            for (int k = 0; k < 2; k++) {
+                calls[k]->strict = i == 1;
+                calls[k]->attrs.ring = true;
+                calls[k]->attrs.cp_ways = 3;
+                calls[k]->attrs.cp_turns = 2;
+                calls[k]->attrs.cp_at = 1;
+                calls[k]->attrs.key_at = key_at;
+            }
+            run_both(&f[i], kern_level_of_machine(), NULL);
+        }
+        const kern_tensor *got[] = {&f[0].forward.out[0], &f[0].backward.out[0],
+                                    &f[0].backward.out[1], &f[0].backward.out[2],
+                                    &f[0].forward.out[1]};
+        const kern_tensor *want[] = {&f[1].forward.out[0], &f[1].backward.out[0],
+                                     &f[1].backward.out[1], &f[1].backward.out[2],
+                                     &f[1].forward.out[1]};
+        for (int r = 0; r < 5; r++) {
+            double *values = calloc((size_t)(want[r]->dims[0] * want[r]->dims[1]), sizeof(double));
+            for (int64_t i = 0; i < want[r]->dims[0] * want[r]->dims[1]; i++) {
+                const int64_t at =
+                    i / want[r]->dims[1] * want[r]->strides[0] + i % want[r]->dims[1];
+                values[i] = dtype_load(want[r]->type, want[r]->data, at);
+            }
+            assert_true(difference(got[r], values) < (r == 4 ? 1e-6 : 4 * BF16_UNIT));
+            free(values);
+        }
+        for (int i = 0; i < 2; i++) fixture_destroy(&f[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -581,6 +720,7 @@ int main(void)
         cmocka_unit_test(test_levels_have_the_same_bits),
         cmocka_unit_test(test_rows_ignore_what_follows),
         cmocka_unit_test(test_pieces_have_the_bits_of_the_whole),
+        cmocka_unit_test(test_rings_in_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
