@@ -6,10 +6,22 @@
 
 // ---- who has what -------------------------------------------------------------------------------
 
+// The row of a residual that is a rank's; -1: it has none. Ranks of a stage have numbers that follow each other.
+static int64_t residual_row(const state_item *item, int64_t rank)
+{
+    const int64_t stage = rank / item->stage_ranks, place = rank % item->stage_ranks;
+    for (int i = 0; i < PLAN_MAX_HOLDERS; i++) {
+        if (item->stages[i] == stage) return i * item->stage_ranks + place;
+    }
+    return -1;
+}
+
 static plan_piece piece_of(const ckpt_state *s, const state_item *item, int64_t rank)
 {
-    if (item->weight < 0) { // a row for each rank
-        return (plan_piece){.row = rank, .rows = 1, .columns = item->columns};
+    if (item->weight < 0) {
+        const int64_t row = residual_row(item, rank);
+        if (row < 0) return (plan_piece){0};
+        return (plan_piece){.row = row, .rows = 1, .columns = item->columns};
     }
     if (s->places != NULL)
         return plan_piece_of(s->places, rank, item->weight, item->part, item->what);
@@ -27,7 +39,11 @@ static bool is_everywhere(const ckpt_state *s, const state_item *item)
 // From -1 on: the ranks whose pieces are all of the item, of which this one is asked first. -1: no more.
 static int64_t holder_next(const ckpt_state *s, const state_item *item, int64_t rank)
 {
-    if (item->weight < 0) return rank + 1 < item->dims[0] ? rank + 1 : -1;
+    if (item->weight < 0) {
+        const int64_t row = rank < 0 ? 0 : residual_row(item, rank) + 1;
+        if (row == item->dims[0]) return -1;
+        return item->stages[row / item->stage_ranks] * item->stage_ranks + row % item->stage_ranks;
+    }
     if (is_everywhere(s, item)) return rank < 0 ? s->rank : -1;
     return plan_holder_next(s->places, rank, item->weight, item->part, item->what);
 }

@@ -69,7 +69,9 @@ static status residuals_add(const ckpt_state *s, arena *a, state_list *out)
                              .run_row = row,
                              .bytes = t->pieces * t->dims[1] * dtype_bytes(t->type),
                              .image_offset = out->bytes,
-                             .weight = -1};
+                             .weight = -1,
+                             .stages = {t->stages[0], t->stages[1]},
+                             .stage_ranks = t->pieces / (t->stages[1] < 0 ? 1 : 2)};
         out->bytes += item->bytes;
         (void)snprintf(item->name, sizeof(item->name), "feedback/%s", t->name + skip);
     }

@@ -14,6 +14,9 @@ typedef struct state_item {
     int64_t offset;       // bytes from the beginning of the weight that it is a part of
     int64_t image_offset; // in an image of the state
     int32_t weight; // -1: a residual of compression, which means something for one layout only
+    // Of a residual: a row for each rank of these stages, of which each has so many; -1: there is one stage.
+    int32_t stages[PLAN_MAX_HOLDERS];
+    int64_t stage_ranks;
     int part;
     plan_what what;
 } state_item;

@@ -663,7 +663,8 @@ static status lower(lowering *l)
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
-    l->last_compute = l->codec_work = -1;
+    l->last_compute = -1;
+    TRY(lower_codec_begin(l));
     memset(l->last_sum, -1, sizeof(l->last_sum));
     TRY(actions_make(l));
     if (l->r->unplaced) return ST_OK;

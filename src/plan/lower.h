@@ -123,6 +123,19 @@ typedef struct lower_group_rows { // rows of the groups
     int32_t across;               // those that hold the same pieces; -1: nobody else does
 } lower_group_rows;
 
+// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and of some copies.
+typedef enum lower_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } lower_sort;
+typedef struct codec_cut { // floats of a sum that travels compressed, and of those a rank's piece
+    int64_t count, piece;  // piece 0: it gets all
+} codec_cut;
+// Such a sum, of this stage or another.
+typedef struct lower_bucket {
+    char name[PLAN_NAME_BYTES];
+    int32_t stage, row, ranks; // row of plan.buckets
+    int32_t feedback;          // run tensor; -1: none
+    codec_cut *cuts;           // [rank of tp]
+} lower_bucket;
+
 // What a layer does at a time: forward, or backward, of which a half may come apart.
 typedef struct layer_visit {
     int32_t layer;
@@ -193,6 +206,8 @@ typedef struct lowering {
         visits_after; // of which so many, the last, are of micro-batches that only other ranks have
     passing_sum *passing;
     int64_t passing_count, passing_capacity, passing_done;
+    lower_bucket *buckets; // of all stages
+    int64_t bucket_count, bucket_capacity;
     int32_t codec_work; // transient tensor that compressed sums work in; -1: none
 } lowering;
 
@@ -276,6 +291,10 @@ NODISCARD status lower_step_reduce(lowering *l); // the compute action that come
 NODISCARD status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_forward_waits(lowering *l);
 NODISCARD status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item);
+// Row of the group that whole gradients are summed in; -1: there is one rank.
+NODISCARD status lower_sum_group(lowering *l, lower_kind kind, int32_t *group);
+// Does each rank get its rows of the weight's sum only?
+bool lower_is_scattered(const lowering *l, int32_t weight);
 // lower_zero.c
 NODISCARD status lower_zero_begin(lowering *l); // before tensors
 // The whole tensor of a weight that is cut, given the rank's own.
@@ -297,10 +316,13 @@ NODISCARD status lower_passing_sum(lowering *l, int32_t layer_row);
 // Those of the step are whole on the ranks that cut; now across, where there are copies.
 NODISCARD status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after);
 NODISCARD status lower_passing_end(lowering *l);
-// lower_codec.c: makes a sum one that travels compressed, if any do; `name` is its bucket's.
-NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name);
-// What all ranks measured, added up: *c is to be pushed if *any.
-NODISCARD status lower_codec_losses(lowering *l, plan_comm *c, bool *any);
+// lower_codec.c: which sums travel compressed, if any do.
+NODISCARD status lower_codec_begin(lowering *l);
+lower_sort lower_sort_of(const lowering *l, int32_t weight);
+// Makes a sum one of them: of a layer's name, or a weight's; `weight` is one that it is of.
+NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name, int32_t weight);
+// What all ranks measured, on all of them: the compute action that comes next waits for it.
+NODISCARD status lower_codec_losses(lowering *l);
 // lower_shards.c: of shards [first, last).
 NODISCARD status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin,
                                  int64_t own_end);

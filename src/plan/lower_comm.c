@@ -153,7 +153,7 @@ static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
 {
     char name[PLAN_NAME_BYTES];
     const op_weight *w = &l->m->weights[weight];
-    if (l->r->codec == NULL) return ST_OK;
+    if (l->r->codec == NULL || lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
     ASSERT(c->items_count == 1);
     plan_comm_item *item = &l->p->items[c->items_begin];
     c->piece = item->count;
@@ -161,7 +161,7 @@ static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
     item->total = 0;
     item->out_offset = 0;
     (void)snprintf(name, sizeof(name), "%.80s.rows", w->name);
-    return lower_codec_sum(l, c, name);
+    return lower_codec_sum(l, c, name, weight);
 }
 
 static plan_rows whole_rows(const op_weight *w)
@@ -172,7 +172,7 @@ static plan_rows whole_rows(const op_weight *w)
 // Along dp; where the pipeline goes both ways, with the stage that has the layer for the other way too,
 // whose terms are those of other shards: then every rank gets the whole sum, also where it updates some
 // rows only.
-static status sum_group_find(lowering *l, lower_kind kind, int32_t *group)
+status lower_sum_group(lowering *l, lower_kind kind, int32_t *group)
 {
     *group = l->groups[kind].data;
     if (!l->two_ways) return ST_OK;
@@ -182,9 +182,9 @@ static status sum_group_find(lowering *l, lower_kind kind, int32_t *group)
     return plan_table_group(l->p->run, &g, group);
 }
 
-// Does each rank get its rows only? Not in strict order where several ranks hold the same rows: the tree over
-// shards is finished in one operation among all.
-static bool is_scattered(const lowering *l, int32_t weight)
+// Not in strict order where several ranks hold the same rows: the tree over shards is finished in one operation
+// among all.
+bool lower_is_scattered(const lowering *l, int32_t weight)
 {
     const bool one_copy = lower_groups(l, weight)->across < 0 || !l->r->strict;
     return lower_rows(l, weight).cut && !l->two_ways && one_copy;
@@ -207,26 +207,29 @@ static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
     return lower_across_sum(l, use->weight, mine, *last_sum);
 }
 
-// All whole gradients of one kind of a layer, in one operation.
-static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, int32_t last)
+// All whole gradients of one kind of a layer, in one operation; where some travel compressed, of one sort.
+static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, lower_sort sort,
+                              int32_t last)
 {
     const layer_state *state = &l->layers[layer_row];
     plan_comm together = {0};
-    int32_t group = -1;
-    TRY(sum_group_find(l, kind, &group));
+    int32_t group = -1, first = -1;
+    TRY(lower_sum_group(l, kind, &group));
     for (int64_t u = 0; u < state->use_count && group >= 0; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
         const int32_t w = use->weight;
-        if (use->shared || lower_passes(l, w) || is_scattered(l, w)) continue;
+        if (use->shared || lower_passes(l, w) || lower_is_scattered(l, w)) continue;
         if (lower_kind_of(l, w) != kind) continue;
+        if (l->r->codec != NULL && lower_sort_of(l, w) != sort) continue;
         if (together.items_count == 0) {
+            first = w;
             together = sum_of(l, use, PLAN_ALL_REDUCE, group, l->m->layers[layer_row].name);
         }
         ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
         TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
     }
     if (together.items_count == 0) return ST_OK;
-    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name));
+    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name, first));
     return lower_comm_push(l, &together, last, &l->last_sum[kind][SUM_WHOLE]);
 }
 
@@ -236,7 +239,7 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
     const layer_state *state = &l->layers[layer_row];
     const int32_t last = l->last_compute;
     int32_t group = -1;
-    TRY(sum_group_find(l, KIND_DENSE, &group));
+    TRY(lower_sum_group(l, KIND_DENSE, &group));
     if (group < 0) return ST_OK;
     TRY(leaves_push(l));
     for (int64_t u = 0; u < state->use_count; u++) {
@@ -245,12 +248,15 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
         if (use->shared) continue; // complete when the lowest layer that uses it is
         if (lower_passes(l, w)) {
             TRY(lower_across_sum(l, w, l->rows_of[w], l->summed_by[w]));
-        } else if (is_scattered(l, w)) {
+        } else if (lower_is_scattered(l, w)) {
             TRY(rows_reduce(l, use, last));
         }
     }
-    TRY(together_reduce(l, layer_row, KIND_DENSE, last));
-    return together_reduce(l, layer_row, KIND_EXPERT, last);
+    for (int sort = l->r->codec != NULL ? 0 : SORT_PLAIN; sort < SORT_COUNT; sort++) {
+        TRY(together_reduce(l, layer_row, KIND_DENSE, (lower_sort)sort, last));
+        TRY(together_reduce(l, layer_row, KIND_EXPERT, (lower_sort)sort, last));
+    }
+    return ST_OK;
 }
 
 status lower_sums_wait(lowering *l, int32_t action)
@@ -293,10 +299,7 @@ status lower_step_reduce(lowering *l)
     if (plan_mesh_ranks(&l->r->mesh) == 1) return ST_OK;
     const int32_t last = l->last_compute;
     const plan_group all = plan_group_of(&l->r->mesh, MESH_ALL, GROUP_ASIDE);
-    plan_comm losses;
-    bool measured = false;
-    TRY(lower_codec_losses(l, &losses, &measured));
-    if (measured) TRY(step_sum_push(l, &losses, last));
+    TRY(lower_codec_losses(l));
     plan_comm sums = {.op = PLAN_ALL_REDUCE,
                       .reduction = PLAN_SUM,
                       .type = DTYPE_I64,

@@ -80,7 +80,9 @@ typedef struct plan_tensor {
     // Cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank with number r
     // (plan_zero_place) holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
-    int32_t pieces; // of which there are so many, where it is no piece of a weight
+    // Of which there are so many, where it is no piece of a weight: one for each rank of these stages of the
+    // pipeline, ascending; -1: there is no second. A rank of another stage has no bytes of it.
+    int32_t pieces, stages[PLAN_MAX_HOLDERS];
     // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
     // and goes with every layer.
     bool passes;
@@ -148,13 +150,20 @@ typedef struct plan_comm {
     int32_t shards;                     // of the tree that the leaves are nodes of
     char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
     bool more;                          // it is of some rows of its tensors, and others follow
-    // A sum that travels compressed: its number among them, from 0, and what it needs. The items, in
-    // place, are a vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
+    // A sum that travels compressed: its row of plan.buckets, and what it needs. The items, in place, are a
+    // vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
     bool compressed;
     int32_t bucket;
     int64_t total, piece;
     int32_t feedback, work; // references; feedback -1: the codec keeps no residual
 } plan_comm;
+
+// A sum that travels compressed, of whatever stage: all ranks have the same list. Each stage has as many rows
+// of it, the last ones empty (no name) where it has fewer sums.
+typedef struct plan_bucket {
+    char name[PLAN_NAME_BYTES];
+    int64_t count; // floats, on the rank of tp that has most
+} plan_bucket;
 
 // One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.
 typedef struct plan_action {
@@ -259,9 +268,10 @@ typedef struct plan {
     int64_t item_count, item_capacity;
     plan_comm_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
-    const char *codec;    // of gradients between ranks; NULL: none
-    int32_t bucket_count; // sums that travel compressed
-    int32_t losses;       // run tensor with what they measure, `codec_reals` each; -1: none
+    const char *codec; // of gradients between ranks; NULL: none
+    plan_bucket *buckets;
+    int32_t bucket_count;
+    int32_t losses; // run tensor with what they measure, `codec_reals` each; -1: none
     int32_t codec_reals;
     int32_t shards;
     int32_t cp_shards;                     // strict: of a sequence

@@ -321,12 +321,6 @@ static void check_compressed(checker *k, const char *word)
         CONFLICT(key, "comm.compression has no effect: layout.dp and layout.cp are 1, no gradient "
                       "travels between ranks");
     }
-    if (run_config_ranks(r) > r->layout.dp * r->layout.cp) {
-        config_complain(k->l, key, ST_UNSUPPORTED,
-                        "comm.compression = %s is built for ranks that have all of the model "
-                        "(layout.dp, layout.cp)",
-                        word);
-    }
     if (run_config_types(r).grads != DTYPE_F32) {
         CONFLICT("precision.grads",
                  "precision.grads = %s with comm.compression = %s; expected fp32, from which it is "

@@ -151,32 +151,6 @@ status run_config_follow(run_config *r, const config *c, arena *a)
     return ST_OK;
 }
 
-// ---- what is not built yet ----------------------------------------------------------------------
-
-// A line each; who builds one takes it away.
-static void check_built(checker *k)
-{
-    const run_config *r = k->r;
-    const struct {
-        const char *key;
-        bool is_wanted;
-        const char *what;
-    } gates[] = {
-        {"comm.compression.mode",
-         (r->layout.tp > 1 || r->layout.pp > 1 || r->layout.cp > 1) && run_config_feeds_back(r),
-         "a residual that ranks of layout.tp, layout.pp and layout.cp have of their own"},
-    };
-    for (int64_t i = 0; i < COUNT_OF(gates); i++) {
-        text value = {.a = k->a};
-        if (!gates[i].is_wanted) continue;
-        const option *o = option_find(&run_config_table, gates[i].key);
-        if (option_print(o, k->r, &value) != ST_OK)
-            error_clear(); // then it has no value in the text
-        config_complain(k->l, gates[i].key, ST_UNSUPPORTED, "%s = %s: %s is not built yet",
-                        gates[i].key, value.bytes != NULL ? value.bytes : "", gates[i].what);
-    }
-}
-
 // ---- what has no effect -------------------------------------------------------------------------
 
 static void check_effects(checker *k)
@@ -384,5 +358,4 @@ void check_layout(checker *k)
                  cut_by(r));
     }
     check_idle(k);
-    check_built(k);
 }

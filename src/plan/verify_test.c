@@ -60,7 +60,20 @@ static void plans_that_are_made_are_sound(void **state)
 static void so_are_compressed_ones_and_evaluations(void **state)
 {
     (void)state;
+    static const char *const schedules[] = {"1f1b", "interleaved", "zb-v", "dualpipe"};
     int64_t sound = 0;
+    for (int32_t i = 0; i < 2 * COUNT_OF(schedules); i++) {
+        const sample_settings stages = {.pp = 2,
+                                        .schedule = schedules[i / 2],
+                                        .dp = 2,
+                                        .zero = i % 2,
+                                        .layers = 8,
+                                        .sequences = 16,
+                                        .micro_batch = 1,
+                                        .untied = i == 0,
+                                        .compressed = true};
+        sample_is_sound(&stages, &sound);
+    }
     for (int32_t dp = 2; dp <= 4; dp++) {
         for (int32_t zero = 0; zero < 2; zero++) {
             const sample_settings compressed = {
@@ -71,7 +84,7 @@ static void so_are_compressed_ones_and_evaluations(void **state)
             sample_is_sound(&evaluation, &sound);
         }
     }
-    assert_int_equal(sound, 12);
+    assert_int_equal(sound, 12 + 2 * COUNT_OF(schedules));
 }
 
 static void pipelines_are_sound(void **state)

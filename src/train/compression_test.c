@@ -10,8 +10,10 @@ enum { JOB_STEPS = 4 };
 typedef struct job_rank {
     comm_board *board;
     int rank, ranks;
-    const char *set[4];
-    hash128 weights;
+    const char *set[6];
+    int32_t stage;
+    hash128 weights,
+        whole; // all of them, and those that ranks of tp and dp have whole, from this rank's bytes
     double error;
     int64_t arena_bytes, predicted_bytes, touched_bytes;
     status st;
@@ -64,7 +66,7 @@ static status job_steps(job_rank *k, arena *a, train_job *job, const run_config 
 
 static status weights_hash(job_rank *k, arena *a, const train_job *job)
 {
-    const op_model *m = job->plans->model;
+    const op_model *m = job->plans->whole;
     uint64_t both[2] = {0, 0};
     for (int64_t w = 0; w < m->weight_count; w++) {
         const int64_t count = m->weights[w].rows * m->weights[w].columns;
@@ -79,6 +81,26 @@ static status weights_hash(job_rank *k, arena *a, const train_job *job)
     return ST_OK;
 }
 
+static status whole_hash(job_rank *k, arena *a, const train_job *job)
+{
+    const op_model *m = job->plans->model;
+    const plan_table *run = &job->plans->run;
+    uint64_t both[2] = {0, 0};
+    for (int64_t w = 0; w < m->weight_count; w++) {
+        const int64_t row = plan_table_find(run, m->weights[w].name);
+        if (row < 0 || m->weights[w].ways > 1) continue;
+        const int64_t bytes = m->weights[w].rows * m->weights[w].columns * 4;
+        char *values = NULL;
+        TRY(arena_new(a, bytes, &values));
+        TRY(exec_read(job->e, row, 0, values, bytes));
+        const hash128 h = hash128_of(values, bytes);
+        both[0] = both[0] * 31 + h.low;
+        both[1] = both[1] * 31 + h.high;
+    }
+    k->whole = hash128_of(both, sizeof(both));
+    return ST_OK;
+}
+
 static status job_run(job_rank *k, arena *a, comm *all)
 {
     run_config r;
@@ -86,18 +108,14 @@ static status job_run(job_rank *k, arena *a, comm *all)
     decoder_spec spec;
     train_plans *plans = NULL;
     train_job job;
-    char dp[32];
-    const char *more[6] = {dp, "model.vocab=257", "kernels.threads=1"};
-    int n = 3;
-    (void)snprintf(dp, sizeof(dp), "layout.dp=%d", k->ranks);
-    for (int i = 0; i < 3 && k->set[i] != NULL; i++) more[n++] = k->set[i];
+    const char *more[10] = {"model.vocab=257", "kernels.threads=1"};
+    int n = 2;
+    for (int i = 0; i < COUNT_OF(k->set) && k->set[i] != NULL; i++) more[n++] = k->set[i];
     test_config("weights", more, n, a, &r, &c);
     TRY(model_spec_from_config(host_real(), a, &r, &spec));
     const train_options options = {
-        .threads = 1,
-        .device = "cpu",
-        .backend = "cpu",
-        .mesh = {.size = {[AXIS_DP] = k->ranks}, .at = {[AXIS_DP] = k->rank}}};
+        .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&r, k->rank)};
+    k->stage = options.mesh.at[AXIS_PP];
     TRY(arena_new(a, 1, &plans));
     TRY(train_assemble(a, &r, &spec, &options, plans));
     train_ranks ranks = {.all = all, .hosts = comm_world(all)};
@@ -106,6 +124,7 @@ static status job_run(job_rank *k, arena *a, comm *all)
     if (st == ST_OK) st = job_steps(k, a, &job, &r, spec.vocab);
     if (st == ST_OK) st = comm_barrier(ranks.hosts, "weights");
     if (st == ST_OK) st = weights_hash(k, a, &job);
+    if (st == ST_OK) st = whole_hash(k, a, &job);
     k->predicted_bytes = plans->arena_bytes;
     k->arena_bytes = exec_arena_bytes(job.e);
     k->touched_bytes = exec_touched_bytes(job.e);
@@ -134,33 +153,73 @@ static const char *const modes[] = {
 };
 enum { MODES = COUNT_OF(modes), FEEDS_BACK = 3 }; // from this one on
 
+// `more`: settings of the layout, up to the first NULL.
+static void weights_agree(int mode, int ranks, const char *const more[4])
+{
+    job_rank jobs[RANKS_MAX];
+    pthread_t threads[RANKS_MAX];
+    comm_board *board = NULL;
+    assert_int_equal(comm_board_create(ranks, RANKS_JOB, 0, &board), ST_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
+        int n = 1;
+        if (mode >= FEEDS_BACK) jobs[r].set[n++] = "comm.compression.warmup=0";
+        for (int i = 0; i < 4 && more[i] != NULL; i++) jobs[r].set[n++] = more[i];
+        assert_int_equal(pthread_create(&threads[r], NULL, job_main, &jobs[r]), 0);
+    }
+    for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
+    for (int r = 0; r < ranks; r++) {
+        int same = 0;
+        if (jobs[r].st != ST_OK) print_error("%s: %s\n", modes[mode], jobs[r].text);
+        assert_int_equal(jobs[r].st, ST_OK);
+        assert_same(jobs[r].weights, jobs[0].weights);
+        while (jobs[same].stage != jobs[r].stage) same++;
+        assert_same(jobs[r].whole, jobs[same].whole);
+        assert_true(jobs[r].error > 0 && jobs[r].error == jobs[0].error);
+        assert_true(jobs[r].error < 1);
+        // Predicted to the byte, residuals and work space too.
+        assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
+        assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
+    }
+    comm_board_unmap(board);
+}
+
 static void weights_are_the_same_on_all_ranks(void **state)
 {
     (void)state;
-    for (int i = 0; i < MODES * 4; i++) {
-        const int mode = i / 4, ranks = 2 + i / 2 % 2;
-        job_rank jobs[3];
-        pthread_t threads[3];
-        comm_board *board = NULL;
-        assert_int_equal(comm_board_create(ranks, RANKS_JOB, 0, &board), ST_OK);
-        for (int r = 0; r < ranks; r++) {
-            jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
-            jobs[r].set[1] = i % 2 == 0 ? "layout.zero=0" : "layout.zero=1";
-            if (mode >= FEEDS_BACK) jobs[r].set[2] = "comm.compression.warmup=0";
-            assert_int_equal(pthread_create(&threads[r], NULL, job_main, &jobs[r]), 0);
-        }
-        for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
-        for (int r = 0; r < ranks; r++) {
-            if (jobs[r].st != ST_OK) print_error("%s: %s\n", modes[mode], jobs[r].text);
-            assert_int_equal(jobs[r].st, ST_OK);
-            assert_same(jobs[r].weights, jobs[0].weights);
-            assert_true(jobs[r].error > 0 && jobs[r].error == jobs[0].error);
-            assert_true(jobs[r].error < 1);
-            // Predicted to the byte, residuals and work space too.
-            assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
-            assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
-        }
-        comm_board_unmap(board);
+    static const char *const layouts[][4] = {{"layout.dp=2", "layout.zero=0"},
+                                             {"layout.dp=2", "layout.zero=1"},
+                                             {"layout.dp=3", "layout.zero=0"},
+                                             {"layout.dp=3", "layout.zero=1"}};
+    for (int i = 0; i < MODES * COUNT_OF(layouts); i++) {
+        weights_agree(i / COUNT_OF(layouts), 2 + i % COUNT_OF(layouts) / 2,
+                      layouts[i % COUNT_OF(layouts)]);
+    }
+}
+
+// What ranks of tp have whole loses the same on each: those that share a head of keys too, and a vocabulary
+// that two do not divide. A stage's ranks sum what it has.
+static void so_are_those_of_pieces_and_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *set[4];
+    } layouts[] = {
+        {4, {"layout.dp=2", "layout.tp=2", "layout.zero=0"}},
+        {4, {"layout.dp=2", "layout.tp=2", "layout.zero=1", "layout.sp=yes"}},
+        {8, {"layout.dp=2", "layout.tp=4", "layout.zero=0"}},
+        {8, {"layout.dp=2", "layout.tp=4", "layout.zero=1"}},
+        {4, {"layout.dp=2", "layout.pp=2", "layout.zero=0", "model.tied=yes"}},
+        {4, {"layout.dp=2", "layout.pp=2", "layout.zero=1", "model.tied=yes"}},
+        {4, {"layout.dp=2", "layout.pp=2", "layout.schedule=dualpipe", "train.micro_batch=1"}},
+        {8, {"layout.dp=2", "layout.pp=2", "layout.tp=2", "layout.zero=1"}},
+        {4, {"layout.dp=2", "layout.cp=2", "layout.zero=0"}},
+    };
+    for (int i = 0; i < MODES * COUNT_OF(layouts); i++) {
+        const int mode = i / COUNT_OF(layouts), at = i % COUNT_OF(layouts);
+        if (mode == 0 || mode == 2) continue; // bf16, fp8: as int8
+        weights_agree(mode, layouts[at].ranks, layouts[at].set);
     }
 }
 
@@ -248,6 +307,43 @@ static void residuals_survive(void **state)
     }
 }
 
+// Of pieces and stages the losses are those of whole ranks, near those of an uncompressed run; and what was lost
+// is in the checkpoint, rank by rank.
+static void pieces_and_stages_too(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"layout.tp=2", "layout.pp=2", "layout.cp=2"};
+    static const double near[] = {[1] = 1e-3, [3] = 0.2, [4] = 0.2};
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const char *set[8];
+        char name[32];
+        int n = settings(set, layouts[i], NULL, "layout.dp=2");
+        (void)snprintf(name, sizeof(name), "parts-%d", i);
+        assert_int_equal(ranks_run(name, set, n, 4, "auto", 0, NULL), ST_OK);
+        const double plain = rank_runs[0].seen.last_loss;
+        for (int mode = 1; mode < MODES; mode++) {
+            hash128 want, got;
+            if (mode == 2) continue;
+            set[n] = modes[mode];
+            set[n + 1] = "comm.compression.warmup=2";
+            set[n + 2] = "comm.compression.keep=0.1";
+            const int count = n + 1 + (mode >= FEEDS_BACK) + (mode == FEEDS_BACK);
+            (void)snprintf(name, sizeof(name), "parts-%d-%d", i, mode);
+            assert_int_equal(ranks_run(name, set, count, 4, "auto", 0, &want), ST_OK);
+            const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;
+            print_message("dp 2, %s, %s: loss %.6f, without %.6f: %.2g apart\n", layouts[i],
+                          modes[mode], loss, plain, far);
+            assert_true(far > 0.0 && far <= near[mode]);
+            assert_true(loss < 0.95 * rank_runs[0].seen.first_loss);
+            (void)snprintf(name, sizeof(name), "parts-again-%d-%d", i, mode);
+            assert_int_equal(ranks_run(name, set, count, 4, "auto", 5, NULL), ST_STOPPED);
+            assert_int_equal(ranks_run(name, set, count, 4, "auto", 0, &got), ST_OK);
+            assert_same(want, got);
+            assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
+        }
+    }
+}
+
 // Of another number of ranks they mean nothing: they begin at zero, and that is said.
 static void residuals_are_of_a_layout(void **state)
 {
@@ -258,6 +354,15 @@ static void residuals_are_of_a_layout(void **state)
     n = settings(set, "comm.compression=topk", "comm.compression.warmup=1", "layout.dp=3");
     assert_int_equal(ranks_run("grows", set, n, 3, "auto", 8, NULL), ST_STOPPED);
     assert_non_null(strstr(rank_runs[0].seen.said, "begins at zero for 4 of 4 buckets"));
+    n = settings(set, "comm.compression=topk", "comm.compression.warmup=1", "layout.dp=2");
+    set[n++] = "layout.tp=2";
+    assert_int_equal(ranks_run("grows", set, n, 4, "auto", 9, NULL), ST_STOPPED);
+    assert_non_null(strstr(rank_runs[0].seen.said, "begins at zero for 7 of 7 buckets"));
+    // Stages have the same sums as one has, unless they share a weight.
+    set[n - 1] = "layout.pp=2";
+    assert_int_equal(ranks_run("moves", set, n - 1, 2, "auto", 4, NULL), ST_STOPPED);
+    assert_int_equal(ranks_run("moves", set, n, 4, "auto", 8, NULL), ST_STOPPED);
+    assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
     const char *const alone[] = {"train.steps=12", "layout.dp=1"};
     run_seen seen = {0};
     assert_int_equal(test_run("grows", alone, 2, "auto", &seen, NULL), ST_OK);
@@ -313,6 +418,30 @@ static void all_ranks_switch_at_the_same_step(void **state)
     arena_destroy(a);
 }
 
+// The stages too, and all ranks that have pieces: a bound that one stage's sums alone can break.
+static void ranks_of_all_stages_switch(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"layout.tp=2", "layout.pp=2"};
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        const char *set[8];
+        char name[32];
+        hash128 straight, stopped;
+        const int n = settings(set, "comm.compression=int8", layouts[i], "layout.dp=2");
+        set[n] = "comm.compression.bound=1e-4";
+        (void)snprintf(name, sizeof(name), "switch-%d", i);
+        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 0, &straight), ST_OK);
+        for (int r = 0; r < 4; r++) {
+            assert_non_null(
+                strstr(rank_runs[r].seen.said, "gradients travel whole from step 3 on"));
+        }
+        (void)snprintf(name, sizeof(name), "broken-%d", i);
+        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 1, NULL), ST_STOPPED);
+        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 0, &stopped), ST_OK);
+        assert_same(straight, stopped);
+    }
+}
+
 static void within_the_bound_nothing_is_switched(void **state)
 {
     (void)state;
@@ -345,11 +474,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_on_all_ranks),
+        cmocka_unit_test(so_are_those_of_pieces_and_stages),
         cmocka_unit_test(losses_are_near),
         cmocka_unit_test(positions_apart_too),
         cmocka_unit_test(residuals_survive),
+        cmocka_unit_test(pieces_and_stages_too),
         cmocka_unit_test(residuals_are_of_a_layout),
         cmocka_unit_test(all_ranks_switch_at_the_same_step),
+        cmocka_unit_test(ranks_of_all_stages_switch),
         cmocka_unit_test(within_the_bound_nothing_is_switched),
         cmocka_unit_test(ramps_and_shared_weights),
     };

@@ -127,12 +127,12 @@ static status compression_json(const train_start *s, text *t)
         TRY(text_add(t, "\"whole_from_step\": %lld, ", (long long)s->whole_from));
     }
     TRY(text_add(t, "\"buckets\": ["));
-    for (int64_t i = 0; i < p->comm_count; i++) {
-        if (!p->comms[i].compressed) continue;
-        if (p->comms[i].bucket > 0) TRY(text_add(t, ", "));
+    for (int64_t i = 0; i < p->bucket_count; i++) {
+        if (p->buckets[i].name[0] == '\0') continue;
+        if (i > 0) TRY(text_add(t, ", "));
         TRY(text_add(t, "{\"name\": "));
-        TRY(text_add_json(t, p->comms[i].name));
-        TRY(text_add(t, ", \"count\": %lld}", (long long)p->comms[i].total));
+        TRY(text_add_json(t, p->buckets[i].name));
+        TRY(text_add(t, ", \"count\": %lld}", (long long)p->buckets[i].count));
     }
     return text_add(t, "]},\n");
 }

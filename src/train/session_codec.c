@@ -27,16 +27,14 @@ static status switch_record(session *s)
 }
 
 // Out of bound: what is said, recorded and done.
-static status switch_over(session *s, const plan *p, int64_t worst, const obs_record *record)
+static status switch_over(session *s, const plan *p, const char *worst, const obs_record *record)
 {
-    const plan_comm *c = p->comms;
-    while (!c->compressed || c->bucket != worst) c++;
     s->whole_from = record->step + 2;
     session_say(s, LOG_WARN,
                 "step %lld: %s lost %.3g of bucket %s, the bound is %.3g (comm.compression.bound): "
                 "gradients travel whole from step %lld on",
-                (long long)record->step, p->codec, record->codec_error, c->name,
-                s->plans.codec_bound, (long long)s->whole_from);
+                (long long)record->step, p->codec, record->codec_error, worst, s->plans.codec_bound,
+                (long long)s->whole_from);
     return switch_record(s);
 }
 
@@ -46,18 +44,23 @@ status session_codec_take(session *s, obs_record *record)
     if (losses == NULL) return ST_OK;
     const plan *p = train_plan_of(&s->plans, run_config_batch(s->r, record->step - 1), true);
     double bytes = 0;
-    int64_t worst = 0;
+    int64_t count = 0;
+    const char *worst = NULL;
     ASSERT(p != NULL && p->codec_reals == COMM_REALS);
     if (s->codec_errors == NULL) TRY(arena_new(s->a, p->bucket_count, &s->codec_errors));
+    record->codec_error = 0.0;
     for (int64_t i = 0; i < p->bucket_count; i++) {
         const double *row = &losses[i * COMM_REALS];
-        s->codec_errors[i] = comm_compressed_error(row);
+        if (p->buckets[i].name[0] == '\0') continue; // a stage with fewer
+        const double error = comm_compressed_error(row);
+        s->codec_errors[count++] = error;
         bytes += row[COMM_BYTES_SENT];
-        if (s->codec_errors[i] > s->codec_errors[worst]) worst = i;
+        if (worst != NULL && !(error > record->codec_error)) continue;
+        record->codec_error = error;
+        worst = p->buckets[i].name;
     }
     record->codec_errors = s->codec_errors;
-    record->codec_buckets = p->bucket_count;
-    record->codec_error = s->codec_errors[worst];
+    record->codec_buckets = count;
     record->codec_bytes = (int64_t)bytes;
     const double bound = s->plans.codec_bound;
     if (s->whole_from > 0 || bound == 0.0 || record->codec_error <= bound) return ST_OK;
