@@ -284,10 +284,12 @@ static status sequence_print(cli_context *cli, const run_config *r, const train_
     data_bytes buffer = {0};
     status st = ST_OK;
     TRY(data_batch_fill(d, DATA_TRAIN, n, 1, rows_of_one));
-    cli_print(cli, "---- sequence %lld: number %lld of %s, epoch %lld, %d document%s\n",
-              (long long)n, (long long)place.sequence,
+    cli_print(cli, "---- sequence %lld: number %lld of %s, epoch %lld", (long long)n,
+              (long long)place.sequence,
               data_dataset_sources(d) > 1 ? r->data.train.items[place.source] : "data.train",
-              (long long)place.epoch, document[seq - 1] + 1, document[seq - 1] > 0 ? "s" : "");
+              (long long)place.epoch);
+    if (place.shift > 0) cli_print(cli, " (%lld tokens later)", (long long)place.shift);
+    cli_print(cli, ", %d document%s\n", document[seq - 1] + 1, document[seq - 1] > 0 ? "s" : "");
     for (int64_t begin = 0, end = 0; begin < seq && st == ST_OK; begin = end) {
         while (end < seq && document[end] == document[begin]) end++;
         if (begin > 0) cli_print(cli, "-- next document\n");

@@ -100,24 +100,68 @@ static void test_each_epoch_is_a_permutation(void **state)
         bool seen[375] = {false};
         for (int64_t i = 0; i < n; i++) {
             fill(d, DATA_TRAIN, epoch * n + i, 1);
-            assert_int_equal(ids[0] % 4, 0);
-            const int64_t sequence = ids[0] / 4;
+            const int64_t sequence = ids[0] / 4, shift = ids[0] % 4;
+            assert_true(epoch > 0 || shift == 0);
             assert_false(seen[sequence]);
             seen[sequence] = true;
             order[epoch][i] = sequence;
             for (int t = 0; t < 4; t++) {
-                assert_int_equal(ids[t], 4 * sequence + t);
-                assert_int_equal(labels[t], 4 * sequence + t + 1);
+                assert_int_equal(ids[t], 4 * sequence + shift + t);
+                assert_int_equal(labels[t], 4 * sequence + shift + t + 1);
                 assert_int_equal(positions[t], t);
                 assert_int_equal(documents[t], 0);
             }
             const data_place place = data_dataset_place(d, DATA_TRAIN, epoch * n + i);
             assert_int_equal(place.epoch, epoch);
             assert_int_equal(place.sequence, sequence);
+            assert_int_equal(place.shift, shift);
         }
     }
     assert_memory_not_equal(order[0], order[1], sizeof(order[0]));
     assert_memory_not_equal(order[1], order[2], sizeof(order[0]));
+    data_dataset_close(d);
+}
+
+// In each later epoch every row but the last of its stretch begins the same number of tokens later, and
+// over many epochs by every number; nothing held out is read or predicted.
+static void test_later_epochs_cut_elsewhere(void **state)
+{
+    (void)state;
+    const char *train[] = {write_counting("a.bin", 0, 404)};
+    data_dataset_spec spec = spec_of(train, 1, 4);
+    spec.valid = "0.1";
+    data_dataset *d = open_dataset(&spec);
+    const int64_t n = data_dataset_sequences(d, DATA_TRAIN);
+    const int64_t end_of_all = 4 * (n + data_dataset_sequences(d, DATA_VALID));
+    bool held_out[405] = {false}, shifts[4] = {false};
+    for (int64_t k = 0; k < data_dataset_sequences(d, DATA_VALID); k++) {
+        fill(d, DATA_VALID, k, 1);
+        for (int t = 0; t < 4; t++) held_out[ids[t]] = true;
+    }
+    for (int64_t epoch = 0; epoch < 30; epoch++) {
+        int64_t shift = 0, whole = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const data_place place = data_dataset_place(d, DATA_TRAIN, epoch * n + i);
+            fill(d, DATA_TRAIN, epoch * n + i, 1);
+            assert_int_equal(ids[0], 4 * place.sequence + place.shift);
+            for (int t = 0; t < 4; t++) {
+                assert_false(held_out[ids[t]]);
+                assert_true(labels[t] == DATA_LABEL_IGNORED || !held_out[labels[t]]);
+            }
+            const int64_t end = 4 * place.sequence + 4;
+            const bool last = end >= end_of_all || held_out[end];
+            if (place.shift == 0) whole += last ? 0 : 1;
+            if (place.shift > 0) {
+                assert_false(last);
+                assert_true(shift == 0 || place.shift == shift);
+                shift = place.shift;
+            }
+        }
+        assert_true(shift == 0 || whole == 0);
+        assert_true(epoch > 0 || shift == 0);
+        shifts[shift] = true;
+    }
+    for (int i = 0; i < 4; i++) assert_true(shifts[i]);
     data_dataset_close(d);
 }
 
@@ -554,6 +598,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_epoch_is_a_permutation),
+        cmocka_unit_test(test_later_epochs_cut_elsewhere),
         cmocka_unit_test(test_no_cut_moves_the_order),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_extreme_weights),

@@ -27,10 +27,14 @@ struct data_dataset {
     hash128 id;
 };
 
-// Streams of random words: one per (source, epoch), one per round of the mix, one for validation.
+// Streams of random words: two per (source, epoch), one per round of the mix, one for validation.
 static uint64_t epoch_stream(int64_t source_idx, int64_t epoch)
 {
     return (uint64_t)source_idx << 48 | ((uint64_t)epoch & 0xffffffffffff);
+}
+static uint64_t shift_stream(int64_t source_idx, int64_t epoch)
+{
+    return UINT64_C(1) << 62 | epoch_stream(source_idx, epoch);
 }
 static uint64_t round_stream(int64_t round)
 {
@@ -167,7 +171,7 @@ static status make_id(data_dataset *d)
 {
     hash_stream *hash = hash_begin();
     if (hash == NULL) return fail(ST_NO_MEMORY, "no memory for the dataset's id");
-    const int64_t facts[] = {1, d->seq, d->packing, (int64_t)d->seed, d->eot, d->train_count};
+    const int64_t facts[] = {2, d->seq, d->packing, (int64_t)d->seed, d->eot, d->train_count};
     hash_add(hash, facts, sizeof(facts));
     for (int64_t i = 0; i < d->train_count; i++) {
         if (d->quota != NULL) hash_add(hash, &d->quota[i], sizeof(d->quota[i]));
@@ -275,17 +279,24 @@ static data_place train_place(const data_dataset *d, int64_t n)
     const int64_t count = train_sequences(s);
     const int64_t epoch = m / count;
     const int64_t ordinal = rng_permute(d->seed, epoch_stream(i, epoch), count, m % count);
-    return (data_place){i, epoch, source_sequence(s, DATA_TRAIN, ordinal)};
+    data_place place = {
+        .source = i, .epoch = epoch, .sequence = source_sequence(s, DATA_TRAIN, ordinal)};
+    const int64_t next = place.sequence + 1; // a shifted row ends in it
+    if (epoch > 0 && next < s->sequences && !source_is_held_out(s, next)) {
+        place.shift = rng_permute(d->seed, shift_stream(i, epoch), d->seq, 0);
+    }
+    return place;
 }
 
 static data_place valid_place(const data_dataset *d, int64_t n)
 {
     const int64_t count = d->sequences[DATA_VALID];
     int64_t ordinal = rng_permute(VALID_SEED, 0, count, n % count);
-    if (d->valid.file_count > 0) return (data_place){0, 0, ordinal};
+    if (d->valid.file_count > 0) return (data_place){.sequence = ordinal};
     int64_t i = 0;
     while (ordinal >= d->train[i].held_out_sequences) ordinal -= d->train[i++].held_out_sequences;
-    return (data_place){i, 0, source_sequence(&d->train[i], DATA_VALID, ordinal)};
+    return (data_place){.source = i,
+                        .sequence = source_sequence(&d->train[i], DATA_VALID, ordinal)};
 }
 
 data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n)
@@ -369,7 +380,7 @@ static status fill_row(const data_dataset *d, data_split split, int64_t n, row *
     const bool own_files = split == DATA_VALID && d->valid.file_count > 0;
     const source *s = own_files ? &d->valid : &d->train[place.source];
     const int64_t seq = d->seq;
-    r->begin = place.sequence * seq;
+    r->begin = place.sequence * seq + place.shift;
     TRY(source_read(s, r->begin, seq, r->ids));
     memcpy(r->labels, r->ids + 1, (size_t)(seq - 1) * sizeof(int32_t));
     TRY(source_read(s, r->begin + seq, 1, r->labels + seq - 1));
@@ -377,7 +388,7 @@ static status fill_row(const data_dataset *d, data_split split, int64_t n, row *
         if (r->flags != NULL) memset(r->flags, 0, (size_t)seq * sizeof(int32_t));
         TRY(mark_borders(d, s, r));
     }
-    // The last label is the first token of the next sequence: not to be seen from the other split.
+    // The last label is a token of the next sequence: not to be seen from the other split.
     if (place.sequence + 1 < s->sequences &&
         source_is_held_out(s, place.sequence) != source_is_held_out(s, place.sequence + 1)) {
         r->labels[seq - 1] = DATA_LABEL_IGNORED;
