@@ -153,6 +153,7 @@ static status print_group(const explain *x, const plan_mesh *mesh, const plan_gr
     enum { SHOWN = 4 };
     static const char *const uses[] = {[GROUP_ASIDE] = "beside the computation",
                                        [GROUP_INLINE] = "between computations",
+                                       [GROUP_RING] = "beside the computation, in a ring",
                                        [GROUP_LINK_FORWARD] = "activations",
                                        [GROUP_LINK_BACKWARD] = "their gradients",
                                        [GROUP_PAIR] = "weights that both hold"};

@@ -59,9 +59,23 @@ static bool is_made_again(const op_program *p, tensor_id t)
     return false;
 }
 
+// What a communication reads may be on its way beside the nodes that follow.
+static bool is_sent(const op_program *p, tensor_id t)
+{
+    for (int l = 0; l < OP_LIST_COUNT; l++) {
+        for (int64_t n = 0; n < p->lists[l].count; n++) {
+            const op_node *node = &p->lists[l].nodes[n];
+            for (int k = 0; k < OP_MAX_IN && op_communicates(node->code); k++) {
+                if (whole_of(p, node->in[k]) == t) return true;
+            }
+        }
+    }
+    return false;
+}
+
 static void mark(exec_deaths *out, const op_program *p, const last_use *last, tensor_id t)
 {
-    if (last[t].list >= 0 && is_private(p, t)) {
+    if (last[t].list >= 0 && is_private(p, t) && !is_sent(p, t)) {
         out->dies[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
     }
 }

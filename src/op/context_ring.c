@@ -3,7 +3,8 @@
 //   step i of n   rank r has the keys of rank r - i; SHIFT sends them on while they are used
 //   forward       what each step gives, and its log-sum-exp, is merged with what there is
 //   backward      dq is a sum over the steps; dk and dv travel behind their keys, each rank adds what its
-//                 queries give, and after n shifts they are at home
+//                 queries give, and after n shifts they are at home. They set out with the next keys, before what
+//                 is here is used, so the plan can let both travel beside that
 //
 // Sums over the steps are kept in fp32. Their order follows from who is where, so the bits are those of the
 // layout: strict order gathers instead.
@@ -140,19 +141,16 @@ static status step_backward(context_pass *c, const op_node *node, int step, cons
     return op_append(c->p, OP_BACKWARD_INPUT, &part, 0);
 }
 
-// What a step gives comes to what there is; the gradients of keys are those that have come with them.
+// What a step gives comes to what there is; the gradients of keys are those that have come with them, `come`.
 static status sums_add(context_pass *c, const op_node *node, int step, const ring_sums *part,
-                       ring_sums *all)
+                       const key_values *come, ring_sums *all)
 {
     const op_list list = OP_BACKWARD_INPUT;
     const op_tensor q = *op_at(c->p, part->dq);
-    const tensor_id k = part->d_kv.k, v = part->d_kv.v;
-    key_values come, sum;
+    key_values sum;
     tensor_id dq = node->out[0];
-    TRY(context_pair(c, k, v, "ring_d_kv", 1, sum_type(c), &come));
-    TRY(context_pair(c, k, v, "ring_d_kv", 1, sum_type(c), &sum));
-    TRY(shift_push(c, list, all->d_kv.both, come.both));
-    TRY(context_sum(c, list, come.both, part->d_kv.both, sum.both));
+    TRY(context_pair(c, come->k, come->v, "ring_d_kv", 1, sum_type(c), &sum));
+    TRY(context_sum(c, list, come->both, part->d_kv.both, sum.both));
     if (step + 1 < c->ways) {
         TRY(context_tensor(c, "ring_dq", q.type, q.dims[0].scale, q.dims[1].scale, &dq));
     }
@@ -169,12 +167,17 @@ status context_ring_backward(context_pass *c, const op_node *node)
     TRY(ring_begin(c, list, node, 2, &keys));
     for (int step = 0; step < c->ways; step++) {
         ring_sums part;
+        key_values come = {TENSOR_NONE, TENSOR_NONE, TENSOR_NONE};
         TRY(ring_go(c, list, step, &keys, &next));
+        if (step > 0) {
+            TRY(context_pair(c, all.d_kv.k, all.d_kv.v, "ring_d_kv", 1, sum_type(c), &come));
+            TRY(shift_push(c, list, all.d_kv.both, come.both));
+        }
         TRY(step_backward(c, node, step, &keys, &part));
         if (step == 0) {
             all = part;
         } else {
-            TRY(sums_add(c, node, step, &part, &all));
+            TRY(sums_add(c, node, step, &part, &come, &all));
         }
         keys = next;
     }

@@ -242,10 +242,16 @@ NODISCARD status lower_compute_run(lowering *l, const plan_action *action);
 // pushed last; `more`: other rows of it follow.
 NODISCARD status lower_inline_beside(lowering *l, const plan_action *action, bool more,
                                      int32_t *out);
+// The same of a shift: what it sends and what it receives.
+NODISCARD status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out);
 // lower_overlap.c: the last of the `run` nodes before a communication that are made in pieces with it; 0: none.
 int32_t lower_overlap_products(const lowering *l, const plan_action *action, int32_t run);
 // Those products, with which the action's range begins, and the communication that follows.
 NODISCARD status lower_overlap_push(lowering *l, const plan_action *action, int32_t products);
+// Shifts that the action's range begins with, beside the node that follows them; 0: none.
+int32_t lower_ring_shifts(const lowering *l, const plan_action *action);
+// Those shifts and that node.
+NODISCARD status lower_ring_push(lowering *l, const plan_action *action, int32_t shifts);
 // Sequences that a layer's weight list is run on at once: of a head whose logits are kept, a chunk.
 int64_t lower_head_piece(const lowering *l, int32_t layer_row);
 // The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.

@@ -126,17 +126,17 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     return ST_OK;
 }
 
-// Beside the products only what passes has changed its place: it is read when the node before is done, and
-// written from now on.
+// Of a layer's own communications, between its nodes or beside them, all has changed its place; of others only
+// what passes: it is read when the node before is done, and written from now on.
 static void items_move(const lowering *l, const plan_action *a, int64_t time)
 {
     const plan_comm *c = &l->p->comms[a->comm];
-    const bool is_inline = a->lane == LANE_COMPUTE && a->layer >= 0;
+    const bool of_layer = a->layer >= 0;
     for (int32_t i = c->items_begin; i < c->items_begin + c->items_count; i++) {
         plan_comm_item *item = &l->p->items[i];
-        const bool reads = item->in >= 0 && (is_inline || l->p->tensors[item->in].passes);
-        const bool writes = item->out >= 0 && (is_inline || l->p->tensors[item->out].passes);
-        const int64_t read = is_inline ? time : time - 1;
+        const bool reads = item->in >= 0 && (of_layer || l->p->tensors[item->in].passes);
+        const bool writes = item->out >= 0 && (of_layer || l->p->tensors[item->out].passes);
+        const int64_t read = of_layer ? time : time - 1;
         if (reads) item->in = life_moved(&l->lives, item->in, read, read);
         if (writes) item->out = life_moved(&l->lives, item->out, time, time);
     }

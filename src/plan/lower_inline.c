@@ -181,15 +181,10 @@ static plan_group group_of(const lowering *l, const op_node *node, group_use use
     return plan_group_of(&l->r->mesh, axes, use);
 }
 
-static status comm_push(inline_comm *k, const plan_action *action)
-{
-    TRY(lower_comm_push(k->l, &k->c, -1, &k->l->last_compute));
-    k->l->p->actions[k->l->last_compute].layer = action->layer;
-    return ST_OK;
-}
-
-// To the next rank and from the one before. Every other one sends first, so that none waits for ever.
-static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group)
+// To the next rank and from the one before, after action `after` where that is one. Every other one sends first, so
+// that none waits for ever.
+static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group,
+                         int32_t after, int32_t *last)
 {
     const int32_t place = plan_group_place(&k->l->r->mesh, group), size = (int32_t)k->ways;
     const tensor_id from = k->node->in[0], to = k->node->out[0];
@@ -203,7 +198,8 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
         k->c.peer = sends ? (place + 1) % size : (place + size - 1) % size;
         k->c.items_count = 0;
         TRY(lower_item_push(k->l, &k->c, &items[sends ? 0 : 1]));
-        TRY(comm_push(k, action));
+        TRY(lower_comm_push(k->l, &k->c, after, last));
+        k->l->p->actions[*last].layer = action->layer;
     }
     return ST_OK;
 }
@@ -246,10 +242,20 @@ static status inline_push(lowering *l, const plan_action *action)
     const plan_group group = group_of(l, node, GROUP_INLINE);
     inline_comm k;
     TRY(comm_begin(l, action, &group, &k));
-    if (node->code == OP_SHIFT) return shift_push(&k, action, &group);
+    if (node->code == OP_SHIFT) return shift_push(&k, action, &group, -1, &l->last_compute);
     TRY(items_push(&k));
     TRY(leaves_push(&k));
-    return comm_push(&k, action);
+    TRY(lower_comm_push(l, &k.c, -1, &l->last_compute));
+    l->p->actions[l->last_compute].layer = action->layer;
+    return ST_OK;
+}
+
+status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out)
+{
+    const plan_group group = group_of(l, node_at(l, action, 0), GROUP_RING);
+    inline_comm k;
+    TRY(comm_begin(l, action, &group, &k));
+    return shift_push(&k, action, &group, l->last_compute, out);
 }
 
 status lower_inline_beside(lowering *l, const plan_action *action, bool more, int32_t *out)
@@ -296,9 +302,13 @@ status lower_compute_push(lowering *l, const plan_action *whole)
         const int32_t beside = lower_overlap_products(l, &action, run);
         plan_action part = action;
         part.ops_count = run - beside;
+        const int32_t shifts = run == 0 ? lower_ring_shifts(l, &action) : 0;
         if (beside == run && beside > 0) {
             TRY(lower_overlap_push(l, &action, beside));
             part.ops_count = beside + 1;
+        } else if (shifts > 0) {
+            TRY(lower_ring_push(l, &action, shifts));
+            part.ops_count = shifts + 1;
         } else if (run > 0) {
             TRY(lower_compute_run(l, &part));
         } else {

@@ -103,3 +103,51 @@ status lower_overlap_push(lowering *l, const plan_action *action, int32_t produc
     l->lives.now++;
     return lower_wait_next(l, last);
 }
+
+// ---- rings --------------------------------------------------------------------------------------
+
+static bool is_operand(const lowering *l, const plan_action *action, const op_node *node,
+                       tensor_id of)
+{
+    const op_program *program = l->p->bindings[action->binding].program;
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        tensor_id t = i < OP_MAX_IN ? node->in[i] : node->out[i - OP_MAX_IN];
+        while (t != TENSOR_NONE && program->tensors[t].view_of != TENSOR_NONE) {
+            t = program->tensors[t].view_of;
+        }
+        if (t == of) return true;
+    }
+    return false;
+}
+
+int32_t lower_ring_shifts(const lowering *l, const plan_action *action)
+{
+    int32_t shifts = 0;
+    while (shifts < action->ops_count && node_at(l, action, shifts)->code == OP_SHIFT) shifts++;
+    if (shifts == 0 || shifts + 1 >= action->ops_count) return 0; // somebody must wait for them
+    const op_node *product = node_at(l, action, shifts);
+    if (op_communicates(product->code)) return 0;
+    for (int32_t i = 0; i < shifts; i++) {
+        if (is_operand(l, action, product, node_at(l, action, i)->out[0])) return 0;
+    }
+    return shifts;
+}
+
+status lower_ring_push(lowering *l, const plan_action *action, int32_t shifts)
+{
+    const int32_t *tensor = l->p->bindings[action->binding].tensor;
+    plan_action part = *action;
+    int32_t last = -1;
+    part.ops_count = 1;
+    for (int32_t i = 0; i < shifts; i++, part.ops_begin++) {
+        TRY(lower_shift_beside(l, &part, &last));
+        TRY(lower_live(l, &part));
+    }
+    TRY(lower_compute_run(l, &part));
+    for (int32_t i = 0; i < shifts; i++) { // they may be under way until the product is done
+        const op_node *shift = node_at(l, action, i);
+        TRY(lower_touch_at(l, tensor[shift->in[0]], l->lives.now - 1));
+        TRY(lower_touch_at(l, tensor[shift->out[0]], l->lives.now - 1));
+    }
+    return lower_wait_next(l, last);
+}

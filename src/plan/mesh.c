@@ -255,7 +255,8 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
         at += snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s%s%s", at > 0 ? "+" : "",
                        names[order[i]], half);
     }
-    if (g->use == GROUP_INLINE) {
-        (void)snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), " inline");
+    if (g->use == GROUP_INLINE || g->use == GROUP_RING) {
+        (void)snprintf(out + at, (size_t)(PLAN_GROUP_NAME_BYTES - at), "%s",
+                       g->use == GROUP_RING ? " ring" : " inline");
     }
 }

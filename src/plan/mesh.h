@@ -93,6 +93,7 @@ static inline bool plan_axes_are_cp(uint32_t axes)
 typedef enum group_use {
     GROUP_ASIDE,
     GROUP_INLINE,
+    GROUP_RING, // aside too: what a ring hands on while it works with what is here
     GROUP_LINK_FORWARD,
     GROUP_LINK_BACKWARD,
     GROUP_PAIR

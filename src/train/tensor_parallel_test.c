@@ -122,28 +122,32 @@ static void muon_takes_pieces(void **state)
 static void large_messages_go_in_pieces(void **state)
 {
     static const struct {
-        const char *more[3], *layout[2];
+        const char *more[4], *layout[2];
     } runs[] = {
-        {{"train.seq=1024", "train.micro_batch=1", "train.recompute=full"}, {"layout.tp=2"}},
-        {{"train.seq=512", "train.micro_batch=2"}, {"layout.tp=2", "layout.sp=yes"}},
+        {{"model.layers=1", "train.seq=1024", "train.micro_batch=1", "train.recompute=full"},
+         {"layout.tp=2"}},
+        {{"model.layers=1", "train.seq=512", "train.micro_batch=2"},
+         {"layout.tp=2", "layout.sp=yes"}},
+        // Several in flight.
+        {{"model.layers=2", "train.seq=1024", "train.micro_batch=1"},
+         {"layout.tp=2", "layout.pp=2"}},
     };
     (void)state;
     for (int i = 0; i < COUNT_OF(runs); i++) {
-        const char *settings[SETTINGS_MAX] = {"train.steps=2",           "model.layers=1",
-                                              "model.dim=512",           "model.heads=2",
-                                              "model.kv_heads=2",        "model.ffn_dim=32",
-                                              "train.global_batch=2",    "determinism=strict",
-                                              "determinism.tp_shards=2", "kernels.threads=1"};
-        int n = 10;
+        const char *settings[SETTINGS_MAX] = {
+            "train.steps=2",        "model.dim=512",      "model.heads=2",
+            "model.kv_heads=2",     "model.ffn_dim=32",   "determinism.tp_shards=2",
+            "train.global_batch=2", "determinism=strict", "kernels.threads=1"};
+        int n = 9;
         char name[40];
         run_seen seen = {0};
         hash128 one, two;
-        for (int k = 0; k < 3 && runs[i].more[k] != NULL; k++) settings[n++] = runs[i].more[k];
+        for (int k = 0; k < 4 && runs[i].more[k] != NULL; k++) settings[n++] = runs[i].more[k];
         (void)snprintf(name, sizeof(name), "tp-pieces-one-%d", i);
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
         for (int k = 0; k < 2 && runs[i].layout[k] != NULL; k++) settings[n++] = runs[i].layout[k];
         (void)snprintf(name, sizeof(name), "tp-pieces-two-%d", i);
-        assert_int_equal(ranks_run(name, settings, n, 2, "auto", 0, &two), ST_OK);
+        assert_int_equal(ranks_run(name, settings, n, i < 2 ? 2 : 4, "auto", 0, &two), ST_OK);
         assert_same(one, two);
     }
 }

@@ -1,0 +1,108 @@
+// What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor parallelism sums,
+// scatters and gathers. That nothing is read too early is the verifier's to prove; here is looked at what goes on
+// meanwhile.
+#include "train/test_job.h"
+#include "train/verify.h"
+
+typedef struct made {
+    arena *a;
+    run_config r;
+    decoder_spec spec;
+    train_plans plans;
+} made;
+
+static void make(const char *const *list, int count, int64_t rank, made *m)
+{
+    config *c = NULL;
+    assert_ok(arena_create("test", 0, &m->a));
+    assert_ok(run_config_load(host_real(), m->a, NULL, list, count, &m->r, &c));
+    assert_ok(model_spec_from_config(host_real(), m->a, &m->r, &m->spec));
+    const train_options options = {
+        .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&m->r, rank)};
+    assert_ok(train_assemble(m->a, &m->r, &m->spec, &options, &m->plans));
+}
+
+// Proved together, as before a run.
+static void prove(const made *m)
+{
+    const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
+    train_verified proved = {0};
+    const status st = train_verify(host_real(), m->a, &m->r, &m->spec, &options, &proved);
+    if (st != ST_OK) print_error("%s\n", error_last()->text);
+    assert_int_equal(st, ST_OK);
+}
+
+static const plan_comm *comm_of(const plan *p, int64_t action)
+{
+    const plan_action *a = &p->actions[action];
+    return a->kind == ACTION_COMMUNICATE ? &p->comms[a->comm] : NULL;
+}
+
+static bool waits_for(const plan *p, int64_t action, int64_t on)
+{
+    const plan_action *a = &p->actions[action];
+    for (int32_t i = 0; i < a->waits_count; i++) {
+        if (p->waits[a->waits_begin + i] == on) return true;
+    }
+    return false;
+}
+
+static int64_t next_compute(const plan *p, int64_t from)
+{
+    while (p->actions[from].lane != LANE_COMPUTE) from++;
+    return from;
+}
+
+static op_code first_code(const plan *p, int64_t action)
+{
+    const plan_action *a = &p->actions[action];
+    return p->bindings[a->binding].program->lists[a->list].nodes[a->ops_begin].code;
+}
+
+// All shifts but the one that brings gradients home; the product beside them waits for none of its own.
+static void a_ring_turns_beside_attention(void **state)
+{
+    (void)state;
+    for (int ways = 2; ways <= 4; ways += 2) {
+        char cp[32];
+        const char *const list[] = {"data.train=x",       cp,
+                                    "layout.cp_ring=yes", "train.global_batch=2",
+                                    "train.seq=64",       "model.layers=2",
+                                    "model.dim=32",       "model.heads=4",
+                                    "model.vocab=67",     "model.ffn_dim=48"};
+        (void)snprintf(cp, sizeof(cp), "layout.cp=%d", ways);
+        made m;
+        make(list, COUNT_OF(list), 0, &m);
+        const plan *p = m.plans.all[0];
+        int beside = 0, between = 0;
+        for (int64_t i = 0; i < p->action_count; i++) {
+            const plan_comm *c = comm_of(p, i);
+            if (c == NULL || (c->op != PLAN_SEND && c->op != PLAN_RECEIVE)) continue;
+            between += p->run->groups[c->group].use == GROUP_INLINE;
+            if (p->run->groups[c->group].use != GROUP_RING) continue;
+            const int64_t product = next_compute(p, i), after = next_compute(p, product + 1);
+            const op_code code = first_code(p, product);
+            assert_true(code == OP_ATTENTION || code == OP_ATTENTION_BWD);
+            assert_int_equal(p->actions[product].ops_count, 1);
+            assert_false(waits_for(p, product, i));
+            // The last one of the lane is waited for right behind it.
+            int64_t last = i;
+            for (int64_t k = i; k < product; k++) {
+                if (p->actions[k].lane == p->actions[i].lane) last = k;
+            }
+            assert_true(waits_for(p, after, last));
+            beside++;
+        }
+        // Of each layer: keys in forward and backward, their gradients in backward; a send and a receive each.
+        assert_int_equal(beside, 2 * 2 * 3 * (ways - 1));
+        assert_int_equal(between, 2 * 2);
+        prove(&m);
+        arena_destroy(m.a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_ring_turns_beside_attention)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
