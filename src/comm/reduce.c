@@ -276,6 +276,7 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args)
 void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count)
 {
+    if (count == 0) return; // in and out may be NULL, from which nothing may be counted
     const void *const in[2] = {a, b};
     void *const outs[1] = {out};
     table_of(level)->fold[type][reduction](&(reduce_fold_args){
@@ -285,6 +286,7 @@ void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, con
 void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,
                        double scale)
 {
+    if (count == 0) return;
     const void *const ins[1] = {in};
     void *const outs[1] = {out};
     table_of(level)->fold[type][COMM_SUM](&(reduce_fold_args){
@@ -294,6 +296,7 @@ void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, 
 void comm_reduce_widen(kern_level level, dtype type, const void *in, float *out, int64_t count)
 {
     ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
+    if (count == 0) return;
     table_of(level)->widen[type == DTYPE_F16](in, out, count);
 }
 
@@ -301,5 +304,6 @@ void comm_reduce_narrow(kern_level level, dtype type, const float *in, void *out
                         double scale)
 {
     ASSERT(type == DTYPE_BF16 || type == DTYPE_F16);
+    if (count == 0) return;
     table_of(level)->narrow[type == DTYPE_F16](in, out, count, (float)scale);
 }

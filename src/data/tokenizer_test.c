@@ -26,6 +26,7 @@ static const char *shared_path(arena *a, const char *name)
                      ST_OK);
     if (info.kind == FILE_KIND_NONE) {
         printf("skipped: %s is not there\n", path);
+        arena_destroy(a); // skip does not return
         skip();
     }
     char *copy = NULL;

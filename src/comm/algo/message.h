@@ -53,10 +53,10 @@ void message_finish(const message_sum *s, const void *sum, void *out, int64_t co
 // A group of one rank.
 void message_alone(const message_sum *s, const void *in, void *out, int64_t count);
 
-// An address `count` elements of `width` bytes on; NULL stays NULL where nothing follows.
+// An address `count` elements of `width` bytes on; NULL (nothing, on a rank without elements) stays NULL.
 static inline void *message_at(const void *base, int64_t count, int64_t width)
 {
-    return (unsigned char *)(uintptr_t)base + count * width;
+    return base == NULL ? NULL : (unsigned char *)(uintptr_t)base + count * width;
 }
 // Scratch from `offset` bytes on, moved behind `bytes` of it.
 void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes);
