@@ -42,4 +42,4 @@ install: all
 	@cmake --install build --strip
 
 clean:
-	rm -rf build build-clang build-debug build-asan build-tsan build-fuzz
+	rm -rf build build-clang build-debug build-asan build-tsan
