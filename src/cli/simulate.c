@@ -24,7 +24,8 @@ static int32_t busiest_dp(const run_config *r)
 // Do profiles add to the bytes of a plan what differs from stage to stage?
 static bool adds_bytes(const cost_profile *p)
 {
-    return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0;
+    return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
+           p->live_parameters != 0 || p->reduce_bucket != 0;
 }
 
 static int64_t usable_of(const cluster_device *d)
@@ -153,9 +154,14 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
 {
     const plan *p = x->ranks[stage].p;
     const cost_profile *profile = &x->of->profile;
-    int64_t all = 0, sum = 0;
+    const plan_passing_limits limits = {profile->live_parameters, profile->reduce_bucket};
+    int64_t all = 0, sum = 0, spared[BYTES_KIND_COUNT];
     plan_memory_by_kind(p, bytes);
-    for (int k = 0; k < BYTES_KIND_COUNT; k++) sum += bytes[k];
+    plan_memory_spared(p, &limits, spared);
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        sum += bytes[k];
+        bytes[k] -= spared[k];
+    }
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
     const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
     const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;

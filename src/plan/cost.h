@@ -50,6 +50,9 @@ typedef struct cost_profile {
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;
     double score_bytes; // kept of each score of an attention that is not fused; 0: it is
+    // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
+    // 0: the plan's layers (plan_passing_limits).
+    int64_t live_parameters, reduce_bucket;
     int64_t context_bytes;
 } cost_profile;
 // What `trireme` does.

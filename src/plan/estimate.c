@@ -278,6 +278,7 @@ typedef struct layer_bytes {
     // is one of them there already, for another layer has the weight too?
     int64_t held;
     bool is_ahead;
+    bool cuts_grads;                   // they are whole for a visit alone
     int64_t grads_pass;                // whole gradients of one visit
     int64_t weights_pass[PHASE_COUNT]; // whole weights that a visit reads
 } layer_bytes;
@@ -304,6 +305,7 @@ static layer_bytes bytes_of_layer(const rank_layers *k, int32_t program)
             if ((w->read & 1u << phase) != 0) out.weights_pass[phase] += b.whole;
         }
         if (w->has_grad && b.grad_passes) out.grads_pass += b.grad_whole;
+        out.cuts_grads = out.grads_pass > 0;
         const bool is_there = w->later >= 0 && k->has_program[w->later];
         if (w->has_grad && !is_there) out.held += b.grad_kept;
         out.is_ahead = out.is_ahead || is_there;
@@ -396,7 +398,7 @@ static uint32_t variant_at(const chunk_walk *w, int32_t i)
 {
     // Whole gradients that only pass are counted apart, and those that are there already are.
     const layer_bytes *b = &w->k->of[w->k->e->m->layers[i].program];
-    uint32_t v = w->first && b->grads_pass == 0 && !b->is_ahead ? VARIANT_FIRST : 0;
+    uint32_t v = w->first && !b->cuts_grads && !b->is_ahead ? VARIANT_FIRST : 0;
     if (i == w->begin && w->moves->link_in) v |= VARIANT_IN;
     if (i == w->end - 1 && w->moves->link_out) v |= VARIANT_OUT;
     return v;
@@ -604,25 +606,85 @@ static void layers_measure(rank_layers *k)
     }
 }
 
+// What lives at the fullest moment.
+static void live_measure(const rank_layers *k, const estimate_work *work, kinds *out)
+{
+    rank_walk w;
+    memset(&w, 0, sizeof(w));
+    for (int32_t c = 0; c < k->l->chunks; c++) chunk_measure(k, c, &w.chunks[c]);
+    list_walk(&w, k->l, &work->list);
+    for (int32_t c = 0; c < k->l->chunks; c++) {
+        w.most.at[BYTES_ACTIVATIONS] += work->slots[c] * w.chunks[c].borders;
+    }
+    *out = w.most;
+}
+
+// Bytes of whole weights and gradients that are held at most.
+static void limits_set(const rank_layers *k, int64_t most[2])
+{
+    int64_t largest[2] = {0};
+    dtype type[2] = {DTYPE_F32, DTYPE_F32};
+    for (int32_t p = 0; p < k->e->m->program_count; p++) {
+        const program_estimate *x = &k->e->programs[p];
+        for (int32_t n = 0; n < x->weight_count && k->has_program[p]; n++) {
+            const program_weight *w = &x->weights[n];
+            const weight_bytes b = estimate_weight_bytes(k->e, k->l, w);
+            const int64_t whole[2] = {b.passes ? b.whole : 0, b.grad_passes ? b.grad_whole : 0};
+            for (int i = 0; i < 2; i++) {
+                if (whole[i] <= largest[i]) continue;
+                largest[i] = whole[i];
+                type[i] = i == 0 ? w->type : w->grad;
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        most[i] = plan_passing_most(&k->e->r.limits, i, largest[i], type[i]);
+    }
+}
+
+// Takes off what other software does not hold of what passes (plan/memory_limit.c).
+static void passing_limit(rank_layers *k, const estimate_work *work, kinds *live)
+{
+    const plan_kind_of_bytes kind[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
+    layer_bytes with[PROGRAMS_MAX];
+    int64_t without[PLAN_PASSING_COUNT] = {kinds_sum(live)}, passing[2], most[2], spared[2];
+    limits_set(k, most);
+    memcpy(with, k->of, sizeof(with));
+    for (uint32_t bits = 1; bits < PLAN_PASSING_COUNT; bits++) {
+        kinds rest;
+        for (int32_t p = 0; p < k->e->m->program_count; p++) {
+            k->of[p] = with[p];
+            if ((bits & PLAN_PASSING_GRADIENTS) != 0) k->of[p].grads_pass = 0;
+            if ((bits & PLAN_PASSING_WEIGHTS) == 0) continue;
+            memset(k->of[p].weights_pass, 0, sizeof(k->of[p].weights_pass));
+        }
+        live_measure(k, work, &rest);
+        without[bits] = kinds_sum(&rest);
+        for (int i = 0; i < 2; i++) {
+            if (bits == 1u << i) passing[i] = max_i64(live->at[kind[i]] - rest.at[kind[i]], 0);
+        }
+    }
+    memcpy(k->of, with, sizeof(with));
+    plan_passing_spare(without, passing, most, spared);
+    for (int i = 0; i < 2; i++) live->at[kind[i]] -= spared[i];
+}
+
 void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
                         const estimate_work *work, estimate_memory *out)
 {
     layer_bytes of[PROGRAMS_MAX];
     rank_layers k = {.e = e, .l = l, .of = of, .pp = pp};
-    rank_walk w;
+    kinds live;
     ASSERT(e->m->program_count <= PROGRAMS_MAX && e->programs[0].visits != NULL);
     memset(of, 0, sizeof(of));
-    memset(&w, 0, sizeof(w));
     layers_measure(&k);
-    for (int32_t c = 0; c < l->chunks; c++) chunk_measure(&k, c, &w.chunks[c]);
-    list_walk(&w, l, &work->list);
-    for (int32_t c = 0; c < l->chunks; c++) {
-        w.most.at[BYTES_ACTIVATIONS] += work->slots[c] * w.chunks[c].borders;
-    }
+    live_measure(&k, work, &live);
+    const bool limited = e->r.limits.weights > 0 || e->r.limits.gradients > 0;
+    if (limited && l->zero >= 2) passing_limit(&k, work, &live);
     const kinds run = run_tensors(&k);
     *out =
-        (estimate_memory){.run_bytes = kinds_sum(&run), .live_bytes = kinds_sum(&w.most), .pp = pp};
-    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run.at[i] + w.most.at[i];
+        (estimate_memory){.run_bytes = kinds_sum(&run), .live_bytes = kinds_sum(&live), .pp = pp};
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run.at[i] + live.at[i];
 }
 
 // ---- the published formulas -----------------------------------------------------------------------

@@ -35,6 +35,7 @@ typedef struct estimate_request {
     int64_t scratch_bytes;
     plan_workspace_fn workspace; // NULL: operations need none
     void *workspace_context;
+    plan_passing_limits limits; // of other software
     const struct estimate
         *like; // of the same model with another micro-batch, which lives as long; NULL
 } estimate_request;

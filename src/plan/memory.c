@@ -524,6 +524,7 @@ static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
 
 typedef struct live_event {
     int64_t time, bytes; // bytes > 0: begins at time; < 0: ended before time
+    uint32_t passing;    // bits of PLAN_PASSING_*
 } live_event;
 
 static int compare_events(const void *a, const void *b)
@@ -533,32 +534,44 @@ static int compare_events(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; // ends first
 }
 
-// The largest sum of live bytes at any time: no assignment can need less.
-static status live_bound(arena *a, const placing *pl, int64_t *bytes, int64_t *when)
+// Is it a whole weight, or a whole gradient, that comes and goes?
+static uint32_t passing_of(const plan *p, int32_t row)
 {
-    int64_t count = 0, i = 0;
+    const plan_tensor *t = &p->tensors[row];
+    if (!t->passes) return 0;
+    return t->kind == BYTES_WEIGHTS ? PLAN_PASSING_WEIGHTS : PLAN_PASSING_GRADIENTS;
+}
+
+// The largest sum of live bytes at any time: no assignment can need less. What it would be without what passes,
+// too.
+static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
+{
+    int64_t count = 0, i = 0, live[PLAN_PASSING_COUNT] = {0};
     for (int64_t k = 0; k < pl->order_count; k++) count += pl->units[pl->order[k]].span_count;
     live_event *events = NULL;
     TRY(arena_new(a, 2 * count + 1, &events));
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
+        const uint32_t passing = passing_of(p, pl->order[k]);
         for (int64_t s = 0; s < u->span_count; s++) {
-            events[i++] = (live_event){u->spans[s].begin, u->bytes};
-            events[i++] = (live_event){u->spans[s].end + 1, -u->bytes};
+            events[i++] = (live_event){u->spans[s].begin, u->bytes, passing};
+            events[i++] = (live_event){u->spans[s].end + 1, -u->bytes, passing};
         }
     }
     qsort(events, (size_t)i, sizeof(*events), compare_events);
-    int64_t live = 0;
-    *bytes = 0;
+    memset(p->live_without, 0, sizeof(p->live_without));
     *when = 0;
     for (int64_t k = 0; k < i; k++) {
-        live += events[k].bytes;
-        if (live > *bytes) {
-            *bytes = live;
-            *when = events[k].time;
+        for (uint32_t without = 0; without < PLAN_PASSING_COUNT; without++) {
+            if ((events[k].passing & without) != 0) continue;
+            live[without] += events[k].bytes;
+            if (live[without] <= p->live_without[without]) continue;
+            p->live_without[without] = live[without];
+            if (without == 0) *when = events[k].time;
         }
     }
-    ASSERT(live == 0);
+    p->live_bytes = p->live_without[0];
+    ASSERT(live[0] == 0);
     return ST_OK;
 }
 
@@ -570,6 +583,8 @@ static void live_kinds(plan *p, const placing *pl, int64_t when)
         for (int64_t s = 0; s < u->span_count; s++) {
             if (u->spans[s].begin > when || u->spans[s].end < when) continue;
             p->live_by_kind[p->tensors[pl->order[k]].kind] += u->bytes;
+            if (passing_of(p, pl->order[k]) == 0) continue;
+            p->passing_by_kind[p->tensors[pl->order[k]].kind] += u->bytes;
         }
     }
 }
@@ -680,7 +695,7 @@ static status fullest_find(plan *p, arena *a, const life_table *lives)
     placing pl = {0};
     int64_t fullest = 0;
     TRY(units_make(p, a, lives, &alone[0], &pl));
-    TRY(live_bound(a, &pl, &p->live_bytes, &fullest));
+    TRY(live_bound(a, p, &pl, &fullest));
     live_kinds(p, &pl, fullest);
     return ST_OK;
 }

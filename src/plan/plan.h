@@ -250,6 +250,9 @@ typedef struct plan_request {
     void *workspace_context;
 } plan_request;
 
+// Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).
+enum { PLAN_PASSING_WEIGHTS = 1, PLAN_PASSING_GRADIENTS = 2, PLAN_PASSING_COUNT = 4 };
+
 typedef struct plan {
     op_purpose purpose;
     const op_model *model;
@@ -288,6 +291,8 @@ typedef struct plan {
     int64_t transient_bytes;                // of the arena
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
+    int64_t passing_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass
+    int64_t live_without[PLAN_PASSING_COUNT];  // live_bytes, were there none of these that pass
 } plan;
 
 // Which of the sequences of a step are this rank's. In strict order it has whole shards.
@@ -311,6 +316,20 @@ int64_t plan_arena_bytes(const plan_table *run, const plan *const *plans, int64_
 
 // Bytes by kind at the fullest moment of a plan; the sum is run_bytes + live_bytes.
 void plan_memory_by_kind(const plan *p, int64_t bytes[BYTES_KIND_COUNT]);
+// What other software holds of whole weights and gradients that pass, in elements; 0: what the plan does. Of
+// weights so many, or the largest one; of gradients one, and a bucket of so many (memory_limit.c).
+typedef struct plan_passing_limits {
+    int64_t weights, gradients;
+} plan_passing_limits;
+// Bytes that such software does not hold of those at the fullest moment, by kind: none too many. Pure.
+void plan_memory_spared(const plan *p, const plan_passing_limits *limits,
+                        int64_t spared[BYTES_KIND_COUNT]);
+// The same where no plan is made. Of weights (0) and gradients (1): bytes held at most, where the largest one has
+// so many; and, of what passes at the fullest moment, those that are not held. without: as in plan.live_without.
+int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t largest,
+                          dtype type);
+void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t passing[2],
+                        const int64_t most[2], int64_t spared[2]);
 // "Where the bytes go", a line per kind and the largest tensors.
 NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t snapshot_bytes,
                                    text *out);

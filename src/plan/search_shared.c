@@ -64,16 +64,18 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
     const search_request *r = s->r;
     const estimate_links *links = NULL;
     measured *m = &f->each[f->count];
-    const estimate_request request = {.model = f->local,
-                                      .micro_batch = l->micro_batch,
-                                      .seq = r->seq,
-                                      .tp = l->tp,
-                                      .cp = l->cp,
-                                      .states = r->states,
-                                      .scratch_bytes = r->scratch_bytes,
-                                      .workspace = r->workspace,
-                                      .workspace_context = r->workspace_context,
-                                      .like = f->count > 0 ? f->each[0].e : NULL};
+    const estimate_request request = {
+        .model = f->local,
+        .micro_batch = l->micro_batch,
+        .seq = r->seq,
+        .tp = l->tp,
+        .cp = l->cp,
+        .states = r->states,
+        .scratch_bytes = r->scratch_bytes,
+        .workspace = r->workspace,
+        .workspace_context = r->workspace_context,
+        .limits = {r->prices->profile->live_parameters, r->prices->profile->reduce_bucket},
+        .like = f->count > 0 ? f->each[0].e : NULL};
     TRY(search_links_of(s, l, &links));
     TRY(estimate_make(s->a, &request, &m->e));
     TRY(estimate_price(s->a, m->e, r->prices, links, s->first_prices, &m->prices));

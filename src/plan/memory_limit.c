@@ -1,0 +1,65 @@
+// What other software holds of the weights and gradients that pass through a rank (ZeRO-2, ZeRO-3).
+//
+// A plan has two layers' weights and one layer's gradients whole. DeepSpeed gathers and sums weight by weight: it
+// keeps to a number of elements of weights (stage3_max_live_parameters), of which one may be larger; and a gradient
+// is copied to a bucket of so many elements (reduce_bucket_size), which is there besides, or summed as it is if it is
+// larger. Where each moment's bytes are o + w + g (others, whole weights, whole
+// gradients), that software has o + min(w, W) + min(g, G). Of the plan's fullest moments with and without w and g
+// the sums are kept (plan.live_without), and none of these can be less than the largest of what it has:
+//
+//   max(o + w + g)    max(o + g) + W    max(o + w) + G    max(o) + W + G
+//
+// The least of them is taken. What it lies below the plan's is taken off the weights first.
+#include "plan/plan.h"
+
+#include <string.h>
+
+void plan_passing_spare(const int64_t without[PLAN_PASSING_COUNT], const int64_t passing[2],
+                        const int64_t most[2], int64_t spared[2])
+{
+    int64_t least = without[0];
+    for (uint32_t bits = 1; bits < PLAN_PASSING_COUNT; bits++) {
+        int64_t held = without[bits];
+        for (int i = 0; i < 2; i++) {
+            if ((bits & 1u << i) == 0) continue;
+            held = most[i] > INT64_MAX - held ? INT64_MAX : held + most[i];
+        }
+        least = min_i64(least, held);
+    }
+    int64_t all = without[0] - least;
+    for (int i = 0; i < 2; i++) {
+        spared[i] = min_i64(all, max_i64(passing[i] - most[i], 0));
+        all -= spared[i];
+    }
+}
+
+int64_t plan_passing_most(const plan_passing_limits *limits, int which, int64_t largest, dtype type)
+{
+    const int64_t width = dtype_bytes(type);
+    if (which == 0) {
+        return limits->weights > 0 ? max_i64(largest, limits->weights * width) : INT64_MAX;
+    }
+    return limits->gradients > 0 ? largest + limits->gradients * width : INT64_MAX;
+}
+
+void plan_memory_spared(const plan *p, const plan_passing_limits *limits,
+                        int64_t spared[BYTES_KIND_COUNT])
+{
+    const plan_kind_of_bytes kinds[2] = {BYTES_WEIGHTS, BYTES_GRADIENTS};
+    int64_t most[2], passing[2], largest[2] = {0}, out[2] = {0};
+    dtype type[2] = {DTYPE_F32, DTYPE_F32};
+    memset(spared, 0, BYTES_KIND_COUNT * sizeof(*spared));
+    for (int64_t k = 0; k < p->tensor_count; k++) {
+        const plan_tensor *t = &p->tensors[k];
+        const int i = t->kind == BYTES_WEIGHTS ? 0 : 1;
+        if (!t->passes || t->bytes <= largest[i]) continue;
+        largest[i] = t->bytes;
+        type[i] = t->type;
+    }
+    for (int i = 0; i < 2; i++) {
+        passing[i] = p->passing_by_kind[kinds[i]];
+        most[i] = plan_passing_most(limits, i, largest[i], type[i]);
+    }
+    plan_passing_spare(p->live_without, passing, most, out);
+    for (int i = 0; i < 2; i++) spared[kinds[i]] = out[i];
+}
