@@ -56,8 +56,9 @@ static status row_make(fit *f, char *line, row *out)
     if (place == NULL) return fail(ST_DATA, "a line with less than three columns");
     out->step_s = strtod(step, NULL);
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
+    words[count++] = "data.train=any"; // nothing is read
     for (char *w = strtok(NULL, " \n"); w != NULL && count < WORDS_MAX; w = strtok(NULL, " \n")) {
-        words[count++] = w;
+        if (strncmp(w, "cluster.", strlen("cluster.")) != 0) words[count++] = w;
     }
     TRY(catalog_cluster_load(host_real(), f->a, place, NULL, 0, &out->c));
     TRY(arena_new(f->a, 1, &r));
@@ -72,7 +73,8 @@ static status row_make(fit *f, char *line, row *out)
                                    .backend = "cpu",
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .mesh = run_config_mesh(r, 0),
-                                   .sizes_only = true};
+                                   .sizes_only = true,
+                                   .unplaced = true};
     TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;
     for (int32_t i = 0; i < stages; i++) {

@@ -108,8 +108,9 @@ typedef struct layer_time {
     int64_t visit_sums; // ... of every gradient that is made (ZeRO-2)
     // What the compute lane is held up for them (sim/price.c): once in a step, where updates are, of every visit.
     int64_t sums_held, gathers_held, visit_held;
-    int64_t forward_gathers; // ... of every forward (ZeRO-3)
-    int64_t input_gathers;   // ... of every gradient of an input
+    int64_t whole_late, rows_late; // of sums and of scatters: what comes after the backward pass
+    int64_t forward_gathers;       // ... of every forward (ZeRO-3)
+    int64_t input_gathers;         // ... of every gradient of an input
 } layer_time;
 
 typedef struct stage_time {

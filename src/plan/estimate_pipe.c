@@ -30,7 +30,9 @@ struct estimate_pipe {
     int64_t *output, *gradient;              // [at] when it has come to who takes it
     int64_t *rank_ns;                        // [rank] when its compute lane is free
     int64_t *rows_ns, *whole_ns, *across_ns; // ... its lanes of sums
-    int64_t *lane_ns;                        // [lane]
+    // Of those until now: what comes after the backward pass; and until when no lane can be done for that.
+    int64_t *rows_late, *whole_late, *late_end;
+    int64_t *lane_ns; // [lane]
 };
 
 // ---- the order ----------------------------------------------------------------------------------
@@ -180,6 +182,9 @@ static status room_make(arena *a, estimate_pipe *p)
     TRY(arena_new(a, p->ranks, &p->rows_ns));
     TRY(arena_new(a, p->ranks, &p->whole_ns));
     TRY(arena_new(a, p->ranks, &p->across_ns));
+    TRY(arena_new(a, p->ranks, &p->rows_late));
+    TRY(arena_new(a, p->ranks, &p->whole_late));
+    TRY(arena_new(a, p->ranks, &p->late_end));
     return arena_new(a, 4 * (int64_t)p->ranks, &p->lane_ns);
 }
 
@@ -248,6 +253,7 @@ static void updates_time(const timing *t, int64_t *gathered)
         }
         p->rank_ns[r] = now;
         p->rows_ns[r] = p->whole_ns[r] = p->across_ns[r] = 0;
+        p->rows_late[r] = p->whole_late[r] = p->late_end[r] = 0;
     }
 }
 
@@ -270,6 +276,17 @@ static bool makes_at_input(const timing *t, const pipe_node *n, int32_t program)
            t->e->programs[program].program->output_count == 0;
 }
 
+// No lane is done sooner than what is late of its sums takes after the gradients of the last one.
+static void late_add(estimate_pipe *p, int32_t rank, const layer_time *x, int64_t made)
+{
+    p->rows_late[rank] += x->rows_late;
+    p->whole_late[rank] += x->whole_late;
+    if (x->rows_late > 0) p->late_end[rank] = max_i64(p->late_end[rank], made + p->rows_late[rank]);
+    if (x->whole_late > 0) {
+        p->late_end[rank] = max_i64(p->late_end[rank], made + p->whole_late[rank]);
+    }
+}
+
 // Gradients of weights: of the chunk's last ones, layer by layer, what is summed of them; of every visit, where
 // they are summed at once (ZeRO-2). Returns when the rank may go on; *end: when what it hands on is made.
 static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, int64_t *end)
@@ -288,9 +305,11 @@ static int64_t weights_time(const timing *t, const pipe_node *n, int64_t begin, 
         int64_t *whole = &p->whole_ns[n->rank];
         const int64_t made = before ? 0 : now;
         if (x->visit_sums > 0) *rows = max_i64(*rows, made) + x->visit_sums;
-        if (sums && x->scatters > 0) *rows = max_i64(*rows, made) + x->scatters;
-        if (sums && x->across > 0) *across = max_i64(*across + x->across, *rows);
-        if (sums && x->sums > 0) *whole = max_i64(*whole, made) + x->sums;
+        if (!sums) continue;
+        if (x->scatters > 0) *rows = max_i64(*rows, made) + x->scatters;
+        if (x->across > 0) *across = max_i64(*across + x->across, *rows);
+        if (x->sums > 0) *whole = max_i64(*whole, made) + x->sums;
+        late_add(p, n->rank, x, made);
     }
     *end += all - held; // the lowest layer's are held up in what the rank does next
     return *end + held;
@@ -361,7 +380,7 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
     for (int32_t r = 0; r < p->ranks; r++) {
         if (p->two_ways) pair_sums_time(&t, r);
         step = max_i64(step, max_i64(p->rank_ns[r], max_i64(p->rows_ns[r], p->whole_ns[r])));
-        step = max_i64(step, p->across_ns[r]);
+        step = max_i64(step, max_i64(p->across_ns[r], p->late_end[r]));
     }
     return step + (int64_t)(m->profile->step_s * 1e9);
 }

@@ -160,6 +160,17 @@ int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
     return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes) + m->profile->crowding));
 }
 
+// Of a sum once in a step nothing is held up but by crowding: what is not hidden comes later.
+static int64_t crowded_ns(const cost_model *m, int64_t ns)
+{
+    return (int64_t)((double)ns * m->profile->crowding);
+}
+
+static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
+{
+    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
+}
+
 // Bytes that go between ranks for a layer, of one kind of weights.
 typedef struct kind_bytes {
     double together, visit, ahead, again;
@@ -174,7 +185,8 @@ static void bytes_price(const cost_model *m, const cost_group *const *data,
                               cost_message_ns(m, data[1], PLAN_ALL_REDUCE, b->together)};
         const int at = ns[1] < ns[0] ? 1 : 0;
         out->sums += ns[at];
-        out->sums_held += estimate_held_ns(m, data[at], ns[at]);
+        out->sums_held += crowded_ns(m, ns[at]);
+        out->whole_late += late_ns(m, data[at], ns[at]);
     }
     if (b->visit > 0.0) {
         const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
@@ -227,7 +239,7 @@ static void gradient_add(const weight_kind *k, const weight_bytes *b, double pad
         const cost_group *across = &k->links->across;
         const int64_t ns = cost_message_ns(k->m, across, PLAN_ALL_REDUCE, own);
         out->across += ns;
-        out->sums_held += estimate_held_ns(k->m, across, ns);
+        out->sums_held += crowded_ns(k->m, ns);
     }
     if (b->grad_passes) {
         bytes->visit += padded;
@@ -236,7 +248,8 @@ static void gradient_add(const weight_kind *k, const weight_bytes *b, double pad
     } else if (b->cut && !k->two_ways) {
         const int64_t ns = cost_message_ns(k->m, k->inside, PLAN_REDUCE_SCATTER, padded);
         out->scatters += ns;
-        out->sums_held += estimate_held_ns(k->m, k->inside, ns);
+        out->sums_held += crowded_ns(k->m, ns);
+        out->rows_late += late_ns(k->m, k->inside, ns);
     } else {
         bytes->together += whole;
     }

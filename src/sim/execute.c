@@ -41,6 +41,7 @@ typedef struct player_rank {
     exec *e;
     const plan *plans[1];
     cost_group *groups;         // [row of run->groups]
+    int64_t *tails;             // [communication]
     virtual_meeting **meetings; // the same; NULL: its other ranks are not played
     exec_input input;
     bool posted;
@@ -136,7 +137,7 @@ static status carry(void *context, const plan *p, const plan_comm *c, kern_lane 
     const bool aside = p->run->groups[c->group].use != GROUP_INLINE;
     int64_t ns = 0, held = 0;
     sim_message_price(r->owner->m, &r->groups[c->group], p, c, aside, &ns, &held);
-    virtual_message(lane, r->meetings[c->group], ns, posted);
+    virtual_message(lane, r->meetings[c->group], ns, r->tails[c - p->comms], posted);
     if (*posted) r->clock.held_ns += held;
     return ST_OK;
 }
@@ -201,7 +202,7 @@ static status groups_make(runner *s, player_rank *r)
         TRY(cost_group_of(s->m->c, s->a, &r->given->mesh, &run->groups[g], &r->groups[g]));
         TRY(meeting_find(s, r, g));
     }
-    return ST_OK;
+    return sim_message_tails(s->a, s->m, r->groups, r->given->p, &r->tails);
 }
 
 // Zeros for every batch tensor, as large as it is.

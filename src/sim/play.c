@@ -21,9 +21,9 @@ typedef struct lane {
     int32_t rank, number;
     const int32_t *actions; // in order
     int32_t count, at, step;
-    int64_t free;
-    int32_t next_waiter; // the next lane that waits for the same action
-    bool is_met;         // it has said to its peers that it is here
+    int64_t free, waited; // waited: until when it has ever waited for an action
+    int32_t next_waiter;  // the next lane that waits for the same action
+    bool is_met;          // it has said to its peers that it is here
 } lane;
 
 // A group that spans stages, and who is at it.
@@ -213,7 +213,9 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
     if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
     if (l->step == s->steps - 1 && x->kind == ACTION_COMMUNICATE) {
         const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
-        s->out->times[l->rank].sent[sim_kind_of(axes)] += end - begin;
+        const bool has_tail = rank->prices->tail != NULL && rank->prices->tail[action] > 0;
+        const int64_t ns = has_tail ? rank->prices->ns[action] : end - begin;
+        s->out->times[l->rank].sent[sim_kind_of(axes)] += ns;
     }
     for (int32_t w = rank->waiters[row]; w != NOBODY; w = s->lanes[w].next_waiter) {
         s->ready[s->ready_count++] = w;
@@ -244,6 +246,7 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
             rank->waiters[row] = number;
             return false;
         }
+        l->waited = max_i64(l->waited, rank->spans[row].end);
         if (rank->spans[row].end <= *begin) continue;
         *begin = rank->spans[row].end;
         *cause = row;
@@ -278,6 +281,9 @@ static void lane_run(player *s, int32_t number)
         int64_t begin = 0, cause = NOBODY;
         int64_t ns = rank->prices->ns[action] + rank->prices->held[action];
         if (!begin_of(s, number, &begin, &cause)) return;
+        if (rank->prices->tail != NULL && rank->prices->tail[action] > 0) {
+            ns = max_i64(ns, l->waited + rank->prices->tail[action] - begin);
+        }
         if (x->kind == ACTION_COMMUNICATE) {
             const int32_t m = rank->meeting_of[rank->p->comms[x->comm].group];
             if (m != NOBODY) {

@@ -342,6 +342,40 @@ static void plans_are_priced(void **state)
     arena_destroy(j.a);
 }
 
+// What dp does not hide of sums of gradients comes after a stage's backward pass: it holds up no other stage.
+static void sums_that_are_not_hidden_come_last(void **state)
+{
+    (void)state;
+    const cluster c = small_cluster();
+    cost_profile profile = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &profile};
+    for (int chunks = 1; chunks <= 2; chunks++) {
+        const sample_settings s = {.pp = 4,
+                                   .dp = 2,
+                                   .zero = 1,
+                                   .schedule = chunks == 2 ? "interleaved" : "1f1b",
+                                   .chunks = chunks,
+                                   .micro_batch = 1,
+                                   .sequences = 16,
+                                   .untied = true,
+                                   .layers = 8};
+        job j;
+        assert_true(job_make(&s, &j));
+        profile.dp_overlap = 1.0;
+        assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+        const sim_step *hidden = play(&j, SIM_STEPS);
+        int64_t most = 0;
+        for (int32_t r = 0; r < j.count; r++) most = max_i64(most, hidden->times[r].sent[SIM_DP]);
+        profile.dp_overlap = 0.0;
+        assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+        const sim_step *step = play(&j, SIM_STEPS);
+        assert_true(step->step_ns > hidden->step_ns);
+        // As much as one rank's messages take, not that of each stage after the other.
+        assert_true(step->step_ns <= hidden->step_ns + most);
+        arena_destroy(j.a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +384,7 @@ int main(void)
         cmocka_unit_test(times_add_up_and_rules_hold),
         cmocka_unit_test(messages_wait_for_both_ends),
         cmocka_unit_test(plans_are_priced),
+        cmocka_unit_test(sums_that_are_not_hidden_come_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

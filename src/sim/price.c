@@ -20,6 +20,7 @@ typedef struct pricer {
     memo *memos; // [MEMO_SLOTS]
     int64_t memo_count;
     cost_group *groups; // [row of run->groups]
+    int64_t *tails;     // [communication]
 } pricer;
 
 static extent_binding bound_of(const plan *p, const plan_action *x)
@@ -70,10 +71,44 @@ static int64_t next_compute(const plan *p, int64_t from)
     return -1;
 }
 
+// A sum of gradients, once in a step: not of what passes with every micro-batch.
+static bool is_step_sum(const plan *p, const plan_comm *c)
+{
+    if (c->op != PLAN_ALL_REDUCE && c->op != PLAN_REDUCE_SCATTER) return false;
+    const plan_tensor *t = plan_tensor_at(p, p->items[c->items_begin].in);
+    return t->kind == BYTES_GRADIENTS && !t->passes;
+}
+
+status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
+                         int64_t **out)
+{
+    int64_t *late = NULL; // [row of run->groups]
+    int32_t *last = NULL; // [the same] its communication; -1: it has none
+    TRY(arena_new(a, p->comm_count + 1, out));
+    TRY(arena_new(a, p->run->group_count + 1, &late));
+    TRY(arena_new(a, p->run->group_count + 1, &last));
+    for (int64_t g = 0; g < p->run->group_count; g++) last[g] = -1;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
+        const plan_comm *c = &p->comms[x->comm];
+        if (!is_step_sum(p, c)) continue;
+        const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes);
+        late[c->group] +=
+            (int64_t)((double)cost_comm_ns(m, &groups[c->group], p, c) * (1.0 - overlap));
+        last[c->group] = x->comm;
+    }
+    for (int64_t g = 0; g < p->run->group_count; g++) {
+        if (last[g] >= 0) (*out)[last[g]] = late[g];
+    }
+    return ST_OK;
+}
+
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
                        bool aside, int64_t *ns, int64_t *held)
 {
-    const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes);
+    const double share = cost_overlap(m->profile, p->run->groups[c->group].axes);
+    const double overlap = aside && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
     // Who receives waits for it anyway.
@@ -89,6 +124,7 @@ static void message_price(pricer *s, int64_t action, sim_prices *out)
     int64_t held = 0;
     sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, &out->ns[action],
                       &held);
+    out->tail[action] = s->tails[x->comm];
     const int64_t next = held > 0 ? next_compute(p, action) : -1;
     if (next >= 0) out->held[next] += held;
 }
@@ -147,6 +183,8 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         }
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
         TRY(arena_new(a, p->action_count + 1, &out[r].held));
+        TRY(arena_new(a, p->action_count + 1, &out[r].tail));
+        TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }
     return ST_OK;

@@ -31,14 +31,21 @@ const char *sim_kind_name(sim_kind kind);
 sim_kind sim_kind_of(uint32_t axes);
 
 // Of the actions of a rank's plan: how long each takes, and how long a message besides holds up the next
-// action on the compute lane (what a software does not hide).
+// action on the compute lane (what a software does not hide). Gradients that are summed once in a step hold up
+// nothing: what is not hidden of them comes after the backward pass, so the last sum of a group ends no sooner than
+// `tail` after what it waits for.
 typedef struct sim_prices {
     int64_t *ns, *held; // [action]
+    int64_t *tail;      // [action] 0: it has none; NULL: none has
 } sim_prices;
 // out: [count]. jitter and failures are none: the same prices for all.
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                            sim_prices *out);
 
+// The tails of a plan's messages: [communication], all but the last sums of their groups 0. groups: [row of
+// run->groups].
+NODISCARD status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups,
+                                   const plan *p, int64_t **out);
 // What a message takes on its lane; `aside`: not the compute lane, of which it holds up the next action.
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
                        bool aside, int64_t *ns, int64_t *held);

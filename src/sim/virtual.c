@@ -16,7 +16,7 @@ typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_MEET } item_kin
 
 typedef struct item {
     item_kind kind;
-    int64_t ns;
+    int64_t ns, tail;
     kern_event *event;
     int64_t record; // its number: the n-th record of the event
     virtual_meeting *meeting;
@@ -42,8 +42,8 @@ struct kern_lane {
     lane *next_waiter; // for the same event
     lane *next_ready;
     int32_t number;
-    bool is_met; // it has said to its peers that it is here
-    int64_t free;
+    bool is_met;          // it has said to its peers that it is here
+    int64_t free, waited; // waited: until when it has ever waited for an event
     int64_t head, tail;
     item items[KERN_QUEUE_ITEMS];
 };
@@ -111,12 +111,17 @@ static void work_end(lane *l, int64_t end)
     item_end(l, end);
 }
 
+static int64_t item_ns(const lane *l, const item *x)
+{
+    return x->tail == 0 ? x->ns : max_i64(x->ns, l->waited + x->tail - l->free);
+}
+
 // The lane is at the meeting; the last that comes ends it for all.
 static void meet(virtual_world *w, lane *l, const item *x)
 {
     virtual_meeting *m = x->meeting;
     m->begin = m->here == 0 ? l->free : max_i64(m->begin, l->free);
-    m->ns = m->here == 0 ? x->ns : max_i64(m->ns, x->ns);
+    m->ns = m->here == 0 ? item_ns(l, x) : max_i64(m->ns, item_ns(l, x));
     m->lanes[m->here++] = l;
     l->is_met = true;
     if (m->here < m->members) return;
@@ -135,7 +140,7 @@ static bool item_run(virtual_world *w, lane *l)
     kern_event *e = x->event;
     switch (x->kind) {
     case ITEM_WORK:
-        work_end(l, l->free + x->ns);
+        work_end(l, l->free + item_ns(l, x));
         return true;
     case ITEM_RECORD:
         e->done = x->record;
@@ -145,6 +150,7 @@ static bool item_run(virtual_world *w, lane *l)
         return true;
     case ITEM_WAIT:
         if (e->done >= x->record) {
+            l->waited = max_i64(l->waited, e->done_ns[x->record % RECORDS_KEPT]);
             item_end(l, max_i64(l->free, e->done_ns[x->record % RECORDS_KEPT]));
             return true;
         }
@@ -194,17 +200,18 @@ static int64_t burden_take(lane *l)
     return ns;
 }
 
-void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, bool *posted)
+void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted)
 {
     const item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK,
                     .ns = has_room(l) ? ns + burden_take(l) : 0,
+                    .tail = tail,
                     .meeting = m};
     post(l, &x, posted);
 }
 
 static status work_post(lane *l, int64_t ns, bool *posted)
 {
-    virtual_message(l, NULL, ns, posted);
+    virtual_message(l, NULL, ns, 0, posted);
     return ST_OK;
 }
 

@@ -34,8 +34,9 @@ typedef struct virtual_clock {
 // What several lanes, one of each rank, do together: it begins when all have come to it.
 typedef struct virtual_meeting virtual_meeting;
 NODISCARD status virtual_meeting_create(virtual_world *w, int32_t members, virtual_meeting **out);
-// A message on a lane of a virtual device. m NULL: its other ranks are not played.
-void virtual_message(kern_lane *lane, virtual_meeting *m, int64_t ns, bool *posted);
+// A message on a lane of a virtual device. m NULL: its other ranks are not played. tail: it ends no sooner than so
+// long after what the lane has waited for; 0: it has none.
+void virtual_message(kern_lane *lane, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted);
 
 #ifdef __cplusplus
 }
