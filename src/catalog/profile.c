@@ -36,7 +36,10 @@ static const catalog_field rows[] = {
     SPEED(ep_bandwidth, "of expert parallelism's"),
     SHARE(tp_overlap, "0", "share of tensor parallelism's messages that products hide"),
     SHARE(cp_overlap, "0", "of context parallelism's"),
-    SHARE(dp_overlap, "1", "of data parallelism's"),
+    SHARE(
+        dp_overlap, "1",
+        "of data parallelism's; of gradients that are summed once in a step the rest comes after the "
+        "backward pass"),
     SHARE(pp_overlap, "1", "of the pipeline's"),
     SHARE(ep_overlap, "0", "of expert parallelism's"),
     {.key = "ep_nodes",
