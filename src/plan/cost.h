@@ -38,7 +38,8 @@ typedef struct cost_profile {
     // Bandwidth of messages relative to the links' entries, by what they are for.
     double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;
     // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between
-    // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up.
+    // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients
+    // that are summed once in a step, comes after the backward pass.
     double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
     // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
     // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
