@@ -22,6 +22,14 @@ own=$(activations trireme train.recompute=full) theirs=$(activations megatron tr
 [ $((theirs - own)) = $((12 * 1024 * 1024 * 4 * 5)) ] || said "scores of one layer: $theirs less $own"
 [ "$(activations megatron-selective)" = "$(activations trireme)" ] || said "selective keeps scores"
 
+# DeepSpeed holds less of whole gradients than a layer's.
+gradients() { # gradients PROFILE: bytes of them with ZeRO-3
+    "$T" simulate llama2-70b --cluster a100-80 profile="$1" layout.dp=64 layout.zero=3 train.global_batch=64 \
+        train.micro_batch=1 train.recompute=full --json | sed -E 's/.*"gradients": ([0-9]+).*/\1/'
+}
+own=$(gradients megatron) theirs=$(gradients deepspeed)
+[ "$theirs" -lt "$own" ] || said "gradients that are held: $theirs, and $own without a limit"
+
 # A profile whose name is wrong.
 ! "$T" simulate gpt2-124m --cluster h100 profile=fsp --json >"$dir/out" 2>&1 || said "a wrong profile is taken"
 grep -q 'did you mean fsdp' "$dir/out" || said "no nearest profile: $(cat "$dir/out")"
