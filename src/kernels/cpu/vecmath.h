@@ -35,7 +35,8 @@
 #    define VEC_TARGET
 #    define VEC_INLINE static __attribute__((noinline, unused)) // inlined, it compiles for minutes
 #endif
-#define VEC_FN static VEC_TARGET
+#define VEC_FN   static VEC_TARGET
+#define VEC_REST static VEC_TARGET __attribute__((noinline, unused))
 
 #if VEC_AVX512
 enum { VEC_LANES = 16 };
@@ -57,34 +58,40 @@ VEC_INLINE vi vi_lanes(void)
 
 // ---- loads and stores of any float type -----------------------------------------------------------
 // Elements i .. i+n-1 of a span, n >= 1; lanes from n on are 0 (loads) or not written (stores).
-VEC_INLINE vf v_load(cpu_span s, int64_t i, int64_t n)
+// What is less than a vector is not inlined: each loop ends with some of it, for three types.
+VEC_REST vf load_rest(cpu_span s, int64_t i, int64_t n)
+{
+    if (s.type == DTYPE_F32) return vf_load_first((const float *)s.at + i, DTYPE_F32, n);
+    return vf_load_first((const uint16_t *)s.at + i, s.type, n);
+}
+
+VEC_REST void store_rest(cpu_span s, int64_t i, int64_t n, vf x)
 {
     if (s.type == DTYPE_F32) {
-        const float *p = (const float *)s.at + i;
-        return n >= VEC_LANES ? vf_load(p) : vf_load_first(p, DTYPE_F32, n);
+        vf_store_first((float *)s.at + i, DTYPE_F32, n, x);
+    } else {
+        vf_store_first((uint16_t *)s.at + i, s.type, n, x);
     }
+}
+
+VEC_INLINE vf v_load(cpu_span s, int64_t i, int64_t n)
+{
+    if (n < VEC_LANES) return load_rest(s, i, n);
+    if (s.type == DTYPE_F32) return vf_load((const float *)s.at + i);
     const uint16_t *p = (const uint16_t *)s.at + i;
-    if (s.type == DTYPE_BF16) {
-        return n >= VEC_LANES ? vf_load_bf16(p) : vf_load_first(p, DTYPE_BF16, n);
-    }
-    return n >= VEC_LANES ? vf_load_f16(p) : vf_load_first(p, DTYPE_F16, n);
+    return s.type == DTYPE_BF16 ? vf_load_bf16(p) : vf_load_f16(p);
 }
 
 VEC_INLINE void v_store(cpu_span s, int64_t i, int64_t n, vf x)
 {
-    if (s.type == DTYPE_F32) {
-        float *p = (float *)s.at + i;
-        if (n >= VEC_LANES) vf_store(p, x);
-        if (n < VEC_LANES) vf_store_first(p, DTYPE_F32, n, x);
-        return;
-    }
-    uint16_t *p = (uint16_t *)s.at + i;
     if (n < VEC_LANES) {
-        vf_store_first(p, s.type, n, x);
+        store_rest(s, i, n, x);
+    } else if (s.type == DTYPE_F32) {
+        vf_store((float *)s.at + i, x);
     } else if (s.type == DTYPE_BF16) {
-        vf_store_bf16(p, x);
+        vf_store_bf16((uint16_t *)s.at + i, x);
     } else {
-        vf_store_f16(p, x);
+        vf_store_f16((uint16_t *)s.at + i, x);
     }
 }
 
