@@ -181,6 +181,14 @@ static plan_group group_of(const lowering *l, const op_node *node, group_use use
     return plan_group_of(&l->r->mesh, axes, use);
 }
 
+// It waits for action `after`, unless that is -1. *pushed: its row.
+static status comm_push(inline_comm *k, const plan_action *action, int32_t after, int32_t *pushed)
+{
+    TRY(lower_comm_push(k->l, &k->c, after, pushed));
+    k->l->p->actions[*pushed].layer = action->layer;
+    return ST_OK;
+}
+
 // To the next rank and from the one before, after action `after` where that is one. Every other one sends first, so
 // that none waits for ever.
 static status shift_push(inline_comm *k, const plan_action *action, const plan_group *group,
@@ -198,8 +206,7 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
         k->c.peer = sends ? (place + 1) % size : (place + size - 1) % size;
         k->c.items_count = 0;
         TRY(lower_item_push(k->l, &k->c, &items[sends ? 0 : 1]));
-        TRY(lower_comm_push(k->l, &k->c, after, last));
-        k->l->p->actions[*last].layer = action->layer;
+        TRY(comm_push(k, action, after, last));
     }
     return ST_OK;
 }
@@ -245,9 +252,7 @@ static status inline_push(lowering *l, const plan_action *action)
     if (node->code == OP_SHIFT) return shift_push(&k, action, &group, -1, &l->last_compute);
     TRY(items_push(&k));
     TRY(leaves_push(&k));
-    TRY(lower_comm_push(l, &k.c, -1, &l->last_compute));
-    l->p->actions[l->last_compute].layer = action->layer;
-    return ST_OK;
+    return comm_push(&k, action, -1, &l->last_compute);
 }
 
 status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out)
@@ -266,9 +271,7 @@ status lower_inline_beside(lowering *l, const plan_action *action, bool more, in
     TRY(items_push(&k));
     TRY(leaves_push(&k));
     k.c.more = more;
-    TRY(lower_comm_push(l, &k.c, l->last_compute, out));
-    l->p->actions[*out].layer = action->layer;
-    return ST_OK;
+    return comm_push(&k, action, l->last_compute, out);
 }
 
 // ---- what computes, and communications in it ------------------------------------------------------
