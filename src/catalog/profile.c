@@ -14,6 +14,10 @@
     {                                                                                        \
         .key = #k, .kind = OPTION_REAL, AT(k), .min = 0, .max = 1, .value = (v), .help = (h) \
     }
+#define WHOLE(k, most, h)                                                                          \
+    {                                                                                              \
+        .key = #k, .kind = OPTION_INT, AT(k), .bytes = sizeof(int64_t), .max = (most), .help = (h) \
+    }
 
 // The defaults are those of cost_profile_trireme(), which a test holds them to.
 static const catalog_field rows[] = {
@@ -42,13 +46,9 @@ static const catalog_field rows[] = {
         "backward pass"),
     SHARE(pp_overlap, "1", "of the pipeline's"),
     SHARE(ep_overlap, "0", "of expert parallelism's"),
-    {.key = "ep_nodes",
-     .kind = OPTION_INT,
-     AT(ep_nodes),
-     .bytes = sizeof(int64_t),
-     .max = 1 << 20,
-     .help = "of experts: a token's row goes once to each node, to so many at most; 0: to each "
-             "expert by itself"},
+    WHOLE(ep_nodes, 1 << 20,
+          "of experts: a token's row goes once to each node, to so many at most; 0: to each "
+          "expert by itself"),
     SHARE(ep_bytes, "1", "of experts: bytes of rows that travel, relative to the plan's"),
     SPEED(imbalance, "of experts: rows of the fullest rank, relative to the mean"),
     SHARE(crowding, "0", "by which products slow down while messages go beside them"),
@@ -58,26 +58,13 @@ static const catalog_field rows[] = {
      AT(score_bytes),
      .max = 16,
      .help = "bytes kept of each score where attention is not fused; 0: it is"},
-    {.key = "live_parameters",
-     .kind = OPTION_INT,
-     AT(live_parameters),
-     .bytes = sizeof(int64_t),
-     .max = 1e15,
-     .help = "elements of whole weights that ZeRO-3 holds at a time; 0: two layers', as the plan"},
-    {.key = "reduce_bucket",
-     .kind = OPTION_INT,
-     AT(reduce_bucket),
-     .bytes = sizeof(int64_t),
-     .max = 1e15,
-     .help =
-         "elements of the bucket that ZeRO-2 and 3 copy a gradient to; 0: none, a layer's are held"},
+    WHOLE(live_parameters, 1e15,
+          "elements of whole weights that ZeRO-3 holds at a time; 0: two layers', as the plan"),
+    WHOLE(
+        reduce_bucket, 1e15,
+        "elements of the bucket that ZeRO-2 and 3 copy a gradient to; 0: none, a layer's are held"),
     SHARE(slack, "0", "of the bytes of a step that the allocator loses"),
-    {.key = "context_bytes",
-     .kind = OPTION_INT,
-     AT(context_bytes),
-     .bytes = sizeof(int64_t),
-     .max = 1e12,
-     .help = "bytes of the runtime and its libraries on each device"},
+    WHOLE(context_bytes, 1e12, "bytes of the runtime and its libraries on each device"),
 };
 static const catalog_field lists[] = {
     {.key = "fitted_on", .kind = OPTION_LIST, .help = "tables of published figures"},
