@@ -4,7 +4,7 @@
 // sequence k is tokens [k seq, k seq + seq), its labels are one token further. Training takes the
 // sequences in a pseudo-random order, each once per epoch, another order each epoch, without end.
 // From the second epoch on the cuts lie elsewhere in each, by less than a sequence: who reads a small
-// text thirty times learns it later by heart if no token stands where it stood (data_place.shift).
+// text thirty times learns it by heart later if tokens do not stand where they stood (data_place.shift).
 // Who asks for sequence n gets the same tokens on any rank, in any batch, after any restart.
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
@@ -75,9 +75,9 @@ typedef struct data_place {
     int64_t source;   // index into spec.train, or 0 if they are one source
     int64_t epoch;    // of that source; 0 of DATA_VALID
     int64_t sequence; // of that source's stream
-    int64_t
-        shift; // the row begins so many tokens later, [0, seq). 0 in the first epoch, of DATA_VALID,
-               // and of the last sequence before the stream's end or a held-out block
+    // The row begins so many tokens later, [0, seq). 0 in the first epoch, of DATA_VALID, and of the last
+    // sequence before the stream's end or a held-out block.
+    int64_t shift;
 } data_place;
 data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n);
 

@@ -64,9 +64,8 @@ static void report(void *context, control_report *out)
 static int meet_fate(const char *fate, rank *r, launch_job *j)
 {
     if (strcmp(fate, "kill") == 0) (void)raise(SIGKILL);
-    if (strcmp(fate, "crash") == 0) {
-        (void)signal(SIGSEGV,
-                     SIG_DFL); // a sanitizer's report of it would go on living for a second
+    if (strcmp(fate, "crash") == 0) { // at once: a sanitizer's report would live on for a second
+        (void)signal(SIGSEGV, SIG_DFL);
         (void)raise(SIGSEGV);
     }
     if (strcmp(fate, "stop") == 0) (void)raise(SIGSTOP);
