@@ -130,6 +130,7 @@ struct shm_port {
     int64_t list_bytes;
     bool has_stage;
     bool brief; // the ticket of the last meet
+    bool dozed; // the last sleep was short
     int cursor; // the member that a wait looks at
     shm_awaited awaited;
     shm_end *sends, *receives; // by member; made when first used
@@ -176,6 +177,9 @@ static inline int shm_local(const shm_port *p, int member)
 }
 // Lets others run, if ranks share cores and this has not lasted long; *since: 0 at first.
 bool shm_yield(const comm_link *link, int64_t *since);
+// How long this wait spins; and that one slept from begin_ns until now.
+int64_t shm_spins(const shm_port *p);
+void shm_slept(shm_port *p, int64_t begin_ns);
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns);
 void shm_ring(uint32_t *bell);
 

@@ -1,7 +1,7 @@
 // Messages in shared memory: a channel from each rank to each other that it sends to.
 //
 // The sender shows parcels, two that alternate; the receiver copies them out and counts them. A message
-// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 256
+// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 512
 // bytes) or in the channel's stage, 128 KiB at a time, the copy in of one beside the copy out of the
 // other. A small message is on its way when exchange() returns: its buffer may be used again.
 //
@@ -270,8 +270,11 @@ static status sleep_until(both *b)
 
 static status wait_asleep(both *b)
 {
+    const host *h = b->p->base.link->config.h;
+    const int64_t begin = h->api->monotonic_ns(h);
     const status st = sleep_until(b);
     half_put(&b->p->awaited.kind, SHM_AWAITS_NOBODY);
+    shm_slept(b->p, begin);
     return st;
 }
 
@@ -286,7 +289,7 @@ static status run(both *b)
             continue;
         }
         if (++idle % 64 == 0) TRY(shm_health(b->p));
-        if (idle <= b->p->base.link->spins) {
+        if (idle <= shm_spins(b->p)) {
             spin_pause();
         } else if (!shm_yield(b->p->base.link, &since)) {
             return wait_asleep(b);

@@ -5,6 +5,8 @@
 // sleepers and sleeps on the slot's bell. Who writes its word last of all rings, so that a phase costs
 // one wake-up per sleeper and not one per pair. With a core for each rank sleepers are rare, and the
 // writer looks for them without a fence: a ring that is missed so costs one millisecond, the longest first sleep.
+// To be woken takes longer (some 200 us) than a wait spins, so that two ranks could go on waking each other for
+// ever: after a sleep that was short a wait spins for longer.
 //
 // Every wait looks at three words that end it (of this rank, of the group, of the host) and at the
 // clock. A text on time-out names who did not come, and what it did last.
@@ -25,6 +27,8 @@ enum {
     FIRST_SLEEP_NS = 1000000,
     LONGEST_SLEEP_NS = 5000000,
     YIELD_NS = 1000000,
+    DOZE_NS = 2000000,
+    DOZE_SPINS = 10, // times as long as a spin else
     SPINS_PER_LOOK = 64
 };
 
@@ -240,11 +244,25 @@ static status sleep_until(const shm_wait *w)
     return ST_OK;
 }
 
+int64_t shm_spins(const shm_port *p)
+{
+    return p->base.link->spins * (p->dozed ? DOZE_SPINS : 1);
+}
+
+void shm_slept(shm_port *p, int64_t begin_ns)
+{
+    const host *h = p->base.link->config.h;
+    p->dozed = !p->base.link->crowded && h->api->monotonic_ns(h) - begin_ns < DOZE_NS;
+}
+
 static status wait_asleep(const shm_wait *w)
 {
+    const host *h = w->port->base.link->config.h;
+    const int64_t begin = h->api->monotonic_ns(h);
     awaited_put(w);
     const status st = sleep_until(w);
     half_put(&w->port->awaited.kind, SHM_AWAITS_NOBODY);
+    shm_slept(w->port, begin);
     return st;
 }
 
@@ -263,7 +281,7 @@ status shm_wait_all(const shm_wait *w)
 {
     shm_port *p = w->port;
     p->cursor = 0;
-    const int64_t spins = p->base.link->spins;
+    const int64_t spins = shm_spins(p);
     for (int64_t i = 1; i <= spins; i++) {
         if (all_there(w)) return ST_OK;
         if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));

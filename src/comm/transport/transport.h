@@ -45,7 +45,7 @@ typedef struct comm_port {
 } comm_port;
 
 enum {
-    COMM_INLINE_BYTES = 256,
+    COMM_INLINE_BYTES = 512,
     COMM_BRIEF_BYTES = 16,
     COMM_STAGE_BYTES = 512 << 10,
     COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_LEAVES
