@@ -127,10 +127,11 @@ static status compression_json(const train_start *s, text *t)
         TRY(text_add(t, "\"whole_from_step\": %lld, ", (long long)s->whole_from));
     }
     TRY(text_add(t, "\"buckets\": ["));
+    const char *between = "";
     for (int64_t i = 0; i < p->bucket_count; i++) {
-        if (p->buckets[i].name[0] == '\0') continue;
-        if (i > 0) TRY(text_add(t, ", "));
-        TRY(text_add(t, "{\"name\": "));
+        if (p->buckets[i].name[0] == '\0') continue; // a sum that travels whole
+        TRY(text_add(t, "%s{\"name\": ", between));
+        between = ", ";
         TRY(text_add_json(t, p->buckets[i].name));
         TRY(text_add(t, ", \"count\": %lld}", (long long)p->buckets[i].count));
     }
