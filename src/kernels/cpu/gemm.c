@@ -117,11 +117,71 @@ void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int6
     pack_lines(job, out, job->unit->nr, columns, k, kc);
 }
 
+// ---- what comes next ----------------------------------------------------------------------------
+static gemm_region region_of(const void *at, dtype type, int64_t rows, int64_t stride,
+                             int64_t columns)
+{
+    const int64_t width = type == DTYPE_F32 ? 4 : 2;
+    return (gemm_region){.at = at,
+                         .rows = rows,
+                         .stride = stride * width,
+                         .lines = (columns * width + 63) / 64 + ((stride * width) % 64 != 0)};
+}
+
+// Lines of a matrix that lies along k or across.
+static gemm_region region_of_lines(const gemm_job *job, const void *data, dtype type, gemm_lines l)
+{
+    const int64_t k = l.kc * job->unit->steps;
+    return l.k_stride == 1 ? region_of(data, type, l.count, l.line_stride, k)
+                           : region_of(data, type, k, l.k_stride, l.count);
+}
+
+gemm_region gemm_region_a(const gemm_job *job, int64_t i, int64_t count, int64_t k, int64_t kc)
+{
+    const gemm_matrix *a = &job->args->a;
+    const int64_t at = i * a->row_stride + k * job->unit->steps * a->column_stride;
+    const gemm_lines l = {
+        .line_stride = a->row_stride, .k_stride = a->column_stride, .count = count, .kc = kc};
+    return region_of_lines(job, element_at(a->data, a->type, at), a->type, l);
+}
+
+gemm_region gemm_region_b(const gemm_job *job, int64_t j, int64_t count, int64_t k, int64_t kc)
+{
+    const gemm_matrix *b = &job->args->b;
+    const int64_t at = j * b->column_stride + k * job->unit->steps * b->row_stride;
+    const gemm_lines l = {
+        .line_stride = b->column_stride, .k_stride = b->row_stride, .count = count, .kc = kc};
+    return region_of_lines(job, element_at(b->data, b->type, at), b->type, l);
+}
+
+gemm_region gemm_region_c(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t columns)
+{
+    const gemm_args *g = job->args;
+    return region_of(gemm_c_at(g, i, j), g->c_type, rows, g->ldc, columns);
+}
+
+// Along rows that are long, else down a column of lines. What is beyond an end is asked for in vain.
+gemm_fetch gemm_queue_take(gemm_queue *q, int64_t kc)
+{
+    const int64_t lines = max_i64(kc / 4, 1);
+    for (; q->region < q->count; q->region++, q->next = 0) {
+        const gemm_region *r = &q->regions[q->region];
+        const bool down = r->lines < lines;
+        const int64_t shares = ((down ? r->rows : r->lines) + lines - 1) / lines;
+        if (q->next >= shares * (down ? r->lines : r->rows)) continue;
+        const int64_t outer = q->next / shares, inner = q->next % shares * lines;
+        q->next++;
+        if (down) return (gemm_fetch){r->at + outer * 64 + inner * r->stride, r->stride};
+        return (gemm_fetch){r->at + outer * r->stride + inner * 64, 64};
+    }
+    return (gemm_fetch){(const char *)q, 0};
+}
+
 // ---- one tile -----------------------------------------------------------------------------------
 void gemm_multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_sums to)
 {
     if (t->rows >= u->mr && t->columns >= u->nr) {
-        u->kernel(t->a, t->b, from, to, t->kc, t->ahead);
+        u->kernel(t->a, t->b, from, to, t->kc, t->ahead, t->later);
         return;
     }
     _Alignas(64) float tile[GEMM_MAX_MR * GEMM_MAX_NR] = {0};
@@ -131,7 +191,7 @@ void gemm_multiply(const gemm_unit *u, const gemm_tile *t, gemm_sums from, gemm_
     for (int64_t i = 0; i < rows && from.at != NULL; i++) {
         memcpy(tile + i * u->nr, from.at + i * from.stride, bytes);
     }
-    u->kernel(t->a, t->b, buffer, buffer, t->kc, t->ahead);
+    u->kernel(t->a, t->b, buffer, buffer, t->kc, t->ahead, t->later);
     for (int64_t i = 0; i < rows; i++) memcpy(to.at + i * to.stride, tile + i * u->nr, bytes);
 }
 
@@ -193,6 +253,9 @@ static void short_task(void *context, int64_t index, int thread)
     const int64_t rows = job->m1 - job->m0;
     const int64_t depth = job->k1 - job->k0, block = gemm_k_block(depth);
     float *b = gemm_private(job, thread);
+    const int64_t next = j0 + kern_pool_threads(job->pool) * job->columns;
+    gemm_queue later = {.count = next + job->columns <= job->n1 ? 1 : 0};
+    if (later.count > 0) later.regions[0] = gemm_region_b(job, next, job->columns, job->k0, depth);
     const gemm_sums c =
         sums_begin(job, gemm_private(job, thread) + GEMM_TILE, job->m0, j0, rows, columns);
     for (int64_t k = 0; k < depth; k += block) {
@@ -205,7 +268,8 @@ static void short_task(void *context, int64_t index, int thread)
             const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
             for (int64_t j = 0; j < columns; j += u->nr) {
                 const float *ahead = b + (j + u->nr < columns ? j + u->nr : 0) * kc;
-                const gemm_tile t = {a, b + j * kc, kc, ahead, rows - r, columns - j};
+                const gemm_tile t = {
+                    a, b + j * kc, kc, ahead, rows - r, columns - j, gemm_queue_take(&later, kc)};
                 gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(c, r, j));
             }
         }
@@ -299,6 +363,7 @@ static void deep_task(void *context, int64_t index, int thread)
     const int64_t columns = min_i64(DEEP_COLUMNS, g->n - j0), block = gemm_k_block(g->k);
     float *a = gemm_private(job, thread), *b = a + DEEP_B;
     const gemm_sums c = sums_begin(job, a + DEEP_TILE, i, j0, rows, columns);
+    gemm_queue nothing = {.count = 0};
     for (int64_t k = 0; k < g->k; k += block) {
         const int64_t kc = min_i64(block, g->k - k);
         gemm_pack_a(job, a, i, rows, k, kc);
@@ -306,7 +371,13 @@ static void deep_task(void *context, int64_t index, int thread)
         const gemm_sums from = gemm_starts_from_zero(job, k) ? (gemm_sums){0} : c;
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
-                const gemm_tile t = {a + r * kc, b + j * kc, kc, a, rows - r, columns - j};
+                const gemm_tile t = {a + r * kc,
+                                     b + j * kc,
+                                     kc,
+                                     a,
+                                     rows - r,
+                                     columns - j,
+                                     gemm_queue_take(&nothing, kc)};
                 gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(c, r, j));
             }
         }

@@ -20,7 +20,7 @@ enum { MR = 6, NR = 16 };
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
 
 AVX2 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
-                        const float *ahead)
+                        const float *ahead, gemm_fetch later)
 {
 #define DECLARE(i) __m256 l##i = _mm256_setzero_ps(), h##i = _mm256_setzero_ps();
 #define LOAD(i)                                        \
@@ -48,8 +48,10 @@ AVX2 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sum
     }
     EACH_ROW(PREFETCH)
     int64_t k = 0;
-    for (; k + 8 <= kc; k += 8, ahead += 16) {
+    for (; k + 8 <= kc; k += 8, ahead += 16, later.at += 2 * later.stride) {
         _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+        _mm_prefetch(later.at, _MM_HINT_T1);
+        _mm_prefetch(later.at + later.stride, _MM_HINT_T1);
         UNROLL
         for (int i = 0; i < 8; i++, a += MR, b += NR) STEPS
     }

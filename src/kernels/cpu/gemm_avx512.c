@@ -13,7 +13,7 @@ enum { MR = 14, NR = 32 };
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
 AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
-                          const float *ahead)
+                          const float *ahead, gemm_fetch later)
 {
 #define DECLARE(i) __m512 l##i = _mm512_setzero_ps(), h##i = _mm512_setzero_ps();
 #define LOAD(i)                                        \
@@ -35,6 +35,10 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
     }
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
         if (k % 8 == 0) _mm_prefetch((const char *)(ahead + 2 * k), _MM_HINT_T1);
+        if (k % 4 == 0) {
+            _mm_prefetch(later.at, _MM_HINT_T1);
+            later.at += later.stride;
+        }
         const __m512 low = _mm512_loadu_ps(b), high = _mm512_loadu_ps(b + 16);
         EACH_ROW(STEP)
     }

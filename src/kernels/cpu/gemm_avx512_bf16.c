@@ -28,7 +28,7 @@ UNIT_LEAF __m512bh pairs_of(__m512 words)
 }
 
 UNIT static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
-                        const float *ahead)
+                        const float *ahead, gemm_fetch later)
 {
 #define DECLARE(i) __m512 l##i = _mm512_setzero_ps(), h##i = _mm512_setzero_ps();
 #define LOAD(i)                                        \
@@ -50,6 +50,10 @@ UNIT static void kernel(const float *a, const float *b, gemm_sums from, gemm_sum
     }
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
         if (k % 8 == 0) _mm_prefetch((const char *)(ahead + 2 * k), _MM_HINT_T1);
+        if (k % 4 == 0) {
+            _mm_prefetch(later.at, _MM_HINT_T1);
+            later.at += later.stride;
+        }
         const __m512bh low = pairs_of(_mm512_loadu_ps(b)), high = pairs_of(_mm512_loadu_ps(b + 16));
         EACH_ROW(STEP)
     }

@@ -31,9 +31,10 @@ void gemm_pack_any(float *panels, int64_t width, const gemm_lines *lines)
 }
 
 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
-                   const float *ahead)
+                   const float *ahead, gemm_fetch later)
 {
     (void)ahead;
+    (void)later;
     float sum[MR][NR] = {0};
     for (int i = 0; i < MR && from.at != NULL; i++) {
         memcpy(sum[i], from.at + i * from.stride, sizeof(sum[i]));

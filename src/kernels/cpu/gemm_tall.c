@@ -112,6 +112,7 @@ typedef struct tall_piece {
     float *a; // panels of A: of this pass (`is_strip`), or of a block of k
     bool is_strip, is_packed;
     gemm_sums tile;
+    gemm_queue *later;
 } tall_piece;
 
 static void piece_block(const tall_piece *p, const float *a, int64_t k, int64_t kc, gemm_sums from)
@@ -125,7 +126,13 @@ static void piece_block(const tall_piece *p, const float *a, int64_t k, int64_t 
         const float *ahead = panel_of(p->stream, job, p->slot, next) + k * u->nr;
         const float *const end = ahead + kc * u->nr;
         for (int64_t r = 0; r < p->rows; r += u->mr) {
-            const gemm_tile t = {a + r * kc, b, kc, ahead, p->rows - r, p->columns - j};
+            const gemm_tile t = {a + r * kc,
+                                 b,
+                                 kc,
+                                 ahead,
+                                 p->rows - r,
+                                 p->columns - j,
+                                 gemm_queue_take(p->later, kc)};
             gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(p->tile, r, j));
             ahead = ahead + 2 * kc < end ? ahead + 2 * kc : b;
         }
@@ -160,9 +167,24 @@ static int64_t block_row(const tall_stream *s, int64_t index)
     return s->job.m0 + min_i64(panels * index / s->blocks * mr, rows);
 }
 
+// The rows that this thread will probably take next.
+static gemm_queue later_of(const tall_stream *s, const gemm_job *job, int64_t index)
+{
+    gemm_queue q = {.count = 0};
+    const int64_t next = index + kern_pool_threads(job->pool);
+    if (next >= s->blocks) return q;
+    const int64_t i = block_row(s, next), rows = block_row(s, next + 1) - i;
+    q.regions[q.count++] = gemm_region_a(job, i, rows, job->k0, job->k1 - job->k0);
+    if (!gemm_starts_from_zero(job, job->k0)) {
+        q.regions[q.count++] = gemm_region_c(job, i, rows, job->n0, job->n1 - job->n0);
+    }
+    return q;
+}
+
 static void block_multiply(tall_stream *s, int64_t pass, int64_t index, int thread)
 {
     const gemm_job job = pass_of(s, pass);
+    gemm_queue later = later_of(s, &job, index);
     const int64_t i = block_row(s, index), rows = block_row(s, index + 1) - i;
     const int64_t slot = pass % s->slots;
     float *a = gemm_private(&job, thread);
@@ -172,7 +194,8 @@ static void block_multiply(tall_stream *s, int64_t pass, int64_t index, int thre
                     .i = i,
                     .rows = rows,
                     .a = a,
-                    .tile = {.at = a + GEMM_TILE, .stride = STRIDE}};
+                    .tile = {.at = a + GEMM_TILE, .stride = STRIDE},
+                    .later = &later};
     p.is_strip = align_up(rows, job.unit->mr) * (job.k1 - job.k0) <= GEMM_TILE;
     await(&s->packed[slot], (pass / s->slots + 1) * s->groups);
     await(&s->done[index], pass);

@@ -38,14 +38,20 @@ typedef struct gemm_sums {
     int64_t stride;
 } gemm_sums;
 
+// Cache lines that come nearer while a tile is multiplied: for what is packed or added to next.
+typedef struct gemm_fetch {
+    const char *at;
+    int64_t stride;
+} gemm_fetch;
+
 typedef struct gemm_unit {
     kern_level level;
     int steps; // of k in a place of a panel
     int mr, nr;
     // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full tiles
-    // only; `to` may be `from`. Meanwhile kc / 8 cache lines from `ahead` on come nearer.
+    // only; `to` may be `from`. Meanwhile kc / 8 cache lines from `ahead` on come nearer, and kc / 4 of `later`.
     void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
-                   const float *ahead);
+                   const float *ahead, gemm_fetch later);
     // ceil(count / width) panels, each kc / steps (rounded up) * width places, one after the other.
     void (*pack)(float *panels, int64_t width, const gemm_lines *lines);
     // n contiguous elements, to fp32 and back (nearest even).
