@@ -61,6 +61,14 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     return out;
 }
 
+// Whether sums over rows go on after even numbers of them, in whatever layout: they do at the borders of
+// sequences and of the pieces that cp_shards makes, two for each.
+static bool folds_in_pairs(const plan *p)
+{
+    const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;
+    return p->whole_seq % (2 * pieces) == 0;
+}
+
 void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *base,
                     int64_t step_no, kern_call *call)
 {
@@ -98,6 +106,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
     call->loss_divisor = p->loss_divisor;
     call->accumulate = action->accumulate;
     call->strict = p->strict;
+    call->in_pairs = p->strict && folds_in_pairs(p);
     call->step_no = (int32_t)step_no;
     call->microbatch = action->microbatch;
     call->layer = b->layer >= 0 ? p->model->layers[b->layer].index : -1;

@@ -48,6 +48,9 @@ typedef struct kern_call {
     double loss_divisor; // HEAD_LOSS
     bool accumulate;     // "+=" outputs: false = start from +0
     bool strict;         // bits of a row may not depend on other rows, threads or position
+    // Of strict: sums over rows that go on from one call to the next have had an even number of rows, so a unit that
+    // takes two at a time gives one fold.
+    bool in_pairs;
     // For the trace: who and where.
     int32_t step_no, microbatch, layer;
 } kern_call;

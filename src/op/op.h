@@ -25,13 +25,13 @@ extern "C" {
 
 // Logits that a head has in memory at once; what has fewer rows makes them once (attrs.kept).
 enum { OP_HEAD_CHUNK_BYTES = 128 << 20, OP_HEAD_ROW_STEP = 64 };
-// Rows of `vocab` logits in a chunk: at least one.
+// Rows of `vocab` logits in a chunk: at least two.
 static inline int64_t op_head_chunk_rows(int64_t vocab)
 {
     const int64_t stride = (vocab + 15) / 16 * 16;
     int64_t rows = OP_HEAD_CHUNK_BYTES / (stride * 4);
-    if (rows > OP_HEAD_ROW_STEP) rows -= rows % OP_HEAD_ROW_STEP;
-    return rows > 1 ? rows : 1;
+    rows -= rows % (rows > OP_HEAD_ROW_STEP ? OP_HEAD_ROW_STEP : 2); // even: sums over rows go by pairs
+    return rows > 2 ? rows : 2;
 }
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };

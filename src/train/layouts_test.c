@@ -1,5 +1,5 @@
 // One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this process),
-// each trained in strict order and compared with one rank. In fast order the losses are near.
+// each trained in strict order, in fp32 and in bf16, and compared with one rank. In fast order the losses are near.
 //
 //   LAYOUTS  layouts of each kind of model (make test: 8; make test-night: 120)
 //   STEPS    of each run (6; 30)
@@ -27,6 +27,8 @@ typedef struct layout {
     int ranks;
     bool strict;
 } layout;
+
+typedef enum walk_order { WALK_STRICT, WALK_STRICT_BF16, WALK_FAST } walk_order;
 
 static void set(layout *l, const char *key, int64_t value)
 {
@@ -57,8 +59,9 @@ static int64_t pick(int64_t count)
     return (int64_t)(((uint64_t)(walk >> 8) * (uint64_t)count) >> 24);
 }
 
-static void settings_begin(layout *l, int kind, int64_t steps, bool strict)
+static void settings_begin(layout *l, int kind, int64_t steps, walk_order order)
 {
+    const bool strict = order != WALK_FAST;
     *l = (layout){.ranks = 1};
     for (int i = 0; i < COUNT_OF(models[kind]); i++) {
         (void)snprintf(l->text[l->count], SETTING_BYTES, "%s", models[kind][i]);
@@ -69,6 +72,7 @@ static void settings_begin(layout *l, int kind, int64_t steps, bool strict)
     set_word(l, "determinism", strict ? "strict" : "fast");
     if (strict) set(l, "determinism.tp_shards", 4);
     if (strict) set(l, "determinism.cp_shards", 4);
+    if (order == WALK_STRICT_BF16) set_word(l, "train.precision", "bf16");
     set(l, "train.steps", steps);
     set(l, "train.global_batch", 16);
 }
@@ -82,18 +86,20 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
     const bool even = pp % 2 == 0 && (dp == 1 || dp == 2);
     if (strncmp(schedule, "dualpipe", 8) == 0 && (!even || pp > 4)) schedule = "zb-h1";
     if (pp > 4 && strcmp(schedule, "1f1b") != 0) schedule = "gpipe"; // a layer for each chunk
-    if (pp == 3 && strcmp(schedule, "interleaved") == 0) schedule = "1f1b"; // micro-batches by pp
+    const bool by_pp = pp != 3 && 16 % (dp * pp) == 0;               // micro-batches
+    if (!by_pp && strcmp(schedule, "interleaved") == 0) schedule = "1f1b";
     set(l, "layout.pp", pp);
     set_word(l, "layout.schedule", schedule);
     if (strcmp(schedule, "interleaved") == 0 && pp == 2 && pick(2) == 0) set(l, "layout.vpp", 4);
     if (pp == 3 && strcmp(schedule, "zb-v") != 0) set_word(l, "layout.stages", "3,4,1");
 }
 
-static void layout_pick(layout *l, int kind, int64_t steps, bool strict)
+static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
 {
+    const bool strict = order != WALK_FAST;
     static const int64_t ways[] = {1, 2, 3, 4, 8};
     static const char *const recomputes[] = {"none", "selective", "full"};
-    settings_begin(l, kind, steps, strict);
+    settings_begin(l, kind, steps, order);
     int64_t pp = 1, dp = 1, tp = 1, cp = 1;
     while (pp * dp * tp * cp == 1 || pp * dp * tp * cp > RANKS_MAX) {
         pp = ways[pick(COUNT_OF(ways))];
@@ -141,7 +147,7 @@ static void layout_compare(const layout *l, const char *name, const run_seen *se
     assert_true(apart < 1e-3);
 }
 
-static void walk_layouts(bool strict, int64_t layouts, int64_t steps)
+static void walk_layouts(walk_order order, int64_t layouts, int64_t steps)
 {
     walk = (uint32_t)number("SEED", 20261121);
     for (int kind = 0; kind < COUNT_OF(models); kind++) {
@@ -149,12 +155,12 @@ static void walk_layouts(bool strict, int64_t layouts, int64_t steps)
         char name[32];
         run_seen seen = {0};
         hash128 one;
-        settings_begin(&l, kind, steps, strict);
-        (void)snprintf(name, sizeof(name), "one-%d-%d", kind, strict);
+        settings_begin(&l, kind, steps, order);
+        (void)snprintf(name, sizeof(name), "one-%d-%d", kind, order);
         assert_int_equal(test_run(name, l.list, l.count, "auto", &seen, &one), ST_OK);
         for (int64_t i = 0; i < layouts; i++) {
-            layout_pick(&l, kind, steps, strict);
-            (void)snprintf(name, sizeof(name), "many-%d-%d-%lld", kind, strict, (long long)i);
+            layout_pick(&l, kind, steps, order);
+            (void)snprintf(name, sizeof(name), "many-%d-%d-%lld", kind, order, (long long)i);
             layout_compare(&l, name, &seen, one);
         }
     }
@@ -165,19 +171,26 @@ static void walk_layouts(bool strict, int64_t layouts, int64_t steps)
 static void every_layout_has_one_digest(void **state)
 {
     (void)state;
-    walk_layouts(true, number("LAYOUTS", 8), number("STEPS", 6));
+    walk_layouts(WALK_STRICT, number("LAYOUTS", 8), number("STEPS", 6));
+}
+
+static void in_bf16_too(void **state)
+{
+    (void)state;
+    walk_layouts(WALK_STRICT_BF16, (number("LAYOUTS", 8) + 1) / 2, number("STEPS", 6));
 }
 
 static void fast_layouts_are_near(void **state)
 {
     (void)state;
-    walk_layouts(false, number("LAYOUTS", 8) / 2, number("STEPS", 6));
+    walk_layouts(WALK_FAST, number("LAYOUTS", 8) / 2, number("STEPS", 6));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_has_one_digest),
+        cmocka_unit_test(in_bf16_too),
         cmocka_unit_test(fast_layouts_are_near),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);

@@ -2,7 +2,7 @@
 // attention_bwd.c.
 //
 // vec_attention.inc widens bf16 to fp32 and promises the same bits at every level. Where nobody asked for that
-// (fast mode) and all tensors are bf16, these leaves multiply bf16 pairs with vdpbf16ps, twice the work of an fma,
+// (fast mode, or strict sums by pairs) and all tensors are bf16, these leaves multiply bf16 pairs with vdpbf16ps, twice the work of an fma,
 // as flash attention does on GPUs (Dao 2023, arXiv:2307.08691): P and dS are rounded to bf16, by 2^-8 of each term
 // at most, before they are multiplied; scores, softmax, its sums and all accumulators stay in fp32.
 //
@@ -27,7 +27,7 @@
 bool attention_is_bf16(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *t = call->out;
-    if (context->level < KERN_AVX512_BF16 || call->strict) return false;
+    if (context->level < KERN_AVX512_BF16 || (call->strict && !call->in_pairs)) return false;
     if (!(call->attrs.scale > 0.0F)) return false; // the highest score is found before it is scaled
     const bool backward = call->code == OP_ATTENTION_BWD;
     const int inputs = backward ? 5 : 3; // dy, q, k, v, y; or q, k, v

@@ -425,15 +425,16 @@ static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
     const gemm_args *g = job->args;
     const bool narrow = g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16;
     const bool rounds = g->rounds && g->a.type != DTYPE_F16 && g->b.type != DTYPE_F16;
-    return g->any_order && level >= KERN_AVX512_BF16 && (narrow || rounds) &&
-           g->m > GEMM_FLAT_ROWS && g->k > 0 && kern_pool_scratch(job->pool, 0) != NULL;
+    // In pairs the unit is taken whatever m is, which other layouts have more or less of.
+    return (g->in_pairs || (g->any_order && g->m > GEMM_FLAT_ROWS)) && level >= KERN_AVX512_BF16 &&
+           (narrow || rounds) && g->k > 0 && kern_pool_scratch(job->pool, 0) != NULL;
 }
 
 static bool is_for_onednn(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
-    return level >= KERN_AMX && g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 &&
-           pool_onednn(job->pool) != NULL;
+    return g->any_order && level >= KERN_AMX && g->a.type == DTYPE_BF16 &&
+           g->b.type == DTYPE_BF16 && pool_onednn(job->pool) != NULL;
 }
 
 static void run_packed(gemm_job *job)

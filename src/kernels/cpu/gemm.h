@@ -5,7 +5,7 @@
 // in fp32, rounded once more where C is narrower. So they depend neither on m and n, nor on the place
 // in a tile, the number of threads, the blocking or the vector level, and a product that continues
 // from C gives the bits of one longer product. (NaN is NaN, its payload may differ.) Only a product
-// that says any_order may have other bits, on CPUs with units for bf16.
+// that says any_order or in_pairs may have other bits, on CPUs with units for bf16.
 #ifndef KERNELS_CPU_GEMM_H
 #define KERNELS_CPU_GEMM_H
 
@@ -34,7 +34,8 @@ typedef struct gemm_args {
     int64_t ldc;
     bool accumulate; // c0 = C; with an epilogue, C must hold what has not been through it
     bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
-    bool rounds;     // with any_order: fp32 operands may be rounded to bf16 on their way there
+    bool in_pairs;   // the fold may go over pairs of k, if it goes on from C after whole pairs only
+    bool rounds;     // with one of these: fp32 operands may be rounded to bf16 on their way there
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
 } gemm_args;

@@ -20,8 +20,9 @@
 // logits are still there, else they are made again.
 //
 // dw is one left fold over tokens that continues from memory, dx one over the vocabulary: the bits do
-// not depend on R. Logits and their gradients are fp32 in every precision; where w is bf16 and the order
-// is free, gradients are rounded to bf16 on their way into a product, if the CPU has a unit for that.
+// not depend on R, which is even. Logits and their gradients are fp32 in every precision; where w is bf16
+// and the order is free or goes by pairs, gradients are rounded to bf16 on their way into a product, if the
+// CPU has a unit for that.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_unit.h"
@@ -201,9 +202,10 @@ static void softmax_task(void *context, int64_t index, int thread)
 // What all three products share.
 static gemm_args product_begin(const chunk *c)
 {
-    const bool is_free = !c->call->strict;
+    const bool is_free = !c->call->strict, pairs = c->call->in_pairs;
     return (gemm_args){.any_order = is_free,
-                       .rounds = is_free && c->call->in[1].type == DTYPE_BF16};
+                       .in_pairs = pairs,
+                       .rounds = (is_free || pairs) && c->call->in[1].type == DTYPE_BF16};
 }
 
 static gemm_matrix rows_of(const kern_tensor *t, int64_t first)

@@ -19,6 +19,7 @@ static gemm_args product_into(const kern_call *call, gemm_matrix a, gemm_matrix 
 {
     const kern_tensor *c = &call->out[0];
     return (gemm_args){.any_order = !call->strict,
+                       .in_pairs = call->in_pairs,
                        .m = c->dims[0],
                        .n = c->dims[1],
                        .k = k,
