@@ -25,7 +25,7 @@ def make(op, ranks, count):
     if op == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if op == "reduce_scatter":
-        pieces = list(whole.chunk(ranks))
+        pieces = [torch.zeros_like(piece) for _ in range(ranks)]
         return lambda: dist.reduce_scatter(piece, pieces)
     if op == "all_gather":
         pieces = [torch.empty_like(piece) for _ in range(ranks)]

@@ -30,7 +30,8 @@ static inline int64_t op_head_chunk_rows(int64_t vocab)
 {
     const int64_t stride = (vocab + 15) / 16 * 16;
     int64_t rows = OP_HEAD_CHUNK_BYTES / (stride * 4);
-    rows -= rows % (rows > OP_HEAD_ROW_STEP ? OP_HEAD_ROW_STEP : 2); // even: sums over rows go by pairs
+    // Even: sums over rows go by pairs.
+    rows -= rows % (rows > OP_HEAD_ROW_STEP ? OP_HEAD_ROW_STEP : 2);
     return rows > 2 ? rows : 2;
 }
 

@@ -129,7 +129,7 @@ status comm_choose(comm_group *g, const comm_args *args, comm_choice *out)
     out->order = a->order;
     out->staged = false;
     const int64_t width = dtype_bytes(args->type);
-    for (int i = 0; i < args->item_count && operand_bytes(g, args) > COMM_INLINE_BYTES; i++) {
+    for (int i = 0; i < args->item_count && operand_bytes(g, args) > g->port->inline_bytes; i++) {
         const comm_item *item = &args->items[i];
         out->staged = out->staged || is_private(g, item->in, item->count * width) ||
                       is_private(g, item->out, item->count * width);

@@ -134,7 +134,7 @@ static int64_t inline_bytes(const comm_call *c)
 {
     if (c->args->item_count != 1 || c->args->shards > 0 || comm_args_end(c->args)) return -1;
     const int64_t bytes = c->contract.count * dtype_bytes(c->args->type) * pieces_most(c);
-    return bytes <= COMM_INLINE_BYTES ? bytes : -1;
+    return bytes <= c->port->inline_bytes ? bytes : -1;
 }
 
 static void payload_fill(comm_call *c, comm_ticket *t)

@@ -3,7 +3,8 @@
 // A direct algorithm is a *core*: given the addresses of all ranks' operands, it reads and writes peers'
 // memory, each rank its share. direct_run() brings it there in one of three ways, the same on all ranks:
 //
-//   inline  operands of at most 512 bytes lie in the tickets: meet, core on copies, done
+//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the tickets: meet, core on
+//           copies, done
 //   place   all buffers that peers touch are in shared regions: meet, core, part
 //   staged  some are not: rounds over pieces that fit the stages: copy in, part, core, part, copy out
 #ifndef COMM_ALGO_DIRECT_H

@@ -72,7 +72,10 @@ static status join(comm_link *link, const comm_members *members, comm_port **out
     }
     p->rank = members->ranks[0];
     p->name = name;
-    p->base = (comm_port){.transport = &comm_transport_self, .link = link, .members = *members};
+    p->base = (comm_port){.transport = &comm_transport_self,
+                          .link = link,
+                          .members = *members,
+                          .inline_bytes = COMM_INLINE_BYTES};
     p->base.members.ranks = &p->rank;
     p->base.members.name = name;
     *out = &p->base;

@@ -192,6 +192,7 @@ static shm_port *port_make(comm_link *link, const comm_members *m)
     memcpy(ranks, m->ranks, (size_t)m->count * sizeof(*ranks));
     memcpy(name, m->name, name_bytes);
     p->base.transport = &comm_transport_shm;
+    p->base.inline_bytes = link->crowded ? COMM_INLINE_BYTES : COMM_INLINE_OWN_CORE;
     p->base.link = link;
     p->base.members = *m;
     p->base.members.ranks = ranks;

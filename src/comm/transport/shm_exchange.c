@@ -1,7 +1,7 @@
 // Messages in shared memory: a channel from each rank to each other that it sends to.
 //
 // The sender shows parcels, two that alternate; the receiver copies them out and counts them. A message
-// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 512
+// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 1,024
 // bytes) or in the channel's stage, 128 KiB at a time, the copy in of one beside the copy out of the
 // other. A small message is on its way when exchange() returns: its buffer may be used again.
 //

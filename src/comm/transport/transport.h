@@ -42,10 +42,13 @@ typedef struct comm_port {
     comm_link *link;
     comm_members members; // ranks and name: copies, gone with the port
     uint64_t sequence;    // of the last operation: counted by who calls meet()
+    int inline_bytes;     // that a ticket carries at most, the same on all members
 } comm_port;
 
 enum {
-    COMM_INLINE_BYTES = 512,
+    COMM_INLINE_BYTES =
+        1024, // at most, where ranks share cores: there one wait less counts for more
+    COMM_INLINE_OWN_CORE = 512,
     COMM_BRIEF_BYTES = 16,
     COMM_STAGE_BYTES = 512 << 10,
     COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_LEAVES
