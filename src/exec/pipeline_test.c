@@ -25,15 +25,15 @@ static const trial layouts[] = {
 static void strict_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
-    trials_run(layouts, COUNT_OF(layouts), true, false, SHARDS, 1);
-    trials_run(layouts, COUNT_OF(layouts), true, true, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, true, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, true, true, SHARDS, 1);
 }
 
 static void fast_is_near(void **state)
 {
     (void)state;
-    trials_run(layouts, COUNT_OF(layouts), false, false, SHARDS, 1);
-    trials_run(layouts, COUNT_OF(layouts), false, true, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, false, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, false, true, SHARDS, 1);
 }
 
 int main(void)

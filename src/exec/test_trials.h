@@ -2,25 +2,20 @@
 #ifndef EXEC_TEST_TRIALS_H
 #define EXEC_TEST_TRIALS_H
 
+#include "base/test_part.h"
 #include "exec/test_trial.h"
 
-// TRIALS_PART=n  one trial of n, up to 4 (sanitizers): those of an index that `turn` picks.
-static inline bool trials_skip(int i, int turn)
-{
-    const char *value = getenv("TRIALS_PART"); // of the test, not of the program
-    const long asked = value != NULL ? strtol(value, NULL, 10) : 1;
-    return (i + turn) % (asked > 1 && asked <= 4 ? (int)asked : 1) != 0;
-}
-
-// Each of these layouts against one rank; in parts each has its turn over the orders and both kinds of tables.
-static inline void trials_run(const trial *rows, int count, bool strict, bool tied, int32_t shards,
-                              int32_t cp_shards)
+// Each of these layouts against one rank; by day in some of the four: both orders, both kinds of tables. A table
+// that has strict order only (`turns` is 2 then) has both kinds.
+static inline void trials_run(const trial *rows, int count, int turns, bool strict, bool tied,
+                              int32_t shards, int32_t cp_shards)
 {
     static reference one;
     reference_make(&one, strict, tied, shards, cp_shards);
     for (int i = 0; i < count; i++) {
         static trial t;
-        if (trials_skip(i, (tied ? 1 : 0) + (strict ? 2 : 0))) continue;
+        const int turn = (tied ? 1 : 0) + (strict && turns > 2 ? 2 : 0);
+        if (part_skips(TRIALS_PART, i, count, turn, turns)) continue;
         t = rows[i];
         t.strict = strict;
         t.tied = tied;

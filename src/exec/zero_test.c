@@ -41,16 +41,16 @@ static void strict_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
     for (int tied = 0; tied < 2; tied++) {
-        trials_run(layouts, COUNT_OF(layouts), true, tied != 0, SHARDS, 1);
-        trials_run(uneven, COUNT_OF(uneven), true, tied != 0, SHARDS, 1);
+        trials_run(layouts, COUNT_OF(layouts), 4, true, tied != 0, SHARDS, 1);
+        trials_run(uneven, COUNT_OF(uneven), 2, true, tied != 0, SHARDS, 1);
     }
 }
 
 static void fast_is_near(void **state)
 {
     (void)state;
-    trials_run(layouts, COUNT_OF(layouts), false, false, SHARDS, 1);
-    trials_run(layouts, COUNT_OF(layouts), false, true, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, false, false, SHARDS, 1);
+    trials_run(layouts, COUNT_OF(layouts), 4, false, true, SHARDS, 1);
 }
 
 int main(void)

@@ -10,10 +10,11 @@
 //
 // That the bound can fail, a run shows whose learning rate is a hundredth higher: it leaves it.
 //
-//   ALL=1  every layout with both models (make test: with one of them)
+// By day each layout has one of the models.
 #include "train/test_ranks.h"
 
 #include "base/rng.h"
+#include "base/test_part.h"
 #include "train/job.h"
 
 #include <stdlib.h>
@@ -217,7 +218,7 @@ static void layouts_are_as_near_as_rounding(void **state)
         print_message("%s: spread %.2g at the first step, %.2g at the last\n", models[model][0],
                       spread_at(seeds, 0), spread_at(seeds, STEPS - 1));
         for (int i = 0; i < COUNT_OF(layouts); i++) {
-            if (getenv("ALL") == NULL && (i + model) % 2 != 0) continue;
+            if (part_skips(TRIALS_PART, i, COUNT_OF(layouts), model, COUNT_OF(models))) continue;
             (void)snprintf(name, sizeof(name), "many-%d-%d", model, i);
             const losses many = many_ranks(name, model, &layouts[i]);
             const double worst = worst_of(&one, &many, seeds);

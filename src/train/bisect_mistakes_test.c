@@ -5,6 +5,7 @@
 // Mistakes that a plan shows are in plan/mistakes_test.c, those that ranks show one another in
 // comm/mismatch_test.c. Here are those whose plans are sound and whose numbers are wrong, some in bf16 too, and
 // some of the verifier's once more, for bisect finds them by another way.
+#include "base/test_part.h"
 #include "plan/verify_sample.h"
 #include "train/bisect.h"
 #include "train/test_run.h"
@@ -579,6 +580,13 @@ static bool is_named(const mistake *m, const bisect_report *report)
            (m->ranks == NULL || strcmp(f->ranks, m->ranks) == 0);
 }
 
+// Without fp64 and in bf16 some mistakes come once more; by day a third of these.
+static bool is_left_out(const mistake *m)
+{
+    const bool again = m->with == COARSE || m->with == TP16 || m->with == DP16;
+    return again && part_of(TRIALS_PART) > 1 && (m - mistakes) % 3 != 0;
+}
+
 static void each_mistake_is_named(void **state)
 {
     (void)state;
@@ -594,6 +602,7 @@ static void each_mistake_is_named(void **state)
         run_config r;
         config *c = NULL;
         bisect_report report;
+        if (is_left_out(m)) continue;
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         test_config("mistakes", set, count + 2, a, &r, &c);
         if (getenv("VERBOSE") != NULL) print_message("%s\n", m->name);

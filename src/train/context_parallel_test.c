@@ -1,5 +1,7 @@
 // Context parallelism on whole runs: ranks that have some positions of every sequence train what one trains.
-// In strict order, with determinism.cp_shards, the digest is that of one rank.
+// In strict order, with determinism.cp_shards, the digest is that of one rank. By day each layout has some of the
+// kinds and orders.
+#include "base/test_part.h"
 #include "train/test_ranks.h"
 
 enum { SETTINGS_MAX = 20 };
@@ -64,7 +66,8 @@ static const layout strict_layouts[] = {{2, 1, 1, 1, 0, 0, false}, {4, 1, 1, 1, 
 static void strict_ranks_are_one(void **state)
 {
     (void)state;
-    for (int i = 0; i < COUNT_OF(kinds) * COUNT_OF(orders); i++) {
+    const int turns = COUNT_OF(kinds) * COUNT_OF(orders);
+    for (int i = 0; i < turns; i++) {
         const char *settings[SETTINGS_MAX];
         int n = settings_of(kinds[i / (int)COUNT_OF(orders)], 6, settings, 0);
         n = settings_of(orders[i % (int)COUNT_OF(orders)], 6, settings, n);
@@ -76,6 +79,7 @@ static void strict_ranks_are_one(void **state)
         for (int m = 0; m < COUNT_OF(strict_layouts); m++) {
             const layout *l = &strict_layouts[m];
             if (l->heads > 0 && i % (int)COUNT_OF(orders) != m % (int)COUNT_OF(orders)) continue;
+            if (part_skips(TRIALS_PART, m, COUNT_OF(strict_layouts), i, turns)) continue;
             (void)snprintf(name, sizeof(name), "cp-many-%d-%d", i, m);
             const int all = layout_set(l, texts, settings, n);
             assert_int_equal(ranks_run(name, settings, all, ranks_of(l), "auto", 0, &many), ST_OK);
@@ -112,6 +116,8 @@ static void fast_ranks_are_near(void **state)
         for (int m = 0; m < COUNT_OF(fast_layouts); m++) {
             const layout *l = &fast_layouts[m];
             if (m >= GATHERED && m % (int)COUNT_OF(kinds) != kind) continue; // in turn
+            if (m < GATHERED && part_skips(TRIALS_PART, m, GATHERED, kind, COUNT_OF(kinds)))
+                continue;
             (void)snprintf(name, sizeof(name), "cp-fast-%d-%d", kind, m);
             const int all = layout_set(l, texts, settings, n);
             assert_int_equal(ranks_run(name, settings, all, ranks_of(l), "auto", 0, NULL), ST_OK);
@@ -167,6 +173,7 @@ static void strict_with_tensor_parallelism(void **state)
         for (int m = 0; m < COUNT_OF(cuts); m++) {
             (void)snprintf(name, sizeof(name), "cp-tp-%d-%d", kind, m);
             int all = layout_set(&cuts[m], texts, settings, n);
+            if (part_skips(TRIALS_PART, m, COUNT_OF(cuts), kind, 2)) continue;
             if (cuts[m].cp == 4 && cuts[m].heads == 0) settings[all++] = "layout.sp=yes";
             assert_int_equal(ranks_run(name, settings, all, ranks_of(&cuts[m]), "auto", 0, &many),
                              ST_OK);

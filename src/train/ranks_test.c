@@ -1,5 +1,7 @@
 // Several ranks train what one trains: threads of this process as ranks, over shared memory. In strict
-// order the digest of weights and optimizer is the same for every number of them.
+// order the digest of weights and optimizer is the same for every number of them. By day each number of ranks, cut
+// and mesh has some of the kinds.
+#include "base/test_part.h"
 #include "train/test_ranks.h"
 
 // Settings under which any number of ranks must give the digest of one.
@@ -39,6 +41,8 @@ static void any_number_of_ranks_is_one(void **state)
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
         for (int i = 0; i < COUNT_OF(cuts) * (DP_MAX - 1); i++) {
             const int ranks = 2 + i / COUNT_OF(cuts), cut = i % COUNT_OF(cuts);
+            const int all = COUNT_OF(cuts) * (DP_MAX - 1);
+            if (part_skips(TRIALS_PART, i, all, kind, COUNT_OF(kinds))) continue;
             (void)snprintf(name, sizeof(name), "many-%d-%d-%d", kind, ranks, cut);
             (void)snprintf(dp, sizeof(dp), "layout.dp=%d", ranks);
             settings[n] = dp;
@@ -50,7 +54,7 @@ static void any_number_of_ranks_is_one(void **state)
     }
 }
 
-// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn.
+// What a run can be asked for works the same in all layouts: each of these on two meshes, in turn (by day on one).
 static const char *const features[][4] = {
     {"train.precision=bf16", "train.recompute=selective"},
     {"train.precision=fp16"},
@@ -92,6 +96,7 @@ static void features_are_the_same_in_every_layout(void **state)
         (void)snprintf(name, sizeof(name), "feature-%d", f);
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
         for (int k = 0; k < 2; k++) {
+            if (part_skips(TRIALS_PART, k, 2, f, COUNT_OF(features))) continue;
             while (is_muon && meshes[mesh].by_tp) mesh = (mesh + 1) % COUNT_OF(meshes);
             int count = n;
             for (int i = 0; i < 5 && meshes[mesh].keys[i] != NULL; i++) {
@@ -160,6 +165,7 @@ static void fast_ranks_are_near(void **state)
                                     "layout.zero_group=2", "eval.every=3", "eval.batches=1",
                                     types[i / 3][1]};
         char name[32];
+        if (part_skips(TRIALS_PART, i % 3, 3, i / 3, 3)) continue;
         (void)snprintf(name, sizeof(name), "fast-cut-%d", i);
         assert_int_equal(ranks_run(name, four, 10, 4, "auto", 0, NULL), ST_OK);
         assert_true(fabs(rank_runs[0].seen.last_loss - loss) < 0.02);

@@ -1,5 +1,7 @@
 // Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In strict
-// order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one rank.
+// order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one rank. By day each mesh
+// has some of the models and orders.
+#include "base/test_part.h"
 #include "train/test_ranks.h"
 
 enum { SETTINGS_MAX = 18 };
@@ -60,6 +62,9 @@ static void strict_ranks_are_one(void **state)
         assert_int_equal(test_run(name, settings, n, "auto", &seen, &one), ST_OK);
         const int order = i % (int)COUNT_OF(orders);
         for (int m = first_mesh[order]; m < COUNT_OF(meshes); m += mesh_step[order]) {
+            if (part_skips(TRIALS_PART, m, COUNT_OF(meshes), i / (int)COUNT_OF(orders),
+                           STRICT_KINDS))
+                continue;
             (void)snprintf(name, sizeof(name), "tp-many-%d-%d", i, m);
             (void)snprintf(tp, sizeof(tp), "layout.tp=%d", meshes[m].tp);
             (void)snprintf(dp, sizeof(dp), "layout.dp=%d", meshes[m].dp);
@@ -197,6 +202,7 @@ static void fast_ranks_are_near(void **state)
         assert_int_equal(test_run(name, settings, n + 2, "auto", &seen, NULL), ST_OK);
         for (int m = 0; m < COUNT_OF(fast); m++) {
             int count = n + 2;
+            if (part_skips(TRIALS_PART, m, COUNT_OF(fast), kind, COUNT_OF(kinds))) continue;
             for (int k = 0; k < 5 && fast[m][k] != NULL; k++) settings[count++] = fast[m][k];
             settings[count++] = "kernels.threads=1";
             (void)snprintf(name, sizeof(name), "tp-fast-%d-%d", kind, m);

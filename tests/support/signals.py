@@ -6,6 +6,7 @@ usage: signals.py [PHASE ...]
 A phase is recognised by what it leaves (a handler that is installed, a file that appears), never by
 time; what could be over too soon is made to last: much text, an evaluation of a million batches, one
 step of minutes. Nothing here says how long a stop may take, but a hang is found.
+With TRIALS_PART, by day, each phase has one of the signals.
 """
 import os
 import pathlib
@@ -20,6 +21,7 @@ from ckpt_rig import Rig, Wrong, WORDS, checkpoints, debris, wait_for
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 FOR_EVER = 10000000
+IN_TURN = int(os.environ.get("TRIALS_PART", "1")) > 1
 failures = 0
 
 
@@ -218,10 +220,11 @@ def trial(phase, number):
 
 
 def main():
-    for phase in PHASES:
+    for turn, phase in enumerate(PHASES):
         if sys.argv[1:] and phase.__name__ not in sys.argv[1:]:
             continue
-        for number in STOPS if phase is not a_second_int else (signal.SIGINT,):
+        stops = STOPS if phase is not a_second_int else (signal.SIGINT,)
+        for number in stops[turn % len(stops):][:1] if IN_TURN else stops:
             trial(phase, number)
     sys.exit(failures > 0)
 

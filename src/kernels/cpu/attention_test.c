@@ -1,5 +1,6 @@
 // Attention, forward and backward, against a naive loop in double over many odd shapes; and that the
 // bits of a sequence depend on nothing but the sequence.
+#include "base/test_part.h"
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -411,10 +412,14 @@ static const shape shapes[] = {
     {3, 5, 90, 6, 2, 16, 0, 0, 0.0F, DTYPE_BF16, true, 0},
 };
 
+// Three tests take all shapes; by day with sanitizers each shape is in one of them.
+enum { AGAINST_DOUBLE, THREADS, LEVELS, WALKS };
+
 static void test_against_double(void **state)
 {
     (void)state;
     for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        if (part_skips(CASES_PART, i, COUNT_OF(shapes), AGAINST_DOUBLE, WALKS)) continue;
         check_shape(&shapes[i], kern_level_of_machine(), 1.0);
     }
 }
@@ -476,6 +481,7 @@ static void test_threads_change_no_bit(void **state)
     kern_pool *pool;
     assert_int_equal(kern_pool_create(3, &pool), ST_OK);
     for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        if (part_skips(CASES_PART, i, COUNT_OF(shapes), THREADS, WALKS)) continue;
         fixture one, many;
         fixture_create(&one, &shapes[i], 1.0);
         fixture_create(&many, &shapes[i], 1.0);
@@ -493,6 +499,7 @@ static void test_levels_have_the_same_bits(void **state)
     (void)state;
     if (kern_level_of_machine() < KERN_AVX2) skip();
     for (int64_t i = 0; i < COUNT_OF(shapes); i++) {
+        if (part_skips(CASES_PART, i, COUNT_OF(shapes), LEVELS, WALKS)) continue;
         fixture plain, vector;
         fixture_create(&plain, &shapes[i], 1.0);
         fixture_create(&vector, &shapes[i], 1.0);
