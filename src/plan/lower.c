@@ -735,11 +735,11 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
     return ST_OK;
 }
 
-// Weight gradients of strict order are made shard by shard, each of two pieces of a sequence.
+// Weight gradients of strict order are made shard by shard, each of two pieces of a sequence. `r` is of the rank's rows.
 static int64_t cut_pieces_of(const plan_request *r)
 {
     const int32_t own = r->strict ? r->cp_shards / plan_mesh_size(&r->mesh, AXIS_CP) : 0;
-    return own > 1 ? 2 * (int64_t)own : 1;
+    return own > 1 ? 2 * (int64_t)own : lower_cut_pieces(r);
 }
 
 status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
@@ -767,7 +767,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .whole_seq = request->seq,
                 .cache_seq = request->cache_seq,
                 .seq_cut = local.seq / plan_mesh_size(&request->mesh, AXIS_TP),
-                .cut_pieces = cut_pieces_of(request),
+                .cut_pieces = cut_pieces_of(&local),
                 .loss_divisor = (double)request->sequences * (double)request->seq,
                 .strict = request->strict,
                 .poison = request->poison};

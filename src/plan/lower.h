@@ -248,6 +248,11 @@ NODISCARD status lower_shift_beside(lowering *l, const plan_action *action, int3
 int32_t lower_overlap_products(const lowering *l, const plan_action *action, int32_t run);
 // Those products, with which the action's range begins, and the communication that follows.
 NODISCARD status lower_overlap_push(lowering *l, const plan_action *action, int32_t products);
+// The products behind a gather, with which the action's range begins, that are made in pieces as it comes; 0: none.
+int32_t lower_overlap_gathered(const lowering *l, const plan_action *action);
+NODISCARD status lower_gathered_push(lowering *l, const plan_action *action, int32_t products);
+// Pieces of a sequence that ranks of tp have a part of each, so that it can be worked on piece by piece.
+int64_t lower_cut_pieces(const plan_request *r);
 // Shifts that the action's range begins with, beside the node that follows them; 0: none.
 int32_t lower_ring_shifts(const lowering *l, const plan_action *action);
 // Those shifts and that node.

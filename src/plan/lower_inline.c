@@ -271,7 +271,11 @@ status lower_inline_beside(lowering *l, const plan_action *action, bool more, in
     TRY(items_push(&k));
     TRY(leaves_push(&k));
     k.c.more = more;
-    return comm_push(&k, action, l->last_compute, out);
+    TRY(comm_push(&k, action, l->last_compute, out));
+    for (int64_t i = 0; i < l->next_wait_count; i++) { // it may come before the next compute action
+        TRY(lower_wait(l, *out, l->next_waits[i]));
+    }
+    return ST_OK;
 }
 
 // ---- what computes, and communications in it ------------------------------------------------------
@@ -306,12 +310,16 @@ status lower_compute_push(lowering *l, const plan_action *whole)
         plan_action part = action;
         part.ops_count = run - beside;
         const int32_t shifts = run == 0 ? lower_ring_shifts(l, &action) : 0;
+        const int32_t gathered = run == 0 ? lower_overlap_gathered(l, &action) : 0;
         if (beside == run && beside > 0) {
             TRY(lower_overlap_push(l, &action, beside));
             part.ops_count = beside + 1;
         } else if (shifts > 0) {
             TRY(lower_ring_push(l, &action, shifts));
             part.ops_count = shifts + 1;
+        } else if (gathered > 0) {
+            TRY(lower_gathered_push(l, &action, gathered));
+            part.ops_count = gathered + 1;
         } else if (run > 0) {
             TRY(lower_compute_run(l, &part));
         } else {

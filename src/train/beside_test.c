@@ -101,8 +101,53 @@ static void a_ring_turns_beside_attention(void **state)
     }
 }
 
+// Whose products' rows come, or go, in `pieces`: of one sequence, or of several. All but the first piece comes, and
+// all but the last one goes, beside a product.
+static void rows_come_and_go_beside_products(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *micro_batch;
+        int pieces;
+    } runs[] = {{"train.micro_batch=1", 4}, {"train.micro_batch=2", 2}, {"train.micro_batch=4", 4}};
+    for (int i = 0; i < COUNT_OF(runs); i++) {
+        const char *const list[] = {"data.train=x",         "layout.tp=2",      "layout.sp=yes",
+                                    "train.global_batch=4", "train.seq=1024",   "model.layers=1",
+                                    "model.dim=1024",       "model.heads=4",    "model.vocab=67",
+                                    "model.ffn_dim=48",     runs[i].micro_batch};
+        made m;
+        make(list, COUNT_OF(list), 0, &m);
+        const plan *p = m.plans.all[0];
+        assert_int_equal(p->cut_pieces, i == 0 ? 4 : 1);
+        int gathers = 0, scatters = 0;
+        for (int64_t at = 0; at < p->action_count; at++) {
+            const plan_comm *c = comm_of(p, at);
+            if (c == NULL || p->actions[at].lane == LANE_COMPUTE || p->actions[at].layer < 0)
+                continue;
+            const int64_t product = next_compute(p, at);
+            const op_code code = first_code(p, product);
+            gathers += c->op == PLAN_ALL_GATHER;
+            scatters += c->op == PLAN_REDUCE_SCATTER;
+            if (c->op == PLAN_ALL_GATHER && !c->more) continue;
+            if (c->op == PLAN_REDUCE_SCATTER && !c->more) continue;
+            assert_true(code == OP_MATMUL || code == OP_MATMUL_DX);
+            assert_true(c->op == PLAN_ALL_GATHER || !waits_for(p, product, at));
+        }
+        // Of a layer and a micro-batch: before qkv and gate_up, behind out and down, and in backward before and
+        // behind those that stand the other way round.
+        const int microbatches = (int)(p->own_sequences / p->micro_batch);
+        assert_int_equal(gathers, microbatches * runs[i].pieces * 4);
+        assert_int_equal(scatters, microbatches * runs[i].pieces * 4);
+        prove(&m);
+        arena_destroy(m.a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_ring_turns_beside_attention)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_turns_beside_attention),
+        cmocka_unit_test(rows_come_and_go_beside_products),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,45 @@ static void large_messages_go_in_pieces(void **state)
     }
 }
 
+// In fast order with layout.sp one sequence does too, and what is gathered: a rank has its part of every piece of
+// it, of dropout too.
+static void so_do_positions_that_are_cut(void **state)
+{
+    static const char *const more[][4] = {
+        {"model.dropout=0.1"},
+        {"train.recompute=full", "model.arch=gpt2", "layout.pp=2"},
+        {"train.micro_batch=2", "train.recompute=full"},
+        {"layout.cp=2", "model.dropout=0.1", "layout.cp_ring=yes"},
+    };
+    (void)state;
+    for (int i = 0; i < COUNT_OF(more); i++) {
+        const char *settings[SETTINGS_MAX] = {
+            "train.steps=2",        "model.dim=512",    "model.heads=2",
+            "model.kv_heads=2",     "model.ffn_dim=32", "train.micro_batch=1",
+            "train.global_batch=2", "train.seq=1024",   "kernels.threads=1"};
+        int n = 9, ranks = 2;
+        char name[40];
+        run_seen seen = {0};
+        (void)snprintf(name, sizeof(name), "tp-cut-one-%d", i);
+        for (int k = 0; k < 4 && more[i][k] != NULL; k++) {
+            if (strncmp(more[i][k], "layout.", 7) != 0) settings[n++] = more[i][k];
+        }
+        assert_int_equal(test_run(name, settings, n, "auto", &seen, NULL), ST_OK);
+        for (int k = 0; k < 4 && more[i][k] != NULL; k++) {
+            if (strncmp(more[i][k], "layout.", 7) != 0) continue;
+            settings[n++] = more[i][k];
+            if (strchr(more[i][k], '2') != NULL) ranks = 4;
+        }
+        settings[n++] = "layout.tp=2";
+        settings[n++] = "layout.sp=yes";
+        (void)snprintf(name, sizeof(name), "tp-cut-two-%d", i);
+        assert_int_equal(ranks_run(name, settings, n, ranks, "auto", 0, NULL), ST_OK);
+        print_message("%s: loss %.9g, one rank %.9g\n", name, rank_runs[0].seen.last_loss,
+                      seen.last_loss);
+        assert_true(fabs(rank_runs[0].seen.last_loss - seen.last_loss) < 1e-4);
+    }
+}
+
 // A vocabulary so large that the head works on half a micro-batch at a time, to keep its logits.
 static void large_vocabularies_go_by_chunks(void **state)
 {
@@ -227,6 +266,7 @@ int main(void)
         cmocka_unit_test(strict_ranks_are_one),
         cmocka_unit_test(muon_takes_pieces),
         cmocka_unit_test(large_messages_go_in_pieces),
+        cmocka_unit_test(so_do_positions_that_are_cut),
         cmocka_unit_test(large_vocabularies_go_by_chunks),
     };
     return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
