@@ -739,7 +739,10 @@ static status request_check(const plan_request *r, int64_t *first, int64_t *own)
 static int64_t cut_pieces_of(const plan_request *r)
 {
     const int32_t own = r->strict ? r->cp_shards / plan_mesh_size(&r->mesh, AXIS_CP) : 0;
-    return own > 1 ? 2 * (int64_t)own : lower_cut_pieces(r);
+    if (own > 1) return 2 * (int64_t)own;
+    if (r->strict || r->rows_inline) return 1;
+    return plan_beside_cut_pieces(r->model, plan_mesh_size(&r->mesh, AXIS_TP), r->micro_batch,
+                                  r->seq);
 }
 
 status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)

@@ -4,6 +4,7 @@
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
+#include "plan/beside.h"
 #include "plan/pipeline.h"
 #include "plan/plan_internal.h"
 
@@ -244,19 +245,10 @@ NODISCARD status lower_inline_beside(lowering *l, const plan_action *action, boo
                                      int32_t *out);
 // The same of a shift: what it sends and what it receives.
 NODISCARD status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out);
-// lower_overlap.c: the last of the `run` nodes before a communication that are made in pieces with it; 0: none.
-int32_t lower_overlap_products(const lowering *l, const plan_action *action, int32_t run);
-// Those products, with which the action's range begins, and the communication that follows.
-NODISCARD status lower_overlap_push(lowering *l, const plan_action *action, int32_t products);
-// The products behind a gather, with which the action's range begins, that are made in pieces as it comes; 0: none.
-int32_t lower_overlap_gathered(const lowering *l, const plan_action *action);
-NODISCARD status lower_gathered_push(lowering *l, const plan_action *action, int32_t products);
-// Pieces of a sequence that ranks of tp have a part of each, so that it can be worked on piece by piece.
-int64_t lower_cut_pieces(const plan_request *r);
-// Shifts that the action's range begins with, beside the node that follows them; 0: none.
-int32_t lower_ring_shifts(const lowering *l, const plan_action *action);
-// Those shifts and that node.
-NODISCARD status lower_ring_push(lowering *l, const plan_action *action, int32_t shifts);
+// lower_overlap.c: the part of a list that the action's range begins with.
+beside_part lower_beside_next(const lowering *l, const plan_action *action);
+// Such a part, which is a sum, a gather or a ring.
+NODISCARD status lower_beside_push(lowering *l, const plan_action *action, const beside_part *part);
 // Sequences that a layer's weight list is run on at once: of a head whose logits are kept, a chunk.
 int64_t lower_head_piece(const lowering *l, int32_t layer_row);
 // The norm of one gradient, in blocks that do not depend on how the weight is cut: pieces of it.

@@ -20,14 +20,6 @@ static const op_node *node_at(const lowering *l, const plan_action *action, int3
     return &program->lists[action->list].nodes[action->ops_begin + i];
 }
 
-// The nodes before the next communication of an action's range; 0: it comes first.
-static int32_t inline_run(const lowering *l, const plan_action *action)
-{
-    int32_t run = 0;
-    while (run < action->ops_count && !op_communicates(node_at(l, action, run)->code)) run++;
-    return run;
-}
-
 // What the items of a communication are made from.
 typedef struct inline_comm {
     lowering *l;
@@ -304,29 +296,18 @@ status lower_compute_push(lowering *l, const plan_action *whole)
     action.lane = LANE_COMPUTE;
     action.microbatch = l->microbatch;
     const int32_t end = action.ops_begin + action.ops_count;
-    while (action.ops_begin < end) { // communications stand between
-        const int32_t run = inline_run(l, &action);
-        const int32_t beside = lower_overlap_products(l, &action, run);
+    while (action.ops_begin < end) {
+        const beside_part next = lower_beside_next(l, &action);
         plan_action part = action;
-        part.ops_count = run - beside;
-        const int32_t shifts = run == 0 ? lower_ring_shifts(l, &action) : 0;
-        const int32_t gathered = run == 0 ? lower_overlap_gathered(l, &action) : 0;
-        if (beside == run && beside > 0) {
-            TRY(lower_overlap_push(l, &action, beside));
-            part.ops_count = beside + 1;
-        } else if (shifts > 0) {
-            TRY(lower_ring_push(l, &action, shifts));
-            part.ops_count = shifts + 1;
-        } else if (gathered > 0) {
-            TRY(lower_gathered_push(l, &action, gathered));
-            part.ops_count = gathered + 1;
-        } else if (run > 0) {
+        part.ops_count = next.nodes;
+        if (next.kind == BESIDE_NOTHING) {
             TRY(lower_compute_run(l, &part));
-        } else {
-            part.ops_count = 1;
+        } else if (next.kind == BESIDE_MESSAGE) {
             TRY(inline_push(l, &part));
             TRY(waits_take(l));
             TRY(lower_live(l, &part));
+        } else {
+            TRY(lower_beside_push(l, &part, &next));
         }
         action.ops_begin += part.ops_count;
         action.ops_count = end - action.ops_begin;

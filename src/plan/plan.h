@@ -242,6 +242,8 @@ typedef struct plan_request {
     // ROLE_STATE tensors of these programs are named "m", "v", "master": run tensor "m.<weight>".
     const plan_codec *codec; // of gradients between ranks; NULL: they travel as they are
     bool keep_gradients;     // finished gradients stay readable after the step (check)
+    // What layout.sp gathers, or scatters of one sequence, stands between products, as other software has it.
+    bool rows_inline;
     bool unplaced; // for its times alone: transient tensors get no offsets, its bytes are not known
     int64_t
         enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
