@@ -74,6 +74,7 @@ static status row_make(fit *f, char *line, row *out)
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .mesh = run_config_mesh(r, 0),
                                    .sizes_only = true,
+                                   .rows_inline = !f->profile.beside,
                                    .unplaced = true};
     TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;

@@ -46,6 +46,14 @@ static const catalog_field rows[] = {
         "backward pass"),
     SHARE(pp_overlap, "1", "of the pipeline's"),
     SHARE(ep_overlap, "0", "of expert parallelism's"),
+    {.key = "beside",
+     .kind = OPTION_BOOL,
+     AT(beside),
+     .value = "true",
+     .help =
+         "messages of tensor and context parallelism go beside products as the plan has them, and are "
+         "hidden by what is played then; no: tp_overlap and cp_overlap say how much, and rows that "
+         "layout.sp gathers stand between products"},
     WHOLE(ep_nodes, 1 << 20,
           "of experts: a token's row goes once to each node, to so many at most; 0: to each "
           "expert by itself"),

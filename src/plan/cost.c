@@ -25,6 +25,7 @@ cost_profile cost_profile_trireme(void)
                             .ep_bandwidth = 1.0,
                             .dp_overlap = 1.0,
                             .pp_overlap = 1.0,
+                            .beside = true,
                             .ep_bytes = 1.0,
                             .imbalance = 1.0,
                             .activations = 1.0};

@@ -41,6 +41,9 @@ typedef struct cost_profile {
     // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients
     // that are summed once in a step, comes after the backward pass.
     double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
+    // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
+    // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
+    bool beside;
     // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
     // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
     // rows of the fullest rank, of the mean.
@@ -127,9 +130,9 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
 // Between a device and its host.
 int64_t cost_copy_ns(const cost_model *m, double bytes);
 
-// Share of a message's time that hides behind products where the plan has it between (tp, cp, ep) or beside
-// them (dp, pp).
-double cost_overlap(const cost_profile *p, uint32_t axes);
+// Share of a message's time that hides behind products where the plan has it between them, or beside them (`aside`):
+// there it is what the player need not add to what is played, and 1 of all that profile.beside says.
+double cost_overlap(const cost_profile *p, uint32_t axes, bool aside);
 
 #ifdef __cplusplus
 }

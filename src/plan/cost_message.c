@@ -65,7 +65,7 @@ status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh, const pl
 typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP, HABIT_EP } habit;
 static habit habit_of(uint32_t axes)
 {
-    if (axes == MESH_AXIS(AXIS_TP)) return HABIT_TP;
+    if (plan_axes_are_tp(axes)) return HABIT_TP;
     if (axes == MESH_AXIS(AXIS_EP)) return HABIT_EP;
     if (plan_axes_are_cp(axes)) return HABIT_CP;
     return axes == MESH_AXIS(AXIS_PP) ? HABIT_PP : HABIT_DP;
@@ -78,11 +78,13 @@ static double bandwidth_habit(const cost_profile *p, uint32_t axes)
     return habits[habit_of(axes)];
 }
 
-double cost_overlap(const cost_profile *p, uint32_t axes)
+double cost_overlap(const cost_profile *p, uint32_t axes, bool aside)
 {
+    const habit h = habit_of(axes);
+    if (aside && p->beside && h != HABIT_DP && h != HABIT_PP) return 1.0;
     const double habits[] = {p->tp_overlap, p->cp_overlap, p->dp_overlap, p->pp_overlap,
                              p->ep_overlap};
-    return habits[habit_of(axes)];
+    return habits[h];
 }
 
 // Of payload, per device and direction, when all talk.

@@ -36,6 +36,7 @@ typedef struct estimate_request {
     plan_workspace_fn workspace; // NULL: operations need none
     void *workspace_context;
     plan_passing_limits limits; // of other software
+    bool rows_inline;           // as in plan_request
     const struct estimate
         *like; // of the same model with another micro-batch, which lives as long; NULL
 } estimate_request;

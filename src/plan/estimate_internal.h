@@ -3,6 +3,7 @@
 #ifndef PLAN_ESTIMATE_INTERNAL_H
 #define PLAN_ESTIMATE_INTERNAL_H
 
+#include "plan/beside.h"
 #include "plan/estimate.h"
 
 #include <string.h>
@@ -65,8 +66,16 @@ struct estimate {
     const op_model *m;
     int64_t local_seq;
     extent_binding bound;
+    beside_rule beside;
     program_estimate *programs; // [program]
 };
+// What goes beside what in a list.
+static inline beside_rule estimate_beside(const estimate *e, op_list list)
+{
+    beside_rule rule = e->beside;
+    rule.is_whole = list != OP_BACKWARD_WEIGHT;
+    return rule;
+}
 
 // A weight on a rank: rows of it, where ZeRO cuts, and what is kept.
 typedef struct weight_bytes {
@@ -145,6 +154,9 @@ struct estimate_prices {
     estimate_room *room;
 };
 
+// A list of a micro-batch, or the part of one that `bound` says of gradients of weights: no less is played of it.
+int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                         const op_program *p, op_list list, const extent_binding *bound);
 // Fills layers and stages of the room; returns the virtual stages.
 int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
                         const estimate_links *links, const estimate_layout *l);

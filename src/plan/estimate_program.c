@@ -86,8 +86,8 @@ static void times_set(local *l)
 static void touch(local *l, tensor_id t, int64_t time)
 {
     int64_t *span = time < l->begin[1] ? l->touched[t].forward : l->touched[t].backward;
-    if (span[0] < 0) span[0] = time;
-    span[1] = time;
+    if (span[0] < 0 || time < span[0]) span[0] = time;
+    span[1] = max_i64(span[1], time);
 }
 
 int64_t estimate_head_piece(const estimate *e, const op_program *p)
@@ -99,6 +99,47 @@ int64_t estimate_head_piece(const estimate *e, const op_program *p)
         if (rows >= e->local_seq) return min_i64(rows / e->local_seq, e->r.micro_batch);
     }
     return e->r.micro_batch;
+}
+
+static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t end)
+{
+    for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
+        const tensor_id t = owner_of(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]);
+        if (t == TENSOR_NONE) continue;
+        touch(l, t, begin);
+        touch(l, t, end);
+    }
+}
+
+// Of messages beside products, from `at` on: what both read and write is there as long as either works.
+static void part_note(local *l, op_list list, int64_t first, const beside_part *part)
+{
+    const op_node *nodes = &l->p->lists[list].nodes[first];
+    const int64_t at = l->list_at[list] + first, last = at + part->nodes - 1;
+    const bool sums = part->kind == BESIDE_SUM;
+    if (part->kind == BESIDE_NOTHING || part->kind == BESIDE_MESSAGE) return;
+    if (sums) touch(l, owner_of(l->p, nodes[part->nodes - 1].out[0]), at);
+    for (int32_t i = 0; i < part->nodes; i++) {
+        const bool is_product = !op_communicates(nodes[i].code);
+        if (part->kind == BESIDE_RING) {
+            if (!is_product) operands_touch(l, &nodes[i], at + i, last);
+        } else if (is_product) { // piece after piece
+            operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);
+        } else if (!sums) {
+            touch(l, owner_of(l->p, nodes[i].in[0]), last);
+        }
+    }
+}
+
+static void parts_note(local *l, op_list list)
+{
+    const beside_rule rule = estimate_beside(l->e, list);
+    const int32_t count = (int32_t)node_count(l, list);
+    for (int32_t i = 0; i < count;) {
+        const beside_part part = plan_beside_next(&rule, l->p, list, i, count - i);
+        part_note(l, list, i, &part);
+        i += part.nodes;
+    }
 }
 
 static status touches_note(local *l)
@@ -126,6 +167,7 @@ static status touches_note(local *l)
                 touch(l, t, list == OP_BACKWARD_WEIGHT && l->in_pieces ? last : begin + i);
             }
         }
+        parts_note(l, list);
     }
     return ST_OK;
 }

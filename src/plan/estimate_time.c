@@ -5,7 +5,7 @@
 // The rank cannot begin before its input has come through the stages below, which begin with their update,
 // does all its work one after the other, and when it has done its last gradient of an input the stages below
 // still have theirs. Nothing else is counted but lanes of messages that are busy longer than all that: so
-// no order of the same actions can be faster. Prices are those of plan/cost, node by node.
+// no order of the same actions can be faster. Prices are those of plan/cost, list by list (estimate_lists.c).
 #include "plan/estimate_internal.h"
 
 // ---- prices -------------------------------------------------------------------------------------
@@ -40,48 +40,6 @@ status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, esti
     return cost_group_of(c, a, mesh, &link, &out->pp);
 }
 
-// Of a communication between nodes: the elements that cost_comm_bytes() would count.
-static double message_bytes(const op_program *p, const op_node *node, int64_t ranks,
-                            const extent_binding *bound)
-{
-    const op_tensor *in = &p->tensors[node->in[0]], *out = &p->tensors[node->out[0]];
-    const double width = (double)dtype_bytes(in->type);
-    if (node->code != OP_REDUCE_SCATTER && node->code != OP_ALL_GATHER) {
-        return (double)op_tensor_elements(in, bound) * width;
-    }
-    const op_tensor *piece = node->code == OP_REDUCE_SCATTER ? out : in;
-    return (double)op_tensor_elements(piece, bound) * width * (double)ranks;
-}
-
-static int64_t message_ns(const cost_model *m, const estimate_links *links, const op_program *p,
-                          const op_node *node, const extent_binding *bound)
-{
-    const cost_group *g = node->attrs.axis == AXIS_EP   ? &links->ep
-                          : node->attrs.axis != AXIS_CP ? &links->tp
-                          : node->code == OP_ALL_TO_ALL ? &links->heads
-                                                        : &links->cp;
-    const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
-                            : node->code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER
-                            : node->code == OP_ALL_TO_ALL     ? PLAN_ALL_TO_ALL
-                            : node->code == OP_SHIFT          ? PLAN_SEND
-                                                              : PLAN_ALL_GATHER;
-    const int64_t ns = cost_message_ns(m, g, op, message_bytes(p, node, g->ranks, bound));
-    const int64_t own = (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
-    return node->code == OP_SHIFT ? 2 * own : own; // a send and a receive
-}
-
-static int64_t list_ns(const cost_model *m, const estimate_links *links, const op_program *p,
-                       op_list list, const extent_binding *bound)
-{
-    int64_t ns = 0;
-    for (int64_t i = 0; i < p->lists[list].count; i++) {
-        const op_node *node = &p->lists[list].nodes[i];
-        ns += op_communicates(node->code) ? message_ns(m, links, p, node, bound)
-                                          : cost_node_ns(m, p, node, bound);
-    }
-    return ns;
-}
-
 // Its gradients of weights, piece by piece where it keeps logits.
 static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                           const op_program *p)
@@ -94,7 +52,7 @@ static int64_t weights_ns(const estimate *e, const cost_model *m, const estimate
         for (int s = 1; s < EXTENT_SYMBOL_COUNT; s++) {
             bound.value[s] = e->bound.value[s] / e->r.micro_batch * count;
         }
-        ns += list_ns(m, links, p, OP_BACKWARD_WEIGHT, &bound);
+        ns += estimate_list_ns(e, m, links, p, OP_BACKWARD_WEIGHT, &bound);
     }
     return ns;
 }
@@ -119,9 +77,10 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
         program_price *price = &x->programs[i];
         const int64_t weight = weights_ns(e, m, links, p);
         const bool has_loss = p->output_count == 0;
-        price->forward = list_ns(m, links, p, OP_FORWARD, &e->bound);
-        price->input = list_ns(m, links, p, OP_RECOMPUTE, &e->bound) +
-                       list_ns(m, links, p, OP_BACKWARD_INPUT, &e->bound) + (has_loss ? weight : 0);
+        price->forward = estimate_list_ns(e, m, links, p, OP_FORWARD, &e->bound);
+        price->input = estimate_list_ns(e, m, links, p, OP_RECOMPUTE, &e->bound) +
+                       estimate_list_ns(e, m, links, p, OP_BACKWARD_INPUT, &e->bound) +
+                       (has_loss ? weight : 0);
         price->weight = has_loss ? 0 : weight;
     }
     for (int32_t i = 0; i < e->m->layer_count; i++) {
@@ -157,7 +116,8 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
 
 int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
-    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes) + m->profile->crowding));
+    const double overlap = cost_overlap(m->profile, g->axes, true);
+    return (int64_t)((double)ns * (1.0 - overlap + m->profile->crowding));
 }
 
 // Of a sum once in a step nothing is held up but by crowding: what is not hidden comes later.
@@ -168,7 +128,7 @@ static int64_t crowded_ns(const cost_model *m, int64_t ns)
 
 static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
-    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes)));
+    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes, true)));
 }
 
 // Bytes that go between ranks for a layer, of one kind of weights.

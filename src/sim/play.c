@@ -173,12 +173,14 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     const sim_span *span = cause >= 0 ? &rank->spans[cause] : NULL;
     sim_times *t = &s->out->times[l->rank];
     const int64_t host = l->at == 0 ? s->host_ns : 0;
-    const int64_t held = rank->prices->held[action], own = end - begin - held - host;
+    const int64_t held = sim_held(rank->prices, action), own = end - begin - held - host;
     const int64_t on = cause >= 0 ? cause % rank->p->action_count : 0;
     gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin);
     t->length += end - l->free;
     t->host += host;
-    t->exposed[SIM_DP] += held;
+    for (int k = 0; k < SIM_KIND_COUNT && held > 0; k++) {
+        t->exposed[k] += rank->prices->held[k] != NULL ? rank->prices->held[k][action] : 0;
+    }
     if (x->kind == ACTION_COMMUNICATE) {
         const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
         t->exposed[sim_kind_of(axes)] += own;
@@ -279,7 +281,7 @@ static void lane_run(player *s, int32_t number)
         const int32_t action = action_of(l);
         const plan_action *x = &rank->p->actions[action];
         int64_t begin = 0, cause = NOBODY;
-        int64_t ns = rank->prices->ns[action] + rank->prices->held[action];
+        int64_t ns = rank->prices->ns[action] + sim_held(rank->prices, action);
         if (!begin_of(s, number, &begin, &cause)) return;
         if (rank->prices->tail != NULL && rank->prices->tail[action] > 0) {
             ns = max_i64(ns, l->waited + rank->prices->tail[action] - begin);

@@ -36,7 +36,9 @@ static bool job_make(const sample_settings *s, job *out)
         const plan *p = out->made.plans[i * apart];
         out->ranks[i] = (sim_rank){.p = p, .mesh = plan_mesh_from(&out->made.mesh, i * apart)};
         assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].ns), ST_OK);
-        assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held), ST_OK);
+        for (int k = 0; k < SIM_KIND_COUNT; k += 2) {
+            assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held[k]), ST_OK);
+        }
     }
     return true;
 }
@@ -207,8 +209,9 @@ static void random_price(job *j, uint32_t seed, int64_t most)
     for (int32_t r = 0; r < j->count; r++) {
         for (int64_t i = 0; i < j->ranks[r].p->action_count; i++) {
             j->prices[r].ns[i] = dice(&seed) % (uint32_t)most;
-            if (j->ranks[r].p->actions[i].lane == LANE_COMPUTE) {
-                j->prices[r].held[i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
+            if (j->ranks[r].p->actions[i].lane != LANE_COMPUTE) continue;
+            for (int k = 0; k < SIM_KIND_COUNT; k += 2) { // of the others there is none
+                j->prices[r].held[k][i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
             }
         }
     }
@@ -267,7 +270,7 @@ static void times_add_up_and_rules_hold(void **state)
         for (int32_t r = 0; r < j.count; r++) {
             for (int64_t i = 0; i < j.ranks[r].p->action_count; i++) {
                 j.prices[r].ns[i] *= 2;
-                j.prices[r].held[i] *= 2;
+                for (int k = 0; k < SIM_KIND_COUNT; k += 2) j.prices[r].held[k][i] *= 2;
             }
         }
         assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
@@ -330,7 +333,7 @@ static void plans_are_priced(void **state)
         const plan_action *x = &j.ranks[0].p->actions[i];
         if (x->kind != ACTION_COMPUTE) continue;
         assert_true(j.prices[0].ns[i] >= 2000 * (int64_t)x->ops_count);
-        assert_int_equal(j.prices[0].held[i], 0);
+        assert_int_equal(sim_held(&j.prices[0], i), 0);
     }
     profile.dp_overlap = profile.pp_overlap = 0.0;
     assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);

@@ -93,7 +93,7 @@ status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups
         if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
         const plan_comm *c = &p->comms[x->comm];
         if (!is_step_sum(p, c)) continue;
-        const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes);
+        const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes, true);
         late[c->group] +=
             (int64_t)((double)cost_comm_ns(m, &groups[c->group], p, c) * (1.0 - overlap));
         last[c->group] = x->comm;
@@ -107,7 +107,7 @@ status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
                        bool aside, int64_t *ns, int64_t *held)
 {
-    const double share = cost_overlap(m->profile, p->run->groups[c->group].axes);
+    const double share = cost_overlap(m->profile, p->run->groups[c->group].axes, aside);
     const double overlap = aside && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
@@ -116,7 +116,7 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
     *held = holds ? (int64_t)((double)whole * (1.0 - overlap + m->profile->crowding)) : 0;
 }
 
-static void message_price(pricer *s, int64_t action, sim_prices *out)
+static status message_price(pricer *s, int64_t action, sim_prices *out)
 {
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
@@ -126,7 +126,11 @@ static void message_price(pricer *s, int64_t action, sim_prices *out)
                       &held);
     out->tail[action] = s->tails[x->comm];
     const int64_t next = held > 0 ? next_compute(p, action) : -1;
-    if (next >= 0) out->held[next] += held;
+    if (next < 0) return ST_OK;
+    int64_t **of = &out->held[sim_kind_of(p->run->groups[c->group].axes)];
+    if (*of == NULL) TRY(arena_new(s->a, p->action_count + 1, of));
+    (*of)[next] += held;
+    return ST_OK;
 }
 
 // The host's part of the step block and the batch, each a copy.
@@ -155,8 +159,7 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
         return ST_OK;
     }
     case ACTION_COMMUNICATE:
-        message_price(s, action, out);
-        return ST_OK;
+        return message_price(s, action, out);
     case ACTION_COPY:
         out->ns[action] = copies_ns(s);
         return ST_OK;
@@ -181,8 +184,8 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         for (int64_t g = 0; g < p->run->group_count; g++) {
             TRY(cost_group_of(m->c, a, &ranks[r].mesh, &p->run->groups[g], &s.groups[g]));
         }
+        memset(out[r].held, 0, sizeof(out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
-        TRY(arena_new(a, p->action_count + 1, &out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].tail));
         TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));

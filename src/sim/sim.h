@@ -30,14 +30,21 @@ const char *sim_kind_name(sim_kind kind);
 // By the axes of its group.
 sim_kind sim_kind_of(uint32_t axes);
 
-// Of the actions of a rank's plan: how long each takes, and how long a message besides holds up the next
-// action on the compute lane (what a software does not hide). Gradients that are summed once in a step hold up
+// Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
+// action on the compute lane (what a software does not hide), by what they are for. Gradients that are summed once in a step hold up
 // nothing: what is not hidden of them comes after the backward pass, so the last sum of a group ends no sooner than
 // `tail` after what it waits for.
 typedef struct sim_prices {
-    int64_t *ns, *held; // [action]
-    int64_t *tail;      // [action] 0: it has none; NULL: none has
+    int64_t *ns;                   // [action]
+    int64_t *held[SIM_KIND_COUNT]; // [kind][action]; NULL: nothing is
+    int64_t *tail;                 // [action] 0: it has none; NULL: none has
 } sim_prices;
+static inline int64_t sim_held(const sim_prices *p, int64_t action)
+{
+    int64_t ns = 0;
+    for (int k = 0; k < SIM_KIND_COUNT; k++) ns += p->held[k] != NULL ? p->held[k][action] : 0;
+    return ns;
+}
 // out: [count]. jitter and failures are none: the same prices for all.
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                            sim_prices *out);

@@ -10,7 +10,7 @@ const char *sim_kind_name(sim_kind kind)
 
 sim_kind sim_kind_of(uint32_t axes)
 {
-    if (axes == MESH_AXIS(AXIS_TP)) return SIM_TP;
+    if (plan_axes_are_tp(axes)) return SIM_TP;
     if (axes == MESH_AXIS(AXIS_EP)) return SIM_EP;
     if (plan_axes_are_cp(axes)) return SIM_CP;
     return axes == MESH_AXIS(AXIS_PP) ? SIM_PP : SIM_DP;

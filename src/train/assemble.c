@@ -200,6 +200,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .tp_shards = (int32_t)r->determinism.tp_shards,
                               .keep_gradients = options->keep_gradients,
                               .unplaced = options->unplaced,
+                              .rows_inline = options->rows_inline,
                               .poison = poison_dead_bytes,
                               .optimizer = out->optimizer,
                               .whole_units = whole,

@@ -183,6 +183,11 @@ static const char *const layouts[] = {
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.zero=2 layout.schedule=zb-h1",
     "train.micro_batch=2 layout.pp=2 layout.stages=3,5 train.recompute=selective",
     "train.micro_batch=1 layout.pp=8 layout.schedule=dualpipe",
+    // Messages that go in pieces beside products, and a ring.
+    "train.micro_batch=4 layout.tp=2 model.dim=1024 train.seq=512",
+    "train.micro_batch=1 layout.tp=2 layout.sp=yes model.dim=1024 train.seq=2048",
+    "train.micro_batch=4 layout.tp=2 layout.sp=yes model.dim=1024 train.seq=512 train.recompute=full",
+    "train.micro_batch=2 layout.cp=4 layout.cp_ring=yes",
     // More ranks than some weights have rows.
     "train.micro_batch=1 train.global_batch=200 layout.dp=200 layout.zero=1",
     "train.micro_batch=1 train.global_batch=1024 layout.dp=1024 layout.zero=2",

@@ -1,0 +1,85 @@
+// What a profile hides: this program's messages beside products as the lanes are played, other software's by its shares;
+// and whose waits they are.
+#include "cli/simulate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MORE_MAX = 8 };
+
+static void assert_ok(status st)
+{
+    if (st != ST_OK) print_error("%s: %s\n", status_name(st), error_last()->text);
+    assert_int_equal(st, ST_OK);
+}
+
+// The first stage's times; more: keys besides.
+static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t *asides)
+{
+    const char *keys[MORE_MAX + 8] = {"model.layers=4",    "model.dim=2048",     "model.heads=16",
+                                      "model.kv_heads=16", "model.ffn_dim=5632", "train.seq=4096",
+                                      "train.steps=10"};
+    int64_t count = 7;
+    cli_context cli;
+    simulation s;
+    simulated x;
+    for (int i = 0; i < MORE_MAX && more[i] != NULL; i++) keys[count++] = more[i];
+    assert_ok(cli_context_init(&cli, stdout, stderr));
+    assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, &s));
+    s.profile.beside = beside;
+    assert_ok(simulate_times(cli.a, &s, &x));
+    const sim_times t = x.step->times[0];
+    const plan *p = x.ranks[0].p;
+    *asides = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *a = &p->actions[i];
+        if (a->kind != ACTION_COMMUNICATE || a->lane == LANE_COMPUTE || a->layer < 0) continue;
+        *asides += plan_axes_are_tp(p->run->groups[p->comms[a->comm].group].axes);
+    }
+    cli_context_deinit(&cli);
+    return t;
+}
+
+static void pieces_are_hidden_as_they_are_played(void **state)
+{
+    (void)state;
+    static const char *const more[][MORE_MAX] = {
+        {"layout.tp=4", "train.micro_batch=1", "train.global_batch=2"},
+        {"layout.tp=4", "layout.sp=yes", "train.micro_batch=1", "train.global_batch=2"},
+        {"layout.tp=4", "layout.sp=yes", "train.micro_batch=4", "train.global_batch=8"}};
+    for (int i = 0; i < COUNT_OF(more); i++) {
+        int64_t own = 0, others = 0;
+        const sim_times a = times_of(more[i], true, &own), b = times_of(more[i], false, &others);
+        print_message("%s: %.3f of %.3f ms wait for tp; else %.3f of %.3f\n", more[i][1],
+                      (double)a.exposed[SIM_TP] * 1e-6, (double)a.length * 1e-6,
+                      (double)b.exposed[SIM_TP] * 1e-6, (double)b.length * 1e-6);
+        assert_true(a.exposed[SIM_TP] > 0 && a.exposed[SIM_TP] < a.sent[SIM_TP] * 3 / 4);
+        assert_true(b.exposed[SIM_TP] >= b.sent[SIM_TP]);
+        assert_true(a.length < b.length);
+        // What is gathered is beside products of this program alone.
+        assert_true(i == 0 ? own == others : own > others);
+    }
+}
+
+// They were booked as waits for dp.
+static void a_ring_that_is_not_hidden_is_waited_for_by_cp(void **state)
+{
+    (void)state;
+    static const char *const more[MORE_MAX] = {"layout.cp=4", "layout.cp_ring=yes",
+                                               "train.micro_batch=1", "train.global_batch=2"};
+    int64_t none = 0;
+    const sim_times a = times_of(more, true, &none), b = times_of(more, false, &none);
+    assert_int_equal(a.exposed[SIM_DP] + b.exposed[SIM_DP], 0);
+    assert_true(b.exposed[SIM_CP] > a.exposed[SIM_CP] && a.sent[SIM_CP] == b.sent[SIM_CP]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_hidden_as_they_are_played),
+        cmocka_unit_test(a_ring_that_is_not_hidden_is_waited_for_by_cp)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
