@@ -19,7 +19,7 @@ enum { PLAN_FIGURES = 256 };
 typedef struct plan_part {
     op_recompute recompute;
     int32_t tp, cp;
-    bool sp;
+    bool sp, ring;
     op_model *whole, *cut, *local; // cut: along tp alone
 } plan_part;
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { DEVICES = 16 };
+enum { DEVICES = 16, KEYS_MAX = 24 };
 
 static void assert_ok(status st)
 {
@@ -19,23 +19,28 @@ static void assert_ok(status st)
     assert_int_equal(st, ST_OK);
 }
 
-// profile: of a software that hides only some of its messages, or "trireme".
+// more: other keys, or other values of these; the profile is of a software that hides only some of its messages, or
+// "trireme".
 static void planner_open(cli_context *cli, const char *model, const char *machine,
-                         const char *profile, planner *p)
+                         const char *const *more, planner *p)
 {
-    const char *const keys[] = {"cluster.devices=16",
-                                "train.seq=512",
-                                "train.global_batch=32",
-                                "model.layers=8",
-                                "model.dim=256",
-                                "model.heads=8",
-                                "model.kv_heads=8",
-                                "model.ffn_dim=512",
-                                "model.vocab=2048",
-                                "train.steps=10",
-                                profile};
+    const char *keys[KEYS_MAX] = {"cluster.devices=16", "train.steps=10"};
+    static const char *const usual[] = {
+        "train.seq=512", "train.global_batch=32", "model.layers=8",    "model.dim=256",
+        "model.heads=8", "model.kv_heads=8",      "model.ffn_dim=512", "model.vocab=2048"};
+    int64_t count = 2;
+    for (int64_t i = 0; more[i] != NULL; i++) keys[count++] = more[i];
+    for (int64_t i = 0; i < COUNT_OF(usual); i++) {
+        const size_t name = strcspn(usual[i], "=") + 1;
+        bool is_given = false;
+        for (int64_t k = 0; more[k] != NULL; k++) {
+            is_given = is_given || strncmp(more[k], usual[i], name) == 0;
+        }
+        if (!is_given) keys[count++] = usual[i];
+    }
+    ASSERT(count <= KEYS_MAX);
     assert_ok(cli_context_init(cli, stdout, stderr));
-    assert_ok(plan_open(cli, model, machine, keys, COUNT_OF(keys), p));
+    assert_ok(plan_open(cli, model, machine, keys, count, p));
     p->wanted = 4000;
 }
 
@@ -97,7 +102,7 @@ static void played_is_not_faster(planner *p, const search_found *f, gap *g)
 }
 
 static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_t share,
-                               const char *profile)
+                               const char *const *more)
 {
     gap g = {.count = 0};
     const char *asked = getenv("LAYOUTS");
@@ -108,9 +113,9 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
         planner *p = malloc(sizeof(*p));
         search_result found;
         assert_non_null(p);
-        planner_open(&cli, of[k][0], of[k][1], profile, p);
+        planner_open(&cli, of[k][0], of[k][1], more, p);
         assert_ok(plan_search(p, cli.a, 0, &found));
-        assert_true(found.layouts > 1000);
+        assert_true(found.layouts > 100);
         most += min_i64(each, found.count);
         const int64_t apart = max_i64(found.count / each, 1);
         for (int64_t i = k % apart; i < found.count; i += apart) {
@@ -125,18 +130,20 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
                   (long long)g.count, 100.0 * g.sum / (double)g.count, 100.0 * g.most);
 }
 
+static const char *const own[] = {"profile=trireme", NULL};
+
 static void least_is_least(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "a100-80"}, {"tiny", "v100"}};
-    models_are_bounded(of, COUNT_OF(of), 100, "profile=trireme");
+    models_are_bounded(of, COUNT_OF(of), 100, own);
 }
 
 static void least_is_least_with_experts(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"mixtral-8x7b", "h100"}, {"deepseek-v2", "v100"}};
-    models_are_bounded(of, COUNT_OF(of), 40, "profile=trireme");
+    models_are_bounded(of, COUNT_OF(of), 40, own);
 }
 
 // One sums gradients after the backward pass, the other most of them beside it.
@@ -144,14 +151,41 @@ static void least_is_least_of_other_software(void **state)
 {
     (void)state;
     static const char *const of[][2] = {{"tiny", "h100"}};
-    models_are_bounded(of, COUNT_OF(of), 40, "profile=nanotron");
-    models_are_bounded(of, COUNT_OF(of), 40, "profile=internevo");
+    static const char *const softwares[][2] = {{"profile=nanotron"}, {"profile=internevo"}};
+    for (int64_t i = 0; i < COUNT_OF(softwares); i++) {
+        models_are_bounded(of, COUNT_OF(of), 40, softwares[i]);
+    }
+}
+
+// Messages large enough to go in pieces beside products, with and without what layout.sp gathers, of one sequence and of
+// several; and rings. The other software has all of them between.
+static void least_is_least_of_what_goes_beside_products(void **state)
+{
+    (void)state;
+    static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "v100"}};
+    static const char *const keys[][8] = {
+        {"profile=trireme", "layout.tp=4", "model.dim=1024", "train.seq=2048"},
+        {"profile=trireme", "layout.tp=2", "layout.sp=yes", "model.dim=1024", "train.seq=2048",
+         "train.micro_batch=1"},
+        {"profile=trireme", "layout.tp=8", "layout.sp=yes", "model.dim=2048", "model.heads=16",
+         "model.kv_heads=4"},
+        {"profile=trireme", "layout.cp=2", "layout.cp_ring=yes"},
+        {"profile=trireme", "layout.cp=8", "layout.cp_ring=yes", "train.seq=8192"},
+        {"profile=trireme", "layout.cp=4", "layout.tp=2", "layout.sp=yes", "layout.cp_ring=yes",
+         "model.dim=1024", "train.seq=4096"},
+        {"profile=megatron", "layout.tp=4", "model.dim=1024", "train.seq=2048"},
+        {"profile=megatron", "layout.cp=4", "layout.tp=2", "layout.sp=yes", "layout.cp_ring=yes",
+         "model.dim=1024", "train.seq=4096"}};
+    for (int64_t i = 0; i < COUNT_OF(keys); i++) {
+        models_are_bounded(&of[i % COUNT_OF(of)], 1, 25, keys[i]);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(least_is_least),
-                                       cmocka_unit_test(least_is_least_with_experts),
-                                       cmocka_unit_test(least_is_least_of_other_software)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(least_is_least), cmocka_unit_test(least_is_least_with_experts),
+        cmocka_unit_test(least_is_least_of_other_software),
+        cmocka_unit_test(least_is_least_of_what_goes_beside_products)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,18 @@ status plan_config_of(const planner *p, const search_layout *l, run_config *out)
     return train_layout_check(out, &p->base.spec);
 }
 
+static bool ring_of(void *context, const search_layout *l)
+{
+    const planner *p = context;
+    const plan_mesh mesh = {.size = {[AXIS_CP] = l->cp, [AXIS_TP] = l->tp}};
+    return train_goes_in_ring(p->base.r, &p->base.spec, &mesh, l->micro_batch);
+}
+
 static status part_make(const planner *p, arena *a, plan_part *x)
 {
     const run_config *r = p->base.r;
+    run_config of_cp = *r;
+    of_cp.layout.cp = x->cp;
     const run_types types = run_config_types(r);
     const model_options options = {.purpose = PURPOSE_TRAIN,
                                    .compute = types.compute,
@@ -55,7 +64,8 @@ static status part_make(const planner *p, arena *a, plan_part *x)
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .sizes_only = true};
     const op_cut cut = {.ways = x->tp, .shards = 1, .rows = x->sp};
-    const op_context pieces = {.ways = x->cp, .shards = 1};
+    const op_context pieces = {
+        .ways = x->cp, .shards = 1, .ring = x->ring, .turns = run_config_cp_turns(&of_cp)};
     if (x->whole == NULL) TRY(model_build(a, &p->base.spec, &options, &x->whole));
     if (x->cut == NULL) TRY(op_model_partition(a, x->whole, &cut, &x->cut));
     return op_model_context(a, x->cut, &pieces, &x->local);
@@ -64,9 +74,11 @@ static status part_make(const planner *p, arena *a, plan_part *x)
 // Layouts that recompute alike have one model, those that cut it alike along tp one part of it.
 static status part_of(planner *p, arena *a, const search_layout *l, plan_part **out)
 {
+    const bool ring = ring_of(p, l);
     for (int64_t i = 0; i < p->part_count; i++) {
         plan_part *x = &p->parts[i];
-        if (x->recompute != l->recompute || x->tp != l->tp || x->sp != l->sp || x->cp != l->cp) {
+        if (x->recompute != l->recompute || x->tp != l->tp || x->sp != l->sp || x->cp != l->cp ||
+            x->ring != ring) {
             continue;
         }
         *out = x;
@@ -76,7 +88,8 @@ static status part_of(planner *p, arena *a, const search_layout *l, plan_part **
     TRY(arena_grow(a, (void **)&p->parts, &p->part_capacity, p->part_count + 1,
                    (int64_t)sizeof(plan_part)));
     plan_part *x = &p->parts[p->part_count];
-    *x = (plan_part){.recompute = l->recompute, .tp = l->tp, .sp = l->sp, .cp = l->cp};
+    *x =
+        (plan_part){.recompute = l->recompute, .tp = l->tp, .cp = l->cp, .sp = l->sp, .ring = ring};
     for (int64_t i = 0; i < from; i++) {
         const plan_part *y = &p->parts[i];
         if (y->recompute != x->recompute) continue;
@@ -195,29 +208,34 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     const run_types types = run_config_types(r);
     p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
     if (strcmp(prices.c->device.maker, "cpu") == 0) p->workspace.threads = train_threads(r);
-    const search_request request = {
-        .devices = p->devices,
-        .layers = (int32_t)s->layers,
-        .heads = s->heads,
-        .kv_heads = s->kv_heads,
-        .ffn_dim = s->ffn_dim,
-        .experts = s->experts.count,
-        .expert_ffn_dim = s->experts.ffn_dim,
-        .seq = r->train.seq,
-        .global_batch = run_config_batch_max(r),
-        .tp_max = tp_most(&p->base.machine),
-        .states = {.moments = types.moments,
-                   .has_master = types.has_master,
-                   .muon = r->optimizer.name == RUN_MUON},
-        .scratch_bytes = (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
-        .workspace = exec_workspace,
-        .workspace_context = &p->workspace,
-        .prices = &prices,
-        .usable_bytes = plan_usable(p),
-        .fixed = p->fixed,
-        .wanted = p->wanted,
-        .plays = plays,
-        .calls = {.context = p, .model = model_of, .play = play, .fit = fit, .bytes = bytes_held}};
+    const search_request request = {.devices = p->devices,
+                                    .layers = (int32_t)s->layers,
+                                    .heads = s->heads,
+                                    .kv_heads = s->kv_heads,
+                                    .ffn_dim = s->ffn_dim,
+                                    .experts = s->experts.count,
+                                    .expert_ffn_dim = s->experts.ffn_dim,
+                                    .seq = r->train.seq,
+                                    .global_batch = run_config_batch_max(r),
+                                    .tp_max = tp_most(&p->base.machine),
+                                    .states = {.moments = types.moments,
+                                               .has_master = types.has_master,
+                                               .muon = r->optimizer.name == RUN_MUON},
+                                    .scratch_bytes =
+                                        (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
+                                    .workspace = exec_workspace,
+                                    .workspace_context = &p->workspace,
+                                    .prices = &prices,
+                                    .usable_bytes = plan_usable(p),
+                                    .fixed = p->fixed,
+                                    .wanted = p->wanted,
+                                    .plays = plays,
+                                    .calls = {.context = p,
+                                              .model = model_of,
+                                              .ring = ring_of,
+                                              .play = play,
+                                              .fit = fit,
+                                              .bytes = bytes_held}};
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);
@@ -323,6 +341,9 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     TRY(plan_fix(out, c));
     TRY(arena_create("a play", 0, &out->work));
     TRY(simulate_open(cli, operand, cluster_name, rest, rest_count, &out->base));
+    if (config_is_given(c, "layout.cp_ring")) {
+        out->base.r->layout.cp_ring = out->given->layout.cp_ring;
+    }
     out->layers_given = out->base.spec.layers;
     TRY(plan_layers(out, out->base.spec.layers));
     return plan_devices(out, 0);
@@ -377,6 +398,10 @@ status plan_layout_keys(const planner *p, const search_layout *l, const char **k
     TRY(number_add(p, keys, n, "layout.tp", l->tp));
     TRY(number_add(p, keys, n, "layout.pp", l->pp));
     TRY(number_add(p, keys, n, "layout.cp", l->cp));
+    if (p->base.r->layout.cp_ring != RUN_AUTO) {
+        TRY(key_add(p, keys, n, "layout.cp_ring",
+                    p->base.r->layout.cp_ring == RUN_YES ? "yes" : "no"));
+    }
     if (l->ep > 1) TRY(number_add(p, keys, n, "layout.ep", l->ep));
     TRY(number_add(p, keys, n, "layout.zero", l->zero));
     TRY(key_add(p, keys, n, "layout.sp", l->sp ? "yes" : "no"));

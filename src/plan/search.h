@@ -42,6 +42,8 @@ typedef struct search_calls {
     // All of the model, and what one rank along tp and cp has of it (after the passes); train, sizes only.
     status (*model)(void *context, arena *a, const search_layout *l, op_model **whole,
                     op_model **local);
+    // Is it another model, for keys and values go round along cp? NULL: of none.
+    bool (*ring)(void *context, const search_layout *l);
     // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
     // there is no `fit`.
     status (*play)(void *context, const search_layout *l, search_played *out);

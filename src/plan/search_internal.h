@@ -15,7 +15,7 @@ typedef struct measured {
 // What layouts with the same tp, cp, ep, sp and recompute share.
 typedef struct family {
     int32_t tp, cp, ep;
-    bool sp;
+    bool sp, ring;
     op_recompute recompute;
     op_model *whole, *local;
     measured *each;

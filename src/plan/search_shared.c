@@ -4,18 +4,24 @@
 
 status search_family_of(search *s, const search_layout *l, family **out)
 {
+    const search_calls *calls = &s->r->calls;
+    const bool ring = l->cp > 1 && calls->ring != NULL && calls->ring(calls->context, l);
     for (int64_t i = s->family_count - 1; i >= 0; i--) {
         family *f = &s->families[i];
         if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
-        if (f->recompute != l->recompute) continue;
+        if (f->recompute != l->recompute || f->ring != ring) continue;
         *out = f;
         return ST_OK;
     }
     TRY(arena_grow(s->a, (void **)&s->families, &s->family_capacity, s->family_count + 1,
                    (int64_t)sizeof(family)));
     family *f = &s->families[s->family_count];
-    *f = (family){.tp = l->tp, .cp = l->cp, .ep = l->ep, .sp = l->sp, .recompute = l->recompute};
-    const search_calls *calls = &s->r->calls;
+    *f = (family){.tp = l->tp,
+                  .cp = l->cp,
+                  .ep = l->ep,
+                  .sp = l->sp,
+                  .ring = ring,
+                  .recompute = l->recompute};
     TRY(calls->model(calls->context, s->a, l, &f->whole, &f->local));
     s->family_count++;
     *out = f;

@@ -27,19 +27,17 @@ static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op
     return op_model_partition(a, whole, &how, local);
 }
 
-// Do keys and values travel? They take less than what is gathered, but a rank waits for its neighbour.
-static bool in_ring(const train_plans *p, const plan_mesh *mesh)
+bool train_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
+                        int64_t micro_batch)
 {
     enum { GATHERED_BYTES = 64 << 20 };
-    const run_config *r = p->config;
     const int64_t cp = plan_mesh_size(mesh, AXIS_CP), heads = plan_mesh_heads(mesh);
-    if (cp == heads || r->determinism.mode == RUN_STRICT || p->spec->latent.kv_rank > 0)
-        return false;
+    if (cp == heads || r->determinism.mode == RUN_STRICT || spec->latent.kv_rank > 0) return false;
     if (r->layout.cp_ring != RUN_AUTO) return r->layout.cp_ring == RUN_YES;
-    const int64_t own = p->spec->kv_heads / plan_mesh_size(mesh, AXIS_TP);
-    const int64_t columns = max_i64(own / heads, 1) * p->spec->head_dim;
-    const int64_t gathered = r->train.micro_batch * r->train.seq * 4 * columns; // k, v, dk, dv
-    return gathered * dtype_bytes(p->types.compute) > GATHERED_BYTES;
+    const int64_t own = spec->kv_heads / plan_mesh_size(mesh, AXIS_TP);
+    const int64_t columns = max_i64(own / heads, 1) * spec->head_dim;
+    const int64_t gathered = micro_batch * r->train.seq * 4 * columns; // k, v, dk, dv
+    return gathered * dtype_bytes(run_config_types(r).compute) > GATHERED_BYTES;
 }
 
 // This rank's positions, along cp.
@@ -53,7 +51,7 @@ static status context_cut(arena *a, const train_plans *p, const plan_mesh *mesh,
                             .heads = plan_mesh_heads(mesh),
                             .shards = strict ? (int32_t)r->determinism.cp_shards : 1,
                             .ordered = strict,
-                            .ring = in_ring(p, mesh),
+                            .ring = train_goes_in_ring(r, p->spec, mesh, r->train.micro_batch),
                             .turns = run_config_cp_turns(r)};
     return op_model_context(a, whole, &how, local);
 }

@@ -64,6 +64,9 @@ NODISCARD status train_memory_choose(run_config *r, const decoder_spec *spec,
 // What takes the least of what the first rank of each stage chooses: one for all ranks. The mesh is not looked at.
 NODISCARD status train_memory_settle(run_config *r, const decoder_spec *spec,
                                      const train_options *options);
+// Do keys and values travel along cp? They take less than what is gathered, but a rank waits for its neighbour.
+bool train_goes_in_ring(const run_config *r, const decoder_spec *spec, const plan_mesh *mesh,
+                        int64_t micro_batch);
 // The largest divisor of `sequences` that is at most `most`.
 int64_t train_divisor_below(int64_t sequences, int64_t most);
 // a must live as long as the plans.
