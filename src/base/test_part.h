@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define TRIALS_PART "TRIALS_PART"
-#define CASES_PART "CASES_PART"
+#define CASES_PART  "CASES_PART"
 
 // n, 1 for all.
 static inline int64_t part_of(const char *variable)
