@@ -62,11 +62,11 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
 }
 
 // Whether sums over rows go on after even numbers of them, in whatever layout: they do at the borders of
-// sequences and of the pieces that cp_shards makes, two for each.
+// sequences and of the pieces that cp_shards makes, two for each. Texts in a cache grow by any number.
 static bool folds_in_pairs(const plan *p)
 {
     const int64_t pieces = p->cp_shards > 1 ? 2 * (int64_t)p->cp_shards : 1;
-    return p->whole_seq % (2 * pieces) == 0;
+    return p->cache_seq == 0 && p->whole_seq % (2 * pieces) == 0;
 }
 
 void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *base,
