@@ -43,6 +43,12 @@ typedef struct comm_call {
     const comm_levels *levels;  // for those that need two levels
 } comm_call;
 
+// NULL where there is none: operations on nothing need none.
+static inline void *comm_scratch_at(const comm_call *c, int64_t offset)
+{
+    return c->scratch != NULL ? (char *)c->scratch + offset : NULL;
+}
+
 typedef struct comm_algorithm {
     const char *name; // "direct", "ring": with the operation it is unique
     comm_op op;

@@ -122,7 +122,7 @@ void message_alone(const message_sum *s, const void *in, void *out, int64_t coun
 void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes)
 {
     ASSERT(*offset + bytes <= call->scratch_bytes);
-    void *at = (unsigned char *)call->scratch + *offset;
+    void *at = comm_scratch_at(call, *offset);
     *offset = align_up(*offset + bytes, ALIGN_TENSOR);
     return at;
 }

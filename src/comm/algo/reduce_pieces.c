@@ -41,7 +41,7 @@ static status run_pieces(comm_call *call)
         void *own = message_scratch(call, &used, part);
         comm_call one = *call;
         one.args = &args;
-        one.scratch = (unsigned char *)call->scratch + used;
+        one.scratch = comm_scratch_at(call, used);
         one.scratch_bytes = call->scratch_bytes - used;
         TRY(pieces_run(&one, PIECES_PARTS, call->rank == whole->root ? NULL : own));
         TRY(collect(&one, args.items, own));

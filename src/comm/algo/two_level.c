@@ -143,7 +143,7 @@ static status reduce_scatter_one(comm_call *call, const comm_item *item)
     if (!pieces_end(item, v->local->members.me, hosts, here, &all.total)) return ST_OK;
     const comm_args a = one_item(call, COMM_REDUCE_SCATTER, &all);
     comm_call c = column(call, &a);
-    c.scratch = (char *)call->scratch + used;
+    c.scratch = comm_scratch_at(call, used);
     c.scratch_bytes = call->scratch_bytes - used;
     return comm_algorithm_reduce_scatter_ring.run(&c);
 }
