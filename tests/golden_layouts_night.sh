@@ -21,7 +21,8 @@ agrees() { # agrees FOLDER key=value ...
 }
 
 layout() { # layout TP CP PP DP ZERO: its keys, in `keys`
-    keys=("layout.tp=$1" "layout.cp=$2" "layout.pp=$3" "layout.dp=$4" "layout.zero=$5")
+    keys=("layout.tp=$1" "layout.cp=$2" "layout.pp=$3" "layout.dp=$4")
+    if [ "$4" -gt 1 ]; then keys+=("layout.zero=$5"); fi
     if [ "$1" -gt 1 ]; then keys+=("layout.sp=$([ $((turn % 2)) = 0 ] && echo true || echo false)"); fi
     if [ "$2" -gt 1 ]; then keys+=("layout.cp_heads=$((turn / 2 % 2 + 1))"); fi
     if [ "$3" -gt 1 ]; then
@@ -34,6 +35,7 @@ layout() { # layout TP CP PP DP ZERO: its keys, in `keys`
 for folder in "$shared"/golden/models/*/; do
     for tp in 1 2 4; do for cp in 1 2; do for pp in 1 2; do for dp in 1 2; do for zero in 0 1 2 3; do
         ranks=$((tp * cp * pp * dp))
+        [ $dp -gt 1 ] || [ $zero -eq 0 ] || continue
         turn=$((turn + 1))
         [ $ranks -gt 1 ] && [ $ranks -le 8 ] || continue
         [ $((turn % ${part#*/})) -eq "${part%/*}" ] || continue
