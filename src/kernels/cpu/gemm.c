@@ -85,36 +85,45 @@ void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j)
     return (char *)g->c + (i * g->ldc + j) * (g->c_type == DTYPE_F32 ? 4 : 2);
 }
 
+// Rows [first, first + count) of a matrix as lines along k; columns are the rows of the transposed one.
+static gemm_lines lines_of(gemm_matrix m, int64_t first, int64_t count)
+{
+    return (gemm_lines){.data = element_at(m.data, m.type, first * m.row_stride),
+                        .type = m.type,
+                        .line_stride = m.row_stride,
+                        .k_stride = m.column_stride,
+                        .count = count};
+}
+
 // Places [k, k + kc) of the panels of lines that begin at k = 0. The last place may be half empty.
-static void pack_lines(const gemm_job *job, float *out, int64_t width, gemm_lines lines, int64_t k,
-                       int64_t kc)
+static gemm_lines lines_from(const gemm_job *job, gemm_lines lines, int64_t k, int64_t kc)
 {
     const int64_t first = k * job->unit->steps;
     lines.data = element_at(lines.data, lines.type, first * lines.k_stride);
     lines.kc = min_i64(kc * job->unit->steps, job->steps - first);
-    job->unit->pack(out, width, &lines);
+    return lines;
+}
+
+static gemm_lines lines_of_a(const gemm_job *job, int64_t i, int64_t count, int64_t k, int64_t kc)
+{
+    return lines_from(job, lines_of(job->args->a, i, count), k, kc);
+}
+
+static gemm_lines lines_of_b(const gemm_job *job, int64_t j, int64_t count, int64_t k, int64_t kc)
+{
+    return lines_from(job, lines_of(gemm_transposed(job->args->b), j, count), k, kc);
 }
 
 void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc)
 {
-    const gemm_matrix *a = &job->args->a;
-    const gemm_lines rows = {.data = element_at(a->data, a->type, i * a->row_stride),
-                             .type = a->type,
-                             .line_stride = a->row_stride,
-                             .k_stride = a->column_stride,
-                             .count = count};
-    pack_lines(job, out, job->unit->mr, rows, k, kc);
+    const gemm_lines rows = lines_of_a(job, i, count, k, kc);
+    job->unit->pack(out, job->unit->mr, &rows);
 }
 
 void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc)
 {
-    const gemm_matrix *b = &job->args->b;
-    const gemm_lines columns = {.data = element_at(b->data, b->type, j * b->column_stride),
-                                .type = b->type,
-                                .line_stride = b->column_stride,
-                                .k_stride = b->row_stride,
-                                .count = count};
-    pack_lines(job, out, job->unit->nr, columns, k, kc);
+    const gemm_lines columns = lines_of_b(job, j, count, k, kc);
+    job->unit->pack(out, job->unit->nr, &columns);
 }
 
 // ---- what comes next ----------------------------------------------------------------------------
@@ -128,30 +137,21 @@ static gemm_region region_of(const void *at, dtype type, int64_t rows, int64_t s
                          .lines = (columns * width + 63) / 64 + ((stride * width) % 64 != 0)};
 }
 
-// Lines of a matrix that lies along k or across.
-static gemm_region region_of_lines(const gemm_job *job, const void *data, dtype type, gemm_lines l)
+// Lines that lie along k or across.
+static gemm_region region_of_lines(gemm_lines l)
 {
-    const int64_t k = l.kc * job->unit->steps;
-    return l.k_stride == 1 ? region_of(data, type, l.count, l.line_stride, k)
-                           : region_of(data, type, k, l.k_stride, l.count);
+    return l.k_stride == 1 ? region_of(l.data, l.type, l.count, l.line_stride, l.kc)
+                           : region_of(l.data, l.type, l.kc, l.k_stride, l.count);
 }
 
 gemm_region gemm_region_a(const gemm_job *job, int64_t i, int64_t count, int64_t k, int64_t kc)
 {
-    const gemm_matrix *a = &job->args->a;
-    const int64_t at = i * a->row_stride + k * job->unit->steps * a->column_stride;
-    const gemm_lines l = {
-        .line_stride = a->row_stride, .k_stride = a->column_stride, .count = count, .kc = kc};
-    return region_of_lines(job, element_at(a->data, a->type, at), a->type, l);
+    return region_of_lines(lines_of_a(job, i, count, k, kc));
 }
 
 gemm_region gemm_region_b(const gemm_job *job, int64_t j, int64_t count, int64_t k, int64_t kc)
 {
-    const gemm_matrix *b = &job->args->b;
-    const int64_t at = j * b->column_stride + k * job->unit->steps * b->row_stride;
-    const gemm_lines l = {
-        .line_stride = b->column_stride, .k_stride = b->row_stride, .count = count, .kc = kc};
-    return region_of_lines(job, element_at(b->data, b->type, at), b->type, l);
+    return region_of_lines(lines_of_b(job, j, count, k, kc));
 }
 
 gemm_region gemm_region_c(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t columns)
@@ -363,7 +363,6 @@ static void deep_task(void *context, int64_t index, int thread)
     const int64_t columns = min_i64(DEEP_COLUMNS, g->n - j0), block = gemm_k_block(g->k);
     float *a = gemm_private(job, thread), *b = a + DEEP_B;
     const gemm_sums c = sums_begin(job, a + DEEP_TILE, i, j0, rows, columns);
-    gemm_queue nothing = {.count = 0};
     for (int64_t k = 0; k < g->k; k += block) {
         const int64_t kc = min_i64(block, g->k - k);
         gemm_pack_a(job, a, i, rows, k, kc);
@@ -371,13 +370,13 @@ static void deep_task(void *context, int64_t index, int thread)
         const gemm_sums from = gemm_starts_from_zero(job, k) ? (gemm_sums){0} : c;
         for (int64_t j = 0; j < columns; j += u->nr) {
             for (int64_t r = 0; r < rows; r += u->mr) {
-                const gemm_tile t = {a + r * kc,
-                                     b + j * kc,
-                                     kc,
-                                     a,
-                                     rows - r,
-                                     columns - j,
-                                     gemm_queue_take(&nothing, kc)};
+                const gemm_tile t = {.a = a + r * kc,
+                                     .b = b + j * kc,
+                                     .kc = kc,
+                                     .ahead = a,
+                                     .rows = rows - r,
+                                     .columns = columns - j,
+                                     .later = {(const char *)a, 0}};
                 gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(c, r, j));
             }
         }
