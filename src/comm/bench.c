@@ -164,7 +164,7 @@ static bool has_limit(const bench_rank *b, int64_t bytes)
 {
     const comm_op op = b->config->op;
     return b->config->limit && b->g->transport->direct && !b->config->is_private &&
-           bytes > COMM_INLINE_BYTES && op != COMM_BARRIER && op != COMM_SEND &&
+           bytes > b->g->port->inline_bytes && op != COMM_BARRIER && op != COMM_SEND &&
            op != COMM_ALL_TO_ALLV;
 }
 

@@ -46,8 +46,7 @@ typedef struct comm_port {
 } comm_port;
 
 enum {
-    COMM_INLINE_BYTES =
-        1024, // at most, where ranks share cores: there one wait less counts for more
+    COMM_INLINE_BYTES = 1024, // where ranks share cores, and a wait less counts for more
     COMM_INLINE_OWN_CORE = 512,
     COMM_BRIEF_BYTES = 16,
     COMM_STAGE_BYTES = 512 << 10,
