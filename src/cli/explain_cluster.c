@@ -29,8 +29,8 @@ typedef enum doing {
     DOING_INPUT,
     DOING_WEIGHT,
     DOING_UPDATE,
-    DOING_MESSAGE, // and sim_kind
-    DOING_COUNT = DOING_MESSAGE + SIM_KIND_COUNT
+    DOING_MESSAGE, // and traffic
+    DOING_COUNT = DOING_MESSAGE + TRAFFIC_COUNT
 } doing;
 static const struct {
     const char *name;
@@ -40,11 +40,11 @@ static const struct {
                          [DOING_INPUT] = {"gradient of the input", 0x2f9e7a},
                          [DOING_WEIGHT] = {"gradients of weights", 0xe5a33a},
                          [DOING_UPDATE] = {"update", 0x6a5fb3},
-                         [DOING_MESSAGE + SIM_TP] = {"tp", 0xc2556b},
-                         [DOING_MESSAGE + SIM_CP] = {"cp", 0xdd8f9f},
-                         [DOING_MESSAGE + SIM_DP] = {"dp", 0x7a5230},
-                         [DOING_MESSAGE + SIM_PP] = {"pp", 0x4a5563},
-                         [DOING_MESSAGE + SIM_EP] = {"ep", 0xb44fb0}};
+                         [DOING_MESSAGE + TRAFFIC_TP] = {"tp", 0xc2556b},
+                         [DOING_MESSAGE + TRAFFIC_CP] = {"cp", 0xdd8f9f},
+                         [DOING_MESSAGE + TRAFFIC_DP] = {"dp", 0x7a5230},
+                         [DOING_MESSAGE + TRAFFIC_PP] = {"pp", 0x4a5563},
+                         [DOING_MESSAGE + TRAFFIC_EP] = {"ep", 0xb44fb0}};
 
 enum { STAGE_ROWS = 32, COLUMNS = 1000 };
 typedef struct picture {
@@ -82,7 +82,7 @@ static int32_t stage_of(const simulated *x, int32_t row)
 static doing doing_of(const plan *p, const plan_action *x)
 {
     if (x->kind == ACTION_COMMUNICATE) {
-        return (doing)(DOING_MESSAGE + sim_kind_of(p->run->groups[p->comms[x->comm].group].axes));
+        return (doing)(DOING_MESSAGE + traffic_of(p->run->groups[p->comms[x->comm].group].axes));
     }
     if (x->kind == ACTION_OPTIMIZER) return DOING_UPDATE;
     switch (x->list) {
@@ -167,7 +167,7 @@ static status stage_draw(picture *p, arena *a, int32_t stage, double y, double h
         span_add(p, x->step->spans[stage][i], doing_of(own, one), is_message ? messages : work);
     }
     int64_t exposed = 0;
-    for (int k = 0; k < SIM_KIND_COUNT; k++) exposed += t->exposed[k];
+    for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += t->exposed[k];
     TRY(svg_words(p->out, margin, y + height / 2, &name_font, "pp %d", (int)stage));
     TRY(svg_box(p->out, ground, 2.0, GROUND, -1));
     TRY(columns_draw(p, work, 0.5f, y, height * 0.72));
@@ -319,11 +319,11 @@ static status reach_draw(picture *p)
 {
     const run_config *r = p->x->of->r;
     const int64_t tp = r->layout.tp, cp = r->layout.cp, dp = r->layout.dp, pp = r->layout.pp;
-    const axis_reach all[] = {{"tp", DOING_MESSAGE + SIM_TP, tp, 1},
-                              {"cp", DOING_MESSAGE + SIM_CP, cp, tp},
-                              {"ep", DOING_MESSAGE + SIM_EP, r->layout.ep, tp},
-                              {"dp", DOING_MESSAGE + SIM_DP, dp, tp * cp},
-                              {"pp", DOING_MESSAGE + SIM_PP, pp, tp * cp * dp}};
+    const axis_reach all[] = {{"tp", DOING_MESSAGE + TRAFFIC_TP, tp, 1},
+                              {"cp", DOING_MESSAGE + TRAFFIC_CP, cp, tp},
+                              {"ep", DOING_MESSAGE + TRAFFIC_EP, r->layout.ep, tp},
+                              {"dp", DOING_MESSAGE + TRAFFIC_DP, dp, tp * cp},
+                              {"pp", DOING_MESSAGE + TRAFFIC_PP, pp, tp * cp * dp}};
     int32_t rows = 0;
     for (int k = 0; k < (int)COUNT_OF(all); k++) rows += all[k].ranks > 1 ? 1 : 0;
     if (rows == 0) return ST_OK;

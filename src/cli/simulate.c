@@ -143,7 +143,7 @@ static void times_sum(simulated *out)
         out->bubble += (double)t->bubble / whole;
         out->data += (double)t->data / whole;
         out->host += (double)t->host / whole;
-        for (int k = 0; k < SIM_KIND_COUNT; k++) {
+        for (int k = 0; k < TRAFFIC_COUNT; k++) {
             out->exposed[k] += (double)t->exposed[k] / whole;
             out->exposed_s += (double)t->exposed[k] * 1e-9 / out->stages;
         }

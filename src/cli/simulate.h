@@ -52,7 +52,7 @@ typedef struct simulated {
     double flops_per_device;            // FLOP/s that mfu is of the peak
     double peak_flops, mfu, hfu;
     // Parts of the step, the mean over stages: they and compute add up to 1.
-    double compute, exposed[SIM_KIND_COUNT], bubble, data, host;
+    double compute, exposed[TRAFFIC_COUNT], bubble, data, host;
     double exposed_s; // of all messages
     int32_t fullest;  // stage
     int64_t peak_bytes, usable_bytes;

@@ -37,7 +37,7 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *a = &p->actions[i];
         if (a->kind != ACTION_COMMUNICATE || a->lane == LANE_COMPUTE || a->layer < 0) continue;
-        *asides += plan_axes_are_tp(p->run->groups[p->comms[a->comm].group].axes);
+        *asides += traffic_of(p->run->groups[p->comms[a->comm].group].axes) == TRAFFIC_TP;
     }
     cli_context_deinit(&cli);
     return t;
@@ -54,10 +54,11 @@ static void pieces_are_hidden_as_they_are_played(void **state)
         int64_t own = 0, others = 0;
         const sim_times a = times_of(more[i], true, &own), b = times_of(more[i], false, &others);
         print_message("%s: %.3f of %.3f ms wait for tp; else %.3f of %.3f\n", more[i][1],
-                      (double)a.exposed[SIM_TP] * 1e-6, (double)a.length * 1e-6,
-                      (double)b.exposed[SIM_TP] * 1e-6, (double)b.length * 1e-6);
-        assert_true(a.exposed[SIM_TP] > 0 && a.exposed[SIM_TP] < a.sent[SIM_TP] * 3 / 4);
-        assert_true(b.exposed[SIM_TP] >= b.sent[SIM_TP]);
+                      (double)a.exposed[TRAFFIC_TP] * 1e-6, (double)a.length * 1e-6,
+                      (double)b.exposed[TRAFFIC_TP] * 1e-6, (double)b.length * 1e-6);
+        assert_true(a.exposed[TRAFFIC_TP] > 0 &&
+                    a.exposed[TRAFFIC_TP] < a.sent[TRAFFIC_TP] * 3 / 4);
+        assert_true(b.exposed[TRAFFIC_TP] >= b.sent[TRAFFIC_TP]);
         assert_true(a.length < b.length);
         // What is gathered is beside products of this program alone.
         assert_true(i == 0 ? own == others : own > others);
@@ -72,8 +73,9 @@ static void a_ring_that_is_not_hidden_is_waited_for_by_cp(void **state)
                                                "train.micro_batch=1", "train.global_batch=2"};
     int64_t none = 0;
     const sim_times a = times_of(more, true, &none), b = times_of(more, false, &none);
-    assert_int_equal(a.exposed[SIM_DP] + b.exposed[SIM_DP], 0);
-    assert_true(b.exposed[SIM_CP] > a.exposed[SIM_CP] && a.sent[SIM_CP] == b.sent[SIM_CP]);
+    assert_int_equal(a.exposed[TRAFFIC_DP] + b.exposed[TRAFFIC_DP], 0);
+    assert_true(b.exposed[TRAFFIC_CP] > a.exposed[TRAFFIC_CP] &&
+                a.sent[TRAFFIC_CP] == b.sent[TRAFFIC_CP]);
 }
 
 int main(void)

@@ -63,11 +63,11 @@ static status figures_add(const simulated *x, text *t)
 static status idle_add(const simulated *x, const sim_fleet_result *run, text *t)
 {
     double sync = x->host;
-    for (int k = 0; k < SIM_KIND_COUNT; k++) sync += x->exposed[k];
+    for (int k = 0; k < TRAFFIC_COUNT; k++) sync += x->exposed[k];
     TRY(text_add(t, "\"bubble\": %.8g, \"exposed_comm_s\": %.9f, \"exposed_comm\": {", x->bubble,
                  x->exposed_s));
-    for (int k = 0; k < SIM_KIND_COUNT; k++) {
-        TRY(text_add(t, "%s\"%s\": %.9f", k == 0 ? "" : ", ", sim_kind_name((sim_kind)k),
+    for (int k = 0; k < TRAFFIC_COUNT; k++) {
+        TRY(text_add(t, "%s\"%s\": %.9f", k == 0 ? "" : ", ", traffic_name((traffic)k),
                      x->exposed[k] * x->step_s));
     }
     return text_add(

@@ -36,9 +36,9 @@ static status step_lines(const simulated *x, text *t)
                  x->flops_per_device * 1e-12, 100.0 * x->mfu, 100.0 * x->hfu));
     TRY(text_add(t, "          compute %.1f%%  bubble %.1f%%", 100.0 * x->compute,
                  100.0 * x->bubble));
-    for (int k = 0; k < SIM_KIND_COUNT; k++) {
+    for (int k = 0; k < TRAFFIC_COUNT; k++) {
         if (x->exposed[k] < 0.0005) continue;
-        TRY(text_add(t, "  %s %.1f%%", sim_kind_name((sim_kind)k), 100.0 * x->exposed[k]));
+        TRY(text_add(t, "  %s %.1f%%", traffic_name((traffic)k), 100.0 * x->exposed[k]));
     }
     if (x->data >= 0.0005) TRY(text_add(t, "  data %.1f%%", 100.0 * x->data));
     if (x->host >= 0.0005) TRY(text_add(t, "  host %.1f%%", 100.0 * x->host));
@@ -75,7 +75,7 @@ static status stage_lines(const simulated *x, text *t)
         int64_t kinds[BYTES_KIND_COUNT], exposed = 0;
         const sim_times *s = &x->step->times[i];
         const double whole = (double)s->length;
-        for (int k = 0; k < SIM_KIND_COUNT; k++) exposed += s->exposed[k];
+        for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += s->exposed[k];
         TRY(text_add(t, "%5d%15lld%10s%9.1f%%%8.1f%%%12.1f%%\n", i,
                      (long long)(i * (x->devices / x->stages)),
                      text_bytes_human(simulate_bytes(x, i, kinds), bytes),

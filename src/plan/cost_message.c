@@ -60,31 +60,22 @@ status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh, const pl
     return ST_OK;
 }
 
-// ---- what a message is for ------------------------------------------------------------------------
-
-typedef enum habit { HABIT_TP, HABIT_CP, HABIT_DP, HABIT_PP, HABIT_EP } habit;
-static habit habit_of(uint32_t axes)
-{
-    if (plan_axes_are_tp(axes)) return HABIT_TP;
-    if (axes == MESH_AXIS(AXIS_EP)) return HABIT_EP;
-    if (plan_axes_are_cp(axes)) return HABIT_CP;
-    return axes == MESH_AXIS(AXIS_PP) ? HABIT_PP : HABIT_DP;
-}
+// ---- habits of a software, by what a message is for ------------------------------------------------
 
 static double bandwidth_habit(const cost_profile *p, uint32_t axes)
 {
-    const double habits[] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth, p->pp_bandwidth,
-                             p->ep_bandwidth};
-    return habits[habit_of(axes)];
+    const double habits[TRAFFIC_COUNT] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth,
+                                          p->pp_bandwidth, p->ep_bandwidth};
+    return habits[traffic_of(axes)];
 }
 
 double cost_overlap(const cost_profile *p, uint32_t axes, bool aside)
 {
-    const habit h = habit_of(axes);
-    if (aside && p->beside && h != HABIT_DP && h != HABIT_PP) return 1.0;
-    const double habits[] = {p->tp_overlap, p->cp_overlap, p->dp_overlap, p->pp_overlap,
-                             p->ep_overlap};
-    return habits[h];
+    const traffic t = traffic_of(axes);
+    if (aside && p->beside && t != TRAFFIC_DP && t != TRAFFIC_PP) return 1.0;
+    const double habits[TRAFFIC_COUNT] = {p->tp_overlap, p->cp_overlap, p->dp_overlap,
+                                          p->pp_overlap, p->ep_overlap};
+    return habits[t];
 }
 
 // Of payload, per device and direction, when all talk.
@@ -152,7 +143,7 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
 {
     enum { AT_ONCE = 8 }; // messages that a device has under way
     double slowest = 0.0, outside = 1.0;
-    if (habit_of(g->axes) == HABIT_EP) {
+    if (traffic_of(g->axes) == TRAFFIC_EP) {
         bytes *= m->profile->ep_bytes * m->profile->imbalance;
         outside = copies_share(m, g);
     }

@@ -260,3 +260,20 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
                        g->use == GROUP_RING ? " ring" : " inline");
     }
 }
+
+// ---- what a message is for -----------------------------------------------------------------------
+traffic traffic_of(uint32_t axes)
+{
+    const uint32_t tp = MESH_AXIS(AXIS_TP) | MESH_TP_INSIDE | MESH_TP_ACROSS; // all of tp or some
+    if (axes != 0 && (axes & ~tp) == 0) return TRAFFIC_TP;
+    if (axes == MESH_AXIS(AXIS_EP)) return TRAFFIC_EP;
+    if (plan_axes_are_cp(axes)) return TRAFFIC_CP;
+    return axes == MESH_AXIS(AXIS_PP) ? TRAFFIC_PP : TRAFFIC_DP;
+}
+
+const char *traffic_name(traffic t)
+{
+    static const char *const names[TRAFFIC_COUNT] = {"tp", "cp", "dp", "pp", "ep"};
+    ASSERT(t < TRAFFIC_COUNT);
+    return names[t];
+}

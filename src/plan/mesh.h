@@ -83,12 +83,17 @@ static inline bool plan_axes_are_cp(uint32_t axes)
 // Of tp: `copies` ranks side by side, and those of which each has its place among another such few.
 #define MESH_TP_INSIDE (UINT32_C(16) << AXIS_COUNT)
 #define MESH_TP_ACROSS (UINT32_C(32) << AXIS_COUNT)
-// Of tp alone, all of it or some.
-static inline bool plan_axes_are_tp(uint32_t axes)
-{
-    const uint32_t tp = MESH_AXIS(AXIS_TP) | MESH_TP_INSIDE | MESH_TP_ACROSS;
-    return axes != 0 && (axes & ~tp) == 0;
-}
+// What a message is for, by the axes of its group.
+typedef enum traffic {
+    TRAFFIC_TP,
+    TRAFFIC_CP,
+    TRAFFIC_DP,
+    TRAFFIC_PP,
+    TRAFFIC_EP,
+    TRAFFIC_COUNT
+} traffic;
+traffic traffic_of(uint32_t axes);
+const char *traffic_name(traffic t);
 // Of dp and of cp: the ranks that have the same experts. Those that share a layer's are MESH_AXIS(AXIS_EP) alone.
 #define MESH_DP_ALIKE    (UINT32_C(64) << AXIS_COUNT)
 #define MESH_CP_ALIKE    (UINT32_C(128) << AXIS_COUNT)

@@ -156,7 +156,7 @@ static void gap_count(const player_rank *rank, sim_times *t, const plan_action *
         return;
     }
     const int32_t group = rank->p->comms[on->comm].group;
-    const sim_kind kind = sim_kind_of(rank->p->run->groups[group].axes);
+    const traffic kind = traffic_of(rank->p->run->groups[group].axes);
     // Until all were there it is the others that it waits for; in lockstep there is nobody.
     const bool met = rank->meeting_of[group] != NOBODY;
     const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
@@ -178,12 +178,12 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin);
     t->length += end - l->free;
     t->host += host;
-    for (int k = 0; k < SIM_KIND_COUNT && held > 0; k++) {
+    for (int k = 0; k < TRAFFIC_COUNT && held > 0; k++) {
         t->exposed[k] += rank->prices->held[k] != NULL ? rank->prices->held[k][action] : 0;
     }
     if (x->kind == ACTION_COMMUNICATE) {
         const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
-        t->exposed[sim_kind_of(axes)] += own;
+        t->exposed[traffic_of(axes)] += own;
     } else {
         t->compute += own;
     }
@@ -217,7 +217,7 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
         const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
         const bool has_tail = rank->prices->tail != NULL && rank->prices->tail[action] > 0;
         const int64_t ns = has_tail ? rank->prices->ns[action] : end - begin;
-        s->out->times[l->rank].sent[sim_kind_of(axes)] += ns;
+        s->out->times[l->rank].sent[traffic_of(axes)] += ns;
     }
     for (int32_t w = rank->waiters[row]; w != NOBODY; w = s->lanes[w].next_waiter) {
         s->ready[s->ready_count++] = w;

@@ -36,7 +36,7 @@ static bool job_make(const sample_settings *s, job *out)
         const plan *p = out->made.plans[i * apart];
         out->ranks[i] = (sim_rank){.p = p, .mesh = plan_mesh_from(&out->made.mesh, i * apart)};
         assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].ns), ST_OK);
-        for (int k = 0; k < SIM_KIND_COUNT; k += 2) {
+        for (int k = 0; k < TRAFFIC_COUNT; k += 2) {
             assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held[k]), ST_OK);
         }
     }
@@ -210,7 +210,7 @@ static void random_price(job *j, uint32_t seed, int64_t most)
         for (int64_t i = 0; i < j->ranks[r].p->action_count; i++) {
             j->prices[r].ns[i] = dice(&seed) % (uint32_t)most;
             if (j->ranks[r].p->actions[i].lane != LANE_COMPUTE) continue;
-            for (int k = 0; k < SIM_KIND_COUNT; k += 2) { // of the others there is none
+            for (int k = 0; k < TRAFFIC_COUNT; k += 2) { // of the others there is none
                 j->prices[r].held[k][i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
             }
         }
@@ -220,7 +220,7 @@ static void random_price(job *j, uint32_t seed, int64_t most)
 static int64_t total(const sim_times *t)
 {
     int64_t sum = t->compute + t->bubble + t->data + t->host;
-    for (int k = 0; k < SIM_KIND_COUNT; k++) sum += t->exposed[k];
+    for (int k = 0; k < TRAFFIC_COUNT; k++) sum += t->exposed[k];
     return sum;
 }
 
@@ -270,7 +270,7 @@ static void times_add_up_and_rules_hold(void **state)
         for (int32_t r = 0; r < j.count; r++) {
             for (int64_t i = 0; i < j.ranks[r].p->action_count; i++) {
                 j.prices[r].ns[i] *= 2;
-                for (int k = 0; k < SIM_KIND_COUNT; k += 2) j.prices[r].held[k][i] *= 2;
+                for (int k = 0; k < TRAFFIC_COUNT; k += 2) j.prices[r].held[k][i] *= 2;
             }
         }
         assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
@@ -303,7 +303,7 @@ static void messages_wait_for_both_ends(void **state)
     const sim_step *step = play(&j, 1);
     assert_true(step->first_ns >= free + 200);
     assert_true(step->first_ns <= free + 8 * 100);
-    assert_true(step->times[0].exposed[SIM_PP] + step->times[1].exposed[SIM_PP] > 0);
+    assert_true(step->times[0].exposed[TRAFFIC_PP] + step->times[1].exposed[TRAFFIC_PP] > 0);
     arena_destroy(j.a);
 }
 
@@ -327,7 +327,7 @@ static void plans_are_priced(void **state)
     assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
     const sim_step *step = play(&j, SIM_STEPS);
     const int64_t quick = step->step_ns;
-    assert_true(quick > 0 && step->times[0].compute > 0 && step->times[0].sent[SIM_DP] > 0);
+    assert_true(quick > 0 && step->times[0].compute > 0 && step->times[0].sent[TRAFFIC_DP] > 0);
     // Each node costs at least its launch; what is not hidden is paid.
     for (int64_t i = 0; i < j.ranks[0].p->action_count; i++) {
         const plan_action *x = &j.ranks[0].p->actions[i];
@@ -368,7 +368,8 @@ static void sums_that_are_not_hidden_come_last(void **state)
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *hidden = play(&j, SIM_STEPS);
         int64_t most = 0;
-        for (int32_t r = 0; r < j.count; r++) most = max_i64(most, hidden->times[r].sent[SIM_DP]);
+        for (int32_t r = 0; r < j.count; r++)
+            most = max_i64(most, hidden->times[r].sent[TRAFFIC_DP]);
         profile.dp_overlap = 0.0;
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *step = play(&j, SIM_STEPS);

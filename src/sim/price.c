@@ -127,7 +127,7 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
     out->tail[action] = s->tails[x->comm];
     const int64_t next = held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
-    int64_t **of = &out->held[sim_kind_of(p->run->groups[c->group].axes)];
+    int64_t **of = &out->held[traffic_of(p->run->groups[c->group].axes)];
     if (*of == NULL) TRY(arena_new(s->a, p->action_count + 1, of));
     (*of)[next] += held;
     return ST_OK;

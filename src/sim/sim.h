@@ -24,25 +24,19 @@ typedef struct sim_rank {
     plan_mesh mesh;
 } sim_rank;
 
-// What a message is for.
-typedef enum sim_kind { SIM_TP, SIM_CP, SIM_DP, SIM_PP, SIM_EP, SIM_KIND_COUNT } sim_kind;
-const char *sim_kind_name(sim_kind kind);
-// By the axes of its group.
-sim_kind sim_kind_of(uint32_t axes);
-
 // Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
-// action on the compute lane (what a software does not hide), by what they are for. Gradients that are summed once in a step hold up
-// nothing: what is not hidden of them comes after the backward pass, so the last sum of a group ends no sooner than
-// `tail` after what it waits for.
+// action on the compute lane (what a software does not hide), by what they are for. Gradients that are
+// summed once in a step hold up nothing: what is not hidden of them comes after the backward pass, so the last
+// sum of a group ends no sooner than `tail` after what it waits for.
 typedef struct sim_prices {
-    int64_t *ns;                   // [action]
-    int64_t *held[SIM_KIND_COUNT]; // [kind][action]; NULL: nothing is
-    int64_t *tail;                 // [action] 0: it has none; NULL: none has
+    int64_t *ns;                  // [action]
+    int64_t *held[TRAFFIC_COUNT]; // [kind][action]; NULL: nothing is
+    int64_t *tail;                // [action] 0: it has none; NULL: none has
 } sim_prices;
 static inline int64_t sim_held(const sim_prices *p, int64_t action)
 {
     int64_t ns = 0;
-    for (int k = 0; k < SIM_KIND_COUNT; k++) ns += p->held[k] != NULL ? p->held[k][action] : 0;
+    for (int k = 0; k < TRAFFIC_COUNT; k++) ns += p->held[k] != NULL ? p->held[k][action] : 0;
     return ns;
 }
 // out: [count]. jitter and failures are none: the same prices for all.
@@ -61,12 +55,12 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
 // length = compute + the sum of exposed + bubble + data + host, to the nanosecond.
 typedef struct sim_times {
     int64_t length;
-    int64_t compute;                 // products and all else on the compute lane
-    int64_t exposed[SIM_KIND_COUNT]; // compute stands still, or is held up, for a message under way
-    int64_t sent[SIM_KIND_COUNT];    // messages in all, hidden ones too
-    int64_t bubble;                  // it waits for another stage
-    int64_t data;                    // for the batch
-    int64_t host;                    // for the host: profile.step_s
+    int64_t compute;                // products and all else on the compute lane
+    int64_t exposed[TRAFFIC_COUNT]; // compute stands still, or is held up, for a message under way
+    int64_t sent[TRAFFIC_COUNT];    // messages in all, hidden ones too
+    int64_t bubble;                 // it waits for another stage
+    int64_t data;                   // for the batch
+    int64_t host;                   // for the host: profile.step_s
 } sim_times;
 
 typedef struct sim_span {

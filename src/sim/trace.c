@@ -1,20 +1,5 @@
-// A step in virtual time as a Chrome trace, and the words for its kinds of messages.
+// A step in virtual time as a Chrome trace.
 #include "sim/sim.h"
-
-const char *sim_kind_name(sim_kind kind)
-{
-    static const char *const names[SIM_KIND_COUNT] = {"tp", "cp", "dp", "pp", "ep"};
-    ASSERT(kind < SIM_KIND_COUNT);
-    return names[kind];
-}
-
-sim_kind sim_kind_of(uint32_t axes)
-{
-    if (plan_axes_are_tp(axes)) return SIM_TP;
-    if (axes == MESH_AXIS(AXIS_EP)) return SIM_EP;
-    if (plan_axes_are_cp(axes)) return SIM_CP;
-    return axes == MESH_AXIS(AXIS_PP) ? SIM_PP : SIM_DP;
-}
 
 static const char *name_of(const plan *p, const plan_action *x)
 {
