@@ -141,7 +141,7 @@ static void figures_keep(planner *p, const search_layout *l, const simulated *x)
                         .tokens_per_s = x->tokens_per_s / (double)x->devices,
                         .mfu = x->mfu,
                         .bubble = x->bubble};
-    for (int k = 0; k < SIM_KIND_COUNT; k++) f->waits += x->exposed[k];
+    for (int k = 0; k < TRAFFIC_COUNT; k++) f->waits += x->exposed[k];
 }
 
 static status play(void *context, const search_layout *l, search_played *out)
@@ -208,6 +208,12 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     const run_types types = run_config_types(r);
     p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
     if (strcmp(prices.c->device.maker, "cpu") == 0) p->workspace.threads = train_threads(r);
+    const search_calls calls = {.context = p,
+                                .model = model_of,
+                                .ring = ring_of,
+                                .play = play,
+                                .fit = fit,
+                                .bytes = bytes_held};
     const search_request request = {.devices = p->devices,
                                     .layers = (int32_t)s->layers,
                                     .heads = s->heads,
@@ -230,12 +236,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .fixed = p->fixed,
                                     .wanted = p->wanted,
                                     .plays = plays,
-                                    .calls = {.context = p,
-                                              .model = model_of,
-                                              .ring = ring_of,
-                                              .play = play,
-                                              .fit = fit,
-                                              .bytes = bytes_held}};
+                                    .calls = calls};
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);

@@ -17,8 +17,8 @@ typedef struct beside_rule {
     // Of one sequence whose positions are cut over AXIS_TP: pieces of which each rank has a part; 1: it goes whole.
     int64_t cut_pieces;
     bool gathers; // what is gathered goes in pieces too
-    bool
-        is_whole; // all rows of the micro-batch, forward or gradients of inputs: else nothing goes in pieces
+    // All rows of the micro-batch, forward or gradients of inputs: else nothing goes in pieces.
+    bool is_whole;
 } beside_rule;
 
 typedef enum beside_kind {

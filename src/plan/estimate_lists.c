@@ -12,7 +12,6 @@
 #include "plan/estimate_internal.h"
 
 typedef struct list_prices {
-    const estimate *e;
     const cost_model *m;
     const estimate_links *links;
     const op_program *p;
@@ -54,13 +53,6 @@ static int64_t message_ns(const list_prices *x, const op_node *node, double shar
     return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
 }
 
-// What a message takes of the compute lane: between products; and beside them, where it holds up the next one.
-static int64_t exposed_ns(const list_prices *x, const op_node *node, int64_t ns, bool aside)
-{
-    const double overlap = cost_overlap(x->m->profile, group_of(x, node)->axes, aside);
-    return (int64_t)((double)ns * (1.0 - overlap + (aside ? x->m->profile->crowding : 0.0)));
-}
-
 // ---- parts --------------------------------------------------------------------------------------
 
 static int64_t nodes_ns(const list_prices *x, int32_t begin, int32_t count, double share)
@@ -92,7 +84,7 @@ static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const besid
     const int32_t products = part->nodes - 1, first = sums ? begin : begin + 1;
     const op_node *node = &x->nodes[sums ? begin + products : begin];
     const int64_t message = message_ns(x, node, 1.0);
-    const int64_t held = exposed_ns(x, node, message, true);
+    const int64_t held = estimate_held_ns(x->m, group_of(x, node), message);
     // The message that nothing is beside, and the products that no message is.
     const int64_t alone = message_ns(x, node, share_of(r, part->pieces, !sums));
     const int64_t free = nodes_ns(x, first, products, share_of(r, part->pieces, sums));
@@ -103,9 +95,10 @@ static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t be
 {
     int64_t turn = 0, held = 0;
     for (int32_t i = 0; i < part->nodes - 1; i++) {
-        const int64_t ns = message_ns(x, &x->nodes[begin + i], 1.0);
+        const op_node *shift = &x->nodes[begin + i];
+        const int64_t ns = message_ns(x, shift, 1.0);
         turn += 2 * ns;
-        held += exposed_ns(x, &x->nodes[begin + i], ns, true); // by what is sent
+        held += estimate_held_ns(x->m, group_of(x, shift), ns); // by what is sent
     }
     return max_i64(nodes_ns(x, begin + part->nodes - 1, 1, 1.0) + held, turn);
 }
@@ -113,7 +106,8 @@ static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t be
 static int64_t between_ns(const list_prices *x, int32_t begin)
 {
     const op_node *node = &x->nodes[begin];
-    const int64_t ns = exposed_ns(x, node, message_ns(x, node, 1.0), false);
+    const double overlap = cost_overlap(x->m->profile, group_of(x, node)->axes, false);
+    const int64_t ns = (int64_t)((double)message_ns(x, node, 1.0) * (1.0 - overlap));
     return node->code == OP_SHIFT ? 2 * ns : ns; // a send and a receive
 }
 
@@ -122,7 +116,7 @@ int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_
 {
     const beside_rule rule = estimate_beside(e, list);
     const list_prices x = {
-        .e = e, .m = m, .links = links, .p = p, .nodes = p->lists[list].nodes, .bound = bound};
+        .m = m, .links = links, .p = p, .nodes = p->lists[list].nodes, .bound = bound};
     const int32_t count = (int32_t)p->lists[list].count;
     int64_t ns = 0;
     for (int32_t i = 0; i < count;) {

@@ -12,7 +12,7 @@ typedef struct measured {
     estimate_prices *prices;
 } measured;
 
-// What layouts with the same tp, cp, ep, sp and recompute share.
+// What layouts with the same tp, cp, ep, sp, ring and recompute share.
 typedef struct family {
     int32_t tp, cp, ep;
     bool sp, ring;
