@@ -504,7 +504,7 @@ static status optimizer_push(lowering *l, int32_t weight, int32_t grad, int32_t 
 static status gradients_finish(lowering *l, int32_t *final)
 {
     for (int64_t w = 0; w < l->m->weight_count; w++) final[w] = -1;
-    if (l->codec_work >= 0) TRY(lower_touch(l, l->codec_work));
+    TRY(lower_codec_done(l));
     for (int64_t u = 0; u < l->use_count; u++) {
         const grad_use *use = &l->uses[u];
         int32_t mine = -1;

@@ -127,7 +127,7 @@ typedef struct lower_group_rows { // rows of the groups
 // What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and of some copies.
 typedef enum lower_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } lower_sort;
 typedef struct codec_cut { // floats of a sum that travels compressed, and of those a rank's piece
-    int64_t count, piece;  // piece 0: it gets all
+    int64_t count, piece;  // piece 0: it gets all; count: SUM_ACROSS: on the ranks that have most
 } codec_cut;
 // Such a sum, of this stage or another.
 typedef struct lower_bucket {
@@ -209,7 +209,10 @@ typedef struct lowering {
     int64_t passing_count, passing_capacity, passing_done;
     lower_bucket *buckets; // of all stages
     int64_t bucket_count, bucket_capacity;
-    int32_t codec_work; // transient tensor that compressed sums work in; -1: none
+    struct {
+        int32_t group, tensor; // transient tensor that its compressed sums work in
+    } works[KIND_COUNT * SUM_LANES];
+    int work_count;
 } lowering;
 
 static inline lower_kind lower_kind_of(const lowering *l, int32_t weight)
@@ -322,8 +325,11 @@ NODISCARD status lower_passing_end(lowering *l);
 // lower_codec.c: which sums travel compressed, if any do.
 NODISCARD status lower_codec_begin(lowering *l);
 lower_sort lower_sort_of(const lowering *l, int32_t weight);
-// Makes a sum one of them: of a layer's name, or a weight's; `weight` is one that it is of.
-NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, const char *name, int32_t weight);
+bool lower_is_compressed(const lowering *l, int32_t weight);
+// Makes a sum one of them if it is: `weight` is one that it is of; layer: of SUM_WHOLE, its name.
+NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer,
+                                 int32_t weight);
+NODISCARD status lower_codec_done(lowering *l); // all sums are: what they work in is free now
 // What all ranks measured, on all of them: the compute action that comes next waits for it.
 NODISCARD status lower_codec_losses(lowering *l);
 // lower_shards.c: of shards [first, last).

@@ -1,10 +1,15 @@
 // Lowering, gradients that travel compressed: the same sums at the same places of the step, with a
-// residual per sum (a run tensor, whose pieces are its ranks', so checkpoints have it), one tensor that all of
-// them work in, for their lane is in order, and a table of what each of them lost.
+// residual per sum (a run tensor, whose pieces are its ranks', so checkpoints have it), a tensor per lane that the
+// sums of the lane work in, for they are in order, and a table of what each of them lost.
 //
 // What is lost must be the same on all ranks that have the same weights. So of what ranks of tp have there are
 // sums apart: of pieces, and of what all of them have whole, where each does the same. Weights of which some
 // parts are pieces and some are copies travel as they are.
+//
+// Of rows that ranks of dp or cp have copies of there are two sums, one after the other, each with a codec: inside,
+// to who keeps the rows, and of these rows across those who keep the same. One sum over all ranks, of which each
+// keeps its rows, would lose less often, but the copies are there to send little between groups of ranks, and
+// by that sum a rank sends its whole gradient there instead of its rows.
 //
 // The table has a row for each sum of each stage, known to all ranks from the model alone:
 //
@@ -53,18 +58,26 @@ static int32_t sum_ranks(const lowering *l, int32_t group)
     return (int32_t)plan_group_size(&l->r->mesh, &l->p->run->groups[group]);
 }
 
-// "layers.0", with tp "layers.0.tp2.cut".
-static void bucket_name(const lowering *l, const char *base, int32_t weight,
-                        char out[PLAN_NAME_BYTES])
+// "layers.0"; of a weight's rows "embed.rows"; with tp "layers.0.tp2.cut". Where rows have copies it is said how
+// they are cut, "embed.rows.zero2.cp1" and "embed.across.zero2.cp1": as many ranks may cut them otherwise, and
+// what was lost is of other elements then.
+static void sum_name(const lowering *l, int lane, const char *layer, int32_t weight,
+                     char out[PLAN_NAME_BYTES])
 {
-    const int32_t tp = plan_mesh_size(&l->r->mesh, AXIS_TP);
+    const plan_mesh *m = &l->r->mesh;
+    const op_weight *w = &l->m->weights[weight];
+    const int32_t tp = plan_mesh_size(m, AXIS_TP);
+    const char *what = lane == SUM_WHOLE ? "" : lane == SUM_ROWS ? ".rows" : ".across";
     const char *kind = lower_kind_of(l, weight) == KIND_EXPERT ? ".experts" : "";
     const char *sort = lower_sort_of(l, weight) == SORT_CUT ? "cut" : "whole";
-    if (tp > 1) {
-        (void)snprintf(out, PLAN_NAME_BYTES, "%.60s%s.tp%d.%s", base, kind, (int)tp, sort);
-    } else {
-        (void)snprintf(out, PLAN_NAME_BYTES, "%.70s%s", base, kind);
+    char cut[32] = "", pieces[32] = "";
+    if (lane != SUM_WHOLE && lower_groups(l, weight)->across >= 0) {
+        (void)snprintf(cut, sizeof(cut), ".zero%d.cp%d", (int)plan_weight_ways(m, w),
+                       (int)plan_mesh_size(m, AXIS_CP));
     }
+    if (tp > 1) (void)snprintf(pieces, sizeof(pieces), ".tp%d.%s", (int)tp, sort);
+    (void)snprintf(out, PLAN_NAME_BYTES, "%.40s%s%s%s%s", lane == SUM_WHOLE ? layer : w->name, what,
+                   cut, kind, pieces);
 }
 
 static lower_bucket *bucket_find(const lowering *l, int32_t stage, const char *name)
@@ -76,19 +89,14 @@ static lower_bucket *bucket_find(const lowering *l, int32_t stage, const char *n
     return NULL;
 }
 
-// A weight's share of the sum that it is in; the sum begins with its first weight.
-static status weight_add(lowering *l, int32_t stage, const char *layer, int32_t weight)
+// A weight's share of a sum, which begins with its first weight.
+static status share_add(lowering *l, int32_t stage, int lane, int32_t group, const char *layer,
+                        int32_t weight)
 {
-    char name[PLAN_NAME_BYTES], rows[PLAN_NAME_BYTES];
+    char name[PLAN_NAME_BYTES];
     const int32_t tp = plan_mesh_size(&l->r->mesh, AXIS_TP);
-    const lower_kind kind = lower_kind_of(l, weight);
-    const bool scattered = lower_is_scattered(l, weight);
     const bool whole = l->r->whole_units != NULL && l->r->whole_units[weight];
-    int32_t group = l->groups[kind].cut;
-    if (!scattered) TRY(lower_sum_group(l, kind, &group));
-    if (group < 0 || lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
-    (void)snprintf(rows, sizeof(rows), "%.80s.rows", l->m->weights[weight].name);
-    bucket_name(l, scattered ? rows : layer, weight, name);
+    sum_name(l, lane, layer, weight, name);
     lower_bucket *b = bucket_find(l, stage, name);
     if (b == NULL) {
         TRY(arena_grow(l->a, (void **)&l->buckets, &l->bucket_capacity, l->bucket_count + 1,
@@ -100,11 +108,25 @@ static status weight_add(lowering *l, int32_t stage, const char *layer, int32_t 
     }
     for (int32_t at = 0; at < tp; at++) {
         const op_weight w = weight_at(l, weight, at);
-        b->cuts[at].count += w.rows * w.columns;
-        if (!scattered) continue;
-        b->cuts[at].piece = plan_rows_of(&l->r->mesh, l->r->zero, &w, whole).piece * w.columns;
+        const int64_t piece = plan_rows_of(&l->r->mesh, l->r->zero, &w, whole).piece * w.columns;
+        b->cuts[at].count += lane == SUM_ACROSS ? piece : w.rows * w.columns;
+        if (lane == SUM_ROWS) b->cuts[at].piece = piece;
     }
     return ST_OK;
+}
+
+static status weight_add(lowering *l, int32_t stage, const char *layer, int32_t weight)
+{
+    const lower_group_rows *groups = lower_groups(l, weight);
+    int32_t group = -1;
+    if (lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
+    if (!lower_is_scattered(l, weight)) {
+        TRY(lower_sum_group(l, lower_kind_of(l, weight), &group));
+        return group >= 0 ? share_add(l, stage, SUM_WHOLE, group, layer, weight) : ST_OK;
+    }
+    TRY(share_add(l, stage, SUM_ROWS, groups->cut, layer, weight));
+    if (groups->across < 0) return ST_OK;
+    return share_add(l, stage, SUM_ACROSS, groups->across, layer, weight);
 }
 
 // Those of one stage, layer by layer upwards: what several layers of it use is summed with the lowest.
@@ -169,7 +191,6 @@ status lower_codec_begin(lowering *l)
     const int32_t tp = plan_mesh_size(&l->r->mesh, AXIS_TP);
     int32_t *seen = NULL;
     int64_t most = 0;
-    l->codec_work = -1;
     if (l->r->codec == NULL) return ST_OK;
     TRY(arena_new(l->a, l->m->weight_count + 1, &seen));
     for (int32_t s = 0; s < stages; s++) {
@@ -191,40 +212,64 @@ status lower_codec_begin(lowering *l)
     return ST_OK;
 }
 
+// Of the lane that a group's sums stand on.
+static status work_of(lowering *l, int32_t group, int32_t *out)
+{
+    int i = 0;
+    while (i < l->work_count && l->works[i].group != group) i++;
+    if (i == l->work_count) {
+        const plan_tensor t = {.name = "compression.work",
+                               .type = DTYPE_U8,
+                               .ndim = 1,
+                               .kind = BYTES_GRADIENTS,
+                               .weight = -1};
+        ASSERT(i < COUNT_OF(l->works));
+        l->works[i].group = group;
+        TRY(plan_tensor_push(l->p, &t, &l->works[i].tensor));
+        l->work_count++;
+    }
+    *out = l->works[i].tensor;
+    return ST_OK;
+}
+
 // In use from the first sum on, as gradients are: until all sums are known to be done.
 static status work_add(lowering *l, plan_comm *c)
 {
     const plan_codec *codec = l->r->codec;
     const int64_t bytes =
         codec->work_bytes(codec->context, c->total, sum_ranks(l, c->group), c->piece);
-    if (l->codec_work < 0) {
-        const plan_tensor t = {.name = "compression.work",
-                               .type = DTYPE_U8,
-                               .ndim = 1,
-                               .kind = BYTES_GRADIENTS,
-                               .weight = -1};
-        TRY(plan_tensor_push(l->p, &t, &l->codec_work));
-    }
-    plan_tensor *t = &l->p->tensors[l->codec_work];
+    TRY(work_of(l, c->group, &c->work));
+    plan_tensor *t = &l->p->tensors[c->work];
     t->dims[0] = max_i64(t->dims[0], bytes);
     t->bytes = align_up(t->dims[0], ALIGN_TENSOR);
-    c->work = l->codec_work;
-    return lower_touch(l, l->codec_work);
+    return lower_touch(l, c->work);
 }
 
-status lower_codec_sum(lowering *l, plan_comm *c, const char *name, int32_t weight)
+status lower_codec_done(lowering *l)
 {
-    if (l->r->codec == NULL || lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
+    for (int i = 0; i < l->work_count; i++) TRY(lower_touch(l, l->works[i].tensor));
+    return ST_OK;
+}
+
+bool lower_is_compressed(const lowering *l, int32_t weight)
+{
+    return l->r->codec != NULL && lower_sort_of(l, weight) != SORT_PLAIN;
+}
+
+status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer, int32_t weight)
+{
+    if (!lower_is_compressed(l, weight)) return ST_OK;
     if (c->type != DTYPE_F32 || c->leaves_count > 0) {
         return fail(ST_INTERNAL, "%s of %s in order cannot be compressed", c->name,
                     dtype_name(c->type));
     }
     for (int32_t i = 0; i < c->items_count; i++) c->total += l->p->items[c->items_begin + i].count;
-    bucket_name(l, name, weight, c->name);
+    sum_name(l, lane, layer, weight, c->name);
     const lower_bucket *b = bucket_find(l, l->r->mesh.at[AXIS_PP], c->name);
     const codec_cut *cut = b != NULL ? &b->cuts[l->r->mesh.at[AXIS_TP]] : NULL;
     ASSERT(cut != NULL && b->ranks == sum_ranks(l, c->group));
-    ASSERT(cut->count == c->total && cut->piece == c->piece);
+    ASSERT(lane == SUM_ACROSS ? cut->count >= c->total : cut->count == c->total);
+    ASSERT(cut->piece == c->piece);
     c->compressed = true;
     c->bucket = b->row;
     c->feedback = b->feedback;

@@ -151,17 +151,15 @@ static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op,
 // Compressed, the whole gradient without what pads it is one vector, of which a rank gets its rows.
 static status rows_compress(lowering *l, plan_comm *c, int32_t weight)
 {
-    char name[PLAN_NAME_BYTES];
     const op_weight *w = &l->m->weights[weight];
-    if (l->r->codec == NULL || lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
+    if (!lower_is_compressed(l, weight)) return ST_OK;
     ASSERT(c->items_count == 1);
     plan_comm_item *item = &l->p->items[c->items_begin];
     c->piece = item->count;
     item->count = w->rows * w->columns;
     item->total = 0;
     item->out_offset = 0;
-    (void)snprintf(name, sizeof(name), "%.80s.rows", w->name);
-    return lower_codec_sum(l, c, name, weight);
+    return lower_codec_sum(l, c, SUM_ROWS, NULL, weight);
 }
 
 static plan_rows whole_rows(const op_weight *w)
@@ -229,7 +227,7 @@ static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, l
         TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
     }
     if (together.items_count == 0) return ST_OK;
-    TRY(lower_codec_sum(l, &together, l->m->layers[layer_row].name, first));
+    TRY(lower_codec_sum(l, &together, SUM_WHOLE, l->m->layers[layer_row].name, first));
     return lower_comm_push(l, &together, last, &l->last_sum[kind][SUM_WHOLE]);
 }
 

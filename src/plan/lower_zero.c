@@ -335,7 +335,9 @@ status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
     const lower_kind kind = lower_kind_of(l, weight);
     if (l->groups[kind].across < 0) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    if (t->dims[0] == 0) return ST_OK; // nor have the others of this group any of it
+    // Nor have the others of this group any of it. Compressed, they sum nothing: what each sum lost is added
+    // over all ranks in place, so all of them must write it in every step.
+    if (t->dims[0] == 0 && !lower_is_compressed(l, weight)) return ST_OK;
     plan_comm c = {.op = PLAN_ALL_REDUCE,
                    .reduction = PLAN_SUM,
                    .group = l->groups[kind].across,
@@ -343,6 +345,7 @@ status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
     const plan_comm_item item = {.in = ref, .out = ref, .count = t->dims[0] * t->dims[1]};
     (void)snprintf(c.name, sizeof(c.name), "gradients, %.70s, across", l->m->weights[weight].name);
     TRY(lower_item_push(l, &c, &item));
+    TRY(lower_codec_sum(l, &c, SUM_ACROSS, NULL, weight));
     return lower_comm_push(l, &c, after, &l->last_sum[kind][SUM_ACROSS]);
 }
 

@@ -14,9 +14,10 @@ static void print_settings(const sample_settings *s, const char *why)
 {
     print_error(
         "dp %d / %d pp %d %s zero %d strict %d sequences %d micro-batch %d recompute %d tied %d "
-        "evaluation %d: %s\n",
+        "evaluation %d compressed %d: %s\n",
         s->dp, s->zero_group, s->pp, s->schedule != NULL ? s->schedule : "", s->zero, s->strict,
-        (int)s->sequences, (int)s->micro_batch, (int)s->recompute, !s->untied, s->alone, why);
+        (int)s->sequences, (int)s->micro_batch, (int)s->recompute, !s->untied, s->alone,
+        s->compressed, why);
 }
 
 // Of plans that are made; what is refused is refused for its micro-batches.
@@ -171,12 +172,73 @@ static void every_wait_is_needed(void **state)
     }
 }
 
+// Rows that have copies, compressed: inside and across, also where some ranks have no rows of some weights.
+static void compressed_copies_are_sound(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    static const int32_t groups[][3] = {{4, 2, 1}, {6, 3, 1}, {6, 2, 1}, {12, 6, 1}, {4, 2, 2}};
+    for (int32_t i = 0; i < 4 * COUNT_OF(groups); i++) {
+        const int32_t *g = groups[i / 4];
+        const sample_settings s = {.dp = g[0],
+                                   .zero_group = g[1],
+                                   .pp = g[2],
+                                   .schedule = i % 4 == 3 ? "dualpipe" : "1f1b",
+                                   .zero = 1,
+                                   .micro_batch = 1,
+                                   .sequences = 24,
+                                   .untied = i % 2 == 0,
+                                   .layers = 4,
+                                   .dim = i % 4 < 2 ? 8 : 32,
+                                   .compressed = true};
+        job_is_sound(&s, &sound);
+    }
+    assert_int_equal(sound, 4 * COUNT_OF(groups));
+}
+
+// A sum across that is left out, works where those inside do, or is whole on one rank only.
+static void wrong_sums_across_are_found(void **state)
+{
+    (void)state;
+    const sample_settings s = {.dp = 4,
+                               .zero_group = 2,
+                               .zero = 1,
+                               .micro_batch = 1,
+                               .sequences = 8,
+                               .layers = 2,
+                               .compressed = true};
+    for (int i = 0; i < 3; i++) {
+        arena *a = NULL;
+        sample_job j;
+        plan_verified v;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(sample_make(a, &s, &j), ST_OK);
+        for (int32_t r = 0; r < (i == 2 ? 1 : 4); r++) {
+            plan *p = j.plans[r];
+            const int32_t across = sample_find_comm(p, PLAN_ALL_REDUCE, "layers.0.down.across", 0);
+            const int32_t inside =
+                sample_find_comm(p, PLAN_REDUCE_SCATTER, "layers.0.down.rows", 0);
+            if (i == 0) sample_leave_out(p, across);
+            if (i == 1) sample_comm(p, inside)->work = sample_comm(p, across)->work;
+            if (i == 2) sample_comm(p, across)->compressed = false;
+        }
+        const status st = sample_verify(&j, &v);
+        if (st != ST_BROKEN_PLAN) print_error("mistake %d is not found\n", i);
+        assert_int_equal(st, ST_BROKEN_PLAN);
+        arena_destroy(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_stage_is_sound),   cmocka_unit_test(ranks_without_rows_are_sound),
-        cmocka_unit_test(wrong_ends_are_found), cmocka_unit_test(pipelines_are_sound),
+        cmocka_unit_test(one_stage_is_sound),
+        cmocka_unit_test(ranks_without_rows_are_sound),
+        cmocka_unit_test(wrong_ends_are_found),
+        cmocka_unit_test(pipelines_are_sound),
         cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(compressed_copies_are_sound),
+        cmocka_unit_test(wrong_sums_across_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

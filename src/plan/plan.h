@@ -162,7 +162,7 @@ typedef struct plan_comm {
 // of it, the last ones empty (no name) where it has fewer sums.
 typedef struct plan_bucket {
     char name[PLAN_NAME_BYTES];
-    int64_t count; // floats, on the rank of tp that has most
+    int64_t count; // floats, on the rank that has most
 } plan_bucket;
 
 // One thing that one rank does in one step. Plain data: printed, checked, priced, played, executed.

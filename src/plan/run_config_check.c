@@ -334,19 +334,6 @@ static void check_compressed(checker *k, const char *word)
             "in every micro-batch; take layout.zero = 1, or no compression",
             word, (ll)r->layout.zero);
     }
-    if (r->layout.zero == 1 && r->layout.cp > 1) {
-        config_complain(k->l, key, ST_UNSUPPORTED,
-                        "comm.compression = %s with layout.cp is of one sum over both, and "
-                        "layout.zero = 1 sums rows over layout.dp first; take layout.zero = 0",
-                        word);
-    }
-    if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
-        CONFLICT(
-            key,
-            "comm.compression = %s is of one sum over all of layout.dp, and layout.zero_group = "
-            "%lld makes two of it; leave one of them out",
-            word, (ll)r->layout.zero_group);
-    }
     if (!run_config_feeds_back(r)) return;
     if (r->train.precision == RUN_FP16) {
         CONFLICT(

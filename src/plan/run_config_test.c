@@ -286,8 +286,6 @@ static const wrong_run wrong_runs[] = {
     {"train: {batch_ramp: {0: 4, 60: 8}, global_batch: 4}\n", ST_CONFIG_CONFLICT, "ends at 8"},
     {"train: {batch_ramp: {0: 0}}\n", ST_CONFIG_RANGE, "train.batch_ramp"},
     // What is not built yet.
-    {"layout: {cp: 2, dp: 2, zero: 1}\ncomm.compression: int8\n", ST_UNSUPPORTED,
-     "layout.zero = 1 sums rows over layout.dp first"},
     {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
      "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},
     {"determinism: {mode: strict, cp_shards: 16}\n", ST_CONFIG_CONFLICT,
@@ -356,8 +354,8 @@ static const wrong_run wrong_runs[] = {
     {"layout: {dp: 2, zero: 4}\n", ST_CONFIG_RANGE, "layout.zero"},
     {"layout: {dp: 2, zero: 2}\ncomm: {compression: int8}\n", ST_CONFIG_CONFLICT,
      "layout.zero = 2 sums gradients in every micro-batch"},
-    {"layout: {dp: 4, zero: 1, zero_group: 2}\ncomm: {compression: int8}\n", ST_CONFIG_CONFLICT,
-     "layout.zero_group = 2"},
+    {"layout: {dp: 4, zero: 2, zero_group: 2}\ncomm: {compression: int8}\n", ST_CONFIG_CONFLICT,
+     "layout.zero = 2 sums gradients in every micro-batch"},
     {"layout: auto\n", ST_CONFIG_CONFLICT, "chooses the layout when it starts"},
     {"layout: {dp: 0}\n", ST_CONFIG_RANGE, "layout.dp = \"0\": expected 1 to"},
     {"schedule: {name: wsd}\n", ST_CONFIG_CONFLICT, "wsd needs schedule.decay_steps, such as 100"},
@@ -476,6 +474,8 @@ static void what_is_resolved_passes_again(void **state)
         "data.valid: 0\n",
         "kernels: {backend: ref, threads: 3}\npolicy: {spike: stop}\ntrace.steps: 3:4\n",
         "data.valid: [v.txt, w.txt]\nmemory.limit: 3GiB\ntrain.max_time: 90s\n",
+        "layout: {dp: 4, zero: 1, zero_group: 2}\ncomm.compression: int8\n",
+        "layout: {dp: 2, zero: 1, cp: 2}\ncomm.compression: topk\n",
     };
     for (int64_t i = 0; i < COUNT_OF(lines); i++) {
         fixture f, again;

@@ -79,7 +79,7 @@ void session_codec_load(session *s, const ckpt_info *info)
     if (info->residuals_missing == 0) return;
     session_say(s, LOG_WARN,
                 "what %s has not sent yet begins at zero for %lld of %lld buckets: the checkpoint "
-                "has none for this codec, number of ranks and layout.zero",
+                "has none for this codec and layout",
                 s->plans.codec.codec->name, (long long)info->residuals_missing,
                 (long long)(info->residuals + info->residuals_missing));
 }
