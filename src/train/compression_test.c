@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/test_part.h"
 #include "train/test_ranks.h"
+#include "train/verify.h"
 
 // ---- weights of every rank ----------------------------------------------------------------------
 enum { JOB_STEPS = 4 };
@@ -13,11 +14,12 @@ enum { JOB_STEPS = 4 };
 typedef struct job_rank {
     comm_board *board;
     int rank, ranks;
-    const char *set[6];
-    int32_t stage;
-    hash128 weights,
-        whole; // all of them, and those that ranks of tp and dp have whole, from this rank's bytes
+    const char *set[7];
+    int32_t stage, piece; // of pp, of tp
+    // All of them; and from this rank's bytes those that ranks of tp have whole, and those that are cut.
+    hash128 weights, whole, cut;
     double error;
+    bool drifts; // what a step tells is not of that step alone
     int64_t arena_bytes, predicted_bytes, touched_bytes;
     status st;
     char text[400];
@@ -51,6 +53,7 @@ static status job_steps(job_rank *k, arena *a, train_job *job, const run_config 
     const plan *p = train_plan_of(job->plans, r->train.global_batch, true);
     step_device results;
     int64_t step = 0;
+    double *sent = NULL;
     bool any = false;
     assert_non_null(p);
     for (int64_t i = 1; i <= JOB_STEPS; i++) {
@@ -60,8 +63,12 @@ static status job_steps(job_rank *k, arena *a, train_job *job, const run_config 
         TRY(exec_finish(job->e));
         TRY(exec_results(job->e, &results, &step, &any));
         const double *losses = exec_losses(job->e);
+        if (i == 1) TRY(arena_new(a, p->bucket_count + 1, &sent));
         for (int64_t b = 0; b < p->bucket_count; b++) {
-            k->error = fmax(k->error, comm_compressed_error(&losses[b * COMM_REALS]));
+            const double *row = &losses[b * COMM_REALS];
+            k->error = fmax(k->error, comm_compressed_error(row));
+            if (i == 1) sent[b] = row[COMM_BYTES_SENT];
+            if (row[COMM_BYTES_SENT] != sent[b]) k->drifts = true;
         }
     }
     return ST_OK;
@@ -84,14 +91,15 @@ static status weights_hash(job_rank *k, arena *a, const train_job *job)
     return ST_OK;
 }
 
-static status whole_hash(job_rank *k, arena *a, const train_job *job)
+// Of weights that ranks of tp have whole, or a piece of.
+static status own_hash(arena *a, const train_job *job, bool cut, hash128 *out)
 {
     const op_model *m = job->plans->model;
     const plan_table *run = &job->plans->run;
     uint64_t both[2] = {0, 0};
     for (int64_t w = 0; w < m->weight_count; w++) {
         const int64_t row = plan_table_find(run, m->weights[w].name);
-        if (row < 0 || m->weights[w].ways > 1) continue;
+        if (row < 0 || (m->weights[w].ways > 1) != cut) continue;
         const int64_t bytes = m->weights[w].rows * m->weights[w].columns * 4;
         char *values = NULL;
         TRY(arena_new(a, bytes, &values));
@@ -100,7 +108,7 @@ static status whole_hash(job_rank *k, arena *a, const train_job *job)
         both[0] = both[0] * 31 + h.low;
         both[1] = both[1] * 31 + h.high;
     }
-    k->whole = hash128_of(both, sizeof(both));
+    *out = hash128_of(both, sizeof(both));
     return ST_OK;
 }
 
@@ -119,6 +127,7 @@ static status job_run(job_rank *k, arena *a, comm *all)
     const train_options options = {
         .threads = 1, .device = "cpu", .backend = "cpu", .mesh = run_config_mesh(&r, k->rank)};
     k->stage = options.mesh.at[AXIS_PP];
+    k->piece = options.mesh.at[AXIS_TP];
     TRY(arena_new(a, 1, &plans));
     TRY(train_assemble(a, &r, &spec, &options, plans));
     train_ranks ranks = {.all = all, .hosts = comm_world(all)};
@@ -127,7 +136,8 @@ static status job_run(job_rank *k, arena *a, comm *all)
     if (st == ST_OK) st = job_steps(k, a, &job, &r, spec.vocab);
     if (st == ST_OK) st = comm_barrier(ranks.hosts, "weights");
     if (st == ST_OK) st = weights_hash(k, a, &job);
-    if (st == ST_OK) st = whole_hash(k, a, &job);
+    if (st == ST_OK) st = own_hash(a, &job, false, &k->whole);
+    if (st == ST_OK) st = own_hash(a, &job, true, &k->cut);
     k->predicted_bytes = plans->arena_bytes;
     k->arena_bytes = exec_arena_bytes(job.e);
     k->touched_bytes = exec_touched_bytes(job.e);
@@ -159,7 +169,7 @@ static const int unlike[] = {1, 3, 4};            // bf16 and fp8 are as int8
 enum { UNLIKE = COUNT_OF(unlike) };
 
 // `more`: settings of the layout, up to the first NULL.
-static void weights_agree(int mode, int ranks, const char *const more[4])
+static void weights_agree(int mode, int ranks, const char *const more[5])
 {
     job_rank jobs[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
@@ -169,7 +179,7 @@ static void weights_agree(int mode, int ranks, const char *const more[4])
         jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
         int n = 1;
         if (mode >= FEEDS_BACK) jobs[r].set[n++] = "comm.compression.warmup=0";
-        for (int i = 0; i < 4 && more[i] != NULL; i++) jobs[r].set[n++] = more[i];
+        for (int i = 0; i < 5 && more[i] != NULL; i++) jobs[r].set[n++] = more[i];
         assert_int_equal(pthread_create(&threads[r], NULL, job_main, &jobs[r]), 0);
     }
     for (int r = 0; r < ranks; r++) assert_int_equal(pthread_join(threads[r], NULL), 0);
@@ -180,8 +190,11 @@ static void weights_agree(int mode, int ranks, const char *const more[4])
         assert_same(jobs[r].weights, jobs[0].weights);
         while (jobs[same].stage != jobs[r].stage) same++;
         assert_same(jobs[r].whole, jobs[same].whole);
+        while (jobs[same].stage != jobs[r].stage || jobs[same].piece != jobs[r].piece) same++;
+        assert_same(jobs[r].cut, jobs[same].cut);
         assert_true(jobs[r].error > 0 && jobs[r].error == jobs[0].error);
         assert_true(jobs[r].error < 1);
+        assert_false(jobs[r].drifts);
         // Predicted to the byte, residuals and work space too.
         assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
         assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
@@ -192,7 +205,7 @@ static void weights_agree(int mode, int ranks, const char *const more[4])
 static void weights_are_the_same_on_all_ranks(void **state)
 {
     (void)state;
-    static const char *const layouts[][4] = {{"layout.dp=2", "layout.zero=0"},
+    static const char *const layouts[][5] = {{"layout.dp=2", "layout.zero=0"},
                                              {"layout.dp=2", "layout.zero=1"},
                                              {"layout.dp=3", "layout.zero=0"},
                                              {"layout.dp=3", "layout.zero=1"}};
@@ -203,6 +216,28 @@ static void weights_are_the_same_on_all_ranks(void **state)
     }
 }
 
+// The plans of all ranks, made as a run makes them, are sound.
+static void plans_are_sound(int mode, const char *const more[5])
+{
+    run_config r;
+    config *c = NULL;
+    decoder_spec spec;
+    arena *a = NULL;
+    const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
+    train_verified proved = {0};
+    const char *set[9] = {"model.vocab=257", "kernels.threads=1", modes[mode]};
+    int n = 3;
+    if (mode >= FEEDS_BACK) set[n++] = "comm.compression.warmup=0";
+    for (int i = 0; i < 5 && more[i] != NULL; i++) set[n++] = more[i];
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    test_config("sound", set, n, a, &r, &c);
+    assert_int_equal(model_spec_from_config(host_real(), a, &r, &spec), ST_OK);
+    const status st = train_verify(host_real(), a, &r, &spec, &options, &proved);
+    if (st != ST_OK) print_error("%s, %s: %s\n", modes[mode], more[0], error_last()->text);
+    assert_int_equal(st, ST_OK);
+    arena_destroy(a);
+}
+
 // What ranks of tp have whole loses the same on each: those that share a head of keys too, and a vocabulary
 // that two do not divide. A stage's ranks sum what it has.
 static void so_are_those_of_pieces_and_stages(void **state)
@@ -210,7 +245,7 @@ static void so_are_those_of_pieces_and_stages(void **state)
     (void)state;
     static const struct {
         int ranks;
-        const char *set[4];
+        const char *set[5];
     } layouts[] = {
         {4, {"layout.dp=2", "layout.tp=2", "layout.zero=0"}},
         {4, {"layout.dp=2", "layout.tp=2", "layout.zero=1", "layout.sp=yes"}},
@@ -225,6 +260,31 @@ static void so_are_those_of_pieces_and_stages(void **state)
     for (int i = 0; i < UNLIKE * COUNT_OF(layouts); i++) {
         const int turn = i / COUNT_OF(layouts), at = i % COUNT_OF(layouts);
         if (part_skips(TRIALS_PART, at, COUNT_OF(layouts), turn, UNLIKE)) continue;
+        weights_agree(unlike[turn], layouts[at].ranks, layouts[at].set);
+    }
+}
+
+// Rows that ranks of dp, of cp or of both have copies of; rows that the last rank of each copy has none of.
+static void so_are_copies_of_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *set[5];
+    } layouts[] = {
+        {4, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"}},
+        {4, {"layout.dp=2", "layout.zero=1", "layout.cp=2"}},
+        {6, {"layout.dp=6", "layout.zero=1", "layout.zero_group=2"}},
+        {8, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2", "layout.cp=2"}},
+        {8, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2", "layout.tp=2"}},
+        {8, {"layout.dp=2", "layout.zero=1", "layout.cp=2", "layout.tp=2"}},
+        {8, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2", "layout.pp=2"}},
+        {8, {"layout.dp=8", "layout.zero=1", "layout.zero_group=4", "model.ffn_dim=3"}},
+    };
+    for (int i = 0; i < UNLIKE * COUNT_OF(layouts); i++) {
+        const int turn = i / COUNT_OF(layouts), at = i % COUNT_OF(layouts);
+        if (part_skips(TRIALS_PART, at, COUNT_OF(layouts), turn, UNLIKE)) continue;
+        plans_are_sound(unlike[turn], layouts[at].set);
         weights_agree(unlike[turn], layouts[at].ranks, layouts[at].set);
     }
 }
@@ -315,17 +375,23 @@ static void residuals_survive(void **state)
     }
 }
 
-// Of pieces and stages the losses are those of whole ranks, near those of an uncompressed run; and what was lost
-// is in the checkpoint, rank by rank.
-static void pieces_and_stages_too(void **state)
+// Of pieces, stages and copies the losses are those of whole ranks, near those of an uncompressed run; and what
+// was lost is in the checkpoint, rank by rank.
+static void pieces_stages_and_copies_too(void **state)
 {
     (void)state;
-    static const char *const layouts[] = {"layout.tp=2", "layout.pp=2", "layout.cp=2"};
+    static const char *const layouts[][3] = {
+        {"layout.dp=2", "layout.tp=2"},
+        {"layout.dp=2", "layout.pp=2"},
+        {"layout.dp=2", "layout.cp=2"},
+        {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"},
+        {"layout.dp=2", "layout.zero=1", "layout.cp=2"},
+    };
     static const double near[] = {[1] = 1e-3, [3] = 0.2, [4] = 0.2};
     for (int i = 0; i < COUNT_OF(layouts); i++) {
         const char *set[8];
         char name[32];
-        int n = settings(set, layouts[i], NULL, "layout.dp=2");
+        int n = settings(set, layouts[i][1], layouts[i][2], layouts[i][0]);
         (void)snprintf(name, sizeof(name), "parts-%d", i);
         assert_int_equal(ranks_run(name, set, n, 4, "auto", 0, NULL), ST_OK);
         const double plain = rank_runs[0].seen.last_loss;
@@ -340,7 +406,8 @@ static void pieces_and_stages_too(void **state)
             (void)snprintf(name, sizeof(name), "parts-%d-%d", i, mode);
             assert_int_equal(ranks_run(name, set, count, 4, "auto", 0, &want), ST_OK);
             const double loss = rank_runs[0].seen.last_loss, far = fabs(loss - plain) / plain;
-            print_message("dp 2, %s, %s: loss %.6f, without %.6f: %.2g apart\n", layouts[i],
+            print_message("%s, %s, %s: loss %.6f, without %.6f: %.2g apart\n", layouts[i][0],
+                          layouts[i][COUNT_OF(layouts[i]) - 1 - (layouts[i][2] == NULL)],
                           modes[mode], loss, plain, far);
             assert_true(far > 0.0 && far <= near[mode]);
             assert_true(loss < 0.95 * rank_runs[0].seen.first_loss);
@@ -372,6 +439,18 @@ static void residuals_are_of_a_layout(void **state)
     assert_int_equal(ranks_run("moves", set, n - 1, 2, "auto", 4, NULL), ST_STOPPED);
     assert_int_equal(ranks_run("moves", set, n, 4, "auto", 8, NULL), ST_STOPPED);
     assert_null(strstr(rank_runs[0].seen.said, "begins at zero"));
+    // Nor are rows that as many ranks cut otherwise the same: those of two sums each, the rest goes on.
+    static const char *const copies[][3] = {{"layout.dp=2", "layout.zero=1", "layout.cp=2"},
+                                            {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"},
+                                            {"layout.dp=4", "layout.zero=1", NULL}};
+    for (int i = 0; i < COUNT_OF(copies); i++) {
+        n = settings(set, "comm.compression=topk", "comm.compression.warmup=1", copies[i][0]);
+        for (int k = 1; k < 3 && copies[i][k] != NULL; k++) set[n++] = copies[i][k];
+        assert_int_equal(ranks_run("copies", set, n, 4, "auto", 3 + 3 * i, NULL), ST_STOPPED);
+        if (i == 0) continue;
+        assert_non_null(strstr(rank_runs[0].seen.said, i == 1 ? "begins at zero for 20 of 23"
+                                                              : "begins at zero for 10 of 13"));
+    }
     const char *const alone[] = {"train.steps=12", "layout.dp=1"};
     run_seen seen = {0};
     assert_int_equal(test_run("grows", alone, 2, "auto", &seen, NULL), ST_OK);
@@ -427,26 +506,32 @@ static void all_ranks_switch_at_the_same_step(void **state)
     arena_destroy(a);
 }
 
-// The stages too, and all ranks that have pieces: a bound that one stage's sums alone can break.
+// The stages too, and all ranks that have pieces or copies: a bound that one stage's sums alone can break.
 static void ranks_of_all_stages_switch(void **state)
 {
     (void)state;
-    static const char *const layouts[] = {"layout.tp=2", "layout.pp=2"};
+    static const char *const layouts[][3] = {
+        {"layout.dp=2", "layout.tp=2"},
+        {"layout.dp=2", "layout.pp=2"},
+        {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"},
+        {"layout.dp=2", "layout.zero=1", "layout.cp=2"},
+    };
     for (int i = 0; i < COUNT_OF(layouts); i++) {
         const char *set[8];
         char name[32];
         hash128 straight, stopped;
-        const int n = settings(set, "comm.compression=int8", layouts[i], "layout.dp=2");
-        set[n] = "comm.compression.bound=1e-4";
+        int n =
+            settings(set, "comm.compression=int8", "comm.compression.bound=1e-4", layouts[i][0]);
+        for (int k = 1; k < 3 && layouts[i][k] != NULL; k++) set[n++] = layouts[i][k];
         (void)snprintf(name, sizeof(name), "switch-%d", i);
-        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 0, &straight), ST_OK);
+        assert_int_equal(ranks_run(name, set, n, 4, "auto", 0, &straight), ST_OK);
         for (int r = 0; r < 4; r++) {
             assert_non_null(
                 strstr(rank_runs[r].seen.said, "gradients travel whole from step 3 on"));
         }
         (void)snprintf(name, sizeof(name), "broken-%d", i);
-        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 1, NULL), ST_STOPPED);
-        assert_int_equal(ranks_run(name, set, n + 1, 4, "auto", 0, &stopped), ST_OK);
+        assert_int_equal(ranks_run(name, set, n, 4, "auto", 1, NULL), ST_STOPPED);
+        assert_int_equal(ranks_run(name, set, n, 4, "auto", 0, &stopped), ST_OK);
         assert_same(straight, stopped);
     }
 }
@@ -484,10 +569,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_the_same_on_all_ranks),
         cmocka_unit_test(so_are_those_of_pieces_and_stages),
+        cmocka_unit_test(so_are_copies_of_rows),
         cmocka_unit_test(losses_are_near),
         cmocka_unit_test(positions_apart_too),
         cmocka_unit_test(residuals_survive),
-        cmocka_unit_test(pieces_and_stages_too),
+        cmocka_unit_test(pieces_stages_and_copies_too),
         cmocka_unit_test(residuals_are_of_a_layout),
         cmocka_unit_test(all_ranks_switch_at_the_same_step),
         cmocka_unit_test(ranks_of_all_stages_switch),

@@ -90,11 +90,14 @@ static void fast_is_near(void **state)
                          ST_OK);
         assert_true(fabs(seen.last_loss - alone.last_loss) < 1e-3);
     }
-    // Compressed, ranks without rows have nothing of the sums either.
-    assert_int_equal(layout_run("small", &layouts[0], "determinism=fast", "comm.compression=int8",
-                                0, &seen, NULL),
-                     ST_OK);
-    assert_true(fabs(seen.last_loss - alone.last_loss) < 2e-2);
+    // Compressed, ranks without rows have nothing of the sums either, nor of those across copies.
+    static const int compressed[] = {0, 5};
+    for (int i = 0; i < COUNT_OF(compressed); i++) {
+        assert_int_equal(layout_run(i == 0 ? "small" : "copies", &layouts[compressed[i]],
+                                    "determinism=fast", "comm.compression=int8", 0, &seen, NULL),
+                         ST_OK);
+        assert_true(fabs(seen.last_loss - alone.last_loss) < 2e-2);
+    }
 }
 
 int main(void)
