@@ -144,6 +144,16 @@ static void test_names(void **state)
         }
     }
     char name[OP_NAME_BYTES];
+    for (int n = 1; n < 20;
+         n++) { // one after the other, as if the lowest free number were looked for
+        char wanted[16] = "twin";
+        tensor_id t = TENSOR_NONE;
+        if (n > 1) (void)snprintf(wanted, sizeof(wanted), "twin.%d", n);
+        op_name_unique(p, "", "twin", name);
+        assert_string_equal(name, wanted);
+        MUST(
+            op_tensor_make(p, name, ROLE_ACTIVATION, DTYPE_F32, 1, extent_of(1), extent_of(0), &t));
+    }
     op_name_unique(p, "d_", "a_name_that_is_far_too_long_for_the_bytes_that_there_are", name);
     assert_int_equal(strlen(name), OP_NAME_BYTES - 1);
 }

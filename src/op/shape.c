@@ -173,20 +173,34 @@ status op_shapes_constant(const op_node *node, const op_shapes *shapes, char let
     return ST_OK;
 }
 
+static bool name_make(const op_program *p, const char *prefix, const char *name, int n,
+                      char out[OP_NAME_BYTES])
+{
+    char number[16] = "";
+    if (n > 1) (void)snprintf(number, sizeof(number), ".%d", n);
+    const int room = OP_NAME_BYTES - 1 - (int)strlen(prefix) - (int)strlen(number);
+    (void)snprintf(out, OP_NAME_BYTES, "%s%.*s%s", prefix, room, name, number);
+    for (int64_t i = 0; i < p->tensor_count; i++) {
+        if (strcmp(p->tensors[i].name, out) == 0) return false;
+    }
+    return true;
+}
+
+// Numbers are given out in order, so the first free one is found by halving: a ring of 64 ranks has hundreds of
+// tensors of one name.
 void op_name_unique(const op_program *p, const char *prefix, const char *name,
                     char out[OP_NAME_BYTES])
 {
-    for (int n = 1;; n++) {
-        char number[16] = "";
-        if (n > 1) (void)snprintf(number, sizeof(number), ".%d", n);
-        const int room = OP_NAME_BYTES - 1 - (int)strlen(prefix) - (int)strlen(number);
-        (void)snprintf(out, OP_NAME_BYTES, "%s%.*s%s", prefix, room, name, number);
-        bool taken = false;
-        for (int64_t i = 0; i < p->tensor_count && !taken; i++) {
-            taken = strcmp(p->tensors[i].name, out) == 0;
-        }
-        if (!taken) return;
+    int taken = 0, free = 1;
+    while (!name_make(p, prefix, name, free, out)) {
+        taken = free;
+        free *= 2;
     }
+    while (free - taken > 1) {
+        const int n = taken + (free - taken) / 2;
+        *(name_make(p, prefix, name, n, out) ? &free : &taken) = n;
+    }
+    (void)name_make(p, prefix, name, free, out);
 }
 
 static status output_make(op_program *p, op_node *node, int at, const char *word, int64_t length,
