@@ -115,12 +115,11 @@ typedef struct cost_group {
     int32_t top;   // level that holds them all
     uint32_t axes; // of the mesh: what the profile's habits go by
 } cost_group;
-// `members`: device numbers, ascending, of which `place` is this rank's.
-void cost_group_make(const cluster *c, const int32_t *members, int64_t count, int64_t place,
-                     uint32_t axes, cost_group *out);
-// The same of a plan's group, as the rank of the mesh sees it. `a`: for a moment.
-NODISCARD status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh,
-                               const plan_group *g, cost_group *out);
+// `members`: device numbers, of which `rank` is this rank's.
+void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
+                     cost_group *out);
+// The same of a plan's group, as the rank of the mesh sees it.
+void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g, cost_group *out);
 // bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
 // to its peer. 0 for one rank.
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);

@@ -24,40 +24,43 @@ static int64_t level_devices(const cluster *c, int32_t level)
     return level == c->level_count - 1 ? INT64_MAX : c->levels[level].devices;
 }
 
-void cost_group_make(const cluster *c, const int32_t *members, int64_t count, int64_t place,
-                     uint32_t axes, cost_group *out)
+// Units of so many devices that have a member from `begin` to `end`, of the members' places.
+static int64_t units_between(const plan_members *s, int64_t begin, int64_t end, int64_t devices)
 {
+    int64_t units = 0;
+    for (int64_t at = begin; at < end; units++) {
+        const int64_t unit = plan_members_at(s, at) / devices;
+        at = plan_members_below(s, (unit + 1) * devices);
+    }
+    return units;
+}
+
+void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
+                     cost_group *out)
+{
+    const int64_t count = plan_members_count(members);
     memset(out, 0, sizeof(*out));
     out->ranks = count;
     out->axes = axes;
     out->top = -1;
-    ASSERT(count >= 1 && place >= 0 && place < count && c->level_count >= 1);
+    ASSERT(count >= 1 && c->level_count >= 1);
+    ASSERT(plan_members_at(members, plan_members_below(members, rank)) == rank);
     for (int32_t l = 0; l < c->level_count; l++) {
         const int64_t size = level_devices(c, l), below = l > 0 ? level_devices(c, l - 1) : 1;
-        const int64_t mine = members[place] / size;
-        int64_t inside = 0, units = 0, last = -1;
-        for (int64_t i = 0; i < count; i++) {
-            if (members[i] / size != mine) continue;
-            inside++;
-            if (members[i] / below != last) units++;
-            last = members[i] / below;
-        }
-        out->inside[l] = inside;
-        out->units[l] = units;
-        if (out->top < 0 && inside == count) out->top = l;
+        const bool is_top = l == c->level_count - 1;
+        const int64_t begin = is_top ? 0 : plan_members_below(members, rank / size * size);
+        const int64_t end = is_top ? count : plan_members_below(members, (rank / size + 1) * size);
+        out->inside[l] = end - begin;
+        out->units[l] = units_between(members, begin, end, below);
+        if (out->top < 0 && out->inside[l] == count) out->top = l;
     }
     ASSERT(out->top >= 0);
 }
 
-status cost_group_of(const cluster *c, arena *a, const plan_mesh *mesh, const plan_group *g,
-                     cost_group *out)
+void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g, cost_group *out)
 {
-    const int64_t count = plan_group_size(mesh, g);
-    int32_t *members = NULL;
-    TRY(arena_new(a, count, &members));
-    plan_group_members(mesh, g, members);
-    cost_group_make(c, members, count, plan_group_place(mesh, g), g->axes, out);
-    return ST_OK;
+    const plan_members members = plan_members_of(mesh, g);
+    cost_group_make(c, &members, plan_mesh_rank(mesh), g->axes, out);
 }
 
 // ---- habits of a software, by what a message is for ------------------------------------------------

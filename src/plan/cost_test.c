@@ -265,10 +265,10 @@ static void ranks_with_fewer_units_wait_less(void **state)
 
 static cost_group group_of(const cluster *c, int64_t count, int32_t stride)
 {
-    static int32_t members[4096];
+    plan_members members = {.count = {count}, .stride = {stride}};
     cost_group g;
-    for (int64_t i = 0; i < count; i++) members[i] = (int32_t)i * stride;
-    cost_group_make(c, members, count, 0, MESH_AXIS(AXIS_DP), &g);
+    for (int axis = 1; axis < AXIS_COUNT; axis++) members.count[axis] = members.stride[axis] = 1;
+    cost_group_make(c, &members, 0, MESH_AXIS(AXIS_DP), &g);
     return g;
 }
 

@@ -90,9 +90,7 @@ typedef struct estimate_links {
     // Where a pipeline goes both ways: data of the two ranks that have a stage, of the outermost and the innermost.
     cost_group pairs[2];
 } estimate_links;
-// `a`: for a moment.
-NODISCARD status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh,
-                                   estimate_links *out);
+void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *out);
 
 // Prices of a model's programs on a cluster; in the arena that it was made in. `like`: prices of the same cluster
 // and a model with as many layers, whose room is shared; NULL.

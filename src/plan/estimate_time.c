@@ -10,34 +10,39 @@
 
 // ---- prices -------------------------------------------------------------------------------------
 
-static status group_of(const cluster *c, arena *a, const plan_mesh *mesh, uint32_t axes,
-                       group_use use, cost_group *out)
+static cost_group group_of(const cluster *c, const plan_mesh *mesh, uint32_t axes, group_use use)
 {
     const plan_group g = plan_group_of(mesh, axes, use);
-    return cost_group_of(c, a, mesh, &g, out);
+    cost_group out;
+    cost_group_of(c, mesh, &g, &out);
+    return out;
 }
 
-status estimate_links_of(const cluster *c, arena *a, const plan_mesh *mesh, estimate_links *out)
+void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *out)
 {
-    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE, &out->tp));
-    TRY(group_of(c, a, mesh, MESH_CP_REST, GROUP_INLINE, &out->cp));
-    TRY(group_of(c, a, mesh, MESH_CP_HEADS, GROUP_INLINE, &out->heads));
-    TRY(group_of(c, a, mesh, MESH_DATA, GROUP_ASIDE, &out->data));
-    TRY(group_of(c, a, mesh, MESH_DP_INSIDE, GROUP_ASIDE, &out->inside));
-    TRY(group_of(c, a, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE, &out->across));
-    TRY(group_of(c, a, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE, &out->ep));
-    TRY(group_of(c, a, mesh, MESH_EXPERT_DATA, GROUP_ASIDE, &out->expert_data));
-    TRY(group_of(c, a, mesh, MESH_DP_ALIKE, GROUP_ASIDE, &out->expert_inside));
-    out->pp = out->pairs[0] = out->pairs[1] = (cost_group){.ranks = 1};
     const int32_t stages = plan_mesh_size(mesh, AXIS_PP);
-    if (stages == 1) return ST_OK;
-    for (int i = 0; i < 2; i++) {
-        const int32_t lower = i == 0 ? 0 : stages / 2 - 1;
-        const plan_group pair = plan_group_pair(mesh, lower, stages - 1 - lower, MESH_DATA);
-        if (stages % 2 == 0) TRY(cost_group_of(c, a, mesh, &pair, &out->pairs[i]));
+    *out = (estimate_links){.tp = group_of(c, mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE),
+                            .cp = group_of(c, mesh, MESH_CP_REST, GROUP_INLINE),
+                            .heads = group_of(c, mesh, MESH_CP_HEADS, GROUP_INLINE),
+                            .data = group_of(c, mesh, MESH_DATA, GROUP_ASIDE),
+                            .inside = group_of(c, mesh, MESH_DP_INSIDE, GROUP_ASIDE),
+                            .across =
+                                group_of(c, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE),
+                            .pp = {.ranks = 1},
+                            .ep = group_of(c, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE),
+                            .expert_data = group_of(c, mesh, MESH_EXPERT_DATA, GROUP_ASIDE),
+                            .expert_inside = group_of(c, mesh, MESH_DP_ALIKE, GROUP_ASIDE),
+                            .pairs = {{.ranks = 1}, {.ranks = 1}}};
+    if (stages == 1) return;
+    plan_mesh at = *mesh;
+    for (int i = 0; i < 2 && stages % 2 == 0; i++) {
+        at.at[AXIS_PP] = i == 0 ? 0 : stages / 2 - 1;
+        const plan_group pair =
+            plan_group_pair(mesh, at.at[AXIS_PP], stages - 1 - at.at[AXIS_PP], MESH_DATA);
+        cost_group_of(c, &at, &pair, &out->pairs[i]);
     }
     const plan_group link = plan_group_stages(0, 1, GROUP_LINK_FORWARD);
-    return cost_group_of(c, a, mesh, &link, &out->pp);
+    cost_group_of(c, mesh, &link, &out->pp);
 }
 
 // Its gradients of weights, piece by piece where it keeps logits.

@@ -5,6 +5,7 @@
 
 // From the outermost on.
 static const mesh_axis order[] = {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP};
+_Static_assert(COUNT_OF(order) == AXIS_COUNT, "each axis once");
 
 int64_t plan_mesh_ranks(const plan_mesh *m)
 {
@@ -110,116 +111,114 @@ int plan_group_compare(const plan_group *a, const plan_group *b)
     return 0;
 }
 
-// A mesh of the group alone: its axes, of two stages both.
-static plan_mesh inner_mesh(const plan_mesh *m, const plan_group *g)
+// Of one axis: of the places 0.. those from `first` on, `step` apart.
+typedef struct axis_part {
+    int32_t first, count, step;
+} axis_part;
+
+// The ranks side by side that `at` is in, and those that have its place among other such `ways`.
+static axis_part part_inside(int32_t at, int32_t ways)
 {
-    plan_mesh inner = {.size = {0}};
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) == 0) continue;
-        inner.size[axis] = plan_mesh_size(m, (mesh_axis)axis);
-        inner.at[axis] = m->at[axis];
+    return (axis_part){at / ways * ways, ways, 1};
+}
+
+static axis_part part_across(int32_t at, int32_t size, int32_t ways)
+{
+    return (axis_part){at % ways, size / ways, ways};
+}
+
+static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis)
+{
+    const int32_t size = plan_mesh_size(m, axis), at = m->at[axis];
+    const int32_t of_ep = axis == AXIS_DP ? plan_ep_dp(m) : plan_ep_cp(m);
+    const struct {
+        mesh_axis of;
+        uint32_t inside, across;
+        int32_t ways;
+    } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_ways(m)},
+                  {AXIS_CP, MESH_CP_HEADS, MESH_CP_REST, plan_mesh_heads(m)},
+                  {AXIS_TP, MESH_TP_INSIDE, MESH_TP_ACROSS, g->copies},
+                  {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_ALIKE, of_ep},
+                  {AXIS_CP, MESH_AXIS(AXIS_EP), MESH_CP_ALIKE, of_ep}};
+    if (axis == AXIS_PP && plan_group_is_stages(g)) {
+        const int32_t lower = g->from < g->to ? g->from : g->to;
+        return (axis_part){lower, 2, g->from + g->to - 2 * lower};
     }
-    const int32_t inside = plan_zero_ways(m);
-    if ((g->axes & MESH_DP_INSIDE) != 0) {
-        inner.size[AXIS_DP] = inside;
-        inner.at[AXIS_DP] = m->at[AXIS_DP] % inside;
-    } else if ((g->axes & MESH_DP_ACROSS) != 0) {
-        inner.size[AXIS_DP] = plan_mesh_size(m, AXIS_DP) / inside;
-        inner.at[AXIS_DP] = m->at[AXIS_DP] / inside;
+    for (int i = 0; i < COUNT_OF(halves); i++) {
+        if (halves[i].of != axis) continue;
+        if ((g->axes & halves[i].inside) != 0) return part_inside(at, halves[i].ways);
+        if ((g->axes & halves[i].across) != 0) return part_across(at, size, halves[i].ways);
     }
-    const int32_t heads = plan_mesh_heads(m);
-    if ((g->axes & MESH_CP_HEADS) != 0) {
-        inner.size[AXIS_CP] = heads;
-        inner.at[AXIS_CP] = m->at[AXIS_CP] % heads;
-    } else if ((g->axes & MESH_CP_REST) != 0) {
-        inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / heads;
-        inner.at[AXIS_CP] = m->at[AXIS_CP] / heads;
+    return (g->axes & MESH_AXIS(axis)) != 0 ? (axis_part){0, size, 1} : (axis_part){at, 1, 1};
+}
+
+plan_members plan_members_of(const plan_mesh *m, const plan_group *g)
+{
+    plan_members out = {.first = 0};
+    int64_t width = 1;
+    for (int i = AXIS_COUNT - 1; i >= 0; i--) {
+        const axis_part part = part_of(m, g, order[i]);
+        out.first += part.first * width;
+        out.count[i] = part.count;
+        out.stride[i] = part.step * width;
+        width *= plan_mesh_size(m, order[i]);
     }
-    const int32_t of_dp = plan_ep_dp(m), of_cp = plan_ep_cp(m);
-    if ((g->axes & MESH_AXIS(AXIS_EP)) != 0) {
-        inner.size[AXIS_DP] = of_dp;
-        inner.at[AXIS_DP] = m->at[AXIS_DP] % of_dp;
-        inner.size[AXIS_CP] = of_cp;
-        inner.at[AXIS_CP] = m->at[AXIS_CP] % of_cp;
+    return out;
+}
+
+int64_t plan_members_count(const plan_members *s)
+{
+    int64_t count = 1;
+    for (int i = 0; i < AXIS_COUNT; i++) count *= s->count[i];
+    return count;
+}
+
+int64_t plan_members_at(const plan_members *s, int64_t place)
+{
+    int64_t rank = s->first;
+    for (int i = AXIS_COUNT - 1; i >= 0; i--) {
+        rank += place % s->count[i] * s->stride[i];
+        place /= s->count[i];
     }
-    if ((g->axes & MESH_DP_ALIKE) != 0) {
-        inner.size[AXIS_DP] = plan_mesh_size(m, AXIS_DP) / of_dp;
-        inner.at[AXIS_DP] = m->at[AXIS_DP] / of_dp;
+    return rank;
+}
+
+int64_t plan_members_below(const plan_members *s, int64_t rank)
+{
+    int64_t rest = rank - s->first, each = plan_members_count(s), below = 0;
+    for (int i = 0; i < AXIS_COUNT && rest > 0; i++) {
+        each /= s->count[i];
+        const int64_t whole = min_i64(rest / s->stride[i], s->count[i]);
+        below += whole * each;
+        if (whole == s->count[i]) return below; // all that begin here are
+        rest -= whole * s->stride[i];
     }
-    if ((g->axes & MESH_CP_ALIKE) != 0) {
-        inner.size[AXIS_CP] = plan_mesh_size(m, AXIS_CP) / of_cp;
-        inner.at[AXIS_CP] = m->at[AXIS_CP] / of_cp;
-    }
-    if ((g->axes & MESH_TP_INSIDE) != 0) {
-        inner.size[AXIS_TP] = g->copies;
-        inner.at[AXIS_TP] = m->at[AXIS_TP] % g->copies;
-    } else if ((g->axes & MESH_TP_ACROSS) != 0) {
-        inner.size[AXIS_TP] = plan_mesh_size(m, AXIS_TP) / g->copies;
-        inner.at[AXIS_TP] = m->at[AXIS_TP] / g->copies;
-    }
-    if (!plan_group_is_stages(g)) return inner;
-    inner.size[AXIS_PP] = 2;
-    inner.at[AXIS_PP] = m->at[AXIS_PP] == (g->from < g->to ? g->from : g->to) ? 0 : 1;
-    return inner;
+    return rest > 0 ? below + 1 : below;
 }
 
 int64_t plan_group_size(const plan_mesh *m, const plan_group *g)
 {
-    const plan_mesh inner = inner_mesh(m, g);
-    return plan_mesh_ranks(&inner);
-}
-
-int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place)
-{
-    plan_mesh inner = inner_mesh(m, g), other = *m;
-    inner = plan_mesh_from(&inner, place);
-    const int32_t inside = plan_zero_ways(m), dp = m->at[AXIS_DP];
-    const int32_t heads = plan_mesh_heads(m), cp = m->at[AXIS_CP], tp = m->at[AXIS_TP];
-    for (int axis = 0; axis < AXIS_COUNT; axis++) {
-        if ((g->axes & MESH_AXIS(axis)) != 0) other.at[axis] = inner.at[axis];
-    }
-    if ((g->axes & MESH_DP_INSIDE) != 0) {
-        other.at[AXIS_DP] = dp / inside * inside + inner.at[AXIS_DP];
-    } else if ((g->axes & MESH_DP_ACROSS) != 0) {
-        other.at[AXIS_DP] = inner.at[AXIS_DP] * inside + dp % inside;
-    }
-    if ((g->axes & MESH_CP_HEADS) != 0) {
-        other.at[AXIS_CP] = cp / heads * heads + inner.at[AXIS_CP];
-    } else if ((g->axes & MESH_CP_REST) != 0) {
-        other.at[AXIS_CP] = inner.at[AXIS_CP] * heads + cp % heads;
-    }
-    const int32_t of_dp = plan_ep_dp(m), of_cp = plan_ep_cp(m);
-    if ((g->axes & MESH_AXIS(AXIS_EP)) != 0) {
-        other.at[AXIS_DP] = dp / of_dp * of_dp + inner.at[AXIS_DP];
-        other.at[AXIS_CP] = cp / of_cp * of_cp + inner.at[AXIS_CP];
-    }
-    if ((g->axes & MESH_DP_ALIKE) != 0) {
-        other.at[AXIS_DP] = inner.at[AXIS_DP] * of_dp + dp % of_dp;
-    }
-    if ((g->axes & MESH_CP_ALIKE) != 0) {
-        other.at[AXIS_CP] = inner.at[AXIS_CP] * of_cp + cp % of_cp;
-    }
-    if ((g->axes & MESH_TP_INSIDE) != 0) {
-        other.at[AXIS_TP] = tp / g->copies * g->copies + inner.at[AXIS_TP];
-    } else if ((g->axes & MESH_TP_ACROSS) != 0) {
-        other.at[AXIS_TP] = inner.at[AXIS_TP] * g->copies + tp % g->copies;
-    }
-    if (plan_group_is_stages(g)) {
-        other.at[AXIS_PP] = (inner.at[AXIS_PP] == 0) == (g->from < g->to) ? g->from : g->to;
-    }
-    return plan_mesh_rank(&other);
+    const plan_members s = plan_members_of(m, g);
+    return plan_members_count(&s);
 }
 
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members)
 {
-    const int64_t count = plan_group_size(m, g);
-    for (int64_t i = 0; i < count; i++) members[i] = (int32_t)plan_group_member(m, g, i);
+    const plan_members s = plan_members_of(m, g);
+    const int64_t count = plan_members_count(&s);
+    for (int64_t i = 0; i < count; i++) members[i] = (int32_t)plan_members_at(&s, i);
+}
+
+int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place)
+{
+    const plan_members s = plan_members_of(m, g);
+    return plan_members_at(&s, place);
 }
 
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g)
 {
-    const plan_mesh inner = inner_mesh(m, g);
-    return (int32_t)plan_mesh_rank(&inner);
+    const plan_members s = plan_members_of(m, g);
+    return (int32_t)plan_members_below(&s, plan_mesh_rank(m));
 }
 
 void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])

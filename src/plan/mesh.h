@@ -137,6 +137,15 @@ int64_t plan_group_size(const plan_mesh *m, const plan_group *g);
 void plan_group_members(const plan_mesh *m, const plan_group *g, int32_t *members);
 // One of them, without the others.
 int64_t plan_group_member(const plan_mesh *m, const plan_group *g, int64_t place);
+// The same as what they are made of: first + the sum of i[k] * stride[k], 0 <= i[k] < count[k], where all that one
+// step of an axis holds comes before the next. So how many are below a rank is known without looking at them.
+typedef struct plan_members {
+    int64_t first, count[AXIS_COUNT], stride[AXIS_COUNT]; // from the outermost axis on
+} plan_members;
+plan_members plan_members_of(const plan_mesh *m, const plan_group *g);
+int64_t plan_members_count(const plan_members *s);
+int64_t plan_members_at(const plan_members *s, int64_t place);
+int64_t plan_members_below(const plan_members *s, int64_t rank); // members with a lower number
 // This rank's place among them.
 int32_t plan_group_place(const plan_mesh *m, const plan_group *g);
 enum { PLAN_GROUP_NAME_BYTES = 32 };

@@ -44,6 +44,11 @@ static void check_group(const plan_mesh *m, const plan_group *g)
     assert_in_range(n, 1, 128);
     plan_group_members(m, g, mine);
     assert_int_equal(mine[plan_group_place(m, g)], plan_mesh_rank(m));
+    const plan_members members = plan_members_of(m, g);
+    for (int64_t rank = 0, below = 0; rank <= plan_mesh_ranks(m); rank++) {
+        assert_int_equal(plan_members_below(&members, rank), below);
+        if (below < n && mine[below] == rank) below++;
+    }
     for (int64_t i = 0; i < n; i++) {
         const plan_mesh other = plan_mesh_from(m, mine[i]);
         if (i > 0) assert_true(mine[i - 1] < mine[i]);

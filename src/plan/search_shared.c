@@ -47,9 +47,7 @@ status search_links_of(search *s, const search_layout *l, const estimate_links *
     const plan_mesh mesh = {
         .size = {[AXIS_PP] = l->pp, [AXIS_DP] = l->dp, [AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
         .ep = l->ep};
-    const status st = estimate_links_of(s->r->prices->c, s->work, &mesh, &j->links);
-    arena_reset(s->work);
-    TRY(st);
+    estimate_links_of(s->r->prices->c, &mesh, &j->links);
     s->link_count++;
     *out = &j->links;
     return ST_OK;

@@ -182,7 +182,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         s.rank = &ranks[r];
         TRY(arena_new(a, p->run->group_count + 1, &s.groups));
         for (int64_t g = 0; g < p->run->group_count; g++) {
-            TRY(cost_group_of(m->c, a, &ranks[r].mesh, &p->run->groups[g], &s.groups[g]));
+            cost_group_of(m->c, &ranks[r].mesh, &p->run->groups[g], &s.groups[g]);
         }
         memset(out[r].held, 0, sizeof(out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
@@ -259,7 +259,7 @@ status sim_layers(arena *a, const cost_model *m, const sim_rank *first, sim_laye
     pricer s = {.a = a, .m = m, .rank = first};
     TRY(arena_new(a, p->run->group_count + 1, &s.groups));
     for (int64_t g = 0; g < p->run->group_count; g++) {
-        TRY(cost_group_of(m->c, a, &first->mesh, &p->run->groups[g], &s.groups[g]));
+        cost_group_of(m->c, &first->mesh, &p->run->groups[g], &s.groups[g]);
     }
     *count = 0;
     for (int32_t k = 0; k < model->program_count && *count < SIM_LAYERS; k++) {
