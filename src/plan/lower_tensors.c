@@ -20,11 +20,10 @@ status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref)
 {
     int64_t row = plan_table_find(run, want->name);
     if (row < 0) {
-        TRY(arena_grow(run->a, (void **)&run->tensors, &run->capacity, run->count + 1,
-                       (int64_t)sizeof(plan_tensor)));
-        row = run->count++;
-        run->tensors[row] = *want;
-        run->tensors[row].is_run = true;
+        plan_tensor tensor = *want;
+        tensor.is_run = true;
+        row = run->count;
+        TRY(plan_table_push(run, &tensor));
     }
     plan_tensor *have = &run->tensors[row];
     if (have->type != want->type) {

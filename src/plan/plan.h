@@ -94,6 +94,8 @@ typedef struct plan_table {
     arena *a;
     plan_tensor *tensors;
     int64_t count, capacity;
+    int32_t *by_name; // [by_name_slots] row + 1, where its name's hash says or behind it; 0: none
+    int64_t by_name_slots;
     int64_t run_bytes; // after plan_table_place
     plan_group
         *groups; // that the plans' communications name by their row; each has this rank in it
@@ -308,6 +310,8 @@ NODISCARD status plan_create(arena *a, const plan_request *request, plan_table *
 void plan_table_place(plan_table *run);
 // Finds or adds a group.
 NODISCARD status plan_table_group(plan_table *run, const plan_group *group, int32_t *row);
+// Adds a run tensor of a new name, at row run->count.
+NODISCARD status plan_table_push(plan_table *run, const plan_tensor *tensor);
 // Row of a run tensor by name; -1: none.
 int64_t plan_table_find(const plan_table *run, const char *name);
 // Where a reference of a binding stands in the arena.

@@ -1,4 +1,5 @@
 // The tensor table: where everything lies, and "where the bytes go".
+#include "base/hash.h"
 #include "plan/plan_internal.h"
 
 #include <stdlib.h>
@@ -15,12 +16,36 @@ const char *plan_bytes_name(plan_kind_of_bytes kind)
     return names[kind];
 }
 
+// Where the name's row stands, or is to stand.
+static int64_t slot_of(const plan_table *run, const char *name)
+{
+    int64_t at = (int64_t)(hash64(name, (int64_t)strlen(name), 0) % (uint64_t)run->by_name_slots);
+    while (run->by_name[at] > 0 && strcmp(run->tensors[run->by_name[at] - 1].name, name) != 0) {
+        at = (at + 1) % run->by_name_slots;
+    }
+    return at;
+}
+
 int64_t plan_table_find(const plan_table *run, const char *name)
 {
-    for (int64_t i = 0; i < run->count; i++) {
-        if (strcmp(run->tensors[i].name, name) == 0) return i;
+    return run->by_name_slots > 0 ? (int64_t)run->by_name[slot_of(run, name)] - 1 : -1;
+}
+
+status plan_table_push(plan_table *run, const plan_tensor *tensor)
+{
+    if (2 * (run->count + 1) > run->by_name_slots) { // at most half of it is taken
+        const int64_t slots = max_i64(4 * run->count, 64);
+        TRY(arena_new(run->a, slots, &run->by_name));
+        run->by_name_slots = slots;
+        for (int32_t i = 0; i < run->count; i++) {
+            run->by_name[slot_of(run, run->tensors[i].name)] = i + 1;
+        }
     }
-    return -1;
+    TRY(arena_grow(run->a, (void **)&run->tensors, &run->capacity, run->count + 1,
+                   (int64_t)sizeof(*tensor)));
+    run->tensors[run->count] = *tensor;
+    run->by_name[slot_of(run, tensor->name)] = (int32_t)++run->count;
+    return ST_OK;
 }
 
 status plan_table_group(plan_table *run, const plan_group *group, int32_t *row)
