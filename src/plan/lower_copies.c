@@ -75,18 +75,19 @@ static status ref_move(renaming *r, int32_t ref, int64_t begin, int64_t end, int
     plan *p = r->l->p;
     *out = ref;
     if (ref < 0) return ST_OK;
-    const plan_tensor t = p->tensors[ref];
-    const int32_t whole = t.is_part ? t.whole : ref;
+    const plan_tensor *t = &p->tensors[ref];
+    const bool is_part = t->is_part;
+    const int32_t whole = is_part ? t->whole : ref;
     const int32_t to = life_moved(&r->l->lives, whole, begin, end);
-    if (!t.is_part) *out = to;
-    if (!t.is_part || to == whole) return ST_OK;
+    if (!is_part) *out = to;
+    if (!is_part || to == whole) return ST_OK;
     for (int64_t i = 0; i < r->part_count; i++) {
         if (r->parts[i].from == ref && r->parts[i].whole == to) {
             *out = r->parts[i].to;
             return ST_OK;
         }
     }
-    plan_tensor part = t;
+    plan_tensor part = *t;
     part.whole = to;
     TRY(plan_tensor_push(p, &part, out));
     TRY(arena_grow(r->l->a, (void **)&r->parts, &r->part_capacity, r->part_count + 1,

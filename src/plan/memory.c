@@ -46,11 +46,17 @@ int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
 {
     if (row < 0 || row >= t->capacity || !t->lives[row].dealt) return row;
     const life *l = &t->lives[row];
-    for (int64_t i = 0; i < l->count; i++) {
-        const life_span *s = &l->spans[i];
-        if (s->end >= begin && s->begin <= end) return s->copy >= 0 ? s->copy : row;
+    int64_t low = 0, high = l->count; // the first span that ends at `begin` or later
+    while (low < high) {
+        const int64_t i = low + (high - low) / 2;
+        if (l->spans[i].end < begin) {
+            low = i + 1;
+        } else {
+            high = i;
+        }
     }
-    return row;
+    if (low == l->count || l->spans[low].begin > end) return row;
+    return l->spans[low].copy >= 0 ? l->spans[low].copy : row;
 }
 
 // Do the spans meet anywhere but at the single points where `from` hands its bytes to `to`?
