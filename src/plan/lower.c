@@ -27,11 +27,13 @@
 status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
 {
     plan *p = l->p;
-    TRY(arena_grow(p->run->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
+    TRY(arena_grow(p->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
                    (int64_t)sizeof(plan_action)));
-    TRY(arena_grow(l->a, (void **)&l->time_of, &l->time_capacity, p->action_count + 1,
-                   (int64_t)sizeof(int64_t)));
-    l->time_of[p->action_count] = l->lives.now;
+    if (!l->r->unplaced) {
+        TRY(arena_grow(l->a, (void **)&l->time_of, &l->time_capacity, p->action_count + 1,
+                       (int64_t)sizeof(int64_t)));
+        l->time_of[p->action_count] = l->lives.now;
+    }
     if (index != NULL) *index = (int32_t)p->action_count;
     p->actions[p->action_count++] = *action;
     return ST_OK;
@@ -99,7 +101,7 @@ status lower_touch(lowering *l, int32_t ref)
 status lower_touch_at(lowering *l, int32_t ref, int64_t time)
 {
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
-    if (ref < 0) return ST_OK; // run tensors live always
+    if (ref < 0 || l->r->unplaced) return ST_OK; // run tensors live always
     const bool grad = is_held(&l->p->tensors[ref]);
     const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
     if (one_stage && !grad && !is_noted(l)) return ST_OK;
@@ -142,7 +144,7 @@ static status link_push(lowering *l, const plan_binding *b, const op_node *node)
 status lower_live(lowering *l, const plan_action *action)
 {
     const plan_binding *b = &l->p->bindings[action->binding];
-    for (int32_t i = 0; i < action->ops_count; i++) {
+    for (int32_t i = 0; i < action->ops_count && !l->r->unplaced; i++) {
         const int64_t at = action->ops_begin + i;
         const op_node *node = &b->program->lists[action->list].nodes[at];
         for (int k = 0; k < OP_MAX_IN; k++) {
@@ -661,6 +663,7 @@ static status lower(lowering *l)
     TRY(lower_tensors(l));
     TRY(lower_borders(l));
     TRY(arena_new(l->a, l->p->tensor_count + 1, &l->touched));
+    TRY(arena_new(l->a, l->m->layer_count, &l->names));
     TRY(arena_new(l->a, l->m->weight_count + 1, &l->gather_of));
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
     l->last_compute = -1;
@@ -759,6 +762,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     *p = (plan){.purpose = request->model->purpose,
                 .model = request->model,
                 .run = run,
+                .a = work,
                 .sequences = request->sequences,
                 .first_sequence = first,
                 .own_sequences = own,
@@ -783,6 +787,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     l.pipe.shape.microbatches =
         (int32_t)count; // evaluation goes forward only, in an order of its own
     TRY_TO(done, lower(&l));
+    TRY_TO(done, lower_keep(p));
     *out = p;
 done:
     arena_destroy(work);

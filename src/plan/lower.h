@@ -209,6 +209,7 @@ typedef struct lowering {
     int64_t passing_count, passing_capacity, passing_done;
     lower_bucket *buckets; // of all stages
     int64_t bucket_count, bucket_capacity;
+    const char ***names; // [layer][tensor] of communications between its nodes; NULL: not one yet
     struct {
         int32_t group, tensor; // transient tensor that its compressed sums work in
     } works[KIND_COUNT * SUM_LANES];
@@ -277,6 +278,9 @@ NODISCARD status lower_borders_end(lowering *l); // what links read and write li
 NODISCARD status lower_copies_find(lowering *l); // before memory assignment: tensors that are alike
 NODISCARD status lower_copies_move(lowering *l); // after it: each action gets those of its time
 // lower_comm.c
+// A name for people, of a communication.
+NODISCARD status lower_comm_name(const lowering *l, plan_comm *c, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 // A communication after `after`; -1 waits for nothing.
 NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);
 plan_rows lower_rows(const lowering *l, int32_t weight);
@@ -349,6 +353,7 @@ NODISCARD status lower_workspaces(lowering *l, const op_program *program, const 
 NODISCARD status lower_binding(lowering *l, const plan_binding *binding, int32_t *out);
 // Finds or adds a run tensor; a batch tensor grows to the largest plan's size.
 NODISCARD status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref);
+NODISCARD status lower_keep(plan *p); // its lists leave the arena that they grew in
 plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound);
 void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b);
 

@@ -264,8 +264,10 @@ status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer, i
                     dtype_name(c->type));
     }
     for (int32_t i = 0; i < c->items_count; i++) c->total += l->p->items[c->items_begin + i].count;
-    sum_name(l, lane, layer, weight, c->name);
-    const lower_bucket *b = bucket_find(l, l->r->mesh.at[AXIS_PP], c->name);
+    char bucket[PLAN_NAME_BYTES];
+    sum_name(l, lane, layer, weight, bucket);
+    TRY(lower_comm_name(l, c, "%s", bucket));
+    const lower_bucket *b = bucket_find(l, l->r->mesh.at[AXIS_PP], bucket);
     const codec_cut *cut = b != NULL ? &b->cuts[l->r->mesh.at[AXIS_TP]] : NULL;
     ASSERT(cut != NULL && b->ranks == sum_ranks(l, c->group));
     ASSERT(lane == SUM_ACROSS ? cut->count >= c->total : cut->count == c->total);

@@ -10,6 +10,7 @@
 // of the tree over shards that lie wholly in its own shards, and the operation finishes the tree.
 #include "plan/lower.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,10 +66,22 @@ status lower_part(lowering *l, int32_t whole, plan_rows rows, int32_t *out)
 
 // ---- records ------------------------------------------------------------------------------------
 
+status lower_comm_name(const lowering *l, plan_comm *c, const char *format, ...)
+{
+    char name[PLAN_NAME_BYTES], *copy = NULL;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(name, sizeof(name), format, args);
+    va_end(args);
+    TRY(arena_strdup(l->p->run->a, name, &copy));
+    c->name = copy;
+    return ST_OK;
+}
+
 status lower_item_push(lowering *l, plan_comm *c, const plan_comm_item *item)
 {
     plan *p = l->p;
-    TRY(arena_grow(p->run->a, (void **)&p->items, &p->item_capacity, p->item_count + 1,
+    TRY(arena_grow(p->a, (void **)&p->items, &p->item_capacity, p->item_count + 1,
                    (int64_t)sizeof(*item)));
     if (c->items_count == 0) c->items_begin = (int32_t)p->item_count;
     p->items[p->item_count++] = *item;
@@ -86,7 +99,7 @@ static status leaves_push(lowering *l)
         const shard_tree *t = &l->trees[way];
         l->leaves_begin[way] = (int32_t)p->leaf_count;
         for (int i = 0; i < t->node_count && l->r->strict; i++) {
-            TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
+            TRY(arena_grow(p->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
                            (int64_t)sizeof(*p->leaves)));
             p->leaves[p->leaf_count++] = (plan_comm_leaf){t->node[i].begin, t->node[i].end};
         }
@@ -97,7 +110,7 @@ static status leaves_push(lowering *l)
 status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action)
 {
     plan *p = l->p;
-    TRY(arena_grow(p->run->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
+    TRY(arena_grow(p->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
                    (int64_t)sizeof(*c)));
     const bool is_inline = p->run->groups[c->group].use == GROUP_INLINE;
     const plan_action a = {.kind = ACTION_COMMUNICATE,
@@ -133,19 +146,16 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     return ST_OK;
 }
 
-static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, int32_t group,
-                        const char *what)
+static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, int32_t group)
 {
     const shard_tree *tree = lower_tree(l, use->layer);
-    plan_comm c = {.op = op,
-                   .reduction = PLAN_SUM,
-                   .group = group,
-                   .type = l->p->tensors[use->buffer[0]].type,
-                   .leaves_begin = l->leaves_begin[tree - l->trees],
-                   .leaves_count = l->r->strict ? tree->node_count : 0,
-                   .shards = tree->leaf_count};
-    (void)snprintf(c.name, sizeof(c.name), "gradients, %s", what);
-    return c;
+    return (plan_comm){.op = op,
+                       .reduction = PLAN_SUM,
+                       .group = group,
+                       .type = l->p->tensors[use->buffer[0]].type,
+                       .leaves_begin = l->leaves_begin[tree - l->trees],
+                       .leaves_count = l->r->strict ? tree->node_count : 0,
+                       .shards = tree->leaf_count};
 }
 
 // Compressed, the whole gradient without what pads it is one vector, of which a rank gets its rows.
@@ -195,7 +205,8 @@ static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
     const plan_rows rows = lower_rows(l, use->weight);
     const lower_kind kind = lower_kind_of(l, use->weight);
     int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
-    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->groups[kind].cut, w->name);
+    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->groups[kind].cut);
+    TRY(lower_comm_name(l, &c, "gradients, %s", w->name));
     TRY(terms_push(l, &c, use, rows));
     TRY(rows_compress(l, &c, use->weight));
     TRY(lower_comm_push(l, &c, last, last_sum));
@@ -221,12 +232,13 @@ static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, l
         if (l->r->codec != NULL && lower_sort_of(l, w) != sort) continue;
         if (together.items_count == 0) {
             first = w;
-            together = sum_of(l, use, PLAN_ALL_REDUCE, group, l->m->layers[layer_row].name);
+            together = sum_of(l, use, PLAN_ALL_REDUCE, group);
         }
         ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
         TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
     }
     if (together.items_count == 0) return ST_OK;
+    TRY(lower_comm_name(l, &together, "gradients, %s", l->m->layers[layer_row].name));
     TRY(lower_codec_sum(l, &together, SUM_WHOLE, l->m->layers[layer_row].name, first));
     return lower_comm_push(l, &together, last, &l->last_sum[kind][SUM_WHOLE]);
 }
@@ -352,8 +364,10 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut || l->cuts_weights) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER, .group = lower_groups(l, weight)->cut, .type = t->type};
-    (void)snprintf(c.name, sizeof(c.name), "%s", l->m->weights[weight].name);
+    plan_comm c = {.op = PLAN_ALL_GATHER,
+                   .group = lower_groups(l, weight)->cut,
+                   .type = t->type,
+                   .name = l->m->weights[weight].name};
     const plan_comm_item item = {.in = ref,
                                  .out = ref,
                                  .in_offset = rows.first * t->dims[1] * dtype_bytes(t->type),

@@ -148,7 +148,7 @@ static status leaves_push(inline_comm *k)
     k->c.shards = a->shards;
     k->c.leaves_begin = (int32_t)p->leaf_count;
     for (int32_t i = 0; i < OP_MAX_IN && k->node->in[i] != TENSOR_NONE; i++) {
-        TRY(arena_grow(p->run->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
+        TRY(arena_grow(p->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
                        (int64_t)sizeof(*p->leaves)));
         p->leaves[p->leaf_count++] = (plan_comm_leaf){a->first_shard + i, a->first_shard + i + 1};
         k->c.leaves_count++;
@@ -203,6 +203,25 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
     return ST_OK;
 }
 
+// What it makes; of a layer, whose nodes run with every micro-batch, the name is kept.
+static status name_set(inline_comm *k, int32_t layer_row)
+{
+    lowering *l = k->l;
+    const tensor_id t = k->node->out[0];
+    if (layer_row < 0) {
+        return lower_comm_name(l, &k->c, "%s", plan_tensor_at(l->p, k->b->tensor[t])->name);
+    }
+    const op_layer *layer = &l->m->layers[layer_row];
+    const char ***names = &l->names[layer_row];
+    if (*names == NULL) TRY(arena_new(l->a, k->b->program->tensor_count, names));
+    if ((*names)[t] == NULL) {
+        TRY(lower_comm_name(l, &k->c, "%.40s/%s", layer->name, tensor_of(k, t)->name));
+        (*names)[t] = k->c.name;
+    }
+    k->c.name = (*names)[t];
+    return ST_OK;
+}
+
 // All of it but the items.
 static status comm_begin(lowering *l, const plan_action *action, const plan_group *group,
                          inline_comm *out)
@@ -219,13 +238,7 @@ static status comm_begin(lowering *l, const plan_action *action, const plan_grou
                      .ways = plan_group_size(&l->r->mesh, group)};
     k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;
-    if (action->layer >= 0) {
-        (void)snprintf(k.c.name, sizeof(k.c.name), "%.40s/%s", l->m->layers[action->layer].name,
-                       tensor_of(&k, node->out[0])->name);
-    } else {
-        const plan_tensor *made = plan_tensor_at(l->p, k.b->tensor[node->out[0]]);
-        (void)snprintf(k.c.name, sizeof(k.c.name), "%s", made->name);
-    }
+    TRY(name_set(&k, action->layer));
     if (group->axes == 0) {
         return fail(ST_INTERNAL, "%s is between ranks, and there is one", k.c.name);
     }
@@ -351,8 +364,8 @@ static status layer_terms_reduce(lowering *l, int32_t layer_row, int32_t copies)
     plan_comm c;
     const layer_state *state = &l->layers[layer_row];
     TRY(tp_sum(l, copies, &c));
-    (void)snprintf(c.name, sizeof(c.name), "%.60s, gradients that %s have terms of",
-                   l->m->layers[layer_row].name, copies > 1 ? "some" : "all");
+    TRY(lower_comm_name(l, &c, "%.60s, gradients that %s have terms of",
+                        l->m->layers[layer_row].name, copies > 1 ? "some" : "all"));
     for (int64_t u = 0; u < state->use_count; u++) {
         const grad_use *use = &l->uses[state->use_begin + u];
         if (copies_of(l, use->weight) != copies || lower_passes(l, use->weight)) continue;
@@ -392,7 +405,7 @@ status lower_terms_end(lowering *l)
     }
     if (!any) return ST_OK;
     TRY(tp_sum(l, 1, &c));
-    (void)snprintf(c.name, sizeof(c.name), "rows of gradients that all have terms of");
+    c.name = "rows of gradients that all have terms of";
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         if (!l->m->weights[w].partial_grad || !lower_passes(l, w)) continue;
         ASSERT(l->m->weights[w].partial_copies == 1);

@@ -333,9 +333,9 @@ static status message_push(lowering *l, int32_t chunk, int32_t microbatch, borde
                       .peer = 1 - plan_group_place(&l->r->mesh, g)};
     // Both ends have one name for it.
     const int32_t below = kind == BORDER_IN || kind == BORDER_D_IN ? c->stage - 1 : c->stage;
-    (void)snprintf(comm.name, sizeof(comm.name), "%s, stage %d to %d, micro-batch %d",
-                   ahead ? "activations" : "gradients", (int)(ahead ? below : below + 1),
-                   (int)(ahead ? below + 1 : below), (int)microbatch);
+    TRY(lower_comm_name(l, &comm, "%s, stage %d to %d, micro-batch %d",
+                        ahead ? "activations" : "gradients", (int)(ahead ? below : below + 1),
+                        (int)(ahead ? below + 1 : below), (int)microbatch));
     for (int k = 0; k < n; k++) {
         const plan_tensor *t = plan_tensor_at(l->p, refs[k]);
         plan_comm_item item = {.in = -1, .out = -1, .count = 1};

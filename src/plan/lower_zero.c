@@ -218,7 +218,7 @@ static status weights_gather(lowering *l, int64_t visit)
         }
         if (c.items_count == 0) {
             c = (plan_comm){.op = PLAN_ALL_GATHER, .group = group, .type = whole->type};
-            (void)snprintf(c.name, sizeof(c.name), "weights, %.80s", layer->name);
+            TRY(lower_comm_name(l, &c, "weights, %.80s", layer->name));
         }
         life_close(&l->lives, l->whole_of[w]);
         TRY(lower_touch(l, l->whole_of[w]));
@@ -283,7 +283,7 @@ static status passing_sum_of(lowering *l, int32_t layer_row, lower_kind kind)
     int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
     plan_comm c = {.op = PLAN_REDUCE_SCATTER, .reduction = PLAN_SUM, .group = l->groups[kind].cut};
     const int64_t begin = l->passing_count;
-    (void)snprintf(c.name, sizeof(c.name), "gradients, %.80s", l->m->layers[layer_row].name);
+    TRY(lower_comm_name(l, &c, "gradients, %.80s", l->m->layers[layer_row].name));
     for (int64_t u = 0; u < state->use_count && l->cuts_gradients; u++) {
         grad_use *use = &l->uses[state->use_begin + u];
         const int32_t w = use->weight, whole = use->buffer[0];
@@ -343,7 +343,7 @@ status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
                    .group = l->groups[kind].across,
                    .type = t->type};
     const plan_comm_item item = {.in = ref, .out = ref, .count = t->dims[0] * t->dims[1]};
-    (void)snprintf(c.name, sizeof(c.name), "gradients, %.70s, across", l->m->weights[weight].name);
+    TRY(lower_comm_name(l, &c, "gradients, %.70s, across", l->m->weights[weight].name));
     TRY(lower_item_push(l, &c, &item));
     TRY(lower_codec_sum(l, &c, SUM_ACROSS, NULL, weight));
     return lower_comm_push(l, &c, after, &l->last_sum[kind][SUM_ACROSS]);

@@ -150,7 +150,7 @@ typedef struct plan_comm {
     int32_t items_begin, items_count;
     int32_t leaves_begin, leaves_count; // into plan.leaves; 0: no order is asked for
     int32_t shards;                     // of the tree that the leaves are nodes of
-    char name[PLAN_NAME_BYTES];         // for people; equal on all ranks
+    const char *name;                   // for people; equal on all ranks
     bool more;                          // it is of some rows of its tensors, and others follow
     // A sum that travels compressed: its row of plan.buckets, and what it needs. The items, in place, are a
     // vector of `total` floats, of which a reduce_scatter gives each rank `piece`.
@@ -261,6 +261,7 @@ typedef struct plan {
     op_purpose purpose;
     const op_model *model;
     plan_table *run;
+    arena *a;             // that its lists grow in while it is made; then that of `run`
     plan_tensor *tensors; // transient
     int64_t tensor_count, tensor_capacity;
     plan_action *actions;
