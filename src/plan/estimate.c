@@ -382,9 +382,12 @@ typedef struct chunk_move {
     int32_t first_layer, last_layer;
 } chunk_move;
 
+// Which gradients a chunk has made before: where the loss is, those of its layer come with the first gradient of an
+// input, and all others later, with the same micro-batch's or, where halves come apart, with another's.
+typedef enum chunk_made { MADE_NOTHING, MADE_LOSS, MADE_ALL, MADE_COUNT } chunk_made;
+
 typedef struct chunk_moves {
-    chunk_move phase[PHASE_COUNT],
-        first[PHASE_COUNT];     // first: of the first micro-batch's gradients
+    chunk_move phase[MADE_COUNT][PHASE_COUNT];
     bool link_in, link_out;     // another rank is there
     bool joined_in, joined_out; // another chunk of this rank
     int64_t borders;            // of a slot, that live always
@@ -394,7 +397,7 @@ typedef struct chunk_walk {
     const rank_layers *k;
     const chunk_moves *moves;
     int32_t begin, end; // rows of layers
-    bool first;         // micro-batch
+    chunk_made made;
 } chunk_walk;
 
 static void raise_to(kinds *most, const kinds *now)
@@ -402,11 +405,19 @@ static void raise_to(kinds *most, const kinds *now)
     if (kinds_sum(now) > kinds_sum(most)) *most = *now;
 }
 
+// Are its gradients the first?
+static bool is_first(const chunk_walk *w, const program_estimate *p)
+{
+    return w->made == MADE_NOTHING || (w->made == MADE_LOSS && p->program->output_count > 0);
+}
+
 static uint32_t variant_at(const chunk_walk *w, int32_t i)
 {
     // Whole gradients that only pass are counted apart, and those that are there already are.
-    const layer_bytes *b = &w->k->of[w->k->e->m->layers[i].program];
-    uint32_t v = w->first && !b->cuts_grads && !b->is_ahead ? VARIANT_FIRST : 0;
+    const int32_t program = w->k->e->m->layers[i].program;
+    const layer_bytes *b = &w->k->of[program];
+    const bool first = is_first(w, &w->k->e->programs[program]);
+    uint32_t v = first && !b->cuts_grads && !b->is_ahead ? VARIANT_FIRST : 0;
     if (i == w->begin && w->moves->link_in) v |= VARIANT_IN;
     if (i == w->end - 1 && w->moves->link_out) v |= VARIANT_OUT;
     return v;
@@ -441,7 +452,7 @@ static void visit_change(const chunk_walk *w, const program_estimate *p, const p
     const bool has_loss = p->program->output_count == 0;
     if (phase == PHASE_FORWARD) kinds_add(base, &v->saved, 1);
     if (phase == PHASE_INPUT && !has_loss) kinds_add(base, &v->left, 1);
-    if (makes_gradients(p, phase) && w->first) base->at[BYTES_GRADIENTS] += b->held;
+    if (makes_gradients(p, phase) && is_first(w, p)) base->at[BYTES_GRADIENTS] += b->held;
 }
 
 static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
@@ -461,7 +472,7 @@ static chunk_move move_of(const chunk_walk *w, estimate_phase phase)
         if (phase == PHASE_WEIGHT && p->program->output_count > 0) kinds_add(&base, &v->left, -1);
         kinds now = visit_most(p, v, b, phase);
         kinds_add(&now, &base, 1);
-        if (w->first && b->is_ahead && makes_gradients(p, phase)) {
+        if (is_first(w, p) && b->is_ahead && makes_gradients(p, phase)) {
             now.at[BYTES_GRADIENTS] += b->held;
         }
         if (n > 0) now.at[BYTES_GRADIENTS] += out.behind;
@@ -525,14 +536,13 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
     const program_estimate *top = &e->programs[e->m->layers[w.end - 1].program];
     if (out->link_in) out->borders += bottom->in_bytes + bottom->d_in_bytes;
     if (out->link_out) out->borders += top->out_bytes + top->d_out_bytes;
-    for (int phase = 0; phase < PHASE_COUNT; phase++) {
-        w.first = false;
-        out->phase[phase] = move_of(&w, (estimate_phase)phase);
-        w.first = true;
-        out->first[phase] = move_of(&w, (estimate_phase)phase);
+    for (int made = 0; made < MADE_COUNT; made++) {
+        w.made = (chunk_made)made;
+        for (int phase = 0; phase < PHASE_COUNT; phase++) {
+            out->phase[made][phase] = move_of(&w, (estimate_phase)phase);
+        }
+        chunk_joins(out, bottom, top, out->phase[made]);
     }
-    chunk_joins(out, bottom, top, out->phase);
-    chunk_joins(out, bottom, top, out->first);
 }
 
 // ---- one rank -----------------------------------------------------------------------------------
@@ -540,10 +550,10 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
 typedef struct rank_walk {
     kinds now, most;
     chunk_moves chunks[SCHEDULE_MAX_CHUNKS];
-    uint32_t graded[SCHEDULE_MAX_CHUNKS]; // bits of phases that have made their gradients
-    const chunk_move *before;             // the move whose end is still to be seen
-    kinds before_at;                      // what was live when it began
-    int64_t behind;                       // of the one before it
+    chunk_made made[SCHEDULE_MAX_CHUNKS];
+    const chunk_move *before; // the move whose end is still to be seen
+    kinds before_at;          // what was live when it began
+    int64_t behind;           // of the one before it
 } rank_walk;
 
 // The fullest moments of the last move, now that is known what comes after it: nothing (NULL) brings nothing.
@@ -566,16 +576,13 @@ static void move_end(rank_walk *w, const chunk_move *next)
 
 static void step(rank_walk *w, int32_t chunk, estimate_phase phase)
 {
-    const chunk_moves *c = &w->chunks[chunk];
-    const bool is_first = (w->graded[chunk] & 1u << phase) == 0;
-    const chunk_move *m = is_first ? &c->first[phase] : &c->phase[phase];
+    const chunk_move *m = &w->chunks[chunk].phase[w->made[chunk]][phase];
     move_end(w, m);
     w->before = m;
     w->before_at = w->now;
     kinds_add(&w->now, &m->change, 1);
-    w->graded[chunk] |= 1u << phase;
-    if (phase == PHASE_BACKWARD) w->graded[chunk] = (1u << PHASE_COUNT) - 1;
-    if (phase == PHASE_WEIGHT) w->graded[chunk] |= 1u << PHASE_BACKWARD;
+    if (phase == PHASE_INPUT && w->made[chunk] == MADE_NOTHING) w->made[chunk] = MADE_LOSS;
+    if (phase == PHASE_WEIGHT || phase == PHASE_BACKWARD) w->made[chunk] = MADE_ALL;
 }
 
 static estimate_phase phase_of(schedule_kind kind)
