@@ -684,6 +684,24 @@ static void passing_limit(rank_layers *k, const estimate_work *work, kinds *live
     for (int i = 0; i < 2; i++) live->at[kind[i]] -= spared[i];
 }
 
+static void memory_sum(const kinds *run, const kinds *live, int32_t pp, estimate_memory *out)
+{
+    *out = (estimate_memory){.run_bytes = kinds_sum(run), .live_bytes = kinds_sum(live), .pp = pp};
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run->at[i] + live->at[i];
+}
+
+void estimate_memory_run(const estimate *e, const estimate_layout *l, int32_t pp,
+                         estimate_memory *out)
+{
+    layer_bytes of[PROGRAMS_MAX];
+    rank_layers k = {.e = e, .l = l, .of = of, .pp = pp};
+    const kinds live = {{0}};
+    memset(of, 0, sizeof(of));
+    layers_measure(&k);
+    const kinds run = run_tensors(&k);
+    memory_sum(&run, &live, pp, out);
+}
+
 void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
                         const estimate_work *work, estimate_memory *out)
 {
@@ -697,9 +715,7 @@ void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
     const bool limited = e->r.limits.weights > 0 || e->r.limits.gradients > 0;
     if (limited && l->zero >= 2) passing_limit(&k, work, &live);
     const kinds run = run_tensors(&k);
-    *out =
-        (estimate_memory){.run_bytes = kinds_sum(&run), .live_bytes = kinds_sum(&live), .pp = pp};
-    for (int i = 0; i < BYTES_KIND_COUNT; i++) out->kind[i] = run.at[i] + live.at[i];
+    memory_sum(&run, &live, pp, out);
 }
 
 // ---- the published formulas -----------------------------------------------------------------------

@@ -78,6 +78,9 @@ static inline int64_t estimate_memory_bytes(const estimate_memory *m)
 // Of the first rank of dp on stage `pp`, which has as much as any.
 void estimate_memory_of(const estimate *e, const estimate_layout *l, int32_t pp,
                         const estimate_work *work, estimate_memory *out);
+// The run tensors alone, with live_bytes 0: needs no list, nor estimate_measure().
+void estimate_memory_run(const estimate *e, const estimate_layout *l, int32_t pp,
+                         estimate_memory *out);
 
 // ---- time ---------------------------------------------------------------------------------------
 

@@ -57,16 +57,36 @@ static int64_t held_bytes(const search_found *f)
     return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
 }
 
+static int64_t bytes_of(const search *s, const estimate_memory *m)
+{
+    const search_calls *calls = &s->r->calls;
+    return calls->bytes != NULL ? calls->bytes(calls->context, m) : estimate_memory_bytes(m);
+}
+
+// Too large for certain, and not the smallest of those that are, by what lives through the step alone: so it is counted
+// and no more. (All gradients live at once too, but a profile may count what else lives for less.) There is one by then
+// that is told of.
+static bool is_hopeless(const search *s, const candidate *c, const estimate_layout *l)
+{
+    const search_found *smallest = &s->out->smallest;
+    const int32_t ranks[] = {0, l->pp - 1};
+    for (int i = 0; i < COUNT_OF(ranks) && smallest->layout.dp > 0; i++) {
+        search_found f = {.layout = c->layout};
+        estimate_memory_run(c->m->e, l, ranks[i], &f.memory);
+        f.bytes = bytes_of(s, &f.memory);
+        if (f.bytes >= held_bytes(smallest) && !may_fit(s, &f)) return true;
+    }
+    return false;
+}
+
 static void memory_of(search *s, const candidate *c, const estimate_layout *l, const shared_pipe *p,
                       search_found *out)
 {
-    const search_calls *calls = &s->r->calls;
     out->bytes = -1;
     for (int32_t i = 0; i < p->rank_count; i++) {
         estimate_memory m;
         estimate_memory_of(c->m->e, l, p->ranks[i], &p->works[i], &m);
-        const int64_t bytes =
-            calls->bytes != NULL ? calls->bytes(calls->context, &m) : estimate_memory_bytes(&m);
+        const int64_t bytes = bytes_of(s, &m);
         if (bytes <= out->bytes) continue;
         out->bytes = bytes;
         out->memory = m;
@@ -128,6 +148,11 @@ static status candidate_tighten(search *s, candidate *c)
     const estimate_links *links = NULL;
     shared_pipe *p = NULL;
     search_found f = {.layout = *l, .least = c->least};
+    if (is_hopeless(s, c, &layout)) {
+        s->out->too_large++;
+        s->looked++;
+        return ST_OK;
+    }
     TRY(search_pipe_of(s, &layout, &p));
     TRY(estimate_measure(s->a, c->m->e));
     memory_of(s, c, &layout, p, &f);
@@ -202,7 +227,6 @@ static int compare_stages(const void *a, const void *b)
 // Of every stage, the fullest first; *f takes what that one has.
 static status stages_measure(search *s, search_found *f, stage_bytes *out)
 {
-    const search_calls *calls = &s->r->calls;
     const search_layout *l = &f->layout;
     family *of = NULL;
     const measured *m = NULL;
@@ -222,8 +246,7 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
         if (st == ST_OK) estimate_memory_of(m->e, &layout, pp, &work, &x);
         arena_reset(s->work);
         TRY(st);
-        const int64_t bytes =
-            calls->bytes != NULL ? calls->bytes(calls->context, &x) : estimate_memory_bytes(&x);
+        const int64_t bytes = bytes_of(s, &x);
         out[pp] = (stage_bytes){bytes, pp};
         if (bytes <= f->bytes) continue;
         f->bytes = bytes;
