@@ -219,6 +219,20 @@ static int64_t distance(const char *a, const char *b)
     return 2 * d[n][m] + (strcasecmp(a, b) == 0 && strcmp(a, b) != 0 ? 1 : 0);
 }
 
+// The shortest candidate that begins with the word, letter case ignored: gpt2 -> gpt2-124m.
+static const char *shortest_beginning(const char *word, const char *const *candidates,
+                                      int64_t count)
+{
+    enum { LEAST = 3 }; // letters, or half of all begin so
+    const size_t length = strlen(word);
+    const char *best = NULL;
+    for (int64_t i = 0; i < count && length >= LEAST; i++) {
+        if (strncasecmp(word, candidates[i], length) != 0) continue;
+        if (best == NULL || strlen(candidates[i]) < strlen(best)) best = candidates[i];
+    }
+    return best;
+}
+
 const char *text_nearest(const char *word, const char *const *candidates, int64_t count)
 {
     // A third of the word, but one slip is forgiven in short words too.
@@ -232,7 +246,7 @@ const char *text_nearest(const char *word, const char *const *candidates, int64_
             best_distance = d;
         }
     }
-    return best;
+    return best != NULL ? best : shortest_beginning(word, candidates, count);
 }
 
 typedef struct digits {

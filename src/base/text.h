@@ -25,8 +25,8 @@ const char *text_count_human(double value, char buffer[32]);
 // "3h31m", "12.4s".
 const char *text_duration_human(double seconds, char buffer[32]);
 
-// Did you mean: the candidate with the least Damerau-Levenshtein distance, NULL if none is near
-// (more than a third of the word).
+// Did you mean: the candidate with the least Damerau-Levenshtein distance; if none is near (at most a third of
+// the word), the shortest one that begins with the word; or NULL.
 const char *text_nearest(const char *word, const char *const *candidates, int64_t count);
 
 // Strict number parsing of a whole NUL-terminated string; false if it is not one or overflows.

@@ -91,6 +91,9 @@ static void suggestions(void **state)
     assert_string_equal(text_nearest("optimiser.lr", words, n), "optimizer.lr");
     assert_string_equal(text_nearest("lr", words, n), "lr"); // the case decides
     assert_string_equal(text_nearest("LR", words, n), "LR");
+    assert_string_equal(text_nearest("Optim", words, n), "optimizer.lr");
+    assert_string_equal(text_nearest("train", words, n), "train.steps");
+    assert_null(text_nearest("mo", words, n)); // too short a beginning
     assert_null(text_nearest("completely.different", words, n));
     assert_null(text_nearest("x", words, n));
     assert_null(text_nearest("", words, n));
