@@ -144,7 +144,8 @@ static status link_push(lowering *l, const plan_binding *b, const op_node *node)
 status lower_live(lowering *l, const plan_action *action)
 {
     const plan_binding *b = &l->p->bindings[action->binding];
-    for (int32_t i = 0; i < action->ops_count && !l->r->unplaced; i++) {
+    if (l->r->unplaced) return ST_OK; // nobody asks what lives when
+    for (int32_t i = 0; i < action->ops_count; i++) {
         const int64_t at = action->ops_begin + i;
         const op_node *node = &b->program->lists[action->list].nodes[at];
         for (int k = 0; k < OP_MAX_IN; k++) {

@@ -90,33 +90,45 @@ static void ranks_without_rows_are_sound(void **state)
     assert_true(sound >= 20);
 }
 
-// An end of pieces that is told wrong is found, on whichever rank.
+// Plans of all ranks, broken by each of the mistakes in turn, are refused.
+static void each_is_found(const sample_settings *s, int mistakes,
+                          void (*make)(sample_job *j, int mistake))
+{
+    for (int i = 0; i < mistakes; i++) {
+        arena *a = NULL;
+        sample_job j;
+        plan_verified v;
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        assert_int_equal(sample_make(a, s, &j), ST_OK);
+        make(&j, i);
+        const status st = sample_verify(&j, &v);
+        if (st != ST_BROKEN_PLAN) print_error("mistake %d is not found\n", i);
+        assert_int_equal(st, ST_BROKEN_PLAN);
+        arena_destroy(a);
+    }
+}
+
+// An end of pieces that is told wrong, on one rank or all.
+static void wrong_end_make(sample_job *j, int mistake)
+{
+    for (int32_t r = mistake == 0 ? 5 : 0; r < 6; r++) {
+        plan *p = j->plans[r];
+        const int32_t sum = sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 0);
+        const int32_t gather = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0);
+        const int32_t action = mistake == 1 ? gather : sum;
+        for (int32_t k = 0; k < sample_comm(p, action)->items_count; k++) {
+            plan_comm_item *item = sample_item(p, action, k);
+            if (item->total > 0) item->total -= 8; // a row
+        }
+    }
+}
+
 static void wrong_ends_are_found(void **state)
 {
     (void)state;
     const sample_settings s = {
         .dp = 6, .zero = 3, .sequences = 6, .micro_batch = 1, .layers = 2, .dim = 8};
-    for (int i = 0; i < 3; i++) {
-        arena *a = NULL;
-        sample_job j;
-        plan_verified v;
-        assert_int_equal(arena_create("test", 0, &a), ST_OK);
-        assert_int_equal(sample_make(a, &s, &j), ST_OK);
-        for (int32_t r = i == 0 ? 5 : 0; r < 6; r++) {
-            plan *p = j.plans[r];
-            const int32_t sum = sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 0);
-            const int32_t gather = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0);
-            const int32_t action = i == 1 ? gather : sum;
-            for (int32_t k = 0; k < sample_comm(p, action)->items_count; k++) {
-                plan_comm_item *item = sample_item(p, action, k);
-                if (item->total > 0) item->total -= 8; // a row
-            }
-        }
-        const status st = sample_verify(&j, &v);
-        if (st != ST_BROKEN_PLAN) print_error("wrong end %d is not found\n", i);
-        assert_int_equal(st, ST_BROKEN_PLAN);
-        arena_destroy(a);
-    }
+    each_is_found(&s, 3, wrong_end_make);
 }
 
 static void pipelines_are_sound(void **state)
@@ -197,6 +209,18 @@ static void compressed_copies_are_sound(void **state)
 }
 
 // A sum across that is left out, works where those inside do, or is whole on one rank only.
+static void wrong_sum_make(sample_job *j, int mistake)
+{
+    for (int32_t r = 0; r < (mistake == 2 ? 1 : 4); r++) {
+        plan *p = j->plans[r];
+        const int32_t across = sample_find_comm(p, PLAN_ALL_REDUCE, "layers.0.down.across", 0);
+        const int32_t inside = sample_find_comm(p, PLAN_REDUCE_SCATTER, "layers.0.down.rows", 0);
+        if (mistake == 0) sample_leave_out(p, across);
+        if (mistake == 1) sample_comm(p, inside)->work = sample_comm(p, across)->work;
+        if (mistake == 2) sample_comm(p, across)->compressed = false;
+    }
+}
+
 static void wrong_sums_across_are_found(void **state)
 {
     (void)state;
@@ -207,26 +231,7 @@ static void wrong_sums_across_are_found(void **state)
                                .sequences = 8,
                                .layers = 2,
                                .compressed = true};
-    for (int i = 0; i < 3; i++) {
-        arena *a = NULL;
-        sample_job j;
-        plan_verified v;
-        assert_int_equal(arena_create("test", 0, &a), ST_OK);
-        assert_int_equal(sample_make(a, &s, &j), ST_OK);
-        for (int32_t r = 0; r < (i == 2 ? 1 : 4); r++) {
-            plan *p = j.plans[r];
-            const int32_t across = sample_find_comm(p, PLAN_ALL_REDUCE, "layers.0.down.across", 0);
-            const int32_t inside =
-                sample_find_comm(p, PLAN_REDUCE_SCATTER, "layers.0.down.rows", 0);
-            if (i == 0) sample_leave_out(p, across);
-            if (i == 1) sample_comm(p, inside)->work = sample_comm(p, across)->work;
-            if (i == 2) sample_comm(p, across)->compressed = false;
-        }
-        const status st = sample_verify(&j, &v);
-        if (st != ST_BROKEN_PLAN) print_error("mistake %d is not found\n", i);
-        assert_int_equal(st, ST_BROKEN_PLAN);
-        arena_destroy(a);
-    }
+    each_is_found(&s, 3, wrong_sum_make);
 }
 
 int main(void)

@@ -238,15 +238,28 @@ static void plans_are_sound(int mode, const char *const more[5])
     arena_destroy(a);
 }
 
+typedef struct ranks_layout {
+    int ranks;
+    const char *set[5];
+} ranks_layout;
+
+// Each of them with each way that is unlike the others; by day in part.
+static void layouts_agree(const ranks_layout *layouts, int count)
+{
+    for (int i = 0; i < UNLIKE * count; i++) {
+        const int turn = i / count, at = i % count;
+        if (part_skips(TRIALS_PART, at, count, turn, UNLIKE)) continue;
+        plans_are_sound(unlike[turn], layouts[at].set);
+        weights_agree(unlike[turn], layouts[at].ranks, layouts[at].set);
+    }
+}
+
 // What ranks of tp have whole loses the same on each: those that share a head of keys too, and a vocabulary
 // that two do not divide. A stage's ranks sum what it has.
 static void so_are_those_of_pieces_and_stages(void **state)
 {
     (void)state;
-    static const struct {
-        int ranks;
-        const char *set[5];
-    } layouts[] = {
+    static const ranks_layout layouts[] = {
         {4, {"layout.dp=2", "layout.tp=2", "layout.zero=0"}},
         {4, {"layout.dp=2", "layout.tp=2", "layout.zero=1", "layout.sp=yes"}},
         {8, {"layout.dp=2", "layout.tp=4", "layout.zero=0"}},
@@ -257,21 +270,14 @@ static void so_are_those_of_pieces_and_stages(void **state)
         {8, {"layout.dp=2", "layout.pp=2", "layout.tp=2", "layout.zero=1"}},
         {4, {"layout.dp=2", "layout.cp=2", "layout.zero=0"}},
     };
-    for (int i = 0; i < UNLIKE * COUNT_OF(layouts); i++) {
-        const int turn = i / COUNT_OF(layouts), at = i % COUNT_OF(layouts);
-        if (part_skips(TRIALS_PART, at, COUNT_OF(layouts), turn, UNLIKE)) continue;
-        weights_agree(unlike[turn], layouts[at].ranks, layouts[at].set);
-    }
+    layouts_agree(layouts, COUNT_OF(layouts));
 }
 
 // Rows that ranks of dp, of cp or of both have copies of; rows that the last rank of each copy has none of.
 static void so_are_copies_of_rows(void **state)
 {
     (void)state;
-    static const struct {
-        int ranks;
-        const char *set[5];
-    } layouts[] = {
+    static const ranks_layout layouts[] = {
         {4, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2"}},
         {4, {"layout.dp=2", "layout.zero=1", "layout.cp=2"}},
         {6, {"layout.dp=6", "layout.zero=1", "layout.zero_group=2"}},
@@ -281,12 +287,7 @@ static void so_are_copies_of_rows(void **state)
         {8, {"layout.dp=4", "layout.zero=1", "layout.zero_group=2", "layout.pp=2"}},
         {8, {"layout.dp=8", "layout.zero=1", "layout.zero_group=4", "model.ffn_dim=3"}},
     };
-    for (int i = 0; i < UNLIKE * COUNT_OF(layouts); i++) {
-        const int turn = i / COUNT_OF(layouts), at = i % COUNT_OF(layouts);
-        if (part_skips(TRIALS_PART, at, COUNT_OF(layouts), turn, UNLIKE)) continue;
-        plans_are_sound(unlike[turn], layouts[at].set);
-        weights_agree(unlike[turn], layouts[at].ranks, layouts[at].set);
-    }
+    layouts_agree(layouts, COUNT_OF(layouts));
 }
 
 // ---- whole runs ---------------------------------------------------------------------------------
