@@ -89,6 +89,11 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->workspace = base + plan_tensor_offset(p, space);
         call->workspace_bytes = p->tensors[space].dims[0];
     }
+    const int32_t panels = b->panels[action->list] != NULL ? b->panels[action->list][at] : -1;
+    if (panels >= 0) {
+        call->panels = base + plan_tensor_offset(p, panels);
+        call->fills = action->fills;
+    }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
     if (node->attrs.seq_ways > 1) call->seq *= node->attrs.seq_ways;
     call->cache_seq = p->cache_seq;
@@ -119,7 +124,9 @@ int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
     const plan_binding *b = binding_of(p, action);
     const op_node *node = &b->program->lists[action->list].nodes[at];
     const int32_t space = b->workspace[action->list] != NULL ? b->workspace[action->list][at] : -1;
+    const int32_t panels = b->panels[action->list] != NULL ? b->panels[action->list][at] : -1;
     int64_t end = space >= 0 ? plan_tensor_offset(p, space) + p->tensors[space].bytes : 0;
+    if (panels >= 0) end = max_i64(end, plan_tensor_offset(p, panels) + p->tensors[panels].bytes);
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
         tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
         if (t == TENSOR_NONE) continue;
@@ -131,15 +138,11 @@ int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
     return end;
 }
 
-int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
-                       const extent_binding *bound, int64_t seq, int64_t cache_seq)
+// The operands' shapes, as a backend is asked about them: no byte is read.
+static kern_call shapes_call(const exec_workspace_context *c, const op_program *program,
+                             const op_node *node, const extent_binding *bound)
 {
-    const exec_workspace_context *c = context;
-    kern_call call = {.code = node->code,
-                      .attrs = node->attrs,
-                      .seq = seq * max_i64(node->attrs.seq_ways, 1),
-                      .cache_seq = cache_seq,
-                      .strict = c->strict};
+    kern_call call = {.code = node->code, .attrs = node->attrs, .strict = c->strict};
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
         const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
         if (t == TENSOR_NONE) continue;
@@ -153,8 +156,26 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
             view->strides[i] = stride;
             stride *= view->dims[i];
         }
-        static char present; // sizes are asked for, no byte is read
+        static char present;
         view->data = &present;
     }
+    return call;
+}
+
+int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
+                       const extent_binding *bound, int64_t seq, int64_t cache_seq)
+{
+    const exec_workspace_context *c = context;
+    kern_call call = shapes_call(c, program, node, bound);
+    call.seq = seq * max_i64(node->attrs.seq_ways, 1);
+    call.cache_seq = cache_seq;
     return kern_workspace_bytes(c->backend, &call, c->threads);
+}
+
+int64_t exec_panels(void *context, const op_program *program, const op_node *node,
+                    const extent_binding *bound)
+{
+    const exec_workspace_context *c = context;
+    const kern_call call = shapes_call(c, program, node, bound);
+    return kern_panels_bytes(c->backend, &call, c->level);
 }

@@ -124,14 +124,17 @@ kern_level exec_level(const exec *e);
 // Host clock when the first action of the first step was posted; 0 before.
 int64_t exec_first_action_ns(const exec *e);
 
-// plan_workspace_fn over a backend: context is an exec_workspace_context.
+// plan_workspace_fn and plan_panels_fn over a backend: context is an exec_workspace_context.
 typedef struct exec_workspace_context {
     const kern_backend *backend;
     int threads;
     bool strict;
+    kern_level level; // panels: that the run will have
 } exec_workspace_context;
 int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
                        const extent_binding *bound, int64_t seq, int64_t cache_seq);
+int64_t exec_panels(void *context, const op_program *program, const op_node *node,
+                    const extent_binding *bound);
 
 #ifdef __cplusplus
 }

@@ -150,7 +150,8 @@ static result run_setup(const setup *s)
     assert_int_equal(plan_sample_model(a, &config, &m), ST_OK);
     assert_int_equal(plan_sample_optimizer(a, m, &optimizer), ST_OK);
     plan_table run = {.a = a};
-    exec_workspace_context workspace = {s->backend, s->threads, s->strict};
+    exec_workspace_context workspace = {
+        .backend = s->backend, .threads = s->threads, .strict = s->strict};
     const plan_request request = {.model = m,
                                   .sequences = SEQUENCES,
                                   .micro_batch = s->micro_batch,

@@ -125,7 +125,8 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
     plan *p = NULL;
     TRY(trial_model(a, t, mesh, &config, &m));
     TRY(plan_sample_rows_optimizer(a, m, mesh, t->zero, &optimizer));
-    *workspace = (exec_workspace_context){&kern_backend_cpu, 1, t->strict};
+    *workspace =
+        (exec_workspace_context){.backend = &kern_backend_cpu, .threads = 1, .strict = t->strict};
     int32_t stages = 0;
     while (stages < LAYERS && t->stages[stages] > 0) stages++;
     plan_request request = {

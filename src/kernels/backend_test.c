@@ -4,6 +4,7 @@
 //                      outputs start as NaN, so nobody reads them unless asked to accumulate
 //   layouts            rows apart, outputs on top of the inputs that the operation's row allows,
 //                      one thread and two: not one bit changes
+//   panels             what is kept of a weight by the first call, and read by the second: not one bit changes
 //   cuts               two calls, each with some of the rows, accumulators going on from the first
 //                      to the second: not one bit changes (strict)
 #include "base/test_part.h"
@@ -21,7 +22,7 @@ typedef struct trial {
     sample s;
     backend_run *runs, *single; // with two threads, with one
     int run_count;
-    int64_t compared, failures;
+    int64_t compared, kept, failures;
 } trial;
 
 // Largest error over largest value. bf16 has 8 bits and fp16 11; where a kernel also rounds something
@@ -221,6 +222,30 @@ static void layouts(trial *t, const backend_run *run, const backend_run *single)
     }
 }
 
+// ---- panels -------------------------------------------------------------------------------------
+
+static void panels(trial *t, const backend_run *run)
+{
+    for (int strict = 0; strict < 2; strict++) {
+        sample_memory *plain = sample_memory_create(t->a, &t->s, 0);
+        sample_fill(plain, 2, false);
+        plain->call.strict = strict != 0;
+        const int64_t bytes = kern_panels_bytes(run->backend, &plain->call, run->context.level);
+        if (bytes == 0 || !execute(t, plain, run, false, strict != 0)) continue;
+        void *room = kt_make(t->a, DTYPE_U8, 1, &bytes).data;
+        memset(room, 0xff, (size_t)bytes); // NaN
+        for (int call = 0; call < 2; call++) {
+            sample_memory *kept = sample_memory_create(t->a, &t->s, 0);
+            sample_fill(kept, 2, false);
+            kept->call.panels = room;
+            kept->call.fills = call == 0;
+            (void)execute(t, kept, run, false, strict != 0);
+            compare(t, plain, kept, 0.0, run->name, call == 0 ? "panels made" : "panels kept");
+            t->kept++;
+        }
+    }
+}
+
 // ---- cuts ---------------------------------------------------------------------------------------
 
 static bool needs_whole_sequences(op_code code)
@@ -350,6 +375,7 @@ static void try_operation(trial *t, op_code code)
             if (is_left_out(t, r)) continue;
             if (r < t->run_count - 1 && sample_largest(&t->s) > 2500) continue;
             layouts(t, &t->runs[r], &t->single[r]);
+            panels(t, &t->runs[r]);
             cuts(t, &t->runs[r]);
         }
         arena_destroy(t->a);
@@ -369,7 +395,9 @@ static void test_all_operations(void **state)
         print_error("%s: %lld failures\n", op_kind_of((op_code)code)->name,
                     (long long)(t.failures - failures));
     }
-    print_message("%lld outputs compared\n", (long long)t.compared);
+    print_message("%lld outputs compared, %lld calls with panels\n", (long long)t.compared,
+                  (long long)t.kept);
+    assert_true(t.kept > 0);
     backend_runs_deinit(runs, t.run_count);
     backend_runs_deinit(single, t.run_count);
     assert_int_equal(t.failures, 0);

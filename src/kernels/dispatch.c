@@ -383,6 +383,13 @@ int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call,
     return backend->workspace_bytes[call->code](call, threads);
 }
 
+int64_t kern_panels_bytes(const kern_backend *backend, const kern_call *call, kern_level level)
+{
+    ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
+    if (backend->panels_bytes[call->code] == NULL) return 0;
+    return backend->panels_bytes[call->code](call, level);
+}
+
 status kern_run(const kern_backend *backend, const kern_context *context, const kern_call *call)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_COMPUTE_COUNT);
@@ -396,5 +403,6 @@ status kern_run(const kern_backend *backend, const kern_context *context, const 
     const int64_t workspace = kern_workspace_bytes(backend, call, threads);
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
+    ASSERT(((uintptr_t)call->panels % ALIGN_TENSOR) == 0);
     return backend->run[call->code](context, call);
 }

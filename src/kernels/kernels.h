@@ -37,6 +37,10 @@ typedef struct kern_call {
     step_block *step; // device memory
     void *workspace;  // workspace_bytes of the backend's row for this call; aligned to 64
     int64_t workspace_bytes;
+    // What the operation keeps of its weight for calls like this one: panels_bytes of the backend's row; aligned to
+    // 64. NULL: nothing. It is there already, or (fills) this call makes it.
+    void *panels;
+    bool fills;
     int64_t seq;            // T: rows per sequence
     int64_t cache_seq;      // S_max of caches; 0 without
     int64_t first_sequence; // number within the global batch of the sequence of row 0
@@ -105,6 +109,9 @@ typedef struct kern_backend {
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
     // Scratch beyond the per-thread one that a call needs; NULL: none. Pure.
     int64_t (*workspace_bytes[OP_CODE_COUNT])(const kern_call *call, int threads);
+    // Of a weight in the form that products read, for all calls of a step that differ in their rows only: what they
+    // can keep, if they are given room. NULL: nothing. Pure.
+    int64_t (*panels_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
 } kern_backend;
 extern const kern_backend kern_backend_ref;
 extern const kern_backend kern_backend_cpu;
@@ -113,6 +120,7 @@ const kern_backend *kern_backend_find(const char *name); // NULL: none
 NODISCARD status kern_run(const kern_backend *backend, const kern_context *context,
                           const kern_call *call);
 int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads);
+int64_t kern_panels_bytes(const kern_backend *backend, const kern_call *call, kern_level level);
 
 // ---- devices ------------------------------------------------------------------------------------
 typedef struct kern_device kern_device;

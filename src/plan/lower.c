@@ -671,6 +671,7 @@ static status lower(lowering *l)
     TRY(lower_codec_begin(l));
     memset(l->last_sum, -1, sizeof(l->last_sum));
     TRY(actions_make(l));
+    TRY(lower_panels_end(l));
     if (l->r->unplaced) return ST_OK;
     TRY(lower_copies_find(l));
     l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);

@@ -1,6 +1,6 @@
 // Shared by the files of lowering: lower.c (actions), _tensors (tensors and bindings), _shards (accumulators and
 // the tree over shards), _pipeline (stages), _copies (tensors of their slots), _comm (sums over ranks), _zero (what
-// is cut over them), _inline (communications inside a layer), _overlap (those beside products), _codec.
+// is cut over them), _inline (communications inside a layer), _overlap (those beside products), _codec, _panels.
 #ifndef PLAN_LOWER_H
 #define PLAN_LOWER_H
 
@@ -350,6 +350,9 @@ NODISCARD status lower_tensors(lowering *l);
 // Scratch of each node of a program: one tensor each, live at that node only.
 NODISCARD status lower_workspaces(lowering *l, const op_program *program, const char *name,
                                   const int32_t *out[OP_LIST_COUNT]);
+// lower_panels.c: what a layer's nodes keep of weights, and which actions make it.
+NODISCARD status lower_panels(lowering *l, int32_t layer_row, const int32_t *out[OP_LIST_COUNT]);
+NODISCARD status lower_panels_end(lowering *l);
 NODISCARD status lower_binding(lowering *l, const plan_binding *binding, int32_t *out);
 // Finds or adds a run tensor; a batch tensor grows to the largest plan's size.
 NODISCARD status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref);

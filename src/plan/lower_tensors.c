@@ -255,7 +255,7 @@ status lower_workspaces(lowering *l, const op_program *program, const char *name
 }
 
 static status slot_bindings_make(lowering *l, int32_t layer_row, int32_t slot,
-                                 const int32_t *const *spaces)
+                                 const int32_t *const *spaces, const int32_t *const *panels)
 {
     const op_program *program = l->m->programs[l->m->layers[layer_row].program];
     const layer_state *state = &l->layers[layer_row];
@@ -271,6 +271,7 @@ static status slot_bindings_make(lowering *l, int32_t layer_row, int32_t slot,
         }
         plan_binding b = {.program = program, .layer = layer_row, .tensor = map};
         memcpy(b.workspace, spaces, sizeof(b.workspace));
+        memcpy(b.panels, panels, sizeof(b.panels));
         TRY(lower_binding(l, &b, &mine->binding[k]));
     }
     return ST_OK;
@@ -286,7 +287,9 @@ static status layer_bindings_make(lowering *l)
         const int32_t **mine = &spaces[(int64_t)layer->program * OP_LIST_COUNT];
         if (!l->layers[i].is_here) continue;
         if (mine[0] == NULL) TRY(lower_workspaces(l, program, layer->name, mine));
-        for (int32_t s = 0; s < l->slot_count; s++) TRY(slot_bindings_make(l, i, s, mine));
+        const int32_t *panels[OP_LIST_COUNT] = {0};
+        TRY(lower_panels(l, i, panels));
+        for (int32_t s = 0; s < l->slot_count; s++) TRY(slot_bindings_make(l, i, s, mine, panels));
     }
     return ST_OK;
 }

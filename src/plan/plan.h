@@ -86,6 +86,8 @@ typedef struct plan_tensor {
     // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
     // and goes with every layer.
     bool passes;
+    // Transient rows only: a weight in the form that products read. Its bytes are its own all through the step.
+    bool is_panels;
     bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
     int32_t whole; // a reference, as in bindings
 } plan_tensor;
@@ -181,6 +183,8 @@ typedef struct plan_action {
     // Of these sequences (then there is one) this rank's rows from position_begin on; count 0: all of them.
     int32_t position_begin, position_count;
     bool accumulate; // accumulators continue; false: they start from +0
+    bool
+        fills; // it makes the panels of its nodes (plan_binding); else earlier actions of the step have
     // Into plan.waits: actions on other lanes that must be done; w >= 0: action w of this step,
     // w < 0: action -1 - w of the step before.
     int32_t waits_begin, waits_count;
@@ -194,6 +198,7 @@ typedef struct plan_binding {
     int32_t layer;                           // -1 for optimizer and step programs
     const int32_t *tensor;                   // [tensor of the program]
     const int32_t *workspace[OP_LIST_COUNT]; // [node] plan tensor, or -1
+    const int32_t *panels[OP_LIST_COUNT];    // the same; NULL: no node has any
     int64_t first_row; // where row 0 is in the whole weight, if the binding is of a piece
 } plan_binding;
 static inline int32_t plan_run_ref(int64_t row)
@@ -212,6 +217,10 @@ static inline int64_t plan_ref_row(int32_t ref)
 // Asked for every node: scratch bytes of the backend for it on `sequences` sequences. Pure.
 typedef int64_t (*plan_workspace_fn)(void *context, const op_program *program, const op_node *node,
                                      const extent_binding *bound, int64_t seq, int64_t cache_seq);
+
+// The same for what a node keeps of its weight, if it is given room (kern_call.panels).
+typedef int64_t (*plan_panels_fn)(void *context, const op_program *program, const op_node *node,
+                                  const extent_binding *bound);
 
 // How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of `count`
 // floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, and to work in.
@@ -251,6 +260,7 @@ typedef struct plan_request {
         enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
+    plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
     void *workspace_context;
 } plan_request;
 

@@ -288,7 +288,7 @@ static void check_policy(checker *k)
 
 static void check_machine(checker *k)
 {
-    static const char *const of_cpu[] = {"kernels.level", NULL};
+    static const char *const of_cpu[] = {"kernels.level", "kernels.keep_panels", NULL};
     static const char *const of_strict[] = {"determinism.shards", "determinism.tp_shards",
                                             "determinism.cp_shards", NULL};
     const run_config *r = k->r;

@@ -228,6 +228,9 @@ static const option rows[] = {
            .help = "shadow is the test device that finishes late"),
     CHOICE("kernels.backend", kernels.backend, "auto", "auto, cpu, ref", RECORDED,
            .help = "ref is slow and plain, to compare with"),
+    OTHER("kernels.keep_panels", BOOL, kernels.keep_panels, "false", FREE,
+          .help = "pack weights once a step, not once for each product: faster with many "
+                  "micro-batches, takes twice the weights' bytes more"),
 
     // ---- what is stored how
     CHOICE("precision.weights", precision.weights, "auto", STORED_WORDS, RECORDED,

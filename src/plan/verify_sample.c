@@ -12,6 +12,13 @@ static int64_t sample_workspace(void *context, const op_program *program, const 
     return node->code == OP_MATMUL_DW ? 512 + bound->value[EXTENT_TOKENS] * 16 : 0;
 }
 
+static int64_t sample_panels(void *context, const op_program *program, const op_node *node,
+                             const extent_binding *bound)
+{
+    (void)context, (void)program, (void)bound;
+    return node->code == OP_MATMUL || node->code == OP_MATMUL_DX ? 200 : 0;
+}
+
 static int64_t sample_codec_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
 {
     (void)context, (void)ranks;
@@ -71,7 +78,8 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
             .shards = s->shards > 0 ? s->shards : 8,
             .codec = s->compressed ? &codec : NULL,
             .scratch_bytes = 4096,
-            .workspace = sample_workspace};
+            .workspace = sample_workspace,
+            .panels = s->compressed ? NULL : sample_panels};
         TRY(plan_sample_model(a, &config, &m));
         request.model = m;
         if (!s->alone) {

@@ -381,15 +381,15 @@ static status overlap_fail(const verifier *v, const verify_facts *f, int32_t ind
         (long long)min_i64(out->where.end, other->where.end));
 }
 
-static status workspace_make(verifier *v, verify_facts *f, int32_t index, int64_t at, operand *out)
+// A workspace, or panels: all of a tensor that no program knows. local: unlike all others.
+static status room_make(verifier *v, verify_facts *f, const int32_t *rows, int64_t at,
+                        tensor_id local, operand *out)
 {
-    const plan_action *action = &f->p->actions[index];
-    const int32_t *rows = f->p->bindings[action->binding].workspace[action->list];
     int64_t begin = 0, bytes = 0;
     *out = (operand){.local = TENSOR_NONE};
     if (rows == NULL || rows[at] < 0) return ST_OK;
     verify_resolve(f, rows[at], &out->touch.tensor, &begin, &bytes);
-    out->local = INT32_MAX; // unlike all others
+    out->local = local;
     out->where = (verify_span){begin, begin + bytes};
     out->touch.columns = ~UINT64_C(0);
     return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
@@ -398,13 +398,16 @@ static status workspace_make(verifier *v, verify_facts *f, int32_t index, int64_
 static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at)
 {
     const plan_action *action = &f->p->actions[index];
-    const op_node *node = &f->p->bindings[action->binding].program->lists[action->list].nodes[at];
+    const plan_binding *b = &f->p->bindings[action->binding];
+    const op_node *node = &b->program->lists[action->list].nodes[at];
     const op_kind *kind = op_kind_of(node->code);
-    operand in[OP_MAX_IN], out[OP_MAX_OUT + 1]; // the last one is the workspace
+    enum { WORKSPACE = OP_MAX_OUT, PANELS, OUTS };
+    operand in[OP_MAX_IN], out[OUTS];
     for (int k = 0; k < OP_MAX_IN; k++) TRY(operand_make(v, f, index, node->in[k], &in[k]));
     for (int k = 0; k < OP_MAX_OUT; k++) TRY(operand_make(v, f, index, node->out[k], &out[k]));
-    TRY(workspace_make(v, f, index, at, &out[OP_MAX_OUT]));
-    for (int o = 0; o <= OP_MAX_OUT; o++) {
+    TRY(room_make(v, f, b->workspace[action->list], at, INT32_MAX, &out[WORKSPACE]));
+    TRY(room_make(v, f, b->panels[action->list], at, INT32_MAX - 1, &out[PANELS]));
+    for (int o = 0; o < OUTS; o++) {
         for (int k = 0; k < OP_MAX_IN; k++) {
             const bool inplace = o < OP_MAX_OUT && kind->inplace[o] == k;
             if (is_allowed(&out[o], &in[k], inplace)) continue;
@@ -418,9 +421,13 @@ static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at
     for (int k = 0; k < OP_MAX_IN; k++) {
         if (in[k].local != TENSOR_NONE) TRY(touch_push(v, f, &in[k].touch));
     }
-    for (int k = 0; k <= OP_MAX_OUT; k++) {
+    for (int k = 0; k < OUTS; k++) {
         if (out[k].local == TENSOR_NONE) continue;
         out[k].touch.writes = false;
+        if (k == PANELS && !action->fills) {
+            TRY(touch_push(v, f, &out[k].touch));
+            continue;
+        }
         if (action->accumulate && k < OP_MAX_OUT && (kind->accumulates >> k & 1u) != 0) {
             TRY(touch_push(v, f, &out[k].touch));
         }
@@ -682,16 +689,17 @@ static status action_touch(verifier *v, verify_facts *f, int32_t index)
 static int32_t *pattern_slot(const verify_facts *f, int32_t *table, int64_t slots, int32_t index)
 {
     const plan_action *a = &f->p->actions[index];
-    const int32_t key[] = {a->binding,        a->list,           a->ops_begin,
-                           a->ops_count,      a->sequence_begin, a->sequence_count,
-                           a->position_begin, a->position_count, a->accumulate};
+    const int32_t key[] = {
+        a->binding,        a->list,           a->ops_begin,      a->ops_count,  a->sequence_begin,
+        a->sequence_count, a->position_begin, a->position_count, a->accumulate, a->fills};
     for (uint64_t at = hash64(key, sizeof(key), 0);; at++) {
         int32_t *slot = &table[at % (uint64_t)slots];
         if (*slot < 0) return slot;
         const plan_action *b = &f->p->actions[*slot];
         const int32_t other[] = {b->binding,        b->list,           b->ops_begin,
                                  b->ops_count,      b->sequence_begin, b->sequence_count,
-                                 b->position_begin, b->position_count, b->accumulate};
+                                 b->position_begin, b->position_count, b->accumulate,
+                                 b->fills};
         if (memcmp(key, other, sizeof(key)) == 0) return slot;
     }
 }

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 
 typedef struct model_keys {
-    const char *keys[7];
+    const char *keys[8];
 } model_keys;
 
 static const model_keys models[] = {
     {{"model.arch=llama", "model.dim=32", "model.layers=8", "model.heads=4", "model.ffn_dim=48",
-      "model.tied=no", "model.vocab=257"}},
+      "model.tied=no", "model.vocab=257", "kernels.keep_panels=no"}},
     {{"model.arch=gpt2", "model.dim=64", "model.layers=8", "model.heads=4", "model.ffn_dim=256",
-      "model.tied=yes", "model.vocab=100"}},
+      "model.tied=yes", "model.vocab=100", "kernels.keep_panels=yes"}},
 };
 
 static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1",

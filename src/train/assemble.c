@@ -179,6 +179,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     *workspace = (exec_workspace_context){.backend = kern_backend_find(options->backend),
                                           .threads = options->threads,
                                           .strict = r->determinism.mode == RUN_STRICT};
+    if (r->kernels.keep_panels) TRY(train_level(r, &workspace->level));
     if (workspace->backend == NULL) {
         return fail(ST_UNSUPPORTED, "there is no backend %s", options->backend);
     }
@@ -204,6 +205,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .whole_units = whole,
                               .scratch_bytes = (int64_t)options->threads * KERN_SCRATCH_BYTES,
                               .workspace = exec_workspace,
+                              .panels = r->kernels.keep_panels ? exec_panels : NULL,
                               .workspace_context = workspace};
     TRY(pipeline_choose(a, options, request, out));
     codec_choose(options, out);

@@ -123,6 +123,7 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
     set(l, "train.micro_batch", pp > 2 || 16 % (dp * pp * 2) != 0 ? 1 : 1 + pick(2));
     set_word(l, "train.recompute", recomputes[pick(3)]);
     set(l, "kernels.threads", 1);
+    set_word(l, "kernels.keep_panels", pick(2) == 0 ? "yes" : "no");
 }
 
 static void settings_print(const layout *l, const char *what)

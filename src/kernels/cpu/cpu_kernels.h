@@ -27,6 +27,12 @@ int64_t cpu_muon_update_workspace(const kern_call *call, int threads);
 int64_t cpu_sample_workspace(const kern_call *call, int threads);
 int64_t cpu_layernorm_dw_workspace(const kern_call *call, int threads);
 
+// What products keep of their weights, for the rows that can.
+int64_t cpu_matmul_panels(const kern_call *call, kern_level level);
+int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level);
+int64_t cpu_head_loss_panels(const kern_call *call, kern_level level);
+int64_t cpu_head_stats_panels(const kern_call *call, kern_level level);
+
 #ifdef __cplusplus
 }
 #endif

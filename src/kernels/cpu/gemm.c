@@ -254,22 +254,30 @@ static void short_task(void *context, int64_t index, int thread)
     const int64_t depth = job->k1 - job->k0, block = gemm_k_block(depth);
     float *b = gemm_private(job, thread);
     const int64_t next = j0 + kern_pool_threads(job->pool) * job->columns;
-    gemm_queue later = {.count = next + job->columns <= job->n1 ? 1 : 0};
+    gemm_queue later = {.count = job->kept == NULL && next + job->columns <= job->n1 ? 1 : 0};
     if (later.count > 0) later.regions[0] = gemm_region_b(job, next, job->columns, job->k0, depth);
     const gemm_sums c =
         sums_begin(job, gemm_private(job, thread) + GEMM_TILE, job->m0, j0, rows, columns);
     for (int64_t k = 0; k < depth; k += block) {
         const int64_t kc = min_i64(block, depth - k);
         const gemm_sums from = gemm_starts_from_zero(job, job->k0 + k) ? (gemm_sums){0} : c;
-        gemm_pack_b(job, b, j0, columns, job->k0 + k, kc);
+        const float *panels = b;
+        int64_t stride = u->nr * kc; // from panel to panel
+        if (job->kept == NULL) {
+            gemm_pack_b(job, b, j0, columns, job->k0 + k, kc);
+        } else {
+            panels = gemm_kept_panel(job, j0, job->k0 + k);
+            stride = u->nr * job->args->k;
+        }
         // A panel of A stays in the first cache, those of B in the second: the other way round all of A
         // would pass through it once for every panel of B (3% of 320 x 50257 x 768, Zen 3, 2026-11).
         for (int64_t r = 0; r < rows; r += u->mr) {
             const float *a = shared_panel(job, r / u->mr, u->mr * depth) + k * u->mr;
-            for (int64_t j = 0; j < columns; j += u->nr) {
-                const float *ahead = b + (j + u->nr < columns ? j + u->nr : 0) * kc;
+            const float *panel = panels;
+            for (int64_t j = 0; j < columns; j += u->nr, panel += stride) {
+                const float *ahead = j + u->nr < columns ? panel + stride : panels;
                 const gemm_tile t = {
-                    a, b + j * kc, kc, ahead, rows - r, columns - j, gemm_queue_take(&later, kc)};
+                    a, panel, kc, ahead, rows - r, columns - j, gemm_queue_take(&later, kc)};
                 gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(c, r, j));
             }
         }
@@ -436,9 +444,54 @@ static bool is_for_onednn(const gemm_job *job, kern_level level)
            g->b.type == DTYPE_BF16 && pool_onednn(job->pool) != NULL;
 }
 
-static void run_packed(gemm_job *job)
+// ---- panels that are kept -----------------------------------------------------------------------
+enum { KEPT_PANELS = 8 }; // of a task
+
+// Whose panels products with such a B take at this level; NULL: none are kept for them.
+static const gemm_unit *unit_of_kept(kern_level level, dtype type, bool any_order)
+{
+    if (type == DTYPE_F32) return gemm_unit_of(level);
+    const bool narrow = type == DTYPE_BF16 && any_order && level == KERN_AVX512_BF16;
+    return narrow ? &gemm_unit_avx512_bf16 : NULL;
+}
+
+int64_t gemm_panels_bytes(kern_level level, dtype type, bool any_order, int64_t n, int64_t k)
+{
+    const gemm_unit *u = unit_of_kept(level, type, any_order);
+    if (u == NULL) return 0;
+    return align_up(n, u->nr) * ((k + u->steps - 1) / u->steps) * (int64_t)sizeof(float);
+}
+
+typedef struct keeping {
+    const gemm_job *job;
+    float *panels;
+} keeping;
+
+static void keep_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const keeping *all = context;
+    const gemm_args *g = all->job->args;
+    const int64_t columns = (int64_t)KEPT_PANELS * all->job->unit->nr, j = index * columns;
+    gemm_pack_b(all->job, all->panels + j * g->k, j, min_i64(columns, g->n - j), 0, g->k);
+}
+
+void gemm_panels_make(const kern_context *context, const gemm_args *args, void *panels)
+{
+    const gemm_unit *u = unit_of_kept(context->level, args->b.type, args->any_order);
+    ASSERT(u != NULL);
+    gemm_args places = *args;
+    places.k = (args->k + u->steps - 1) / u->steps;
+    const gemm_job job = {.args = &places, .unit = u, .steps = args->k};
+    keeping all = {&job, panels};
+    const int64_t columns = (int64_t)KEPT_PANELS * u->nr;
+    kern_parallel(context->pool, (args->n + columns - 1) / columns, keep_task, &all);
+}
+
+static void run_packed(gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
+    if (job->unit == unit_of_kept(level, g->b.type, g->any_order)) job->kept = g->panels;
     if (!job->direct && g->k > DEEP_K) {
         run_deep(job);
     } else if (g->m <= SHORT_ROWS || is_wide(job)) {
@@ -448,13 +501,13 @@ static void run_packed(gemm_job *job)
     }
 }
 
-static void run_in_pairs(gemm_job job)
+static void run_in_pairs(gemm_job job, kern_level level)
 {
     gemm_args places = *job.args;
     job.unit = &gemm_unit_avx512_bf16;
     places.k = (places.k + 1) / 2;
     job.args = &places;
-    run_packed(&job);
+    run_packed(&job, level);
 }
 
 void gemm_run(const kern_context *context, const gemm_args *args)
@@ -471,12 +524,12 @@ void gemm_run(const kern_context *context, const gemm_args *args)
     if (is_for_bf16_unit(&job, context->level)) {
         const bool done = is_for_onednn(&job, context->level) &&
                           onednn_run(pool_onednn(job.pool), job.pool, args);
-        if (!done) run_in_pairs(job);
+        if (!done) run_in_pairs(job, context->level);
     } else if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
         run_plain(args, job.unit);
     } else if (is_flat(&job)) {
         run_flat(&job);
     } else {
-        run_packed(&job);
+        run_packed(&job, context->level);
     }
 }

@@ -32,6 +32,7 @@ typedef struct gemm_job {
     int64_t mc, pieces;             // deep: rows of a task, tasks side by side
     bool direct;                    // C can hold sums
     bool streams;                   // C is too large to be found in a cache later
+    const float *kept;              // all panels of B, each of all k; NULL: they are made here
     const float *x;                 // flat: A in fp32
     int64_t x_stride;
 } gemm_job;
@@ -44,6 +45,12 @@ void *gemm_c_at(const gemm_args *g, int64_t i, int64_t j);
 // Rows [i, i + count) of A (columns [j, j + count) of B), places [k, k + kc) of their panels.
 void gemm_pack_a(const gemm_job *job, float *out, int64_t i, int64_t count, int64_t k, int64_t kc);
 void gemm_pack_b(const gemm_job *job, float *out, int64_t j, int64_t count, int64_t k, int64_t kc);
+
+// The kept panel of column j, from place k on.
+static inline const float *gemm_kept_panel(const gemm_job *job, int64_t j, int64_t k)
+{
+    return job->kept + j * job->args->k + k * job->unit->nr;
+}
 
 typedef struct gemm_tile {
     const float *a, *b; // a panel of each

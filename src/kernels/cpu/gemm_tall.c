@@ -16,7 +16,8 @@
 // A task waits for earlier ones only (its panel packed; the half that it packs free; its rows done with
 // by the pass before), so the first unfinished task of the list never waits: threads that sleep or are
 // slow hold nobody up for longer than one task. Waits are rare, for whoever waits for a task comes a
-// pass after it. With barriers between the passes two threads of a Zen 3 waited 4% of the time of
+// pass after it. Of panels that are kept (gemm_args.panels) the passes remain, for the caches; nobody
+// packs. With barriers between the passes two threads of a Zen 3 waited 4% of the time of
 // 4096 x 3072 x 768, 13% of 768 x 768 x 4096 and 16% of 320 x 768 x 50257 (2026-11).
 #include "kernels/cpu/gemm_job.h"
 
@@ -65,12 +66,20 @@ static gemm_job pass_of(const tall_stream *s, int64_t pass)
     return job;
 }
 
-// Panel `index` of a pass. Those of a slot are dealt to the threads' scratch one after the other.
-static float *panel_of(const tall_stream *s, const gemm_job *job, int64_t slot, int64_t index)
+// Of the shared ones panel `index` of a pass. Those of a slot are dealt to the threads' scratch one after the other.
+static float *shared_panel(const tall_stream *s, const gemm_job *job, int64_t slot, int64_t index)
 {
     const int64_t nr = job->unit->nr, before = slot * s->slot_panels * nr * s->depth;
     const int64_t at = before + index % s->slot_panels * nr * (job->k1 - job->k0);
     return gemm_private(job, (int)(index / s->slot_panels)) + GEMM_SHARED + at;
+}
+
+static const float *panel_of(const tall_stream *s, const gemm_job *job, int64_t slot, int64_t index)
+{
+    if (job->kept != NULL) {
+        return gemm_kept_panel(job, job->n0 + index * job->unit->nr, job->k0);
+    }
+    return shared_panel(s, job, slot, index);
 }
 
 static void await(const _Atomic(int64_t) *word, int64_t least)
@@ -96,7 +105,7 @@ static void group_pack(tall_stream *s, int64_t pass, int64_t index)
     const int64_t panels = min_i64(PANELS, s->slot_panels - at), slot = pass % s->slots;
     await(&s->multiplied[slot], pass / s->slots * s->blocks);
     if (j < job.n1) {
-        gemm_pack_b(&job, panel_of(s, &job, slot, panel), j, min_i64(panels * nr, job.n1 - j),
+        gemm_pack_b(&job, shared_panel(s, &job, slot, panel), j, min_i64(panels * nr, job.n1 - j),
                     job.k0, job.k1 - job.k0);
     }
     (void)atomic_fetch_add_explicit(&s->packed[slot], 1, memory_order_acq_rel);
@@ -264,7 +273,7 @@ static void stream_run(tall_stream *s)
     const int64_t most = s->slot_panels * threads * nr, n_passes = (g->n + most - 1) / most;
     s->width = align_up((g->n + n_passes - 1) / n_passes, nr);
     s->passes = n_passes * s->k_passes;
-    s->groups = (s->slot_panels + PANELS - 1) / PANELS * threads;
+    s->groups = job->kept != NULL ? 0 : (s->slot_panels + PANELS - 1) / PANELS * threads;
     s->blocks = blocks_of(job->m1 - job->m0, job->unit->mr, threads);
     s->lead = min_i64(threads, s->blocks / 4);
     s->done = (void *)(gemm_private(job, 0) + GEMM_DONE);

@@ -21,9 +21,9 @@ typedef struct shape {
 
 // Every driver, its edges, and sizes around the blocks.
 static const shape shapes[] = {
-    {1, 1, 1},     {1, 40, 9},   {2, 64, 31},  {5, 17, 8},    {8, 129, 61},
-    {9, 33, 5},    {13, 37, 70}, {64, 16, 20}, {145, 5, 260}, {151, 50, 9},
-    {147, 530, 3}, {7, 3, 0},    {0, 4, 4},    {4, 0, 4},     {150, 18, 30},
+    {1, 1, 1},    {1, 40, 9},   {2, 64, 31},   {5, 17, 8},    {8, 129, 61},  {9, 33, 5},
+    {13, 37, 70}, {64, 16, 20}, {145, 5, 260}, {151, 50, 9},  {147, 530, 3}, {7, 3, 0},
+    {0, 4, 4},    {4, 0, 4},    {150, 18, 30}, {29, 1600, 5},
 };
 static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 
@@ -123,6 +123,18 @@ static bool has_level(kern_level level)
     return level <= kern_level_of_machine();
 }
 
+// The same product with panels of B that are kept; they have exactly the bytes that are asked for. NULL: there are none.
+static void *panels_make(const kern_context *context, gemm_args *g)
+{
+    const int64_t bytes = gemm_panels_bytes(context->level, g->b.type, g->any_order, g->n, g->k);
+    if (bytes == 0) return NULL;
+    void *panels = aligned_alloc(64, (size_t)align_up(bytes, 64));
+    memset(panels, 0xff, (size_t)align_up(bytes, 64));
+    gemm_panels_make(context, g, panels);
+    g->panels = panels;
+    return panels;
+}
+
 static void check(const gemm_args *g, const char *c0, int64_t c_bytes, const char *want)
 {
     char *got = malloc((size_t)c_bytes + 1);
@@ -132,15 +144,19 @@ static void check(const gemm_args *g, const char *c0, int64_t c_bytes, const cha
             // The plain loops are slow: once for every case is enough.
             if (threads == 0 && l != 0) continue;
             if (threads != 2 && threads != 0 && l == 0) continue;
-            gemm_args run = *g;
-            run.c = got;
-            memcpy(got, c0, (size_t)c_bytes);
-            memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
             const kern_context context = {.pool = pools[threads], .level = levels[l]};
-            gemm_run(&context, &run);
-            if (memcmp(got, want, (size_t)c_bytes) != 0) {
-                fail_msg("m %d n %d k %d c %s level %s threads %d", (int)g->m, (int)g->n, (int)g->k,
-                         dtype_name(g->c_type), kern_level_name(levels[l]), threads);
+            for (int kept = 0; kept < (threads > 0 ? 2 : 1); kept++) {
+                gemm_args run = *g;
+                run.c = got;
+                memcpy(got, c0, (size_t)c_bytes);
+                void *panels = kept > 0 ? panels_make(&context, &run) : NULL;
+                memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
+                gemm_run(&context, &run);
+                free(panels);
+                if (memcmp(got, want, (size_t)c_bytes) == 0) continue;
+                fail_msg("m %d n %d k %d c %s level %s threads %d%s", (int)g->m, (int)g->n,
+                         (int)g->k, dtype_name(g->c_type), kern_level_name(levels[l]), threads,
+                         panels != NULL ? ", panels kept" : "");
             }
         }
     }
@@ -272,6 +288,13 @@ static void passes_change_no_bit(void **state)
             gemm_run(&(kern_context){.pool = pools[threads], .level = level}, &g);
             assert_memory_equal(got, want, M * N * sizeof(*got));
         }
+        const kern_context context = {.pool = pools[threads], .level = level};
+        gemm_args g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = got, .ldc = N};
+        void *panels = panels_make(&context, &g);
+        memset(got, 0xff, M * N * sizeof(*got));
+        gemm_run(&context, &g);
+        free(panels);
+        assert_memory_equal(got, want, M * N * sizeof(*got));
     }
     free(want);
     free(got);
@@ -288,14 +311,17 @@ static bool has_bf16_unit(void)
     return false;
 }
 
-static void run_free(const gemm_args *g, int threads, bool in_pairs)
+static void run_free(const gemm_args *g, int threads, bool in_pairs, bool keeps)
 {
     gemm_args run = *g;
     run.rounds = true;
     run.any_order = !in_pairs;
     run.in_pairs = in_pairs;
+    const kern_context context = {.pool = pools[threads], .level = KERN_AVX512_BF16};
+    void *panels = keeps ? panels_make(&context, &run) : NULL;
     memset(scratch, 0xff, 64 * 1024); // NaN: what is not packed must not be read
-    gemm_run(&(kern_context){.pool = pools[threads], .level = KERN_AVX512_BF16}, &run);
+    gemm_run(&context, &run);
+    free(panels);
 }
 
 static double rounded_at(const gemm_matrix *m, int64_t i, int64_t j)
@@ -336,8 +362,12 @@ static void check_free(shape s, dtype a, dtype b, dtype c, int variant)
         char *to = threads == 1 ? first : other;
         memcpy(to, c0.data, bytes);
         g.c = to;
-        run_free(&g, threads, false);
+        run_free(&g, threads, false, false);
         if (threads > 1) assert_memory_equal(first, other, bytes);
+        memcpy(other, c0.data, bytes);
+        g.c = other;
+        run_free(&g, threads, false, true);
+        assert_memory_equal(first, other, bytes);
     }
     near_the_exact_sum(&g, c0.data, first);
     // The last rows and columns alone: another place in the tiles, the same bits.
@@ -349,7 +379,7 @@ static void check_free(shape s, dtype a, dtype b, dtype c, int variant)
     part.a.data = (const char *)g.a.data + i * g.a.row_stride * width_of(a);
     part.b.data = (const char *)g.b.data + j * g.b.column_stride * width_of(b);
     part.c = other + (i * g.ldc + j) * width_of(c);
-    run_free(&part, 2, true); // few rows too, which any_order takes another way with
+    run_free(&part, 2, true, false); // few rows too, which any_order takes another way with
     for (int64_t r = i; r < s.m; r++) {
         const int64_t from = (r * g.ldc + j) * width_of(c);
         assert_memory_equal(first + from, other + from, (size_t)(part.n * width_of(c)));
@@ -386,7 +416,7 @@ static void the_bf16_unit_goes_on_after_an_even_cut(void **state)
     const gemm_matrix b = matrix_make(K, N, DTYPE_BF16, false);
     static float whole[M * N], parts[M * N];
     gemm_args g = {.m = M, .n = N, .k = K, .a = a, .b = b, .c = whole, .ldc = N};
-    run_free(&g, 2, true);
+    run_free(&g, 2, true, false);
     g.c = parts;
     for (int64_t k = 0, step; k < K; k += step) {
         step = min_i64(2 + 6 * k, K - k);
@@ -394,7 +424,7 @@ static void the_bf16_unit_goes_on_after_an_even_cut(void **state)
         g.a.data = (const uint16_t *)a.data + k * a.column_stride;
         g.b.data = (const uint16_t *)b.data + k * b.row_stride;
         g.accumulate = k > 0;
-        run_free(&g, 2, true);
+        run_free(&g, 2, true, false);
     }
     assert_memory_equal(whole, parts, sizeof(whole));
     matrix_free(a);

@@ -58,6 +58,38 @@ int64_t cpu_head_loss_workspace(const kern_call *call, int threads)
     return layout_of(call).bytes;
 }
 
+// Panels of w that are kept: for x w^T, but where the logits come from HEAD_STATS, which keeps them then; behind these for
+// dx, but where w's rows are in several shards, of which each makes a term.
+typedef struct head_panels {
+    int64_t logits, dx; // bytes
+} head_panels;
+
+static head_panels panels_of(const kern_call *call, kern_level level)
+{
+    const kern_tensor *w = &call->in[1];
+    const bool is_free = !call->strict, is_stats = call->code == OP_HEAD_STATS;
+    head_panels p = {0, 0};
+    if (is_stats || !call->attrs.kept) {
+        p.logits = gemm_panels_bytes(level, w->type, is_free, w->dims[0], w->dims[1]);
+    }
+    if (!is_stats && call->attrs.shard_count <= 1 && call->out[1].data != NULL) {
+        p.dx = gemm_panels_bytes(level, w->type, is_free, w->dims[1], w->dims[0]);
+    }
+    p.logits = align_up(p.logits, ALIGN_TENSOR);
+    return p;
+}
+
+int64_t cpu_head_loss_panels(const kern_call *call, kern_level level)
+{
+    const head_panels p = panels_of(call, level);
+    return p.logits + p.dx;
+}
+
+int64_t cpu_head_stats_panels(const kern_call *call, kern_level level)
+{
+    return panels_of(call, level).logits;
+}
+
 typedef struct chunk {
     const kern_call *call;
     const head_rows *leaf;
@@ -66,6 +98,7 @@ typedef struct chunk {
     int64_t first, rows; // tokens of this chunk
     int64_t term;        // of dx
     float *logits, *x, *dx, *factors;
+    const void *logits_panels, *dx_panels; // of w; NULL: they are not kept
     bool wants_grad;
     bool cut;    // the vocabulary is in shards, whose statistics are known
     double unit; // what a loss is multiplied with before it is differentiated
@@ -214,7 +247,7 @@ static gemm_matrix rows_of(const kern_tensor *t, int64_t first)
     return gemm_rows(row, t->type, t->strides[0]);
 }
 
-static void logits_make(const kern_context *context, const chunk *c)
+static gemm_args logits_product(const chunk *c)
 {
     const kern_tensor *x = &c->call->in[0], *w = &c->call->in[1];
     gemm_args g = product_begin(c);
@@ -226,6 +259,13 @@ static void logits_make(const kern_context *context, const chunk *c)
     g.c = c->logits;
     g.c_type = DTYPE_F32;
     g.ldc = c->layout.stride;
+    g.panels = c->logits_panels;
+    return g;
+}
+
+static void logits_make(const kern_context *context, const chunk *c)
+{
+    const gemm_args g = logits_product(c);
     gemm_run(context, &g);
 }
 
@@ -248,7 +288,7 @@ static void dx_narrow_task(void *context, int64_t index, int thread)
 }
 
 // The term of rows [begin, end) of w; all of dx where the vocabulary is not cut.
-static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
+static gemm_args dx_product(const chunk *c, int64_t begin, int64_t end)
 {
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
     const int64_t dim = w->dims[1], width = dtype_bytes(dx->type);
@@ -264,6 +304,13 @@ static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_
     g.ldc = c->layout.narrow_dx ? dim : dx->strides[0];
     g.epilogue = dx_scale;
     g.epilogue_context = c;
+    g.panels = c->dx_panels;
+    return g;
+}
+
+static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
+{
+    const gemm_args g = dx_product(c, begin, end);
     gemm_run(context, &g);
     if (c->layout.narrow_dx) kern_parallel(context->pool, c->rows, dx_narrow_task, c);
 }
@@ -300,6 +347,24 @@ static void dw_add(const kern_context *context, const chunk *c)
     gemm_run(context, &g);
 }
 
+static void panels_take(const kern_context *context, chunk *c)
+{
+    const kern_call *call = c->call;
+    const head_panels p = panels_of(call, context->level);
+    if (call->panels == NULL) return;
+    if (p.logits > 0) {
+        const gemm_args g = logits_product(c);
+        c->logits_panels = call->panels;
+        if (call->fills) gemm_panels_make(context, &g, call->panels);
+    }
+    if (p.dx > 0) {
+        char *at = (char *)call->panels + p.logits;
+        const gemm_args g = dx_product(c, 0, call->in[1].dims[0]);
+        c->dx_panels = at;
+        if (call->fills) gemm_panels_make(context, &g, at);
+    }
+}
+
 static status labels_check(const kern_call *call)
 {
     const int64_t tokens = call->in[0].dims[0], vocab = vocabulary_of(call);
@@ -328,6 +393,7 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     c.factors = c.x + rows * dim;
     c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
+    panels_take(context, &c);
     if (tokens == 0) dw_add(context, &c); // an accumulator that starts here still starts from +0
     for (; c.first < tokens; c.first += c.rows) {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
@@ -384,6 +450,7 @@ status cpu_head_stats(const kern_context *context, const kern_call *call)
                .conversions = gemm_unit_of(context->level),
                .layout = layout_of(call),
                .logits = call->workspace};
+    panels_take(context, &c);
     for (; c.first < tokens; c.first += c.rows) {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         logits_make(context, &c);

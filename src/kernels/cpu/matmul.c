@@ -48,6 +48,26 @@ static void finish_row(const void *context, float *values, int64_t i, int64_t j,
     }
 }
 
+// The weight w (M x K) as these products read it: x w^T over K, dy w over M.
+int64_t cpu_matmul_panels(const kern_call *call, kern_level level)
+{
+    const kern_tensor *w = &call->in[1];
+    return gemm_panels_bytes(level, w->type, !call->strict, w->dims[0], w->dims[1]);
+}
+
+int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level)
+{
+    const kern_tensor *w = &call->in[1];
+    return gemm_panels_bytes(level, w->type, !call->strict, w->dims[1], w->dims[0]);
+}
+
+static void product_run(const kern_context *context, const kern_call *call, gemm_args *g)
+{
+    g->panels = call->panels;
+    if (call->fills && call->panels != NULL) gemm_panels_make(context, g, call->panels);
+    gemm_run(context, g);
+}
+
 status cpu_matmul(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *x = &call->in[0], *w = &call->in[1], *bias = &call->in[2];
@@ -58,7 +78,7 @@ status cpu_matmul(const kern_context *context, const kern_call *call)
         g.epilogue = finish_row;
         g.epilogue_context = &f;
     }
-    gemm_run(context, &g);
+    product_run(context, call, &g);
     return ST_OK;
 }
 
@@ -79,7 +99,7 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *call)
     gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
     g.accumulate = before->data != NULL;
     if (g.accumulate && before->data != call->out[0].data) rows_copy(&call->out[0], before);
-    gemm_run(context, &g);
+    product_run(context, call, &g);
     return ST_OK;
 }
 
