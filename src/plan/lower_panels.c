@@ -2,8 +2,9 @@
 //
 // What a product reads of a weight differs between forward and backward, so each operation has a tensor of
 // its own for each weight, which a recomputation shares with the forward that it repeats. The first action of a
-// step that needs it fills it. Their bytes are theirs all through the step: those of forward and backward are in use
-// side by side for most of it, and what a part of it would spare, placing lost again (6% of a small model's arena).
+// step that needs it fills it. Where others follow, its bytes are its own all through the step: those of forward and
+// backward are in use side by side for most of it, and what a part of it spared, placing lost again (6% of a small
+// model's arena).
 // Weights that only pass (ZeRO-3) are gone before they are needed again: they have none.
 #include "plan/lower.h"
 
@@ -71,27 +72,38 @@ status lower_panels(lowering *l, int32_t layer_row, const int32_t *out[OP_LIST_C
     return ST_OK;
 }
 
+// What a step does with one of them.
+typedef struct panels_use {
+    int64_t count, first; // nodes that read it; when the first does
+} panels_use;
+
+// Of one that a single node reads (a head does so once for each of its chunks) the bytes are its own at that node only.
+static status uses_touch(lowering *l, const panels_use *uses)
+{
+    for (int32_t row = 0; row < (int32_t)l->p->tensor_count; row++) {
+        if (uses[row].count == 0) continue;
+        TRY(lower_touch_at(l, row, uses[row].count == 1 ? uses[row].first : 0));
+        if (uses[row].count > 1) TRY(lower_touch(l, row));
+    }
+    return ST_OK;
+}
+
 status lower_panels_end(lowering *l)
 {
     plan *p = l->p;
-    bool *is_filled = NULL; // [transient tensor]
+    panels_use *uses = NULL; // [transient tensor]
     if (l->r->panels == NULL) return ST_OK;
-    TRY(arena_new(l->a, p->tensor_count + 1, &is_filled));
+    TRY(arena_new(l->a, p->tensor_count + 1, &uses));
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
         const int32_t *rows =
             a->kind == ACTION_COMPUTE ? p->bindings[a->binding].panels[a->list] : NULL;
         for (int32_t k = 0; rows != NULL && k < a->ops_count; k++) {
             const int32_t row = rows[a->ops_begin + k];
-            if (row < 0 || is_filled[row]) continue;
-            is_filled[row] = true;
+            if (row < 0 || uses[row].count++ > 0) continue;
+            uses[row].first = l->r->unplaced ? 0 : l->time_of[i] + k;
             a->fills = true;
         }
     }
-    for (int32_t row = 0; row < (int32_t)p->tensor_count; row++) {
-        if (!p->tensors[row].is_panels) continue;
-        TRY(lower_touch_at(l, row, 0));
-        TRY(lower_touch(l, row));
-    }
-    return ST_OK;
+    return uses_touch(l, uses);
 }

@@ -86,7 +86,7 @@ typedef struct plan_tensor {
     // Transient rows only: a whole weight, or a whole gradient, of which the rank keeps its rows: it comes
     // and goes with every layer.
     bool passes;
-    // Transient rows only: a weight in the form that products read. Its bytes are its own all through the step.
+    // Transient rows only: a weight in the form that products read (lower_panels.c).
     bool is_panels;
     bool is_part;  // transient rows only: bytes of another tensor, `offset` from its beginning
     int32_t whole; // a reference, as in bindings
