@@ -347,6 +347,8 @@ void board_name_put(board_card *card, uint32_t hash, const char *text)
     words_copy_in(n->text, copy, sizeof(copy));
     half_put(&n->hash, hash);
     half_put(&card->lock, 0);
+    // After that: who found it locked, and so wrote nothing, must see that it changes.
+    __atomic_fetch_add(&card->name_changes, 1, __ATOMIC_RELEASE);
 }
 
 void board_name_get(const board_card *card, uint32_t hash, char out[BOARD_NAME_BYTES])

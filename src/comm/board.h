@@ -69,13 +69,11 @@ typedef struct board_region {
 typedef struct board_record { // see recorder.h
     uint64_t number;          // 1 + place in the sequence of records; 0: being written
     uint64_t sequence, count;
-    int64_t step, posted_ns, begun_ns, done_ns;
-    uint32_t epoch, group;
-    int32_t peer;
-    uint32_t tensor;
-    uint8_t op, reduction, order, type;
-    uint16_t algorithm, unused;
-    char name[48];
+    int64_t step, posted_ns, begun_ns, done_ns; // posted 0: as it was begun
+    uint64_t where;                             // group, epoch
+    uint64_t what;                              // algorithm, type, order, reduction, op
+    uint64_t peer;                              // of 32 bits
+    char name[48];                              // to its zero; behind that: older names
 } board_record;
 
 typedef struct board_card {
@@ -83,7 +81,7 @@ typedef struct board_card {
     int32_t pid, rank;
     uint32_t lock;         // of names
     uint64_t record_count; // begun so far
-    uint64_t progress;     // operations that ended
+    uint64_t name_changes; // grows once a name was written
     uint64_t unused[4];
     uint32_t bell, sleepers; // of threads of this rank that wait for a message
     uint64_t unused_line[7];

@@ -47,7 +47,8 @@ typedef struct comm_posted { // an operation on a device's lane
 
 typedef struct comm_label { // the last name and its hash: most operations come again
     uint32_t hash;          // 0: none yet, or the name is too long
-    char text[60];          // cut, and filled up with zeros
+    int32_t words;          // of the text to its zero
+    char text[56];          // cut, and filled up with zeros
 } comm_label;
 
 struct comm_group {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char no_name[COMM_RECORD_NAME];
+static const char no_name[8];
 
 // ---- making one ---------------------------------------------------------------------------------
 static status group_join(comm_group *g, const int32_t *members, int count, int me, uint32_t number)
@@ -74,6 +74,7 @@ static uint32_t label_hash(comm_label *l, const char *name)
     memset(l->text, 0, sizeof(l->text));
     memcpy(l->text, name, length < most ? length : most);
     l->hash = length <= most ? hash : 0;
+    l->words = (int32_t)((length < most ? length : most) / 8 + 1);
     return hash;
 }
 
@@ -167,15 +168,17 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     const comm_board *board = g->owner->config.board;
     board_record *record = NULL;
     if (g->card != NULL) {
-        const int64_t now = board_now_ns(board);
         const bool named = args->tensor != NULL && args->tensor[0] != '\0';
-        const char *tensor = named ? g->tensor.text : no_name;
-        record = recorder_begin(g->card, &call.contract, args, tensor,
-                                posted_ns > 0 ? posted_ns : now, now);
+        const recorder_name tensor = {named ? g->tensor.text : no_name,
+                                      named ? g->tensor.words : 1};
+        const bool later = algorithm->direct && g->transport->stamps;
+        record = recorder_begin(g->card, &call.contract, args, tensor, posted_ns,
+                                later ? 0 : board_now_ns(board));
+        if (later) g->port->begun = &record->begun_ns;
     }
     g->transport->note(g->port, &call.contract, args->tensor, args->site);
     TRY(algorithm->run(&call));
-    if (record != NULL) recorder_end(g->card, record, board_now_ns(board));
+    if (record != NULL) recorder_end(record, board_now_ns(board));
     return ST_OK;
 }
 

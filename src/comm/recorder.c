@@ -11,15 +11,17 @@ _Static_assert((int)BOARD_RECORDS == (int)COMM_RECORDS, "one number, two headers
 _Static_assert(sizeof(((board_record *)0)->name) == (size_t)COMM_RECORD_NAME,
                "one number, two headers");
 
-static void byte_put(uint8_t *at, uint8_t value)
+static uint64_t what_pack(const comm_contract *k, const comm_args *args)
 {
-    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+    return (uint64_t)k->algorithm << 32 | (uint64_t)(uint8_t)args->type << 24 |
+           (uint64_t)(uint8_t)args->order << 16 | (uint64_t)(uint8_t)args->reduction << 8 |
+           (uint64_t)(uint8_t)args->op;
 }
 
-// Field by field into its place: a record that is put together first is read back before it is written.
+// Word by word into its place: a record that is put together first is read back before it is written, and
+// every store stands before the ticket's, one a cycle. A name's words behind its zero are nobody's.
 board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
-                             const char tensor[COMM_RECORD_NAME], int64_t posted_ns,
-                             int64_t begun_ns)
+                             recorder_name tensor, int64_t posted_ns, int64_t begun_ns)
 {
     const uint64_t number = 1 + __atomic_fetch_add(&card->record_count, 1, __ATOMIC_RELAXED);
     board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
@@ -30,24 +32,17 @@ board_record *recorder_begin(board_card *card, const comm_contract *k, const com
     __atomic_store_n(&at->posted_ns, posted_ns, __ATOMIC_RELEASE);
     __atomic_store_n(&at->begun_ns, begun_ns, __ATOMIC_RELEASE);
     __atomic_store_n(&at->done_ns, 0, __ATOMIC_RELEASE);
-    half_put(&at->epoch, k->epoch);
-    half_put(&at->group, k->group);
-    __atomic_store_n(&at->peer, args->root, __ATOMIC_RELEASE);
-    half_put(&at->tensor, k->tensor);
-    byte_put(&at->op, (uint8_t)args->op);
-    byte_put(&at->reduction, (uint8_t)args->reduction);
-    byte_put(&at->order, (uint8_t)args->order);
-    byte_put(&at->type, (uint8_t)args->type);
-    __atomic_store_n(&at->algorithm, k->algorithm, __ATOMIC_RELEASE);
-    words_copy_in(at->name, tensor, COMM_RECORD_NAME);
+    word_put(&at->where, (uint64_t)k->group << 32 | k->epoch);
+    word_put(&at->what, what_pack(k, args));
+    word_put(&at->peer, (uint32_t)args->root);
+    words_copy_in(at->name, tensor.text, (int64_t)tensor.words * 8);
     word_put(&at->number, number);
     return at;
 }
 
-void recorder_end(board_card *card, board_record *record, int64_t done_ns)
+void recorder_end(board_record *record, int64_t done_ns)
 {
     __atomic_store_n(&record->done_ns, done_ns, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&card->progress, 1, __ATOMIC_RELEASE);
 }
 
 // ---- reading ------------------------------------------------------------------------------------
@@ -61,7 +56,6 @@ bool comm_recorder_rank(const comm_board *b, int local_rank, comm_rank_state *ou
     out->pid = __atomic_load_n(&card->pid, __ATOMIC_RELAXED);
     out->rank = __atomic_load_n(&card->rank, __ATOMIC_RELAXED);
     out->epoch = here - 1;
-    out->progress = word_get(&card->progress);
     out->records = word_get(&card->record_count);
     return out->pid > 0 && out->rank >= 0 && out->rank < COMM_MAX_RANKS;
 }
@@ -73,23 +67,25 @@ static bool record_take(const board_record *at, uint64_t number, comm_record *ou
     if (word_get(&at->number) != number) return false;
     words_copy_out(&r, at, sizeof(r));
     if (word_get(&at->number) != number) return false;
-    if (r.op >= COMM_OP_COUNT || r.reduction >= COMM_REDUCTION_COUNT ||
-        r.order >= COMM_ORDER_COUNT || r.type >= DTYPE_COUNT || r.count > INT64_MAX) {
+    const uint32_t op = r.what & 255, reduction = r.what >> 8 & 255, order = r.what >> 16 & 255;
+    const uint32_t type = r.what >> 24 & 255;
+    if (op >= COMM_OP_COUNT || reduction >= COMM_REDUCTION_COUNT || order >= COMM_ORDER_COUNT ||
+        type >= DTYPE_COUNT || r.count > INT64_MAX) {
         return false;
     }
     *out = (comm_record){.number = number,
                          .sequence = r.sequence,
-                         .epoch = r.epoch,
-                         .group = r.group,
-                         .op = (comm_op)r.op,
-                         .reduction = (comm_reduction)r.reduction,
-                         .order = (comm_order)r.order,
-                         .type = (dtype)r.type,
-                         .peer = r.peer,
-                         .algorithm = r.algorithm,
+                         .epoch = (uint32_t)r.where,
+                         .group = (uint32_t)(r.where >> 32),
+                         .op = (comm_op)op,
+                         .reduction = (comm_reduction)reduction,
+                         .order = (comm_order)order,
+                         .type = (dtype)type,
+                         .peer = (int32_t)(uint32_t)r.peer,
+                         .algorithm = (uint16_t)(r.what >> 32),
                          .count = (int64_t)r.count,
                          .step = r.step,
-                         .posted_ns = r.posted_ns,
+                         .posted_ns = r.posted_ns != 0 ? r.posted_ns : r.begun_ns,
                          .begun_ns = r.begun_ns,
                          .done_ns = r.done_ns};
     for (int i = 0; i < COMM_RECORD_NAME - 1 && r.name[i] != '\0'; i++) {

@@ -1,9 +1,10 @@
 // The flight recorder: what each rank of a host did last, in the board, so that it outlives kill -9.
 //
-// Always on. A record is two cache lines, written with plain stores when an operation is posted or begun,
-// and marked when it is done; the newest BOARD_RECORDS of a rank are kept. Who reads it (a supervisor, a
-// report after death) holds the board's descriptor and trusts nothing: numbers are checked, texts are
-// cut, a record that was half written is left out.
+// Always on. A record is two cache lines, written with plain stores before peers hear of the operation; the
+// time at which it was begun follows while they do, and at last the time at which it was done. The newest
+// BOARD_RECORDS of a rank are kept. Who reads it (a supervisor, a report after death) holds the board's
+// descriptor and trusts nothing: numbers are checked, texts are cut, a record that was half written is left
+// out.
 #ifndef COMM_RECORDER_H
 #define COMM_RECORDER_H
 
@@ -33,8 +34,7 @@ typedef struct comm_record {
 typedef struct comm_rank_state { // of a local rank
     int32_t pid, rank;           // pid 0: it has never come
     uint32_t epoch;
-    uint64_t progress; // operations that ended
-    uint64_t records;  // begun
+    uint64_t records; // begun
 } comm_rank_state;
 
 // False: the board has no such rank, or its card makes no sense.

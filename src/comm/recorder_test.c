@@ -21,7 +21,8 @@ static board_record *begin(comm_board *b, int rank, uint64_t sequence, const cha
     const int64_t now = comm_recorder_now_ns(b);
     char name[COMM_RECORD_NAME] = {0};
     (void)snprintf(name, sizeof(name), "%s", tensor);
-    return recorder_begin(board_card_of(b, rank), &k, &args, name, now, now);
+    const recorder_name words = {name, (int)(strlen(name) / 8 + 1)};
+    return recorder_begin(board_card_of(b, rank), &k, &args, words, 0, now);
 }
 
 static void what_was_written_reads_back(void **state)
@@ -35,7 +36,7 @@ static void what_was_written_reads_back(void **state)
     assert_int_equal(comm_recorder_read(b, 0, read, COMM_RECORDS), 0);
     for (uint64_t i = 1; i <= MANY; i++) {
         board_record *r = begin(b, 0, i, "gradients\n7");
-        if (i < MANY) recorder_end(board_card_of(b, 0), r, comm_recorder_now_ns(b));
+        if (i < MANY) recorder_end(r, comm_recorder_now_ns(b));
     }
     assert_int_equal(comm_recorder_read(b, 0, read, COMM_RECORDS), COMM_RECORDS);
     for (int i = 0; i < COMM_RECORDS; i++) {
@@ -55,6 +56,32 @@ static void what_was_written_reads_back(void **state)
     comm_board_unmap(b);
 }
 
+// A record writes the words of its name, the ring's last round wrote others there.
+static void a_name_ends_where_an_older_one_went_on(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"", "short", "of eight",
+                                        "the gradients of layer 11, summed",
+                                        "forty-eight letters, of which the last is no mo"};
+    enum { NAMES = 5, ROUNDS = COMM_RECORDS * NAMES };
+    static comm_record read[COMM_RECORDS];
+    comm_board *b = NULL;
+    assert_int_equal(comm_board_create(1, 9, 0, &b), ST_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        (void)begin(b, 0, (uint64_t)i + 1, names[i % NAMES]); // 256 and 5 share no factor
+    }
+    assert_int_equal(comm_recorder_read(b, 0, read, COMM_RECORDS), COMM_RECORDS);
+    for (int i = 0; i < COMM_RECORDS; i++) {
+        const int at = (int)(read[i].sequence - 1);
+        assert_string_equal(read[i].tensor, names[at % NAMES]);
+        assert_true(read[i].posted_ns == read[i].begun_ns && read[i].posted_ns > 0);
+        assert_int_equal(read[i].epoch, 3);
+        assert_int_equal(read[i].count, 100);
+        assert_int_equal(read[i].type, DTYPE_F32);
+    }
+    comm_board_unmap(b);
+}
+
 static void the_killed_leave_what_they_had_begun(void **state)
 {
     (void)state;
@@ -65,7 +92,7 @@ static void the_killed_leave_what_they_had_begun(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         board_record *first = begin(b, 0, 1, "one");
-        recorder_end(board_card_of(b, 0), first, comm_recorder_now_ns(b));
+        recorder_end(first, comm_recorder_now_ns(b));
         (void)begin(b, 0, 2, "two");
         (void)raise(SIGKILL);
     }
@@ -119,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_reads_back),
+        cmocka_unit_test(a_name_ends_where_an_older_one_went_on),
         cmocka_unit_test(the_killed_leave_what_they_had_begun),
         cmocka_unit_test(nonsense_is_no_danger),
     };

@@ -9,11 +9,17 @@
 extern "C" {
 #endif
 
-// Any thread of the rank. tensor: cut, and filled up with zeros.
+// A name and how many words of it are worth writing: all to its zero.
+typedef struct recorder_name {
+    const char *text; // `words` times 8 bytes, filled up with zeros
+    int words;        // 1 to COMM_RECORD_NAME / 8
+} recorder_name;
+
+// Any thread of the rank. posted_ns 0: as it is begun; begun_ns 0: it
+// is written later.
 board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
-                             const char tensor[COMM_RECORD_NAME], int64_t posted_ns,
-                             int64_t begun_ns);
-void recorder_end(board_card *card, board_record *record, int64_t done_ns);
+                             recorder_name tensor, int64_t posted_ns, int64_t begun_ns);
+void recorder_end(board_record *record, int64_t done_ns);
 
 #ifdef __cplusplus
 }

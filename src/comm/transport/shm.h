@@ -129,9 +129,11 @@ struct shm_port {
     uint64_t parted;
     int64_t list_bytes;
     bool has_stage;
-    bool brief; // the ticket of the last meet
-    bool dozed; // the last sleep was short
-    int cursor; // the member that a wait looks at
+    bool brief;                        // the ticket of the last meet
+    bool dozed;                        // the last sleep was short
+    uint32_t noted_tensor, noted_site; // names that the board has,
+    uint64_t noted_changes;            // when it had been written so often
+    int cursor;                        // the member that a wait looks at
     shm_awaited awaited;
     shm_end *sends, *receives; // by member; made when first used
 };

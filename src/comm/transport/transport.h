@@ -43,6 +43,7 @@ typedef struct comm_port {
     comm_members members; // ranks and name: copies, gone with the port
     uint64_t sequence;    // of the last operation: counted by who calls meet()
     int inline_bytes;     // that a ticket carries at most, the same on all members
+    int64_t *begun;       // in a record: where meet() of a transport that stamps writes the time
 } comm_port;
 
 enum {
@@ -100,6 +101,7 @@ struct comm_transport {
     const char *name;
     bool direct, messages;
     bool hosts_apart; // can leave the host
+    bool stamps;      // meet() writes to port->begun, unless it is NULL
     // True if it can serve these ranks here; else the reason in *why (static text).
     bool (*available)(const comm_config *config, const char **why);
     // Whether it could be used on this machine, how or why not, and what a slow way costs (static texts;
