@@ -39,6 +39,7 @@ cp "$dir/out" "$dir/generate.json"
 holds "its fields" "d['bench'] == 'generate' and d['tokens'] == 6 and d['what'] == 'tiny  bf16, after 8 tokens'"
 holds "bytes a token, of two bytes each" "2 * 1000000 < d['weight_bytes'] < 2 * 1400000"
 holds "speed and share" "abs(d['tokens_per_s'] * d['token_s'] - 1) < 1e-4 and abs(d['weight_bytes'] / d['token_s'] / d['weight_bytes_per_s'] - 1) < 1e-4 and abs(d['share'] * d['copy_bytes_per_s'] / d['weight_bytes_per_s'] - 1) < 1e-4"
+holds "copies in turn" "d['copies'] == 3 and d['copy_bytes_per_s_min'] <= d['copy_bytes_per_s'] <= d['copy_bytes_per_s_max']"
 holds "the parts add up to the token" "abs(sum(p['seconds'] for p in d['parts']) - d['token_s']) < 1e-7 * d['token_s'] + 1e-12"
 holds "one draw a token" "[p['calls'] for p in d['parts'] if p['name'] == 'sample'] == [1]"
 code "generate, a table" 0 generate kernels.level=scalar

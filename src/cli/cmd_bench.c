@@ -268,7 +268,7 @@ const cli_command cli_command_bench = {
         "larger of a loop on registers and the best matrix product found in the same process. "
         "generate: one text of a model with random weights, grown token by token with a cache of keys "
         "and values; its share is the bytes of weights read for a token, per second, over those that "
-        "a copy moves. "
+        "a copy moves, both medians, timed in turn. "
         "machine: that peak, bandwidth and latency by size, frequency; --write makes the "
         "catalogue's entry. gemm: the products of a step of the model, or y (n, m) = x (n, k) w "
         "(m, k) and its gradients. attention: causal, forward and backward; FLOPs count half of "

@@ -65,6 +65,8 @@ NODISCARD status train_windows_trace(train_windows *w, trace_ring *trace);
 // As many records as the steps in flight can leave between two looks.
 int64_t train_trace_capacity(const plan *p);
 NODISCARD status train_windows_close(train_windows *w, int64_t end_ns); // the window ends here
+// The next window begins only then; what was since the last border is in none.
+void train_windows_resume(train_windows *w, int64_t begin_ns);
 
 // The windows whose length is the median (one, or the middle two, averaged) with the plan's costs.
 NODISCARD status train_parts_make(const plan *p, const train_windows *w, train_parts *out);
@@ -156,6 +158,20 @@ typedef struct train_machine {
 // largest_bytes: of the buffers; 0: four times the last cache, 64 MiB to 512 MiB.
 NODISCARD status train_machine_measure(const host *h, kern_level level, int threads,
                                        int64_t largest_bytes, train_machine *out);
+// A copy of half of a buffer to the other half, by all threads, to be timed in turn with what is judged by
+// it: a machine's memory is shared with neighbours, and is another one a second later.
+typedef struct train_copy {
+    const host *h;
+    kern_level level;
+    int threads;
+    int64_t bytes;
+    void *memory;
+} train_copy;
+NODISCARD status train_copy_open(const host *h, kern_level level, int threads,
+                                 int64_t largest_bytes, train_copy *out);
+// Bytes/s of the best of so many tries, what is read and what is written; after one that does not count.
+NODISCARD status train_copy_run(const train_copy *c, int tries, double *bytes_per_s);
+void train_copy_close(train_copy *c);
 // Copy bandwidth in memory alone: what bounds an operation that computes little.
 NODISCARD status train_machine_copy(const host *h, kern_level level, int threads,
                                     int64_t largest_bytes, double *bytes_per_s);

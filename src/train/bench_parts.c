@@ -87,6 +87,12 @@ status train_windows_close(train_windows *w, int64_t end_ns)
     return ST_OK;
 }
 
+void train_windows_resume(train_windows *w, int64_t begin_ns)
+{
+    ASSERT(begin_ns >= w->last_ns);
+    w->last_ns = begin_ns;
+}
+
 // The operation of a span's name; OP_CODE_COUNT if it is none.
 static op_code code_of(const char *name)
 {

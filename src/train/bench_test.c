@@ -41,7 +41,14 @@ static void test_windows(void **state)
     assert_ok(train_windows_close(&w, 20 * s));
     assert_ok(train_windows_close(&w, 30 * s));
     assert_ok(train_windows_span(&w, OP_ADD, 1 * s, 5 * s)); // before all
-    assert_int_equal(w.count, 3);
+    train_windows_resume(&w, 40 * s);
+    assert_ok(train_windows_span(&w, OP_ADD, 31 * s, 39 * s)); // in no window
+    assert_ok(train_windows_span(&w, OP_CAST, 38 * s, 43 * s));
+    assert_ok(train_windows_close(&w, 50 * s));
+    assert_int_equal(w.count, 4);
+    near_to((double)(w.all[3].end_ns - w.all[3].begin_ns) / 1e9, 10.0);
+    near_to(w.all[3].in_operation[OP_ADD], 0.0);
+    near_to(w.all[3].in_operation[OP_CAST], 3.0);
     near_to(w.all[0].in_operation[OP_ADD], 2.0);
     near_to(w.all[0].in_operation[OP_CAST], 3.0);
     near_to(w.all[1].in_operation[OP_ADD], 5.0);
