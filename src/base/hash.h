@@ -21,9 +21,11 @@ void hash_add(hash_stream *s, const void *data, int64_t bytes);
 hash128 hash_end(hash_stream *s);
 const char *hash128_text(hash128 h, char buffer[33]); // 32 hex digits
 
-// CRC-32C of what came before (0: nothing) and these bytes. slow: the same without special instructions.
+// CRC-32C of what came before (0: nothing) and these bytes. slow: the same without special instructions;
+// plain: with those that nearly all processors have.
 uint32_t crc32c(uint32_t before, const void *data, int64_t bytes);
 uint32_t crc32c_slow(uint32_t before, const void *data, int64_t bytes);
+uint32_t crc32c_plain(uint32_t before, const void *data, int64_t bytes);
 
 #ifdef __cplusplus
 }

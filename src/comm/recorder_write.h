@@ -15,8 +15,7 @@ typedef struct recorder_name {
     int words;        // 1 to COMM_RECORD_NAME / 8
 } recorder_name;
 
-// Any thread of the rank. posted_ns 0: as it is begun; begun_ns 0: it
-// is written later.
+// Any thread of the rank. posted_ns 0: as it is begun; begun_ns 0: it is written later.
 board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
                              recorder_name tensor, int64_t posted_ns, int64_t begun_ns);
 void recorder_end(board_record *record, int64_t done_ns);
