@@ -18,6 +18,10 @@ code "buffers of a rank's own" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB -
 says "are a warning" out 'staged: the buffers are not in shared memory'
 code "the same for programs" 0 "$trireme" bench comm --ranks 2 --bytes 64KiB --private --json
 says "says both" out '"transport": "shm".*"staged": true'
+code "messages one way" 0 "$trireme" bench comm --ranks 2 --op send --stream --bytes 8,256KiB --json
+says "are sends" out '"op": "send", "ranks": 2, "bytes": 262144'
+code "a stream of sums" 2 "$trireme" bench comm --ranks 2 --op all_reduce --stream --bytes 8
+says "there is none" err '--stream is for --op send'
 code "a table is written" 0 "$trireme" bench comm --ranks 2 --op all_reduce --bytes 8,64KiB --tune table
 if grep -qE '^all_reduce 2 9223372036854775807 [a-z_]+$' table; then passed "up to any size"; else failed "up to any size"; fi
 echo "barrier 2 0 dissemination" >>table

@@ -15,7 +15,7 @@ typedef struct bench_flags {
     int64_t ranks, n, m, k, heads, kv_heads, head_dim, size;
     int32_t precision, dtype;
     double tolerance;
-    bool json, is_private;
+    bool json, is_private, stream;
 } bench_flags;
 
 typedef struct bench_context {

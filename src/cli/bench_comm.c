@@ -193,9 +193,11 @@ status bench_comm(bench_context *c)
                            .ranks = (int)c->flags->ranks,
                            .type = bench_type(c->flags->dtype),
                            .algorithm = c->flags->algorithm,
-                           .is_private = c->flags->is_private};
+                           .is_private = c->flags->is_private,
+                           .stream = c->flags->stream};
     comm_bench_row rows[COMM_BENCH_SIZES];
     if (c->flags->op != NULL) TRY(op_read(c->flags->op, &f.op));
+    if (f.stream && f.op != COMM_SEND) return fail(ST_USAGE, "--stream is for --op send");
     TRY(sizes_read(c->flags->bytes, &f));
     if (f.op == COMM_BARRIER) {
         f.count = 1;

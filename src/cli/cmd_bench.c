@@ -87,6 +87,11 @@ static const option rows[] = {
      .offset = AT(is_private),
      .default_text = "false",
      .help = "comm: buffers outside of shared memory, which cost a copy more"},
+    {.key = "stream",
+     .kind = OPTION_BOOL,
+     .offset = AT(stream),
+     .default_text = "false",
+     .help = "comm: send goes one way, message after message, instead of there and back"},
     {.key = "transport",
      .kind = OPTION_TEXT,
      .offset = AT(transport),
@@ -146,7 +151,8 @@ static const bench_row_of benches[] = {
     {"attention",
      " batch seq heads kv-heads head-dim dtype threads repeats baseline tolerance json ", false,
      bench_attention},
-    {"comm", " ranks op bytes dtype algorithm private transport tune json ", false, bench_comm},
+    {"comm", " ranks op bytes dtype algorithm private stream transport tune json ", false,
+     bench_comm},
 };
 
 static status bench_find(const char *name, const bench_row_of **out)

@@ -12,7 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SAMPLE_NS = 300000, MAX_OPS = 4096, KINDS = 3 }; // kinds: the operation, two limits
+enum {
+    SAMPLE_NS = 300000,
+    MAX_OPS = 4096,
+    STREAM_OPS = 16,
+    KINDS = 3
+}; // kinds: the operation, two limits
 
 // In memory that all ranks and the parent share.
 typedef struct shared {
@@ -67,8 +72,9 @@ static void args_fill(bench_rank *b, int64_t bytes, int64_t turn, comm_item *ite
         for (int i = 0; i < f->ranks; i++) b->counts[i] = item->count;
         item->count = 0;
         a->send_counts = a->receive_counts = b->counts;
-    } else if (f->op == COMM_SEND) { // there and back between neighbours
-        a->op = (rank % 2 == 0) == (turn % 2 == 0) ? COMM_SEND : COMM_RECEIVE;
+    } else if (f->op == COMM_SEND) { // between neighbours
+        const bool there = f->stream || turn % 2 == 0;
+        a->op = (rank % 2 == 0) == there ? COMM_SEND : COMM_RECEIVE;
         a->root = rank ^ 1;
     }
 }
@@ -178,7 +184,9 @@ static status ops_find(bench_rank *b, int64_t bytes, int64_t *out)
     const double sample_s = (b->g->size > b->cores ? 10.0 : 1.0) * SAMPLE_NS / 1e9;
     ops = (int64_t)(sample_s / (once > 1e-8 ? once : 1e-8));
     ops = ops < 1 ? 1 : ops > MAX_OPS ? MAX_OPS : ops;
-    *out = b->config->op == COMM_SEND ? align_up(ops, 2) : ops; // the same: all saw the same times
+    // The same on all ranks: all saw the same times. A stream has to get going.
+    if (b->config->stream) ops = max_i64(ops, STREAM_OPS);
+    *out = b->config->op == COMM_SEND ? align_up(ops, 2) : ops;
     return ST_OK;
 }
 

@@ -26,6 +26,7 @@ typedef struct comm_bench_config {
     const char *tuning;    // NULL: built-in choices
     bool is_private;       // buffers that peers cannot reach
     bool limit;            // measure it
+    bool stream;           // SEND: one way, one after the other; else there and back
     int64_t bytes[COMM_BENCH_SIZES];
     int count;
 } comm_bench_config;
