@@ -216,6 +216,18 @@ static void every_type_gives_the_left_fold(void **state)
     }
 }
 
+// The flat driver: lines that are turned whole and what follows them, groups of columns and a last one.
+static void few_rows_give_the_left_fold(void **state)
+{
+    (void)state;
+    static const shape few[] = {{1, 16, 64}, {1, 83, 103}, {3, 17, 64}, {8, 70, 97}, {2, 5, 33}};
+    for (int64_t i = 0; i < COUNT_OF(few); i++) {
+        for (int mix = 0; mix < 9; mix++) {
+            check_shape(few[i], types[mix % 3], types[mix / 3], DTYPE_F32, mix % 2 != 0 ? 2 : 10);
+        }
+    }
+}
+
 // Wide enough for several shared panels, deep enough for several passes and for the deep driver.
 static void large_products_are_blocked_rightly(void **state)
 {
@@ -485,6 +497,7 @@ int main(void)
         cmocka_unit_test(conversions_are_exact),
         cmocka_unit_test(every_level_gives_the_left_fold),
         cmocka_unit_test(every_type_gives_the_left_fold),
+        cmocka_unit_test(few_rows_give_the_left_fold),
         cmocka_unit_test(large_products_are_blocked_rightly),
         cmocka_unit_test(a_cut_in_k_changes_no_bit),
         cmocka_unit_test(passes_change_no_bit),
