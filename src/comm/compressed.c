@@ -54,6 +54,11 @@ int64_t comm_compressed_work_bytes(const comm_cut *c)
     return 2 * floats_bytes(&l) + 2 * c->ranks * l.slot;
 }
 
+int64_t comm_compressed_stream_bytes(const comm_cut *c)
+{
+    return layout_of(c).slot;
+}
+
 double comm_compressed_error(const double reals[COMM_REALS])
 {
     const comm_loss own = {reals[COMM_LOSS_OWN], reals[COMM_NORM_OWN], 0};

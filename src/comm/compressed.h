@@ -35,6 +35,8 @@ typedef struct comm_cut {
 } comm_cut;
 int64_t comm_compressed_state_bytes(const comm_cut *c); // of a rank; 0: none
 int64_t comm_compressed_work_bytes(const comm_cut *c);
+// What a rank sends to each of the others, of its own pieces; and once more of the sum, where all get it.
+int64_t comm_compressed_stream_bytes(const comm_cut *c);
 
 typedef struct comm_compressed {
     comm_cut cut;

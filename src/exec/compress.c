@@ -20,12 +20,19 @@ static int64_t work_bytes(void *context, int64_t count, int32_t ranks, int64_t p
     return comm_compressed_work_bytes(&cut);
 }
 
+static int64_t stream_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
+{
+    const comm_cut cut = cut_of(context, count, ranks, piece);
+    return comm_compressed_stream_bytes(&cut);
+}
+
 plan_codec exec_plan_codec(exec_codec *c)
 {
     return (plan_codec){.name = c->codec->name,
                         .reals = COMM_REALS,
                         .feedback_bytes = feedback_bytes,
                         .work_bytes = work_bytes,
+                        .stream_bytes = stream_bytes,
                         .context = c};
 }
 

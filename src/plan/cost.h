@@ -123,7 +123,11 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 // bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
 // to its peer. 0 for one rank.
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);
-// A communication of a plan.
+// A sum that travels compressed: every rank sends each of the others a stream; and where all get the sum, not
+// `scatters`, once more.
+int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t stream_bytes,
+                           bool scatters);
+// A communication of a plan; of one that is compressed the bytes are those of all streams that a rank sends at once.
 double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks);
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c);
 // Between a device and its host.

@@ -7,6 +7,10 @@
 // A sum to all is a scatter and a gather. Where the switches of a level add (SHARP, NVLS), each rank sends its
 // bytes once. Steps: a ring goes round all ranks; a tree, or doubling, takes the logarithm of them at
 // each level; the better one is taken, as libraries do.
+//
+// What travels compressed nobody adds on the way (comm/compressed.h): each rank sends a stream to the owner of every
+// piece, so d devices of a unit send d (n - d) / n S over their links, d times what a ring does; then the streams of
+// the sums are gathered. What encoding and decoding takes is left out.
 #include "plan/cost.h"
 
 #include <math.h>
@@ -189,39 +193,35 @@ int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op o
 
 // ---- communications of a plan -----------------------------------------------------------------------
 
-// Bytes that travel for a byte of fp32, as comm/compress has them.
-static double codec_ratio(const char *name)
-{
-    static const struct {
-        const char *name;
-        double ratio;
-    } codecs[] = {{"bf16", 0.5},
-                  {"int8", 0.2578125},
-                  {"fp8", 0.2578125},
-                  {"topk", 0.02},
-                  {"onebit", 0.046875}};
-    for (int i = 0; i < COUNT_OF(codecs) && name != NULL; i++) {
-        if (strcmp(codecs[i].name, name) == 0) return codecs[i].ratio;
-    }
-    return 1.0;
-}
-
 double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
 {
     double count = 0.0;
-    const bool pieces = c->op == PLAN_ALL_GATHER || c->op == PLAN_ALL_TO_ALL ||
-                        (c->op == PLAN_REDUCE_SCATTER && !c->compressed);
+    if (c->compressed) return (double)c->stream_bytes * (double)ranks;
+    const bool pieces =
+        c->op == PLAN_ALL_GATHER || c->op == PLAN_ALL_TO_ALL || c->op == PLAN_REDUCE_SCATTER;
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
         const double of_all =
             item->total > 0 ? (double)item->total : (double)item->count * (double)ranks;
         count += pieces ? of_all : (double)item->count;
     }
-    const double ratio = c->compressed ? codec_ratio(p->codec) : 1.0;
-    return count * (double)dtype_bytes(c->type) * ratio;
+    return count * (double)dtype_bytes(c->type);
+}
+
+// Nobody on the way can add streams: a rank sends one to the owner of each piece, over whatever is between the two, and
+// then owners give all the stream of their sums, which goes to a node once.
+int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t stream_bytes,
+                           bool scatters)
+{
+    const double bytes = (double)stream_bytes * (double)g->ranks;
+    const int64_t sent = cost_message_ns(m, g, PLAN_ALL_TO_ALL, bytes);
+    return scatters ? sent : sent + cost_message_ns(m, g, PLAN_ALL_GATHER, bytes);
 }
 
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
 {
+    if (c->compressed) {
+        return cost_compressed_ns(m, g, c->stream_bytes, c->op == PLAN_REDUCE_SCATTER);
+    }
     return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
 }

@@ -332,6 +332,49 @@ static void switches_that_add_halve_a_sum(void **state)
     assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10), plain / 2.0, 0.01);
 }
 
+// What travels compressed nobody adds on the way: a stream to every owner, and the owners' streams to all.
+static void compressed_sums_are_as_by_hand(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
+    const cost_group many = group_of(&c, 512, 1), one = group_of(&c, 1, 1);
+    const double launch = 1e-6, stream = 1e7;
+    // In a node 7 streams go out, and the sums of 7 others come: 7 steps are one round, then log2(8) there and back.
+    const double in_node = 7.0 * stream / 200e9;
+    assert_close((double)cost_compressed_ns(&m, &node, 10000000, false),
+                 (in_node + 1e-6 + launch + in_node + 6e-6 + launch) * 1e9, 1e-5);
+    // Between two nodes each device sends its own 8 streams for the other side, 15 peers in two rounds; the sums come to
+    // a node once, and from inside.
+    const double out = 8.0 * stream / 40e9, inside = 15.0 * stream / 200e9;
+    const double sent = out + 2 * 4e-6 + launch, back = inside + 2 * (3e-6 + 4e-6) + launch;
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, true), sent * 1e9, 1e-5);
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
+    // Of 512 ranks in 8 leaves 448 streams cross the halved top: 0.22 s at 20 GB/s. A ring of as many bytes shares
+    // the links of 64 devices there: 64 times less, and is bound inside the node instead.
+    const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
+    const double ring = 511.0 * stream / 200e9;
+    assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
+    assert_close((double)cost_message_ns(&m, &many, PLAN_REDUCE_SCATTER, 512 * stream), ring * 1e9,
+                 0.01);
+    // Switches that add cannot add streams.
+    for (int l = 0; l < 3; l++) c.levels[l].reduces = true;
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
+    assert_int_equal(cost_compressed_ns(&m, &one, 10000000, false), 0);
+    // A plan's records say the same.
+    plan_comm sum = {
+        .op = PLAN_ALL_REDUCE, .type = DTYPE_F32, .compressed = true, .stream_bytes = 10000000};
+    const plan empty = {.codec = "int8"};
+    assert_close(cost_comm_bytes(&empty, &sum, 16), 16 * stream, 1e-12);
+    assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
+                     cost_compressed_ns(&m, &two, 10000000, false));
+    sum.op = PLAN_REDUCE_SCATTER;
+    assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
+                     cost_compressed_ns(&m, &two, 10000000, true));
+}
+
 static void messages_are_monotone(void **state)
 {
     (void)state;
@@ -363,6 +406,7 @@ int main(void)
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
         cmocka_unit_test(switches_that_add_halve_a_sum),
+        cmocka_unit_test(compressed_sums_are_as_by_hand),
         cmocka_unit_test(messages_are_monotone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,8 +124,6 @@ typedef struct lower_group_rows { // rows of the groups
     int32_t across;               // those that hold the same pieces; -1: nobody else does
 } lower_group_rows;
 
-// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and of some copies.
-typedef enum lower_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } lower_sort;
 typedef struct codec_cut { // floats of a sum that travels compressed, and of those a rank's piece
     int64_t count, piece;  // piece 0: it gets all; count: SUM_ACROSS: on the ranks that have most
 } codec_cut;
@@ -328,7 +326,6 @@ NODISCARD status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int3
 NODISCARD status lower_passing_end(lowering *l);
 // lower_codec.c: which sums travel compressed, if any do.
 NODISCARD status lower_codec_begin(lowering *l);
-lower_sort lower_sort_of(const lowering *l, int32_t weight);
 bool lower_is_compressed(const lowering *l, int32_t weight);
 // Makes a sum one of them if it is: `weight` is one that it is of; layer: of SUM_WHOLE, its name.
 NODISCARD status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer,

@@ -23,9 +23,8 @@
 #include <stdio.h>
 #include <string.h>
 
-lower_sort lower_sort_of(const lowering *l, int32_t weight)
+plan_sort plan_sort_of(const op_weight *w)
 {
-    const op_weight *w = &l->m->weights[weight];
     if (w->ways < 2) return SORT_WHOLE;
     for (int i = 0; i < w->part_count; i++) {
         if (w->parts[i].copies > 1) return SORT_PLAIN;
@@ -35,11 +34,12 @@ lower_sort lower_sort_of(const lowering *l, int32_t weight)
 
 // ---- which sums there are -----------------------------------------------------------------------
 
-// The piece of a weight that is none, or cut and no copy, as rank `at` of tp has it.
+// The piece of a weight that is none, or cut and no copy, as rank `at` of tp has it; of experts those of this rank of ep.
 static op_weight weight_at(const lowering *l, int32_t weight, int64_t at)
 {
     op_weight w = l->m->weights[weight];
     const int64_t ways = w.ways;
+    const int64_t shared = plan_is_shared_out(&l->r->mesh, &w) ? plan_mesh_ep(&l->r->mesh) : 1;
     if (ways < 2) return w;
     if (w.cut_dim[AXIS_TP] == 1) {
         w.columns = w.whole_columns * (at + 1) / ways - w.whole_columns * at / ways;
@@ -47,7 +47,7 @@ static op_weight weight_at(const lowering *l, int32_t weight, int64_t at)
     }
     w.rows = 0;
     for (int i = 0; i < w.part_count; i++) {
-        const int64_t whole = w.parts[i].whole_rows;
+        const int64_t whole = w.parts[i].whole_rows / shared;
         w.rows += whole * (at + 1) / ways - whole * at / ways;
     }
     return w;
@@ -69,7 +69,7 @@ static void sum_name(const lowering *l, int lane, const char *layer, int32_t wei
     const int32_t tp = plan_mesh_size(m, AXIS_TP);
     const char *what = lane == SUM_WHOLE ? "" : lane == SUM_ROWS ? ".rows" : ".across";
     const char *kind = lower_kind_of(l, weight) == KIND_EXPERT ? ".experts" : "";
-    const char *sort = lower_sort_of(l, weight) == SORT_CUT ? "cut" : "whole";
+    const char *sort = plan_sort_of(w) == SORT_CUT ? "cut" : "whole";
     char cut[32] = "", pieces[32] = "";
     if (lane != SUM_WHOLE && lower_groups(l, weight)->across >= 0) {
         (void)snprintf(cut, sizeof(cut), ".zero%d.cp%d", (int)plan_weight_ways(m, w),
@@ -119,7 +119,7 @@ static status weight_add(lowering *l, int32_t stage, const char *layer, int32_t 
 {
     const lower_group_rows *groups = lower_groups(l, weight);
     int32_t group = -1;
-    if (lower_sort_of(l, weight) == SORT_PLAIN) return ST_OK;
+    if (plan_sort_of(&l->m->weights[weight]) == SORT_PLAIN) return ST_OK;
     if (!lower_is_scattered(l, weight)) {
         TRY(lower_sum_group(l, lower_kind_of(l, weight), &group));
         return group >= 0 ? share_add(l, stage, SUM_WHOLE, group, layer, weight) : ST_OK;
@@ -253,7 +253,7 @@ status lower_codec_done(lowering *l)
 
 bool lower_is_compressed(const lowering *l, int32_t weight)
 {
-    return l->r->codec != NULL && lower_sort_of(l, weight) != SORT_PLAIN;
+    return l->r->codec != NULL && plan_sort_of(&l->m->weights[weight]) != SORT_PLAIN;
 }
 
 status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer, int32_t weight)
@@ -273,6 +273,7 @@ status lower_codec_sum(lowering *l, plan_comm *c, int lane, const char *layer, i
     ASSERT(lane == SUM_ACROSS ? cut->count >= c->total : cut->count == c->total);
     ASSERT(cut->piece == c->piece);
     c->compressed = true;
+    c->stream_bytes = l->r->codec->stream_bytes(l->r->codec->context, c->total, b->ranks, c->piece);
     c->bucket = b->row;
     c->feedback = b->feedback;
     return work_add(l, c);

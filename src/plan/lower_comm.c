@@ -217,7 +217,7 @@ static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
 }
 
 // All whole gradients of one kind of a layer, in one operation; where some travel compressed, of one sort.
-static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, lower_sort sort,
+static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, plan_sort sort,
                               int32_t last)
 {
     const layer_state *state = &l->layers[layer_row];
@@ -229,7 +229,7 @@ static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, l
         const int32_t w = use->weight;
         if (use->shared || lower_passes(l, w) || lower_is_scattered(l, w)) continue;
         if (lower_kind_of(l, w) != kind) continue;
-        if (l->r->codec != NULL && lower_sort_of(l, w) != sort) continue;
+        if (l->r->codec != NULL && plan_sort_of(&l->m->weights[w]) != sort) continue;
         if (together.items_count == 0) {
             first = w;
             together = sum_of(l, use, PLAN_ALL_REDUCE, group);
@@ -263,8 +263,8 @@ status lower_gradients_reduce(lowering *l, int32_t layer_row)
         }
     }
     for (int sort = l->r->codec != NULL ? 0 : SORT_PLAIN; sort < SORT_COUNT; sort++) {
-        TRY(together_reduce(l, layer_row, KIND_DENSE, (lower_sort)sort, last));
-        TRY(together_reduce(l, layer_row, KIND_EXPERT, (lower_sort)sort, last));
+        TRY(together_reduce(l, layer_row, KIND_DENSE, (plan_sort)sort, last));
+        TRY(together_reduce(l, layer_row, KIND_EXPERT, (plan_sort)sort, last));
     }
     return ST_OK;
 }

@@ -159,6 +159,8 @@ typedef struct plan_comm {
     bool compressed;
     int32_t bucket;
     int64_t total, piece;
+    int64_t
+        stream_bytes; // that a rank sends to each of the others; and once more, where all get the sum
     int32_t feedback, work; // references; feedback -1: the codec keeps no residual
 } plan_comm;
 
@@ -223,14 +225,19 @@ typedef int64_t (*plan_panels_fn)(void *context, const op_program *program, cons
                                   const extent_binding *bound);
 
 // How gradients travel compressed; what codecs are is for others to know. Bytes for a sum of `count`
-// floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, and to work in.
+// floats over `ranks`, of which each gets `piece` (0: all of it): of the residual, to work in, and of the stream
+// that a rank sends to each of the others.
 typedef int64_t (*plan_codec_bytes_fn)(void *context, int64_t count, int32_t ranks, int64_t piece);
 typedef struct plan_codec {
     const char *name;
     int32_t reals; // that a rank measures of each sum
-    plan_codec_bytes_fn feedback_bytes, work_bytes;
+    plan_codec_bytes_fn feedback_bytes, work_bytes, stream_bytes;
     void *context;
 } plan_codec;
+// What the ranks of tp have of a weight: a piece each, all of it each, or of some parts pieces and of some copies. Of
+// each sort that travels compressed there is a sum apart; SORT_PLAIN travels as it is.
+typedef enum plan_sort { SORT_CUT, SORT_WHOLE, SORT_PLAIN, SORT_COUNT } plan_sort;
+plan_sort plan_sort_of(const op_weight *w);
 
 typedef struct plan_request {
     const op_model *model;

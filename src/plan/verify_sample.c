@@ -46,7 +46,8 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
     const plan_codec codec = {.name = "half",
                               .reals = 5,
                               .feedback_bytes = sample_codec_bytes,
-                              .work_bytes = sample_codec_bytes};
+                              .work_bytes = sample_codec_bytes,
+                              .stream_bytes = sample_codec_bytes};
     const plan_sample_config config = {.layers = s->layers > 0 ? s->layers : 2,
                                        .dim = s->dim > 0 ? s->dim : 32,
                                        .ffn = 48,
