@@ -36,6 +36,16 @@ best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
 code "the written configuration" 0 "$trireme" simulate "$dir/best.yaml" --cluster h100 --json
 same "has the same step" "$(value "$dir/out" 'd["step_s"]')" "$best"
 
+# --- gradients that travel compressed ---
+packed="comm.compression=topk comm.compression.warmup=5 train.steps=10"
+code "plan with a codec" 0 plan cluster.devices=16 --json $packed --write "$dir/packed.yaml"
+same "of sums of a step" "$(value "$dir/out" 'all(p["layout"]["zero"] <= 1 and p["layout"]["dp"] * p["layout"]["cp"] > 1 for p in d["plans"])')" True
+best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
+code "the written configuration" 0 "$trireme" simulate "$dir/packed.yaml" --cluster h100 --json
+same "has the same step" "$(value "$dir/out" 'd["step_s"]')" "$best"
+code "nothing to compress" 3 plan cluster.devices=1 $packed
+says "says what it wants" err "comm.compression wants layout.zero of 0 or 1, and layout.dp or layout.cp"
+
 # --- nothing fits ---
 code "too large" 8 "$trireme" plan llama2-70b --cluster h100 cluster.devices=2
 says "by how many bytes" err "[0-9]+ bytes over"

@@ -52,7 +52,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
-    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, s));
+    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
     TRY(simulate_step(cli->a, s, x));
     if (s->has_length) TRY(simulate_run(cli->a, x, &in, &fleet));
     if (f->execute) TRY(simulate_execute(cli->a, x, &done));

@@ -401,7 +401,7 @@ status explain_cluster(cli_context *cli, const cli_call *call, const char *machi
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
-    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, s));
+    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
     TRY(simulate_step(cli->a, s, x));
     TRY(simulate_print_text(cli->a, x, &t));
     cli_print_text(cli, &t);

@@ -38,7 +38,8 @@ typedef struct planner {
     int64_t cluster_key_count;
     int32_t wanted, plays;
     exec_workspace_context workspace;
-    arena *work; // of one play
+    exec_codec codec; // of gradients between ranks
+    arena *work;      // of one play
     plan_part *parts;
     int64_t part_count, part_capacity;
     plan_figures figures[PLAN_FIGURES]; // of the last plays

@@ -90,7 +90,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(arena_new(cli->a, 1, &p));
     *p = (planner){.cli = cli, .cluster = "cpu", .wanted = 1};
     TRY(arena_new(cli->a, 1, &p->base.r));
-    TRY(run_config_load(cli->h, cli->a, yaml, all, key_count + 1, p->base.r, &c));
+    TRY(run_config_load_searched(cli->h, cli->a, yaml, all, key_count + 1, false, p->base.r, &c));
     p->base.name = "layout: auto";
     p->base.profile = cost_profile_trireme();
     p->base.rule = plan_flops_at(0);

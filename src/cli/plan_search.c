@@ -208,6 +208,8 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     const run_types types = run_config_types(r);
     p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
     if (strcmp(prices.c->device.maker, "cpu") == 0) p->workspace.threads = train_threads(r);
+    p->codec = train_codec_of(r);
+    const plan_codec codec = p->codec.codec != NULL ? exec_plan_codec(&p->codec) : (plan_codec){0};
     const search_calls calls = {.context = p,
                                 .model = model_of,
                                 .ring = ring_of,
@@ -227,6 +229,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .states = {.moments = types.moments,
                                                .has_master = types.has_master,
                                                .muon = r->optimizer.name == RUN_MUON},
+                                    .codec = p->codec.codec != NULL ? &codec : NULL,
                                     .scratch_bytes =
                                         (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
                                     .workspace = exec_workspace,
@@ -341,7 +344,7 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
                     &c));
     TRY(plan_fix(out, c));
     TRY(arena_create("a play", 0, &out->work));
-    TRY(simulate_open(cli, operand, cluster_name, rest, rest_count, &out->base));
+    TRY(simulate_open(cli, operand, cluster_name, rest, rest_count, true, &out->base));
     if (config_is_given(c, "layout.cp_ring")) {
         out->base.r->layout.cp_ring = out->given->layout.cp_ring;
     }

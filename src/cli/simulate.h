@@ -34,8 +34,10 @@ typedef struct simulation {
     const flops_rule *rule;
     bool has_length; // train.steps or train.tokens is given: there is a run level
 } simulation;
+// searched: its layout is still looked for.
 NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,
-                               const char *const *keys, int64_t key_count, simulation *out);
+                               const char *const *keys, int64_t key_count, bool searched,
+                               simulation *out);
 
 // A step and what it says. Bytes are those of the fullest rank.
 typedef struct simulated {

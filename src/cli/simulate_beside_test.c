@@ -28,7 +28,7 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
     simulated x;
     for (int i = 0; i < MORE_MAX && more[i] != NULL; i++) keys[count++] = more[i];
     assert_ok(cli_context_init(&cli, stdout, stderr));
-    assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, &s));
+    assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, false, &s));
     s.profile.beside = beside;
     assert_ok(simulate_times(cli.a, &s, &x));
     const sim_times t = x.step->times[0];

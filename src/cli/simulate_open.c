@@ -263,7 +263,7 @@ static status rule_take(const opening *o, simulation *out)
 }
 
 status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,
-                     const char *const *keys, int64_t key_count, simulation *out)
+                     const char *const *keys, int64_t key_count, bool searched, simulation *out)
 {
     opening *o = NULL;
     int64_t count = 0;
@@ -277,7 +277,9 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(devices_take(o));
     TRY(batch_take(o));
     const char *const *all = keys_of(o, &count);
-    TRY(run_config_load_planned(cli->h, cli->a, o->yaml, all, count, out->r, &o->c));
+    TRY(searched
+            ? run_config_load_searched(cli->h, cli->a, o->yaml, all, count, true, out->r, &o->c)
+            : run_config_load_planned(cli->h, cli->a, o->yaml, all, count, out->r, &o->c));
     TRY(model_take(o, out));
     TRY(train_layout_check(out->r, &out->spec));
     TRY(rule_take(o, out));

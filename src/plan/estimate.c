@@ -364,6 +364,7 @@ static kinds run_tensors(const rank_layers *k)
     }
     run.at[BYTES_BUFFERS] += named_bytes(k);
     run.at[BYTES_BUFFERS] += align_up((int64_t)sizeof(step_block), ALIGN_TENSOR);
+    estimate_codec_run(k->e, k->l, k->pp, &run);
     if (k->e->r.scratch_bytes > 0) {
         run.at[BYTES_BUFFERS] += align_up(k->e->r.scratch_bytes, 4096);
     }

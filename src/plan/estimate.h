@@ -37,6 +37,7 @@ typedef struct estimate_request {
     void *workspace_context;
     plan_passing_limits limits; // of other software
     bool rows_inline;           // as in plan_request
+    const plan_codec *codec;    // the same; of layouts with several ranks of dp or cp
     const struct estimate
         *like; // of the same model with another micro-batch, which lives as long; NULL
 } estimate_request;

@@ -101,6 +101,16 @@ static inline plan_mesh estimate_mesh(const estimate *e, const estimate_layout *
 // Where chunks of ranks are in the pipeline.
 int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
 
+// ---- gradients that travel compressed (estimate_codec.c) --------------------------------------------
+
+// NULL: between these ranks none does.
+const plan_codec *estimate_codec_of(const estimate *e, const estimate_layout *l);
+// Of a sum of `count` floats over the group, of which each rank gets `piece` (0: all of it).
+int64_t estimate_sum_ns(const plan_codec *codec, const cost_model *m, const cost_group *g,
+                        int64_t count, int64_t piece);
+// What is kept from step to step for them on rank `pp`; the tensors that they work in live besides.
+void estimate_codec_run(const estimate *e, const estimate_layout *l, int32_t pp, kinds *run);
+
 // ---- time ---------------------------------------------------------------------------------------
 
 typedef struct program_price {

@@ -139,19 +139,32 @@ static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
 // Bytes that go between ranks for a layer, of one kind of weights.
 typedef struct kind_bytes {
     double together, visit, ahead, again;
+    int64_t packed[SORT_COUNT]; // floats that travel compressed, in a sum of each sort
 } kind_bytes;
 
 // data: [2], of which the quicker one is taken.
-static void bytes_price(const cost_model *m, const cost_group *const *data,
+static void together_add(const cost_model *m, const cost_group *const *data, const int64_t ns[2],
+                         layer_time *out)
+{
+    const int at = ns[1] < ns[0] ? 1 : 0;
+    out->sums += ns[at];
+    out->sums_held += crowded_ns(m, ns[at]);
+    out->whole_late += late_ns(m, data[at], ns[at]);
+}
+
+static void bytes_price(const cost_model *m, const plan_codec *codec, const cost_group *const *data,
                         const cost_group *inside, const kind_bytes *b, layer_time *out)
 {
     if (b->together > 0.0) {
         const int64_t ns[] = {cost_message_ns(m, data[0], PLAN_ALL_REDUCE, b->together),
                               cost_message_ns(m, data[1], PLAN_ALL_REDUCE, b->together)};
-        const int at = ns[1] < ns[0] ? 1 : 0;
-        out->sums += ns[at];
-        out->sums_held += crowded_ns(m, ns[at]);
-        out->whole_late += late_ns(m, data[at], ns[at]);
+        together_add(m, data, ns, out);
+    }
+    for (int sort = 0; sort < SORT_COUNT; sort++) {
+        if (b->packed[sort] == 0) continue;
+        const int64_t ns[] = {estimate_sum_ns(codec, m, data[0], b->packed[sort], 0),
+                              estimate_sum_ns(codec, m, data[1], b->packed[sort], 0)};
+        together_add(m, data, ns, out);
     }
     if (b->visit > 0.0) {
         const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
@@ -179,6 +192,7 @@ typedef struct weight_kind {
     const cost_model *m;
     const estimate_links *links;
     const cost_group *inside; // the ranks that a weight of this kind is cut over
+    const plan_codec *codec;  // NULL: gradients travel as they are
     plan_mesh mesh;
     bool is_shared_out, two_ways;
 } weight_kind;
@@ -196,13 +210,38 @@ static void gather_add(const weight_kind *k, const program_weight *w, const weig
     }
 }
 
-// padded: its gradient with the rows that make all pieces equal; whole: without; own: this rank's rows.
-static void gradient_add(const weight_kind *k, const weight_bytes *b, double padded, double whole,
-                         double own, kind_bytes *bytes, layer_time *out)
+// Of this rank's rows, over those that keep the same.
+static int64_t across_ns(const weight_kind *k, plan_sort sort, const plan_rows *rows, double row,
+                         double bytes)
 {
+    const cost_group *across = &k->links->across;
+    if (k->codec == NULL || sort == SORT_PLAIN) {
+        return cost_message_ns(k->m, across, PLAN_ALL_REDUCE, bytes);
+    }
+    return estimate_sum_ns(k->codec, k->m, across, rows->count * (int64_t)row, 0);
+}
+
+// To who keeps which rows: with those that make all pieces equal, or compressed without.
+static int64_t scatter_ns(const weight_kind *k, plan_sort sort, const op_weight *w,
+                          const plan_rows *rows, double bytes)
+{
+    if (k->codec == NULL || sort == SORT_PLAIN) {
+        return cost_message_ns(k->m, k->inside, PLAN_REDUCE_SCATTER, bytes);
+    }
+    return estimate_sum_ns(k->codec, k->m, k->inside, w->rows * w->columns,
+                           rows->piece * w->columns);
+}
+
+static void gradient_add(const weight_kind *k, const program_weight *w, const weight_bytes *b,
+                         const plan_rows *rows, kind_bytes *bytes, layer_time *out)
+{
+    const op_weight *model = &k->e->m->weights[w->row];
+    const plan_sort sort = plan_sort_of(model);
+    const double row = (double)model->columns, width = (double)dtype_bytes(w->grad);
+    const double padded = (double)rows->padded * row * width;
+    const double own = (double)rows->count * row * width;
     if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_passes || !k->two_ways)) {
-        const cost_group *across = &k->links->across;
-        const int64_t ns = cost_message_ns(k->m, across, PLAN_ALL_REDUCE, own);
+        const int64_t ns = across_ns(k, sort, rows, row, own);
         out->across += ns;
         out->sums_held += crowded_ns(k->m, ns);
     }
@@ -211,12 +250,14 @@ static void gradient_add(const weight_kind *k, const weight_bytes *b, double pad
     } else if (k->two_ways && k->is_shared_out) {
         return; // pairs with experts are left out
     } else if (b->cut && !k->two_ways) {
-        const int64_t ns = cost_message_ns(k->m, k->inside, PLAN_REDUCE_SCATTER, padded);
+        const int64_t ns = scatter_ns(k, sort, model, rows, padded);
         out->scatters += ns;
         out->sums_held += crowded_ns(k->m, ns);
         out->rows_late += late_ns(k->m, k->inside, ns);
+    } else if (k->codec != NULL && sort != SORT_PLAIN) {
+        bytes->packed[sort] += model->rows * model->columns;
     } else {
-        bytes->together += whole;
+        bytes->together += (double)model->rows * row * width;
     }
 }
 
@@ -233,18 +274,16 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
         const bool whole = e->r.states.muon && model->is_matrix;
         const plan_rows rows = plan_rows_of(&k->mesh, k->l->zero, model, whole);
         const double row = (double)model->columns;
-        const double grad_row = row * (double)dtype_bytes(w->grad);
         if (w->twin < 0) out.update += update_ns(e, k->m, w, &b, &rows);
         if (!w->has_grad || w->twin >= 0) continue;
         gather_add(k, w, &b, (double)rows.padded * row * (double)dtype_bytes(w->type), &bytes,
                    &out);
-        gradient_add(k, &b, (double)rows.padded * grad_row, (double)model->rows * grad_row,
-                     (double)rows.count * grad_row, &bytes, &out);
+        gradient_add(k, w, &b, &rows, &bytes, &out);
     }
     const cost_group *one = k->is_shared_out ? &k->links->expert_data : &k->links->data;
     const cost_group *const pairs[] = {&k->links->pairs[0], &k->links->pairs[1]};
     const cost_group *const same[] = {one, one};
-    bytes_price(k->m, k->two_ways ? pairs : same, k->inside, &bytes, &out);
+    bytes_price(k->m, k->codec, k->two_ways ? pairs : same, k->inside, &bytes, &out);
     return out;
 }
 
@@ -257,6 +296,7 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
                         .m = m,
                         .links = links,
                         .inside = &links->inside,
+                        .codec = estimate_codec_of(e, l),
                         .mesh = estimate_mesh(e, l),
                         .two_ways = out->two_ways};
     for (int32_t i = 0; i < e->m->program_count; i++) {

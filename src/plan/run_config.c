@@ -72,6 +72,16 @@ status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
     return load(h, a, yaml_path, overrides, override_count, out, out_config);
 }
 
+status run_config_load_searched(const host *h, arena *a, const char *yaml_path,
+                                const char *const *overrides, int64_t override_count, bool planned,
+                                run_config *out, config **out_config)
+{
+    memset(out, 0, sizeof(*out));
+    out->planned = planned;
+    out->searched = true;
+    return load(h, a, yaml_path, overrides, override_count, out, out_config);
+}
+
 // ---- batches -----------------------------------------------------------------------------------
 
 int64_t run_config_ramp_count(const run_config *r)

@@ -231,6 +231,7 @@ typedef struct run_config {
     // ---- what only a planned run has (sim/fleet.h); 0: as the cluster has it
     bool
         planned; // `trireme simulate` and `plan`: nothing is started; set by run_config_load_planned()
+    bool searched; // its layout is still looked for: set by run_config_load_searched()
     struct {
         double mtbf_device_h, repair_h;
         int64_t spares; // devices; -1: as many as are needed
@@ -259,6 +260,10 @@ NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
 NODISCARD status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
                                          const char *const *overrides, int64_t override_count,
                                          run_config *out, config **out_config);
+// The same for a run whose layout is looked for, `planned` or to be started: what ranks are for need not be there yet.
+NODISCARD status run_config_load_searched(const host *h, arena *a, const char *yaml_path,
+                                          const char *const *overrides, int64_t override_count,
+                                          bool planned, run_config *out, config **out_config);
 // The second half of it, for a struct that config_parse() filled. First: where the command line takes an axis
 // away (layout.pp=1), what the file says of it (layout.schedule) has its default value again.
 NODISCARD status run_config_follow(run_config *r, const config *c, arena *a);

@@ -317,7 +317,7 @@ static void check_compressed(checker *k, const char *word)
                  "strict; leave it out, or use determinism: fast",
                  word);
     }
-    if (r->layout.dp == 1 && r->layout.cp == 1) {
+    if (r->layout.dp == 1 && r->layout.cp == 1 && !r->searched) {
         CONFLICT(key, "comm.compression has no effect: layout.dp and layout.cp are 1, no gradient "
                       "travels between ranks");
     }

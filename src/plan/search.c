@@ -34,6 +34,8 @@ const char *search_rule_name(search_rule rule)
         [RULE_PP_LAYERS] = "more stages than layers",
         [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
         [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
+        [RULE_CODEC] = "comm.compression wants layout.zero of 0 or 1, and layout.dp or layout.cp "
+                       "of 2 or more",
     };
     return names[rule];
 }
@@ -209,7 +211,8 @@ static status candidate_play(search *s, search_found *f)
 
 // A plan's arena is at most 5% above what lives at once (plan/memory.c) where chunks go one way and backwards are
 // whole, which an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. In other schedules with many micro-batches
-// 18% was seen, and in other stages than the fullest: of those all stages are asked.
+// 18% was seen, and in other stages than the fullest: of those all stages are asked, and of what sums that travel
+// compressed work in, which no estimate has.
 enum { HOLES_PERCENT = 5, FULLEST_STAGES = 4 };
 
 typedef struct stage_bytes {
@@ -262,7 +265,8 @@ static status found_fit(search *s, search_found *f, bool *is_refused)
     const search_calls *calls = &s->r->calls;
     const int32_t pp = f->layout.pp;
     const plan_schedule *x = f->layout.schedule;
-    const bool all_ways = x != NULL && (x->shape != SHAPE_LOOP || x->splits_backward);
+    const bool all_ways =
+        s->r->codec != NULL || (x != NULL && (x->shape != SHAPE_LOOP || x->splits_backward));
     const int64_t percent = 100 + (f->layout.zero >= 2 ? 2 : 1) * HOLES_PERCENT;
     stage_bytes *all = NULL;
     int32_t *stages = NULL, count = 0;

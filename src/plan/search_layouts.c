@@ -68,7 +68,7 @@ static int zero_first(const search *s)
 
 static int zero_last(const search *s, const search_layout *l)
 {
-    const int most = l->dp > 1 ? 3 : 0;
+    const int all = s->r->codec != NULL ? 1 : 3, most = l->dp > 1 ? all : 0;
     return s->r->fixed.zero >= 0 ? (int)min_i64(most, s->r->fixed.zero) : most;
 }
 
@@ -78,6 +78,11 @@ static status group_add(search *s, const search_layout *l, int64_t *least_ns)
     group *g = NULL;
     way_list *w = NULL;
     const int64_t microbatches = s->r->global_batch / l->dp / l->micro_batch;
+    const bool alone = l->dp == 1 && l->cp == 1;
+    if (s->r->codec != NULL && (alone || s->r->fixed.zero > 1)) {
+        ruled_out(s, RULE_CODEC);
+        return ST_OK;
+    }
     TRY(search_ways_of(s, l->pp, microbatches, &w));
     for (int i = 0; i < RULE_COUNT; i++) s->out->ruled_out[i] += w->ruled_out[i];
     const int64_t count = w->count * max_i64(zero_last(s, l) - zero_first(s) + 1, 0);

@@ -239,10 +239,60 @@ static void fixed_parts_stay(void **state)
     arena_destroy(a);
 }
 
+static int64_t half_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
+{
+    (void)context;
+    return 2 * (piece > 0 ? piece : (count + ranks - 1) / ranks);
+}
+
+// Compressed are sums of a step between several ranks: nothing else is looked at, and that is said.
+static void compression_rules_layouts_out(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    world w;
+    search_result plain, packed;
+    const plan_codec codec = {.name = "half",
+                              .reals = 5,
+                              .feedback_bytes = half_bytes,
+                              .work_bytes = half_bytes,
+                              .stream_bytes = half_bytes};
+    world_make(&w, 2);
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    search_request r = request_of(&w, INT64_MAX, 20000, 1 << 20);
+    assert_int_equal(search_run(a, &r, &plain), ST_OK);
+    r.codec = &codec;
+    assert_int_equal(search_run(a, &r, &packed), ST_OK);
+    int64_t kept = 0, cheaper = 0;
+    for (int32_t i = 0; i < plain.count; i++) {
+        const search_layout *l = &plain.plans[i].layout;
+        if (l->zero > 1 || l->dp == 1) continue;
+        kept++;
+        for (int32_t k = 0; k < packed.count; k++) {
+            const search_found *f = &packed.plans[k];
+            if (!is_layout(&f->layout, l)) continue;
+            if (f->least.step_ns < plain.plans[i].least.step_ns) cheaper++;
+        }
+    }
+    assert_true(kept > 100 && kept < plain.count);
+    assert_int_equal(packed.layouts, kept);
+    assert_int_equal(packed.count, kept);
+    assert_true(cheaper > 0); // half the bytes, where they count
+    for (int32_t k = 0; k < packed.count; k++) {
+        assert_true(packed.plans[k].layout.zero <= 1 && packed.plans[k].layout.dp > 1);
+    }
+    r.fixed.zero = 2;
+    assert_int_equal(search_run(a, &r, &packed), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "comm.compression wants"));
+    assert_true(packed.ruled_out[RULE_CODEC] > 0);
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_are_best), cmocka_unit_test(what_does_not_fit_is_measured),
-        cmocka_unit_test(rules_are_counted), cmocka_unit_test(fixed_parts_stay)};
+        cmocka_unit_test(rules_are_counted), cmocka_unit_test(fixed_parts_stay),
+        cmocka_unit_test(compression_rules_layouts_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,18 +108,25 @@ static status plan_push(arena *a, plan_request *request, int64_t most, train_pla
     return ST_OK;
 }
 
+exec_codec train_codec_of(const run_config *r)
+{
+    static const char *const names[] = {NULL, "bf16", "int8", "fp8", "topk", "onebit"};
+    const int32_t mode = r->comm.compression.mode;
+    if (mode == RUN_COMPRESS_NONE) return (exec_codec){.codec = NULL};
+    const exec_codec out = {.codec = comm_codec_find(names[mode]),
+                            .settings = {.keep = r->comm.compression.keep}};
+    ASSERT(out.codec != NULL && out.codec->feedback == run_config_feeds_back(r));
+    return out;
+}
+
 // Between several ranks only: what one of them does alone (a dry run's step) compresses nothing.
 static void codec_choose(const train_options *o, train_plans *out)
 {
-    static const char *const names[] = {NULL, "bf16", "int8", "fp8", "topk", "onebit"};
     const run_config *r = out->config;
-    const int32_t mode = r->comm.compression.mode;
     const bool alone =
         plan_mesh_size(&o->mesh, AXIS_DP) == 1 && plan_mesh_size(&o->mesh, AXIS_CP) == 1;
-    if (mode == RUN_COMPRESS_NONE || alone) return;
-    out->codec.codec = comm_codec_find(names[mode]);
-    ASSERT(out->codec.codec != NULL && out->codec.codec->feedback == run_config_feeds_back(r));
-    out->codec.settings = (comm_bucket){.keep = r->comm.compression.keep};
+    if (r->comm.compression.mode == RUN_COMPRESS_NONE || alone) return;
+    out->codec = train_codec_of(r);
     const double bound = r->comm.compression.bound;
     out->codec_bound = bound > 0.0 ? bound : out->codec.codec->bound;
 }

@@ -76,6 +76,8 @@ NODISCARD status train_assemble(arena *a, const run_config *r, const decoder_spe
 // simulator plays. They share one model. out: an array of layout.pp. No evaluation, no snapshot.
 NODISCARD status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                                        const train_options *options, train_plans *out);
+// How gradients travel between several ranks, its codec NULL where they do as they are.
+exec_codec train_codec_of(const run_config *r);
 // What the model's shapes do not allow of the layout, with the nearest that they do.
 NODISCARD status train_layout_check(const run_config *r, const decoder_spec *spec);
 // The plan of a step with this many sequences; NULL: there is none.
