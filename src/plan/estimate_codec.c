@@ -31,8 +31,7 @@ typedef struct rank_sums {
 static void sum_add(rank_sums *s, int64_t count, int64_t ranks, int64_t piece)
 {
     if (ranks < 2) return;
-    const int64_t bytes =
-        s->codec->feedback_bytes(s->codec->context, count, (int32_t)ranks, piece);
+    const int64_t bytes = s->codec->feedback_bytes(s->codec->context, count, (int32_t)ranks, piece);
     s->count++;
     s->residuals += bytes > 0 ? align_up(bytes, ALIGN_TENSOR) : 0;
 }

@@ -676,7 +676,8 @@ static status lower(lowering *l)
     TRY(lower_copies_find(l));
     l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);
     plan_table_place(l->p->run); // again with more plans; here its sum is asked for
-    TRY(plan_memory_assign(l->p, &l->lives, l->r->enough_bytes - l->p->run->run_bytes));
+    TRY(plan_memory_assign(l->p, &l->lives, l->r->enough_bytes - l->p->run->run_bytes,
+                           l->r->places));
     return lower_copies_move(l);
 }
 
@@ -756,8 +757,8 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     plan_request local = *request; // of this rank's rows
     TRY(request_check(request, &first, &own));
     local.seq /= plan_mesh_size(&request->mesh, AXIS_CP);
-    arena *work = NULL;
-    TRY(arena_create("lowering", 0, &work));
+    arena *work = request->lists;
+    if (work == NULL) TRY(arena_create("lowering", 0, &work));
     plan *p = NULL;
     status st = ST_OK;
     TRY_TO(done, arena_new(a, 1, &p));
@@ -792,6 +793,6 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     TRY_TO(done, lower_keep(p));
     *out = p;
 done:
-    arena_destroy(work);
+    plan_room_leave(work, request->lists);
     return st;
 }

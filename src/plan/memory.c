@@ -706,10 +706,10 @@ static status fullest_find(plan *p, arena *a, const life_table *lives)
     return ST_OK;
 }
 
-status plan_memory_assign(plan *p, life_table *lives, int64_t enough)
+status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *room)
 {
-    arena *a = NULL;
-    TRY(arena_create("plan memory", 0, &a));
+    arena *a = room;
+    if (a == NULL) TRY(arena_create("plan memory", 0, &a));
     placing best = {0}, pl = {0};
     status st = ST_OK;
     attempt taken = {0};
@@ -739,6 +739,6 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough)
     TRY_TO(done, places_settle(p, a, lives, &best));
     TRY_TO(done, pools_settle(p, a, lives, &best));
 done:
-    arena_destroy(a);
+    plan_room_leave(a, room);
     return st;
 }

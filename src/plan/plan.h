@@ -269,6 +269,9 @@ typedef struct plan_request {
     plan_workspace_fn workspace;
     plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
     void *workspace_context;
+    // That a plan is made in, and its tensors placed: of who makes many, one after the other. NULL: rooms of its own, of
+    // whose pages the system asks a third of the time.
+    arena *lists, *places;
 } plan_request;
 
 // Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).

@@ -53,8 +53,19 @@ void life_close(life_table *t, int64_t row);
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
 
 // Spends each span of tensors that are alike in one of them (life_moved), gives every transient tensor its
-// offset and fills transient_bytes, live_bytes. With `enough` bytes no better places are looked for.
-NODISCARD status plan_memory_assign(plan *p, life_table *lives, int64_t enough);
+// offset and fills transient_bytes, live_bytes. With `enough` bytes no better places are looked for. room: to work in,
+// empty before and after; NULL: its own.
+NODISCARD status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *room);
+
+// The end of work in a room that is lent (kept for the next plan), or was made for it.
+static inline void plan_room_leave(arena *a, const arena *lent)
+{
+    if (a == lent) {
+        arena_reset(a);
+    } else {
+        arena_destroy(a);
+    }
+}
 
 NODISCARD status plan_tensor_push(plan *p, const plan_tensor *tensor, int32_t *row);
 

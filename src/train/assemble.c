@@ -219,35 +219,62 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     return ST_OK;
 }
 
+static status rooms_make(plan_request *request)
+{
+    TRY(arena_create("lowering", 0, &request->lists));
+    return arena_create("plan memory", 0, &request->places);
+}
+
+static void rooms_destroy(plan_request *request)
+{
+    arena_destroy(request->lists);
+    arena_destroy(request->places);
+}
+
+static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
+                             plan_request *request, train_plans *out)
+{
+    *out = *parts;
+    request->mesh.at[AXIS_PP] = out->places.mesh.at[AXIS_PP] = stage;
+    TRY(plan_push(a, request, out->config->train.micro_batch, out));
+    plan_table_place(&out->run);
+    out->arena_bytes = plan_arena_bytes(&out->run, out->all, out->count);
+    return ST_OK;
+}
+
+static status stages_make(arena *a, const train_options *options, const train_plans *parts,
+                          plan_request *request, train_plans *out)
+{
+    const bool peak = options->peak_stages != NULL;
+    const int64_t limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX;
+    const int32_t count = peak ? options->peak_count : plan_mesh_size(&options->mesh, AXIS_PP);
+    int64_t most = 0;
+    for (int32_t k = 0; k < count && most <= limit; k++) {
+        const int32_t i = peak ? options->peak_stages[k] : k;
+        request->enough_bytes = peak ? most - 1 : 0;
+        TRY(stage_assemble(a, parts, i, request, &out[i]));
+        most = max_i64(most, out[i].arena_bytes);
+    }
+    return ST_OK;
+}
+
 status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                              const train_options *options, train_plans *out)
 {
     plan_request request;
+    train_plans parts;
     plan_codec codec = {0};
-    const int32_t stages = plan_mesh_size(&options->mesh, AXIS_PP);
     ASSERT(options->mesh.at[AXIS_PP] == 0);
-    TRY(parts_make(a, r, spec, options, &request, &out[0]));
+    TRY(parts_make(a, r, spec, options, &request, &parts));
     request.sequences = run_config_batch_max(r);
-    if (out[0].codec.codec != NULL) {
-        codec = exec_plan_codec(&out[0].codec);
+    if (parts.codec.codec != NULL) {
+        codec = exec_plan_codec(&parts.codec);
         request.codec = &codec;
     }
-    const train_plans parts = out[0];
-    const bool peak = options->peak_stages != NULL;
-    const int64_t limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX;
-    int64_t most = 0;
-    for (int32_t k = 0; k < (peak ? options->peak_count : stages) && most <= limit; k++) {
-        const int32_t i = peak ? options->peak_stages[k] : k;
-        ASSERT(i >= 0 && i < stages);
-        out[i] = parts;
-        request.mesh.at[AXIS_PP] = out[i].places.mesh.at[AXIS_PP] = i;
-        request.enough_bytes = peak ? most - 1 : 0;
-        TRY(plan_push(a, &request, r->train.micro_batch, &out[i]));
-        plan_table_place(&out[i].run);
-        out[i].arena_bytes = plan_arena_bytes(&out[i].run, out[i].all, out[i].count);
-        most = max_i64(most, out[i].arena_bytes);
-    }
-    return ST_OK;
+    status st = rooms_make(&request);
+    if (st == ST_OK) st = stages_make(a, options, &parts, &request, out);
+    rooms_destroy(&request);
+    return st;
 }
 
 status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
