@@ -34,8 +34,8 @@ const char *search_rule_name(search_rule rule)
         [RULE_PP_LAYERS] = "more stages than layers",
         [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
         [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
-        [RULE_CODEC] = "comm.compression wants layout.zero of 0 or 1, and layout.dp or layout.cp "
-                       "of 2 or more",
+        [RULE_CODEC] =
+            "comm.compression wants layout.zero of 0 or 1, and two ranks or more of dp or cp",
     };
     return names[rule];
 }

@@ -271,8 +271,8 @@ static const char *const expert_layouts[] = {
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.ep=2 layout.schedule=zb-h1",
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.ep=2 layout.schedule=dualpipe",
     "train.micro_batch=1 layout.pp=2 layout.dp=4 layout.ep=2 layout.zero=3",
-    "train.micro_batch=2 layout.dp=8 layout.ep=2 layout.zero=1 layout.tp=2 comm.compression=topk "
-    "comm.compression.warmup=5",
+    ("train.micro_batch=2 layout.dp=8 layout.ep=2 layout.zero=1 layout.tp=2 comm.compression=topk "
+     "comm.compression.warmup=5"),
 };
 
 static void experts_are_planned(void **state)
