@@ -61,6 +61,12 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     return out;
 }
 
+// Workspace or panels of a node; -1: it has none.
+static int32_t room_at(const int32_t *rows, int64_t at)
+{
+    return rows != NULL ? rows[at] : -1;
+}
+
 // Whether sums over rows go on after even numbers of them, in whatever layout: they do at the borders of
 // sequences and of the pieces that cp_shards makes, two for each. Texts in a cache grow by any number.
 static bool folds_in_pairs(const plan *p)
@@ -84,12 +90,12 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->out[k] = exec_operand(p, action, node->out[k], base);
     }
     call->step = (step_block *)(void *)(base + plan_tensor_offset(p, p->step_ref));
-    const int32_t space = b->workspace[action->list] != NULL ? b->workspace[action->list][at] : -1;
+    const int32_t space = room_at(b->workspace[action->list], at);
     if (space >= 0) {
         call->workspace = base + plan_tensor_offset(p, space);
         call->workspace_bytes = p->tensors[space].dims[0];
     }
-    const int32_t panels = b->panels[action->list] != NULL ? b->panels[action->list][at] : -1;
+    const int32_t panels = room_at(b->panels[action->list], at);
     if (panels >= 0) {
         call->panels = base + plan_tensor_offset(p, panels);
         call->fills = action->fills;
@@ -123,8 +129,8 @@ int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
 {
     const plan_binding *b = binding_of(p, action);
     const op_node *node = &b->program->lists[action->list].nodes[at];
-    const int32_t space = b->workspace[action->list] != NULL ? b->workspace[action->list][at] : -1;
-    const int32_t panels = b->panels[action->list] != NULL ? b->panels[action->list][at] : -1;
+    const int32_t space = room_at(b->workspace[action->list], at);
+    const int32_t panels = room_at(b->panels[action->list], at);
     int64_t end = space >= 0 ? plan_tensor_offset(p, space) + p->tensors[space].bytes : 0;
     if (panels >= 0) end = max_i64(end, plan_tensor_offset(p, panels) + p->tensors[panels].bytes);
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {

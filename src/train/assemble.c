@@ -247,10 +247,11 @@ static status stages_make(arena *a, const train_options *options, const train_pl
 {
     const bool peak = options->peak_stages != NULL;
     const int64_t limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX;
-    const int32_t count = peak ? options->peak_count : plan_mesh_size(&options->mesh, AXIS_PP);
+    const int32_t stages = plan_mesh_size(&options->mesh, AXIS_PP);
     int64_t most = 0;
-    for (int32_t k = 0; k < count && most <= limit; k++) {
+    for (int32_t k = 0; k < (peak ? options->peak_count : stages) && most <= limit; k++) {
         const int32_t i = peak ? options->peak_stages[k] : k;
+        ASSERT(i >= 0 && i < stages);
         request->enough_bytes = peak ? most - 1 : 0;
         TRY(stage_assemble(a, parts, i, request, &out[i]));
         most = max_i64(most, out[i].arena_bytes);

@@ -476,14 +476,14 @@ static void keep_task(void *context, int64_t index, int thread)
     gemm_pack_b(all->job, all->panels + j * g->k, j, min_i64(columns, g->n - j), 0, g->k);
 }
 
-void gemm_panels_make(const kern_context *context, const gemm_args *args, void *panels)
+static void panels_fill(const kern_context *context, const gemm_args *args)
 {
     const gemm_unit *u = unit_of_kept(context->level, args->b.type, args->any_order);
     ASSERT(u != NULL);
     gemm_args places = *args;
     places.k = (args->k + u->steps - 1) / u->steps;
     const gemm_job job = {.args = &places, .unit = u, .steps = args->k};
-    keeping all = {&job, panels};
+    keeping all = {&job, args->panels};
     const int64_t columns = (int64_t)KEPT_PANELS * u->nr;
     kern_parallel(context->pool, (args->n + columns - 1) / columns, keep_task, &all);
 }
@@ -514,6 +514,7 @@ void gemm_run(const kern_context *context, const gemm_args *args)
 {
     ASSERT(args->m >= 0 && args->n >= 0 && args->k >= 0);
     ASSERT(args->ldc >= args->n);
+    if (args->panels != NULL && args->fills) panels_fill(context, args);
     if (args->m == 0 || args->n == 0) return;
     gemm_job job = {.args = args,
                     .unit = gemm_unit_of(context->level),

@@ -36,7 +36,8 @@ typedef struct gemm_args {
     bool any_order;  // fast mode: a faster unit may sum bf16 in another order, fixed by the shape
     bool in_pairs;   // the fold may go over pairs of k, if it goes on from C after whole pairs only
     bool rounds;     // with one of these: fp32 operands may be rounded to bf16 on their way there
-    const void *panels; // all of B as gemm_panels_make left it; NULL: it is packed as it is used
+    void *panels; // all of B as such a product packed it before; NULL: it is packed as it is used
+    bool fills;   // this one packs it there first, whatever m is
     gemm_epilogue epilogue; // NULL: none
     const void *epilogue_context;
 } gemm_args;
@@ -44,12 +45,10 @@ typedef struct gemm_args {
 // Uses the pool and its scratch; without scratch (a NULL pool) a slow loop with the same bits.
 void gemm_run(const kern_context *context, const gemm_args *args);
 
-// A weight that many products of a step read can be packed for all of them at once. Bytes for one of (k x n) in
+// A weight that many products of a step read can be packed for all of them at once. Bytes of panels of (k x n) in
 // such products; 0: they have no use for it (oneDNN packs for itself; where bf16 has no unit, panels are fp32 and twice
 // as large as what they are made of).
 int64_t gemm_panels_bytes(kern_level level, dtype type, bool any_order, int64_t n, int64_t k);
-// Packs the B of these products, on all threads. panels: aligned to 64.
-void gemm_panels_make(const kern_context *context, const gemm_args *args, void *panels);
 
 static inline gemm_matrix gemm_rows(const void *data, dtype type, int64_t row_stride)
 {

@@ -130,8 +130,11 @@ static void *panels_make(const kern_context *context, gemm_args *g)
     if (bytes == 0) return NULL;
     void *panels = aligned_alloc(64, (size_t)align_up(bytes, 64));
     memset(panels, 0xff, (size_t)align_up(bytes, 64));
-    gemm_panels_make(context, g, panels);
     g->panels = panels;
+    gemm_args none = *g;
+    none.m = 0;
+    none.fills = true;
+    gemm_run(context, &none);
     return panels;
 }
 

@@ -98,7 +98,7 @@ typedef struct chunk {
     int64_t first, rows; // tokens of this chunk
     int64_t term;        // of dx
     float *logits, *x, *dx, *factors;
-    const void *logits_panels, *dx_panels; // of w; NULL: they are not kept
+    void *logits_panels, *dx_panels; // of w; NULL: they are not kept
     bool wants_grad;
     bool cut;    // the vocabulary is in shards, whose statistics are known
     double unit; // what a loss is multiplied with before it is differentiated
@@ -238,6 +238,7 @@ static gemm_args product_begin(const chunk *c)
     const bool is_free = !c->call->strict, pairs = c->call->in_pairs;
     return (gemm_args){.any_order = is_free,
                        .in_pairs = pairs,
+                       .fills = c->call->fills && c->first == 0,
                        .rounds = (is_free || pairs) && c->call->in[1].type == DTYPE_BF16};
 }
 
@@ -247,7 +248,7 @@ static gemm_matrix rows_of(const kern_tensor *t, int64_t first)
     return gemm_rows(row, t->type, t->strides[0]);
 }
 
-static gemm_args logits_product(const chunk *c)
+static void logits_make(const kern_context *context, const chunk *c)
 {
     const kern_tensor *x = &c->call->in[0], *w = &c->call->in[1];
     gemm_args g = product_begin(c);
@@ -260,12 +261,6 @@ static gemm_args logits_product(const chunk *c)
     g.c_type = DTYPE_F32;
     g.ldc = c->layout.stride;
     g.panels = c->logits_panels;
-    return g;
-}
-
-static void logits_make(const kern_context *context, const chunk *c)
-{
-    const gemm_args g = logits_product(c);
     gemm_run(context, &g);
 }
 
@@ -288,7 +283,7 @@ static void dx_narrow_task(void *context, int64_t index, int thread)
 }
 
 // The term of rows [begin, end) of w; all of dx where the vocabulary is not cut.
-static gemm_args dx_product(const chunk *c, int64_t begin, int64_t end)
+static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
 {
     const kern_tensor *w = &c->call->in[1], *dx = &c->call->out[1];
     const int64_t dim = w->dims[1], width = dtype_bytes(dx->type);
@@ -305,12 +300,6 @@ static gemm_args dx_product(const chunk *c, int64_t begin, int64_t end)
     g.epilogue = dx_scale;
     g.epilogue_context = c;
     g.panels = c->dx_panels;
-    return g;
-}
-
-static void dx_make(const kern_context *context, chunk *c, int64_t begin, int64_t end)
-{
-    const gemm_args g = dx_product(c, begin, end);
     gemm_run(context, &g);
     if (c->layout.narrow_dx) kern_parallel(context->pool, c->rows, dx_narrow_task, c);
 }
@@ -347,22 +336,13 @@ static void dw_add(const kern_context *context, const chunk *c)
     gemm_run(context, &g);
 }
 
-static void panels_take(const kern_context *context, chunk *c)
+static void panels_find(chunk *c, kern_level level)
 {
     const kern_call *call = c->call;
-    const head_panels p = panels_of(call, context->level);
+    const head_panels p = panels_of(call, level);
     if (call->panels == NULL) return;
-    if (p.logits > 0) {
-        const gemm_args g = logits_product(c);
-        c->logits_panels = call->panels;
-        if (call->fills) gemm_panels_make(context, &g, call->panels);
-    }
-    if (p.dx > 0) {
-        char *at = (char *)call->panels + p.logits;
-        const gemm_args g = dx_product(c, 0, call->in[1].dims[0]);
-        c->dx_panels = at;
-        if (call->fills) gemm_panels_make(context, &g, at);
-    }
+    if (p.logits > 0) c->logits_panels = call->panels;
+    if (p.dx > 0) c->dx_panels = (char *)call->panels + p.logits;
 }
 
 static status labels_check(const kern_call *call)
@@ -393,17 +373,18 @@ status cpu_head_loss(const kern_context *context, const kern_call *call)
     c.factors = c.x + rows * dim;
     c.dx = c.factors + rows;
     if (c.wants_grad) c.unit = call->step->device.loss_scale / call->loss_divisor;
-    panels_take(context, &c);
-    if (tokens == 0) dw_add(context, &c); // an accumulator that starts here still starts from +0
-    for (; c.first < tokens; c.first += c.rows) {
+    panels_find(&c, context->level);
+    do { // once without tokens too: an accumulator that starts here starts from +0, and panels are filled
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         const bool is_kept = c.cut && call->attrs.kept && rows == tokens;
         if (!is_kept && (!c.cut || c.wants_grad)) logits_make(context, &c);
         kern_parallel(context->pool, c.rows, c.cut ? piece_task : softmax_task, &c);
-        if (!c.wants_grad) continue;
-        dx_terms(context, &c);
-        dw_add(context, &c);
-    }
+        if (c.wants_grad) {
+            dx_terms(context, &c);
+            dw_add(context, &c);
+        }
+        c.first += c.rows;
+    } while (c.first < tokens);
     return ST_OK;
 }
 
@@ -450,11 +431,12 @@ status cpu_head_stats(const kern_context *context, const kern_call *call)
                .conversions = gemm_unit_of(context->level),
                .layout = layout_of(call),
                .logits = call->workspace};
-    panels_take(context, &c);
-    for (; c.first < tokens; c.first += c.rows) {
+    panels_find(&c, context->level);
+    do {
         c.rows = min_i64(c.layout.rows, tokens - c.first);
         logits_make(context, &c);
         kern_parallel(context->pool, c.rows, stats_task, &c);
-    }
+        c.first += c.rows;
+    } while (c.first < tokens);
     return ST_OK;
 }

@@ -27,7 +27,9 @@ static gemm_args product_into(const kern_call *call, gemm_matrix a, gemm_matrix 
                        .b = b,
                        .c = c->data,
                        .c_type = c->type,
-                       .ldc = c->strides[0]};
+                       .ldc = c->strides[0],
+                       .panels = call->panels,
+                       .fills = call->fills};
 }
 
 typedef struct finish {
@@ -61,13 +63,6 @@ int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level)
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[1], w->dims[0]);
 }
 
-static void product_run(const kern_context *context, const kern_call *call, gemm_args *g)
-{
-    g->panels = call->panels;
-    if (call->fills && call->panels != NULL) gemm_panels_make(context, g, call->panels);
-    gemm_run(context, g);
-}
-
 status cpu_matmul(const kern_context *context, const kern_call *call)
 {
     const kern_tensor *x = &call->in[0], *w = &call->in[1], *bias = &call->in[2];
@@ -78,7 +73,7 @@ status cpu_matmul(const kern_context *context, const kern_call *call)
         g.epilogue = finish_row;
         g.epilogue_context = &f;
     }
-    product_run(context, call, &g);
+    gemm_run(context, &g);
     return ST_OK;
 }
 
@@ -99,7 +94,7 @@ status cpu_matmul_dx(const kern_context *context, const kern_call *call)
     gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
     g.accumulate = before->data != NULL;
     if (g.accumulate && before->data != call->out[0].data) rows_copy(&call->out[0], before);
-    product_run(context, call, &g);
+    gemm_run(context, &g);
     return ST_OK;
 }
 
