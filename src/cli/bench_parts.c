@@ -42,6 +42,8 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
         const train_part *p = is_sum ? &sum : &parts->rows[i];
         const double bound = is_sum ? bound_s : train_part_bound_s(p, peak_flops, bytes_per_s);
         char calls[24] = "", ratio[24] = "";
+        // A product has done it on the way (kern_joins): nothing comes from memory for it.
+        const bool within = p->calls > 0 && p->seconds <= 0.0;
         if (p->calls > 0) (void)snprintf(calls, sizeof(calls), "%lld", (long long)p->calls);
         const double bounds = bound > 0.0 ? p->seconds / bound : 0.0;
         if (bounds > 0.0) (void)snprintf(ratio, sizeof(ratio), "%.2f", fmin(bounds, 999.99));
@@ -51,8 +53,8 @@ void bench_parts_print(cli_context *cli, const char *whole, const train_parts *p
             cli_print(cli, "%8.1f%7.1f%9.2f%6s", p->flops / p->seconds / 1e9,
                       p->bytes / p->seconds / 1e9, 1e3 * bound, ratio);
         }
-        cli_print(cli, "\n");
-        bound_s += bound;
+        cli_print(cli, within ? "  in a product\n" : "\n");
+        bound_s += within ? 0.0 : bound;
         flops += p->flops;
         bytes += p->bytes;
     }

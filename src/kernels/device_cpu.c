@@ -6,6 +6,8 @@
 // is idle nearly always. Lane 0 looks for work for some microseconds before it sleeps, because the
 // executor posts the next actions while the present one runs; other lanes leave the cores to it.
 //
+// A product and what follows it element by element run as one call where both are there (kern_joins).
+//
 // An error is kept in the device: after the first, lanes only pass events, so that everybody who
 // waits comes back, and every later call returns it.
 #include "base/spin.h"
@@ -133,6 +135,18 @@ static void event_complete(cpu_device *d, kern_event *e, uint64_t record)
     pthread_cond_broadcast(&d->host);
 }
 
+// The call after the head's, if it is there and the head's can take it up: they run as one. With the lock, which is
+// not needed for what is in the queue already.
+static const kern_call *call_after(const kern_lane *lane)
+{
+    if (lane->tail - lane->head < 2) return NULL;
+    const device_work *w = &lane->items[lane->head % QUEUE_ITEMS];
+    const device_work *next = &lane->items[(lane->head + 1) % QUEUE_ITEMS];
+    if (w->kind != WORK_CALL || next->kind != WORK_CALL) return NULL;
+    const kern_backend *backend = lane->device->config.backend;
+    return kern_joins(backend, &lane->context, &w->call, &next->call) ? &next->call : NULL;
+}
+
 static void *lane_main(void *argument)
 {
     kern_lane *lane = argument;
@@ -140,9 +154,10 @@ static void *lane_main(void *argument)
     if (lane->number == 0) pool_pin_leader(d->pool);
     pthread_mutex_lock(&d->lock);
     while (work_await(lane)) {
-        const device_work *w = &lane->items[lane->head % QUEUE_ITEMS];
+        device_work *w = &lane->items[lane->head % QUEUE_ITEMS];
         status st = ST_OK;
         if (!d->failed && w->kind <= WORK_HOST) {
+            w->call.then = call_after(lane);
             pthread_mutex_unlock(&d->lock);
             const int64_t begin = now_ns(d);
             st = device_work_run(w, &d->config, &lane->context, lane->number);
@@ -154,7 +169,7 @@ static void *lane_main(void *argument)
             error_take(&d->error);
         }
         if (w->kind == WORK_RECORD) event_complete(d, w->event, w->record);
-        lane->head++;
+        lane->head += w->kind == WORK_CALL && w->call.then != NULL ? 2 : 1;
         if (lane->head == lane->tail) pthread_cond_broadcast(&d->host);
     }
     pthread_mutex_unlock(&d->lock);

@@ -376,6 +376,43 @@ static void check_call(const kern_call *c)
     if (needs_step(c)) ASSERT(c->step != NULL);
 }
 
+// ---- two calls as one ---------------------------------------------------------------------------
+// The operand of an operation that works element by element in which a product's result may come; -1: none.
+static int taken_up(op_code code)
+{
+    if (code == OP_ACTIVATION || code == OP_SWIGLU) return 0;
+    return code == OP_ACTIVATION_BWD || code == OP_SWIGLU_BWD ? 1 : -1;
+}
+
+static bool is_same(const kern_tensor *a, const kern_tensor *b)
+{
+    return a->data == b->data && a->type == b->type && a->ndim == b->ndim &&
+           memcmp(a->dims, b->dims, sizeof(a->dims)) == 0 &&
+           memcmp(a->strides, b->strides, sizeof(a->strides)) == 0;
+}
+
+static bool meets(const kern_tensor *t, const void *data, int64_t bytes)
+{
+    const char *a = t->data, *b = data;
+    return a != NULL && b != NULL && a < b + bytes && b < a + reach(t);
+}
+
+bool kern_joins(const kern_backend *backend, const kern_context *context, const kern_call *first,
+                const kern_call *second)
+{
+    const kern_pair_fn joins = backend->joins[first->code];
+    const int at = taken_up(second->code);
+    const kern_tensor *made = &first->out[0], *out = &second->out[0];
+    if (joins == NULL || at < 0 || !is_same(made, &second->in[at])) return false;
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (first->in[i].data == made->data) continue; // what it adds to
+        if (meets(out, first->in[i].data, reach(&first->in[i]))) return false;
+    }
+    if (meets(out, first->workspace, first->workspace_bytes)) return false;
+    if (out->data != made->data && meets(out, made->data, reach(made))) return false;
+    return joins(context, first, second);
+}
+
 int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
@@ -394,6 +431,7 @@ status kern_run(const kern_backend *backend, const kern_context *context, const 
 {
     ASSERT((int)call->code >= 0 && call->code < OP_COMPUTE_COUNT);
     check_call(call);
+    if (call->then != NULL) check_call(call->then);
     if (backend->run[call->code] == NULL) {
         return fail(ST_UNSUPPORTED, "backend %s has no kernel for %s", backend->name,
                     op_kind_of(call->code)->name);

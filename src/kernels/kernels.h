@@ -55,6 +55,8 @@ typedef struct kern_call {
     // Of strict: sums over rows that go on from one call to the next have had an even number of rows, so a unit that
     // takes two at a time gives one fold.
     bool in_pairs;
+    // The next call, done tile by tile as this one's results are there (kern_joins); NULL: nothing.
+    const struct kern_call *then;
     // For the trace: who and where.
     int32_t step_no, microbatch, layer;
 } kern_call;
@@ -104,6 +106,8 @@ typedef struct kern_context {
 } kern_context;
 
 typedef status (*kern_fn)(const kern_context *context, const kern_call *call);
+typedef bool (*kern_pair_fn)(const kern_context *context, const kern_call *first,
+                             const kern_call *second);
 typedef struct kern_backend {
     const char *name;           // as written in a config
     kern_fn run[OP_CODE_COUNT]; // NULL: not supported; the dispatcher reports it
@@ -112,6 +116,8 @@ typedef struct kern_backend {
     // Of a weight in the form that products read, for all calls of a step that differ in their rows only: what they
     // can keep, if they are given room. NULL: nothing. Pure.
     int64_t (*panels_bytes[OP_CODE_COUNT])(const kern_call *call, kern_level level);
+    // Of a product: can it take up such a call, which reads its result element by element? NULL: none. Pure.
+    kern_pair_fn joins[OP_CODE_COUNT];
 } kern_backend;
 extern const kern_backend kern_backend_ref;
 extern const kern_backend kern_backend_cpu;
@@ -119,6 +125,10 @@ const kern_backend *kern_backend_find(const char *name); // NULL: none
 // Checks the call (shapes, types, strides: once, for every backend), then runs it in this thread.
 NODISCARD status kern_run(const kern_backend *backend, const kern_context *context,
                           const kern_call *call);
+// Whether first.then = second gives what the two give one after the other, to the bit: the backend can do it,
+// and the second writes nothing that the first still reads.
+bool kern_joins(const kern_backend *backend, const kern_context *context, const kern_call *first,
+                const kern_call *second);
 int64_t kern_workspace_bytes(const kern_backend *backend, const kern_call *call, int threads);
 int64_t kern_panels_bytes(const kern_backend *backend, const kern_call *call, kern_level level);
 

@@ -488,26 +488,45 @@ static void panels_fill(const kern_context *context, const gemm_args *args)
     kern_parallel(context->pool, (args->n + columns - 1) / columns, keep_task, &all);
 }
 
-static void run_packed(gemm_job *job, kern_level level)
+// ---- which driver -------------------------------------------------------------------------------
+typedef enum driver { PLAIN, FLAT, SHORT, DEEP, TALL, DRIVER_COUNT } driver;
+
+// Also the unit, and k in its places: `places` lives as long as the job.
+static driver driver_choose(gemm_job *job, kern_level level, gemm_args *places)
 {
-    const gemm_args *g = job->args;
-    if (job->unit == unit_of_kept(level, g->b.type, g->any_order)) job->kept = g->panels;
-    if (!job->direct && g->k > DEEP_K) {
-        run_deep(job);
-    } else if (g->m <= SHORT_ROWS || is_wide(job)) {
-        run_short(job);
-    } else {
-        gemm_run_tall(job);
+    const bool in_pairs = is_for_bf16_unit(job, level);
+    *places = *job->args;
+    job->args = places;
+    if (in_pairs) {
+        job->unit = &gemm_unit_avx512_bf16;
+        places->k = (places->k + 1) / 2;
     }
+    const gemm_args *g = places;
+    if (g->k == 0 || kern_pool_scratch(job->pool, 0) == NULL) return PLAIN;
+    if (!in_pairs && is_flat(job)) return FLAT;
+    if (!job->direct && g->k > DEEP_K) return DEEP;
+    return g->m <= SHORT_ROWS || is_wide(job) ? SHORT : TALL;
 }
 
-static void run_in_pairs(gemm_job job, kern_level level)
+static gemm_job job_of(const kern_context *context, const gemm_args *args)
 {
-    gemm_args places = *job.args;
-    job.unit = &gemm_unit_avx512_bf16;
-    places.k = (places.k + 1) / 2;
-    job.args = &places;
-    run_packed(&job, level);
+    return (gemm_job){.args = args,
+                      .unit = gemm_unit_of(context->level),
+                      .steps = args->k,
+                      .pool = context->pool,
+                      .direct = args->c_type == DTYPE_F32,
+                      .streams = args->m * args->n * dtype_bytes(args->c_type) >= STREAM_BYTES};
+}
+
+bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool along_rows)
+{
+    gemm_args places;
+    gemm_job job = job_of(context, args);
+    if (is_for_bf16_unit(&job, context->level) && is_for_onednn(&job, context->level)) {
+        return !along_rows && !job.direct; // else it may leave the product to us
+    }
+    const driver d = driver_choose(&job, context->level, &places);
+    return !along_rows || d == PLAIN || d == TALL;
 }
 
 void gemm_run(const kern_context *context, const gemm_args *args)
@@ -516,21 +535,34 @@ void gemm_run(const kern_context *context, const gemm_args *args)
     ASSERT(args->ldc >= args->n);
     if (args->panels != NULL && args->fills) panels_fill(context, args);
     if (args->m == 0 || args->n == 0) return;
-    gemm_job job = {.args = args,
-                    .unit = gemm_unit_of(context->level),
-                    .steps = args->k,
-                    .pool = context->pool,
-                    .direct = args->c_type == DTYPE_F32,
-                    .streams = args->m * args->n * dtype_bytes(args->c_type) >= STREAM_BYTES};
-    if (is_for_bf16_unit(&job, context->level)) {
-        const bool done = is_for_onednn(&job, context->level) &&
-                          onednn_run(pool_onednn(job.pool), job.pool, args);
-        if (!done) run_in_pairs(job, context->level);
-    } else if (args->k == 0 || kern_pool_scratch(context->pool, 0) == NULL) {
+    gemm_args places;
+    gemm_job job = job_of(context, args);
+    if (is_for_bf16_unit(&job, context->level) && is_for_onednn(&job, context->level) &&
+        onednn_run(pool_onednn(job.pool), job.pool, args)) {
+        return;
+    }
+    const driver d = driver_choose(&job, context->level, &places);
+    if (d != PLAIN && job.unit == unit_of_kept(context->level, args->b.type, args->any_order)) {
+        job.kept = args->panels;
+    }
+    switch (d) {
+    case PLAIN:
         run_plain(args, job.unit);
-    } else if (is_flat(&job)) {
+        return;
+    case FLAT:
         run_flat(&job);
-    } else {
-        run_packed(&job, context->level);
+        return;
+    case SHORT:
+        run_short(&job);
+        return;
+    case DEEP:
+        run_deep(&job);
+        return;
+    case TALL:
+        gemm_run_tall(&job);
+        return;
+    case DRIVER_COUNT:
+    default:
+        ASSERT(false);
     }
 }

@@ -42,6 +42,11 @@ typedef struct gemm_args {
     const void *epilogue_context;
 } gemm_args;
 
+// Whether an epilogue leaves all sums as they are without one; and, if it is wanted, whether each row is finished and
+// stored from its first column to its last, at most GEMM_PIECE of them at a time.
+enum { GEMM_PIECE = 512 };
+bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool along_rows);
+
 // Uses the pool and its scratch; without scratch (a NULL pool) a slow loop with the same bits.
 void gemm_run(const kern_context *context, const gemm_args *args);
 

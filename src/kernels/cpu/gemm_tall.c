@@ -27,10 +27,10 @@
 #include <stdatomic.h>
 
 enum {
-    ROWS = 72,     // per task: panels of A of 147 KiB beside a tile of sums of 152 in an L2 of 512
-    DEPTH = 1024,  // at most this much of k in a pass where C is fp32
-    PANELS = 8,    // of B, packed by one task
-    COLUMNS = 512, // of the private tile
+    ROWS = 72,    // per task: panels of A of 147 KiB beside a tile of sums of 152 in an L2 of 512
+    DEPTH = 1024, // at most this much of k in a pass where C is fp32
+    PANELS = 8,   // of B, packed by one task
+    COLUMNS = GEMM_PIECE,  // of the private tile
     STRIDE = COLUMNS + 16, // so that its rows do not fall on one set of a cache
     SLOTS = 2,
     MOST_ROWS = 1 << 20, // of one stream

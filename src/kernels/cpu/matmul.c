@@ -1,7 +1,8 @@
 // The matrix products of a layer, as calls of our packed product (gemm.h).
 //
 // Weights are stored (out, in): y = x w^T reads both along k. Bias and activation are applied to a
-// tile of finished sums while it is in cache. Gradients of weights continue from their accumulator,
+// tile of finished sums while it is in cache, and so is an operation that works element by element on
+// the result (call.then): the activation of a layer and its gradient. Gradients of weights continue from their accumulator,
 // token after token, so a cut between tokens changes no bit where the accumulator is fp32; a
 // narrower one is rounded once per call.
 #include "kernels/cpu/cpu_kernels.h"
@@ -34,20 +35,83 @@ static gemm_args product_into(const kern_call *call, gemm_matrix a, gemm_matrix 
 
 typedef struct finish {
     const cpu_vec *vec;
-    const kern_tensor *bias;
+    const kern_tensor *bias; // NULL, or with data NULL: none
     op_activation activation;
+    const kern_call *then;
+    const kern_tensor *made;
 } finish;
+
+// Columns j .. of row i of the result, in its own type or in fp32, have become `row`; `lies` where they will lie.
+static void then_row(const finish *f, cpu_span row, int64_t i, int64_t j, int64_t count)
+{
+    const kern_call *then = f->then;
+    const kern_tensor *in = &then->in[0], *out = &then->out[0];
+    const bool in_place = out->data == f->made->data;
+    const cpu_span to = in_place ? row : cpu_span_at(out, i * out->strides[0] + j);
+    const int64_t half = f->made->dims[1] / 2, at = i * in->strides[0] + j;
+    switch ((int)then->code) {
+    case OP_ACTIVATION:
+        f->vec->activation(then->attrs.activation, to, row, count);
+        return;
+    case OP_ACTIVATION_BWD:
+        f->vec->activation_bwd(then->attrs.activation, to, cpu_span_at(in, at), row, count);
+        return;
+    case OP_SWIGLU: { // the gates of these columns are finished and in place
+        const int64_t skip = max_i64(half - j, 0);
+        if (skip >= count) return;
+        const int64_t column = j + skip - half;
+        f->vec->swiglu(cpu_span_at(out, i * out->strides[0] + column),
+                       cpu_span_at(in, i * in->strides[0] + column), cpu_span_offset(row, skip),
+                       count - skip);
+        return;
+    }
+    default: { // OP_SWIGLU_BWD
+        const int64_t width = f->made->dims[1];
+        f->vec->swiglu_bwd(to, cpu_span_offset(to, width), cpu_span_at(in, at),
+                           cpu_span_at(in, at + width), row, count);
+        return;
+    }
+    }
+}
+
+// What the next operation reads has been rounded to the type in which it lies.
+static void then_rounded(const finish *f, float *values, int64_t i, int64_t j, int64_t count)
+{
+    enum { COLUMNS = 512 };
+    uint16_t narrow[COLUMNS];
+    const cpu_span row = {.at = narrow, .type = f->made->type};
+    for (int64_t begin = 0; begin < count; begin += COLUMNS) {
+        const int64_t columns = min_i64(COLUMNS, count - begin);
+        const cpu_span whole = {.at = values + begin, .type = DTYPE_F32};
+        f->vec->cast(row, whole, columns);
+        then_row(f, row, i, j + begin, columns);
+        f->vec->cast(whole, row, columns);
+    }
+}
 
 static void finish_row(const void *context, float *values, int64_t i, int64_t j, int64_t count)
 {
-    (void)i;
     const finish *f = context;
-    if (f->bias->data != NULL) {
+    const cpu_span row = {.at = values, .type = DTYPE_F32};
+    if (f->bias != NULL && f->bias->data != NULL) {
         f->vec->finish(f->activation, values, cpu_span_at(f->bias, j), count);
-    } else {
-        const cpu_span row = {.at = values, .type = DTYPE_F32};
+    } else if (f->activation != ACT_NONE) {
         f->vec->activation(f->activation, row, row, count);
     }
+    if (f->then == NULL) return;
+    if (f->made->type == DTYPE_F32) {
+        then_row(f, row, i, j, count);
+    } else {
+        then_rounded(f, values, i, j, count);
+    }
+}
+
+static void epilogue_set(gemm_args *g, const finish *f)
+{
+    const bool has_bias = f->bias != NULL && f->bias->data != NULL;
+    if (!has_bias && f->activation == ACT_NONE && f->then == NULL) return;
+    g->epilogue = finish_row;
+    g->epilogue_context = f;
 }
 
 // The weight w (M x K) as these products read it: x w^T over K, dy w over M.
@@ -63,16 +127,46 @@ int64_t cpu_matmul_dx_panels(const kern_call *call, kern_level level)
     return gemm_panels_bytes(level, w->type, !call->strict, w->dims[1], w->dims[0]);
 }
 
+static gemm_args forward_of(const kern_call *call)
+{
+    const kern_tensor *x = &call->in[0], *w = &call->in[1];
+    return product_into(call, matrix_of(x), gemm_transposed(matrix_of(w)), x->dims[1]);
+}
+
+static gemm_args dx_of(const kern_call *call)
+{
+    const kern_tensor *dy = &call->in[0], *w = &call->in[1], *before = &call->in[2];
+    gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
+    g.accumulate = before->data != NULL;
+    return g;
+}
+
+bool cpu_matmul_joins(const kern_context *context, const kern_call *first, const kern_call *second)
+{
+    const gemm_args g = forward_of(first);
+    // A row's gates are read from where they lie when its other half comes.
+    const bool along_rows = second->code == OP_SWIGLU;
+    if (along_rows && g.n < 2 * GEMM_PIECE) return false;
+    return gemm_may_finish(context, &g, along_rows);
+}
+
+bool cpu_matmul_dx_joins(const kern_context *context, const kern_call *first,
+                         const kern_call *second)
+{
+    const gemm_args g = dx_of(first);
+    (void)second;
+    return gemm_may_finish(context, &g, false);
+}
+
 status cpu_matmul(const kern_context *context, const kern_call *call)
 {
-    const kern_tensor *x = &call->in[0], *w = &call->in[1], *bias = &call->in[2];
-    const finish f = {
-        .vec = cpu_vec_of(context->level), .bias = bias, .activation = call->attrs.activation};
-    gemm_args g = product_into(call, matrix_of(x), gemm_transposed(matrix_of(w)), x->dims[1]);
-    if (bias->data != NULL || f.activation != ACT_NONE) {
-        g.epilogue = finish_row;
-        g.epilogue_context = &f;
-    }
+    const finish f = {.vec = cpu_vec_of(context->level),
+                      .bias = &call->in[2],
+                      .activation = call->attrs.activation,
+                      .then = call->then,
+                      .made = &call->out[0]};
+    gemm_args g = forward_of(call);
+    epilogue_set(&g, &f);
     gemm_run(context, &g);
     return ST_OK;
 }
@@ -90,9 +184,10 @@ static void rows_copy(const kern_tensor *to, const kern_tensor *from)
 
 status cpu_matmul_dx(const kern_context *context, const kern_call *call)
 {
-    const kern_tensor *dy = &call->in[0], *w = &call->in[1], *before = &call->in[2];
-    gemm_args g = product_into(call, matrix_of(dy), matrix_of(w), dy->dims[1]);
-    g.accumulate = before->data != NULL;
+    const kern_tensor *before = &call->in[2];
+    const finish f = {.vec = cpu_vec_of(context->level), .then = call->then, .made = &call->out[0]};
+    gemm_args g = dx_of(call);
+    epilogue_set(&g, &f);
     if (g.accumulate && before->data != call->out[0].data) rows_copy(&call->out[0], before);
     gemm_run(context, &g);
     return ST_OK;

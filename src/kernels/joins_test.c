@@ -1,0 +1,319 @@
+// Two calls as one (kern_joins): a product that takes up the activation after it, or the gradient of the
+// one before it, gives the bits of two calls; and it is not asked to where they would meet in memory.
+#include "kernels/backend_fixture.h"
+#include "kernels/tensor_fixture.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+enum { PAD = 7 }; // elements between rows
+
+// Rows for each driver of gemm.c (one token, a piece of a batch, many), columns for one piece and for several,
+// and so deep that narrow sums need a driver of their own.
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+static const shape shapes[] = {{1, 1100, 40},   {5, 96, 33},  {70, 72, 64},
+                               {161, 1030, 24}, {150, 24, 8}, {20, 8, 17000}};
+
+typedef struct trial {
+    arena *a;
+    uint64_t seed;
+    shape size;
+    dtype type;
+    kern_call first, second;
+} trial;
+
+static kern_tensor matrix(trial *t, int64_t rows, int64_t columns)
+{
+    const int64_t whole[] = {rows, columns + PAD}, dims[] = {rows, columns};
+    kern_tensor m = kt_make(t->a, t->type, 2, whole);
+    memcpy(m.dims, dims, sizeof(dims));
+    return m;
+}
+
+static void fill(trial *t, kern_tensor *m, double size)
+{
+    t->seed++;
+    for (int64_t i = 0; i < kt_elements(m); i++) {
+        // Some are so small that a cast which takes subnormals for zeros would be seen.
+        const double x = test_uniform(t->seed, 0, i) * size;
+        kt_put(m, i, i % 97 == 5 ? x * 0x1p-130 : x);
+    }
+}
+
+static kern_tensor operand(trial *t, int64_t rows, int64_t columns, double size)
+{
+    kern_tensor m = matrix(t, rows, columns);
+    fill(t, &m, size);
+    return m;
+}
+
+static void product_make(trial *t, op_code code, bool extra)
+{
+    const shape s = t->size;
+    const double scale = 4.0 / sqrt((double)s.k);
+    t->first = (kern_call){.code = code, .seq = 1};
+    t->first.in[0] = operand(t, s.m, s.k, 1.0);
+    t->first.in[1] = code == OP_MATMUL ? operand(t, s.n, s.k, scale) : operand(t, s.k, s.n, scale);
+    if (extra && code == OP_MATMUL) {
+        const int64_t n[] = {s.n};
+        t->first.in[2] = kt_make(t->a, t->type, 1, n);
+        fill(t, &t->first.in[2], 1.0);
+    } else if (extra) {
+        t->first.in[2] = operand(t, s.m, s.n, 1.0);
+    }
+    t->first.out[0] = matrix(t, s.m, s.n);
+}
+
+static void second_make(trial *t, op_code code, op_activation kind, bool in_place)
+{
+    const int64_t m = t->size.m, n = t->size.n;
+    const kern_tensor made = t->first.out[0];
+    t->second = (kern_call){.code = code, .attrs = {.activation = kind}, .seq = 1};
+    if (code == OP_ACTIVATION || code == OP_SWIGLU) {
+        t->second.in[0] = made;
+        t->second.out[0] = code == OP_SWIGLU ? matrix(t, m, n / 2) : matrix(t, m, n);
+    } else {
+        t->second.in[0] = operand(t, m, code == OP_SWIGLU_BWD ? 2 * n : n, 3.0);
+        t->second.in[1] = made;
+        t->second.out[0] = matrix(t, m, code == OP_SWIGLU_BWD ? 2 * n : n);
+    }
+    if (in_place) t->second.out[0] = made;
+}
+
+static uint8_t *bits_of(const kern_tensor *m, uint8_t *to)
+{
+    const size_t row = (size_t)(m->dims[1] * dtype_bytes(m->type));
+    for (int64_t i = 0; i < m->dims[0]; i++, to += row) {
+        memcpy(to, (const char *)m->data + i * m->strides[0] * dtype_bytes(m->type), row);
+    }
+    return to;
+}
+
+// What the two have written, one after the other or as one.
+static int64_t outcome(const trial *t, const backend_run *run, bool joined, uint8_t *to)
+{
+    kern_call first = t->first;
+    kern_tensor before = first.in[2];
+    if (first.code == OP_MATMUL_DX && before.data != NULL) {
+        // It goes on in the output, as a plan has it.
+        for (int64_t i = 0; i < kt_elements(&before); i++) {
+            kt_put(&first.out[0], i, kt_get(&before, i));
+        }
+        first.in[2] = first.out[0];
+    }
+    first.then = joined ? &t->second : NULL;
+    must(kern_run(run->backend, &run->context, &first));
+    if (!joined) must(kern_run(run->backend, &run->context, &t->second));
+    uint8_t *end = bits_of(&first.out[0], to);
+    return bits_of(&t->second.out[0], end) - to;
+}
+
+static bool compare(const trial *t, const backend_run *run)
+{
+    if (!kern_joins(run->backend, &run->context, &t->first, &t->second)) return false;
+    uint8_t *apart = NULL, *joined = NULL;
+    const int64_t most = 8 * t->size.m * (t->size.n * 3);
+    must(arena_alloc(t->a, most, (void **)&apart));
+    must(arena_alloc(t->a, most, (void **)&joined));
+    const int64_t bytes = outcome(t, run, false, apart);
+    assert_int_equal(outcome(t, run, true, joined), bytes);
+    if (memcmp(apart, joined, (size_t)bytes) != 0) {
+        fail_msg("%s, %s of %lld x %lld x %lld in %s, then %s: other bits", run->name,
+                 op_kind_of(t->first.code)->name, (long long)t->size.m, (long long)t->size.n,
+                 (long long)t->size.k, dtype_name(t->type), op_kind_of(t->second.code)->name);
+    }
+    return true;
+}
+
+// Every pair of this size and type. Returns how many were joined.
+static int64_t pairs(trial *t, const backend_run *run)
+{
+    static const op_activation kinds[] = {ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU};
+    int64_t joined = 0;
+    for (int i = 0; i < 4; i++) {
+        const bool in_place = i % 2 == 1, extra = i >= 2;
+        product_make(t, OP_MATMUL, extra);
+        second_make(t, OP_ACTIVATION, kinds[i], in_place);
+        joined += compare(t, run);
+        product_make(t, OP_MATMUL_DX, extra);
+        second_make(t, OP_ACTIVATION_BWD, kinds[(i + 1) % 4], in_place);
+        joined += compare(t, run);
+    }
+    product_make(t, OP_MATMUL, true);
+    second_make(t, OP_SWIGLU, ACT_NONE, false);
+    joined += compare(t, run);
+    product_make(t, OP_MATMUL_DX, false);
+    second_make(t, OP_SWIGLU_BWD, ACT_NONE, false);
+    joined += compare(t, run);
+    return joined;
+}
+
+static void test_same_bits(void **state)
+{
+    (void)state;
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    backend_run runs[BACKEND_MAX_RUNS];
+    const int count = backend_runs_init(runs, 2);
+    for (int r = 0; r < count; r++) {
+        int64_t joined = 0, most = 0;
+        for (int64_t s = 0; s < COUNT_OF(shapes); s++) {
+            for (int k = 0; k < 3; k++) {
+                trial t = {.size = shapes[s], .type = types[k], .seed = (uint64_t)(s * 100)};
+                must(arena_create("joins", 0, &t.a));
+                joined += pairs(&t, &runs[r]);
+                arena_destroy(t.a);
+                most += 10;
+            }
+        }
+        // All but SwiGLU, for which these have too few rows or columns.
+        if (backend_is_ref(runs[r].backend)) {
+            assert_int_equal(joined, 0);
+        } else {
+            assert_int_equal(joined, most - 3 * COUNT_OF(shapes));
+        }
+    }
+    backend_runs_deinit(runs, count);
+}
+
+// SwiGLU with many rows of many columns is taken up, and with few is not.
+static void test_swiglu(void **state)
+{
+    (void)state;
+    static const struct {
+        shape size;
+        dtype type;
+        bool joined;
+    } cases[] = {{{390, 1030, 40}, DTYPE_F32, true},   {{390, 1030, 40}, DTYPE_BF16, true},
+                 {{390, 2500, 1100}, DTYPE_F32, true}, {{390, 1200, 24}, DTYPE_F16, true},
+                 {{390, 1022, 24}, DTYPE_F32, false},  {{70, 1030, 64}, DTYPE_BF16, false},
+                 {{1, 1100, 40}, DTYPE_F32, false}};
+    for (int level = 0; level <= (int)kern_level_of_machine(); level++) {
+        backend_run run;
+        backend_run_init(&run, &kern_backend_cpu, (kern_level)level, 2);
+        for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+            if (level == KERN_SCALAR && cases[i].size.k > 1000) continue; // slow
+            trial t = {.size = cases[i].size, .type = cases[i].type};
+            must(arena_create("joins", 0, &t.a));
+            product_make(&t, OP_MATMUL, true);
+            second_make(&t, OP_SWIGLU, ACT_NONE, false);
+            t.first.strict = level == KERN_AMX; // else oneDNN's, which does not go along rows
+            assert_int_equal(compare(&t, &run), cases[i].joined);
+            arena_destroy(t.a);
+        }
+        backend_runs_deinit(&run, 1);
+    }
+}
+
+// What the first still reads may not be written, and what comes second must read what the first makes.
+static void test_refused(void **state)
+{
+    (void)state;
+    backend_run run;
+    backend_run_init(&run, &kern_backend_cpu, kern_level_of_machine(), 2);
+    trial t = {.size = {161, 40, 40}, .type = DTYPE_F32};
+    must(arena_create("joins", 0, &t.a));
+    product_make(&t, OP_MATMUL, true);
+    second_make(&t, OP_ACTIVATION, ACT_SILU, false);
+    const kern_call right = t.second;
+    assert_true(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    for (int i = 0; i < 2; i++) {
+        const kern_tensor *in = &t.first.in[i];
+        t.second = right;
+        t.second.out[0].data = (float *)in->data + kt_offset(in, kt_elements(in) - 1);
+        assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    }
+    t.second = right;
+    t.second.out[0].data = (float *)t.first.out[0].data + 1; // neither on it nor apart
+    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    t.second = right;
+    t.second.in[0].data = t.first.in[0].data;
+    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    t.second = right;
+    t.second.code = OP_ADD;
+    assert_false(kern_joins(run.backend, &run.context, &t.first, &t.second));
+    arena_destroy(t.a);
+    backend_runs_deinit(&run, 1);
+}
+
+static void post(const kern_device_api *api, kern_lane *lane, const kern_call *call)
+{
+    bool posted = false;
+    while (!posted) must(api->launch(lane, call, &posted));
+}
+
+static status await_flag(void *context)
+{
+    while (!atomic_load((atomic_bool *)context)) sched_yield();
+    return ST_OK;
+}
+
+// A lane that finds both in its queue runs them as one: one span in the trace, and the same bits.
+static void test_lane(void **state)
+{
+    (void)state;
+    trace_ring *trace = NULL;
+    trial t = {.size = {390, 1030, 40}, .type = DTYPE_F32};
+    must(arena_create("joins", 0, &t.a));
+    must(trace_create(host_real(), 64, &trace));
+    const kern_device_config config = {.h = host_real(),
+                                       .backend = &kern_backend_cpu,
+                                       .threads = 2,
+                                       .level = KERN_AMX,
+                                       .trace = trace,
+                                       .trace_end = 9};
+    const kern_device_api *api = &kern_device_cpu;
+    kern_device *d = NULL;
+    kern_lane *lane = NULL, *other = NULL;
+    kern_event *event = NULL, *start = NULL;
+    must(api->create(&config, &d));
+    must(api->lane_create(d, "compute", 0, &lane));
+    must(api->lane_create(d, "copy", 1, &other));
+    must(api->event_create(d, &event));
+    must(api->event_create(d, &start));
+    product_make(&t, OP_MATMUL, true);
+    second_make(&t, OP_SWIGLU, ACT_NONE, false);
+    backend_run run;
+    backend_run_init(&run, &kern_backend_cpu, kern_level_of_machine(), 2);
+    uint8_t *apart = NULL, *joined = NULL;
+    must(arena_alloc(t.a, 4 << 20, (void **)&apart));
+    must(arena_alloc(t.a, 4 << 20, (void **)&joined));
+    const int64_t bytes = outcome(&t, &run, false, apart);
+    bool posted = false;
+    // The lane stands still until both are there.
+    atomic_bool both = false;
+    must(api->call(other, await_flag, &both, &posted));
+    must(api->event_record(start, other, &posted));
+    must(api->event_wait(lane, start, &posted));
+    memset(t.second.out[0].data, 0xFF, 64);
+    post(api, lane, &t.first);
+    post(api, lane, &t.second);
+    atomic_store(&both, true);
+    must(api->event_record(event, lane, &posted));
+    must(api->event_sync(event));
+    assert_int_equal(bits_of(&t.second.out[0], bits_of(&t.first.out[0], joined)) - joined, bytes);
+    assert_memory_equal(apart, joined, (size_t)bytes);
+    trace_record spans[8];
+    const int64_t count = trace_take(trace, spans, COUNT_OF(spans));
+    assert_int_equal(count, 1);
+    api->destroy(d);
+    trace_destroy(trace);
+    backend_runs_deinit(&run, 1);
+    arena_destroy(t.a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_lane),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
