@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Training steps of GPT-2 124M in PyTorch on several ranks over gloo: the layouts of `trireme train layout.*`.
 
-    pytorch_parallel.py --layout ddp|fsdp|tp|pp [--ranks 2] [--batch 32] [--seq 1024] [--steps 1] [--warmup 0]
+    pytorch_parallel.py --layout ddp|fsdp|tp|pp [--precision fp32|bf16] [--mode eager|compile] [--ranks 2]
+                        [--batch 32] [--seq 1024] [--steps 1] [--warmup 0]
 
-A step is: forward and backward of every micro-batch (one sequence), clip to 1, AdamW (fused), fp32. Ranks are
-processes of this machine with one thread and one core each.
+A step is: forward and backward of every micro-batch (one sequence), clip to 1, AdamW (fused), in fp32 or with
+autocast to bf16. Ranks are processes of this machine with one thread and one core each. `compile` compiles
+each block, or in tp and pp what a rank has of it.
   ddp   DistributedDataParallel; gradients travel in the last micro-batch
   fsdp  fully_shard on each block and on the whole (FSDP2): weights, gradients and states are cut
   tp    parallelize_module: columns and rows of attention and MLP, the vocabulary by rows; one rank's batch
@@ -157,6 +159,9 @@ def pipeline_runner(options, rank):
 def rank_main(rank, options, port, out):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
                       WORLD_SIZE=str(options.ranks))
+    if options.precision == "bf16":
+        torch.set_autocast_dtype("cpu", torch.bfloat16)
+        torch.set_autocast_enabled("cpu", True)
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     torch.set_num_threads(1)
@@ -172,6 +177,9 @@ def rank_main(rank, options, port, out):
             mine = slice(0, share) if options.layout == "tp" else slice(rank * share, (rank + 1) * share)
             train_step(model, optimizer, ids[mine], labels[mine], quiet,
                        options.ranks if options.layout == "tp" else 0)
+    if options.mode == "compile":
+        for block in (m for m in model.modules() if isinstance(m, Block)):
+            block.compile()
     fused = options.layout in ("ddp", "pp")  # of DTensors it is not there everywhere
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=fused, foreach=False if not fused else None)
     data = torch.randint(VOCAB, (options.warmup + options.steps, options.batch, options.seq + 1))
@@ -188,13 +196,15 @@ def rank_main(rank, options, port, out):
         step_s = statistics.median(times[options.warmup:])
         out.put({"tokens_per_s": options.batch * options.seq / step_s, "step_s": step_s,
                  "peak_rss_bytes": int(rss.item()), "layout": options.layout, "ranks": options.ranks,
-                 "batch": options.batch, "seq": options.seq, "torch": torch.__version__})
+                 "precision": options.precision, "mode": options.mode, "batch": options.batch, "seq": options.seq, "torch": torch.__version__})
     dist.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layout", choices=["ddp", "fsdp", "tp", "pp"], required=True)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32, help="sequences of a step, all ranks together")
     parser.add_argument("--seq", type=int, default=1024)
