@@ -116,6 +116,7 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
     comm_transport still = *b->g->transport; // tickets of the last operation stay where they are
     still.meet = no_meet;
     still.part = no_part;
+    still.claim = NULL;
     const comm_algorithm *direct = comm_algorithm_find(a.op, "direct");
     comm_call call = {.args = &a,
                       .transport = &still,

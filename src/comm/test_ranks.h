@@ -24,6 +24,7 @@ typedef struct fixture_result {
 typedef struct fixture_job {
     int ranks;
     bool processes;
+    int cores; // that its ranks have, as they are told; 0: those of this machine
     int64_t deadline_ns;
     const char *tuning;
     fixture_body body;
@@ -83,7 +84,7 @@ static inline void fixture_run(fixture_job *job)
     pid_t pids[FIXTURE_RANKS];
     fixture_rank ranks[FIXTURE_RANKS];
     job->results = fixture_results();
-    status st = comm_board_create(job->ranks, 7, 0, &job->board);
+    status st = comm_board_create(job->ranks, 7, job->cores, &job->board);
     if (st != ST_OK) {
         printf("no board: %s\n", error_last()->text);
         abort();

@@ -7,10 +7,10 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     for (int i = 1; i <= c->size; i++) {
-        const int r = (c->rank + i) % c->size;
+        const int r = (v->rank + i) % c->size;
         const int64_t bytes = direct_piece(v, r) * v->width;
         if (bytes == 0) continue; // nor is there room for it
-        direct_copy(v, v->out[c->rank] + v->out_stride[c->rank] * r, v->in[r], bytes);
+        direct_copy(v, v->out[v->rank] + v->out_stride[v->rank] * r, v->in[r], bytes);
     }
 }
 

@@ -11,7 +11,7 @@ static void core(const direct_view *v)
         uninitialized)) void *outs[COMM_MAX_LOCAL]; // clearing it takes as long as 8 bytes
     int count = 0;
     // Each rank begins with its own: no two write to the same buffer.
-    for (int i = 0, r = v->call->rank; i < size; i++, r = r + 1 < size ? r + 1 : 0) {
+    for (int i = 0, r = v->rank; i < size; i++, r = r + 1 < size ? r + 1 : 0) {
         if (v->out[r] != NULL) outs[count++] = v->out[r];
     }
     const comm_reduce_args args = {.in = (const void *const *)v->in,

@@ -7,9 +7,9 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     for (int i = 1; i <= c->size; i++) {
-        const int r = (c->rank + i) % c->size;
-        direct_copy(v, v->out[c->rank] + v->out_stride[c->rank] * r,
-                    v->in[r] + v->in_stride[r] * c->rank, v->count * v->width);
+        const int r = (v->rank + i) % c->size;
+        direct_copy(v, v->out[v->rank] + v->out_stride[v->rank] * r,
+                    v->in[r] + v->in_stride[r] * v->rank, v->count * v->width);
     }
 }
 

@@ -6,7 +6,7 @@
 static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
-    char *out = v->out[c->rank];
+    char *out = v->out[v->rank];
     if (out != NULL) direct_copy(v, out, v->in[c->args->root], v->count * v->width);
 }
 

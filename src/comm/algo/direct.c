@@ -154,7 +154,7 @@ static int64_t given(const comm_call *c, const comm_item *item, int rank)
     return pieces > 1 ? comm_item_whole(item, pieces) : pieces * item->count;
 }
 
-// Places of one item's leaf. `staged` gathers what peers cannot reach though they must.
+// Places of one item's leaf. `staged` gathers what peers cannot reach though they must, or might.
 static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_leaf,
                            direct_touch touch, int32_t *staged)
 {
@@ -162,14 +162,16 @@ static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first
     const int64_t width = dtype_bytes(c->args->type), bytes = item->count * width;
     comm_entry e = {.count = item->count, .in = nowhere, .out = nowhere};
     const comm_link *link = c->port->link;
-    if (shape.in_pieces > 0 && touch != DIRECT_PUSH) {
+    const bool all = c->port->shares_cores, in = touch != DIRECT_PUSH, out = touch != DIRECT_PULL;
+    if (shape.in_pieces > 0 && (in || all)) {
         const int64_t gives = given(c, item, c->rank) * width;
         e.in = c->transport->locate(link, item->in, gives);
-        if (e.in.region == COMM_PRIVATE && gives > 0) *staged |= COMM_STAGED_IN;
+        if (e.in.region == COMM_PRIVATE && gives > 0) *staged |= in ? COMM_STAGED_IN : COMM_ALONE;
     }
-    if (shape.out_pieces > 0 && first_leaf && touch != DIRECT_PULL) {
+    if (shape.out_pieces > 0 && first_leaf && (out || all)) {
         e.out = c->transport->locate(link, item->out, bytes * shape.out_pieces);
-        if (e.out.region == COMM_PRIVATE && bytes > 0) *staged |= COMM_STAGED_OUT;
+        if (e.out.region == COMM_PRIVATE && bytes > 0)
+            *staged |= out ? COMM_STAGED_OUT : COMM_ALONE;
     }
     return e;
 }
@@ -270,6 +272,7 @@ static direct_view view_begin(comm_call *c)
 {
     const comm_direct *d = c->direct;
     return (direct_view){.call = c,
+                         .rank = c->rank,
                          .width = dtype_bytes(c->args->type),
                          .terms = d->first[c->size],
                          .in = d->in,
@@ -321,7 +324,7 @@ static status reach(comm_call *c, int rank, comm_place place, const void *own, i
         memcpy(out, &own, sizeof(own));
         return ST_OK;
     }
-    if (place.region == COMM_NOWHERE || bytes == 0) return ST_OK;
+    if (place.region < 0 || bytes == 0) return ST_OK;
     return c->transport->address(c->port, rank, place, bytes, out);
 }
 
@@ -353,6 +356,8 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
             const int leaf = t - d->first[r];
             void *at = NULL;
             TRY(entry_at(c, r, i, leaf, &e));
+            if (r != v->rank && v->touch == DIRECT_PUSH) e.in = nowhere; // not to be mapped
+            if (r != v->rank && v->touch == DIRECT_PULL) e.out = nowhere;
             TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, given(c, own, r) * v->width,
                       &at));
             d->in[d->place[t]] = at;
@@ -368,11 +373,13 @@ static status view_of_item(comm_call *c, int i, direct_view *v)
 }
 
 // Rank r does elements [share of r] of all tensors one after the other, so small ones are divided too.
-static status run_place(comm_call *c, direct_core core)
+static status share_run(comm_call *c, int rank, direct_touch touch, direct_core core)
 {
     direct_view v = view_begin(c);
     int64_t begin, end, before = 0;
-    direct_share(c->contract.count, v.width, c->rank, c->size, &begin, &end);
+    v.rank = rank;
+    v.touch = touch;
+    direct_share(c->contract.count, v.width, rank, c->size, &begin, &end);
     for (int i = 0; i < c->args->item_count; i++) {
         TRY(view_of_item(c, i, &v));
         v.begin = min_i64(max_i64(begin - before, 0), v.count);
@@ -382,7 +389,27 @@ static status run_place(comm_call *c, direct_core core)
         v.stream = streams(c, v.count * v.width * shape.out_pieces * c->size);
         if (v.count > 0) core(&v);
     }
-    return c->transport->part(c->port);
+    return ST_OK;
+}
+
+// Of two ranks on a core the first that comes to an operation gives its core away, to let the other come; what
+// that one then does for both spares the change back. The bits do not depend on who adds.
+static status run_place(comm_call *c, direct_touch touch, direct_core core)
+{
+    const comm_transport *t = c->transport;
+    if (t->claim == NULL || !c->port->shares_cores) {
+        TRY(terms_find(c));
+        TRY(share_run(c, c->rank, touch, core));
+        return t->part(c->port);
+    }
+    bool found = false;
+    for (int r = t->claim(c->port); r >= 0; r = t->claim(c->port)) {
+        if (!found) TRY(terms_find(c));
+        found = true;
+        TRY(share_run(c, r, touch, core));
+        t->settle(c->port, r);
+    }
+    return t->await(c->port);
 }
 
 // ---- staged -------------------------------------------------------------------------------------
@@ -532,8 +559,9 @@ status direct_run(comm_call *c, direct_touch touch, direct_core core)
     }
     TRY(c->transport->meet(c->port, t));
     if (small) return run_inline(c, core);
-    TRY(terms_find(c));
     int staged = 0;
     for (int r = 0; r < c->size; r++) staged |= ticket_of(c, r)->staged;
-    return staged != 0 ? run_staged(c, touch, core) : run_place(c, core);
+    if ((staged & COMM_STAGED) == 0) return run_place(c, touch, core);
+    TRY(terms_find(c));
+    return run_staged(c, touch, core);
 }

@@ -5,7 +5,8 @@
 //
 //   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the tickets: meet, core on
 //           copies, done
-//   place   all buffers that peers touch are in shared regions: meet, core, part
+//   place   all buffers that peers touch are in shared regions: meet, core, part. Where ranks share cores, who
+//           has one does the shares of those that have none: one change of tasks less
 //   staged  some are not: rounds over pieces that fit the stages: copy in, part, core, part, copy out
 #ifndef COMM_ALGO_DIRECT_H
 #define COMM_ALGO_DIRECT_H
@@ -27,8 +28,10 @@ typedef enum direct_touch {
 // A stretch of one item, of all ranks. Bytes: count elements of width.
 typedef struct direct_view {
     const comm_call *call;
+    int rank; // whose share this is: the call's, or one that has no core now
+    direct_touch touch;
     int64_t width, count;  // of each piece; but see direct_piece
-    int64_t begin, end;    // of these elements, this rank's share of work that is divided
+    int64_t begin, end;    // of these elements, the rank's share of work that is divided
     const comm_item *item; // it, of this rank, and the first of its elements that is meant
     int64_t from;
     bool is_inline;                  // out holds this rank's alone

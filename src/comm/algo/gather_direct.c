@@ -9,7 +9,7 @@ static void core(const direct_view *v)
     const int root = c->args->root;
     char *out = v->out[root];
     if (out == NULL) return;
-    for (int r = v->is_inline ? 0 : c->rank; r < (v->is_inline ? c->size : c->rank + 1); r++) {
+    for (int r = v->is_inline ? 0 : v->rank; r < (v->is_inline ? c->size : v->rank + 1); r++) {
         direct_copy(v, out + v->out_stride[root] * r, v->in[r], v->count * v->width);
     }
 }

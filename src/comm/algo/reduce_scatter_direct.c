@@ -5,9 +5,8 @@
 
 static void core(const direct_view *v)
 {
-    const comm_call *c = v->call;
-    void *out = v->out[c->rank];
-    const int64_t at = v->in_stride[c->rank] * c->rank, count = direct_piece(v, c->rank);
+    void *out = v->out[v->rank];
+    const int64_t at = v->in_stride[v->rank] * v->rank, count = direct_piece(v, v->rank);
     if (count == 0) return;
     for (int t = 0; t < v->terms; t++) v->in[t] += at; // in_stride is the same on all ranks
     const comm_reduce_args args = {.in = (const void *const *)v->in,

@@ -7,7 +7,7 @@ static void core(const direct_view *v)
 {
     const comm_call *c = v->call;
     const int root = c->args->root;
-    direct_copy(v, v->out[c->rank], v->in[root] + v->in_stride[root] * c->rank,
+    direct_copy(v, v->out[v->rank], v->in[root] + v->in_stride[root] * v->rank,
                 v->count * v->width);
 }
 

@@ -3,7 +3,8 @@
 // meet() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
 // number; part() counts. Both are one store and one load per peer while all ranks run. Why two tickets
 // suffice: a rank writes ticket k+2 over ticket k only after meet k+1, to which every peer came after it
-// had done with k. See shm_wait.c for the waiting, shm_memory.c for peers' memory, shm_exchange.c for
+// had done with k. See shm_wait.c for the waiting, shm_claim.c for ranks that share cores, shm_memory.c for
+// peers' memory, shm_exchange.c for
 // messages, board.h for where it all lies.
 #include "comm/transport/shm.h"
 
@@ -192,6 +193,7 @@ static shm_port *port_make(comm_link *link, const comm_members *m)
     memcpy(ranks, m->ranks, (size_t)m->count * sizeof(*ranks));
     memcpy(name, m->name, name_bytes);
     p->base.transport = &comm_transport_shm;
+    p->base.shares_cores = link->crowded;
     p->base.inline_bytes = link->crowded ? COMM_INLINE_BYTES : COMM_INLINE_OWN_CORE;
     p->base.link = link;
     p->base.members = *m;
@@ -448,6 +450,9 @@ const comm_transport comm_transport_shm = {
     .ticket = ticket,
     .payload = payload,
     .part = part,
+    .claim = shm_claim,
+    .settle = shm_settle,
+    .await = shm_await,
     .list_begin = list_begin,
     .list = list_of,
     .address = shm_address,

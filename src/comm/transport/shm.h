@@ -44,8 +44,10 @@ typedef union shm_ticket {
 typedef struct shm_member {
     // A ticket's number (a full one's contract.checksum) is written last: count of meets, from 1.
     shm_ticket tickets[2];
-    uint64_t parted; // count of parts
-    char unused[SHM_LINE - 8];
+    uint64_t parted;  // count of parts
+    uint64_t claimed; // count of the part that its share was last begun for << 16 | who began it
+    uint32_t cpu;     // 1 + where it last waited; ranks that share cores
+    char unused[SHM_LINE - 20];
 } shm_member;
 
 typedef struct shm_room { // pages are reserved when they are first wanted
@@ -154,10 +156,15 @@ typedef struct shm_wait {
     uint64_t parted;
 } shm_wait;
 
+// Whom `member` is waited for by: who does its share.
+int shm_holder(const shm_wait *w, int member);
 // Until all members are there. Early: contracts of those that are there already differ.
 NODISCARD status shm_wait_all(const shm_wait *w);
 // After this rank's own word is written: wakes sleepers if it was the last.
 void shm_wake(const shm_wait *w);
+int shm_claim(comm_port *port);
+void shm_settle(comm_port *port, int rank);
+NODISCARD status shm_await(comm_port *port);
 int shm_waits_for(comm_link *link, comm_awaited *out, int capacity);
 // Ends with the error that somebody recorded for this rank, this group or this host.
 NODISCARD status shm_health(const shm_port *p);

@@ -1,4 +1,5 @@
-// What other threads of a rank may ask of its shared memory while one is busy with it.
+// What other threads of a rank may ask of its shared memory while one is busy with it; and shares of an operation
+// that ranks do for each other.
 #include "comm/transport/shm.h"
 
 #include "comm/comm_internal.h"
@@ -6,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 // after the above, which it needs
 #include <cmocka.h>
 
@@ -44,8 +46,81 @@ static void heartbeats_do_not_wait_for_memory(void **state)
     }
 }
 
+// ---- shares that others do ------------------------------------------------------------------------
+typedef struct shares {
+    comm *_Atomic second; // rank 1's
+    atomic_bool taken;
+    int awaited; // whom rank 1 waits for while rank 0 has its share
+} shares;
+
+// Until rank 1 waits; bounded by the deadline of its wait.
+static void watch_second(shares *s)
+{
+    comm_awaited now[4];
+    for (int i = 0; i < 20000 && s->awaited < 0; i++) {
+        comm *second = atomic_load(&s->second);
+        const int count = second != NULL ? comm_waits_for(second, now, 4) : 0;
+        for (int k = 0; k < count; k++) s->awaited = now[k].rank == 0 ? 0 : s->awaited;
+        (void)usleep(1000);
+    }
+}
+
+static status shares_of_first(comm_port *port, shares *s)
+{
+    const comm_transport *t = port->transport;
+    const shm_wait w = {.port = shm_port_of(port), .parted = shm_port_of(port)->parted + 1};
+    const int claims[3] = {t->claim(port), t->claim(port), t->claim(port)};
+    if (claims[0] != 0 || claims[1] != 1 || claims[2] != -1)
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank 0 has the shares %d, %d and %d",
+                       claims[0], claims[1], claims[2]);
+    if (shm_holder(&w, 1) != 0 || shm_holder(&w, 2) != 2)
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL,
+                       "the shares of ranks 1 and 2 are held by %d and %d", shm_holder(&w, 1),
+                       shm_holder(&w, 2));
+    atomic_store(&s->taken, true);
+    t->settle(port, 0);
+    watch_second(s);
+    t->settle(port, 1);
+    return t->await(port);
+}
+
+// Rank 0 has the share of rank 1 while that is away, not that of rank 2, whose memory it cannot reach.
+static status shares_body(comm *c, void *context)
+{
+    shares *s = context;
+    comm_port *port = comm_world(c)->port;
+    const comm_transport *t = port->transport;
+    const int rank = comm_rank(c);
+    comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
+    ticket.staged = rank == 2 ? COMM_ALONE : 0;
+    TRY(t->meet(port, &ticket));
+    if (rank == 0) return shares_of_first(port, s);
+    for (int i = 0; i < 20000 && !atomic_load(&s->taken); i++) (void)usleep(1000);
+    const int claim = t->claim(port);
+    if (claim != (rank == 2 ? 2 : -1))
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d has the share %d", rank, claim);
+    if (rank == 1) atomic_store(&s->second, c);
+    if (rank == 2) t->settle(port, 2);
+    return t->await(port);
+}
+
+static void shares_are_done_by_others(void **state)
+{
+    (void)state;
+    shares s = {.awaited = -1};
+    fixture_job job = {.ranks = 3, .cores = 1, .body = shares_body, .context = &s};
+    fixture_run(&job);
+    for (int i = 0; i < job.ranks; i++) {
+        if (job.results[i].st != ST_OK) fail_msg("rank %d: %s", i, job.results[i].text);
+    }
+    assert_int_equal(s.awaited, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(heartbeats_do_not_wait_for_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heartbeats_do_not_wait_for_memory),
+        cmocka_unit_test(shares_are_done_by_others),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // Waiting in shared memory: spin while every rank has a core, sleep otherwise, never without an end.
 //
-// A waiter reads one word per peer. It spins for a while; where ranks share cores it then lets the others
-// run for a while, which costs less than to sleep and to be woken; then it counts itself among the slot's
+// A waiter reads one word per peer. It spins for a while; where ranks share cores it lets the others run for a
+// while, which costs less than to sleep and to be woken: at once if one that it waits for last waited on this
+// core, and after a spin if all of those have cores of their own. Then it counts itself among the slot's
 // sleepers and sleeps on the slot's bell. Who writes its word last of all rings, so that a phase costs
 // one wake-up per sleeper and not one per pair. With a core for each rank sleepers are rare, and the
 // writer looks for them without a fence: a ring that is missed so costs one millisecond, the longest first sleep.
@@ -160,13 +161,22 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
                     site[0] != '\0' ? " at " : "", site);
 }
 
+// It is not there, or does the share of one that is not.
+static bool is_awaited(const shm_wait *w, int member)
+{
+    for (int i = 0; i < w->port->base.members.count; i++) {
+        if (!is_there(w, i) && shm_holder(w, i) == member) return true;
+    }
+    return false;
+}
+
 static status timed_out(const shm_wait *w, int64_t waited_ns)
 {
     const shm_port *p = w->port;
     char missing[1400] = "", mine[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
     int used = 0;
     for (int i = 0; i < p->base.members.count && used < (int)sizeof(missing) - 400; i++) {
-        if (is_there(w, i)) continue;
+        if (!is_awaited(w, i)) continue;
         if (used > 0) used += snprintf(missing + used, sizeof(missing) - (size_t)used, ", ");
         used += missing_text(w, i, missing + used, (int)sizeof(missing) - used);
     }
@@ -192,7 +202,7 @@ static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
     for (int i = 0; i < p->base.members.count && count < capacity; i++) {
         const bool is_peer = (uint32_t)i + 1 == from || (uint32_t)i + 1 == to;
         if (kind == SHM_AWAITS_NOBODY || i == p->base.members.me) continue;
-        if (kind == SHM_AWAITS_MESSAGE ? !is_peer : is_there(&w, i)) continue;
+        if (kind == SHM_AWAITS_MESSAGE ? !is_peer : !is_awaited(&w, i)) continue;
         out[count++] = (comm_awaited){.rank = p->base.members.ranks[i],
                                       .group = p->base.members.group,
                                       .operation = word_get(&a->operation)};
@@ -277,19 +287,45 @@ bool shm_yield(const comm_link *link, int64_t *since)
     return true;
 }
 
+// Whether one that is not there can only come when this rank gives way.
+static bool waits_here(const shm_wait *w, uint32_t cpu)
+{
+    const shm_port *p = w->port;
+    for (int i = p->cursor; i < p->base.members.count; i++) {
+        if (!is_there(w, i) && half_get(&p->members[shm_holder(w, i)].cpu) == cpu) return true;
+    }
+    return false;
+}
+
+static status wait_crowded(const shm_wait *w)
+{
+    shm_port *p = w->port;
+    const uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    uint32_t *here = &p->members[p->base.members.me].cpu;
+    if (half_get(here) != cpu) half_put(here, cpu);
+    int64_t since = 0;
+    const int64_t spins = shm_spins(p);
+    do {
+        if (all_there(w)) return ST_OK;
+        for (int64_t i = 1; i <= spins && !waits_here(w, cpu); i++) {
+            spin_pause();
+            if (all_there(w)) return ST_OK;
+            if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));
+        }
+    } while (shm_yield(p->base.link, &since));
+    return wait_asleep(w);
+}
+
 status shm_wait_all(const shm_wait *w)
 {
     shm_port *p = w->port;
     p->cursor = 0;
+    if (p->base.link->crowded) return wait_crowded(w);
     const int64_t spins = shm_spins(p);
     for (int64_t i = 1; i <= spins; i++) {
         if (all_there(w)) return ST_OK;
         if (i % SPINS_PER_LOOK == 0) TRY(shm_health(p));
         spin_pause();
-    }
-    int64_t since = 0;
-    while (shm_yield(p->base.link, &since)) {
-        if (all_there(w)) return ST_OK;
     }
     return wait_asleep(w);
 }

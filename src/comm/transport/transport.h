@@ -43,6 +43,7 @@ typedef struct comm_port {
     comm_members members; // ranks and name: copies, gone with the port
     uint64_t sequence;    // of the last operation: counted by who calls meet()
     int inline_bytes;     // that a ticket carries at most, the same on all members
+    bool shares_cores;    // there are more ranks than cores: claim() and settle() are worth it
     int64_t *begun;       // in a record: where meet() of a transport that stamps writes the time
 } comm_port;
 
@@ -82,7 +83,8 @@ typedef struct comm_ticket {
     int32_t brief;
     int32_t unused[3]; // whole lines
 } comm_ticket;
-enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2 };
+// COMM_ALONE: some that peers need not touch is private, so that they cannot do this rank's share.
+enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2, COMM_STAGED = 3, COMM_ALONE = 4 };
 
 // The list of a rank: what its ticket has no room for. Lives in memory that its peers see.
 typedef struct comm_list {
@@ -120,6 +122,11 @@ struct comm_transport {
     const comm_ticket *(*ticket)(const comm_port *port, int rank);
     const void *(*payload)(const comm_port *port, int rank);
     status (*part)(comm_port *port);
+    // Instead of part(), where ranks share cores: a rank whose share of this operation nobody has begun, now
+    // the caller's to do; -1: there is none. settle(): it is done. await(): all are. NULL: each does its own.
+    int (*claim)(comm_port *port);
+    void (*settle)(comm_port *port, int rank);
+    status (*await)(comm_port *port);
     // The list of this rank, with room for so many entries, to be filled before meet; of any rank, after.
     status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
     const comm_list *(*list)(const comm_port *port, int rank);
