@@ -175,10 +175,13 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
         record = recorder_begin(g->card, &call.contract, args, tensor, posted_ns,
                                 later ? 0 : board_now_ns(board));
         if (later) g->port->begun = &record->begun_ns;
+        g->port->ended_ns = 0;
     }
     g->transport->note(g->port, &call.contract, args->tensor, args->site);
     TRY(algorithm->run(&call));
-    if (record != NULL) recorder_end(record, board_now_ns(board));
+    if (record != NULL) {
+        recorder_end(record, g->port->ended_ns != 0 ? g->port->ended_ns : board_now_ns(board));
+    }
     return ST_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct fixture_job {
     int cores; // that its ranks have, as they are told; 0: those of this machine
     int64_t deadline_ns;
     const char *tuning;
+    int spin_ns;
     fixture_body body;
     void *context;
     comm_board *board;
@@ -60,7 +61,8 @@ static inline status fixture_open(const fixture_job *job, int rank, comm **out)
                                 .transport = "shm",
                                 .board = job->board,
                                 .tuning = job->tuning,
-                                .deadline_ns = job->deadline_ns};
+                                .deadline_ns = job->deadline_ns,
+                                .spin_ns = job->spin_ns};
     return comm_open(&config, out);
 }
 

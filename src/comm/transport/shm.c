@@ -366,6 +366,8 @@ static status part(comm_port *base)
     } else {
         __atomic_store_n(parted, w.parted, __ATOMIC_RELEASE);
     }
+    // As with begun_put: the time is taken while the word travels. A wait that lasts has it taken anew.
+    base->ended_ns = base->link->crowded ? 0 : board_now_ns(base->link->board);
     shm_wake(&w);
     return shm_wait_all(&w);
 }

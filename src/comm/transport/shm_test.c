@@ -3,6 +3,7 @@
 #include "comm/transport/shm.h"
 
 #include "comm/comm_internal.h"
+#include "comm/recorder.h"
 #include "comm/test_ranks.h"
 
 #include <setjmp.h>
@@ -48,19 +49,19 @@ static void heartbeats_do_not_wait_for_memory(void **state)
 
 // ---- shares that others do ------------------------------------------------------------------------
 typedef struct shares {
-    comm *_Atomic second; // rank 1's
+    comm *_Atomic waiting; // of the rank that does
     atomic_bool taken;
-    int awaited; // whom rank 1 waits for while rank 0 has its share
+    bool is_seen; // to wait for whom it should
 } shares;
 
-// Until rank 1 waits; bounded by the deadline of its wait.
-static void watch_second(shares *s)
+// Until it waits for `rank`; bounded by the deadline of its wait.
+static void watch(shares *s, int rank)
 {
     comm_awaited now[4];
-    for (int i = 0; i < 20000 && s->awaited < 0; i++) {
-        comm *second = atomic_load(&s->second);
-        const int count = second != NULL ? comm_waits_for(second, now, 4) : 0;
-        for (int k = 0; k < count; k++) s->awaited = now[k].rank == 0 ? 0 : s->awaited;
+    for (int i = 0; i < 20000 && !s->is_seen; i++) {
+        comm *waiting = atomic_load(&s->waiting);
+        const int count = waiting != NULL ? comm_waits_for(waiting, now, 4) : 0;
+        for (int k = 0; k < count; k++) s->is_seen = s->is_seen || now[k].rank == rank;
         (void)usleep(1000);
     }
 }
@@ -79,7 +80,7 @@ static status shares_of_first(comm_port *port, shares *s)
                        shm_holder(&w, 2));
     atomic_store(&s->taken, true);
     t->settle(port, 0);
-    watch_second(s);
+    watch(s, 0);
     t->settle(port, 1);
     return t->await(port);
 }
@@ -99,7 +100,7 @@ static status shares_body(comm *c, void *context)
     const int claim = t->claim(port);
     if (claim != (rank == 2 ? 2 : -1))
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d has the share %d", rank, claim);
-    if (rank == 1) atomic_store(&s->second, c);
+    if (rank == 1) atomic_store(&s->waiting, c);
     if (rank == 2) t->settle(port, 2);
     return t->await(port);
 }
@@ -107,13 +108,46 @@ static status shares_body(comm *c, void *context)
 static void shares_are_done_by_others(void **state)
 {
     (void)state;
-    shares s = {.awaited = -1};
+    shares s = {0};
     fixture_job job = {.ranks = 3, .cores = 1, .body = shares_body, .context = &s};
     fixture_run(&job);
     for (int i = 0; i < job.ranks; i++) {
         if (job.results[i].st != ST_OK) fail_msg("rank %d: %s", i, job.results[i].text);
     }
-    assert_int_equal(s.awaited, 0);
+    assert_true(s.is_seen);
+}
+
+// The time of an end is taken before the wait for it, if that is short, or else after.
+static status ends_body(comm *c, void *context)
+{
+    shares *s = context;
+    comm_port *port = comm_world(c)->port;
+    const comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
+    TRY(port->transport->meet(port, &ticket));
+    const int rank = comm_rank(c);
+    if (rank == 0) atomic_store(&s->waiting, c);
+    if (rank == 1) watch(s, 1);
+    const int64_t before = comm_recorder_now_ns(c->config.board);
+    TRY(port->transport->part(port));
+    const bool is_right = rank == 0 ? port->ended_ns == 0 : port->ended_ns >= before;
+    return is_right ? ST_OK
+                    : fail_at(__FILE__, __LINE__, ST_INTERNAL, "an end at %lld, %lld before it",
+                              (long long)port->ended_ns, (long long)before);
+}
+
+static void ends_are_those_of_all(void **state)
+{
+    (void)state;
+    for (int spin_ns = 0; spin_ns < 2; spin_ns++) {
+        shares s = {0};
+        fixture_job job = {
+            .ranks = 2, .cores = 2, .spin_ns = spin_ns, .body = ends_body, .context = &s};
+        fixture_run(&job);
+        for (int i = 0; i < job.ranks; i++) {
+            if (job.results[i].st != ST_OK) fail_msg("rank %d: %s", i, job.results[i].text);
+        }
+        assert_true(s.is_seen);
+    }
 }
 
 int main(void)
@@ -121,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heartbeats_do_not_wait_for_memory),
         cmocka_unit_test(shares_are_done_by_others),
+        cmocka_unit_test(ends_are_those_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ typedef struct comm_port {
     int inline_bytes;     // that a ticket carries at most, the same on all members
     bool shares_cores;    // there are more ranks than cores: claim() and settle() are worth it
     int64_t *begun;       // in a record: where meet() of a transport that stamps writes the time
+    int64_t ended_ns; // when part() of one that stamps was done, within a microsecond; 0: not known
 } comm_port;
 
 enum {
