@@ -473,7 +473,7 @@ static status timed_out(const ucx_port *p, int64_t waited_ns)
                 ucx_link_text(h->peer, name), ucx_doing_text(p, doing, sizeof(doing)));
 }
 
-// A look at the clock: deadline, questions, silence.
+// A look at the clock: deadline, questions, silence. Time in which this rank could not look does not count.
 typedef struct watch {
     int64_t begin_ns, looked_ns, asked_ns;
 } watch;
@@ -485,6 +485,7 @@ static status look(ucx_port *p, watch *w)
     if (now - w->looked_ns < look_ns) return ST_OK;
     const int64_t late = max_i64(0, now - w->looked_ns - 5 * look_ns);
     w->looked_ns = now;
+    w->begin_ns += late;
     if (now - w->begin_ns >= link->config.deadline_ns) return timed_out(p, now - w->begin_ns);
     if (!p->send.ended) TRY(ucx_silence(p, p->send.peer, late));
     if (!p->receive.ended && p->receive.peer != p->send.peer) {
