@@ -115,12 +115,12 @@ static inline void fixture_run(fixture_job *job)
             if (pthread_create(&threads[i], NULL, fixture_main, &ranks[i]) != 0) abort();
             continue;
         }
-        fflush(NULL);
+        (void)fflush(NULL);
         pids[i] = fork();
         if (pids[i] < 0) abort();
         if (pids[i] == 0) {
             (void)fixture_main(&ranks[i]);
-            fflush(NULL);
+            (void)fflush(NULL);
             _exit(0);
         }
     }
