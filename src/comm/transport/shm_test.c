@@ -49,9 +49,9 @@ static void heartbeats_do_not_wait_for_memory(void **state)
 
 // ---- shares that others do ------------------------------------------------------------------------
 typedef struct shares {
-    comm *_Atomic waiting; // of the rank that does
     atomic_bool taken;
-    bool is_seen; // to wait for whom it should
+    comm *_Atomic waiting; // of the rank that does
+    bool is_seen;          // to wait for whom it should
 } shares;
 
 // Until it waits for `rank`; bounded by the deadline of its wait.
@@ -108,7 +108,7 @@ static status shares_body(comm *c, void *context)
 static void shares_are_done_by_others(void **state)
 {
     (void)state;
-    shares s = {0};
+    shares s = {.is_seen = false};
     fixture_job job = {.ranks = 3, .cores = 1, .body = shares_body, .context = &s};
     fixture_run(&job);
     for (int i = 0; i < job.ranks; i++) {
@@ -139,7 +139,7 @@ static void ends_are_those_of_all(void **state)
 {
     (void)state;
     for (int spin_ns = 0; spin_ns < 2; spin_ns++) {
-        shares s = {0};
+        shares s = {.is_seen = false};
         fixture_job job = {
             .ranks = 2, .cores = 2, .spin_ns = spin_ns, .body = ends_body, .context = &s};
         fixture_run(&job);
