@@ -237,15 +237,17 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
     return s * over(rows, chunk);
 }
 
-// Both operands are read, and written in a byte.
-static double fp8_s(const cost_model *m, const cost_product *p, double products)
+// What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'
+// gradients multiplies those bytes again. Weights are cast once in a step, which is nothing beside its products
+// (Transformer Engine keeps them from the first micro-batch on, is_first_microbatch).
+static double fp8_s(const cost_model *m, const cost_product *p, double products, bool casts_rows)
 {
     const cluster_device *d = &m->c->device;
     double share =
         d->product_share[MATH_FP8] > 0.0 ? d->product_share[MATH_FP8] : d->product_share[MATH_BF16];
     share *= half(p->k, d->product_half_k) * tiles_share(d, p, products) * m->profile->product;
     const double flops = 2.0 * products * p->m * p->n * p->k;
-    const double casts = 3.0 * products * (p->m + p->n) * p->k * m->profile->pointwise;
+    const double casts = casts_rows ? 4.0 * products * p->m * p->k * m->profile->pointwise : 0.0;
     return over(flops, d->peak_flops[MATH_FP8] * share) + memory_s(m, casts);
 }
 
@@ -257,7 +259,8 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     cost_product shape = {dim_of(p, a, 0, bound), dim_of(p, node->out[0], 1, bound),
                           dim_of(p, a, 1, bound)};
     if (node->code == OP_EXPERTS_DW) shape.n = dim_of(p, node->in[1], 1, bound);
-    if (node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW) { // dy(N, M), x(N, K)
+    const bool sums_rows = node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
+    if (sums_rows) { // dy(N, M), x(N, K)
         shape.m = dim_of(p, a, 1, bound);
         shape.k = dim_of(p, a, 0, bound);
     }
@@ -270,7 +273,7 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
     const double plain = products_s(m, &shape, type, bytes, products);
     // Small ones stay as they are.
-    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products)) : plain);
+    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
 }
 
 static double attention_s(const cost_model *m, const op_node *node, const extent_binding *bound,

@@ -191,6 +191,19 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(dw->code, OP_MATMUL_DW);
     assert_int_equal(cost_node_ns(&m, program, dw, &bound),
                      cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
+    // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
+    // reads have been.
+    cluster twice = c;
+    const cost_model narrow = {.c = &twice, .profile = &p, .fp8 = true};
+    twice.device.peak_flops[MATH_FP8] = 2e15;
+    twice.device.product_share[MATH_FP8] = 0.7;
+    twice.device.memory_half_bytes = 0.0;
+    const double half = (double)cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) / 2.0;
+    const double half_across = (double)cost_product_ns(&m, &across, DTYPE_BF16, 0.0) / 2.0;
+    p.pointwise = 1.0;
+    assert_close((double)cost_node_ns(&narrow, program, &nodes[0], &bound),
+                 half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
+    assert_close((double)cost_node_ns(&narrow, program, dw, &bound), half_across + 1000, 1e-4);
     arena_destroy(a);
 }
 
