@@ -174,8 +174,8 @@ static int32_t neighbour_of(const estimate_layout *l, int32_t pp, int32_t chunk,
     return rank;
 }
 
-// Slots as lowering gives them out (lower_pipeline.c): a free one that the chunk has had before, else the
-// lowest; chunks whose stages follow each other on the rank share them.
+// Slots as lowering gives them out (lower_pipeline.c): a free one that the chunk has had before, else a new
+// one; chunks whose stages follow each other on the rank share them.
 typedef struct slot_table {
     int32_t pool[SCHEDULE_MAX_CHUNKS], members[SCHEDULE_MAX_CHUNKS];
     int32_t *slot_of[SCHEDULE_MAX_CHUNKS]; // [micro-batch] of a pool; -1
@@ -205,14 +205,9 @@ static void slot_take(slot_table *t, int32_t chunk, int32_t microbatch)
     const int32_t pool = t->pool[chunk];
     int32_t slot = t->slot_of[pool][microbatch];
     if (slot < 0) {
-        int32_t lowest = t->count;
-        for (int32_t s = t->count - 1; s >= 0; s--) {
-            if (t->open[s] == 0) lowest = s;
-        }
         for (slot = 0; slot < t->count; slot++) {
             if (t->open[slot] == 0 && t->used[chunk][slot]) break;
         }
-        if (slot == t->count) slot = lowest;
         if (slot == t->count) t->count++;
         t->open[slot] = t->members[pool];
         t->slot_of[pool][microbatch] = slot;

@@ -135,22 +135,20 @@ static status chunk_make(lowering *l, int32_t c)
     return ST_OK;
 }
 
-// A free slot: one that the chunk has used before, for what links read and write keeps its bytes; else the
-// lowest.
+// A free slot that the chunk has used before; else a new one.
 static int32_t slot_free(const chunk_state *c, const int32_t *open, int32_t count)
 {
-    int32_t lowest = -1;
     for (int32_t slot = 0; slot < count; slot++) {
-        if (open[slot] > 0) continue;
-        if (c->uses_slot[slot]) return slot;
-        if (lowest < 0) lowest = slot;
+        if (open[slot] == 0 && c->uses_slot[slot]) return slot;
     }
-    return lowest;
+    return count;
 }
 
-// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there.
-// Slots of different pools have tensors of their own, but a number is used by one of them at a time: so
-// they can lie over each other, and the rank has room for as many as are in flight together.
+// Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there. A pool has
+// numbers of its own, as many as it has in flight: what links read and write keeps its bytes through the step for
+// each number that a chunk uses, so a number that goes from pool to pool would be kept for each of them. (With numbers
+// for all pools together 8 stages in 5 chunks kept 196 of a rank's borders, with their own 61.) All else lies where it
+// has room while it lives.
 static status slots_assign(lowering *l)
 {
     const int32_t n = l->pipe.shape.microbatches;
@@ -170,8 +168,8 @@ static status slots_assign(lowering *l)
                 }
             }
             if (slot < 0) {
-                slot = slot_free(c, open, n * l->chunk_count);
-                ASSERT(slot >= 0); // as many as there are micro-batches in all chunks
+                slot = slot_free(c, open, l->slot_count);
+                ASSERT(slot < n * l->chunk_count); // as many as there are micro-batches in all chunks
                 open[slot] = members;
             }
             c->slot_of[a->microbatch] = slot;
