@@ -62,6 +62,8 @@ typedef struct cluster_device {
     double memory_half_bytes; // an operation that moves so many bytes reaches half of that
     double attention_forward_share,
         attention_backward_share; // of the bf16 peak, causal half counted
+    // Of attention's time with heads of 128: what goes by scores (exponentials), not by the heads' size.
+    double attention_forward_scores, attention_backward_scores;
     double
         attention_half; // tokens of a sequence at which attention reaches half of that; 0: at all
     double

@@ -279,13 +279,18 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
 static double attention_s(const cost_model *m, const op_node *node, const extent_binding *bound,
                           const op_cost *cost, dtype type)
 {
+    enum { USUAL_HEAD = 128 }; // of the devices' entries
     const cluster_device *d = &m->c->device;
-    double share =
-        node->code == OP_ATTENTION ? d->attention_forward_share : d->attention_backward_share;
+    const bool ahead = node->code == OP_ATTENTION;
+    double share = ahead ? d->attention_forward_share : d->attention_backward_share;
     if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
     const double positions =
         over((double)bound->value[EXTENT_TOKENS], (double)bound->value[EXTENT_SEQS]);
     if (d->attention_half > 0.0 && positions > 0.0) share *= half(positions, d->attention_half);
+    // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
+    const double scores = ahead ? d->attention_forward_scores : d->attention_backward_scores;
+    const double size = node->attrs.head_dim > 0 ? (double)node->attrs.head_dim : USUAL_HEAD;
+    share /= 1.0 - scores + scores * USUAL_HEAD / size;
     // Matrix units load 16 bytes at a time; rows of heads that are no multiple of that come by halves.
     enum { LOAD_BYTES = 16 };
     const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);

@@ -242,6 +242,10 @@ static void attention_is_slow_on_short_sequences(void **state)
         assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 30 / 16, 0.01);
         assert_int_equal(cost_node_ns(&m, program, node, &bound), (int64_t)whole);
         c.device.matrix_units_per_unit = 0;
+        // Heads of 64 have half the FLOPs of those of 128 beside each score, and twice the scores for all FLOPs.
+        c.device.attention_forward_scores = 0.3;
+        assert_close((double)cost_node_ns(&m, program, node, &bound), whole * 1.3, 0.01);
+        c.device.attention_forward_scores = 0.0;
     }
     arena_destroy(a);
 }
