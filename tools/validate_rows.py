@@ -45,6 +45,7 @@ class Row:
         self.role = "test"
         self.why_not = None  # a reason to leave it out, said before it is run
         self.preset = None  # a model of the catalogue, where keys cannot say all of it (experts)
+        self.holds_twice = False  # gradients in the weights' type too, besides those that are summed
 
     def size(self):
         """Layers x micro-batches: what a simulation takes its time for."""
@@ -202,7 +203,9 @@ def megatron_bridge_perf(path):
     for row, cell in basic(path, "megatron", "llama", False, lambda c: "h100"):
         if "SFT" in cell["model"] or "LoRA" in cell["model"]:
             row.why_not = "fine-tuning"
-        # Its tables print the layout, not what is recomputed (megatron_bridge_recipes has today's values).
+        # Its tables print the layout, not what is recomputed (megatron_bridge_recipes has today's values). Gradients
+        # are in bf16: grad_reduce_in_fp32 is false in scripts/performance of v0.1.0 and in perf_recipes/_common.py.
+        row.keys["precision.grads"] = "bf16"
         row.keys["layout.zero"] = 1
         if row.keys["layout.tp"] > 1:
             row.keys["layout.sp"] = "true"
@@ -265,7 +268,8 @@ def bloom(path):
 
     Source: bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md, from the section "GBS Variations" on:
     what is above it ran before the machine was mended. "ends" are stages with a layer fewer at both ends; else as
-    many as divide, the last stage what is left. OOM: it did not fit.
+    many as divide, the last stage what is left. OOM: it did not fit. "bf16": "BF16 optimizer that was just written to
+    accumulate gradients in fp32 ... The additional memory usage is 4bytes x params and it's not sharded".
     """
     for cell in csv.DictReader(path.open()):
         layers, dim, pp = int(cell["layers"]), int(cell["hidden"]), int(cell["pp"])
@@ -279,6 +283,7 @@ def bloom(path):
         if "bf16" not in cell["stages"]:
             keys["precision.grads"] = "fp16"  # sixteen bits, as its fp16 optimizer adds them up
         row = Row(path.stem, cell["row"], "megatron", "jean-zay", keys)
+        row.holds_twice = "bf16" in cell["stages"]
         if pp > 1:
             each = -(-(layers + 2) // pp) if "ends" in cell["stages"] else -(-layers // pp)
             stages = [each] * pp
