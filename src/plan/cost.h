@@ -49,7 +49,7 @@ typedef struct cost_profile {
     // rows of the fullest rank, of the mean.
     int64_t ep_nodes;
     double ep_bytes, imbalance;
-    double crowding; // share by which products slow down while messages go beside them
+    double crowding; // share by which products slow down beside messages at the speed of the innermost links
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;
@@ -136,6 +136,8 @@ int64_t cost_copy_ns(const cost_model *m, double bytes);
 // Share of a message's time that hides behind products where the plan has it between them, or beside them (`aside`):
 // there it is what the player need not add to what is played, and 1 of all that profile.beside says.
 double cost_overlap(const cost_profile *p, uint32_t axes, bool aside);
+// Share of a message's time by which products beside it slow down: a slower link takes as much less of the device.
+double cost_crowding(const cost_model *m, const cost_group *g);
 
 #ifdef __cplusplus
 }

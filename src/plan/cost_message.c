@@ -146,6 +146,19 @@ static double copies_share(const cost_model *m, const cost_group *g)
     return fmin(nodes * (1.0 - pow(1.0 - 1.0 / nodes, k)), most) / k;
 }
 
+// Messages take units of the device, as many as their links can feed, and its memory's bandwidth: both go by bytes a
+// second. So of a group the share is that of the rate at which one of its ranks takes in, over the innermost links'.
+double cost_crowding(const cost_model *m, const cost_group *g)
+{
+    double share = 1.0;
+    for (int32_t l = 1; l <= g->top; l++) {
+        if (g->units[l] < 2) continue;
+        const double n = (double)g->ranks, d = (double)below(g, l);
+        share = fmin(share, (n - 1.0) * d * level_rate(m, g, l) / ((n - d) * level_rate(m, g, 0)));
+    }
+    return m->profile->crowding * share;
+}
+
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
 {
     enum { AT_ONCE = 8 }; // messages that a device has under way

@@ -337,6 +337,22 @@ static void collectives_are_as_by_hand(void **state)
     assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
 }
 
+// What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
+// 400 x 0.5 GB/s; of eight on each of two, whose ports all fetch for all, 8 of those over 8 / 15 of the bytes.
+static void slow_links_crowd_less(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group in_node = group_of(&c, 8, 1), apart = group_of(&c, 8, 8), both = group_of(&c, 16, 1);
+    assert_close(cost_crowding(&m, &apart), 0.0, 0.0);
+    p.crowding = 0.25;
+    assert_close(cost_crowding(&m, &in_node), 0.25, 1e-9);
+    assert_close(cost_crowding(&m, &apart), 0.25 * 40.0 / 200.0, 1e-9);
+    assert_close(cost_crowding(&m, &both), 0.25, 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
+}
+
 static void switches_that_add_halve_a_sum(void **state)
 {
     (void)state;
@@ -422,6 +438,7 @@ int main(void)
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(slow_links_crowd_less),
         cmocka_unit_test(switches_that_add_halve_a_sum),
         cmocka_unit_test(compressed_sums_are_as_by_hand),
         cmocka_unit_test(messages_are_monotone),

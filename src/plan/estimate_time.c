@@ -122,13 +122,13 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
 int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
     const double overlap = cost_overlap(m->profile, g->axes, true);
-    return (int64_t)((double)ns * (1.0 - overlap + m->profile->crowding));
+    return (int64_t)((double)ns * (1.0 - overlap + cost_crowding(m, g)));
 }
 
 // Of a sum once in a step nothing is held up but by crowding: what is not hidden comes later.
-static int64_t crowded_ns(const cost_model *m, int64_t ns)
+static int64_t crowded_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
-    return (int64_t)((double)ns * m->profile->crowding);
+    return (int64_t)((double)ns * cost_crowding(m, g));
 }
 
 static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
@@ -148,7 +148,7 @@ static void together_add(const cost_model *m, const cost_group *const *data, con
 {
     const int at = ns[1] < ns[0] ? 1 : 0;
     out->sums += ns[at];
-    out->sums_held += crowded_ns(m, ns[at]);
+    out->sums_held += crowded_ns(m, data[at], ns[at]);
     out->whole_late += late_ns(m, data[at], ns[at]);
 }
 
@@ -243,7 +243,7 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
     if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_passes || !k->two_ways)) {
         const int64_t ns = across_ns(k, sort, rows, row, own);
         out->across += ns;
-        out->sums_held += crowded_ns(k->m, ns);
+        out->sums_held += crowded_ns(k->m, &k->links->across, ns);
     }
     if (b->grad_passes) {
         bytes->visit += padded;
@@ -252,7 +252,7 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
     } else if (b->cut && !k->two_ways) {
         const int64_t ns = scatter_ns(k, sort, model, rows, padded);
         out->scatters += ns;
-        out->sums_held += crowded_ns(k->m, ns);
+        out->sums_held += crowded_ns(k->m, k->inside, ns);
         out->rows_late += late_ns(k->m, k->inside, ns);
     } else if (k->codec != NULL && sort != SORT_PLAIN) {
         bytes->packed[sort] += model->rows * model->columns;

@@ -113,7 +113,7 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
     // Who receives waits for it anyway.
     const bool holds = aside && c->op != PLAN_RECEIVE;
-    *held = holds ? (int64_t)((double)whole * (1.0 - overlap + m->profile->crowding)) : 0;
+    *held = holds ? (int64_t)((double)whole * (1.0 - overlap + cost_crowding(m, g))) : 0;
 }
 
 static status message_price(pricer *s, int64_t action, sim_prices *out)
