@@ -59,8 +59,9 @@ static const catalog_field rows[] = {
           "expert by itself"),
     SHARE(ep_bytes, "1", "of experts: bytes of rows that travel, relative to the plan's"),
     SPEED(imbalance, "of experts: rows of the fullest rank, relative to the mean"),
-    SHARE(crowding, "0", "by which products slow down while messages go beside them over the innermost links; "
-                         "slower ones take as much less"),
+    SHARE(crowding, "0",
+          "by which products slow down while messages go beside them over the innermost links; "
+          "slower ones take as much less"),
     SPEED(activations, "bytes kept for the backward pass, relative to the plan's"),
     {.key = "score_bytes",
      .kind = OPTION_REAL,

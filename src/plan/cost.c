@@ -276,16 +276,17 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
 }
 
-static double attention_s(const cost_model *m, const op_node *node, const extent_binding *bound,
-                          const op_cost *cost, dtype type)
+static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
+                          const extent_binding *bound, const op_cost *cost)
 {
     enum { USUAL_HEAD = 128 }; // of the devices' entries
     const cluster_device *d = &m->c->device;
     const bool ahead = node->code == OP_ATTENTION;
     double share = ahead ? d->attention_forward_share : d->attention_backward_share;
     if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
+    const dtype type = p->tensors[node->in[1]].type;
     const double positions =
-        over((double)bound->value[EXTENT_TOKENS], (double)bound->value[EXTENT_SEQS]);
+        over(dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
     if (d->attention_half > 0.0 && positions > 0.0) share *= half(positions, d->attention_half);
     // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
     const double scores = ahead ? d->attention_forward_scores : d->attention_backward_scores;
@@ -320,7 +321,7 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     case COST_MESSAGE:
         return 0.0;
     case COST_ATTENTION:
-        return attention_s(m, node, bound, &cost, p->tensors[node->in[1]].type);
+        return attention_s(m, p, node, bound, &cost);
     case COST_PRODUCT:
         if (node->code == OP_MUON) {
             const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];

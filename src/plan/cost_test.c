@@ -345,12 +345,14 @@ static void slow_links_crowd_less(void **state)
     const cluster c = sample();
     cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
-    const cost_group in_node = group_of(&c, 8, 1), apart = group_of(&c, 8, 8), both = group_of(&c, 16, 1);
+    const cost_group in_node = group_of(&c, 8, 1), apart = group_of(&c, 8, 8),
+                     both = group_of(&c, 16, 1);
     assert_close(cost_crowding(&m, &apart), 0.0, 0.0);
     p.crowding = 0.25;
     assert_close(cost_crowding(&m, &in_node), 0.25, 1e-9);
     assert_close(cost_crowding(&m, &apart), 0.25 * 40.0 / 200.0, 1e-9);
-    assert_close(cost_crowding(&m, &both), 0.25, 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
+    assert_close(cost_crowding(&m, &both), 0.25,
+                 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
 }
 
 static void switches_that_add_halve_a_sum(void **state)

@@ -169,7 +169,8 @@ static status slots_assign(lowering *l)
             }
             if (slot < 0) {
                 slot = slot_free(c, open, l->slot_count);
-                ASSERT(slot < n * l->chunk_count); // as many as there are micro-batches in all chunks
+                ASSERT(slot <
+                       n * l->chunk_count); // as many as there are micro-batches in all chunks
                 open[slot] = members;
             }
             c->slot_of[a->microbatch] = slot;
