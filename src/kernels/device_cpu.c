@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUEUE_ITEMS = 512, MAX_LANES = 64, SPIN_TICKS = 50 * 1000 };
-_Static_assert((int)QUEUE_ITEMS >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
+enum { QUEUE_ITEMS = 512, HALF_FULL = QUEUE_ITEMS / 2, MAX_LANES = 64, SPIN_TICKS = 50 * 1000 };
+_Static_assert((int)HALF_FULL >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
 
 typedef struct cpu_device cpu_device;
 
@@ -53,7 +53,7 @@ struct cpu_device {
     kern_pool *pool;
     void *scratch;
     pthread_mutex_t lock;
-    pthread_cond_t host; // an event is done or a lane is empty
+    pthread_cond_t host; // an event is done, or a lane is empty or half full
     bool stop, failed;
     error_record error;
     int lane_count;
@@ -169,8 +169,12 @@ static void *lane_main(void *argument)
             error_take(&d->error);
         }
         if (w->kind == WORK_RECORD) event_complete(d, w->event, w->record);
+        const int64_t before = lane->tail - lane->head;
         lane->head += w->kind == WORK_CALL && w->call.then != NULL ? 2 : 1;
-        if (lane->head == lane->tail) pthread_cond_broadcast(&d->host);
+        const int64_t left = lane->tail - lane->head;
+        if (left == 0 || (left <= HALF_FULL && before > HALF_FULL)) {
+            pthread_cond_broadcast(&d->host);
+        }
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -322,6 +326,17 @@ static status sync_all(kern_device *base)
         const kern_lane *lane = d->lanes[i];
         const int64_t tail = lane->tail;
         while (lane->head < tail) pthread_cond_wait(&d->host, &d->lock);
+    }
+    return unlock(d);
+}
+
+static status room_await(kern_device *base)
+{
+    cpu_device *d = device_of(base);
+    pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < d->lane_count; i++) {
+        const kern_lane *lane = d->lanes[i];
+        while (lane->tail - lane->head > HALF_FULL) pthread_cond_wait(&d->host, &d->lock);
     }
     return unlock(d);
 }
@@ -492,6 +507,7 @@ const kern_device_api kern_device_cpu = {
     .event_sync = event_sync,
     .event_ns = event_ns,
     .sync = sync_all,
+    .room_await = room_await,
     .threads = threads,
     .level = level,
 };

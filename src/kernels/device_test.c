@@ -3,6 +3,7 @@
 // The kernels are fakes: what is tested here is when things run, not what they compute.
 #include "kernels/kernels.h"
 
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -282,6 +283,48 @@ static void full_queues_say_so(void **state)
     }
 }
 
+// Who waits for room is woken by the work that makes it, and finds as much as a plan may count on.
+static status gate_pass(void *context)
+{
+    while (sem_wait(context) != 0) continue;
+    return ST_OK;
+}
+
+static status gate_open(void *context)
+{
+    const host *h = host_real();
+    h->api->sleep_ns(h, 20000000);
+    assert_int_equal(sem_post(context), 0);
+    return ST_OK;
+}
+
+static void room_is_awaited(void **state)
+{
+    (void)state;
+    const kern_device_api *api = &kern_device_cpu;
+    kern_device *d = device_make("cpu", 5);
+    kern_lane *lane, *other;
+    void *memory;
+    sem_t gate;
+    bool posted = true;
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    assert_int_equal(api->lane_create(d, "compute", 0, &lane), ST_OK);
+    assert_int_equal(api->lane_create(d, "other", 1, &other), ST_OK);
+    assert_int_equal(api->alloc(d, 8, &memory), ST_OK);
+    assert_int_equal(api->room_await(d), ST_OK);
+    assert_int_equal(api->call(lane, gate_pass, &gate, &posted), ST_OK);
+    while (posted) assert_int_equal(api->fill(lane, memory, 1, 8, &posted), ST_OK);
+    assert_int_equal(api->call(other, gate_open, &gate, &posted), ST_OK);
+    assert_int_equal(api->room_await(d), ST_OK);
+    for (int i = 0; i < KERN_QUEUE_ITEMS; i++) {
+        assert_int_equal(api->fill(lane, memory, 2, 8, &posted), ST_OK);
+        assert_true(posted);
+    }
+    assert_int_equal(api->sync(d), ST_OK);
+    api->destroy(d);
+    assert_int_equal(sem_destroy(&gate), 0);
+}
+
 static void fill_sets_every_byte(void **state)
 {
     (void)state;
@@ -435,6 +478,7 @@ int main(void)
         cmocka_unit_test(missing_kernel_is_reported),
         cmocka_unit_test(events_without_record_are_done),
         cmocka_unit_test(full_queues_say_so),
+        cmocka_unit_test(room_is_awaited),
         cmocka_unit_test(fill_sets_every_byte),
         cmocka_unit_test(large_copies_are_whole),
         cmocka_unit_test(traced_steps_leave_spans),
