@@ -14,7 +14,7 @@
 // Arrays of vectors become registers only where loops over them are gone.
 #define UNROLL _Pragma("GCC unroll 16")
 
-enum { MR = 6, NR = 16 };
+enum { MR = 6, NR = 16, AHEAD = 2 };
 
 // ---- micro-kernel -------------------------------------------------------------------------------
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5)
@@ -48,7 +48,7 @@ AVX2 static void kernel(const float *a, const float *b, gemm_sums from, gemm_sum
     }
     EACH_ROW(PREFETCH)
     int64_t k = 0;
-    for (; k + 8 <= kc; k += 8, ahead += 16, later.at += 2 * later.stride) {
+    for (; k + 8 <= kc; k += 8, ahead += 8 * AHEAD, later.at += 2 * later.stride) {
         _mm_prefetch((const char *)ahead, _MM_HINT_T1);
         _mm_prefetch(later.at, _MM_HINT_T1);
         _mm_prefetch(later.at + later.stride, _MM_HINT_T1);
@@ -431,6 +431,7 @@ const gemm_unit gemm_unit_avx2 = {
     .steps = 1,
     .mr = MR,
     .nr = NR,
+    .ahead = AHEAD,
     .kernel = kernel,
     .pack = gemm_avx2_pack,
     .load = gemm_avx2_load,

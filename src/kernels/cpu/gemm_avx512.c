@@ -13,7 +13,7 @@
 // Arrays of vectors become registers only where loops over them are gone.
 #define UNROLL _Pragma("GCC unroll 16")
 
-enum { MR = 14, NR = 32 };
+enum { MR = 14, NR = 32, AHEAD = 8 };
 
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
@@ -39,7 +39,7 @@ AVX512 static void kernel(const float *a, const float *b, gemm_sums from, gemm_s
         EACH_ROW(LOAD)
     }
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
-        if (k % 8 == 0) _mm_prefetch((const char *)(ahead + 2 * k), _MM_HINT_T1);
+        if (k % (16 / AHEAD) == 0) _mm_prefetch((const char *)(ahead + AHEAD * k), _MM_HINT_T1);
         if (k % 4 == 0) {
             _mm_prefetch(later.at, _MM_HINT_T1);
             later.at += later.stride;
@@ -157,6 +157,7 @@ const gemm_unit gemm_unit_avx512 = {
     .steps = 1,
     .mr = MR,
     .nr = NR,
+    .ahead = AHEAD,
     .kernel = kernel,
     .pack = gemm_avx2_pack,
     .load = gemm_avx2_load,

@@ -18,7 +18,7 @@
 #define UNIT      __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx512bf16,avx2,fma,f16c")))
 #define UNIT_LEAF static inline UNIT __attribute__((always_inline))
 
-enum { MR = 14, NR = 32 };
+enum { MR = 14, NR = 32, AHEAD = 8 };
 
 // ---- micro-kernel -------------------------------------------------------------------------------
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
@@ -50,7 +50,7 @@ UNIT static void kernel(const float *a, const float *b, gemm_sums from, gemm_sum
         EACH_ROW(LOAD)
     }
     for (int64_t k = 0; k < kc; k++, a += MR, b += NR) {
-        if (k % 8 == 0) _mm_prefetch((const char *)(ahead + 2 * k), _MM_HINT_T1);
+        if (k % (16 / AHEAD) == 0) _mm_prefetch((const char *)(ahead + AHEAD * k), _MM_HINT_T1);
         if (k % 4 == 0) {
             _mm_prefetch(later.at, _MM_HINT_T1);
             later.at += later.stride;
@@ -212,6 +212,7 @@ const gemm_unit gemm_unit_avx512_bf16 = {
     .steps = 2,
     .mr = MR,
     .nr = NR,
+    .ahead = AHEAD,
     .kernel = kernel,
     .pack = pack,
     .load = gemm_avx2_load,

@@ -143,7 +143,7 @@ static void piece_block(const tall_piece *p, const float *a, int64_t k, int64_t 
                                  p->columns - j,
                                  gemm_queue_take(p->later, kc)};
             gemm_multiply(u, &t, gemm_sums_at(from, r, j), gemm_sums_at(p->tile, r, j));
-            ahead = ahead + 2 * kc < end ? ahead + 2 * kc : b;
+            ahead = ahead + u->ahead * kc < end ? ahead + u->ahead * kc : b;
         }
     }
 }

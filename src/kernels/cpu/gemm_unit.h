@@ -48,8 +48,9 @@ typedef struct gemm_unit {
     kern_level level;
     int steps; // of k in a place of a panel
     int mr, nr;
+    int ahead; // floats of what comes next that a step fetches: a panel of B while some of A go over the one before
     // to (mr x nr) = fold over kc that starts from `from`, or from +0 where that is NULL. Full tiles
-    // only; `to` may be `from`. Meanwhile kc / 8 cache lines from `ahead` on come nearer, and kc / 4 of `later`.
+    // only; `to` may be `from`. Meanwhile kc * u->ahead floats from `ahead` on come nearer, and kc / 4 lines of `later`.
     void (*kernel)(const float *a, const float *b, gemm_sums from, gemm_sums to, int64_t kc,
                    const float *ahead, gemm_fetch later);
     // ceil(count / width) panels, each kc / steps (rounded up) * width places, one after the other.
