@@ -336,6 +336,7 @@ static status room_await(kern_device *base)
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->lane_count; i++) {
         const kern_lane *lane = d->lanes[i];
+        if (lane->tail - lane->head < QUEUE_ITEMS) continue; // nobody could not post there
         while (lane->tail - lane->head > HALF_FULL) pthread_cond_wait(&d->host, &d->lock);
     }
     return unlock(d);
