@@ -468,7 +468,7 @@ status exec_sleep(exec *e)
     const kern_device_api *api = e->config.api;
     const host *h = e->config.device.h;
     bool done = false;
-    // A real device wakes us when there is room for much. Who looks every 0.2 ms instead interrupts products that both
+    // A real device wakes us when it has done much of its work. Who looks every 0.2 ms instead interrupts products that both
     // cores make meanwhile 3,000 times a second: 2 to 4% of a step of Llama 135M (two cores of a Zen 4, 2026-11-22).
     if (api->room_await != NULL) return api->room_await(e->device);
     // A query lets devices that work only when asked go on.

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUEUE_ITEMS = 512, HALF_FULL = QUEUE_ITEMS / 2, MAX_LANES = 64, SPIN_TICKS = 50 * 1000 };
-_Static_assert((int)HALF_FULL >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
+enum { QUEUE_ITEMS = 512, MAX_LANES = 64, SPIN_TICKS = 50 * 1000, NOT_WANTED = -1 };
+_Static_assert((int)QUEUE_ITEMS >= (int)KERN_QUEUE_ITEMS, "plans are verified for that many");
 
 typedef struct cpu_device cpu_device;
 
@@ -44,6 +44,8 @@ struct kern_lane {
     void *own_scratch;
     device_work items[QUEUE_ITEMS];
     int64_t head, tail; // items[head % n] is the oldest; it stays in the queue while it runs
+    int64_t
+        wanted; // the host wants to hear when no more than so many are left; NOT_WANTED: it does not
 };
 
 struct cpu_device {
@@ -53,7 +55,7 @@ struct cpu_device {
     kern_pool *pool;
     void *scratch;
     pthread_mutex_t lock;
-    pthread_cond_t host; // an event is done, or a lane is empty or half full
+    pthread_cond_t host; // an event is done, or a lane is empty or as short as was wanted
     bool stop, failed;
     error_record error;
     int lane_count;
@@ -169,12 +171,9 @@ static void *lane_main(void *argument)
             error_take(&d->error);
         }
         if (w->kind == WORK_RECORD) event_complete(d, w->event, w->record);
-        const int64_t before = lane->tail - lane->head;
         lane->head += w->kind == WORK_CALL && w->call.then != NULL ? 2 : 1;
         const int64_t left = lane->tail - lane->head;
-        if (left == 0 || (left <= HALF_FULL && before > HALF_FULL)) {
-            pthread_cond_broadcast(&d->host);
-        }
+        if (left == 0 || left <= lane->wanted) pthread_cond_broadcast(&d->host);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -330,15 +329,28 @@ static status sync_all(kern_device *base)
     return unlock(d);
 }
 
+static bool any_is_wanted(const cpu_device *d)
+{
+    for (int i = 0; i < d->lane_count; i++) {
+        if (d->lanes[i]->tail - d->lanes[i]->head <= d->lanes[i]->wanted) return true;
+    }
+    return false;
+}
+
+// One lane is enough: what another waits for may come after the caller's next call.
 static status room_await(kern_device *base)
 {
     cpu_device *d = device_of(base);
+    bool any = false;
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->lane_count; i++) {
-        const kern_lane *lane = d->lanes[i];
-        if (lane->tail - lane->head < QUEUE_ITEMS) continue; // nobody could not post there
-        while (lane->tail - lane->head > HALF_FULL) pthread_cond_wait(&d->host, &d->lock);
+        kern_lane *lane = d->lanes[i];
+        const int64_t left = lane->tail - lane->head;
+        lane->wanted = left > 0 ? left / 2 : NOT_WANTED;
+        any |= left > 0;
     }
+    while (any && !any_is_wanted(d)) pthread_cond_wait(&d->host, &d->lock);
+    for (int i = 0; i < d->lane_count; i++) d->lanes[i]->wanted = NOT_WANTED;
     return unlock(d);
 }
 
@@ -388,6 +400,7 @@ static status lane_create(kern_device *base, const char *name, int32_t number, k
     lane->device = d;
     lane->name = name;
     lane->number = number;
+    lane->wanted = NOT_WANTED;
     pthread_cond_init(&lane->work, NULL);
     status st = ST_OK;
     if (number != 0) TRY_TO(destroy_lane, lane_own_pool(d, lane));

@@ -200,7 +200,7 @@ typedef struct kern_device_api {
     int64_t (*event_ns)(const kern_event *e);
     kern_lane_times (*lane_times)(const kern_lane *lane); // any thread
     status (*sync)(kern_device *d);                       // until all lanes are empty
-    // Until each queue that is full is half empty; NULL where only a query makes room.
+    // Until one of the queues is half as long as now, or all are empty; NULL where only a query makes room.
     status (*room_await)(kern_device *d);
     int (*threads)(const kern_device *d);
     kern_level (*level)(const kern_device *d);
