@@ -315,10 +315,13 @@ static void room_is_awaited(void **state)
     assert_int_equal(api->call(lane, gate_pass, &gate, &posted), ST_OK);
     while (posted) assert_int_equal(api->fill(lane, memory, 1, 8, &posted), ST_OK);
     assert_int_equal(api->call(other, gate_open, &gate, &posted), ST_OK);
-    assert_int_equal(api->room_await(d), ST_OK);
-    for (int i = 0; i < KERN_QUEUE_ITEMS; i++) {
+    // It comes back when much has been done, in this lane or in the other one: not once for each piece of work.
+    int awaits = 0;
+    for (int i = 0; i < KERN_QUEUE_ITEMS; i += posted) {
         assert_int_equal(api->fill(lane, memory, 2, 8, &posted), ST_OK);
-        assert_true(posted);
+        if (posted) continue;
+        assert_int_equal(api->room_await(d), ST_OK);
+        assert_true(++awaits <= 12);
     }
     assert_int_equal(api->sync(d), ST_OK);
     api->destroy(d);

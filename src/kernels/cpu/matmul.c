@@ -2,9 +2,9 @@
 //
 // Weights are stored (out, in): y = x w^T reads both along k. Bias and activation are applied to a
 // tile of finished sums while it is in cache, and so is an operation that works element by element on
-// the result (call.then): the activation of a layer and its gradient. Gradients of weights continue from their accumulator,
-// token after token, so a cut between tokens changes no bit where the accumulator is fp32; a
-// narrower one is rounded once per call.
+// the result (call.then): the activation of a layer and its gradient. Gradients of weights continue from
+// their accumulator, token after token, so a cut between tokens changes no bit where the accumulator is
+// fp32; a narrower one is rounded once per call.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vec_kernels.h"
@@ -41,7 +41,7 @@ typedef struct finish {
     const kern_tensor *made;
 } finish;
 
-// Columns j .. of row i of the result, in its own type or in fp32, have become `row`; `lies` where they will lie.
+// Columns j .. of row i of the result have become `row`, of the result's own type.
 static void then_row(const finish *f, cpu_span row, int64_t i, int64_t j, int64_t count)
 {
     const kern_call *then = f->then;
@@ -77,11 +77,10 @@ static void then_row(const finish *f, cpu_span row, int64_t i, int64_t j, int64_
 // What the next operation reads has been rounded to the type in which it lies.
 static void then_rounded(const finish *f, float *values, int64_t i, int64_t j, int64_t count)
 {
-    enum { COLUMNS = 512 };
-    uint16_t narrow[COLUMNS];
+    uint16_t narrow[GEMM_PIECE];
     const cpu_span row = {.at = narrow, .type = f->made->type};
-    for (int64_t begin = 0; begin < count; begin += COLUMNS) {
-        const int64_t columns = min_i64(COLUMNS, count - begin);
+    for (int64_t begin = 0; begin < count; begin += GEMM_PIECE) {
+        const int64_t columns = min_i64(GEMM_PIECE, count - begin);
         const cpu_span whole = {.at = values + begin, .type = DTYPE_F32};
         f->vec->cast(row, whole, columns);
         then_row(f, row, i, j + begin, columns);
