@@ -405,7 +405,8 @@ bool kern_joins(const kern_backend *backend, const kern_context *context, const 
     const kern_tensor *made = &first->out[0], *out = &second->out[0];
     if (joins == NULL || at < 0 || !is_same(made, &second->in[at])) return false;
     for (int i = 0; i < OP_MAX_IN; i++) {
-        if (first->in[i].data == NULL || first->in[i].data == made->data) continue; // what it adds to
+        if (first->in[i].data == NULL || first->in[i].data == made->data)
+            continue; // what it adds to
         if (meets(out, first->in[i].data, reach(&first->in[i]))) return false;
     }
     if (meets(out, first->workspace, first->workspace_bytes)) return false;
