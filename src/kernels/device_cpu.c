@@ -44,8 +44,7 @@ struct kern_lane {
     void *own_scratch;
     device_work items[QUEUE_ITEMS];
     int64_t head, tail; // items[head % n] is the oldest; it stays in the queue while it runs
-    int64_t
-        wanted; // the host wants to hear when no more than so many are left; NOT_WANTED: it does not
+    int64_t wanted;     // the host is to hear when so few are left; NOT_WANTED: it does not wait
 };
 
 struct cpu_device {
@@ -137,8 +136,7 @@ static void event_complete(cpu_device *d, kern_event *e, uint64_t record)
     pthread_cond_broadcast(&d->host);
 }
 
-// The call after the head's, if it is there and the head's can take it up: they run as one. With the lock, which is
-// not needed for what is in the queue already.
+// With the lock: the call after the head's, if it is there and the head's can take it up. They run as one.
 static const kern_call *call_after(const kern_lane *lane)
 {
     if (lane->tail - lane->head < 2) return NULL;

@@ -283,7 +283,6 @@ static void full_queues_say_so(void **state)
     }
 }
 
-// Who waits for room is woken by the work that makes it, and finds as much as a plan may count on.
 static status gate_pass(void *context)
 {
     while (sem_wait(context) != 0) continue;
@@ -298,6 +297,7 @@ static status gate_open(void *context)
     return ST_OK;
 }
 
+// Who waits for room is woken by the work that makes it, and finds as much as a plan may count on.
 static void room_is_awaited(void **state)
 {
     (void)state;

@@ -405,9 +405,9 @@ bool kern_joins(const kern_backend *backend, const kern_context *context, const 
     const kern_tensor *made = &first->out[0], *out = &second->out[0];
     if (joins == NULL || at < 0 || !is_same(made, &second->in[at])) return false;
     for (int i = 0; i < OP_MAX_IN; i++) {
-        if (first->in[i].data == NULL || first->in[i].data == made->data)
-            continue; // what it adds to
-        if (meets(out, first->in[i].data, reach(&first->in[i]))) return false;
+        const kern_tensor *in = &first->in[i];
+        const bool adds_to = in->data == made->data; // it goes on in its result
+        if (in->data != NULL && !adds_to && meets(out, in->data, reach(in))) return false;
     }
     if (meets(out, first->workspace, first->workspace_bytes)) return false;
     if (!is_same(out, made) && meets(out, made->data, reach(made))) return false;

@@ -49,8 +49,7 @@ typedef struct cost_profile {
     // rows of the fullest rank, of the mean.
     int64_t ep_nodes;
     double ep_bytes, imbalance;
-    double
-        crowding; // share by which products slow down beside messages at the speed of the innermost links
+    double crowding; // by which products slow down beside messages as fast as the innermost links
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;

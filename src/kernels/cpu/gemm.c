@@ -440,8 +440,8 @@ static bool is_for_bf16_unit(const gemm_job *job, kern_level level)
 static bool is_for_onednn(const gemm_job *job, kern_level level)
 {
     const gemm_args *g = job->args;
-    return g->any_order && level >= KERN_AMX && g->a.type == DTYPE_BF16 &&
-           g->b.type == DTYPE_BF16 && pool_onednn(job->pool) != NULL;
+    return is_for_bf16_unit(job, level) && g->any_order && level >= KERN_AMX &&
+           g->a.type == DTYPE_BF16 && g->b.type == DTYPE_BF16 && pool_onednn(job->pool) != NULL;
 }
 
 // ---- panels that are kept -----------------------------------------------------------------------
@@ -522,7 +522,7 @@ bool gemm_may_finish(const kern_context *context, const gemm_args *args, bool al
 {
     gemm_args places;
     gemm_job job = job_of(context, args);
-    if (is_for_bf16_unit(&job, context->level) && is_for_onednn(&job, context->level)) {
+    if (is_for_onednn(&job, context->level)) {
         return !along_rows && !job.direct; // else it may leave the product to us
     }
     const driver d = driver_choose(&job, context->level, &places);
@@ -537,12 +537,11 @@ void gemm_run(const kern_context *context, const gemm_args *args)
     if (args->m == 0 || args->n == 0) return;
     gemm_args places;
     gemm_job job = job_of(context, args);
-    if (is_for_bf16_unit(&job, context->level) && is_for_onednn(&job, context->level) &&
-        onednn_run(pool_onednn(job.pool), job.pool, args)) {
+    if (is_for_onednn(&job, context->level) && onednn_run(pool_onednn(job.pool), job.pool, args)) {
         return;
     }
     const driver d = driver_choose(&job, context->level, &places);
-    if (d != PLAIN && job.unit == unit_of_kept(context->level, args->b.type, args->any_order)) {
+    if (job.unit == unit_of_kept(context->level, args->b.type, args->any_order)) {
         job.kept = args->panels;
     }
     switch (d) {
