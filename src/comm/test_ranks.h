@@ -50,23 +50,6 @@ typedef struct fixture_rank {
     int rank;
 } fixture_rank;
 
-// Ends a process that hangs: after 100 s in which it ran. An alarm counts those in which it was stopped, too.
-static inline void *fixture_watch_main(void *unused)
-{
-    for (int i = 0; i < 1000; i++) (void)usleep(100000);
-    printf("process %d hangs\n", (int)getpid());
-    (void)fflush(stdout);
-    _exit(1);
-    return unused;
-}
-
-static inline void fixture_watch(void)
-{
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, fixture_watch_main, NULL) != 0) abort();
-    (void)pthread_detach(thread);
-}
-
 static inline status fixture_open(const fixture_job *job, int rank, comm **out)
 {
     const comm_config config = {.h = host_real(),

@@ -1,6 +1,8 @@
 // Real processes: this program starts itself as four ranks, which join, swap, step and are killed, stopped,
-// spun and refused in turn. The right verdict on the right rank, the right exit code, and nothing left.
+// spun, refused and frozen together in turn. The right verdict on the right rank, the right exit code, and nothing left.
 #include "launch/launch.h"
+
+#include "base/test_watch.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -17,8 +19,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 4, STEPS = 40, FATE_STEP = 8, WAIT_MS = 20000 };
-extern char **environ;
+enum { RANKS = 4, STEPS = 40, FATE_STEP = 8, WAIT_MS = 20000, FROZEN_US = 2500000 };
 static char program[4096], folder[64];
 
 // ---- a rank ------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ static int rank_main(const char *fate, int victim)
     launch_life *life = NULL;
     (void)signal(SIGTERM, on_signal);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)alarm(60); // nothing of this test stays, whatever happens
+    watch_start(60);
     if (launch_detect(look, NULL, &place) != ST_OK || place.ranks != RANKS) return 2;
     r.number = place.rank;
     r.victim = victim;
@@ -392,6 +393,44 @@ static void test_launcher_killed(void **state)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
 }
 
+// The ranks' processes, as their logs tell.
+static void pids_read(pid_t pids[RANKS])
+{
+    for (int r = 0; r < RANKS; r++) {
+        char log[4096];
+        read_log(r, log);
+        const char *at = strstr(log, "running ");
+        assert_non_null(at);
+        pids[r] = at != NULL ? (pid_t)strtol(at + strlen("running "), NULL, 10) : 0;
+        assert_true(pids[r] > 1);
+    }
+}
+
+// Everybody is stopped for a while, as by a machine that pauses: nobody is accused, and all go on.
+static void test_frozen(void **state)
+{
+    (void)state;
+    pid_t all[RANKS + 1];
+    int how = 0;
+    all[RANKS] = fork_launcher();
+    pids_read(all);
+    for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
+    (void)usleep(FROZEN_US);
+    for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGCONT), 0);
+    (void)usleep(500000); // the judge has come, late
+    assert_int_equal(kill(all[RANKS], SIGTERM), 0);
+    assert_int_equal(waitpid(all[RANKS], &how, 0), all[RANKS]);
+    for (int r = 0; r < RANKS; r++) {
+        char log[4096];
+        read_log(r, log);
+        if (strstr(log, "verdict") != NULL) print_message("rank %d: %s\n", r, log);
+        assert_null(strstr(log, "verdict"));
+    }
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 75);
+    check_stopped_together();
+}
+
 static void test_cannot_start(void **state)
 {
     (void)state;
@@ -419,7 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_stopped),         cmocka_unit_test(test_spins),
         cmocka_unit_test(test_fails_by_itself), cmocka_unit_test(test_config_differs),
         cmocka_unit_test(test_signal),          cmocka_unit_test(test_launcher_killed),
-        cmocka_unit_test(test_cannot_start),
+        cmocka_unit_test(test_frozen),          cmocka_unit_test(test_cannot_start),
     };
     const int failed = cmocka_run_group_tests_name("launch/local", tests, NULL, NULL);
     clear_logs();

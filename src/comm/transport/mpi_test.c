@@ -2,9 +2,9 @@
 // the naive reference; what is said when ranks differ, in a field or in which messages would meet, when one is
 // late, when a message is damaged; and that ranks which mpirun did not start are refused.
 #include "base/fault.h"
+#include "base/test_watch.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
-#include "comm/test_ranks.h"
 #include "comm/test_reference.h"
 
 #include <setjmp.h>
@@ -171,7 +171,7 @@ static int rank_main(const way *w)
                                     (int)strtol(getenv("OMPI_COMM_WORLD_SIZE"), NULL, 10),
                                 .transport = "mpi",
                                 .deadline_ns = w->deadline_ms * 1000000};
-    fixture_watch();
+    watch_start(100);
     status st = comm_open(&config, &c);
     if (st == ST_OK) st = w->body(c);
     bool is_right = st == w->wanted;

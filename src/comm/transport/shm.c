@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
+#include "comm/transport/patience.h"
 #include "comm/transport/transport_table.h"
 
 #include <stdio.h>
@@ -70,11 +71,13 @@ static status card_await(comm_link *link, int local)
 {
     const comm_config *config = &link->config;
     const board_card *card = board_card_of(link->board, local);
-    const int64_t begin = config->h->api->monotonic_ns(config->h);
+    comm_patience patience;
+    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
     for (int64_t spins = 0; half_get(&card->here) != config->epoch + 1; spins++) {
         TRY(board_failure_get(&link->card->failure));
         TRY(board_failure_get(&link->board->head->failure));
-        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        const int64_t waited =
+            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
         const uint32_t here = half_get(&card->here);
         if (waited > config->deadline_ns && here == 0) {
             return fail(ST_TIMEOUT, "local rank %d did not come to this host's board within %.1f s",

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "comm/recorder.h"
+#include "comm/transport/patience.h"
 
 #include <string.h>
 
@@ -248,14 +249,16 @@ static status sleep_until(both *b)
 {
     comm_link *link = b->p->base.link;
     const comm_config *config = &link->config;
-    int64_t begin = config->h->api->monotonic_ns(config->h);
+    comm_patience patience;
+    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
     while (!b->send.ended || !b->receive.ended) {
         bool moved = false;
         TRY(shm_health(b->p));
         TRY(tickets_check(b->p, b->contract));
         TRY(gap_check(b));
         awaited_put(b);
-        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        const int64_t waited =
+            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(b, waited);
         __atomic_fetch_add(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
         const uint32_t seen = __atomic_load_n(&link->card->bell, __ATOMIC_SEQ_CST);
@@ -263,7 +266,7 @@ static status sleep_until(both *b)
         if (st == ST_OK && !moved) shm_sleep(&link->card->bell, seen, 5000000);
         __atomic_fetch_sub(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
         TRY(st);
-        if (moved) begin = config->h->api->monotonic_ns(config->h);
+        if (moved) comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
     }
     return ST_OK;
 }

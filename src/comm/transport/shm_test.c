@@ -1,5 +1,5 @@
 // What other threads of a rank may ask of its shared memory while one is busy with it; and shares of an operation
-// that ranks do for each other.
+// that ranks do for each other; and deadlines of ranks that were stopped.
 #include "comm/transport/shm.h"
 
 #include "comm/comm_internal.h"
@@ -7,6 +7,7 @@
 #include "comm/test_ranks.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 // after the above, which it needs
@@ -150,12 +151,69 @@ static void ends_are_those_of_all(void **state)
     }
 }
 
+// ---- deadlines -------------------------------------------------------------------------------------
+enum { FROZEN_US = 2500000 }; // with a deadline of 2 s
+typedef struct frozen {
+    _Atomic pid_t pids[3];
+} frozen;
+
+static status freeze(const frozen *f)
+{
+    (void)usleep(200000); // they wait, and sleep
+    for (int i = 0; i < 3; i += 2) (void)kill(atomic_load(&f->pids[i]), SIGSTOP);
+    (void)usleep(FROZEN_US);
+    for (int i = 0; i < 3; i += 2) (void)kill(atomic_load(&f->pids[i]), SIGCONT);
+    (void)usleep(200000); // they look at the clock
+    return ST_OK;
+}
+
+// A job that is stopped as a whole goes on: rank 0 waits in an operation, rank 2 for a message of rank 1.
+static status frozen_body(comm *c, void *context)
+{
+    frozen *f = context;
+    comm_group *g = comm_world(c);
+    const int rank = comm_rank(c);
+    int32_t value = 10 + rank;
+    const comm_item item = {.in = &value, .out = &value, .count = 1};
+    const comm_args message = {.op = rank == 1 ? COMM_SEND : COMM_RECEIVE,
+                               .type = DTYPE_I32,
+                               .root = rank == 1 ? 2 : 1,
+                               .items = &item,
+                               .item_count = 1,
+                               .step = -1};
+    atomic_store(&f->pids[rank], getpid());
+    TRY(comm_barrier(g, "begin"));
+    if (rank == 1) TRY(freeze(f));
+    if (rank != 0) TRY(comm_run(g, &message));
+    if (value != 10 + (rank == 2 ? 1 : rank))
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d has %d", rank, (int)value);
+    return comm_barrier(g, "end");
+}
+
+static void stopped_time_does_not_count(void **state)
+{
+    (void)state;
+    frozen *f = mmap(NULL, sizeof(*f), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(f != MAP_FAILED);
+    fixture_job job = {.ranks = 3,
+                       .processes = true,
+                       .deadline_ns = INT64_C(2000000000),
+                       .body = frozen_body,
+                       .context = f};
+    fixture_run(&job);
+    for (int i = 0; i < job.ranks; i++) {
+        if (job.results[i].st != ST_OK) fail_msg("rank %d: %s", i, job.results[i].text);
+    }
+    (void)munmap(f, sizeof(*f));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heartbeats_do_not_wait_for_memory),
         cmocka_unit_test(shares_are_done_by_others),
         cmocka_unit_test(ends_are_those_of_all),
+        cmocka_unit_test(stopped_time_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

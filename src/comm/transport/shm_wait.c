@@ -10,7 +10,8 @@
 // ever: after a sleep that was short a wait spins for longer.
 //
 // Every wait looks at three words that end it (of this rank, of the group, of the host) and at the
-// clock. A text on time-out names who did not come, and what it did last.
+// clock (patience.h: time in which the rank was stopped does not count). A text on time-out names who did not come, and what it did last.
+#include "comm/transport/patience.h"
 #include "comm/transport/shm.h"
 
 #include <limits.h>
@@ -238,13 +239,15 @@ static status sleep_until(const shm_wait *w)
 {
     shm_port *p = w->port;
     const comm_config *config = &p->base.link->config;
-    const int64_t begin = config->h->api->monotonic_ns(config->h);
+    comm_patience patience;
     int64_t sleep_ns = FIRST_SLEEP_NS;
+    comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
     uint32_t *sleepers = &p->slot->sleepers, *bell = &p->slot->bell;
     while (!all_there(w)) {
         TRY(shm_health(p));
         if (w->meet) TRY(shm_contracts_check(p, false));
-        const int64_t waited = config->h->api->monotonic_ns(config->h) - begin;
+        const int64_t waited =
+            comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(w, waited);
         __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
         const uint32_t seen = __atomic_load_n(bell, __ATOMIC_SEQ_CST);

@@ -13,6 +13,7 @@
 #if TRIREME_HAVE_UCX
 #    include "base/fault.h"
 #    include "base/hash.h"
+#    include "comm/transport/patience.h"
 #    include "comm/transport/transport_table.h"
 
 #    include <poll.h>
@@ -473,20 +474,20 @@ static status timed_out(const ucx_port *p, int64_t waited_ns)
                 ucx_link_text(h->peer, name), ucx_doing_text(p, doing, sizeof(doing)));
 }
 
-// A look at the clock: deadline, questions, silence. Time in which this rank could not look does not count.
+// A look at the clock: deadline, questions, silence.
 typedef struct watch {
-    int64_t begin_ns, looked_ns, asked_ns;
+    comm_patience patience;
+    int64_t asked_ns;
 } watch;
 
 static status look(ucx_port *p, watch *w)
 {
     const comm_link *link = p->base.link;
     const int64_t now = ucx_now(link);
-    if (now - w->looked_ns < look_ns) return ST_OK;
-    const int64_t late = max_i64(0, now - w->looked_ns - 5 * look_ns);
-    w->looked_ns = now;
-    w->begin_ns += late;
-    if (now - w->begin_ns >= link->config.deadline_ns) return timed_out(p, now - w->begin_ns);
+    if (now - w->patience.looked_ns < look_ns) return ST_OK;
+    const int64_t late = comm_patience_look(&w->patience, now);
+    const int64_t waited = now - w->patience.begin_ns;
+    if (waited >= link->config.deadline_ns) return timed_out(p, waited);
     if (!p->send.ended) TRY(ucx_silence(p, p->send.peer, late));
     if (!p->receive.ended && p->receive.peer != p->send.peer) {
         TRY(ucx_silence(p, p->receive.peer, late));
@@ -510,7 +511,7 @@ static status step(ucx_port *p, const comm_contract *contract, watch *w, bool *m
     if (p->send.ended && p->receive.ended) return ST_OK;
     if (!*moved) TRY(half_check(p, &p->send));
     if (!*moved) TRY(half_check(p, &p->receive));
-    if (*moved) w->begin_ns = ucx_now(p->base.link);
+    if (*moved) w->patience.begin_ns = ucx_now(p->base.link);
     *moved = *moved || pumped;
     return look(p, w);
 }
@@ -531,7 +532,7 @@ static status wait_for(ucx_port *p, const comm_contract *contract)
 {
     comm_link *link = p->base.link;
     const int64_t now = ucx_now(link);
-    watch w = {.begin_ns = now, .looked_ns = now, .asked_ns = now};
+    watch w = {.patience = {.begin_ns = now, .looked_ns = now}, .asked_ns = now};
     for (int64_t idle = 0;;) {
         bool moved = false;
         TRY(step(p, contract, &w, &moved));

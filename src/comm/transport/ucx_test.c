@@ -1,9 +1,9 @@
 // Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against the naive
 // reference; what is said when ranks differ, die, stand still, come late, or a message is damaged.
 #include "base/fault.h"
+#include "base/test_watch.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
-#include "comm/test_ranks.h"
 #include "comm/test_reference.h"
 
 #include <pthread.h>
@@ -100,7 +100,7 @@ static status run_rank(int rank)
 
 static void rank_main(int rank)
 {
-    fixture_watch();
+    watch_start(100);
     const status st = run_rank(rank);
     all->results[rank].st = st;
     (void)snprintf(all->results[rank].text, TEXT, "%.1000s", st == ST_OK ? "" : error_last()->text);

@@ -1,0 +1,42 @@
+// Inside comm/transport/: how long a rank has waited, against a deadline.
+//
+// Time in which it could not look at the clock is left out: it was stopped, or its machine was, mostly with all
+// other ranks, and what came meanwhile it has not seen yet. A deadline that counted such time would end every wait
+// of a job that goes on after a pause. Whoever runs while others are stopped looks often, and counts all of it.
+#ifndef COMM_TRANSPORT_PATIENCE_H
+#define COMM_TRANSPORT_PATIENCE_H
+
+#include "base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct comm_patience {
+    int64_t begin_ns, looked_ns;
+} comm_patience;
+
+static inline void comm_patience_begin(comm_patience *p, int64_t now_ns)
+{
+    p->begin_ns = p->looked_ns = now_ns;
+}
+
+// At least every 20 ms while it runs. Returns by how much this look is later than a busy machine makes it.
+static inline int64_t comm_patience_look(comm_patience *p, int64_t now_ns)
+{
+    const int64_t late = max_i64(0, now_ns - p->looked_ns - INT64_C(100000000));
+    p->looked_ns = now_ns;
+    p->begin_ns += late;
+    return late;
+}
+
+static inline int64_t comm_patience_waited(comm_patience *p, int64_t now_ns)
+{
+    (void)comm_patience_look(p, now_ns);
+    return now_ns - p->begin_ns;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
