@@ -174,74 +174,33 @@ static int32_t neighbour_of(const estimate_layout *l, int32_t pp, int32_t chunk,
     return rank;
 }
 
-// Slots as lowering gives them out (lower_pipeline.c): a free one that the chunk has had before, else a new
-// one; chunks whose stages follow each other on the rank share them.
-typedef struct slot_table {
-    int32_t pool[SCHEDULE_MAX_CHUNKS], members[SCHEDULE_MAX_CHUNKS];
-    int32_t *slot_of[SCHEDULE_MAX_CHUNKS]; // [micro-batch] of a pool; -1
-    bool *used[SCHEDULE_MAX_CHUNKS];       // [slot] by a chunk
-    int32_t *open;                         // [slot]
-    int32_t count;                         // of slots that were ever open
-} slot_table;
-
-static status slots_begin(slot_table *t, const estimate_layout *l, int32_t pp, arena *a)
+status estimate_times_of(const estimate_layout *l, arena *a, border_times *out)
 {
-    const int64_t most = (int64_t)l->microbatches * l->chunks;
-    TRY(arena_new(a, most + 1, &t->open));
-    for (int32_t c = 0; c < l->chunks; c++) {
-        int32_t its = 0;
-        const bool joined = neighbour_of(l, pp, c, -1, &its) == pp && its < c;
-        t->pool[c] = joined ? t->pool[its] : c;
-        t->members[t->pool[c]]++;
-        TRY(arena_new(a, l->microbatches, &t->slot_of[c]));
-        TRY(arena_new(a, most + 1, &t->used[c]));
-        memset(t->slot_of[c], -1, (size_t)l->microbatches * sizeof(int32_t));
+    schedule_list *lists = NULL;
+    const schedule_request r = request_of(l);
+    *out = (border_times){.schedule = l->schedule, .shape = r};
+    if (l->schedule == NULL) return ST_OK;
+    TRY(arena_new(a, l->pp, &lists));
+    for (int32_t pp = 0; pp < l->pp; pp++) {
+        TRY(plan_schedule_emit(l->schedule, &r, pp, a, &lists[pp]));
     }
-    return ST_OK;
+    return plan_borders_play(a, l->schedule, &r, lists, false, out);
 }
 
-static void slot_take(slot_table *t, int32_t chunk, int32_t microbatch)
-{
-    const int32_t pool = t->pool[chunk];
-    int32_t slot = t->slot_of[pool][microbatch];
-    if (slot < 0) {
-        for (slot = 0; slot < t->count; slot++) {
-            if (t->open[slot] == 0 && t->used[chunk][slot]) break;
-        }
-        if (slot == t->count) t->count++;
-        t->open[slot] = t->members[pool];
-        t->slot_of[pool][microbatch] = slot;
-    }
-    t->used[chunk][slot] = true;
-}
-
-static void slots_walk(slot_table *t, const schedule_list *list)
-{
-    for (int64_t i = 0; i < list->count; i++) {
-        const schedule_action *x = &list->actions[i];
-        const bool both = x->kind == SCHEDULE_BOTH;
-        if (x->kind == SCHEDULE_FORWARD || both) slot_take(t, x->chunk, x->microbatch);
-        if (x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BACKWARD_INPUT) continue;
-        const int32_t chunk = both ? x->chunk_b : x->chunk;
-        t->open[t->slot_of[t->pool[chunk]][both ? x->microbatch_b : x->microbatch]]--;
-    }
-}
-
-status estimate_work_of(const estimate_layout *l, int32_t pp, arena *a, estimate_work *out)
+status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp, arena *a,
+                        estimate_work *out)
 {
     *out = (estimate_work){.list = {0}};
     if (l->schedule == NULL) return ST_OK;
     arena *work = NULL;
-    slot_table *t = NULL;
+    border_times own;
+    plan_borders borders = {.count = 0};
     const schedule_request r = request_of(l);
     TRY(plan_schedule_emit(l->schedule, &r, pp, a, &out->list));
-    TRY(arena_create("slots", 0, &work));
-    status st = arena_new(work, 1, &t);
-    if (st == ST_OK) st = slots_begin(t, l, pp, work);
-    if (st == ST_OK) slots_walk(t, &out->list);
-    for (int32_t c = 0; c < l->chunks && st == ST_OK; c++) {
-        for (int32_t s = 0; s < t->count; s++) out->slots[c] += t->used[c][s] ? 1 : 0;
-    }
+    TRY(arena_create("borders", 0, &work));
+    status st = times == NULL ? estimate_times_of(l, work, &own) : ST_OK;
+    if (st == ST_OK) st = plan_borders_make(work, times == NULL ? &own : times, pp, &borders);
+    out->borders = borders.count;
     arena_destroy(work);
     return st;
 }
@@ -386,7 +345,7 @@ typedef struct chunk_moves {
     chunk_move phase[MADE_COUNT][PHASE_COUNT];
     bool link_in, link_out;     // another rank is there
     bool joined_in, joined_out; // another chunk of this rank
-    int64_t borders;            // of a slot, that live always
+    int64_t border;             // of what crosses one, to another rank: alike for all
 } chunk_moves;
 
 typedef struct chunk_walk {
@@ -519,7 +478,7 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
     const estimate *e = k->e;
     const int32_t stage = estimate_stage_of(l, k->pp, chunk);
     int32_t its = 0;
-    *out = (chunk_moves){.borders = 0};
+    *out = (chunk_moves){.border = 0};
     chunk_walk w = {
         .k = k, .moves = out, .begin = l->first_layer[stage], .end = l->first_layer[stage + 1]};
     const int32_t below = neighbour_of(l, k->pp, chunk, -1, &its);
@@ -530,8 +489,8 @@ static void chunk_measure(const rank_layers *k, int32_t chunk, chunk_moves *out)
     out->link_out = above >= 0 && !out->joined_out;
     const program_estimate *bottom = &e->programs[e->m->layers[w.begin].program];
     const program_estimate *top = &e->programs[e->m->layers[w.end - 1].program];
-    if (out->link_in) out->borders += bottom->in_bytes + bottom->d_in_bytes;
-    if (out->link_out) out->borders += top->out_bytes + top->d_out_bytes;
+    if (out->link_in) out->border = bottom->in_bytes;
+    if (out->link_out) out->border = top->out_bytes;
     for (int made = 0; made < MADE_COUNT; made++) {
         w.made = (chunk_made)made;
         for (int phase = 0; phase < PHASE_COUNT; phase++) {
@@ -624,9 +583,7 @@ static void live_measure(const rank_layers *k, const estimate_work *work, kinds 
     memset(&w, 0, sizeof(w));
     for (int32_t c = 0; c < k->l->chunks; c++) chunk_measure(k, c, &w.chunks[c]);
     list_walk(&w, k->l, &work->list);
-    for (int32_t c = 0; c < k->l->chunks; c++) {
-        w.most.at[BYTES_ACTIVATIONS] += work->slots[c] * w.chunks[c].borders;
-    }
+    w.most.at[BYTES_ACTIVATIONS] += work->borders * w.chunks[0].border;
     *out = w.most;
 }
 

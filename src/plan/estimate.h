@@ -12,6 +12,7 @@
 #ifndef PLAN_ESTIMATE_H
 #define PLAN_ESTIMATE_H
 
+#include "plan/borders.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
 
@@ -62,10 +63,12 @@ typedef struct estimate_layout {
 // pp, of chunks and of micro-batches alone.
 typedef struct estimate_work {
     schedule_list list;
-    int32_t slots[SCHEDULE_MAX_CHUNKS]; // micro-batches of a chunk that have tensors of their own
+    int32_t borders; // buffers for what comes from other stages, and goes to them
 } estimate_work;
-NODISCARD status estimate_work_of(const estimate_layout *l, int32_t pp, arena *a,
-                                  estimate_work *out);
+// `times`: played lists of the layout's schedule (estimate_times_of); NULL: they are played here.
+NODISCARD status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp,
+                                  arena *a, estimate_work *out);
+NODISCARD status estimate_times_of(const estimate_layout *l, arena *a, border_times *out);
 
 typedef struct estimate_memory {
     int64_t kind[BYTES_KIND_COUNT]; // at the fullest moment

@@ -5,6 +5,7 @@
 #define PLAN_LOWER_H
 
 #include "plan/beside.h"
+#include "plan/borders.h"
 #include "plan/pipeline.h"
 #include "plan/plan_internal.h"
 
@@ -59,6 +60,7 @@ typedef struct grad_use {
 typedef struct layer_slot {
     int32_t *tensor;                   // [tensor of the program], gradients of weights missing
     int32_t binding[TREE_MAX_BUFFERS]; // one per accumulator buffer
+    int32_t bound; // row of lowering.border_bindings, the last one made: 1 more; 0: none
 } layer_slot;
 
 typedef struct layer_state {
@@ -69,24 +71,10 @@ typedef struct layer_state {
     int32_t first_forward;        // action: the forward of the first micro-batch
 } layer_state;
 
-// Where a chunk meets a stage of another rank: what it receives and what it sends.
-typedef enum border_kind {
-    BORDER_IN,    // its input, received
-    BORDER_D_OUT, // the gradient of its output, received
-    BORDER_OUT,   // its output, sent
-    BORDER_D_IN,  // the gradient of its input, sent
-    BORDER_COUNT
-} border_kind;
-
 // A chunk's slot: one micro-batch in flight.
 typedef struct chunk_slot {
-    int32_t microbatch;                                        // that it holds; -1: none so far
-    bool is_busy;                                              // not done with it
-    bool was_done;                                             // with one before
-    int32_t last_compute;                                      // action: of its last micro-batch
-    int32_t first_compute;                                     // action: the first of the step
-    int32_t first_comm[BORDER_COUNT], last_comm[BORDER_COUNT]; // actions; -1: none
-    int32_t ready[BORDER_COUNT]; // action: the receive that its micro-batch waits for; -1: none
+    int32_t microbatch; // that it holds; -1: none so far
+    bool was_done;      // with one before
 } chunk_slot;
 
 typedef struct chunk_state {
@@ -97,7 +85,11 @@ typedef struct chunk_state {
     int32_t *slot_of;            // [micro-batch]; -1: not this chunk's
     bool *uses_slot;             // [slot]
     chunk_slot *slots;
+    int32_t *received
+        [BORDER_COUNT]; // [micro-batch] action: that brings it; -1: not yet, or nothing does
 } chunk_state;
+
+typedef struct border_binding border_binding; // lower_pipeline.c
 
 // What comes over one link, in the order in which it is sent.
 typedef struct link_message {
@@ -173,9 +165,13 @@ typedef struct lowering {
     int32_t chunk_count, slot_count;
     link_state links[LOWER_MAX_LINKS]; // to this rank
     int32_t link_count;
-    bool *
-        is_border; // [transient tensor] it lives all through the step, for a link reads or writes it
+    bool
+        *is_border; // [transient tensor] it lives all through the step, for links read and write it
     int64_t is_border_capacity;
+    plan_borders borders;
+    border_buffer *buffers;
+    border_binding *border_bindings;
+    int64_t border_binding_count, border_binding_capacity;
     int32_t microbatch, slot; // that actions are pushed for
     bool slot_is_fresh;       // the first micro-batch in the slot of this moment
     int64_t second_begins;    // time of the second micro-batch
@@ -269,7 +265,9 @@ NODISCARD status lower_terms_end(lowering *l);
 // lower_pipeline.c
 NODISCARD status lower_chunks(lowering *l);  // before tensors: chunks, slots, links
 NODISCARD status lower_borders(lowering *l); // after them: what links read and write lives always
-NODISCARD status lower_visits(lowering *l);  // l->visits
+// The layer shares tensor t of its program with a link: it is no slot's.
+bool lower_is_border(const lowering *l, int32_t layer_row, tensor_id t);
+NODISCARD status lower_visits(lowering *l); // l->visits
 NODISCARD status lower_microbatches(lowering *l);
 NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
 // lower_copies.c

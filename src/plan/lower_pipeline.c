@@ -3,9 +3,9 @@
 //
 // A micro-batch in flight has a *slot* of each chunk that it is in: tensors of its own for everything
 // between forward and backward. Chunks whose stages follow each other on one rank share their slots, so
-// that nothing needs to be handed over. What a link reads or writes has bytes of its own through the whole
-// step, for links go on beside the products: a receive waits until the slot's last micro-batch is done,
-// what overwrites a tensor that is sent waits for the send.
+// that nothing needs to be handed over. What a link reads or writes has a buffer (borders.h), whose bytes are its
+// own through the whole step, for links go on beside the products: a receive waits until who had the buffer before has
+// read it, or has sent it; what is made in one waits for the send.
 //
 // Links are in order: a stage receives in the order in which its neighbour sends, which follows from the
 // neighbour's list. Each receive stands in the list before the first action that needs it, or one that
@@ -29,7 +29,7 @@ static status action_add(arena *a, schedule_list *list, schedule_kind kind, int3
 
 // Without backward: as many micro-batches as there are ranks through one chunk, then through the next. Of
 // two directions the first will do.
-static status forward_list(const lowering *l, schedule_list *out)
+static status forward_list(const lowering *l, arena *a, schedule_list *out)
 {
     const schedule_request *r = &l->pipe.shape;
     const bool two = l->pipe.schedule->shape == SHAPE_TWO;
@@ -38,21 +38,21 @@ static status forward_list(const lowering *l, schedule_list *out)
             first + r->stages < r->microbatches ? first + r->stages : r->microbatches;
         for (int32_t c = 0; c < (two ? 1 : r->chunks); c++) {
             for (int32_t m = first; m < end; m++) {
-                TRY(action_add(l->a, out, SCHEDULE_FORWARD, c, m));
+                TRY(action_add(a, out, SCHEDULE_FORWARD, c, m));
             }
         }
     }
     return ST_OK;
 }
 
-static status list_of(const lowering *l, int32_t pp, schedule_list *out)
+static status list_of(const lowering *l, int32_t pp, arena *a, schedule_list *out)
 {
     const plan_pipeline *p = &l->pipe;
-    if (p->schedule != NULL && l->r->optimizer == NULL) return forward_list(l, out);
-    if (p->schedule != NULL) return plan_schedule_emit(p->schedule, &p->shape, pp, l->a, out);
+    if (p->schedule != NULL && l->r->optimizer == NULL) return forward_list(l, a, out);
+    if (p->schedule != NULL) return plan_schedule_emit(p->schedule, &p->shape, pp, a, out);
     for (int32_t m = 0; m < p->shape.microbatches; m++) {
-        TRY(action_add(l->a, out, SCHEDULE_FORWARD, 0, m));
-        if (l->r->optimizer != NULL) TRY(action_add(l->a, out, SCHEDULE_BACKWARD, 0, m));
+        TRY(action_add(a, out, SCHEDULE_FORWARD, 0, m));
+        if (l->r->optimizer != NULL) TRY(action_add(a, out, SCHEDULE_BACKWARD, 0, m));
     }
     return ST_OK;
 }
@@ -130,6 +130,10 @@ static status chunk_make(lowering *l, int32_t c)
     }
     TRY(arena_new(l->a, l->pipe.shape.microbatches, &chunk->slot_of));
     memset(chunk->slot_of, -1, (size_t)l->pipe.shape.microbatches * sizeof(int32_t));
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        TRY(arena_new(l->a, l->pipe.shape.microbatches, &chunk->received[kind]));
+        memset(chunk->received[kind], -1, (size_t)l->pipe.shape.microbatches * sizeof(int32_t));
+    }
     const int64_t most = (int64_t)l->pipe.shape.microbatches * l->pipe.shape.chunks;
     TRY(arena_new(l->a, most, &chunk->uses_slot));
     return ST_OK;
@@ -145,10 +149,7 @@ static int32_t slot_free(const chunk_state *c, const int32_t *open, int32_t coun
 }
 
 // Each micro-batch takes a slot that is free, from its first forward in a pool to its last action there. A pool has
-// numbers of its own, as many as it has in flight: what links read and write keeps its bytes through the step for
-// each number that a chunk uses, so a number that goes from pool to pool would be kept for each of them. (With numbers
-// for all pools together 8 stages in 5 chunks kept 196 of a rank's borders, with their own 61.) All else lies where it
-// has room while it lives.
+// numbers of its own, as many as it has in flight. What they have lies where it has room while it lives.
 static status slots_assign(lowering *l)
 {
     const int32_t n = l->pipe.shape.microbatches;
@@ -187,8 +188,7 @@ static status slots_assign(lowering *l)
         TRY(arena_new(l->a, l->slot_count, &l->chunks[c].slots));
         for (int32_t s = 0; s < l->slot_count; s++) {
             chunk_slot *slot = &l->chunks[c].slots[s];
-            memset(slot, -1, sizeof(*slot));
-            slot->is_busy = slot->was_done = false;
+            *slot = (chunk_slot){.microbatch = -1};
         }
     }
     return ST_OK;
@@ -218,7 +218,7 @@ static status messages_from(lowering *l, int32_t from)
 {
     const int32_t me = l->r->mesh.at[AXIS_PP];
     schedule_list list = {0};
-    TRY(list_of(l, from, &list));
+    TRY(list_of(l, from, l->a, &list));
     for (int64_t i = 0; i < list.count; i++) {
         const schedule_action *a = &list.actions[i];
         int32_t chunk = -1, microbatch = -1, to = -1, its = -1;
@@ -235,11 +235,31 @@ static status messages_from(lowering *l, int32_t from)
     return ST_OK;
 }
 
+// Which buffer each message has; the lists of all ranks are needed for that alone.
+static status buffers_deal(lowering *l)
+{
+    const plan_pipeline *p = &l->pipe;
+    arena *work = NULL;
+    schedule_list *lists = NULL;
+    border_times times;
+    status st = ST_OK;
+    if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
+    TRY(arena_create("borders", 0, &work));
+    TRY_TO(done, arena_new(work, p->shape.stages, &lists));
+    for (int32_t pp = 0; pp < p->shape.stages; pp++) TRY_TO(done, list_of(l, pp, work, &lists[pp]));
+    TRY_TO(done,
+           plan_borders_play(work, p->schedule, &p->shape, lists, l->r->optimizer == NULL, &times));
+    TRY_TO(done, plan_borders_make(l->a, &times, l->r->mesh.at[AXIS_PP], &l->borders));
+done:
+    arena_destroy(work);
+    return st;
+}
+
 status lower_chunks(lowering *l)
 {
     const int32_t me = l->r->mesh.at[AXIS_PP];
     l->chunk_count = l->pipe.shape.chunks;
-    TRY(list_of(l, me, &l->list));
+    TRY(list_of(l, me, l->a, &l->list));
     TRY(arena_new(l->a, l->chunk_count, &l->chunks));
     for (int32_t c = 0; c < l->chunk_count; c++) TRY(chunk_make(l, c));
     TRY(slots_assign(l));
@@ -252,57 +272,98 @@ status lower_chunks(lowering *l)
         }
         if (sends) TRY(messages_from(l, pp));
     }
-    return ST_OK;
+    return buffers_deal(l);
 }
 
 // ---- what links read and write ------------------------------------------------------------------
 
-// The plan's tensors that cross a chunk's border in a slot: as many as the layer's program has there.
-static int border_refs(const lowering *l, const chunk_state *c, int32_t slot, border_kind kind,
-                       int32_t refs[OP_MAX_BOUNDARY])
+static tensor_id owner_of(const op_program *p, tensor_id t)
 {
-    const bool below = kind == BORDER_IN || kind == BORDER_D_IN;
-    const int32_t row = below ? c->first_layer : c->end_layer - 1;
-    const op_program *program = l->m->programs[l->m->layers[row].program];
-    const tensor_id *ids = kind == BORDER_IN      ? program->inputs
-                           : kind == BORDER_D_IN  ? program->d_inputs
-                           : kind == BORDER_D_OUT ? program->d_outputs
-                                                  : program->outputs;
-    const int count = below ? program->input_count : program->output_count;
-    int found = 0;
-    for (int k = 0; k < count; k++) {
-        if (ids[k] == TENSOR_NONE) continue;
-        tensor_id owner = ids[k];
-        while (program->tensors[owner].view_of != TENSOR_NONE) {
-            owner = program->tensors[owner].view_of;
-        }
-        refs[found++] = l->layers[row].slots[slot].tensor[owner];
-    }
-    return found;
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
 }
 
-static status border_open(lowering *l, const chunk_state *c, int32_t slot, border_kind kind)
+static int32_t border_layer(const chunk_state *c, border_kind kind)
 {
-    int32_t refs[OP_MAX_BOUNDARY];
-    const int n = border_refs(l, c, slot, kind, refs);
-    for (int k = 0; k < n; k++) {
-        l->is_border[refs[k]] = true;
-        TRY(lower_touch(l, refs[k]));
+    return kind == BORDER_IN || kind == BORDER_D_IN ? c->first_layer : c->end_layer - 1;
+}
+
+// The tensor of its layer's program that crosses a chunk's border.
+static tensor_id border_tensor(const lowering *l, const chunk_state *c, border_kind kind)
+{
+    const op_program *p = l->m->programs[l->m->layers[border_layer(c, kind)].program];
+    const tensor_id *ids = kind == BORDER_IN      ? p->inputs
+                           : kind == BORDER_D_IN  ? p->d_inputs
+                           : kind == BORDER_D_OUT ? p->d_outputs
+                                                  : p->outputs;
+    return owner_of(p, ids[0]);
+}
+
+bool lower_is_border(const lowering *l, int32_t layer_row, tensor_id t)
+{
+    const chunk_state *c = &l->chunks[l->layers[layer_row].chunk];
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        if (c->group[kind] < 0 || border_layer(c, (border_kind)kind) != layer_row) continue;
+        if (border_tensor(l, c, (border_kind)kind) == t) return true;
     }
-    return ST_OK;
+    return false;
+}
+
+// A buffer may be for anything that crosses a border: one tensor, and all are alike. What is sent is not touched
+// after the action that makes it.
+static status border_check(const lowering *l, const chunk_state *c, border_kind kind,
+                           const plan_tensor *like)
+{
+    const bool below = kind == BORDER_IN || kind == BORDER_D_IN;
+    const op_layer *layer = &l->m->layers[border_layer(c, kind)];
+    const op_program *p = l->m->programs[layer->program];
+    const tensor_id t = border_tensor(l, c, kind);
+    bool alike = (below ? p->input_count : p->output_count) == 1 && t != TENSOR_NONE;
+    const plan_tensor tensor = lower_tensor_like(&p->tensors[alike ? t : 0], &l->bound);
+    alike = alike && tensor.type == like->type && tensor.ndim == like->ndim &&
+            memcmp(tensor.dims, like->dims, sizeof(tensor.dims)) == 0;
+    for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT && alike; list++) {
+        const bool is_after =
+            kind == BORDER_OUT ||
+            (kind == BORDER_D_IN && list == OP_BACKWARD_WEIGHT && p->output_count > 0);
+        for (int64_t i = 0; i < p->lists[list].count && is_after; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            for (int k = 0; k < OP_MAX_IN; k++) alike = alike && owner_of(p, node->in[k]) != t;
+            for (int k = 0; k < OP_MAX_OUT; k++) alike = alike && owner_of(p, node->out[k]) != t;
+        }
+    }
+    if (alike) return ST_OK;
+    return fail(ST_INTERNAL, "what crosses the border of layer %s is not as others are",
+                layer->name);
 }
 
 status lower_borders(lowering *l)
 {
-    TRY(arena_new(l->a, l->p->tensor_count + 1, &l->is_border));
-    l->is_border_capacity = l->p->tensor_count;
+    plan_tensor tensor = {.bytes = 0};
     for (int32_t c = 0; c < l->chunk_count; c++) {
-        const chunk_state *chunk = &l->chunks[c];
         for (int kind = 0; kind < BORDER_COUNT; kind++) {
-            for (int32_t s = 0; s < l->slot_count && chunk->group[kind] >= 0; s++) {
-                if (chunk->uses_slot[s]) TRY(border_open(l, chunk, s, (border_kind)kind));
+            const chunk_state *chunk = &l->chunks[c];
+            if (chunk->group[kind] < 0) continue;
+            const op_layer *layer = &l->m->layers[border_layer(chunk, (border_kind)kind)];
+            const tensor_id t = border_tensor(l, chunk, (border_kind)kind);
+            if (tensor.bytes == 0 && t != TENSOR_NONE) {
+                tensor = lower_tensor_like(&l->m->programs[layer->program]->tensors[t], &l->bound);
             }
+            TRY(border_check(l, chunk, (border_kind)kind, &tensor));
         }
+    }
+    tensor.kind = BYTES_ACTIVATIONS;
+    tensor.role = ROLE_ACTIVATION;
+    TRY(arena_new(l->a, l->borders.count + 1, &l->buffers));
+    TRY(arena_new(l->a, l->p->tensor_count + l->borders.count + 1, &l->is_border));
+    l->is_border_capacity = l->p->tensor_count + l->borders.count;
+    for (int32_t b = 0; b < l->borders.count; b++) {
+        border_buffer *buffer = &l->buffers[b];
+        *buffer = (border_buffer){.first = -1, .compute = -1, .sent = -1};
+        (void)snprintf(tensor.name, sizeof(tensor.name), "border#%d", (int)b);
+        TRY(plan_tensor_push(l->p, &tensor, &buffer->ref));
+        l->is_border[buffer->ref] = true;
+        TRY(lower_touch(l, buffer->ref));
     }
     return ST_OK;
 }
@@ -310,10 +371,100 @@ status lower_borders(lowering *l)
 status lower_borders_end(lowering *l)
 {
     l->microbatch = -1;
-    for (int64_t i = 0; i < l->is_border_capacity; i++) {
-        if (l->is_border[i]) TRY(lower_touch(l, (int32_t)i));
+    for (int32_t b = 0; b < l->borders.count; b++) TRY(lower_touch(l, l->buffers[b].ref));
+    return ST_OK;
+}
+
+// NULL: nothing of it crosses that border.
+static border_buffer *buffer_of(const lowering *l, int32_t chunk, int32_t microbatch,
+                                border_kind kind)
+{
+    if (l->chunks[chunk].group[kind] < 0) return NULL;
+    const int64_t at = (int64_t)chunk * l->pipe.shape.microbatches + microbatch;
+    ASSERT(l->borders.buffer[kind][at] >= 0);
+    return &l->buffers[l->borders.buffer[kind][at]];
+}
+
+static void buffer_take(border_buffer *b)
+{
+    ASSERT(!b->is_held); // the play says so: who had it is done by now
+    b->is_held = true;
+}
+
+// It is free when this action is done.
+static void buffer_leave(border_buffer *b, int32_t compute, int32_t sent)
+{
+    if (b == NULL) return;
+    b->is_held = false;
+    b->compute = compute;
+    b->sent = sent;
+}
+
+// ---- bindings of layers at borders --------------------------------------------------------------
+
+struct border_binding {
+    int32_t layer, slot;
+    int32_t ref[BORDER_COUNT]; // what its micro-batch has at borders; -1: the layer stands at none
+    int32_t binding[TREE_MAX_BUFFERS];
+    int32_t next; // of the same layer and slot; -1
+};
+
+static status binding_make(lowering *l, border_binding *made)
+{
+    const layer_slot *slot = &l->layers[made->layer].slots[made->slot];
+    const op_program *program = l->m->programs[l->m->layers[made->layer].program];
+    const chunk_state *c = &l->chunks[l->layers[made->layer].chunk];
+    const int buffers = (int)max_i64(lower_tree(l, made->layer)->buffer_count, 1);
+    for (int k = 0; k < buffers; k++) {
+        plan_binding b = l->p->bindings[slot->binding[k]];
+        int32_t *map = NULL;
+        TRY(arena_new(l->p->run->a, program->tensor_count + 1, &map));
+        memcpy(map, b.tensor, (size_t)program->tensor_count * sizeof(int32_t));
+        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+            if (made->ref[kind] >= 0) map[border_tensor(l, c, (border_kind)kind)] = made->ref[kind];
+        }
+        b.tensor = map;
+        TRY(lower_binding(l, &b, &made->binding[k]));
     }
     return ST_OK;
+}
+
+// The layer's binding in its slot becomes that of the micro-batch's buffers.
+static status layer_bind(lowering *l, int32_t chunk, int32_t layer_row, int32_t microbatch)
+{
+    const chunk_state *c = &l->chunks[chunk];
+    layer_slot *slot = &l->layers[layer_row].slots[l->slot];
+    border_binding want = {.layer = layer_row, .slot = l->slot, .next = slot->bound - 1};
+    int32_t at = slot->bound - 1;
+    for (int kind = 0; kind < BORDER_COUNT; kind++) {
+        const border_buffer *b = border_layer(c, (border_kind)kind) == layer_row
+                                     ? buffer_of(l, chunk, microbatch, (border_kind)kind)
+                                     : NULL;
+        want.ref[kind] = b != NULL ? b->ref : -1;
+        if (b != NULL) slot->tensor[border_tensor(l, c, (border_kind)kind)] = b->ref;
+    }
+    while (at >= 0 && memcmp(l->border_bindings[at].ref, want.ref, sizeof(want.ref)) != 0) {
+        at = l->border_bindings[at].next;
+    }
+    if (at < 0) {
+        TRY(binding_make(l, &want));
+        TRY(arena_grow(l->a, (void **)&l->border_bindings, &l->border_binding_capacity,
+                       l->border_binding_count + 1, (int64_t)sizeof(want)));
+        at = (int32_t)l->border_binding_count;
+        l->border_bindings[l->border_binding_count++] = want;
+        slot->bound = at + 1;
+    }
+    memcpy(slot->binding, l->border_bindings[at].binding, sizeof(slot->binding));
+    return ST_OK;
+}
+
+static status borders_bind(lowering *l, int32_t chunk, int32_t microbatch)
+{
+    const chunk_state *c = &l->chunks[chunk];
+    if (l->borders.count == 0) return ST_OK;
+    TRY(layer_bind(l, chunk, c->first_layer, microbatch));
+    if (c->end_layer - 1 == c->first_layer) return ST_OK;
+    return layer_bind(l, chunk, c->end_layer - 1, microbatch);
 }
 
 // ---- messages -----------------------------------------------------------------------------------
@@ -321,12 +472,11 @@ status lower_borders_end(lowering *l)
 static status message_push(lowering *l, int32_t chunk, int32_t microbatch, border_kind kind,
                            int32_t after, int32_t *action)
 {
+    const int32_t ref = buffer_of(l, chunk, microbatch, kind)->ref;
     const chunk_state *c = &l->chunks[chunk];
     const bool sends = kind == BORDER_OUT || kind == BORDER_D_IN;
     const bool ahead = kind == BORDER_IN || kind == BORDER_OUT;
     const plan_group *g = &l->p->run->groups[c->group[kind]];
-    int32_t refs[OP_MAX_BOUNDARY];
-    const int n = border_refs(l, c, c->slot_of[microbatch], kind, refs);
     plan_comm comm = {.op = sends ? PLAN_SEND : PLAN_RECEIVE,
                       .group = c->group[kind],
                       .peer = 1 - plan_group_place(&l->r->mesh, g)};
@@ -335,15 +485,11 @@ static status message_push(lowering *l, int32_t chunk, int32_t microbatch, borde
     TRY(lower_comm_name(l, &comm, "%s, stage %d to %d, micro-batch %d",
                         ahead ? "activations" : "gradients", (int)(ahead ? below : below + 1),
                         (int)(ahead ? below + 1 : below), (int)microbatch));
-    for (int k = 0; k < n; k++) {
-        const plan_tensor *t = plan_tensor_at(l->p, refs[k]);
-        plan_comm_item item = {.in = -1, .out = -1, .count = 1};
-        for (int d = 0; d < t->ndim; d++) item.count *= t->dims[d];
-        if (sends) item.in = refs[k];
-        if (!sends) item.out = refs[k];
-        comm.type = t->type;
-        TRY(lower_item_push(l, &comm, &item));
-    }
+    const plan_tensor *t = plan_tensor_at(l->p, ref);
+    plan_comm_item item = {.in = sends ? ref : -1, .out = sends ? -1 : ref, .count = 1};
+    for (int d = 0; d < t->ndim; d++) item.count *= t->dims[d];
+    comm.type = t->type;
+    TRY(lower_item_push(l, &comm, &item));
     TRY(lower_comm_push(l, &comm, after, action));
     l->p->actions[*action].microbatch = microbatch; // it may be pushed before its turn
     return ST_OK;
@@ -354,42 +500,42 @@ static status receive(lowering *l, int32_t chunk, int32_t microbatch, border_kin
 {
     const chunk_state *c = &l->chunks[chunk];
     if (c->group[kind] < 0) return ST_OK;
-    chunk_slot *mine = &c->slots[c->slot_of[microbatch]];
     link_state *link = link_of(l, c->group[kind], kind);
-    while (mine->ready[kind] < 0) {
+    while (c->received[kind][microbatch] < 0) {
         if (link->taken == link->count) {
             return fail(ST_INTERNAL, "stage %d never gets micro-batch %d", (int)c->stage,
                         (int)microbatch);
         }
         const link_message *m = &link->messages[link->taken++];
-        chunk_state *to = &l->chunks[m->chunk];
-        chunk_slot *slot = &to->slots[to->slot_of[m->microbatch]];
-        // An input comes into a slot that is free, a gradient to the micro-batch that is in it.
-        const bool fits = kind == BORDER_IN ? !slot->is_busy && slot->ready[kind] < 0
-                                            : slot->microbatch == m->microbatch;
-        if (!fits) {
-            return fail(ST_CONFIG_CONFLICT,
-                        "layout.schedule: stage %d is sent micro-batch %d while it still works on "
-                        "%d; it must take them in the order in which they are sent",
-                        (int)to->stage, (int)m->microbatch, (int)slot->microbatch);
-        }
+        border_buffer *b = buffer_of(l, m->chunk, m->microbatch, kind);
         int32_t action = -1;
-        TRY(message_push(l, m->chunk, m->microbatch, kind, slot->last_compute, &action));
-        if (slot->first_comm[kind] < 0) slot->first_comm[kind] = action;
-        slot->last_comm[kind] = slot->ready[kind] = action;
+        buffer_take(b);
+        TRY(message_push(l, m->chunk, m->microbatch, kind, b->compute, &action));
+        if (b->sent >= 0) TRY(lower_wait(l, action, b->sent));
+        if (b->first < 0) b->first = action;
+        l->chunks[m->chunk].received[kind][m->microbatch] = action;
     }
-    return lower_wait_next(l, mine->ready[kind]);
+    return lower_wait_next(l, c->received[kind][microbatch]);
 }
 
-static status send(lowering *l, int32_t chunk, int32_t microbatch, border_kind kind)
+// Before what it sends is made.
+static status send_begin(lowering *l, int32_t chunk, int32_t microbatch, border_kind kind)
 {
-    const chunk_state *c = &l->chunks[chunk];
-    if (c->group[kind] < 0) return ST_OK;
-    chunk_slot *slot = &c->slots[c->slot_of[microbatch]];
+    border_buffer *b = buffer_of(l, chunk, microbatch, kind);
+    if (b == NULL) return ST_OK;
+    buffer_take(b);
+    return b->sent >= 0 ? lower_wait_next(l, b->sent) : ST_OK;
+}
+
+// `first`: the first action on the compute lane of what makes it.
+static status send(lowering *l, int32_t chunk, int32_t microbatch, border_kind kind, int32_t first)
+{
+    border_buffer *b = buffer_of(l, chunk, microbatch, kind);
     int32_t action = -1;
+    if (b == NULL) return ST_OK;
     TRY(message_push(l, chunk, microbatch, kind, l->last_compute, &action));
-    if (slot->first_comm[kind] < 0) slot->first_comm[kind] = action;
-    slot->last_comm[kind] = action;
+    if (b->first < 0) b->first = first;
+    buffer_leave(b, -1, action);
     return ST_OK;
 }
 
@@ -437,6 +583,13 @@ static void slot_clear(lowering *l, const chunk_state *c)
     }
 }
 
+// The first action on the compute lane from `at` on; messages and weights may come before.
+static int32_t compute_from(const lowering *l, int32_t at)
+{
+    while (at < l->p->action_count && l->p->actions[at].lane != LANE_COMPUTE) at++;
+    return at;
+}
+
 static status forward(lowering *l, int32_t chunk, int32_t microbatch)
 {
     const chunk_state *c = &l->chunks[chunk];
@@ -444,20 +597,18 @@ static status forward(lowering *l, int32_t chunk, int32_t microbatch)
     l->slot = c->slot_of[microbatch];
     chunk_slot *slot = &c->slots[l->slot];
     if (microbatch == 1) l->second_begins = l->lives.now;
+    TRY(borders_bind(l, chunk, microbatch));
     slot_clear(l, c);
     l->slot_is_fresh = !slot->was_done;
     TRY(receive(l, chunk, microbatch, BORDER_IN));
-    if (slot->last_comm[BORDER_OUT] >= 0) TRY(lower_wait_next(l, slot->last_comm[BORDER_OUT]));
+    TRY(send_begin(l, chunk, microbatch, BORDER_OUT));
     slot->microbatch = microbatch;
-    slot->is_busy = true;
-    int32_t first = (int32_t)l->p->action_count; // no link comes in between from here on
+    const int32_t begin = (int32_t)l->p->action_count;
     for (int32_t i = c->first_layer; i < c->end_layer; i++) TRY(lower_forward(l, i));
-    while (l->p->actions[first].lane != LANE_COMPUTE) first++; // but weights may
-    if (slot->first_compute < 0) slot->first_compute = first;
-    slot->last_compute = l->last_compute;
-    TRY(send(l, chunk, microbatch, BORDER_OUT));
-    slot->ready[BORDER_IN] = -1;
-    if (l->r->optimizer == NULL) slot->is_busy = false;
+    TRY(send(l, chunk, microbatch, BORDER_OUT, compute_from(l, begin)));
+    if (l->r->optimizer == NULL) {
+        buffer_leave(buffer_of(l, chunk, microbatch, BORDER_IN), l->last_compute, -1);
+    }
     return ST_OK;
 }
 
@@ -471,39 +622,28 @@ static status backward(lowering *l, int32_t chunk, int32_t microbatch, bool inpu
     l->slot_is_fresh = !slot->was_done;
     if (input) {
         TRY(receive(l, chunk, microbatch, BORDER_D_OUT));
-        if (slot->last_comm[BORDER_D_IN] >= 0) {
-            TRY(lower_wait_next(l, slot->last_comm[BORDER_D_IN]));
-        }
+        TRY(send_begin(l, chunk, microbatch, BORDER_D_IN));
     }
+    const int32_t begin = (int32_t)l->p->action_count;
     for (int32_t i = c->end_layer - 1; i >= c->first_layer; i--) {
         TRY(lower_backward(l, i, input, weight));
     }
-    slot->last_compute = l->last_compute;
-    if (input) {
-        TRY(send(l, chunk, microbatch, BORDER_D_IN));
-        slot->ready[BORDER_D_OUT] = -1;
-    }
+    if (input) TRY(send(l, chunk, microbatch, BORDER_D_IN, compute_from(l, begin)));
     if (!weight) return ST_OK;
-    slot->is_busy = false;
     slot->was_done = true;
+    buffer_leave(buffer_of(l, chunk, microbatch, BORDER_IN), l->last_compute, -1);
+    buffer_leave(buffer_of(l, chunk, microbatch, BORDER_D_OUT), l->last_compute, -1);
     return ST_OK;
 }
 
-// What the first use of a slot in a step must wait for is of the step before.
+// What the first use of a buffer in a step must wait for is of the step before.
 static status steps_join(lowering *l)
 {
-    for (int32_t c = 0; c < l->chunk_count; c++) {
-        for (int32_t s = 0; s < l->slot_count; s++) {
-            const chunk_slot *slot = &l->chunks[c].slots[s];
-            for (int kind = 0; kind < BORDER_COUNT; kind++) {
-                const bool sends = kind == BORDER_OUT || kind == BORDER_D_IN;
-                if (slot->first_comm[kind] < 0 || kind == BORDER_D_OUT)
-                    continue; // after its forward
-                const int32_t first = sends ? slot->first_compute : slot->first_comm[kind];
-                const int32_t last = sends ? slot->last_comm[kind] : slot->last_compute;
-                TRY(lower_wait(l, first, -1 - last));
-            }
-        }
+    for (int32_t b = 0; b < l->borders.count; b++) {
+        const border_buffer *x = &l->buffers[b];
+        ASSERT(x->first >= 0 && !x->is_held);
+        if (x->compute >= 0) TRY(lower_wait(l, x->first, -1 - x->compute));
+        if (x->sent >= 0) TRY(lower_wait(l, x->first, -1 - x->sent));
     }
     return ST_OK;
 }

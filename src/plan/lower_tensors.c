@@ -142,6 +142,7 @@ static status local_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id 
         *ref = l->step_ref;
         return ST_OK;
     case ROLE_ACTIVATION:
+        if (lower_is_border(l, layer_row, t)) return ST_OK;
         return activation_add(l, layer, local, slot, &tensor, ref);
     case ROLE_WEIGHT:      // weights_add
     case ROLE_WEIGHT_GRAD: // uses_add, per buffer
@@ -158,7 +159,7 @@ static status local_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id 
 // What comes from another stage has a tensor here.
 static status border_add(lowering *l, int32_t layer_row, int32_t slot, tensor_id t)
 {
-    if (t == TENSOR_NONE) return ST_OK;
+    if (t == TENSOR_NONE || lower_is_border(l, layer_row, t)) return ST_OK;
     const op_layer *layer = &l->m->layers[layer_row];
     const op_tensor *local = &l->m->programs[layer->program]->tensors[t];
     plan_tensor tensor = lower_tensor_like(local, &l->bound);

@@ -234,6 +234,7 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
     family *of = NULL;
     const measured *m = NULL;
     const int32_t *first_layer = NULL;
+    border_times times;
     const schedule_request shape = {.stages = l->pp, .microbatches = 1, .chunks = l->chunks};
     const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &shape) : 1;
     TRY(search_family_of(s, l, &of));
@@ -242,13 +243,13 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
     TRY(search_cut_of(s, l, of->whole, depth, &first_layer));
     const estimate_layout layout = search_estimate_layout(s, l, first_layer);
     f->bytes = -1;
+    arena_reset(s->work);
+    TRY(estimate_times_of(&layout, s->work, &times));
     for (int32_t pp = 0; pp < l->pp; pp++) {
         estimate_work work;
         estimate_memory x;
-        const status st = estimate_work_of(&layout, pp, s->work, &work);
-        if (st == ST_OK) estimate_memory_of(m->e, &layout, pp, &work, &x);
-        arena_reset(s->work);
-        TRY(st);
+        TRY(estimate_work_of(&layout, &times, pp, s->work, &work));
+        estimate_memory_of(m->e, &layout, pp, &work, &x);
         const int64_t bytes = bytes_of(s, &x);
         out[pp] = (stage_bytes){bytes, pp};
         if (bytes <= f->bytes) continue;

@@ -196,10 +196,13 @@ status search_ways_of(search *s, int32_t pp, int64_t microbatches, way_list **ou
 static status pipe_works(search *s, const estimate_layout *l, shared_pipe *p)
 {
     const int32_t last = l->pp - 1, ranks[WORK_RANKS] = {0, last, 1, last / 2};
+    border_times times;
+    arena_reset(s->work);
+    TRY(estimate_times_of(l, s->work, &times));
     for (int i = 0; i < WORK_RANKS; i++) {
         if (i > 0 && (ranks[i] == 0 || ranks[i] > last)) continue;
         if (i > 1 && ranks[i] == last) continue;
-        TRY(estimate_work_of(l, ranks[i], s->pipe_arena, &p->works[p->rank_count]));
+        TRY(estimate_work_of(l, &times, ranks[i], s->pipe_arena, &p->works[p->rank_count]));
         s->pipe_actions += p->works[p->rank_count].list.count;
         p->ranks[p->rank_count++] = ranks[i];
     }

@@ -205,16 +205,13 @@ static void sum_up(plan_timeline *t)
     t->barrier = with - without;
 }
 
-static status prepare(arena *a, player *p)
+static status prepare(arena *a, player *p, const schedule_list *lists)
 {
     const int64_t ranks = p->r->stages, items = p->depth * p->r->microbatches;
-    uint8_t *seen;
-    TRY(arena_new(a, (int64_t)p->r->chunks * p->r->microbatches, &seen));
     TRY(arena_new(a, ranks, &p->t->ranks));
     for (int32_t i = 0; i < ranks; i++) {
         timeline_rank *rank = &p->t->ranks[i];
-        TRY(plan_schedule_emit(p->s, p->r, i, a, &rank->list));
-        TRY(schedule_list_validate(p->s, p->r, i, &rank->list, seen));
+        rank->list = lists[i];
         TRY(arena_new(a, rank->list.count, &rank->spans));
     }
     TRY(arena_new(a, items, &p->output));
@@ -224,26 +221,22 @@ static status prepare(arena *a, player *p)
     TRY(arena_new(a, ranks, &p->next));
     TRY(arena_new(a, ranks, &p->ready)); // a rank is in it once: it waits for one thing, or is new
     for (int64_t i = 0; i < items; i++) p->output[i] = p->gradient[i] = NOT_YET;
+    p->t->output = p->output;
+    p->t->gradient = p->gradient;
     return ST_OK;
 }
 
-status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
-                          const timeline_costs *costs, plan_timeline **out)
+status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_request *r,
+                           const timeline_costs *costs, const schedule_list *lists,
+                           plan_timeline **out)
 {
     player p = {.s = s, .r = r, .costs = costs};
-    TRY(plan_schedule_check(s, r));
-    if (3 * (int64_t)r->stages * r->chunks * r->microbatches > TIMELINE_MAX_ACTIONS) {
-        return fail(
-            ST_CONFIG_RANGE,
-            "a timeline of %d ranks x %d chunks x %d micro-batches has more than %d actions",
-            r->stages, r->chunks, r->microbatches, TIMELINE_MAX_ACTIONS);
-    }
     p.depth = plan_schedule_depth(s, r);
     TRY(arena_new(a, 1, &p.t));
     p.t->schedule = s;
     p.t->request = *r;
     p.t->costs = *costs;
-    TRY(prepare(a, &p));
+    TRY(prepare(a, &p, lists));
     for (int32_t i = r->stages; i-- > 0;) p.ready[p.ready_count++] = i;
     while (p.ready_count > 0) run(&p, p.ready[--p.ready_count]);
     for (int32_t i = 0; i < r->stages; i++) {
@@ -252,4 +245,25 @@ status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_reque
     sum_up(p.t);
     *out = p.t;
     return ST_OK;
+}
+
+status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
+                          const timeline_costs *costs, plan_timeline **out)
+{
+    schedule_list *lists = NULL;
+    uint8_t *seen = NULL;
+    TRY(plan_schedule_check(s, r));
+    if (3 * (int64_t)r->stages * r->chunks * r->microbatches > TIMELINE_MAX_ACTIONS) {
+        return fail(
+            ST_CONFIG_RANGE,
+            "a timeline of %d ranks x %d chunks x %d micro-batches has more than %d actions",
+            r->stages, r->chunks, r->microbatches, TIMELINE_MAX_ACTIONS);
+    }
+    TRY(arena_new(a, (int64_t)r->chunks * r->microbatches, &seen));
+    TRY(arena_new(a, r->stages, &lists));
+    for (int32_t i = 0; i < r->stages; i++) {
+        TRY(plan_schedule_emit(s, r, i, a, &lists[i]));
+        TRY(schedule_list_validate(s, r, i, &lists[i], seen));
+    }
+    return plan_timeline_lists(a, s, r, costs, lists, out);
 }

@@ -50,17 +50,22 @@ typedef struct plan_timeline {
     const plan_schedule *schedule;
     schedule_request request;
     timeline_costs costs;
-    timeline_rank *ranks; // [request.stages]
-    int64_t length;       // until the last rank is done
-    int64_t bubble;       // the largest of a rank
-    int64_t barrier;      // how much the largest grows by the optimizer's barrier
-    int32_t live_peak;    // the largest of a rank
+    timeline_rank *ranks;             // [request.stages]
+    int64_t length;                   // until the last rank is done
+    int64_t bubble;                   // the largest of a rank
+    int64_t barrier;                  // how much the largest grows by the optimizer's barrier
+    int32_t live_peak;                // the largest of a rank
+    const int64_t *output, *gradient; // [stage * micro-batches + micro-batch] when they are made
 } plan_timeline;
 
 // Fails with ST_CONFIG where the lists are not whole (plan_schedule_validate) or wait for each other,
 // naming the ranks and actions of the circle.
 NODISCARD status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
                                     const timeline_costs *costs, plan_timeline **out);
+// The same of lists that are given, one for each rank, and not checked.
+NODISCARD status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_request *r,
+                                     const timeline_costs *costs, const schedule_list *lists,
+                                     plan_timeline **out);
 
 #ifdef __cplusplus
 }

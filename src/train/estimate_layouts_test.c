@@ -109,7 +109,7 @@ static void stage_compare(trial *t, const char *what, int32_t pp)
     const estimate *e = measured(t, plans);
     estimate_work work;
     estimate_memory m, run;
-    assert_ok(estimate_work_of(&l, pp, t->a, &work));
+    assert_ok(estimate_work_of(&l, NULL, pp, t->a, &work));
     estimate_memory_of(e, &l, pp, &work, &m);
     estimate_memory_run(e, &l, pp, &run);
     assert_int_equal(estimate_memory_bytes(&run), m.run_bytes);
