@@ -30,6 +30,19 @@ gradients() { # gradients PROFILE: bytes of them with ZeRO-3
 own=$(gradients megatron) theirs=$(gradients deepspeed)
 [ "$theirs" -lt "$own" ] || said "gradients that are held: $theirs, and $own without a limit"
 
+# And gathers piece by piece: of 98 vectors that are whole on all of 8 ranks each piece once in a step; of 36 weights
+# that are computed with again (the last product of a layer need not be) once more.
+pieces() { # pieces MICROSECONDS REUSE_DISTANCE PERSISTENT: nanoseconds of a step
+    printf 'about: "pieces"\ndp_overlap: 0\npiece_us: %s\nreuse_distance: %s\npersistent: %s\nsources: ["a test"]\n' \
+        "$@" >"$dir/pieces.yaml"
+    "$T" simulate gpt2-124m --cluster a100-80 profile="$dir/pieces.yaml" layout.dp=8 layout.zero=3 train.global_batch=8 \
+        train.micro_batch=1 train.recompute=full --json | sed -E 's/.*"step_s": ([0-9.e-]+).*/\1/' | awk '{ printf "%.0f\n", $1 * 1e9 }'
+}
+never=1000000000000
+[ $(($(pieces 500 $never 100000) - $(pieces 500 $never 0))) = $((98 * 8 * 500000)) ] || said "vectors piece by piece"
+few=$(($(pieces 500 0 0) - $(pieces 500 $never 0))) many=$(($(pieces 1000 0 0) - $(pieces 1000 $never 0)))
+[ $((many - few)) = $((36 * 8 * 500000)) ] || said "weights gathered again: $few, then $many"
+
 # A profile whose name is wrong.
 ! "$T" simulate gpt2-124m --cluster h100 profile=fsp --json >"$dir/out" 2>&1 || said "a wrong profile is taken"
 grep -q 'did you mean fsdp' "$dir/out" || said "no nearest profile: $(cat "$dir/out")"

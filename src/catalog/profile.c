@@ -59,6 +59,34 @@ static const catalog_field rows[] = {
           "expert by itself"),
     SHARE(ep_bytes, "1", "of experts: bytes of rows that travel, relative to the plan's"),
     SPEED(imbalance, "of experts: rows of the fullest rank, relative to the mean"),
+    {.key = "hop_us",
+     .kind = OPTION_REAL,
+     AT(hop_s),
+     .max = 1000,
+     .scale = 1e-6,
+     .help = "microseconds of a hop within a node, of gathers and scatters that go round a ring of "
+             "all ranks; 0: the links' latencies, and doubling where that is quicker"},
+    {.key = "hop_outside_us",
+     .kind = OPTION_REAL,
+     AT(hop_outside_s),
+     .max = 1000,
+     .scale = 1e-6,
+     .help = "the same between nodes"},
+    {.key = "piece_us",
+     .kind = OPTION_REAL,
+     AT(piece_s),
+     .max = 1000,
+     .scale = 1e-6,
+     .help =
+         "microseconds for each rank's piece of what ZeRO-3 gathers and scatters, which goes tensor by tensor "
+         "through a buffer then; 0: layer by layer, in place"},
+    WHOLE(reuse_distance, 1e15,
+          "with piece_us: a weight is gathered again between being computed again and its "
+          "gradient where so many elements of others are used; 0: always"),
+    WHOLE(
+        persistent, 1e15,
+        "with piece_us: weights of fewer elements are whole on every rank of ZeRO-3, and gathered "
+        "after the update, piece by piece"),
     SHARE(crowding, "0",
           "by which products slow down while messages go beside them over the innermost links; "
           "slower ones take as much less"),

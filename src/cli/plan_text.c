@@ -218,7 +218,7 @@ static status step_on(arena *a, const simulated *x, const cluster *machine, doub
 {
     const cost_model prices = {
         .c = machine, .profile = &x->of->profile, .fp8 = x->of->r->train.precision == RUN_FP8};
-    const int64_t host_ns = (int64_t)(x->of->profile.step_s * 1e9);
+    const int64_t host_ns = sim_host_ns(&prices, x->ranks, x->stages);
     sim_prices *all = NULL;
     sim_step *step = NULL;
     TRY(arena_new(a, x->stages, &all));

@@ -78,8 +78,8 @@ static status step_play(arena *a, const simulation *s, simulated *out)
     sim_prices *all = NULL;
     TRY(arena_new(a, out->stages, &all));
     TRY(sim_price(a, &prices, out->ranks, out->stages, all));
-    return sim_play(a, out->ranks, out->stages, all, (int64_t)(s->profile.step_s * 1e9), SIM_STEPS,
-                    &out->step);
+    return sim_play(a, out->ranks, out->stages, all, sim_host_ns(&prices, out->ranks, out->stages),
+                    SIM_STEPS, &out->step);
 }
 
 // FLOPs of a token that a backward pass computes again, in products and attention.

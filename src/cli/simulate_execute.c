@@ -4,7 +4,7 @@
 status simulate_execute(arena *a, const simulated *x, sim_executed *out)
 {
     const cost_model prices = simulate_prices(x->of);
-    const int64_t host_ns = (int64_t)(x->of->profile.step_s * 1e9);
+    const int64_t host_ns = sim_host_ns(&prices, x->ranks, x->stages);
     TRY(sim_execute(a, &prices, x->ranks, x->stages, host_ns, SIM_STEPS, out));
     if (out->step_ns != x->step->step_ns || out->first_ns != x->step->first_ns) {
         return fail(ST_BROKEN_PLAN,

@@ -49,6 +49,16 @@ typedef struct cost_profile {
     // rows of the fullest rank, of the mean.
     int64_t ep_nodes;
     double ep_bytes, imbalance;
+    // A gather or a scatter goes round a ring of all ranks, as in NCCL without PAT, and a hop takes so long, within a
+    // node and between nodes; both 0: the levels' latencies, a ring or doubling.
+    double hop_s, hop_outside_s;
+    // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by
+    // rank, so many seconds each (0: whole layers, in place). A weight is gathered once more between its computing
+    // again and its gradient unless fewer elements of others are used there (0: it is kept).
+    double piece_s;
+    int64_t reuse_distance;
+    // Weights of fewer elements are whole on every rank, and gathered once in a step, each piece of each by itself.
+    int64_t persistent;
     double crowding; // by which products slow down beside messages as fast as the innermost links
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.

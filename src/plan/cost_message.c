@@ -11,7 +11,14 @@
 // What travels compressed nobody adds on the way (comm/compressed.h): each rank sends a stream to the owner of every
 // piece, so d devices of a unit send d (n - d) / n S over their links, d times what a ring does; then the streams of
 // the sums are gathered. What encoding and decoding takes is left out.
+//
+// What ZeRO-3 gathers and scatters may go tensor by tensor through buffers (profile.piece_s), as in DeepSpeed of April
+// 2021 (commit 835b4c873, zero/partition_parameters.py and stage3.py): torch.zeros makes the buffer, all_gather to a
+// list of views copies every rank's piece by a kernel of its own (PyTorch's ProcessGroupNCCL), and a line of log that
+// nobody sees takes the weight's norm; gradients are divided in a pass of their own, and copied piece by piece.
 #include "plan/cost.h"
+
+#include "op/op.h"
 
 #include <math.h>
 #include <string.h>
@@ -122,6 +129,18 @@ static double tree_latency(const cost_model *m, const cost_group *g)
     return s;
 }
 
+// Of a gather or a scatter: where only rings are to be had, with what a hop takes there.
+static double pieces_latency(const cost_model *m, const cost_group *g)
+{
+    const cost_profile *p = m->profile;
+    if (p->hop_s <= 0.0 && p->hop_outside_s <= 0.0) {
+        return fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
+    }
+    const double n = (double)g->ranks, units = n / (double)g->inside[0];
+    const double outside = units > 1.0 ? units - 1.0 : 0.0;
+    return (n - 1.0 - outside) * p->hop_s + outside * p->hop_outside_s;
+}
+
 // All pieces to all, or the sums of all to their owners: S bytes in all.
 static double gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
 {
@@ -186,7 +205,7 @@ static double message_s(const cost_model *m, const cost_group *g, plan_comm_op o
         return 2.0 * gather_s(m, g, bytes, true) + 2.0 * latency;
     case PLAN_REDUCE_SCATTER:
     case PLAN_ALL_GATHER:
-        return gather_s(m, g, bytes, false) + latency;
+        return gather_s(m, g, bytes, false) + pieces_latency(m, g);
     case PLAN_ALL_TO_ALL:
         return all_to_all_s(m, g, bytes);
     case PLAN_BROADCAST:
@@ -231,10 +250,72 @@ int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t str
     return scatters ? sent : sent + cost_message_ns(m, g, PLAN_ALL_GATHER, bytes);
 }
 
+// ---- what passes through a rank, tensor by tensor ------------------------------------------------------
+
+static bool reads(const op_program *program, op_list list, tensor_id t)
+{
+    for (int64_t i = 0; i < program->lists[list].count; i++) {
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            if (program->lists[list].nodes[i].in[k] == t) return true;
+        }
+    }
+    return false;
+}
+
+// Is a weight let go between its computing again and its gradient? Each later weight of the layer is used twice there,
+// also those whose product the plan need not make again (stage3.py, _keep_for_later).
+static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight)
+{
+    for (int32_t l = 0; l < p->model->layer_count; l++) {
+        const op_layer *layer = &p->model->layers[l];
+        const op_program *program = p->model->programs[layer->program];
+        double between = 0.0;
+        bool found = false;
+        for (tensor_id t = 0; t < program->tensor_count; t++) {
+            const int32_t w = program->tensors[t].role == ROLE_WEIGHT ? layer->weight_of[t] : -1;
+            if (w < 0) continue;
+            const op_weight *x = &p->model->weights[w];
+            if (found) between += 2.0 * (double)x->rows * (double)x->columns;
+            found = found || (w == weight && reads(program, OP_RECOMPUTE, t));
+        }
+        if (found) return between >= (double)m->profile->reuse_distance;
+    }
+    return false;
+}
+
+// What one message with all tensors of a layer does not say of one for each of them.
+static double passing_s(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
+{
+    enum { PASSES = 4 }; // over its bytes: zeros, a copy, the norm; or a division and a copy
+    const bool gathers = c->op == PLAN_ALL_GATHER;
+    const double launch = m->c->device.launch_s * m->profile->launch;
+    const double one = pieces_latency(m, g) + launch;
+    double s = 0.0;
+    int64_t tensors = 0;
+    for (int32_t i = 0; i < c->items_count; i++) {
+        const plan_comm_item *item = &p->items[c->items_begin + i];
+        const plan_tensor *t = plan_tensor_at(p, gathers ? item->out : item->in);
+        if (!t->passes) continue;
+        const double elements =
+            item->total > 0 ? (double)item->total : (double)item->count * (double)g->ranks;
+        const double bytes = elements * (double)dtype_bytes(c->type);
+        const double pieces = (double)g->ranks * m->profile->piece_s +
+                              1e-9 * (double)cost_memory_ns(m, (double)PASSES * bytes);
+        s += pieces;
+        if (tensors++ > 0) s += one;
+        if (!gathers || !is_gathered_again(m, p, t->weight)) continue;
+        s += (pieces + one + gather_s(m, g, bytes, false)) / 2.0; // of two, forward and backward
+    }
+    return s;
+}
+
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
 {
     if (c->compressed) {
         return cost_compressed_ns(m, g, c->stream_bytes, c->op == PLAN_REDUCE_SCATTER);
     }
-    return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
+    const int64_t ns = cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
+    const bool pieces = c->op == PLAN_ALL_GATHER || c->op == PLAN_REDUCE_SCATTER;
+    if (m->profile->piece_s <= 0.0 || !pieces || g->ranks < 2) return ns;
+    return ns + ns_of(passing_s(m, g, p, c));
 }

@@ -337,6 +337,25 @@ static void collectives_are_as_by_hand(void **state)
     assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
 }
 
+// Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
+static void rings_take_their_hops(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
+    const int64_t sum = cost_message_ns(&m, &two, PLAN_ALL_REDUCE, 1e9);
+    p.hop_s = 30e-6;
+    p.hop_outside_s = 200e-6;
+    const double launch = 1e-6, bytes = 1e9;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+                 (7.0 / 8.0 * bytes / 200e9 + 7 * 30e-6 + launch) * 1e9, 1e-6);
+    assert_close((double)cost_message_ns(&m, &two, PLAN_REDUCE_SCATTER, bytes),
+                 (15.0 / 16.0 * bytes / 200e9 + 14 * 30e-6 + 200e-6 + launch) * 1e9, 1e-6);
+    assert_int_equal(cost_message_ns(&m, &two, PLAN_ALL_REDUCE, bytes), sum);
+}
+
 // What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
 // 400 x 0.5 GB/s; of eight on each of two, whose ports all fetch for all, 8 of those over 8 / 15 of the bytes.
 static void slow_links_crowd_less(void **state)
@@ -440,6 +459,7 @@ int main(void)
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(rings_take_their_hops),
         cmocka_unit_test(slow_links_crowd_less),
         cmocka_unit_test(switches_that_add_halve_a_sum),
         cmocka_unit_test(compressed_sums_are_as_by_hand),

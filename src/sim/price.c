@@ -133,6 +133,36 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
     return ST_OK;
 }
 
+// Pieces of weights that are whole on each rank of ZeRO-3: a copy for each rank and weight.
+static double whole_pieces(const cost_profile *profile, const sim_rank *rank)
+{
+    const plan *p = rank->p;
+    const int64_t ranks = plan_zero_ways(&rank->mesh);
+    double pieces = 0.0;
+    bool cuts = false;
+    for (int64_t t = 0; t < p->tensor_count && !cuts; t++) {
+        cuts = p->tensors[t].passes && p->tensors[t].kind == BYTES_WEIGHTS;
+    }
+    for (int32_t w = 0; w < p->model->weight_count && cuts; w++) {
+        const op_weight *x = &p->model->weights[w];
+        const int64_t elements = x->rows * x->columns;
+        if (elements >= profile->persistent || plan_table_find(p->run, x->name) < 0) continue;
+        pieces += (double)min_i64(elements, ranks);
+    }
+    return pieces;
+}
+
+int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count)
+{
+    const cost_profile *profile = m->profile;
+    double most = 0.0;
+    for (int32_t r = 0; r < count && profile->piece_s > 0.0 && profile->persistent > 0; r++) {
+        const double pieces = whole_pieces(profile, &ranks[r]);
+        if (pieces > most) most = pieces;
+    }
+    return (int64_t)((profile->step_s + most * profile->piece_s) * 1e9);
+}
+
 // The host's part of the step block and the batch, each a copy.
 static int64_t copies_ns(const pricer *s)
 {
