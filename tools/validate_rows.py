@@ -130,6 +130,13 @@ EXPERTS = {"qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3_235b_a22b": "qwen3-235b-a22b
            "gptoss120b": "gpt-oss-120b"}
 
 
+# How their rows travelled, by model and container: what the recipes of that version set (scripts/performance of
+# Megatron-Bridge v0.1.0rc4, v0.2.0, v0.3.0, v0.4.0). Others: each row to each expert, beside nothing.
+DISPATCHERS = {("deepseek-v3", "25.09"): "megatron-deepep", ("qwen3-30b-a3b", "25.11"): "megatron-ep-overlap",
+               ("qwen3-235b-a22b", "26.02"): "megatron-ep-overlap", ("qwen3-235b-a22b", "26.04"): "megatron-ep-overlap",
+               ("qwen3-30b-a3b", "26.04"): "megatron-hybridep", ("qwen3-30b-a3b", "26.04.01"): "megatron-hybridep"}
+
+
 def experts_row(row, cell):
     """Experts are no key of the command line: the model is the catalogue's."""
     name = re.sub(r"\(.*\)|\s", "", cell["model"]).lower()
@@ -140,6 +147,7 @@ def experts_row(row, cell):
         row.why_not = "tokens beyond an expert's capacity are dropped, how many is not said"
     row.keys = {key: value for key, value in row.keys.items() if not key.startswith("model.")}
     row.keys["layout.ep"] = int(number(cell["ep"]) or 1)
+    row.profile = DISPATCHERS.get((row.preset, cell["notes"].split(" ")[0]), row.profile)
 
 
 def fms_fsdp(path):
