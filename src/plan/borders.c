@@ -23,8 +23,8 @@ static status list_split(arena *a, const schedule_list *from, schedule_list *out
     for (int64_t i = 0; i < from->count; i++) {
         const schedule_action *x = &from->actions[i];
         const bool both = x->kind == SCHEDULE_BOTH;
-        out->actions[out->count++] = (schedule_action){
-            both ? SCHEDULE_FORWARD : x->kind, x->chunk, x->microbatch, -1, -1};
+        out->actions[out->count++] =
+            (schedule_action){both ? SCHEDULE_FORWARD : x->kind, x->chunk, x->microbatch, -1, -1};
         if (!both) continue;
         out->actions[out->count++] =
             (schedule_action){SCHEDULE_BACKWARD, x->chunk_b, x->microbatch_b, -1, -1};

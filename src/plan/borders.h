@@ -35,7 +35,8 @@ typedef struct border_times {
 } border_times;
 
 typedef struct plan_borders {
-    int32_t *buffer[BORDER_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here
+    int32_t
+        *buffer[BORDER_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here
     int32_t count;
 } plan_borders;
 

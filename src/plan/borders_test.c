@@ -14,9 +14,9 @@ typedef struct grid {
     const char *name;
     int32_t chunks;
 } grid;
-static const grid schedules[] = {{"gpipe", 1}, {"1f1b", 1},     {"interleaved", 2}, {"interleaved", 3},
-                                 {"zb-h1", 1}, {"zb-h2", 1},    {"zb-v", 2},        {"dualpipe", 2},
-                                 {"dualpipe-v", 2}};
+static const grid schedules[] = {{"gpipe", 1},       {"1f1b", 1},     {"interleaved", 2},
+                                 {"interleaved", 3}, {"zb-h1", 1},    {"zb-h2", 1},
+                                 {"zb-v", 2},        {"dualpipe", 2}, {"dualpipe-v", 2}};
 
 typedef struct sample {
     arena *a;
@@ -62,8 +62,8 @@ static void need_add(need *all, int64_t *count, const plan_borders *b, border_ki
 }
 
 // Things of a chunk and micro-batch of one rank, of lists without a forward beside a backward.
-static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank, const plan_borders *b,
-                        need *all)
+static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
+                        const plan_borders *b, need *all)
 {
     const timeline_rank *mine = &t->ranks[rank];
     const int64_t m = x->r.microbatches;
@@ -83,8 +83,7 @@ static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank, c
             done = mine->spans[k];
         }
         const timeline_span made = mine->spans[i];
-        need_add(all, &count, b, BORDER_OUT, at,
-                 (timeline_span){made.begin, made.end + MESSAGE});
+        need_add(all, &count, b, BORDER_OUT, at, (timeline_span){made.begin, made.end + MESSAGE});
         need_add(all, &count, b, BORDER_D_IN, at,
                  (timeline_span){input.begin, input.end + MESSAGE});
         if (b->buffer[BORDER_IN][at] >= 0) {
