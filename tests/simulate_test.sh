@@ -57,6 +57,19 @@ holds "counts more FLOPs in the same time" "abs(j['step_s'] - $step) < 1e-9 and 
 
 code "fp8" 0 sim llama3-70b --cluster h100 --json $big train.precision=fp8
 holds "is quicker where the device has it" "j['step_s'] < 0.95 * $step and j['precision'] == 'fp8'"
+# --- what other software keeps of layers: 12 of 768 columns, 1,024 tokens ---
+one="cluster.devices=1 train.global_batch=1 train.micro_batch=1 train.recompute=none train.precision=fp8"
+printf 'base: trireme\nmask_bytes: 2\n' >"$dir/masks.yaml"
+printf 'base: trireme\nfp8_inputs: yes\n' >"$dir/inputs.yaml"
+code "a plan's activations" 0 sim gpt2-124m --cluster h100 --json $one
+kept=$(field '["memory"]["activations"]')
+code "masks of dropouts" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/masks.yaml"
+holds "are 2 bytes of each element more" "j['memory']['activations'] - $kept == 12 * 1024 * 768 * 2"
+code "inputs of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml"
+holds "are a byte less of norms and activations, one more of attention" \
+    "$kept - j['memory']['activations'] == 12 * 1024 * 768 * (1 + 1 + 4 - 1)"
+code "in bf16" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml" train.precision=bf16
+holds "they are as they were" "j['memory']['activations'] == $kept"
 code "fp8 where there is none" 0 sim llama3-70b --cluster a100-80 --json $big train.precision=fp8
 holds "is bf16" "j['step_s'] > $step"
 code "another software" 0 sim llama3-70b --cluster h100 --json $big profile=megatron

@@ -34,6 +34,18 @@ def number(text):
     return float(match.group()) if match else None
 
 
+def even_stages(keys, preset_layers=None):
+    """Megatron gives each virtual stage as many layers, wherever embedding and head are; what does not divide is left.
+
+    Source: NVIDIA/Megatron-LM, megatron/core/transformer/transformer_block.py, get_num_layers_to_build:
+    num_layers // pipeline ranks // chunks, where embedding and loss are not accounted for.
+    """
+    stages = keys["layout.pp"] * keys.get("layout.vpp", 1)
+    layers = keys.get("model.layers", preset_layers)
+    if keys["layout.pp"] > 1 and layers and layers % stages == 0:
+        keys["layout.stages"] = ",".join([str(layers // stages)] * stages)
+
+
 class Row:
     """One run: what is asked for and what was published."""
 
@@ -186,6 +198,7 @@ def korthikanti_table3_5(path):
             row.keys["layout.sp"] = "true"
         if cell["recompute"].startswith("selective"):
             row.profile = "megatron-selective"
+        even_stages(row.keys)
         yield row
 
 
@@ -204,6 +217,7 @@ def megatron(path):
         if "DeepSpeed" in cell["sharding"]:
             row.profile = "deepspeed"
             row.keys["precision.grads"] = "fp16"  # ZeRO's paper counts 2 bytes of a gradient, 12 of the optimizer
+        even_stages(row.keys)
         yield row
 
 
@@ -217,6 +231,7 @@ def megatron_bridge_perf(path):
         row.keys["layout.zero"] = 1
         if row.keys["layout.tp"] > 1:
             row.keys["layout.sp"] = "true"
+        even_stages(row.keys, int(number(cell["layers"])))
         yield row
 
 

@@ -25,7 +25,8 @@ static int32_t busiest_dp(const run_config *r)
 static bool adds_bytes(const cost_profile *p)
 {
     return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
-           p->live_parameters != 0 || p->reduce_bucket != 0;
+           p->mask_bytes != 0.0 || p->fp8_inputs || p->live_parameters != 0 ||
+           p->reduce_bucket != 0;
 }
 
 static int64_t usable_of(const cluster_device *d)
@@ -165,7 +166,7 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
     const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
     const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
-    bytes[BYTES_ACTIVATIONS] = (int64_t)kept + simulate_score_bytes(x, stage);
+    bytes[BYTES_ACTIVATIONS] = (int64_t)kept + simulate_kept_bytes(x, stage);
     bytes[BYTES_BUFFERS] += (int64_t)lost + profile->context_bytes;
     for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
     return all;

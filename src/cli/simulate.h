@@ -74,8 +74,8 @@ NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *ou
 cost_model simulate_prices(const simulation *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
-// What the profile's software keeps of attention's scores (profile.score_bytes), in them.
-int64_t simulate_score_bytes(const simulated *x, int32_t stage);
+// What the profile's software keeps of layers besides (score_bytes, mask_bytes, fp8_inputs), in them.
+int64_t simulate_kept_bytes(const simulated *x, int32_t stage);
 
 // What failures make of it; s->has_length.
 NODISCARD status simulate_run(arena *a, const simulated *x, sim_fleet_input *in,

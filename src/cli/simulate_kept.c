@@ -1,7 +1,10 @@
-// What software whose attention is not fused keeps of it: of every score some bytes (the softmax, the mask of
-// its dropout, what dropout left), from its forward until its backward. Our plans have none of them, so they
-// are counted here, from the same actions: layers x micro-batches that are between the two.
+// What other software keeps of a layer from its forward until its backward, and our plans do not: of every score of an
+// attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left), masks of the
+// dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16. Counted from the same actions:
+// layers x micro-batches that are between the two.
 #include "cli/simulate.h"
+
+enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
 
 // Attentions among the operations of an action.
 static int32_t attentions(const plan *p, const plan_action *x, op_code code)
@@ -24,22 +27,132 @@ static bool is_recomputed(const plan *p, const plan_action *x)
     return false;
 }
 
-int64_t simulate_score_bytes(const simulated *x, int32_t stage)
+// What is between its making and its gradient is made, or made again, by this action.
+static bool makes(const plan *p, const plan_action *x)
 {
-    const plan *p = x->ranks[stage].p;
+    return x->list == OP_RECOMPUTE || (x->list == OP_FORWARD && !is_recomputed(p, x));
+}
+
+static int64_t scores_kept(const simulated *x, const plan *p)
+{
     const run_config *r = x->of->r;
     int64_t live = 0, most = 0;
     if (x->of->profile.score_bytes <= 0.0) return 0;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *action = &p->actions[i];
         if (action->kind != ACTION_COMPUTE) continue;
-        const bool makes = action->list == OP_RECOMPUTE ||
-                           (action->list == OP_FORWARD && !is_recomputed(p, action));
-        if (makes) live += attentions(p, action, OP_ATTENTION);
+        if (makes(p, action)) live += attentions(p, action, OP_ATTENTION);
         most = max_i64(most, live);
         live -= attentions(p, action, OP_ATTENTION_BWD);
     }
     const double scores = (double)x->of->spec.heads / (double)r->layout.tp * (double)r->train.seq *
                           (double)r->train.seq / (double)r->layout.cp * (double)x->micro_batch;
     return (int64_t)(scores * x->of->profile.score_bytes * (double)most);
+}
+
+// ---- inputs of products ---------------------------------------------------------------------------
+
+static tensor_id owner_of(const op_program *p, tensor_id t)
+{
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
+}
+
+static bool is_product(const op_node *node)
+{
+    return node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
+}
+
+// Who reads tensor t after the forward: products for gradients of weights, also of what is gathered from it, and
+// others.
+static void readers_count(const op_program *p, tensor_id t, int32_t *products, int32_t *others)
+{
+    for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                if (node->in[k] == TENSOR_NONE || owner_of(p, node->in[k]) != t) continue;
+                if (list == OP_BACKWARD_WEIGHT && op_communicates(node->code)) {
+                    readers_count(p, owner_of(p, node->out[0]), products, others);
+                } else if (is_product(node) && k == 1) {
+                    ++*products;
+                } else {
+                    ++*others;
+                }
+            }
+        }
+    }
+}
+
+static bool is_made_in(const op_program *p, op_list list, tensor_id t)
+{
+    for (int64_t i = 0; i < p->lists[list].count; i++) {
+        for (int k = 0; k < OP_MAX_OUT; k++) {
+            const tensor_id out = p->lists[list].nodes[i].out[k];
+            if (out != TENSOR_NONE && owner_of(p, out) == t) return true;
+        }
+    }
+    return false;
+}
+
+// Of one layer and micro-batch, relative to the plan: what products alone read is a byte an element of two, and of what
+// others read as well there is a byte besides. What is made again for the backward pass is as it was.
+static int64_t inputs_kept(const plan *p, const op_program *program)
+{
+    const extent_binding bound = plan_bound(p, p->micro_batch, 0);
+    int64_t more = 0;
+    for (tensor_id t = 0; t < program->tensor_count; t++) {
+        const op_tensor *tensor = &program->tensors[t];
+        int32_t products = 0, others = 0;
+        if (tensor->view_of != TENSOR_NONE || tensor->type != DTYPE_BF16) continue;
+        if (!is_made_in(program, OP_FORWARD, t) || is_made_in(program, OP_RECOMPUTE, t)) continue;
+        readers_count(program, t, &products, &others);
+        if (products == 0) continue;
+        const int64_t elements = op_tensor_bytes(tensor, &bound) / 2;
+        more += others == 0 ? -elements : elements;
+    }
+    return more;
+}
+
+static bool has_attention(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        if (p->lists[OP_FORWARD].nodes[i].code == OP_ATTENTION) return true;
+    }
+    return false;
+}
+
+// The fullest moment of `bytes` of each layer and micro-batch; less than nothing where less is kept.
+static int64_t layers_kept(const plan *p, const int64_t *bytes)
+{
+    int64_t live = 0, most = 0, least = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMPUTE || x->layer < 0) continue;
+        const int64_t its = bytes[p->model->layers[x->layer].program];
+        const op_program *program = p->bindings[x->binding].program;
+        const bool ends = x->ops_begin + x->ops_count == program->lists[x->list].count;
+        if (makes(p, x) && x->ops_begin == 0 && has_attention(program)) live += its;
+        most = max_i64(most, live);
+        least = min_i64(least, live);
+        if (x->list == OP_BACKWARD_INPUT && ends && has_attention(program)) live -= its;
+    }
+    return most > 0 ? most : least;
+}
+
+int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
+{
+    const plan *p = x->ranks[stage].p;
+    const cost_profile *profile = &x->of->profile;
+    const run_config *r = x->of->r;
+    int64_t bytes[KEPT_PROGRAMS] = {0};
+    const bool fp8 = profile->fp8_inputs && r->train.precision == RUN_FP8;
+    const int64_t elements =
+        p->micro_batch * (r->layout.sp ? p->seq_cut : p->seq) * x->of->spec.dim;
+    if (!fp8 && profile->mask_bytes <= 0.0) return scores_kept(x, p);
+    for (int32_t i = 0; i < p->model->program_count && i < KEPT_PROGRAMS; i++) {
+        bytes[i] = (int64_t)(profile->mask_bytes * (double)elements);
+        if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
+    }
+    return scores_kept(x, p) + layers_kept(p, bytes);
 }

@@ -64,6 +64,9 @@ typedef struct cost_profile {
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;
     double score_bytes; // kept of each score of an attention that is not fused; 0: it is
+    double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
+    bool
+        fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
     // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
     // 0: the plan's layers (plan_passing_limits).
     int64_t live_parameters, reduce_bucket;
