@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { SHARDS = 8, SETTINGS = 24, SETTING_BYTES = 64 };
+enum { SHARDS = 8, SETTINGS = 32, SETTING_BYTES = 64 };
 
 // GPT-2's kind: learned positions, LayerNorm, biases, one table for embedding and head. Llama's: rotary
 // positions, RMSNorm, grouped queries, gated feed-forward.
