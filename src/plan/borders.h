@@ -3,7 +3,7 @@
 // What is sent needs its bytes from its making until the message has gone, what is received from when it may come
 // until nobody reads it any more. Which of these stretches meet depends on when things happen, and that no rank
 // knows; so the lists of all ranks are played in equal times (timeline.h), and two things share a buffer only if one is
-// gone before the other begins in the play, with the time of two forwards between them for the message. Lowering makes each wait
+// gone before the other begins in the play, what is sent two forwards before, for the message. Lowering makes each wait
 // for the one before it. A wait that the play keeps anyway delays nothing in it: a step in equal times is as long as if
 // each thing had bytes of its own, and no circle comes about.
 #ifndef PLAN_BORDERS_H

@@ -88,7 +88,7 @@ static int64_t needs_of(const sample *x, const plan_timeline *t, int32_t rank,
                  (timeline_span){input.begin, input.end + MESSAGE});
         if (b->buffer[BORDER_IN][at] >= 0) {
             const int64_t came = t->output[(stage - 1) * m + f->microbatch];
-            need_add(all, &count, b, BORDER_IN, at, (timeline_span){came - MESSAGE, done.end});
+            need_add(all, &count, b, BORDER_IN, at, (timeline_span){came, done.end});
         }
         if (b->buffer[BORDER_D_OUT][at] >= 0) {
             const int64_t came = t->gradient[(stage + 1) * m + f->microbatch];

@@ -696,7 +696,7 @@ static const mistake mistakes[] = {
     {"a stage that does not wait for its input", stage_does_not_wait_for_its_input, PIPE,
      "rank 1|receive of activations, stage 0 to 1, micro-batch 0|forward of layers.2"},
     {"an input that comes while the last is in use", input_comes_while_the_last_is_in_use, PIPE,
-     "rank 1|send of gradients, stage 1 to 0, micro-batch|receive of activations, stage 0 to 1, micro-batch 7"},
+     "rank 1|receive of activations, stage 0 to 1, micro-batch 7|of layers.2, micro-batch 5"},
     {"a gradient that comes into another slot", gradient_comes_into_the_other_slot, PIPE,
      "rank 0|layers.1, micro-batch"},
     {"a stage that begins a layer late", stage_begins_a_layer_late, PIPE,
