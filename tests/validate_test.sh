@@ -15,12 +15,15 @@ activations() { # activations PROFILE KEY=VALUE...: bytes of them
         train.micro_batch=4 "$@" --json | sed -E 's/.*"memory": \{[^}]*"activations": ([0-9]+).*/\1/'
 }
 
-# 12 layers x 12 heads x 1024^2 scores x 4 sequences x 5 bytes; one layer of them where all is recomputed.
+# 12 layers x 12 heads x 1024^2 scores x 4 sequences x 5 bytes, and two masks of 4 x 1024 x 768 bytes; of one layer where
+# all is recomputed, without the scores where they are recomputed.
+scores=$((12 * 1024 * 1024 * 4 * 5)) masks=$((2 * 4 * 1024 * 768))
 own=$(activations trireme) theirs=$(activations megatron)
-[ $((theirs - own)) = $((12 * 12 * 1024 * 1024 * 4 * 5)) ] || said "scores kept: $theirs less $own"
+[ $((theirs - own)) = $((12 * (scores + masks))) ] || said "scores and masks kept: $theirs less $own"
+theirs=$(activations megatron-selective)
+[ $((theirs - own)) = $((12 * masks)) ] || said "masks kept where scores are made again: $theirs less $own"
 own=$(activations trireme train.recompute=full) theirs=$(activations megatron train.recompute=full)
-[ $((theirs - own)) = $((12 * 1024 * 1024 * 4 * 5)) ] || said "scores of one layer: $theirs less $own"
-[ "$(activations megatron-selective)" = "$(activations trireme)" ] || said "selective keeps scores"
+[ $((theirs - own)) = $((scores + masks)) ] || said "scores and masks of one layer: $theirs less $own"
 
 # DeepSpeed holds less of whole gradients than a layer's.
 gradients() { # gradients PROFILE: bytes of them with ZeRO-3
