@@ -166,15 +166,25 @@ static bool is_free(const border_use *held, const border_use *next)
     return true;
 }
 
+// The same border of the same chunk.
+static bool is_alike(const border_walk *w, const border_use *a, const border_use *b)
+{
+    const int64_t m = w->t->shape.microbatches;
+    return a->kind == b->kind && a->at / m == b->at / m;
+}
+
+// Where stages lie in a V both ways of a border carry activations and gradients, in the order in which neighbours
+// send: a buffer that goes from border to border could close a circle (zb-v with 4 stages and 16 micro-batches).
 static status uses_deal(arena *a, border_walk *w, int64_t count, plan_borders *out)
 {
     border_use *last = NULL; // [buffer]
+    const bool alike_only = w->t->schedule->shape != SHAPE_LOOP;
     TRY(arena_new(a, count + 1, &last));
     for (int64_t i = 0; i < count; i++) {
         const border_use *use = &w->uses[i];
         int32_t best = out->count;
         for (int32_t b = 0; b < out->count && w->t->plays[0] != NULL; b++) {
-            if (!is_free(&last[b], use)) continue;
+            if (!is_free(&last[b], use) || (alike_only && !is_alike(w, &last[b], use))) continue;
             if (best == out->count || last[b].end[0] < last[best].end[0]) best = b;
         }
         if (best == out->count) out->count++;
