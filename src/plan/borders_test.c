@@ -141,6 +141,9 @@ static void there_are_few(void **state)
     enum { ON_THEIR_WAY = 8 };
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
         if (strcmp(schedules[i].name, "gpipe") == 0) continue; // all are in flight
+        // Four where only alike things share.
+        const bool folds = schedules[i].name[0] == 'd' || strcmp(schedules[i].name, "zb-v") == 0;
+        const int32_t each = folds ? 4 : 2;
         for (int32_t stages = 4; stages <= 16; stages *= 2) {
             int32_t before[16] = {0};
             for (int32_t turn = 0; turn < 2; turn++) {
@@ -150,12 +153,12 @@ static void there_are_few(void **state)
                     plan_borders b;
                     const int32_t count = buffers_of(&x, rank, &b);
                     const int32_t live = x.times.plays[0]->ranks[rank].live_peak;
-                    if (count > 2 * live + ON_THEIR_WAY) {
+                    if (count > each * live + ON_THEIR_WAY) {
                         print_error("%s, rank %d of %d: %d buffers, %d in flight\n",
                                     schedules[i].name, (int)rank, (int)stages, (int)count,
                                     (int)live);
                     }
-                    assert_true(count <= 2 * live + ON_THEIR_WAY);
+                    assert_true(count <= each * live + ON_THEIR_WAY);
                     if (turn > 0) assert_int_equal(count, before[rank]);
                     before[rank] = count;
                 }
