@@ -55,6 +55,11 @@ int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end)
             high = i;
         }
     }
+    // One that a message ended as this action began is not what its later nodes made anew.
+    while (low + 1 < l->count && l->spans[low + 1].begin <= end &&
+           l->spans[low + 1].begin > l->spans[low].end) {
+        low++;
+    }
     if (low == l->count || l->spans[low].begin > end) return row;
     return l->spans[low].copy >= 0 ? l->spans[low].copy : row;
 }

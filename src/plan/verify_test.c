@@ -138,12 +138,34 @@ static void long_pipelines_are_sound(void **state)
     assert_int_equal(sound, 6 * COUNT_OF(schedules));
 }
 
+// Whole gradients of a layer whose halves of a backward follow one another: where one is summed as the next begins,
+// the same weight's next gradient is another tensor.
+static void whole_gradients_come_anew(void **state)
+{
+    (void)state;
+    int64_t sound = 0;
+    for (int32_t i = 0; i < 24; i++) {
+        const sample_settings s = {.pp = 3 + i % 3,
+                                   .schedule = i % 2 == 0 ? "zb-h1" : "zb-h2",
+                                   .dp = 2,
+                                   .zero = 2 + i / 2 % 2,
+                                   .micro_batch = 1,
+                                   .sequences = 2 * (3 + i / 4 % 4),
+                                   .layers = 3 + i % 3,
+                                   .untied = true,
+                                   .recompute = i < 12 ? RECOMPUTE_NONE : RECOMPUTE_FULL};
+        sample_is_sound(&s, &sound);
+    }
+    assert_int_equal(sound, 24);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_that_are_made_are_sound),
         cmocka_unit_test(pipelines_are_sound),
         cmocka_unit_test(long_pipelines_are_sound),
+        cmocka_unit_test(whole_gradients_come_anew),
         cmocka_unit_test(so_are_compressed_ones_and_evaluations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
