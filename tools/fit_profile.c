@@ -75,6 +75,7 @@ static status row_make(fit *f, char *line, row *out)
                                    .mesh = run_config_mesh(r, 0),
                                    .sizes_only = true,
                                    .rows_inline = !f->profile.beside,
+                                   .whole_again = f->profile.whole_again,
                                    .unplaced = true};
     TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;

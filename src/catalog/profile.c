@@ -105,6 +105,16 @@ static const catalog_field rows[] = {
      .kind = OPTION_BOOL,
      AT(fp8_inputs),
      .help = "under fp8 the inputs of products are kept for the gradients of weights in one byte"},
+    {.key = "pp_pieces",
+     .kind = OPTION_BOOL,
+     AT(pp_pieces),
+     .help =
+         "between stages each rank of tp sends a piece of the rows that all of them have, which is "
+         "gathered there"},
+    {.key = "whole_again",
+     .kind = OPTION_BOOL,
+     AT(whole_again),
+     .help = "full recomputation runs all of a layer again, what no gradient needs too"},
     WHOLE(live_parameters, 1e15,
           "elements of whole weights that ZeRO-3 holds at a time; 0: two layers', as the plan"),
     WHOLE(

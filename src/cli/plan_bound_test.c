@@ -159,14 +159,19 @@ static void least_is_least_with_experts(void **state)
     models_are_bounded(of, COUNT_OF(of), 40, own);
 }
 
-// One sums gradients after the backward pass, the other most of them beside it.
+// One sums gradients after the backward pass, the next most of them beside it; the last computes whole layers again, and
+// sends pieces between stages where layout.sp does not.
 static void least_is_least_of_other_software(void **state)
 {
     (void)state;
-    static const char *const of[][2] = {{"tiny", "h100"}};
-    static const char *const softwares[][2] = {{"profile=nanotron"}, {"profile=internevo"}};
-    for (int64_t i = 0; i < COUNT_OF(softwares); i++) {
-        models_are_bounded(of, COUNT_OF(of), 40, softwares[i]);
+    static const struct {
+        const char *of[2], *keys[4];
+    } rows[] = {{{"tiny", "h100"}, {"profile=nanotron"}},
+                {{"tiny", "h100"}, {"profile=internevo"}},
+                {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=2"}},
+                {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=4", "layout.pp=4"}}};
+    for (int64_t i = 0; i < COUNT_OF(rows); i++) {
+        models_are_bounded(&rows[i].of, 1, 40, rows[i].keys);
     }
 }
 

@@ -196,7 +196,9 @@ static status step_make(arena *a, const simulation *s, bool with_bytes, simulate
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    const train_options how = {.unplaced = !with_bytes, .rows_inline = !s->profile.beside};
+    const train_options how = {.unplaced = !with_bytes,
+                               .rows_inline = !s->profile.beside,
+                               .whole_again = s->profile.whole_again};
     TRY(plans_make(a, s, &how, out));
     TRY(step_play(a, s, out));
     flops_count(s, out);
@@ -222,6 +224,7 @@ status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32
     const train_options how = {.peak_stages = alike ? stages : NULL,
                                .peak_count = count,
                                .rows_inline = !s->profile.beside,
+                               .whole_again = s->profile.whole_again,
                                .peak_limit =
                                    usable_of(&s->machine.device) - s->profile.context_bytes};
     memset(out, 0, sizeof(*out));

@@ -64,3 +64,53 @@ status op_program_recompute(op_program *p, op_recompute policy)
     }
     return ST_OK;
 }
+
+// ---- as other software does it ------------------------------------------------------------------
+
+static bool is_made_again(const op_program *p, tensor_id t)
+{
+    for (int64_t i = 0; i < p->lists[OP_RECOMPUTE].count; i++) {
+        for (int o = 0; o < OP_MAX_OUT; o++) {
+            if (p->lists[OP_RECOMPUTE].nodes[i].out[o] == t) return true;
+        }
+    }
+    return false;
+}
+
+static status tensor_repeat(op_program *p, tensor_id t, tensor_id *out)
+{
+    op_tensor again = p->tensors[t];
+    op_name_unique(p, "again", p->tensors[t].name, again.name);
+    again.role = ROLE_ACTIVATION;
+    again.view_of = TENSOR_NONE;
+    again.view_begin = 0;
+    return op_tensor_add(p, &again, out);
+}
+
+status op_program_recompute_rest(op_program *p)
+{
+    const int64_t count = p->lists[OP_RECOMPUTE].count, tensors = p->tensor_count;
+    tensor_id *repeated = NULL; // [tensor] of what is not made again yet
+    bool *again = NULL;         // [forward node]
+    if (count == 0 || p->input_count == 0 || p->output_count == 0) return ST_OK;
+    TRY(arena_new(p->a, tensors, &repeated));
+    TRY(arena_new(p->a, p->lists[OP_FORWARD].count, &again));
+    for (tensor_id t = 0; t < tensors; t++) repeated[t] = t;
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        again[i] = is_made_again(p, p->lists[OP_FORWARD].nodes[i].out[0]);
+    }
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        op_node node = p->lists[OP_FORWARD].nodes[i];
+        if (again[i]) continue;
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            if (node.in[k] != TENSOR_NONE) node.in[k] = repeated[node.in[k]];
+        }
+        for (int o = 0; o < OP_MAX_OUT; o++) {
+            if (node.out[o] == TENSOR_NONE) continue;
+            TRY(tensor_repeat(p, node.out[o], &repeated[node.out[o]]));
+            node.out[o] = repeated[node.out[o]];
+        }
+        TRY(op_append(p, OP_RECOMPUTE, &node, 0));
+    }
+    return ST_OK;
+}

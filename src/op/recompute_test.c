@@ -126,6 +126,40 @@ static void test_llama(void **state)
     }
 }
 
+// As other software does it: the same operations as forward, of which those that no gradient needs come last, and write
+// nothing that anybody reads.
+static void test_rest(void **state)
+{
+    (void)state;
+    op_program *p = block_gpt2(a, PURPOSE_TRAIN, 0.1f);
+    bool read[256] = {false};
+    MUST(op_program_differentiate(p));
+    MUST(op_program_recompute(p, RECOMPUTE_FULL));
+    const int64_t needed = p->lists[OP_RECOMPUTE].count, tensors = p->tensor_count;
+    MUST(op_program_recompute_rest(p));
+    const int64_t all = p->lists[OP_RECOMPUTE].count;
+    assert_int_equal(all, p->lists[OP_FORWARD].count);
+    assert_true(all > needed && p->tensor_count < 256);
+    for (op_code code = 0; code < OP_CODE_COUNT; code++) {
+        assert_int_equal(count_of(p, OP_RECOMPUTE, code), count_of(p, OP_FORWARD, code));
+    }
+    for (int list = OP_BACKWARD_INPUT; list <= OP_BACKWARD_WEIGHT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                const tensor_id t = p->lists[list].nodes[i].in[k];
+                if (t != TENSOR_NONE) read[t] = true;
+            }
+        }
+    }
+    for (int64_t i = needed; i < all; i++) {
+        const tensor_id t = p->lists[OP_RECOMPUTE].nodes[i].out[0];
+        assert_true(t >= tensors && !read[t]);
+    }
+    MUST(op_program_recompute(p, RECOMPUTE_NONE));
+    MUST(op_program_recompute_rest(p));
+    assert_int_equal(p->lists[OP_RECOMPUTE].count, 0);
+}
+
 // A tensor that two nodes write, half each: a reader of either half needs both made again.
 static void test_halves(void **state)
 {
@@ -159,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_rest),
         cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests_name("recompute", tests, setup, teardown);

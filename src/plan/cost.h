@@ -44,6 +44,9 @@ typedef struct cost_profile {
     // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
     // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
     bool beside;
+    bool
+        pp_pieces; // ranks of tp send a piece each of what all of them have, to the next stage, which gathers it
+    bool whole_again; // train.recompute=full runs all of a layer again, what no gradient needs too
     // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
     // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
     // rows of the fullest rank, of the mean.
@@ -127,6 +130,8 @@ typedef struct cost_group {
     int64_t inside[CLUSTER_LEVELS], units[CLUSTER_LEVELS];
     int32_t top;   // level that holds them all
     uint32_t axes; // of the mesh: what the profile's habits go by
+    int64_t
+        alike; // of a link between stages: neighbours of tp that have the same rows; 0: none (layout.sp)
 } cost_group;
 // `members`: device numbers, of which `rank` is this rank's.
 void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
@@ -136,6 +141,11 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 // bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
 // to its peer. 0 for one rank.
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);
+// Ranks of `tp` that have all rows of what goes between stages; 0: each has its own (layout.sp).
+int64_t cost_alike(const op_model *m, int64_t tp);
+// Of a message between stages what comes after it has arrived: those who have the same rows send a piece each, and
+// gather there (profile.pp_pieces). 0: each sends all.
+int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes);
 // A sum that travels compressed: every rank sends each of the others a stream; and where all get the sum, not
 // `scatters`, once more.
 int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t stream_bytes,

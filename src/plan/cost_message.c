@@ -196,6 +196,29 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
     return slowest + rounds * m->c->levels[g->top].latency_s;
 }
 
+int64_t cost_alike(const op_model *m, int64_t tp)
+{
+    const op_program *first = m->programs[m->layers[0].program];
+    const bool whole = first->output_count > 0 &&
+                       first->tensors[first->outputs[0]].dims[0].symbol == EXTENT_TOKENS;
+    return whole ? tp : 0;
+}
+
+static bool goes_in_pieces(const cost_model *m, const cost_group *link)
+{
+    return m->profile->pp_pieces && link->alike > 1;
+}
+
+int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
+{
+    const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)link->alike}};
+    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    cost_group tp;
+    if (!goes_in_pieces(m, link)) return 0;
+    cost_group_of(m->c, &mesh, &all, &tp);
+    return cost_message_ns(m, &tp, PLAN_ALL_GATHER, bytes);
+}
+
 static double message_s(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
 {
     const cluster_level *top = &m->c->levels[g->top];
@@ -219,8 +242,12 @@ static double message_s(const cost_model *m, const cost_group *g, plan_comm_op o
 
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
 {
+    const bool pieces = (op == PLAN_SEND || op == PLAN_RECEIVE) && goes_in_pieces(m, g);
+    const double each = pieces ? bytes / (double)g->alike : bytes;
     if (g->ranks < 2) return 0;
-    return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
+    const int64_t ns =
+        ns_of(message_s(m, g, op, each) + m->c->device.launch_s * m->profile->launch);
+    return pieces ? ns + cost_pieces_ns(m, g, bytes) : ns;
 }
 
 // ---- communications of a plan -----------------------------------------------------------------------

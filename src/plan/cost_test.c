@@ -337,6 +337,30 @@ static void collectives_are_as_by_hand(void **state)
     assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
 }
 
+// Of 1 GB that eight ranks of tp have each sends an eighth to another node, 40 GB/s each, and there they gather; with
+// layout.sp each has its own.
+static void stages_get_pieces(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1);
+    cost_group link = group_of(&c, 2, 8);
+    const double bytes = 1e9;
+    const double whole = (double)cost_message_ns(&m, &link, PLAN_SEND, bytes);
+    p.pp_pieces = true;
+    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    link.alike = 8;
+    const double gather = (double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes);
+    assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
+    assert_close((double)cost_message_ns(&m, &link, PLAN_RECEIVE, bytes),
+                 (bytes / 8 / 40e9 + 4e-6 + 1e-6) * 1e9 + gather, 1e-6);
+    p.pp_pieces = false;
+    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
+}
+
 // Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
 static void rings_take_their_hops(void **state)
 {
@@ -459,6 +483,7 @@ int main(void)
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(stages_get_pieces),
         cmocka_unit_test(rings_take_their_hops),
         cmocka_unit_test(slow_links_crowd_less),
         cmocka_unit_test(switches_that_add_halve_a_sum),

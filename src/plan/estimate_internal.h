@@ -172,9 +172,12 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
                         const estimate_links *links, const estimate_layout *l);
 // How long a message besides holds up the compute lane.
 int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns);
-// A message between stages.
-int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_links *links,
-                         const estimate_layout *l, int32_t depth);
+// A message between stages, and how long it holds up who sends it.
+typedef struct estimate_link {
+    int64_t ns, held;
+} estimate_link;
+estimate_link estimate_link_of(const estimate *e, const cost_model *m, const estimate_links *links,
+                               const estimate_layout *l, int32_t depth);
 
 // Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
 int64_t estimate_head_piece(const estimate *e, const op_program *p);

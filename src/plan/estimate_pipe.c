@@ -229,7 +229,7 @@ typedef struct timing {
     const layer_time *layers;
     const stage_time *stages;
     estimate_pipe *p;
-    int64_t link_ns, link_held;
+    estimate_link link;
     bool visits; // gradients are summed at every visit
 } timing;
 
@@ -347,11 +347,11 @@ static void node_time(const timing *t, const pipe_node *n, const int64_t *gather
         const bool makes = n->kind != SCHEDULE_BACKWARD_INPUT;
         if (makes && (n->last || t->visits)) next = weights_time(t, n, begin, &end);
     }
-    p->rank_ns[n->rank] = max_i64(next, end) + (n->lane >= 0 ? t->link_held : 0);
+    p->rank_ns[n->rank] = max_i64(next, end) + (n->lane >= 0 ? t->link.held : 0);
     if (n->kind == SCHEDULE_BACKWARD_WEIGHT) return;
     int64_t there = end;
     if (n->lane >= 0) {
-        there = p->lane_ns[n->lane] = max_i64(p->lane_ns[n->lane], end) + t->link_ns;
+        there = p->lane_ns[n->lane] = max_i64(p->lane_ns[n->lane], end) + t->link.ns;
     }
     *(n->kind == SCHEDULE_FORWARD ? &p->output[n->at] : &p->gradient[n->at]) = there;
 }
@@ -369,8 +369,7 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
                 .layers = room->layers,
                 .stages = room->stages,
                 .p = p,
-                .link_ns = estimate_link_ns(e, m, links, l, depth)};
-    t.link_held = estimate_held_ns(m, &links->pp, t.link_ns);
+                .link = estimate_link_of(e, m, links, l, depth)};
     for (int32_t i = 0; i < e->m->program_count; i++) {
         t.visits = t.visits || room->layers[i].visit_sums > 0;
     }

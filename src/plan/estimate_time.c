@@ -469,12 +469,16 @@ int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_m
     return depth;
 }
 
-int64_t estimate_link_ns(const estimate *e, const cost_model *m, const estimate_links *links,
-                         const estimate_layout *l, int32_t depth)
+estimate_link estimate_link_of(const estimate *e, const cost_model *m, const estimate_links *links,
+                               const estimate_layout *l, int32_t depth)
 {
-    if (depth == 1 || links->pp.ranks == 1) return 0;
+    cost_group link = links->pp;
+    if (depth == 1 || link.ranks == 1) return (estimate_link){0, 0};
     const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
-    return cost_message_ns(m, &links->pp, PLAN_SEND, (double)top->out_bytes);
+    const double bytes = (double)top->out_bytes;
+    link.alike = cost_alike(e->m, links->tp.ranks);
+    const int64_t ns = cost_message_ns(m, &link, PLAN_SEND, bytes);
+    return (estimate_link){ns, estimate_held_ns(m, &link, ns - cost_pieces_ns(m, &link, bytes))};
 }
 
 void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_model *m,
@@ -482,7 +486,7 @@ void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_mod
 {
     pipe_time p = {.l = l, .stages = prices->room->stages};
     p.depth = estimate_stages(e, prices, m, links, l);
-    p.link_ns = estimate_link_ns(e, m, links, l, p.depth);
+    p.link_ns = estimate_link_of(e, m, links, l, p.depth).ns;
     ways_set(&p);
     for (int32_t c = 0; c < l->chunks; c++) p.share[c] = share_of(l, c);
     *out = (estimate_time){.step_ns = 0};

@@ -198,10 +198,8 @@ static status groups_make(runner *s, player_rank *r)
     const plan_table *run = r->given->p->run;
     TRY(arena_new(s->a, run->group_count + 1, &r->groups));
     TRY(arena_new(s->a, run->group_count + 1, &r->meetings));
-    for (int64_t g = 0; g < run->group_count; g++) {
-        cost_group_of(s->m->c, &r->given->mesh, &run->groups[g], &r->groups[g]);
-        TRY(meeting_find(s, r, g));
-    }
+    sim_groups_of(s->m, r->given, r->groups);
+    for (int64_t g = 0; g < run->group_count; g++) TRY(meeting_find(s, r, g));
     return sim_message_tails(s->a, s->m, r->groups, r->given->p, &r->tails);
 }
 

@@ -111,9 +111,11 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
     const double overlap = aside && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
-    // Who receives waits for it anyway.
+    // Who receives waits for it anyway, and for what is done there to pieces.
     const bool holds = aside && c->op != PLAN_RECEIVE;
-    *held = holds ? (int64_t)((double)whole * (1.0 - overlap + cost_crowding(m, g))) : 0;
+    const int64_t there =
+        c->op == PLAN_SEND ? cost_pieces_ns(m, g, cost_comm_bytes(p, c, g->ranks)) : 0;
+    *held = holds ? (int64_t)((double)(whole - there) * (1.0 - overlap + cost_crowding(m, g))) : 0;
 }
 
 static status message_price(pricer *s, int64_t action, sim_prices *out)
@@ -202,6 +204,17 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
     }
 }
 
+void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out)
+{
+    const plan_table *run = rank->p->run;
+    const int64_t alike = cost_alike(rank->p->model, plan_mesh_size(&rank->mesh, AXIS_TP));
+    for (int64_t g = 0; g < run->group_count; g++) {
+        const group_use use = run->groups[g].use;
+        cost_group_of(m->c, &rank->mesh, &run->groups[g], &out[g]);
+        if (use == GROUP_LINK_FORWARD || use == GROUP_LINK_BACKWARD) out[g].alike = alike;
+    }
+}
+
 status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                  sim_prices *out)
 {
@@ -211,9 +224,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         const plan *p = ranks[r].p;
         s.rank = &ranks[r];
         TRY(arena_new(a, p->run->group_count + 1, &s.groups));
-        for (int64_t g = 0; g < p->run->group_count; g++) {
-            cost_group_of(m->c, &ranks[r].mesh, &p->run->groups[g], &s.groups[g]);
-        }
+        sim_groups_of(m, &ranks[r], s.groups);
         memset(out[r].held, 0, sizeof(out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
         TRY(arena_new(a, p->action_count + 1, &out[r].tail));
@@ -288,9 +299,7 @@ status sim_layers(arena *a, const cost_model *m, const sim_rank *first, sim_laye
     const op_model *model = p->model;
     pricer s = {.a = a, .m = m, .rank = first};
     TRY(arena_new(a, p->run->group_count + 1, &s.groups));
-    for (int64_t g = 0; g < p->run->group_count; g++) {
-        cost_group_of(m->c, &first->mesh, &p->run->groups[g], &s.groups[g]);
-    }
+    sim_groups_of(m, first, s.groups);
     *count = 0;
     for (int32_t k = 0; k < model->program_count && *count < SIM_LAYERS; k++) {
         sim_layer *row = &out[*count];

@@ -46,6 +46,9 @@ NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks,
 // For the host, once in a step: profile.step_s, and the pieces of weights that ZeRO-3 keeps whole (profile.persistent).
 int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count);
 
+// The groups of a rank's plan as prices want them. out: [row of run->groups].
+void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out);
+
 // The tails of a plan's messages: [communication], all but the last sums of their groups 0. groups: [row of
 // run->groups].
 NODISCARD status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups,

@@ -56,6 +56,11 @@ static status context_cut(arena *a, const train_plans *p, const plan_mesh *mesh,
     return op_model_context(a, whole, &how, local);
 }
 
+static bool is_whole_again(const train_options *o, const run_config *r)
+{
+    return o->whole_again && r->train.recompute == RUN_RECOMPUTE_FULL;
+}
+
 static status models_make(arena *a, const train_options *o, train_plans *out)
 {
     const run_config *r = out->config;
@@ -71,6 +76,9 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
     TRY(context_cut(a, out, &o->mesh, out->model, &out->model));
     TRY(op_model_experts(a, out->model, plan_mesh_ep(&o->mesh), &out->model));
+    for (int32_t i = 0; i < out->model->program_count && is_whole_again(o, r); i++) {
+        TRY(op_program_recompute_rest(out->model->programs[i]));
+    }
     if (!o->evaluate) return ST_OK;
     options.purpose = PURPOSE_EVALUATE;
     options.recompute = RECOMPUTE_NONE;
