@@ -342,8 +342,8 @@ typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL 
 // After differentiation: fills the recompute list with the forward nodes that must run again before
 // the backward lists: FULL keeps only the block's inputs, SELECTIVE also what products made.
 NODISCARD status op_program_recompute(op_program *p, op_recompute policy);
-// A layer that is made again is so as other software does it: all of it, what no gradient needs too, into tensors that
-// nobody reads. For simulations; of a rank's program.
+// Adds to a layer's recompute list what no gradient needs, as other software runs that again too: into tensors that nobody
+// reads. For simulations; of a rank's program, after it was cut.
 NODISCARD status op_program_recompute_rest(op_program *p);
 
 // ---- sizes --------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ typedef struct cost_profile {
     // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
     // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
     bool beside;
-    bool
-        pp_pieces; // ranks of tp send a piece each of what all of them have, to the next stage, which gathers it
+    // Between stages: ranks of tp, which all have the same rows, send a piece each, and gather there.
+    bool pp_pieces;
     bool whole_again; // train.recompute=full runs all of a layer again, what no gradient needs too
     // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
     // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
@@ -130,8 +130,8 @@ typedef struct cost_group {
     int64_t inside[CLUSTER_LEVELS], units[CLUSTER_LEVELS];
     int32_t top;   // level that holds them all
     uint32_t axes; // of the mesh: what the profile's habits go by
-    int64_t
-        alike; // of a link between stages: neighbours of tp that have the same rows; 0: none (layout.sp)
+    // Of a link between stages: neighbours of tp that have the same rows; 0: each has its own (layout.sp).
+    int64_t alike;
 } cost_group;
 // `members`: device numbers, of which `rank` is this rank's.
 void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
