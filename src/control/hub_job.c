@@ -419,10 +419,11 @@ static void tick(control_hub *b, int64_t now)
     const int64_t late = gap > 2 * beat ? gap - beat : 0;
     b->ticked_at = now;
     b->tick_at = now + beat;
-    // A judge that was late gives everybody the time that it lost: what they said may still lie unread.
+    // A judge that was late gives everybody the time that it lost: what they said may still lie unread. What was read
+    // before this tick is not later than now, or a rank that was frozen too would seem to have stood for so long.
     for (int r = 0; late > 0 && r < b->config.ranks; r++) {
-        b->seen[r].heard_at += late;
-        b->seen[r].moved_at += late;
+        b->seen[r].heard_at = min_i64(b->seen[r].heard_at + late, now);
+        b->seen[r].moved_at = min_i64(b->seen[r].moved_at + late, now);
     }
     expire(b, now);
     if (b->phase == HUB_JOINING && now >= b->join_until) join_too_late(b);

@@ -441,6 +441,29 @@ static void test_late_monitor(void **state)
     job_deinit(&j);
 }
 
+// Ranks that stood still with it have moved on a moment before: what they say first, on its way or as they wake, is that
+// they have not since.
+static void test_late_monitor_of_steps(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        job j;
+        start(&j, 3, seed);
+        for (int k = 1; k <= 20; k++) {
+            const control_report at = {
+                .step = k, .counter = (uint64_t)k, .step_ns = 10 * MS, .own_ns = 10 * MS};
+            for (int i = 0; i < 3; i++) control_member_report(j.r[i].m, &at);
+            job_run(&j, 150 * MS);
+            if (k == 10) {
+                j.now += 5000 * MS;
+                job_run(&j, 300 * MS);
+            }
+        }
+        for (int i = 0; i < 3; i++) assert_int_equal(j.r[i].notice_count, 0);
+        job_deinit(&j);
+    }
+}
+
 static void test_failed_says_why(void **state)
 {
     (void)state;
@@ -594,9 +617,9 @@ int main(void)
         cmocka_unit_test(test_join_too_late),   cmocka_unit_test(test_half_open),
         cmocka_unit_test(test_killed),          cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_starved),         cmocka_unit_test(test_hub_stopped_or_killed),
-        cmocka_unit_test(test_late_monitor),    cmocka_unit_test(test_failed_says_why),
-        cmocka_unit_test(test_agreement),       cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_late_monitor),    cmocka_unit_test(test_late_monitor_of_steps),
+        cmocka_unit_test(test_failed_says_why), cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_replay),
     };
     return cmocka_run_group_tests_name("control/machine", tests, setup, teardown);
 }
