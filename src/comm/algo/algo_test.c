@@ -1,6 +1,9 @@
 // The contract of the family: every row of the table, by its name, over shared memory, 1 to 9 ranks as threads
 // and some as processes, buffers that peers reach and others, against naive results. And strict rows give
 // one sum, to the bit, however many ranks there are and whichever of them runs.
+//
+//   WHOLE_PRODUCT=1  every row x type x reduction x size from nothing to 1 MiB + 1 byte (make test-night); else types and
+//                    sizes by turns
 #include "comm/algo/algo.h"
 #include "comm/args.h"
 #include "comm/test_ranks.h"
@@ -11,7 +14,11 @@
 // after the above, which it needs
 #include <cmocka.h>
 
-enum { SHARDS = 13, STRICT_COUNT = 257 };
+#include <stdlib.h>
+
+enum { SHARDS = 13, STRICT_COUNT = 257, MIB_AND_BYTE = (1 << 20) + 1, COUNTS_END = -1 };
+
+static bool is_whole_product; // of the test, not of the program
 
 // Odd numbers of ranks, and processes, do it as those that share cores, whatever this machine has.
 static void job_run(int ranks, bool processes, fixture_body body, void *context)
@@ -80,15 +87,30 @@ static bool has_reference(const comm_algorithm *row)
     return !row->levels && reference_pieces(&(reference){.op = row->op, .size = 2}, 0, false) > 0;
 }
 
-static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *counts, char *shared,
+// Not by turn: of a type and a reduction after the first two some sizes are left out.
+static bool is_left_out(int64_t type, int reduction, int64_t size)
+{
+    return !is_whole_product && reduction + type > 1 && (reduction + type + size) % 3 != 0;
+}
+
+// The least elements of so many bytes; other sizes are counts.
+static int64_t count_of(int64_t size, dtype type)
+{
+    return size == MIB_AND_BYTE ? (size - 1) / dtype_bytes(type) + 1 : size;
+}
+
+static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *sizes, char *shared,
                       char *own)
 {
-    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8, DTYPE_I64};
-    for (int64_t t = 0; t < COUNT_OF(types); t++) {
+    static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8,  DTYPE_I64,
+                                  DTYPE_F16, DTYPE_F64,  DTYPE_I8,  DTYPE_I16,
+                                  DTYPE_U16, DTYPE_I32,  DTYPE_U32, DTYPE_U64};
+    enum { USUAL = 4 };
+    for (int64_t t = 0; t < (is_whole_product ? COUNT_OF(types) : USUAL); t++) {
         for (int r = 0; r < (adds(row->op) ? COMM_REDUCTION_COUNT : 1); r++) {
             if (adds(row->op) && !comm_reduce_can(types[t], (comm_reduction)r)) continue;
-            for (int64_t c = 0; counts[c] > 0; c++) {
-                if (r + t > 1 && (r + t + c) % 3 != 0) continue;
+            for (int64_t c = 0; sizes[c] != COUNTS_END; c++) {
+                if (is_left_out(t, r, c)) continue;
                 comm_args a = {.op = row->op,
                                .reduction = (comm_reduction)r,
                                .order = row->order,
@@ -97,7 +119,8 @@ static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *c
                                .tensor = "x",
                                .site = "algo_test",
                                .step = -1};
-                TRY(row_once(g, row, a, counts[c], (c + r) % 2 == 0 ? shared : own, own));
+                TRY(row_once(g, row, a, count_of(sizes[c], types[t]),
+                             (c + r) % 2 == 0 ? shared : own, own));
             }
         }
     }
@@ -106,9 +129,9 @@ static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *c
 
 static status rows_body(comm *c, void *context)
 {
-    const int64_t *counts = context;
+    const int64_t *sizes = context;
     comm_memory *m = NULL;
-    const int64_t bytes = 12 << 20;
+    const int64_t bytes = is_whole_product ? 20 << 20 : 12 << 20;
     TRY(comm_memory_create(c, bytes, &m));
     char *own = malloc((size_t)bytes);
     if (own == NULL) return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
@@ -116,7 +139,7 @@ static status rows_body(comm *c, void *context)
     for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
         const comm_algorithm *row = comm_algorithm_table[i];
         if (!has_reference(row)) continue;
-        st = row_all(comm_world(c), row, counts, comm_memory_at(m), own);
+        st = row_all(comm_world(c), row, sizes, comm_memory_at(m), own);
     }
     if (st == ST_OK) st = comm_barrier(comm_world(c), "end");
     free(own);
@@ -127,9 +150,11 @@ static status rows_body(comm *c, void *context)
 static void every_row(void **unused)
 {
     (void)unused;
-    static int64_t small[] = {1, 7, 1000, 0}, large[] = {65537, 0};
+    static int64_t small[] = {1, 7, 1000, COUNTS_END}, large[] = {65537, COUNTS_END};
+    static int64_t all[] = {0, 1, 7, 33, 1000, 65537, MIB_AND_BYTE, COUNTS_END};
+    is_whole_product = getenv("WHOLE_PRODUCT") != NULL;
     assert_true(comm_algorithm_count() <= COUNT_OF(runs));
-    for (int n = 1; n <= 9; n++) job_run(n, false, rows_body, small);
+    for (int n = 1; n <= 9; n++) job_run(n, false, rows_body, is_whole_product ? all : small);
     for (int i = 0; i < comm_algorithm_count(); i++) {
         assert_true(!has_reference(comm_algorithm_table[i]) ||
                     runs[i] >= 100); // no limit kept it out
