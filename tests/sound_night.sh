@@ -41,7 +41,8 @@ roll() { # the next layout, in `keys`
     local pp=$((2 + RANDOM % (most < 16 ? most - 1 : 15)))
     case $schedule in
         interleaved) batch=$((pp * (1 + RANDOM % 4))) ;;
-        dualpipe | dualpipe-v) pp=$((pp + pp % 2)) batch=$((2 * pp + 2 * (RANDOM % 16))) ;;
+        dualpipe) pp=$((pp + pp % 2)) batch=$((2 * pp + 2 * (RANDOM % 16))) ;;
+        dualpipe-v) batch=$((2 * pp + RANDOM % 31)) ;;
     esac
     keys=("layout.pp=$pp" "layout.schedule=$schedule" "layout.dp=$dp" "layout.tp=$tp" "layout.cp=$cp" "model.arch=$arch"
         "model.tied=$tied" "train.global_batch=$((dp * batch))" "train.recompute=$recompute")

@@ -43,6 +43,8 @@ static status plans_make(arena *a, const simulation *s, const train_options *how
     options.documents = r->data.packing == RUN_PACKING_MASKED;
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
+    options.rows_inline = !s->profile.beside;
+    options.whole_again = s->profile.whole_again;
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
@@ -196,9 +198,7 @@ static status step_make(arena *a, const simulation *s, bool with_bytes, simulate
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    const train_options how = {.unplaced = !with_bytes,
-                               .rows_inline = !s->profile.beside,
-                               .whole_again = s->profile.whole_again};
+    const train_options how = {.unplaced = !with_bytes};
     TRY(plans_make(a, s, &how, out));
     TRY(step_play(a, s, out));
     flops_count(s, out);
@@ -223,8 +223,6 @@ status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32
     const bool alike = !adds_bytes(&s->profile);
     const train_options how = {.peak_stages = alike ? stages : NULL,
                                .peak_count = count,
-                               .rows_inline = !s->profile.beside,
-                               .whole_again = s->profile.whole_again,
                                .peak_limit =
                                    usable_of(&s->machine.device) - s->profile.context_bytes};
     memset(out, 0, sizeof(*out));

@@ -84,17 +84,6 @@ static void readers_count(const op_program *p, tensor_id t, int32_t *products, i
     }
 }
 
-static bool is_made_in(const op_program *p, op_list list, tensor_id t)
-{
-    for (int64_t i = 0; i < p->lists[list].count; i++) {
-        for (int k = 0; k < OP_MAX_OUT; k++) {
-            const tensor_id out = p->lists[list].nodes[i].out[k];
-            if (out != TENSOR_NONE && owner_of(p, out) == t) return true;
-        }
-    }
-    return false;
-}
-
 // Of one layer and micro-batch, relative to the plan: what products alone read is a byte an element of two, and of what
 // others read as well there is a byte besides. What is made again for the backward pass is as it was.
 static int64_t inputs_kept(const plan *p, const op_program *program)
@@ -105,7 +94,9 @@ static int64_t inputs_kept(const plan *p, const op_program *program)
         const op_tensor *tensor = &program->tensors[t];
         int32_t products = 0, others = 0;
         if (tensor->view_of != TENSOR_NONE || tensor->type != DTYPE_BF16) continue;
-        if (!is_made_in(program, OP_FORWARD, t) || is_made_in(program, OP_RECOMPUTE, t)) continue;
+        if (!op_list_makes(program, OP_FORWARD, t) || op_list_makes(program, OP_RECOMPUTE, t)) {
+            continue;
+        }
         readers_count(program, t, &products, &others);
         if (products == 0) continue;
         const int64_t elements = op_tensor_bytes(tensor, &bound) / 2;

@@ -67,11 +67,12 @@ status op_program_recompute(op_program *p, op_recompute policy)
 
 // ---- as other software does it ------------------------------------------------------------------
 
-static bool is_made_again(const op_program *p, tensor_id t)
+bool op_list_makes(const op_program *p, op_list list, tensor_id t)
 {
-    for (int64_t i = 0; i < p->lists[OP_RECOMPUTE].count; i++) {
+    for (int64_t i = 0; i < p->lists[list].count; i++) {
         for (int o = 0; o < OP_MAX_OUT; o++) {
-            if (p->lists[OP_RECOMPUTE].nodes[i].out[o] == t) return true;
+            const tensor_id out = p->lists[list].nodes[i].out[o];
+            if (out != TENSOR_NONE && op_whole(p, out) == t) return true;
         }
     }
     return false;
@@ -89,19 +90,15 @@ static status tensor_repeat(op_program *p, tensor_id t, tensor_id *out)
 
 status op_program_recompute_rest(op_program *p)
 {
-    const int64_t count = p->lists[OP_RECOMPUTE].count, tensors = p->tensor_count;
-    tensor_id *repeated = NULL; // [tensor] of what is not made again yet
-    bool *again = NULL;         // [forward node]
-    if (count == 0 || p->input_count == 0 || p->output_count == 0) return ST_OK;
-    TRY(arena_new(p->a, tensors, &repeated));
-    TRY(arena_new(p->a, p->lists[OP_FORWARD].count, &again));
-    for (tensor_id t = 0; t < tensors; t++) repeated[t] = t;
-    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
-        again[i] = is_made_again(p, p->lists[OP_FORWARD].nodes[i].out[0]);
+    tensor_id *repeated = NULL; // [tensor] itself, or what it is as it is made again here
+    if (p->lists[OP_RECOMPUTE].count == 0 || p->input_count == 0 || p->output_count == 0) {
+        return ST_OK;
     }
+    TRY(arena_new(p->a, p->tensor_count, &repeated));
+    for (tensor_id t = 0; t < p->tensor_count; t++) repeated[t] = t;
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
         op_node node = p->lists[OP_FORWARD].nodes[i];
-        if (again[i]) continue;
+        if (op_list_makes(p, OP_RECOMPUTE, op_whole(p, node.out[0]))) continue;
         for (int k = 0; k < OP_MAX_IN; k++) {
             if (node.in[k] != TENSOR_NONE) node.in[k] = repeated[node.in[k]];
         }

@@ -211,10 +211,10 @@ static bool goes_in_pieces(const cost_model *m, const cost_group *link)
 
 int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
 {
+    if (!goes_in_pieces(m, link)) return 0;
     const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)link->alike}};
     const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
     cost_group tp;
-    if (!goes_in_pieces(m, link)) return 0;
     cost_group_of(m->c, &mesh, &all, &tp);
     return cost_message_ns(m, &tp, PLAN_ALL_GATHER, bytes);
 }
@@ -242,12 +242,10 @@ static double message_s(const cost_model *m, const cost_group *g, plan_comm_op o
 
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
 {
-    const bool pieces = (op == PLAN_SEND || op == PLAN_RECEIVE) && goes_in_pieces(m, g);
-    const double each = pieces ? bytes / (double)g->alike : bytes;
     if (g->ranks < 2) return 0;
-    const int64_t ns =
-        ns_of(message_s(m, g, op, each) + m->c->device.launch_s * m->profile->launch);
-    return pieces ? ns + cost_pieces_ns(m, g, bytes) : ns;
+    const double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
+    const double s = message_s(m, g, op, each) + m->c->device.launch_s * m->profile->launch;
+    return ns_of(s) + cost_pieces_ns(m, g, bytes);
 }
 
 // ---- communications of a plan -----------------------------------------------------------------------

@@ -87,11 +87,12 @@ static void so_are_compressed_ones_and_evaluations(void **state)
     assert_int_equal(sound, 12 + 2 * COUNT_OF(schedules));
 }
 
+static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
+                                        "zb-h2", "zb-v", "dualpipe",    "dualpipe-v"};
+
 static void pipelines_are_sound(void **state)
 {
     (void)state;
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1",
-                                            "zb-h2", "zb-v", "dualpipe",    "dualpipe-v"};
     int64_t sound = 0;
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
         for (int32_t k = 0; k < 9; k++) {
@@ -119,8 +120,6 @@ static void pipelines_are_sound(void **state)
 static void long_pipelines_are_sound(void **state)
 {
     (void)state;
-    static const char *const schedules[] = {"1f1b", "interleaved", "zb-h1",     "zb-h2",
-                                            "zb-v", "dualpipe",    "dualpipe-v"};
     int64_t sound = 0;
     for (int64_t i = 0; i < COUNT_OF(schedules); i++) {
         for (int32_t pp = 4; pp <= 8; pp += 2) {

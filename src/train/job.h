@@ -49,8 +49,7 @@ typedef struct train_options {
     bool sizes_only;        // the plans are looked at, not run: constants have no data
     bool unplaced;          // for their times alone (plan_request)
     bool rows_inline;       // as other software has them (plan_request)
-    bool
-        whole_again; // what other software runs again of train.recompute=full: op_program_recompute_rest
+    bool whole_again;       // the same of train.recompute=full (op_program_recompute_rest)
     // Stages: only these are made, and only the largest arena is asked for: the others are placed no better than
     // it takes to know that they need less, and none is made after one that is over the limit. NULL: all.
     const int32_t *peak_stages;
