@@ -27,6 +27,11 @@ says "a third of that" out 'in equal times 11\.1%, 3 of 27 units$'
 code "dualpipe-v" 0 explain layout.pp=4 layout.schedule=dualpipe-v train.global_batch=10 --equal
 says "as in its drawing" out 'in equal times 9\.1%, 6 of 66 units$'
 
+# --- stages that meet in the middle of a layer ---
+code "a layer on two stages" 0 explain layout.pp=2 layout.stages=4.5,1.5
+says "its attention" out '^  0 +embed, 0-4\.attn '
+says "and the rest of it" out '^  1 +4\.mlp-5, head '
+
 # --- a schedule from a file, good and bad ---
 code "lists are written" 0 explain layout.pp=4 layout.schedule=zb-h1 train.global_batch=8 --equal --lists "$dir/h1.txt"
 grep '^  pp ' "$dir/out" >"$dir/drawn"

@@ -178,18 +178,24 @@ const char *explain_layers(const explain *x, int32_t stage, char buffer[64])
 {
     const op_model *m = x->model;
     const int32_t begin = x->pipe.first_layer[stage], end = x->pipe.first_layer[stage + 1];
-    int32_t first = -1, last = -1;
+    const op_layer *first = NULL, *last = NULL;
     for (int32_t i = begin; i < end; i++) {
         if (m->layers[i].index < 0) continue;
-        if (first < 0) first = m->layers[i].index;
-        last = m->layers[i].index;
+        if (first == NULL) first = &m->layers[i];
+        last = &m->layers[i];
     }
+    // The number of a layer that begins in its middle, or ends there, says so: "8.mlp-11", "0-8.attn".
     char middle[32] = "";
-    if (first >= 0 && first == last) (void)snprintf(middle, sizeof(middle), "%d", first);
-    if (first < last) (void)snprintf(middle, sizeof(middle), "%d-%d", first, last);
+    if (first != NULL && first->index == last->index) {
+        (void)snprintf(middle, sizeof(middle), "%d%s", first->index,
+                       first != last ? "" : op_layer_part_end(first->part));
+    } else if (first != NULL) {
+        (void)snprintf(middle, sizeof(middle), "%d%s-%d%s", first->index,
+                       op_layer_part_end(first->part), last->index, op_layer_part_end(last->part));
+    }
     const bool embeds = begin == 0, heads = end == m->layer_count;
     (void)snprintf(buffer, 64, "%s%s%s%s%s", embeds ? "embed" : "",
-                   embeds && first >= 0 ? ", " : "", middle,
-                   heads && (first >= 0 || embeds) ? ", " : "", heads ? "head" : "");
+                   embeds && first != NULL ? ", " : "", middle,
+                   heads && (first != NULL || embeds) ? ", " : "", heads ? "head" : "");
     return buffer;
 }

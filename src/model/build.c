@@ -2,7 +2,8 @@
 //
 //   h -> norm -> attention -> d;  h' = h + d -> norm -> mlp -> e;  h'' = h' + e     (every layer)
 //
-// Layers of one shape share a program: a layer's program is emitted once per distinct window. Blocks
+// A layer in whose middle two stages of a pipeline meet is two rows, which hand over h'. Layers of one shape
+// share a program: a layer's program is emitted once per distinct window. Blocks
 // declare the weights of "a layer of this shape"; here each layer gets its own, named
 // "layers.<n>.<name>", in the order of the forward pass.
 #include "model/block/block.h"
@@ -11,8 +12,10 @@
 
 typedef struct built_program {
     op_program *p;
-    int32_t window;   // of decoder layers
-    bool has_experts; // and this
+    // Of decoder layers:
+    int32_t window;
+    bool has_experts;
+    op_layer_part part;
     block_context c;
 } built_program;
 
@@ -74,21 +77,42 @@ static const model_block *mlp_of(const decoder_spec *s, bool has_experts)
     return s->mlp == MODEL_MLP_SWIGLU ? &model_block_mlp_swiglu : &model_block_mlp_gelu;
 }
 
-static status decoder_emit(building *b, int layer, int32_t window, bool has_experts)
+// Of which decoder layer, for whoever has the same shape.
+typedef struct decoder_shape {
+    int32_t layer, window;
+    bool has_experts;
+    op_layer_part part;
+} decoder_shape;
+
+static status attention_emit(building *b, block_context *c, tensor_id *h, tensor_id *d)
 {
-    built_program *bp = NULL;
-    tensor_id h = TENSOR_NONE, x = TENSOR_NONE, d = TENSOR_NONE, y = TENSOR_NONE;
-    TRY(program_begin(b, &bp));
-    bp->window = window;
-    bp->c.layer = layer;
-    bp->has_experts = has_experts;
     const model_block *attention =
         b->spec->latent.kv_rank > 0 ? &model_block_latent : &model_block_attention;
+    tensor_id x = TENSOR_NONE;
+    TRY(block_norm(c, "attn_norm", *h, TENSOR_NONE, &x, h));
+    return attention->emit(c, x, d);
+}
+
+// The norm adds what attention has left to add.
+static status mlp_emit(building *b, block_context *c, bool has_experts, tensor_id *h, tensor_id *d)
+{
+    tensor_id x = TENSOR_NONE;
+    TRY(block_norm(c, "mlp_norm", *h, *d, &x, h));
+    return mlp_of(b->spec, has_experts)->emit(c, x, d);
+}
+
+static status decoder_emit(building *b, const decoder_shape *s)
+{
+    built_program *bp = NULL;
+    tensor_id h = TENSOR_NONE, d = TENSOR_NONE, y = TENSOR_NONE;
+    TRY(program_begin(b, &bp));
+    bp->window = s->window;
+    bp->has_experts = s->has_experts;
+    bp->part = s->part;
+    bp->c.layer = s->layer;
     TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
-    TRY(block_norm(&bp->c, "attn_norm", h, TENSOR_NONE, &x, &h));
-    TRY(attention->emit(&bp->c, x, &d));
-    TRY(block_norm(&bp->c, "mlp_norm", h, d, &x, &h));
-    TRY(mlp_of(b->spec, has_experts)->emit(&bp->c, x, &d));
+    if (s->part != LAYER_MLP) TRY(attention_emit(b, &bp->c, &h, &d));
+    if (s->part != LAYER_ATTENTION) TRY(mlp_emit(b, &bp->c, s->has_experts, &h, &d));
     TRY(op_add(bp->p, h, d, &y));
     TRY(op_output(bp->p, y));
     return program_end(b, bp);
@@ -162,23 +186,51 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
     return ST_OK;
 }
 
-static status decoder_make(building *b, int32_t index)
+static int32_t decoder_program(const building *b, const decoder_shape *s)
 {
-    const int32_t window = b->spec->windows != NULL ? b->spec->windows[index] : 0;
-    const bool has_experts = model_has_experts(b->spec, index);
-    int32_t program = -1;
     for (int32_t i = 1; i < b->program_count; i++) { // program 0 is the embedding
         const built_program *p = &b->programs[i];
-        if (p->window == window && p->has_experts == has_experts) program = i;
+        if (p->window == s->window && p->has_experts == s->has_experts && p->part == s->part) {
+            return i;
+        }
     }
+    return -1;
+}
+
+static status decoder_make(building *b, int32_t index, op_layer_part part)
+{
+    const decoder_shape shape = {.layer = index,
+                                 .window = b->spec->windows != NULL ? b->spec->windows[index] : 0,
+                                 .has_experts = model_has_experts(b->spec, index),
+                                 .part = part};
+    int32_t program = decoder_program(b, &shape);
     if (program < 0) {
         program = b->program_count;
-        TRY(decoder_emit(b, index, window, has_experts));
+        TRY(decoder_emit(b, &shape));
     }
     char *name = NULL, *prefix = NULL;
-    TRY(arena_format(b->a, &name, "layers.%d", index));
+    TRY(arena_format(b->a, &name, "layers.%d%s", index, op_layer_part_end(part)));
     TRY(arena_format(b->a, &prefix, "layers.%d.", index));
-    return layer_make(b, program, index, name, prefix);
+    TRY(layer_make(b, program, index, name, prefix));
+    b->layers[b->m->layer_count - 1].part = part;
+    return ST_OK;
+}
+
+static status decoders_make(building *b)
+{
+    const model_options *o = b->options;
+    int32_t next = 0; // of those in two rows
+    for (int32_t i = 0; i < b->spec->layers; i++) {
+        if (next < o->halved_count && o->halved[next] == i) {
+            TRY(decoder_make(b, i, LAYER_ATTENTION));
+            TRY(decoder_make(b, i, LAYER_MLP));
+            next++;
+        } else {
+            TRY(decoder_make(b, i, LAYER_WHOLE));
+        }
+    }
+    ASSERT(next == o->halved_count);
+    return ST_OK;
 }
 
 static status constants_make(building *b)
@@ -223,11 +275,12 @@ static status build(building *b)
     const decoder_spec *s = b->spec;
     op_model *m = b->m;
     m->purpose = b->options->purpose;
-    TRY(arena_new(b->a, s->layers + 2, &b->programs));
-    TRY(arena_new(b->a, s->layers + 2, &b->layers));
+    const int64_t rows = s->layers + b->options->halved_count + 2;
+    TRY(arena_new(b->a, rows, &b->programs));
+    TRY(arena_new(b->a, rows, &b->layers));
     TRY(embedding_emit(b));
     TRY(layer_make(b, 0, -1, "embed", ""));
-    for (int32_t i = 0; i < s->layers; i++) TRY(decoder_make(b, i));
+    TRY(decoders_make(b));
     const int32_t head = b->program_count;
     TRY(head_emit(b));
     TRY(layer_make(b, head, -1, "head", ""));

@@ -97,6 +97,9 @@ typedef struct model_options {
     bool documents; // packed: attention stays within a document
     bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
     bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output
+    // Decoder layers that are two rows, attention and feed-forward part, ascending: where stages meet in them.
+    const int32_t *halved;
+    int32_t halved_count;
     bool
         sizes_only; // nothing will run: constants have no data, and what has no kernels yet may be built
 } model_options;

@@ -87,9 +87,19 @@ static inline int64_t op_part_share(const op_weight *w, int part, int32_t at, in
     return begin - first;
 }
 
+// A decoder layer is one row, or two where a pipeline's stages meet in its middle: between them stands the
+// residual stream alone, as between layers.
+typedef enum op_layer_part { LAYER_WHOLE, LAYER_ATTENTION, LAYER_MLP } op_layer_part;
+// What its row's name ends with.
+static inline const char *op_layer_part_end(op_layer_part part)
+{
+    return part == LAYER_WHOLE ? "" : part == LAYER_ATTENTION ? ".attn" : ".mlp";
+}
+
 typedef struct op_layer {
-    const char *name; // "embed", "layers.3", "head"
+    const char *name; // "embed", "layers.3" (or "layers.3.attn" and "layers.3.mlp"), "head"
     int32_t program;
+    op_layer_part part;
     int32_t index;            // of a decoder layer; -1 for embedding and head
     const int32_t *weight_of; // [tensor of the program] row in weights; -1 if it is none
 } op_layer;

@@ -62,12 +62,12 @@ static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t
     return ST_OK;
 }
 
-// Decoder layers of each stage: as asked for, or as even in FLOPs as can be.
-static status layers_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
+// Rows of each stage, but for embedding and head: as asked for, or as even in FLOPs as can be.
+static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
                                int32_t depth, int32_t *count)
 {
     const int32_t decoders = m->layer_count - 2; // between embedding and head
-    if (r->layers == NULL) {
+    if (r->rows == NULL) {
         if (depth > decoders) {
             return fail(ST_CONFIG_CONFLICT,
                         "layout.pp x layout.vpp = %d stages, the model has %d layers: at most %d "
@@ -77,14 +77,14 @@ static status layers_of_stages(arena *a, const op_model *m, const plan_pipeline_
         return stages_balance(a, m, depth, decoders, count);
     }
     int64_t sum = 0;
-    if (r->layers_count != depth) {
+    if (r->rows_count != depth) {
         return fail(ST_CONFIG_CONFLICT,
                     "layout.stages has %d numbers, the pipeline has %d stages (layout.pp x "
                     "layout.vpp)",
-                    (int)r->layers_count, (int)depth);
+                    (int)r->rows_count, (int)depth);
     }
     for (int32_t i = 0; i < depth; i++) {
-        count[i] = r->layers[i];
+        count[i] = r->rows[i];
         sum += count[i];
         if (count[i] < 1) {
             return fail(ST_CONFIG_RANGE,
@@ -108,7 +108,7 @@ static status stages_cut(arena *a, const op_model *m, const plan_pipeline_reques
         first[1] = m->layer_count;
         return ST_OK;
     }
-    TRY(layers_of_stages(a, m, r, out->depth, count));
+    TRY(rows_of_stages(a, m, r, out->depth, count));
     int32_t at = 1; // the embedding stands with the first stage, the head with the last
     for (int32_t i = 0; i < out->depth; i++) {
         at += count[i];

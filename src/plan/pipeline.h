@@ -1,7 +1,7 @@
 // Which layers of a model stand on which stage of a pipeline, and who holds a weight. Pure.
 //
-// The model's layers, embedding and head included, are cut into virtual stages of whole layers, one after
-// the other; the schedule's shape says which rank of the pp axis holds which of them, as a chunk.
+// The model's rows of layers (op/model.h), embedding and head included, are cut into virtual stages of whole
+// rows, one after the other; the schedule's shape says which rank of the pp axis holds which of them, as a chunk.
 #ifndef PLAN_PIPELINE_H
 #define PLAN_PIPELINE_H
 
@@ -21,8 +21,9 @@ enum {
 typedef struct plan_pipeline_request {
     const plan_schedule *schedule; // NULL: of one stage
     int32_t chunks;                // per rank; 0: as few as the schedule takes
-    const int32_t *layers; // decoder layers of each virtual stage; NULL: as even in FLOPs as can be
-    int32_t layers_count;
+    // Rows of the model between embedding and head on each virtual stage; NULL: as even in FLOPs as can be.
+    const int32_t *rows;
+    int32_t rows_count;
 } plan_pipeline_request;
 
 typedef struct plan_pipeline {

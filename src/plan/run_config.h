@@ -302,8 +302,10 @@ NODISCARD status run_config_print_layout(const run_config *r, text *out);
 int64_t run_config_depth(const run_config *r);
 // What a plan asks for; after run_config_load().
 NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
-// Entry `index` of layout.stages; -1: it is no number of layers.
-int64_t run_config_stage(const run_config *r, int64_t index);
+// Halves of layers in entry `index` of layout.stages: 17 of "8.5"; -1: it is no number of them.
+int64_t run_config_stage_halves(const run_config *r, int64_t index);
+// Decoder layers in whose middle two stages meet, ascending.
+NODISCARD status run_config_halved(const run_config *r, arena *a, int32_t **out, int32_t *count);
 
 // What is stored in which type, `auto` resolved.
 typedef struct run_types {

@@ -71,11 +71,29 @@ status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request 
     out->chunks = (int32_t)r->layout.vpp;
     const int64_t listed = r->layout.stages.count;
     if (listed == 0) return ST_OK;
-    int32_t *layers = NULL;
-    TRY(arena_new(a, listed, &layers));
-    for (int64_t i = 0; i < listed; i++) layers[i] = (int32_t)run_config_stage(r, i);
-    out->layers = layers;
-    out->layers_count = (int32_t)listed;
+    int32_t *rows = NULL;
+    int64_t begin = 0;
+    TRY(arena_new(a, listed, &rows));
+    for (int64_t i = 0; i < listed; i++) {
+        const int64_t end = begin + run_config_stage_halves(r, i);
+        rows[i] = (int32_t)((end + 1) / 2 - begin / 2); // half a layer is a row too
+        begin = end;
+    }
+    out->rows = rows;
+    out->rows_count = (int32_t)listed;
+    return ST_OK;
+}
+
+status run_config_halved(const run_config *r, arena *a, int32_t **out, int32_t *count)
+{
+    const int64_t listed = r->layout.stages.count;
+    int64_t end = 0;
+    *count = 0;
+    TRY(arena_new(a, listed + 1, out));
+    for (int64_t i = 0; i < listed; i++) {
+        end += run_config_stage_halves(r, i);
+        if (end % 2 != 0) (*out)[(*count)++] = (int32_t)(end / 2);
+    }
     return ST_OK;
 }
 
@@ -107,11 +125,15 @@ status run_config_print_layout(const run_config *r, text *out)
     return ST_OK;
 }
 
-int64_t run_config_stage(const run_config *r, int64_t index)
+int64_t run_config_stage_halves(const run_config *r, int64_t index)
 {
-    int64_t layers = -1;
+    enum { MOST = 10000 }; // as model.layers
+    double layers = 0.0;
     ASSERT(index >= 0 && index < r->layout.stages.count);
-    return text_parse_i64(r->layout.stages.items[index], &layers) && layers >= 0 ? layers : -1;
+    const bool is_number = text_parse_f64(r->layout.stages.items[index], &layers);
+    if (!is_number || layers < 0.0 || layers > MOST) return -1;
+    const int64_t halves = (int64_t)(2.0 * layers);
+    return (double)halves == 2.0 * layers ? halves : -1;
 }
 
 // ---- what goes with an axis ---------------------------------------------------------------------
@@ -256,7 +278,7 @@ static void check_pipeline(checker *k)
 {
     const run_config *r = k->r;
     const int64_t listed = r->layout.stages.count, depth = run_config_depth(r);
-    int64_t layers = 0;
+    int64_t halves = 0;
     if (r->layout.pp == 1) return;
     if (r->layout.pp > SCHEDULE_MAX_STAGES) {
         CONFLICT("layout.pp", "layout.pp = %lld, at most %d stages expected", (ll)r->layout.pp,
@@ -272,18 +294,19 @@ static void check_pipeline(checker *k)
         return;
     }
     for (int64_t i = 0; i < listed; i++) {
-        const int64_t own = run_config_stage(r, i);
+        const int64_t own = run_config_stage_halves(r, i);
         if (own < 1) {
             CONFLICT("layout.stages",
-                     "layout.stages: stage %lld has \"%s\" layers, 1 or more expected", (ll)i,
-                     r->layout.stages.items[i]);
+                     "layout.stages: stage %lld has \"%s\" layers, 0.5, 1, 1.5 or more expected: "
+                     "a layer is cut behind its attention",
+                     (ll)i, r->layout.stages.items[i]);
             return;
         }
-        layers += own;
+        halves += own;
     }
-    if (r->model.layers > 0 && r->model.layers != layers) {
-        CONFLICT("layout.stages", "layout.stages are %lld layers, and model.layers = %lld",
-                 (ll)layers, (ll)r->model.layers);
+    if (r->model.layers > 0 && 2 * r->model.layers != halves) {
+        CONFLICT("layout.stages", "layout.stages are %g layers, and model.layers = %lld",
+                 0.5 * (double)halves, (ll)r->model.layers);
     }
 }
 

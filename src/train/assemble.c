@@ -72,6 +72,9 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .z_loss = (float)r->train.z_loss,
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};
+    int32_t *halved = NULL;
+    TRY(run_config_halved(r, a, &halved, &options.halved_count));
+    options.halved = halved;
     TRY(model_build(a, out->spec, &options, &out->whole));
     TRY(model_cut(a, r, &o->mesh, out->whole, &out->model));
     TRY(context_cut(a, out, &o->mesh, out->model, &out->model));
@@ -146,18 +149,18 @@ static status pipeline_choose(arena *a, const train_options *o, plan_request *re
     const run_config *r = out->config;
     if (r->layout.pp == 1) return ST_OK;
     plan_pipeline *pipeline = NULL;
-    int32_t *layers = NULL;
+    int32_t *rows = NULL;
     TRY(run_config_pipeline(r, a, &request->pipeline));
     TRY(arena_new(a, 1, &pipeline));
     TRY(plan_pipeline_make(a, out->whole, &o->mesh, &request->pipeline, 0, pipeline));
     // All plans are cut alike: by its own FLOPs evaluation would want weights that stand elsewhere.
-    TRY(arena_new(a, pipeline->depth, &layers));
+    TRY(arena_new(a, pipeline->depth, &rows));
     for (int32_t i = 0; i < pipeline->depth; i++) {
-        layers[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -
+        rows[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -
                     (i + 1 == pipeline->depth ? 1 : 0); // but for the embedding and the head
     }
-    request->pipeline.layers = layers;
-    request->pipeline.layers_count = pipeline->depth;
+    request->pipeline.rows = rows;
+    request->pipeline.rows_count = pipeline->depth;
     return plan_places_stages(&out->places, a, pipeline);
 }
 

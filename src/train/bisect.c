@@ -62,8 +62,7 @@ static run_config alone(const run_config *r)
     one.layout.vpp = one.layout.zero = one.layout.zero_group = 0;
     one.layout.sp = false;
     one.layout.cp_heads = 1;
-    one.layout.stages.count = 0;
-    one.layout.pipeline = NULL;
+    one.layout.pipeline = NULL; // layout.stages stays: layers are cut in rows alike
     one.train.recompute = RUN_RECOMPUTE_NONE;
     one.train.memory_settled = true;
     return one;

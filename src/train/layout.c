@@ -102,7 +102,7 @@ status train_layout_check(const run_config *r, const decoder_spec *spec)
             (long long)spec->kv_heads, r->determinism.mode == RUN_STRICT ? " in strict order" : "",
             nearest(spec, r, fits_cp_heads, r->layout.cp_heads, near));
     }
-    if (r->layout.pp > 1) {
+    if (r->layout.pp > 1 && r->layout.stages.count == 0) {
         const int64_t depth = run_config_depth(r);
         if (depth > spec->layers) {
             return fail(ST_CONFIG_CONFLICT,
@@ -110,11 +110,11 @@ status train_layout_check(const run_config *r, const decoder_spec *spec)
                         (long long)r->layout.pp, (long long)depth, (long long)spec->layers);
         }
     }
-    int64_t layers = 0;
-    for (int64_t i = 0; i < r->layout.stages.count; i++) layers += run_config_stage(r, i);
-    if (layers > 0 && layers != spec->layers) {
-        return fail(ST_CONFIG_CONFLICT, "layout.stages are %lld layers, the model has %lld",
-                    (long long)layers, (long long)spec->layers);
+    int64_t halves = 0;
+    for (int64_t i = 0; i < r->layout.stages.count; i++) halves += run_config_stage_halves(r, i);
+    if (halves > 0 && halves != 2 * spec->layers) {
+        return fail(ST_CONFIG_CONFLICT, "layout.stages are %g layers, the model has %lld",
+                    0.5 * (double)halves, (long long)spec->layers);
     }
     return ST_OK;
 }

@@ -75,6 +75,9 @@ static void shapes_are_divided_or_refused(void **state)
     f.spec.layers = 8;
     assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "layout.stages are 7 layers, the model has 8"));
+    stages[1] = "5.5";
+    assert_int_equal(train_layout_check(&f.r, &f.spec), ST_CONFIG_CONFLICT);
+    assert_non_null(strstr(error_last()->text, "layout.stages are 8.5 layers, the model has 8"));
     arena_destroy(f.a);
     const char *const pipeline[] = {"layout.pp=2", "layout.schedule=zb-v"};
     make(&f, pipeline, 2);

@@ -91,7 +91,12 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
     set(l, "layout.pp", pp);
     set_word(l, "layout.schedule", schedule);
     if (strcmp(schedule, "interleaved") == 0 && pp == 2 && pick(2) == 0) set(l, "layout.vpp", 4);
-    if (pp == 3 && strcmp(schedule, "zb-v") != 0) set_word(l, "layout.stages", "3,4,1");
+    if (pp == 3 && strcmp(schedule, "zb-v") != 0) {
+        set_word(l, "layout.stages", pick(2) == 0 ? "3,4,1" : "2.5,4,1.5");
+    }
+    // Of layers, with stages that meet in the middle of one.
+    const bool has_chunks = strcmp(schedule, "interleaved") == 0 || strstr(schedule, "-v") != NULL;
+    if (pp == 2 && !has_chunks && pick(2) == 0) set_word(l, "layout.stages", "4.5,3.5");
 }
 
 static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
