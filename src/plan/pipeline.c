@@ -64,7 +64,7 @@ static status stages_balance(arena *a, const op_model *m, int32_t depth, int32_t
 
 // Rows of each stage, but for embedding and head: as asked for, or as even in FLOPs as can be.
 static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_request *r,
-                               int32_t depth, int32_t *count)
+                             int32_t depth, int32_t *count)
 {
     const int32_t decoders = m->layer_count - 2; // between embedding and head
     if (r->rows == NULL) {

@@ -316,9 +316,11 @@ static const option rows[] = {
                    "instead of being gathered; auto is a ring where those gathered, with their "
                    "gradients, would take more than 64 MiB; strict order gathers",
            .also = "ring_attention"),
-    OTHER("layout.stages", LIST, layout.stages, NULL, FREE,
-          .help = "of pp: decoder layers of each stage, such as [6, 7, 7, 4] or [8.5, 3.5], whose ninth "
-                  "layer is cut behind its attention; nothing is even"),
+    OTHER(
+        "layout.stages", LIST, layout.stages, NULL, FREE,
+        .help =
+            "of pp: decoder layers of each stage, such as [6, 7, 7, 4] or [8.5, 3.5], whose ninth "
+            "layer is cut behind its attention; nothing is even"),
     OTHER("layout.schedule", PATH, layout.schedule, "1f1b", FREE, .choices = PIPELINE_WORDS,
           .help = "of pp: order of work, one of " PIPELINE_WORDS ", or a file",
           .also = "pipeline_schedule"),

@@ -157,7 +157,7 @@ static status pipeline_choose(arena *a, const train_options *o, plan_request *re
     TRY(arena_new(a, pipeline->depth, &rows));
     for (int32_t i = 0; i < pipeline->depth; i++) {
         rows[i] = pipeline->first_layer[i + 1] - pipeline->first_layer[i] - (i == 0 ? 1 : 0) -
-                    (i + 1 == pipeline->depth ? 1 : 0); // but for the embedding and the head
+                  (i + 1 == pipeline->depth ? 1 : 0); // but for the embedding and the head
     }
     request->pipeline.rows = rows;
     request->pipeline.rows_count = pipeline->depth;
