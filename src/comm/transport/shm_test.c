@@ -1,5 +1,5 @@
-// What other threads of a rank may ask of its shared memory while one is busy with it; and shares of an operation
-// that ranks do for each other; and deadlines of ranks that were stopped.
+// Regions that peers map; what other threads of a rank may ask of its shared memory while one is busy with it;
+// shares of an operation that ranks do for each other; and deadlines of ranks that were stopped.
 #include "comm/transport/shm.h"
 
 #include "comm/comm_internal.h"
@@ -13,6 +13,53 @@
 // after the above, which it needs
 #include <cmocka.h>
 
+// ---- regions ---------------------------------------------------------------------------------------
+enum { HUGE_PAGE = 2 << 20 };
+
+// Each rank reads what the other has at both ends of its region, and leaves its own there.
+static status region_body(comm *c, void *context)
+{
+    const int64_t bytes = *(const int64_t *)context;
+    const char own = (char)(1 + comm_rank(c)), others = (char)(3 - own);
+    comm_memory *m = NULL;
+    void *address = NULL;
+    TRY(comm_memory_create(c, bytes, &m));
+    char *at = comm_memory_at(m);
+    const comm_place place = shm_locate(c->link, at, bytes);
+    at[0] = at[bytes / 2] = at[bytes - 1] = own;
+    TRY(comm_barrier(comm_world(c), "written"));
+    TRY(shm_address(comm_world(c)->port, 1 - comm_rank(c), place, bytes, &address));
+    char *peers = address;
+    const bool is_read =
+        peers[0] == others && peers[bytes / 2] == others && peers[bytes - 1] == others;
+    // Where huge pages can be, on systems that give them.
+    const bool is_aligned =
+        bytes < HUGE_PAGE || ((uintptr_t)at % HUGE_PAGE == 0 && (uintptr_t)peers % HUGE_PAGE == 0);
+    TRY(comm_barrier(comm_world(c), "read"));
+    peers[bytes - 1] = own;
+    TRY(comm_barrier(comm_world(c), "changed"));
+    const bool is_changed = at[0] == own && at[bytes - 1] == others;
+    comm_memory_destroy(m);
+    if (is_read && is_aligned && is_changed) return comm_barrier(comm_world(c), "end");
+    return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%lld bytes: read %d, aligned %d, changed %d",
+                   (long long)bytes, is_read, is_aligned, is_changed);
+}
+
+static void regions_of_all_sizes(void **state)
+{
+    (void)state;
+    int64_t sizes[] = {2, HUGE_PAGE - 1, HUGE_PAGE, 2 * HUGE_PAGE + 4097, 5 * HUGE_PAGE};
+    for (int k = 0; k < COUNT_OF(sizes); k++) {
+        fixture_job job = {
+            .ranks = 2, .processes = true, .body = region_body, .context = &sizes[k]};
+        fixture_run(&job);
+        for (int i = 0; i < job.ranks; i++) {
+            if (job.results[i].st != ST_OK) fail_msg("rank %d: %s", i, job.results[i].text);
+        }
+    }
+}
+
+// ---- while one is busy -----------------------------------------------------------------------------
 static void *ask(void *context)
 {
     comm_awaited awaited[4];
@@ -210,6 +257,7 @@ static void stopped_time_does_not_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(regions_of_all_sizes),
         cmocka_unit_test(heartbeats_do_not_wait_for_memory),
         cmocka_unit_test(shares_are_done_by_others),
         cmocka_unit_test(ends_are_those_of_all),
