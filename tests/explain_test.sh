@@ -28,9 +28,9 @@ code "dualpipe-v" 0 explain layout.pp=4 layout.schedule=dualpipe-v train.global_
 says "as in its drawing" out 'in equal times 9\.1%, 6 of 66 units$'
 
 # --- stages that meet in the middle of a layer ---
-code "a layer on two stages" 0 explain layout.pp=2 layout.stages=4.5,1.5
+code "a layer on two stages" 0 explain layout.pp=2 layout.stages=4.5,3.5
 says "its attention" out '^  0 +embed, 0-4\.attn '
-says "and the rest of it" out '^  1 +4\.mlp-5, head '
+says "and the rest of it" out '^  1 +4\.mlp-7, head '
 
 # --- a schedule from a file, good and bad ---
 code "lists are written" 0 explain layout.pp=4 layout.schedule=zb-h1 train.global_batch=8 --equal --lists "$dir/h1.txt"
