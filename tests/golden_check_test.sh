@@ -31,6 +31,9 @@ agrees "$shared/golden/models/llama_gqa" layout.tp=4
 agrees "$shared/golden/models/qwen3" layout.tp=4
 agrees "$shared/golden/models/llama_rope_llama3" layout.tp=2 determinism=strict determinism.tp_shards=2
 agrees "$shared/golden/models/llama_tied_bf16" layout.tp=4 layout.zero=1 layout.dp=2
+# Stages that meet in the middle of layers; the head on another chunk than the first.
+agrees "$shared/golden/models/llama_gqa" layout.pp=2 layout.schedule=zb-v layout.stages=0.5,0.5,0.5,0.5 train.micro_batch=1
+agrees "$shared/golden/models/gpt2" layout.pp=2 layout.stages=1.5,0.5
 
 # Several ranks, whose pieces are gathered: each model in the next of these layouts.
 layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"

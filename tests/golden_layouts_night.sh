@@ -29,6 +29,11 @@ layout() { # layout TP CP PP DP ZERO: its keys, in `keys`
         local schedule=${schedules[turn % ${#schedules[@]}]}
         keys+=("layout.schedule=$schedule" train.micro_batch=1)
         [ "$schedule" = interleaved ] && keys+=(layout.vpp=2)
+        # The models have two layers: two chunks a rank are halves of them, and other stages meet in a layer by turns.
+        case $schedule in
+            interleaved | *-v) keys+=(layout.stages=0.5,0.5,0.5,0.5) ;;
+            *) [ $((turn / 8 % 2)) = 0 ] || keys+=(layout.stages=1.5,0.5) ;;
+        esac
     fi
 }
 

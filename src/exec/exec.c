@@ -612,15 +612,11 @@ status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t b
     return read_at(e, t->offset + offset, data, bytes);
 }
 
-status exec_read_transient(exec *e, const plan *p, const char *name, void *data, int64_t bytes)
+status exec_read_transient(exec *e, const plan *p, int32_t row, void *data, int64_t bytes)
 {
-    for (int64_t i = 0; i < p->tensor_count; i++) {
-        const plan_tensor *t = &p->tensors[i];
-        if (strcmp(t->name, name) != 0) continue;
-        ASSERT(bytes <= t->bytes);
-        return read_at(e, p->run->run_bytes + t->offset, data, bytes);
-    }
-    return fail(ST_INTERNAL, "the plan has no tensor %s", name);
+    ASSERT(row >= 0 && row < p->tensor_count && !p->tensors[row].is_part);
+    ASSERT(bytes <= p->tensors[row].bytes);
+    return read_at(e, p->run->run_bytes + p->tensors[row].offset, data, bytes);
 }
 
 int64_t exec_arena_bytes(const exec *e)

@@ -111,8 +111,8 @@ NODISCARD status exec_constants_write(exec *e, const op_model *m);
 // The step block as it is before the first step.
 NODISCARD status exec_step_reset(exec *e, double loss_scale);
 NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes);
-// A transient tensor of the plan that ran last, after exec_finish: outputs, kept gradients.
-NODISCARD status exec_read_transient(exec *e, const plan *p, const char *name, void *data,
+// A transient tensor of the plan that ran last, by its row, after exec_finish: outputs, kept gradients.
+NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *data,
                                      int64_t bytes);
 
 int64_t exec_arena_bytes(const exec *e); // allocated = predicted

@@ -162,16 +162,9 @@ status infer_core_run(infer_core *c, const plan *p, exec_input *input)
     return exec_finish(c->e);
 }
 
-// By the name that lowering gives it.
 status infer_core_output(const infer_core *c, const plan *p, int output, void *data, int64_t bytes)
 {
-    const op_model *m = p->model;
-    const op_layer *head = &m->layers[m->layer_count - 1];
-    const op_program *program = m->programs[head->program];
-    char name[PLAN_NAME_BYTES];
-    (void)snprintf(name, sizeof(name), "%s/%s", head->name,
-                   program->tensors[program->outputs[output]].name);
-    return exec_read_transient(c->e, p, name, data, bytes);
+    return exec_read_transient(c->e, p, p->outputs[output], data, bytes);
 }
 
 status infer_core_token_check(const infer_core *c, int32_t id)

@@ -600,15 +600,17 @@ static status update_push(lowering *l, int32_t *decide)
 
 static status outputs_keep(lowering *l)
 {
-    if (l->p->own_sequences != l->r->micro_batch)
-        return ST_OK; // the next micro-batch overwrites them
+    const layer_state *top = &l->layers[l->m->layer_count - 1];
+    for (int k = 0; k < OP_MAX_BOUNDARY; k++) l->p->outputs[k] = -1;
+    const int32_t slot = top->is_here ? l->chunks[top->chunk].slot_of[0] : -1;
+    if (slot < 0) return ST_OK; // another rank's, or of the pipeline's other direction
     l->microbatch = -1;
-    const int32_t top = l->m->layer_count - 1;
-    if (!l->layers[top].is_here) return ST_OK;
-    const op_program *program = l->m->programs[l->m->layers[top].program];
-    for (int k = 0; k < program->output_count; k++) {
-        TRY(lower_touch(l, owner_ref(&l->p->bindings[l->layers[top].slots[0].binding[0]],
-                                     program->outputs[k])));
+    const plan_binding *b = &l->p->bindings[top->slots[slot].binding[0]];
+    for (int k = 0; k < b->program->output_count; k++) {
+        const int32_t ref = owner_ref(b, b->program->outputs[k]);
+        l->p->outputs[k] = ref;
+        // The next micro-batch overwrites them.
+        if (l->p->own_sequences == l->r->micro_batch) TRY(lower_touch(l, ref));
     }
     return ST_OK;
 }

@@ -296,6 +296,9 @@ typedef struct plan {
     int64_t item_count, item_capacity;
     plan_comm_leaf *leaves;
     int64_t leaf_count, leaf_capacity;
+    // What the model's last layer leaves of the first micro-batch, rows of tensors; -1: it is elsewhere. With one
+    // micro-batch they last until the next step.
+    int32_t outputs[OP_MAX_BOUNDARY];
     const char *codec; // of gradients between ranks; NULL: none
     plan_bucket *buckets;
     int32_t bucket_count;

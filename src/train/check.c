@@ -320,34 +320,31 @@ typedef struct logits_piece {
     int64_t at; // of cp
 } logits_piece;
 
-static logits_piece logits_here(const checking *k, const char *name, const op_tensor *t)
+static logits_piece logits_here(const checking *k, const op_tensor *t)
 {
     const plan *p = k->plans.eval;
     const int64_t ways = k->r.layout.tp, at = k->options.mesh.at[AXIS_TP], all = k->spec.vocab;
-    for (int64_t i = 0; i < p->tensor_count; i++) {
-        if (strcmp(p->tensors[i].name, name) != 0) continue;
-        const int64_t columns = t->dims[1].scale; // as op_model_partition cuts them, or all
-        return (logits_piece){.first = p->first_sequence,
-                              .rows = p->own_sequences * p->seq,
-                              .at = k->options.mesh.at[AXIS_CP],
-                              .column = columns < all ? all * at / ways : 0,
-                              .columns = columns};
-    }
-    return (logits_piece){0};
+    if (p->outputs[0] < 0) return (logits_piece){0};
+    const int64_t columns = t->dims[1].scale; // as op_model_partition cuts them, or all
+    return (logits_piece){.first = p->first_sequence,
+                          .rows = p->own_sequences * p->seq,
+                          .at = k->options.mesh.at[AXIS_CP],
+                          .column = columns < all ? all * at / ways : 0,
+                          .columns = columns};
 }
 
 // The logits of all ranks, on all of them: (sequences, seq, vocab).
-static status logits_gather(checking *k, const char *name, const op_tensor *t, float *piece,
-                            float *out)
+static status logits_gather(checking *k, const op_tensor *t, float *piece, float *out)
 {
     const ckpt_state *state = &k->job.state;
     const int ranks = k->all != NULL ? comm_ranks(k->all) : 1;
     for (int r = 0; r < ranks; r++) {
-        logits_piece l = logits_here(k, name, t);
+        logits_piece l = logits_here(k, t);
         if (k->all != NULL) TRY(state->share(state->ranks, r, &l, (int64_t)sizeof(l)));
         const int64_t bytes = l.rows * l.columns * (int64_t)sizeof(float);
         if (l.columns == 0) continue;
-        if (r == k->rank) TRY(exec_read_transient(k->job.e, k->plans.eval, name, piece, bytes));
+        const plan *p = k->plans.eval;
+        if (r == k->rank) TRY(exec_read_transient(k->job.e, p, p->outputs[0], piece, bytes));
         if (k->all != NULL) TRY(state->share(state->ranks, r, piece, bytes));
         for (int64_t i = 0; i < l.rows; i++) {
             const int64_t each = k->padded / k->r.layout.cp, position = position_of(k, l.at, i);
@@ -369,12 +366,10 @@ static status logits_compare(checking *k)
     const op_tensor *t = &program->tensors[program->outputs[0]];
     const int64_t cells = p->sequences * k->seq * k->spec.vocab;
     const int64_t bytes = cells * (int64_t)sizeof(float), all = bytes / k->seq * k->padded;
-    char *name = NULL;
     if (e == NULL) return ST_OK;
     if (e->type != DTYPE_F32 || e->bytes != bytes / p->sequences * k->sequences) {
         return fail(ST_DAMAGED, "golden.safetensors: logits are not fp32 of shape [B, T, vocab]");
     }
-    TRY(arena_format(k->a, &name, "%s/%s", head->name, t->name));
     float *got = malloc((size_t)(bytes + all));
     if (got == NULL) return fail(ST_NO_MEMORY, "no memory for the logits");
     check_relative sum = {0};
@@ -382,7 +377,7 @@ static status logits_compare(checking *k)
     for (int64_t first = 0; first < k->sequences; first += p->sequences) {
         const exec_input input = input_of(k, p, 1, first);
         TRY_TO(free_logits, plan_run(k, p, &input));
-        TRY_TO(free_logits, logits_gather(k, name, t, got + cells, got));
+        TRY_TO(free_logits, logits_gather(k, t, got + cells, got));
         const char *want = (const char *)e->data + first * k->seq * k->spec.vocab * 4;
         check_relative_add(&sum, got, want, cells);
         const int32_t *labels = k->cells + (k->sequences + first) * k->seq;

@@ -90,7 +90,8 @@ static status own_gradient_read(const check_source *s, int32_t weight, int part,
     const int64_t bytes = (begin + count) * dtype_bytes(t->type);
     void *raw = malloc((size_t)bytes);
     if (raw == NULL) return fail(ST_NO_MEMORY, "no memory for the gradient of %s", t->name);
-    const status st = exec_read_transient(s->state->e, s->p, t->name, raw, bytes);
+    const int32_t row = t->is_part ? t->whole : (int32_t)(t - s->p->tensors);
+    const status st = exec_read_transient(s->state->e, s->p, row, raw, bytes);
     for (int64_t i = 0; i < count && st == ST_OK; i++) {
         out[i] = (float)(dtype_load(t->type, raw, begin + i) * s->factor);
     }
