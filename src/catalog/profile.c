@@ -44,6 +44,11 @@ static const catalog_field rows[] = {
         dp_overlap, "1",
         "of data parallelism's; of gradients that are summed once in a step the rest comes after the "
         "backward pass"),
+    {.key = "dp_beside",
+     .kind = OPTION_BOOL,
+     AT(dp_beside),
+     .help = "where there is no pipeline sums of gradients go beside the backward pass, whatever "
+             "dp_overlap says"},
     SHARE(pp_overlap, "1", "of the pipeline's"),
     SHARE(ep_overlap, "0", "of expert parallelism's"),
     {.key = "beside",

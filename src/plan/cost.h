@@ -41,6 +41,9 @@ typedef struct cost_profile {
     // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients
     // that are summed once in a step, comes after the backward pass.
     double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
+    // Where there is no pipeline sums of gradients go beside the backward pass, as PyTorch's DDP has them, whatever
+    // dp_overlap says.
+    bool dp_beside;
     // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
     // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
     bool beside;
@@ -129,6 +132,7 @@ typedef struct cost_group {
     // the level below those are in.
     int64_t inside[CLUSTER_LEVELS], units[CLUSTER_LEVELS];
     int32_t top;   // level that holds them all
+    bool flat;     // the job has no stages
     uint32_t axes; // of the mesh: what the profile's habits go by
     // Of a link between stages: neighbours of tp that have the same rows; 0: each has its own (layout.sp).
     int64_t alike;
@@ -157,8 +161,8 @@ int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, co
 int64_t cost_copy_ns(const cost_model *m, double bytes);
 
 // Share of a message's time that hides behind products where the plan has it between them, or beside them (`aside`):
-// there it is what the player need not add to what is played, and 1 of all that profile.beside says.
-double cost_overlap(const cost_profile *p, uint32_t axes, bool aside);
+// there it is what the player need not add to what is played, and 1 of all that profile.beside and dp_beside say.
+double cost_overlap(const cost_profile *p, const cost_group *g, bool aside);
 // Share of a message's time by which products beside it slow down: a slower link takes as much less of the device.
 double cost_crowding(const cost_model *m, const cost_group *g);
 

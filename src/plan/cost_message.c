@@ -72,6 +72,7 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 {
     const plan_members members = plan_members_of(mesh, g);
     cost_group_make(c, &members, plan_mesh_rank(mesh), g->axes, out);
+    out->flat = plan_mesh_size(mesh, AXIS_PP) == 1;
 }
 
 // ---- habits of a software, by what a message is for ------------------------------------------------
@@ -83,9 +84,10 @@ static double bandwidth_habit(const cost_profile *p, uint32_t axes)
     return habits[traffic_of(axes)];
 }
 
-double cost_overlap(const cost_profile *p, uint32_t axes, bool aside)
+double cost_overlap(const cost_profile *p, const cost_group *g, bool aside)
 {
-    const traffic t = traffic_of(axes);
+    const traffic t = traffic_of(g->axes);
+    if (aside && p->dp_beside && g->flat && t == TRAFFIC_DP) return 1.0;
     if (aside && p->beside && t != TRAFFIC_DP && t != TRAFFIC_PP) return 1.0;
     const double habits[TRAFFIC_COUNT] = {p->tp_overlap, p->cp_overlap, p->dp_overlap,
                                           p->pp_overlap, p->ep_overlap};

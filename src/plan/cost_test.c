@@ -361,6 +361,29 @@ static void stages_get_pieces(void **state)
     assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
 }
 
+// PyTorch's DDP sums beside the backward pass, where there are no stages.
+static void sums_are_hidden_where_there_are_no_stages(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    p.dp_overlap = p.tp_overlap = 0.0;
+    for (int pp = 1; pp <= 2; pp++) {
+        const plan_mesh mesh = {.size = {[AXIS_DP] = 4, [AXIS_TP] = 2, [AXIS_PP] = pp}};
+        const plan_group data = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+        const plan_group tp = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+        cost_group sums, rows;
+        cost_group_of(&c, &mesh, &data, &sums);
+        cost_group_of(&c, &mesh, &tp, &rows);
+        p.dp_beside = false;
+        assert_close(cost_overlap(&p, &sums, true), 0.0, 0.0);
+        p.dp_beside = true;
+        assert_close(cost_overlap(&p, &sums, true), pp == 1 ? 1.0 : 0.0, 0.0);
+        assert_close(cost_overlap(&p, &sums, false), 0.0, 0.0);
+        assert_close(cost_overlap(&p, &rows, false), 0.0, 0.0);
+    }
+}
+
 // Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
 static void rings_take_their_hops(void **state)
 {
@@ -484,6 +507,7 @@ int main(void)
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
         cmocka_unit_test(stages_get_pieces),
+        cmocka_unit_test(sums_are_hidden_where_there_are_no_stages),
         cmocka_unit_test(rings_take_their_hops),
         cmocka_unit_test(slow_links_crowd_less),
         cmocka_unit_test(switches_that_add_halve_a_sum),

@@ -106,7 +106,7 @@ static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t be
 static int64_t between_ns(const list_prices *x, int32_t begin)
 {
     const op_node *node = &x->nodes[begin];
-    const double overlap = cost_overlap(x->m->profile, group_of(x, node)->axes, false);
+    const double overlap = cost_overlap(x->m->profile, group_of(x, node), false);
     const int64_t ns = (int64_t)((double)message_ns(x, node, 1.0) * (1.0 - overlap));
     return node->code == OP_SHIFT ? 2 * ns : ns; // a send and a receive
 }

@@ -121,7 +121,7 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
 
 int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
-    const double overlap = cost_overlap(m->profile, g->axes, true);
+    const double overlap = cost_overlap(m->profile, g, true);
     return (int64_t)((double)ns * (1.0 - overlap + cost_crowding(m, g)));
 }
 
@@ -133,7 +133,7 @@ static int64_t crowded_ns(const cost_model *m, const cost_group *g, int64_t ns)
 
 static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
 {
-    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g->axes, true)));
+    return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g, true)));
 }
 
 // Bytes that go between ranks for a layer, of one kind of weights.

@@ -93,7 +93,7 @@ status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups
         if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
         const plan_comm *c = &p->comms[x->comm];
         if (!is_step_sum(p, c)) continue;
-        const double overlap = cost_overlap(m->profile, p->run->groups[c->group].axes, true);
+        const double overlap = cost_overlap(m->profile, &groups[c->group], true);
         late[c->group] +=
             (int64_t)((double)cost_comm_ns(m, &groups[c->group], p, c) * (1.0 - overlap));
         last[c->group] = x->comm;
@@ -107,7 +107,7 @@ status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
                        bool aside, int64_t *ns, int64_t *held)
 {
-    const double share = cost_overlap(m->profile, p->run->groups[c->group].axes, aside);
+    const double share = cost_overlap(m->profile, g, aside);
     const double overlap = aside && is_step_sum(p, c) ? 1.0 : share;
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
