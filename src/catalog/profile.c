@@ -27,6 +27,7 @@ static const catalog_field rows[] = {
     SPEED(pointwise,
           "bytes that element-wise operations move, relative to the plan's; below 1: fused"),
     SPEED(launch, "time of a kernel's launch, relative to the device's entry"),
+    SPEED(attention_kernels, "kernels that an attention is launched as; 1: it is fused"),
     {.key = "step_s",
      .kind = OPTION_REAL,
      AT(step_s),
@@ -116,6 +117,18 @@ static const catalog_field rows[] = {
      .help =
          "between stages each rank of tp sends a piece of the rows that all of them have, which is "
          "gathered there"},
+    {.key = "sum16_bytes",
+     .kind = OPTION_REAL,
+     AT(sum16_bytes),
+     .max = 100,
+     .help =
+         "bytes that a kernel of its own moves for each element of a weight's gradient, in each "
+         "micro-batch, to add it to a sum of two bytes; 0: what makes it adds it"},
+    {.key = "sum32_bytes",
+     .kind = OPTION_REAL,
+     AT(sum32_bytes),
+     .max = 100,
+     .help = "the same, to a sum of four bytes"},
     {.key = "whole_again",
      .kind = OPTION_BOOL,
      AT(whole_again),

@@ -23,6 +23,7 @@ cost_profile cost_profile_trireme(void)
                             .dp_bandwidth = 1.0,
                             .pp_bandwidth = 1.0,
                             .ep_bandwidth = 1.0,
+                            .attention_kernels = 1.0,
                             .dp_overlap = 1.0,
                             .pp_overlap = 1.0,
                             .beside = true,
@@ -276,6 +277,24 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
 }
 
+// What adds a weight's gradient to the step's sum, beside the operation that made it.
+static double sums_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    double s = 0.0;
+    for (int o = 0; o < kind->out_max; o++) {
+        const tensor_id sum = node->out[o];
+        if ((kind->accumulates >> o & 1u) == 0 || sum == TENSOR_NONE) continue;
+        const op_tensor *x = &p->tensors[sum];
+        const bool is_short = dtype_bytes(x->type) <= 2;
+        double bytes = is_short ? m->profile->sum16_bytes : m->profile->sum32_bytes;
+        for (int d = 0; d < x->ndim; d++) bytes *= dim_of(p, sum, d, bound);
+        if (bytes > 0.0) s += memory_s(m, bytes) + launch_s(m);
+    }
+    return s;
+}
+
 static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, const op_cost *cost)
 {
@@ -342,7 +361,9 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
                      const extent_binding *bound)
 {
     if (op_communicates(node->code)) return 0;
-    return ns_of(node_s(m, p, node, bound) + launch_s(m));
+    const bool attends = cost_class_of(node->code) == COST_ATTENTION;
+    const double kernels = attends ? m->profile->attention_kernels : 1.0;
+    return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) + kernels * launch_s(m));
 }
 
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)

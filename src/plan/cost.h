@@ -33,7 +33,11 @@ typedef struct cost_profile {
     double
         pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
                    // 1 where kernels are fused
-    double launch; // factor on the device's launch time per operation
+    double launch;            // factor on the device's launch time per operation
+    double attention_kernels; // as which an attention is launched that is not fused
+    // Where an operation does not add its gradient of a weight to the step's sum, bytes that a kernel of its own moves
+    // for each element then, of sums of two bytes and of four. 0: the operation adds it.
+    double sum16_bytes, sum32_bytes;
     double step_s; // host work in every step that nothing hides
     // Bandwidth of messages relative to the links' entries, by what they are for.
     double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;

@@ -191,6 +191,18 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(dw->code, OP_MATMUL_DW);
     assert_int_equal(cost_node_ns(&m, program, dw, &bound),
                      cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
+    // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
+    p.sum16_bytes = 6.0;
+    assert_int_equal(cost_node_ns(&m, program, dw, &bound),
+                     cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
+    p.sum32_bytes = 10.0;
+    assert_close((double)cost_node_ns(&m, program, dw, &bound),
+                 (double)cost_product_ns(&m, &across, DTYPE_BF16, 0.0) +
+                     (10.0 * 8192 * 4096 + 1e6) / 2.4e12 * 1e9 + 2000,
+                 1e-6);
+    assert_int_equal(cost_node_ns(&m, program, &nodes[0], &bound),
+                     cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) + 1000);
+    p.sum16_bytes = p.sum32_bytes = 0.0;
     // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
     // reads have been.
     cluster twice = c;
@@ -242,6 +254,13 @@ static void attention_is_slow_on_short_sequences(void **state)
         assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 30 / 16, 0.01);
         assert_int_equal(cost_node_ns(&m, program, node, &bound), (int64_t)whole);
         c.device.matrix_units_per_unit = 0;
+        // Five kernels are launched five times.
+        cost_profile unfused = p;
+        unfused.attention_kernels = 5.0;
+        c.device.launch_s = 1e-3;
+        const cost_model five = {.c = &c, .profile = &unfused};
+        assert_close((double)cost_node_ns(&five, program, node, &bound), whole + 5e6, 1e-6);
+        c.device.launch_s = 0.0;
         // Heads of 64 have half the FLOPs of those of 128 beside each score, and twice the scores for all FLOPs.
         c.device.attention_forward_scores = 0.3;
         assert_close((double)cost_node_ns(&m, program, node, &bound), whole * 1.3, 0.01);
