@@ -1,7 +1,7 @@
 """Rows of published step times and memory, as runs that `trireme simulate` can be asked for.
 
 A table under ../shared/validation has a rule here: which profile (catalog/profiles) and cluster stand for its
-software and machines, and what its columns leave open. Rules follow the tables' settings and their sources; three were put
+software and machines, and what its columns leave open. Rules follow the tables' settings and their sources; some were put
 right from sources after their errors had been seen (docs/validation.md names them).
 """
 import csv
@@ -193,7 +193,7 @@ def internevo(path):
 
 def korthikanti_table3_5(path):
     # "selective" recomputes the attention core, which a fused attention does anyway.
-    for row, cell in basic(path, "megatron", "gpt2", True, lambda c: "selene"):
+    for row, cell in basic(path, "megatron-2022", "gpt2", True, lambda c: "selene"):
         if "sequence parallel on" in cell["sharding"]:
             row.keys["layout.sp"] = "true"
         if cell["recompute"].startswith("selective"):
@@ -216,7 +216,9 @@ def megatron(path):
     for row, cell in basic(path, "megatron", "gpt2", True, lambda c: cluster.get(c["hardware"], "selene")):
         if "DeepSpeed" in cell["sharding"]:
             row.profile = "deepspeed"
-            row.keys["precision.grads"] = "fp16"  # ZeRO's paper counts 2 bytes of a gradient, 12 of the optimizer
+        # Gradients are kept and summed as the weights' type, unless --accumulate-allreduce-grads-in-fp32 asks for more
+        # (megatron/arguments.py); ZeRO's paper counts 2 bytes of a gradient, too.
+        row.keys["precision.grads"] = "fp16"
         even_stages(row.keys)
         yield row
 
@@ -261,9 +263,10 @@ def zero_bubble_tables(path):
         schedule = SCHEDULES[cell["schedule"]]
         keys.update({"layout.dp": 1, "layout.tp": 1, "layout.pp": stages, "cluster.devices": stages,
                      "layout.schedule": schedule, "train.micro_batch": b, "train.global_batch": m * b,
-                     "train.precision": "fp16", "train.recompute": "none"})
+                     "train.precision": "fp16", "train.recompute": "none",
+                     "precision.grads": "fp16"})  # as megatron() has it: its script asks for no sums in fp32
         name = f"{cell['model']}-pp{stages}-{cell['schedule']}-m{m}"
-        row = Row(path.stem, name, "megatron", "a100-80", keys)
+        row = Row(path.stem, name, "megatron-2022", "a100-80", keys)
         row.step_s, row.memory_gib = number(cell["step_time_s_derived"]), number(cell["memory_gb"])
         each, rest = divmod(layers + 2, stages)
         if rest:
@@ -305,7 +308,7 @@ def bloom(path):
         keys.update({f"layout.{axis}": int(cell[axis]) for axis in ("dp", "tp", "pp")})
         if "bf16" not in cell["stages"]:
             keys["precision.grads"] = "fp16"  # sixteen bits, as its fp16 optimizer adds them up
-        row = Row(path.stem, cell["row"], "megatron", "jean-zay", keys)
+        row = Row(path.stem, cell["row"], "megatron-deepspeed", "jean-zay", keys)
         row.holds_twice = "bf16" in cell["stages"]
         if pp > 1:
             each = -(-(layers + 2) // pp) if "ends" in cell["stages"] else -(-layers // pp)
