@@ -25,6 +25,16 @@ theirs=$(activations megatron-selective)
 own=$(activations trireme train.recompute=full) theirs=$(activations megatron train.recompute=full)
 [ $((theirs - own)) = $((scores + masks)) ] || said "scores and masks of one layer: $theirs less $own"
 
+# What an allocator loses: a share of what lives from action to action.
+held() { # held PROFILE KIND: bytes of it
+    "$T" simulate gpt2-124m --cluster a100-80 profile="$1" layout.dp=8 train.global_batch=64 train.micro_batch=4 \
+        --json | sed -E 's/.*"memory": \{[^}]*"'"$2"'": ([0-9]+).*/\1/'
+}
+printf 'base: trireme\nabout: "a quarter"\nslack: 0.25\nsources: ["a test"]\n' >"$dir/slack.yaml"
+lost=$(($(held "$dir/slack.yaml" buffers) - $(held trireme buffers)))
+live=$(($(held trireme activations) + $(held trireme gradients)))
+[ $((live / 4)) = $lost ] || said "lost by the allocator: $lost of $live"
+
 # DeepSpeed holds less of whole gradients than a layer's.
 gradients() { # gradients PROFILE: bytes of them with ZeRO-3
     "$T" simulate llama2-70b --cluster a100-80 profile="$1" layout.dp=64 layout.zero=3 train.global_batch=64 \

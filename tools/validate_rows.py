@@ -34,6 +34,21 @@ def number(text):
     return float(match.group()) if match else None
 
 
+def in_bytes(text, unit):
+    count = number(text)
+    return count * unit if count else None
+
+
+def context_bytes(profile):
+    """Bytes of the runtime and its libraries, which a profile has by itself or by its base."""
+    text = (PROFILES / f"{profile}.yaml").read_text()
+    match = re.search(r"^context_bytes: *([0-9]+)", text, re.M)
+    base = re.search(r"^base: *(\S+)", text, re.M)
+    if match:
+        return int(match.group(1))
+    return context_bytes(base.group(1)) if base else 0
+
+
 def even_stages(keys, preset_layers=None):
     """Megatron gives each virtual stage as many layers, wherever embedding and head are; what does not divide is left.
 
@@ -52,7 +67,8 @@ class Row:
     def __init__(self, source, name, profile, cluster, keys):
         self.source, self.name, self.profile, self.cluster = source, name, profile, cluster
         self.keys = keys  # "key.path" -> value
-        self.step_s = self.memory_gib = None
+        self.step_s = self.memory_bytes = None
+        self.allocated = False  # the memory is what the allocator was asked for, without the runtime's own
         self.fits = True  # what was run fits
         self.role = "test"
         self.why_not = None  # a reason to leave it out, said before it is run
@@ -129,7 +145,7 @@ def basic(path, profile, arch, tied, cluster):
         keys["train.recompute"] = "full" if cell["recompute"].startswith("full") else "none"
         row = Row(path.stem, cell["row_id"], profile, cluster(cell), keys)
         row.step_s = number(cell["step_time_s"])
-        row.memory_gib = number(cell["memory_gib"])
+        row.memory_bytes = in_bytes(cell["memory_gib"], 2**30)
         if "fp8" in cell["precision"].lower():
             keys["train.precision"] = "fp8"
         if "MLA" in cell["kv_heads"] or "expert" in cell["ffn"]:
@@ -207,7 +223,7 @@ def llm_c(path):
                            "a100-40" if "40GB" in c["hardware"] else "a100-80"):
         if "PCIe" in cell["hardware"]:
             row.why_not = "a card whose clock under load is not printed"
-        row.memory_gib = None
+        row.memory_bytes = None
         yield row
 
 
@@ -255,7 +271,11 @@ SCHEDULES = {"1F1B": "1f1b", "1F1B-I": "interleaved", "ZB-H1": "zb-h1", "ZB-H2":
 
 
 def zero_bubble_tables(path):
-    # One layer fewer on the first and the last stage; a chunk of 1F1B-I has one layer. No dp: no ZeRO.
+    """Zero-bubble pipelines. One layer fewer on the first and the last stage; a chunk of 1F1B-I has one layer.
+
+    No dp: no ZeRO. Memory is counted as its code does: torch.cuda.max_memory_allocated() // 1000000
+    (sail-sg/zero-bubble-pipeline-parallelism, megatron/core/pipeline_parallel/schedules.py).
+    """
     for cell in csv.DictReader(path.open()):
         keys = model_keys(cell, "gpt2", True)
         stages, layers = int(cell["pp"]), keys["model.layers"]
@@ -267,7 +287,8 @@ def zero_bubble_tables(path):
                      "precision.grads": "fp16"})  # as megatron() has it: its script asks for no sums in fp32
         name = f"{cell['model']}-pp{stages}-{cell['schedule']}-m{m}"
         row = Row(path.stem, name, "megatron-2022", "a100-80", keys)
-        row.step_s, row.memory_gib = number(cell["step_time_s_derived"]), number(cell["memory_gb"])
+        row.step_s, row.memory_bytes = number(cell["step_time_s_derived"]), in_bytes(cell["memory_gb"], 10**9)
+        row.allocated = True
         each, rest = divmod(layers + 2, stages)
         if rest:
             row.why_not = "its layers do not divide as the paper says"
@@ -276,7 +297,7 @@ def zero_bubble_tables(path):
             row.why_not = "chunks without a layer beside the embedding and the head" if row.step_s else None
         elif schedule != "zb-v":
             keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (stages - 2) + [each - 1]))
-        if row.step_s or row.memory_gib:
+        if row.step_s or row.memory_bytes:
             yield row
 
 
@@ -285,7 +306,7 @@ def does_not_fit(path):
     for row in megatron(path):
         if row.name.startswith("sc21-t2-ZeRO-3-529.6-640"):
             row.keys.update({"layout.dp": 560, "cluster.devices": 560, "train.global_batch": 2240})
-            row.name, row.step_s, row.memory_gib, row.fits = "sc21-t2-ZeRO-3-529.6-560", None, None, False
+            row.name, row.step_s, row.memory_bytes, row.fits = "sc21-t2-ZeRO-3-529.6-560", None, None, False
             yield row
 
 
