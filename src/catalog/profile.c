@@ -14,6 +14,10 @@
     {                                                                                        \
         .key = #k, .kind = OPTION_REAL, AT(k), .min = 0, .max = 1, .value = (v), .help = (h) \
     }
+#define FIGURE(k, most, h)                                                          \
+    {                                                                               \
+        .key = #k, .kind = OPTION_REAL, AT(k), .min = 0, .max = (most), .help = (h) \
+    }
 #define WHOLE(k, most, h)                                                                          \
     {                                                                                              \
         .key = #k, .kind = OPTION_INT, AT(k), .bytes = sizeof(int64_t), .max = (most), .help = (h) \
@@ -28,11 +32,7 @@ static const catalog_field rows[] = {
           "bytes that element-wise operations move, relative to the plan's; below 1: fused"),
     SPEED(launch, "time of a kernel's launch, relative to the device's entry"),
     SPEED(attention_kernels, "kernels that an attention is launched as; 1: it is fused"),
-    {.key = "step_s",
-     .kind = OPTION_REAL,
-     AT(step_s),
-     .max = 60,
-     .help = "seconds of the host's work in each step that nothing hides"},
+    FIGURE(step_s, 60, "seconds of the host's work in each step that nothing hides"),
     SPEED(tp_bandwidth,
           "bandwidth of tensor parallelism's messages, relative to the links' entries"),
     SPEED(cp_bandwidth, "of context parallelism's"),
@@ -97,16 +97,9 @@ static const catalog_field rows[] = {
           "by which products slow down while messages go beside them over the innermost links; "
           "slower ones take as much less"),
     SPEED(activations, "bytes kept for the backward pass, relative to the plan's"),
-    {.key = "score_bytes",
-     .kind = OPTION_REAL,
-     AT(score_bytes),
-     .max = 16,
-     .help = "bytes kept of each score where attention is not fused; 0: it is"},
-    {.key = "mask_bytes",
-     .kind = OPTION_REAL,
-     AT(mask_bytes),
-     .max = 16,
-     .help = "bytes kept of each element of a layer's rows: the masks of its dropouts"},
+    FIGURE(score_bytes, 16, "bytes kept of each score where attention is not fused; 0: it is"),
+    FIGURE(mask_bytes, 16,
+           "bytes kept of each element of a layer's rows: the masks of its dropouts"),
     {.key = "fp8_inputs",
      .kind = OPTION_BOOL,
      AT(fp8_inputs),
@@ -117,18 +110,10 @@ static const catalog_field rows[] = {
      .help =
          "between stages each rank of tp sends a piece of the rows that all of them have, which is "
          "gathered there"},
-    {.key = "sum16_bytes",
-     .kind = OPTION_REAL,
-     AT(sum16_bytes),
-     .max = 100,
-     .help =
-         "bytes that a kernel of its own moves for each element of a weight's gradient, in each "
-         "micro-batch, to add it to a sum of two bytes; 0: what makes it adds it"},
-    {.key = "sum32_bytes",
-     .kind = OPTION_REAL,
-     AT(sum32_bytes),
-     .max = 100,
-     .help = "the same, to a sum of four bytes"},
+    FIGURE(sum16_bytes, 100,
+           "bytes that a kernel of its own moves for each element of a weight's gradient, in each "
+           "micro-batch, to add it to a sum of two bytes; 0: what makes it adds it"),
+    FIGURE(sum32_bytes, 100, "the same, to a sum of four bytes"),
     {.key = "whole_again",
      .kind = OPTION_BOOL,
      AT(whole_again),
