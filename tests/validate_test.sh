@@ -8,31 +8,27 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 said() { echo "FAILED: $1"; exit 1; }
 
-activations() { # activations PROFILE KEY=VALUE...: bytes of them
-    local profile=$1
-    shift
+held() { # held KIND PROFILE KEY=VALUE...: bytes of it
+    local kind=$1 profile=$2
+    shift 2
     "$T" simulate gpt2-124m --cluster a100-80 profile="$profile" layout.dp=8 train.global_batch=64 \
-        train.micro_batch=4 "$@" --json | sed -E 's/.*"memory": \{[^}]*"activations": ([0-9]+).*/\1/'
+        train.micro_batch=4 "$@" --json | sed -E 's/.*"memory": \{[^}]*"'"$kind"'": ([0-9]+).*/\1/'
 }
 
 # 12 layers x 12 heads x 1024^2 scores x 4 sequences x 5 bytes, and two masks of 4 x 1024 x 768 bytes; of one layer where
 # all is recomputed, without the scores where they are recomputed.
 scores=$((12 * 1024 * 1024 * 4 * 5)) masks=$((2 * 4 * 1024 * 768))
-own=$(activations trireme) theirs=$(activations megatron)
+own=$(held activations trireme) theirs=$(held activations megatron)
 [ $((theirs - own)) = $((12 * (scores + masks))) ] || said "scores and masks kept: $theirs less $own"
-theirs=$(activations megatron-selective)
+theirs=$(held activations megatron-selective)
 [ $((theirs - own)) = $((12 * masks)) ] || said "masks kept where scores are made again: $theirs less $own"
-own=$(activations trireme train.recompute=full) theirs=$(activations megatron train.recompute=full)
+own=$(held activations trireme train.recompute=full) theirs=$(held activations megatron train.recompute=full)
 [ $((theirs - own)) = $((scores + masks)) ] || said "scores and masks of one layer: $theirs less $own"
 
 # What an allocator loses: a share of what lives from action to action.
-held() { # held PROFILE KIND: bytes of it
-    "$T" simulate gpt2-124m --cluster a100-80 profile="$1" layout.dp=8 train.global_batch=64 train.micro_batch=4 \
-        --json | sed -E 's/.*"memory": \{[^}]*"'"$2"'": ([0-9]+).*/\1/'
-}
 printf 'base: trireme\nabout: "a quarter"\nslack: 0.25\nsources: ["a test"]\n' >"$dir/slack.yaml"
-lost=$(($(held "$dir/slack.yaml" buffers) - $(held trireme buffers)))
-live=$(($(held trireme activations) + $(held trireme gradients)))
+lost=$(($(held buffers "$dir/slack.yaml") - $(held buffers trireme)))
+live=$(($(held activations trireme) + $(held gradients trireme)))
 [ $((live / 4)) = $lost ] || said "lost by the allocator: $lost of $live"
 
 # DeepSpeed holds less of whole gradients than a layer's.

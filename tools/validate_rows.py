@@ -39,16 +39,6 @@ def in_bytes(text, unit):
     return count * unit if count else None
 
 
-def context_bytes(profile):
-    """Bytes of the runtime and its libraries, which a profile has by itself or by its base."""
-    text = (PROFILES / f"{profile}.yaml").read_text()
-    match = re.search(r"^context_bytes: *([0-9]+)", text, re.M)
-    base = re.search(r"^base: *(\S+)", text, re.M)
-    if match:
-        return int(match.group(1))
-    return context_bytes(base.group(1)) if base else 0
-
-
 def even_stages(keys, preset_layers=None):
     """Megatron gives each virtual stage as many layers, wherever embedding and head are; what does not divide is left.
 
