@@ -2,13 +2,14 @@
 """Training steps of GPT-2 124M in PyTorch on several ranks over gloo: the layouts of `trireme train layout.*`.
 
     pytorch_parallel.py --layout ddp|fsdp|tp|pp [--precision fp32|bf16] [--mode eager|compile] [--ranks 2]
-                        [--batch 32] [--seq 1024] [--steps 1] [--warmup 0]
+                        [--batch 32] [--seq 1024] [--steps 1] [--warmup 0] [--sums step|microbatch]
 
 A step is: forward and backward of every micro-batch (one sequence), clip to 1, AdamW (fused), in fp32 or with
 autocast to bf16. Ranks are processes of this machine with one thread and one core each. `compile` compiles
 each block, or in tp and pp what a rank has of it.
   ddp   DistributedDataParallel; gradients travel in the last micro-batch
-  fsdp  fully_shard on each block and on the whole (FSDP2): weights, gradients and states are cut
+  fsdp  fully_shard on each block and on the whole (FSDP2): weights and states are cut; gradients too with
+        `--sums microbatch`, with `step` they stay whole until the last micro-batch
   tp    parallelize_module: columns and rows of attention and MLP, the vocabulary by rows; one rank's batch
   pp    torch.distributed.pipelining, 1F1B, as many layers on each stage as make both equal (head included)
 One line of JSON: tokens_per_s of all ranks together, step_s (median), peak_rss_bytes of the largest rank.
@@ -117,7 +118,7 @@ def make_fsdp(options):
 
     @contextlib.contextmanager
     def quiet(m, last):
-        m.set_requires_gradient_sync(last)
+        m.set_requires_gradient_sync(last or options.sums == "microbatch")
         yield
     return model, quiet
 
@@ -195,7 +196,7 @@ def rank_main(rank, options, port, out):
     if rank == 0:
         step_s = statistics.median(times[options.warmup:])
         out.put({"tokens_per_s": options.batch * options.seq / step_s, "step_s": step_s,
-                 "peak_rss_bytes": int(rss.item()), "layout": options.layout, "ranks": options.ranks,
+                 "peak_rss_bytes": int(rss.item()), "layout": options.layout, "sums": options.sums, "ranks": options.ranks,
                  "precision": options.precision, "mode": options.mode, "batch": options.batch, "seq": options.seq, "torch": torch.__version__})
     dist.destroy_process_group()
 
@@ -210,6 +211,7 @@ def main():
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=1, help="timed, after --warmup")
     parser.add_argument("--warmup", type=int, default=0)
+    parser.add_argument("--sums", choices=["step", "microbatch"], default="step", help="fsdp: when gradients travel")
     parser.add_argument("--cut", type=int, default=0, help="pp: layers of the first stage")
     parser.add_argument("--port", type=int, default=29611)
     options = parser.parse_args()

@@ -212,6 +212,7 @@ static void least_is_least_of_what_travels_compressed(void **state)
         {{"tiny", "v100"}, {"comm.compression=topk", "comm.compression.keep=0.2", "layout.tp=4"}},
         {{"tiny", "h100"}, {"comm.compression=onebit", "layout.cp=2", "layout.tp=2"}},
         {{"tiny", "h100"}, {"comm.compression=fp8", "layout.zero=1", "layout.cp=4"}},
+        {{"tiny", "h100"}, {"comm.compression=fp8", "layout.zero=3", "layout.zero_sums=step"}},
         {{"tiny", "h100"}, {"comm.compression=topk", "model.kv_heads=2", "layout.tp=4"}},
         {{"tiny", "h100"}, {"comm.compression=int8", "profile=nanotron"}},
         {{"tiny", "v100"}, {"comm.compression=onebit", "profile=internevo"}},

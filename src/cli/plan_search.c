@@ -230,6 +230,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                                .has_master = types.has_master,
                                                .muon = r->optimizer.name == RUN_MUON},
                                     .codec = p->codec.codec != NULL ? &codec : NULL,
+                                    .sums_once = r->layout.zero_sums == RUN_SUMS_STEP,
                                     .scratch_bytes =
                                         (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,
                                     .workspace = exec_workspace,
@@ -348,6 +349,9 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     if (config_is_given(c, "layout.cp_ring")) {
         out->base.r->layout.cp_ring = out->given->layout.cp_ring;
     }
+    if (config_is_given(c, "layout.zero_sums")) {
+        out->base.r->layout.zero_sums = out->given->layout.zero_sums;
+    }
     out->layers_given = out->base.spec.layers;
     TRY(plan_layers(out, out->base.spec.layers));
     return plan_devices(out, 0);
@@ -408,6 +412,9 @@ status plan_layout_keys(const planner *p, const search_layout *l, const char **k
     }
     if (l->ep > 1) TRY(number_add(p, keys, n, "layout.ep", l->ep));
     TRY(number_add(p, keys, n, "layout.zero", l->zero));
+    if (l->zero > 0 && p->base.r->layout.zero_sums == RUN_SUMS_STEP) {
+        TRY(key_add(p, keys, n, "layout.zero_sums", "step"));
+    }
     TRY(key_add(p, keys, n, "layout.sp", l->sp ? "yes" : "no"));
     TRY(key_add(p, keys, n, "layout.schedule", l->schedule != NULL ? l->schedule->name : "1f1b"));
     TRY(number_add(p, keys, n, "layout.vpp", l->pp > 1 && l->chunks > 1 ? l->chunks : 0));

@@ -31,6 +31,8 @@ static status layout_add(const run_config *r, text *t)
     for (int64_t i = 0; i < COUNT_OF(sizes); i++) {
         TRY(text_add(t, "\"%s\": %lld, ", sizes[i].name, (long long)sizes[i].value));
     }
+    TRY(text_add(t, "\"zero_sums\": \"%s\", ",
+                 r->layout.zero_sums == RUN_SUMS_STEP ? "step" : "microbatch"));
     TRY(text_add(t, "\"sp\": %s, \"schedule\": ", r->layout.sp ? "true" : "false"));
     if (r->layout.pp == 1) return text_add(t, "null}");
     TRY(text_add_json(t, path_base_name(r->layout.schedule)));

@@ -34,7 +34,7 @@ typedef struct trial {
     int32_t cp_heads;        // of cp; 0: 1
     int32_t turns;           // of its zigzag; 0: 1
     int32_t heads, kv_heads; // 0: 2, and as many
-    bool ring;
+    bool ring, once;
     int32_t stages[LAYERS]; // layers of each; first 0: even
     bool strict, tied;
     op_recompute recompute;
@@ -140,6 +140,7 @@ static inline status trial_plan(arena *a, trial *t, const plan_mesh *mesh, plan_
                      .rows = stages > 0 ? t->stages : NULL,
                      .rows_count = stages},
         .zero = t->zero,
+        .sums_once = t->once,
         .strict = t->strict,
         .shards = t->shards,
         .cp_shards = t->cp_shards,
@@ -270,11 +271,11 @@ static inline void trial_run(trial *t, const reference *want)
     for (int r = 0; r < job.ranks; r++) {
         if (job.results[r].st != ST_OK) {
             print_error(
-                "%s pp %d x %d dp %d cp %d (%d heads%s) zero %d in %d micro-batch %d strict %d tied "
+                "%s pp %d x %d dp %d cp %d (%d heads%s) zero %d%s in %d micro-batch %d strict %d tied "
                 "%d, rank %d: %s\n",
                 t->schedule != NULL ? t->schedule : "", t->pp, t->chunks, t->dp, t->cp, t->cp_heads,
-                t->ring ? ", ring" : "", t->zero, t->zero_group, t->micro_batch, t->strict, t->tied,
-                r, job.results[r].text);
+                t->ring ? ", ring" : "", t->zero, t->once ? " once" : "", t->zero_group,
+                t->micro_batch, t->strict, t->tied, r, job.results[r].text);
         }
     }
     for (int r = 0; r < job.ranks; r++) {

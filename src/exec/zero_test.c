@@ -28,6 +28,10 @@ static const trial layouts[] = {
      .schedule = "1f1b",
      .micro_batch = 1,
      .recompute = RECOMPUTE_FULL},
+    {.zero = 3, .once = true, .pp = 1, .dp = 4, .micro_batch = 1},
+    {.zero = 3, .once = true, .pp = 1, .dp = 4, .zero_group = 2, .micro_batch = 2},
+    {.zero = 3, .once = true, .pp = 2, .dp = 2, .schedule = "zb-h1", .micro_batch = 1},
+    {.zero = 3, .once = true, .pp = 2, .dp = 2, .schedule = "dualpipe-v", .micro_batch = 1},
 };
 
 // Of three ranks in strict order one has fewer shards, so fewer micro-batches.

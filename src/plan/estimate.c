@@ -223,7 +223,7 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
                         .grad_whole = rows_bytes(model, rows.padded, w->grad)};
     out.cut = rows.cut;
     out.passes = rows.cut && l->zero >= 3;
-    out.grad_passes = rows.cut && l->zero >= 2;
+    out.grad_passes = rows.cut && l->zero >= 2 && !e->r.sums_once;
     out.kept = out.passes ? rows_bytes(model, rows.kept, w->type) : out.whole;
     out.grad_kept = out.grad_passes ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
     out.moments = (whole ? 1 : 2) * rows_bytes(model, rows.count, e->r.states.moments);

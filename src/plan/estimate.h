@@ -38,6 +38,7 @@ typedef struct estimate_request {
     void *workspace_context;
     plan_passing_limits limits; // of other software
     bool rows_inline;           // as in plan_request
+    bool sums_once;             // the same
     const plan_codec *codec;    // the same; of layouts with several ranks of dp or cp
     const struct estimate
         *like; // of the same model with another micro-batch, which lives as long; NULL

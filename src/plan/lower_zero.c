@@ -14,7 +14,8 @@
 // A whole weight is gathered one visit ahead. Its bytes are its own from the beginning of the visit before, for
 // that is what the gather waits for: whatever had them is over by then, and so are sums on the same lane.
 //
-// In strict order accumulators are whole: a shard's fold goes on from one micro-batch to the next.
+// In strict order accumulators are whole: a shard's fold goes on from one micro-batch to the next. So they are where
+// gradients are summed once in a step (layout.zero_sums): as with ZeRO-1, in more memory and with less to send.
 #include "plan/lower.h"
 
 #include <stdio.h>
@@ -73,13 +74,14 @@ status lower_zero_begin(lowering *l)
     const plan_request *r = l->r;
     const bool is_cut = r->zero > 0 && plan_zero_ways(&r->mesh) > 1; // of experts too, or fewer
     TRY(groups_find(l));
-    l->cuts_gradients = is_cut && r->zero >= 2 && r->optimizer != NULL && !r->strict;
+    const bool keeps_whole = r->strict || r->sums_once;
+    l->cuts_gradients = is_cut && r->zero >= 2 && r->optimizer != NULL && !keeps_whole;
     l->cuts_weights = is_cut && r->zero >= 3;
     if (l->cuts_gradients && r->codec != NULL) {
         return fail(
             ST_CONFIG_CONFLICT,
             "layout.zero = %d sums gradients in every micro-batch, comm.compression once in a "
-            "step: expected layout.zero = 1, or no compression",
+            "step: expected layout.zero_sums = step, or no compression",
             (int)r->zero);
     }
     TRY(microbatches_check(l));

@@ -249,6 +249,7 @@ typedef struct plan_request {
     int32_t zero; // ZeRO stage: cuts the optimizer's state over dp; from 2 on gradients; 3: weights
     // Micro-batches of the dp ranks with the fewest and the most; 0: all have as many as this one.
     int64_t fewest_microbatches, most_microbatches;
+    bool sums_once; // gradients stay whole until the last micro-batch, with zero = 3 too
     bool strict;
     int32_t shards;    // determinism.shards
     int32_t cp_shards; // determinism.cp_shards; 0 is read as 1

@@ -68,6 +68,7 @@ typedef enum run_stored {
 } run_stored;
 typedef enum run_master { RUN_MASTER_AUTO, RUN_MASTER_FP32, RUN_MASTER_NONE } run_master;
 typedef enum run_layout { RUN_LAYOUT_GIVEN, RUN_LAYOUT_AUTO } run_layout;
+typedef enum run_sums { RUN_SUMS_MICROBATCH, RUN_SUMS_STEP } run_sums;
 typedef enum run_determinism { RUN_FAST, RUN_STRICT } run_determinism;
 typedef enum run_transport {
     RUN_TRANSPORT_AUTO,
@@ -207,6 +208,7 @@ typedef struct run_config {
         int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
         int64_t zero;                  // ZeRO stage
         int64_t zero_group;            // dp ranks that share one copy; 0: all
+        int32_t zero_sums;             // run_sums: when gradients that ZeRO cuts are summed
         bool sp;                       // norms and residuals cut over tp
         int64_t cp_heads;              // the part of cp done over heads
         int32_t cp_ring;               // run_auto_bool: the rest of it in a ring

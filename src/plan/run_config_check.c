@@ -327,11 +327,11 @@ static void check_compressed(checker *k, const char *word)
                  "made",
                  dtype_name(run_config_types(r).grads), word);
     }
-    if (r->layout.zero >= 2) {
+    if (r->layout.zero >= 2 && r->layout.zero_sums == RUN_SUMS_MICROBATCH) {
         CONFLICT(
             key,
             "comm.compression = %s codes a step's sum once, and layout.zero = %lld sums gradients "
-            "in every micro-batch; take layout.zero = 1, or no compression",
+            "in every micro-batch; take layout.zero_sums = step, or no compression",
             word, (ll)r->layout.zero);
     }
     if (!run_config_feeds_back(r)) return;

@@ -122,6 +122,7 @@ status run_config_print_layout(const run_config *r, text *out)
     if (r->layout.zero > 0) TRY(text_add(out, "%szero %lld", between, (ll)r->layout.zero));
     if (r->layout.zero_group > 0)
         TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));
+    if (r->layout.zero_sums == RUN_SUMS_STEP) TRY(text_add(out, ", summed once"));
     return ST_OK;
 }
 
@@ -151,9 +152,10 @@ status run_config_follow(run_config *r, const config *c, arena *a)
     static const struct {
         const char *axis, *key;
         int64_t offset, bytes;
-    } followers[] = {FOLLOWER(pp, schedule),   FOLLOWER(pp, vpp),         FOLLOWER(pp, stages),
-                     FOLLOWER(tp, sp),         FOLLOWER(cp, cp_heads),    FOLLOWER(dp, zero),
-                     FOLLOWER(dp, zero_group), FOLLOWER(zero, zero_group)};
+    } followers[] = {FOLLOWER(pp, schedule),   FOLLOWER(pp, vpp),          FOLLOWER(pp, stages),
+                     FOLLOWER(tp, sp),         FOLLOWER(cp, cp_heads),     FOLLOWER(dp, zero),
+                     FOLLOWER(dp, zero_group), FOLLOWER(zero, zero_group), FOLLOWER(dp, zero_sums),
+                     FOLLOWER(zero, zero_sums)};
     run_config defaults;
     text dropped = {.a = a};
     TRY(option_set_defaults(&run_config_table, a, &defaults));
@@ -181,7 +183,7 @@ static void check_effects(checker *k)
     static const char *const of_tp[] = {"layout.sp", NULL};
     static const char *const of_cp[] = {"layout.cp_heads", "layout.cp_ring", NULL};
     static const char *const of_dp[] = {"layout.zero", NULL};
-    static const char *const of_zero[] = {"layout.zero_group", NULL};
+    static const char *const of_zero[] = {"layout.zero_group", "layout.zero_sums", NULL};
     static const char *const of_ranks[] = {"comm.transport", "comm.tuning", NULL};
     const run_config *r = k->r;
     if (r->layout.pp == 1) check_refuse_keys(k, of_pp, "layout.pp is 1");

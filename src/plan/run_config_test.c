@@ -130,6 +130,7 @@ static const char *const fixed_names[] = {"run.dir=r",
                                           "layout.vpp=0",
                                           "layout.zero=0",
                                           "layout.zero_group=0",
+                                          "layout.zero_sums=microbatch",
                                           "layout.sp=no",
                                           "layout.cp_heads=1",
                                           "layout.cp_ring=auto",
@@ -316,6 +317,8 @@ static const wrong_run wrong_runs[] = {
      "zero_group has no effect: layout.zero"},
     {"layout: {dp: 4, zero: 1, zero_group: 3}\n", ST_CONFIG_CONFLICT,
      "layout.zero_group = 3 does not divide layout.dp = 4; nearest that do: 2 or 4"},
+    {"layout: {dp: 2, zero_sums: step}\n", ST_CONFIG_CONFLICT,
+     "zero_sums has no effect: layout.zero"},
     {"layout: {dp: 2, zero: 1, zero_group: 1}\n", ST_CONFIG_CONFLICT, "nothing for layout.zero"},
     {"layout: {tp: 2}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
      "layout.tp = 2 does not divide determinism.tp_shards = 1; nearest that do: 1"},
@@ -481,6 +484,7 @@ static void what_is_resolved_passes_again(void **state)
         "data.valid: [v.txt, w.txt]\nmemory.limit: 3GiB\ntrain.max_time: 90s\n",
         "layout: {dp: 4, zero: 1, zero_group: 2}\ncomm.compression: int8\n",
         "layout: {dp: 2, zero: 1, cp: 2}\ncomm.compression: topk\n",
+        "layout: {dp: 2, zero: 3, zero_sums: step}\ncomm.compression: int8\n",
     };
     for (int64_t i = 0; i < COUNT_OF(lines); i++) {
         fixture f, again;
@@ -504,14 +508,17 @@ static void what_belongs_to_an_axis_goes_with_it(void **state)
 {
     (void)state;
     static const char *const given =
-        "layout: {pp: 2, schedule: zb-h1, tp: 2, sp: yes, dp: 2, zero: 2, zero_group: 2}\n";
+        "layout: {pp: 2, schedule: zb-h1, tp: 2, sp: yes, dp: 2, zero: 3, zero_group: 2, "
+        "zero_sums: step}\n";
     const char *const words[] = {"layout.pp=1", "layout.tp=1", "layout.zero=0"};
     fixture f;
     assert_int_equal(load(&f, base_yaml, given, words, COUNT_OF(words)), ST_OK);
     assert_string_equal(f.r.layout.schedule, "1f1b");
     assert_false(f.r.layout.sp);
     assert_int_equal(f.r.layout.zero_group, 0);
-    assert_string_equal(f.r.dropped, "layout.schedule, layout.sp, layout.zero_group");
+    assert_int_equal(f.r.layout.zero_sums, RUN_SUMS_MICROBATCH);
+    assert_string_equal(f.r.dropped,
+                        "layout.schedule, layout.sp, layout.zero_group, layout.zero_sums");
     arena_destroy(f.a);
     assert_int_equal(load(&f, base_yaml, given, NULL, 0), ST_OK);
     assert_null(f.r.dropped);

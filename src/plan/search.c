@@ -35,7 +35,8 @@ const char *search_rule_name(search_rule rule)
         [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
         [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
         [RULE_CODEC] =
-            "comm.compression wants layout.zero of 0 or 1, and two ranks or more of dp or cp",
+            "comm.compression wants layout.zero of 0 or 1, or layout.zero_sums = step, and two "
+            "ranks or more of dp or cp",
     };
     return names[rule];
 }
@@ -50,7 +51,7 @@ search_fixed search_fixed_none(void)
 // What an estimate may be too high, where weights and gradients pass by.
 static bool may_fit(const search *s, const search_found *f)
 {
-    const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 14 : 0;
+    const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 12 : 0;
     return f->bytes - slack <= s->r->usable_bytes;
 }
 

@@ -75,6 +75,7 @@ typedef struct search_request {
     int32_t tp_max; // devices that are joined closely enough
     estimate_states states;
     const plan_codec *codec; // how gradients travel; NULL: as they are
+    bool sums_once;          // as in plan_request
     int64_t scratch_bytes;
     plan_workspace_fn workspace;
     void *workspace_context;
@@ -94,7 +95,7 @@ typedef enum search_rule {
     RULE_PP_LAYERS, // more stages than layers
     RULE_DP_BATCH,  // dp does not divide the batch
     RULE_SCHEDULE,  // the schedule does not take so many micro-batches or chunks
-    RULE_CODEC, // compressed are sums of a step between ranks: not of ZeRO-2 and 3, nor of one rank
+    RULE_CODEC, // compressed are sums of a step between ranks: not of micro-batches, nor of one rank
     RULE_COUNT
 } search_rule;
 const char *search_rule_name(search_rule rule);

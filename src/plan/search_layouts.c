@@ -61,6 +61,11 @@ static status group_measure(search *s, group *g, int64_t *least_ns)
     return ST_OK;
 }
 
+static int zero_most(const search *s)
+{
+    return s->r->codec != NULL && !s->r->sums_once ? 1 : 3;
+}
+
 static int zero_first(const search *s)
 {
     return s->r->fixed.zero > 0 ? s->r->fixed.zero : 0;
@@ -68,7 +73,7 @@ static int zero_first(const search *s)
 
 static int zero_last(const search *s, const search_layout *l)
 {
-    const int all = s->r->codec != NULL ? 1 : 3, most = l->dp > 1 ? all : 0;
+    const int most = l->dp > 1 ? zero_most(s) : 0;
     return s->r->fixed.zero >= 0 ? (int)min_i64(most, s->r->fixed.zero) : most;
 }
 
@@ -79,7 +84,7 @@ static status group_add(search *s, const search_layout *l, int64_t *least_ns)
     way_list *w = NULL;
     const int64_t microbatches = s->r->global_batch / l->dp / l->micro_batch;
     const bool alone = l->dp == 1 && l->cp == 1;
-    if (s->r->codec != NULL && (alone || s->r->fixed.zero > 1)) {
+    if (s->r->codec != NULL && (alone || s->r->fixed.zero > zero_most(s))) {
         ruled_out(s, RULE_CODEC);
         return ST_OK;
     }

@@ -80,6 +80,7 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
         .workspace_context = r->workspace_context,
         .limits = {r->prices->profile->live_parameters, r->prices->profile->reduce_bucket},
         .rows_inline = !r->prices->profile->beside,
+        .sums_once = r->sums_once,
         .codec = r->codec,
         .like = f->count > 0 ? f->each[0].e : NULL};
     TRY(search_links_of(s, l, &links));

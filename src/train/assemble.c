@@ -211,6 +211,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .mesh = options->mesh,
                               .zero = (int32_t)r->layout.zero,
                               .seq = r->train.seq,
+                              .sums_once = r->layout.zero_sums == RUN_SUMS_STEP,
                               .strict = workspace->strict,
                               .shards = (int32_t)r->determinism.shards,
                               .cp_shards = (int32_t)r->determinism.cp_shards,
