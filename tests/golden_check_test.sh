@@ -39,7 +39,7 @@ agrees "$shared/golden/models/gpt2" layout.pp=2 layout.stages=1.5,0.5
 layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"
          "layout.tp=2" "layout.pp=2 layout.schedule=zb-h1 determinism=strict"
          "layout.tp=2 layout.pp=2 layout.dp=2 layout.zero=3 train.micro_batch=1"
-         "layout.dp=2 determinism=strict layout.zero=3" "layout.tp=2 layout.dp=2 layout.zero=3"
+         "layout.dp=2 determinism=strict layout.zero=3" "layout.tp=2 layout.dp=2 layout.zero=3 layout.zero_sums=step"
          "layout.pp=2 layout.tp=2 train.micro_batch=1" "layout.cp=2" "layout.cp=2 layout.cp_heads=2"
          "layout.cp=2 layout.cp_ring=yes layout.dp=2"
          "layout.cp=2 determinism=strict determinism.cp_shards=2 layout.pp=2")

@@ -23,6 +23,7 @@ agrees() { # agrees FOLDER key=value ...
 layout() { # layout TP CP PP DP ZERO: its keys, in `keys`
     keys=("layout.tp=$1" "layout.cp=$2" "layout.pp=$3" "layout.dp=$4")
     if [ "$4" -gt 1 ]; then keys+=("layout.zero=$5"); fi
+    if [ "$5" = 3 ] && [ $((turn / 4 % 2)) = 0 ]; then keys+=(layout.zero_sums=step); fi
     if [ "$1" -gt 1 ]; then keys+=("layout.sp=$([ $((turn % 2)) = 0 ] && echo true || echo false)"); fi
     if [ "$2" -gt 1 ]; then keys+=("layout.cp_heads=$((turn / 2 % 2 + 1))"); fi
     if [ "$3" -gt 1 ]; then

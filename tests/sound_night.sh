@@ -24,7 +24,7 @@ one_of() { # one_of NAME VALUE ...: a variable, for a subshell would have dice o
     it=$1
 }
 roll() { # the next layout, in `keys`
-    local schedule dp tp cp arch tied recompute strict vpp zero sp heads
+    local schedule dp tp cp arch tied recompute strict vpp zero sums sp heads
     one_of schedule 1f1b gpipe interleaved zb-h1 zb-h2 zb-v dualpipe dualpipe-v
     one_of dp 1 1 2
     one_of tp 1 1 2
@@ -35,6 +35,7 @@ roll() { # the next layout, in `keys`
     one_of strict false false true
     one_of vpp 2 3 4
     one_of zero 0 1 2 3
+    one_of sums microbatch step
     one_of sp true false
     one_of heads 1 2
     local most=$((24 / (dp * tp * cp))) batch=$((1 + RANDOM % 48))
@@ -48,6 +49,7 @@ roll() { # the next layout, in `keys`
         "model.tied=$tied" "train.global_batch=$((dp * batch))" "train.recompute=$recompute")
     [ "$schedule" != interleaved ] || keys+=("layout.vpp=$vpp")
     [ "$dp" = 1 ] || keys+=("layout.zero=$zero")
+    [ "$dp" = 1 ] || [ "$zero" = 0 ] || keys+=("layout.zero_sums=$sums")
     [ "$tp" = 1 ] || keys+=("layout.sp=$sp")
     [ "$cp" = 1 ] || keys+=("layout.cp_heads=$heads")
     if $strict; then keys+=(determinism=strict "determinism.tp_shards=$tp" "determinism.cp_shards=$cp"); fi
