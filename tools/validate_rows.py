@@ -336,11 +336,53 @@ def bloom(path):
         yield row
 
 
+def nemo_24_07(path):
+    """NeMo 24.07 in fp8 on DGX H100.
+
+    Sources: NVIDIA/NeMo, docs/source/performance/performance_summary.md at 070a0bb168 (throughput and layouts);
+    NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training (models; distributed_fused_adam; sequence_parallel with
+    tp; a vocabulary in multiples of 128 tp) and examples/training/gpt/h100/*_fp8_*.sh (grad_sync_dtype=bf16). Attention is
+    fused, so that recomputing its core is nothing kept and nothing done. Nemotron's MLP has two matrices, as GPT-2's.
+    """
+    for cell in csv.DictReader(path.open()):
+        arch, tp = ("llama" if cell["arch"] == "llama" else "gpt2"), int(cell["tp"])
+        keys = model_keys(cell, arch, cell["arch"] == "gpt2")
+        keys["model.vocab"] = -(-int(cell["vocab"]) // (128 * tp)) * 128 * tp
+        keys.update({f"layout.{axis}": int(cell[axis]) for axis in ("tp", "pp", "cp")})
+        keys.update({"layout.dp": int(cell["gpus"]) // (tp * int(cell["pp"]) * int(cell["cp"])), "layout.zero": 1,
+                     "cluster.devices": int(cell["gpus"]), "train.global_batch": int(cell["global_batch"]),
+                     "train.micro_batch": int(cell["micro_batch"]), "train.precision": "fp8",
+                     "precision.grads": "bf16", "train.recompute": "none"})
+        if tp > 1:
+            keys["layout.sp"] = "true"
+        if int(cell["vpp"]) > 1:
+            keys.update({"layout.vpp": int(cell["vpp"]), "layout.schedule": "interleaved"})
+        even_stages(keys)
+        row = Row(path.stem, cell["row"], "megatron", "h100", keys)
+        tokens = int(cell["global_batch"]) * int(cell["seq"])
+        row.step_s = tokens / (number(cell["tokens_per_s_per_gpu"]) * int(cell["gpus"]))
+        yield row
+
+
+def mt_nlg(path):
+    """MT-NLG 530B on Selene: S. Smith et al., arXiv:2201.11990, sections 2.3 and 2.4, by DeepSpeed's pipelines."""
+    for cell in csv.DictReader(path.open()):
+        model = {"layers": "105", "hidden": "20480", "heads": "128", "vocab": "51200", "seq": "2048"}
+        keys = model_keys(model, "gpt2", True)
+        keys.update({"layout.dp": int(cell["dp"]), "layout.tp": 8, "layout.pp": 35, "cluster.devices": int(cell["gpus"]),
+                     "train.global_batch": 1920, "train.micro_batch": 1, "train.precision": "bf16",
+                     "train.recompute": "full"})
+        even_stages(keys)
+        row = Row(path.stem, cell["row"], "megatron-deepspeed", "selene", keys)
+        row.step_s = number(cell["step_s"])
+        yield row
+
+
 TABLES = {
     "bloom": bloom, "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
     "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_perf": megatron_bridge_perf,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
-    "megatron_sc21_table2": megatron, "nanotron_ultrascale": nanotron_ultrascale,
+    "megatron_sc21_table2": megatron, "mt_nlg": mt_nlg, "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07,
     "zero_bubble_tables": zero_bubble_tables,
 }
 
