@@ -35,8 +35,7 @@ const char *search_rule_name(search_rule rule)
         [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
         [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
         [RULE_CODEC] =
-            "comm.compression wants layout.zero of 0 or 1, or layout.zero_sums = step, and two "
-            "ranks or more of dp or cp",
+            "comm.compression wants layout.zero_sums = step, or layout.zero < 2, of several ranks",
     };
     return names[rule];
 }
