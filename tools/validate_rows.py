@@ -15,7 +15,7 @@ PROFILES = pathlib.Path(__file__).resolve().parent.parent / "catalog" / "profile
 def fitted():
     """The tables that some profile was fitted on: no row of them is a test.
 
-    4 of the 13 that have step times. The choice: of FSDP the largest table (both generations of devices, 8 to 512 of
+    4 of the 16 that have step times. The choice: of FSDP the largest table (both generations of devices, 8 to 512 of
     them), of Megatron the one with published settings in every row; nanotron and InternEvo have one table each. It was
     made before any row had been simulated.
     """
@@ -341,7 +341,7 @@ def nemo_24_07(path):
 
     Sources: NVIDIA/NeMo, docs/source/performance/performance_summary.md at 070a0bb168 (throughput and layouts);
     NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training (models; distributed_fused_adam; sequence_parallel with
-    tp; a vocabulary in multiples of 128 tp) and examples/training/gpt/h100/*_fp8_*.sh (grad_sync_dtype=bf16). Attention is
+    tp; a vocabulary in multiples of 128 tp; dropout of GPT-3's) and examples/training/gpt/h100/*_fp8_*.sh (grad_sync_dtype=bf16). Attention is
     fused, so that recomputing its core is nothing kept and nothing done. Nemotron's MLP has two matrices, as GPT-2's.
     """
     for cell in csv.DictReader(path.open()):
@@ -353,6 +353,8 @@ def nemo_24_07(path):
                      "cluster.devices": int(cell["gpus"]), "train.global_batch": int(cell["global_batch"]),
                      "train.micro_batch": int(cell["micro_batch"]), "train.precision": "fp8",
                      "precision.grads": "bf16", "train.recompute": "none"})
+        if cell["arch"] == "gpt2":
+            keys["model.dropout"] = "0.1"
         if tp > 1:
             keys["layout.sp"] = "true"
         if int(cell["vpp"]) > 1:
