@@ -341,24 +341,21 @@ def nemo_24_07(path):
 
     Sources: NVIDIA/NeMo, docs/source/performance/performance_summary.md at 070a0bb168 (throughput and layouts);
     NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training (models; distributed_fused_adam; sequence_parallel with
-    tp; a vocabulary in multiples of 128 tp; dropout of GPT-3's) and examples/training/gpt/h100/*_fp8_*.sh (grad_sync_dtype=bf16). Attention is
-    fused, so that recomputing its core is nothing kept and nothing done. Nemotron's MLP has two matrices, as GPT-2's.
+    tp; a vocabulary in multiples of 128 tp; dropout of GPT-3's) and examples/training/gpt/h100/*_fp8_*.sh
+    (grad_sync_dtype=bf16). Attention is fused, so that recomputing its core is nothing kept and nothing done. Nemotron's
+    MLP has two matrices, as GPT-2's.
     """
     for cell in csv.DictReader(path.open()):
         arch, tp = ("llama" if cell["arch"] == "llama" else "gpt2"), int(cell["tp"])
         keys = model_keys(cell, arch, cell["arch"] == "gpt2")
         keys["model.vocab"] = -(-int(cell["vocab"]) // (128 * tp)) * 128 * tp
-        keys.update({f"layout.{axis}": int(cell[axis]) for axis in ("tp", "pp", "cp")})
-        keys.update({"layout.dp": int(cell["gpus"]) // (tp * int(cell["pp"]) * int(cell["cp"])), "layout.zero": 1,
-                     "cluster.devices": int(cell["gpus"]), "train.global_batch": int(cell["global_batch"]),
-                     "train.micro_batch": int(cell["micro_batch"]), "train.precision": "fp8",
-                     "precision.grads": "bf16", "train.recompute": "none"})
+        dp = int(cell["gpus"]) // (tp * int(cell["pp"]) * int(cell["cp"]))
+        keys.update(layout_keys({**cell, "dp": str(dp)}))
+        keys.update({"layout.zero": 1, "train.precision": "fp8", "precision.grads": "bf16", "train.recompute": "none"})
         if cell["arch"] == "gpt2":
             keys["model.dropout"] = "0.1"
         if tp > 1:
             keys["layout.sp"] = "true"
-        if int(cell["vpp"]) > 1:
-            keys.update({"layout.vpp": int(cell["vpp"]), "layout.schedule": "interleaved"})
         even_stages(keys)
         row = Row(path.stem, cell["row"], "megatron", "h100", keys)
         tokens = int(cell["global_batch"]) * int(cell["seq"])
@@ -368,12 +365,12 @@ def nemo_24_07(path):
 
 def mt_nlg(path):
     """MT-NLG 530B on Selene: S. Smith et al., arXiv:2201.11990, sections 2.3 and 2.4, by DeepSpeed's pipelines."""
+    model = {"layers": "105", "hidden": "20480", "heads": "128", "vocab": "51200", "seq": "2048"}
+    layout = {"tp": "8", "pp": "35", "cp": "1", "vpp": "1", "global_batch": "1920", "micro_batch": "1"}
     for cell in csv.DictReader(path.open()):
-        model = {"layers": "105", "hidden": "20480", "heads": "128", "vocab": "51200", "seq": "2048"}
         keys = model_keys(model, "gpt2", True)
-        keys.update({"layout.dp": int(cell["dp"]), "layout.tp": 8, "layout.pp": 35, "cluster.devices": int(cell["gpus"]),
-                     "train.global_batch": 1920, "train.micro_batch": 1, "train.precision": "bf16",
-                     "train.recompute": "full"})
+        keys.update(layout_keys({**layout, **cell}))
+        keys.update({"train.precision": "bf16", "train.recompute": "full"})
         even_stages(keys)
         row = Row(path.stem, cell["row"], "megatron-deepspeed", "selene", keys)
         row.step_s = number(cell["step_s"])

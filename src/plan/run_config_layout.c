@@ -122,7 +122,8 @@ status run_config_print_layout(const run_config *r, text *out)
     if (r->layout.zero > 0) TRY(text_add(out, "%szero %lld", between, (ll)r->layout.zero));
     if (r->layout.zero_group > 0)
         TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));
-    if (r->layout.zero_sums == RUN_SUMS_STEP) TRY(text_add(out, ", summed once"));
+    if (r->layout.zero > 0 && r->layout.zero_sums == RUN_SUMS_STEP)
+        TRY(text_add(out, ", summed once"));
     return ST_OK;
 }
 

@@ -305,11 +305,13 @@ static const option rows[] = {
     INT("layout.zero_group", layout.zero_group, "0", 0, 1 << 20, FREE, "ranks",
         .help = "of ZeRO: so many dp ranks share one copy of what is cut; 0 is all of them",
         .also = "hybrid_shard"),
-    CHOICE("layout.zero_sums", layout.zero_sums, "microbatch", "microbatch, step", FREE,
-           .help = "of ZeRO-3: microbatch sums gradients over the dp ranks in each micro-batch and "
-                   "keeps a rank's rows of them; step keeps them whole and sums once in a step: "
-                   "less to send, and 4 bytes a parameter more",
-           .also = "no_sync, requires_gradient_sync"),
+    CHOICE(
+        "layout.zero_sums", layout.zero_sums, "microbatch", "microbatch, step", FREE,
+        .help =
+            "of ZeRO-2 and 3: microbatch sums gradients over the dp ranks in each micro-batch and "
+            "keeps a rank's rows of them; step keeps them whole and sums once in a step: "
+            "less to send, and 4 bytes a parameter more",
+        .also = "no_sync, requires_gradient_sync"),
     OTHER("layout.sp", BOOL, layout.sp, "false", FREE,
           .help = "of tp: norms and residuals are cut by rows of tokens",
           .also = "sequence_parallel"),

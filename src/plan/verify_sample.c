@@ -75,7 +75,6 @@ status sample_make(arena *a, const sample_settings *s, sample_job *out)
                          .rows = stages > 0 ? s->stages : NULL,
                          .rows_count = stages},
             .zero = s->zero,
-            .sums_once = s->once,
             .strict = s->strict,
             .shards = s->shards > 0 ? s->shards : 8,
             .codec = s->compressed ? &codec : NULL,

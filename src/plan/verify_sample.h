@@ -11,8 +11,8 @@ typedef struct sample_settings {
     const char *schedule;
     int32_t chunks, stages[8]; // decoder layers of each stage; first 0: even
     int32_t zero, zero_group, shards;
-    bool once, strict, untied, compressed, alone; // alone: an evaluation
-    int64_t sequences, micro_batch;               // micro_batch 0: of each rank all
+    bool strict, untied, compressed, alone; // alone: an evaluation
+    int64_t sequences, micro_batch;         // micro_batch 0: of each rank all
     op_recompute recompute;
     int layers, dim; // 0: 2 and 32
 } sample_settings;

@@ -60,7 +60,6 @@ static run_config alone(const run_config *r)
     run_config one = *r;
     one.layout.dp = one.layout.tp = one.layout.pp = one.layout.cp = 1;
     one.layout.vpp = one.layout.zero = one.layout.zero_group = 0;
-    one.layout.zero_sums = RUN_SUMS_MICROBATCH;
     one.layout.sp = false;
     one.layout.cp_heads = 1;
     one.layout.pipeline = NULL; // layout.stages stays: layers are cut in rows alike

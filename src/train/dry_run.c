@@ -87,7 +87,6 @@ static status step_try(const dry_run *d, train_bench *out)
         alone.kernels.threads = threads_of(&d->own);
         alone.layout.dp = alone.layout.tp = alone.layout.pp = alone.layout.cp = 1;
         alone.layout.zero = alone.layout.zero_group = 0;
-        alone.layout.zero_sums = RUN_SUMS_MICROBATCH;
         alone.layout.sp = false;
     }
     return train_bench_steps(d->h, d->a, &alone, &spec, 0, 1, out);
