@@ -363,6 +363,33 @@ def nemo_24_07(path):
         yield row
 
 
+def nemo_megatron_2022(path):
+    """NeMo Megatron 22.06 and 22.08 in bf16 on a DGX SuperPOD of A100 80 GB, strong scaling.
+
+    Source: NVIDIA/NeMo-Framework-Launcher, README.md of commits d4317ddd (July 2022) and 1f1e6be5 (September 2022), tokens a
+    second by nodes; conf/training/gpt3/*.yaml of the same commits: layouts, batches, recomputation, fused_adam, and from
+    September distributed_fused_adam, gradients added by the products and summed in fp32, sequence_parallel where scores are
+    made again. The batch is that of the configuration on any number of nodes: only so do 5B's rows of July divide.
+    """
+    for cell in csv.DictReader(path.open()):
+        tp = int(cell["tp"])
+        keys = model_keys({**cell, "vocab": str(-(-50257 // (128 * tp)) * 128 * tp), "seq": "2048"}, "gpt2", True)
+        dp = int(cell["gpus"]) // (tp * int(cell["pp"]))
+        keys.update(layout_keys({**cell, "dp": str(dp), "cp": "1", "vpp": "1"}))
+        keys.update({"train.precision": "bf16", "precision.grads": "fp32", "train.recompute": "none"})
+        if cell["zero"] == "1":
+            keys["layout.zero"] = 1
+        selective = cell["recompute"] == "selective"
+        if selective:
+            keys["layout.sp"] = "true"
+        even_stages(keys)
+        row = Row(path.stem, cell["row"], "megatron-selective" if selective else "megatron-2022", "selene", keys)
+        if cell["row"].startswith("2208-175B"):
+            row.why_not = "not its configuration: the tokens are of batches of 1,536, and 1.38 times as many two months before"
+        row.step_s = keys["train.global_batch"] * 2048 / number(cell["tokens_per_s"])
+        yield row
+
+
 def mt_nlg(path):
     """MT-NLG 530B on Selene: S. Smith et al., arXiv:2201.11990, sections 2.3 and 2.4, by DeepSpeed's pipelines."""
     model = {"layers": "105", "hidden": "20480", "heads": "128", "vocab": "51200", "seq": "2048"}
@@ -382,6 +409,7 @@ TABLES = {
     "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_perf": megatron_bridge_perf,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
     "megatron_sc21_table2": megatron, "mt_nlg": mt_nlg, "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07,
+    "nemo_megatron_2022": nemo_megatron_2022,
     "zero_bubble_tables": zero_bubble_tables,
 }
 
