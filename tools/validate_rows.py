@@ -342,8 +342,9 @@ def nemo_24_07(path):
     Sources: NVIDIA/NeMo, docs/source/performance/performance_summary.md at 070a0bb168 (throughput and layouts);
     NVIDIA/NeMo-Framework-Launcher, launcher_scripts/conf/training (models; distributed_fused_adam; sequence_parallel with
     tp; a vocabulary in multiples of 128 tp; dropout of GPT-3's) and examples/training/gpt/h100/*_fp8_*.sh
-    (grad_sync_dtype=bf16). Attention is fused, so that recomputing its core is nothing kept and nothing done. Nemotron's
-    MLP has two matrices, as GPT-2's.
+    (grad_sync_dtype=bf16); conf/config.yaml of tag 24.07 (NVTE_FUSED_ATTN: 0, which leaves FlashAttention-2) and
+    175b_fp8_16node.sh (1, cuDNN). Attention is fused, so that recomputing its core is nothing kept and nothing done.
+    Nemotron's MLP has two matrices, as GPT-2's.
     """
     for cell in csv.DictReader(path.open()):
         arch, tp = ("llama" if cell["arch"] == "llama" else "gpt2"), int(cell["tp"])
@@ -357,7 +358,7 @@ def nemo_24_07(path):
         if tp > 1:
             keys["layout.sp"] = "true"
         even_stages(keys)
-        row = Row(path.stem, cell["row"], "megatron", "h100", keys)
+        row = Row(path.stem, cell["row"], "megatron" if "175B" in cell["row"] else "megatron-flash2", "h100", keys)
         tokens = int(cell["global_batch"]) * int(cell["seq"])
         row.step_s = tokens / (number(cell["tokens_per_s_per_gpu"]) * int(cell["gpus"]))
         yield row

@@ -76,6 +76,8 @@ static const catalog_field device_rows[] = {
            .help = "rows at which half of that is reached"),
     DEVICE("product_half.n", REAL, product_half_n, .max = 1e6, .help = "columns, likewise"),
     DEVICE("product_half.k", REAL, product_half_k, .max = 1e6, .help = "inner size, likewise"),
+    DEVICE("product_half.k_fp8", REAL, product_half_k_fp8, .max = 1e6,
+           .help = "the same of fp8; 0: as of other types"),
     DEVICE("memory_share", REAL, memory_share, .value = "0.85", .max = 1.0,
            .help = "of the bandwidth, that streaming kernels reach"),
     DEVICE("memory_half_mb", REAL, memory_half_bytes, .scale = 1e6,

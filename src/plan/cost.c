@@ -124,9 +124,10 @@ static double products_share(const cluster_device *d, const cost_product *p, clu
     double share = d->product_share[math];
     if (share <= 0.0) share = d->product_share[MATH_BF16];
     if (share <= 0.0) share = 1.0;
+    const bool is_fp8 = math == MATH_FP8 && d->product_half_k_fp8 > 0.0;
     share *= half(p->m, d->product_half_m) * half(p->n, d->product_half_n);
-    share *= half(p->k, d->product_half_k) * tiles_share(d, p, products);
-    return share;
+    share *= half(p->k, is_fp8 ? d->product_half_k_fp8 : d->product_half_k);
+    return share * tiles_share(d, p, products);
 }
 
 double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
@@ -244,9 +245,7 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
 static double fp8_s(const cost_model *m, const cost_product *p, double products, bool casts_rows)
 {
     const cluster_device *d = &m->c->device;
-    double share =
-        d->product_share[MATH_FP8] > 0.0 ? d->product_share[MATH_FP8] : d->product_share[MATH_BF16];
-    share *= half(p->k, d->product_half_k) * tiles_share(d, p, products) * m->profile->product;
+    const double share = products_share(d, p, MATH_FP8, products) * m->profile->product;
     const double flops = 2.0 * products * p->m * p->n * p->k;
     const double casts = casts_rows ? 4.0 * products * p->m * p->k * m->profile->pointwise : 0.0;
     return over(flops, d->peak_flops[MATH_FP8] * share) + memory_s(m, casts);
