@@ -243,6 +243,31 @@ def megatron_bridge_perf(path):
         yield row
 
 
+LLAMA3 = {"8B": (32, 4096, 32, 14336), "70B": (80, 8192, 64, 28672), "405B": (126, 16384, 128, 53248)}
+
+
+def megatron_bridge_dense(path):
+    """Llama 3 and 3.1 in fp8 (FP8-CS) by Megatron-Bridge, on Blackwell, and on H100 where `shared` has no such row.
+
+    Source: NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary-archive.md at 4ab94dfad; rows on Blackwell with
+    Megatron-FSDP move activations to the host and are not here. Settings as for `megatron_bridge_perf`.
+    """
+    for cell in csv.DictReader(path.open()):
+        layers, dim, heads, ffn = LLAMA3[cell["model"]]
+        keys = model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": "8", "ffn": str(ffn),
+                           "vocab": "128256", "seq": "8192"}, "llama", False)
+        dp = int(cell["gpus"]) // (int(cell["tp"]) * int(cell["pp"]) * int(cell["cp"]))
+        keys.update(layout_keys({**cell, "dp": str(dp)}))
+        keys.update({"train.precision": "fp8", "train.recompute": "none", "precision.grads": "bf16", "layout.zero": 1})
+        if keys["layout.tp"] > 1:
+            keys["layout.sp"] = "true"
+        even_stages(keys)
+        row = Row(path.stem, "-".join((cell["container"], cell["model"], cell["system"])), "megatron", cell["system"], keys)
+        tokens = keys["train.global_batch"] * 8192
+        row.step_s = tokens / (number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
+        yield row
+
+
 def nanotron_ultrascale(path):
     for row, cell in basic(path, "nanotron", "llama", False, lambda c: "h100"):
         # The MFU is printed, by the `nemo` count of FLOPs; the step follows.
@@ -407,7 +432,8 @@ def mt_nlg(path):
 
 TABLES = {
     "bloom": bloom, "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
-    "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_perf": megatron_bridge_perf,
+    "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_dense": megatron_bridge_dense,
+    "megatron_bridge_perf": megatron_bridge_perf,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
     "megatron_sc21_table2": megatron, "mt_nlg": mt_nlg, "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07,
     "nemo_megatron_2022": nemo_megatron_2022,

@@ -140,15 +140,38 @@ static status sheet_read(const host *h, arena *a, const char *name, catalog_shee
     return catalog_sheet_read(*out, h, "profiles", "profile", name, "", NULL, 0);
 }
 
-// NAME.DEVICE if the program has it; else NAME.
+static const catalog_file *program_file(const char *folder, const char *name)
+{
+    for (const catalog_file *f = catalog_files; f->folder != NULL; f++) {
+        if (strcmp(f->folder, folder) == 0 && strcmp(f->name, name) == 0) return f;
+    }
+    return NULL;
+}
+
+// What the program's entry of a device changes; NULL: nothing.
+static status base_of_device(arena *a, const char *device, char **out)
+{
+    static const char key[] = "base:";
+    const catalog_file *f = program_file("devices", device);
+    *out = NULL;
+    if (f == NULL || strncmp(f->yaml, key, sizeof key - 1) != 0) return ST_OK;
+    const char *begin = f->yaml + sizeof key - 1 + strspn(f->yaml + sizeof key - 1, " ");
+    return arena_format(a, out, "%.*s", (int)strcspn(begin, " \n"), begin);
+}
+
+// NAME.DEVICE if the program has it, or that of the device that DEVICE is based on; else NAME.
 static status variant_name(arena *a, const char *name, const char *device, const char **out)
 {
-    char *wanted = NULL;
+    char *wanted = NULL, *base = NULL;
     *out = name;
-    if (device == NULL || catalog_is_path(name)) return ST_OK;
-    TRY(arena_format(a, &wanted, "%s.%s", name, device));
-    for (const catalog_file *f = catalog_files; f->folder != NULL; f++) {
-        if (strcmp(f->folder, "profiles") == 0 && strcmp(f->name, wanted) == 0) *out = wanted;
+    if (catalog_is_path(name)) return ST_OK;
+    for (; device != NULL; device = base) {
+        TRY(arena_format(a, &wanted, "%s.%s", name, device));
+        if (program_file("profiles", wanted) != NULL) {
+            *out = wanted;
+            return ST_OK;
+        }
+        TRY(base_of_device(a, device, &base));
     }
     return ST_OK;
 }

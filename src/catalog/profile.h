@@ -1,8 +1,8 @@
 // Profiles: catalog/profiles/*.yaml, the habits of a software (plan/cost.h: cost_profile).
 //
 // What a key leaves out is `trireme`'s, or that of the profile that `base` names. Kernels differ by device:
-// NAME.DEVICE, such as fsdp.h100, is taken for NAME on that device, where there is one. `fitted_on` lists the
-// tables of published figures that the numbers were fitted on, so that nobody tests on them again.
+// NAME.DEVICE, such as fsdp.h100, is taken for NAME on that device and on those based on it, where there is one.
+// `fitted_on` lists the tables of published figures that the numbers were fitted on, so that nobody tests on them again.
 #ifndef CATALOG_PROFILE_H
 #define CATALOG_PROFILE_H
 

@@ -63,6 +63,10 @@ static void a_device_may_have_its_own(void **state)
     cost_profile p;
     assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h100", &p), ST_OK);
     assert_string_equal(p.name, "fsdp.h100");
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h200", &p), ST_OK);
+    assert_string_equal(p.name, "fsdp.h100"); // the H200's entry is based on the H100's
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "gb300", &p), ST_OK);
+    assert_string_equal(p.name, "megatron.b200");
     assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "a100-80", &p), ST_OK);
     assert_string_equal(p.name, "fsdp");
     arena_destroy(a);
