@@ -216,6 +216,13 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_close((double)cost_node_ns(&narrow, program, &nodes[0], &bound),
                  half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
     assert_close((double)cost_node_ns(&narrow, program, dw, &bound), half_across + 1000, 1e-4);
+    // Half of that speed may be at a longer sum than of 16 bits: 128 there, 512 here.
+    twice.device.product_half_k_fp8 = 512.0;
+    const double longer = (8192.0 + 512.0) / (8192.0 + 128.0);
+    assert_close((double)cost_node_ns(&narrow, program, dw, &bound), half_across * longer + 1000,
+                 1e-4);
+    assert_int_equal(cost_node_ns(&m, program, dw, &bound),
+                     cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
     arena_destroy(a);
 }
 
