@@ -36,7 +36,9 @@ typedef struct table {
 static void on_hub_notice(void *context, const control_notice *n)
 {
     table *t = context;
-    if (n->kind == CONTROL_NOTE_REFUSED) atomic_fetch_add(&t->refused, 1);
+    if (n->kind != CONTROL_NOTE_REFUSED) return;
+    print_message("refused: rank %d: %s\n", n->rank, n->text);
+    atomic_fetch_add(&t->refused, 1);
 }
 
 static void on_notice(void *context, const control_notice *n)
