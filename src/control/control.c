@@ -14,6 +14,7 @@
 
 enum {
     READ_BYTES = 64 << 10,
+    LAST_READS = 16, // of a connection that takes nothing any more
     CONNECT_MS = 2000,
     RETRY_FIRST_MS = 10,
     RETRY_MOST_MS = 250,
@@ -154,13 +155,28 @@ static void look_at_peers(control *c)
     }
 }
 
-static void read_hub(control *c)
+// What came of what the hub said: bytes, 0, or -1 where the connection has ended.
+static int64_t read_hub(control *c)
 {
     const int64_t n = control_read(c->fd, c->buffer, READ_BYTES);
     const control_event e = {
         .kind = n < 0 ? CONTROL_CLOSED : CONTROL_BYTES, .bytes = c->buffer, .count = n};
     if (n != 0) feed(c, &e);
     if (n < 0) cut(c);
+    return n;
+}
+
+// Where writing fails the hub has closed; what it said before, its goodbye above all, is still to be read.
+static void hear_out(control *c)
+{
+    for (int k = 0; k < LAST_READS; k++) {
+        const int64_t n = read_hub(c);
+        if (n < 0) return;
+        if (n == 0) break;
+    }
+    const control_event e = {.kind = CONTROL_CLOSED};
+    feed(c, &e);
+    cut(c);
 }
 
 // True while there is more to be sent than the socket takes.
@@ -173,9 +189,7 @@ static bool write_hub(control *c)
     out = control_member_output(c->m);
     unlock(c);
     if (n >= 0) return c->fd >= 0 && out.bytes > 0;
-    const control_event e = {.kind = CONTROL_CLOSED};
-    feed(c, &e);
-    cut(c);
+    hear_out(c);
     return false;
 }
 
@@ -229,7 +243,7 @@ static bool one_round(control *c)
         (void)n;
     }
     // What the hub said, before what the kernel says: a rank that left may end.
-    if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_hub(c);
+    if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) (void)read_hub(c);
     look_at_peers(c);
     bool is_closing = false;
     control_state s = state_of(c, &is_closing);

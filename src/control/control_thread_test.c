@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,7 +22,8 @@ typedef struct seat {
     status st;
     char said[ERROR_TEXT_BYTES];
     int64_t stopped_at;
-    _Atomic int verdicts;
+    _Atomic int verdicts, reports;
+    _Atomic bool is_leaving;
     control *c;
 } seat;
 
@@ -44,7 +46,9 @@ static void on_hub_notice(void *context, const control_notice *n)
 static void on_notice(void *context, const control_notice *n)
 {
     seat *s = context;
-    if (n->kind == CONTROL_NOTE_VERDICT) atomic_fetch_add(&s->verdicts, 1);
+    if (n->kind != CONTROL_NOTE_VERDICT) return;
+    print_message("verdict: rank %d hears: %s\n", s->config.rank, n->text);
+    atomic_fetch_add(&s->verdicts, 1);
 }
 
 static void lay(table *t, const char *address)
@@ -147,6 +151,51 @@ static void test_job(void **state)
         assert_int_equal(t.refused, 0);
         clear(&t);
     }
+}
+
+// ---- last words ------------------------------------------------------------------------------------
+static void wait_ms(int64_t ms)
+{
+    const struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
+// Of the rank whose thread stands still before a beat: the hub has said goodbye and closed when it beats.
+static void report_late(void *context, control_report *out)
+{
+    seat *s = context;
+    (void)out;
+    if (atomic_load(&s->is_leaving) && atomic_fetch_add(&s->reports, 1) == 1) wait_ms(700);
+}
+
+static void *sit_and_leave(void *context)
+{
+    seat *s = context;
+    control *c = NULL;
+    if (keep(s, control_open(&s->config, &c)) != ST_OK) return NULL;
+    (void)keep(s, control_barrier(c));
+    if (s->config.rank == 1) wait_ms(400); // the last that leaves
+    atomic_store(&s->is_leaving, true);
+    control_close(c);
+    return NULL;
+}
+
+static void test_goodbye_is_heard(void **state)
+{
+    (void)state;
+    table t;
+    lay(&t, "unix:@trireme-control-test");
+    t.seats[3].config.report = report_late;
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_create(&t.seats[r].thread, NULL, sit_and_leave, &t.seats[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) (void)pthread_join(t.seats[r].thread, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(t.seats[r].st, ST_OK);
+        assert_int_equal(t.seats[r].verdicts, 0);
+    }
+    assert_int_equal(t.refused, 0);
+    clear(&t);
 }
 
 static void test_config_differs(void **state)
@@ -270,9 +319,13 @@ static void test_addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),          cmocka_unit_test(test_config_differs),
-        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_one_fails),
-        cmocka_unit_test(test_nobody_there), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_job),
+        cmocka_unit_test(test_config_differs),
+        cmocka_unit_test(test_goodbye_is_heard),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_one_fails),
+        cmocka_unit_test(test_nobody_there),
+        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests_name("control/threads", tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@
 enum {
     EVENTS_MAX = 128,
     READ_BYTES = 64 << 10,
+    LAST_READS = 16, // of a connection that takes nothing any more
     ACCEPTS_AT_ONCE = 64,
     LINGER_MS = 1000, // for last words
 };
@@ -63,16 +64,29 @@ static void hang_up(control_server *s, int i)
     control_hub_feed(s->hub, &e, now_of(s));
 }
 
-static void read_line(control_server *s, int i)
+// Bytes, 0, or -1 where the connection has ended.
+static int64_t read_line(control_server *s, int i)
 {
     const int64_t n = control_read(s->lines[i].fd, s->buffer, READ_BYTES);
     if (n < 0) {
         hang_up(s, i);
-        return;
+        return n;
     }
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = i, .bytes = s->buffer, .count = n};
     if (n > 0) control_hub_feed(s->hub, &e, now_of(s));
+    return n;
+}
+
+// Where writing fails a rank has closed; what it said before, why it failed above all, is still to be read.
+static void hear_out(control_server *s, int i)
+{
+    for (int k = 0; k < LAST_READS; k++) {
+        const int64_t n = read_line(s, i);
+        if (n < 0) return;
+        if (n == 0) break;
+    }
+    hang_up(s, i);
 }
 
 static void write_line(control_server *s, int i)
@@ -82,7 +96,7 @@ static void write_line(control_server *s, int i)
     if (out.bytes > 0) {
         const int64_t n = control_write(line->fd, out.data, out.bytes);
         if (n < 0) {
-            hang_up(s, i);
+            hear_out(s, i);
             return;
         }
         control_hub_sent(s->hub, i, n);
@@ -110,7 +124,7 @@ static void accept_some(control_server *s)
         }
         s->lines[i] = (server_line){.fd = fd};
         watch(s, fd, i, EPOLLIN, EPOLL_CTL_ADD);
-        read_line(s, i);
+        (void)read_line(s, i);
     }
 }
 
@@ -146,7 +160,7 @@ static void one_round(control_server *s)
     // What ranks said comes before what the time says of them.
     for (int k = 0; k < count; k++) {
         const uint64_t mark = events[k].data.u64;
-        if (mark < (uint64_t)s->line_count && s->lines[mark].fd >= 0) read_line(s, (int)mark);
+        if (mark < (uint64_t)s->line_count && s->lines[mark].fd >= 0) (void)read_line(s, (int)mark);
     }
     for (int k = 0; k < count; k++) {
         if (events[k].data.u64 == IS_LISTENER) accept_some(s);
