@@ -1,7 +1,7 @@
 // One digest for every layout: a seeded walk through layouts of 1 to 8 ranks (threads of this process),
 // each trained in strict order, in fp32 and in bf16, and compared with one rank. In fast order the losses are near.
 //
-//   LAYOUTS  layouts of each kind of model (8; make test: 4; make test-night: 120)
+//   LAYOUTS  layouts of each kind of model (8; make test: 3; make test-night: 120)
 //   STEPS    of each run (6; 30)
 //   SEED     of the walk
 #include "base/rng.h"
