@@ -102,14 +102,35 @@ def model_keys(cell, arch, tied):
 
 
 def layout_keys(cell):
-    keys = {f"layout.{axis}": int(number(cell[axis]) or 1) for axis in ("dp", "tp", "pp", "cp")}
-    vpp = number(cell["vpp"]) or 1
+    """The layout of a row with columns tp, pp, cp, vpp, gpus, global_batch, micro_batch; dp, or what the others leave of gpus."""
+    axes = {axis: int(number(cell.get(axis)) or 1) for axis in ("dp", "tp", "pp", "cp")}
+    if "dp" not in cell:
+        axes["dp"] = int(cell["gpus"]) // (axes["tp"] * axes["pp"] * axes["cp"])
+    keys = {f"layout.{axis}": size for axis, size in axes.items()}
+    vpp = number(cell.get("vpp")) or 1
     if vpp > 1:
         keys.update({"layout.vpp": int(vpp), "layout.schedule": "interleaved"})
     keys["cluster.devices"] = int(number(cell["gpus"]))
     keys["train.global_batch"] = int(number(cell["global_batch"]))
     keys["train.micro_batch"] = int(number(cell["micro_batch"]) or 1)
     return keys
+
+
+def megatron_core_keys(keys, layers=None):
+    """What runs of Megatron-Core on Hopper and later have in common: gradients in bf16, ZeRO-1, sp with tp, even chunks."""
+    keys.update({"precision.grads": "bf16", "layout.zero": 1})
+    if keys["layout.tp"] > 1:
+        keys["layout.sp"] = "true"
+    even_stages(keys, layers)
+
+
+def padded(vocab, tp):
+    """Megatron's make_vocab_size_divisible_by, 128 for each rank of tp."""
+    return -(-vocab // (128 * tp)) * 128 * tp
+
+
+def seconds(keys, tokens_per_s):
+    return keys["train.global_batch"] * keys["train.seq"] / tokens_per_s
 
 
 def zero_keys(sharding):
@@ -244,11 +265,7 @@ def megatron_bridge_perf(path):
             row.why_not = "fine-tuning"
         # Its tables print the layout, not what is recomputed (megatron_bridge_recipes has today's values). Gradients
         # are in bf16: grad_reduce_in_fp32 is false in scripts/performance of v0.1.0 and in perf_recipes/_common.py.
-        row.keys["precision.grads"] = "bf16"
-        row.keys["layout.zero"] = 1
-        if row.keys["layout.tp"] > 1:
-            row.keys["layout.sp"] = "true"
-        even_stages(row.keys, int(number(cell["layers"])))
+        megatron_core_keys(row.keys, int(number(cell["layers"])))
         yield row
 
 
@@ -265,15 +282,11 @@ def megatron_bridge_dense(path):
         layers, dim, heads, ffn = LLAMA3[cell["model"]]
         keys = model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": "8", "ffn": str(ffn),
                            "vocab": "128256", "seq": "8192"}, "llama", False)
-        dp = int(cell["gpus"]) // (int(cell["tp"]) * int(cell["pp"]) * int(cell["cp"]))
-        keys.update(layout_keys({**cell, "dp": str(dp)}))
-        keys.update({"train.precision": "fp8", "train.recompute": "none", "precision.grads": "bf16", "layout.zero": 1})
-        if keys["layout.tp"] > 1:
-            keys["layout.sp"] = "true"
-        even_stages(keys)
+        keys.update(layout_keys(cell))
+        keys.update({"train.precision": "fp8", "train.recompute": "none"})
+        megatron_core_keys(keys)
         row = Row(path.stem, "-".join((cell["container"], cell["model"], cell["system"])), "megatron", cell["system"], keys)
-        tokens = keys["train.global_batch"] * 8192
-        row.step_s = tokens / (number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
+        row.step_s = seconds(keys, number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
         yield row
 
 
@@ -383,20 +396,16 @@ def nemo_24_07(path):
     Nemotron's MLP has two matrices, as GPT-2's.
     """
     for cell in csv.DictReader(path.open()):
-        arch, tp = ("llama" if cell["arch"] == "llama" else "gpt2"), int(cell["tp"])
+        arch = "llama" if cell["arch"] == "llama" else "gpt2"
         keys = model_keys(cell, arch, cell["arch"] == "gpt2")
-        keys["model.vocab"] = -(-int(cell["vocab"]) // (128 * tp)) * 128 * tp
-        dp = int(cell["gpus"]) // (tp * int(cell["pp"]) * int(cell["cp"]))
-        keys.update(layout_keys({**cell, "dp": str(dp)}))
-        keys.update({"layout.zero": 1, "train.precision": "fp8", "precision.grads": "bf16", "train.recompute": "none"})
+        keys["model.vocab"] = padded(int(cell["vocab"]), int(cell["tp"]))
+        keys.update(layout_keys(cell))
+        keys.update({"train.precision": "fp8", "train.recompute": "none"})
         if cell["arch"] == "gpt2":
             keys["model.dropout"] = "0.1"
-        if tp > 1:
-            keys["layout.sp"] = "true"
-        even_stages(keys)
+        megatron_core_keys(keys)
         row = Row(path.stem, cell["row"], "megatron" if "175B" in cell["row"] else "megatron-flash2", "h100", keys)
-        tokens = int(cell["global_batch"]) * int(cell["seq"])
-        row.step_s = tokens / (number(cell["tokens_per_s_per_gpu"]) * int(cell["gpus"]))
+        row.step_s = seconds(keys, number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
         yield row
 
 
@@ -409,10 +418,8 @@ def nemo_megatron_2022(path):
     made again. The batch is that of the configuration on any number of nodes: only so do 5B's rows of July divide.
     """
     for cell in csv.DictReader(path.open()):
-        tp = int(cell["tp"])
-        keys = model_keys({**cell, "vocab": str(-(-50257 // (128 * tp)) * 128 * tp), "seq": "2048"}, "gpt2", True)
-        dp = int(cell["gpus"]) // (tp * int(cell["pp"]))
-        keys.update(layout_keys({**cell, "dp": str(dp), "cp": "1", "vpp": "1"}))
+        keys = model_keys({**cell, "vocab": str(padded(50257, int(cell["tp"]))), "seq": "2048"}, "gpt2", True)
+        keys.update(layout_keys(cell))
         keys.update({"train.precision": "bf16", "precision.grads": "fp32", "train.recompute": "none"})
         if cell["zero"] == "1":
             keys["layout.zero"] = 1
@@ -423,14 +430,14 @@ def nemo_megatron_2022(path):
         row = Row(path.stem, cell["row"], "megatron-selective" if selective else "megatron-2022", "selene", keys)
         if cell["row"].startswith("2208-175B"):
             row.why_not = "not its configuration: the tokens are of batches of 1,536, and 1.38 times as many two months before"
-        row.step_s = keys["train.global_batch"] * 2048 / number(cell["tokens_per_s"])
+        row.step_s = seconds(keys, number(cell["tokens_per_s"]))
         yield row
 
 
 def mt_nlg(path):
     """MT-NLG 530B on Selene: S. Smith et al., arXiv:2201.11990, sections 2.3 and 2.4, by DeepSpeed's pipelines."""
     model = {"layers": "105", "hidden": "20480", "heads": "128", "vocab": "51200", "seq": "2048"}
-    layout = {"tp": "8", "pp": "35", "cp": "1", "vpp": "1", "global_batch": "1920", "micro_batch": "1"}
+    layout = {"tp": "8", "pp": "35", "global_batch": "1920", "micro_batch": "1"}
     for cell in csv.DictReader(path.open()):
         keys = model_keys(model, "gpt2", True)
         keys.update(layout_keys({**layout, **cell}))

@@ -11,6 +11,14 @@ bool catalog_is_path(const char *name)
     return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
 }
 
+const catalog_file *catalog_file_find(const char *folder, const char *name)
+{
+    for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
+        if (strcmp(f->folder, folder) == 0 && strcmp(f->name, name) == 0) return f;
+    }
+    return NULL;
+}
+
 status catalog_names(arena *a, const char *folder, const char ***out, int64_t *count)
 {
     int64_t all = 0, n = 0;
@@ -69,12 +77,10 @@ status catalog_source_read(const host *h, arena *a, const char *folder, const ch
 {
     char *shown = NULL;
     if (catalog_is_path(name)) return path_read(h, a, name, from, out);
-    for (const catalog_file *f = catalog_files; f->name != NULL; f++) {
-        if (strcmp(f->folder, folder) != 0 || strcmp(f->name, name) != 0) continue;
-        TRY(arena_format(a, &shown, "catalog/%s/%s.yaml", folder, name));
-        *out = (catalog_source){
-            .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = shown, .folder = ""};
-        return ST_OK;
-    }
-    return unknown_refuse(a, folder, what, name);
+    const catalog_file *f = catalog_file_find(folder, name);
+    if (f == NULL) return unknown_refuse(a, folder, what, name);
+    TRY(arena_format(a, &shown, "catalog/%s/%s.yaml", folder, name));
+    *out = (catalog_source){
+        .yaml = f->yaml, .bytes = (int64_t)strlen(f->yaml), .shown = shown, .folder = ""};
+    return ST_OK;
 }

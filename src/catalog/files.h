@@ -17,6 +17,9 @@ typedef struct catalog_file {
 extern const catalog_file
     catalog_files[]; // made by CMake, by folder and name; ends with an empty row
 
+// NULL: the program has no such file.
+const catalog_file *catalog_file_find(const char *folder, const char *name);
+
 // A text to parse: what errors call it, and the folder that its relative paths begin at.
 typedef struct catalog_source {
     const char *yaml;

@@ -140,19 +140,11 @@ static status sheet_read(const host *h, arena *a, const char *name, catalog_shee
     return catalog_sheet_read(*out, h, "profiles", "profile", name, "", NULL, 0);
 }
 
-static const catalog_file *program_file(const char *folder, const char *name)
-{
-    for (const catalog_file *f = catalog_files; f->folder != NULL; f++) {
-        if (strcmp(f->folder, folder) == 0 && strcmp(f->name, name) == 0) return f;
-    }
-    return NULL;
-}
-
 // What the program's entry of a device changes; NULL: nothing.
 static status base_of_device(arena *a, const char *device, char **out)
 {
     static const char key[] = "base:";
-    const catalog_file *f = program_file("devices", device);
+    const catalog_file *f = catalog_file_find("devices", device);
     *out = NULL;
     if (f == NULL || strncmp(f->yaml, key, sizeof key - 1) != 0) return ST_OK;
     const char *begin = f->yaml + sizeof key - 1 + strspn(f->yaml + sizeof key - 1, " ");
@@ -167,7 +159,7 @@ static status variant_name(arena *a, const char *name, const char *device, const
     if (catalog_is_path(name)) return ST_OK;
     for (; device != NULL; device = base) {
         TRY(arena_format(a, &wanted, "%s.%s", name, device));
-        if (program_file("profiles", wanted) != NULL) {
+        if (catalog_file_find("profiles", wanted) != NULL) {
             *out = wanted;
             return ST_OK;
         }

@@ -155,28 +155,29 @@ static void look_at_peers(control *c)
     }
 }
 
-// What came of what the hub said: bytes, 0, or -1 where the connection has ended.
+static void hang_up(control *c)
+{
+    const control_event e = {.kind = CONTROL_CLOSED};
+    feed(c, &e);
+    cut(c);
+}
+
+// Bytes, 0, or -1 where the connection has ended.
 static int64_t read_hub(control *c)
 {
     const int64_t n = control_read(c->fd, c->buffer, READ_BYTES);
-    const control_event e = {
-        .kind = n < 0 ? CONTROL_CLOSED : CONTROL_BYTES, .bytes = c->buffer, .count = n};
-    if (n != 0) feed(c, &e);
-    if (n < 0) cut(c);
+    const control_event e = {.kind = CONTROL_BYTES, .bytes = c->buffer, .count = n};
+    if (n > 0) feed(c, &e);
+    if (n < 0) hang_up(c);
     return n;
 }
 
 // Where writing fails the hub has closed; what it said before, its goodbye above all, is still to be read.
 static void hear_out(control *c)
 {
-    for (int k = 0; k < LAST_READS; k++) {
-        const int64_t n = read_hub(c);
-        if (n < 0) return;
-        if (n == 0) break;
+    for (int k = 0; k < LAST_READS && read_hub(c) > 0; k++) {
     }
-    const control_event e = {.kind = CONTROL_CLOSED};
-    feed(c, &e);
-    cut(c);
+    if (c->fd >= 0) hang_up(c);
 }
 
 // True while there is more to be sent than the socket takes.

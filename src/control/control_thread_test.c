@@ -125,10 +125,10 @@ static void *sit(void *context)
     return NULL;
 }
 
-static void sit_all(table *t)
+static void all_do(table *t, void *(*what)(void *))
 {
     for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(pthread_create(&t->seats[r].thread, NULL, sit, &t->seats[r]), 0);
+        assert_int_equal(pthread_create(&t->seats[r].thread, NULL, what, &t->seats[r]), 0);
     }
     for (int r = 0; r < RANKS; r++) (void)pthread_join(t->seats[r].thread, NULL);
 }
@@ -140,7 +140,7 @@ static void test_job(void **state)
     for (int i = 0; i < 2; i++) {
         table t;
         lay(&t, addresses[i]);
-        sit_all(&t);
+        all_do(&t, sit);
         for (int r = 0; r < RANKS; r++) {
             if (t.seats[r].st != ST_OK) print_message("rank %d: %s\n", r, t.seats[r].said);
             assert_int_equal(t.seats[r].st, ST_OK);
@@ -186,10 +186,7 @@ static void test_goodbye_is_heard(void **state)
     table t;
     lay(&t, "unix:@trireme-control-test");
     t.seats[3].config.report = report_late;
-    for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(pthread_create(&t.seats[r].thread, NULL, sit_and_leave, &t.seats[r]), 0);
-    }
-    for (int r = 0; r < RANKS; r++) (void)pthread_join(t.seats[r].thread, NULL);
+    all_do(&t, sit_and_leave);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(t.seats[r].st, ST_OK);
         assert_int_equal(t.seats[r].verdicts, 0);
@@ -209,7 +206,7 @@ static void test_config_differs(void **state)
         t.seats[r].config.facts = &facts[r == 3];
         t.seats[r].config.fact_count = 1;
     }
-    sit_all(&t);
+    all_do(&t, sit);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(t.seats[r].st, ST_REFUSED);
         assert_non_null(
@@ -237,7 +234,7 @@ static void test_strangers(void **state)
     (void)sit(&bad);
     if (bad.st != ST_SECURITY) print_message("%s\n", bad.said);
     assert_int_equal(bad.st, ST_SECURITY);
-    sit_all(&t);
+    all_do(&t, sit);
     for (int r = 0; r < RANKS; r++) assert_int_equal(t.seats[r].st, ST_OK);
     assert_true(t.refused > 0);
     for (int i = 0; i < opened; i++) (void)close(fds[i]);
@@ -263,10 +260,7 @@ static void test_one_fails(void **state)
     (void)state;
     table t;
     lay(&t, "unix:@trireme-control-test");
-    for (int r = 0; r < RANKS; r++) {
-        assert_int_equal(pthread_create(&t.seats[r].thread, NULL, sit_and_fail, &t.seats[r]), 0);
-    }
-    for (int r = 0; r < RANKS; r++) (void)pthread_join(t.seats[r].thread, NULL);
+    all_do(&t, sit_and_fail);
     for (int r = 0; r < RANKS; r++) {
         if (r == 1) continue;
         assert_int_equal(t.seats[r].st, ST_PEER_LOST);

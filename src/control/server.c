@@ -81,12 +81,9 @@ static int64_t read_line(control_server *s, int i)
 // Where writing fails a rank has closed; what it said before, why it failed above all, is still to be read.
 static void hear_out(control_server *s, int i)
 {
-    for (int k = 0; k < LAST_READS; k++) {
-        const int64_t n = read_line(s, i);
-        if (n < 0) return;
-        if (n == 0) break;
+    for (int k = 0; k < LAST_READS && read_line(s, i) > 0; k++) {
     }
-    hang_up(s, i);
+    if (s->lines[i].fd >= 0) hang_up(s, i);
 }
 
 static void write_line(control_server *s, int i)
