@@ -285,8 +285,10 @@ static void layer_fill(pricer *s, int32_t layer, sim_layer *out)
                        list_ns(s->m, program, OP_BACKWARD_WEIGHT, &bound);
     out->flops = program_flops(program, &bound);
     for (int64_t t = 0; t < program->tensor_count; t++) {
+        // Tensors that a pass added to the program come behind those that weight_of knows, and are no weights.
+        if (program->tensors[t].role != ROLE_WEIGHT) continue;
         const int32_t w = m->layers[layer].weight_of[t];
-        if (program->tensors[t].role != ROLE_WEIGHT || w < 0) continue;
+        if (w < 0) continue;
         out->parameters += m->weights[w].rows * m->weights[w].columns;
     }
     out->message_ns = layer_messages(s, layer);
