@@ -311,6 +311,22 @@ status plan_devices(planner *p, int64_t devices)
     return ST_OK;
 }
 
+// The rest of plan_open(), with an arena for plays.
+static status model_open(planner *p, const config *c)
+{
+    TRY(simulate_open(p->cli, p->operand, p->cluster, p->run_keys, p->run_key_count, true,
+                      &p->base));
+    if (config_is_given(c, "layout.cp_ring")) {
+        p->base.r->layout.cp_ring = p->given->layout.cp_ring;
+    }
+    if (config_is_given(c, "layout.zero_sums")) {
+        p->base.r->layout.zero_sums = p->given->layout.zero_sums;
+    }
+    p->layers_given = p->base.spec.layers;
+    TRY(plan_layers(p, p->base.spec.layers));
+    return plan_devices(p, 0);
+}
+
 status plan_open(cli_context *cli, const char *operand, const char *cluster_name,
                  const char *const *keys, int64_t key_count, planner *out)
 {
@@ -345,16 +361,9 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
                     &c));
     TRY(plan_fix(out, c));
     TRY(arena_create("a play", 0, &out->work));
-    TRY(simulate_open(cli, operand, cluster_name, rest, rest_count, true, &out->base));
-    if (config_is_given(c, "layout.cp_ring")) {
-        out->base.r->layout.cp_ring = out->given->layout.cp_ring;
-    }
-    if (config_is_given(c, "layout.zero_sums")) {
-        out->base.r->layout.zero_sums = out->given->layout.zero_sums;
-    }
-    out->layers_given = out->base.spec.layers;
-    TRY(plan_layers(out, out->base.spec.layers));
-    return plan_devices(out, 0);
+    const status st = model_open(out, c);
+    if (st != ST_OK) arena_destroy(out->work);
+    return st;
 }
 
 // Windows repeat as they are in the model.
