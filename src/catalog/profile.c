@@ -123,7 +123,10 @@ static const catalog_field rows[] = {
     WHOLE(
         reduce_bucket, 1e15,
         "elements of the bucket that ZeRO-2 and 3 copy a gradient to; 0: none, a layer's are held"),
-    SHARE(slack, "0", "of the bytes of a step that the allocator loses"),
+    SHARE(slack, "0", "of the bytes that come and go within a step, which the allocator loses"),
+    WHOLE(loose_grads, 8,
+          "gradients of at most so many bytes an element come and go, too; wider ones have a "
+          "buffer that stays"),
     WHOLE(context_bytes, 1e12, "bytes of the runtime and its libraries on each device"),
 };
 static const catalog_field lists[] = {

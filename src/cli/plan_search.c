@@ -180,8 +180,9 @@ static int64_t bytes_held(void *context, const estimate_memory *m)
     const planner *p = context;
     const cost_profile *profile = &p->base.profile;
     const double kept = (double)m->kind[BYTES_ACTIVATIONS] * profile->activations;
-    const double lost = (kept + (double)m->kind[BYTES_GRADIENTS]) * profile->slack;
-    return estimate_memory_bytes(m) - m->kind[BYTES_ACTIVATIONS] + (int64_t)kept + (int64_t)lost +
+    const int64_t lost =
+        cost_lost_bytes(profile, kept, m->kind[BYTES_GRADIENTS], run_config_types(p->base.r).grads);
+    return estimate_memory_bytes(m) - m->kind[BYTES_ACTIVATIONS] + (int64_t)kept + lost +
            profile->context_bytes;
 }
 

@@ -153,12 +153,13 @@ static void times_sum(simulated *out)
     }
 }
 
-int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+// Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
+static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
     const plan *p = x->ranks[stage].p;
     const cost_profile *profile = &x->of->profile;
     const plan_passing_limits limits = {profile->live_parameters, profile->reduce_bucket};
-    int64_t all = 0, sum = 0, spared[BYTES_KIND_COUNT];
+    int64_t sum = 0, spared[BYTES_KIND_COUNT];
     plan_memory_by_kind(p, bytes);
     plan_memory_spared(p, &limits, spared);
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
@@ -166,10 +167,22 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
         bytes[k] -= spared[k];
     }
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
-    const double kept = (double)bytes[BYTES_ACTIVATIONS] * profile->activations;
-    const double lost = (kept + (double)bytes[BYTES_GRADIENTS]) * profile->slack;
-    bytes[BYTES_ACTIVATIONS] = (int64_t)kept + simulate_kept_bytes(x, stage);
-    bytes[BYTES_BUFFERS] += (int64_t)lost + profile->context_bytes;
+    bytes[BYTES_ACTIVATIONS] = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations) +
+                               simulate_kept_bytes(x, stage);
+}
+
+// Of such bytes.
+static int64_t stage_lost(const simulated *x, const int64_t bytes[BYTES_KIND_COUNT])
+{
+    return cost_lost_bytes(&x->of->profile, (double)bytes[BYTES_ACTIVATIONS],
+                           bytes[BYTES_GRADIENTS], run_config_types(x->of->r).grads);
+}
+
+int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+{
+    int64_t all = 0;
+    stage_bytes(x, stage, bytes);
+    bytes[BYTES_BUFFERS] += stage_lost(x, bytes) + x->of->profile.context_bytes;
     for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
     return all;
 }
@@ -182,6 +195,7 @@ static void memory_sum(const simulation *s, simulated *out)
         const int64_t all = simulate_bytes(out, i, bytes);
         if (all <= out->peak_bytes) continue;
         out->peak_bytes = all;
+        out->lost_bytes = stage_lost(out, bytes);
         out->fullest = i;
         memcpy(out->memory, bytes, sizeof(bytes));
     }

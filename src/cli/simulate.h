@@ -58,6 +58,7 @@ typedef struct simulated {
     double exposed_s; // of all messages
     int32_t fullest;  // stage
     int64_t peak_bytes, usable_bytes;
+    int64_t lost_bytes;               // of peak_bytes, by the allocator of the profile's software
     int64_t memory[BYTES_KIND_COUNT]; // they add up to peak_bytes
     bool fits;
     double state_bytes; // of one checkpoint

@@ -59,7 +59,9 @@ static status figures_add(const simulated *x, text *t)
         t, ", \"fits\": %s, \"peak_bytes\": %lld, \"usable_bytes\": %lld, \"memory_bytes\": %.0f, ",
         x->fits ? "true" : "false", (long long)x->peak_bytes, (long long)x->usable_bytes,
         x->of->machine.device.memory_bytes));
-    TRY(text_add(t, "\"context_bytes\": %lld, ", (long long)x->of->profile.context_bytes));
+    TRY(text_add(t, "\"context_bytes\": %lld, \"lost_bytes\": %lld, \"lost_share\": %g, ",
+                 (long long)x->of->profile.context_bytes, (long long)x->lost_bytes,
+                 x->of->profile.slack));
     return memory_add(x->memory, t);
 }
 

@@ -389,3 +389,9 @@ int64_t cost_copy_ns(const cost_model *m, double bytes)
 {
     return ns_of(over(bytes, m->c->node.host_bytes_s) + launch_s(m));
 }
+
+int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type)
+{
+    const bool comes_and_goes = dtype_bytes(type) <= p->loose_grads;
+    return (int64_t)((activations + (comes_and_goes ? (double)gradients : 0.0)) * p->slack);
+}

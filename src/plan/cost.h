@@ -73,6 +73,8 @@ typedef struct cost_profile {
     // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
     // action to action that an allocator loses; the runtime's own bytes per device.
     double activations, slack;
+    int64_t
+        loose_grads; // gradients of at most so many bytes an element are among it, wider ones stay
     double score_bytes; // kept of each score of an attention that is not fused; 0: it is
     double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
     bool
@@ -126,6 +128,8 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
 // A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
 // operations that they are of, where none of their bytes are fused away (profile.pointwise).
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);
+// What an allocator loses in a step of so many bytes of activations, and of gradients of this type.
+int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type);
 
 // ---- messages -----------------------------------------------------------------------------------
 
