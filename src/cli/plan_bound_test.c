@@ -152,6 +152,14 @@ static void least_is_least(void **state)
     models_are_bounded(of, COUNT_OF(of), 100, own);
 }
 
+static void least_is_least_where_some_layers_recompute(void **state)
+{
+    (void)state;
+    static const char *const of[][2] = {{"tiny", "h100"}, {"tiny", "v100"}};
+    static const char *const some[] = {"profile=trireme", "train.recompute_layers=3", NULL};
+    models_are_bounded(of, COUNT_OF(of), 60, some);
+}
+
 static void least_is_least_with_experts(void **state)
 {
     (void)state;
@@ -169,7 +177,8 @@ static void least_is_least_of_other_software(void **state)
     } rows[] = {{{"tiny", "h100"}, {"profile=nanotron"}},
                 {{"tiny", "h100"}, {"profile=internevo"}},
                 {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=2"}},
-                {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=4", "layout.pp=4"}}};
+                {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=4", "layout.pp=4"}},
+                {{"tiny", "a100-80"}, {"profile=megatron", "train.recompute_layers=5"}}};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         models_are_bounded(&rows[i].of, 1, 40, rows[i].keys);
     }
@@ -235,7 +244,9 @@ static void least_is_least_of_what_travels_compressed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(least_is_least), cmocka_unit_test(least_is_least_with_experts),
+        cmocka_unit_test(least_is_least),
+        cmocka_unit_test(least_is_least_where_some_layers_recompute),
+        cmocka_unit_test(least_is_least_with_experts),
         cmocka_unit_test(least_is_least_of_other_software),
         cmocka_unit_test(least_is_least_of_what_goes_beside_products),
         cmocka_unit_test(least_is_least_of_what_travels_compressed)};

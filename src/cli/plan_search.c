@@ -59,6 +59,7 @@ static status part_make(const planner *p, arena *a, plan_part *x)
                                    .compute = types.compute,
                                    .grad = types.grads,
                                    .recompute = x->recompute,
+                                   .recompute_layers = r->train.recompute_layers,
                                    .seq = r->train.seq,
                                    .z_loss = (float)r->train.z_loss,
                                    .documents = r->data.packing == RUN_PACKING_MASKED,

@@ -171,11 +171,15 @@ static status print_target(const train_start *s, text *out)
 static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 
 // What is computed again, and what of that we chose.
-static status recompute_print(const run_config *r, text *out)
+static status recompute_print(const run_config *r, const decoder_spec *m, text *out)
 {
     static const char *const names[] = {"none", "selective", "full"};
     if (r->train.recompute == RUN_RECOMPUTE_NONE) return text_add(out, "\n");
     TRY(text_add(out, "   recompute %s", names[r->train.recompute]));
+    if (r->train.recompute_layers > 0) {
+        TRY(text_add(out, " (%lld of %lld layers)", (long long)r->train.recompute_layers,
+                     (long long)m->layers));
+    }
     if (r->train.recompute_cost <= 0.0) return text_add(out, "\n");
     return text_add(out, " (chosen: %.1f%% more work)\n", 100.0 * r->train.recompute_cost);
 }
@@ -214,7 +218,7 @@ status run_log_print_start(const train_start *s, text *out)
                  text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
                  s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
                  s->ranks > 1 ? " (the first rank; each has its share)" : ""));
-    TRY(recompute_print(r, out));
+    TRY(recompute_print(r, m, out));
     TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
                  (long long)r->train.seed));
     TRY(text_add(out, "speed    peak %s (what mfu is a share of)\n",

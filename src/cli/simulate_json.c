@@ -13,6 +13,14 @@ static const char *recompute_word(const run_config *r)
     return words[r->train.recompute];
 }
 
+// Decoder layers that compute anything again.
+static int64_t recompute_layers(const simulation *s)
+{
+    const run_config *r = s->r;
+    if (r->train.recompute == RUN_RECOMPUTE_NONE) return 0;
+    return r->train.recompute_layers > 0 ? r->train.recompute_layers : s->spec.layers;
+}
+
 static status layout_add(const run_config *r, text *t)
 {
     const struct {
@@ -133,9 +141,11 @@ status simulate_print_json(arena *a, const simulated *x, const sim_fleet_result 
                  (long long)x->parameters, (long long)run_config_batch_max(r),
                  (long long)r->train.seq));
     TRY(layout_add(r, out));
-    TRY(text_add(out, ", \"micro_batch\": %lld, \"recompute\": \"%s\", \"precision\": \"%s\", ",
-                 (long long)x->micro_batch, recompute_word(r), precision_word(r)));
-    TRY(text_add(out, "\"devices\": %lld, ", (long long)x->devices));
+    TRY(text_add(out,
+                 ", \"micro_batch\": %lld, \"recompute\": \"%s\", \"recompute_layers\": %lld, ",
+                 (long long)x->micro_batch, recompute_word(r), (long long)recompute_layers(x->of)));
+    TRY(text_add(out, "\"precision\": \"%s\", \"devices\": %lld, ", precision_word(r),
+                 (long long)x->devices));
     TRY(figures_add(x, out));
     TRY(text_add(out, ", "));
     TRY(idle_add(x, run, out));

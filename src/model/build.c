@@ -3,7 +3,7 @@
 //   h -> norm -> attention -> d;  h' = h + d -> norm -> mlp -> e;  h'' = h' + e     (every layer)
 //
 // A layer in whose middle two stages of a pipeline meet is two rows, which hand over h'. Layers of one shape
-// share a program: a layer's program is emitted once per distinct window. Blocks
+// share a program: a layer's program is emitted once for each window and each way to recompute. Blocks
 // declare the weights of "a layer of this shape"; here each layer gets its own, named
 // "layers.<n>.<name>", in the order of the forward pass.
 #include "model/block/block.h"
@@ -15,6 +15,7 @@ typedef struct built_program {
     // Of decoder layers:
     int32_t window;
     bool has_experts;
+    op_recompute recompute;
     op_layer_part part;
     block_context c;
 } built_program;
@@ -37,6 +38,7 @@ static status program_begin(building *b, built_program **out)
     TRY(op_program_create(b->a, b->options->purpose, b->options->compute, b->options->grad,
                           &bp->p));
     bp->c = (block_context){.p = bp->p, .spec = b->spec, .options = b->options};
+    bp->recompute = b->options->recompute;
     *out = bp;
     return ST_OK;
 }
@@ -45,7 +47,7 @@ static status program_end(building *b, built_program *bp)
 {
     if (b->options->purpose == PURPOSE_TRAIN) {
         TRY(op_program_differentiate(bp->p));
-        TRY(op_program_recompute(bp->p, b->options->recompute));
+        TRY(op_program_recompute(bp->p, bp->recompute));
     }
     b->program_count++;
     return ST_OK;
@@ -81,6 +83,7 @@ static const model_block *mlp_of(const decoder_spec *s, bool has_experts)
 typedef struct decoder_shape {
     int32_t layer, window;
     bool has_experts;
+    op_recompute recompute;
     op_layer_part part;
 } decoder_shape;
 
@@ -108,6 +111,7 @@ static status decoder_emit(building *b, const decoder_shape *s)
     TRY(program_begin(b, &bp));
     bp->window = s->window;
     bp->has_experts = s->has_experts;
+    bp->recompute = s->recompute;
     bp->part = s->part;
     bp->c.layer = s->layer;
     TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
@@ -190,11 +194,20 @@ static int32_t decoder_program(const building *b, const decoder_shape *s)
 {
     for (int32_t i = 1; i < b->program_count; i++) { // program 0 is the embedding
         const built_program *p = &b->programs[i];
-        if (p->window == s->window && p->has_experts == s->has_experts && p->part == s->part) {
+        if (p->window == s->window && p->has_experts == s->has_experts && p->part == s->part &&
+            p->recompute == s->recompute) {
             return i;
         }
     }
     return -1;
+}
+
+// Of so many layers that recompute, every stage of a pipeline has its share: they are spread evenly.
+static op_recompute decoder_recompute(const building *b, int64_t index)
+{
+    const int64_t layers = b->spec->layers, count = b->options->recompute_layers;
+    const bool is_one = count == 0 || (index + 1) * count / layers > index * count / layers;
+    return is_one ? b->options->recompute : RECOMPUTE_NONE;
 }
 
 static status decoder_make(building *b, int32_t index, op_layer_part part)
@@ -202,6 +215,7 @@ static status decoder_make(building *b, int32_t index, op_layer_part part)
     const decoder_shape shape = {.layer = index,
                                  .window = b->spec->windows != NULL ? b->spec->windows[index] : 0,
                                  .has_experts = model_has_experts(b->spec, index),
+                                 .recompute = decoder_recompute(b, index),
                                  .part = part};
     int32_t program = decoder_program(b, &shape);
     if (program < 0) {

@@ -92,6 +92,7 @@ typedef struct model_options {
     op_purpose purpose;
     dtype compute, grad; // activations and working weights; gradient accumulators
     op_recompute recompute;
+    int64_t recompute_layers; // of decoder layers so many, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
     float z_loss;
     bool documents; // packed: attention stays within a document

@@ -101,15 +101,16 @@ typedef struct run_config {
     } run;
     struct {
         int64_t steps;
-        int64_t seq;             // tokens
-        int64_t global_batch;    // sequences; with a ramp its last size
-        int64_t micro_batch;     // sequences; run_config_load() replaces 0
-        bool micro_batch_chosen; // so: by us; train_memory_choose() may take less
-        int32_t precision;       // run_precision: of products and activations
-        int32_t recompute;       // run_recompute; run_config_load() replaces AUTO by NONE
-        bool recompute_chosen;   // so: by us; train_memory_choose() may take SELECTIVE
-        double recompute_cost;   // of what it took: this share of a step more, about
-        bool memory_settled;     // it has chosen
+        int64_t seq;              // tokens
+        int64_t global_batch;     // sequences; with a ramp its last size
+        int64_t micro_batch;      // sequences; run_config_load() replaces 0
+        bool micro_batch_chosen;  // so: by us; train_memory_choose() may take less
+        int32_t precision;        // run_precision: of products and activations
+        int32_t recompute;        // run_recompute; run_config_load() replaces AUTO by NONE
+        int64_t recompute_layers; // of the decoder layers; 0: all
+        bool recompute_chosen;    // so: by us; train_memory_choose() may take SELECTIVE
+        double recompute_cost;    // of what it took: this share of a step more, about
+        bool memory_settled;      // it has chosen
         int64_t seed;
         double z_loss;          // 0: none
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()

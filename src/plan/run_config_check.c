@@ -83,6 +83,12 @@ static void check_train(checker *k)
     } else {
         check_batches(k);
     }
+    if (k->r->train.recompute == RUN_RECOMPUTE_NONE && k->r->train.recompute_layers > 0) {
+        CONFLICT(
+            "train.recompute_layers",
+            "train.recompute_layers = %lld has no effect: it is of train.recompute = selective or full",
+            (ll)k->r->train.recompute_layers);
+    }
     const option_range *trace = &k->r->trace.steps;
     if (trace->end > k->r->train.steps) {
         CONFLICT("trace.steps", "trace.steps = %lld:%lld, but train.steps = %lld", (ll)trace->begin,

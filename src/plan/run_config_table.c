@@ -58,6 +58,12 @@ static const option rows[] = {
                    "selective is all but matrix products and attention; auto takes selective where "
                    "that saves a tenth of a large run's memory for 2% of its work, else none",
            .also = "activation_checkpointing, gradient_checkpointing"),
+    INT("train.recompute_layers", train.recompute_layers, "0", 0, 1 << 20, FREE, "layers",
+        .choices = "all",
+        .help =
+            "of train.recompute=selective or full: so many of the decoder layers, spread evenly over "
+            "the model; 0 or all is all of them",
+        .also = "recompute_num_layers, activations_checkpoint_num_layers"),
     INT("train.seed", train.seed, "1", 0, 9007199254740992.0, FIXED, "",
         .help = "of initial weights, data order, dropout and stochastic rounding",
         .also = "random_seed"),

@@ -68,6 +68,7 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .compute = out->types.compute,
                              .grad = out->types.grads,
                              .recompute = (op_recompute)r->train.recompute,
+                             .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
                              .documents = o->documents,

@@ -85,6 +85,10 @@ status train_layout_check(const run_config *r, const decoder_spec *spec)
 {
     char near[64];
     TRY(experts_check(r, spec));
+    if (r->train.recompute_layers > spec->layers) {
+        return fail(ST_CONFIG_RANGE, "train.recompute_layers = %lld, the model has %lld layers",
+                    (long long)r->train.recompute_layers, (long long)spec->layers);
+    }
     if (r->layout.tp > 1 && !fits_tp(spec, r, r->layout.tp)) {
         return fail(
             ST_CONFIG_CONFLICT,

@@ -128,7 +128,9 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
         set(l, "layout.zero_group", dp > 2 ? dp / 2 : 2);
     if (pp > 1) pipeline_pick(l, pp, dp);
     set(l, "train.micro_batch", pp > 2 || 16 % (dp * pp * 2) != 0 ? 1 : 1 + pick(2));
-    set_word(l, "train.recompute", recomputes[pick(3)]);
+    const int64_t recompute = pick(COUNT_OF(recomputes));
+    set_word(l, "train.recompute", recomputes[recompute]);
+    if (recompute > 0) set(l, "train.recompute_layers", pick(8)); // 0: all 8
     set(l, "kernels.threads", 1);
     set_word(l, "kernels.keep_panels", pick(2) == 0 ? "yes" : "no");
 }

@@ -62,6 +62,7 @@ static const char *const features[][4] = {
     {"train.batch_ramp=0=4,1=6,3=8", "optimizer.clip=0.1"},
     {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},
     {"model.dropout=0.2", "train.recompute=full", "train.z_loss=1e-3"},
+    {"train.recompute=full", "train.recompute_layers=1", "eval.every=3", "eval.batches=2"},
     {"policy.spike=skip", "policy.spike.threshold=1.01", "policy.spike.warmup=1"},
     {"model.arch=mistral", "model.window=8", "eval.every=2", "eval.batches=2"},
     {"data.packing=plain", "train.precision=bf16", "precision.moments=bf16"},

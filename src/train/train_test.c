@@ -35,6 +35,7 @@ static void strict_has_one_digest(void **state)
             {"train.micro_batch=4", "kernels.threads=1", "train.recompute=selective"},
             {"train.micro_batch=8", "kernels.threads=2", "kernels.device=shadow"},
             {"train.micro_batch=2", "kernels.device=shadow", "train.recompute=selective"},
+            {"train.micro_batch=2", "train.recompute=full", "train.recompute_layers=1"},
         };
         for (int i = 0; i < COUNT_OF(others); i++) {
             const char *const more[] = {"determinism=strict", precision,    "model.dropout=0.1",
