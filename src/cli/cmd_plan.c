@@ -320,7 +320,8 @@ const cli_command cli_command_plan = {
                 "[key.path=value ...]",
     .about =
         "Looks at every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
-        "schedule, ZeRO, micro-batch, recompute. Each has a least time and bytes in closed form; "
+        "schedule, ZeRO, micro-batch, recompute (all layers, or a quarter of them, half, three "
+        "quarters). Each has a least time and bytes in closed form; "
         "those that fit are made into plans and simulated until no other can be faster. Prints the "
         "best, the bytes of the first, why others lose, and what one percent of the machine is worth. "
         "A layout key that is given fixes that part. cluster.devices=N takes N of them. When nothing fits "

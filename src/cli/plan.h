@@ -18,6 +18,7 @@ enum { PLAN_FIGURES = 256 };
 // Of a search: a model, and what one rank along tp and cp has of it.
 typedef struct plan_part {
     op_recompute recompute;
+    int32_t recompute_layers;
     int32_t tp, cp;
     bool sp, ring;
     op_model *whole, *cut, *local; // cut: along tp alone

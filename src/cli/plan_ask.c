@@ -12,6 +12,7 @@ enum { LAYERS_MAX = 10000, ASK_PLAYS = 3 };
 static void least_memory(planner *p)
 {
     if (p->fixed.recompute < 0) p->fixed.recompute = RECOMPUTE_FULL;
+    if (p->fixed.recompute_layers < 0) p->fixed.recompute_layers = 0;
     if (p->fixed.micro_batch == 0) p->fixed.micro_batch = 1;
 }
 

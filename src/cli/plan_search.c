@@ -30,6 +30,7 @@ static run_config config_of(const planner *p, const search_layout *l)
     r.layout.pipeline = l->schedule;
     r.layout.schedule = l->schedule != NULL ? l->schedule->name : "1f1b";
     r.train.recompute = (int32_t)l->recompute;
+    r.train.recompute_layers = l->recompute_layers;
     r.train.micro_batch = l->micro_batch;
     r.train.micro_batch_chosen = false;
     r.train.memory_settled = true;
@@ -59,7 +60,7 @@ static status part_make(const planner *p, arena *a, plan_part *x)
                                    .compute = types.compute,
                                    .grad = types.grads,
                                    .recompute = x->recompute,
-                                   .recompute_layers = r->train.recompute_layers,
+                                   .recompute_layers = x->recompute_layers,
                                    .seq = r->train.seq,
                                    .z_loss = (float)r->train.z_loss,
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
@@ -78,10 +79,8 @@ static status part_of(planner *p, arena *a, const search_layout *l, plan_part **
     const bool ring = ring_of(p, l);
     for (int64_t i = 0; i < p->part_count; i++) {
         plan_part *x = &p->parts[i];
-        if (x->recompute != l->recompute || x->tp != l->tp || x->sp != l->sp || x->cp != l->cp ||
-            x->ring != ring) {
-            continue;
-        }
+        if (!search_recomputes_alike(l, x->recompute, x->recompute_layers)) continue;
+        if (x->tp != l->tp || x->sp != l->sp || x->cp != l->cp || x->ring != ring) continue;
         *out = x;
         return ST_OK;
     }
@@ -89,11 +88,15 @@ static status part_of(planner *p, arena *a, const search_layout *l, plan_part **
     TRY(arena_grow(a, (void **)&p->parts, &p->part_capacity, p->part_count + 1,
                    (int64_t)sizeof(plan_part)));
     plan_part *x = &p->parts[p->part_count];
-    *x =
-        (plan_part){.recompute = l->recompute, .tp = l->tp, .cp = l->cp, .sp = l->sp, .ring = ring};
+    *x = (plan_part){.recompute = l->recompute,
+                     .recompute_layers = l->recompute_layers,
+                     .tp = l->tp,
+                     .cp = l->cp,
+                     .sp = l->sp,
+                     .ring = ring};
     for (int64_t i = 0; i < from; i++) {
         const plan_part *y = &p->parts[i];
-        if (y->recompute != x->recompute) continue;
+        if (!search_recomputes_alike(l, y->recompute, y->recompute_layers)) continue;
         x->whole = y->whole;
         if (y->tp == x->tp && y->sp == x->sp) x->cut = y->cut;
     }
@@ -259,7 +262,8 @@ static bool begins(const char *key, const char *with)
 static bool is_searched(const char *key)
 {
     static const char *const keys[] = {
-        "layout.", "layout=", "train.micro_batch=", "train.recompute=", "cluster."};
+        "layout.", "layout=", "train.micro_batch=", "train.recompute=", "train.recompute_layers=",
+        "cluster."};
     for (int64_t i = 0; i < COUNT_OF(keys); i++) {
         if (begins(key, keys[i])) return true;
     }
@@ -288,6 +292,9 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "layout.sp")) f->sp = r->layout.sp ? 1 : 0;
     const bool leaves = r->train.recompute_chosen || r->train.recompute == RUN_RECOMPUTE_AUTO;
     if (!leaves) f->recompute = r->train.recompute;
+    if (config_is_given(c, "train.recompute_layers")) {
+        f->recompute_layers = (int32_t)r->train.recompute_layers;
+    }
     if (config_is_given(c, "train.micro_batch")) f->micro_batch = r->train.micro_batch;
     if (!config_is_given(c, "layout.schedule")) return ST_OK;
     f->schedule = plan_schedule_find(r->layout.schedule);
@@ -430,6 +437,9 @@ status plan_layout_keys(const planner *p, const search_layout *l, const char **k
     TRY(key_add(p, keys, n, "layout.schedule", l->schedule != NULL ? l->schedule->name : "1f1b"));
     TRY(number_add(p, keys, n, "layout.vpp", l->pp > 1 && l->chunks > 1 ? l->chunks : 0));
     TRY(key_add(p, keys, n, "train.recompute", recompute[l->recompute]));
+    if (l->recompute_layers > 0) {
+        TRY(number_add(p, keys, n, "train.recompute_layers", l->recompute_layers));
+    }
     return number_add(p, keys, n, "train.micro_batch", l->micro_batch);
 }
 

@@ -37,10 +37,13 @@ static const char *schedule_word(const search_layout *l, char buffer[32])
     return buffer;
 }
 
-static const char *recompute_word(op_recompute how)
+// "32L": of 32 layers.
+static const char *recompute_word(const search_layout *l, char buffer[16])
 {
     static const char *const words[] = {"none", "sel", "full"};
-    return words[how];
+    if (l->recompute_layers == 0) return words[l->recompute];
+    (void)snprintf(buffer, 16, "%dL", l->recompute_layers);
+    return buffer;
 }
 
 // ---- head -----------------------------------------------------------------------------------------
@@ -70,12 +73,12 @@ static status head_lines(const planner *p, const search_result *found, text *t)
 
 static status row_begin(const planner *p, const search_found *f, const char *number, text *t)
 {
-    char mesh[32], schedule[32];
+    char mesh[32], schedule[32], again[16];
     const char *unit = "";
     const search_layout *l = &f->layout;
     const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
     return text_add(t, "%2s %-13s %-10s %d %4s %3lld %6.1f", number, mesh_word(l, mesh),
-                    schedule_word(l, schedule), l->zero, recompute_word(l->recompute),
+                    schedule_word(l, schedule), l->zero, recompute_word(l, again),
                     (long long)l->micro_batch, mib_or_gib(bytes, plan_usable(p), &unit));
 }
 
@@ -83,8 +86,8 @@ static bool is_same(const search_layout *x, const search_layout *y)
 {
     return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
            x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
-           x->recompute == y->recompute && x->schedule == y->schedule &&
-           x->micro_batch == y->micro_batch;
+           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
+           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
 }
 
 static status plan_row(const planner *p, const search_found *f, int32_t number, text *t)
@@ -126,9 +129,12 @@ static status table_lines(planner *p, arena *a, const search_result *found, text
     TRY(text_add(t,
                  "\n # dp x tp x pp  schedule   z  rec  mb    %s     step tok/s/d   MFU bub comm\n",
                  unit));
+    bool some = false;
     for (int32_t i = 0; i < found->count; i++) {
         TRY(plan_row(p, &found->plans[i], i + 1, t));
+        some |= found->plans[i].layout.recompute_layers > 0;
     }
+    if (some) TRY(text_add(t, "   rec nL: of n layers (train.recompute_layers)\n"));
     const search_found *no = found->count > 0 ? &found->fastest_too_large : &found->smallest;
     if (no->layout.dp == 0) return ST_OK;
     return too_large_row(p, a, no, t);
@@ -291,6 +297,7 @@ static status remedy_try(planner *p, arena *a, const search_found *f, const sear
                               .zero = l->zero,
                               .sp = l->sp ? 1 : 0,
                               .recompute = (int32_t)l->recompute,
+                              .recompute_layers = l->recompute_layers,
                               .schedule = l->schedule,
                               .micro_batch = l->micro_batch};
     const status st = plan_search(p, a, 0, &found);
@@ -317,8 +324,9 @@ status plan_print_remedies(planner *p, arena *a, const search_found *f, text *ou
         TRY(remedy_try(p, a, f, &l, key, &shown, out));
     }
     l = f->layout;
-    if (l.recompute != RECOMPUTE_FULL) {
+    if (l.recompute != RECOMPUTE_FULL || l.recompute_layers > 0) {
         l.recompute = RECOMPUTE_FULL;
+        l.recompute_layers = 0;
         TRY(remedy_try(p, a, f, &l, "train.recompute=full", &shown, out));
     }
     l = f->layout;

@@ -42,7 +42,7 @@ const char *search_rule_name(search_rule rule)
 
 search_fixed search_fixed_none(void)
 {
-    return (search_fixed){.zero = -1, .sp = -1, .recompute = -1};
+    return (search_fixed){.zero = -1, .sp = -1, .recompute = -1, .recompute_layers = -1};
 }
 
 // ---- the best of them ---------------------------------------------------------------------------

@@ -23,9 +23,14 @@ typedef struct search_layout {
     int32_t zero;
     bool sp;
     op_recompute recompute;
+    int32_t recompute_layers;      // of the decoder's; 0: all of them
     const plan_schedule *schedule; // NULL where pp is 1
     int64_t micro_batch;
 } search_layout;
+static inline bool search_recomputes_alike(const search_layout *l, op_recompute how, int32_t layers)
+{
+    return l->recompute == how && l->recompute_layers == layers;
+}
 // "dp 8 · tp 4 sp · pp 2 1f1b".
 enum { SEARCH_NAME_BYTES = 96 };
 const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_BYTES]);
@@ -59,6 +64,7 @@ typedef struct search_calls {
 typedef struct search_fixed {
     int32_t dp, tp, pp, cp, ep, chunks; // 0: any
     int32_t zero, sp, recompute;        // -1: any
+    int32_t recompute_layers;           // -1: any quarter of them, and all
     const plan_schedule *schedule;      // NULL: any
     int64_t micro_batch;                // 0: any
 } search_fixed;

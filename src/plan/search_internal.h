@@ -12,11 +12,12 @@ typedef struct measured {
     estimate_prices *prices;
 } measured;
 
-// What layouts with the same tp, cp, ep, sp, ring and recompute share.
+// What layouts with the same tp, cp, ep, sp, ring and recomputation share.
 typedef struct family {
     int32_t tp, cp, ep;
     bool sp, ring;
     op_recompute recompute;
+    int32_t recompute_layers;
     op_model *whole, *local;
     measured *each;
     int64_t count, capacity;
@@ -25,7 +26,7 @@ typedef struct family {
 // Layers of stages, by what the whole model costs.
 typedef struct cut {
     op_recompute recompute;
-    int32_t depth;
+    int32_t recompute_layers, depth;
     const int32_t *first_layer;
 } cut;
 

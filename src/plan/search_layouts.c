@@ -13,6 +13,10 @@ static bool is_before(const item *x, const item *y)
     if (x->g != NULL || y->g != NULL) return x->g != NULL && y->g == NULL;
     const search_layout *a = &x->c->layout, *b = &y->c->layout;
     if (a->recompute != b->recompute) return a->recompute < b->recompute;
+    if (a->recompute_layers != b->recompute_layers) {
+        return b->recompute_layers == 0 ||
+               (a->recompute_layers > 0 && a->recompute_layers < b->recompute_layers);
+    }
     if (a->zero != b->zero) return a->zero < b->zero;
     return a->pp < b->pp;
 }
@@ -138,13 +142,28 @@ status search_group_open(search *s, group *g, int64_t least_ns)
 
 // ---- every layout -------------------------------------------------------------------------------
 
+// All layers, or a part of them where that saves much; 0 is all.
+static status recompute_layers_each(search *s, search_layout *l, int64_t *least_ns)
+{
+    enum { PARTS = 4 };
+    const int32_t fixed = s->r->fixed.recompute_layers;
+    int32_t before = 0;
+    for (int32_t i = 1; i < PARTS && fixed < 0 && l->recompute == RECOMPUTE_FULL; i++) {
+        l->recompute_layers = (int32_t)((int64_t)s->r->layers * i / PARTS);
+        if (l->recompute_layers > before) TRY(group_add(s, l, least_ns));
+        before = l->recompute_layers;
+    }
+    l->recompute_layers = fixed > 0 && l->recompute != RECOMPUTE_NONE ? fixed : 0;
+    return group_add(s, l, least_ns);
+}
+
 static status recompute_each(search *s, search_layout *l)
 {
     int64_t least_ns = 0;
     for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_FULL; k++) {
         if (s->r->fixed.recompute >= 0 && s->r->fixed.recompute != k) continue;
         l->recompute = (op_recompute)k;
-        TRY(group_add(s, l, &least_ns));
+        TRY(recompute_layers_each(s, l, &least_ns));
     }
     return ST_OK;
 }

@@ -9,7 +9,8 @@ status search_family_of(search *s, const search_layout *l, family **out)
     for (int64_t i = s->family_count - 1; i >= 0; i--) {
         family *f = &s->families[i];
         if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
-        if (f->recompute != l->recompute || f->ring != ring) continue;
+        if (!search_recomputes_alike(l, f->recompute, f->recompute_layers)) continue;
+        if (f->ring != ring) continue;
         *out = f;
         return ST_OK;
     }
@@ -21,7 +22,8 @@ status search_family_of(search *s, const search_layout *l, family **out)
                   .ep = l->ep,
                   .sp = l->sp,
                   .ring = ring,
-                  .recompute = l->recompute};
+                  .recompute = l->recompute,
+                  .recompute_layers = l->recompute_layers};
     TRY(calls->model(calls->context, s->a, l, &f->whole, &f->local));
     s->family_count++;
     *out = f;
@@ -97,8 +99,10 @@ status search_cut_of(search *s, const search_layout *l, const op_model *whole, i
                      const int32_t **out)
 {
     for (int64_t i = s->cut_count - 1; i >= 0; i--) {
-        if (s->cuts[i].depth != depth || s->cuts[i].recompute != l->recompute) continue;
-        *out = s->cuts[i].first_layer;
+        const cut *x = &s->cuts[i];
+        if (!search_recomputes_alike(l, x->recompute, x->recompute_layers)) continue;
+        if (x->depth != depth) continue;
+        *out = x->first_layer;
         return ST_OK;
     }
     plan_pipeline pipe;
@@ -108,8 +112,10 @@ status search_cut_of(search *s, const search_layout *l, const op_model *whole, i
     ASSERT(pipe.depth == depth);
     TRY(arena_grow(s->a, (void **)&s->cuts, &s->cut_capacity, s->cut_count + 1,
                    (int64_t)sizeof(cut)));
-    s->cuts[s->cut_count++] =
-        (cut){.recompute = l->recompute, .depth = depth, .first_layer = pipe.first_layer};
+    s->cuts[s->cut_count++] = (cut){.recompute = l->recompute,
+                                    .recompute_layers = l->recompute_layers,
+                                    .depth = depth,
+                                    .first_layer = pipe.first_layer};
     *out = pipe.first_layer;
     return ST_OK;
 }

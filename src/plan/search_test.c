@@ -80,18 +80,19 @@ static status model_of(void *context, arena *a, const search_layout *l, op_model
 static bool is_layout(const search_layout *x, const search_layout *y)
 {
     return x->dp == y->dp && x->pp == y->pp && x->chunks == y->chunks && x->zero == y->zero &&
-           x->recompute == y->recompute && x->schedule == y->schedule &&
-           x->micro_batch == y->micro_batch;
+           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
+           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
 }
 
 // As if the layout's messages waited for each other by chance: at least its least time.
 static status play(void *context, const search_layout *l, search_played *out)
 {
     world *w = context;
-    const uint64_t hash = mixed(w->seed + (uint64_t)l->dp * 3 + (uint64_t)l->pp * 5 +
-                                (uint64_t)l->zero * 7 + (uint64_t)l->micro_batch * 11 +
-                                (uint64_t)l->recompute * 13 + (uint64_t)l->chunks * 17 +
-                                (l->schedule != NULL ? (uint64_t)l->schedule->name[0] * 19 : 0));
+    const uint64_t hash =
+        mixed(w->seed + (uint64_t)l->dp * 3 + (uint64_t)l->pp * 5 + (uint64_t)l->zero * 7 +
+              (uint64_t)l->micro_batch * 11 + (uint64_t)l->recompute * 13 +
+              (uint64_t)l->chunks * 17 + (uint64_t)l->recompute_layers * 23 +
+              (l->schedule != NULL ? (uint64_t)l->schedule->name[0] * 19 : 0));
     w->plays++;
     if (w->refuse > 0 && hash % (uint64_t)w->refuse == 0) {
         return fail_at(__FILE__, __LINE__, ST_CONFIG_CONFLICT, "not this one");
@@ -228,6 +229,7 @@ static void fixed_parts_stay(void **state)
     r.fixed.micro_batch = 2;
     r.fixed.schedule = plan_schedule_find("zb-h1");
     r.fixed.recompute = RECOMPUTE_FULL;
+    r.fixed.recompute_layers = 0;
     assert_int_equal(search_run(a, &r, &found), ST_OK);
     assert_int_equal(found.layouts, 1);
     const search_layout *l = &found.plans[0].layout;
@@ -236,6 +238,9 @@ static void fixed_parts_stay(void **state)
     assert_int_equal(l->zero, 2);
     assert_int_equal(l->micro_batch, 2);
     assert_string_equal(l->schedule->name, "zb-h1");
+    r.fixed.recompute_layers = -1; // a quarter, half and three quarters of 8, and all
+    assert_int_equal(search_run(a, &r, &found), ST_OK);
+    assert_int_equal(found.layouts, 4);
     arena_destroy(a);
 }
 
