@@ -5,14 +5,15 @@
 // are known, memory assignment finds each a place anew (plan_internal.h, life_copies), and here the actions are
 // told: each gets a binding with the tensors that are its own at its time. What a link reads or writes stays
 // with its slot, for links go on beside the products.
+#include "base/hash.h"
 #include "plan/lower.h"
 
 #include <string.h>
 
 // A binding made from another one.
 typedef struct variant {
-    int32_t binding;
-    int32_t next; // of the same one; -1
+    int32_t from, binding;
+    int32_t next; // in the same slot; -1
 } variant;
 
 // A part of a tensor that has come to another one.
@@ -22,8 +23,9 @@ typedef struct moved_part {
 
 typedef struct renaming {
     lowering *l;
-    int32_t *map;  // [tensor of the program] of the action that is looked at
-    int32_t *head; // [binding] its first variant; -1
+    int32_t *map;   // [tensor of the program] of the action that is looked at
+    int32_t *slots; // [hash of a map, & mask] its first variant; -1
+    uint64_t mask;
     variant *variants;
     int64_t count, capacity;
     moved_part *parts;
@@ -108,8 +110,12 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
         moves = moves || r->map[t] != b.tensor[t];
     }
     if (!moves) return ST_OK;
-    for (int32_t k = r->head[action->binding]; k >= 0; k = r->variants[k].next) {
+    int32_t *slot =
+        &r->slots[hash64(r->map, n * (int64_t)sizeof(*r->map), (uint64_t)action->binding) &
+                  r->mask];
+    for (int32_t k = *slot; k >= 0; k = r->variants[k].next) {
         const plan_binding *other = &l->p->bindings[r->variants[k].binding];
+        if (r->variants[k].from != action->binding) continue;
         if (memcmp(other->tensor, r->map, (size_t)n * sizeof(*r->map)) != 0) continue;
         action->binding = r->variants[k].binding;
         return ST_OK;
@@ -121,8 +127,8 @@ static status binding_move(renaming *r, plan_action *action, int64_t begin, int6
     TRY(lower_binding(l, &b, &made));
     TRY(arena_grow(l->a, (void **)&r->variants, &r->capacity, r->count + 1,
                    (int64_t)sizeof(*r->variants)));
-    r->variants[r->count] = (variant){made, r->head[action->binding]};
-    r->head[action->binding] = (int32_t)r->count++;
+    r->variants[r->count] = (variant){action->binding, made, *slot};
+    *slot = (int32_t)r->count++;
     action->binding = made;
     return ST_OK;
 }
@@ -153,8 +159,9 @@ status lower_copies_move(lowering *l)
         most = max_i64(most, l->m->programs[i]->tensor_count);
     }
     TRY(arena_new(l->a, most + 1, &r.map));
-    TRY(arena_new(l->a, p->binding_count + 1, &r.head));
-    memset(r.head, -1, (size_t)p->binding_count * sizeof(*r.head));
+    for (r.mask = 63; (int64_t)r.mask < p->action_count;) r.mask = 2 * r.mask + 1;
+    TRY(arena_new(l->a, r.mask + 1, &r.slots));
+    memset(r.slots, -1, (size_t)(r.mask + 1) * sizeof(*r.slots));
     for (int64_t i = 0; i < p->action_count; i++) {
         plan_action *a = &p->actions[i];
         const int64_t begin = l->time_of[i];
