@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,8 @@ struct arena {
     int64_t limit_bytes, used_bytes;
     int64_t next_block_bytes;
     arena_block *first, *current;
+    pthread_mutex_t lock; // taken where it is shared
+    bool shared;
 };
 
 static char *block_data(arena_block *b)
@@ -64,6 +67,7 @@ status arena_create(const char *name, int64_t limit_bytes, arena **out)
         return fail(ST_NO_MEMORY, "arena %s: no memory for the arena itself", name);
     }
     a->name = copy;
+    (void)pthread_mutex_init(&a->lock, NULL);
     a->limit_bytes = limit_bytes;
     a->next_block_bytes = FIRST_BLOCK_BYTES;
     *out = a;
@@ -78,8 +82,14 @@ void arena_destroy(arena *a)
         UNPOISON(block_data(b), b->bytes);
         free(b);
     }
+    (void)pthread_mutex_destroy(&a->lock);
     free(a->name);
     free(a);
+}
+
+void arena_share(arena *a, bool shared)
+{
+    a->shared = shared;
 }
 
 void arena_reset(arena *a)
@@ -125,7 +135,7 @@ static status find_room(arena *a, int64_t bytes)
     return ST_OK;
 }
 
-status arena_alloc(arena *a, int64_t bytes, void **out)
+static status take(arena *a, int64_t bytes, void **out)
 {
     if (fault_point("arena.alloc") != ST_OK) {
         return fail(ST_NO_MEMORY, "arena %s: fault point arena.alloc", a->name);
@@ -149,6 +159,15 @@ status arena_alloc(arena *a, int64_t bytes, void **out)
     a->used_bytes += rounded;
     *out = object;
     return ST_OK;
+}
+
+status arena_alloc(arena *a, int64_t bytes, void **out)
+{
+    if (!a->shared) return take(a, bytes, out);
+    pthread_mutex_lock(&a->lock);
+    const status st = take(a, bytes, out);
+    pthread_mutex_unlock(&a->lock);
+    return st;
 }
 
 status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out)

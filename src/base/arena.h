@@ -20,6 +20,8 @@ NODISCARD status arena_create(const char *name, int64_t limit_bytes, arena **out
 void arena_destroy(arena *a); // NULL is legal
 void arena_reset(arena *a);   // forgets all objects, keeps the blocks
 int64_t arena_used_bytes(const arena *a);
+// Several threads allocate from it, until it is shared no more; nothing else is for more than one.
+void arena_share(arena *a, bool shared);
 
 // Zeroed, aligned to 16. bytes >= 0; 0 gives a valid address.
 NODISCARD status arena_alloc(arena *a, int64_t bytes, void **out);

@@ -5,6 +5,8 @@
 #include "train/job.h"
 #include "train/optim/optim.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -232,17 +234,30 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
     return ST_OK;
 }
 
-static status rooms_make(plan_request *request)
-{
-    TRY(arena_create("lowering", 0, &request->lists));
-    return arena_create("plan memory", 0, &request->places);
-}
+// ---- all stages -----------------------------------------------------------------------------------
 
-static void rooms_destroy(plan_request *request)
-{
-    arena_destroy(request->lists);
-    arena_destroy(request->places);
-}
+// Plans of stages know nothing of each other: as many threads as there are cores make them.
+typedef struct stage_crew {
+    arena *a; // shared while they work
+    const train_options *options;
+    const train_plans *parts;
+    train_plans *out;
+    int32_t count;
+    int64_t limit; // bytes: none is begun after one that is over it
+    atomic_int next;
+    _Atomic int64_t most; // bytes of any that is made
+    atomic_bool failed;
+} stage_crew;
+
+typedef struct stage_worker {
+    stage_crew *crew;
+    plan_request request; // with rooms of its own
+    pthread_t thread;
+    status st;
+    error_record why;
+} stage_worker;
+
+enum { STAGE_WORKERS = 16 };
 
 static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
                              plan_request *request, train_plans *out)
@@ -255,20 +270,88 @@ static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
     return ST_OK;
 }
 
+static int32_t stage_of(const stage_crew *c, int32_t k)
+{
+    return c->options->peak_stages != NULL ? c->options->peak_stages[k] : k;
+}
+
+static status worker_work(stage_worker *w)
+{
+    stage_crew *c = w->crew;
+    const bool peak = c->options->peak_stages != NULL;
+    TRY(arena_create("lowering", 0, &w->request.lists));
+    TRY(arena_create("plan memory", 0, &w->request.places));
+    while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
+        const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
+        if (k >= c->count) break;
+        int64_t most = atomic_load(&c->most);
+        train_plans *out = &c->out[stage_of(c, k)];
+        // What is over the limit is placed as well as can be, so that it is so whoever came first.
+        w->request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
+        TRY(stage_assemble(c->a, c->parts, stage_of(c, k), &w->request, out));
+        while (out->arena_bytes > most &&
+               !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
+        }
+    }
+    return ST_OK;
+}
+
+static void *worker_main(void *context)
+{
+    stage_worker *w = context;
+    w->st = worker_work(w);
+    if (w->st != ST_OK) {
+        atomic_store(&w->crew->failed, true);
+        error_take(&w->why);
+    }
+    arena_destroy(w->request.lists);
+    arena_destroy(w->request.places);
+    return NULL;
+}
+
+static int32_t core_count(void)
+{
+    static atomic_int cores; // to ask takes milliseconds
+    if (atomic_load(&cores) == 0) atomic_store(&cores, kern_core_count());
+    return atomic_load(&cores);
+}
+
+// The first of them is this thread.
+static status crew_work(stage_crew *c, const plan_request *request)
+{
+    const int32_t most = (int32_t)min_i64(c->count, STAGE_WORKERS);
+    const int32_t count = most > 1 ? (int32_t)min_i64(core_count(), most) : 1;
+    stage_worker *all = NULL;
+    int32_t begun = 1;
+    TRY(arena_new(c->a, count, &all));
+    arena_share(c->a, count > 1);
+    for (int32_t i = 0; i < count; i++) all[i] = (stage_worker){.crew = c, .request = *request};
+    for (; begun < count; begun++) {
+        if (pthread_create(&all[begun].thread, NULL, worker_main, &all[begun]) != 0) break;
+    }
+    (void)worker_main(&all[0]);
+    for (int32_t i = 1; i < begun; i++) (void)pthread_join(all[i].thread, NULL);
+    arena_share(c->a, false);
+    for (int32_t i = 0; i < begun; i++) {
+        if (all[i].st != ST_OK) return error_put(&all[i].why);
+    }
+    return ST_OK;
+}
+
 static status stages_make(arena *a, const train_options *options, const train_plans *parts,
-                          plan_request *request, train_plans *out)
+                          const plan_request *request, train_plans *out)
 {
     const bool peak = options->peak_stages != NULL;
-    const int64_t limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX;
-    const int32_t stages = plan_mesh_size(&options->mesh, AXIS_PP);
-    int64_t most = 0;
-    for (int32_t k = 0; k < (peak ? options->peak_count : stages) && most <= limit; k++) {
-        const int32_t i = peak ? options->peak_stages[k] : k;
-        ASSERT(i >= 0 && i < stages);
-        request->enough_bytes = peak ? most - 1 : 0;
-        TRY(stage_assemble(a, parts, i, request, &out[i]));
-        most = max_i64(most, out[i].arena_bytes);
-    }
+    stage_crew c = {.a = a,
+                    .options = options,
+                    .parts = parts,
+                    .out = out,
+                    .count = peak ? options->peak_count : plan_mesh_size(&options->mesh, AXIS_PP),
+                    .limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX};
+    TRY(crew_work(&c, request));
+    int32_t k = 0;
+    while (k < c.count && out[stage_of(&c, k)].arena_bytes <= c.limit) k++;
+    for (k++; k < c.count; k++) out[stage_of(&c, k)] = (train_plans){.count = 0}; // begun by chance
     return ST_OK;
 }
 
@@ -285,11 +368,10 @@ status train_stages_assemble(arena *a, const run_config *r, const decoder_spec *
         codec = exec_plan_codec(&parts.codec);
         request.codec = &codec;
     }
-    status st = rooms_make(&request);
-    if (st == ST_OK) st = stages_make(a, options, &parts, &request, out);
-    rooms_destroy(&request);
-    return st;
+    return stages_make(a, options, &parts, &request, out);
 }
+
+// ---- one rank -------------------------------------------------------------------------------------
 
 status train_assemble(arena *a, const run_config *r, const decoder_spec *spec,
                       const train_options *options, train_plans *out)
