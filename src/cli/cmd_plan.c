@@ -36,10 +36,12 @@ static const option rows[] = {
     {.key = "plays",
      .kind = OPTION_INT,
      .offset = AT(plays),
-     .default_text = "8",
-     .min = 1,
+     .default_text = "0",
+     .min = 0,
      .max = 100000,
-     .help = "layouts that are simulated at most, in the order of their least time"},
+     .help =
+         "layouts that are simulated at most, in the order of their least time; 0 is 8, or fewer where one takes "
+         "a second and more"},
     {.key = "json",
      .kind = OPTION_BOOL,
      .offset = AT(json),
@@ -306,7 +308,8 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(keys_with_batch(cli, call, &keys, &count));
     TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, p));
     p->wanted = (int32_t)f->top;
-    p->plays = (int32_t)max_i64(f->plays, f->top);
+    if (f->plays > 0) p->plays_rows = 0; // as many as were asked for
+    p->plays = (int32_t)max_i64(f->plays > 0 ? f->plays : p->plays, f->top);
     const status st = answered(p, f, cli->a);
     arena_destroy(p->work);
     return st;

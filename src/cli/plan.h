@@ -38,6 +38,7 @@ typedef struct planner {
     const char *const *cluster_keys;
     int64_t cluster_key_count;
     int32_t wanted, plays;
+    int64_t plays_rows; // search_request.rows
     exec_workspace_context workspace;
     exec_codec codec; // of gradients between ranks
     arena *work;      // of one play

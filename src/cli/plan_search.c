@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ENOUGH_PLAYS = 8 };
+enum { ENOUGH_PLAYS = 8, ENOUGH_ROWS = 64 << 10 }; // some four seconds
 
 static run_config config_of(const planner *p, const search_layout *l)
 {
@@ -157,7 +157,7 @@ static status play(void *context, const search_layout *l, search_played *out)
     TRY(arena_new(p->work, 1, &s));
     TRY(arena_new(p->work, 1, &x));
     TRY(plan_times(p, p->work, l, s, x));
-    *out = (search_played){.step_ns = x->step->step_ns};
+    *out = (search_played){.step_ns = x->step->step_ns, .rows = x->played * p->base.spec.layers};
     figures_keep(p, l, x);
     return ST_OK;
 }
@@ -245,6 +245,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .fixed = p->fixed,
                                     .wanted = p->wanted,
                                     .plays = plays,
+                                    .rows = p->plays_rows,
                                     .calls = calls};
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
@@ -347,7 +348,8 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
                      .operand = operand,
                      .cluster = cluster_name,
                      .wanted = 3,
-                     .plays = ENOUGH_PLAYS};
+                     .plays = ENOUGH_PLAYS,
+                     .plays_rows = ENOUGH_ROWS};
     TRY(arena_new(cli->a, key_count + 2, &rest));
     TRY(arena_new(cli->a, key_count + 1, &of_layout));
     TRY(arena_new(cli->a, key_count + 1, &of_cluster));

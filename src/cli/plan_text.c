@@ -219,21 +219,6 @@ static void lever_pull(cluster *c, lever which, double by)
     }
 }
 
-// The plans of a step priced and played on another machine.
-static status step_on(arena *a, const simulated *x, const cluster *machine, double *step_s)
-{
-    const cost_model prices = {
-        .c = machine, .profile = &x->of->profile, .fp8 = x->of->r->train.precision == RUN_FP8};
-    const int64_t host_ns = sim_host_ns(&prices, x->ranks, x->stages);
-    sim_prices *all = NULL;
-    sim_step *step = NULL;
-    TRY(arena_new(a, x->stages, &all));
-    TRY(sim_price(a, &prices, x->ranks, x->stages, all));
-    TRY(sim_play(a, x->ranks, x->stages, all, host_ns, SIM_STEPS, &step));
-    *step_s = (double)step->step_ns * 1e-9;
-    return ST_OK;
-}
-
 static status failure_line(arena *a, const simulated *x, text *t)
 {
     sim_fleet_input in;
@@ -262,7 +247,7 @@ static status sensitivity_lines(planner *p, arena *a, const search_found *f, tex
         cluster machine = p->base.machine;
         double step_s = 0.0;
         lever_pull(&machine, (lever)k, 1.01);
-        TRY(step_on(p->work, x, &machine, &step_s));
+        TRY(simulate_again(p->work, x, &machine, &step_s));
         TRY(text_add(t, "          %-16s %+7.3f%% of the step\n", names[k],
                      100.0 * (step_s / x->step_s - 1.0)));
     }

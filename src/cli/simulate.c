@@ -63,7 +63,7 @@ static status plans_make(arena *a, const simulation *s, const train_options *how
     }
     const plan *p = out->ranks[how->peak_stages != NULL ? how->peak_stages[0] : 0].p;
     out->micro_batch = p->micro_batch;
-    out->microbatches = p->own_sequences / p->micro_batch;
+    out->played = out->microbatches = p->own_sequences / p->micro_batch;
     return ST_OK;
 }
 
@@ -207,32 +207,38 @@ static void memory_sum(const simulation *s, simulated *out)
     out->state_bytes = each * (double)out->parameters;
 }
 
-static status step_make(arena *a, const simulation *s, bool with_bytes, simulated *out)
+static status step_make(arena *a, const simulation *s, const train_options *how, simulated *out)
 {
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    const train_options how = {.unplaced = !with_bytes};
-    TRY(plans_make(a, s, &how, out));
-    TRY(step_play(a, s, out));
+    TRY(plans_make(a, s, how, out));
+    return step_play(a, s, out);
+}
+
+void simulate_figures(const simulation *s, simulated *out)
+{
     flops_count(s, out);
     times_sum(out);
-    if (with_bytes) memory_sum(s, out);
-    return ST_OK;
 }
 
 status simulate_step(arena *a, const simulation *s, simulated *out)
 {
-    return step_make(a, s, true, out);
+    const train_options how = {.unplaced = false};
+    TRY(step_make(a, s, &how, out));
+    simulate_figures(s, out);
+    memory_sum(s, out);
+    return ST_OK;
 }
 
-status simulate_times(arena *a, const simulation *s, simulated *out)
+status simulate_played(arena *a, const simulation *s, simulated *out)
 {
-    return step_make(a, s, false, out);
+    const train_options how = {.unplaced = true};
+    return step_make(a, s, &how, out);
 }
 
-status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
-                     simulated *out)
+status simulate_planned(arena *a, const simulation *s, const int32_t *stages, int32_t count,
+                        simulated *out)
 {
     const bool alike = !adds_bytes(&s->profile);
     const train_options how = {.peak_stages = alike ? stages : NULL,

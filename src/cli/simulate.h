@@ -49,6 +49,8 @@ typedef struct simulated {
     sim_step *step;
     int64_t devices;
     int64_t micro_batch, microbatches;
+    int64_t played;              // micro-batches
+    const struct simulated *few; // the step that the rest was reckoned from; NULL: all were played
     double step_s, tokens_per_s;
     double model_flops, hardware_flops; // of a token, by the convention
     double flops_per_device;            // FLOP/s that mfu is of the peak
@@ -64,11 +66,22 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
-// The same but for bytes, which take most of the time: they stay 0, and fits false.
+// The same but for bytes, which take most of the time: they stay 0, and fits false. Of very many micro-batches not all are
+// played (simulate_fold.c).
 NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
-// The bytes alone, of the fullest of these stages, which likely comes first; what is too large may be larger yet.
+// Its two halves: plans and the play of all micro-batches; then what the play says.
+NODISCARD status simulate_played(arena *a, const simulation *s, simulated *out);
+void simulate_figures(const simulation *s, simulated *out);
+// Its plans, priced and played on another machine.
+NODISCARD status simulate_again(arena *a, const simulated *x, const cluster *machine,
+                                double *step_s);
+// The bytes alone, of the fullest of these stages, which likely comes first; what is too large may be larger yet. Of very
+// many micro-batches not all are planned.
 NODISCARD status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
                                simulated *out);
+// By plans of all of them.
+NODISCARD status simulate_planned(arena *a, const simulation *s, const int32_t *stages,
+                                  int32_t count, simulated *out);
 // The executor does the same steps on virtual devices (sim_execute). ST_BROKEN_PLAN if it takes another time
 // than the player, or touches other bytes than its arena.
 NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *out);

@@ -201,6 +201,7 @@ static status candidate_play(search *s, search_found *f)
     TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
     if (is_refused) return ST_OK;
     s->out->played++;
+    s->played_rows += f->played.rows;
     f->fits = f->played.peak_bytes <= s->r->usable_bytes;
     if (f->fits) return found_insert(s, f);
     too_large(s, f);
@@ -349,7 +350,10 @@ static status best_find(search *s)
     if (out->layouts == 0) return none_valid(s);
     for (;;) {
         const bool settled = s->heap_count == 0 || is_settled(s, s->heap[0].least_ns);
-        const bool enough = s->r->plays > 0 && out->played >= s->r->plays && out->count > 0;
+        const bool long_enough =
+            s->r->rows > 0 && s->played_rows >= s->r->rows && out->count >= s->r->wanted;
+        const bool enough =
+            s->r->plays > 0 && out->count > 0 && (out->played >= s->r->plays || long_enough);
         if (settled || enough) {
             bool all = false;
             TRY(best_fit(s, &all));

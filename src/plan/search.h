@@ -38,6 +38,7 @@ const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_B
 // What is played: the plans of a rank of every stage.
 typedef struct search_played {
     int64_t step_ns;
+    int64_t rows;       // micro-batches x layers: what the play takes its time for
     int64_t peak_bytes; // of the fullest rank, whatever the software keeps besides included
     int64_t kind[BYTES_KIND_COUNT];
 } search_played;
@@ -90,6 +91,8 @@ typedef struct search_request {
     search_fixed fixed;
     int32_t wanted; // plans, best first
     int32_t plays;  // at most; 0: none, memory alone decides
+    int64_t
+        rows; // in all of them, about, beyond the plans that are wanted; 0: as many as there are
     search_calls calls;
 } search_request;
 

@@ -88,6 +88,15 @@ enum {
 NODISCARD status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
                           int64_t host_ns, int32_t steps, sim_step **out);
 
+// Micro-batches [first, first + count), and those `apart` later.
+typedef struct sim_stretch {
+    int32_t first, count, apart;
+} sim_stretch;
+// Does every rank do with the later ones what it did with these, on every lane, the same time later? *period_ns: that
+// time; 0: it does not.
+NODISCARD status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *step,
+                             const sim_stretch *s, int64_t *period_ns);
+
 // The same by the executor itself, on devices in virtual time (sim/virtual.h), which ask for the price of each
 // kernel's call: what the trainer does, with every address and wait. To the nanosecond what
 // sim_play gives for sim_price's prices.

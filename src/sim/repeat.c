@@ -1,0 +1,61 @@
+// Does a step repeat itself? Once a pipeline is full, each round of micro-batches does what the one before did, so many
+// nanoseconds later. Where that is seen of all that a stretch of micro-batches does, on every lane of every rank, it goes on
+// so: what an action waits for is no further back than the stretch is long.
+#include "sim/sim.h"
+
+// The actions of a rank's micro-batches, in their order.
+typedef struct by_microbatch {
+    int32_t *first; // [micro-batch] action; -1: none
+    int32_t *next;  // [action] of the same micro-batch; -1
+} by_microbatch;
+
+static status actions_sort(arena *a, const plan *p, int32_t microbatches, by_microbatch *out)
+{
+    TRY(arena_new(a, microbatches, &out->first));
+    TRY(arena_new(a, p->action_count + 1, &out->next));
+    for (int32_t m = 0; m < microbatches; m++) out->first[m] = -1;
+    for (int64_t i = p->action_count; i-- > 0;) {
+        const int32_t m = p->actions[i].microbatch;
+        if (m < 0 || m >= microbatches) continue;
+        out->next[i] = out->first[m];
+        out->first[m] = (int32_t)i;
+    }
+    return ST_OK;
+}
+
+static bool is_alike(const plan_action *x, const plan_action *y)
+{
+    return x->kind == y->kind && x->lane == y->lane && x->layer == y->layer && x->list == y->list &&
+           x->ops_begin == y->ops_begin && x->ops_count == y->ops_count;
+}
+
+// Is all that micro-batch `now` does what `before` did, *period later? Takes the period from the first action.
+static bool is_later(const plan *p, const sim_span *spans, const by_microbatch *x, int32_t before,
+                     int32_t now, int64_t *period)
+{
+    int32_t i = x->first[before], k = x->first[now];
+    for (; i >= 0 && k >= 0; i = x->next[i], k = x->next[k]) {
+        if (!is_alike(&p->actions[i], &p->actions[k])) return false;
+        if (*period == 0) *period = spans[k].end - spans[i].end;
+        if (spans[k].begin - spans[i].begin != *period || spans[k].end - spans[i].end != *period) {
+            return false;
+        }
+    }
+    return i < 0 && k < 0;
+}
+
+status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *step, const sim_stretch *s,
+                   int64_t *period_ns)
+{
+    int64_t period = 0;
+    *period_ns = 0;
+    for (int32_t r = 0; r < step->ranks; r++) {
+        by_microbatch x;
+        TRY(actions_sort(a, ranks[r].p, s->first + s->count + s->apart, &x));
+        for (int32_t m = s->first; m < s->first + s->count; m++) {
+            if (!is_later(ranks[r].p, step->spans[r], &x, m, m + s->apart, &period)) return ST_OK;
+        }
+    }
+    *period_ns = period;
+    return ST_OK;
+}
