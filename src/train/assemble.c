@@ -459,6 +459,31 @@ static status suggest(text *t, const char *setting, int64_t bytes, int64_t now, 
                     text_bytes_human(now - bytes, less));
 }
 
+// Full recomputation of as few layers as it takes.
+static status suggest_layers(text *t, const run_config *r, const decoder_spec *spec,
+                             const train_options *options, int64_t now, int64_t limit, int *found)
+{
+    run_config changed = *r;
+    int64_t low = r->train.recompute == RUN_RECOMPUTE_FULL ? r->train.recompute_layers + 1 : 1;
+    int64_t high = spec->layers, bytes = -1;
+    char setting[64];
+    changed.train.recompute = RUN_RECOMPUTE_FULL;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        changed.train.recompute_layers = middle;
+        const int64_t its = bytes_with(&changed, spec, options);
+        if (its >= 0 && its <= limit) {
+            high = middle;
+            bytes = its;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (void)snprintf(setting, sizeof(setting), "train.recompute=full train.recompute_layers=%lld",
+                   (long long)high);
+    return high < spec->layers ? suggest(t, setting, bytes, now, limit, found) : ST_OK;
+}
+
 static status suggest_all(text *t, const run_config *r, const decoder_spec *spec,
                           const train_options *options, int64_t now, int64_t limit)
 {
@@ -472,11 +497,17 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
         (void)snprintf(setting, sizeof(setting), "train.micro_batch=%lld", (long long)mb);
         TRY(suggest(t, setting, bytes_with(&changed, spec, options), now, limit, &found));
     }
-    for (int32_t p = r->train.recompute + 1; p <= RUN_RECOMPUTE_FULL; p++) {
+    const bool some = r->train.recompute_layers > 0;
+    for (int32_t p = r->train.recompute + (some ? 0 : 1); p <= RUN_RECOMPUTE_FULL; p++) {
         changed = *r;
         changed.train.recompute = p;
-        (void)snprintf(setting, sizeof(setting), "train.recompute=%s", names[p]);
-        TRY(suggest(t, setting, bytes_with(&changed, spec, options), now, limit, &found));
+        changed.train.recompute_layers = 0;
+        (void)snprintf(setting, sizeof(setting), "train.recompute=%s%s", names[p],
+                       some ? " train.recompute_layers=all" : "");
+        const int64_t bytes = bytes_with(&changed, spec, options);
+        TRY(suggest(t, setting, bytes, now, limit, &found));
+        if (p != RUN_RECOMPUTE_FULL || bytes < 0 || bytes > limit) continue;
+        TRY(suggest_layers(t, r, spec, options, now, limit, &found));
     }
     changed = *r;
     if (r->train.precision == RUN_FP32) {
@@ -492,6 +523,7 @@ static status suggest_all(text *t, const run_config *r, const decoder_spec *spec
     changed = *r;
     changed.train.micro_batch = 1;
     changed.train.recompute = RUN_RECOMPUTE_FULL;
+    changed.train.recompute_layers = 0;
     const int64_t least = bytes_with(&changed, spec, options);
     if (found == 0) {
         TRY(suggest(t, "train.micro_batch=1 train.recompute=full", least, now, limit, &found));
