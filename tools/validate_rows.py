@@ -266,6 +266,9 @@ def megatron_bridge_perf(path):
         # Its tables print the layout, not what is recomputed (megatron_bridge_recipes has today's values). Gradients
         # are in bf16: grad_reduce_in_fp32 is false in scripts/performance of v0.1.0 and in perf_recipes/_common.py.
         megatron_core_keys(row.keys, int(number(cell["layers"])))
+        if cell["model"] == "LLAMA3_8B" and cell["precision"] == "FP8-CS":
+            # LLAMA3_8B_H100_FP8_CS_BASE_CONFIG of v0.2.0, the version of 25.11: recompute_num_layers=5, full.
+            row.keys.update({"train.recompute": "full", "train.recompute_layers": 5})
         yield row
 
 
