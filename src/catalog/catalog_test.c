@@ -279,10 +279,13 @@ static void users_change_what_differs(void **state)
     assert_int_equal(c.devices, 12);
     ASSERT_NEAR(c.failures.repair_h, 2.0, 1e-12);
     ASSERT_NEAR(c.device.memory_bytes, 141e9, 1e-12);
+    assert_string_equal(c.device.entry, "h200");
     // A file beside another one is found from it.
     (void)file_with(f, "chip.yaml", "base: h100\nmemory_gb: 160\nusable_gib: 150\n");
     load(f, file_with(f, "with_chip.yaml", "base: mine.yaml\ndevice: chip.yaml\n"), &c);
     ASSERT_NEAR(c.device.memory_bytes, 160e9, 1e-12);
+    assert_string_equal(c.device.name, "chip");
+    assert_string_equal(c.device.entry, "h100"); // a profile's variant is looked up by it
     assert_int_equal(c.devices, 64);
 }
 

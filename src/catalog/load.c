@@ -78,6 +78,7 @@ static status device_read(const host *h, arena *a, const char *name, const char 
     catalog_sheet_apply(s, out);
     out->about = catalog_sheet_text(s, "about");
     TRY(name_of(a, name, &out->name));
+    out->entry = catalog_sheet_entry(s);
     return device_check(catalog_sheet_place(s, ""), out);
 }
 

@@ -32,6 +32,7 @@ struct catalog_sheet {
     sheet_row *rows;
     slot *slots;
     const char *shown; // the file's name
+    const char *entry; // the first of the chain that the program has; NULL: none
     const char *wanted_of;
     int64_t count, options_capacity, rows_capacity, slots_capacity;
 };
@@ -151,6 +152,11 @@ static status file_read(catalog_sheet *s, const file_args *args, const char *nam
     config *c = NULL;
     slot *slots = NULL;
     TRY(catalog_source_read(args->h, s->a, args->folder, args->what, name, from, &source));
+    if (s->entry == NULL && !catalog_is_path(name)) {
+        char *copy = NULL;
+        TRY(arena_strdup(s->a, name, &copy));
+        s->entry = copy;
+    }
     TRY(arena_new(s->a, s->count, &slots));
     TRY(config_parse(s->a, &s->table, source.yaml, source.bytes, source.shown, source.folder,
                      depth == 0 ? args->overrides : NULL, depth == 0 ? args->override_count : 0,
@@ -262,6 +268,11 @@ double catalog_sheet_real(const catalog_sheet *s, const char *key)
 {
     const int64_t i = row_of(s, key);
     return i >= 0 ? s->slots[i].real : 0.0;
+}
+
+const char *catalog_sheet_entry(const catalog_sheet *s)
+{
+    return s->entry;
 }
 
 const char *catalog_sheet_text(const catalog_sheet *s, const char *key)

@@ -46,6 +46,8 @@ int64_t catalog_sheet_whole(const catalog_sheet *s, const char *key);
 double catalog_sheet_real(const catalog_sheet *s, const char *key);      // in the file's unit
 const char *catalog_sheet_text(const catalog_sheet *s, const char *key); // "" if nothing
 const option_list *catalog_sheet_list(const catalog_sheet *s, const char *key);
+// The entry of the program that was read, or that the file is based on; NULL: there is none.
+const char *catalog_sheet_entry(const catalog_sheet *s);
 // "catalog/clusters/h100.yaml:3:9": where the key was given, or the file.
 const char *catalog_sheet_place(const catalog_sheet *s, const char *key);
 const char *catalog_sheet_folder(const catalog_sheet *s,

@@ -241,8 +241,9 @@ static status memory_take(const opening *o, simulation *out)
 
 static status profile_take(const opening *o, simulation *out)
 {
-    return catalog_profile_load(o->cli->h, o->cli->a, out->r->profile, out->machine.device.name,
-                                &out->profile);
+    const cluster_device *d = &out->machine.device;
+    return catalog_profile_load(o->cli->h, o->cli->a, out->r->profile,
+                                d->entry != NULL ? d->entry : d->name, &out->profile);
 }
 
 static status rule_take(const opening *o, simulation *out)

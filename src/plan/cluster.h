@@ -36,7 +36,8 @@ typedef enum cluster_math {
 
 typedef struct cluster_device {
     const char *name, *about; // "h100"; one line for people
-    const char *maker;        // "nvidia", "amd", "google", "aws", "cpu"
+    const char *entry; // of the catalogue, where `name` is a file that is based on it; NULL: none
+    const char *maker; // "nvidia", "amd", "google", "aws", "cpu"
     // Matrix products, dense, FLOP/s (int8: operations/s). 0: it has no unit for the type.
     double peak_flops[MATH_COUNT];
     // As vendors print it with 2:4 structured sparsity. Never used as a peak. 0: none.
