@@ -185,14 +185,22 @@ static bool bytes_fold(const run_config *r, folding *f)
 // gradients pass by: 12% was seen then, with 200 micro-batches.
 enum { HOLES_PERCENT = 10 };
 
-// Does it fit, or not, whatever the holes are?
-static bool is_certain(const simulated *x)
+// Does it fit, or not, whatever the holes on any of its stages are? tokens: of the micro-batches that were not planned.
+static bool is_certain(const simulated *x, int64_t tokens)
 {
-    const train_plans *plans = &x->plans[x->fullest];
-    const int64_t live = plans->all[0]->live_bytes;
-    const int64_t least = x->peak_bytes - (plans->arena_bytes - plans->run.run_bytes - live);
-    const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
-    return least > x->usable_bytes || least + holes <= x->usable_bytes;
+    bool fits = true;
+    for (int32_t i = 0; i < x->stages; i++) {
+        const train_plans *plans = &x->plans[i];
+        int64_t bytes[BYTES_KIND_COUNT];
+        if (x->ranks[i].p == NULL) continue; // not asked for, or behind one that is too large
+        const int64_t live = x->ranks[i].p->live_bytes;
+        const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
+        const int64_t least = simulate_bytes(x, i, bytes) + tokens -
+                              (plans->arena_bytes - plans->run.run_bytes - live);
+        if (least > x->usable_bytes) return true;
+        fits = fits && least + holes <= x->usable_bytes;
+    }
+    return fits;
 }
 
 static status peak_try(arena *a, const simulation *s, const folding *f, const stage_list *stages,
@@ -210,10 +218,10 @@ static status peak_try(arena *a, const simulation *s, const folding *f, const st
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
     const int64_t tokens = (y->run.run_bytes - x->run.run_bytes) * rounds_left(f);
     out->of = s;
+    *done = alike && is_certain(out, tokens);
     out->peak_bytes += tokens;
     out->memory[BYTES_BUFFERS] += tokens;
     out->fits = out->peak_bytes <= out->usable_bytes;
-    *done = alike && is_certain(out);
     return ST_OK;
 }
 
