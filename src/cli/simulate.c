@@ -75,7 +75,7 @@ cost_model simulate_prices(const simulation *s)
                         .top_k = s->spec.experts.top_k};
 }
 
-static status step_play(arena *a, const simulation *s, simulated *out)
+status simulate_play(arena *a, const simulation *s, simulated *out)
 {
     const cost_model prices = simulate_prices(s);
     sim_prices *all = NULL;
@@ -213,7 +213,7 @@ static status step_make(arena *a, const simulation *s, const train_options *how,
     out->of = s;
     out->devices = run_config_ranks(s->r);
     TRY(plans_make(a, s, how, out));
-    return step_play(a, s, out);
+    return simulate_play(a, s, out);
 }
 
 void simulate_figures(const simulation *s, simulated *out)

@@ -71,6 +71,8 @@ NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
 NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
 // Its two halves: plans and the play of all micro-batches; then what the play says.
 NODISCARD status simulate_played(arena *a, const simulation *s, simulated *out);
+// Prices and plays the plans that *out has: out->step.
+NODISCARD status simulate_play(arena *a, const simulation *s, simulated *out);
 void simulate_figures(const simulation *s, simulated *out);
 // Its plans, priced and played on another machine.
 NODISCARD status simulate_again(arena *a, const simulated *x, const cluster *machine,

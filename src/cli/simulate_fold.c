@@ -6,8 +6,6 @@
 // in the end all. A search asks thus; `simulate` plays every micro-batch.
 #include "cli/simulate.h"
 
-#include <string.h>
-
 // Micro-batches of a rank.
 typedef struct folding {
     int64_t few, round, all;
@@ -38,11 +36,6 @@ static int64_t unfold(const folding *f, int64_t few, int64_t more)
 {
     return more + (more - few) * rounds_left(f);
 }
-
-typedef struct stage_list {
-    const int32_t *list;
-    int32_t count;
-} stage_list;
 
 // The same run with fewer micro-batches.
 static status shorter(arena *a, const simulation *s, int64_t microbatches, simulation **out)
@@ -144,15 +137,10 @@ status simulate_times(arena *a, const simulation *s, simulated *out)
 static status again(arena *a, const simulated *x, const cluster *machine, int64_t *ns)
 {
     simulation there = *x->of;
+    simulated played = *x;
     there.machine = *machine;
-    const cost_model prices = simulate_prices(&there);
-    sim_prices *all = NULL;
-    sim_step *step = NULL;
-    TRY(arena_new(a, x->stages, &all));
-    TRY(sim_price(a, &prices, x->ranks, x->stages, all));
-    TRY(sim_play(a, x->ranks, x->stages, all, sim_host_ns(&prices, x->ranks, x->stages), SIM_STEPS,
-                 &step));
-    *ns = step->step_ns;
+    TRY(simulate_play(a, &there, &played));
+    *ns = played.step->step_ns;
     return ST_OK;
 }
 
@@ -203,16 +191,16 @@ static bool is_certain(const simulated *x, int64_t tokens)
     return fits;
 }
 
-static status peak_try(arena *a, const simulation *s, const folding *f, const stage_list *stages,
-                       simulated *out, bool *done)
+static status peak_try(arena *a, const simulation *s, const folding *f, const int32_t *stages,
+                       int32_t count, simulated *out, bool *done)
 {
     simulation *of_few = NULL, *of_more = NULL;
     simulated *few = NULL;
     TRY(arena_new(a, 1, &few));
     TRY(shorter(a, s, f->few, &of_few));
     TRY(shorter(a, s, f->few + f->round, &of_more));
-    TRY(simulate_planned(a, of_few, stages->list, stages->count, few));
-    TRY(simulate_planned(a, of_more, stages->list, stages->count, out));
+    TRY(simulate_planned(a, of_few, stages, count, few));
+    TRY(simulate_planned(a, of_more, stages, count, out));
     const train_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
     const bool alike =
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
@@ -230,7 +218,6 @@ status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32
 {
     folding f;
     bool done = false;
-    const stage_list list = {stages, count};
-    if (bytes_fold(s->r, &f)) TRY(peak_try(a, s, &f, &list, out, &done));
+    if (bytes_fold(s->r, &f)) TRY(peak_try(a, s, &f, stages, count, out, &done));
     return done ? ST_OK : simulate_planned(a, s, stages, count, out);
 }

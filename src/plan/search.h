@@ -91,8 +91,7 @@ typedef struct search_request {
     search_fixed fixed;
     int32_t wanted; // plans, best first
     int32_t plays;  // at most; 0: none, memory alone decides
-    int64_t
-        rows; // in all of them, about, beyond the plans that are wanted; 0: as many as there are
+    int64_t rows;   // enough of search_played.rows, once there are `wanted`; 0: no number is
     search_calls calls;
 } search_request;
 
