@@ -41,7 +41,7 @@ layout() { # layout TP CP PP DP ZERO: its keys, in `keys`
 for folder in "$shared"/golden/models/*/; do
     for tp in 1 2 4; do for cp in 1 2; do for pp in 1 2; do for dp in 1 2; do for zero in 0 1 2 3; do
         ranks=$((tp * cp * pp * dp))
-        [ $dp -gt 1 ] || [ $zero -eq 0 ] || continue
+        [ $((dp * cp)) -gt 1 ] || [ $zero -eq 0 ] || continue
         turn=$((turn + 1))
         [ $ranks -gt 1 ] && [ $ranks -le 8 ] || continue
         [ $((turn % ${part#*/})) -eq "${part%/*}" ] || continue

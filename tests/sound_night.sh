@@ -48,8 +48,8 @@ roll() { # the next layout, in `keys`
     keys=("layout.pp=$pp" "layout.schedule=$schedule" "layout.dp=$dp" "layout.tp=$tp" "layout.cp=$cp" "model.arch=$arch"
         "model.tied=$tied" "train.global_batch=$((dp * batch))" "train.recompute=$recompute")
     [ "$schedule" != interleaved ] || keys+=("layout.vpp=$vpp")
-    [ "$dp" = 1 ] || keys+=("layout.zero=$zero")
-    [ "$dp" = 1 ] || [ "$zero" = 0 ] || keys+=("layout.zero_sums=$sums")
+    [ $((dp * cp)) = 1 ] || keys+=("layout.zero=$zero")
+    [ $((dp * cp)) = 1 ] || [ "$zero" = 0 ] || keys+=("layout.zero_sums=$sums")
     [ "$tp" = 1 ] || keys+=("layout.sp=$sp")
     [ "$cp" = 1 ] || keys+=("layout.cp_heads=$heads")
     if $strict; then keys+=(determinism=strict "determinism.tp_shards=$tp" "determinism.cp_shards=$cp"); fi

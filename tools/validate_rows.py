@@ -69,6 +69,7 @@ class Row:
         self.keys = keys  # "key.path" -> value
         self.step_s = self.memory_bytes = None
         self.allocated = False  # the memory is what the allocator was asked for, without the runtime's own
+        self.of_first_rank = False  # and that of rank 0, not of the fullest
         self.fits = True  # what was run fits
         self.role = "test"
         self.why_not = None  # a reason to leave it out, said before it is run
@@ -538,7 +539,7 @@ def mlperf_405b(path):
         keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (chunks - 2) + [each - 1]))
         row = Row(path.stem, cell["row"], "megatron", cell["system"], keys)
         row.step_s, row.memory_bytes = number(cell["step_s"]), in_bytes(cell["memory_gib"], 2**30)
-        row.allocated = True
+        row.allocated = row.of_first_rank = True
         yield row
 
 

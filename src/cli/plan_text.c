@@ -303,7 +303,7 @@ status plan_print_remedies(planner *p, arena *a, const search_found *f, text *ou
     int shown = 0;
     char key[64];
     search_layout l = f->layout;
-    if (l.dp > 1 && l.zero < 3) {
+    if (l.dp * l.cp > 1 && l.zero < 3) {
         l.zero++;
         (void)snprintf(key, sizeof(key), "layout.zero=%d", l.zero);
         TRY(remedy_try(p, a, f, &l, key, &shown, out));

@@ -12,6 +12,8 @@ static const trial layouts[] = {
     {.pp = 1, .dp = 2, .cp = 2, .micro_batch = 2},
     {.pp = 1, .dp = 2, .cp = 4, .micro_batch = 4},
     {.pp = 1, .dp = 4, .cp = 2, .zero = 1, .micro_batch = 4},
+    {.pp = 1, .dp = 1, .cp = 4, .zero = 3, .micro_batch = 4},
+    {.pp = 1, .dp = 4, .cp = 2, .zero = 2, .zero_group = 2, .micro_batch = 2},
     {.pp = 1, .dp = 2, .cp = 2, .zero = 3, .micro_batch = 2},
     {.schedule = "1f1b", .pp = 2, .dp = 1, .cp = 2, .micro_batch = 2},
     {.schedule = "1f1b", .pp = 2, .dp = 1, .cp = 4, .micro_batch = 4},

@@ -93,8 +93,7 @@ void estimate_memory_run(const estimate *e, const estimate_layout *l, int32_t pp
 typedef struct estimate_links {
     cost_group tp, cp, heads, data, inside, across,
         pp; // heads: of cp, cp: the rest of it; data: dp and cp; inside, across: of ZeRO's copies
-    cost_group ep, expert_data,
-        expert_inside; // who shares experts; data and inside of those that have the same
+    cost_group ep, expert_data; // who shares experts; those that have the same
     // Where a pipeline goes both ways: data of the two ranks that have a stage, of the outermost and the innermost.
     cost_group pairs[2];
 } estimate_links;

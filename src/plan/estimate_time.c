@@ -25,13 +25,11 @@ void estimate_links_of(const cluster *c, const plan_mesh *mesh, estimate_links *
                             .cp = group_of(c, mesh, MESH_CP_REST, GROUP_INLINE),
                             .heads = group_of(c, mesh, MESH_CP_HEADS, GROUP_INLINE),
                             .data = group_of(c, mesh, MESH_DATA, GROUP_ASIDE),
-                            .inside = group_of(c, mesh, MESH_DP_INSIDE, GROUP_ASIDE),
-                            .across =
-                                group_of(c, mesh, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), GROUP_ASIDE),
+                            .inside = group_of(c, mesh, MESH_ZERO, GROUP_ASIDE),
+                            .across = group_of(c, mesh, MESH_DP_ACROSS, GROUP_ASIDE),
                             .pp = {.ranks = 1},
                             .ep = group_of(c, mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE),
                             .expert_data = group_of(c, mesh, MESH_EXPERT_DATA, GROUP_ASIDE),
-                            .expert_inside = group_of(c, mesh, MESH_DP_ALIKE, GROUP_ASIDE),
                             .pairs = {{.ranks = 1}, {.ranks = 1}}};
     if (stages == 1) return;
     plan_mesh at = *mesh;
@@ -304,7 +302,7 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
     }
     if (l->ep <= 1) return;
     kind.is_shared_out = true;
-    kind.inside = &links->expert_inside;
+    kind.inside = &links->expert_data;
     for (int32_t i = 0; i < e->m->program_count; i++) {
         out->of[1][i] = time_of_kind(&kind, &e->programs[i]);
     }

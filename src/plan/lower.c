@@ -551,10 +551,10 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
     if (!lower_norm_is_summed(l)) return true;
     const bool is_cut = lower_rows(l, weight).cut;
     if (lower_kind_of(l, weight) == KIND_EXPERT) { // others along ep have other experts
-        return mesh->at[AXIS_CP] < plan_ep_cp(mesh) && (is_cut || plan_expert_place(mesh) == 0);
+        return is_cut || plan_expert_place(mesh) == 0;
     }
-    if (mesh->at[AXIS_CP] != 0) return false;
-    return mesh->at[AXIS_DP] < (is_cut ? plan_zero_ways(mesh) : 1);
+    if (is_cut) return mesh->at[AXIS_DP] < plan_zero_dp(mesh);
+    return mesh->at[AXIS_DP] == 0 && mesh->at[AXIS_CP] == 0;
 }
 
 // Gradients complete, then norm, decision, updates.

@@ -1,4 +1,4 @@
-// Lowering, what is cut over dp beyond the optimizer's state: gradients (ZeRO-2) and weights (ZeRO-3).
+// Lowering, what is cut over dp and cp beyond the optimizer's state: gradients (ZeRO-2) and weights (ZeRO-3).
 //
 // What stays is a rank's rows of each; the whole tensor passes: it has bytes only around the layer that
 // needs it. A *visit* is what a layer does at a time, and visits follow one another on the compute lane.
@@ -35,14 +35,13 @@ static status groups_find(lowering *l)
     *dense = *expert = (lower_group_rows){-1, -1, -1};
     TRY(row_of_group(l, MESH_DATA, &dense->data));
     if (l->r->zero > 0 && plan_zero_ways(m) > 1) {
-        TRY(row_of_group(l, MESH_DP_INSIDE, &dense->cut));
-        TRY(row_of_group(l, MESH_DP_ACROSS | MESH_AXIS(AXIS_CP), &dense->across));
+        TRY(row_of_group(l, MESH_ZERO, &dense->cut));
+        TRY(row_of_group(l, MESH_DP_ACROSS, &dense->across));
     }
     if (plan_mesh_ep(m) == 1) return ST_OK;
     TRY(row_of_group(l, MESH_EXPERT_DATA, &expert->data));
     if (l->r->zero == 0 || plan_expert_ways(m) == 1) return ST_OK;
-    TRY(row_of_group(l, MESH_DP_ALIKE, &expert->cut));
-    return row_of_group(l, MESH_CP_ALIKE, &expert->across);
+    return row_of_group(l, MESH_EXPERT_DATA, &expert->cut);
 }
 
 static status rows_new(lowering *l, int32_t **out)

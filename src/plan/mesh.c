@@ -40,7 +40,7 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if (plan_mesh_size(m, (mesh_axis)axis) > 1) g.axes |= axes & MESH_AXIS(axis);
     }
-    const int32_t dp = plan_mesh_size(m, AXIS_DP), inside = plan_zero_ways(m);
+    const int32_t dp = plan_mesh_size(m, AXIS_DP), inside = plan_zero_dp(m);
     if ((axes & MESH_DP_INSIDE) != 0 && inside > 1) {
         g.axes |= inside == dp ? MESH_AXIS(AXIS_DP) : MESH_DP_INSIDE;
     }
@@ -55,7 +55,7 @@ plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
         g.axes |= heads == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_REST;
     }
     if (axes == MESH_AXIS(AXIS_EP) && plan_mesh_ep(m) > 1) g.axes |= axes;
-    if ((axes & MESH_DP_ALIKE) != 0 && plan_expert_ways(m) > 1) {
+    if ((axes & MESH_DP_ALIKE) != 0 && plan_ep_dp(m) < dp) {
         g.axes |= plan_ep_dp(m) == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ALIKE;
     }
     if ((axes & MESH_CP_ALIKE) != 0 && plan_ep_cp(m) < cp) {
@@ -135,7 +135,7 @@ static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis
         mesh_axis of;
         uint32_t inside, across;
         int32_t ways;
-    } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_ways(m)},
+    } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_dp(m)},
                   {AXIS_CP, MESH_CP_HEADS, MESH_CP_REST, plan_mesh_heads(m)},
                   {AXIS_TP, MESH_TP_INSIDE, MESH_TP_ACROSS, g->copies},
                   {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_ALIKE, of_ep},

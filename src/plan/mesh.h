@@ -15,22 +15,27 @@ extern "C" {
 typedef struct plan_mesh {
     int32_t size[AXIS_COUNT]; // 0 is read as 1
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
-    int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over; 0: all of them
-    int32_t cp_heads;         // ranks of cp, side by side, that deal heads out among them; 0: 1
+    int32_t
+        zero_group; // ranks of dp, side by side, that ZeRO cuts over, with those of cp; 0: all of them
+    int32_t cp_heads; // ranks of cp, side by side, that deal heads out among them; 0: 1
     int32_t ep; // ranks of dp x cp, side by side, that share a layer's experts among them; 0: 1
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
     return m->size[axis] > 0 ? m->size[axis] : 1;
 }
-// The ranks that share one copy of what ZeRO cuts: how many, and which of them this one is.
-static inline int32_t plan_zero_ways(const plan_mesh *m)
+// The ranks of dp that share one copy of what ZeRO cuts; with those of cp, how many, and which of them this one is.
+static inline int32_t plan_zero_dp(const plan_mesh *m)
 {
     return m->zero_group > 0 ? m->zero_group : plan_mesh_size(m, AXIS_DP);
 }
+static inline int32_t plan_zero_ways(const plan_mesh *m)
+{
+    return plan_zero_dp(m) * plan_mesh_size(m, AXIS_CP);
+}
 static inline int32_t plan_zero_place(const plan_mesh *m)
 {
-    return m->at[AXIS_DP] % plan_zero_ways(m);
+    return m->at[AXIS_DP] % plan_zero_dp(m) * plan_mesh_size(m, AXIS_CP) + m->at[AXIS_CP];
 }
 static inline int32_t plan_mesh_heads(const plan_mesh *m)
 {
@@ -50,14 +55,15 @@ static inline int32_t plan_ep_dp(const plan_mesh *m)
 {
     return plan_mesh_ep(m) / plan_ep_cp(m);
 }
-// plan_zero_ways and plan_zero_place of a weight of experts: among the ranks of dp that have the same ones.
+// plan_zero_ways and plan_zero_place of a weight of experts: among the ranks of dp and cp that have the same ones.
 static inline int32_t plan_expert_ways(const plan_mesh *m)
 {
-    return plan_mesh_size(m, AXIS_DP) / plan_ep_dp(m);
+    return plan_mesh_size(m, AXIS_DP) * plan_mesh_size(m, AXIS_CP) / plan_mesh_ep(m);
 }
 static inline int32_t plan_expert_place(const plan_mesh *m)
 {
-    return m->at[AXIS_DP] / plan_ep_dp(m);
+    const int32_t alike = plan_mesh_size(m, AXIS_CP) / plan_ep_cp(m);
+    return m->at[AXIS_DP] / plan_ep_dp(m) * alike + m->at[AXIS_CP] / plan_ep_cp(m);
 }
 int64_t plan_mesh_ranks(const plan_mesh *m);
 int64_t plan_mesh_rank(const plan_mesh *m); // of the job
@@ -68,9 +74,10 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank);
 // Of ranks that have other rows, and so other terms of a gradient.
 #define MESH_DATA (MESH_AXIS(AXIS_DP) | MESH_AXIS(AXIS_CP))
 #define MESH_ALL  ((UINT32_C(1) << AXIS_COUNT) - 1)
-// Of dp: the ranks of one copy of what ZeRO cuts, and those that hold the same piece in every copy.
+// Of dp: those of one copy of what ZeRO cuts, and those that hold the same piece in every copy.
 #define MESH_DP_INSIDE (UINT32_C(1) << AXIS_COUNT)
 #define MESH_DP_ACROSS (UINT32_C(2) << AXIS_COUNT)
+#define MESH_ZERO      (MESH_DP_INSIDE | MESH_AXIS(AXIS_CP)) // that copy's ranks of cp, too
 // Of cp: the ranks that deal heads out, and those that have the same heads of other positions.
 #define MESH_CP_HEADS (UINT32_C(4) << AXIS_COUNT)
 #define MESH_CP_REST  (UINT32_C(8) << AXIS_COUNT)

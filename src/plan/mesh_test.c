@@ -89,10 +89,9 @@ static void experts_are_dealt_out(void **state)
             plan_group_members(&m, &alike, b);
             for (int64_t x = 0; x < n * k; x++) shared += a[x / k] == b[x % k] ? 1 : 0;
             assert_int_equal(shared, 1);
-            // What ZeRO cuts over are those of dp.
-            const plan_group cut = plan_group_of(&m, MESH_DP_ALIKE, GROUP_ASIDE);
-            assert_int_equal(plan_group_size(&m, &cut), plan_expert_ways(&m));
-            assert_int_equal(plan_group_place(&m, &cut), plan_expert_place(&m));
+            // They are what ZeRO cuts over.
+            assert_int_equal(k, plan_expert_ways(&m));
+            assert_int_equal(plan_group_place(&m, &alike), plan_expert_place(&m));
         }
     }
 }
@@ -141,6 +140,9 @@ static void halves_of_dp_are_a_grid(void **state)
                 const plan_group in = plan_group_of(&at, MESH_DP_INSIDE, GROUP_ASIDE);
                 const plan_group over = plan_group_of(&at, MESH_DP_ACROSS, GROUP_ASIDE);
                 const plan_group all = plan_group_of(&at, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
+                const plan_group cut = plan_group_of(&at, MESH_ZERO, GROUP_ASIDE); // with cp
+                assert_int_equal(plan_group_size(&at, &cut), plan_zero_ways(&at));
+                assert_int_equal(plan_group_place(&at, &cut), plan_zero_place(&at));
                 check_group(&at, &in);
                 check_group(&at, &over);
                 const int64_t rows = plan_group_size(&at, &in),

@@ -90,13 +90,13 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
                      plan_what what)
 {
     const int32_t stage = p->stages != NULL ? p->stages[weight][0] : 0;
-    if (mesh->at[AXIS_CP] != 0 || mesh->at[AXIS_PP] != stage) return false;
+    if (mesh->at[AXIS_PP] != stage) return false;
     const op_weight local = local_of(p, mesh, weight);
     const int32_t copies = local.parts[part].copies;
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0) return false; // all its ranks have all of it
     if (local.ways > 1 && copies > 1 && mesh->at[AXIS_TP] % copies != 0) return false;
-    const bool is_cut = rows_of(p, mesh, &local, weight, what).cut;
-    return mesh->at[AXIS_DP] < (is_cut ? plan_zero_ways(mesh) : 1);
+    if (rows_of(p, mesh, &local, weight, what).cut) return mesh->at[AXIS_DP] < plan_zero_dp(mesh);
+    return mesh->at[AXIS_DP] == 0 && mesh->at[AXIS_CP] == 0;
 }
 
 int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int part,

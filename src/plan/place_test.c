@@ -96,14 +96,15 @@ static void check_cover(const fixture *f, int32_t w, int part, plan_what what)
         assert_true(chosen >= 0);
         // Replicas: what does not cut it multiplies.
         const plan_mesh mesh = plan_mesh_from(&p->mesh, lowest);
-        int64_t replicas = plan_mesh_size(&mesh, AXIS_CP);
+        int64_t replicas = 1;
         const int32_t tp = plan_mesh_size(&mesh, AXIS_TP);
         if (kinds[w].cut < 0) replicas *= tp;
         if (part > 0) replicas *= op_part_copies(kinds[w].heads, tp);
         if (p->stages != NULL && f->stages[w][1] >= 0) replicas *= 2;
-        const int64_t dp = plan_mesh_size(&mesh, AXIS_DP);
-        assert_true(holders == replicas * dp || (what == PLACE_STATE && p->zero > 0));
-        assert_true(holders == replicas || holders == replicas * dp);
+        const int64_t data =
+            (int64_t)plan_mesh_size(&mesh, AXIS_DP) * plan_mesh_size(&mesh, AXIS_CP);
+        assert_true(holders == replicas * data || (what == PLACE_STATE && p->zero > 0));
+        assert_true(holders == replicas || holders == replicas * data);
         if (plan_is_everywhere(p, w, what)) assert_int_equal(holders, ranks);
     }
 }
@@ -188,6 +189,8 @@ static void pieces_are_the_whole(void **state)
     }
     check_mesh(1, 2, 2, 2, 1);
     check_mesh(2, 2, 2, 1, 0);
+    check_mesh(1, 1, 3, 2, 1);
+    check_mesh(2, 3, 2, 1, 1);
     check_mesh(1, 5, 1, 1, 1);
     check_mesh(1, 1, 1, 5, 0); // more ways than some parts have rows
 }

@@ -77,7 +77,7 @@ typedef struct plan_tensor {
     int32_t weight; // row of the model's weights it belongs to; -1
     int64_t bytes;  // multiple of 64
     int64_t offset; // in the arena; of a transient tensor: behind run_bytes
-    // Cut over dp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank with number r
+    // Cut over dp and cp: it holds rows [r p, r p + dims[0]) of a larger one, of which the rank with number r
     // (plan_zero_place) holds piece r of p rows. 0: it is whole.
     int64_t piece_rows;
     // Of which there are so many, where it is no piece of a weight: one for each rank of these stages of the
@@ -246,7 +246,8 @@ typedef struct plan_request {
     int64_t seq, cache_seq; // seq: of all ranks along AXIS_CP, which divide it
     plan_mesh mesh;
     plan_pipeline_request pipeline;
-    int32_t zero; // ZeRO stage: cuts the optimizer's state over dp; from 2 on gradients; 3: weights
+    int32_t
+        zero; // ZeRO stage: cuts the optimizer's state over dp and cp; from 2 on gradients; 3: weights
     // Micro-batches of the dp ranks with the fewest and the most; 0: all have as many as this one.
     int64_t fewest_microbatches, most_microbatches;
     bool sums_once; // gradients stay whole until the last micro-batch, with zero = 3 too

@@ -208,7 +208,7 @@ typedef struct run_config {
         int64_t ep;                    // of dp x cp, over which experts are cut; planned runs only
         int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
         int64_t zero;                  // ZeRO stage
-        int64_t zero_group;            // dp ranks that share one copy; 0: all
+        int64_t zero_group;            // dp ranks that share one copy, with those of cp; 0: all
         int32_t zero_sums;             // run_sums: when gradients that ZeRO cuts are summed
         bool sp;                       // norms and residuals cut over tp
         int64_t cp_heads;              // the part of cp done over heads

@@ -183,14 +183,16 @@ static void check_effects(checker *k)
     static const char *const of_pp[] = {"layout.vpp", "layout.stages", "layout.schedule", NULL};
     static const char *const of_tp[] = {"layout.sp", NULL};
     static const char *const of_cp[] = {"layout.cp_heads", "layout.cp_ring", NULL};
-    static const char *const of_dp[] = {"layout.zero", NULL};
+    static const char *const of_zero_ways[] = {"layout.zero", NULL};
     static const char *const of_zero[] = {"layout.zero_group", "layout.zero_sums", NULL};
     static const char *const of_ranks[] = {"comm.transport", "comm.tuning", NULL};
     const run_config *r = k->r;
     if (r->layout.pp == 1) check_refuse_keys(k, of_pp, "layout.pp is 1");
     if (r->layout.tp == 1) check_refuse_keys(k, of_tp, "layout.tp is 1");
     if (r->layout.cp == 1) check_refuse_keys(k, of_cp, "layout.cp is 1");
-    if (r->layout.dp == 1) check_refuse_keys(k, of_dp, "layout.dp is 1");
+    if (r->layout.dp * r->layout.cp == 1) {
+        check_refuse_keys(k, of_zero_ways, "layout.dp and layout.cp are 1");
+    }
     if (r->layout.zero == 0) check_refuse_keys(k, of_zero, "layout.zero is 0");
     if (run_config_ranks(r) == 1) check_refuse_keys(k, of_ranks, "layout.dp is 1");
 }
@@ -247,7 +249,7 @@ static void check_axes(checker *k)
     if (r->layout.zero_group > 0) {
         check_divides(k, "layout.zero_group", r->layout.zero_group, "layout.dp", r->layout.dp);
     }
-    if (r->layout.zero_group == 1 && r->layout.zero > 0) {
+    if (r->layout.zero_group == 1 && r->layout.cp == 1 && r->layout.zero > 0) {
         CONFLICT("layout.zero_group",
                  "layout.zero_group = 1 leaves nothing for layout.zero to cut");
     }

@@ -306,15 +306,17 @@ static const option rows[] = {
         .also = "virtual_pipeline, interleave"),
     INT("layout.zero", layout.zero, "0", 0, 3, FREE, "",
         .help =
-            "ZeRO stage: 1 cuts the optimizer's state over the dp ranks, 2 gradients too, 3 weights",
+            "ZeRO stage: 1 cuts the optimizer's state over the ranks of dp and cp, 2 gradients too, "
+            "3 weights",
         .also = "zero_stage"),
     INT("layout.zero_group", layout.zero_group, "0", 0, 1 << 20, FREE, "ranks",
-        .help = "of ZeRO: so many dp ranks share one copy of what is cut; 0 is all of them",
+        .help = "of ZeRO: so many dp ranks, with those of cp, share one copy of what is cut; 0 is "
+                "all of them",
         .also = "hybrid_shard"),
     CHOICE(
         "layout.zero_sums", layout.zero_sums, "microbatch", "microbatch, step", FREE,
         .help =
-            "of ZeRO-2 and 3: microbatch sums gradients over the dp ranks in each micro-batch and "
+            "of ZeRO-2 and 3: microbatch sums gradients over those ranks in each micro-batch and "
             "keeps a rank's rows of them; step keeps them whole and sums once in a step: "
             "less to send, and 4 bytes a parameter more",
         .also = "no_sync, requires_gradient_sync"),

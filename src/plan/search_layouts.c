@@ -77,7 +77,7 @@ static int zero_first(const search *s)
 
 static int zero_last(const search *s, const search_layout *l)
 {
-    const int most = l->dp > 1 ? zero_most(s) : 0;
+    const int most = l->dp * l->cp > 1 ? zero_most(s) : 0;
     return s->r->fixed.zero >= 0 ? (int)min_i64(most, s->r->fixed.zero) : most;
 }
 

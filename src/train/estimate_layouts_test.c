@@ -198,6 +198,8 @@ static const char *const layouts[] = {
     "train.micro_batch=2 layout.tp=2 layout.sp=yes layout.dp=2 layout.zero=1",
     "train.micro_batch=2 layout.cp=2",
     "train.micro_batch=2 layout.cp=4 layout.dp=2 layout.zero=2",
+    "train.micro_batch=2 layout.cp=2 layout.zero=3",
+    "train.micro_batch=2 layout.cp=2 layout.dp=4 layout.zero=1 layout.zero_group=2",
     "train.micro_batch=2 layout.pp=2",
     "train.micro_batch=1 layout.pp=4 layout.schedule=gpipe",
     "train.micro_batch=1 layout.pp=4 layout.schedule=interleaved layout.vpp=2",

@@ -7,11 +7,11 @@
 
 #include <stdlib.h>
 
-enum { SETTINGS = 10, COMMON = 7 };
+enum { SETTINGS = 10, COMMON = 8 };
 
 static const char *const common[COMMON] = {
     "determinism=strict",  "determinism.tp_shards=4", "model.layers=4", "model.kv_heads=2",
-    "train.micro_batch=1", "model.dropout=0.1",       "train.steps=4"};
+    "train.micro_batch=1", "model.dropout=0.1",       "train.steps=4",  "determinism.cp_shards=2"};
 
 typedef struct layout {
     int ranks;
@@ -35,6 +35,7 @@ static const layout layouts[] = {
     {4, {"layout.tp=2", "layout.dp=2", "layout.zero=1"}},
     {8, {"layout.tp=2", "layout.pp=2", "layout.dp=2", "layout.zero=1"}},
     {8, {"layout.dp=8", "layout.zero=1"}},
+    {4, {"layout.dp=2", "layout.cp=2", "layout.zero=1"}},
 };
 
 // `more` on top of what all have. Precisions differ in what is saved.

@@ -122,8 +122,8 @@ static void layout_pick(layout *l, int kind, int64_t steps, walk_order order)
     const bool even = (strict ? SHARDS : 16) % dp == 0;
     const bool once = pick(2) == 0; // strict order never sums in micro-batches
     const int64_t zero = pick(even || (once && pp == 1) ? 4 : !strict ? 2 : pp > 1 ? 3 : 4);
-    if (dp > 1) set(l, "layout.zero", zero);
-    if (dp > 1 && zero > 0 && once) set_word(l, "layout.zero_sums", "step");
+    if (dp * cp > 1) set(l, "layout.zero", zero);
+    if (dp * cp > 1 && zero > 0 && once) set_word(l, "layout.zero_sums", "step");
     if (dp > 1 && zero > 0 && dp % 2 == 0 && pick(2) == 0)
         set(l, "layout.zero_group", dp > 2 ? dp / 2 : 2);
     if (pp > 1) pipeline_pick(l, pp, dp);
