@@ -28,6 +28,7 @@ typedef struct row {
     sim_rank *ranks;
     int32_t count;
     double predicted_s;
+    bool fp8;
 } row;
 
 typedef struct parameter {
@@ -62,7 +63,7 @@ static status row_make(fit *f, char *line, row *out)
     }
     TRY(catalog_cluster_load(host_real(), f->a, place, NULL, 0, &out->c));
     TRY(arena_new(f->a, 1, &r));
-    TRY(run_config_load(host_real(), f->a, NULL, words, count, r, &c));
+    TRY(run_config_load_planned(host_real(), f->a, NULL, words, count, r, &c));
     TRY(model_spec_from_config(host_real(), f->a, r, &spec));
     train_plans *plans = NULL;
     const int32_t stages = (int32_t)r->layout.pp;
@@ -83,6 +84,7 @@ static status row_make(fit *f, char *line, row *out)
         out->ranks[i] = (sim_rank){.p = plans[i].all[0], .mesh = run_config_mesh(r, i * apart)};
     }
     out->count = stages;
+    out->fp8 = r->train.precision == RUN_FP8;
     return ST_OK;
 }
 
@@ -107,7 +109,7 @@ static status row_predict(fit *f, row *x)
 {
     sim_prices *prices = NULL;
     sim_step *step = NULL;
-    const cost_model m = {.c = &x->c, .profile = &f->profile};
+    const cost_model m = {.c = &x->c, .profile = &f->profile, .fp8 = x->fp8};
     arena_reset(f->scratch);
     TRY(arena_new(f->scratch, x->count, &prices));
     TRY(sim_price(f->scratch, &m, x->ranks, x->count, prices));

@@ -503,7 +503,7 @@ def megatron_core_2024(path):
 
 
 def mlperf_gpt3(path):
-    """GPT-3 175B in fp8 as NVIDIA's code ran it for MLPerf Training 3.0 to 4.1, 64 to 10,752 devices.
+    """GPT-3 175B in fp8 as NVIDIA's code ran it for MLPerf Training 3.0 to 4.1, 64 to 10,752 devices; each round is a source.
 
     Source: mlcommons/training_results_v3.0, v3.1, v4.0, v4.1, results/*/gpt3/result_*.txt (train_step_timing; the median of a run's
     steps but the first, then of three runs) and config_*.sh and conf/ beside each: no dropout, nothing recomputed, gradients
@@ -515,7 +515,7 @@ def mlperf_gpt3(path):
         keys.update(layout_keys(cell))
         keys.update({"train.precision": "fp8", "train.recompute": "none"})
         megatron_core_keys(keys)
-        row = Row(path.stem, cell["row"], "megatron", cell["system"], keys)
+        row = Row("mlperf_" + cell["row"][:3].replace(".", "_"), cell["row"], "megatron", cell["system"], keys)
         row.step_s = number(cell["step_s"])
         yield row
 
@@ -537,7 +537,7 @@ def mlperf_405b(path):
         chunks = keys["layout.pp"] * keys["layout.vpp"]
         each = (layers + 2) // chunks
         keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (chunks - 2) + [each - 1]))
-        row = Row(path.stem, cell["row"], "megatron", cell["system"], keys)
+        row = Row("mlperf_5_0", cell["row"], "megatron", cell["system"], keys)
         row.step_s, row.memory_bytes = number(cell["step_s"]), in_bytes(cell["memory_gib"], 2**30)
         row.allocated = row.of_first_rank = True
         yield row
