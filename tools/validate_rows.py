@@ -15,10 +15,10 @@ PROFILES = pathlib.Path(__file__).resolve().parent.parent / "catalog" / "profile
 def fitted():
     """The tables that some profile was fitted on, or chosen for when their rows had been seen: no row of them is a test.
 
-    5 of the 21 that have step times. Four were chosen before any row had been simulated: of FSDP the largest table (both
-    generations of devices, 8 to 512 of them), of Megatron the one with published settings in every row; nanotron and
-    InternEvo have one table each. Runs before BLOOM came to them later: what is told apart in `megatron-deepspeed` was looked
-    for because of them.
+    6 of the 24 sources that have step times. Four were chosen before any row had been simulated: of FSDP the largest table
+    (both generations of devices, 8 to 512 of them), of Megatron the one with published settings in every row; nanotron
+    and InternEvo have one table each. Two came to them later: runs before BLOOM, for what is told apart in
+    `megatron-deepspeed` was looked for because of them, and MLPerf 3.1, one model and layout on 512 to 10,752 devices.
     """
     names = set()
     for path in PROFILES.glob("*.yaml"):
