@@ -246,8 +246,7 @@ typedef struct plan_request {
     int64_t seq, cache_seq; // seq: of all ranks along AXIS_CP, which divide it
     plan_mesh mesh;
     plan_pipeline_request pipeline;
-    int32_t
-        zero; // ZeRO stage: cuts the optimizer's state over dp and cp; from 2 on gradients; 3: weights
+    int32_t zero; // ZeRO stage: cuts the optimizer's state; from 2 on gradients; 3: weights
     // Micro-batches of the dp ranks with the fewest and the most; 0: all have as many as this one.
     int64_t fewest_microbatches, most_microbatches;
     bool sums_once; // gradients stay whole until the last micro-batch, with zero = 3 too
