@@ -68,6 +68,11 @@ holds "are 2 bytes of each element more" "j['memory']['activations'] - $kept == 
 code "inputs of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml"
 holds "are a byte less of norms and activations, one more of attention" \
     "$kept - j['memory']['activations'] == 12 * 1024 * 768 * (1 + 1 + 4 - 1)"
+printf 'base: trireme\nfp8_weights: yes\n' >"$dir/weights.yaml"
+weights=$(field '["memory"]["weights"]')
+code "weights of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/weights.yaml"
+holds "are 12 matrices of 12 x 768 x 768 elements, a byte less of each" \
+    "$weights - j['memory']['weights'] == 12 * 12 * 768 * 768"
 code "in bf16" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml" train.precision=bf16
 holds "they are as they were" "j['memory']['activations'] == $kept"
 code "fp8 where there is none" 0 sim llama3-70b --cluster a100-80 --json $big train.precision=fp8

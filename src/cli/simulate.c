@@ -25,7 +25,7 @@ static int32_t busiest_dp(const run_config *r)
 static bool adds_bytes(const cost_profile *p)
 {
     return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
-           p->mask_bytes != 0.0 || p->fp8_inputs || p->live_parameters != 0 ||
+           p->mask_bytes != 0.0 || p->fp8_inputs || p->fp8_weights || p->live_parameters != 0 ||
            p->reduce_bucket != 0;
 }
 
@@ -169,6 +169,7 @@ static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_K
     bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
     bytes[BYTES_ACTIVATIONS] = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations) +
                                simulate_kept_bytes(x, stage);
+    bytes[BYTES_WEIGHTS] -= simulate_weights_spared(x, stage);
 }
 
 // Of such bytes.

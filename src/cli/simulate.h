@@ -90,6 +90,8 @@ NODISCARD status simulate_execute(arena *a, const simulated *x, sim_executed *ou
 cost_model simulate_prices(const simulation *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
+// What the profile's software does not keep of weights (fp8_weights).
+int64_t simulate_weights_spared(const simulated *x, int32_t stage);
 // What the profile's software keeps of layers besides (score_bytes, mask_bytes, fp8_inputs), in them.
 int64_t simulate_kept_bytes(const simulated *x, int32_t stage);
 

@@ -1,7 +1,7 @@
-// What other software keeps of a layer from its forward until its backward, and our plans do not: of every score of an
-// attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left), masks of the
-// dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16. Counted from the same actions:
-// layers x micro-batches that are between the two.
+// What other software keeps in other types than our plans, or besides. Of a layer from its forward until its backward: of
+// every score of an attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left),
+// masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
+// actions: layers x micro-batches that are between the two. Of weights: those of products in fp8 alone.
 #include "cli/simulate.h"
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
@@ -146,4 +146,17 @@ int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
         if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
     }
     return scores_kept(x, p) + layers_kept(p, bytes);
+}
+
+int64_t simulate_weights_spared(const simulated *x, int32_t stage)
+{
+    const plan *p = x->ranks[stage].p;
+    int64_t spared = 0;
+    if (!x->of->profile.fp8_weights || x->of->r->train.precision != RUN_FP8) return 0;
+    for (int64_t i = 0; i < p->run->count; i++) {
+        const plan_tensor *t = &p->run->tensors[i];
+        const bool kept = t->kind == BYTES_WEIGHTS && t->weight >= 0 && t->type == DTYPE_BF16;
+        if (kept && p->model->weights[t->weight].is_matrix) spared += t->bytes / 2;
+    }
+    return spared;
 }

@@ -79,6 +79,7 @@ typedef struct cost_profile {
     double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
     bool
         fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
+    bool fp8_weights; // under fp8 weights of products are kept in one byte, and in that alone
     // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
     // 0: the plan's layers (plan_passing_limits).
     int64_t live_parameters, reduce_bucket;
