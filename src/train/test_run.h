@@ -67,7 +67,7 @@ static inline int on_stop(void *context, const char **why)
 static char test_folder[64]; // of this test program
 static char text_path[128];
 
-enum { MAX_OVERRIDES = 40 };
+enum { MAX_OVERRIDES = 48 };
 typedef struct overrides {
     char items[MAX_OVERRIDES][256];
     const char *list[MAX_OVERRIDES];
