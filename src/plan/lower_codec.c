@@ -6,10 +6,10 @@
 // sums apart: of pieces, and of what all of them have whole, where each does the same. Weights of which some
 // parts are pieces and some are copies travel as they are.
 //
-// Of rows that ranks of dp or cp have copies of there are two sums, one after the other, each with a codec: inside,
-// to who keeps the rows, and of these rows across those who keep the same. One sum over all ranks, of which each
-// keeps its rows, would lose less often, but the copies are there to send little between groups of ranks, and
-// by that sum a rank sends its whole gradient there instead of its rows.
+// Of rows that other ranks have copies of (layout.zero_group) there are two sums, one after the other, each with a
+// codec: inside, to who keeps the rows, and of these rows across those who keep the same. One sum over all ranks, of
+// which each keeps its rows, would lose less often, but the copies are there to send little between groups of ranks,
+// and by that sum a rank sends its whole gradient there instead of its rows.
 //
 // The table has a row for each sum of each stage, known to all ranks from the model alone:
 //

@@ -15,9 +15,8 @@ extern "C" {
 typedef struct plan_mesh {
     int32_t size[AXIS_COUNT]; // 0 is read as 1
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
-    int32_t
-        zero_group; // ranks of dp, side by side, that ZeRO cuts over, with those of cp; 0: all of them
-    int32_t cp_heads; // ranks of cp, side by side, that deal heads out among them; 0: 1
+    int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over with cp's; 0: all
+    int32_t cp_heads;         // ranks of cp, side by side, that deal heads out among them; 0: 1
     int32_t ep; // ranks of dp x cp, side by side, that share a layer's experts among them; 0: 1
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)

@@ -273,7 +273,7 @@ static void so_are_those_of_pieces_and_stages(void **state)
     layouts_agree(layouts, COUNT_OF(layouts));
 }
 
-// Rows that ranks of dp, of cp or of both have copies of; rows that the last rank of each copy has none of.
+// Rows that ranks of dp have copies of, or cp cuts too; rows that the last rank of each copy has none of.
 static void so_are_copies_of_rows(void **state)
 {
     (void)state;
