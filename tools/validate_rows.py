@@ -126,6 +126,17 @@ def megatron_core_keys(keys, layers=None):
     even_stages(keys, layers)
 
 
+def megatron_core_plain(keys, precision):
+    """The same, of tables whose runs have nothing recomputed."""
+    keys.update({"train.precision": precision, "train.recompute": "none"})
+    megatron_core_keys(keys)
+
+
+def lighter_ends(each, stages):
+    """Stages of `each` layers, but for the two that have the embedding and the head: one fewer."""
+    return ",".join(map(str, [each - 1] + [each] * (stages - 2) + [each - 1]))
+
+
 def padded(vocab, tp):
     """Megatron's make_vocab_size_divisible_by, 128 for each rank of tp."""
     return -(-vocab // (128 * tp)) * 128 * tp
@@ -277,6 +288,12 @@ def megatron_bridge_perf(path):
 LLAMA3 = {"8B": (32, 4096, 32, 14336), "70B": (80, 8192, 64, 28672), "405B": (126, 16384, 128, 53248)}
 
 
+def llama3_keys(size, vocab):
+    layers, dim, heads, ffn = LLAMA3[size]
+    return model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": "8", "ffn": str(ffn),
+                       "vocab": str(vocab), "seq": "8192"}, "llama", False)
+
+
 def megatron_bridge_dense(path):
     """Llama 3 and 3.1 in fp8 (FP8-CS) by Megatron-Bridge, on Blackwell, and on H100 where `shared` has no such row.
 
@@ -284,12 +301,9 @@ def megatron_bridge_dense(path):
     Megatron-FSDP move activations to the host and are not here. Settings as for `megatron_bridge_perf`.
     """
     for cell in csv.DictReader(path.open()):
-        layers, dim, heads, ffn = LLAMA3[cell["model"]]
-        keys = model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": "8", "ffn": str(ffn),
-                           "vocab": "128256", "seq": "8192"}, "llama", False)
+        keys = llama3_keys(cell["model"], 128256)
         keys.update(layout_keys(cell))
-        keys.update({"train.precision": "fp8", "train.recompute": "none"})
-        megatron_core_keys(keys)
+        megatron_core_plain(keys, "fp8")
         row = Row(path.stem, "-".join((cell["container"], cell["model"], cell["system"])), "megatron", cell["system"], keys)
         row.step_s = seconds(keys, number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
         yield row
@@ -338,7 +352,7 @@ def zero_bubble_tables(path):
             keys["layout.vpp"] = each
             row.why_not = "chunks without a layer beside the embedding and the head" if row.step_s else None
         elif schedule != "zb-v":
-            keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (stages - 2) + [each - 1]))
+            keys["layout.stages"] = lighter_ends(each, stages)
         if row.step_s or row.memory_bytes:
             yield row
 
@@ -405,10 +419,9 @@ def nemo_24_07(path):
         keys = model_keys(cell, arch, cell["arch"] == "gpt2")
         keys["model.vocab"] = padded(int(cell["vocab"]), int(cell["tp"]))
         keys.update(layout_keys(cell))
-        keys.update({"train.precision": "fp8", "train.recompute": "none"})
         if cell["arch"] == "gpt2":
             keys["model.dropout"] = "0.1"
-        megatron_core_keys(keys)
+        megatron_core_plain(keys, "fp8")
         row = Row(path.stem, cell["row"], "megatron" if "175B" in cell["row"] else "megatron-flash2", "h100", keys)
         row.step_s = seconds(keys, number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
         yield row
@@ -494,8 +507,7 @@ def megatron_core_2024(path):
         keys = model_keys({**cell, "vocab": "131072", "seq": "4096"}, "gpt2", False)
         pp = int(cell["pp"])
         keys.update(layout_keys({**cell, "micro_batch": "1", "vpp": str(int(cell["layers"]) // pp if pp > 1 else 1)}))
-        keys.update({"train.precision": "bf16", "train.recompute": "none"})
-        megatron_core_keys(keys)
+        megatron_core_plain(keys, "bf16")
         keys["precision.grads"] = "fp32"
         row = Row(path.stem, cell["row"], "megatron", "h100", keys)
         row.step_s = megatron_flops(keys) / (keys["cluster.devices"] * number(cell["tflops_per_gpu"]) * 1e12)
@@ -513,8 +525,7 @@ def mlperf_gpt3(path):
         keys = model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, int(cell["tp"]))),
                            "seq": "2048"}, "gpt2", True)
         keys.update(layout_keys(cell))
-        keys.update({"train.precision": "fp8", "train.recompute": "none"})
-        megatron_core_keys(keys)
+        megatron_core_plain(keys, "fp8")
         row = Row("mlperf_" + cell["row"][:3].replace(".", "_"), cell["row"], "megatron", cell["system"], keys)
         row.step_s = number(cell["step_s"])
         yield row
@@ -527,16 +538,12 @@ def mlperf_405b(path):
     the suite's other callbacks take as torch.cuda.max_memory_allocated() of the first rank in units of 2^30) and config_*.sh
     beside each: a vocabulary of 32,000, gradients in bf16; embedding and head count as a layer each of 128 in 64 chunks.
     """
-    layers, dim, heads, ffn = LLAMA3["405B"]
     for cell in csv.DictReader(path.open()):
-        keys = model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": "8", "ffn": str(ffn),
-                           "vocab": str(padded(32000, int(cell["tp"]))), "seq": "8192"}, "llama", False)
+        keys = llama3_keys("405B", padded(32000, int(cell["tp"])))
         keys.update(layout_keys(cell))
-        keys.update({"train.precision": "fp8", "train.recompute": "none"})
-        megatron_core_keys(keys)
+        megatron_core_plain(keys, "fp8")
         chunks = keys["layout.pp"] * keys["layout.vpp"]
-        each = (layers + 2) // chunks
-        keys["layout.stages"] = ",".join(map(str, [each - 1] + [each] * (chunks - 2) + [each - 1]))
+        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
         row = Row("mlperf_5_0", cell["row"], "megatron", cell["system"], keys)
         row.step_s, row.memory_bytes = number(cell["step_s"]), in_bytes(cell["memory_gib"], 2**30)
         row.allocated = row.of_first_rank = True

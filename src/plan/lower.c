@@ -553,8 +553,7 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
     if (lower_kind_of(l, weight) == KIND_EXPERT) { // others along ep have other experts
         return is_cut || plan_expert_place(mesh) == 0;
     }
-    if (is_cut) return mesh->at[AXIS_DP] < plan_zero_dp(mesh);
-    return mesh->at[AXIS_DP] == 0 && mesh->at[AXIS_CP] == 0;
+    return plan_zero_is_first(mesh, is_cut);
 }
 
 // Gradients complete, then norm, decision, updates.

@@ -40,8 +40,8 @@ static status groups_find(lowering *l)
     }
     if (plan_mesh_ep(m) == 1) return ST_OK;
     TRY(row_of_group(l, MESH_EXPERT_DATA, &expert->data));
-    if (l->r->zero == 0 || plan_expert_ways(m) == 1) return ST_OK;
-    return row_of_group(l, MESH_EXPERT_DATA, &expert->cut);
+    if (l->r->zero > 0 && plan_expert_ways(m) > 1) expert->cut = expert->data;
+    return ST_OK;
 }
 
 static status rows_new(lowering *l, int32_t **out)

@@ -36,6 +36,12 @@ static inline int32_t plan_zero_place(const plan_mesh *m)
 {
     return m->at[AXIS_DP] % plan_zero_dp(m) * plan_mesh_size(m, AXIS_CP) + m->at[AXIS_CP];
 }
+// Of the ranks of dp and cp that hold the same rows, all of a weight or pieces of it: is this the first?
+static inline bool plan_zero_is_first(const plan_mesh *m, bool is_cut)
+{
+    if (is_cut) return m->at[AXIS_DP] < plan_zero_dp(m);
+    return m->at[AXIS_DP] == 0 && m->at[AXIS_CP] == 0;
+}
 static inline int32_t plan_mesh_heads(const plan_mesh *m)
 {
     return m->cp_heads > 0 ? m->cp_heads : 1;

@@ -95,8 +95,7 @@ static bool is_first(const plan_places *p, const plan_mesh *mesh, int32_t weight
     const int32_t copies = local.parts[part].copies;
     if (local.ways < 2 && mesh->at[AXIS_TP] != 0) return false; // all its ranks have all of it
     if (local.ways > 1 && copies > 1 && mesh->at[AXIS_TP] % copies != 0) return false;
-    if (rows_of(p, mesh, &local, weight, what).cut) return mesh->at[AXIS_DP] < plan_zero_dp(mesh);
-    return mesh->at[AXIS_DP] == 0 && mesh->at[AXIS_CP] == 0;
+    return plan_zero_is_first(mesh, rows_of(p, mesh, &local, weight, what).cut);
 }
 
 int64_t plan_holder_next(const plan_places *p, int64_t rank, int32_t weight, int part,
