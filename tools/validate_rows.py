@@ -575,8 +575,8 @@ SETTLED = (
     "aws_nxd",
     # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
     # 281e04bf3. Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the data
-    # center's network. Its layers have attention and MLP side by side, and no biases: ours are GPT-2's. 16B and 32B of v5e
-    # below 32 slices may be of another attention, and are left out.
+    # center's network. Its layers have attention and MLP side by side; the MLP has two matrices, here a gated one of two thirds of
+    # its columns. 16B and 32B of v5e below 32 slices may be of another attention, and are left out.
     "maxtext",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
@@ -592,7 +592,7 @@ SLICES = {64: (4, 4, 4), 128: (4, 4, 8), 192: (4, 6, 8), 256: (4, 8, 8), 512: (8
 
 
 def slice_keys(chips):
-    keys = {"cluster.levels.1.devices": chips}
+    keys = {"cluster.levels.1.devices": chips, "cluster.levels.2.devices": 32 * chips}
     keys.update({f"cluster.levels.1.dims.{axis}": size for axis, size in zip("xyz", SLICES[chips])})
     return keys
 
@@ -609,8 +609,10 @@ def settled(path):
                             ("grads", "precision.grads")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
-        if cell.get("sp") == "yes":
+        if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
             keys["layout.sp"] = "true"
+        if keys["layout.dp"] == 1:
+            keys["layout.zero"] = 0
         if cell["profile"] == "megatron":  # of 405B, the only one
             chunks = keys["layout.pp"] * keys["layout.vpp"]
             keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
@@ -641,41 +643,70 @@ def palm(path):
 NEMOTRON4 = {"15B": (32, 6144, 48, 8, 24576, 4096, 256000), "340B": (96, 18432, 96, 8, 73728, 4096, 256000)}
 
 
+def nvidia_keys(model, tp):
+    """Keys of a model by its size: Llama 3 and 3.1, GPT-3 175B with its dropout, Nemotron-4.
+
+    Nemotron's MLP has two matrices and its attention grouped heads: here a gated one of two thirds of its columns, as many
+    weights and FLOPs.
+    """
+    if model in NEMOTRON4:
+        layers, dim, heads, kv_heads, ffn, seq, vocab = NEMOTRON4[model]
+        return model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": str(kv_heads),
+                           "ffn": str(ffn * 2 // 3), "vocab": str(padded(vocab, tp)), "seq": str(seq)}, "llama", False)
+    if model != "175B":
+        return llama3_keys(model, padded(128256, tp))
+    keys = model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, tp)), "seq": "2048"},
+                      "gpt2", True)
+    keys["model.dropout"] = "0.1"
+    return keys
+
+
+def nvidia_stages(keys):
+    """NeMo's stages: embedding and head count as a layer each where the layers do not divide."""
+    chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
+    if keys["layout.pp"] > 1 and keys["model.layers"] % chunks:
+        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
+
+
 def dgx_cloud(path):
     """NVIDIA's recipes for DGX Cloud on H100 and GB200, in bf16 and fp8, 8 to 2,304 devices.
 
-    Source: NVIDIA/dgxc-benchmarking, README.md of each recipe at v24.11.1, v25.04 (H100) and v25.05 (GB200; step times, layouts) and its
-    files of settings: distributed_fused_adam, grad_sync_dtype bf16, nothing recomputed, dropout of GPT-3's; 405B of 24.11
-    has 16 heads of keys. Attention is cuDNN's but for GPT-3 175B and Nemotron 340B of 24.11 (NVTE_FUSED_ATTN=0), of which
-    the second overlaps nothing of tp and of the pipeline either (ub_tp_comm_overlap, overlap_p2p_comm). 405B on few devices
-    has fewer layers. Nemotron's MLP has two matrices and its attention grouped heads: here a gated one of two thirds of its
-    columns, as many weights and FLOPs. One run of 25.04 has a chunk without a layer, and is not here.
+    Source: NVIDIA/dgxc-benchmarking, README.md of each recipe at v24.11.1, v25.04 (H100) and v25.05 (GB200; step times,
+    layouts) and its files of settings: distributed_fused_adam, grad_sync_dtype bf16, nothing recomputed; 405B of 24.11 has 16
+    heads of keys and GPT-2's vocabulary. Attention is cuDNN's but for GPT-3 175B and Nemotron 340B of 24.11
+    (NVTE_FUSED_ATTN=0). 405B on few devices has fewer layers. One run of 25.04 has a chunk without a layer, and is not here.
     """
     for cell in csv.DictReader(path.open()):
         model, tp, early = cell["model"], int(cell["tp"]), cell["release"] == "24.11"
-        if model in NEMOTRON4:
-            layers, dim, heads, kv_heads, ffn, seq, vocab = NEMOTRON4[model]
-            keys = model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": str(kv_heads),
-                               "ffn": str(ffn * 2 // 3), "vocab": str(padded(vocab, tp)), "seq": str(seq)}, "llama", False)
-        elif model == "175B":
-            keys = model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, tp)),
-                               "seq": "2048"}, "gpt2", True)
-            keys["model.dropout"] = "0.1"
-        else:
-            keys = llama3_keys(model, padded(128256, tp))
-            if cell["layers"]:
-                keys["model.layers"] = int(cell["layers"])
-            if model == "405B" and early:
-                keys["model.kv_heads"] = 16
+        keys = nvidia_keys(model, tp)
+        if cell["layers"]:
+            keys["model.layers"] = int(cell["layers"])
+        if model == "405B" and early:
+            keys.update({"model.kv_heads": 16, "model.vocab": padded(50257, tp)})
         keys.update(layout_keys(cell))
         megatron_core_plain(keys, cell["precision"])
-        chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
-        if keys["layout.pp"] > 1 and keys["model.layers"] % chunks:
-            keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
-        profile = {"175B": "megatron-flash2", "340B": "megatron-flash2-apart"}.get(model) if early else None
+        nvidia_stages(keys)
         name = "-".join((cell["release"], model, cell["precision"], cell["gpus"], cell["global_batch"]))
-        row = Row(path.stem, name, profile or "megatron", "gb200" if cell["release"] == "25.05" else "h100", keys)
+        row = Row(path.stem, name, "megatron-flash2" if early and model in ("175B", "340B") else "megatron",
+                  "gb200" if cell["release"] == "25.05" else "h100", keys)
         row.step_s = number(cell["step_s"])
+        yield row
+
+
+def nemo_2025(path):
+    """NeMo 25.02 and 25.04 in fp8 on B200, GB200 and one on H100.
+
+    Source: NVIDIA's NeMo user guide, performance summary of these releases (tokens a second, layouts); recipes of
+    NVIDIA/NeMo v2.2 and v2.3: nothing recomputed, gradients in bf16, distributed optimizer; 70B on GB200 by its own FSDP.
+    """
+    for cell in csv.DictReader(path.open()):
+        keys = nvidia_keys(cell["model"], int(cell["tp"]))
+        keys.update(layout_keys(cell))
+        megatron_core_plain(keys, "fp8")
+        keys["layout.zero"] = int(cell["zero"])
+        nvidia_stages(keys)
+        row = Row(path.stem, "-".join((cell["release"], cell["model"], cell["system"])), "megatron", cell["system"], keys)
+        row.step_s = seconds(keys, number(cell["tokens_per_s_per_gpu"]) * keys["cluster.devices"])
         yield row
 
 
@@ -687,6 +718,7 @@ TABLES = {
     "megascale": megascale, "megatron_core_2024": megatron_core_2024, "mlperf_405b": mlperf_405b, "mlperf_gpt3": mlperf_gpt3,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
     "megatron_sc21_table2": megatron, "mt_nlg": mt_nlg, "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07,
+    "nemo_2025": nemo_2025,
     "nemo_megatron_2022": nemo_megatron_2022, "palm": palm,
     "zero_bubble_tables": zero_bubble_tables,
     **{table: settled for table in SETTLED},
