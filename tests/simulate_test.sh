@@ -73,6 +73,17 @@ weights=$(field '["memory"]["weights"]')
 code "weights of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/weights.yaml"
 holds "are 12 matrices of 12 x 768 x 768 elements, a byte less of each" \
     "$weights - j['memory']['weights'] == 12 * 12 * 768 * 768"
+printf 'base: trireme\nlogit_bytes: 10\n' >"$dir/logits.yaml"
+printf 'base: trireme\nlogit_bytes: 10\nwhole_logits: yes\n' >"$dir/whole.yaml"
+code "all logits at once" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/logits.yaml"
+holds "are 10 bytes of each of 1,024 x 50,257" "j['memory']['activations'] - $kept == 1024 * 50257 * 10"
+two="cluster.devices=2 layout.tp=2 model.vocab=50304 train.global_batch=1 train.micro_batch=1 train.recompute=none"
+code "of two ranks of tp" 0 sim gpt2-124m --cluster h100 --json $two
+halves=$(field '["memory"]["activations"]')
+code "half of the columns each" 0 sim gpt2-124m --cluster h100 --json $two profile="$dir/logits.yaml"
+holds "are half of the logits" "j['memory']['activations'] - $halves == 1024 * 50304 // 2 * 10"
+code "or all of them" 0 sim gpt2-124m --cluster h100 --json $two profile="$dir/whole.yaml"
+holds "are all of them" "j['memory']['activations'] - $halves == 1024 * 50304 * 10"
 code "in bf16" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml" train.precision=bf16
 holds "they are as they were" "j['memory']['activations'] == $kept"
 code "fp8 where there is none" 0 sim llama3-70b --cluster a100-80 --json $big train.precision=fp8

@@ -575,7 +575,7 @@ SETTLED = (
     "aws_nxd",
     # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
     # 281e04bf3. Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the data
-    # center's network. Its layers have attention and MLP side by side; the MLP has two matrices, here a gated one of two thirds of
+    # center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP has two matrices, here a gated one of two thirds of
     # its columns. 16B and 32B of v5e below 32 slices may be of another attention, and are left out.
     "maxtext",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
@@ -606,7 +606,7 @@ def settled(path):
         keys.update({"layout.zero": int(cell["zero"]), "train.precision": cell["precision"],
                      "train.recompute": cell["recompute"]})
         for column, key in (("zero_group", "layout.zero_group"), ("recompute_layers", "train.recompute_layers"),
-                            ("grads", "precision.grads")):
+                            ("dropout", "model.dropout"), ("grads", "precision.grads")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
@@ -622,6 +622,7 @@ def settled(path):
         row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
+        row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
         yield row
 
 
@@ -632,7 +633,7 @@ def palm(path):
     the model's. Between the pods gradients travel after the backward pass.
     """
     for cell in csv.DictReader(path.open()):
-        keys = {"layout.dp": 512, "layout.tp": 12, "layout.zero": 3, "layout.zero_group": 256, "layout.sp": "true",
+        keys = {"layout.dp": 512, "layout.tp": 12, "layout.zero": 3, "layout.zero_group": 256,
                 "cluster.devices": 6144, "train.global_batch": 2048, "train.micro_batch": 4, "train.seq": 2048,
                 "train.precision": "bf16", "train.recompute": "full", "train.recompute_layers": 118 * 3 // 4}
         row = Row(path.stem, cell["row"], "maxtext", "tpu-v4-palm", keys)

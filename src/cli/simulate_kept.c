@@ -1,7 +1,8 @@
 // What other software keeps in other types than our plans, or besides. Of a layer from its forward until its backward: of
 // every score of an attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left),
 // masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
-// actions: layers x micro-batches that are between the two. Of weights: those of products in fp8 alone.
+// actions: layers x micro-batches that are between the two. At the loss: all logits of a micro-batch, where they do not
+// go by chunks; all activations are there at that moment, too. Of weights: those of products in fp8 alone.
 #include "cli/simulate.h"
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
@@ -131,6 +132,31 @@ static int64_t layers_kept(const plan *p, const int64_t *bytes)
     return most > 0 ? most : least;
 }
 
+static bool has_loss(const plan *p)
+{
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMPUTE || x->microbatch > 0) continue;
+        const op_program *program = p->bindings[x->binding].program;
+        for (int32_t k = 0; k < x->ops_count; k++) {
+            const op_code code = program->lists[x->list].nodes[x->ops_begin + k].code;
+            if (code == OP_HEAD_LOSS || code == OP_HEAD_STATS) return true;
+        }
+    }
+    return false;
+}
+
+static int64_t logits_kept(const simulated *x, const plan *p)
+{
+    const cost_profile *profile = &x->of->profile;
+    const run_config *r = x->of->r;
+    if (profile->logit_bytes <= 0.0 || !has_loss(p)) return 0;
+    const double columns =
+        (double)x->of->spec.vocab / (double)(profile->whole_logits ? 1 : r->layout.tp);
+    const double rows = (double)x->micro_batch * (double)r->train.seq / (double)r->layout.cp;
+    return (int64_t)(rows * columns * profile->logit_bytes);
+}
+
 int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
 {
     const plan *p = x->ranks[stage].p;
@@ -140,12 +166,13 @@ int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
     const bool fp8 = profile->fp8_inputs && r->train.precision == RUN_FP8;
     const int64_t elements =
         p->micro_batch * (r->layout.sp ? p->seq_cut : p->seq) * x->of->spec.dim;
-    if (!fp8 && profile->mask_bytes <= 0.0) return scores_kept(x, p);
+    const int64_t besides = scores_kept(x, p) + logits_kept(x, p);
+    if (!fp8 && profile->mask_bytes <= 0.0) return besides;
     for (int32_t i = 0; i < p->model->program_count && i < KEPT_PROGRAMS; i++) {
         bytes[i] = (int64_t)(profile->mask_bytes * (double)elements);
         if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
     }
-    return scores_kept(x, p) + layers_kept(p, bytes);
+    return besides + layers_kept(p, bytes);
 }
 
 int64_t simulate_weights_spared(const simulated *x, int32_t stage)

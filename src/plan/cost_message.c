@@ -242,10 +242,19 @@ static double message_s(const cost_model *m, const cost_group *g, plan_comm_op o
     }
 }
 
+// Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
+// alone is such an input but the head's.
+static bool is_cast_first(const cost_model *m, const cost_group *g, plan_comm_op op)
+{
+    return m->fp8 && m->profile->fp8_gathers && op == PLAN_ALL_GATHER &&
+           g->axes == MESH_AXIS(AXIS_TP);
+}
+
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
 {
     if (g->ranks < 2) return 0;
-    const double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
+    double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
+    if (is_cast_first(m, g, op)) each /= 2.0; // of 16 bits
     const double s = message_s(m, g, op, each) + m->c->device.launch_s * m->profile->launch;
     return ns_of(s) + cost_pieces_ns(m, g, bytes);
 }

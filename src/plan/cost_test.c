@@ -219,6 +219,34 @@ static void operations_are_priced_by_their_rows(void **state)
     arena_destroy(a);
 }
 
+// Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
+// bits do not.
+static void fp8_rows_are_gathered_in_a_byte(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p, .fp8 = true};
+    const plan_mesh mesh = {.size = {[AXIS_TP] = 8, [AXIS_DP] = 8}};
+    const plan_group of_tp = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    const plan_group of_dp = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
+    cost_group tp, dp;
+    cost_group_of(&c, &mesh, &of_tp, &tp);
+    cost_group_of(&c, &mesh, &of_dp, &dp);
+    const double bytes = 64e6;
+    const int64_t half = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes / 2.0);
+    const int64_t whole = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes);
+    const int64_t sum = cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes);
+    const int64_t weights = cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes);
+    assert_true(half < whole);
+    p.fp8_gathers = true;
+    assert_int_equal(cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes), half);
+    assert_int_equal(cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes), sum);
+    assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes), weights);
+    const cost_model wide = {.c = &c, .profile = &p};
+    assert_int_equal(cost_message_ns(&wide, &tp, PLAN_ALL_GATHER, bytes), whole);
+}
+
 // Half of fp8's speed may be at a longer sum than that of 16 bits: 128 there, 512 here.
 static void fp8_wants_longer_sums(void **state)
 {
@@ -536,6 +564,7 @@ int main(void)
         cmocka_unit_test(nothing_larger_is_cheaper),
         cmocka_unit_test(operations_are_priced_by_their_rows),
         cmocka_unit_test(fp8_wants_longer_sums),
+        cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
         cmocka_unit_test(attention_is_slow_on_short_sequences),
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),
