@@ -25,8 +25,8 @@ static int32_t busiest_dp(const run_config *r)
 static bool adds_bytes(const cost_profile *p)
 {
     return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
-           p->mask_bytes != 0.0 || p->logit_bytes != 0.0 || p->fp8_inputs || p->fp8_weights || p->live_parameters != 0 ||
-           p->reduce_bucket != 0;
+           p->mask_bytes != 0.0 || p->logit_bytes != 0.0 || p->fp8_inputs || p->fp8_weights ||
+           p->live_parameters != 0 || p->reduce_bucket != 0;
 }
 
 static int64_t usable_of(const cluster_device *d)

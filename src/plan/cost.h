@@ -77,12 +77,13 @@ typedef struct cost_profile {
         loose_grads; // gradients of at most so many bytes an element are among it, wider ones stay
     double score_bytes; // kept of each score of an attention that is not fused; 0: it is
     double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
-    double logit_bytes; // of each logit of a micro-batch, all at once at the loss; 0: they go by chunks
-    bool whole_logits;  // each rank of tp has all columns of them
+    double
+        logit_bytes; // of each logit of a micro-batch, all at once at the loss; 0: they go by chunks
+    bool whole_logits; // each rank of tp has all columns of them
     bool
         fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
     bool fp8_weights; // under fp8 weights of products are kept in one byte, and in that alone
-    bool fp8_gathers; // under fp8 rows are cast before layout.sp gathers them over tp, and travel in one byte
+    bool fp8_gathers; // under fp8 rows are cast before layout.sp gathers them over tp
     // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
     // 0: the plan's layers (plan_passing_limits).
     int64_t live_parameters, reduce_bucket;
