@@ -520,6 +520,37 @@ def megatron_core_2024(path):
         yield row
 
 
+# Layers, columns, heads, heads of keys, columns of the MLP, tokens, vocabulary of those that are not Llama's.
+NEMOTRON4 = {"15B": (32, 6144, 48, 8, 24576, 4096, 256000), "340B": (96, 18432, 96, 8, 73728, 4096, 256000)}
+
+
+def gpt3_keys(tp):
+    return model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, tp)), "seq": "2048"},
+                      "gpt2", True)
+
+
+def nvidia_keys(model, tp):
+    """Keys of a model by its size: Llama 3 and 3.1, GPT-3 175B with its dropout, Nemotron-4.
+
+    Nemotron's MLP has two matrices and its attention grouped heads: here a gated one of two thirds of its columns, as many
+    weights and FLOPs.
+    """
+    if model in NEMOTRON4:
+        layers, dim, heads, kv_heads, ffn, seq, vocab = NEMOTRON4[model]
+        return model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": str(kv_heads),
+                           "ffn": str(ffn * 2 // 3), "vocab": str(padded(vocab, tp)), "seq": str(seq)}, "llama", False)
+    if model != "175B":
+        return llama3_keys(model, padded(128256, tp))
+    return {**gpt3_keys(tp), "model.dropout": "0.1"}
+
+
+def nvidia_stages(keys):
+    """NeMo's stages: embedding and head count as a layer each where the layers do not divide."""
+    chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
+    if keys["layout.pp"] > 1 and keys["model.layers"] % chunks:
+        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
+
+
 def mlperf_gpt3(path):
     """GPT-3 175B in fp8 as NVIDIA's code ran it for MLPerf Training 3.0 to 4.1, 64 to 10,752 devices; each round is a source.
 
@@ -528,8 +559,7 @@ def mlperf_gpt3(path):
     in bf16, distributed_fused_adam, a vocabulary of 50,257. Runs whose log has no time of a step are not here.
     """
     for cell in csv.DictReader(path.open()):
-        keys = model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, int(cell["tp"]))),
-                           "seq": "2048"}, "gpt2", True)
+        keys = gpt3_keys(int(cell["tp"]))
         keys.update(layout_keys(cell))
         megatron_core_plain(keys, "fp8")
         row = Row("mlperf_" + cell["row"][:3].replace(".", "_"), cell["row"], "megatron", cell["system"], keys)
@@ -548,8 +578,7 @@ def mlperf_405b(path):
         keys = llama3_keys("405B", padded(32000, int(cell["tp"])))
         keys.update(layout_keys(cell))
         megatron_core_plain(keys, "fp8")
-        chunks = keys["layout.pp"] * keys["layout.vpp"]
-        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
+        nvidia_stages(keys)
         row = Row("mlperf_5_0", cell["row"], "megatron", cell["system"], keys)
         row.step_s, row.memory_bytes = number(cell["step_s"]), in_bytes(cell["memory_gib"], 2**30)
         row.allocated = row.of_first_rank = True
@@ -599,6 +628,7 @@ SLICES = {64: (4, 4, 4), 128: (4, 4, 8), 192: (4, 6, 8), 256: (4, 8, 8), 512: (8
 
 
 def slice_keys(chips):
+    """A slice of so many, beyond which is the data center's network."""
     keys = {"cluster.levels.1.devices": chips, "cluster.levels.2.devices": 32 * chips}
     keys.update({f"cluster.levels.1.dims.{axis}": size for axis, size in zip("xyz", SLICES[chips])})
     return keys
@@ -620,15 +650,12 @@ def settled(path):
             keys["layout.sp"] = "true"
         if keys["layout.dp"] == 1:
             keys["layout.zero"] = 0
-        if cell["profile"] == "megatron":  # of 405B, the only one
-            chunks = keys["layout.pp"] * keys["layout.vpp"]
-            keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
-        if cell["cluster"].startswith("tpu"):  # a slice, beyond which is the data center's network
-            if cell["cluster"] != "tpu-v5e":  # one pod is a slice
-                keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
+        if cell["cluster"] in ("tpu-v5p", "tpu-v4-palm"):  # of v5e a pod is a slice
+            keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
         row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
         if row.source == "llama3_405b":
+            nvidia_stages(keys)
             row.fits = None  # more or fewer chunks hold other numbers of micro-batches
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
         row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
@@ -649,35 +676,6 @@ def palm(path):
         row = Row(path.stem, cell["row"], "maxtext", "tpu-v4-palm", keys)
         row.preset, row.step_s, row.fits = "palm-540b", number(cell["step_s"]), None
         yield row
-
-# Layers, columns, heads, heads of keys, columns of the MLP, tokens, vocabulary of those that are not Llama's.
-NEMOTRON4 = {"15B": (32, 6144, 48, 8, 24576, 4096, 256000), "340B": (96, 18432, 96, 8, 73728, 4096, 256000)}
-
-
-def nvidia_keys(model, tp):
-    """Keys of a model by its size: Llama 3 and 3.1, GPT-3 175B with its dropout, Nemotron-4.
-
-    Nemotron's MLP has two matrices and its attention grouped heads: here a gated one of two thirds of its columns, as many
-    weights and FLOPs.
-    """
-    if model in NEMOTRON4:
-        layers, dim, heads, kv_heads, ffn, seq, vocab = NEMOTRON4[model]
-        return model_keys({"layers": str(layers), "hidden": str(dim), "heads": str(heads), "kv_heads": str(kv_heads),
-                           "ffn": str(ffn * 2 // 3), "vocab": str(padded(vocab, tp)), "seq": str(seq)}, "llama", False)
-    if model != "175B":
-        return llama3_keys(model, padded(128256, tp))
-    keys = model_keys({"layers": "96", "hidden": "12288", "heads": "96", "vocab": str(padded(50257, tp)), "seq": "2048"},
-                      "gpt2", True)
-    keys["model.dropout"] = "0.1"
-    return keys
-
-
-def nvidia_stages(keys):
-    """NeMo's stages: embedding and head count as a layer each where the layers do not divide."""
-    chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
-    if keys["layout.pp"] > 1 and keys["model.layers"] % chunks:
-        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
-
 
 def dgx_cloud(path):
     """NVIDIA's recipes for DGX Cloud on H100 and GB200, in bf16 and fp8, 8 to 2,304 devices.
@@ -722,16 +720,14 @@ def nemo_2025(path):
 
 
 TABLES = {
-    "bloom": bloom, "dgx_cloud_24_11": dgx_cloud, "dgx_cloud_25_04": dgx_cloud,
-    "dgx_cloud_25_05": dgx_cloud, "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
-    "llm_foundry_mpt": llm_foundry_mpt, "megatron_bridge_dense": megatron_bridge_dense,
-    "megatron_bridge_perf": megatron_bridge_perf,
-    "megascale": megascale, "megatron_core_2024": megatron_core_2024, "mlperf_405b": mlperf_405b, "mlperf_gpt3": mlperf_gpt3,
+    "bloom": bloom, "dgx_cloud_24_11": dgx_cloud, "dgx_cloud_25_04": dgx_cloud, "dgx_cloud_25_05": dgx_cloud,
+    "fms_fsdp": fms_fsdp, "internevo": internevo, "korthikanti_table3_5": korthikanti_table3_5, "llm_c": llm_c,
+    "llm_foundry_mpt": llm_foundry_mpt, "megascale": megascale, "megatron_bridge_dense": megatron_bridge_dense,
+    "megatron_bridge_perf": megatron_bridge_perf, "megatron_core_2024": megatron_core_2024,
     "megatron_readme_2020": megatron, "megatron_readme_2021_01": megatron, "megatron_sc21_table1": megatron,
-    "megatron_sc21_table2": megatron, "mt_nlg": mt_nlg, "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07,
-    "nemo_2025": nemo_2025,
-    "nemo_megatron_2022": nemo_megatron_2022, "palm": palm,
-    "zero_bubble_tables": zero_bubble_tables,
+    "megatron_sc21_table2": megatron, "mlperf_405b": mlperf_405b, "mlperf_gpt3": mlperf_gpt3, "mt_nlg": mt_nlg,
+    "nanotron_ultrascale": nanotron_ultrascale, "nemo_24_07": nemo_24_07, "nemo_2025": nemo_2025,
+    "nemo_megatron_2022": nemo_megatron_2022, "palm": palm, "zero_bubble_tables": zero_bubble_tables,
     **{table: settled for table in SETTLED},
 }
 

@@ -7,8 +7,8 @@
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
 
-// Attentions among the operations of an action.
-static int32_t attentions(const plan *p, const plan_action *x, op_code code)
+// Of this kind among the operations of an action.
+static int32_t operations(const plan *p, const plan_action *x, op_code code)
 {
     const op_program *program = p->bindings[x->binding].program;
     int32_t count = 0;
@@ -42,9 +42,9 @@ static int64_t scores_kept(const simulated *x, const plan *p)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *action = &p->actions[i];
         if (action->kind != ACTION_COMPUTE) continue;
-        if (makes(p, action)) live += attentions(p, action, OP_ATTENTION);
+        if (makes(p, action)) live += operations(p, action, OP_ATTENTION);
         most = max_i64(most, live);
-        live -= attentions(p, action, OP_ATTENTION_BWD);
+        live -= operations(p, action, OP_ATTENTION_BWD);
     }
     const double scores = (double)x->of->spec.heads / (double)r->layout.tp * (double)r->train.seq *
                           (double)r->train.seq / (double)r->layout.cp * (double)x->micro_batch;
@@ -137,11 +137,7 @@ static bool has_loss(const plan *p)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
         if (x->kind != ACTION_COMPUTE || x->microbatch > 0) continue;
-        const op_program *program = p->bindings[x->binding].program;
-        for (int32_t k = 0; k < x->ops_count; k++) {
-            const op_code code = program->lists[x->list].nodes[x->ops_begin + k].code;
-            if (code == OP_HEAD_LOSS || code == OP_HEAD_STATS) return true;
-        }
+        if (operations(p, x, OP_HEAD_LOSS) + operations(p, x, OP_HEAD_STATS) > 0) return true;
     }
     return false;
 }

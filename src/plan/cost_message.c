@@ -211,16 +211,6 @@ static bool goes_in_pieces(const cost_model *m, const cost_group *link)
     return m->profile->pp_pieces && link->alike > 1;
 }
 
-int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
-{
-    if (!goes_in_pieces(m, link)) return 0;
-    const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)link->alike}};
-    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
-    cost_group tp;
-    cost_group_of(m->c, &mesh, &all, &tp);
-    return cost_message_ns(m, &tp, PLAN_ALL_GATHER, bytes);
-}
-
 static double message_s(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
 {
     const cluster_level *top = &m->c->levels[g->top];
@@ -242,6 +232,21 @@ static double message_s(const cost_model *m, const cost_group *g, plan_comm_op o
     }
 }
 
+static int64_t sent_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+{
+    return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
+}
+
+int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
+{
+    if (!goes_in_pieces(m, link)) return 0;
+    const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)link->alike}};
+    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    cost_group tp;
+    cost_group_of(m->c, &mesh, &all, &tp);
+    return sent_ns(m, &tp, PLAN_ALL_GATHER, bytes);
+}
+
 // Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
 // alone is such an input but the head's.
 static bool is_cast_first(const cost_model *m, const cost_group *g, plan_comm_op op)
@@ -255,8 +260,7 @@ int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op o
     if (g->ranks < 2) return 0;
     double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
     if (is_cast_first(m, g, op)) each /= 2.0; // of 16 bits
-    const double s = message_s(m, g, op, each) + m->c->device.launch_s * m->profile->launch;
-    return ns_of(s) + cost_pieces_ns(m, g, bytes);
+    return sent_ns(m, g, op, each) + cost_pieces_ns(m, g, bytes);
 }
 
 // ---- communications of a plan -----------------------------------------------------------------------

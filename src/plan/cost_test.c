@@ -245,6 +245,10 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes), weights);
     const cost_model wide = {.c = &c, .profile = &p};
     assert_int_equal(cost_message_ns(&wide, &tp, PLAN_ALL_GATHER, bytes), whole);
+    // Nor is what comes from the stage before, and is gathered there.
+    p.pp_pieces = true;
+    dp.alike = 8;
+    assert_int_equal(cost_pieces_ns(&m, &dp, bytes), whole);
 }
 
 // Half of fp8's speed may be at a longer sum than that of 16 bits: 128 there, 512 here.
