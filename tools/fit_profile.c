@@ -29,6 +29,7 @@ typedef struct row {
     int32_t count;
     double predicted_s;
     bool fp8;
+    int64_t top_k;
 } row;
 
 typedef struct parameter {
@@ -85,6 +86,7 @@ static status row_make(fit *f, char *line, row *out)
     }
     out->count = stages;
     out->fp8 = r->train.precision == RUN_FP8;
+    out->top_k = spec.experts.top_k;
     return ST_OK;
 }
 
@@ -109,7 +111,8 @@ static status row_predict(fit *f, row *x)
 {
     sim_prices *prices = NULL;
     sim_step *step = NULL;
-    const cost_model m = {.c = &x->c, .profile = &f->profile, .fp8 = x->fp8};
+    const cost_model m = {
+        .c = &x->c, .profile = &f->profile, .fp8 = x->fp8, .top_k = x->top_k};
     arena_reset(f->scratch);
     TRY(arena_new(f->scratch, x->count, &prices));
     TRY(sim_price(f->scratch, &m, x->ranks, x->count, prices));
@@ -186,6 +189,10 @@ static status parameter_read(fit *f, char *word, parameter *out)
         {"dp_overlap", &f->profile.dp_overlap},
         {"pp_overlap", &f->profile.pp_overlap},
         {"crowding", &f->profile.crowding},
+        {"ep_bandwidth", &f->profile.ep_bandwidth},
+        {"imbalance", &f->profile.imbalance},
+        {"issue_s", &f->profile.issue_s},
+        {"expert_issue_s", &f->profile.expert_issue_s},
     };
     char *range = strchr(word, '=');
     char *middle = range == NULL ? NULL : strchr(range, ':');

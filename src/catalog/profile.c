@@ -18,6 +18,10 @@
     {                                                                               \
         .key = #k, .kind = OPTION_REAL, AT(k), .min = 0, .max = (most), .help = (h) \
     }
+#define MICROSECONDS(k, field, h)                                                            \
+    {                                                                                        \
+        .key = #k, .kind = OPTION_REAL, AT(field), .max = 100000, .scale = 1e-6, .help = (h) \
+    }
 #define WHOLE(k, most, h)                                                                          \
     {                                                                                              \
         .key = #k, .kind = OPTION_INT, AT(k), .bytes = sizeof(int64_t), .max = (most), .help = (h) \
@@ -33,6 +37,17 @@ static const catalog_field rows[] = {
     SPEED(launch, "time of a kernel's launch, relative to the device's entry"),
     SPEED(attention_kernels, "kernels that an attention is launched as; 1: it is fused"),
     FIGURE(step_s, 60, "seconds of the host's work in each step that nothing hides"),
+    MICROSECONDS(
+        issue_us, issue_s,
+        "microseconds in which the host issues an operation of a layer; 0: it is always ahead"),
+    MICROSECONDS(
+        expert_issue_us, expert_issue_s,
+        "of a layer's experts in a forward pass, besides; twice as many in a backward pass"),
+    MICROSECONDS(expert_product_us, expert_product_s, "of each expert's part of a product"),
+    {.key = "expert_wait",
+     .kind = OPTION_BOOL,
+     AT(expert_wait),
+     .help = "the host waits until the router has said how many rows go where"},
     SPEED(tp_bandwidth,
           "bandwidth of tensor parallelism's messages, relative to the links' entries"),
     SPEED(cp_bandwidth, "of context parallelism's"),
@@ -65,27 +80,19 @@ static const catalog_field rows[] = {
           "expert by itself"),
     SHARE(ep_bytes, "1", "of experts: bytes of rows that travel, relative to the plan's"),
     SPEED(imbalance, "of experts: rows of the fullest rank, relative to the mean"),
-    {.key = "hop_us",
-     .kind = OPTION_REAL,
-     AT(hop_s),
-     .max = 1000,
-     .scale = 1e-6,
-     .help = "microseconds of a hop within a node, of gathers and scatters that go round a ring of "
-             "all ranks; 0: the links' latencies, and doubling where that is quicker"},
-    {.key = "hop_outside_us",
-     .kind = OPTION_REAL,
-     AT(hop_outside_s),
-     .max = 1000,
-     .scale = 1e-6,
-     .help = "the same between nodes"},
-    {.key = "piece_us",
-     .kind = OPTION_REAL,
-     AT(piece_s),
-     .max = 1000,
-     .scale = 1e-6,
-     .help =
-         "microseconds for each rank's piece of what ZeRO-3 gathers and scatters, which goes tensor by tensor "
-         "through a buffer then; 0: layer by layer, in place"},
+    {.key = "expert_sorts",
+     .kind = OPTION_BOOL,
+     AT(expert_sorts),
+     .help = "rows that have come are put in order of a rank's experts, and back before they go"},
+    MICROSECONDS(
+        hop_us, hop_s,
+        "microseconds of a hop within a node, of gathers and scatters that go round a ring of "
+        "all ranks; 0: the links' latencies, and doubling where that is quicker"),
+    MICROSECONDS(hop_outside_us, hop_outside_s, "the same between nodes"),
+    MICROSECONDS(
+        piece_us, piece_s,
+        "microseconds for each rank's piece of what ZeRO-3 gathers and scatters, which goes "
+        "tensor by tensor through a buffer then; 0: layer by layer, in place"),
     WHOLE(reuse_distance, 1e15,
           "with piece_us: a weight is gathered again between being computed again and its "
           "gradient where so many elements of others are used; 0: always"),

@@ -125,7 +125,8 @@ status simulate_times(arena *a, const simulation *s, simulated *out)
 {
     folding f;
     bool done = false;
-    const bool folds = folding_of(s->r, &f);
+    // A host that was ahead once may fall behind later.
+    const bool folds = folding_of(s->r, &f) && !cost_has_host(&s->profile);
     for (; folds && !done && is_worth_while(&f); f.few += f.few - f.few % f.round) {
         TRY(times_try(a, s, &f, out, &done));
     }

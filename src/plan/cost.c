@@ -329,6 +329,20 @@ static double pointwise_s(const cost_model *m, const op_program *p, const op_nod
     return fmax(memory_s(m, bytes * m->profile->pointwise), over(bytes / width, rate));
 }
 
+// Rows that experts of this rank take come from each rank by expert: read, and written in the order of experts; what
+// they give goes back the same way.
+static double sorts_s(const cost_model *m, const op_program *p, const op_node *node,
+                      const extent_binding *bound)
+{
+    tensor_id rows = TENSOR_NONE;
+    if (node->code == OP_DISPATCH || node->code == OP_COMBINE_BWD) rows = node->out[0];
+    if (node->code == OP_DISPATCH_BWD || node->code == OP_COMBINE) rows = node->in[0];
+    if (!m->profile->expert_sorts || rows == TENSOR_NONE) return 0.0;
+    const double width = (double)dtype_bytes(p->tensors[rows].type);
+    return memory_s(m, 2.0 * width * dim_of(p, rows, 0, bound) * dim_of(p, rows, 1, bound)) +
+           launch_s(m);
+}
+
 static double node_s(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound)
 {
@@ -362,7 +376,29 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
     if (op_communicates(node->code)) return 0;
     const bool attends = cost_class_of(node->code) == COST_ATTENTION;
     const double kernels = attends ? m->profile->attention_kernels : 1.0;
-    return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) + kernels * launch_s(m));
+    return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) +
+                 sorts_s(m, p, node, bound) + kernels * launch_s(m));
+}
+
+bool cost_has_host(const cost_profile *p)
+{
+    return p->issue_s > 0.0 || p->expert_issue_s > 0.0 || p->expert_product_s > 0.0;
+}
+
+int64_t cost_issue_ns(const cost_model *m, const op_node *node)
+{
+    const cost_profile *p = m->profile;
+    double s = p->issue_s;
+    if (op_communicates(node->code)) return 0;
+    if (node->code == OP_ROUTE) s += p->expert_issue_s;
+    if (node->code == OP_ROUTE_BWD) s += 2.0 * p->expert_issue_s;
+    if (node->attrs.experts > 0) s += p->expert_product_s * (double)node->attrs.experts;
+    return ns_of(s);
+}
+
+bool cost_host_waits(const cost_model *m, op_code code)
+{
+    return m->profile->expert_wait && code == OP_DISPATCH;
 }
 
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)

@@ -39,6 +39,11 @@ typedef struct cost_profile {
     // for each element then, of sums of two bytes and of four. 0: the operation adds it.
     double sum16_bytes, sum32_bytes;
     double step_s; // host work in every step that nothing hides
+    // The host issues operations, and is ahead of the device where that takes less time than they do: seconds of an
+    // operation of a layer; of a layer's experts in a forward pass, besides, and twice as many in a backward pass; and of
+    // each expert's part of a product. 0: it is always ahead.
+    double issue_s, expert_issue_s, expert_product_s;
+    bool expert_wait; // it waits for the router: how many rows go where it must know to send them
     // Bandwidth of messages relative to the links' entries, by what they are for.
     double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;
     // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between
@@ -59,6 +64,7 @@ typedef struct cost_profile {
     // rows of the fullest rank, of the mean.
     int64_t ep_nodes;
     double ep_bytes, imbalance;
+    bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
     // A gather or a scatter goes round a ring of all ranks, as in NCCL without PAT, and a hop takes so long, within a
     // node and between nodes; both 0: the levels' latencies, a ring or doubling.
     double hop_s, hop_outside_s;
@@ -130,6 +136,10 @@ int64_t cost_launch_ns(const cost_model *m);
 // One operation of a program, launch included. 0 for those that are messages.
 int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound);
+// What the host takes to issue it, and whether it waits until it is done.
+int64_t cost_issue_ns(const cost_model *m, const op_node *node);
+bool cost_host_waits(const cost_model *m, op_code code);
+bool cost_has_host(const cost_profile *p); // is it ever not ahead?
 // A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
 // operations that they are of, where none of their bytes are fused away (profile.pointwise).
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);

@@ -219,6 +219,57 @@ static void operations_are_priced_by_their_rows(void **state)
     arena_destroy(a);
 }
 
+// 4,096 tokens of two experts of eight: 8,192 rows, which are put in order once more by software that does so. The host
+// issues what has experts, and twice as much in the backward pass.
+static void experts_have_their_host_and_order(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    arena *a = NULL;
+    op_program *program = NULL;
+    tensor_id x = TENSOR_NONE, logits = TENSOR_NONE, w = TENSOR_NONE;
+    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
+    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
+    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(2048), &x), ST_OK);
+    assert_int_equal(
+        op_tensor_make(program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(8), extent_of(2048), &w),
+        ST_OK);
+    assert_int_equal(op_matmul(program, x, w, TENSOR_NONE, ACT_NONE, &logits), ST_OK);
+    tensor_id gates = TENSOR_NONE, rows = TENSOR_NONE, gate = TENSOR_NONE, y = TENSOR_NONE;
+    assert_int_equal(op_route(program, logits, 2, &gates), ST_OK);
+    assert_int_equal(op_dispatch(program, x, gates, &rows, &gate), ST_OK);
+    assert_int_equal(op_combine(program, rows, gates, &y), ST_OK);
+    const extent_binding bound = {
+        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 4096, [EXTENT_SEQS] = 1}};
+    const op_node *nodes = program->lists[OP_FORWARD].nodes;
+    assert_false(cost_has_host(&p));
+    for (int at = 2; at <= 3; at++) {
+        p.expert_sorts = false;
+        const int64_t plain = cost_node_ns(&m, program, &nodes[at], &bound);
+        p.expert_sorts = true;
+        const double more = (double)(cost_node_ns(&m, program, &nodes[at], &bound) - plain);
+        assert_close(more, (2.0 * 8192 * 2048 * 2 + 1e6) / 2.4e12 * 1e9 + 1000, 1e-3);
+    }
+    p.issue_s = 2e-6;
+    p.expert_issue_s = 1e-3;
+    p.expert_product_s = 9e-6;
+    assert_true(cost_has_host(&p));
+    op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_EXPERTS);
+    op_node sent = op_node_of(OP_ALL_TO_ALL);
+    product.attrs.experts = 8;
+    assert_close((double)cost_issue_ns(&m, &nodes[0]), 2000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&m, &nodes[1]), 1002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&m, &back), 2002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&m, &product), 74000.0, 1e-3);
+    assert_int_equal(cost_issue_ns(&m, &sent), 0);
+    assert_false(cost_host_waits(&m, OP_DISPATCH));
+    p.expert_wait = true;
+    assert_true(cost_host_waits(&m, OP_DISPATCH) && !cost_host_waits(&m, OP_ROUTE));
+    arena_destroy(a);
+}
+
 // Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
 // bits do not.
 static void fp8_rows_are_gathered_in_a_byte(void **state)
@@ -569,6 +620,7 @@ int main(void)
         cmocka_unit_test(operations_are_priced_by_their_rows),
         cmocka_unit_test(fp8_wants_longer_sums),
         cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
+        cmocka_unit_test(experts_have_their_host_and_order),
         cmocka_unit_test(attention_is_slow_on_short_sequences),
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(groups_know_their_levels),

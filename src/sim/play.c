@@ -3,7 +3,8 @@
 // What the executor posts runs as a device runs it: a lane takes its actions one after the other, each not
 // before what it waits for is done. What ranks do together begins when all of them have come to it, and
 // ends for all at the same time. Only groups that span stages are met in: the others' ranks are in
-// lockstep. The host is always ahead, as it is while no queue is full.
+// lockstep. The host is always ahead, as it is while no queue is full, unless
+// prices say what it takes to issue an action.
 //
 //   a lane stands at its next action until an action of this rank, or the ranks it meets, are done; it is
 //   then put on the list of lanes that may go on
@@ -41,6 +42,7 @@ typedef struct player_rank {
     int32_t *waiters;    // the same: first lane that waits for it
     int32_t *lane_of;    // [lane number] in player.lanes; NOBODY
     int32_t *meeting_of; // [row of run->groups]; NOBODY: its ranks are in lockstep
+    int64_t issued;      // until when the host has issued the compute lane's actions
 } player_rank;
 
 typedef struct player {
@@ -164,8 +166,9 @@ static void gap_count(const player_rank *rank, sim_times *t, const plan_action *
     t->bubble += to - from - under_way;
 }
 
-// An action of the compute lane in the last step; `cause`: row of what it waited for longest.
-static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, int64_t cause)
+// An action of the compute lane in the last step, `late` by the host; `cause`: row of what it waited for longest before.
+static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, int64_t late,
+                          int64_t cause)
 {
     const player_rank *rank = &s->ranks[l->rank];
     const int32_t action = l->actions[l->at];
@@ -175,9 +178,9 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     const int64_t host = l->at == 0 ? s->host_ns : 0;
     const int64_t held = sim_held(rank->prices, action), own = end - begin - held - host;
     const int64_t on = cause >= 0 ? cause % rank->p->action_count : 0;
-    gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin);
+    gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin - late);
     t->length += end - l->free;
-    t->host += host;
+    t->host += host + late;
     for (int k = 0; k < TRAFFIC_COUNT && held > 0; k++) {
         t->exposed[k] += rank->prices->held[k] != NULL ? rank->prices->held[k][action] : 0;
     }
@@ -273,6 +276,17 @@ static bool meet(player *s, int32_t number, meeting *m, int64_t begin, int64_t n
     return true;
 }
 
+// By how much the host is late with the compute lane's next action, which could begin at `begin`. A step's first one it
+// issues when the device comes to it, for it has read what the step before gave.
+static int64_t late_of(const player *s, player_rank *rank, const lane *l, int64_t begin)
+{
+    const sim_prices *prices = rank->prices;
+    if (prices->issue == NULL) return 0;
+    if (l->at == 0) rank->issued = max_i64(rank->issued, begin) + s->host_ns;
+    rank->issued += prices->issue[action_of(l)];
+    return l->at == 0 ? 0 : max_i64(0, rank->issued - begin);
+}
+
 static void lane_run(player *s, int32_t number)
 {
     lane *l = &s->lanes[number];
@@ -294,8 +308,13 @@ static void lane_run(player *s, int32_t number)
             }
         }
         if (l->number == LANE_COMPUTE) {
+            const int64_t late = late_of(s, rank, l, begin);
+            begin += late;
             if (l->at == 0) ns += s->host_ns;
-            if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, cause);
+            if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, late, cause);
+            if (rank->prices->issue != NULL && rank->prices->waits[action]) {
+                rank->issued = max_i64(rank->issued, begin + ns);
+            }
         }
         action_end(s, number, begin, begin + ns);
     }

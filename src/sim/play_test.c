@@ -345,6 +345,48 @@ static void plans_are_priced(void **state)
     arena_destroy(j.a);
 }
 
+// Actions of 100 ns each. Issued in 30 each, nothing changes; in 250, the step is what the host takes; where it waits for
+// each, it is both.
+static void a_late_host_holds_up(void **state)
+{
+    (void)state;
+    const sample_settings s = {
+        .pp = 1, .micro_batch = 1, .sequences = 4, .untied = true, .layers = 4};
+    job j;
+    assert_true(job_make(&s, &j));
+    const plan *p = j.ranks[0].p;
+    int64_t count = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const bool computes = p->actions[i].lane == LANE_COMPUTE;
+        j.prices[0].ns[i] = computes ? 100 : 0;
+        count += computes ? 1 : 0;
+    }
+    assert_int_equal(play(&j, SIM_STEPS)->step_ns, 100 * count);
+    assert_int_equal(arena_new(j.a, p->action_count, &j.prices[0].issue), ST_OK);
+    assert_int_equal(arena_new(j.a, p->action_count, &j.prices[0].waits), ST_OK);
+    static const struct {
+        int64_t issue;
+        bool waits;
+    } hosts[] = {{0, false}, {30, false}, {250, false}, {0, true}, {30, true}};
+    for (int64_t k = 0; k < COUNT_OF(hosts); k++) {
+        const int64_t issue = hosts[k].issue;
+        for (int64_t i = 0; i < p->action_count; i++) {
+            j.prices[0].issue[i] = p->actions[i].lane == LANE_COMPUTE ? issue : 0;
+            j.prices[0].waits[i] = hosts[k].waits;
+        }
+        // The first action begins with the step; the last is done 100 after it was issued.
+        const int64_t each = hosts[k].waits ? 100 + issue : max_i64(100, issue);
+        const int64_t first = issue > 100 ? issue : 0;
+        const sim_step *step = play(&j, SIM_STEPS);
+        const sim_times *t = &step->times[0];
+        assert_int_equal(step->step_ns, 100 + first + each * (count - 1));
+        assert_int_equal(t->compute, 100 * count);
+        assert_int_equal(t->host, step->step_ns - 100 * count);
+        assert_int_equal(t->length, total(t));
+    }
+    arena_destroy(j.a);
+}
+
 // What dp does not hide of sums of gradients comes after a stage's backward pass: it holds up no other stage.
 static void sums_that_are_not_hidden_come_last(void **state)
 {
@@ -388,6 +430,7 @@ int main(void)
         cmocka_unit_test(times_add_up_and_rules_hold),
         cmocka_unit_test(messages_wait_for_both_ends),
         cmocka_unit_test(plans_are_priced),
+        cmocka_unit_test(a_late_host_holds_up),
         cmocka_unit_test(sums_that_are_not_hidden_come_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

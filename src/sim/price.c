@@ -7,10 +7,15 @@
 
 enum { MEMO_SLOTS = 4096 };
 
+// Of the nodes before one: what they take, what the host takes to issue them, and for how many of them it waits.
+typedef struct before {
+    int64_t ns, issue, waits;
+} before;
+
 typedef struct memo {
     const op_program *program;
     int32_t list, sequences, positions;
-    int64_t *sums; // [node + 1] nanoseconds of the nodes before
+    before *sums; // [node + 1]
 } memo;
 
 typedef struct pricer {
@@ -30,19 +35,23 @@ static extent_binding bound_of(const plan *p, const plan_action *x)
 }
 
 static status sums_make(pricer *s, const op_program *program, int32_t list,
-                        const extent_binding *bound, int64_t **out)
+                        const extent_binding *bound, before **out)
 {
     const int64_t count = program->lists[list].count;
-    int64_t *sums = NULL;
+    before *sums = NULL;
     TRY(arena_new(s->a, count + 1, &sums));
     for (int64_t i = 0; i < count; i++) {
-        sums[i + 1] = sums[i] + cost_node_ns(s->m, program, &program->lists[list].nodes[i], bound);
+        const op_node *node = &program->lists[list].nodes[i];
+        sums[i + 1] =
+            (before){.ns = sums[i].ns + cost_node_ns(s->m, program, node, bound),
+                     .issue = sums[i].issue + cost_issue_ns(s->m, node),
+                     .waits = sums[i].waits + (cost_host_waits(s->m, node->code) ? 1 : 0)};
     }
     *out = sums;
     return ST_OK;
 }
 
-static status sums_of(pricer *s, const op_program *program, const plan_action *x, int64_t **out)
+static status sums_of(pricer *s, const op_program *program, const plan_action *x, before **out)
 {
     const extent_binding bound = bound_of(s->rank->p, x);
     uint64_t at = (uint64_t)(uintptr_t)program / 64 * UINT64_C(0x9e3779b97f4a7c15);
@@ -181,13 +190,17 @@ static status action_price(pricer *s, int64_t action, sim_prices *out)
 {
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
-    int64_t *sums = NULL;
+    before *sums = NULL;
     switch (x->kind) {
     case ACTION_COMPUTE:
     case ACTION_OPTIMIZER: {
-        const op_program *program = p->bindings[x->binding].program;
-        TRY(sums_of(s, program, x, &sums));
-        out->ns[action] = sums[x->ops_begin + x->ops_count] - sums[x->ops_begin];
+        TRY(sums_of(s, p->bindings[x->binding].program, x, &sums));
+        const before *from = &sums[x->ops_begin], *to = &sums[x->ops_begin + x->ops_count];
+        out->ns[action] = to->ns - from->ns;
+        if (out->issue == NULL || x->kind == ACTION_OPTIMIZER)
+            return ST_OK; // updates are few kernels
+        out->issue[action] = to->issue - from->issue;
+        out->waits[action] = to->waits > from->waits;
         return ST_OK;
     }
     case ACTION_COMMUNICATE:
@@ -228,6 +241,12 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         memset(out[r].held, 0, sizeof(out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
         TRY(arena_new(a, p->action_count + 1, &out[r].tail));
+        out[r].issue = NULL;
+        out[r].waits = NULL;
+        if (cost_has_host(m->profile)) {
+            TRY(arena_new(a, p->action_count + 1, &out[r].issue));
+            TRY(arena_new(a, p->action_count + 1, &out[r].waits));
+        }
         TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }

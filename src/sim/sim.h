@@ -32,6 +32,10 @@ typedef struct sim_prices {
     int64_t *ns;                  // [action]
     int64_t *held[TRAFFIC_COUNT]; // [kind][action]; NULL: nothing is
     int64_t *tail;                // [action] 0: it has none; NULL: none has
+    // What the host takes to issue an action of the compute lane, one after the other; it begins a step with the device,
+    // and goes on when one that it waits for is done. NULL: it is always ahead.
+    int64_t *issue;
+    bool *waits;
 } sim_prices;
 static inline int64_t sim_held(const sim_prices *p, int64_t action)
 {
@@ -66,7 +70,7 @@ typedef struct sim_times {
     int64_t sent[TRAFFIC_COUNT];    // messages in all, hidden ones too
     int64_t bubble;                 // it waits for another stage
     int64_t data;                   // for the batch
-    int64_t host;                   // for the host: profile.step_s
+    int64_t host;                   // for the host: profile.step_s, and what it has not issued
 } sim_times;
 
 typedef struct sim_span {
@@ -97,7 +101,7 @@ typedef struct sim_stretch {
 NODISCARD status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *step,
                              const sim_stretch *s, int64_t *period_ns);
 
-// The same by the executor itself, on devices in virtual time (sim/virtual.h), which ask for the price of each
+// The same by the executor itself, of a host that is always ahead, on devices in virtual time (sim/virtual.h), which ask for the price of each
 // kernel's call: what the trainer does, with every address and wait. To the nanosecond what
 // sim_play gives for sim_price's prices.
 typedef struct sim_executed {
