@@ -1,0 +1,61 @@
+"""Rows of published step times and memory, as runs that `trireme simulate` can be asked for.
+
+A table has a rule: which profile (catalog/profiles) and cluster stand for its software and machines, and what its columns
+leave open. Those of ../shared/validation are in shared.py, our own in nvidia.py and settled.py. Rules follow the tables'
+settings and their sources; some were put right from sources after their errors had been seen (docs/validation.md names them).
+"""
+import pathlib
+import re
+
+from . import nvidia, settled, shared
+
+OWN = pathlib.Path(__file__).resolve().parent.parent / "published"  # tables of our own, each from one public page
+PROFILES = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "profiles"
+
+
+def fitted():
+    """The tables that some profile was fitted on, or chosen for when their rows had been seen: no row of them is a test.
+
+    13 of the 45 sources that have step times. Those of ../shared were chosen before any row had been simulated: of FSDP the
+    largest table (both generations of devices, 8 to 512 of them), of Megatron the one with published settings in every
+    row; nanotron and InternEvo have one table each. Of our own, Aleph Alpha's, one of Trainium, one of TPU and two of DGX
+    Cloud were chosen when their rows were put down, before any had been simulated. Four came to them later: runs before
+    BLOOM, for what is told apart in `megatron-deepspeed` was looked for because of them, MLPerf 3.1, one model and layout
+    on 512 to 10,752 devices, and LUMI and TPU v5e, which had been 22% too fast and 19% too slow.
+    """
+    names = set()
+    for path in PROFILES.glob("*.yaml"):
+        for line in path.read_text().splitlines():
+            match = re.match(r"fitted_on: *\[(.*)\]", line)
+            if match:
+                names.update(word.strip() for word in match.group(1).split(","))
+    return names
+
+
+# Software that no profile is of: the one that is nearest stands in for it.
+STANDS_IN = ("aws_nxd", "flash_attention_2022", "glm_130b", "gptneox_20b", "llama3_405b", "palm", "pythia")
+
+
+def first_profile(row):
+    """The profile with which a tested row was first simulated, and is judged with, whatever sources told later.
+
+    Selective recomputation is a setting of a run that a profile says here: it stays.
+    """
+    changed = ("korthikanti_table3_5", "megatron_bridge_perf", "nemo_24_07", "zero_bubble_tables")
+    return "megatron" if row.source in changed and row.profile != "megatron-selective" else row.profile
+
+
+def rows(folder_of_shared):
+    """All rows of all tables that are there."""
+    folder = pathlib.Path(folder_of_shared) / "validation"
+    out = []
+    for table, rule in {**shared.RULES, **nvidia.RULES, **settled.RULES}.items():
+        path = OWN / f"{table}.csv"
+        if not path.is_file():
+            path = folder / f"{table}.csv"
+        if path.is_file():
+            out += list(rule(path))
+    seen = fitted()
+    for row in out:
+        row.role = "fit" if row.source in seen else "test"
+    return out

@@ -1,0 +1,101 @@
+"""Tables of our own whose columns say every setting, and PaLM's: one rule for all of them."""
+import csv
+
+from .nvidia import nvidia_stages
+from .row import Row, in_bytes, layout_keys, model_keys, number
+
+
+# Tables whose columns say every setting: of which public page each is, and what that leaves open.
+SETTLED = (
+    # J. Hagemann et al., arXiv:2311.05610; Aleph-Alpha/NeurIPS-WANT-submission-efficient-parallelization-layouts at e13c2cb5,
+    # data/*.xlsx: LLaMA 13B to 65B on 32 to 256 A100, FlashAttention-2 and a fused norm, with and without sp, layouts that
+    # ran out of memory too. Batch, vocabulary and widths follow from its three columns of FLOPs; ZeRO-1 is said by summaries of
+    # the paper; gradients as its authors' later code has them (Aleph-Alpha/scaling v0.1.0). Four rows that contradict each
+    # other (65B, micro-batch 4, tp 8) are not here.
+    "aleph_alpha_2023",
+    # spyysalo/lumi-llm-scaling at 7314958505, meg-ds: logs and README of Megatron-DeepSpeed on LUMI's MI250X, bf16, masked
+    # softmax, all recomputed. Its optimizer cuts its states over dp whatever the launcher says: so does the logs' memory.
+    "lumi_2023",
+    # foundation-model-stack/fms-fsdp, README.md of 26 and 27 February 2024: eager FSDP; rows that recompute all or nothing.
+    "fms_fsdp_2024_02",
+    # pytorch/torchtitan, docs/performance.md at 1ea476e9 and 395a5262: Llama on 64 A100, eager, gradients summed in fp32; which
+    # network is not said; rows that keep some products and not others are left out, for there is no key.
+    "torchtitan_2024_04",
+    # Dao-AILab/flash-attention, training/README.md at 4a6eaa9f: GPT-3's sizes on eight A100, the first FlashAttention.
+    "flash_attention_2022",
+    # aws-neuron/aws-neuron-sdk, benchmarks of trn1 by release, with each release's scripts: Megatron-LM and NeMo Megatron; a
+    # device is a NeuronCore. Whether the nodes were trn1 or trn1n is not said; rows whose layout does not multiply are left out.
+    "aws_megatron",
+    # The same pages: Llama by NeuronX Distributed, ZeRO-1, gradients in bf16 until 2.18 and in fp32 since.
+    "aws_nxd",
+    # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
+    # 281e04bf3. Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the
+    # data center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP
+    # has two matrices, here a gated one of two thirds of its columns. 16B and 32B of v5e below 32 slices may be of another
+    # attention, and are left out.
+    "maxtext",
+    # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
+    # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
+    # SmolLM3: 14,000 tokens a second of a device on 384 H100, its nanotron file. TinyLlama: 24,000 on 16 A100, its README.
+    # Llama 3 405B: arXiv:2407.21783, table 4, FLOPs as PaLM counts them; micro-batch and chunks are not said: 1, and 64 chunks
+    # of two layers, a layer fewer at both ends, as it says.
+    "single_runs",
+)
+
+
+# The shapes of slices of TPU, as wide as they are long where they can be.
+SLICES = {64: (4, 4, 4), 128: (4, 4, 8), 192: (4, 6, 8), 256: (4, 8, 8), 512: (8, 8, 8), 1024: (8, 8, 16), 2048: (8, 16, 16)}
+
+
+def slice_keys(chips):
+    """A slice of so many, beyond which is the data center's network."""
+    keys = {"cluster.levels.1.devices": chips, "cluster.levels.2.devices": 32 * chips}
+    keys.update({f"cluster.levels.1.dims.{axis}": size for axis, size in zip("xyz", SLICES[chips])})
+    return keys
+
+
+def settled(path):
+    """Rows of a table whose columns say every setting; "OOM" for a step: it did not fit."""
+    for cell in csv.DictReader(path.open()):
+        keys = model_keys(cell, cell["arch"], cell["tied"] == "yes")
+        keys["model.head_dim"] = int(cell["head_dim"])
+        keys.update(layout_keys(cell))
+        keys.update({"layout.zero": int(cell["zero"]), "train.precision": cell["precision"],
+                     "train.recompute": cell["recompute"]})
+        for column, key in (("zero_group", "layout.zero_group"), ("recompute_layers", "train.recompute_layers"),
+                            ("dropout", "model.dropout"), ("grads", "precision.grads")):
+            if cell.get(column):
+                keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
+        if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
+            keys["layout.sp"] = "true"
+        if keys["layout.dp"] == 1:
+            keys["layout.zero"] = 0
+        if cell["cluster"] in ("tpu-v5p", "tpu-v4-palm"):  # of v5e a pod is a slice
+            keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
+        row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
+        row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
+        if row.source == "llama3_405b":
+            nvidia_stages(keys)
+            row.fits = None  # more or fewer chunks hold other numbers of micro-batches
+        row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
+        row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
+        yield row
+
+
+def palm(path):
+    """PaLM 540B on two pods of 3,072 TPU v4: arXiv:2204.02311, section 4 and 5.
+
+    238,300 tokens a second; three quarters of what is not attention is computed again, 4.10 TFLOP a token where 3.28 are
+    the model's. Between the pods gradients travel after the backward pass. Activations are cut over both axes of a pod, for
+    which there is no key where tp, 12, does not divide the sequence.
+    """
+    for cell in csv.DictReader(path.open()):
+        keys = {"layout.dp": 512, "layout.tp": 12, "layout.zero": 3, "layout.zero_group": 256,
+                "cluster.devices": 6144, "train.global_batch": 2048, "train.micro_batch": 4, "train.seq": 2048,
+                "train.precision": "bf16", "train.recompute": "full", "train.recompute_layers": 118 * 3 // 4}
+        row = Row(path.stem, cell["row"], "maxtext", "tpu-v4-palm", keys)
+        row.preset, row.step_s, row.fits = "palm-540b", number(cell["step_s"]), None
+        yield row
+
+
+RULES = {"palm": palm, **{table: settled for table in SETTLED}}
