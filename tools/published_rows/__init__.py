@@ -1,13 +1,13 @@
 """Rows of published step times and memory, as runs that `trireme simulate` can be asked for.
 
 A table has a rule: which profile (catalog/profiles) and cluster stand for its software and machines, and what its columns
-leave open. Those of ../shared/validation are in shared.py, our own in nvidia.py and settled.py. Rules follow the tables'
+leave open. Those of ../shared/validation are in shared.py, our own in nvidia.py, experts.py and settled.py. Rules follow the tables'
 settings and their sources; some were put right from sources after their errors had been seen (docs/validation.md names them).
 """
 import pathlib
 import re
 
-from . import nvidia, settled, shared
+from . import experts, nvidia, settled, shared
 
 OWN = pathlib.Path(__file__).resolve().parent.parent / "published"  # tables of our own, each from one public page
 PROFILES = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "profiles"
@@ -33,7 +33,8 @@ def fitted():
 
 
 # Software that no profile is of: the one that is nearest stands in for it.
-STANDS_IN = ("aws_nxd", "flash_attention_2022", "glm_130b", "gptneox_20b", "llama3_405b", "palm", "pythia")
+STANDS_IN = ("aws_tutorials", "flash_attention_2022", "glm_130b", "gpt_neox_lumi", "gptneox_20b", "llama3_405b", "palm",
+             "paxml_h100")
 
 
 def first_profile(row):
@@ -49,7 +50,7 @@ def rows(folder_of_shared):
     """All rows of all tables that are there."""
     folder = pathlib.Path(folder_of_shared) / "validation"
     out = []
-    for table, rule in {**shared.RULES, **nvidia.RULES, **settled.RULES}.items():
+    for table, rule in {**shared.RULES, **nvidia.RULES, **experts.RULES, **settled.RULES}.items():
         path = OWN / f"{table}.csv"
         if not path.is_file():
             path = folder / f"{table}.csv"

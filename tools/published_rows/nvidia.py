@@ -238,20 +238,24 @@ def mlperf_405b(path):
 def dgx_cloud(path):
     """NVIDIA's recipes for DGX Cloud on H100 and GB200, in bf16 and fp8, 8 to 2,304 devices.
 
-    Source: NVIDIA/dgxc-benchmarking, README.md of each recipe at v24.11.1, v25.04 (H100) and v25.05 (GB200; step times,
-    layouts) and its files of settings: distributed_fused_adam, grad_sync_dtype bf16, nothing recomputed; 405B of 24.11 has 16
-    heads of keys and GPT-2's vocabulary. Attention is cuDNN's but for GPT-3 175B and Nemotron 340B of 24.11
-    (NVTE_FUSED_ATTN=0). 405B on few devices has fewer layers. One run of 25.04 has a chunk without a layer, and is not here.
+    Source: NVIDIA/dgxc-benchmarking, README.md of each recipe at v24.11.1, v25.02, v25.04 (H100), v25.05 (GB200) and v25.05.05
+    (what it prints for H100; step times, layouts) and its files of settings: distributed_fused_adam, grad_sync_dtype bf16,
+    nothing recomputed; 405B of 24.11 and 25.02 has 16 heads of keys and GPT-2's vocabulary, Nemotron 15B of 25.02 sums in fp32
+    (its settings no longer name a type). Attention is cuDNN's but for GPT-3 175B and Nemotron 340B of 24.11
+    (NVTE_FUSED_ATTN=0). 405B on few devices has fewer layers. One run of 25.04 has a chunk without a layer, and is not here;
+    figures that 25.02 has from another release are not, either.
     """
     for cell in csv.DictReader(path.open()):
         model, tp, early = cell["model"], int(cell["tp"]), cell["release"] == "24.11"
         keys = nvidia_keys(model, tp)
         if cell["layers"]:
             keys["model.layers"] = int(cell["layers"])
-        if model == "405B" and early:
+        if model == "405B" and cell["release"] in ("24.11", "25.02"):
             keys.update({"model.kv_heads": 16, "model.vocab": padded(50257, tp)})
         keys.update(layout_keys(cell))
         megatron_core_plain(keys, cell["precision"])
+        if model == "15B" and cell["release"] == "25.02":
+            keys["precision.grads"] = "fp32"
         nvidia_stages(keys)
         name = "-".join((cell["release"], model, cell["precision"], cell["gpus"], cell["global_batch"]))
         row = Row(path.stem, name, "megatron-flash2" if early and model in ("175B", "340B") else "megatron",
@@ -261,7 +265,7 @@ def dgx_cloud(path):
 
 
 def nemo_2025(path):
-    """NeMo 25.02 and 25.04 in fp8 on B200, GB200 and one on H100.
+    """NeMo 25.02, 25.04 and 25.07 in fp8 on B200, GB200 and one on H100.
 
     Source: NVIDIA's NeMo user guide, performance summary of these releases (tokens a second, layouts); recipes of
     NVIDIA/NeMo v2.2 and v2.3: nothing recomputed, gradients in bf16, distributed optimizer; 70B on GB200 by its own FSDP.
@@ -278,7 +282,8 @@ def nemo_2025(path):
 
 
 RULES = {
-    "bloom": bloom, "dgx_cloud_24_11": dgx_cloud, "dgx_cloud_25_04": dgx_cloud, "dgx_cloud_25_05": dgx_cloud,
+    "bloom": bloom, "dgx_cloud_24_11": dgx_cloud, "dgx_cloud_25_02": dgx_cloud, "dgx_cloud_25_04": dgx_cloud,
+    "dgx_cloud_25_05": dgx_cloud, "dgx_cloud_25_05_h100": dgx_cloud,
     "megascale": megascale, "megatron_bridge_dense": megatron_bridge_dense, "megatron_core_2024": megatron_core_2024,
     "mlperf_405b": mlperf_405b, "mlperf_gpt3": mlperf_gpt3, "mt_nlg": mt_nlg, "nemo_24_07": nemo_24_07,
     "nemo_2025": nemo_2025, "nemo_megatron_2022": nemo_megatron_2022,

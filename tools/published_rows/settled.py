@@ -21,6 +21,15 @@ SETTLED = (
     # pytorch/torchtitan, docs/performance.md at 1ea476e9 and 395a5262: Llama on 64 A100, eager, gradients summed in fp32; which
     # network is not said; rows that keep some products and not others are left out, for there is no key.
     "torchtitan_2024_04",
+    # pytorch/torchtitan by torch.compile on H100 of 96 GB at 500 W, all recomputed, gradients summed in fp32: docs/performance.md at
+    # 3faaa1a0 (405B, FSDP 16 by TP 8; train_configs/llama3_405b.toml), benchmarks/llama3_h100_202412_torchtitan.md (fp8, CP, TP 8)
+    # and asyncTP_llama3_h100_2025-06_torchtitan.md at b5bcd76c (without async TP; fp8 by rows has no key), messages of commits
+    # d66b72a6 and fca8ab7b. Eager: Qwen3 32B of d66b72a6 on 8 to 64 devices, with layouts that ran out of memory.
+    "torchtitan_2024_08_compiled",
+    "torchtitan_2024_12_compiled",
+    "torchtitan_2025_06_compiled",
+    "torchtitan_commits_compiled",
+    "torchtitan_commits",
     # Dao-AILab/flash-attention, training/README.md at 4a6eaa9f: GPT-3's sizes on eight A100, the first FlashAttention.
     "flash_attention_2022",
     # aws-neuron/aws-neuron-sdk, benchmarks of trn1 by release, with each release's scripts: Megatron-LM and NeMo Megatron; a
@@ -28,12 +37,44 @@ SETTLED = (
     "aws_megatron",
     # The same pages: Llama by NeuronX Distributed, ZeRO-1, gradients in bf16 until 2.18 and in fp32 since.
     "aws_nxd",
+    # aws-neuron/aws-neuron-sdk, libraries/nxd-training/tutorials/hf_llama3_70B_pretraining.rst at 752349fd: a progress bar of 16
+    # nodes; examples/conf/hf_llama3_70B_config.yaml of neuronx-distributed-training. aws_tutorials: a log line of NeMo Megatron
+    # in aws-neuron-parallelcluster-samples, on four nodes; lines of runs that aws_megatron has are not here.
+    "aws_nxdt",
+    "aws_tutorials",
     # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
     # 281e04bf3. Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the
     # data center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP
     # has two matrices, here a gated one of two thirds of its columns. 16B and 32B of v5e below 32 slices may be of another
     # attention, and are left out.
     "maxtext",
+    # AI-Hypercomputer/tpu-recipes, training/trillium: the step that each README prints, October 2024 to July 2025, and
+    # benchmarks/maxtext_trillium_model_configs.py of the commit that it names: v6e in bf16, weights and moments in fp32, FSDP in a
+    # slice, of 405B over two. What most of them keep (q, k, v, layers' inputs) goes to the host, for which there is no key: all is
+    # computed again here. Nine print the step in which the profiler stops. training/v5p at 7e88b6d146: Llama 3.1 405B.
+    "tpu_recipes_v6e",
+    "tpu_recipes_v5p",
+    # NVIDIA/dgxc-benchmarking v24.11.1 (Llama 2 70B) and v25.02 (Llama 3 70B), maxtext/README_70b.md and configure.sh: MaxText on 64 to
+    # 2,048 H100 in bf16 and fp8, FSDP over at most 256 devices, copies beyond. What its layers' policies make again is 77 and 88%
+    # of what a full one does: so many layers here. maxtext_a3: AI-Hypercomputer/maxtext efb6d9e4a, MaxText/configs/a3, Llama 2 7B,
+    # by that commit's count of FLOPs. paxml_h100: v24.11.1, paxml/: GPT-3 175B and 5B by google/paxml, half of a layer made again.
+    "maxtext_h100_24_11",
+    "maxtext_h100_25_02",
+    "maxtext_a3",
+    "paxml_h100",
+    # NVIDIA/NeMo, docs/source/performance/performance_long_sequence.md: Llama 2 7B on H100, NeMo 24.03.01, fp8, 32k to 1,024k tokens with
+    # cp; TFLOP/s by NeMo's count, attention in full, as performance_summary.md beside it counts. Micro-batch 1, FlashAttention-2,
+    # gradients in bf16: its launcher's configurations of 24.03.01.
+    "nemo_long_2024",
+    # Nemotron-4 15B, arXiv:2402.16819, table 2: 4 sequences a replica; the micro-batch is not said: 2, as NeMo's configuration has.
+    # 340B, arXiv:2406.11704, table 2, last stage, as others quote it: chunks, micro-batch and gradients of NeMo-Framework-Launcher 24.07,
+    # which has its nodes and batch. The MLP has two matrices: here a gated one of two thirds of its columns.
+    "nemotron_4",
+    # togethercomputer/together-dgxc-benchmarking: NeMo 25.07 to Megatron-Bridge of 26.02 on B200, logs of a third party.
+    "together_b200",
+    # EleutherAI/gpt-neox. Llemma: hours over steps on 256 A100 (arXiv:2310.10631), configs/llemma. gpt_neox_lumi: 6.7B on one node
+    # (spyysalo/lumi-llm-scaling at 7314958505), no fused kernel.
+    "gpt_neox_runs",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
     # SmolLM3: 14,000 tokens a second of a device on 384 H100, its nanotron file. TinyLlama: 24,000 on 16 A100, its README.
@@ -44,6 +85,7 @@ SETTLED = (
 
 
 # The shapes of slices of TPU, as wide as they are long where they can be.
+V6E = {8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16)}  # only an axis of 16 wraps round
 SLICES = {64: (4, 4, 4), 128: (4, 4, 8), 192: (4, 6, 8), 256: (4, 8, 8), 512: (8, 8, 8), 1024: (8, 8, 16), 2048: (8, 16, 16)}
 
 
@@ -52,6 +94,18 @@ def slice_keys(chips):
     keys = {"cluster.levels.1.devices": chips, "cluster.levels.2.devices": 32 * chips}
     keys.update({f"cluster.levels.1.dims.{axis}": size for axis, size in zip("xyz", SLICES[chips])})
     return keys
+
+
+def v6e_keys(chips):
+    x, y = V6E[chips]
+    return {"cluster.levels.1.devices": chips, "cluster.levels.1.dims.x": x, "cluster.levels.1.dims.y": y,
+            "cluster.levels.1.dims.z": 1, "cluster.levels.2.devices": 400 * chips,
+            "cluster.levels.1.ports": 2 + (x == 16) + (y == 16)}
+
+
+# More than what was run is held here: chunks that are not said, a share of layers that stands for a share of each layer, what
+# goes to the host.
+HOLDS_OTHERS = ("llama3_405b", "maxtext_h100_24_11", "maxtext_h100_25_02", "paxml_h100", "tpu_recipes_v6e", "tpu_recipes_v5p")
 
 
 def settled(path):
@@ -68,15 +122,18 @@ def settled(path):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
             keys["layout.sp"] = "true"
-        if keys["layout.dp"] == 1:
+        if keys["layout.dp"] * keys["layout.cp"] == 1:
             keys["layout.zero"] = 0
         if cell["cluster"] in ("tpu-v5p", "tpu-v4-palm"):  # of v5e a pod is a slice
             keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
+        if cell["cluster"] == "tpu-v6e" and keys["cluster.devices"] in V6E:
+            keys.update(v6e_keys(keys["cluster.devices"]))
         row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
-        if row.source == "llama3_405b":
+        if row.source in ("llama3_405b", "together_b200"):
             nvidia_stages(keys)
-            row.fits = None  # more or fewer chunks hold other numbers of micro-batches
+        if row.source in HOLDS_OTHERS:
+            row.fits = None
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
         row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
         yield row
