@@ -193,6 +193,7 @@ static status parameter_read(fit *f, char *word, parameter *out)
         {"imbalance", &f->profile.imbalance},
         {"issue_s", &f->profile.issue_s},
         {"expert_issue_s", &f->profile.expert_issue_s},
+        {"expert_product_s", &f->profile.expert_product_s},
     };
     char *range = strchr(word, '=');
     char *middle = range == NULL ? NULL : strchr(range, ':');

@@ -35,6 +35,8 @@ def experts(path):
         layers = {"mixtral-8x7b": 32, "mixtral-8x22b": 56, "grok-1": 64, "qwen3-30b-a3b": 48, "gpt-oss-120b": 36}
         even_stages(keys, layers.get(cell["preset"]))
         profile = DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
+        profile = {"megatron_tests": "megatron-unforced", "grok-1": "megatron-sequential"}.get(
+            cell["preset"] if path.stem.startswith("grok") else path.stem, profile)
         row = Row(path.stem, cell["row"], profile, "h100", keys)
         row.preset, row.step_s = cell["preset"], number(cell["step_s"])
         row.fits = None  # routers that are not forced fill some ranks more than others
