@@ -33,8 +33,7 @@ def fitted():
 
 
 # Software that no profile is of: the one that is nearest stands in for it.
-STANDS_IN = ("aws_tutorials", "flash_attention_2022", "glm_130b", "gpt_neox_lumi", "gptneox_20b", "llama3_405b", "palm",
-             "paxml_h100")
+STANDS_IN = ("aws_tutorials", "flash_attention_2022", "glm_130b", "gpt_neox_lumi", "gptneox_20b", "llama3_405b", "palm")
 
 
 def first_profile(row):

@@ -144,7 +144,7 @@ def megascale(path):
         keys.update({"train.precision": "bf16", "precision.grads": "fp32", "train.recompute": "none", "layout.zero": 1,
                      "layout.sp": "true"})
         even_stages(keys)
-        row = Row(path.stem, cell["row"], "megatron-flash1", "megascale", keys)
+        row = Row(path.stem, cell["row"], "megatron-2023", "megascale", keys)
         row.step_s = number(cell["step_s"]) or megatron_flops(keys) / (
             keys["cluster.devices"] * number(cell["mfu_pct"]) / 100 * 312e12)
         yield row
