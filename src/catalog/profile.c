@@ -31,6 +31,8 @@
 static const catalog_field rows[] = {
     SPEED(product, "speed of matrix products, relative to the device's entry"),
     SPEED(attention, "of attention"),
+    FIGURE(attention_half, 1e6,
+           "positions at which attention has half of its speed; 0: the device's entry"),
     SPEED(memory, "of operations that memory holds up"),
     SPEED(pointwise,
           "bytes that element-wise operations move, relative to the plan's; below 1: fused"),

@@ -305,7 +305,9 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     const dtype type = p->tensors[node->in[1]].type;
     const double positions =
         over(dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
-    if (d->attention_half > 0.0 && positions > 0.0) share *= half(positions, d->attention_half);
+    const double own_half = m->profile->attention_half;
+    const double at = own_half > 0.0 ? own_half : d->attention_half;
+    if (at > 0.0 && positions > 0.0) share *= half(positions, at);
     // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
     const double scores = ahead ? d->attention_forward_scores : d->attention_backward_scores;
     const double size = node->attrs.head_dim > 0 ? (double)node->attrs.head_dim : USUAL_HEAD;

@@ -30,6 +30,7 @@ typedef struct cost_profile {
     const char *name, *about;
     // Speed of kernels, relative to the device's entry.
     double product, attention, memory;
+    double attention_half; // positions at which attention has half of its speed; 0: the device's
     double
         pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
                    // 1 where kernels are fused

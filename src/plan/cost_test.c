@@ -342,6 +342,12 @@ static void attention_is_slow_on_short_sequences(void **state)
         c.device.attention_half = 256.0;
         const double cut = (double)cost_node_ns(&m, program, node, &bound);
         assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
+        // A software's kernels may need longer sequences than the device's best.
+        cost_profile longer = p;
+        longer.attention_half = 1024.0;
+        const cost_model other = {.c = &c, .profile = &longer};
+        assert_close((double)cost_node_ns(&other, program, node, &bound),
+                     whole * (1.0 + 1024.0 / (double)seq), 0.01);
         // Heads of 60: 15 / 16 of the FLOPs, by halves where there are matrix units.
         c.device.attention_half = 0.0;
         op_node odd = *node;
