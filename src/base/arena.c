@@ -135,7 +135,8 @@ static status find_room(arena *a, int64_t bytes)
     return ST_OK;
 }
 
-static status take(arena *a, int64_t bytes, void **out)
+// Cleared from byte `kept` on: who gets it writes those before.
+static status take(arena *a, int64_t bytes, int64_t kept, void **out)
 {
     if (fault_point("arena.alloc") != ST_OK) {
         return fail(ST_NO_MEMORY, "arena %s: fault point arena.alloc", a->name);
@@ -153,7 +154,8 @@ static status take(arena *a, int64_t bytes, void **out)
     arena_block *b = a->current;
     char *object = block_data(b) + b->used;
     UNPOISON(object, max_i64(bytes, 1));
-    if (b->used < b->dirty) memset(object, 0, (size_t)min_i64(bytes, b->dirty - b->used));
+    const int64_t old = min_i64(bytes, b->dirty - b->used); // bytes that somebody has had
+    if (old > kept) memset(object + kept, 0, (size_t)(old - kept));
     b->used += rounded + REDZONE_BYTES;
     b->dirty = max_i64(b->dirty, b->used);
     a->used_bytes += rounded;
@@ -161,13 +163,18 @@ static status take(arena *a, int64_t bytes, void **out)
     return ST_OK;
 }
 
-status arena_alloc(arena *a, int64_t bytes, void **out)
+static status take_locked(arena *a, int64_t bytes, int64_t kept, void **out)
 {
-    if (!a->shared) return take(a, bytes, out);
+    if (!a->shared) return take(a, bytes, kept, out);
     pthread_mutex_lock(&a->lock);
-    const status st = take(a, bytes, out);
+    const status st = take(a, bytes, kept, out);
     pthread_mutex_unlock(&a->lock);
     return st;
+}
+
+status arena_alloc(arena *a, int64_t bytes, void **out)
+{
+    return take_locked(a, bytes, 0, out);
 }
 
 status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out)
@@ -212,7 +219,12 @@ status arena_grow(arena *a, void **items, int64_t *capacity, int64_t wanted, int
     const int64_t doubled = *capacity > INT64_MAX / 2 ? wanted : *capacity * 2;
     const int64_t count = max_i64(max_i64(doubled, wanted), 8);
     void *grown;
-    TRY(arena_alloc_array(a, count, item_bytes, &grown));
+    int64_t bytes;
+    if (!size_mul(count, item_bytes, &bytes)) {
+        return fail(ST_NO_MEMORY, "arena %s: an array of %lld elements of %lld bytes is impossible",
+                    a->name, (long long)count, (long long)item_bytes);
+    }
+    TRY(take_locked(a, bytes, *capacity * item_bytes, &grown));
     if (*capacity > 0) memcpy(grown, *items, (size_t)(*capacity * item_bytes));
     *items = grown;
     *capacity = count;

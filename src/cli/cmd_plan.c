@@ -311,7 +311,7 @@ static status run(cli_context *cli, const cli_call *call)
     if (f->plays > 0) p->plays_rows = 0; // as many as were asked for
     p->plays = (int32_t)max_i64(f->plays > 0 ? f->plays : p->plays, f->top);
     const status st = answered(p, f, cli->a);
-    arena_destroy(p->work);
+    plan_close(p);
     return st;
 }
 

@@ -40,14 +40,19 @@ typedef struct planner {
     int32_t wanted, plays;
     int64_t plays_rows; // search_request.rows
     exec_workspace_context workspace;
-    exec_codec codec; // of gradients between ranks
-    arena *work;      // of one play
+    exec_codec codec;           // of gradients between ranks
+    arena *work;                // of one play
+    arena *best;                // of the fastest play so far, which is kept; NULL: none is
+    const simulated *best_play; // NULL: there is none
+    search_layout best_layout;
     plan_part *parts;
     int64_t part_count, part_capacity;
     plan_figures figures[PLAN_FIGURES]; // of the last plays
     int64_t figure_count;
 } planner;
 
+// Once it is open it is to be closed.
+void plan_close(planner *p);
 NODISCARD status plan_open(cli_context *cli, const char *operand, const char *cluster,
                            const char *const *keys, int64_t key_count, planner *out);
 // The same machine with so many devices.

@@ -100,7 +100,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(model_find(p));
     TRY(arena_create("a play", 0, &p->work));
     const status st = ranks_each(p, ranks, &best);
-    arena_destroy(p->work);
+    plan_close(p);
     TRY(st);
     int64_t n = key_count;
     TRY(plan_layout_keys(p, &best.layout, all, &n));

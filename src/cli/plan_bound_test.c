@@ -87,7 +87,8 @@ static void played_is_not_faster(planner *p, const search_found *f, gap *g)
     if (p->base.profile.context_bytes > 0) return; // other software's bytes are no plan's
     // What lives, of the stage that it is of; the arena has holes besides.
     const int32_t stage = f->memory.pp;
-    const int64_t lives = x->plans[stage].run.run_bytes + x->ranks[stage].p->live_bytes;
+    const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
+    const int64_t lives = plans->run.run_bytes + plans->all[0]->live_bytes;
     // Where halves of a backward come apart, or chunks take turns, a plan writes less in place than it could: by a
     // few percent. No plan has less.
     const bool splits =
@@ -95,7 +96,7 @@ static void played_is_not_faster(planner *p, const search_found *f, gap *g)
     const double ratio = (double)f->bytes / (double)lives;
     const bool is_close =
         f->layout.zero >= 2 ? ratio > 0.9 && ratio < 1.1 : ratio > 0.96 && f->bytes <= lives;
-    const int64_t work = sums_work_in(x->ranks[stage].p);
+    const int64_t work = sums_work_in(plans->all[0]);
     const bool is_packed = f->bytes <= lives && f->bytes + work >= lives;
     const bool is_right = f->bytes == lives || ((splits || f->layout.zero >= 2) && is_close) ||
                           (work > 0 && is_packed);
@@ -105,7 +106,7 @@ static void played_is_not_faster(planner *p, const search_found *f, gap *g)
             search_layout_name(&f->layout, name), f->layout.zero, f->layout.recompute,
             (int)f->layout.micro_batch, (long long)f->bytes, stage, (long long)lives);
         int64_t kind[BYTES_KIND_COUNT];
-        plan_memory_by_kind(x->ranks[stage].p, kind);
+        plan_memory_by_kind(plans->all[0], kind);
         for (int k = 0; k < BYTES_KIND_COUNT; k++) {
             print_error("  %-12s %10lld, in plans %10lld\n", plan_bytes_name((plan_kind_of_bytes)k),
                         (long long)f->memory.kind[k], (long long)kind[k]);
@@ -134,7 +135,7 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
         for (int64_t i = k % apart; i < found.count; i += apart) {
             played_is_not_faster(p, &found.plans[i], &g);
         }
-        arena_destroy(p->work);
+        plan_close(p);
         cli_context_deinit(&cli);
         free(p);
     }

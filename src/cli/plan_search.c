@@ -128,7 +128,7 @@ static status layout_set(const planner *p, arena *a, const search_layout *l, sim
 status plan_step(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
 {
     TRY(layout_set(p, a, l, s));
-    return simulate_step(a, s, out);
+    return simulate_shown(a, s, out);
 }
 
 status plan_times(const planner *p, arena *a, const search_layout *l, simulation *s, simulated *out)
@@ -157,9 +157,23 @@ static status play(void *context, const search_layout *l, search_played *out)
     TRY(arena_new(p->work, 1, &s));
     TRY(arena_new(p->work, 1, &x));
     TRY(plan_times(p, p->work, l, s, x));
-    *out = (search_played){.step_ns = x->step->step_ns, .rows = x->played * p->base.spec.layers};
+    *out = (search_played){.step_ns = x->step->step_ns};
     figures_keep(p, l, x);
+    const bool is_slower = p->best_play != NULL && p->best_play->step->step_ns <= out->step_ns;
+    if (p->best == NULL || is_slower) return ST_OK;
+    arena *kept = p->work;
+    p->work = p->best;
+    p->best = kept;
+    p->best_play = x;
+    p->best_layout = *l;
     return ST_OK;
+}
+
+static int64_t rows_of(void *context, const search_layout *l)
+{
+    const planner *p = context;
+    const run_config r = config_of(p, l);
+    return simulate_weight(&r) * p->base.spec.layers;
 }
 
 static status fit(void *context, const search_layout *l, const int32_t *stages, int32_t count,
@@ -219,6 +233,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                 .model = model_of,
                                 .ring = ring_of,
                                 .play = play,
+                                .rows = rows_of,
                                 .fit = fit,
                                 .bytes = bytes_held};
     const search_request request = {.devices = p->devices,
@@ -247,6 +262,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .plays = plays,
                                     .rows = p->plays_rows,
                                     .calls = calls};
+    if (plays > 0) p->best_play = NULL;
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);
@@ -372,9 +388,16 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
                     &c));
     TRY(plan_fix(out, c));
     TRY(arena_create("a play", 0, &out->work));
-    const status st = model_open(out, c);
-    if (st != ST_OK) arena_destroy(out->work);
+    status st = arena_create("the best play", 0, &out->best);
+    if (st == ST_OK) st = model_open(out, c);
+    if (st != ST_OK) plan_close(out);
     return st;
+}
+
+void plan_close(planner *p)
+{
+    arena_destroy(p->work);
+    arena_destroy(p->best);
 }
 
 // Windows repeat as they are in the model.

@@ -156,7 +156,8 @@ static void times_sum(simulated *out)
 // Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
 static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
-    const plan *p = x->ranks[stage].p;
+    const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
+    const plan *p = plans->all[0];
     const cost_profile *profile = &x->of->profile;
     const plan_passing_limits limits = {profile->live_parameters, profile->reduce_bucket};
     int64_t sum = 0, spared[BYTES_KIND_COUNT];
@@ -166,7 +167,7 @@ static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_K
         sum += bytes[k];
         bytes[k] -= spared[k];
     }
-    bytes[BYTES_BUFFERS] += x->plans[stage].arena_bytes - sum; // holes between tensors
+    bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
     bytes[BYTES_ACTIVATIONS] = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations) +
                                simulate_kept_bytes(x, stage);
     bytes[BYTES_WEIGHTS] -= simulate_weights_spared(x, stage);
@@ -208,12 +209,17 @@ static void memory_sum(const simulation *s, simulated *out)
     out->state_bytes = each * (double)out->parameters;
 }
 
-static status step_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+static status step_plan(arena *a, const simulation *s, const train_options *how, simulated *out)
 {
     memset(out, 0, sizeof(*out));
     out->of = s;
     out->devices = run_config_ranks(s->r);
-    TRY(plans_make(a, s, how, out));
+    return plans_make(a, s, how, out);
+}
+
+static status step_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+{
+    TRY(step_plan(a, s, how, out));
     return simulate_play(a, s, out);
 }
 
@@ -225,31 +231,62 @@ void simulate_figures(const simulation *s, simulated *out)
 
 status simulate_step(arena *a, const simulation *s, simulated *out)
 {
-    const train_options how = {.unplaced = false};
+    const train_options how = {.use = PLAN_WHOLE};
     TRY(step_make(a, s, &how, out));
     simulate_figures(s, out);
     memory_sum(s, out);
     return ST_OK;
 }
 
+// What a profile's software keeps besides is counted from the actions of all micro-batches.
+status simulate_shown(arena *a, const simulation *s, simulated *out)
+{
+    const bool alike = !adds_bytes(&s->profile);
+    const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES};
+    simulated *sized = NULL;
+    if (!alike) {
+        TRY(step_make(a, s, &how, out));
+        simulate_figures(s, out);
+        memory_sum(s, out);
+        return ST_OK;
+    }
+    TRY(arena_new(a, 1, &sized));
+    TRY(simulate_times(a, s, out));
+    TRY(step_plan(a, s, &how, sized));
+    out->sized = sized->plans;
+    memory_sum(s, out);
+    return ST_OK;
+}
+
 status simulate_played(arena *a, const simulation *s, simulated *out)
 {
-    const train_options how = {.unplaced = true};
+    const train_options how = {.use = PLAN_TIMES};
     return step_make(a, s, &how, out);
+}
+
+status simulate_part(arena *a, const simulation *s, const sim_stretch *stretch, int64_t all,
+                     simulated *out)
+{
+    const train_options how = {.use = PLAN_TIMES};
+    TRY(step_plan(a, s, &how, out));
+    for (int32_t i = 0; i < out->stages; i++) {
+        out->ranks[i].microbatches = all;
+        out->ranks[i].first = stretch->first;
+        out->ranks[i].count = stretch->apart;
+    }
+    return simulate_play(a, s, out);
 }
 
 status simulate_planned(arena *a, const simulation *s, const int32_t *stages, int32_t count,
                         simulated *out)
 {
     const bool alike = !adds_bytes(&s->profile);
-    const train_options how = {.peak_stages = alike ? stages : NULL,
+    const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES,
+                               .peak_stages = alike ? stages : NULL,
                                .peak_count = count,
                                .peak_limit =
                                    usable_of(&s->machine.device) - s->profile.context_bytes};
-    memset(out, 0, sizeof(*out));
-    out->of = s;
-    out->devices = run_config_ranks(s->r);
-    TRY(plans_make(a, s, &how, out));
+    TRY(step_plan(a, s, &how, out));
     memory_sum(s, out);
     return ST_OK;
 }

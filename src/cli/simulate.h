@@ -42,15 +42,17 @@ NODISCARD status simulate_open(cli_context *cli, const char *operand, const char
 // A step and what it says. Bytes are those of the fullest rank.
 typedef struct simulated {
     const simulation *of;
-    int64_t parameters; // of the model
-    int32_t stages;     // of pp: ranks that were played
-    train_plans *plans; // [stage]
-    sim_rank *ranks;    // [stage]
+    int64_t parameters;       // of the model
+    int32_t stages;           // of pp: ranks that were played
+    train_plans *plans;       // [stage]
+    sim_rank *ranks;          // [stage]
+    const train_plans *sized; // [stage] that bytes are of; NULL: `plans`
     sim_step *step;
     int64_t devices;
     int64_t micro_batch, microbatches;
-    int64_t played;              // micro-batches
-    const struct simulated *few; // the step that the rest was reckoned from; NULL: all were played
+    int64_t played;      // micro-batches
+    int64_t rounds;      // of the rest: each as long as `stretch` says; 0: all were played
+    sim_stretch stretch; // of what was played
     double step_s, tokens_per_s;
     double model_flops, hardware_flops; // of a token, by the convention
     double flops_per_device;            // FLOP/s that mfu is of the peak
@@ -66,16 +68,23 @@ typedef struct simulated {
     double state_bytes; // of one checkpoint
 } simulated;
 NODISCARD status simulate_step(arena *a, const simulation *s, simulated *out);
+// The same for who shows its figures: its plans cannot be executed.
+NODISCARD status simulate_shown(arena *a, const simulation *s, simulated *out);
 // The same but for bytes, which take most of the time: they stay 0, and fits false. Of very many micro-batches not all are
 // played (simulate_fold.c).
 NODISCARD status simulate_times(arena *a, const simulation *s, simulated *out);
+// Micro-batches that it counts for where only so many are to be played: those that were once planned for it.
+int64_t simulate_weight(const run_config *r);
 // Its two halves: plans and the play of all micro-batches; then what the play says.
 NODISCARD status simulate_played(arena *a, const simulation *s, simulated *out);
+// The same of fewer micro-batches than `all` that the batch has: out->step->some is of the first `apart` of `stretch`.
+NODISCARD status simulate_part(arena *a, const simulation *s, const sim_stretch *stretch,
+                               int64_t all, simulated *out);
 // Prices and plays the plans that *out has: out->step.
 NODISCARD status simulate_play(arena *a, const simulation *s, simulated *out);
 void simulate_figures(const simulation *s, simulated *out);
-// Its plans, priced and played on another machine.
-NODISCARD status simulate_again(arena *a, const simulated *x, const cluster *machine,
+// Its plans, priced and played on other machines, at once. step_s: [count].
+NODISCARD status simulate_again(const simulated *x, const cluster *machines, int32_t count,
                                 double *step_s);
 // The bytes alone, of the fullest of these stages, which likely comes first; what is too large may be larger yet. Of very
 // many micro-batches not all are planned.

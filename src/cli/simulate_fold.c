@@ -1,27 +1,43 @@
 // Of a step with very many micro-batches, its time without playing all of them, and the bytes without planning all.
 //
-// A step is played with few, and again with a round more. Where the second one repeats itself in its middle
-// (sim_repeats), and is longer than the first by just that, each further round adds as much: the rest is a straight
-// line. Where it does not (messages that fall behind a little with each micro-batch, say), twice as many are tried, and
-// in the end all. A search asks thus; `simulate` plays every micro-batch.
+// The lists of a schedule for many micro-batches are those for few with rounds more in their middle, each as the one
+// before but of later micro-batches. So a step is played with few. Where its middle repeats itself (sim_repeats), all
+// ranks are after a round as they were before it, only later; then one more round makes the step longer by just that
+// time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
+// each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
+// micro-batch.
 #include "cli/simulate.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
 
 // Micro-batches of a rank.
 typedef struct folding {
     int64_t few, round, all;
 } folding;
 
-// Has a step so many that it is worth while? The first one is for `few` that fill the pipeline several times over.
-static bool folding_of(const run_config *r, folding *out)
+// Has a step so many that it is worth while? The first few fill the pipeline several times over, and leave whole rounds.
+static bool folding_of(const run_config *r, int64_t rounds, folding *out)
 {
+    enum { BESIDES = 8 }; // where rounds are short
     const int64_t pp = r->layout.pp, together = r->layout.dp * r->train.micro_batch;
     const int64_t batch = run_config_batch_max(r), all = batch / together;
-    *out = (folding){.few = 8 * (pp + 1) + all % pp, .round = pp, .all = all};
+    rounds += (BESIDES + pp - 1) / pp;
+    *out = (folding){.few = rounds * pp + all % pp, .round = pp, .all = all};
     return batch % together == 0 && run_config_ramp_count(r) == 1 &&
            r->determinism.mode != RUN_STRICT;
 }
 
-static bool is_worth_while(const folding *f)
+enum { TIME_ROUNDS = 8, BYTES_ROUNDS = 8 };
+
+static bool times_are_worth_while(const folding *f)
+{
+    return f->few <= f->all / 2;
+}
+
+// Two plans are made for them.
+static bool bytes_are_worth_while(const folding *f)
 {
     return 2 * f->few + f->round <= f->all / 2;
 }
@@ -32,9 +48,12 @@ static int64_t rounds_left(const folding *f)
     return (f->all - f->few - f->round) / f->round;
 }
 
-static int64_t unfold(const folding *f, int64_t few, int64_t more)
+int64_t simulate_weight(const run_config *r)
 {
-    return more + (more - few) * rounds_left(f);
+    folding f;
+    const bool folds = folding_of(r, 0, &f);
+    const int64_t pp = f.round, two = 2 * (8 * (pp + 1) + f.all % pp) + pp;
+    return folds && two <= f.all / 2 ? two : f.all;
 }
 
 // The same run with fewer micro-batches.
@@ -50,73 +69,108 @@ static status shorter(arena *a, const simulation *s, int64_t microbatches, simul
     return ST_OK;
 }
 
+static bool is_later(const schedule_action *x, const schedule_action *y, int32_t by)
+{
+    return x->kind == y->kind && x->chunk == y->chunk && x->microbatch + by == y->microbatch &&
+           x->chunk_b == y->chunk_b &&
+           x->microbatch_b + (x->chunk_b >= 0 ? by : 0) == y->microbatch_b;
+}
+
 // ---- time -----------------------------------------------------------------------------------------
 
-// Every part of a rank's time grows along its own line; they add up to the length as before.
-static void times_unfold(const folding *f, const sim_times *few, sim_times *out)
+// Does a rank do the same with more micro-batches, but for rounds in the middle?
+static bool is_folded(const schedule_list *few, const schedule_list *all, int64_t rounds,
+                      int32_t round)
 {
-    out->length = unfold(f, few->length, out->length);
-    out->compute = unfold(f, few->compute, out->compute);
-    out->bubble = unfold(f, few->bubble, out->bubble);
-    out->data = unfold(f, few->data, out->data);
-    out->host = unfold(f, few->host, out->host);
-    for (int k = 0; k < TRAFFIC_COUNT; k++) {
-        out->exposed[k] = unfold(f, few->exposed[k], out->exposed[k]);
-        out->sent[k] = unfold(f, few->sent[k], out->sent[k]);
+    const int64_t more = all->count - few->count, period = more / rounds;
+    int64_t begin = 0, end = few->count; // the same as far as `begin`, and from `end` on
+    if (more % rounds != 0) return false;
+    while (begin < few->count && is_later(&few->actions[begin], &all->actions[begin], 0)) begin++;
+    while (end > 0 && is_later(&few->actions[end - 1], &all->actions[end - 1 + more],
+                               (int32_t)rounds * round)) {
+        end--;
     }
+    if (end + period > begin) return false;
+    for (int64_t i = end; i < end + more; i++) {
+        if (!is_later(&all->actions[i], &all->actions[i + period], round)) return false;
+    }
+    return true;
 }
 
-// What the batch takes to come to a device: it grows with the batch, outside of what repeats itself.
-static int64_t batch_ns(const simulated *x)
+static status schedule_is_folded(arena *a, const run_config *r, const folding *f, bool *out)
 {
-    int64_t most = 0;
+    plan_pipeline_request request;
+    *out = true;
+    if (r->layout.pp == 1) return ST_OK;
+    TRY(run_config_pipeline(r, a, &request));
+    schedule_request few = {.stages = (int32_t)r->layout.pp,
+                            .chunks =
+                                request.chunks > 0 ? request.chunks : request.schedule->chunks_min,
+                            .microbatches = (int32_t)f->few};
+    schedule_request all = few;
+    all.microbatches = (int32_t)f->all;
+    for (int32_t pp = 0; pp < few.stages && *out; pp++) {
+        schedule_list x = {0}, y = {0};
+        TRY(plan_schedule_emit(request.schedule, &few, pp, a, &x));
+        TRY(plan_schedule_emit(request.schedule, &all, pp, a, &y));
+        *out = is_folded(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round);
+    }
+    return ST_OK;
+}
+
+// Is what the batch takes to come to a device that of so many micro-batches, without a remainder?
+static bool batch_is_even(const simulated *x)
+{
     for (int32_t r = 0; r < x->stages; r++) {
-        const plan *p = x->ranks[r].p;
-        int64_t ns = 0;
-        for (int64_t i = 0; i < p->action_count; i++) {
-            const sim_span *span = &x->step->spans[r][i];
-            if (p->actions[i].kind == ACTION_COPY) ns += span->end - span->begin;
+        const plan_table *run = x->ranks[r].p->run;
+        for (int64_t i = 0; i < run->count; i++) {
+            const bool is_batch = strncmp(run->tensors[i].name, "batch.", 6) == 0;
+            if (is_batch && run->tensors[i].bytes % x->played != 0) return false;
         }
-        most = max_i64(most, ns);
     }
-    return most;
+    return true;
 }
 
-static status is_straight(arena *a, const folding *f, const simulated *few, const simulated *more,
-                          bool *out)
+// Every part of a rank's time grows along its own line; they add up to the length as before.
+static void times_unfold(int64_t rounds, const sim_times *some, sim_times *out)
 {
-    const int32_t pp = (int32_t)f->round, count = pp > 2 ? 2 * pp : 4;
-    const sim_stretch middle = {
-        .first = (int32_t)(f->few + f->round) / 2 - count / 2, .count = count, .apart = pp};
-    const int64_t longer = more->step->step_ns - few->step->step_ns;
-    const int64_t batch = batch_ns(more) - batch_ns(few);
-    int64_t period = 0;
-    TRY(sim_repeats(a, more->ranks, more->step, &middle, &period));
-    *out = period > 0 && longer >= period && longer <= period + batch;
-    for (int32_t i = 0; i < more->stages && *out; i++) {
-        *out = more->step->times[i].length - few->step->times[i].length == longer;
+    out->length += rounds * some->length;
+    out->compute += rounds * some->compute;
+    out->bubble += rounds * some->bubble;
+    out->data += rounds * some->data;
+    out->host += rounds * some->host;
+    for (int k = 0; k < TRAFFIC_COUNT; k++) out->exposed[k] += rounds * some->exposed[k];
+}
+
+// Is a round as long as all that a rank does in it? *period_ns 0: it is not, or the step does not repeat itself.
+static status period_of(arena *a, const simulated *x, int64_t *period_ns)
+{
+    TRY(sim_repeats(a, x->ranks, x->step, &x->stretch, period_ns));
+    for (int32_t i = 0; i < x->stages; i++) {
+        if (x->step->some[i].length != *period_ns) *period_ns = 0;
     }
     return ST_OK;
 }
 
 static status times_try(arena *a, const simulation *s, const folding *f, simulated *out, bool *done)
 {
-    simulation *of_few = NULL, *of_more = NULL;
-    simulated *few = NULL;
-    TRY(arena_new(a, 1, &few));
+    simulation *of_few = NULL;
+    const int32_t pp = (int32_t)f->round, count = pp > 2 ? 2 * pp : 4;
+    const sim_stretch middle = {
+        .first = (int32_t)f->few / 2 - (count + pp) / 2, .count = count, .apart = pp};
+    int64_t period = 0;
     TRY(shorter(a, s, f->few, &of_few));
-    TRY(shorter(a, s, f->few + f->round, &of_more));
-    TRY(simulate_played(a, of_few, few));
-    TRY(simulate_played(a, of_more, out));
-    TRY(is_straight(a, f, few, out, done));
-    if (!*done) return ST_OK;
+    TRY(simulate_part(a, of_few, &middle, f->all, out));
     out->of = s;
     out->microbatches = f->all;
-    out->played = 2 * f->few + f->round;
-    out->few = few;
-    out->step->step_ns = unfold(f, few->step->step_ns, out->step->step_ns);
+    out->stretch = middle;
+    TRY(period_of(a, out, &period));
+    *done = period > 0 && batch_is_even(out);
+    if (!*done) return ST_OK;
+    out->rounds = (f->all - f->few) / f->round;
+    out->step->step_ns += out->rounds * period;
     for (int32_t i = 0; i < out->stages; i++) {
-        times_unfold(f, &few->step->times[i], &out->step->times[i]);
+        times_unfold(out->rounds, &out->step->some[i], &out->step->times[i]);
     }
     return ST_OK;
 }
@@ -124,38 +178,83 @@ static status times_try(arena *a, const simulation *s, const folding *f, simulat
 status simulate_times(arena *a, const simulation *s, simulated *out)
 {
     folding f;
-    bool done = false;
     // A host that was ahead once may fall behind later.
-    const bool folds = folding_of(s->r, &f) && !cost_has_host(&s->profile);
-    for (; folds && !done && is_worth_while(&f); f.few += f.few - f.few % f.round) {
-        TRY(times_try(a, s, &f, out, &done));
+    bool done = false, folds = folding_of(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
+    for (; folds && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
+        TRY(schedule_is_folded(a, s->r, &f, &folds));
+        if (folds) TRY(times_try(a, s, &f, out, &done));
     }
     if (!done) TRY(simulate_played(a, s, out));
     simulate_figures(s, out);
     return ST_OK;
 }
 
-static status again(arena *a, const simulated *x, const cluster *machine, int64_t *ns)
+// ---- on other machines ------------------------------------------------------------------------------
+
+static status step_again(arena *a, const simulated *x, const cluster *machine, double *step_s)
 {
+    int64_t period = 0;
     simulation there = *x->of;
     simulated played = *x;
     there.machine = *machine;
     TRY(simulate_play(a, &there, &played));
-    *ns = played.step->step_ns;
+    if (x->rounds > 0) TRY(period_of(a, &played, &period));
+    if (x->rounds > 0 && period == 0) { // there it does not repeat itself
+        TRY(simulate_played(a, &there, &played));
+    }
+    *step_s = (double)(played.step->step_ns + x->rounds * period) * 1e-9;
     return ST_OK;
 }
 
-status simulate_again(arena *a, const simulated *x, const cluster *machine, double *step_s)
+typedef struct replay {
+    const simulated *x;
+    const cluster *machines;
+    double *step_s;
+    int32_t count;
+    atomic_int next;
+} replay;
+
+typedef struct replay_worker {
+    replay *of;
+    pthread_t thread;
+    status st;
+    error_record why;
+} replay_worker;
+
+static void *replay_main(void *context)
 {
-    int64_t ns = 0, few = 0;
-    TRY(again(a, x, machine, &ns));
-    if (x->few != NULL) {
-        const int64_t count = x->few->microbatches;
-        const folding f = {count, x->played - 2 * count, x->microbatches};
-        TRY(again(a, x->few, machine, &few));
-        ns = unfold(&f, few, ns);
+    replay_worker *w = context;
+    replay *r = w->of;
+    arena *a = NULL;
+    w->st = arena_create("on other machines", 0, &a);
+    while (w->st == ST_OK) {
+        const int32_t k = atomic_fetch_add(&r->next, 1);
+        if (k >= r->count) break;
+        arena_reset(a);
+        w->st = step_again(a, r->x, &r->machines[k], &r->step_s[k]);
     }
-    *step_s = (double)ns * 1e-9;
+    if (w->st != ST_OK) error_take(&w->why);
+    arena_destroy(a);
+    return NULL;
+}
+
+// The first worker is this thread.
+status simulate_again(const simulated *x, const cluster *machines, int32_t count, double *step_s)
+{
+    enum { MOST = 4 };
+    replay_worker all[MOST] = {{0}};
+    replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
+    const int32_t most = (int32_t)min_i64(min_i64(count, MOST), kern_core_count());
+    int32_t begun = 1;
+    for (int32_t i = 0; i < MOST; i++) all[i].of = &r;
+    for (; begun < most; begun++) {
+        if (pthread_create(&all[begun].thread, NULL, replay_main, &all[begun]) != 0) break;
+    }
+    (void)replay_main(&all[0]);
+    for (int32_t i = 1; i < begun; i++) (void)pthread_join(all[i].thread, NULL);
+    for (int32_t i = 0; i < begun; i++) {
+        if (all[i].st != ST_OK) return error_put(&all[i].why);
+    }
     return ST_OK;
 }
 
@@ -167,7 +266,7 @@ static bool bytes_fold(const run_config *r, folding *f)
 {
     const plan_schedule *x = r->layout.pp > 1 ? r->layout.pipeline : NULL;
     const bool one_way = x == NULL || (x->shape == SHAPE_LOOP && !x->splits_backward);
-    return one_way && folding_of(r, f) && is_worth_while(f);
+    return one_way && folding_of(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
 }
 
 // An arena is at least what lives at once, and in such a pipeline at most this much more, twice that where weights and

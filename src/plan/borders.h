@@ -34,6 +34,12 @@ typedef struct border_times {
     const plan_timeline *plays[BORDER_PLAYS]; // NULL: ranks wait for each other for ever
 } border_times;
 
+// Kept for the next plan of the same pipeline.
+typedef struct border_room {
+    arena *a;
+    border_times times;
+} border_room;
+
 typedef struct plan_borders {
     int32_t
         *buffer[BORDER_COUNT]; // [chunk * micro-batches + micro-batch]; -1: it crosses nothing here

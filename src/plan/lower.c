@@ -29,7 +29,7 @@ status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
     plan *p = l->p;
     TRY(arena_grow(p->a, (void **)&p->actions, &p->action_capacity, p->action_count + 1,
                    (int64_t)sizeof(plan_action)));
-    if (!l->r->unplaced) {
+    if (l->r->use != PLAN_TIMES) {
         TRY(arena_grow(l->a, (void **)&l->time_of, &l->time_capacity, p->action_count + 1,
                        (int64_t)sizeof(int64_t)));
         l->time_of[p->action_count] = l->lives.now;
@@ -41,6 +41,7 @@ status lower_action_push(lowering *l, const plan_action *action, int32_t *index)
 
 status lower_wait(lowering *l, int32_t action, int32_t on)
 {
+    if (l->r->use == PLAN_BYTES) return ST_OK; // nobody asks what waits for what
     TRY(arena_grow(l->a, (void **)&l->pairs, &l->pair_capacity, l->pair_count + 1,
                    (int64_t)sizeof(wait_pair)));
     l->pairs[l->pair_count++] = (wait_pair){action, on};
@@ -100,8 +101,9 @@ status lower_touch(lowering *l, int32_t ref)
 
 status lower_touch_at(lowering *l, int32_t ref, int64_t time)
 {
+    if (l->r->use == PLAN_TIMES) return ST_OK; // nobody asks what lives when
     while (ref >= 0 && l->p->tensors[ref].is_part) ref = l->p->tensors[ref].whole;
-    if (ref < 0 || l->r->unplaced) return ST_OK; // run tensors live always
+    if (ref < 0) return ST_OK; // run tensors live always
     const bool grad = is_held(&l->p->tensors[ref]);
     const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
     if (one_stage && !grad && !is_noted(l)) return ST_OK;
@@ -144,7 +146,7 @@ static status link_push(lowering *l, const plan_binding *b, const op_node *node)
 status lower_live(lowering *l, const plan_action *action)
 {
     const plan_binding *b = &l->p->bindings[action->binding];
-    if (l->r->unplaced) return ST_OK; // nobody asks what lives when
+    if (l->r->use == PLAN_TIMES) return ST_OK;
     for (int32_t i = 0; i < action->ops_count; i++) {
         const int64_t at = action->ops_begin + i;
         const op_node *node = &b->program->lists[action->list].nodes[at];
@@ -644,23 +646,11 @@ static status actions_make(lowering *l)
     return waits_settle(l);
 }
 
-static status trees_make(lowering *l)
-{
-    if (l->r->optimizer == NULL) return ST_OK;
-    const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
-    l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
-    if (!l->two_ways) {
-        return shard_tree_make(&l->trees[0], l->r, first, end);
-    }
-    int32_t none = 0, share = 0; // micro-batches of the first direction
-    plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
-    return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
-}
-
 static status lower(lowering *l)
 {
+    TRY(lower_room_take(l));
     TRY(lower_chunks(l));
-    TRY(trees_make(l));
+    TRY(lower_trees(l));
     TRY(lower_zero_begin(l));
     TRY(lower_tensors(l));
     TRY(lower_borders(l));
@@ -670,16 +660,18 @@ static status lower(lowering *l)
     memset(l->gather_of, -1, (size_t)l->m->weight_count * sizeof(*l->gather_of));
     l->last_compute = -1;
     TRY(lower_codec_begin(l));
+    TRY(lower_shared_begin(l));
     memset(l->last_sum, -1, sizeof(l->last_sum));
     TRY(actions_make(l));
     TRY(lower_panels_end(l));
-    if (l->r->unplaced) return ST_OK;
+    if (l->r->use == PLAN_TIMES) return ST_OK;
     TRY(lower_copies_find(l));
     l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);
+    l->lives.sizes_only = l->r->use != PLAN_WHOLE;
     plan_table_place(l->p->run); // again with more plans; here its sum is asked for
     TRY(plan_memory_assign(l->p, &l->lives, l->r->enough_bytes - l->p->run->run_bytes,
-                           l->r->places));
-    return lower_copies_move(l);
+                           l->r->rooms != NULL ? l->r->rooms->places : NULL));
+    return l->r->use == PLAN_WHOLE ? lower_copies_move(l) : ST_OK;
 }
 
 void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
@@ -758,7 +750,7 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     plan_request local = *request; // of this rank's rows
     TRY(request_check(request, &first, &own));
     local.seq /= plan_mesh_size(&request->mesh, AXIS_CP);
-    arena *work = request->lists;
+    arena *const lent = request->rooms != NULL ? request->rooms->lists : NULL, *work = lent;
     if (work == NULL) TRY(arena_create("lowering", 0, &work));
     plan *p = NULL;
     status st = ST_OK;
@@ -791,9 +783,9 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
     l.pipe.shape.microbatches =
         (int32_t)count; // evaluation goes forward only, in an order of its own
     TRY_TO(done, lower(&l));
-    TRY_TO(done, lower_keep(p));
+    if (p->a != run->a) TRY_TO(done, lower_keep(p, request->use));
     *out = p;
 done:
-    plan_room_leave(work, request->lists);
+    plan_room_leave(work, lent);
     return st;
 }

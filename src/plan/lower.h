@@ -90,6 +90,7 @@ typedef struct chunk_state {
 } chunk_state;
 
 typedef struct border_binding border_binding; // lower_pipeline.c
+typedef struct shared_comm shared_comm;       // lower_inline.c
 
 // What comes over one link, in the order in which it is sent.
 typedef struct link_message {
@@ -203,6 +204,8 @@ typedef struct lowering {
     int64_t passing_count, passing_capacity, passing_done;
     lower_bucket *buckets; // of all stages
     int64_t bucket_count, bucket_capacity;
+    shared_comm *shared; // records that several actions have; NULL: none
+    int64_t shared_count;
     const char ***names; // [layer][tensor] of communications between its nodes; NULL: not one yet
     struct {
         int32_t group, tensor; // transient tensor that its compressed sums work in
@@ -235,6 +238,7 @@ void lower_close(lowering *l, int32_t ref); // its bytes mean nothing any more
 NODISCARD status lower_live(lowering *l, const plan_action *action); // time passes, node by node
 // lower_inline.c: a range of nodes as actions, communications between them; *action as it is without any.
 NODISCARD status lower_compute_push(lowering *l, const plan_action *action);
+NODISCARD status lower_shared_begin(lowering *l); // before any communication
 // One compute action, without a communication in it.
 NODISCARD status lower_compute_run(lowering *l, const plan_action *action);
 // The communication that the action's range begins with, on its group's own lane, after the compute action
@@ -279,6 +283,8 @@ NODISCARD status lower_comm_name(const lowering *l, plan_comm *c, const char *fo
     PRINTF_LIKE(3, 4);
 // A communication after `after`; -1 waits for nothing.
 NODISCARD status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action);
+// Another action of that communication.
+NODISCARD status lower_comm_again(lowering *l, int32_t comm, int32_t after, int32_t *action);
 plan_rows lower_rows(const lowering *l, int32_t weight);
 // Where pieces end, for an item of a communication.
 int64_t lower_pieces_end(const plan_rows *rows, int64_t columns);
@@ -334,9 +340,7 @@ NODISCARD status lower_codec_losses(lowering *l);
 // lower_shards.c: of shards [first, last).
 NODISCARD status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin,
                                  int64_t own_end);
-// The same in two: shards before sequence `middle`, and from it on.
-NODISCARD status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
-                                  int64_t middle, int64_t own_end);
+NODISCARD status lower_trees(lowering *l); // the tree over shards; of two directions one of each
 const shard_tree *lower_tree(const lowering *l,
                              int32_t layer_row); // that its gradients are summed by
 NODISCARD status lower_use_add(lowering *l, int32_t layer_row, tensor_id t);
@@ -351,7 +355,8 @@ NODISCARD status lower_panels_end(lowering *l);
 NODISCARD status lower_binding(lowering *l, const plan_binding *binding, int32_t *out);
 // Finds or adds a run tensor; a batch tensor grows to the largest plan's size.
 NODISCARD status lower_run_tensor(plan_table *run, const plan_tensor *want, int32_t *ref);
-NODISCARD status lower_keep(plan *p); // its lists leave the arena that they grew in
+NODISCARD status lower_room_take(lowering *l);      // for its lists: what the plan before had
+NODISCARD status lower_keep(plan *p, plan_use use); // its lists leave the arena that they grew in
 plan_tensor lower_tensor_like(const op_tensor *t, const extent_binding *bound);
 void lower_name(plan_tensor *t, const char *a, const char *separator, const char *b);
 

@@ -70,6 +70,8 @@ status lower_comm_name(const lowering *l, plan_comm *c, const char *format, ...)
 {
     char name[PLAN_NAME_BYTES], *copy = NULL;
     va_list args;
+    c->name = "";
+    if (l->r->use != PLAN_WHOLE) return ST_OK; // nobody reads it
     va_start(args, format);
     (void)vsnprintf(name, sizeof(name), format, args);
     va_end(args);
@@ -107,21 +109,28 @@ static status leaves_push(lowering *l)
     return ST_OK;
 }
 
+status lower_comm_again(lowering *l, int32_t comm, int32_t after, int32_t *action)
+{
+    const plan *p = l->p;
+    const int32_t group = p->comms[comm].group;
+    const bool is_inline = p->run->groups[group].use == GROUP_INLINE;
+    const plan_action a = {.kind = ACTION_COMMUNICATE,
+                           .lane = is_inline ? LANE_COMPUTE : LANE_GROUPS + group,
+                           .microbatch = l->microbatch,
+                           .layer = -1,
+                           .binding = -1,
+                           .comm = comm};
+    TRY(lower_action_push(l, &a, action));
+    return after >= 0 ? lower_wait(l, *action, after) : ST_OK;
+}
+
 status lower_comm_push(lowering *l, const plan_comm *c, int32_t after, int32_t *action)
 {
     plan *p = l->p;
     TRY(arena_grow(p->a, (void **)&p->comms, &p->comm_capacity, p->comm_count + 1,
                    (int64_t)sizeof(*c)));
-    const bool is_inline = p->run->groups[c->group].use == GROUP_INLINE;
-    const plan_action a = {.kind = ACTION_COMMUNICATE,
-                           .lane = is_inline ? LANE_COMPUTE : LANE_GROUPS + c->group,
-                           .microbatch = l->microbatch,
-                           .layer = -1,
-                           .binding = -1,
-                           .comm = (int32_t)p->comm_count};
     p->comms[p->comm_count++] = *c;
-    TRY(lower_action_push(l, &a, action));
-    return after >= 0 ? lower_wait(l, *action, after) : ST_OK;
+    return lower_comm_again(l, (int32_t)(p->comm_count - 1), after, action);
 }
 
 // ---- gradients ----------------------------------------------------------------------------------

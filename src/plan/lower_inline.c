@@ -173,11 +173,81 @@ static plan_group group_of(const lowering *l, const op_node *node, group_use use
     return plan_group_of(&l->r->mesh, axes, use);
 }
 
-// It waits for action `after`, unless that is -1. *pushed: its row.
-static status comm_push(inline_comm *k, const plan_action *action, int32_t after, int32_t *pushed)
+// ---- records that are shared ----------------------------------------------------------------------
+
+// Who asks for times and bytes alone is not told which tensors a communication is of: so those of one node on as many
+// rows have one record for all micro-batches and layers. In strict order, and of sums of accumulators, of which only the
+// last one of a step may have a tail (sim/price.c), each has its own.
+struct shared_comm {
+    const op_node *node;
+    int32_t sequence_begin, sequence_count, position_begin, position_count;
+    int32_t use,
+        part;     // group_use; part: 1 of what others follow, and of the second half of a shift
+    int32_t comm; // 1 more; 0: an empty slot
+};
+enum { SHARED_SLOTS = 1 << 12 };
+
+// Its slot, or the empty one that it may have; NULL: it is not to be shared.
+static shared_comm *shared_find(lowering *l, const plan_action *action, group_use use, int32_t part)
 {
-    TRY(lower_comm_push(k->l, &k->c, after, pushed));
-    k->l->p->actions[*pushed].layer = action->layer;
+    const op_node *node = node_at(l, action, 0);
+    if (l->shared == NULL || l->shared_count > SHARED_SLOTS / 2) return NULL;
+    uint64_t at = (uint64_t)(uintptr_t)node / 16 * UINT64_C(0x9e3779b97f4a7c15);
+    at ^= (uint64_t)action->position_begin * 31 + (uint64_t)action->sequence_begin * 7;
+    for (at += (uint64_t)part; l->shared[at % SHARED_SLOTS].comm > 0; at++) {
+        shared_comm *s = &l->shared[at % SHARED_SLOTS];
+        if (s->node == node && s->sequence_begin == action->sequence_begin &&
+            s->sequence_count == action->sequence_count &&
+            s->position_begin == action->position_begin &&
+            s->position_count == action->position_count && s->use == (int32_t)use &&
+            s->part == part) {
+            return s;
+        }
+    }
+    return &l->shared[at % SHARED_SLOTS];
+}
+
+static void shared_add(lowering *l, const plan_action *action, group_use use, int32_t part,
+                       int32_t comm)
+{
+    const plan *p = l->p;
+    shared_comm *s = shared_find(l, action, use, part);
+    const int32_t in = p->items[p->comms[comm].items_begin].in;
+    if (s == NULL || (in >= 0 && p->tensors[in].kind == BYTES_GRADIENTS)) return;
+    *s = (shared_comm){.node = node_at(l, action, 0),
+                       .sequence_begin = action->sequence_begin,
+                       .sequence_count = action->sequence_count,
+                       .position_begin = action->position_begin,
+                       .position_count = action->position_count,
+                       .use = (int32_t)use,
+                       .part = part,
+                       .comm = comm + 1};
+    l->shared_count++;
+}
+
+status lower_shared_begin(lowering *l)
+{
+    if (l->p->strict || l->r->use == PLAN_WHOLE) return ST_OK;
+    return arena_new(l->a, SHARED_SLOTS, &l->shared);
+}
+
+// Another action of the record that is in a slot.
+static status shared_push(lowering *l, const plan_action *action, const shared_comm *s,
+                          int32_t after, int32_t *pushed)
+{
+    TRY(lower_comm_again(l, s->comm - 1, after, pushed));
+    l->p->actions[*pushed].layer = action->layer;
+    return ST_OK;
+}
+
+// It waits for action `after`, unless that is -1. *pushed: its row.
+static status comm_push(inline_comm *k, const plan_action *action, int32_t part, int32_t after,
+                        int32_t *pushed)
+{
+    lowering *l = k->l;
+    TRY(lower_comm_push(l, &k->c, after, pushed));
+    l->p->actions[*pushed].layer = action->layer;
+    shared_add(l, action, l->p->run->groups[k->c.group].use, part, l->p->actions[*pushed].comm);
     return ST_OK;
 }
 
@@ -198,7 +268,7 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
         k->c.peer = sends ? (place + 1) % size : (place + size - 1) % size;
         k->c.items_count = 0;
         TRY(lower_item_push(k->l, &k->c, &items[sends ? 0 : 1]));
-        TRY(comm_push(k, action, after, last));
+        TRY(comm_push(k, action, i, after, last));
     }
     return ST_OK;
 }
@@ -247,36 +317,52 @@ static status comm_begin(lowering *l, const plan_action *action, const plan_grou
     return ST_OK;
 }
 
-// The communication that the action's range begins with.
-static status inline_push(lowering *l, const plan_action *action)
+static status shift(lowering *l, const plan_action *action, group_use use, int32_t after,
+                    int32_t *last)
 {
-    const op_node *node = node_at(l, action, 0);
-    const plan_group group = group_of(l, node, GROUP_INLINE);
+    const shared_comm *one = shared_find(l, action, use, 0), *two = shared_find(l, action, use, 1);
+    if (one != NULL && one->comm > 0 && two != NULL && two->comm > 0) {
+        TRY(shared_push(l, action, one, after, last));
+        return shared_push(l, action, two, after, last);
+    }
+    const plan_group group = group_of(l, node_at(l, action, 0), use);
     inline_comm k;
     TRY(comm_begin(l, action, &group, &k));
-    if (node->code == OP_SHIFT) return shift_push(&k, action, &group, -1, &l->last_compute);
-    TRY(items_push(&k));
-    TRY(leaves_push(&k));
-    return comm_push(&k, action, -1, &l->last_compute);
+    return shift_push(&k, action, &group, after, last);
 }
 
-status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out)
+// A gather or a sum; `more`: other rows of it follow.
+static status message(lowering *l, const plan_action *action, group_use use, bool more,
+                      int32_t after, int32_t *out)
 {
-    const plan_group group = group_of(l, node_at(l, action, 0), GROUP_RING);
-    inline_comm k;
-    TRY(comm_begin(l, action, &group, &k));
-    return shift_push(&k, action, &group, l->last_compute, out);
-}
-
-status lower_inline_beside(lowering *l, const plan_action *action, bool more, int32_t *out)
-{
-    const plan_group group = group_of(l, node_at(l, action, 0), GROUP_ASIDE);
+    const shared_comm *s = shared_find(l, action, use, more ? 1 : 0);
+    if (s != NULL && s->comm > 0) return shared_push(l, action, s, after, out);
+    const plan_group group = group_of(l, node_at(l, action, 0), use);
     inline_comm k;
     TRY(comm_begin(l, action, &group, &k));
     TRY(items_push(&k));
     TRY(leaves_push(&k));
     k.c.more = more;
-    TRY(comm_push(&k, action, l->last_compute, out));
+    return comm_push(&k, action, more ? 1 : 0, after, out);
+}
+
+// The communication that the action's range begins with.
+static status inline_push(lowering *l, const plan_action *action)
+{
+    if (node_at(l, action, 0)->code == OP_SHIFT) {
+        return shift(l, action, GROUP_INLINE, -1, &l->last_compute);
+    }
+    return message(l, action, GROUP_INLINE, false, -1, &l->last_compute);
+}
+
+status lower_shift_beside(lowering *l, const plan_action *action, int32_t *out)
+{
+    return shift(l, action, GROUP_RING, l->last_compute, out);
+}
+
+status lower_inline_beside(lowering *l, const plan_action *action, bool more, int32_t *out)
+{
+    TRY(message(l, action, GROUP_ASIDE, more, l->last_compute, out));
     for (int64_t i = 0; i < l->next_wait_count; i++) { // it may come before the next compute action
         TRY(lower_wait(l, *out, l->next_waits[i]));
     }

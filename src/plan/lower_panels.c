@@ -101,7 +101,7 @@ status lower_panels_end(lowering *l)
         for (int32_t k = 0; rows != NULL && k < a->ops_count; k++) {
             const int32_t row = rows[a->ops_begin + k];
             if (row < 0 || uses[row].count++ > 0) continue;
-            uses[row].first = l->r->unplaced ? 0 : l->time_of[i] + k;
+            uses[row].first = l->r->use == PLAN_TIMES ? 0 : l->time_of[i] + k;
             a->fills = true;
         }
     }

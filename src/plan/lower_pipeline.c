@@ -235,23 +235,40 @@ static status messages_from(lowering *l, int32_t from)
     return ST_OK;
 }
 
+// The lists of all ranks, played.
+static status times_play(const lowering *l, arena *a, border_times *out)
+{
+    const plan_pipeline *p = &l->pipe;
+    schedule_list *lists = NULL;
+    TRY(arena_new(a, p->shape.stages, &lists));
+    for (int32_t pp = 0; pp < p->shape.stages; pp++) TRY(list_of(l, pp, a, &lists[pp]));
+    return plan_borders_play(a, p->schedule, &p->shape, lists, l->r->optimizer == NULL, out);
+}
+
+static bool times_are_of(const lowering *l, const border_times *t)
+{
+    const schedule_request *x = &t->shape, *y = &l->pipe.shape;
+    return t->schedule == l->pipe.schedule && t->forward_only == (l->r->optimizer == NULL) &&
+           x->stages == y->stages && x->microbatches == y->microbatches && x->chunks == y->chunks;
+}
+
 // Which buffer each message has; the lists of all ranks are needed for that alone.
 static status buffers_deal(lowering *l)
 {
     const plan_pipeline *p = &l->pipe;
-    arena *work = NULL;
-    schedule_list *lists = NULL;
-    border_times times;
+    border_room own = {0}, *room = l->r->rooms != NULL ? &l->r->rooms->borders : &own;
     status st = ST_OK;
     if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
-    TRY(arena_create("borders", 0, &work));
-    TRY_TO(done, arena_new(work, p->shape.stages, &lists));
-    for (int32_t pp = 0; pp < p->shape.stages; pp++) TRY_TO(done, list_of(l, pp, work, &lists[pp]));
-    TRY_TO(done,
-           plan_borders_play(work, p->schedule, &p->shape, lists, l->r->optimizer == NULL, &times));
-    TRY_TO(done, plan_borders_make(l->a, &times, l->r->mesh.at[AXIS_PP], &l->borders));
+    if (room == &own) TRY(arena_create("borders", 0, &own.a));
+    if (!times_are_of(l, &room->times)) {
+        arena_reset(room->a);
+        room->times = (border_times){0};
+        TRY_TO(done, times_play(l, room->a, &room->times));
+    }
+    TRY_TO(done, plan_borders_make(l->a, &room->times, l->r->mesh.at[AXIS_PP], &l->borders));
 done:
-    arena_destroy(work);
+    if (st != ST_OK) room->times = (border_times){0};
+    arena_destroy(own.a);
     return st;
 }
 

@@ -175,8 +175,8 @@ status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, 
     return tree_make(t);
 }
 
-status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
-                        int64_t middle, int64_t own_end)
+static status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
+                               int64_t middle, int64_t own_end)
 {
     shards_set(&trees[0], r, own_begin, middle);
     shards_set(&trees[1], r, middle, own_end);
@@ -241,4 +241,17 @@ status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
     l->uses[l->use_count++] = use;
     l->layers[layer_row].use_count++;
     return ST_OK;
+}
+
+status lower_trees(lowering *l)
+{
+    if (l->r->optimizer == NULL) return ST_OK;
+    const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
+    l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
+    if (!l->two_ways) {
+        return shard_tree_make(&l->trees[0], l->r, first, end);
+    }
+    int32_t none = 0, share = 0; // micro-batches of the first direction
+    plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
+    return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
 }

@@ -354,12 +354,40 @@ static status list_keep(arena *a, void **items, int64_t count, int64_t *capacity
     return ST_OK;
 }
 
+// As much as a plan has that is like it, and a sixteenth.
+status lower_room_take(lowering *l)
+{
+    const plan *like = l->r->rooms != NULL ? l->r->rooms->like : NULL;
+    plan *p = l->p;
+    if (like == NULL || l->r->use == PLAN_BYTES) return ST_OK;
+    p->a = p->run->a; // where they stay
+    const struct {
+        void **items;
+        int64_t *capacity, count, bytes;
+    } lists[] = {
+        {(void **)&p->actions, &p->action_capacity, like->action_count, sizeof(*p->actions)},
+        {(void **)&p->tensors, &p->tensor_capacity, like->tensor_count, sizeof(*p->tensors)},
+        {(void **)&p->bindings, &p->binding_capacity, like->binding_count, sizeof(*p->bindings)},
+        {(void **)&p->comms, &p->comm_capacity, like->comm_count, sizeof(*p->comms)},
+        {(void **)&p->items, &p->item_capacity, like->item_count, sizeof(*p->items)}};
+    for (int64_t i = 0; i < COUNT_OF(lists); i++) {
+        TRY(arena_grow(p->a, lists[i].items, lists[i].capacity, lists[i].count / 16 * 17 + 64,
+                       lists[i].bytes));
+    }
+    return arena_grow(l->a, (void **)&l->pairs, &l->pair_capacity, like->wait_count / 16 * 17 + 64,
+                      (int64_t)sizeof(wait_pair));
+}
+
 // What grows leaves what it was behind: plans of a step with many micro-batches were three times as large with that.
-status lower_keep(plan *p)
+status lower_keep(plan *p, plan_use use)
 {
     p->a = p->run->a;
     TRY(list_keep(p->a, (void **)&p->tensors, p->tensor_count, &p->tensor_capacity,
                   (int64_t)sizeof(*p->tensors)));
+    if (use == PLAN_BYTES) {
+        p->action_count = p->binding_count = p->wait_count = 0;
+        p->comm_count = p->item_count = p->leaf_count = 0;
+    }
     TRY(list_keep(p->a, (void **)&p->actions, p->action_count, &p->action_capacity,
                   (int64_t)sizeof(*p->actions)));
     TRY(list_keep(p->a, (void **)&p->bindings, p->binding_count, &p->binding_capacity,

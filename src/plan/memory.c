@@ -220,16 +220,40 @@ static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, 
 // A span, and where its unit is to be written down.
 typedef struct shared_span {
     life_span span;
-    int64_t bytes, number;
+    int64_t bytes;
     int32_t *unit;
 } shared_span;
 
-static int compare_shared(const void *a, const void *b)
+// By bytes, the largest first; and by their beginning.
+static status shares_sort(arena *a, shared_span **all, int64_t count)
 {
-    const shared_span *x = a, *y = b;
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    if (x->span.begin != y->span.begin) return x->span.begin < y->span.begin ? -1 : 1;
-    return x->number < y->number ? -1 : x->number > y->number;
+    int64_t *keys = NULL, *sizes = NULL, last = 0, size_count = 0, capacity = 0;
+    int32_t *by_time = NULL, *by_size = NULL;
+    shared_span *sorted = NULL;
+    TRY(arena_new(a, count + 1, &keys));
+    TRY(arena_new(a, count + 1, &sorted));
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = (*all)[i].span.begin;
+        last = max_i64(last, keys[i]);
+    }
+    TRY(rows_sort(a, keys, count, last, &by_time));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t bytes = (*all)[i].bytes;
+        int64_t at = 0;
+        while (at < size_count && sizes[at] > bytes) at++;
+        if (at < size_count && sizes[at] == bytes) continue; // there are few
+        TRY(arena_grow(a, (void **)&sizes, &capacity, size_count + 1, (int64_t)sizeof(*sizes)));
+        memmove(&sizes[at + 1], &sizes[at], (size_t)(size_count++ - at) * sizeof(*sizes));
+        sizes[at] = bytes;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = 0;
+        while (sizes[keys[i]] != (*all)[by_time[i]].bytes) keys[i]++;
+    }
+    TRY(rows_sort(a, keys, count, size_count, &by_size));
+    for (int64_t i = 0; i < count; i++) sorted[i] = (*all)[by_time[by_size[i]]];
+    *all = sorted;
+    return ST_OK;
 }
 
 // Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
@@ -275,14 +299,12 @@ static status shares_deal(placing *pl, arena *a, int64_t classes)
             TRY(arena_grow(a, (void **)&all, &capacity, count + u->span_count,
                            (int64_t)sizeof(*all)));
             for (int64_t s = 0; s < u->span_count; s++) {
-                all[count] =
-                    (shared_span){u->spans[s], u->bytes, count, &g->unit_of[u->spans[s].copy]};
-                count++;
+                all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
             }
             u->span_count = 0;
         }
     }
-    qsort(all, (size_t)count, sizeof(*all), compare_shared);
+    TRY(shares_sort(a, &all, count));
     for (int64_t from = 0, end = 0; from < count; from = end) {
         while (end < count && all[end].bytes == all[from].bytes) end++;
         TRY(spans_share(pl, a, &all[from], end - from));
@@ -534,16 +556,9 @@ static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
 }
 
 typedef struct live_event {
-    int64_t time, bytes; // bytes > 0: begins at time; < 0: ended before time
-    uint32_t passing;    // bits of PLAN_PASSING_*
+    int64_t bytes;    // > 0: begins; < 0: ended before
+    uint32_t passing; // bits of PLAN_PASSING_*
 } live_event;
-
-static int compare_events(const void *a, const void *b)
-{
-    const live_event *x = a, *y = b;
-    if (x->time != y->time) return x->time < y->time ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; // ends first
-}
 
 // Is it a whole weight, or a whole gradient, that comes and goes?
 static uint32_t passing_of(const plan *p, int32_t row)
@@ -557,28 +572,35 @@ static uint32_t passing_of(const plan *p, int32_t row)
 // too.
 static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
-    int64_t count = 0, i = 0, live[PLAN_PASSING_COUNT] = {0};
+    int64_t count = 0, i = 0, last = 0, live[PLAN_PASSING_COUNT] = {0};
     for (int64_t k = 0; k < pl->order_count; k++) count += pl->units[pl->order[k]].span_count;
     live_event *events = NULL;
+    int64_t *keys = NULL; // 2 x time, and 1 more where it begins: ends come first
+    int32_t *order = NULL;
     TRY(arena_new(a, 2 * count + 1, &events));
+    TRY(arena_new(a, 2 * count + 1, &keys));
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
         const uint32_t passing = passing_of(p, pl->order[k]);
         for (int64_t s = 0; s < u->span_count; s++) {
-            events[i++] = (live_event){u->spans[s].begin, u->bytes, passing};
-            events[i++] = (live_event){u->spans[s].end + 1, -u->bytes, passing};
+            keys[i] = 2 * u->spans[s].begin + 1;
+            events[i++] = (live_event){u->bytes, passing};
+            keys[i] = 2 * (u->spans[s].end + 1);
+            events[i++] = (live_event){-u->bytes, passing};
+            last = max_i64(last, 2 * (u->spans[s].end + 1));
         }
     }
-    qsort(events, (size_t)i, sizeof(*events), compare_events);
+    TRY(rows_sort(a, keys, i, last, &order));
     memset(p->live_without, 0, sizeof(p->live_without));
     *when = 0;
     for (int64_t k = 0; k < i; k++) {
+        const live_event *x = &events[order[k]];
         for (uint32_t without = 0; without < PLAN_PASSING_COUNT; without++) {
-            if ((events[k].passing & without) != 0) continue;
-            live[without] += events[k].bytes;
+            if ((x->passing & without) != 0) continue;
+            live[without] += x->bytes;
             if (live[without] <= p->live_without[without]) continue;
             p->live_without[without] = live[without];
-            if (without == 0) *when = events[k].time;
+            if (without == 0) *when = keys[order[k]] / 2;
         }
     }
     p->live_bytes = p->live_without[0];
@@ -738,6 +760,7 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     }
     const int64_t near = max_i64(p->live_bytes / 100 * 103, enough);
     TRY_TO(done, units_shake(a, &best, near, &p->transient_bytes));
+    if (lives->sizes_only) goto done;
     const int64_t *offsets = best.best;
     if (count > 1) TRY_TO(done, units_make(p, a, lives, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];

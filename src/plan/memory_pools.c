@@ -28,12 +28,6 @@ typedef struct pool_span {
     int64_t count, begin, end;
 } pool_span;
 
-static int compare_pool_spans(const void *a, const void *b)
-{
-    const pool_span *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
 static bool is_alike(const pool_row *a, const pool_row *b)
 {
     return a->kind == b->kind && a->bytes == b->bytes;
@@ -59,9 +53,12 @@ static status pool_rows_find(const plan *p, arena *a, const life_table *lives, c
     return ST_OK;
 }
 
-static int64_t spans_gather(placing *pl, const pool_row *rows, int64_t count, pool_span *out)
+// Of `count` tensors; out: room for all of them. *total of them, in the order of their beginning.
+static status spans_gather(arena *a, placing *pl, const pool_row *rows, int64_t count,
+                           pool_span *out, pool_span *sorted, int64_t *total)
 {
-    int64_t n = 0;
+    int64_t n = 0, last = 0, *keys = NULL;
+    int32_t *order = NULL;
     for (int64_t i = 0; i < count; i++) {
         unit *u = &pl->units[rows[i].row];
         for (int64_t k = 0; k < u->span_count; k++) {
@@ -74,8 +71,15 @@ static int64_t spans_gather(placing *pl, const pool_row *rows, int64_t count, po
         }
         u->span_count = 0;
     }
-    qsort(out, (size_t)n, sizeof(*out), compare_pool_spans);
-    return n;
+    TRY(arena_new(a, n + 1, &keys));
+    for (int64_t i = 0; i < n; i++) {
+        keys[i] = out[i].begin;
+        last = max_i64(last, keys[i]);
+    }
+    TRY(rows_sort(a, keys, n, last, &order));
+    for (int64_t i = 0; i < n; i++) sorted[i] = out[order[i]];
+    *total = n;
+    return ST_OK;
 }
 
 static life_span *span_of(const pool_span *s, life_span *room)
@@ -131,11 +135,12 @@ static status pool_share(arena *a, placing *pl, const pool_row *rows, int64_t co
 // The spans of `count` tensors; of each `copy` is then the unit that it came to.
 static status pool_deal(arena *a, placing *pl, const pool_row *rows, int64_t count, pooling how)
 {
-    pool_span *all = NULL;
-    int64_t total = 0;
+    pool_span *room = NULL, *all = NULL;
+    int64_t total = 0, n = 0;
     for (int64_t i = 0; i < count; i++) total += pl->units[rows[i].row].span_count;
+    TRY(arena_new(a, total + 1, &room));
     TRY(arena_new(a, total + 1, &all));
-    const int64_t n = spans_gather(pl, rows, count, all);
+    TRY(spans_gather(a, pl, rows, count, room, all, &n));
     if (how == POOL_PIECES) return pool_part(a, pl, all, n, rows->bytes);
     return pool_share(a, pl, rows, count, all, n);
 }

@@ -16,7 +16,7 @@
 #include "op/model.h"
 #include "op/step.h"
 #include "plan/mesh.h"
-#include "plan/pipeline.h"
+#include "plan/rooms.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -263,16 +263,14 @@ typedef struct plan_request {
     bool keep_gradients;     // finished gradients stay readable after the step (check)
     // What layout.sp gathers, or scatters of one sequence, stands between products, as other software has it.
     bool rows_inline;
-    bool unplaced; // for its times alone: transient tensors get no offsets, its bytes are not known
+    plan_use use;
     int64_t
         enough_bytes; // of the arena: with no more, no better places are looked for; 0: the best
     int64_t scratch_bytes; // for the threads; a row of the table
     plan_workspace_fn workspace;
     plan_panels_fn panels; // training: weights are packed once a step; NULL: once for each product
     void *workspace_context;
-    // That a plan is made in, and its tensors placed: of who makes many, one after the other. NULL: rooms of its own, of
-    // whose pages the system asks a third of the time.
-    arena *lists, *places;
+    plan_rooms *rooms; // NULL: its own
 } plan_request;
 
 // Whole weights and whole gradients that come and go with every layer (ZeRO-3, ZeRO-2).

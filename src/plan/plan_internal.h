@@ -37,6 +37,7 @@ typedef struct life_copies {
 typedef struct life_table {
     arena *a;
     life_copies copies; // count 0: there are none
+    bool sizes_only;    // nobody asks where tensors and their spans lie
     bool is_complete;   // all spans of a step are noted, so what passes may change its place
     life *lives;        // [transient tensor]
     int64_t capacity;

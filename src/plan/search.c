@@ -193,21 +193,6 @@ static status refused(search *s, status st, bool *is)
     return ST_OK;
 }
 
-static status candidate_play(search *s, search_found *f)
-{
-    const search_calls *calls = &s->r->calls;
-    bool is_refused = false;
-    s->looked++;
-    TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
-    if (is_refused) return ST_OK;
-    s->out->played++;
-    s->played_rows += f->played.rows;
-    f->fits = f->played.peak_bytes <= s->r->usable_bytes;
-    if (f->fits) return found_insert(s, f);
-    too_large(s, f);
-    return ST_OK;
-}
-
 // ---- do they fit ----------------------------------------------------------------------------------
 
 // A plan's arena is at most 5% above what lives at once (plan/memory.c) where chunks go one way and backwards are
@@ -261,15 +246,20 @@ static status stages_measure(search *s, search_found *f, stage_bytes *out)
     return ST_OK;
 }
 
-// *f->fits, by the arenas of the plans of its fullest stages, and of all that holes might make too large.
-static status found_fit(search *s, search_found *f, bool *is_refused)
+static int64_t room_percent(const search_layout *l)
+{
+    return 100 + (l->zero >= 2 ? 2 : 1) * HOLES_PERCENT;
+}
+
+// *f->fits, by the arenas of the plans of its fullest stages, and of all that holes might make too large; of `most` of
+// them.
+static status found_fit(search *s, search_found *f, int32_t most, bool *is_refused)
 {
     const search_calls *calls = &s->r->calls;
     const int32_t pp = f->layout.pp;
     const plan_schedule *x = f->layout.schedule;
     const bool all_ways =
         s->r->codec != NULL || (x != NULL && (x->shape != SHAPE_LOOP || x->splits_backward));
-    const int64_t percent = 100 + (f->layout.zero >= 2 ? 2 : 1) * HOLES_PERCENT;
     stage_bytes *all = NULL;
     int32_t *stages = NULL, count = 0;
     *is_refused = false;
@@ -278,13 +268,48 @@ static status found_fit(search *s, search_found *f, bool *is_refused)
     TRY(stages_measure(s, f, all));
     f->fits = may_fit(s, f);
     if (!f->fits) return ST_OK;
-    for (int32_t i = 0; i < pp; i++) {
-        const bool has_room = all[i].bytes / 100 * percent <= s->r->usable_bytes;
+    for (int32_t i = 0; i < pp && i < most; i++) {
+        const bool has_room = all[i].bytes / 100 * room_percent(&f->layout) <= s->r->usable_bytes;
         if (i >= FULLEST_STAGES && has_room && !all_ways) break;
         stages[count++] = all[i].stage;
     }
     TRY(refused(s, calls->fit(calls->context, &f->layout, stages, count, &f->played), is_refused));
     f->fits = !*is_refused && f->played.peak_bytes <= s->r->usable_bytes;
+    return ST_OK;
+}
+
+// What may be too large for its fullest stage's own plan is asked that before a long play, for a plan of one stage takes
+// a tenth of the time of a play of all. What fits so is asked again when it is among the best, of its other stages too.
+static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_refused)
+{
+    const search_request *r = s->r;
+    const bool is_long =
+        r->rows > 0 && rows * r->plays >= r->rows; // so rows end the search, not plays
+    const bool has_room = f->bytes / 100 * room_percent(&f->layout) <= r->usable_bytes;
+    *is_refused = false;
+    if (r->calls.fit == NULL || !is_long || has_room) return ST_OK;
+    TRY(found_fit(s, f, 1, is_refused));
+    if (f->fits) f->played = (search_played){0};
+    return ST_OK;
+}
+
+static status candidate_play(search *s, search_found *f)
+{
+    const search_calls *calls = &s->r->calls;
+    const int64_t rows = calls->rows != NULL ? calls->rows(calls->context, &f->layout) : 0;
+    bool is_refused = false;
+    s->looked++;
+    TRY(fits_so_far(s, rows, f, &is_refused));
+    if (!is_refused && f->fits) {
+        TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
+        s->out->played += is_refused ? 0 : 1;
+        f->fits = f->played.peak_bytes <= s->r->usable_bytes;
+    }
+    if (is_refused) return ST_OK;
+    s->played_rows +=
+        rows; // of what did not fit too: a search ends where it did when that was played
+    if (f->fits) return found_insert(s, f);
+    too_large(s, f);
     return ST_OK;
 }
 
@@ -299,7 +324,7 @@ static status best_fit(search *s, bool *all)
         search_found *f = &out->plans[i++];
         bool is_refused = false;
         if (f->played.peak_bytes > 0 || s->r->plays == 0) continue;
-        TRY(found_fit(s, f, &is_refused));
+        TRY(found_fit(s, f, f->layout.pp, &is_refused));
         if (f->fits) continue;
         out->played--;
         if (!is_refused) too_large(s, f);

@@ -38,7 +38,6 @@ const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_B
 // What is played: the plans of a rank of every stage.
 typedef struct search_played {
     int64_t step_ns;
-    int64_t rows;       // micro-batches x layers: what the play takes its time for
     int64_t peak_bytes; // of the fullest rank, whatever the software keeps besides included
     int64_t kind[BYTES_KIND_COUNT];
 } search_played;
@@ -53,6 +52,8 @@ typedef struct search_calls {
     // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
     // there is no `fit`.
     status (*play)(void *context, const search_layout *l, search_played *out);
+    // Micro-batches x layers of a play: what it takes its time for. NULL: nobody asks.
+    int64_t (*rows)(void *context, const search_layout *l);
     // The bytes of the plans' own arenas, asked for where the layout is among the best, and last, of these
     // stages, the fullest by estimate first: the others have room to spare. NULL: play says them.
     status (*fit)(void *context, const search_layout *l, const int32_t *stages, int32_t count,
@@ -91,7 +92,7 @@ typedef struct search_request {
     search_fixed fixed;
     int32_t wanted; // plans, best first
     int32_t plays;  // at most; 0: none, memory alone decides
-    int64_t rows;   // enough of search_played.rows, once there are `wanted`; 0: no number is
+    int64_t rows;   // enough of all that are played, once there are `wanted`; 0: no number is
     search_calls calls;
 } search_request;
 

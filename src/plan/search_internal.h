@@ -100,7 +100,7 @@ typedef struct search {
     int64_t pipe_count, pipe_capacity, pipe_actions;
     item *heap;
     int64_t heap_count, heap_capacity;
-    int64_t played_rows; // search_played.rows of all
+    int64_t played_rows; // search_calls.rows of all
     int64_t looked;      // layouts that were judged by more than a least time
     int64_t plan_capacity;
 } search;

@@ -35,9 +35,17 @@ typedef struct meeting {
     int32_t *lanes; // [members] that are here
 } meeting;
 
+// What is asked of an action again and again: a third of what its plan and its prices say, side by side.
+typedef struct timed_action {
+    int64_t ns, tail; // ns: what it holds up included
+    int32_t waits_begin, waits_count;
+    int32_t meeting; // NOBODY: none, or in lockstep
+} timed_action;
+
 typedef struct player_rank {
     const plan *p;
     const sim_prices *prices;
+    timed_action *actions;
     sim_span *spans;     // [step * actions + action]
     int32_t *waiters;    // the same: first lane that waits for it
     int32_t *lane_of;    // [lane number] in player.lanes; NOBODY
@@ -112,6 +120,25 @@ static status meetings_of_rank(player *s, int32_t r)
     return ST_OK;
 }
 
+static status actions_of_rank(player *s, int32_t r)
+{
+    player_rank *rank = &s->ranks[r];
+    const plan *p = rank->p;
+    const sim_prices *prices = rank->prices;
+    TRY(arena_new(s->a, p->action_count + 1, &rank->actions));
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        const bool sends = x->kind == ACTION_COMMUNICATE;
+        rank->actions[i] =
+            (timed_action){.ns = prices->ns[i] + sim_held(prices, i),
+                           .tail = prices->tail != NULL ? prices->tail[i] : 0,
+                           .waits_begin = x->waits_begin,
+                           .waits_count = x->waits_count,
+                           .meeting = sends ? rank->meeting_of[p->comms[x->comm].group] : NOBODY};
+    }
+    return ST_OK;
+}
+
 static status prepare(player *s)
 {
     int64_t lanes = 0, groups = 0;
@@ -134,6 +161,7 @@ static status prepare(player *s)
         }
         TRY(lanes_of_rank(s, r));
         TRY(meetings_of_rank(s, r));
+        TRY(actions_of_rank(s, r));
     }
     for (int32_t i = 0; i < s->meeting_count; i++) {
         TRY(arena_new(s->a, s->meetings[i].members, &s->meetings[i].lanes));
@@ -166,6 +194,16 @@ static void gap_count(const player_rank *rank, sim_times *t, const plan_action *
     t->bubble += to - from - under_way;
 }
 
+static void times_add(sim_times *to, const sim_times *t)
+{
+    to->length += t->length;
+    to->compute += t->compute;
+    to->bubble += t->bubble;
+    to->data += t->data;
+    to->host += t->host;
+    for (int k = 0; k < TRAFFIC_COUNT; k++) to->exposed[k] += t->exposed[k];
+}
+
 // An action of the compute lane in the last step, `late` by the host; `cause`: row of what it waited for longest before.
 static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, int64_t late,
                           int64_t cause)
@@ -174,7 +212,8 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     const int32_t action = l->actions[l->at];
     const plan_action *x = &rank->p->actions[action];
     const sim_span *span = cause >= 0 ? &rank->spans[cause] : NULL;
-    sim_times *t = &s->out->times[l->rank];
+    const sim_rank *given = &s->given[l->rank];
+    sim_times its = {0}, *t = &its;
     const int64_t host = l->at == 0 ? s->host_ns : 0;
     const int64_t held = sim_held(rank->prices, action), own = end - begin - held - host;
     const int64_t on = cause >= 0 ? cause % rank->p->action_count : 0;
@@ -190,6 +229,10 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     } else {
         t->compute += own;
     }
+    times_add(&s->out->times[l->rank], t);
+    const bool is_some =
+        x->microbatch >= given->first && x->microbatch < given->first + given->count;
+    if (is_some) times_add(&s->out->some[l->rank], t);
 }
 
 // ---- the loop ---------------------------------------------------------------------------------------
@@ -204,6 +247,17 @@ static int32_t action_of(const lane *l)
     return l->actions[l->at];
 }
 
+// Of its next action, which took `ns`, in the last step.
+static void sent_count(player *s, const lane *l, int64_t ns)
+{
+    const player_rank *rank = &s->ranks[l->rank];
+    const plan_action *x = &rank->p->actions[action_of(l)];
+    if (x->kind != ACTION_COMMUNICATE) return;
+    const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
+    const bool has_tail = rank->actions[action_of(l)].tail > 0;
+    s->out->times[l->rank].sent[traffic_of(axes)] += has_tail ? rank->prices->ns[action_of(l)] : ns;
+}
+
 // The lane's next action has its time.
 static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
 {
@@ -211,17 +265,11 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
     player_rank *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
     const int64_t row = row_of(rank, l->step, action);
-    const plan_action *x = &rank->p->actions[action];
     rank->spans[row] = (sim_span){begin, end};
     l->free = end;
     l->is_met = false;
     if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
-    if (l->step == s->steps - 1 && x->kind == ACTION_COMMUNICATE) {
-        const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
-        const bool has_tail = rank->prices->tail != NULL && rank->prices->tail[action] > 0;
-        const int64_t ns = has_tail ? rank->prices->ns[action] : end - begin;
-        s->out->times[l->rank].sent[traffic_of(axes)] += ns;
-    }
+    if (l->step == s->steps - 1) sent_count(s, l, end - begin);
     for (int32_t w = rank->waiters[row]; w != NOBODY; w = s->lanes[w].next_waiter) {
         s->ready[s->ready_count++] = w;
     }
@@ -238,7 +286,7 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
 {
     lane *l = &s->lanes[number];
     player_rank *rank = &s->ranks[l->rank];
-    const plan_action *x = &rank->p->actions[action_of(l)];
+    const timed_action *x = &rank->actions[action_of(l)];
     *begin = l->free;
     *cause = NOBODY;
     for (int32_t i = 0; i < x->waits_count; i++) {
@@ -293,19 +341,13 @@ static void lane_run(player *s, int32_t number)
     player_rank *rank = &s->ranks[l->rank];
     while (l->step < s->steps && !l->is_met) {
         const int32_t action = action_of(l);
-        const plan_action *x = &rank->p->actions[action];
-        int64_t begin = 0, cause = NOBODY;
-        int64_t ns = rank->prices->ns[action] + sim_held(rank->prices, action);
+        const timed_action *x = &rank->actions[action];
+        int64_t begin = 0, cause = NOBODY, ns = x->ns;
         if (!begin_of(s, number, &begin, &cause)) return;
-        if (rank->prices->tail != NULL && rank->prices->tail[action] > 0) {
-            ns = max_i64(ns, l->waited + rank->prices->tail[action] - begin);
-        }
-        if (x->kind == ACTION_COMMUNICATE) {
-            const int32_t m = rank->meeting_of[rank->p->comms[x->comm].group];
-            if (m != NOBODY) {
-                if (!meet(s, number, &s->meetings[m], begin, ns)) return;
-                continue;
-            }
+        if (x->tail > 0) ns = max_i64(ns, l->waited + x->tail - begin);
+        if (x->meeting != NOBODY) {
+            if (!meet(s, number, &s->meetings[x->meeting], begin, ns)) return;
+            continue;
         }
         if (l->number == LANE_COMPUTE) {
             const int64_t late = late_of(s, rank, l, begin);
@@ -354,6 +396,7 @@ status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices
     ASSERT(count > 0 && steps > 0 && host_ns >= 0);
     TRY(arena_new(a, 1, &s.out));
     TRY(arena_new(a, count, &s.out->times));
+    TRY(arena_new(a, count, &s.out->some));
     TRY(arena_new(a, count, &s.ranks));
     for (int32_t r = 0; r < count; r++) {
         s.ranks[r].p = ranks[r].p;

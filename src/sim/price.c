@@ -26,6 +26,9 @@ typedef struct pricer {
     int64_t memo_count;
     cost_group *groups; // [row of run->groups]
     int64_t *tails;     // [communication]
+    struct {
+        int64_t ns, held; // ns -1: not yet
+    } * messages;         // [communication], which several actions may have
 } pricer;
 
 static extent_binding bound_of(const plan *p, const plan_action *x)
@@ -132,9 +135,13 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
     const plan_comm *c = &p->comms[x->comm];
-    int64_t held = 0;
-    sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, &out->ns[action],
-                      &held);
+    int64_t *ns = &s->messages[x->comm].ns, held = 0;
+    if (*ns < 0) {
+        sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, ns,
+                          &s->messages[x->comm].held);
+    }
+    out->ns[action] = *ns;
+    held = s->messages[x->comm].held;
     out->tail[action] = s->tails[x->comm];
     const int64_t next = held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
@@ -177,11 +184,15 @@ int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count)
 // The host's part of the step block and the batch, each a copy.
 static int64_t copies_ns(const pricer *s)
 {
-    const plan_table *run = s->rank->p->run;
+    const plan *p = s->rank->p;
+    const plan_table *run = p->run;
+    const int64_t own = p->own_sequences / p->micro_batch;
+    const int64_t all = s->rank->microbatches > 0 ? s->rank->microbatches : own;
     int64_t ns = cost_copy_ns(s->m, (double)offsetof(step_block, device));
     for (int64_t i = 0; i < run->count; i++) {
         if (strncmp(run->tensors[i].name, "batch.", 6) != 0) continue;
-        ns += cost_copy_ns(s->m, (double)run->tensors[i].bytes);
+        ns += cost_copy_ns(
+            s->m, (double)(run->tensors[i].bytes / own * all + run->tensors[i].bytes % own));
     }
     return ns;
 }
@@ -248,6 +259,9 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
             TRY(arena_new(a, p->action_count + 1, &out[r].waits));
         }
         TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
+        TRY(arena_alloc_array(a, p->comm_count + 1, (int64_t)sizeof(*s.messages),
+                              (void **)&s.messages));
+        for (int64_t i = 0; i < p->comm_count; i++) s.messages[i].ns = -1;
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }
     return ST_OK;

@@ -22,6 +22,9 @@ extern "C" {
 typedef struct sim_rank {
     const plan *p;
     plan_mesh mesh;
+    // Of a step with more micro-batches than its plan has: so many, whose batch is copied; 0: the plan's.
+    int64_t microbatches;
+    int32_t first, count; // micro-batches whose times are told apart too
 } sim_rank;
 
 // Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
@@ -82,6 +85,8 @@ typedef struct sim_step {
     int64_t step_ns;  // of the last: from the end of the one before, the slowest rank's
     int32_t ranks;
     sim_times *times; // [rank]
+    sim_times *
+        some; // [rank] the part that is of its micro-batches [first, first + count), `sent` left out
     sim_span **spans; // [rank][action] of the last step
 } sim_step;
 

@@ -220,7 +220,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
                               .cp_shards = (int32_t)r->determinism.cp_shards,
                               .tp_shards = (int32_t)r->determinism.tp_shards,
                               .keep_gradients = options->keep_gradients,
-                              .unplaced = options->unplaced,
+                              .use = options->use,
                               .rows_inline = options->rows_inline,
                               .poison = poison_dead_bytes,
                               .optimizer = out->optimizer,
@@ -252,6 +252,7 @@ typedef struct stage_crew {
 typedef struct stage_worker {
     stage_crew *crew;
     plan_request request; // with rooms of its own
+    plan_rooms rooms;
     pthread_t thread;
     status st;
     error_record why;
@@ -279,8 +280,10 @@ static status worker_work(stage_worker *w)
 {
     stage_crew *c = w->crew;
     const bool peak = c->options->peak_stages != NULL;
-    TRY(arena_create("lowering", 0, &w->request.lists));
-    TRY(arena_create("plan memory", 0, &w->request.places));
+    TRY(arena_create("lowering", 0, &w->rooms.lists));
+    TRY(arena_create("plan memory", 0, &w->rooms.places));
+    TRY(arena_create("borders", 0, &w->rooms.borders.a));
+    w->request.rooms = &w->rooms;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
         const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
         if (k >= c->count) break;
@@ -289,6 +292,7 @@ static status worker_work(stage_worker *w)
         // What is over the limit is placed as well as can be, so that it is so whoever came first.
         w->request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
         TRY(stage_assemble(c->a, c->parts, stage_of(c, k), &w->request, out));
+        w->rooms.like = out->all[0];
         while (out->arena_bytes > most &&
                !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
         }
@@ -304,8 +308,9 @@ static void *worker_main(void *context)
         atomic_store(&w->crew->failed, true);
         error_take(&w->why);
     }
-    arena_destroy(w->request.lists);
-    arena_destroy(w->request.places);
+    arena_destroy(w->rooms.lists);
+    arena_destroy(w->rooms.places);
+    arena_destroy(w->rooms.borders.a);
     return NULL;
 }
 

@@ -47,7 +47,7 @@ typedef struct train_options {
     int64_t eval_sequences; // sequences of an evaluation step; 0: global_batch
     plan_mesh mesh;         // zero: one rank
     bool sizes_only;        // the plans are looked at, not run: constants have no data
-    bool unplaced;          // for their times alone (plan_request)
+    plan_use use;           // (plan_request)
     bool rows_inline;       // as other software has them (plan_request)
     bool whole_again;       // the same of train.recompute=full (op_program_recompute_rest)
     // Stages: only these are made, and only the largest arena is asked for: the others are placed no better than
