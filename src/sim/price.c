@@ -191,8 +191,8 @@ static int64_t copies_ns(const pricer *s)
     int64_t ns = cost_copy_ns(s->m, (double)offsetof(step_block, device));
     for (int64_t i = 0; i < run->count; i++) {
         if (strncmp(run->tensors[i].name, "batch.", 6) != 0) continue;
-        ns += cost_copy_ns(
-            s->m, (double)(run->tensors[i].bytes / own * all + run->tensors[i].bytes % own));
+        const int64_t bytes = run->tensors[i].bytes / own * all + run->tensors[i].bytes % own;
+        ns += cost_copy_ns(s->m, (double)bytes);
     }
     return ns;
 }
