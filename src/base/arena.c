@@ -177,14 +177,20 @@ status arena_alloc(arena *a, int64_t bytes, void **out)
     return take_locked(a, bytes, 0, out);
 }
 
-status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out)
+// The first `kept` elements its owner writes.
+static status take_array(arena *a, int64_t count, int64_t item_bytes, int64_t kept, void **out)
 {
     int64_t bytes;
     if (!size_mul(count, item_bytes, &bytes)) {
         return fail(ST_NO_MEMORY, "arena %s: an array of %lld elements of %lld bytes is impossible",
                     a->name, (long long)count, (long long)item_bytes);
     }
-    return arena_alloc(a, bytes, out);
+    return take_locked(a, bytes, kept * item_bytes, out);
+}
+
+status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out)
+{
+    return take_array(a, count, item_bytes, 0, out);
 }
 
 status arena_strdup(arena *a, const char *text, char **out)
@@ -219,12 +225,7 @@ status arena_grow(arena *a, void **items, int64_t *capacity, int64_t wanted, int
     const int64_t doubled = *capacity > INT64_MAX / 2 ? wanted : *capacity * 2;
     const int64_t count = max_i64(max_i64(doubled, wanted), 8);
     void *grown;
-    int64_t bytes;
-    if (!size_mul(count, item_bytes, &bytes)) {
-        return fail(ST_NO_MEMORY, "arena %s: an array of %lld elements of %lld bytes is impossible",
-                    a->name, (long long)count, (long long)item_bytes);
-    }
-    TRY(take_locked(a, bytes, *capacity * item_bytes, &grown));
+    TRY(take_array(a, count, item_bytes, *capacity, &grown));
     if (*capacity > 0) memcpy(grown, *items, (size_t)(*capacity * item_bytes));
     *items = grown;
     *capacity = count;

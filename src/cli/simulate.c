@@ -229,27 +229,27 @@ void simulate_figures(const simulation *s, simulated *out)
     times_sum(out);
 }
 
-status simulate_step(arena *a, const simulation *s, simulated *out)
+// Times and bytes of the same plans.
+static status step_and_bytes(arena *a, const simulation *s, plan_use use, simulated *out)
 {
-    const train_options how = {.use = PLAN_WHOLE};
+    const train_options how = {.use = use};
     TRY(step_make(a, s, &how, out));
     simulate_figures(s, out);
     memory_sum(s, out);
     return ST_OK;
 }
 
+status simulate_step(arena *a, const simulation *s, simulated *out)
+{
+    return step_and_bytes(a, s, PLAN_WHOLE, out);
+}
+
 // What a profile's software keeps besides is counted from the actions of all micro-batches.
 status simulate_shown(arena *a, const simulation *s, simulated *out)
 {
-    const bool alike = !adds_bytes(&s->profile);
-    const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES};
+    const train_options how = {.use = PLAN_BYTES};
     simulated *sized = NULL;
-    if (!alike) {
-        TRY(step_make(a, s, &how, out));
-        simulate_figures(s, out);
-        memory_sum(s, out);
-        return ST_OK;
-    }
+    if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_MEASURES, out);
     TRY(arena_new(a, 1, &sized));
     TRY(simulate_times(a, s, out));
     TRY(step_plan(a, s, &how, sized));

@@ -146,6 +146,19 @@ static void nothing_larger_is_cheaper(void **state)
 
 // ---- operations -----------------------------------------------------------------------------------
 
+// Tokens of so many columns times a matrix of so many rows.
+static void product_emit(arena *a, int64_t columns, int64_t rows, op_program **program,
+                         tensor_id *x, tensor_id *y)
+{
+    tensor_id w = TENSOR_NONE;
+    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, program), ST_OK);
+    assert_int_equal(op_input(*program, "x", extent_tokens(1), extent_of(columns), x), ST_OK);
+    assert_int_equal(op_tensor_make(*program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(rows),
+                                    extent_of(columns), &w),
+                     ST_OK);
+    assert_int_equal(op_matmul(*program, *x, w, TENSOR_NONE, ACT_NONE, y), ST_OK);
+}
+
 static void operations_are_priced_by_their_rows(void **state)
 {
     (void)state;
@@ -154,14 +167,9 @@ static void operations_are_priced_by_their_rows(void **state)
     const cost_model m = {.c = &c, .profile = &p};
     arena *a = NULL;
     op_program *program = NULL;
-    tensor_id x = TENSOR_NONE, w = TENSOR_NONE, y = TENSOR_NONE, z = TENSOR_NONE;
+    tensor_id x = TENSOR_NONE, y = TENSOR_NONE, z = TENSOR_NONE;
     assert_int_equal(arena_create("cost", 0, &a), ST_OK);
-    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
-    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(4096), &x), ST_OK);
-    assert_int_equal(op_tensor_make(program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(8192),
-                                    extent_of(4096), &w),
-                     ST_OK);
-    assert_int_equal(op_matmul(program, x, w, TENSOR_NONE, ACT_NONE, &y), ST_OK);
+    product_emit(a, 4096, 8192, &program, &x, &y);
     assert_int_equal(op_add(program, y, y, &z), ST_OK);
     assert_int_equal(op_output(program, z), ST_OK);
     assert_int_equal(op_program_differentiate(program), ST_OK);
@@ -229,14 +237,9 @@ static void experts_have_their_host_and_order(void **state)
     const cost_model m = {.c = &c, .profile = &p};
     arena *a = NULL;
     op_program *program = NULL;
-    tensor_id x = TENSOR_NONE, logits = TENSOR_NONE, w = TENSOR_NONE;
+    tensor_id x = TENSOR_NONE, logits = TENSOR_NONE;
     assert_int_equal(arena_create("experts", 0, &a), ST_OK);
-    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
-    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(2048), &x), ST_OK);
-    assert_int_equal(
-        op_tensor_make(program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(8), extent_of(2048), &w),
-        ST_OK);
-    assert_int_equal(op_matmul(program, x, w, TENSOR_NONE, ACT_NONE, &logits), ST_OK);
+    product_emit(a, 2048, 8, &program, &x, &logits);
     tensor_id gates = TENSOR_NONE, rows = TENSOR_NONE, gate = TENSOR_NONE, y = TENSOR_NONE;
     assert_int_equal(op_route(program, logits, 2, &gates), ST_OK);
     assert_int_equal(op_dispatch(program, x, gates, &rows, &gate), ST_OK);

@@ -18,17 +18,20 @@ typedef struct memo {
     before *sums; // [node + 1]
 } memo;
 
+typedef struct message_memo {
+    int64_t ns, held;
+    bool is_known;
+} message_memo;
+
 typedef struct pricer {
     arena *a;
     const cost_model *m;
     const sim_rank *rank;
     memo *memos; // [MEMO_SLOTS]
     int64_t memo_count;
-    cost_group *groups; // [row of run->groups]
-    int64_t *tails;     // [communication]
-    struct {
-        int64_t ns, held; // ns -1: not yet
-    } * messages;         // [communication], which several actions may have
+    cost_group *groups;     // [row of run->groups]
+    int64_t *tails;         // [communication]
+    message_memo *messages; // [communication], which several actions may have
 } pricer;
 
 static extent_binding bound_of(const plan *p, const plan_action *x)
@@ -135,19 +138,19 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
     const plan *p = s->rank->p;
     const plan_action *x = &p->actions[action];
     const plan_comm *c = &p->comms[x->comm];
-    int64_t *ns = &s->messages[x->comm].ns, held = 0;
-    if (*ns < 0) {
-        sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, ns,
-                          &s->messages[x->comm].held);
+    message_memo *message = &s->messages[x->comm];
+    if (!message->is_known) {
+        sim_message_price(s->m, &s->groups[c->group], p, c, x->lane != LANE_COMPUTE, &message->ns,
+                          &message->held);
+        message->is_known = true;
     }
-    out->ns[action] = *ns;
-    held = s->messages[x->comm].held;
+    out->ns[action] = message->ns;
     out->tail[action] = s->tails[x->comm];
-    const int64_t next = held > 0 ? next_compute(p, action) : -1;
+    const int64_t next = message->held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
     int64_t **of = &out->held[traffic_of(p->run->groups[c->group].axes)];
     if (*of == NULL) TRY(arena_new(s->a, p->action_count + 1, of));
-    (*of)[next] += held;
+    (*of)[next] += message->held;
     return ST_OK;
 }
 
@@ -259,9 +262,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
             TRY(arena_new(a, p->action_count + 1, &out[r].waits));
         }
         TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
-        TRY(arena_alloc_array(a, p->comm_count + 1, (int64_t)sizeof(*s.messages),
-                              (void **)&s.messages));
-        for (int64_t i = 0; i < p->comm_count; i++) s.messages[i].ns = -1;
+        TRY(arena_new(a, p->comm_count + 1, &s.messages));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }
     return ST_OK;

@@ -1,5 +1,7 @@
 """Rules of our own tables of models with experts, all by NVIDIA's software on H100."""
 import csv
+import pathlib
+import re
 
 from .row import Row, even_stages, layout_keys, number
 
@@ -7,6 +9,14 @@ from .row import Row, even_stages, layout_keys, number
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
 DISPATCHED = {("alltoall", "no", "yes"): "megatron", ("alltoall", "no", "no"): "megatron-capacity",
               ("hybridep", "no", "yes"): "megatron-hybridep"}
+
+# Tables whose software does something else besides: routers that have just begun, a module for each expert.
+SET_APART = {"megatron_tests": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential"}
+MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "models"
+
+
+def layers_of(preset):
+    return int(re.search(r"^layers: *([0-9]+)", (MODELS / f"{preset}.yaml").read_text(), re.MULTILINE).group(1))
 
 
 def experts(path):
@@ -32,11 +42,8 @@ def experts(path):
             keys["model.tied"] = "no"
         if cell["sp"] == "yes":
             keys["layout.sp"] = "true"
-        layers = {"mixtral-8x7b": 32, "mixtral-8x22b": 56, "grok-1": 64, "qwen3-30b-a3b": 48, "gpt-oss-120b": 36}
-        even_stages(keys, layers.get(cell["preset"]))
-        profile = DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
-        profile = {"megatron_tests": "megatron-unforced", "grok-1": "megatron-sequential"}.get(
-            cell["preset"] if path.stem.startswith("grok") else path.stem, profile)
+        even_stages(keys, layers_of(cell["preset"]))
+        profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
         row = Row(path.stem, cell["row"], profile, "h100", keys)
         row.preset, row.step_s = cell["preset"], number(cell["step_s"])
         row.fits = None  # routers that are not forced fill some ranks more than others

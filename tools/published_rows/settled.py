@@ -99,7 +99,7 @@ def slice_keys(chips):
 def v6e_keys(chips):
     x, y = V6E[chips]
     return {"cluster.levels.1.devices": chips, "cluster.levels.1.dims.x": x, "cluster.levels.1.dims.y": y,
-            "cluster.levels.1.dims.z": 1, "cluster.levels.2.devices": 400 * chips,
+            "cluster.levels.2.devices": 400 * chips,
             "cluster.levels.1.ports": 2 + (x == 16) + (y == 16)}
 
 
