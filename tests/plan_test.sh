@@ -100,6 +100,13 @@ best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
 code "simulate the written configuration" 0 "$trireme" simulate "$dir/moe.yaml" --cluster h100 --json
 same "is that plan" "$(value "$dir/out" 'd["step_s"]')" "$best"
 same "it sends rows of experts" "$(value "$dir/out" 'd["exposed_comm"]["ep"] > 0')" True
+code "tp's ranks may share them" 0 "$trireme" plan "$dir/moe" --cluster h100 --json --top 1 $moe layout.tp=2 layout.ep=16 layout.etp=1 --write "$dir/whole.yaml"
+same "whole" "$(value "$dir/out" '[d["plans"][0]["layout"][k] for k in ("tp", "dp", "ep", "etp")]')" "[2, 8, 16, 1]"
+best=$(value "$dir/out" 'd["plans"][0]["step_s"]')
+code "simulate that configuration" 0 "$trireme" simulate "$dir/whole.yaml" --cluster h100 --json
+same "is that plan too" "$(value "$dir/out" 'd["step_s"]')" "$best"
+code "a search takes what is faster" 0 "$trireme" plan "$dir/moe" --cluster h100 --json --top 1 $moe layout.tp=2
+same "no slower" "$(value "$dir/out" "d['plans'][0]['step_s'] <= $best")" True
 code "for people" 0 "$trireme" plan "$dir/moe" --cluster h100 $moe layout.ep=8 layout.zero=1
 says "ep in the table" out "^ 1 16x1x1 e8 "
 code "train refuses it" 3 "$trireme" train "$dir/moe.yaml" layout.ep=1 layout.dp=1

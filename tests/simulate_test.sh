@@ -102,6 +102,17 @@ code "over fewer ranks" 0 sim deepseek-v3 --cluster h800 --json cluster.devices=
 holds "each has more of them" "j['memory']['weights'] > 2.5 * $few"
 code "ranks that do not divide them" 3 sim mixtral-8x7b --cluster h100 layout.dp=48 layout.ep=16
 says "the nearest number" err "that do: 8"
+mixtral="layout.dp=8 layout.tp=4 layout.ep=8 layout.zero=1 layout.sp=yes"
+code "experts that tp cuts" 0 sim mixtral-8x7b --cluster h100 --json $mixtral
+held=$(field '["memory"]["weights"]')
+cut=$(field '["exposed_comm"]["tp"]')
+code "whole ones" 0 sim mixtral-8x7b --cluster h100 --json $mixtral layout.etp=1
+holds "a rank has more of them" "j['layout']['etp'] == 1 and j['memory']['weights'] > 2.5 * $held"
+holds "nothing of them is summed over tp" "j['exposed_comm']['tp'] < 0.5 * $cut"
+code "half of tp" 3 sim mixtral-8x7b --cluster h100 $mixtral layout.etp=2
+says "all or none" err "nearest: 1 or 4"
+code "all ranks with the same rows" 3 sim mixtral-8x7b --cluster h100 $mixtral layout.etp=1 layout.sp=no
+says "sp" err "add layout.sp=yes"
 code "experts of a dense model" 3 sim llama3-8b --cluster h100 layout.dp=2 layout.ep=2
 
 # --- what does not fit, and a whole run ---

@@ -20,7 +20,7 @@ typedef struct plan_part {
     op_recompute recompute;
     int32_t recompute_layers;
     int32_t tp, cp;
-    bool sp, ring;
+    bool sp, ring, whole_experts;
     op_model *whole, *cut, *local; // cut: along tp alone
 } plan_part;
 

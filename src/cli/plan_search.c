@@ -21,6 +21,7 @@ static run_config config_of(const planner *p, const search_layout *l)
     r.layout.pp = l->pp;
     r.layout.cp = l->cp;
     r.layout.ep = l->ep > 0 ? l->ep : 1;
+    r.layout.etp = l->whole_experts ? 1 : 0;
     r.layout.zero_group = 0;
     r.layout.cp_heads = 1;
     r.layout.stages = (option_list){0};
@@ -65,7 +66,8 @@ static status part_make(const planner *p, arena *a, plan_part *x)
                                    .z_loss = (float)r->train.z_loss,
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .sizes_only = true};
-    const op_cut cut = {.ways = x->tp, .shards = 1, .rows = x->sp};
+    const op_cut cut = {
+        .ways = x->tp, .shards = 1, .rows = x->sp, .whole_experts = x->whole_experts};
     const op_context pieces = {
         .ways = x->cp, .shards = 1, .ring = x->ring, .turns = run_config_cp_turns(&of_cp)};
     if (x->whole == NULL) TRY(model_build(a, &p->base.spec, &options, &x->whole));
@@ -81,6 +83,7 @@ static status part_of(planner *p, arena *a, const search_layout *l, plan_part **
         plan_part *x = &p->parts[i];
         if (!search_recomputes_alike(l, x->recompute, x->recompute_layers)) continue;
         if (x->tp != l->tp || x->sp != l->sp || x->cp != l->cp || x->ring != ring) continue;
+        if (x->whole_experts != l->whole_experts) continue;
         *out = x;
         return ST_OK;
     }
@@ -93,12 +96,14 @@ static status part_of(planner *p, arena *a, const search_layout *l, plan_part **
                      .tp = l->tp,
                      .cp = l->cp,
                      .sp = l->sp,
+                     .whole_experts = l->whole_experts,
                      .ring = ring};
     for (int64_t i = 0; i < from; i++) {
         const plan_part *y = &p->parts[i];
         if (!search_recomputes_alike(l, y->recompute, y->recompute_layers)) continue;
         x->whole = y->whole;
-        if (y->tp == x->tp && y->sp == x->sp) x->cut = y->cut;
+        const bool is_alike = y->tp == x->tp && y->sp == x->sp;
+        if (is_alike && y->whole_experts == x->whole_experts) x->cut = y->cut;
     }
     TRY(part_make(p, a, x));
     p->part_count++;
@@ -243,6 +248,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .ffn_dim = s->ffn_dim,
                                     .experts = s->experts.count,
                                     .expert_ffn_dim = s->experts.ffn_dim,
+                                    .shared_ffn_dim = s->experts.shared * s->experts.ffn_dim,
                                     .seq = r->train.seq,
                                     .global_batch = run_config_batch_max(r),
                                     .tp_max = tp_most(&p->base.machine),
@@ -304,6 +310,7 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "layout.pp")) f->pp = (int32_t)r->layout.pp;
     if (config_is_given(c, "layout.cp")) f->cp = (int32_t)r->layout.cp;
     if (config_is_given(c, "layout.ep")) f->ep = (int32_t)r->layout.ep;
+    if (config_is_given(c, "layout.etp")) f->whole_experts = r->layout.etp == 1 ? 1 : 0;
     if (config_is_given(c, "layout.vpp")) f->chunks = (int32_t)r->layout.vpp;
     if (config_is_given(c, "layout.zero")) f->zero = (int32_t)r->layout.zero;
     if (config_is_given(c, "layout.sp")) f->sp = r->layout.sp ? 1 : 0;
@@ -454,6 +461,7 @@ status plan_layout_keys(const planner *p, const search_layout *l, const char **k
                     p->base.r->layout.cp_ring == RUN_YES ? "yes" : "no"));
     }
     if (l->ep > 1) TRY(number_add(p, keys, n, "layout.ep", l->ep));
+    if (l->whole_experts) TRY(number_add(p, keys, n, "layout.etp", 1));
     TRY(number_add(p, keys, n, "layout.zero", l->zero));
     if (l->zero > 0 && p->base.r->layout.zero_sums == RUN_SUMS_STEP) {
         TRY(key_add(p, keys, n, "layout.zero_sums", "step"));

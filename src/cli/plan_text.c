@@ -21,7 +21,9 @@ static const char *mesh_word(const search_layout *l, char buffer[32])
 {
     int n = snprintf(buffer, 32, "%dx%d%sx%d", l->dp, l->tp, l->sp ? "s" : "", l->pp);
     if (l->cp > 1) n += snprintf(buffer + n, 32 - (size_t)n, "x%d", l->cp);
-    if (l->ep > 1) (void)snprintf(buffer + n, 32 - (size_t)n, " e%d", l->ep);
+    if (l->ep > 1 || l->whole_experts) {
+        (void)snprintf(buffer + n, 32 - (size_t)n, " e%d%s", l->ep, l->whole_experts ? "w" : "");
+    }
     return buffer;
 }
 
@@ -86,6 +88,7 @@ static bool is_same(const search_layout *x, const search_layout *y)
 {
     return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
            x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
+           x->whole_experts == y->whole_experts &&
            search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
            x->schedule == y->schedule && x->micro_batch == y->micro_batch;
 }

@@ -197,12 +197,41 @@ static void tensor_parallelism_cuts_them(void **state)
     }
 }
 
+// Experts that it leaves whole: a rank sends its own rows, nothing of them is gathered or summed over tp, and so are no
+// gradients of experts; the router's are.
+static void tensor_parallelism_leaves_them_whole(void **state)
+{
+    (void)state;
+    for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+        op_model *whole = model_of(block_experts((op_recompute)policy)), *cut = NULL, *local = NULL;
+        const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = true, .whole_experts = true};
+        MUST(op_model_partition(a, whole, &how, &cut));
+        MUST(op_model_experts(a, cut, 4, &local));
+        const op_program *p = local->programs[0];
+        made_before_read(p);
+        assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0])); // of half of the rows
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
+        for (int list = 0; list < OP_LIST_COUNT; list++) {
+            assert_int_equal(nodes_of(p, (op_list)list, OP_REDUCE_SCATTER, AXIS_TP), 0);
+            assert_int_equal(nodes_of(p, (op_list)list, OP_ALL_GATHER, AXIS_TP), 0);
+        }
+        for (int64_t w = 0; w < local->weight_count; w++) {
+            const op_weight *x = &local->weights[w];
+            assert_int_equal(x->ways, 1);
+            assert_int_equal(x->columns, whole->weights[w].columns);
+            assert_int_equal(x->rows * (x->is_expert ? 4 : 1), whole->weights[w].rows);
+            assert_true(x->partial_grad == !x->is_expert);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_travel_there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(one_rank_is_the_model_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(tensor_parallelism_cuts_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(tensor_parallelism_leaves_them_whole, setup, teardown),
     };
     return cmocka_run_group_tests_name("expert_ranks", tests, NULL, NULL);
 }

@@ -86,10 +86,17 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
     return ST_OK;
 }
 
-// A weight, and its gradient's accumulator, as the block allows.
+// The dim along which a weight is cut, as the block allows; -1: every rank has all of it.
+static int8_t dim_of_cut(const op_cut *how, const int8_t cut_dim[AXIS_COUNT])
+{
+    const bool is_expert = cut_dim[AXIS_EP] >= 0;
+    return is_expert && how->whole_experts ? -1 : cut_dim[AXIS_TP];
+}
+
+// A weight, and its gradient's accumulator.
 static status weight_set(partition *c, tensor_id t, const op_tensor *weight)
 {
-    const int8_t dim = weight->cut_dim[AXIS_TP];
+    const int8_t dim = dim_of_cut(c->how, weight->cut_dim);
     if (dim < 0) return partition_set(c, t, replicate, NULL);
     cut_parts parts = one_part(weight->dims[dim].scale);
     if (dim == 0 && weight->part_count > 0) {
@@ -384,6 +391,12 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     return parts;
 }
 
+// Its gradient is summed among the ranks that have the same expert (plan/mesh.h), with all other sums of a step.
+static bool is_whole_expert(const partition *c, tensor_id weight)
+{
+    return c->how->whole_experts && op_at(c->whole, weight)->cut_dim[AXIS_EP] >= 0;
+}
+
 // On how many ranks side by side a term that a node makes is the same: that of heads which they share.
 static int32_t copies_of_term(const partition *c, const op_node *node)
 {
@@ -399,8 +412,8 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
         const tensor_id t = node->out[o];
         if (t == TENSOR_NONE || op_at(c->whole, t)->role == ROLE_STEP) continue;
         if (op_at(c->whole, t)->role == ROLE_WEIGHT_GRAD) {
-            if (rule->out[o].kind != PLACE_PARTIAL) continue;
             const tensor_id weight = op_at(c->whole, t)->of;
+            if (rule->out[o].kind != PLACE_PARTIAL || is_whole_expert(c, weight)) continue;
             if (c->how->ordered) {
                 return fail(ST_UNSUPPORTED,
                             "determinism.tp_shards: the gradient of %s is a sum over heads, which "
@@ -537,7 +550,8 @@ static status program_cut(partition *c)
 
 static void weight_cut(const op_cut *how, op_weight *w)
 {
-    const int8_t dim = w->cut_dim[AXIS_TP];
+    const int8_t dim = dim_of_cut(how, w->cut_dim);
+    w->cut_dim[AXIS_TP] = dim;
     w->ways = 1;
     w->whole_columns = w->columns;
     if (dim < 0 || how->ways == 1) return;

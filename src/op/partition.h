@@ -32,6 +32,8 @@ typedef struct op_cut {
     bool ordered;
     bool
         rows; // sequence parallelism: what is neither cut by heads nor by columns is cut by positions
+    bool
+        whole_experts; // with rows: each rank's rows go to whole experts, some of which are its own
 } op_cut;
 
 // The terms of a sum that one rank may have (OP_MAX_IN).

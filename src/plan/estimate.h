@@ -32,6 +32,7 @@ typedef struct estimate_request {
     const op_model *model;    // after op_model_partition and op_model_context, for training
     int64_t micro_batch, seq; // seq: of all ranks along cp
     int32_t tp, cp;
+    bool whole_experts; // as in plan_mesh
     estimate_states states;
     int64_t scratch_bytes;
     plan_workspace_fn workspace; // NULL: operations need none

@@ -41,7 +41,7 @@ static void sum_add(rank_sums *s, int64_t count, int64_t ranks, int64_t piece)
 static int64_t data_ranks(const rank_sums *s, bool is_shared_out)
 {
     const int64_t all = (int64_t)s->l->dp * max_i64(s->e->r.cp, 1);
-    return (is_shared_out ? all / plan_mesh_ep(&s->mesh) : all) * (s->two_ways ? 2 : 1);
+    return (is_shared_out ? plan_expert_ways(&s->mesh) : all) * (s->two_ways ? 2 : 1);
 }
 
 // Rows that are cut: inside, and across those that keep the same.

@@ -94,8 +94,10 @@ static inline plan_mesh estimate_mesh(const estimate *e, const estimate_layout *
     memset(&m, 0, sizeof(m));
     m.size[AXIS_DP] = l->dp;
     m.size[AXIS_CP] = e->r.cp;
+    m.size[AXIS_TP] = e->r.tp;
     m.zero_group = l->zero_group;
     m.ep = l->ep;
+    m.whole_experts = e->r.whole_experts;
     return m;
 }
 // Where chunks of ranks are in the pipeline.

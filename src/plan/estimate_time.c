@@ -300,7 +300,7 @@ static void kinds_time(const estimate *e, const estimate_layout *l, const cost_m
     for (int32_t i = 0; i < e->m->program_count; i++) {
         out->of[0][i] = time_of_kind(&kind, &e->programs[i]);
     }
-    if (l->ep <= 1) return;
+    if (!plan_experts_apart(&kind.mesh)) return;
     kind.is_shared_out = true;
     kind.inside = &links->expert_data;
     for (int32_t i = 0; i < e->m->program_count; i++) {
@@ -333,10 +333,11 @@ static void times_of_layers(const estimate *e, const estimate_layout *l, const c
                             const estimate_links *links, estimate_room *room)
 {
     int64_t messages[KINDS_OF_WEIGHTS] = {0};
+    const plan_mesh mesh = estimate_mesh(e, l);
     const kept_times *x = kinds_of(e, l, m, links, room);
     layer_time *out = room->layers;
     memcpy(out, x->of[0], (size_t)e->m->program_count * sizeof(*out));
-    if (l->ep <= 1) return;
+    if (!plan_experts_apart(&mesh)) return;
     for (int32_t i = 0; i < e->m->layer_count; i++) {
         for (int k = 0; k < KINDS_OF_WEIGHTS; k++) {
             messages[k] += messages_of(&x->of[k][e->m->layers[i].program], l->microbatches);

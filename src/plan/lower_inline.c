@@ -511,8 +511,10 @@ status lower_terms_end(lowering *l)
 
 bool lower_norm_is_mine(const lowering *l, int32_t weight)
 {
-    const bool cut = l->m->weights[weight].ways > 1;
-    return cut || l->r->mesh.at[AXIS_TP] == 0;
+    const op_weight *w = &l->m->weights[weight];
+    const bool others =
+        w->is_expert && l->r->mesh.whole_experts; // not those of its tp: norm_is_mine
+    return w->ways > 1 || others || l->r->mesh.at[AXIS_TP] == 0;
 }
 
 // Blocks of the norm are cut where determinism.tp_shards cuts the columns of the whole weight, so that they

@@ -38,7 +38,7 @@ static status groups_find(lowering *l)
         TRY(row_of_group(l, MESH_ZERO, &dense->cut));
         TRY(row_of_group(l, MESH_DP_ACROSS, &dense->across));
     }
-    if (plan_mesh_ep(m) == 1) return ST_OK;
+    if (!plan_experts_apart(m)) return ST_OK;
     TRY(row_of_group(l, MESH_EXPERT_DATA, &expert->data));
     if (l->r->zero > 0 && plan_expert_ways(m) > 1) expert->cut = expert->data;
     return ST_OK;

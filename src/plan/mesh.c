@@ -34,33 +34,39 @@ plan_mesh plan_mesh_from(const plan_mesh *m, int64_t rank)
     return out;
 }
 
+// A part of an axis of `size` ranks, `count` of them: the bit of the part, of the axis where they are all, or none.
+static uint32_t part_bit(uint32_t part, mesh_axis axis, int32_t count, int32_t size)
+{
+    if (count <= 1) return 0;
+    return count == size ? MESH_AXIS(axis) : part;
+}
+
 plan_group plan_group_of(const plan_mesh *m, uint32_t axes, group_use use)
 {
+    const int32_t dp = plan_mesh_size(m, AXIS_DP), cp = plan_mesh_size(m, AXIS_CP);
+    const int32_t tp = plan_mesh_size(m, AXIS_TP), heads = plan_mesh_heads(m);
+    const struct {
+        uint32_t part;
+        mesh_axis of;
+        int32_t count, size;
+    } parts[] = {
+        {MESH_DP_INSIDE, AXIS_DP, plan_zero_dp(m), dp},
+        {MESH_DP_ACROSS, AXIS_DP, dp / plan_zero_dp(m), dp},
+        {MESH_CP_HEADS, AXIS_CP, heads, cp},
+        {MESH_CP_REST, AXIS_CP, cp / heads, cp},
+        {MESH_DP_ALIKE, AXIS_DP, dp / plan_ep_dp(m), dp},
+        {MESH_CP_ALIKE, AXIS_CP, cp / plan_ep_cp(m), cp},
+        {MESH_TP_ALIKE, AXIS_TP, plan_expert_tp(m) / plan_ep_tp(m), tp},
+    };
     plan_group g = {.from = -1, .to = -1, .use = use};
     for (int axis = 0; axis < AXIS_COUNT; axis++) {
         if (plan_mesh_size(m, (mesh_axis)axis) > 1) g.axes |= axes & MESH_AXIS(axis);
     }
-    const int32_t dp = plan_mesh_size(m, AXIS_DP), inside = plan_zero_dp(m);
-    if ((axes & MESH_DP_INSIDE) != 0 && inside > 1) {
-        g.axes |= inside == dp ? MESH_AXIS(AXIS_DP) : MESH_DP_INSIDE;
-    }
-    if ((axes & MESH_DP_ACROSS) != 0 && inside < dp) {
-        g.axes |= inside == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ACROSS;
-    }
-    const int32_t cp = plan_mesh_size(m, AXIS_CP), heads = plan_mesh_heads(m);
-    if ((axes & MESH_CP_HEADS) != 0 && heads > 1) {
-        g.axes |= heads == cp ? MESH_AXIS(AXIS_CP) : MESH_CP_HEADS;
-    }
-    if ((axes & MESH_CP_REST) != 0 && heads < cp) {
-        g.axes |= heads == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_REST;
+    for (int i = 0; i < COUNT_OF(parts); i++) {
+        if ((axes & parts[i].part) == 0) continue;
+        g.axes |= part_bit(parts[i].part, parts[i].of, parts[i].count, parts[i].size);
     }
     if (axes == MESH_AXIS(AXIS_EP) && plan_mesh_ep(m) > 1) g.axes |= axes;
-    if ((axes & MESH_DP_ALIKE) != 0 && plan_ep_dp(m) < dp) {
-        g.axes |= plan_ep_dp(m) == 1 ? MESH_AXIS(AXIS_DP) : MESH_DP_ALIKE;
-    }
-    if ((axes & MESH_CP_ALIKE) != 0 && plan_ep_cp(m) < cp) {
-        g.axes |= plan_ep_cp(m) == 1 ? MESH_AXIS(AXIS_CP) : MESH_CP_ALIKE;
-    }
     return g;
 }
 
@@ -130,7 +136,6 @@ static axis_part part_across(int32_t at, int32_t size, int32_t ways)
 static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis)
 {
     const int32_t size = plan_mesh_size(m, axis), at = m->at[axis];
-    const int32_t of_ep = axis == AXIS_DP ? plan_ep_dp(m) : plan_ep_cp(m);
     const struct {
         mesh_axis of;
         uint32_t inside, across;
@@ -138,8 +143,9 @@ static axis_part part_of(const plan_mesh *m, const plan_group *g, mesh_axis axis
     } halves[] = {{AXIS_DP, MESH_DP_INSIDE, MESH_DP_ACROSS, plan_zero_dp(m)},
                   {AXIS_CP, MESH_CP_HEADS, MESH_CP_REST, plan_mesh_heads(m)},
                   {AXIS_TP, MESH_TP_INSIDE, MESH_TP_ACROSS, g->copies},
-                  {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_ALIKE, of_ep},
-                  {AXIS_CP, MESH_AXIS(AXIS_EP), MESH_CP_ALIKE, of_ep}};
+                  {AXIS_DP, MESH_AXIS(AXIS_EP), MESH_DP_ALIKE, plan_ep_dp(m)},
+                  {AXIS_CP, MESH_AXIS(AXIS_EP), MESH_CP_ALIKE, plan_ep_cp(m)},
+                  {AXIS_TP, MESH_AXIS(AXIS_EP), MESH_TP_ALIKE, plan_ep_tp(m)}};
     if (axis == AXIS_PP && plan_group_is_stages(g)) {
         const int32_t lower = g->from < g->to ? g->from : g->to;
         return (axis_part){lower, 2, g->from + g->to - 2 * lower};
@@ -239,7 +245,8 @@ void plan_group_name(const plan_group *g, char out[PLAN_GROUP_NAME_BYTES])
     } halves[] = {{MESH_DP_INSIDE, AXIS_DP, " inside"}, {MESH_DP_ACROSS, AXIS_DP, " across"},
                   {MESH_CP_HEADS, AXIS_CP, " heads"},   {MESH_CP_REST, AXIS_CP, " rest"},
                   {MESH_TP_INSIDE, AXIS_TP, " inside"}, {MESH_TP_ACROSS, AXIS_TP, " across"},
-                  {MESH_DP_ALIKE, AXIS_DP, " alike"},   {MESH_CP_ALIKE, AXIS_CP, " alike"}};
+                  {MESH_DP_ALIKE, AXIS_DP, " alike"},   {MESH_CP_ALIKE, AXIS_CP, " alike"},
+                  {MESH_TP_ALIKE, AXIS_TP, " alike"}};
     int at = 0;
     out[0] = '\0';
     for (int i = 0; i < COUNT_OF(order); i++) {

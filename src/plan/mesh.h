@@ -17,7 +17,8 @@ typedef struct plan_mesh {
     int32_t at[AXIS_COUNT];   // this rank's coordinate on the axis
     int32_t zero_group;       // ranks of dp, side by side, that ZeRO cuts over with cp's; 0: all
     int32_t cp_heads;         // ranks of cp, side by side, that deal heads out among them; 0: 1
-    int32_t ep; // ranks of dp x cp, side by side, that share a layer's experts among them; 0: 1
+    int32_t ep;               // ranks, side by side, that share a layer's experts among them; 0: 1
+    bool whole_experts; // tp cuts no expert: its ranks share them too, before those of cp and dp
 } plan_mesh;
 static inline int32_t plan_mesh_size(const plan_mesh *m, mesh_axis axis)
 {
@@ -50,25 +51,50 @@ static inline int32_t plan_mesh_ep(const plan_mesh *m)
 {
     return m->ep > 0 ? m->ep : 1;
 }
-// Those ranks, along cp, and along dp where cp has too few; ep must be a divisor of cp, or cp times one of dp.
+// Ranks of tp that have other rows, and may have other experts: all of it where it cuts no expert.
+static inline int32_t plan_expert_tp(const plan_mesh *m)
+{
+    return m->whole_experts ? plan_mesh_size(m, AXIS_TP) : 1;
+}
+// The ranks that share experts: along that, along cp where it has too few, and along dp where both have.
+static inline int32_t plan_ep_tp(const plan_mesh *m)
+{
+    const int32_t tp = plan_expert_tp(m), ep = plan_mesh_ep(m);
+    return ep < tp ? ep : tp;
+}
 static inline int32_t plan_ep_cp(const plan_mesh *m)
 {
-    const int32_t cp = plan_mesh_size(m, AXIS_CP), ep = plan_mesh_ep(m);
-    return ep < cp ? ep : cp;
+    const int32_t cp = plan_mesh_size(m, AXIS_CP), rest = plan_mesh_ep(m) / plan_ep_tp(m);
+    return rest < cp ? rest : cp;
 }
 static inline int32_t plan_ep_dp(const plan_mesh *m)
 {
-    return plan_mesh_ep(m) / plan_ep_cp(m);
+    return plan_mesh_ep(m) / plan_ep_tp(m) / plan_ep_cp(m);
 }
-// plan_zero_ways and plan_zero_place of a weight of experts: among the ranks of dp and cp that have the same ones.
+// Do they fall so, by whole rows of ranks? ep is a divisor of tp, or tp times one of cp, or both times one of dp.
+static inline bool plan_ep_fits(const plan_mesh *m)
+{
+    const int32_t tp = plan_ep_tp(m), cp = plan_ep_cp(m), dp = plan_ep_dp(m);
+    return tp * cp * dp == plan_mesh_ep(m) && plan_expert_tp(m) % tp == 0 &&
+           plan_mesh_size(m, AXIS_CP) % cp == 0 && plan_mesh_size(m, AXIS_DP) % dp == 0;
+}
+// Are weights of experts held by other ranks than those of the rest of a layer?
+static inline bool plan_experts_apart(const plan_mesh *m)
+{
+    return plan_mesh_ep(m) > 1 || plan_expert_tp(m) > 1;
+}
+// plan_zero_ways and plan_zero_place of such a weight: among the ranks that have the same experts.
 static inline int32_t plan_expert_ways(const plan_mesh *m)
 {
-    return plan_mesh_size(m, AXIS_DP) * plan_mesh_size(m, AXIS_CP) / plan_mesh_ep(m);
+    return plan_mesh_size(m, AXIS_DP) * plan_mesh_size(m, AXIS_CP) * plan_expert_tp(m) /
+           plan_mesh_ep(m);
 }
 static inline int32_t plan_expert_place(const plan_mesh *m)
 {
-    const int32_t alike = plan_mesh_size(m, AXIS_CP) / plan_ep_cp(m);
-    return m->at[AXIS_DP] / plan_ep_dp(m) * alike + m->at[AXIS_CP] / plan_ep_cp(m);
+    const int32_t cp = plan_mesh_size(m, AXIS_CP) / plan_ep_cp(m);
+    const int32_t tp = plan_expert_tp(m) / plan_ep_tp(m);
+    const int32_t of_data = m->at[AXIS_DP] / plan_ep_dp(m) * cp + m->at[AXIS_CP] / plan_ep_cp(m);
+    return m->whole_experts ? of_data * tp + m->at[AXIS_TP] / plan_ep_tp(m) : of_data;
 }
 int64_t plan_mesh_ranks(const plan_mesh *m);
 int64_t plan_mesh_rank(const plan_mesh *m); // of the job
@@ -106,10 +132,11 @@ typedef enum traffic {
 } traffic;
 traffic traffic_of(uint32_t axes);
 const char *traffic_name(traffic t);
-// Of dp and of cp: the ranks that have the same experts. Those that share a layer's are MESH_AXIS(AXIS_EP) alone.
+// Of dp, cp and tp: the ranks that have the same experts. Those that share a layer's are MESH_AXIS(AXIS_EP) alone.
 #define MESH_DP_ALIKE    (UINT32_C(64) << AXIS_COUNT)
 #define MESH_CP_ALIKE    (UINT32_C(128) << AXIS_COUNT)
-#define MESH_EXPERT_DATA (MESH_DP_ALIKE | MESH_CP_ALIKE)
+#define MESH_TP_ALIKE    (UINT32_C(256) << AXIS_COUNT)
+#define MESH_EXPERT_DATA (MESH_DP_ALIKE | MESH_CP_ALIKE | MESH_TP_ALIKE)
 
 // What a group's operations run on. Operations of one group are in one order, so what stands on the
 // compute lane and what goes on beside it are groups apart, even of the same ranks.

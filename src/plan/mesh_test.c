@@ -59,21 +59,25 @@ static void check_group(const plan_mesh *m, const plan_group *g)
     }
 }
 
-// Ranks that share experts, and those that have the same: every rank of dp x cp is in one of each, and two of
-// them meet in one rank only.
+// Ranks that share experts, and those that have the same: every rank of dp x cp, and of tp where it cuts no expert,
+// is in one of each, and two of them meet in one rank only.
 static void experts_are_dealt_out(void **state)
 {
     (void)state;
-    static const int32_t rows[][4] = {// dp, cp, tp, ep
-                                      {8, 1, 1, 4}, {8, 1, 2, 8}, {4, 2, 1, 2}, {4, 4, 2, 2},
-                                      {4, 2, 1, 8}, {6, 2, 1, 4}, {6, 1, 1, 3}};
+    static const int32_t rows[][5] = {
+        // dp, cp, tp, ep, are they whole?
+        {8, 1, 1, 4, 0}, {8, 1, 2, 8, 0},  {4, 2, 1, 2, 0},  {4, 4, 2, 2, 0}, {4, 2, 1, 8, 0},
+        {6, 2, 1, 4, 0}, {6, 1, 1, 3, 0},  {4, 2, 4, 1, 1},  {4, 2, 4, 2, 1}, {4, 2, 4, 4, 1},
+        {4, 2, 4, 8, 1}, {4, 2, 4, 16, 1}, {4, 2, 4, 32, 1}, {3, 4, 2, 4, 1}, {6, 2, 2, 12, 1}};
     for (int i = 0; i < COUNT_OF(rows); i++) {
         plan_mesh whole = {.size = {[AXIS_PP] = 2,
                                     [AXIS_DP] = rows[i][0],
                                     [AXIS_CP] = rows[i][1],
                                     [AXIS_TP] = rows[i][2]},
-                           .ep = rows[i][3]};
-        assert_int_equal(plan_ep_cp(&whole) * plan_ep_dp(&whole), rows[i][3]);
+                           .ep = rows[i][3],
+                           .whole_experts = rows[i][4] == 1};
+        const int32_t ranks = rows[i][0] * rows[i][1] * (rows[i][4] == 1 ? rows[i][2] : 1);
+        assert_true(plan_ep_fits(&whole));
         for (int64_t r = 0; r < plan_mesh_ranks(&whole); r++) {
             const plan_mesh m = plan_mesh_from(&whole, r);
             const plan_group ep = plan_group_of(&m, MESH_AXIS(AXIS_EP), GROUP_INLINE);
@@ -84,7 +88,7 @@ static void experts_are_dealt_out(void **state)
             check_group(&m, &alike);
             const int64_t n = plan_group_size(&m, &ep), k = plan_group_size(&m, &alike);
             assert_int_equal(n, rows[i][3]);
-            assert_int_equal(n * k, rows[i][0] * rows[i][1]);
+            assert_int_equal(n * k, ranks);
             plan_group_members(&m, &ep, a);
             plan_group_members(&m, &alike, b);
             for (int64_t x = 0; x < n * k; x++) shared += a[x / k] == b[x % k] ? 1 : 0;
@@ -93,6 +97,15 @@ static void experts_are_dealt_out(void **state)
             assert_int_equal(k, plan_expert_ways(&m));
             assert_int_equal(plan_group_place(&m, &alike), plan_expert_place(&m));
         }
+    }
+    static const int32_t others[][5] = {
+        {8, 4, 1, 6, 0}, {8, 4, 2, 3, 0}, {8, 4, 2, 64, 0}, {8, 3, 4, 6, 1}, {3, 1, 4, 8, 1}};
+    for (int i = 0; i < COUNT_OF(others); i++) {
+        const plan_mesh none = {
+            .size = {[AXIS_DP] = others[i][0], [AXIS_CP] = others[i][1], [AXIS_TP] = others[i][2]},
+            .ep = others[i][3],
+            .whole_experts = others[i][4] == 1};
+        assert_false(plan_ep_fits(&none));
     }
 }
 

@@ -54,7 +54,7 @@ plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, 
 // Is it of experts that several ranks share?
 static inline bool plan_is_shared_out(const plan_mesh *m, const op_weight *w)
 {
-    return w->is_expert && plan_mesh_ep(m) > 1;
+    return w->is_expert && plan_experts_apart(m);
 }
 // Ranks of dp that cut it, and which of them this one is: of experts, those that have the same ones.
 static inline int32_t plan_weight_ways(const plan_mesh *m, const op_weight *w)

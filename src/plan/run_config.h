@@ -205,7 +205,8 @@ typedef struct run_config {
     struct {
         int32_t mode;                  // run_layout
         int64_t dp, tp, pp, cp;        // ranks along each axis
-        int64_t ep;                    // of dp x cp, over which experts are cut; planned runs only
+        int64_t ep;                    // ranks that share experts; planned runs only
+        int64_t etp;                   // that cut an expert: tp (0), or 1 and ep is of tp x cp x dp
         int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
         int64_t zero;                  // ZeRO stage
         int64_t zero_group;            // dp ranks that share one copy, with those of cp; 0: all

@@ -22,7 +22,8 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
                                   [AXIS_TP] = (int32_t)r->layout.tp},
                          .zero_group = (int32_t)r->layout.zero_group,
                          .cp_heads = (int32_t)r->layout.cp_heads,
-                         .ep = (int32_t)r->layout.ep};
+                         .ep = (int32_t)r->layout.ep,
+                         .whole_experts = r->layout.etp == 1 && r->layout.tp > 1};
     return plan_mesh_from(&m, rank);
 }
 
@@ -104,6 +105,7 @@ status run_config_print_layout(const run_config *r, text *out)
         int64_t ranks;
     } axes[] = {
         {"dp", r->layout.dp}, {"tp", r->layout.tp}, {"pp", r->layout.pp}, {"cp", r->layout.cp}};
+    const bool whole_experts = run_config_mesh(r, 0).whole_experts;
     const char *between = "";
     for (int64_t i = 0; i < COUNT_OF(axes); i++) {
         if (axes[i].ranks == 1 && (i > 0 || run_config_ranks(r) > 1)) continue;
@@ -119,6 +121,8 @@ status run_config_print_layout(const run_config *r, text *out)
     }
     if (r->layout.ep > 1) TRY(text_add(out, "%sep %lld", between, (ll)r->layout.ep));
     if (r->layout.ep > 1) between = " · ";
+    if (whole_experts) TRY(text_add(out, "%setp 1", between));
+    if (whole_experts) between = " · ";
     if (r->layout.zero > 0) TRY(text_add(out, "%szero %lld", between, (ll)r->layout.zero));
     if (r->layout.zero_group > 0)
         TRY(text_add(out, " in groups of %lld", (ll)r->layout.zero_group));

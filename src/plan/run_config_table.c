@@ -296,9 +296,13 @@ static const option rows[] = {
     INT("layout.cp", layout.cp, "1", 1, 1 << 20, FREE, "ranks",
         .help = "context parallelism: sequences are cut", .also = "context_parallel, cp_size"),
     INT("layout.ep", layout.ep, "1", 1, 1 << 20, FREE, "ranks",
-        .help = "of `simulate` and `plan`: expert parallelism: so many ranks of dp x cp share the "
-                "experts of a layer",
+        .help = "of `simulate` and `plan`: expert parallelism: so many ranks of dp x cp, with "
+                "layout.etp=1 of tp x cp x dp, share the experts of a layer",
         .also = "expert_parallel, ep_size"),
+    INT("layout.etp", layout.etp, "0", 0, 1 << 20, FREE, "ranks",
+        .help = "of `simulate` and `plan`: ranks of tp that cut an expert's matrices: all of them "
+                "(0, or as many as tp), or 1: experts stay whole, and tp's ranks share them",
+        .also = "expert_tensor_parallel, etp_size"),
     INT("layout.vpp", layout.vpp, "0", 0, 64, FREE, "chunks",
         .help =
             "of pp: pieces of the model that each rank has, for schedules with several; 0 is as "

@@ -15,6 +15,7 @@ const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_B
         n += snprintf(buffer + n, size - (size_t)n, " · tp %d%s", (int)l->tp, l->sp ? " sp" : "");
     if (l->cp > 1) n += snprintf(buffer + n, size - (size_t)n, " · cp %d", (int)l->cp);
     if (l->ep > 1) n += snprintf(buffer + n, size - (size_t)n, " · ep %d", (int)l->ep);
+    if (l->whole_experts) n += snprintf(buffer + n, size - (size_t)n, " · etp 1");
     if (l->pp > 1) {
         n += snprintf(buffer + n, size - (size_t)n, " · pp %d %s", (int)l->pp, l->schedule->name);
     }
@@ -42,7 +43,8 @@ const char *search_rule_name(search_rule rule)
 
 search_fixed search_fixed_none(void)
 {
-    return (search_fixed){.zero = -1, .sp = -1, .recompute = -1, .recompute_layers = -1};
+    return (search_fixed){
+        .zero = -1, .sp = -1, .recompute = -1, .whole_experts = -1, .recompute_layers = -1};
 }
 
 // ---- the best of them ---------------------------------------------------------------------------

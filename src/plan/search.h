@@ -18,8 +18,9 @@ extern "C" {
 
 typedef struct search_layout {
     int32_t dp, tp, pp, cp;
-    int32_t ep;     // ranks of dp x cp that share experts; 0 is read as 1
-    int32_t chunks; // per rank of pp; 1 where pp is 1
+    int32_t ep;         // ranks that share experts; 0 is read as 1
+    bool whole_experts; // as in plan_mesh
+    int32_t chunks;     // per rank of pp; 1 where pp is 1
     int32_t zero;
     bool sp;
     op_recompute recompute;
@@ -66,6 +67,7 @@ typedef struct search_calls {
 typedef struct search_fixed {
     int32_t dp, tp, pp, cp, ep, chunks; // 0: any
     int32_t zero, sp, recompute;        // -1: any
+    int32_t whole_experts;              // the same
     int32_t recompute_layers;           // -1: any quarter of them, and all
     const plan_schedule *schedule;      // NULL: any
     int64_t micro_batch;                // 0: any
@@ -79,6 +81,7 @@ typedef struct search_request {
     int32_t layers; // of the decoder
     int64_t heads, kv_heads, ffn_dim;
     int64_t experts, expert_ffn_dim; // of a layer; 0: the model is dense
+    int64_t shared_ffn_dim;          // of the experts that every token meets, together
     int64_t seq, global_batch;
     int32_t tp_max; // devices that are joined closely enough
     estimate_states states;

@@ -12,10 +12,10 @@ typedef struct measured {
     estimate_prices *prices;
 } measured;
 
-// What layouts with the same tp, cp, ep, sp, ring and recomputation share.
+// What layouts with the same tp, cp, ep, etp, sp, ring and recomputation share.
 typedef struct family {
     int32_t tp, cp, ep;
-    bool sp, ring;
+    bool sp, ring, whole_experts;
     op_recompute recompute;
     int32_t recompute_layers;
     op_model *whole, *local;
@@ -32,6 +32,7 @@ typedef struct cut {
 
 typedef struct joined {
     int32_t tp, cp, pp, ep;
+    bool whole_experts;
     estimate_links links;
 } joined;
 

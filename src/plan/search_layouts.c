@@ -187,6 +187,7 @@ static status sp_each(search *s, search_layout *l)
     const search_fixed *f = &s->r->fixed;
     for (int sp = 0; sp <= (l->tp > 1 ? 1 : 0); sp++) {
         if (f->sp >= 0 && l->tp > 1 && f->sp != sp) continue;
+        if (l->whole_experts && sp == 0) continue; // all of tp would have the same rows
         l->sp = sp == 1;
         if (l->sp && s->r->seq / l->cp % l->tp != 0) {
             ruled_out(s, RULE_SP_SEQ);
@@ -197,16 +198,32 @@ static status sp_each(search *s, search_layout *l)
     return ST_OK;
 }
 
-// Ranks of dp x cp that share experts: they are a divisor of cp, or cp times one of dp (plan/mesh.h).
+// Ranks that share experts: whole rows of them (plan/mesh.h).
 static status ep_each(search *s, search_layout *l)
 {
     const search_fixed *f = &s->r->fixed;
-    const int64_t experts = max_i64(s->r->experts, 1), ranks = (int64_t)l->dp * l->cp;
-    for (int64_t ep = 1; ep <= min_i64(experts, ranks); ep++) {
-        const bool fits = l->cp % ep == 0 || (ep % l->cp == 0 && l->dp % (ep / l->cp) == 0);
-        if (experts % ep != 0 || !fits || (f->ep > 0 && f->ep != ep)) continue;
-        l->ep = (int32_t)ep;
+    const int64_t experts = max_i64(s->r->experts, 1);
+    plan_mesh mesh = {.size = {[AXIS_DP] = l->dp, [AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
+                      .whole_experts = l->whole_experts};
+    for (int64_t ep = 1; ep <= min_i64(experts, plan_mesh_ranks(&mesh)); ep++) {
+        mesh.ep = (int32_t)ep;
+        if (experts % ep != 0 || !plan_ep_fits(&mesh) || (f->ep > 0 && f->ep != ep)) continue;
+        l->ep = mesh.ep;
         TRY(sp_each(s, l));
+    }
+    return ST_OK;
+}
+
+// Experts that tp cuts, and whole ones.
+static status experts_each(search *s, search_layout *l)
+{
+    const search_request *r = s->r;
+    for (int whole = 0; whole <= (r->experts > 0 && l->tp > 1 ? 1 : 0); whole++) {
+        const bool is_asked = r->fixed.whole_experts < 0 || r->fixed.whole_experts == whole;
+        const int64_t columns = whole == 1 ? r->shared_ffn_dim : r->expert_ffn_dim;
+        if ((l->tp > 1 && !is_asked) || columns % l->tp != 0) continue;
+        l->whole_experts = whole == 1;
+        TRY(ep_each(s, l));
     }
     return ST_OK;
 }
@@ -228,9 +245,16 @@ static status pp_each(search *s, search_layout *l, int64_t rest)
         }
         l->pp = (int32_t)pp;
         l->dp = (int32_t)dp;
-        TRY(ep_each(s, l));
+        TRY(experts_each(s, l));
     }
     return ST_OK;
+}
+
+// Those of experts, cut or not.
+static bool columns_divide(const search_request *r, int64_t tp)
+{
+    const bool can_be_whole = r->experts > 0 && r->fixed.whole_experts != 0;
+    return r->expert_ffn_dim % tp == 0 || (can_be_whole && r->shared_ffn_dim % tp == 0);
 }
 
 status search_groups_make(search *s)
@@ -240,7 +264,7 @@ status search_groups_make(search *s)
     search_layout l = {.dp = 1, .chunks = 1};
     for (int64_t tp = 1; tp <= r->devices && tp <= max_i64(r->tp_max, f->tp); tp++) {
         if (r->devices % tp != 0 || (f->tp > 0 && f->tp != tp)) continue;
-        const bool whole = r->ffn_dim % tp == 0 && r->expert_ffn_dim % tp == 0;
+        const bool whole = r->ffn_dim % tp == 0 && columns_divide(r, tp);
         const bool keys = r->kv_heads % tp == 0 || tp % r->kv_heads == 0; // else copies
         if (r->heads % tp != 0 || !keys || !whole) {
             ruled_out(s, RULE_TP_HEADS);

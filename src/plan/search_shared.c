@@ -10,7 +10,7 @@ status search_family_of(search *s, const search_layout *l, family **out)
         family *f = &s->families[i];
         if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
         if (!search_recomputes_alike(l, f->recompute, f->recompute_layers)) continue;
-        if (f->ring != ring) continue;
+        if (f->ring != ring || f->whole_experts != l->whole_experts) continue;
         *out = f;
         return ST_OK;
     }
@@ -22,6 +22,7 @@ status search_family_of(search *s, const search_layout *l, family **out)
                   .ep = l->ep,
                   .sp = l->sp,
                   .ring = ring,
+                  .whole_experts = l->whole_experts,
                   .recompute = l->recompute,
                   .recompute_layers = l->recompute_layers};
     TRY(calls->model(calls->context, s->a, l, &f->whole, &f->local));
@@ -34,7 +35,8 @@ status search_links_of(search *s, const search_layout *l, const estimate_links *
 {
     for (int64_t i = s->link_count - 1; i >= 0; i--) {
         const joined *j = &s->links[i];
-        if (j->tp == l->tp && j->cp == l->cp && j->pp == l->pp && j->ep == l->ep) {
+        const bool is_alike = j->tp == l->tp && j->cp == l->cp && j->pp == l->pp;
+        if (is_alike && j->ep == l->ep && j->whole_experts == l->whole_experts) {
             *out = &j->links;
             return ST_OK;
         }
@@ -46,9 +48,11 @@ status search_links_of(search *s, const search_layout *l, const estimate_links *
     j->cp = l->cp;
     j->pp = l->pp;
     j->ep = l->ep;
+    j->whole_experts = l->whole_experts;
     const plan_mesh mesh = {
         .size = {[AXIS_PP] = l->pp, [AXIS_DP] = l->dp, [AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
-        .ep = l->ep};
+        .ep = l->ep,
+        .whole_experts = l->whole_experts};
     estimate_links_of(s->r->prices->c, &mesh, &j->links);
     s->link_count++;
     *out = &j->links;
@@ -76,6 +80,7 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
         .seq = r->seq,
         .tp = l->tp,
         .cp = l->cp,
+        .whole_experts = l->whole_experts,
         .states = r->states,
         .scratch_bytes = r->scratch_bytes,
         .workspace = r->workspace,

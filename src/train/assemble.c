@@ -25,7 +25,8 @@ static status model_cut(arena *a, const run_config *r, const plan_mesh *mesh, op
                         .at = mesh->at[AXIS_TP],
                         .shards = strict ? (int32_t)r->determinism.tp_shards : 1,
                         .ordered = strict,
-                        .rows = r->layout.sp};
+                        .rows = r->layout.sp,
+                        .whole_experts = mesh->whole_experts};
     return op_model_partition(a, whole, &how, local);
 }
 

@@ -69,6 +69,7 @@ static estimate *measured(trial *t, train_plans *plans)
                                 .seq = t->r.train.seq,
                                 .tp = (int32_t)t->r.layout.tp,
                                 .cp = (int32_t)t->r.layout.cp,
+                                .whole_experts = run_config_mesh(&t->r, 0).whole_experts,
                                 .states = {.moments = types.moments,
                                            .has_master = types.has_master,
                                            .muon = t->r.optimizer.name == RUN_MUON},
@@ -284,6 +285,13 @@ static const char *const expert_layouts[] = {
     "train.micro_batch=2 layout.dp=8 layout.ep=2 layout.zero=2",
     "train.micro_batch=2 layout.dp=8 layout.ep=4 layout.zero=3",
     "train.micro_batch=2 layout.dp=2 layout.tp=2 layout.sp=yes layout.ep=2 layout.zero=1",
+    "train.micro_batch=2 layout.tp=2 layout.sp=yes layout.etp=1",
+    "train.micro_batch=2 layout.tp=2 layout.sp=yes layout.etp=1 layout.ep=2",
+    "train.micro_batch=2 layout.dp=2 layout.tp=4 layout.sp=yes layout.etp=1 layout.ep=2 layout.zero=1",
+    "train.micro_batch=2 layout.dp=4 layout.tp=2 layout.sp=yes layout.etp=1 layout.ep=4 layout.zero=1",
+    "train.micro_batch=2 layout.dp=4 layout.tp=2 layout.sp=yes layout.etp=1 layout.zero=2",
+    "train.micro_batch=2 layout.dp=4 layout.tp=2 layout.sp=yes layout.etp=1 layout.ep=2 layout.zero=3",
+    "train.micro_batch=1 layout.pp=2 layout.dp=2 layout.tp=2 layout.sp=yes layout.etp=1 layout.ep=4",
     "train.micro_batch=2 layout.dp=2 layout.cp=2 layout.ep=2 layout.zero=1",
     "train.micro_batch=2 layout.dp=4 layout.cp=2 layout.ep=4 layout.zero=1",
     "train.micro_batch=1 layout.pp=4 layout.dp=2 layout.ep=2 layout.schedule=zb-h1",
@@ -309,18 +317,26 @@ static void bytes_of_experts_are_exact(void **state)
 {
     (void)state;
     static const struct {
-        const char *keys[4];
+        const char *keys[6];
         int64_t ep, zero_ways; // ranks that share an expert's state
     } rows[] = {{{"layout.dp=8", "layout.ep=1", "layout.zero=0", "layout.tp=1"}, 1, 1},
                 {{"layout.dp=8", "layout.ep=4", "layout.zero=0", "layout.tp=1"}, 4, 1},
                 {{"layout.dp=8", "layout.ep=4", "layout.zero=1", "layout.tp=1"}, 4, 2},
                 {{"layout.dp=8", "layout.ep=8", "layout.zero=1", "layout.tp=1"}, 8, 1},
-                {{"layout.dp=8", "layout.ep=2", "layout.zero=1", "layout.tp=1"}, 2, 4}};
+                {{"layout.dp=8", "layout.ep=2", "layout.zero=1", "layout.tp=1"}, 2, 4},
+                {{"layout.dp=8", "layout.ep=1", "layout.zero=1", "layout.tp=2", "layout.etp=1",
+                  "layout.sp=yes"},
+                 1,
+                 16},
+                {{"layout.dp=4", "layout.ep=4", "layout.zero=1", "layout.tp=2", "layout.etp=1",
+                  "layout.sp=yes"},
+                 4,
+                 2}};
     enum { EXPERT = 3 * 128 * 96, LAYERS = 3, COUNT = 8 };
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         int64_t with[BYTES_KIND_COUNT] = {0}, weights = 0, moments = 0;
         trial t;
-        trial_open(&t, "model.arch=llama", rows[i].keys, 4);
+        trial_open(&t, "model.arch=llama", rows[i].keys, rows[i].keys[4] != NULL ? 6 : 4);
         model_change(&t, EXPERTS);
         const train_plans *plans = assembled(&t, 0);
         plan_memory_by_kind(plans->all[0], with);

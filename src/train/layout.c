@@ -9,9 +9,9 @@ typedef bool (*fits_fn)(const decoder_spec *spec, const run_config *r, int64_t w
 // The vocabulary need not be.
 static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
-    (void)r;
     const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
-    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && s->experts.ffn_dim % ways == 0;
+    const int64_t of_expert = s->experts.ffn_dim * (r->layout.etp == 1 ? s->experts.shared : 1);
+    return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && of_expert % ways == 0;
 }
 
 // What tp leaves of the heads is cut once more. Several ranks may have the same head of keys, but then its
@@ -44,25 +44,51 @@ static const char *nearest(const decoder_spec *s, const run_config *r, fits_fn f
     return nearest_of(s, r, fits, wanted, s->heads, buffer);
 }
 
-// A rank has whole experts; those that share them are a divisor of cp, or cp times one of dp.
+// A rank has a whole number of experts, and those that share them are whole rows of ranks.
 static bool fits_ep(const decoder_spec *s, const run_config *r, int64_t ways)
 {
-    const int64_t cp = r->layout.cp, dp = r->layout.dp;
-    return s->experts.count % ways == 0 &&
-           (cp % ways == 0 || (ways % cp == 0 && dp % (ways / cp) == 0));
+    plan_mesh mesh = run_config_mesh(r, 0);
+    mesh.ep = (int32_t)ways;
+    return s->experts.count % ways == 0 && plan_ep_fits(&mesh);
+}
+
+// Experts are cut by all of tp, or by none of it; then each rank of tp needs rows of its own.
+static status whole_experts_check(const run_config *r, const decoder_spec *s)
+{
+    const int64_t etp = r->layout.etp, tp = r->layout.tp;
+    if (etp == 0) return ST_OK;
+    if (s->experts.count == 0) {
+        return fail(ST_CONFIG_CONFLICT, "layout.etp = %lld has no effect: the model has no experts",
+                    (long long)etp);
+    }
+    if (etp != 1 && etp != tp) {
+        return fail(
+            ST_CONFIG_CONFLICT,
+            "layout.etp = %lld: experts are cut by all of layout.tp = %lld or by none of it; "
+            "nearest: %s%lld",
+            (long long)etp, (long long)tp, tp > 1 ? "1 or " : "", (long long)tp);
+    }
+    if (etp == tp || r->layout.sp) return ST_OK;
+    return fail(
+        ST_CONFIG_CONFLICT,
+        "layout.etp = 1: without layout.sp all ranks of layout.tp = %lld have the same rows, "
+        "and would send each to its experts %lld times; add layout.sp=yes",
+        (long long)tp, (long long)tp);
 }
 
 static status experts_check(const run_config *r, const decoder_spec *s)
 {
     const int64_t ep = r->layout.ep;
-    char near[64];
+    const plan_mesh mesh = run_config_mesh(r, 0);
+    char near[64], of_tp[32] = "";
     if (s->latent.kv_rank > 0 && r->layout.cp_heads > 1) {
         return fail(ST_UNSUPPORTED,
                     "layout.cp_heads = %lld: latent attention deals out no heads; "
                     "nearest: 1",
                     (long long)r->layout.cp_heads);
     }
-    if (ep == 1) return ST_OK;
+    TRY(whole_experts_check(r, s));
+    if (!plan_experts_apart(&mesh)) return ST_OK;
     if (s->experts.count == 0) {
         return fail(ST_CONFIG_CONFLICT, "layout.ep = %lld has no effect: the model has no experts",
                     (long long)ep);
@@ -74,11 +100,14 @@ static status experts_check(const run_config *r, const decoder_spec *s)
                     (long long)r->layout.zero_group, (long long)ep);
     }
     if (fits_ep(s, r, ep)) return ST_OK;
+    if (mesh.whole_experts)
+        (void)snprintf(of_tp, sizeof(of_tp), " x %lld", (long long)r->layout.tp);
     return fail(ST_CONFIG_CONFLICT,
-                "layout.ep = %lld does not divide the model's %lld experts, and layout.dp x cp = "
-                "%lld x %lld by whole rows of ranks; nearest that do: %s",
-                (long long)ep, (long long)s->experts.count, (long long)r->layout.dp,
-                (long long)r->layout.cp, nearest_of(s, r, fits_ep, ep, s->experts.count, near));
+                "layout.ep = %lld does not divide the model's %lld experts, and layout.dp x cp%s = "
+                "%lld x %lld%s by whole rows of ranks; nearest that do: %s",
+                (long long)ep, (long long)s->experts.count, mesh.whole_experts ? " x tp" : "",
+                (long long)r->layout.dp, (long long)r->layout.cp, of_tp,
+                nearest_of(s, r, fits_ep, ep, s->experts.count, near));
 }
 
 status train_layout_check(const run_config *r, const decoder_spec *spec)
