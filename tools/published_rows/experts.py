@@ -8,10 +8,12 @@ from .row import Row, even_stages, layout_keys, number
 # How rows travel -> profile: (dispatcher, beside another micro-batch's work?, is no row dropped?). What goes beyond an
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
 DISPATCHED = {("alltoall", "no", "yes"): "megatron", ("alltoall", "no", "no"): "megatron-capacity",
-              ("hybridep", "no", "yes"): "megatron-hybridep"}
+              ("alltoall", "yes", "yes"): "megatron-ep-overlap", ("hybridep", "no", "yes"): "megatron-hybridep",
+              ("deepep", "no", "yes"): "megatron-flex", ("deepep", "yes", "yes"): "megatron-flex-overlap"}
 
 # Tables whose software does something else besides: routers that have just begun, a module for each expert.
-SET_APART = {"megatron_tests": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential"}
+SET_APART = {"megatron_tests": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential",
+             "grok1_25_05": "megatron-sequential"}
 MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "models"
 
 
@@ -20,21 +22,31 @@ def layers_of(preset):
 
 
 def experts(path):
-    """Runs whose experts are cut over tp as their layers are (a key for others there is not), settings in columns.
+    """Settings in columns; etp 1: tp cuts no expert.
 
-    grok1_24_11, grok1_25_02: NVIDIA/dgxc-benchmarking, grok1/README.md and settings at v24.11.1 and v25.02: capacity 1 and
-    padded, experts one after another, no grouped product, a vocabulary of 128,512, a head of its own, fewer layers on few devices.
+    grok1_24_11, grok1_25_02, grok1_25_05: NVIDIA/dgxc-benchmarking, grok1/README.md and settings at v24.11.1, v25.02 and v25.05.02:
+    capacity 1 and padded, experts one after another, no grouped product, a vocabulary of 128,512, a head of its own, fewer layers
+    on few devices.
     megatron_tests: NVIDIA/Megatron-LM, tests/functional_tests/test_cases/mixtral, golden_values of core 0.9 to main of April 2026;
     the number of devices follows from the bytes that it allocates; the router is not balanced by force, norms are logged.
     moe_recipes: the same, branch dev at d48bd6be, examples/moe_recipes: balanced by force.
     megatron_bridge_experts: NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md (balanced by force from 25.11 on), where
-    ../shared has no such row, and Llama 4 of dgxc-benchmarking v25.05. Norms and activations that are made again, of gpt-oss, are
-    no key of ours. A run of 26.02 is left out that took twice as long as the same layout three weeks later.
+    ../shared has no such row, and Llama 4 and DeepSeek-V3 of dgxc-benchmarking v25.05. A run of 26.02 is left out that took twice as
+    long as the same layout three weeks later.
+    moe_model_zoo: yanring/Megatron-MoE-ModelZoo at e8650517 and 8017e11, best_practice/mixtral and qwen3: 8x22B on 128 and 235B on
+    256 devices; steps of Mixtral from TFLOP/s by Megatron-LM's count.
+    megatron_moe_2026: arXiv:2603.07685, tables 11, 17 and 20: DeepSeek-V3 on 1,024 and 235B on 256 devices.
+
+    Norms, activations and MLA's up-projections that are made again are no key of ours, and nothing is made again here; runs that
+    make whole experts again and no attention are left out. DeepSeek's second head is none either: of what predicts a second
+    token there is a 62nd layer. A model that is no release, of megatron_tests, is left out.
     """
     for cell in csv.DictReader(path.open()):
         keys = layout_keys(cell)
-        keys.update({"layout.ep": int(cell["ep"]), "layout.zero": 1, "train.seq": int(cell["seq"]),
-                     "train.precision": cell["precision"], "precision.grads": cell["grads"], "train.recompute": "none"})
+        keys.update({"layout.ep": int(cell["ep"]), "layout.zero": int(cell.get("zero") or 1), "train.seq": int(cell["seq"]),
+                     "train.precision": cell["precision"], "precision.grads": cell["grads"], "train.recompute": cell["recompute"]})
+        if cell.get("etp") == "1" and keys["layout.tp"] > 1:
+            keys["layout.etp"] = 1
         for column in ("layers", "vocab"):
             if cell[column]:
                 keys[f"model.{column}"] = int(cell[column])
@@ -43,12 +55,18 @@ def experts(path):
         if cell["sp"] == "yes":
             keys["layout.sp"] = "true"
         even_stages(keys, layers_of(cell["preset"]))
+        if cell.get("stages"):
+            keys["layout.stages"] = cell["stages"].replace(" ", ",")
         profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
+        if cell.get("balance") == "aux" and profile == "megatron":
+            profile = "megatron-unforced"
+        if cell["preset"] == "deepseek-v3" and cell["dispatcher"] == "deepep":
+            profile = "megatron-deepep"  # its router takes at most four nodes
         row = Row(path.stem, cell["row"], profile, "h100", keys)
         row.preset, row.step_s = cell["preset"], number(cell["step_s"])
         row.fits = None  # routers that are not forced fill some ranks more than others
         yield row
 
 
-RULES = {table: experts for table in ("grok1_24_11", "grok1_25_02", "megatron_bridge_experts", "megatron_tests",
-                                      "moe_recipes")}
+RULES = {table: experts for table in ("grok1_24_11", "grok1_25_02", "grok1_25_05", "megatron_bridge_experts", "megatron_moe_2026",
+                                      "megatron_tests", "moe_model_zoo", "moe_recipes")}

@@ -68,6 +68,8 @@ def experts_row(row, cell):
         row.why_not = "tokens beyond an expert's capacity are dropped, how many is not said"
     row.keys = {key: value for key, value in row.keys.items() if not key.startswith("model.")}
     row.keys["layout.ep"] = int(number(cell["ep"]) or 1)
+    if row.keys["layout.tp"] > 1:
+        row.keys["layout.etp"] = 1  # expert_tensor_parallel_size of its recipes
     row.profile = DISPATCHERS.get((row.preset, cell["notes"].split(" ")[0]), row.profile)
 
 
