@@ -34,6 +34,7 @@ agrees "$shared/golden/models/llama_tied_bf16" layout.tp=4 layout.zero=1 layout.
 # Stages that meet in the middle of layers; the head on another chunk than the first.
 agrees "$shared/golden/models/llama_gqa" layout.pp=2 layout.schedule=zb-v layout.stages=0.5,0.5,0.5,0.5 train.micro_batch=1
 agrees "$shared/golden/models/gpt2" layout.pp=2 layout.stages=1.5,0.5
+agrees "$shared/golden/models/gpt2" layout.pp=3 layout.stages=0,2,0
 
 # Several ranks, whose pieces are gathered: each model in the next of these layouts.
 layouts=("layout.dp=2 layout.zero=2" "layout.pp=2" "layout.pp=2 layout.dp=2 layout.zero=1 train.micro_batch=1"

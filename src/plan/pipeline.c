@@ -86,7 +86,7 @@ static status rows_of_stages(arena *a, const op_model *m, const plan_pipeline_re
     for (int32_t i = 0; i < depth; i++) {
         count[i] = r->rows[i];
         sum += count[i];
-        if (count[i] < 1) {
+        if (count[i] < (i == 0 || i == depth - 1 ? 0 : 1)) { // both ends have more than decoders
             return fail(ST_CONFIG_RANGE,
                         "layout.stages: stage %d has %d layers, expected 1 or more", (int)i,
                         (int)count[i]);

@@ -304,11 +304,12 @@ static void check_pipeline(checker *k)
     }
     for (int64_t i = 0; i < listed; i++) {
         const int64_t own = run_config_stage_halves(r, i);
-        if (own < 1) {
+        const bool is_end = i == 0 || i == listed - 1; // it has the embedding, or the head
+        if (own < (is_end ? 0 : 1)) {
             CONFLICT("layout.stages",
-                     "layout.stages: stage %lld has \"%s\" layers, 0.5, 1, 1.5 or more expected: "
+                     "layout.stages: stage %lld has \"%s\" layers, %s0.5, 1, 1.5 or more expected: "
                      "a layer is cut behind its attention",
-                     (ll)i, r->layout.stages.items[i]);
+                     (ll)i, r->layout.stages.items[i], is_end ? "0, " : "");
             return;
         }
         halves += own;

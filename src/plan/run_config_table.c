@@ -339,7 +339,8 @@ static const option rows[] = {
         "layout.stages", LIST, layout.stages, NULL, FREE,
         .help =
             "of pp: decoder layers of each stage, such as [6, 7, 7, 4] or [8.5, 3.5], whose ninth "
-            "layer is cut behind its attention; nothing is even"),
+            "layer is cut behind its attention, or [0, 12, 12, 0] with the embedding and the head "
+            "alone at the ends; nothing is even"),
     OTHER("layout.schedule", PATH, layout.schedule, "1f1b", FREE, .choices = PIPELINE_WORDS,
           .help = "of pp: order of work, one of " PIPELINE_WORDS ", or a file",
           .also = "pipeline_schedule"),

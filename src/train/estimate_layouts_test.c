@@ -221,6 +221,7 @@ static const char *const layouts[] = {
     "train.micro_batch=2 layout.pp=2 layout.stages=3,5 train.recompute=selective",
     "train.micro_batch=2 layout.pp=2 layout.stages=2.5,5.5 train.recompute=full",
     "train.micro_batch=1 layout.pp=4 layout.stages=2.5,2,1.5,2 layout.dp=2 layout.zero=1",
+    "train.micro_batch=1 layout.pp=4 layout.stages=0,4,4,0 layout.dp=2 layout.zero=1",
     "train.micro_batch=1 layout.pp=8 layout.schedule=dualpipe",
     // Messages that go in pieces beside products, and a ring.
     "train.micro_batch=4 layout.tp=2 model.dim=1024 train.seq=512",

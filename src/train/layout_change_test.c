@@ -26,6 +26,7 @@ static const layout layouts[] = {
     {4, {"layout.pp=4", "layout.schedule=gpipe"}},
     {2, {"layout.pp=2", "layout.schedule=interleaved"}},
     {3, {"layout.pp=3", "layout.stages=1.5,1,1.5", "layout.schedule=zb-h1"}},
+    {3, {"layout.pp=3", "layout.stages=0,4,0", "layout.schedule=1f1b"}},
     {4, {"layout.pp=2", "layout.dp=2", "layout.zero=1"}},
     {4, {"layout.pp=2", "layout.dp=2", "layout.zero=1", "layout.schedule=zb-v"}},
     {2, {"layout.pp=2", "layout.schedule=dualpipe"}},

@@ -92,7 +92,8 @@ static void pipeline_pick(layout *l, int64_t pp, int64_t dp)
     set_word(l, "layout.schedule", schedule);
     if (strcmp(schedule, "interleaved") == 0 && pp == 2 && pick(2) == 0) set(l, "layout.vpp", 4);
     if (pp == 3 && strcmp(schedule, "zb-v") != 0) {
-        set_word(l, "layout.stages", pick(2) == 0 ? "3,4,1" : "2.5,4,1.5");
+        static const char *const of_three[] = {"3,4,1", "2.5,4,1.5", "0,4.5,3.5"};
+        set_word(l, "layout.stages", of_three[pick(3)]);
     }
     // Of layers, with stages that meet in the middle of one.
     const bool has_chunks = strcmp(schedule, "interleaved") == 0 || strstr(schedule, "-v") != NULL;
