@@ -125,6 +125,35 @@ static status too_large_row(planner *p, arena *a, const search_found *f, text *t
     return ST_OK;
 }
 
+// What the marks in the rows mean, of those that are there.
+static status legend_line(const search_result *found, text *t)
+{
+    bool sp = false, cp = false, ep = false, whole = false, some = false;
+    for (int32_t i = 0; i < found->count; i++) {
+        const search_layout *l = &found->plans[i].layout;
+        sp |= l->sp;
+        cp |= l->cp > 1;
+        ep |= l->ep > 1;
+        whole |= l->whole_experts;
+        some |= l->recompute_layers > 0;
+    }
+    const struct {
+        bool is_there;
+        const char *words;
+    } marks[] = {{sp, "4s: tp 4 with sp"},
+                 {cp, "a fourth number: cp"},
+                 {ep, "e8: ep 8"},
+                 {whole, "w: etp 1"},
+                 {some, "nL: n layers again"}};
+    const char *before = "   ";
+    for (int64_t i = 0; i < COUNT_OF(marks); i++) {
+        if (!marks[i].is_there) continue;
+        TRY(text_add(t, "%s%s", before, marks[i].words));
+        before = "; ";
+    }
+    return before[0] == ';' ? text_add(t, "\n") : ST_OK;
+}
+
 static status table_lines(planner *p, arena *a, const search_result *found, text *t)
 {
     const char *unit = "";
@@ -132,12 +161,8 @@ static status table_lines(planner *p, arena *a, const search_result *found, text
     TRY(text_add(t,
                  "\n # dp x tp x pp  schedule   z  rec  mb    %s     step tok/s/d   MFU bub comm\n",
                  unit));
-    bool some = false;
-    for (int32_t i = 0; i < found->count; i++) {
-        TRY(plan_row(p, &found->plans[i], i + 1, t));
-        some |= found->plans[i].layout.recompute_layers > 0;
-    }
-    if (some) TRY(text_add(t, "   rec nL: of n layers (train.recompute_layers)\n"));
+    for (int32_t i = 0; i < found->count; i++) TRY(plan_row(p, &found->plans[i], i + 1, t));
+    TRY(legend_line(found, t));
     const search_found *no = found->count > 0 ? &found->fastest_too_large : &found->smallest;
     if (no->layout.dp == 0) return ST_OK;
     return too_large_row(p, a, no, t);

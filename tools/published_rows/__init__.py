@@ -35,7 +35,9 @@ def fitted():
 
 
 # Software that no profile is of: the one that is nearest stands in for it.
-STANDS_IN = ("aws_tutorials", "flash_attention_2022", "glm_130b", "gpt_neox_lumi", "gptneox_20b", "llama3_405b", "palm")
+STANDS_IN = ("automodel_70b", "aws_tutorials", "flash_attention_2022", "flash_attention_2023", "glm_130b", "gpt_neox_lumi",
+             "gptneox_20b", "jax_toolbox_pax_a100", "kempnerforge_2026_04", "llama3_405b", "megatron_tests_15b_a100",
+             "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
 
 
 def first_profile(row):

@@ -1,15 +1,16 @@
-"""Rules of our own tables of models with experts, all by NVIDIA's software on H100."""
+"""Rules of our own tables of models with experts, all by NVIDIA's software."""
 import csv
 import pathlib
 import re
 
-from .row import Row, even_stages, layout_keys, number
+from .row import Row, even_stages, layout_keys, lighter_ends, number
 
 # How rows travel -> profile: (dispatcher, beside another micro-batch's work?, is no row dropped?). What goes beyond an
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
 DISPATCHED = {("alltoall", "no", "yes"): "megatron", ("alltoall", "no", "no"): "megatron-capacity",
               ("alltoall", "yes", "yes"): "megatron-ep-overlap", ("hybridep", "no", "yes"): "megatron-hybridep",
-              ("deepep", "no", "yes"): "megatron-flex", ("deepep", "yes", "yes"): "megatron-flex-overlap"}
+              ("deepep", "no", "yes"): "megatron-flex", ("deepep", "yes", "yes"): "megatron-flex-overlap",
+              ("hybridep", "yes", "yes"): "megatron-hybridep", ("sequential", "no", "no"): "megatron-sequential"}
 
 # Tables whose software does something else besides: routers that have just begun, a module for each expert.
 SET_APART = {"megatron_tests": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential",
@@ -36,6 +37,13 @@ def experts(path):
     moe_model_zoo: yanring/Megatron-MoE-ModelZoo at e8650517 and 8017e11, best_practice/mixtral and qwen3: 8x22B on 128 and 235B on
     256 devices; steps of Mixtral from TFLOP/s by Megatron-LM's count.
     megatron_moe_2026: arXiv:2603.07685, tables 11, 17 and 20: DeepSeek-V3 on 1,024 and 235B on 256 devices.
+    llama4_25_05, deepseek_25_05 and grok1_25_05 on GB200: NVIDIA/dgxc-benchmarking v25.05.05, launch.sh of each and scripts/performance/llm
+    of NVIDIA/NeMo 6f2c6fda and 7a8f1cc7: capacity 1 and padded.
+    nemo_2025_experts: NeMo user guide, performance summary of 25.02 (B200), 25.04 and 25.07 (GB200), recipes of NVIDIA/NeMo v2.2 to v2.4:
+    Mixtral and Llama 4 Scout, capacity 1.
+    megatron_bridge_experts_2: the page of megatron_bridge_experts on Blackwell, 25.11 to 26.04.01, where the printed layout is that of
+    the release's recipe; MXFP8. One that goes beside another micro-batch by HybridEP is taken to go beside nothing.
+    gpu_recipes_experts: AI-Hypercomputer/gpu-recipes at bd6c259 and fe5c13c, the step that a README logs; H200 without a grouped product.
 
     Norms, activations and MLA's up-projections that are made again are no key of ours, and nothing is made again here; runs that
     make whole experts again and no attention are left out. DeepSeek's second head is none either: of what predicts a second
@@ -52,9 +60,13 @@ def experts(path):
                 keys[f"model.{column}"] = int(cell[column])
         if cell["preset"] == "grok-1":
             keys["model.tied"] = "no"
-        if cell["sp"] == "yes":
+        if cell.get("sp") == "yes":
             keys["layout.sp"] = "true"
-        even_stages(keys, layers_of(cell["preset"]))
+        layers = keys.get("model.layers") or layers_of(cell["preset"])
+        chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
+        even_stages(keys, layers)
+        if layers % chunks:  # embedding and head count as a layer each
+            keys["layout.stages"] = lighter_ends((layers + 2) // chunks, chunks)
         if cell.get("stages"):
             keys["layout.stages"] = cell["stages"].replace(" ", ",")
         profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
@@ -62,11 +74,12 @@ def experts(path):
             profile = "megatron-unforced"
         if cell["preset"] == "deepseek-v3" and cell["dispatcher"] == "deepep":
             profile = "megatron-deepep"  # its router takes at most four nodes
-        row = Row(path.stem, cell["row"], profile, "h100", keys)
+        row = Row(path.stem, cell["row"], profile, cell.get("cluster") or "h100", keys)
         row.preset, row.step_s = cell["preset"], number(cell["step_s"])
         row.fits = None  # routers that are not forced fill some ranks more than others
         yield row
 
 
-RULES = {table: experts for table in ("grok1_24_11", "grok1_25_02", "grok1_25_05", "megatron_bridge_experts", "megatron_moe_2026",
-                                      "megatron_tests", "moe_model_zoo", "moe_recipes")}
+RULES = {table: experts for table in (
+    "deepseek_25_05", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_experts",
+    "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "moe_model_zoo", "moe_recipes", "nemo_2025_experts")}

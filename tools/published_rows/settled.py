@@ -2,7 +2,7 @@
 import csv
 
 from .nvidia import nvidia_stages
-from .row import Row, in_bytes, layout_keys, model_keys, number
+from .row import Row, even_stages, in_bytes, layout_keys, model_keys, number
 
 
 # Tables whose columns say every setting: of which public page each is, and what that leaves open.
@@ -75,6 +75,53 @@ SETTLED = (
     # EleutherAI/gpt-neox. Llemma: hours over steps on 256 A100 (arXiv:2310.10631), configs/llemma. gpt_neox_lumi: 6.7B on one node
     # (spyysalo/lumi-llm-scaling at 7314958505), no fused kernel.
     "gpt_neox_runs",
+    # NVIDIA/NeMo-Framework-Launcher, examples/README.md of 24.01 (0d09460d, cb3482d0), 24.03.01 (c3ebcc97) and 24.05 (97f45c18, c53b6c91), its
+    # conf/training of these tags: FlashAttention-2 (NVTE_FUSED_ATTN=0), gradients in fp32 until 24.03 and of Nemotron in 24.05; bf16
+    # rows of 24.01 from TFLOP/s by NeMo's count, in the layouts of fp8's. nemo_24_09: NeMo user guide, performance summary of 24.09,
+    # configurations of tag 24.09, which no longer choose an attention: cuDNN's.
+    "nemo_24_01",
+    "nemo_24_03",
+    "nemo_24_05",
+    "nemo_24_09",
+    # mlcommons/training_results_v5.1 at 441d65f4, llama31_8b and llama31_405b of eight submitters, as mlperf_405b has round 5.0: 8 to 512
+    # H100, B200, GB200, GB300 in fp8. All but one ran as one CUDA graph. NVFP4 and attention in fp8 have no key.
+    "mlperf_5_1",
+    # NVIDIA-NeMo/Megatron-Bridge at 067f987d, docs/performance-summary-archive.md: three rows on H100 that ../shared does not have, and
+    # Blackwell's in MXFP8, containers 25.09 to 26.06, layouts that the releases' recipes have; nothing recomputed, gradients in bf16.
+    "megatron_bridge_h100",
+    "megatron_bridge_mxfp8",
+    # NVIDIA/Megatron-LM at d98e8a64 and fa48608a, tests/functional_tests/test_cases/gpt: golden values, median of all but the first step. Nemotron-4
+    # 15B's shape: the number of devices follows from the bytes allocated. 7B on eight devices: deterministic, sums by kernels of
+    # their own. Plain MLPs are gated ones of two thirds of the columns.
+    "megatron_tests_15b",
+    "megatron_tests_7b",
+    # NVIDIA-NeMo/Automodel at 36044ad3, docs/performance-summary.mdx: Llama 3.1 70B by FSDP2 and torch.compile on 64 H100.
+    "automodel_70b",
+    # yandex/YaFSDP, README.md at 7dae63a: PyTorch's FSDP beside YaFSDP, June 2024, Llama 2 7B to 70B and Llama 3 on 64 to 256 A100, one
+    # sequence a device, from none to all layers recomputed; bf16 throughout, prefetched both ways. The network is not said:
+    # NVIDIA's usual one here. 34B is Code Llama's.
+    "yafsdp_fsdp_2024",
+    # KempnerInstitute/KempnerForge at 5666d0d, benchmarks/mfu_scaling and config_validation: FSDP2, tp with sp and pp without, 7B to 70B on
+    # 1 to 32 H200, four a node, compiled or eager, all recomputed, sums in fp32. Weights and AdamW's states are in bf16, which has
+    # no key. A run of 20M parameters, printed to one digit, is not here.
+    "kempnerforge_2026_04",
+    # Oneflow-Inc/DLPerf, Megatron-LM/README.md: GPT by Megatron-LM at 8aa4619f on 1 to 32 V100 of 16 GB, one EDR port for eight, fp16,
+    # all recomputed, no ZeRO; scripts beside it.
+    "dlperf_megatron_2021",
+    # AI-Hypercomputer/gpu-recipes, 24ba6df to 534ed01: the one step that a README logs, on A3 Mega (H100), A3 Ultra (H200) and A4 (B200),
+    # configurations of the same commit. NeMo 24.07 to 25.02: GPT-3's vocabulary padded, 16 groups in 405B. MaxText: what
+    # minimal_flash keeps is selective here, save_dot_except_mlp makes again as much as 62 layers of 80.
+    "gpu_recipes_nemo",
+    "gpu_recipes_maxtext",
+    # NVIDIA/JAX-Toolbox, rosetta/projects/pax/README.md at 00056429 (24.04): GPT-3 5B and 175B by google/paxml on 256 H100 and A100, FSDP
+    # over all; contrib/gpu/scripts_gpu/configs.py: of 5B products are kept, of 175B nothing.
+    "jax_toolbox_pax_2024",
+    # arXiv:2307.08691, table 1, by its own count, attention in full: 1.3B and 2.7B on eight A100 by FlashAttention-2; batches of
+    # Dao-AILab/flash-attention, training/configs/experiment/pile at 0f7853c6.
+    "flash_attention_2023",
+    # TencentCloud/tione-tilearn-angel at 1cdd6de, benchmark/README.md: LLaMA-Factory, Llama 3 8B by DeepSpeed ZeRO-3 on eight A800 and, all
+    # recomputed, eight A100 of 40 GB; single_node.sh and ds_z3_config.json beside it.
+    "tilearn_llama_factory_2024",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
     # SmolLM3: 14,000 tokens a second of a device on 384 H100, its nanotron file. TinyLlama: 24,000 on 16 A100, its README.
@@ -103,9 +150,14 @@ def v6e_keys(chips):
             "cluster.levels.1.ports": 2 + (x == 16) + (y == 16)}
 
 
+# Software that gives each chunk as many layers, wherever embedding and head are.
+EVEN = ("dlperf_megatron_2021", "gpu_recipes_nemo", "kempnerforge_2026_04", "megatron_bridge_h100", "megatron_bridge_mxfp8",
+        "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09")
+
 # More than what was run is held here: chunks that are not said, a share of layers that stands for a share of each layer, what
 # goes to the host.
-HOLDS_OTHERS = ("llama3_405b", "maxtext_h100_24_11", "maxtext_h100_25_02", "paxml_h100", "tpu_recipes_v6e", "tpu_recipes_v5p")
+HOLDS_OTHERS = ("gpu_recipes_maxtext", "kempnerforge_2026_04", "llama3_405b", "maxtext_h100_24_11", "maxtext_h100_25_02",
+                "paxml_h100", "tpu_recipes_v6e", "tpu_recipes_v5p")
 
 
 def settled(path):
@@ -132,11 +184,14 @@ def settled(path):
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
         if row.source == "together_b200" and "15B" in row.name:
             row.why_not = "1.45 times NVIDIA's own in the same layout (NeMo 25.02), bf16 as fast as that in fp8 on GB200"
-        if row.source in ("llama3_405b", "together_b200"):
+        if path.stem in EVEN:
+            even_stages(keys)
+        if path.stem in EVEN or row.source in ("llama3_405b", "together_b200"):
             nvidia_stages(keys)
         if row.source in HOLDS_OTHERS:
             row.fits = None
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
+        row.of_first_rank = row.source == "mlperf_5_1"
         row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
         yield row
 
