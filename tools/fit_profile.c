@@ -49,8 +49,8 @@ typedef struct fit {
 
 static status row_make(fit *f, char *line, row *out)
 {
-    const char *words[WORDS_MAX];
-    int64_t count = 0;
+    const char *words[WORDS_MAX], *of_cluster[WORDS_MAX];
+    int64_t count = 0, cluster_count = 0;
     run_config *r = NULL;
     decoder_spec spec;
     config *c = NULL;
@@ -60,9 +60,14 @@ static status row_make(fit *f, char *line, row *out)
     (void)snprintf(out->name, sizeof(out->name), "%s", name);
     words[count++] = "data.train=any"; // nothing is read
     for (char *w = strtok(NULL, " \n"); w != NULL && count < WORDS_MAX; w = strtok(NULL, " \n")) {
-        if (strncmp(w, "cluster.", strlen("cluster.")) != 0) words[count++] = w;
+        const char *const mark = "cluster.";
+        if (strncmp(w, mark, strlen(mark)) == 0) {
+            of_cluster[cluster_count++] = w + strlen(mark);
+        } else {
+            words[count++] = w;
+        }
     }
-    TRY(catalog_cluster_load(host_real(), f->a, place, NULL, 0, &out->c));
+    TRY(catalog_cluster_load(host_real(), f->a, place, of_cluster, cluster_count, &out->c));
     TRY(arena_new(f->a, 1, &r));
     TRY(run_config_load_planned(host_real(), f->a, NULL, words, count, r, &c));
     TRY(model_spec_from_config(host_real(), f->a, r, &spec));
@@ -190,6 +195,8 @@ static status parameter_read(fit *f, char *word, parameter *out)
         {"pp_overlap", &f->profile.pp_overlap},
         {"crowding", &f->profile.crowding},
         {"ep_bandwidth", &f->profile.ep_bandwidth},
+        {"ep_overlap", &f->profile.ep_overlap},
+        {"ep_gb_s", &f->profile.ep_gb_s},
         {"imbalance", &f->profile.imbalance},
         {"issue_s", &f->profile.issue_s},
         {"expert_issue_s", &f->profile.expert_issue_s},

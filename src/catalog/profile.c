@@ -82,6 +82,10 @@ static const catalog_field rows[] = {
           "expert by itself"),
     SHARE(ep_bytes, "1", "of experts: bytes of rows that travel, relative to the plan's"),
     SPEED(imbalance, "of experts: rows of the fullest rank, relative to the mean"),
+    FIGURE(
+        ep_gb_s, 1e5,
+        "of experts: gigabytes a second that a rank sends at most, however fast its links are; 0: no "
+        "bound"),
     {.key = "expert_sorts",
      .kind = OPTION_BOOL,
      AT(expert_sorts),

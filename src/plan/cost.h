@@ -65,6 +65,7 @@ typedef struct cost_profile {
     // rows of the fullest rank, of the mean.
     int64_t ep_nodes;
     double ep_bytes, imbalance;
+    double ep_gb_s;    // that a rank sends at most, however fast its links are; 0: no bound
     bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
     // A gather or a scatter goes round a ring of all ranks, as in NCCL without PAT, and a hop takes so long, within a
     // node and between nodes; both 0: the levels' latencies, a ring or doubling.

@@ -185,8 +185,10 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
     enum { AT_ONCE = 8 }; // messages that a device has under way
     double slowest = 0.0, outside = 1.0;
     if (traffic_of(g->axes) == TRAFFIC_EP) {
+        const double most = m->profile->ep_gb_s * 1e9, n = (double)g->ranks;
         bytes *= m->profile->ep_bytes * m->profile->imbalance;
         outside = copies_share(m, g);
+        if (most > 0.0) slowest = bytes * (n - 1.0) / n / most;
     }
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;

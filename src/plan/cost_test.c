@@ -273,6 +273,31 @@ static void experts_have_their_host_and_order(void **state)
     arena_destroy(a);
 }
 
+// Rows go to experts no faster than a rank sends, and as the links let them where these are slower; nothing else is held up.
+static void rows_of_experts_are_held_up(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const plan_mesh mesh = {.size = {[AXIS_DP] = 8}, .ep = 8};
+    const plan_group of_ep = plan_group_of(&mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE);
+    const plan_group of_dp = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
+    cost_group ep, dp;
+    cost_group_of(&c, &mesh, &of_ep, &ep);
+    cost_group_of(&c, &mesh, &of_dp, &dp);
+    const double bytes = 64e6;
+    const int64_t free_ns = cost_message_ns(&m, &ep, PLAN_ALL_TO_ALL, bytes);
+    const int64_t others = cost_message_ns(&m, &dp, PLAN_ALL_TO_ALL, bytes);
+    p.ep_gb_s = 1e5;
+    assert_int_equal(cost_message_ns(&m, &ep, PLAN_ALL_TO_ALL, bytes), free_ns);
+    p.ep_gb_s = 1.0;
+    const int64_t held_ns = cost_message_ns(&m, &ep, PLAN_ALL_TO_ALL, bytes);
+    assert_true(held_ns >= 56000000 &&
+                held_ns < 56000000 + free_ns); // seven eighths of 64 MB at 1 GB/s
+    assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_TO_ALL, bytes), others);
+}
+
 // Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
 // bits do not.
 static void fp8_rows_are_gathered_in_a_byte(void **state)
@@ -628,6 +653,7 @@ int main(void)
         cmocka_unit_test(nothing_larger_is_cheaper),
         cmocka_unit_test(operations_are_priced_by_their_rows),
         cmocka_unit_test(fp8_wants_longer_sums),
+        cmocka_unit_test(rows_of_experts_are_held_up),
         cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
         cmocka_unit_test(experts_have_their_host_and_order),
         cmocka_unit_test(attention_is_slow_on_short_sequences),

@@ -3,7 +3,7 @@ import csv
 import pathlib
 import re
 
-from .row import Row, even_stages, layout_keys, lighter_ends, number
+from .row import Row, even_stages, in_segments, layout_keys, lighter_ends, number
 
 # How rows travel -> profile: (dispatcher, beside another micro-batch's work?, is no row dropped?). What goes beyond an
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
@@ -75,6 +75,7 @@ def experts(path):
         if cell["preset"] == "deepseek-v3" and cell["dispatcher"] == "deepep":
             profile = "megatron-deepep"  # its router takes at most four nodes
         row = Row(path.stem, cell["row"], profile, cell.get("cluster") or "h100", keys)
+        in_segments(keys, row.cluster)
         row.preset, row.step_s = cell["preset"], number(cell["step_s"])
         row.fits = None  # routers that are not forced fill some ranks more than others
         yield row

@@ -25,6 +25,18 @@ def even_stages(keys, preset_layers=None):
         keys["layout.stages"] = ",".join([str(layers // stages)] * stages)
 
 
+def in_segments(keys, cluster):
+    """Racks of 18 nodes of four devices: a job has as many of each as divides its nodes.
+
+    Source: NVIDIA/NeMo 7a8f1cc7, scripts/performance/utils.py, and NVIDIA-NeMo/Megatron-Bridge, scripts/performance/utils/executors.py: --segment.
+    """
+    nodes = -(-keys["cluster.devices"] // 4)
+    if cluster not in ("gb200", "gb300") or nodes <= 18:
+        return
+    each = 4 * max(n for n in range(1, 19) if nodes % n == 0)
+    keys.update({"cluster.levels.1.devices": each, "cluster.levels.2.devices": 8 * each, "cluster.levels.3.devices": 256 * each})
+
+
 class Row:
     """One run: what is asked for and what was published."""
 

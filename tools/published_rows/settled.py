@@ -2,7 +2,7 @@
 import csv
 
 from .nvidia import nvidia_stages
-from .row import Row, even_stages, in_bytes, layout_keys, model_keys, number
+from .row import Row, even_stages, in_bytes, in_segments, layout_keys, model_keys, number
 
 
 # Tables whose columns say every setting: of which public page each is, and what that leaves open.
@@ -152,7 +152,7 @@ def v6e_keys(chips):
 
 # Software that gives each chunk as many layers, wherever embedding and head are.
 EVEN = ("dlperf_megatron_2021", "gpu_recipes_nemo", "kempnerforge_2026_04", "megatron_bridge_h100", "megatron_bridge_mxfp8",
-        "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09")
+        "megatron_tests_15b", "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09")
 
 # More than what was run is held here: chunks that are not said, a share of layers that stands for a share of each layer, what
 # goes to the host.
@@ -186,6 +186,7 @@ def settled(path):
             row.why_not = "1.45 times NVIDIA's own in the same layout (NeMo 25.02), bf16 as fast as that in fp8 on GB200"
         if path.stem in EVEN:
             even_stages(keys)
+            in_segments(keys, cell["cluster"])
         if path.stem in EVEN or row.source in ("llama3_405b", "together_b200"):
             nvidia_stages(keys)
         if row.source in HOLDS_OTHERS:
