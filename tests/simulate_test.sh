@@ -109,6 +109,10 @@ cut=$(field '["exposed_comm"]["tp"]')
 code "whole ones" 0 sim mixtral-8x7b --cluster h100 --json $mixtral layout.etp=1
 holds "a rank has more of them" "j['layout']['etp'] == 1 and j['memory']['weights'] > 2.5 * $held"
 holds "nothing of them is summed over tp" "j['exposed_comm']['tp'] < 0.5 * $cut"
+code "more ranks than dp x cp" 0 sim qwen3-235b-a22b --cluster h100 --json layout.dp=4 layout.tp=4 layout.ep=16 layout.pp=4 layout.sp=yes
+holds "tp's share them" "j['layout']['etp'] == 1"
+code "the same without sp" 3 sim qwen3-235b-a22b --cluster h100 layout.dp=4 layout.tp=4 layout.ep=16 layout.pp=4
+says "what would do" err "nearest that do: 4; or add layout.sp=yes"
 code "half of tp" 3 sim mixtral-8x7b --cluster h100 $mixtral layout.etp=2
 says "all or none" err "nearest: 1 or 4"
 code "all ranks with the same rows" 3 sim mixtral-8x7b --cluster h100 $mixtral layout.etp=1 layout.sp=no

@@ -31,7 +31,7 @@ static status layout_add(const run_config *r, text *t)
                  {"pp", r->layout.pp},
                  {"cp", r->layout.cp},
                  {"ep", r->layout.ep},
-                 {"etp", r->layout.etp > 0 ? r->layout.etp : r->layout.tp},
+                 {"etp", run_config_mesh(r, 0).whole_experts ? 1 : r->layout.tp},
                  {"vpp", max_i64(r->layout.vpp, run_config_depth(r) / r->layout.pp)},
                  {"zero", r->layout.zero},
                  {"zero_group", r->layout.zero_group},

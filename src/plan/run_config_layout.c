@@ -14,16 +14,26 @@ int64_t run_config_ranks(const run_config *r)
     return r->layout.dp * r->layout.tp * r->layout.pp * r->layout.cp;
 }
 
+// Left to the program, tp cuts experts; but where ep is more than ranks of dp x cp can share, and those of tp have rows
+// of their own, they stay whole.
+static bool experts_are_whole(const run_config *r, const plan_mesh *m)
+{
+    plan_mesh whole = *m;
+    whole.whole_experts = true;
+    if (r->layout.tp == 1 || r->layout.etp > 1) return false;
+    return r->layout.etp == 1 || (r->layout.sp && !plan_ep_fits(m) && plan_ep_fits(&whole));
+}
+
 plan_mesh run_config_mesh(const run_config *r, int64_t rank)
 {
-    const plan_mesh m = {.size = {[AXIS_PP] = (int32_t)r->layout.pp,
-                                  [AXIS_DP] = (int32_t)r->layout.dp,
-                                  [AXIS_CP] = (int32_t)r->layout.cp,
-                                  [AXIS_TP] = (int32_t)r->layout.tp},
-                         .zero_group = (int32_t)r->layout.zero_group,
-                         .cp_heads = (int32_t)r->layout.cp_heads,
-                         .ep = (int32_t)r->layout.ep,
-                         .whole_experts = r->layout.etp == 1 && r->layout.tp > 1};
+    plan_mesh m = {.size = {[AXIS_PP] = (int32_t)r->layout.pp,
+                            [AXIS_DP] = (int32_t)r->layout.dp,
+                            [AXIS_CP] = (int32_t)r->layout.cp,
+                            [AXIS_TP] = (int32_t)r->layout.tp},
+                   .zero_group = (int32_t)r->layout.zero_group,
+                   .cp_heads = (int32_t)r->layout.cp_heads,
+                   .ep = (int32_t)r->layout.ep};
+    m.whole_experts = experts_are_whole(r, &m);
     return plan_mesh_from(&m, rank);
 }
 

@@ -300,8 +300,10 @@ static const option rows[] = {
                 "layout.etp=1 of tp x cp x dp, share the experts of a layer",
         .also = "expert_parallel, ep_size"),
     INT("layout.etp", layout.etp, "0", 0, 1 << 20, FREE, "ranks",
-        .help = "of `simulate` and `plan`: ranks of tp that cut an expert's matrices: all of them "
-                "(0, or as many as tp), or 1: experts stay whole, and tp's ranks share them",
+        .help =
+            "of `simulate` and `plan`: ranks of tp that cut an expert's matrices: as many as tp, or "
+            "1: experts stay whole, and tp's ranks share them; 0 is as many, or 1 where layout.ep "
+            "asks for more ranks than dp x cp, with layout.sp",
         .also = "expert_tensor_parallel, etp_size"),
     INT("layout.vpp", layout.vpp, "0", 0, 64, FREE, "chunks",
         .help =

@@ -10,7 +10,8 @@ typedef bool (*fits_fn)(const decoder_spec *spec, const run_config *r, int64_t w
 static bool fits_tp(const decoder_spec *s, const run_config *r, int64_t ways)
 {
     const bool keys = s->kv_heads % ways == 0 || ways % s->kv_heads == 0;
-    const int64_t of_expert = s->experts.ffn_dim * (r->layout.etp == 1 ? s->experts.shared : 1);
+    plan_mesh mesh = run_config_mesh(r, 0);
+    const int64_t of_expert = s->experts.ffn_dim * (mesh.whole_experts ? s->experts.shared : 1);
     return s->heads % ways == 0 && keys && s->ffn_dim % ways == 0 && of_expert % ways == 0;
 }
 
@@ -76,6 +77,15 @@ static status whole_experts_check(const run_config *r, const decoder_spec *s)
         (long long)tp, (long long)tp);
 }
 
+// Where tp's ranks could share them too, had they rows of their own.
+static const char *share_of_tp(const run_config *r, const decoder_spec *s)
+{
+    run_config with = *r;
+    with.layout.sp = true;
+    const bool helps = !r->layout.sp && r->layout.etp == 0 && fits_ep(s, &with, r->layout.ep);
+    return helps ? "; or add layout.sp=yes, and the ranks of layout.tp share them too" : "";
+}
+
 static status experts_check(const run_config *r, const decoder_spec *s)
 {
     const int64_t ep = r->layout.ep;
@@ -104,10 +114,10 @@ static status experts_check(const run_config *r, const decoder_spec *s)
         (void)snprintf(of_tp, sizeof(of_tp), " x %lld", (long long)r->layout.tp);
     return fail(ST_CONFIG_CONFLICT,
                 "layout.ep = %lld does not divide the model's %lld experts, and layout.dp x cp%s = "
-                "%lld x %lld%s by whole rows of ranks; nearest that do: %s",
+                "%lld x %lld%s by whole rows of ranks; nearest that do: %s%s",
                 (long long)ep, (long long)s->experts.count, mesh.whole_experts ? " x tp" : "",
                 (long long)r->layout.dp, (long long)r->layout.cp, of_tp,
-                nearest_of(s, r, fits_ep, ep, s->experts.count, near));
+                nearest_of(s, r, fits_ep, ep, s->experts.count, near), share_of_tp(r, s));
 }
 
 status train_layout_check(const run_config *r, const decoder_spec *spec)

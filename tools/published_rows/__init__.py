@@ -10,7 +10,6 @@ import re
 from . import experts, nvidia, settled, shared
 
 OWN = pathlib.Path(__file__).resolve().parent.parent / "published"  # tables of our own, each from one public page
-FIRST = pathlib.Path(__file__).resolve().parent / "first"  # profiles as they were
 PROFILES = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "profiles"
 
 
@@ -43,20 +42,12 @@ STANDS_IN = ("automodel_70b", "aws_tutorials", "flash_attention_2022", "flash_at
 def first_profile(row):
     """The profile with which a tested row was first simulated, and is judged with, whatever sources told later.
 
-    Selective recomputation is a setting of a run that a profile says here: it stays. What two tables were simulated with first is
-    kept in first/ as it was: what DeepEP leaves to the host was looked up because they were off.
+    Selective recomputation is a setting of a run that a profile says here: it stays.
     """
-    if row.source in ("megatron_moe_2026", "moe_model_zoo") and (FIRST / f"{row.profile}.yaml").is_file():
-        return f"first/{row.profile}"
     changed = ("korthikanti_table3_5", "megatron_bridge_perf", "nemo_24_07", "zero_bubble_tables")
     later = ("mb-151", "mb-233")  # whose layout was refused until their source's dispatcher had been looked up
     is_as_ever = row.source not in changed or row.profile == "megatron-selective" or row.name in later
     return row.profile if is_as_ever else "megatron"
-
-
-def files_of_first():
-    """{name: file} of those profiles that are kept as they were."""
-    return {f"first/{path.stem}": str(path) for path in FIRST.glob("*.yaml")}
 
 
 def rows(folder_of_shared):
