@@ -90,6 +90,11 @@ static const catalog_field rows[] = {
      .kind = OPTION_BOOL,
      AT(expert_sorts),
      .help = "rows that have come are put in order of a rank's experts, and back before they go"},
+    {.key = "rings",
+     .kind = OPTION_BOOL,
+     AT(rings),
+     .help = "gathers and scatters go round rings of all ranks, so that a node's links carry the "
+             "pieces of its own ranks too, as NCCL's; no: what other nodes have, once"},
     MICROSECONDS(
         hop_us, hop_s,
         "microseconds of a hop within a node, of gathers and scatters that go round a ring of "

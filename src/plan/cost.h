@@ -67,8 +67,10 @@ typedef struct cost_profile {
     double ep_bytes, imbalance;
     double ep_gb_s;    // that a rank sends at most, however fast its links are; 0: no bound
     bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
-    // A gather or a scatter goes round a ring of all ranks, as in NCCL without PAT, and a hop takes so long, within a
-    // node and between nodes; both 0: the levels' latencies, a ring or doubling.
+    // A gather or a scatter goes round rings of all ranks, as in NCCL without PAT: what enters a node is what all other
+    // ranks have, its own among them. false: what other nodes have. And a hop takes so long, within a node and between
+    // nodes; both 0: the levels' latencies, a ring or doubling.
+    bool rings;
     double hop_s, hop_outside_s;
     // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by
     // rank, so many seconds each (0: whole layers, in place). A weight is gathered once more between its computing

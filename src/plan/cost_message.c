@@ -4,6 +4,10 @@
 //   level 1   nodes of a rail, a leaf    to gather S bytes a unit fetches S (n - d) / n over its d devices'
 //   level 2   leaves of a pod  ...       links of the level; levels work at the same time, the slowest decides
 //
+// Rings of all ranks bring a unit the pieces of its own ranks too, S (n - 1) / n (profile.rings): nearly twice as much
+// between two nodes, as much between many. A sum to all goes up and down trees where there are few (NCCL takes the
+// quicker one).
+//
 // A sum to all is a scatter and a gather. Where the switches of a level add (SHARP, NVLS), each rank sends its
 // bytes once. Steps: a ring goes round all ranks; a tree, or doubling, takes the logarithm of them at
 // each level; the better one is taken, as libraries do.
@@ -146,11 +150,12 @@ static double pieces_latency(const cost_model *m, const cost_group *g)
 // All pieces to all, or the sums of all to their owners: S bytes in all.
 static double gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
 {
+    const bool rings = m->profile->rings && !sums;
     double slowest = 0.0;
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;
         const double n = (double)g->ranks, d = (double)below(g, l);
-        double s = bytes * (n - d) / n / (d * level_rate(m, g, l));
+        double s = bytes * (n - (rings ? 1.0 : d)) / n / (d * level_rate(m, g, l));
         if (sums && m->c->levels[l].reduces) s /= 2.0; // the other half of an all_reduce's
         slowest = fmax(slowest, s);
     }

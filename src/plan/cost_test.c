@@ -273,6 +273,42 @@ static void experts_have_their_host_and_order(void **state)
     arena_destroy(a);
 }
 
+// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16. Within a node, and in
+// sums to all, they are no other than before.
+static void rings_carry_a_nodes_own_pieces(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme(), rings = p;
+    const cost_model m = {.c = &c, .profile = &p}, by_rings = {.c = &c, .profile = &rings};
+    const double bytes = 64e9;
+    rings.rings = true;
+    for (int32_t nodes = 1; nodes <= 2; nodes++) {
+        const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * nodes}};
+        const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
+        cost_group g;
+        cost_group_of(&c, &mesh, &all, &g);
+        if (nodes == 1) {
+            assert_int_equal(cost_message_ns(&by_rings, &g, PLAN_ALL_GATHER, bytes),
+                             cost_message_ns(&m, &g, PLAN_ALL_GATHER, bytes));
+        }
+        assert_int_equal(cost_message_ns(&by_rings, &g, PLAN_ALL_REDUCE, bytes),
+                         cost_message_ns(&m, &g, PLAN_ALL_REDUCE, bytes));
+    }
+    // Where nodes' links decide.
+    cluster slow = c;
+    slow.levels[1].bytes_s = 1e9;
+    const cost_model of_slow = {.c = &slow, .profile = &p},
+                     slow_rings = {.c = &slow, .profile = &rings};
+    const plan_mesh mesh = {.size = {[AXIS_DP] = 16}};
+    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
+    cost_group g;
+    cost_group_of(&slow, &mesh, &all, &g);
+    const double once = (double)cost_message_ns(&of_slow, &g, PLAN_REDUCE_SCATTER, bytes);
+    const double round = (double)cost_message_ns(&slow_rings, &g, PLAN_REDUCE_SCATTER, bytes);
+    assert_close(round / once, 15.0 / 8.0, 1e-3);
+}
+
 // Rows go to experts no faster than a rank sends, and as the links let them where these are slower; nothing else is held up.
 static void rows_of_experts_are_held_up(void **state)
 {
@@ -653,6 +689,7 @@ int main(void)
         cmocka_unit_test(nothing_larger_is_cheaper),
         cmocka_unit_test(operations_are_priced_by_their_rows),
         cmocka_unit_test(fp8_wants_longer_sums),
+        cmocka_unit_test(rings_carry_a_nodes_own_pieces),
         cmocka_unit_test(rows_of_experts_are_held_up),
         cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
         cmocka_unit_test(experts_have_their_host_and_order),

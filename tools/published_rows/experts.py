@@ -52,7 +52,7 @@ def experts(path):
     for cell in csv.DictReader(path.open()):
         keys = layout_keys(cell)
         keys.update({"layout.ep": int(cell["ep"]), "layout.zero": int(cell.get("zero") or 1), "train.seq": int(cell["seq"]),
-                     "train.precision": cell["precision"], "precision.grads": cell["grads"], "train.recompute": cell["recompute"]})
+                     "train.precision": cell["precision"], "precision.grads": cell["grads"], "train.recompute": "full" if cell["recompute"] == "full" else "none"})
         if cell.get("etp") == "1" and keys["layout.tp"] > 1:
             keys["layout.etp"] = 1
         for column in ("layers", "vocab"):

@@ -188,7 +188,9 @@ def zero_bubble_tables(path):
             row.why_not = "its layers do not divide as the paper says"
         elif schedule == "interleaved":
             keys["layout.vpp"] = each
-            row.why_not = "chunks without a layer beside the embedding and the head" if row.step_s else None
+            keys["layout.stages"] = lighter_ends(1, each * stages)
+        elif schedule == "zb-v" and layers + 2 == 2 * stages:
+            keys["layout.stages"] = lighter_ends(1, 2 * stages)
         elif schedule != "zb-v":
             keys["layout.stages"] = lighter_ends(each, stages)
         if row.step_s or row.memory_bytes:
