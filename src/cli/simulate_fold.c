@@ -29,7 +29,7 @@ static bool folding_of(const run_config *r, int64_t rounds, folding *out)
            r->determinism.mode != RUN_STRICT;
 }
 
-enum { TIME_ROUNDS = 8, BYTES_ROUNDS = 8 };
+enum { TIME_ROUNDS = 7, BYTES_ROUNDS = 8 };
 
 static bool times_are_worth_while(const folding *f)
 {
