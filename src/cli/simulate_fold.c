@@ -69,34 +69,9 @@ static status shorter(arena *a, const simulation *s, int64_t microbatches, simul
     return ST_OK;
 }
 
-static bool is_later(const schedule_action *x, const schedule_action *y, int32_t by)
-{
-    return x->kind == y->kind && x->chunk == y->chunk && x->microbatch + by == y->microbatch &&
-           x->chunk_b == y->chunk_b &&
-           x->microbatch_b + (x->chunk_b >= 0 ? by : 0) == y->microbatch_b;
-}
-
 // ---- time -----------------------------------------------------------------------------------------
 
-// Does a rank do the same with more micro-batches, but for rounds in the middle?
-static bool is_folded(const schedule_list *few, const schedule_list *all, int64_t rounds,
-                      int32_t round)
-{
-    const int64_t more = all->count - few->count, period = more / rounds;
-    int64_t begin = 0, end = few->count; // the same as far as `begin`, and from `end` on
-    if (more % rounds != 0) return false;
-    while (begin < few->count && is_later(&few->actions[begin], &all->actions[begin], 0)) begin++;
-    while (end > 0 && is_later(&few->actions[end - 1], &all->actions[end - 1 + more],
-                               (int32_t)rounds * round)) {
-        end--;
-    }
-    if (end + period > begin) return false;
-    for (int64_t i = end; i < end + more; i++) {
-        if (!is_later(&all->actions[i], &all->actions[i + period], round)) return false;
-    }
-    return true;
-}
-
+// Does every rank do the same with more micro-batches, but for rounds in the middle?
 static status schedule_is_folded(arena *a, const run_config *r, const folding *f, bool *out)
 {
     plan_pipeline_request request;
@@ -111,9 +86,10 @@ static status schedule_is_folded(arena *a, const run_config *r, const folding *f
     all.microbatches = (int32_t)f->all;
     for (int32_t pp = 0; pp < few.stages && *out; pp++) {
         schedule_list x = {0}, y = {0};
+        schedule_fold fold;
         TRY(plan_schedule_emit(request.schedule, &few, pp, a, &x));
         TRY(plan_schedule_emit(request.schedule, &all, pp, a, &y));
-        *out = is_folded(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round);
+        *out = plan_schedule_fold(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round, &fold);
     }
     return ST_OK;
 }

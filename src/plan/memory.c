@@ -32,7 +32,7 @@ status life_touch(life_table *t, int64_t row, int64_t time)
     }
     TRY(arena_grow(t->a, (void **)&l->spans, &l->capacity, l->count + 1,
                    (int64_t)sizeof(life_span)));
-    l->spans[l->count++] = (life_span){time, time, -1};
+    l->spans[l->count++] = (life_span){time, time, t->microbatch};
     l->open = true;
     return ST_OK;
 }

@@ -31,11 +31,6 @@ typedef struct placing {
     bool *is_pooled;    // [tensor] it passes, and its spans know their units; NULL: none is
 } placing;
 
-// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in their own. Times are
-// such keys: there are a few for each span, and to compare spans took a quarter of the time of placing them.
-NODISCARD status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most,
-                           int32_t **out);
-
 static inline int32_t unit_leader(const placing *pl, int32_t row)
 {
     while (pl->units[row].leader != row) row = pl->units[row].leader;

@@ -315,6 +315,7 @@ typedef struct plan {
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;
+    int64_t repeated; // micro-batches of PLAN_BYTES that only stand as often as others do; 0: none
     int64_t transient_bytes;                // of the arena
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node

@@ -282,7 +282,8 @@ static status worker_work(stage_worker *w)
     const bool peak = c->options->peak_stages != NULL;
     TRY(arena_create("lowering", 0, &w->rooms.lists));
     TRY(arena_create("plan memory", 0, &w->rooms.places));
-    TRY(arena_create("borders", 0, &w->rooms.borders.a));
+    TRY(arena_create("borders", 0, &w->rooms.borders[0].a));
+    TRY(arena_create("borders of few", 0, &w->rooms.borders[1].a));
     w->request.rooms = &w->rooms;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
         const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
@@ -310,7 +311,7 @@ static void *worker_main(void *context)
     }
     arena_destroy(w->rooms.lists);
     arena_destroy(w->rooms.places);
-    arena_destroy(w->rooms.borders.a);
+    for (int i = 0; i < 2; i++) arena_destroy(w->rooms.borders[i].a);
     return NULL;
 }
 
