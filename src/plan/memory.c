@@ -84,12 +84,6 @@ static bool spans_meet(const unit *a, const unit *b, const life_link *link, int6
     return false;
 }
 
-static int compare_spans(const void *a, const void *b)
-{
-    const life_span *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
 // One unit for `from` and `to` if nowhere both matter at once.
 static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
 {
@@ -101,16 +95,15 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
     unit *u = &pl->units[x], *v = &pl->units[y];
     life_span *all = NULL;
     TRY(arena_new(a, u->span_count + v->span_count, &all));
-    memcpy(all, u->spans, (size_t)u->span_count * sizeof(life_span));
-    memcpy(all + u->span_count, v->spans, (size_t)v->span_count * sizeof(life_span));
-    const int64_t n = u->span_count + v->span_count;
-    qsort(all, (size_t)n, sizeof(life_span), compare_spans);
     int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (kept > 0 && all[i].begin <= all[kept - 1].end) {
-            all[kept - 1].end = max_i64(all[kept - 1].end, all[i].end);
+    for (int64_t i = 0, k = 0; i < u->span_count || k < v->span_count;) {
+        const bool is_first = k == v->span_count ||
+                              (i < u->span_count && u->spans[i].begin <= v->spans[k].begin);
+        const life_span next = is_first ? u->spans[i++] : v->spans[k++];
+        if (kept > 0 && next.begin <= all[kept - 1].end) {
+            all[kept - 1].end = max_i64(all[kept - 1].end, next.end);
         } else {
-            all[kept++] = all[i];
+            all[kept++] = next;
         }
     }
     u->spans = all;
@@ -256,23 +249,76 @@ static status shares_sort(arena *a, shared_span **all, int64_t count)
     return ST_OK;
 }
 
+// Units of a size, as spans are dealt to them in the order of their beginning.
+typedef struct unit_ends {
+    int64_t *busy; // [busy_count] end << UNIT_BITS | unit: a heap, the first that ends at its top
+    uint64_t *free; // [unit / 64] bits of those that are
+    int64_t busy_count, count;
+} unit_ends;
+enum { UNIT_BITS = 24 };
+
+static void busy_push(unit_ends *e, int64_t item)
+{
+    int64_t at = e->busy_count++;
+    for (; at > 0 && e->busy[(at - 1) / 2] > item; at = (at - 1) / 2) {
+        e->busy[at] = e->busy[(at - 1) / 2];
+    }
+    e->busy[at] = item;
+}
+
+static int64_t busy_pop(unit_ends *e)
+{
+    const int64_t top = e->busy[0], last = e->busy[--e->busy_count];
+    int64_t at = 0;
+    for (int64_t child = 1; child < e->busy_count; child = 2 * at + 1) {
+        child += child + 1 < e->busy_count && e->busy[child + 1] < e->busy[child] ? 1 : 0;
+        if (e->busy[child] >= last) break;
+        e->busy[at] = e->busy[child];
+        at = child;
+    }
+    e->busy[at] = last;
+    return top;
+}
+
+// The first unit that is free when the span begins; a new one behind them if none is.
+static int32_t unit_take(unit_ends *e, const life_span *span)
+{
+    while (e->busy_count > 0 && e->busy[0] >> UNIT_BITS < span->begin) {
+        const uint64_t ended = (uint64_t)busy_pop(e) & ((UINT64_C(1) << UNIT_BITS) - 1);
+        e->free[ended / 64] |= UINT64_C(1) << ended % 64;
+    }
+    int64_t word = 0;
+    while (word <= e->count / 64 && e->free[word] == 0) word++;
+    int64_t to = e->count;
+    if (word <= e->count / 64) {
+        to = 64 * word + __builtin_ctzll(e->free[word]);
+        e->free[word] &= e->free[word] - 1;
+    } else {
+        e->count++;
+    }
+    busy_push(e, span->end << UNIT_BITS | to);
+    return (int32_t)to;
+}
+
 // Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
 // many as are in use at once, and those behind are free most of the time.
 static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
 {
     int64_t *ends = NULL, *sizes = NULL, units = 0;
     life_span *spans = NULL;
+    unit_ends busy = {.count = 0};
+    ASSERT(count < 1 << UNIT_BITS);
     TRY(arena_new(a, count, &ends));
     TRY(arena_new(a, count, &sizes));
     TRY(arena_new(a, count, &spans));
+    TRY(arena_new(a, count, &busy.busy));
+    TRY(arena_new(a, count / 64 + 2, &busy.free));
     for (int64_t k = 0; k < count; k++) {
-        int32_t to = 0;
-        while (to < units && ends[to] >= all[k].span.begin) to++;
-        if (to == units) sizes[units++] = 0;
-        ends[to] = all[k].span.end;
+        const int32_t to = unit_take(&busy, &all[k].span);
         sizes[to]++;
         *all[k].unit = to;
     }
+    units = busy.count;
     for (int64_t u = 0, at = 0; u < units; at += sizes[u++]) {
         int32_t row = 0;
         TRY(unit_push(pl, a, all->bytes, &spans[at], sizes[u], &row));
@@ -290,14 +336,15 @@ static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t
 static status shares_deal(placing *pl, arena *a, int64_t classes)
 {
     shared_span *all = NULL;
-    int64_t count = 0, capacity = 0;
+    int64_t count = 0;
+    for (int64_t k = 0; k < classes; k++) count += pl->groups[k].span_count;
+    TRY(arena_new(a, count + 1, &all));
+    count = 0;
     for (int64_t k = 0; k < classes; k++) {
         copy_group *g = &pl->groups[k];
         if (g->unit_of == NULL) continue;
         for (int32_t i = 0; i < g->count; i++) {
             unit *u = &pl->units[g->leader[i]];
-            TRY(arena_grow(a, (void **)&all, &capacity, count + u->span_count,
-                           (int64_t)sizeof(*all)));
             for (int64_t s = 0; s < u->span_count; s++) {
                 all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
             }
@@ -555,11 +602,6 @@ static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
     return total;
 }
 
-typedef struct live_event {
-    int64_t bytes;    // > 0: begins; < 0: ended before
-    uint32_t passing; // bits of PLAN_PASSING_*
-} live_event;
-
 // Is it a whole weight, or a whole gradient, that comes and goes?
 static uint32_t passing_of(const plan *p, int32_t row)
 {
@@ -572,39 +614,38 @@ static uint32_t passing_of(const plan *p, int32_t row)
 // too.
 static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
-    int64_t count = 0, i = 0, last = 0, live[PLAN_PASSING_COUNT] = {0};
-    for (int64_t k = 0; k < pl->order_count; k++) count += pl->units[pl->order[k]].span_count;
-    live_event *events = NULL;
-    int64_t *keys = NULL; // 2 x time, and 1 more where it begins: ends come first
-    int32_t *order = NULL;
-    TRY(arena_new(a, 2 * count + 1, &events));
-    TRY(arena_new(a, 2 * count + 1, &keys));
+    int64_t last = 0, live[PLAN_PASSING_COUNT] = {0};
+    int64_t *more[PLAN_PASSING_COUNT] = {0}; // [what passes][time] than a moment before
+    for (int64_t k = 0; k < pl->order_count; k++) {
+        const unit *u = &pl->units[pl->order[k]];
+        last = max_i64(last, u->spans[u->span_count - 1].end);
+    }
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
         const uint32_t passing = passing_of(p, pl->order[k]);
+        if (more[passing] == NULL) TRY(arena_new(a, last + 2, &more[passing]));
         for (int64_t s = 0; s < u->span_count; s++) {
-            keys[i] = 2 * u->spans[s].begin + 1;
-            events[i++] = (live_event){u->bytes, passing};
-            keys[i] = 2 * (u->spans[s].end + 1);
-            events[i++] = (live_event){-u->bytes, passing};
-            last = max_i64(last, 2 * (u->spans[s].end + 1));
+            more[passing][u->spans[s].begin] += u->bytes;
+            more[passing][u->spans[s].end + 1] -= u->bytes;
         }
     }
-    TRY(rows_sort(a, keys, i, last, &order));
     memset(p->live_without, 0, sizeof(p->live_without));
     *when = 0;
-    for (int64_t k = 0; k < i; k++) {
-        const live_event *x = &events[order[k]];
+    for (int64_t time = 0; time <= last; time++) {
+        for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
+            if (more[bits] != NULL) live[bits] += more[bits][time];
+        }
         for (uint32_t without = 0; without < PLAN_PASSING_COUNT; without++) {
-            if ((x->passing & without) != 0) continue;
-            live[without] += x->bytes;
-            if (live[without] <= p->live_without[without]) continue;
-            p->live_without[without] = live[without];
-            if (without == 0) *when = keys[order[k]] / 2;
+            int64_t sum = 0;
+            for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
+                sum += (bits & without) == 0 ? live[bits] : 0;
+            }
+            if (sum <= p->live_without[without]) continue;
+            p->live_without[without] = sum;
+            if (without == 0) *when = time;
         }
     }
     p->live_bytes = p->live_without[0];
-    ASSERT(live[0] == 0);
     return ST_OK;
 }
 
@@ -628,8 +669,8 @@ typedef struct attempt {
     pooling pools;
 } attempt;
 
-static status units_make(const plan *p, arena *a, const life_table *lives, const attempt *how,
-                         placing *pl)
+// Tensors that a node may overwrite in place are fused: once for all attempts.
+static status units_fuse(const plan *p, arena *a, const life_table *lives, placing *pl)
 {
     *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
@@ -637,14 +678,15 @@ static status units_make(const plan *p, arena *a, const life_table *lives, const
     for (int64_t i = 0; i < pl->count; i++) {
         pl->units[i] = (unit){.leader = (int32_t)i, .bytes = p->tensors[i].bytes};
         if (i >= lives->capacity) continue;
-        unit *u = &pl->units[i];
-        u->spans = lives->lives[i].spans;
-        u->span_count = lives->lives[i].count;
-        for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
+        pl->units[i].spans = lives->lives[i].spans;
+        pl->units[i].span_count = lives->lives[i].count;
     }
     for (int64_t i = 0; i < lives->link_count; i++) TRY(fuse(p, a, pl, &lives->links[i]));
-    TRY(copies_settle(a, lives, pl, how->how));
-    TRY(pools_make(p, a, lives, how->pools, pl));
+    return ST_OK;
+}
+
+static status units_order(arena *a, placing *pl)
+{
     TRY(arena_new(a, pl->unit_count + 1, &pl->order));
     TRY(arena_new(a, pl->unit_count + 1, &pl->best));
     for (int64_t i = 0; i < pl->unit_count; i++) {
@@ -654,6 +696,23 @@ static status units_make(const plan *p, arena *a, const life_table *lives, const
         u->area = area_of(u);
     }
     return ST_OK;
+}
+
+// Of fused ones.
+static status units_make(const plan *p, arena *a, const life_table *lives, const placing *fused,
+                         const attempt *how, placing *pl)
+{
+    *pl = (placing){.count = fused->count, .unit_count = fused->count};
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
+                   (int64_t)sizeof(unit)));
+    memcpy(pl->units, fused->units, (size_t)pl->count * sizeof(unit));
+    for (int64_t i = 0; i < pl->count; i++) {
+        unit *u = &pl->units[i];
+        for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
+    }
+    TRY(copies_settle(a, lives, pl, how->how));
+    TRY(pools_make(p, a, lives, how->pools, pl));
+    return units_order(a, pl);
 }
 
 // The best of a few orders, and of what `total` has been so far.
@@ -723,13 +782,12 @@ static const attempt passing[] = {
     {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
 
 // The largest sum of live bytes, and what it is of.
-static status fullest_find(plan *p, arena *a, const life_table *lives)
+static status fullest_find(plan *p, arena *a, placing *fused)
 {
-    placing pl = {0};
     int64_t fullest = 0;
-    TRY(units_make(p, a, lives, &alone[0], &pl));
-    TRY(live_bound(a, p, &pl, &fullest));
-    live_kinds(p, &pl, fullest);
+    TRY(units_order(a, fused));
+    TRY(live_bound(a, p, fused, &fullest));
+    live_kinds(p, fused, fullest);
     return ST_OK;
 }
 
@@ -737,7 +795,7 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
 {
     arena *a = room;
     if (a == NULL) TRY(arena_create("plan memory", 0, &a));
-    placing best = {0}, pl = {0};
+    placing fused = {0}, best = {0}, pl = {0};
     status st = ST_OK;
     attempt taken = {0};
     p->transient_bytes = INT64_MAX;
@@ -745,12 +803,13 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     const bool copies = lives->copies.count > 0;
     const attempt *all = pools ? passing : copies ? alike : alone;
     const int count = pools ? COUNT_OF(passing) : copies ? COUNT_OF(alike) : COUNT_OF(alone);
-    TRY_TO(done, fullest_find(p, a, lives));
+    TRY_TO(done, units_fuse(p, a, lives, &fused));
+    TRY_TO(done, fullest_find(p, a, &fused));
     for (int i = 0; i < count; i++) {
         int64_t total = 0;
         const attempt next = all[i];
         if (!is_far(p, next.how, enough)) break;
-        TRY_TO(done, units_make(p, a, lives, &next, &pl));
+        TRY_TO(done, units_make(p, a, lives, &fused, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
         TRY_TO(done, units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
         if (total >= p->transient_bytes) continue;
@@ -762,7 +821,7 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     TRY_TO(done, units_shake(a, &best, near, &p->transient_bytes));
     if (lives->sizes_only) goto done;
     const int64_t *offsets = best.best;
-    if (count > 1) TRY_TO(done, units_make(p, a, lives, &taken, &best)); // the lives say so again
+    if (count > 1) TRY_TO(done, units_make(p, a, lives, &fused, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
     TRY_TO(done, places_settle(p, a, lives, &best));
     TRY_TO(done, pools_settle(p, a, lives, &best));
