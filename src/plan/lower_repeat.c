@@ -142,7 +142,8 @@ typedef struct noted_span {
 typedef struct repeating {
     const lowering *l;
     slot_tensors slots;
-    noted_span *spans; // of all tensors, in the order of their beginning; a class' side by side at equal times
+    noted_span *
+        spans; // of all tensors, in the order of their beginning; a class' side by side at equal times
     int64_t count;
     int64_t first, second, rest; // of spans: those of a round, of the one behind it, and the others
     life *out;                   // [transient tensor]
@@ -214,7 +215,7 @@ static int32_t row_later(const repeating *x, const noted_span *s, int32_t microb
     const int32_t class = x->slots.class_of[s->row];
     if (class < 0) return s->row;
     const int32_t *slot_of = x->l->repeat.slot_of[x->slots.chunk[class]];
-    return x->slots.rows[(int64_t)class * x->slots.slots + slot_of[s->span.copy + microbatches]];
+    return x->slots.rows[(int64_t) class * x->slots.slots + slot_of[s->span.copy + microbatches]];
 }
 
 static void span_put(repeating *x, int32_t row, int64_t begin, int64_t end)

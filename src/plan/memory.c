@@ -97,8 +97,8 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
     TRY(arena_new(a, u->span_count + v->span_count, &all));
     int64_t kept = 0;
     for (int64_t i = 0, k = 0; i < u->span_count || k < v->span_count;) {
-        const bool is_first = k == v->span_count ||
-                              (i < u->span_count && u->spans[i].begin <= v->spans[k].begin);
+        const bool is_first =
+            k == v->span_count || (i < u->span_count && u->spans[i].begin <= v->spans[k].begin);
         const life_span next = is_first ? u->spans[i++] : v->spans[k++];
         if (kept > 0 && next.begin <= all[kept - 1].end) {
             all[kept - 1].end = max_i64(all[kept - 1].end, next.end);
@@ -251,7 +251,7 @@ static status shares_sort(arena *a, shared_span **all, int64_t count)
 
 // Units of a size, as spans are dealt to them in the order of their beginning.
 typedef struct unit_ends {
-    int64_t *busy; // [busy_count] end << UNIT_BITS | unit: a heap, the first that ends at its top
+    int64_t *busy;  // [busy_count] end << UNIT_BITS | unit: a heap, the first that ends at its top
     uint64_t *free; // [unit / 64] bits of those that are
     int64_t busy_count, count;
 } unit_ends;
@@ -821,7 +821,8 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     TRY_TO(done, units_shake(a, &best, near, &p->transient_bytes));
     if (lives->sizes_only) goto done;
     const int64_t *offsets = best.best;
-    if (count > 1) TRY_TO(done, units_make(p, a, lives, &fused, &taken, &best)); // the lives say so again
+    if (count > 1)
+        TRY_TO(done, units_make(p, a, lives, &fused, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
     TRY_TO(done, places_settle(p, a, lives, &best));
     TRY_TO(done, pools_settle(p, a, lives, &best));

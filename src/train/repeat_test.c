@@ -4,10 +4,10 @@
 
 enum { WORDS = 24 };
 
-static const char *const base[] = {
-    "data.train=x",      "train.seq=64",   "train.micro_batch=1", "model.dim=64",
-    "model.layers=8",    "model.heads=4",  "model.vocab=256",     "model.ffn_dim=192",
-    "kernels.threads=1", "train.steps=10", "train.precision=bf16"};
+static const char *const base[] = {"data.train=x",    "train.seq=64",        "train.micro_batch=1",
+                                   "model.dim=64",    "model.layers=8",      "model.heads=4",
+                                   "model.vocab=256", "model.ffn_dim=192",   "kernels.threads=1",
+                                   "train.steps=10",  "train.precision=bf16"};
 
 typedef struct trial {
     arena *a;
