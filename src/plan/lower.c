@@ -678,17 +678,6 @@ static status lower(lowering *l)
     return l->r->use == PLAN_WHOLE ? lower_copies_move(l) : ST_OK;
 }
 
-void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
-                        int64_t *first, int64_t *count)
-{
-    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
-    const int64_t parts = strict ? shards : sequences;
-    const int64_t begin = plan_shard_begin(parts, ranks, me);
-    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
-    *first = plan_shard_begin(sequences, parts, begin);
-    *count = plan_shard_begin(sequences, parts, end) - *first;
-}
-
 static status cp_check(const plan_request *r)
 {
     const int32_t ways = plan_mesh_size(&r->mesh, AXIS_CP);

@@ -6,6 +6,7 @@
 
 #include "plan/beside.h"
 #include "plan/borders.h"
+#include "plan/lower_repeat.h"
 #include "plan/pipeline.h"
 #include "plan/plan_internal.h"
 
@@ -140,27 +141,11 @@ typedef struct passing_sum {
     int64_t visit; // that made it
 } passing_sum;
 
-// Of a step with very many micro-batches: a round that stands for others, which are not lowered (lower_repeat.c).
-enum { REPEAT_UNTIL = 3, REPEAT_TIMES = 4 };
-typedef struct lower_repeat {
-    bool is_tried;                 // if it can be
-    bool is_broken;                // it cannot: all are to be lowered
-    int32_t few, round;            // micro-batches that are lowered, and those of a round
-    int32_t rounds;                // that are left out; 0: none is
-    int64_t at, period;            // the list's actions [at, at + period) are the round
-    int64_t until;                 // so far the list is that of all micro-batches
-    int32_t **slot_of;             // [chunk][micro-batch] of all of them
-    int32_t slot_count;            // of all
-    int32_t buffer_count;          // the same
-    int64_t time[REPEAT_TIMES];    // when the round, the two behind it and action `until` begin
-    int64_t tensors[REPEAT_TIMES]; // of the plan, at those times
-} lower_repeat;
-
 typedef struct wait_pair {
     int32_t action, on; // as in plan_action
 } wait_pair;
 
-typedef struct lowering {
+struct lowering {
     plan *p;
     const plan_request *r;
     const op_model *m;
@@ -183,8 +168,7 @@ typedef struct lowering {
     int32_t chunk_count, slot_count;
     link_state links[LOWER_MAX_LINKS]; // to this rank
     int32_t link_count;
-    bool
-        *is_border; // [transient tensor] it lives all through the step, for links read and write it
+    bool *is_border; // [transient tensor] it lives all through the step: a link's
     int64_t is_border_capacity;
     plan_borders borders;
     border_buffer *buffers;
@@ -215,8 +199,7 @@ typedef struct lowering {
     int32_t *summed_by;   // [weight] action: the last sum into them; -1
     layer_visit *visits;  // of the step, in order
     int64_t visit_count, visit_capacity, visit; // visit: that begins next, or is on the way
-    int64_t
-        visits_after; // of which so many, the last, are of micro-batches that only other ranks have
+    int64_t visits_after; // of which the last: of micro-batches that only other ranks have
     passing_sum *passing;
     int64_t passing_count, passing_capacity, passing_done;
     lower_bucket *buckets; // of all stages
@@ -228,7 +211,7 @@ typedef struct lowering {
         int32_t group, tensor; // transient tensor that its compressed sums work in
     } works[KIND_COUNT * SUM_LANES];
     int work_count;
-} lowering;
+};
 
 static inline lower_kind lower_kind_of(const lowering *l, int32_t weight)
 {
@@ -291,12 +274,6 @@ bool lower_is_border(const lowering *l, int32_t layer_row, tensor_id t);
 NODISCARD status lower_visits(lowering *l); // l->visits
 NODISCARD status lower_microbatches(lowering *l);
 NODISCARD status lower_borders_end(lowering *l); // what links read and write lives until here
-// lower_repeat.c
-NODISCARD status lower_repeat_find(lowering *l); // of l->list, which is of all micro-batches
-NODISCARD status
-lower_repeat_begin(lowering *l); // keeps slots of all, and makes the pipeline one of few
-void lower_repeat_note(lowering *l, int64_t i);   // before action i of the list
-NODISCARD status lower_repeat_lives(lowering *l); // lives of few become those of all
 // lower_copies.c
 NODISCARD status lower_copies_find(lowering *l); // before memory assignment: tensors that are alike
 NODISCARD status lower_copies_move(lowering *l); // after it: each action gets those of its time
