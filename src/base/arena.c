@@ -5,7 +5,8 @@
 // Invariants: blocks before `current` are full or skipped, those after it are empty. Bytes of a
 // block above `dirty` were never handed out and are zero, as calloc gave them; below it an object
 // is cleared when it is handed out again. Redzones exist only under AddressSanitizer, and count
-// neither as used nor against the limit, so numbers are equal in all builds.
+// neither as used nor against the limit, so numbers are equal in all builds. Large blocks are pages of the system's own,
+// huge ones where it has them: searches of layouts fill gigabytes, and half of their page faults' time went so.
 #include "base/arena.h"
 #include "base/fault.h"
 
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #    define ARENA_ASAN 1
@@ -33,7 +35,12 @@ enum { REDZONE_BYTES = 32 };
 enum { REDZONE_BYTES = 0 };
 #endif
 
-enum { ALIGNMENT = 16, FIRST_BLOCK_BYTES = 16 << 10, LARGEST_BLOCK_BYTES = 16 << 20 };
+enum {
+    ALIGNMENT = 16,
+    FIRST_BLOCK_BYTES = 16 << 10,
+    LARGEST_BLOCK_BYTES = 16 << 20,
+    MAPPED_BLOCK_BYTES = 4 << 20 // from there on a block is mapped
+};
 
 typedef struct arena_block {
     struct arena_block *next;
@@ -55,6 +62,33 @@ struct arena {
 static char *block_data(arena_block *b)
 {
     return (char *)(b + 1);
+}
+
+// Of zeros; NULL: there is no memory.
+static arena_block *block_make(int64_t bytes)
+{
+    const size_t all = sizeof(arena_block) + (size_t)bytes;
+    if (bytes < MAPPED_BLOCK_BYTES) {
+        arena_block *b = calloc(1, all);
+        if (b != NULL) b->bytes = bytes;
+        return b;
+    }
+    void *at = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    (void)madvise(at, all, MADV_HUGEPAGE); // a wish: without it only some speed goes
+    arena_block *b = at;
+    b->bytes = bytes;
+    return b;
+}
+
+static void block_free(arena_block *b)
+{
+    UNPOISON(block_data(b), b->bytes);
+    if (b->bytes < MAPPED_BLOCK_BYTES) {
+        free(b);
+    } else {
+        (void)munmap(b, sizeof(*b) + (size_t)b->bytes);
+    }
 }
 
 status arena_create(const char *name, int64_t limit_bytes, arena **out)
@@ -79,8 +113,7 @@ void arena_destroy(arena *a)
     if (a == NULL) return;
     for (arena_block *b = a->first, *next; b != NULL; b = next) {
         next = b->next;
-        UNPOISON(block_data(b), b->bytes);
-        free(b);
+        block_free(b);
     }
     (void)pthread_mutex_destroy(&a->lock);
     free(a->name);
@@ -118,12 +151,11 @@ static status find_room(arena *a, int64_t bytes)
         }
     }
     const int64_t size = max_i64(bytes, a->next_block_bytes);
-    arena_block *b = calloc(1, sizeof(*b) + (size_t)size);
+    arena_block *b = block_make(size);
     if (b == NULL) {
         return fail(ST_NO_MEMORY, "arena %s: the system gave no block of %lld bytes (%lld in use)",
                     a->name, (long long)size, (long long)a->used_bytes);
     }
-    b->bytes = size;
     POISON(block_data(b), size);
     if (last == NULL) {
         a->first = b;

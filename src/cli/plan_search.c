@@ -397,6 +397,7 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     TRY(arena_create("a play", 0, &out->work));
     status st = arena_create("the best play", 0, &out->best);
     if (st == ST_OK) st = model_open(out, c);
+    if (st == ST_OK) st = train_rooms_create(&out->base.rooms);
     if (st != ST_OK) plan_close(out);
     return st;
 }
@@ -405,6 +406,7 @@ void plan_close(planner *p)
 {
     arena_destroy(p->work);
     arena_destroy(p->best);
+    train_rooms_destroy(p->base.rooms);
 }
 
 // Windows repeat as they are in the model.

@@ -43,6 +43,7 @@ static status plans_make(arena *a, const simulation *s, const train_options *how
     options.documents = r->data.packing == RUN_PACKING_MASKED;
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
+    options.rooms = s->rooms;
     options.rows_inline = !s->profile.beside;
     options.whole_again = s->profile.whole_again;
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));

@@ -32,7 +32,8 @@ typedef struct simulation {
     cluster machine; // with as many devices as the layout has ranks
     cost_profile profile;
     const flops_rule *rule;
-    bool has_length; // train.steps or train.tokens is given: there is a run level
+    train_rooms *rooms; // that plans are made in, of who makes many; NULL: their own
+    bool has_length;    // train.steps or train.tokens is given: there is a run level
 } simulation;
 // searched: its layout is still looked for.
 NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,

@@ -6,9 +6,9 @@
 // time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
 // each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
 // micro-batch.
+#include "base/crew.h"
 #include "cli/simulate.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static bool folding_of(const run_config *r, int64_t rounds, folding *out)
            r->determinism.mode != RUN_STRICT;
 }
 
-enum { TIME_ROUNDS = 8, BYTES_ROUNDS = 8 };
+enum { TIME_ROUNDS = 7, BYTES_ROUNDS = 8 };
 
 static bool times_are_worth_while(const folding *f)
 {
@@ -69,34 +69,9 @@ static status shorter(arena *a, const simulation *s, int64_t microbatches, simul
     return ST_OK;
 }
 
-static bool is_later(const schedule_action *x, const schedule_action *y, int32_t by)
-{
-    return x->kind == y->kind && x->chunk == y->chunk && x->microbatch + by == y->microbatch &&
-           x->chunk_b == y->chunk_b &&
-           x->microbatch_b + (x->chunk_b >= 0 ? by : 0) == y->microbatch_b;
-}
-
 // ---- time -----------------------------------------------------------------------------------------
 
-// Does a rank do the same with more micro-batches, but for rounds in the middle?
-static bool is_folded(const schedule_list *few, const schedule_list *all, int64_t rounds,
-                      int32_t round)
-{
-    const int64_t more = all->count - few->count, period = more / rounds;
-    int64_t begin = 0, end = few->count; // the same as far as `begin`, and from `end` on
-    if (more % rounds != 0) return false;
-    while (begin < few->count && is_later(&few->actions[begin], &all->actions[begin], 0)) begin++;
-    while (end > 0 && is_later(&few->actions[end - 1], &all->actions[end - 1 + more],
-                               (int32_t)rounds * round)) {
-        end--;
-    }
-    if (end + period > begin) return false;
-    for (int64_t i = end; i < end + more; i++) {
-        if (!is_later(&all->actions[i], &all->actions[i + period], round)) return false;
-    }
-    return true;
-}
-
+// Does every rank do the same with more micro-batches, but for rounds in the middle?
 static status schedule_is_folded(arena *a, const run_config *r, const folding *f, bool *out)
 {
     plan_pipeline_request request;
@@ -111,9 +86,10 @@ static status schedule_is_folded(arena *a, const run_config *r, const folding *f
     all.microbatches = (int32_t)f->all;
     for (int32_t pp = 0; pp < few.stages && *out; pp++) {
         schedule_list x = {0}, y = {0};
+        schedule_fold fold;
         TRY(plan_schedule_emit(request.schedule, &few, pp, a, &x));
         TRY(plan_schedule_emit(request.schedule, &all, pp, a, &y));
-        *out = is_folded(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round);
+        *out = plan_schedule_fold(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round, &fold);
     }
     return ST_OK;
 }
@@ -197,6 +173,7 @@ static status step_again(arena *a, const simulated *x, const cluster *machine, d
     simulation there = *x->of;
     simulated played = *x;
     there.machine = *machine;
+    there.rooms = NULL; // others play at the same time
     TRY(simulate_play(a, &there, &played));
     if (x->rounds > 0) TRY(period_of(a, &played, &period));
     if (x->rounds > 0 && period == 0) { // there it does not repeat itself
@@ -214,48 +191,29 @@ typedef struct replay {
     atomic_int next;
 } replay;
 
-typedef struct replay_worker {
-    replay *of;
-    pthread_t thread;
-    status st;
-    error_record why;
-} replay_worker;
-
-static void *replay_main(void *context)
+static status replay_work(void *context, int32_t worker)
 {
-    replay_worker *w = context;
-    replay *r = w->of;
+    replay *r = context;
     arena *a = NULL;
-    w->st = arena_create("on other machines", 0, &a);
-    while (w->st == ST_OK) {
+    (void)worker;
+    TRY(arena_create("on other machines", 0, &a));
+    status st = ST_OK;
+    while (st == ST_OK) {
         const int32_t k = atomic_fetch_add(&r->next, 1);
         if (k >= r->count) break;
         arena_reset(a);
-        w->st = step_again(a, r->x, &r->machines[k], &r->step_s[k]);
+        st = step_again(a, r->x, &r->machines[k], &r->step_s[k]);
     }
-    if (w->st != ST_OK) error_take(&w->why);
     arena_destroy(a);
-    return NULL;
+    return st;
 }
 
-// The first worker is this thread.
 status simulate_again(const simulated *x, const cluster *machines, int32_t count, double *step_s)
 {
     enum { MOST = 4 };
-    replay_worker all[MOST] = {{0}};
     replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
-    const int32_t most = (int32_t)min_i64(min_i64(count, MOST), kern_core_count());
-    int32_t begun = 1;
-    for (int32_t i = 0; i < MOST; i++) all[i].of = &r;
-    for (; begun < most; begun++) {
-        if (pthread_create(&all[begun].thread, NULL, replay_main, &all[begun]) != 0) break;
-    }
-    (void)replay_main(&all[0]);
-    for (int32_t i = 1; i < begun; i++) (void)pthread_join(all[i].thread, NULL);
-    for (int32_t i = 0; i < begun; i++) {
-        if (all[i].st != ST_OK) return error_put(&all[i].why);
-    }
-    return ST_OK;
+    const int32_t most = (int32_t)max_i64(min_i64(count, MOST), 1);
+    return crew_run((int32_t)min_i64(most, kern_core_count()), replay_work, &r);
 }
 
 // ---- bytes ----------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ status lower_touch_at(lowering *l, int32_t ref, int64_t time)
     const bool grad = is_held(&l->p->tensors[ref]);
     const bool one_stage = l->pipe.schedule == NULL; // else all of them are noted
     if (one_stage && !grad && !is_noted(l)) return ST_OK;
+    l->lives.microbatch = l->microbatch;
     const bool fresh = ref >= l->lives.capacity || l->lives.lives[ref].count == 0;
     const bool repeats = one_stage && l->p->own_sequences > NOTED_MICROBATCHES * l->r->micro_batch;
     if (grad && fresh && repeats && l->microbatch >= 1) {
@@ -650,6 +651,7 @@ static status lower(lowering *l)
 {
     TRY(lower_room_take(l));
     TRY(lower_chunks(l));
+    if (l->repeat.is_broken) return ST_OK;
     TRY(lower_trees(l));
     TRY(lower_zero_begin(l));
     TRY(lower_tensors(l));
@@ -666,23 +668,14 @@ static status lower(lowering *l)
     TRY(lower_panels_end(l));
     if (l->r->use == PLAN_TIMES) return ST_OK;
     TRY(lower_copies_find(l));
+    TRY(lower_repeat_lives(l));
+    if (l->repeat.is_broken) return ST_OK;
     l->lives.is_complete = l->pipe.schedule != NULL && (l->cuts_weights || l->cuts_gradients);
     l->lives.sizes_only = l->r->use != PLAN_WHOLE;
     plan_table_place(l->p->run); // again with more plans; here its sum is asked for
     TRY(plan_memory_assign(l->p, &l->lives, l->r->enough_bytes - l->p->run->run_bytes,
                            l->r->rooms != NULL ? l->r->rooms->places : NULL));
     return l->r->use == PLAN_WHOLE ? lower_copies_move(l) : ST_OK;
-}
-
-void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
-                        int64_t *first, int64_t *count)
-{
-    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
-    const int64_t parts = strict ? shards : sequences;
-    const int64_t begin = plan_shard_begin(parts, ranks, me);
-    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
-    *first = plan_shard_begin(sequences, parts, begin);
-    *count = plan_shard_begin(sequences, parts, end) - *first;
 }
 
 static status cp_check(const plan_request *r)
@@ -744,17 +737,16 @@ static int64_t cut_pieces_of(const plan_request *r)
                                   r->seq);
 }
 
-status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
+// In `work`. *done: false where what was left out of many micro-batches cannot be.
+static status plan_make(arena *a, arena *work, const plan_request *request, plan_table *run,
+                        bool repeats, plan **out, bool *done)
 {
     int64_t first = 0, own = 0;
     plan_request local = *request; // of this rank's rows
+    plan *p = NULL;
     TRY(request_check(request, &first, &own));
     local.seq /= plan_mesh_size(&request->mesh, AXIS_CP);
-    arena *const lent = request->rooms != NULL ? request->rooms->lists : NULL, *work = lent;
-    if (work == NULL) TRY(arena_create("lowering", 0, &work));
-    plan *p = NULL;
-    status st = ST_OK;
-    TRY_TO(done, arena_new(a, 1, &p));
+    TRY(arena_new(a, 1, &p));
     *p = (plan){.purpose = request->model->purpose,
                 .model = request->model,
                 .run = run,
@@ -774,18 +766,34 @@ status plan_create(arena *a, const plan_request *request, plan_table *run, plan 
                 .loss_divisor = (double)request->sequences * (double)request->seq,
                 .strict = request->strict,
                 .poison = request->poison};
-    lowering l = {.p = p, .r = &local, .m = request->model, .a = work};
+    lowering l = {
+        .p = p, .r = &local, .m = request->model, .a = work, .repeat = {.is_tried = repeats}};
     l.lives.a = work;
     l.bound = plan_bound(p, request->micro_batch, 0);
     const int64_t count = own / request->micro_batch;
-    TRY_TO(done, plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
-                                    request->optimizer != NULL ? count : 0, &l.pipe));
+    TRY(plan_pipeline_make(work, request->model, &request->mesh, &request->pipeline,
+                           request->optimizer != NULL ? count : 0, &l.pipe));
     l.pipe.shape.microbatches =
         (int32_t)count; // evaluation goes forward only, in an order of its own
-    TRY_TO(done, lower(&l));
-    if (p->a != run->a) TRY_TO(done, lower_keep(p, request->use));
+    TRY(lower(&l));
+    *done = !l.repeat.is_broken;
+    if (*done && p->a != run->a) TRY(lower_keep(p, request->use));
     *out = p;
-done:
+    return ST_OK;
+}
+
+status plan_create(arena *a, const plan_request *request, plan_table *run, plan **out)
+{
+    arena *const lent = request->rooms != NULL ? request->rooms->lists : NULL, *work = lent;
+    plan *p = NULL;
+    bool done = false;
+    if (work == NULL) TRY(arena_create("lowering", 0, &work));
+    status st = plan_make(a, work, request, run, true, &p, &done);
+    if (st == ST_OK && !done) {
+        arena_reset(work);
+        st = plan_make(a, work, request, run, false, &p, &done);
+    }
+    if (st == ST_OK) *out = p;
     plan_room_leave(work, lent);
     return st;
 }

@@ -6,6 +6,7 @@
 
 #include "plan/beside.h"
 #include "plan/borders.h"
+#include "plan/lower_repeat.h"
 #include "plan/pipeline.h"
 #include "plan/plan_internal.h"
 
@@ -144,7 +145,7 @@ typedef struct wait_pair {
     int32_t action, on; // as in plan_action
 } wait_pair;
 
-typedef struct lowering {
+struct lowering {
     plan *p;
     const plan_request *r;
     const op_model *m;
@@ -162,12 +163,12 @@ typedef struct lowering {
     int32_t **workspace; // [program * OP_LIST_COUNT + list][node]
     plan_pipeline pipe;
     schedule_list list; // what this rank does
+    lower_repeat repeat;
     chunk_state *chunks;
     int32_t chunk_count, slot_count;
     link_state links[LOWER_MAX_LINKS]; // to this rank
     int32_t link_count;
-    bool
-        *is_border; // [transient tensor] it lives all through the step, for links read and write it
+    bool *is_border; // [transient tensor] it lives all through the step: a link's
     int64_t is_border_capacity;
     plan_borders borders;
     border_buffer *buffers;
@@ -198,8 +199,7 @@ typedef struct lowering {
     int32_t *summed_by;   // [weight] action: the last sum into them; -1
     layer_visit *visits;  // of the step, in order
     int64_t visit_count, visit_capacity, visit; // visit: that begins next, or is on the way
-    int64_t
-        visits_after; // of which so many, the last, are of micro-batches that only other ranks have
+    int64_t visits_after; // of which the last: of micro-batches that only other ranks have
     passing_sum *passing;
     int64_t passing_count, passing_capacity, passing_done;
     lower_bucket *buckets; // of all stages
@@ -211,7 +211,7 @@ typedef struct lowering {
         int32_t group, tensor; // transient tensor that its compressed sums work in
     } works[KIND_COUNT * SUM_LANES];
     int work_count;
-} lowering;
+};
 
 static inline lower_kind lower_kind_of(const lowering *l, int32_t weight)
 {

@@ -256,7 +256,8 @@ static bool times_are_of(const lowering *l, const border_times *t)
 static status buffers_deal(lowering *l)
 {
     const plan_pipeline *p = &l->pipe;
-    border_room own = {0}, *room = l->r->rooms != NULL ? &l->r->rooms->borders : &own;
+    const int which = l->repeat.slot_of != NULL ? 1 : 0; // of few micro-batches, or of all
+    border_room own = {0}, *room = l->r->rooms != NULL ? &l->r->rooms->borders[which] : &own;
     status st = ST_OK;
     if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
     if (room == &own) TRY(arena_create("borders", 0, &own.a));
@@ -272,14 +273,32 @@ done:
     return st;
 }
 
-status lower_chunks(lowering *l)
+// Of so many micro-batches as the pipeline has.
+static status chunks_make(lowering *l)
 {
-    const int32_t me = l->r->mesh.at[AXIS_PP];
     l->chunk_count = l->pipe.shape.chunks;
-    TRY(list_of(l, me, l->a, &l->list));
+    l->slot_count = 0;
+    l->list = (schedule_list){0};
+    TRY(list_of(l, l->r->mesh.at[AXIS_PP], l->a, &l->list));
     TRY(arena_new(l->a, l->chunk_count, &l->chunks));
     for (int32_t c = 0; c < l->chunk_count; c++) TRY(chunk_make(l, c));
     TRY(slots_assign(l));
+    return buffers_deal(l);
+}
+
+status lower_chunks(lowering *l)
+{
+    const int32_t me = l->r->mesh.at[AXIS_PP];
+    lower_repeat *repeat = &l->repeat;
+    TRY(chunks_make(l));
+    TRY(lower_repeat_find(l));
+    if (repeat->rounds > 0) {
+        TRY(lower_repeat_begin(l));
+        TRY(chunks_make(l));
+        repeat->is_broken =
+            l->slot_count != repeat->slot_count || l->borders.count != repeat->buffer_count;
+        if (repeat->is_broken) return ST_OK;
+    }
     for (int32_t pp = 0; pp < l->pipe.shape.stages; pp++) {
         bool sends = false;
         for (int32_t c = 0; c < l->chunk_count && pp != me; c++) {
@@ -289,7 +308,7 @@ status lower_chunks(lowering *l)
         }
         if (sends) TRY(messages_from(l, pp));
     }
-    return buffers_deal(l);
+    return ST_OK;
 }
 
 // ---- what links read and write ------------------------------------------------------------------
@@ -670,11 +689,13 @@ status lower_microbatches(lowering *l)
     for (int64_t i = 0; i < l->list.count; i++) {
         const schedule_action a = l->list.actions[i];
         int32_t chunk = -1, microbatch = -1;
+        lower_repeat_note(l, i);
         if (has_forward(&a)) TRY(forward(l, a.chunk, a.microbatch));
         const bool input = input_half(&a, &chunk, &microbatch);
         const bool weight = weight_half(&a, &chunk, &microbatch);
         if (input || weight) TRY(backward(l, chunk, microbatch, input, weight));
     }
+    lower_repeat_note(l, l->list.count);
     TRY(lower_visits_end(l));
     return steps_join(l);
 }

@@ -255,3 +255,14 @@ status lower_trees(lowering *l)
     plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
     return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
 }
+
+void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
+                        int64_t *first, int64_t *count)
+{
+    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
+    const int64_t parts = strict ? shards : sequences;
+    const int64_t begin = plan_shard_begin(parts, ranks, me);
+    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
+    *first = plan_shard_begin(sequences, parts, begin);
+    *count = plan_shard_begin(sequences, parts, end) - *first;
+}

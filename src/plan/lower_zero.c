@@ -93,7 +93,9 @@ status lower_zero_begin(lowering *l)
     if (!l->cuts_weights) return ST_OK;
     TRY(lower_visits(l));
     // Ranks with more micro-batches gather in those too: they are alike.
-    const int64_t own = l->pipe.shape.microbatches, count = l->visit_count / max_i64(own, 1);
+    const int64_t left_out = (int64_t)l->repeat.rounds * l->repeat.round;
+    const int64_t own = l->pipe.shape.microbatches + left_out;
+    const int64_t count = l->visit_count / max_i64(own, 1);
     for (int64_t i = 0; i < (r->most_microbatches - own) * count; i++) {
         TRY(arena_grow(l->a, (void **)&l->visits, &l->visit_capacity, l->visit_count + 1,
                        (int64_t)sizeof(*l->visits)));

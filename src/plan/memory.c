@@ -5,7 +5,7 @@
 // *unit*. Units of a pipeline's slots may exchange spans (`deal` says how): what lives from the input half of a
 // backward to its weight half would else meet its like of each other slot at some time, and zb-h2 takes 25%
 // more than the bound, in whatever order units are placed; in DualPipe a forward fills a slot as a backward
-// empties one, which takes up to 60%. So may those that only pass (memory_pools.c). Then units are placed, each
+// empties one, which takes up to 60%. (memory_copies.c.) So may those that only pass (memory_pools.c). Then units are placed, each
 // at the lowest offset that no conflicting unit already placed covers. The order decides how well they pack; the
 // best of a few orders is kept (greedy by size is rarely more than 2% above the bound: Pisarchyk and Lee 2020,
 // arXiv:2001.03288). The bound itself, the largest sum of live bytes at any time, is computed too, and a test
@@ -32,7 +32,7 @@ status life_touch(life_table *t, int64_t row, int64_t time)
     }
     TRY(arena_grow(t->a, (void **)&l->spans, &l->capacity, l->count + 1,
                    (int64_t)sizeof(life_span)));
-    l->spans[l->count++] = (life_span){time, time, -1};
+    l->spans[l->count++] = (life_span){time, time, t->microbatch};
     l->open = true;
     return ST_OK;
 }
@@ -84,12 +84,6 @@ static bool spans_meet(const unit *a, const unit *b, const life_link *link, int6
     return false;
 }
 
-static int compare_spans(const void *a, const void *b)
-{
-    const life_span *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
 // One unit for `from` and `to` if nowhere both matter at once.
 static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
 {
@@ -101,314 +95,20 @@ static status fuse(const plan *p, arena *a, placing *pl, const life_link *link)
     unit *u = &pl->units[x], *v = &pl->units[y];
     life_span *all = NULL;
     TRY(arena_new(a, u->span_count + v->span_count, &all));
-    memcpy(all, u->spans, (size_t)u->span_count * sizeof(life_span));
-    memcpy(all + u->span_count, v->spans, (size_t)v->span_count * sizeof(life_span));
-    const int64_t n = u->span_count + v->span_count;
-    qsort(all, (size_t)n, sizeof(life_span), compare_spans);
     int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (kept > 0 && all[i].begin <= all[kept - 1].end) {
-            all[kept - 1].end = max_i64(all[kept - 1].end, all[i].end);
+    for (int64_t i = 0, k = 0; i < u->span_count || k < v->span_count;) {
+        const bool is_first =
+            k == v->span_count || (i < u->span_count && u->spans[i].begin <= v->spans[k].begin);
+        const life_span next = is_first ? u->spans[i++] : v->spans[k++];
+        if (kept > 0 && next.begin <= all[kept - 1].end) {
+            all[kept - 1].end = max_i64(all[kept - 1].end, next.end);
         } else {
-            all[kept++] = all[i];
+            all[kept++] = next;
         }
     }
     u->spans = all;
     u->span_count = kept;
     v->leader = x;
-    return ST_OK;
-}
-
-// ---- copies -------------------------------------------------------------------------------------
-
-// The units of one class, of the slots that have any span.
-struct copy_group {
-    int32_t *slot, *leader;
-    int32_t count;
-    int64_t first;    // class: of those that were fused with it the first
-    int32_t *unit_of; // [span of the group] where they are not placed by their slots
-    int32_t span_count;
-};
-
-static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
-                         copy_group *out)
-{
-    const life_copies *c = &lives->copies;
-    *out = (copy_group){0};
-    TRY(arena_new(a, c->slots, &out->slot));
-    TRY(arena_new(a, c->slots, &out->leader));
-    for (int32_t s = 0; s < c->slots; s++) {
-        const int32_t row = c->rows[class * c->slots + s];
-        if (row >= lives->capacity || lives->lives[row].count == 0) continue;
-        out->slot[out->count] = s;
-        out->leader[out->count++] = unit_leader(pl, row);
-    }
-    return ST_OK;
-}
-
-// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit the first
-// class that is in it, which it is found by.
-static void groups_check(const placing *pl, const life_table *lives, int64_t *owner)
-{
-    const life_copies *c = &lives->copies;
-    for (int64_t i = 0; i < pl->count; i++) {
-        const bool alike = i < c->tensors && c->class_of[i] >= 0;
-        if (!alike && i < lives->capacity && lives->lives[i].count > 0) {
-            pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
-        }
-        owner[i] = -1;
-    }
-    for (int64_t k = 0; k < c->count; k++) {
-        copy_group *g = &pl->groups[k];
-        if (g->count == 0) continue;
-        g->first = owner[g->leader[0]] >= 0 ? owner[g->leader[0]] : k;
-        const copy_group *first = &pl->groups[g->first];
-        bool same = g->count == first->count;
-        for (int32_t i = 0; i < g->count && same; i++) {
-            same = g->leader[i] == first->leader[i] && g->slot[i] == first->slot[i];
-        }
-        for (int32_t i = 0; i < g->count; i++) {
-            int64_t *mine = &owner[g->leader[i]];
-            if (*mine < 0) *mine = g->first;
-            same = same && *mine == g->first;
-        }
-        for (int32_t i = 0; i < g->count && !same; i++) {
-            const copy_group *other = &pl->groups[owner[g->leader[i]]];
-            for (int32_t j = 0; j < other->count; j++) pl->is_odd[other->leader[j]] = true;
-            pl->is_odd[g->leader[i]] = true;
-        }
-    }
-}
-
-// One unit that is odd leaves all of its group as they were.
-static bool group_is_odd(const placing *pl, const copy_group *g)
-{
-    for (int32_t i = 0; i < g->count; i++) {
-        if (pl->is_odd[g->leader[i]]) return true;
-    }
-    return false;
-}
-
-// How spans are dealt to tensors that are alike.
-typedef enum deal {
-    DEAL_SLOTS,  // all stay in their slots
-    DEAL_SHARE,  // to the first tensor of as many bytes, of any name, that is free
-    DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
-    DEAL_COUNT
-} deal;
-enum { MOST_UNITS = 4096 }; // of another way than the first: placing takes their square
-
-static int64_t area_of(const unit *u)
-{
-    int64_t area = 0;
-    for (int64_t s = 0; s < u->span_count; s++) {
-        area += (u->spans[s].end - u->spans[s].begin + 1) * (u->bytes / ALIGN_TENSOR);
-    }
-    return area;
-}
-
-static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, int64_t count,
-                        int32_t *out)
-{
-    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + 1,
-                   (int64_t)sizeof(unit)));
-    *out = (int32_t)pl->unit_count++;
-    pl->units[*out] = (unit){.bytes = bytes, .spans = spans, .span_count = count, .leader = *out};
-    return ST_OK;
-}
-
-// A span, and where its unit is to be written down.
-typedef struct shared_span {
-    life_span span;
-    int64_t bytes;
-    int32_t *unit;
-} shared_span;
-
-// By bytes, the largest first; and by their beginning.
-static status shares_sort(arena *a, shared_span **all, int64_t count)
-{
-    int64_t *keys = NULL, *sizes = NULL, last = 0, size_count = 0, capacity = 0;
-    int32_t *by_time = NULL, *by_size = NULL;
-    shared_span *sorted = NULL;
-    TRY(arena_new(a, count + 1, &keys));
-    TRY(arena_new(a, count + 1, &sorted));
-    for (int64_t i = 0; i < count; i++) {
-        keys[i] = (*all)[i].span.begin;
-        last = max_i64(last, keys[i]);
-    }
-    TRY(rows_sort(a, keys, count, last, &by_time));
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t bytes = (*all)[i].bytes;
-        int64_t at = 0;
-        while (at < size_count && sizes[at] > bytes) at++;
-        if (at < size_count && sizes[at] == bytes) continue; // there are few
-        TRY(arena_grow(a, (void **)&sizes, &capacity, size_count + 1, (int64_t)sizeof(*sizes)));
-        memmove(&sizes[at + 1], &sizes[at], (size_t)(size_count++ - at) * sizeof(*sizes));
-        sizes[at] = bytes;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        keys[i] = 0;
-        while (sizes[keys[i]] != (*all)[by_time[i]].bytes) keys[i]++;
-    }
-    TRY(rows_sort(a, keys, count, size_count, &by_size));
-    for (int64_t i = 0; i < count; i++) sorted[i] = (*all)[by_time[by_size[i]]];
-    *all = sorted;
-    return ST_OK;
-}
-
-// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
-// many as are in use at once, and those behind are free most of the time.
-static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
-{
-    int64_t *ends = NULL, *sizes = NULL, units = 0;
-    life_span *spans = NULL;
-    TRY(arena_new(a, count, &ends));
-    TRY(arena_new(a, count, &sizes));
-    TRY(arena_new(a, count, &spans));
-    for (int64_t k = 0; k < count; k++) {
-        int32_t to = 0;
-        while (to < units && ends[to] >= all[k].span.begin) to++;
-        if (to == units) sizes[units++] = 0;
-        ends[to] = all[k].span.end;
-        sizes[to]++;
-        *all[k].unit = to;
-    }
-    for (int64_t u = 0, at = 0; u < units; at += sizes[u++]) {
-        int32_t row = 0;
-        TRY(unit_push(pl, a, all->bytes, &spans[at], sizes[u], &row));
-        ends[u] = at;
-    }
-    for (int64_t k = 0; k < count; k++) {
-        const int32_t to = *all[k].unit;
-        spans[ends[to]++] = all[k].span;
-        *all[k].unit = (int32_t)(pl->unit_count - units + to);
-    }
-    return ST_OK;
-}
-
-// Of all groups whose tensors do not keep to their slots.
-static status shares_deal(placing *pl, arena *a, int64_t classes)
-{
-    shared_span *all = NULL;
-    int64_t count = 0, capacity = 0;
-    for (int64_t k = 0; k < classes; k++) {
-        copy_group *g = &pl->groups[k];
-        if (g->unit_of == NULL) continue;
-        for (int32_t i = 0; i < g->count; i++) {
-            unit *u = &pl->units[g->leader[i]];
-            TRY(arena_grow(a, (void **)&all, &capacity, count + u->span_count,
-                           (int64_t)sizeof(*all)));
-            for (int64_t s = 0; s < u->span_count; s++) {
-                all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
-            }
-            u->span_count = 0;
-        }
-    }
-    TRY(shares_sort(a, &all, count));
-    for (int64_t from = 0, end = 0; from < count; from = end) {
-        while (end < count && all[end].bytes == all[from].bytes) end++;
-        TRY(spans_share(pl, a, &all[from], end - from));
-    }
-    return ST_OK;
-}
-
-// Spans leave their slots: each is a unit behind the others, or finds one later (shares_deal).
-static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
-{
-    int32_t total = 0, k = 0;
-    for (int32_t i = 0; i < g->count; i++) total += (int32_t)pl->units[g->leader[i]].span_count;
-    g->span_count = total;
-    TRY(arena_new(a, total + 1, &g->unit_of));
-    for (int32_t i = 0; i < g->count; i++) {
-        const unit u = pl->units[g->leader[i]];
-        for (int64_t s = 0; s < u.span_count; s++, k++) {
-            u.spans[s].copy = k;
-            if (how == DEAL_PIECES) TRY(unit_push(pl, a, u.bytes, &u.spans[s], 1, &g->unit_of[k]));
-        }
-        if (how == DEAL_PIECES) pl->units[g->leader[i]].span_count = 0;
-    }
-    return ST_OK;
-}
-
-static status copies_settle(arena *a, const life_table *lives, placing *pl, deal how)
-{
-    const int64_t classes = lives->copies.count;
-    int64_t *owner = NULL; // [unit]
-    if (classes == 0) return ST_OK;
-    TRY(arena_new(a, classes, &pl->groups));
-    TRY(arena_new(a, pl->count + 1, &owner));
-    TRY(arena_new(a, pl->count + 1, &pl->is_odd));
-    TRY(arena_new(a, pl->count + 1, &pl->old));
-    for (int64_t k = 0; k < classes; k++) TRY(group_find(pl, lives, a, k, &pl->groups[k]));
-    groups_check(pl, lives, owner);
-    memcpy(pl->old, pl->units, (size_t)pl->count * sizeof(unit));
-    for (int64_t k = 0; k < classes; k++) {
-        copy_group *g = &pl->groups[k];
-        if (g->count == 0 || g->first != k) continue;
-        const bool stays = how == DEAL_SLOTS || group_is_odd(pl, g);
-        if (!stays) TRY(spans_part(pl, a, g, how));
-        for (int32_t i = 0; i < g->count && stays; i++) pl->is_odd[g->leader[i]] = true;
-    }
-    return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
-}
-
-// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's spans.
-static void spans_follow(const life_table *lives, const placing *pl, int64_t class,
-                         const int32_t *to_row)
-{
-    const copy_group *g = &pl->groups[class];
-    for (int32_t i = 0; i < g->count; i++) {
-        life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
-        l->dealt = true;
-        const unit *u = &pl->old[g->leader[i]];
-        int64_t at = 0;
-        for (int64_t k = 0; k < l->count; k++) { // both ascend
-            while (u->spans[at].end < l->spans[k].begin) at++;
-            ASSERT(at < u->span_count);
-            l->spans[k].copy = to_row[u->spans[at].copy];
-        }
-    }
-}
-
-// A tensor for each place that spans of a class have; `to_row`: of each span.
-static status spans_place(plan *p, arena *a, const life_copies *c, const placing *pl, int64_t class,
-                          int32_t *to_row)
-{
-    const copy_group *first = &pl->groups[pl->groups[class].first];
-    int32_t *rows = NULL, count = 0;
-    TRY(arena_new(a, first->span_count + 1, &rows));
-    for (int64_t k = 0; k < first->span_count; k++) {
-        const int64_t offset = pl->best[first->unit_of[k]];
-        int32_t at = 0;
-        while (at < count && p->tensors[rows[at]].offset != offset) at++;
-        if (at == count && at < c->slots) rows[count++] = c->rows[class * c->slots + at];
-        if (at == count) {
-            const plan_tensor like = p->tensors[c->rows[class * c->slots]];
-            TRY(plan_tensor_push(p, &like, &rows[count++]));
-        }
-        p->tensors[rows[at]].offset = offset;
-        to_row[k] = rows[at];
-    }
-    return ST_OK;
-}
-
-// The tensors' offsets, and where their spans are spent.
-static status places_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
-{
-    const life_copies *c = &lives->copies;
-    for (int64_t i = 0; i < pl->count; i++) {
-        if (p->tensors[i].is_part) continue;
-        p->tensors[i].offset = pl->best[unit_leader(pl, (int32_t)i)];
-    }
-    for (int64_t k = 0; k < c->count; k++) {
-        const copy_group *g = &pl->groups[k];
-        if (g->count == 0 || group_is_odd(pl, g)) continue;
-        const copy_group *first = &pl->groups[g->first];
-        int32_t *to_row = NULL;
-        TRY(arena_new(a, first->span_count + 1, &to_row));
-        TRY(spans_place(p, a, c, pl, k, to_row));
-        spans_follow(lives, pl, k, to_row);
-    }
     return ST_OK;
 }
 
@@ -555,11 +255,6 @@ static int64_t place_in_order(placing *pl, placed *all, int64_t limit)
     return total;
 }
 
-typedef struct live_event {
-    int64_t bytes;    // > 0: begins; < 0: ended before
-    uint32_t passing; // bits of PLAN_PASSING_*
-} live_event;
-
 // Is it a whole weight, or a whole gradient, that comes and goes?
 static uint32_t passing_of(const plan *p, int32_t row)
 {
@@ -572,39 +267,38 @@ static uint32_t passing_of(const plan *p, int32_t row)
 // too.
 static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
-    int64_t count = 0, i = 0, last = 0, live[PLAN_PASSING_COUNT] = {0};
-    for (int64_t k = 0; k < pl->order_count; k++) count += pl->units[pl->order[k]].span_count;
-    live_event *events = NULL;
-    int64_t *keys = NULL; // 2 x time, and 1 more where it begins: ends come first
-    int32_t *order = NULL;
-    TRY(arena_new(a, 2 * count + 1, &events));
-    TRY(arena_new(a, 2 * count + 1, &keys));
+    int64_t last = 0, live[PLAN_PASSING_COUNT] = {0};
+    int64_t *more[PLAN_PASSING_COUNT] = {0}; // [what passes][time] than a moment before
+    for (int64_t k = 0; k < pl->order_count; k++) {
+        const unit *u = &pl->units[pl->order[k]];
+        last = max_i64(last, u->spans[u->span_count - 1].end);
+    }
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
         const uint32_t passing = passing_of(p, pl->order[k]);
+        if (more[passing] == NULL) TRY(arena_new(a, last + 2, &more[passing]));
         for (int64_t s = 0; s < u->span_count; s++) {
-            keys[i] = 2 * u->spans[s].begin + 1;
-            events[i++] = (live_event){u->bytes, passing};
-            keys[i] = 2 * (u->spans[s].end + 1);
-            events[i++] = (live_event){-u->bytes, passing};
-            last = max_i64(last, 2 * (u->spans[s].end + 1));
+            more[passing][u->spans[s].begin] += u->bytes;
+            more[passing][u->spans[s].end + 1] -= u->bytes;
         }
     }
-    TRY(rows_sort(a, keys, i, last, &order));
     memset(p->live_without, 0, sizeof(p->live_without));
     *when = 0;
-    for (int64_t k = 0; k < i; k++) {
-        const live_event *x = &events[order[k]];
+    for (int64_t time = 0; time <= last; time++) {
+        for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
+            if (more[bits] != NULL) live[bits] += more[bits][time];
+        }
         for (uint32_t without = 0; without < PLAN_PASSING_COUNT; without++) {
-            if ((x->passing & without) != 0) continue;
-            live[without] += x->bytes;
-            if (live[without] <= p->live_without[without]) continue;
-            p->live_without[without] = live[without];
-            if (without == 0) *when = keys[order[k]] / 2;
+            int64_t sum = 0;
+            for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
+                sum += (bits & without) == 0 ? live[bits] : 0;
+            }
+            if (sum <= p->live_without[without]) continue;
+            p->live_without[without] = sum;
+            if (without == 0) *when = time;
         }
     }
     p->live_bytes = p->live_without[0];
-    ASSERT(live[0] == 0);
     return ST_OK;
 }
 
@@ -622,14 +316,25 @@ static void live_kinds(plan *p, const placing *pl, int64_t when)
     }
 }
 
+enum { MOST_UNITS = 4096 }; // of another way than the first: placing takes their square
+
+static int64_t area_of(const unit *u)
+{
+    int64_t area = 0;
+    for (int64_t s = 0; s < u->span_count; s++) {
+        area += (u->spans[s].end - u->spans[s].begin + 1) * (u->bytes / ALIGN_TENSOR);
+    }
+    return area;
+}
+
 // A way to make units: how spans of slots are dealt, and whether those of what passes are.
 typedef struct attempt {
     deal how;
     pooling pools;
 } attempt;
 
-static status units_make(const plan *p, arena *a, const life_table *lives, const attempt *how,
-                         placing *pl)
+// Tensors that a node may overwrite in place are fused: once for all attempts.
+static status units_fuse(const plan *p, arena *a, const life_table *lives, placing *pl)
 {
     *pl = (placing){.count = p->tensor_count, .unit_count = p->tensor_count};
     TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
@@ -637,14 +342,15 @@ static status units_make(const plan *p, arena *a, const life_table *lives, const
     for (int64_t i = 0; i < pl->count; i++) {
         pl->units[i] = (unit){.leader = (int32_t)i, .bytes = p->tensors[i].bytes};
         if (i >= lives->capacity) continue;
-        unit *u = &pl->units[i];
-        u->spans = lives->lives[i].spans;
-        u->span_count = lives->lives[i].count;
-        for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
+        pl->units[i].spans = lives->lives[i].spans;
+        pl->units[i].span_count = lives->lives[i].count;
     }
     for (int64_t i = 0; i < lives->link_count; i++) TRY(fuse(p, a, pl, &lives->links[i]));
-    TRY(copies_settle(a, lives, pl, how->how));
-    TRY(pools_make(p, a, lives, how->pools, pl));
+    return ST_OK;
+}
+
+static status units_order(arena *a, placing *pl)
+{
     TRY(arena_new(a, pl->unit_count + 1, &pl->order));
     TRY(arena_new(a, pl->unit_count + 1, &pl->best));
     for (int64_t i = 0; i < pl->unit_count; i++) {
@@ -654,6 +360,23 @@ static status units_make(const plan *p, arena *a, const life_table *lives, const
         u->area = area_of(u);
     }
     return ST_OK;
+}
+
+// Of fused ones.
+static status units_make(const plan *p, arena *a, const life_table *lives, const placing *fused,
+                         const attempt *how, placing *pl)
+{
+    *pl = (placing){.count = fused->count, .unit_count = fused->count};
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->count + 1,
+                   (int64_t)sizeof(unit)));
+    memcpy(pl->units, fused->units, (size_t)pl->count * sizeof(unit));
+    for (int64_t i = 0; i < pl->count; i++) {
+        unit *u = &pl->units[i];
+        for (int64_t k = 0; k < u->span_count; k++) u->spans[k].copy = -1;
+    }
+    TRY(copies_make(a, lives, how->how, pl));
+    TRY(pools_make(p, a, lives, how->pools, pl));
+    return units_order(a, pl);
 }
 
 // The best of a few orders, and of what `total` has been so far.
@@ -723,21 +446,31 @@ static const attempt passing[] = {
     {DEAL_SHARE, POOL_SHARE}, {DEAL_SHARE, POOL_PIECES}, {DEAL_PIECES, POOL_PIECES}};
 
 // The largest sum of live bytes, and what it is of.
-static status fullest_find(plan *p, arena *a, const life_table *lives)
+static status fullest_find(plan *p, arena *a, placing *fused)
 {
-    placing pl = {0};
     int64_t fullest = 0;
-    TRY(units_make(p, a, lives, &alone[0], &pl));
-    TRY(live_bound(a, p, &pl, &fullest));
-    live_kinds(p, &pl, fullest);
+    TRY(units_order(a, fused));
+    TRY(live_bound(a, p, fused, &fullest));
+    live_kinds(p, fused, fullest);
     return ST_OK;
+}
+
+// The tensors' offsets, and where their spans are spent.
+static status places_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+{
+    for (int64_t i = 0; i < pl->count; i++) {
+        if (p->tensors[i].is_part) continue;
+        p->tensors[i].offset = pl->best[unit_leader(pl, (int32_t)i)];
+    }
+    TRY(copies_settle(p, a, lives, pl));
+    return pools_settle(p, a, lives, pl);
 }
 
 status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *room)
 {
     arena *a = room;
     if (a == NULL) TRY(arena_create("plan memory", 0, &a));
-    placing best = {0}, pl = {0};
+    placing fused = {0}, best = {0}, pl = {0};
     status st = ST_OK;
     attempt taken = {0};
     p->transient_bytes = INT64_MAX;
@@ -745,12 +478,13 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     const bool copies = lives->copies.count > 0;
     const attempt *all = pools ? passing : copies ? alike : alone;
     const int count = pools ? COUNT_OF(passing) : copies ? COUNT_OF(alike) : COUNT_OF(alone);
-    TRY_TO(done, fullest_find(p, a, lives));
+    TRY_TO(done, units_fuse(p, a, lives, &fused));
+    TRY_TO(done, fullest_find(p, a, &fused));
     for (int i = 0; i < count; i++) {
         int64_t total = 0;
         const attempt next = all[i];
         if (!is_far(p, next.how, enough)) break;
-        TRY_TO(done, units_make(p, a, lives, &next, &pl));
+        TRY_TO(done, units_make(p, a, lives, &fused, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
         TRY_TO(done, units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
         if (total >= p->transient_bytes) continue;
@@ -762,10 +496,10 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
     TRY_TO(done, units_shake(a, &best, near, &p->transient_bytes));
     if (lives->sizes_only) goto done;
     const int64_t *offsets = best.best;
-    if (count > 1) TRY_TO(done, units_make(p, a, lives, &taken, &best)); // the lives say so again
+    if (count > 1)
+        TRY_TO(done, units_make(p, a, lives, &fused, &taken, &best)); // the lives say so again
     for (int64_t i = 0; i < best.unit_count; i++) best.best[i] = offsets[i];
     TRY_TO(done, places_settle(p, a, lives, &best));
-    TRY_TO(done, pools_settle(p, a, lives, &best));
 done:
     plan_room_leave(a, room);
     return st;

@@ -1,4 +1,4 @@
-// Shared by the files of memory assignment: memory.c (copies, places), _meets (who is in use
+// Shared by the files of memory assignment: memory.c (places), _copies (tensors of slots), _meets (who is in use
 // with whom) and _pools (what passes).
 #ifndef PLAN_MEMORY_INTERNAL_H
 #define PLAN_MEMORY_INTERNAL_H
@@ -31,11 +31,6 @@ typedef struct placing {
     bool *is_pooled;    // [tensor] it passes, and its spans know their units; NULL: none is
 } placing;
 
-// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in their own. Times are
-// such keys: there are a few for each span, and to compare spans took a quarter of the time of placing them.
-NODISCARD status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most,
-                           int32_t **out);
-
 static inline int32_t unit_leader(const placing *pl, int32_t row)
 {
     while (pl->units[row].leader != row) row = pl->units[row].leader;
@@ -44,6 +39,18 @@ static inline int32_t unit_leader(const placing *pl, int32_t row)
 
 // Fills meets and words, and the units' numbers; of too many units there is no table.
 NODISCARD status meets_find(arena *a, placing *pl);
+
+// How spans are dealt to tensors that are alike.
+typedef enum deal {
+    DEAL_SLOTS,  // all stay in their slots
+    DEAL_SHARE,  // to the first tensor of as many bytes, of any name, that is free
+    DEAL_PIECES, // each is placed alone, and there are as many tensors as places that are found
+    DEAL_COUNT
+} deal;
+// DEAL_SLOTS: nothing is dealt, but it is known which could be.
+NODISCARD status copies_make(arena *a, const life_table *lives, deal how, placing *pl);
+// Tells lives and tensors where they went.
+NODISCARD status copies_settle(plan *p, arena *a, const life_table *lives, const placing *pl);
 
 // What is done with the spans of what passes: each stays in its tensor, they are dealt to few units, or each is
 // placed alone.

@@ -309,13 +309,13 @@ typedef struct plan {
     int64_t first_sequence, own_sequences; // this rank's
     int64_t micro_batch, seq, cache_seq;   // seq: rows of a sequence on this rank
     int64_t whole_seq;                     // on all ranks along AXIS_CP
-    int64_t seq_cut; // positions of a sequence on a rank, where they are cut over AXIS_TP
-    int64_t
-        cut_pieces; // of each of so many pieces of it, those of its shards (op/zigzag.h: cut_position)
+    int64_t seq_cut;     // positions of a sequence on a rank, where they are cut over AXIS_TP
+    int64_t cut_pieces;  // of each of so many pieces of it (op/zigzag.h: cut_position)
     double loss_divisor; // sequences * seq
     int32_t step_ref;    // the step block
     bool strict, poison;
-    int64_t transient_bytes;                // of the arena
+    int64_t transient_bytes,
+        repeated; // of the arena; micro-batches that only stand as often as others (PLAN_BYTES)
     int64_t live_bytes;                     // the largest sum of live transient bytes at any node
     int64_t live_by_kind[BYTES_KIND_COUNT]; // at that node
     int64_t passing_by_kind[BYTES_KIND_COUNT]; // of those: whole weights and gradients that pass

@@ -9,7 +9,8 @@
 // counts nodes on the compute lane.
 typedef struct life_span {
     int64_t begin, end; // inclusive
-    int32_t copy;       // the tensor that it is spent in, of those that are alike; -1: its own
+    int32_t
+        copy; // the tensor that it is spent in, of those that are alike; -1: its own. Until it is dealt the micro-batch that it is of; -1: of none
 } life_span;
 
 typedef struct life {
@@ -44,6 +45,7 @@ typedef struct life_table {
     life_link *links;
     int64_t link_count, link_capacity;
     int64_t now;
+    int32_t microbatch; // of spans that begin
 } life_table;
 
 // Extends (or begins) the span of transient tensor `row` at time `now`.
@@ -52,6 +54,11 @@ void life_close(life_table *t, int64_t row);
 
 // The tensor that `row` is to be between two times, all of one span of it.
 int32_t life_moved(const life_table *t, int32_t row, int64_t begin, int64_t end);
+
+// Rows [0, count) in the order of their keys, which are 0 to `most`; where these are equal, in their own. Times are
+// such keys: there are a few for each span, and to compare spans took a quarter of the time of placing them.
+NODISCARD status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most,
+                           int32_t **out);
 
 // Spends each span of tensors that are alike in one of them (life_moved), gives every transient tensor its
 // offset and fills transient_bytes, live_bytes. With `enough` bytes no better places are looked for. room: to work in,

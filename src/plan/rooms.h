@@ -18,7 +18,8 @@ typedef enum plan_use { PLAN_WHOLE, PLAN_MEASURES, PLAN_TIMES, PLAN_BYTES } plan
 // of the time.
 typedef struct plan_rooms {
     arena *lists, *places; // that it is made in, and its tensors placed
-    border_room borders;   // of one pipeline: its lists are played once
+    border_room borders
+        [2]; // of one pipeline, whose lists are played once: of all micro-batches, and of few
     // The plan before, whose lists are about as long: room is taken for as much; NULL: there is none.
     const struct plan *like;
 } plan_rooms;

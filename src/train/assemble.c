@@ -1,13 +1,14 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
+#include "base/crew.h"
 #include "op/context.h"
 #include "op/expert_ranks.h"
 #include "op/partition.h"
 #include "train/job.h"
 #include "train/optim/optim.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef TRIREME_DEBUG
@@ -237,11 +238,47 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 
 // ---- all stages -----------------------------------------------------------------------------------
 
+struct train_rooms {
+    plan_rooms all[CREW_MOST]; // of a worker; those without arenas had no work yet
+};
+
+status train_rooms_create(train_rooms **out)
+{
+    train_rooms *r = calloc(1, sizeof(*r));
+    if (r == NULL) return fail(ST_NO_MEMORY, "no memory for rooms to plan in");
+    *out = r;
+    return ST_OK;
+}
+
+void train_rooms_destroy(train_rooms *r)
+{
+    for (int i = 0; r != NULL && i < CREW_MOST; i++) {
+        arena_destroy(r->all[i].lists);
+        arena_destroy(r->all[i].places);
+        for (int k = 0; k < 2; k++) arena_destroy(r->all[i].borders[k].a);
+    }
+    free(r);
+}
+
+// Plans that were made in it before may be gone.
+static status room_enter(plan_rooms *r)
+{
+    r->like = NULL;
+    if (r->lists == NULL) TRY(arena_create("lowering", 0, &r->lists));
+    if (r->places == NULL) TRY(arena_create("plan memory", 0, &r->places));
+    for (int k = 0; k < 2; k++) {
+        if (r->borders[k].a == NULL) TRY(arena_create("borders", 0, &r->borders[k].a));
+    }
+    return ST_OK;
+}
+
 // Plans of stages know nothing of each other: as many threads as there are cores make them.
 typedef struct stage_crew {
     arena *a; // shared while they work
     const train_options *options;
     const train_plans *parts;
+    const plan_request *request;
+    train_rooms *rooms;
     train_plans *out;
     int32_t count;
     int64_t limit; // bytes: none is begun after one that is over it
@@ -249,17 +286,6 @@ typedef struct stage_crew {
     _Atomic int64_t most; // bytes of any that is made
     atomic_bool failed;
 } stage_crew;
-
-typedef struct stage_worker {
-    stage_crew *crew;
-    plan_request request; // with rooms of its own
-    plan_rooms rooms;
-    pthread_t thread;
-    status st;
-    error_record why;
-} stage_worker;
-
-enum { STAGE_WORKERS = 16 };
 
 static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
                              plan_request *request, train_plans *out)
@@ -277,23 +303,21 @@ static int32_t stage_of(const stage_crew *c, int32_t k)
     return c->options->peak_stages != NULL ? c->options->peak_stages[k] : k;
 }
 
-static status worker_work(stage_worker *w)
+static status stages_work(stage_crew *c, plan_rooms *rooms)
 {
-    stage_crew *c = w->crew;
     const bool peak = c->options->peak_stages != NULL;
-    TRY(arena_create("lowering", 0, &w->rooms.lists));
-    TRY(arena_create("plan memory", 0, &w->rooms.places));
-    TRY(arena_create("borders", 0, &w->rooms.borders.a));
-    w->request.rooms = &w->rooms;
+    plan_request request = *c->request;
+    TRY(room_enter(rooms));
+    request.rooms = rooms;
     while (atomic_load(&c->most) <= c->limit && !atomic_load(&c->failed)) {
         const int32_t k = atomic_fetch_add(&c->next, 1); // what is begun is ended
         if (k >= c->count) break;
         int64_t most = atomic_load(&c->most);
         train_plans *out = &c->out[stage_of(c, k)];
         // What is over the limit is placed as well as can be, so that it is so whoever came first.
-        w->request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
-        TRY(stage_assemble(c->a, c->parts, stage_of(c, k), &w->request, out));
-        w->rooms.like = out->all[0];
+        request.enough_bytes = peak ? min_i64(most - 1, c->limit) : 0;
+        TRY(stage_assemble(c->a, c->parts, stage_of(c, k), &request, out));
+        rooms->like = out->all[0];
         while (out->arena_bytes > most &&
                !atomic_compare_exchange_weak(&c->most, &most, out->arena_bytes)) {
         }
@@ -301,18 +325,12 @@ static status worker_work(stage_worker *w)
     return ST_OK;
 }
 
-static void *worker_main(void *context)
+static status worker_work(void *context, int32_t worker)
 {
-    stage_worker *w = context;
-    w->st = worker_work(w);
-    if (w->st != ST_OK) {
-        atomic_store(&w->crew->failed, true);
-        error_take(&w->why);
-    }
-    arena_destroy(w->rooms.lists);
-    arena_destroy(w->rooms.places);
-    arena_destroy(w->rooms.borders.a);
-    return NULL;
+    stage_crew *c = context;
+    const status st = stages_work(c, &c->rooms->all[worker]);
+    if (st != ST_OK) atomic_store(&c->failed, true);
+    return st;
 }
 
 static int32_t core_count(void)
@@ -322,26 +340,17 @@ static int32_t core_count(void)
     return atomic_load(&cores);
 }
 
-// The first of them is this thread.
-static status crew_work(stage_crew *c, const plan_request *request)
+static status stages_share(stage_crew *c)
 {
-    const int32_t most = (int32_t)min_i64(c->count, STAGE_WORKERS);
-    const int32_t count = most > 1 ? (int32_t)min_i64(core_count(), most) : 1;
-    stage_worker *all = NULL;
-    int32_t begun = 1;
-    TRY(arena_new(c->a, count, &all));
+    const int32_t count = c->count > 1 ? (int32_t)min_i64(core_count(), c->count) : 1;
+    train_rooms *own = NULL;
+    if (c->options->rooms == NULL) TRY(train_rooms_create(&own));
+    c->rooms = own != NULL ? own : c->options->rooms;
     arena_share(c->a, count > 1);
-    for (int32_t i = 0; i < count; i++) all[i] = (stage_worker){.crew = c, .request = *request};
-    for (; begun < count; begun++) {
-        if (pthread_create(&all[begun].thread, NULL, worker_main, &all[begun]) != 0) break;
-    }
-    (void)worker_main(&all[0]);
-    for (int32_t i = 1; i < begun; i++) (void)pthread_join(all[i].thread, NULL);
+    const status st = crew_run(count, worker_work, c);
     arena_share(c->a, false);
-    for (int32_t i = 0; i < begun; i++) {
-        if (all[i].st != ST_OK) return error_put(&all[i].why);
-    }
-    return ST_OK;
+    train_rooms_destroy(own);
+    return st;
 }
 
 static status stages_make(arena *a, const train_options *options, const train_plans *parts,
@@ -351,10 +360,11 @@ static status stages_make(arena *a, const train_options *options, const train_pl
     stage_crew c = {.a = a,
                     .options = options,
                     .parts = parts,
+                    .request = request,
                     .out = out,
                     .count = peak ? options->peak_count : plan_mesh_size(&options->mesh, AXIS_PP),
                     .limit = peak && options->peak_limit > 0 ? options->peak_limit : INT64_MAX};
-    TRY(crew_work(&c, request));
+    TRY(stages_share(&c));
     int32_t k = 0;
     while (k < c.count && out[stage_of(&c, k)].arena_bytes <= c.limit) k++;
     for (k++; k < c.count; k++) out[stage_of(&c, k)] = (train_plans){.count = 0}; // begun by chance

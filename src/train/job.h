@@ -35,6 +35,12 @@ typedef struct train_plans {
     int64_t snapshot_bytes; // in the host's memory: what is saved beside training; 0 without
 } train_plans;
 
+// What plans of stages are made in, kept from one search's step to the next: to ask the system for pages anew takes longer
+// than to fill them. For one train_stages_assemble() at a time.
+typedef struct train_rooms train_rooms;
+NODISCARD status train_rooms_create(train_rooms **out);
+void train_rooms_destroy(train_rooms *r); // NULL is legal
+
 typedef struct train_options {
     int threads;            // of the device that will run it; at least 1
     const char *device;     // "cpu", "shadow"
@@ -55,6 +61,7 @@ typedef struct train_options {
     const int32_t *peak_stages;
     int32_t peak_count;
     int64_t peak_limit; // bytes; 0: none
+    train_rooms *rooms; // NULL: its own
 } train_options;
 
 // What the configuration leaves to us of memory against speed (train/choose.c): whether pointwise work is

@@ -118,6 +118,17 @@ static inline int32_t plan_schedule_direction(const plan_schedule *s, int32_t ch
 {
     return s->shape == SHAPE_TWO ? chunk : 0;
 }
+// The list of a step with many micro-batches as that of one with fewer, with rounds more in its middle: each as the one
+// before, of micro-batches `round` later.
+typedef struct schedule_fold {
+    int64_t until;  // actions that both begin with
+    int64_t from;   // from there on both are the same, but for the micro-batches' numbers
+    int64_t period; // actions of a round
+} schedule_fold;
+// False: it is no such list.
+bool plan_schedule_fold(const schedule_list *few, const schedule_list *all, int64_t rounds,
+                        int32_t round, schedule_fold *out);
+
 // Micro-batches that pass through a chunk: all; of SHAPE_TWO the half of its direction, 0 the first.
 void plan_schedule_share(const plan_schedule *s, const schedule_request *r, int32_t chunk,
                          int32_t *first, int32_t *count);
