@@ -12,7 +12,7 @@
 // Tensors of a slot are then those of the slot that the micro-batch has in the list of all. What is not so makes the
 // whole be lowered as if nobody had tried: a round whose lives are not those of the round before it, or that
 // reach to where the lists differ; another number of slots, or of buffers between stages, whose lists are played in
-// full. So a plan's bytes are to the last one those of all micro-batches (lower_repeat_test.c), and tensors are placed
+// full. So a plan's bytes are to the last one those of all micro-batches (train/repeat_test.c), and tensors are placed
 // by the lives of all.
 #include "plan/lower.h"
 
