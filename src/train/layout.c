@@ -105,9 +105,9 @@ static status experts_check(const run_config *r, const decoder_spec *s)
     }
     if (r->layout.zero_group > 0 && r->layout.zero_group < r->layout.dp) {
         return fail(ST_CONFIG_CONFLICT,
-                    "layout.zero_group = %lld is of weights that all ranks have, and layout.ep = "
+                    "layout.zero_group = %lld is of weights that all ranks have, and layout.%s = "
                     "%lld; leave one of them out",
-                    (long long)r->layout.zero_group, (long long)ep);
+                    (long long)r->layout.zero_group, ep > 1 ? "ep" : "etp", (long long)ep);
     }
     if (fits_ep(s, r, ep)) return ST_OK;
     if (mesh.whole_experts)
