@@ -24,6 +24,16 @@ typedef struct plan_part {
     op_model *whole, *cut, *local; // cut: along tp alone
 } plan_part;
 
+// A play that the search asked for ahead, by its own thread.
+typedef struct plan_ahead {
+    const search_layout *layout; // the search's
+    arena *a;                    // that x is in
+    const simulated *x;
+    status st;
+    error_record why;
+} plan_ahead;
+enum { PLAN_AHEAD = 2 }; // the planner has rooms for two
+
 typedef struct planner {
     cli_context *cli;
     simulation base;   // its run has no layout yet
@@ -45,6 +55,8 @@ typedef struct planner {
     arena *best;                // of the fastest play so far, which is kept; NULL: none is
     const simulated *best_play; // NULL: there is none
     search_layout best_layout;
+    plan_ahead ahead[PLAN_AHEAD]; // not asked for yet: [ahead_next, ahead_count)
+    int32_t ahead_next, ahead_count;
     plan_part *parts;
     int64_t part_count, part_capacity;
     plan_figures figures[PLAN_FIGURES]; // of the last plays

@@ -1,6 +1,7 @@
 // The planner's callbacks: programs of a model, and a layout played by the simulator.
 #include "cli/plan.h"
 
+#include "base/crew.h"
 #include "catalog/catalog.h"
 #include "cli/run_folder.h"
 
@@ -8,6 +9,7 @@
 #include "op/expert_ranks.h"
 #include "op/partition.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -153,22 +155,88 @@ static void figures_keep(planner *p, const search_layout *l, const simulated *x)
     for (int k = 0; k < TRAFFIC_COUNT; k++) f->waits += x->exposed[k];
 }
 
+// In `a`; player: 0, or 1 of one that plays at the same time.
+static status play_in(const planner *p, arena *a, int32_t player, const search_layout *l,
+                      const simulated **out)
+{
+    simulation *s = NULL;
+    simulated *x = NULL;
+    arena_reset(a);
+    TRY(arena_new(a, 1, &s));
+    TRY(arena_new(a, 1, &x));
+    TRY(layout_set(p, a, l, s));
+    if (player > 0) {
+        s->rooms = NULL;
+        s->plays[0] = p->base.plays[1];
+        s->plays[1] = p->base.plays[0];
+    }
+    TRY(simulate_times(a, s, x));
+    *out = x;
+    return ST_OK;
+}
+
+typedef struct ahead_crew {
+    planner *p;
+    atomic_int next;
+} ahead_crew;
+
+// What a layout cannot is said when it is asked for.
+static status ahead_work(void *context, int32_t worker)
+{
+    ahead_crew *c = context;
+    planner *p = c->p;
+    (void)worker;
+    for (;;) {
+        const int32_t k = atomic_fetch_add(&c->next, 1);
+        if (k >= p->ahead_count) return ST_OK;
+        plan_ahead *x = &p->ahead[k];
+        x->st = play_in(p, x->a, k, x->layout, &x->x);
+        if (x->st != ST_OK) error_take(&x->why);
+    }
+}
+
+// While no play is kept there is room for two, and each takes about a gigabyte where it takes seconds.
+static status ahead(void *context, const search_layout *const *l, int32_t count)
+{
+    planner *p = context;
+    ahead_crew c = {.p = p};
+    if (p->best == NULL || p->best_play != NULL) return ST_OK;
+    arena *const rooms[PLAN_AHEAD] = {p->work, p->best};
+    p->ahead_next = 0;
+    p->ahead_count = (int32_t)min_i64(count, PLAN_AHEAD);
+    for (int32_t i = 0; i < p->ahead_count; i++) {
+        p->ahead[i] = (plan_ahead){.layout = l[i], .a = rooms[i]};
+    }
+    return crew_run((int32_t)min_i64(p->ahead_count, kern_core_count()), ahead_work, &c);
+}
+
+// As it was played ahead, or now.
+static status played_of(planner *p, const search_layout *l, arena **a, const simulated **out)
+{
+    *a = p->work;
+    if (p->ahead_next == p->ahead_count) return play_in(p, *a, 0, l, out);
+    const plan_ahead *x = &p->ahead[p->ahead_next++];
+    ASSERT(x->layout == l);
+    if (x->st != ST_OK) return error_put(&x->why);
+    *a = x->a;
+    *out = x->x;
+    return ST_OK;
+}
+
 static status play(void *context, const search_layout *l, search_played *out)
 {
     planner *p = context;
-    simulation *s = NULL;
-    simulated *x = NULL;
-    arena_reset(p->work);
-    TRY(arena_new(p->work, 1, &s));
-    TRY(arena_new(p->work, 1, &x));
-    TRY(plan_times(p, p->work, l, s, x));
+    arena *a = NULL;
+    const simulated *x = NULL;
+    TRY(played_of(p, l, &a, &x));
     *out = (search_played){.step_ns = x->step->step_ns};
     figures_keep(p, l, x);
     const bool is_slower = p->best_play != NULL && p->best_play->step->step_ns <= out->step_ns;
     if (p->best == NULL || is_slower) return ST_OK;
-    arena *kept = p->work;
-    p->work = p->best;
-    p->best = kept;
+    if (a == p->work) { // else it is there already
+        p->work = p->best;
+        p->best = a;
+    }
     p->best_play = x;
     p->best_layout = *l;
     return ST_OK;
@@ -238,6 +306,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                 .model = model_of,
                                 .ring = ring_of,
                                 .play = play,
+                                .ahead = ahead,
                                 .rows = rows_of,
                                 .fit = fit,
                                 .bytes = bytes_held};
@@ -269,6 +338,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .rows = p->plays_rows,
                                     .calls = calls};
     if (plays > 0) p->best_play = NULL;
+    p->ahead_next = p->ahead_count = 0;
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);
@@ -397,6 +467,9 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
     TRY(arena_create("a play", 0, &out->work));
     status st = arena_create("the best play", 0, &out->best);
     if (st == ST_OK) st = model_open(out, c);
+    for (int i = 0; i < SIMULATE_PLAYS && st == ST_OK; i++) {
+        st = arena_create("times of a play", 0, &out->base.plays[i]);
+    }
     if (st == ST_OK) st = train_rooms_create(&out->base.rooms);
     if (st != ST_OK) plan_close(out);
     return st;
@@ -406,6 +479,7 @@ void plan_close(planner *p)
 {
     arena_destroy(p->work);
     arena_destroy(p->best);
+    for (int i = 0; i < SIMULATE_PLAYS; i++) arena_destroy(p->base.plays[i]);
     train_rooms_destroy(p->base.rooms);
 }
 

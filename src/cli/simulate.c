@@ -76,14 +76,31 @@ cost_model simulate_prices(const simulation *s)
                         .top_k = s->spec.experts.top_k};
 }
 
+// What outlives the room that it was played in.
+static status step_keep(arena *a, sim_step **step)
+{
+    sim_step *kept = NULL;
+    TRY(arena_new(a, 1, &kept));
+    *kept = **step;
+    TRY(arena_new(a, kept->ranks, &kept->times));
+    TRY(arena_new(a, kept->ranks, &kept->some));
+    memcpy(kept->times, (*step)->times, (size_t)kept->ranks * sizeof(*kept->times));
+    memcpy(kept->some, (*step)->some, (size_t)kept->ranks * sizeof(*kept->some));
+    *step = kept;
+    return ST_OK;
+}
+
 status simulate_play(arena *a, const simulation *s, simulated *out)
 {
     const cost_model prices = simulate_prices(s);
+    arena *room = s->plays[0] != NULL ? s->plays[0] : a;
     sim_prices *all = NULL;
-    TRY(arena_new(a, out->stages, &all));
-    TRY(sim_price(a, &prices, out->ranks, out->stages, all));
-    return sim_play(a, out->ranks, out->stages, all, sim_host_ns(&prices, out->ranks, out->stages),
-                    SIM_STEPS, &out->step);
+    if (room != a) arena_reset(room);
+    TRY(arena_new(room, out->stages, &all));
+    TRY(sim_price(room, &prices, out->ranks, out->stages, all));
+    TRY(sim_play(room, out->ranks, out->stages, all, sim_host_ns(&prices, out->ranks, out->stages),
+                 SIM_STEPS, &out->step));
+    return room != a ? step_keep(a, &out->step) : ST_OK;
 }
 
 // FLOPs of a token that a backward pass computes again, in products and attention.

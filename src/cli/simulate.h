@@ -24,6 +24,8 @@ typedef struct simulate_words {
 } simulate_words;
 NODISCARD status simulate_named(cli_context *cli, simulate_words *w);
 
+enum { SIMULATE_PLAYS = 2 };
+
 // What is simulated.
 typedef struct simulation {
     const char *name; // of the model or file, as given
@@ -33,7 +35,10 @@ typedef struct simulation {
     cost_profile profile;
     const flops_rule *rule;
     train_rooms *rooms; // that plans are made in, of who makes many; NULL: their own
-    bool has_length;    // train.steps or train.tokens is given: there is a run level
+    // That it is played in, of who plays many: times of single actions are there until the next play. Each thread that
+    // plays at the same time has its own, the first of them the first. NULL: with its plans.
+    arena *plays[SIMULATE_PLAYS];
+    bool has_length; // train.steps or train.tokens is given: there is a run level
 } simulation;
 // searched: its layout is still looked for.
 NODISCARD status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,

@@ -174,6 +174,7 @@ static status step_again(arena *a, const simulated *x, const cluster *machine, d
     simulated played = *x;
     there.machine = *machine;
     there.rooms = NULL; // others play at the same time
+    there.plays[0] = NULL;
     TRY(simulate_play(a, &there, &played));
     if (x->rounds > 0) TRY(period_of(a, &played, &period));
     if (x->rounds > 0 && period == 0) { // there it does not repeat itself
@@ -194,17 +195,19 @@ typedef struct replay {
 static status replay_work(void *context, int32_t worker)
 {
     replay *r = context;
-    arena *a = NULL;
-    (void)worker;
-    TRY(arena_create("on other machines", 0, &a));
+    arena *a = worker < SIMULATE_PLAYS ? r->x->of->plays[worker] : NULL, *own = NULL;
     status st = ST_OK;
+    if (a == NULL) {
+        TRY(arena_create("on other machines", 0, &own));
+        a = own;
+    }
     while (st == ST_OK) {
         const int32_t k = atomic_fetch_add(&r->next, 1);
         if (k >= r->count) break;
         arena_reset(a);
         st = step_again(a, r->x, &r->machines[k], &r->step_s[k]);
     }
-    arena_destroy(a);
+    arena_destroy(own);
     return st;
 }
 

@@ -129,6 +129,33 @@ static void few_are_all_played(void **state)
     cli_context_deinit(&t.cli);
 }
 
+// Of a play in a room another one may have been in before, by a player that has it at the same time as another.
+static void rooms_change_nothing(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < COUNT_OF(rows); i += 5) {
+        trial t;
+        double own_s[3], room_s[3];
+        trial_open(&t, rows[i].machine, rows[i].words);
+        assert_ok(simulate_times(t.cli.a, &t.s, &t.all));
+        simulation in_rooms = t.s;
+        for (int k = 0; k < SIMULATE_PLAYS; k++) {
+            assert_ok(arena_create("times of a play", 0, &in_rooms.plays[k]));
+        }
+        for (int turn = 0; turn < 2; turn++) {
+            assert_ok(simulate_times(t.cli.a, &in_rooms, &t.some));
+        }
+        times_compare(&t);
+        const cluster machines[] = {t.s.machine, t.s.machine, t.s.machine};
+        assert_ok(simulate_again(&t.all, machines, COUNT_OF(machines), own_s));
+        assert_ok(simulate_again(&t.some, machines, COUNT_OF(machines), room_s));
+        times_compare(&t);
+        for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == room_s[k]);
+        for (int k = 0; k < SIMULATE_PLAYS; k++) arena_destroy(in_rooms.plays[k]);
+        cli_context_deinit(&t.cli);
+    }
+}
+
 // With usable memory from a little below to a little above what the plans take.
 static void fit_is_that_of_all(void **state)
 {
@@ -158,8 +185,8 @@ static void fit_is_that_of_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(time_is_that_of_all),
-                                       cmocka_unit_test(few_are_all_played),
-                                       cmocka_unit_test(fit_is_that_of_all)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(time_is_that_of_all), cmocka_unit_test(few_are_all_played),
+        cmocka_unit_test(rooms_change_nothing), cmocka_unit_test(fit_is_that_of_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

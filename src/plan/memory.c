@@ -413,6 +413,14 @@ static status units_place(arena *a, placing *pl, int64_t enough, int64_t *total)
     return orders_try(a, pl, 0, ORDER_KEY_COUNT, enough, total);
 }
 
+// One behind the other they need no more than this.
+static int64_t units_bytes(const placing *pl)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < pl->order_count; i++) bytes += pl->units[pl->order[i]].bytes;
+    return bytes;
+}
+
 // What is still far after all of these is shaken.
 static status units_shake(arena *a, placing *pl, int64_t enough, int64_t *total)
 {
@@ -486,7 +494,11 @@ status plan_memory_assign(plan *p, life_table *lives, int64_t enough, arena *roo
         if (!is_far(p, next.how, enough)) break;
         TRY_TO(done, units_make(p, a, lives, &fused, &next, &pl));
         if (i > 0 && pl.order_count > MOST_UNITS) continue;
-        TRY_TO(done, units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
+        total = units_bytes(&pl);
+        const bool is_enough = lives->sizes_only && total <= enough; // wherever they are
+        if (!is_enough) {
+            TRY_TO(done, units_place(a, &pl, max_i64(p->live_bytes, enough), &total));
+        }
         if (total >= p->transient_bytes) continue;
         p->transient_bytes = total;
         best = pl;

@@ -295,24 +295,59 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
     return ST_OK;
 }
 
-static status candidate_play(search *s, search_found *f)
+// Its bytes or its play are known.
+static status found_judge(search *s, int64_t rows, const search_found *f)
+{
+    s->played_rows +=
+        rows; // of what did not fit too: a search ends where it did when that was played
+    if (f->fits) return found_insert(s, f);
+    too_large(s, f);
+    return ST_OK;
+}
+
+static status candidate_look(search *s, search_found *f)
 {
     const search_calls *calls = &s->r->calls;
     const int64_t rows = calls->rows != NULL ? calls->rows(calls->context, &f->layout) : 0;
     bool is_refused = false;
     s->looked++;
     TRY(fits_so_far(s, rows, f, &is_refused));
-    if (!is_refused && f->fits) {
-        TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
-        s->out->played += is_refused ? 0 : 1;
-        f->fits = f->played.peak_bytes <= s->r->usable_bytes;
-    }
     if (is_refused) return ST_OK;
-    s->played_rows +=
-        rows; // of what did not fit too: a search ends where it did when that was played
-    if (f->fits) return found_insert(s, f);
-    too_large(s, f);
+    if (!f->fits) return found_judge(s, rows, f);
+    ASSERT(s->wait_count < WAITING_MOST);
+    s->waits[s->wait_count++] = (waiting){f, rows};
     return ST_OK;
+}
+
+static status waiting_play(search *s)
+{
+    const search_calls *calls = &s->r->calls;
+    const search_layout *layouts[WAITING_MOST];
+    const int32_t count = s->wait_count;
+    s->wait_count = 0;
+    for (int32_t i = 0; i < count; i++) layouts[i] = &s->waits[i].found->layout;
+    if (calls->ahead != NULL && count > 1) TRY(calls->ahead(calls->context, layouts, count));
+    for (int32_t i = 0; i < count; i++) {
+        search_found *f = s->waits[i].found;
+        bool is_refused = false;
+        TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
+        if (is_refused) continue;
+        s->out->played++;
+        f->fits = f->played.peak_bytes <= s->r->usable_bytes;
+        TRY(found_judge(s, s->waits[i].rows, f));
+    }
+    return ST_OK;
+}
+
+// Until there are as many as are wanted no play says what is looked at next, so those that are known to be played wait
+// for one another, and what is found is the same.
+static bool may_wait(const search *s)
+{
+    const search_request *r = s->r;
+    const bool says_bytes = r->calls.fit == NULL; // by which others are judged
+    return r->calls.ahead != NULL && !says_bytes && s->heap_count > 0 &&
+           s->wait_count < WAITING_MOST && s->out->count + s->wait_count < r->wanted &&
+           s->out->played + s->wait_count < r->plays;
 }
 
 // Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
@@ -367,7 +402,7 @@ static status rest_count(search *s)
 static status item_look(search *s, const item *x)
 {
     if (x->g != NULL) return search_group_open(s, x->g, x->least_ns);
-    return x->c->found == NULL ? candidate_tighten(s, x->c) : candidate_play(s, x->c->found);
+    return x->c->found == NULL ? candidate_tighten(s, x->c) : candidate_look(s, x->c->found);
 }
 
 static status best_find(search *s)
@@ -376,6 +411,7 @@ static status best_find(search *s)
     TRY(search_groups_make(s));
     if (out->layouts == 0) return none_valid(s);
     for (;;) {
+        if (!may_wait(s)) TRY(waiting_play(s));
         const bool settled = s->heap_count == 0 || is_settled(s, s->heap[0].least_ns);
         const bool long_enough =
             s->r->rows > 0 && s->played_rows >= s->r->rows && out->count >= s->r->wanted;

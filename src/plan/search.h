@@ -53,6 +53,9 @@ typedef struct search_calls {
     // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
     // there is no `fit`.
     status (*play)(void *context, const search_layout *l, search_played *out);
+    // These are played next, in this order, whatever comes out: whoever can may play them side by side. NULL: nobody
+    // asks.
+    status (*ahead)(void *context, const search_layout *const *l, int32_t count);
     // Micro-batches x layers of a play: what it takes its time for. NULL: nobody asks.
     int64_t (*rows)(void *context, const search_layout *l);
     // The bytes of the plans' own arenas, asked for where the layout is among the best, and last, of these

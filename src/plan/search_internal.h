@@ -83,6 +83,13 @@ typedef struct item {
     candidate *c;
 } item;
 
+// It is to be played; rows: search_calls.rows of it.
+typedef struct waiting {
+    search_found *found;
+    int64_t rows;
+} waiting;
+enum { WAITING_MOST = 2 };
+
 typedef struct search {
     arena *a, *work;
     const search_request *r;
@@ -101,6 +108,8 @@ typedef struct search {
     int64_t pipe_count, pipe_capacity, pipe_actions;
     item *heap;
     int64_t heap_count, heap_capacity;
+    waiting waits[WAITING_MOST]; // the first comes first
+    int32_t wait_count;
     int64_t played_rows; // search_calls.rows of all
     int64_t looked;      // layouts that were judged by more than a least time
     int64_t plan_capacity;

@@ -20,6 +20,8 @@ typedef struct world {
     int64_t refuse;            // every so many plays; 0: none
     const search_found *known; // layouts with their least times
     int32_t known_count;
+    search_layout ahead[4]; // that are played next
+    int32_t ahead_count, ahead_all;
 } world;
 
 static uint64_t mixed(uint64_t x)
@@ -164,6 +166,77 @@ static void best_are_best(void **state)
     }
 }
 
+static status ahead(void *context, const search_layout *const *l, int32_t count)
+{
+    world *w = context;
+    assert_int_equal(w->ahead_count, 0);
+    assert_in_range(count, 2, COUNT_OF(w->ahead));
+    for (int32_t i = 0; i < count; i++) w->ahead[count - 1 - i] = *l[i];
+    w->ahead_count = count;
+    w->ahead_all += count;
+    return ST_OK;
+}
+
+static status play_in_order(void *context, const search_layout *l, search_played *out)
+{
+    world *w = context;
+    if (w->ahead_count > 0) assert_true(is_layout(&w->ahead[--w->ahead_count], l));
+    TRY(play(context, l, out));
+    out->peak_bytes = 0; // fit says it
+    return ST_OK;
+}
+
+static status fit(void *context, const search_layout *l, const int32_t *stages, int32_t count,
+                  search_played *out)
+{
+    (void)context;
+    (void)l;
+    (void)stages;
+    (void)count;
+    out->peak_bytes = 1;
+    return ST_OK;
+}
+
+// Whoever may play several at once finds what is found one by one.
+static void plays_ahead_change_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        for (int32_t wanted = 1; wanted <= 5; wanted += 2) {
+            arena *a = NULL;
+            world w;
+            search_result known, found[2];
+            world_make(&w, seed);
+            w.refuse = seed % 2 == 0 ? 3 : 0;
+            assert_int_equal(arena_create("test", 0, &a), ST_OK);
+            search_request r = request_of(&w, INT64_MAX, 1 << 20, 0);
+            assert_int_equal(search_run(a, &r, &known), ST_OK);
+            w.known = known.plans;
+            w.known_count = known.count;
+            r = request_of(&w, INT64_MAX, wanted, 2 + (int32_t)seed);
+            r.calls.fit = fit;
+            r.calls.play = play_in_order;
+            for (int i = 0; i < 2; i++) {
+                r.calls.ahead = i == 0 ? NULL : ahead;
+                assert_int_equal(search_run(a, &r, &found[i]), ST_OK);
+            }
+            assert_int_equal(w.ahead_count, 0);
+            assert_int_equal(w.ahead_all > 0, wanted > 1);
+            assert_int_equal(found[0].played, found[1].played);
+            assert_int_equal(found[0].refused, found[1].refused);
+            assert_int_equal(found[0].unknown, found[1].unknown);
+            assert_int_equal(found[0].slower, found[1].slower);
+            assert_int_equal(found[0].count, found[1].count);
+            for (int32_t i = 0; i < found[0].count; i++) {
+                const search_found *x = &found[0].plans[i], *y = &found[1].plans[i];
+                assert_true(is_layout(&x->layout, &y->layout));
+                assert_int_equal(x->played.step_ns, y->played.step_ns);
+            }
+            arena_destroy(a);
+        }
+    }
+}
+
 static void what_does_not_fit_is_measured(void **state)
 {
     (void)state;
@@ -295,9 +368,11 @@ static void compression_rules_layouts_out(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_are_best), cmocka_unit_test(what_does_not_fit_is_measured),
-        cmocka_unit_test(rules_are_counted), cmocka_unit_test(fixed_parts_stay),
-        cmocka_unit_test(compression_rules_layouts_out)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(best_are_best),
+                                       cmocka_unit_test(plays_ahead_change_nothing),
+                                       cmocka_unit_test(what_does_not_fit_is_measured),
+                                       cmocka_unit_test(rules_are_counted),
+                                       cmocka_unit_test(fixed_parts_stay),
+                                       cmocka_unit_test(compression_rules_layouts_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,8 +46,8 @@ typedef struct player_rank {
     const plan *p;
     const sim_prices *prices;
     timed_action *actions;
-    sim_span *spans;     // [step * actions + action]
-    int32_t *waiters;    // the same: first lane that waits for it
+    sim_span *
+        spans; // [step * actions + action]; begin of what has no end yet: the first lane that waits for it
     int32_t *lane_of;    // [lane number] in player.lanes; NOBODY
     int32_t *meeting_of; // [row of run->groups]; NOBODY: its ranks are in lockstep
     int64_t issued;      // until when the host has issued the compute lane's actions
@@ -154,11 +154,7 @@ static status prepare(player *s)
         player_rank *rank = &s->ranks[r];
         const int64_t all = rank->p->action_count * s->steps;
         TRY(arena_new(s->a, all + 1, &rank->spans));
-        TRY(arena_new(s->a, all + 1, &rank->waiters));
-        for (int64_t i = 0; i < all; i++) {
-            rank->spans[i].end = NOT_YET;
-            rank->waiters[i] = NOBODY;
-        }
+        for (int64_t i = 0; i < all; i++) rank->spans[i] = (sim_span){NOBODY, NOT_YET};
         TRY(lanes_of_rank(s, r));
         TRY(meetings_of_rank(s, r));
         TRY(actions_of_rank(s, r));
@@ -265,15 +261,15 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
     player_rank *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
     const int64_t row = row_of(rank, l->step, action);
+    int32_t waiter = (int32_t)rank->spans[row].begin;
     rank->spans[row] = (sim_span){begin, end};
     l->free = end;
     l->is_met = false;
     if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
     if (l->step == s->steps - 1) sent_count(s, l, end - begin);
-    for (int32_t w = rank->waiters[row]; w != NOBODY; w = s->lanes[w].next_waiter) {
-        s->ready[s->ready_count++] = w;
+    for (; waiter != NOBODY; waiter = s->lanes[waiter].next_waiter) {
+        s->ready[s->ready_count++] = waiter;
     }
-    rank->waiters[row] = NOBODY;
     if (++l->at == l->count) {
         l->at = 0;
         l->step++;
@@ -295,8 +291,8 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
         if (step < 0) continue;
         const int64_t row = row_of(rank, step, on >= 0 ? on : -1 - (int64_t)on);
         if (rank->spans[row].end == NOT_YET) {
-            l->next_waiter = rank->waiters[row];
-            rank->waiters[row] = number;
+            l->next_waiter = (int32_t)rank->spans[row].begin;
+            rank->spans[row].begin = number;
             return false;
         }
         l->waited = max_i64(l->waited, rank->spans[row].end);
