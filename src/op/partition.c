@@ -86,11 +86,16 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
     return ST_OK;
 }
 
+// Is it an expert's weight that tp does not cut?
+static bool is_whole_expert(const op_cut *how, const int8_t cut_dim[AXIS_COUNT])
+{
+    return how->whole_experts && cut_dim[AXIS_EP] >= 0;
+}
+
 // The dim along which a weight is cut, as the block allows; -1: every rank has all of it.
 static int8_t dim_of_cut(const op_cut *how, const int8_t cut_dim[AXIS_COUNT])
 {
-    const bool is_expert = cut_dim[AXIS_EP] >= 0;
-    return is_expert && how->whole_experts ? -1 : cut_dim[AXIS_TP];
+    return is_whole_expert(how, cut_dim) ? -1 : cut_dim[AXIS_TP];
 }
 
 // A weight, and its gradient's accumulator.
@@ -391,12 +396,6 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
     return parts;
 }
 
-// Its gradient is summed among the ranks that have the same expert (plan/mesh.h), with all other sums of a step.
-static bool is_whole_expert(const partition *c, tensor_id weight)
-{
-    return c->how->whole_experts && op_at(c->whole, weight)->cut_dim[AXIS_EP] >= 0;
-}
-
 // On how many ranks side by side a term that a node makes is the same: that of heads which they share.
 static int32_t copies_of_term(const partition *c, const op_node *node)
 {
@@ -413,7 +412,10 @@ static status outputs_set(partition *c, const op_node *node, const op_rule *rule
         if (t == TENSOR_NONE || op_at(c->whole, t)->role == ROLE_STEP) continue;
         if (op_at(c->whole, t)->role == ROLE_WEIGHT_GRAD) {
             const tensor_id weight = op_at(c->whole, t)->of;
-            if (rule->out[o].kind != PLACE_PARTIAL || is_whole_expert(c, weight)) continue;
+            const int8_t *cut_dim = op_at(c->whole, weight)->cut_dim;
+            if (rule->out[o].kind != PLACE_PARTIAL) continue;
+            // Summed among the ranks that have the same expert (plan/mesh.h), with all other sums of a step.
+            if (is_whole_expert(c->how, cut_dim)) continue;
             if (c->how->ordered) {
                 return fail(ST_UNSUPPORTED,
                             "determinism.tp_shards: the gradient of %s is a sum over heads, which "

@@ -55,6 +55,16 @@ static cluster sample(void)
     return c;
 }
 
+// The group of rank 0 along an axis, on the cluster's links.
+static cost_group group_along(const cluster *c, const plan_mesh *mesh, mesh_axis axis,
+                              group_use use)
+{
+    const plan_group ranks = plan_group_of(mesh, MESH_AXIS(axis), use);
+    cost_group g;
+    cost_group_of(c, mesh, &ranks, &g);
+    return g;
+}
+
 static void assert_close(double got, double wanted, double relative)
 {
     if (got >= wanted * (1.0 - relative) && got <= wanted * (1.0 + relative)) return;
@@ -285,9 +295,7 @@ static void rings_carry_a_nodes_own_pieces(void **state)
     rings.rings = true;
     for (int32_t nodes = 1; nodes <= 2; nodes++) {
         const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * nodes}};
-        const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
-        cost_group g;
-        cost_group_of(&c, &mesh, &all, &g);
+        const cost_group g = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
         if (nodes == 1) {
             assert_int_equal(cost_message_ns(&by_rings, &g, PLAN_ALL_GATHER, bytes),
                              cost_message_ns(&m, &g, PLAN_ALL_GATHER, bytes));
@@ -301,9 +309,7 @@ static void rings_carry_a_nodes_own_pieces(void **state)
     const cost_model of_slow = {.c = &slow, .profile = &p},
                      slow_rings = {.c = &slow, .profile = &rings};
     const plan_mesh mesh = {.size = {[AXIS_DP] = 16}};
-    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
-    cost_group g;
-    cost_group_of(&slow, &mesh, &all, &g);
+    const cost_group g = group_along(&slow, &mesh, AXIS_DP, GROUP_INLINE);
     const double once = (double)cost_message_ns(&of_slow, &g, PLAN_REDUCE_SCATTER, bytes);
     const double round = (double)cost_message_ns(&slow_rings, &g, PLAN_REDUCE_SCATTER, bytes);
     assert_close(round / once, 15.0 / 8.0, 1e-3);
@@ -317,11 +323,8 @@ static void rows_of_experts_are_held_up(void **state)
     cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
     const plan_mesh mesh = {.size = {[AXIS_DP] = 8}, .ep = 8};
-    const plan_group of_ep = plan_group_of(&mesh, MESH_AXIS(AXIS_EP), GROUP_INLINE);
-    const plan_group of_dp = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
-    cost_group ep, dp;
-    cost_group_of(&c, &mesh, &of_ep, &ep);
-    cost_group_of(&c, &mesh, &of_dp, &dp);
+    const cost_group ep = group_along(&c, &mesh, AXIS_EP, GROUP_INLINE);
+    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
     const double bytes = 64e6;
     const int64_t free_ns = cost_message_ns(&m, &ep, PLAN_ALL_TO_ALL, bytes);
     const int64_t others = cost_message_ns(&m, &dp, PLAN_ALL_TO_ALL, bytes);
@@ -343,11 +346,8 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p, .fp8 = true};
     const plan_mesh mesh = {.size = {[AXIS_TP] = 8, [AXIS_DP] = 8}};
-    const plan_group of_tp = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
-    const plan_group of_dp = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_INLINE);
-    cost_group tp, dp;
-    cost_group_of(&c, &mesh, &of_tp, &tp);
-    cost_group_of(&c, &mesh, &of_dp, &dp);
+    const cost_group tp = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
+    cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
     const double bytes = 64e6;
     const int64_t half = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes / 2.0);
     const int64_t whole = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes);
@@ -556,11 +556,8 @@ static void sums_are_hidden_where_there_are_no_stages(void **state)
     p.dp_overlap = p.tp_overlap = 0.0;
     for (int pp = 1; pp <= 2; pp++) {
         const plan_mesh mesh = {.size = {[AXIS_DP] = 4, [AXIS_TP] = 2, [AXIS_PP] = pp}};
-        const plan_group data = plan_group_of(&mesh, MESH_AXIS(AXIS_DP), GROUP_ASIDE);
-        const plan_group tp = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
-        cost_group sums, rows;
-        cost_group_of(&c, &mesh, &data, &sums);
-        cost_group_of(&c, &mesh, &tp, &rows);
+        const cost_group sums = group_along(&c, &mesh, AXIS_DP, GROUP_ASIDE);
+        const cost_group rows = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
         p.dp_beside = false;
         assert_close(cost_overlap(&p, &sums, true), 0.0, 0.0);
         p.dp_beside = true;

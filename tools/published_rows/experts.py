@@ -3,7 +3,8 @@ import csv
 import pathlib
 import re
 
-from .row import Row, even_stages, in_segments, layout_keys, lighter_ends, number
+from .nvidia import nvidia_stages
+from .row import Row, even_stages, in_segments, layout_keys, number
 
 # How rows travel -> profile: (dispatcher, beside another micro-batch's work?, is no row dropped?). What goes beyond an
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
@@ -52,7 +53,8 @@ def experts(path):
     for cell in csv.DictReader(path.open()):
         keys = layout_keys(cell)
         keys.update({"layout.ep": int(cell["ep"]), "layout.zero": int(cell.get("zero") or 1), "train.seq": int(cell["seq"]),
-                     "train.precision": cell["precision"], "precision.grads": cell["grads"], "train.recompute": "full" if cell["recompute"] == "full" else "none"})
+                     "train.precision": cell["precision"], "precision.grads": cell["grads"],
+                     "train.recompute": "full" if cell["recompute"] == "full" else "none"})
         if cell.get("etp") == "1" and keys["layout.tp"] > 1:
             keys["layout.etp"] = 1
         for column in ("layers", "vocab"):
@@ -62,11 +64,9 @@ def experts(path):
             keys["model.tied"] = "no"
         if cell.get("sp") == "yes":
             keys["layout.sp"] = "true"
-        layers = keys.get("model.layers") or layers_of(cell["preset"])
-        chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
-        even_stages(keys, layers)
-        if layers % chunks:  # embedding and head count as a layer each
-            keys["layout.stages"] = lighter_ends((layers + 2) // chunks, chunks)
+        preset_layers = layers_of(cell["preset"])
+        even_stages(keys, preset_layers)
+        nvidia_stages(keys, preset_layers)
         if cell.get("stages"):
             keys["layout.stages"] = cell["stages"].replace(" ", ",")
         profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]

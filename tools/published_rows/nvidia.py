@@ -194,11 +194,12 @@ def nvidia_keys(model, tp):
     return {**gpt3_keys(tp), "model.dropout": "0.1"}
 
 
-def nvidia_stages(keys):
+def nvidia_stages(keys, preset_layers=None):
     """NeMo's stages: embedding and head count as a layer each where the layers do not divide."""
     chunks = keys["layout.pp"] * keys.get("layout.vpp", 1)
-    if keys["layout.pp"] > 1 and keys["model.layers"] % chunks:
-        keys["layout.stages"] = lighter_ends((keys["model.layers"] + 2) // chunks, chunks)
+    layers = keys.get("model.layers", preset_layers)
+    if keys["layout.pp"] > 1 and layers % chunks:
+        keys["layout.stages"] = lighter_ends((layers + 2) // chunks, chunks)
 
 
 def mlperf_gpt3(path):
