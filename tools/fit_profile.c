@@ -243,7 +243,7 @@ static status run(fit *f, int argc, char **argv)
 {
     TRY(arena_create("fit rows", 0, &f->a));
     TRY(arena_create("fit trial", 0, &f->scratch));
-    TRY(catalog_profile_load(host_real(), f->a, argv[2], NULL, &f->profile));
+    TRY(catalog_profile_load(host_real(), f->a, argv[2], NULL, NULL, 0, &f->profile));
     for (int i = 3; i < argc && f->parameter_count < PARAMETERS_MAX; i++) {
         TRY(parameter_read(f, argv[i], &f->parameters[f->parameter_count]));
         f->parameter_count++;

@@ -86,6 +86,7 @@ static const catalog_field rows[] = {
         ep_gb_s, 1e5,
         "of experts: gigabytes a second that a rank sends at most, however fast its links are; 0: no "
         "bound"),
+    FIGURE(cp_gb_s, 1e5, "the same, of context parallelism's messages"),
     {.key = "expert_sorts",
      .kind = OPTION_BOOL,
      AT(expert_sorts),
@@ -93,8 +94,9 @@ static const catalog_field rows[] = {
     {.key = "rings",
      .kind = OPTION_BOOL,
      AT(rings),
-     .help = "gathers and scatters go round rings of all ranks, so that a node's links carry the "
-             "pieces of its own ranks too, as NCCL's; no: what other nodes have, once"},
+     .help =
+         "gathers, scatters and sums go round rings of all ranks, so that a node's links carry the "
+         "pieces of its own ranks too, as NCCL's; no: what other nodes have, once"},
     MICROSECONDS(
         hop_us, hop_s,
         "microseconds of a hop within a node, of gathers and scatters that go round a ring of "
@@ -168,12 +170,13 @@ static const catalog_field lists[] = {
 static const catalog_fields fields = {rows, COUNT_OF(rows), ""};
 static const catalog_fields list_fields = {lists, COUNT_OF(lists), ""};
 
-static status sheet_read(const host *h, arena *a, const char *name, catalog_sheet **out)
+static status sheet_read(const host *h, arena *a, const char *name, const char *const *overrides,
+                         int64_t override_count, catalog_sheet **out)
 {
     TRY(catalog_sheet_create(a, "A software's profile", out));
     TRY(catalog_sheet_add(*out, "", &fields, 0, false));
     TRY(catalog_sheet_add(*out, "", &list_fields, -1, false));
-    return catalog_sheet_read(*out, h, "profiles", "profile", name, "", NULL, 0);
+    return catalog_sheet_read(*out, h, "profiles", "profile", name, "", overrides, override_count);
 }
 
 // What the program's entry of a device changes; NULL: nothing.
@@ -205,14 +208,14 @@ static status variant_name(arena *a, const char *name, const char *device, const
 }
 
 status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
-                            cost_profile *out)
+                            const char *const *overrides, int64_t override_count, cost_profile *out)
 {
     catalog_sheet *s = NULL;
     const char *variant = NULL;
     char *shown = NULL;
     cost_profile p = cost_profile_trireme();
     TRY(variant_name(a, name, device, &variant));
-    TRY(sheet_read(h, a, variant, &s));
+    TRY(sheet_read(h, a, variant, overrides, override_count, &s));
     catalog_sheet_apply(s, &p);
     TRY(arena_strdup(a, variant, &shown));
     p.name = shown;
@@ -224,7 +227,7 @@ status catalog_profile_load(const host *h, arena *a, const char *name, const cha
 status catalog_profile_fitted(const host *h, arena *a, const char *name, option_list *out)
 {
     catalog_sheet *s = NULL;
-    TRY(sheet_read(h, a, name, &s));
+    TRY(sheet_read(h, a, name, NULL, 0, &s));
     *out = *catalog_sheet_list(s, "fitted_on");
     return ST_OK;
 }

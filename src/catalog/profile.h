@@ -14,8 +14,10 @@
 extern "C" {
 #endif
 
-// NAME or path, as of a cluster (catalog/catalog.h); `device`: cluster_device.name, NULL: any. Texts lie in `a`.
+// NAME or path, as of a cluster (catalog/catalog.h); `device`: cluster_device.name, NULL: any; `overrides`: "key=value" of
+// the run at hand. Texts lie in `a`.
 NODISCARD status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
+                                      const char *const *overrides, int64_t override_count,
                                       cost_profile *out);
 // What a profile was fitted on; empty: nothing, its numbers are assumed or measured.
 NODISCARD status catalog_profile_fitted(const host *h, arena *a, const char *name,

@@ -21,7 +21,7 @@ static void what_is_left_out_is_trireme(void **state)
     (void)state;
     arena *a = fresh();
     cost_profile p, own = cost_profile_trireme();
-    assert_int_equal(catalog_profile_load(host_real(), a, "trireme", NULL, &p), ST_OK);
+    assert_int_equal(catalog_profile_load(host_real(), a, "trireme", NULL, NULL, 0, &p), ST_OK);
     assert_string_equal(p.name, "trireme");
     own.name = p.name;
     own.about = p.about;
@@ -40,7 +40,7 @@ static void all_profiles_load(void **state)
         cost_profile p;
         option_list fitted;
         if (strcmp(f->folder, "profiles") != 0) continue;
-        assert_int_equal(catalog_profile_load(host_real(), a, f->name, NULL, &p), ST_OK);
+        assert_int_equal(catalog_profile_load(host_real(), a, f->name, NULL, NULL, 0, &p), ST_OK);
         assert_int_equal(catalog_profile_fitted(host_real(), a, f->name, &fitted), ST_OK);
         assert_string_equal(p.name, f->name);
         assert_true(p.product > 0.1 && p.product < 2.0 && p.attention > 0.01 && p.memory > 0.1);
@@ -51,7 +51,7 @@ static void all_profiles_load(void **state)
     assert_true(count >= COUNT_OF(wanted));
     for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
         cost_profile p;
-        assert_int_equal(catalog_profile_load(host_real(), a, wanted[i], NULL, &p), ST_OK);
+        assert_int_equal(catalog_profile_load(host_real(), a, wanted[i], NULL, NULL, 0, &p), ST_OK);
     }
     arena_destroy(a);
 }
@@ -61,14 +61,35 @@ static void a_device_may_have_its_own(void **state)
     (void)state;
     arena *a = fresh();
     cost_profile p;
-    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h100", &p), ST_OK);
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h100", NULL, 0, &p), ST_OK);
     assert_string_equal(p.name, "fsdp.h100");
-    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h200", &p), ST_OK);
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "h200", NULL, 0, &p), ST_OK);
     assert_string_equal(p.name, "fsdp.h100"); // the H200's entry is based on the H100's
-    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "gb300", &p), ST_OK);
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "gb300", NULL, 0, &p), ST_OK);
     assert_string_equal(p.name, "megatron.b200");
-    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "a100-80", &p), ST_OK);
+    assert_int_equal(catalog_profile_load(host_real(), a, "fsdp", "a100-80", NULL, 0, &p), ST_OK);
     assert_string_equal(p.name, "fsdp");
+    arena_destroy(a);
+}
+
+// A run may differ from what its software does as a rule: what it says counts, and nothing else changes.
+static void a_run_says_otherwise(void **state)
+{
+    (void)state;
+    arena *a = fresh();
+    cost_profile p, own;
+    const char *const says[] = {"dp_beside=no", "rings=no"}, *const wrong[] = {"dp_besides=no"};
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "v100-16", NULL, 0, &p),
+                     ST_OK);
+    assert_true(p.dp_beside && p.rings && p.pp_pieces);
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "v100-16", says, 2, &own),
+                     ST_OK);
+    assert_true(!own.dp_beside && !own.rings && own.pp_pieces);
+    assert_string_equal(own.name, p.name);
+    assert_true(own.attention == p.attention && own.product == p.product);
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatron", NULL, wrong, 1, &own),
+                     ST_CONFIG);
+    assert_non_null(strstr(error_last()->text, "dp_beside"));
     arena_destroy(a);
 }
 
@@ -77,7 +98,7 @@ static void a_wrong_name_says_the_nearest(void **state)
     (void)state;
     arena *a = fresh();
     cost_profile p;
-    assert_int_equal(catalog_profile_load(host_real(), a, "megatrn", NULL, &p), ST_CONFIG);
+    assert_int_equal(catalog_profile_load(host_real(), a, "megatrn", NULL, NULL, 0, &p), ST_CONFIG);
     assert_non_null(strstr(error_last()->text, "did you mean megatron"));
     arena_destroy(a);
 }
@@ -85,9 +106,8 @@ static void a_wrong_name_says_the_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_out_is_trireme),
-        cmocka_unit_test(all_profiles_load),
-        cmocka_unit_test(a_device_may_have_its_own),
+        cmocka_unit_test(what_is_left_out_is_trireme),   cmocka_unit_test(all_profiles_load),
+        cmocka_unit_test(a_device_may_have_its_own),     cmocka_unit_test(a_run_says_otherwise),
         cmocka_unit_test(a_wrong_name_says_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,8 @@ typedef struct opening {
     const char *yaml; // NULL: a preset or a folder
     bool is_resolved;
     const char **run_keys, **cluster_keys; // the user's, and those made here before them
-    int64_t run_count, cluster_count;
+    const char **profile_keys;
+    int64_t run_count, cluster_count, profile_count;
     int64_t own;      // keys made here so far, of OWN_KEYS
     run_config first; // as read without checks
     config *c;
@@ -35,16 +36,19 @@ static bool begins(const char *key, const char *with)
     return strncmp(key, with, strlen(with)) == 0;
 }
 
-// The user's keys: of the cluster, and of the run.
+// The user's keys: of the cluster, of the profile, and of the run.
 static status keys_split(opening *o, const char *const *keys, int64_t count)
 {
-    static const char of_cluster[] = "cluster.";
+    static const char of_cluster[] = "cluster.", of_profile[] = "profile.";
     TRY(arena_new(o->cli->a, count + OWN_KEYS, &o->run_keys));
     TRY(arena_new(o->cli->a, count + 1, &o->cluster_keys));
+    TRY(arena_new(o->cli->a, count + 1, &o->profile_keys));
     o->run_count = OWN_KEYS;
     for (int64_t i = 0; i < count; i++) {
         if (begins(keys[i], of_cluster) && !begins(keys[i], "cluster.devices=")) {
             o->cluster_keys[o->cluster_count++] = keys[i] + strlen(of_cluster);
+        } else if (begins(keys[i], of_profile)) {
+            o->profile_keys[o->profile_count++] = keys[i] + strlen(of_profile);
         } else {
             o->run_keys[o->run_count++] = keys[i];
         }
@@ -243,7 +247,8 @@ static status profile_take(const opening *o, simulation *out)
 {
     const cluster_device *d = &out->machine.device;
     return catalog_profile_load(o->cli->h, o->cli->a, out->r->profile,
-                                d->entry != NULL ? d->entry : d->name, &out->profile);
+                                d->entry != NULL ? d->entry : d->name, o->profile_keys,
+                                o->profile_count, &out->profile);
 }
 
 static status rule_take(const opening *o, simulation *out)

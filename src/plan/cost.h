@@ -67,9 +67,10 @@ typedef struct cost_profile {
     double ep_bytes, imbalance;
     double ep_gb_s;    // that a rank sends at most, however fast its links are; 0: no bound
     bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
-    // A gather or a scatter goes round rings of all ranks, as in NCCL without PAT: what enters a node is what all other
-    // ranks have, its own among them. false: what other nodes have. And a hop takes so long, within a node and between
-    // nodes; both 0: the levels' latencies, a ring or doubling.
+    double cp_gb_s;    // of context parallelism, the same bound
+    // A gather, a scatter or a sum goes round rings of all ranks, as in NCCL without PAT: what enters a node is what all
+    // other ranks have, its own among them. false: what other nodes have. And a hop of pieces takes so long, within a
+    // node and between nodes; both 0: the levels' latencies, a ring or doubling.
     bool rings;
     double hop_s, hop_outside_s;
     // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by

@@ -5,8 +5,9 @@
 //   level 2   leaves of a pod  ...       links of the level; levels work at the same time, the slowest decides
 //
 // Rings of all ranks bring a unit the pieces of its own ranks too, S (n - 1) / n (profile.rings): nearly twice as much
-// between two nodes, as much between many. A sum to all goes up and down trees where there are few (NCCL takes the
-// quicker one).
+// between two nodes, as much between many. NCCL's trees spare sums to all that, but for large ones it takes the ring
+// (src/graph/tuning.cc of 2.8: 0.92 of the speed over 2 against over 2 (n - 1) / n), and its tests reach what the ports
+// of a node carry by it, no more.
 //
 // A sum to all is a scatter and a gather. Where the switches of a level add (SHARP, NVLS), each rank sends its
 // bytes once. Steps: a ring goes round all ranks; a tree, or doubling, takes the logarithm of them at
@@ -104,7 +105,9 @@ static double level_rate(const cost_model *m, const cost_group *g, int32_t level
     const cluster_level *l = &m->c->levels[level];
     const double efficiency = l->efficiency > 0.0 ? l->efficiency : 1.0;
     const double taper = l->taper > 1.0 ? l->taper : 1.0;
-    return l->bytes_s * efficiency / taper * bandwidth_habit(m->profile, g->axes);
+    const double rate = l->bytes_s * efficiency / taper * bandwidth_habit(m->profile, g->axes);
+    const double most = traffic_of(g->axes) == TRAFFIC_CP ? m->profile->cp_gb_s * 1e9 : 0.0;
+    return most > 0.0 ? fmin(rate, most) : rate;
 }
 
 static int64_t below(const cost_group *g, int32_t level)
@@ -150,13 +153,13 @@ static double pieces_latency(const cost_model *m, const cost_group *g)
 // All pieces to all, or the sums of all to their owners: S bytes in all.
 static double gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
 {
-    const bool rings = m->profile->rings && !sums;
     double slowest = 0.0;
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;
         const double n = (double)g->ranks, d = (double)below(g, l);
+        const bool added = sums && m->c->levels[l].reduces, rings = m->profile->rings && !added;
         double s = bytes * (n - (rings ? 1.0 : d)) / n / (d * level_rate(m, g, l));
-        if (sums && m->c->levels[l].reduces) s /= 2.0; // the other half of an all_reduce's
+        if (added) s /= 2.0; // the other half of an all_reduce's
         slowest = fmax(slowest, s);
     }
     return slowest;

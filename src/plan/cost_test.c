@@ -283,36 +283,43 @@ static void experts_have_their_host_and_order(void **state)
     arena_destroy(a);
 }
 
-// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16. Within a node, and in
-// sums to all, they are no other than before.
+// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16, but in sums that
+// switches make. Within a node they are no other than before.
 static void rings_carry_a_nodes_own_pieces(void **state)
 {
     (void)state;
-    const cluster c = sample();
+    enum { NODES_LEVEL = 1 };
+    cluster c = sample(), adds;
     cost_profile p = cost_profile_trireme(), rings = p;
-    const cost_model m = {.c = &c, .profile = &p}, by_rings = {.c = &c, .profile = &rings};
     const double bytes = 64e9;
     rings.rings = true;
-    for (int32_t nodes = 1; nodes <= 2; nodes++) {
-        const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * nodes}};
-        const cost_group g = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-        if (nodes == 1) {
-            assert_int_equal(cost_message_ns(&by_rings, &g, PLAN_ALL_GATHER, bytes),
-                             cost_message_ns(&m, &g, PLAN_ALL_GATHER, bytes));
-        }
-        assert_int_equal(cost_message_ns(&by_rings, &g, PLAN_ALL_REDUCE, bytes),
-                         cost_message_ns(&m, &g, PLAN_ALL_REDUCE, bytes));
+    c.levels[NODES_LEVEL].bytes_s = 1e9; // nodes' links decide
+    c.levels[NODES_LEVEL].reduces = false;
+    adds = c;
+    adds.levels[NODES_LEVEL].reduces = true;
+    const struct {
+        const cluster *c;
+        plan_comm_op op;
+        int32_t nodes;
+        double ratio;
+    } cases[] = {
+        {&c, PLAN_ALL_GATHER, 1, 1.0},
+        {&c, PLAN_ALL_REDUCE, 1, 1.0},
+        {&c, PLAN_REDUCE_SCATTER, 2, 15.0 / 8.0},
+        {&c, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
+        {&c, PLAN_ALL_REDUCE, 2, 15.0 / 8.0},
+        {&adds, PLAN_ALL_REDUCE, 2, 1.0},
+        {&adds, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
+    };
+    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+        const cost_model once = {.c = cases[i].c, .profile = &p},
+                         round = {.c = cases[i].c, .profile = &rings};
+        const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * cases[i].nodes}};
+        const cost_group g = group_along(cases[i].c, &mesh, AXIS_DP, GROUP_INLINE);
+        assert_close((double)cost_message_ns(&round, &g, cases[i].op, bytes) /
+                         (double)cost_message_ns(&once, &g, cases[i].op, bytes),
+                     cases[i].ratio, 1e-3);
     }
-    // Where nodes' links decide.
-    cluster slow = c;
-    slow.levels[1].bytes_s = 1e9;
-    const cost_model of_slow = {.c = &slow, .profile = &p},
-                     slow_rings = {.c = &slow, .profile = &rings};
-    const plan_mesh mesh = {.size = {[AXIS_DP] = 16}};
-    const cost_group g = group_along(&slow, &mesh, AXIS_DP, GROUP_INLINE);
-    const double once = (double)cost_message_ns(&of_slow, &g, PLAN_REDUCE_SCATTER, bytes);
-    const double round = (double)cost_message_ns(&slow_rings, &g, PLAN_REDUCE_SCATTER, bytes);
-    assert_close(round / once, 15.0 / 8.0, 1e-3);
 }
 
 // Rows go to experts no faster than a rank sends, and as the links let them where these are slower; nothing else is held up.
@@ -335,6 +342,27 @@ static void rows_of_experts_are_held_up(void **state)
     assert_true(held_ns >= 56000000 &&
                 held_ns < 56000000 + free_ns); // seven eighths of 64 MB at 1 GB/s
     assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_TO_ALL, bytes), others);
+}
+
+// Nor do keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are no part of it.
+static void keys_and_values_are_held_up(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const plan_mesh mesh = {.size = {[AXIS_DP] = 2, [AXIS_CP] = 4}};
+    const cost_group cp = group_along(&c, &mesh, AXIS_CP, GROUP_INLINE);
+    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
+    const double bytes = 64e6;
+    const int64_t free_ns = cost_message_ns(&m, &cp, PLAN_SEND, bytes);
+    const int64_t others = cost_message_ns(&m, &dp, PLAN_ALL_REDUCE, bytes);
+    p.cp_gb_s = 1e5;
+    assert_int_equal(cost_message_ns(&m, &cp, PLAN_SEND, bytes), free_ns);
+    p.cp_gb_s = 1.0;
+    const int64_t held_ns = cost_message_ns(&m, &cp, PLAN_SEND, bytes);
+    assert_true(held_ns >= 64000000 && held_ns < 64000000 + free_ns);
+    assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_REDUCE, bytes), others);
 }
 
 // Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
@@ -688,6 +716,7 @@ int main(void)
         cmocka_unit_test(fp8_wants_longer_sums),
         cmocka_unit_test(rings_carry_a_nodes_own_pieces),
         cmocka_unit_test(rows_of_experts_are_held_up),
+        cmocka_unit_test(keys_and_values_are_held_up),
         cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
         cmocka_unit_test(experts_have_their_host_and_order),
         cmocka_unit_test(attention_is_slow_on_short_sequences),

@@ -106,7 +106,8 @@ SETTLED = (
     # no key. A run of 20M parameters, printed to one digit, is not here.
     "kempnerforge_2026_04",
     # Oneflow-Inc/DLPerf, Megatron-LM/README.md: GPT by Megatron-LM at 8aa4619f on 1 to 32 V100 of 16 GB, one EDR port for eight, fp16,
-    # all recomputed, no ZeRO; scripts beside it.
+    # all recomputed, no ZeRO; scripts beside it: no --DDP-impl, and arguments.py of that commit has "local", which sums after the
+    # backward pass; no rank of tp sends a piece yet.
     "dlperf_megatron_2021",
     # AI-Hypercomputer/gpu-recipes, 24ba6df to 534ed01: the one step that a README logs, on A3 Mega (H100), A3 Ultra (H200) and A4 (B200),
     # configurations of the same commit. NeMo 24.07 to 25.02: GPT-3's vocabulary padded, 16 groups in 405B. MaxText: what
@@ -180,6 +181,8 @@ def settled(path):
             keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
         if cell["cluster"] == "tpu-v6e" and keys["cluster.devices"] in V6E:
             keys.update(v6e_keys(keys["cluster.devices"]))
+        if path.stem == "dlperf_megatron_2021":
+            keys.update({"profile.dp_beside": "no", "profile.pp_pieces": "no"})
         row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
         if row.source == "together_b200" and "15B" in row.name:
