@@ -88,7 +88,7 @@ static void a_run_says_otherwise(void **state)
     assert_string_equal(own.name, p.name);
     assert_true(own.attention == p.attention && own.product == p.product);
     assert_int_equal(catalog_profile_load(host_real(), a, "megatron", NULL, wrong, 1, &own),
-                     ST_CONFIG);
+                     ST_CONFIG_KEY);
     assert_non_null(strstr(error_last()->text, "dp_beside"));
     arena_destroy(a);
 }
