@@ -59,33 +59,33 @@ code "fp8" 0 sim llama3-70b --cluster h100 --json $big train.precision=fp8
 holds "is quicker where the device has it" "j['step_s'] < 0.95 * $step and j['precision'] == 'fp8'"
 # --- what other software keeps of layers: 12 of 768 columns, 1,024 tokens ---
 one="cluster.devices=1 train.global_batch=1 train.micro_batch=1 train.recompute=none train.precision=fp8"
-printf 'base: trireme\nmask_bytes: 2\n' >"$dir/masks.yaml"
-printf 'base: trireme\nfp8_inputs: yes\n' >"$dir/inputs.yaml"
 code "a plan's activations" 0 sim gpt2-124m --cluster h100 --json $one
 kept=$(field '["memory"]["activations"]')
-code "masks of dropouts" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/masks.yaml"
+code "masks of dropouts" 0 sim gpt2-124m --cluster h100 --json $one profile.mask_bytes=2
 holds "are 2 bytes of each element more" "j['memory']['activations'] - $kept == 12 * 1024 * 768 * 2"
-code "inputs of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml"
+code "inputs of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile.fp8_inputs=yes
 holds "are a byte less of norms and activations, one more of attention" \
     "$kept - j['memory']['activations'] == 12 * 1024 * 768 * (1 + 1 + 4 - 1)"
-printf 'base: trireme\nfp8_weights: yes\n' >"$dir/weights.yaml"
 weights=$(field '["memory"]["weights"]')
-code "weights of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/weights.yaml"
+code "weights of products in fp8" 0 sim gpt2-124m --cluster h100 --json $one profile.fp8_weights=yes
 holds "are 12 matrices of 12 x 768 x 768 elements, a byte less of each" \
     "$weights - j['memory']['weights'] == 12 * 12 * 768 * 768"
-printf 'base: trireme\nlogit_bytes: 10\n' >"$dir/logits.yaml"
-printf 'base: trireme\nlogit_bytes: 10\nwhole_logits: yes\n' >"$dir/whole.yaml"
-code "all logits at once" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/logits.yaml"
+code "all logits at once" 0 sim gpt2-124m --cluster h100 --json $one profile.logit_bytes=10
 holds "are 10 bytes of each of 1,024 x 50,257" "j['memory']['activations'] - $kept == 1024 * 50257 * 10"
 two="cluster.devices=2 layout.tp=2 model.vocab=50304 train.global_batch=1 train.micro_batch=1 train.recompute=none"
 code "of two ranks of tp" 0 sim gpt2-124m --cluster h100 --json $two
 halves=$(field '["memory"]["activations"]')
-code "half of the columns each" 0 sim gpt2-124m --cluster h100 --json $two profile="$dir/logits.yaml"
+code "half of the columns each" 0 sim gpt2-124m --cluster h100 --json $two profile.logit_bytes=10
 holds "are half of the logits" "j['memory']['activations'] - $halves == 1024 * 50304 // 2 * 10"
-code "or all of them" 0 sim gpt2-124m --cluster h100 --json $two profile="$dir/whole.yaml"
+code "or all of them" 0 sim gpt2-124m --cluster h100 --json $two profile.logit_bytes=10 profile.whole_logits=yes
 holds "are all of them" "j['memory']['activations'] - $halves == 1024 * 50304 * 10"
-code "in bf16" 0 sim gpt2-124m --cluster h100 --json $one profile="$dir/inputs.yaml" train.precision=bf16
+code "in bf16" 0 sim gpt2-124m --cluster h100 --json $one profile.fp8_inputs=yes train.precision=bf16
 holds "they are as they were" "j['memory']['activations'] == $kept"
+code "where nothing of activations is left at the fullest moment" 0 sim gpt2-124m --cluster h100 --json $one train.seq=64 \
+    profile.fp8_inputs=yes
+holds "nothing is taken off them" "0 <= j['memory']['activations'] < 12 * 64 * 768"
+code "a key that no profile has" 3 sim gpt2-124m --cluster h100 profile.maks_bytes=2
+says "says the nearest" err 'did you mean "mask_bytes"'
 code "fp8 where there is none" 0 sim llama3-70b --cluster a100-80 --json $big train.precision=fp8
 holds "is bf16" "j['step_s'] > $step"
 code "another software" 0 sim llama3-70b --cluster h100 --json $big profile=megatron

@@ -186,8 +186,9 @@ static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_K
         bytes[k] -= spared[k];
     }
     bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
-    bytes[BYTES_ACTIVATIONS] = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations) +
-                               simulate_kept_bytes(x, stage);
+    // Less may be kept of activations that are gone at the fullest moment: then nothing of them is left, not less.
+    const int64_t own = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations);
+    bytes[BYTES_ACTIVATIONS] = max_i64(0, own + simulate_kept_bytes(x, stage));
     bytes[BYTES_WEIGHTS] -= simulate_weights_spared(x, stage);
 }
 
