@@ -138,7 +138,8 @@ static status carry(void *context, const plan *p, const plan_comm *c, kern_lane 
     int64_t ns = 0, held = 0;
     sim_message_price(r->owner->m, &r->groups[c->group], p, c, aside, &ns, &held);
     virtual_message(lane, r->meetings[c->group], ns, r->tails[c - p->comms], posted);
-    if (*posted) r->clock.held_ns += held;
+    const bool sends = traffic_of(r->groups[c->group].axes) == TRAFFIC_PP;
+    if (*posted) *(sends ? &r->clock.sent_ns : &r->clock.held_ns) += held;
     return ST_OK;
 }
 
@@ -257,7 +258,7 @@ static status step_run(runner *s, int64_t number, int64_t host_ns, int64_t *end)
     for (int32_t i = 0; i < s->count; i++) {
         player_rank *r = &s->ranks[i];
         r->clock.host_ns = host_ns;
-        r->clock.held_ns = 0;
+        r->clock.held_ns = r->clock.sent_ns = 0;
         r->input.host.step = number;
         r->posted = false;
         TRY(exec_begin(r->e, r->given->p, &r->input));

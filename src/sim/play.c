@@ -38,6 +38,7 @@ typedef struct meeting {
 // What is asked of an action again and again: a third of what its plan and its prices say, side by side.
 typedef struct timed_action {
     int64_t ns, tail; // ns: what it holds up included
+    int64_t sent;     // of that, by what the rank itself sends to other stages
     int32_t waits_begin, waits_count;
     int32_t meeting; // NOBODY: none, or in lockstep
 } timed_action;
@@ -131,6 +132,7 @@ static status actions_of_rank(player *s, int32_t r)
         const bool sends = x->kind == ACTION_COMMUNICATE;
         rank->actions[i] =
             (timed_action){.ns = prices->ns[i] + sim_held(prices, i),
+                           .sent = sim_sent(prices, i),
                            .tail = prices->tail != NULL ? prices->tail[i] : 0,
                            .waits_begin = x->waits_begin,
                            .waits_count = x->waits_count,
@@ -346,7 +348,11 @@ static void lane_run(player *s, int32_t number)
             continue;
         }
         if (l->number == LANE_COMPUTE) {
-            const int64_t late = late_of(s, rank, l, begin);
+            // What it sends holds it up from the end of its last work on, also while it waits for something else.
+            const int64_t ready = begin;
+            begin = max_i64(l->free, ready - x->sent);
+            const int64_t issued = ready + late_of(s, rank, l, ready);
+            const int64_t late = max_i64(l->free, issued - x->sent) - begin;
             begin += late;
             if (l->at == 0) ns += s->host_ns;
             if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, late, cause);

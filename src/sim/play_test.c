@@ -36,7 +36,7 @@ static bool job_make(const sample_settings *s, job *out)
         const plan *p = out->made.plans[i * apart];
         out->ranks[i] = (sim_rank){.p = p, .mesh = plan_mesh_from(&out->made.mesh, i * apart)};
         assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].ns), ST_OK);
-        for (int k = 0; k < TRAFFIC_COUNT; k += 2) {
+        for (int k = 0; k < TRAFFIC_COUNT; k += k == TRAFFIC_TP ? 2 : 1) { // of cp there is none
             assert_int_equal(arena_new(out->a, p->action_count, &out->prices[i].held[k]), ST_OK);
         }
     }
@@ -210,7 +210,8 @@ static void random_price(job *j, uint32_t seed, int64_t most)
         for (int64_t i = 0; i < j->ranks[r].p->action_count; i++) {
             j->prices[r].ns[i] = dice(&seed) % (uint32_t)most;
             if (j->ranks[r].p->actions[i].lane != LANE_COMPUTE) continue;
-            for (int k = 0; k < TRAFFIC_COUNT; k += 2) { // of the others there is none
+            for (int k = 0; k < TRAFFIC_COUNT; k++) {
+                if (j->prices[r].held[k] == NULL) continue;
                 j->prices[r].held[k][i] = dice(&seed) % 3 == 0 ? dice(&seed) % 50 : 0;
             }
         }
@@ -224,7 +225,8 @@ static int64_t total(const sim_times *t)
     return sum;
 }
 
-// Nothing takes less than its price, begins before what it waits for, or before its lane is free.
+// Nothing takes less than its price, begins before what it waits for, but for what it sends meanwhile, or before its lane
+// is free.
 static void rules_hold(const sim_rank *rank, const sim_prices *prices, const sim_span *spans)
 {
     const plan *p = rank->p;
@@ -233,7 +235,7 @@ static void rules_hold(const sim_rank *rank, const sim_prices *prices, const sim
         assert_true(spans[i].end - spans[i].begin >= prices->ns[i]);
         for (int32_t w = 0; w < x->waits_count; w++) {
             const int32_t on = p->waits[x->waits_begin + w];
-            if (on >= 0) assert_true(spans[on].end <= spans[i].begin);
+            if (on >= 0) assert_true(spans[on].end <= spans[i].begin + sim_sent(prices, i));
         }
         for (int64_t k = i + 1; k < p->action_count; k++) {
             if (p->actions[k].lane != x->lane) continue;
@@ -270,7 +272,9 @@ static void times_add_up_and_rules_hold(void **state)
         for (int32_t r = 0; r < j.count; r++) {
             for (int64_t i = 0; i < j.ranks[r].p->action_count; i++) {
                 j.prices[r].ns[i] *= 2;
-                for (int k = 0; k < TRAFFIC_COUNT; k += 2) j.prices[r].held[k][i] *= 2;
+                for (int k = 0; k < TRAFFIC_COUNT; k++) {
+                    if (j.prices[r].held[k] != NULL) j.prices[r].held[k][i] *= 2;
+                }
             }
         }
         assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
@@ -305,6 +309,43 @@ static void messages_wait_for_both_ends(void **state)
     assert_true(step->first_ns <= free + 8 * 100);
     assert_true(step->times[0].exposed[TRAFFIC_PP] + step->times[1].exposed[TRAFFIC_PP] > 0);
     arena_destroy(j.a);
+}
+
+// Two stages of 1f1b whose messages take 100 and hold up who sends: a stage sends while it waits for what the other sends,
+// so that each micro-batch more takes a forward, a backward and one message, not two.
+static void a_stage_sends_while_it_waits(void **state)
+{
+    (void)state;
+    enum { FORWARD = 1000, BACKWARD = 2000, MESSAGE = 100 };
+    int64_t lengths[2];
+    for (int32_t k = 0; k < 2; k++) {
+        const sample_settings s = {.pp = 2,
+                                   .schedule = "1f1b",
+                                   .micro_batch = 1,
+                                   .sequences = 8 * (k + 1),
+                                   .untied = true,
+                                   .layers = 2};
+        job j;
+        assert_true(job_make(&s, &j));
+        lists_price(&j, FORWARD, BACKWARD, 0);
+        for (int32_t r = 0; r < 2; r++) {
+            const plan *p = j.ranks[r].p;
+            for (int64_t i = 0; i < p->action_count; i++) {
+                if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
+                const plan_comm_op op = p->comms[p->actions[i].comm].op;
+                if (op != PLAN_SEND && op != PLAN_RECEIVE) continue;
+                j.prices[r].ns[i] = MESSAGE;
+                int64_t next = i;
+                while (next < p->action_count && p->actions[next].lane != LANE_COMPUTE) next++;
+                if (op == PLAN_SEND && next < p->action_count) {
+                    j.prices[r].held[TRAFFIC_PP][next] += MESSAGE;
+                }
+            }
+        }
+        lengths[k] = play(&j, 1)->first_ns;
+        arena_destroy(j.a);
+    }
+    assert_int_equal(lengths[1] - lengths[0], 8 * (FORWARD + BACKWARD + MESSAGE));
 }
 
 // ---- prices of real plans -------------------------------------------------------------------------
@@ -429,6 +470,7 @@ int main(void)
         cmocka_unit_test(real_prices_are_the_timeline_too),
         cmocka_unit_test(times_add_up_and_rules_hold),
         cmocka_unit_test(messages_wait_for_both_ends),
+        cmocka_unit_test(a_stage_sends_while_it_waits),
         cmocka_unit_test(plans_are_priced),
         cmocka_unit_test(a_late_host_holds_up),
         cmocka_unit_test(sums_that_are_not_hidden_come_last),

@@ -28,8 +28,8 @@ typedef struct sim_rank {
 } sim_rank;
 
 // Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
-// action on the compute lane (what a software does not hide), by what they are for. Gradients that are
-// summed once in a step hold up nothing: what is not hidden of them comes after the backward pass, so the last
+// action on the compute lane (what a software does not hide), by what they are for; what goes to other stages does
+// so from the end of the last action on, while the next may be waiting. Gradients that are summed once in a step hold up nothing: what is not hidden of them comes after the backward pass, so the last
 // sum of a group ends no sooner than `tail` after what it waits for.
 typedef struct sim_prices {
     int64_t *ns;                  // [action]
@@ -45,6 +45,10 @@ static inline int64_t sim_held(const sim_prices *p, int64_t action)
     int64_t ns = 0;
     for (int k = 0; k < TRAFFIC_COUNT; k++) ns += p->held[k] != NULL ? p->held[k][action] : 0;
     return ns;
+}
+static inline int64_t sim_sent(const sim_prices *p, int64_t action)
+{
+    return p->held[TRAFFIC_PP] != NULL ? p->held[TRAFFIC_PP][action] : 0;
 }
 // out: [count]. jitter and failures are none: the same prices for all.
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,

@@ -17,6 +17,8 @@ typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_MEET } item_kin
 typedef struct item {
     item_kind kind;
     int64_t ns, tail;
+    int64_t
+        sent; // of ns: what the rank itself sends to other stages, from the end of its last work on
     kern_event *event;
     int64_t record; // its number: the n-th record of the event
     virtual_meeting *meeting;
@@ -44,6 +46,7 @@ struct kern_lane {
     int32_t number;
     bool is_met;          // it has said to its peers that it is here
     int64_t free, waited; // waited: until when it has ever waited for an event
+    int64_t worked;       // the end of its last work
     int64_t head, tail;
     item items[KERN_QUEUE_ITEMS];
 };
@@ -108,6 +111,7 @@ static void item_end(lane *l, int64_t end)
 static void work_end(lane *l, int64_t end)
 {
     if (l->number == 0) l->rank->clock->compute_end = end;
+    l->worked = end;
     item_end(l, end);
 }
 
@@ -140,7 +144,7 @@ static bool item_run(virtual_world *w, lane *l)
     kern_event *e = x->event;
     switch (x->kind) {
     case ITEM_WORK:
-        work_end(l, l->free + item_ns(l, x));
+        work_end(l, max_i64(l->worked, l->free - x->sent) + item_ns(l, x));
         return true;
     case ITEM_RECORD:
         e->done = x->record;
@@ -191,21 +195,19 @@ static void post(lane *l, const item *x, bool *posted)
 }
 
 // What stands before the compute lane's next work goes with it.
-static int64_t burden_take(lane *l)
+static void burden_take(lane *l, item *x)
 {
     virtual_clock *c = l->rank->clock;
-    if (l->number != 0) return 0;
-    const int64_t ns = c->host_ns + c->held_ns;
-    c->host_ns = c->held_ns = 0;
-    return ns;
+    if (l->number != 0) return;
+    x->ns += c->host_ns + c->held_ns + c->sent_ns;
+    x->sent = c->sent_ns;
+    c->host_ns = c->held_ns = c->sent_ns = 0;
 }
 
 void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted)
 {
-    const item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK,
-                    .ns = has_room(l) ? ns + burden_take(l) : 0,
-                    .tail = tail,
-                    .meeting = m};
+    item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK, .ns = ns, .tail = tail, .meeting = m};
+    if (has_room(l)) burden_take(l, &x);
     post(l, &x, posted);
 }
 

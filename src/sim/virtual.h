@@ -25,8 +25,9 @@ typedef struct virtual_clock {
     int64_t (*call_ns)(void *context, const kern_call *call);
     int64_t (*copy_ns)(void *context, int64_t bytes); // between device and host
     void *context;
-    // Added to the next work of the compute lane: the host's own, and what messages hold up. Taken by it.
-    int64_t host_ns, held_ns;
+    // Added to the next work of the compute lane: the host's own, and what messages hold up; those to other stages
+    // from the end of its last work on. Taken by it.
+    int64_t host_ns, held_ns, sent_ns;
     int64_t compute_end; // of the compute lane's last work
     int64_t calls;       // kernels launched
 } virtual_clock;
