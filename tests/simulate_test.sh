@@ -17,7 +17,7 @@ holds() {
 }
 
 # --- the executor itself ---
-for keys in "layout.tp=4 layout.pp=4 layout.zero=1" "layout.tp=2 layout.pp=4 profile=megatron-2022" "layout.tp=2 layout.sp=yes layout.cp=2 layout.zero=3" \
+for keys in "layout.tp=4 layout.pp=4 layout.zero=1" "layout.tp=2 layout.pp=4 profile=megatron-2022 profile.sum_bytes=900000000" "layout.tp=2 layout.sp=yes layout.cp=2 layout.zero=3" \
     "layout.pp=4 layout.schedule=zb-h1 optimizer.name=muon" "layout.cp=4 layout.cp_heads=2 layout.pp=2 determinism=strict determinism.cp_shards=4" \
     "layout.tp=4 layout.pp=2 layout.vpp=2 layout.schedule=interleaved train.recompute=full"; do
     code "the executor takes the same time: $keys" 0 \

@@ -97,6 +97,10 @@ static const catalog_field rows[] = {
      .help =
          "gathers, scatters and sums go round rings of all ranks, so that a node's links carry the "
          "pieces of its own ranks too, as NCCL's; no: what other nodes have, once"},
+    WHOLE(
+        sum_bytes, 1e15,
+        "bytes of gradients that are summed or scattered at once, when all of them are there, of what is "
+        "summed once in a step; 0: layer by layer"),
     MICROSECONDS(
         hop_us, hop_s,
         "microseconds of a hop within a node, of gathers and scatters that go round a ring of "

@@ -168,7 +168,7 @@ static void least_is_least_with_experts(void **state)
     models_are_bounded(of, COUNT_OF(of), 40, own);
 }
 
-// One sums gradients after the backward pass, the next most of them beside it; the last computes whole layers again, and
+// One sums gradients after the backward pass, some in buckets, the next most of them beside it; the last computes whole layers again, and
 // sends pieces between stages where layout.sp does not.
 static void least_is_least_of_other_software(void **state)
 {
@@ -176,6 +176,8 @@ static void least_is_least_of_other_software(void **state)
     static const struct {
         const char *of[2], *keys[4];
     } rows[] = {{{"tiny", "h100"}, {"profile=nanotron"}},
+                {{"tiny", "v100"}, {"profile=nanotron", "profile.sum_bytes=200000"}},
+                {{"tiny", "v100"}, {"profile=trireme", "profile.sum_bytes=1000000000"}},
                 {{"tiny", "h100"}, {"profile=internevo"}},
                 {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=2"}},
                 {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=4", "layout.pp=4"}},

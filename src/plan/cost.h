@@ -73,6 +73,8 @@ typedef struct cost_profile {
     // node and between nodes; both 0: the levels' latencies, a ring or doubling.
     bool rings;
     double hop_s, hop_outside_s;
+    // Gradients are summed or scattered, once in a step, when so many bytes of them are there; 0: a layer's.
+    int64_t sum_bytes;
     // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by
     // rank, so many seconds each (0: whole layers, in place). A weight is gathered once more between its computing
     // again and its gradient unless fewer elements of others are used there (0: it is kept).

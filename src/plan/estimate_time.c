@@ -134,6 +134,12 @@ static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
     return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g, true)));
 }
 
+// What its lane has of it at least: in buckets sums are fewer, and take less (profile.sum_bytes).
+static int64_t alone_ns(const cost_model *m, int64_t ns)
+{
+    return m->profile->sum_bytes > 0 ? 0 : ns;
+}
+
 // Bytes that go between ranks for a layer, of one kind of weights.
 typedef struct kind_bytes {
     double together, visit, ahead, again;
@@ -145,7 +151,7 @@ static void together_add(const cost_model *m, const cost_group *const *data, con
                          layer_time *out)
 {
     const int at = ns[1] < ns[0] ? 1 : 0;
-    out->sums += ns[at];
+    out->sums += alone_ns(m, ns[at]);
     out->sums_held += crowded_ns(m, data[at], ns[at]);
     out->whole_late += late_ns(m, data[at], ns[at]);
 }
@@ -240,7 +246,7 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
     const double own = (double)rows->count * row * width;
     if (b->cut && !k->is_shared_out && own > 0.0 && (b->grad_passes || !k->two_ways)) {
         const int64_t ns = across_ns(k, sort, rows, row, own);
-        out->across += ns;
+        out->across += alone_ns(k->m, ns);
         out->sums_held += crowded_ns(k->m, &k->links->across, ns);
     }
     if (b->grad_passes) {
@@ -249,7 +255,7 @@ static void gradient_add(const weight_kind *k, const program_weight *w, const we
         return; // pairs with experts are left out
     } else if (b->cut && !k->two_ways) {
         const int64_t ns = scatter_ns(k, sort, model, rows, padded);
-        out->scatters += ns;
+        out->scatters += alone_ns(k->m, ns);
         out->sums_held += crowded_ns(k->m, k->inside, ns);
         out->rows_late += late_ns(k->m, k->inside, ns);
     } else if (k->codec != NULL && sort != SORT_PLAIN) {

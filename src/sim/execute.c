@@ -40,8 +40,8 @@ typedef struct player_rank {
     virtual_clock clock;
     exec *e;
     const plan *plans[1];
-    cost_group *groups;         // [row of run->groups]
-    int64_t *tails;             // [communication]
+    cost_group *groups; // [row of run->groups]
+    sim_sums sums;
     virtual_meeting **meetings; // the same; NULL: its other ranks are not played
     exec_input input;
     bool posted;
@@ -137,7 +137,9 @@ static status carry(void *context, const plan *p, const plan_comm *c, kern_lane 
     const bool aside = p->run->groups[c->group].use != GROUP_INLINE;
     int64_t ns = 0, held = 0;
     sim_message_price(r->owner->m, &r->groups[c->group], p, c, aside, &ns, &held);
-    virtual_message(lane, r->meetings[c->group], ns, r->tails[c - p->comms], posted);
+    const int32_t number = (int32_t)(c - p->comms);
+    ns = sim_sum_ns(&r->sums, number, ns);
+    virtual_message(lane, r->meetings[c->group], ns, r->sums.tail[number], posted);
     const bool sends = traffic_of(r->groups[c->group].axes) == TRAFFIC_PP;
     if (*posted) *(sends ? &r->clock.sent_ns : &r->clock.held_ns) += held;
     return ST_OK;
@@ -201,7 +203,7 @@ static status groups_make(runner *s, player_rank *r)
     TRY(arena_new(s->a, run->group_count + 1, &r->meetings));
     sim_groups_of(s->m, r->given, r->groups);
     for (int64_t g = 0; g < run->group_count; g++) TRY(meeting_find(s, r, g));
-    return sim_message_tails(s->a, s->m, r->groups, r->given->p, &r->tails);
+    return sim_sums_make(s->a, s->m, r->groups, r->given->p, &r->sums);
 }
 
 // Zeros for every batch tensor, as large as it is.

@@ -463,6 +463,56 @@ static void sums_that_are_not_hidden_come_last(void **state)
     }
 }
 
+// Of gradients that are scattered once in a step: each by itself where a bucket is small, all at the last where it is large,
+// and then the step ends no sooner.
+static void gradients_go_in_buckets(void **state)
+{
+    (void)state;
+    const cluster c = small_cluster();
+    cost_profile profile = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &profile};
+    const sample_settings s = {.dp = 2, .zero = 1, .micro_batch = 1, .sequences = 16, .layers = 4};
+    int64_t sent[3], step_ns[3];
+    job j;
+    assert_true(job_make(&s, &j));
+    const plan *p = j.ranks[0].p;
+    for (int32_t k = 0; k < 3; k++) {
+        cost_group *groups = NULL;
+        sim_sums sums;
+        double bytes = 0.0;
+        int64_t count = 0, priced = 0, last = 0;
+        profile.sum_bytes = k == 0 ? 0 : k == 1 ? 1 : INT64_C(1) << 40;
+        assert_int_equal(arena_new(j.a, p->run->group_count + 1, &groups), ST_OK);
+        sim_groups_of(&m, &j.ranks[0], groups);
+        assert_int_equal(sim_sums_make(j.a, &m, groups, p, &sums), ST_OK);
+        assert_true((sums.ns == NULL) == (k == 0));
+        for (int32_t i = 0; k > 0 && i < p->comm_count; i++) {
+            if (p->comms[i].op != PLAN_REDUCE_SCATTER) continue;
+            const int64_t ns = sim_sum_ns(&sums, i, SIM_ALONE);
+            bytes += cost_comm_bytes(p, &p->comms[i], 2);
+            count++;
+            priced += ns > 0 ? 1 : 0;
+            last = max_i64(last, ns);
+            if (k == 1)
+                assert_int_equal(ns, cost_comm_ns(&m, &groups[p->comms[i].group], p, &p->comms[i]));
+        }
+        if (k == 1) assert_true(count > 3 && priced == count);
+        if (k == 2) assert_int_equal(priced, 1);
+        for (int32_t i = 0; k == 2 && i < p->comm_count; i++) {
+            if (p->comms[i].op != PLAN_REDUCE_SCATTER) continue;
+            assert_int_equal(
+                last, cost_message_ns(&m, &groups[p->comms[i].group], PLAN_REDUCE_SCATTER, bytes));
+        }
+        assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
+        const sim_step *step = play(&j, SIM_STEPS);
+        sent[k] = step->times[0].sent[TRAFFIC_DP];
+        step_ns[k] = step->step_ns;
+    }
+    assert_true(sent[1] == sent[0] && step_ns[1] == step_ns[0]);
+    assert_true(sent[2] < sent[0] && step_ns[2] >= step_ns[0]);
+    arena_destroy(j.a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +524,7 @@ int main(void)
         cmocka_unit_test(plans_are_priced),
         cmocka_unit_test(a_late_host_holds_up),
         cmocka_unit_test(sums_that_are_not_hidden_come_last),
+        cmocka_unit_test(gradients_go_in_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

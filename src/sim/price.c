@@ -29,8 +29,8 @@ typedef struct pricer {
     const sim_rank *rank;
     memo *memos; // [MEMO_SLOTS]
     int64_t memo_count;
-    cost_group *groups;     // [row of run->groups]
-    int64_t *tails;         // [communication]
+    cost_group *groups; // [row of run->groups]
+    sim_sums sums;
     message_memo *messages; // [communication], which several actions may have
 } pricer;
 
@@ -94,12 +94,42 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
     return t->kind == BYTES_GRADIENTS && !t->passes;
 }
 
-status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
-                         int64_t **out)
+// Of a software that sums many layers' gradients at once: the last sum of a bucket has its time, the others none.
+static status buckets_make(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
+                           int64_t **out)
+{
+    typedef struct bucket {
+        double bytes;
+        int32_t last; // its last communication so far; -1: it is empty
+    } bucket;
+    const double full = (double)m->profile->sum_bytes;
+    bucket *open = NULL; // [row of run->groups][all_reduce?]
+    *out = NULL;
+    if (full <= 0.0 || m->profile->piece_s > 0.0) return ST_OK;
+    TRY(arena_new(a, p->comm_count + 1, out));
+    TRY(arena_new(a, 2 * p->run->group_count + 1, &open));
+    for (int64_t i = 0; i < p->comm_count; i++) (*out)[i] = SIM_ALONE;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
+        const plan_comm *c = &p->comms[x->comm];
+        bucket *b = &open[2 * c->group + (c->op == PLAN_ALL_REDUCE ? 1 : 0)];
+        if (!is_step_sum(p, c) || c->compressed) continue;
+        if (b->bytes >= full) b->bytes = 0.0;
+        if (b->bytes > 0.0) (*out)[b->last] = 0;
+        b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
+        b->last = x->comm;
+        (*out)[x->comm] = cost_message_ns(m, &groups[c->group], c->op, b->bytes);
+    }
+    return ST_OK;
+}
+
+status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
+                     sim_sums *out)
 {
     int64_t *late = NULL; // [row of run->groups]
     int32_t *last = NULL; // [the same] its communication; -1: it has none
-    TRY(arena_new(a, p->comm_count + 1, out));
+    TRY(arena_new(a, p->comm_count + 1, &out->tail));
     TRY(arena_new(a, p->run->group_count + 1, &late));
     TRY(arena_new(a, p->run->group_count + 1, &last));
     for (int64_t g = 0; g < p->run->group_count; g++) last[g] = -1;
@@ -114,9 +144,9 @@ status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups
         last[c->group] = x->comm;
     }
     for (int64_t g = 0; g < p->run->group_count; g++) {
-        if (last[g] >= 0) (*out)[last[g]] = late[g];
+        if (last[g] >= 0) out->tail[last[g]] = late[g];
     }
-    return ST_OK;
+    return buckets_make(a, m, groups, p, &out->ns);
 }
 
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
@@ -144,8 +174,8 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
                           &message->held);
         message->is_known = true;
     }
-    out->ns[action] = message->ns;
-    out->tail[action] = s->tails[x->comm];
+    out->ns[action] = sim_sum_ns(&s->sums, x->comm, message->ns);
+    out->tail[action] = s->sums.tail[x->comm];
     const int64_t next = message->held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
     int64_t **of = &out->held[traffic_of(p->run->groups[c->group].axes)];
@@ -261,7 +291,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
             TRY(arena_new(a, p->action_count + 1, &out[r].issue));
             TRY(arena_new(a, p->action_count + 1, &out[r].waits));
         }
-        TRY(sim_message_tails(a, m, s.groups, p, &s.tails));
+        TRY(sim_sums_make(a, m, s.groups, p, &s.sums));
         TRY(arena_new(a, p->comm_count + 1, &s.messages));
         for (int64_t i = 0; i < p->action_count; i++) TRY(action_price(&s, i, &out[r]));
     }

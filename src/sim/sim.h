@@ -60,10 +60,19 @@ int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count);
 // The groups of a rank's plan as prices want them. out: [row of run->groups].
 void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out);
 
-// The tails of a plan's messages: [communication], all but the last sums of their groups 0. groups: [row of
-// run->groups].
-NODISCARD status sim_message_tails(arena *a, const cost_model *m, const cost_group *groups,
-                                   const plan *p, int64_t **out);
+// Sums of gradients once in a step: the tails (all but the last of their groups 0), and what those take that go in
+// buckets, the last of a bucket for all of it (profile.sum_bytes). [communication]; ns NULL: none goes in one.
+enum { SIM_ALONE = -1 }; // no sum, or by itself
+typedef struct sim_sums {
+    int64_t *tail, *ns;
+} sim_sums;
+// groups: [row of run->groups].
+NODISCARD status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups,
+                               const plan *p, sim_sums *out);
+static inline int64_t sim_sum_ns(const sim_sums *s, int32_t number, int64_t alone)
+{
+    return s->ns != NULL && s->ns[number] != SIM_ALONE ? s->ns[number] : alone;
+}
 // What a message takes on its lane; `aside`: not the compute lane, of which it holds up the next action.
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
                        bool aside, int64_t *ns, int64_t *held);

@@ -269,10 +269,12 @@ def nemo_2025(path):
     """NeMo 25.02, 25.04 and 25.07 in fp8 on B200, GB200 and one on H100.
 
     Source: NVIDIA's NeMo user guide, performance summary of these releases (tokens a second, layouts); recipes of
-    NVIDIA/NeMo v2.2 and v2.3: nothing recomputed, gradients in bf16, distributed optimizer; 70B on GB200 by its own FSDP.
+    NVIDIA/NeMo v2.2 and v2.3: nothing recomputed, gradients in bf16, distributed optimizer, no dropout in GPT-3 either
+    (gpt/model/base.py); 70B on GB200 by its own FSDP.
     """
     for cell in csv.DictReader(path.open()):
         keys = nvidia_keys(cell["model"], int(cell["tp"]))
+        keys.pop("model.dropout", None)
         keys.update(layout_keys(cell))
         megatron_core_plain(keys, "fp8")
         keys["layout.zero"] = int(cell["zero"])

@@ -57,7 +57,7 @@ SETTLED = (
     # NVIDIA/dgxc-benchmarking v24.11.1 (Llama 2 70B) and v25.02 (Llama 3 70B), maxtext/README_70b.md and configure.sh: MaxText on 64 to
     # 2,048 H100 in bf16 and fp8, FSDP over at most 256 devices, copies beyond. What its layers' policies make again is 77 and 88%
     # of what a full one does: so many layers here. maxtext_a3: AI-Hypercomputer/maxtext efb6d9e4a, MaxText/configs/a3, Llama 2 7B,
-    # by that commit's count of FLOPs. paxml_h100: v24.11.1, paxml/: GPT-3 175B and 5B by google/paxml, half of a layer made again.
+    # by that commit's count of FLOPs; its scripts loop over no layers and sum a GiB at once (XLA's combine thresholds). paxml_h100: v24.11.1, paxml/: GPT-3 175B and 5B by google/paxml, half of a layer made again.
     "maxtext_h100_24_11",
     "maxtext_h100_25_02",
     "maxtext_a3",
@@ -84,7 +84,8 @@ SETTLED = (
     "nemo_24_05",
     "nemo_24_09",
     # mlcommons/training_results_v5.1 at 441d65f4, llama31_8b and llama31_405b of eight submitters, as mlperf_405b has round 5.0: 8 to 512
-    # H100, B200, GB200, GB300 in fp8. All but one ran as one CUDA graph. NVFP4 and attention in fp8 have no key.
+    # H100, B200, GB200, GB300 in fp8. All but one ran as one CUDA graph. NVFP4 and attention in fp8 have no key. Buckets of 768M
+    # gradients (config_common_8b.sh).
     "mlperf_5_1",
     # NVIDIA-NeMo/Megatron-Bridge at 067f987d, docs/performance-summary-archive.md: three rows on H100 that ../shared does not have, and
     # Blackwell's in MXFP8, containers 25.09 to 26.06, layouts that the releases' recipes have; nothing recomputed, gradients in bf16.
@@ -111,7 +112,8 @@ SETTLED = (
     "dlperf_megatron_2021",
     # AI-Hypercomputer/gpu-recipes, 24ba6df to 534ed01: the one step that a README logs, on A3 Mega (H100), A3 Ultra (H200) and A4 (B200),
     # configurations of the same commit. NeMo 24.07 to 25.02: GPT-3's vocabulary padded, 16 groups in 405B. MaxText: what
-    # minimal_flash keeps is selective here, save_dot_except_mlp makes again as much as 62 layers of 80.
+    # minimal_flash keeps is selective here, save_dot_except_mlp makes again as much as 62 layers of 80; half a GiB at once is summed
+    # where layers are no loop (A3 Mega).
     "gpu_recipes_nemo",
     "gpu_recipes_maxtext",
     # NVIDIA/JAX-Toolbox, rosetta/projects/pax/README.md at 00056429 (24.04): GPT-3 5B and 175B by google/paxml on 256 H100 and A100, FSDP
@@ -170,7 +172,8 @@ def settled(path):
         keys.update({"layout.zero": int(cell["zero"]), "train.precision": cell["precision"],
                      "train.recompute": cell["recompute"]})
         for column, key in (("zero_group", "layout.zero_group"), ("recompute_layers", "train.recompute_layers"),
-                            ("dropout", "model.dropout"), ("grads", "precision.grads")):
+                            ("dropout", "model.dropout"), ("grads", "precision.grads"),
+                            ("sum_bytes", "profile.sum_bytes")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
