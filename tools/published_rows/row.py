@@ -48,6 +48,7 @@ class Row:
         self.of_first_rank = False  # and that of rank 0, not of the fullest
         self.fits = True  # what was run fits; None: what is asked for here holds more than what was run
         self.role = "test"
+        self.own = False  # of a table of our own, not of ../shared
         self.why_not = None  # a reason to leave it out, said before it is run
         self.preset = None  # a model of the catalogue, where keys cannot say all of it (experts)
         self.holds_twice = False  # gradients in the weights' type too, besides those that are summed
