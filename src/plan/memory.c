@@ -269,6 +269,7 @@ static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
 {
     int64_t last = 0, live[PLAN_PASSING_COUNT] = {0};
     int64_t *more[PLAN_PASSING_COUNT] = {0}; // [what passes][time] than a moment before
+    uint32_t all = 0;                        // that pass
     for (int64_t k = 0; k < pl->order_count; k++) {
         const unit *u = &pl->units[pl->order[k]];
         last = max_i64(last, u->spans[u->span_count - 1].end);
@@ -277,6 +278,7 @@ static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
         const unit *u = &pl->units[pl->order[k]];
         const uint32_t passing = passing_of(p, pl->order[k]);
         if (more[passing] == NULL) TRY(arena_new(a, last + 2, &more[passing]));
+        all |= passing;
         for (int64_t s = 0; s < u->span_count; s++) {
             more[passing][u->spans[s].begin] += u->bytes;
             more[passing][u->spans[s].end + 1] -= u->bytes;
@@ -288,7 +290,7 @@ static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
         for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
             if (more[bits] != NULL) live[bits] += more[bits][time];
         }
-        for (uint32_t without = 0; without < PLAN_PASSING_COUNT; without++) {
+        for (uint32_t without = 0; without <= all; without++) {
             int64_t sum = 0;
             for (uint32_t bits = 0; bits < PLAN_PASSING_COUNT; bits++) {
                 sum += (bits & without) == 0 ? live[bits] : 0;
@@ -297,6 +299,9 @@ static status live_bound(arena *a, plan *p, const placing *pl, int64_t *when)
             p->live_without[without] = sum;
             if (without == 0) *when = time;
         }
+    }
+    for (uint32_t without = all + 1; without < PLAN_PASSING_COUNT; without++) {
+        p->live_without[without] = p->live_without[without & all];
     }
     p->live_bytes = p->live_without[0];
     return ST_OK;

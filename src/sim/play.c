@@ -37,8 +37,7 @@ typedef struct meeting {
 
 // What is asked of an action again and again: a third of what its plan and its prices say, side by side.
 typedef struct timed_action {
-    int64_t ns, tail; // ns: what it holds up included
-    int64_t sent;     // of that, by what the rank itself sends to other stages
+    int64_t ns; // what it holds up included
     int32_t waits_begin, waits_count;
     int32_t meeting; // NOBODY: none, or in lockstep
 } timed_action;
@@ -132,8 +131,6 @@ static status actions_of_rank(player *s, int32_t r)
         const bool sends = x->kind == ACTION_COMMUNICATE;
         rank->actions[i] =
             (timed_action){.ns = prices->ns[i] + sim_held(prices, i),
-                           .sent = sim_sent(prices, i),
-                           .tail = prices->tail != NULL ? prices->tail[i] : 0,
                            .waits_begin = x->waits_begin,
                            .waits_count = x->waits_count,
                            .meeting = sends ? rank->meeting_of[p->comms[x->comm].group] : NOBODY};
@@ -252,7 +249,7 @@ static void sent_count(player *s, const lane *l, int64_t ns)
     const plan_action *x = &rank->p->actions[action_of(l)];
     if (x->kind != ACTION_COMMUNICATE) return;
     const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
-    const bool has_tail = rank->actions[action_of(l)].tail > 0;
+    const bool has_tail = sim_tail(rank->prices, action_of(l)) > 0;
     s->out->times[l->rank].sent[traffic_of(axes)] += has_tail ? rank->prices->ns[action_of(l)] : ns;
 }
 
@@ -342,17 +339,18 @@ static void lane_run(player *s, int32_t number)
         const timed_action *x = &rank->actions[action];
         int64_t begin = 0, cause = NOBODY, ns = x->ns;
         if (!begin_of(s, number, &begin, &cause)) return;
-        if (x->tail > 0) ns = max_i64(ns, l->waited + x->tail - begin);
+        const int64_t tail = sim_tail(rank->prices, action);
+        if (tail > 0) ns = max_i64(ns, l->waited + tail - begin);
         if (x->meeting != NOBODY) {
             if (!meet(s, number, &s->meetings[x->meeting], begin, ns)) return;
             continue;
         }
         if (l->number == LANE_COMPUTE) {
             // What it sends holds it up from the end of its last work on, also while it waits for something else.
-            const int64_t ready = begin;
-            begin = max_i64(l->free, ready - x->sent);
+            const int64_t ready = begin, sent = sim_sent(rank->prices, action);
+            begin = max_i64(l->free, ready - sent);
             const int64_t issued = ready + late_of(s, rank, l, ready);
-            const int64_t late = max_i64(l->free, issued - x->sent) - begin;
+            const int64_t late = max_i64(l->free, issued - sent) - begin;
             begin += late;
             if (l->at == 0) ns += s->host_ns;
             if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, late, cause);

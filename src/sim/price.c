@@ -175,7 +175,10 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
         message->is_known = true;
     }
     out->ns[action] = sim_sum_ns(&s->sums, x->comm, message->ns);
-    out->tail[action] = s->sums.tail[x->comm];
+    if (s->sums.tail[x->comm] > 0) {
+        if (out->tail == NULL) TRY(arena_new(s->a, p->action_count + 1, &out->tail));
+        out->tail[action] = s->sums.tail[x->comm];
+    }
     const int64_t next = message->held > 0 ? next_compute(p, action) : -1;
     if (next < 0) return ST_OK;
     int64_t **of = &out->held[traffic_of(p->run->groups[c->group].axes)];
@@ -284,7 +287,7 @@ status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t c
         sim_groups_of(m, &ranks[r], s.groups);
         memset(out[r].held, 0, sizeof(out[r].held));
         TRY(arena_new(a, p->action_count + 1, &out[r].ns));
-        TRY(arena_new(a, p->action_count + 1, &out[r].tail));
+        out[r].tail = NULL;
         out[r].issue = NULL;
         out[r].waits = NULL;
         if (cost_has_host(m->profile)) {

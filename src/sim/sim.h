@@ -46,6 +46,10 @@ static inline int64_t sim_held(const sim_prices *p, int64_t action)
     for (int k = 0; k < TRAFFIC_COUNT; k++) ns += p->held[k] != NULL ? p->held[k][action] : 0;
     return ns;
 }
+static inline int64_t sim_tail(const sim_prices *p, int64_t action)
+{
+    return p->tail != NULL ? p->tail[action] : 0;
+}
 static inline int64_t sim_sent(const sim_prices *p, int64_t action)
 {
     return p->held[TRAFFIC_PP] != NULL ? p->held[TRAFFIC_PP][action] : 0;
