@@ -113,6 +113,16 @@ static void part_add(sums *s, const train_part *p)
     }
 }
 
+static double products_s(const sums *s)
+{
+    return s->product_s + s->weight_s;
+}
+
+static double products_flops(const sums *s)
+{
+    return s->product_flops + s->weight_flops;
+}
+
 static double rate(double amount, double seconds)
 {
     return seconds > 0.0 ? amount / seconds : 0.0;
@@ -162,8 +172,9 @@ static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
 {
     double product[MODELS], attention[MODELS];
     for (int k = 0; k < MODELS; k++) {
-        product[k] = rate(s[0][k].product_flops + s[1][k].product_flops,
-                          s[0][k].product_s + s[1][k].product_s);
+        const sums *full = &s[0][k], *half = &s[1][k];
+        product[k] =
+            rate(products_flops(full) + products_flops(half), products_s(full) + products_s(half));
         attention[k] = rate(s[0][k].attention_flops[0] + s[0][k].attention_flops[1],
                             s[0][k].attention_s[0] + s[0][k].attention_s[1]);
     }
@@ -192,11 +203,6 @@ static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
                                  s[0][WIDE].attention_s[k] + s[1][WIDE].attention_s[k]) *
                             tokens;
     }
-}
-
-static double products_s(const sums *s)
-{
-    return s->product_s + s->weight_s;
 }
 
 // One run of steps; out: what it adds to.

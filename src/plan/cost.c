@@ -316,7 +316,10 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     enum { LOAD_BYTES = 16 };
     const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);
     if (d->matrix_units_per_unit > 0 && row_bytes % LOAD_BYTES != 0) share /= 2.0;
-    const double rate = cost_peak_flops(d, type) * share * m->profile->attention;
+    // A processor attends in fp32 whatever its rows are of, and its entry has the share of that.
+    const bool is_processor = d->maker != NULL && strcmp(d->maker, "cpu") == 0;
+    const dtype math = is_processor ? DTYPE_F32 : type;
+    const double rate = cost_peak_flops(d, math) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
 }

@@ -460,6 +460,11 @@ static void attention_is_slow_on_short_sequences(void **state)
         c.device.attention_forward_scores = 0.3;
         assert_close((double)cost_node_ns(&m, program, node, &bound), whole * 1.3, 0.01);
         c.device.attention_forward_scores = 0.0;
+        // A processor attends in fp32 whatever its rows are of.
+        c.device.maker = "cpu";
+        assert_close((double)cost_node_ns(&m, program, node, &bound),
+                     whole * c.device.peak_flops[MATH_BF16] / c.device.peak_flops[MATH_FP32], 0.01);
+        c.device.maker = "sample";
     }
     arena_destroy(a);
 }
