@@ -58,6 +58,7 @@ says "it has the peak" device.yaml "^    fp32: [0-9.e-]+$"
 says "and the bandwidth" device.yaml "^  memory_gb_s: [0-9.]+ "
 says "what its products reach in steps" device.yaml "^  product_half: {m: [0-9.e+-]+, n: [0-9.e+-]+, k: [0-9.e+-]+}$"
 says "and its norms" device.yaml "^  pointwise_gops: {fp32: [0-9.]+, bf16: [0-9.]+}$"
+says "and what their rows take" device.yaml "^  pointwise_half: [0-9.]+ +# columns$"
 says "and all threads together" device.yaml "^  team: [01][.0-9]* "
 code "a step is predicted with it" 0 "$trireme" simulate gpt2-tiny --cluster "$dir/device.yaml" train.seq=64 train.global_batch=2
 code "it is a cluster" 0 "$trireme" explain catalog "$dir/device.yaml"

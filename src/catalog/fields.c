@@ -94,6 +94,8 @@ static const catalog_field device_rows[] = {
            .help = "tokens of a sequence at which attention reaches half of that"),
     DEVICE("team", REAL, team, .value = "1", .max = 1.0,
            .help = "speed of all units on one operation over that of each on its own"),
+    DEVICE("pointwise_half", REAL, pointwise_half, .max = 1e6,
+           .help = "columns of a row at which half of that is reached"),
     DEVICE("pointwise_gops.fp32", REAL, pointwise_fp32_s, .scale = GIGA,
            .help = "1e9 operands a second of norms and activations; 0: memory is the limit"),
     DEVICE("pointwise_gops.bf16", REAL, pointwise_16_s, .scale = GIGA,

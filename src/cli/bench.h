@@ -58,9 +58,10 @@ typedef struct bench_speeds {
     double product[2];                      // FLOP/s of large products, fp32 and bf16
     double product_half, product_rows_half; // n and k of half that, and m
     double attention[2],
-        attention_half;  // forward, backward, of long sequences; tokens of half that
-    double pointwise[2]; // operands a second, fp32 and bf16
-    double team;         // of what its threads do each for itself, that all do on one product
+        attention_half;    // forward, backward, of long sequences; tokens of half that
+    double pointwise[2];   // operands a second, fp32 and bf16, of long rows
+    double pointwise_half; // columns of half that
+    double team;           // of what its threads do each for itself, that all do on one product
 } bench_speeds;
 NODISCARD status bench_calibrate(const bench_context *c, bench_speeds *out);
 

@@ -186,17 +186,24 @@ static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
     out->product_half = half;
     out->attention_half = tokens_half(attention[NARROW], (double)models[NARROW].seq,
                                       attention[WIDE], (double)models[WIDE].seq);
+    double pointwise[MODELS]; // of both types
+    for (int k = 0; k < MODELS; k++) {
+        pointwise[k] = rate(s[0][k].pointwise_bytes / 4.0 + s[1][k].pointwise_bytes / 2.0,
+                            s[0][k].pointwise_s + s[1][k].pointwise_s);
+    }
+    out->pointwise_half = tokens_half(pointwise[NARROW], (double)models[NARROW].dim,
+                                      pointwise[WIDE], (double)models[WIDE].dim);
     const double tokens = 1.0 + out->attention_half / (double)models[WIDE].seq;
     for (int type = 0; type < 2; type++) {
-        const sums *wide = &s[type][WIDE], *narrow = &s[type][NARROW];
+        const sums *wide = &s[type][WIDE];
         const double width = type == 0 ? 4.0 : 2.0;
         // Gradients of weights have the model's sizes for rows, and sums over tokens.
         const double slow = slowed(WIDE, half, half) * (1.0 + rows / many);
         const double slow_weight = slowed(WIDE, rows, half) * (1.0 + half / many);
         out->product[type] = rate(wide->product_flops * slow + wide->weight_flops * slow_weight,
                                   wide->product_s + wide->weight_s);
-        out->pointwise[type] = rate((wide->pointwise_bytes + narrow->pointwise_bytes) / width,
-                                    wide->pointwise_s + narrow->pointwise_s);
+        out->pointwise[type] = rate(wide->pointwise_bytes / width, wide->pointwise_s) *
+                               (1.0 + out->pointwise_half / (double)models[WIDE].dim);
     }
     for (int k = 0; k < 2; k++) { // both types together: what differs is less than what noise does
         out->attention[k] = rate(s[0][WIDE].attention_flops[k] + s[1][WIDE].attention_flops[k],

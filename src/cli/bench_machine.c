@@ -130,8 +130,9 @@ static status entry_speeds(const train_machine *m, const bench_speeds *s, text *
     TRY(text_add(t, "  attention_half: %.4g   # tokens\n", s->attention_half));
     TRY(text_add(t, "  team: %.4f           # all threads on one product, over each on its own\n",
                  s->team));
-    return text_add(t, "  pointwise_gops: {fp32: %.4g, bf16: %.4g}\n", s->pointwise[0] / 1e9,
-                    s->pointwise[1] / 1e9);
+    TRY(text_add(t, "  pointwise_gops: {fp32: %.4g, bf16: %.4g}\n", s->pointwise[0] / 1e9,
+                 s->pointwise[1] / 1e9));
+    return text_add(t, "  pointwise_half: %.4g    # columns\n", s->pointwise_half);
 }
 
 static status entry_device(const train_machine *m, const bench_speeds *s, text *t)

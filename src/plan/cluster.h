@@ -73,6 +73,7 @@ typedef struct cluster_device {
     // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and of
     // 16 bits: what bounds it where memory is not; 0: memory always is.
     double pointwise_fp32_s, pointwise_16_s;
+    double pointwise_half;    // columns of a row at which half of them is reached; 0: at all
     double watts, idle_watts; // TDP of the device as sold; and when nothing runs (0: not known)
 } cluster_device;
 

@@ -326,11 +326,14 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
 
 // Bytes, or arithmetic on what they hold where that is slower.
 static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
-                          double bytes)
+                          const extent_binding *bound, double bytes)
 {
     const dtype type = p->tensors[node->in[0]].type;
     const double width = (double)dtype_bytes(type);
-    const double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
+    const op_tensor *x = &p->tensors[node->in[0]];
+    const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
+    double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
+    if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);
     return fmax(memory_s(m, bytes * m->profile->pointwise), over(bytes / width, rate));
 }
 
@@ -371,7 +374,8 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     case COST_MEMORY:
     case COST_CLASS_COUNT:
     default:
-        return cost_is_pointwise(node->code) ? pointwise_s(m, p, node, bytes) : memory_s(m, bytes);
+        return cost_is_pointwise(node->code) ? pointwise_s(m, p, node, bound, bytes)
+                                             : memory_s(m, bytes);
     }
 }
 

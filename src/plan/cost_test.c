@@ -200,6 +200,11 @@ static void operations_are_priced_by_their_rows(void **state)
     slow.device.pointwise_16_s = 1e10;
     assert_close((double)cost_node_ns(&on_slow, program, &nodes[1], &bound),
                  3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
+    // And each row takes a time of its own: of 8,192 columns a quarter of theirs.
+    slow.device.pointwise_half = 2048.0;
+    assert_close((double)cost_node_ns(&on_slow, program, &nodes[1], &bound),
+                 1.25 * 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
+    slow.device.pointwise_half = 0.0;
     slow.device.pointwise_16_s = 1e15;
     assert_int_equal(cost_node_ns(&on_slow, program, &nodes[1], &bound),
                      cost_node_ns(&m, program, &nodes[1], &bound));
