@@ -57,7 +57,8 @@ SETTLED = (
     # NVIDIA/dgxc-benchmarking v24.11.1 (Llama 2 70B) and v25.02 (Llama 3 70B), maxtext/README_70b.md and configure.sh: MaxText on 64 to
     # 2,048 H100 in bf16 and fp8, FSDP over at most 256 devices, copies beyond. What its layers' policies make again is 77 and 88%
     # of what a full one does: so many layers here. maxtext_a3: AI-Hypercomputer/maxtext efb6d9e4a, MaxText/configs/a3, Llama 2 7B,
-    # by that commit's count of FLOPs; its scripts loop over no layers and sum a GiB at once (XLA's combine thresholds). paxml_h100: v24.11.1, paxml/: GPT-3 175B and 5B by google/paxml, half of a layer made again.
+    # by that commit's count of FLOPs; its scripts loop over no layers and sum a GiB at once (XLA's combine thresholds). paxml_h100:
+    # v24.11.1, paxml/: GPT-3 175B and 5B by google/paxml, half of a layer made again.
     "maxtext_h100_24_11",
     "maxtext_h100_25_02",
     "maxtext_a3",
