@@ -328,9 +328,8 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
 static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, double bytes)
 {
-    const dtype type = p->tensors[node->in[0]].type;
-    const double width = (double)dtype_bytes(type);
     const op_tensor *x = &p->tensors[node->in[0]];
+    const double width = (double)dtype_bytes(x->type);
     const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
     double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
     if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);

@@ -94,13 +94,21 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
     return t->kind == BYTES_GRADIENTS && !t->passes;
 }
 
+// The communication of an action that sums gradients aside, once in a step; else NULL.
+static const plan_comm *step_sum_of(const plan *p, const plan_action *x)
+{
+    if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) return NULL;
+    const plan_comm *c = &p->comms[x->comm];
+    return is_step_sum(p, c) ? c : NULL;
+}
+
 // Of a software that sums many layers' gradients at once: the last sum of a bucket has its time, the others none.
 static status buckets_make(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
                            int64_t **out)
 {
     typedef struct bucket {
         double bytes;
-        int32_t last; // its last communication so far; -1: it is empty
+        int32_t last; // its last communication so far, where bytes are in it
     } bucket;
     const double full = (double)m->profile->sum_bytes;
     bucket *open = NULL; // [row of run->groups][all_reduce?]
@@ -111,10 +119,9 @@ static status buckets_make(arena *a, const cost_model *m, const cost_group *grou
     for (int64_t i = 0; i < p->comm_count; i++) (*out)[i] = SIM_ALONE;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
-        if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
-        const plan_comm *c = &p->comms[x->comm];
+        const plan_comm *c = step_sum_of(p, x);
+        if (c == NULL || c->compressed) continue;
         bucket *b = &open[2 * c->group + (c->op == PLAN_ALL_REDUCE ? 1 : 0)];
-        if (!is_step_sum(p, c) || c->compressed) continue;
         if (b->bytes >= full) b->bytes = 0.0;
         if (b->bytes > 0.0) (*out)[b->last] = 0;
         b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
@@ -135,9 +142,8 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
     for (int64_t g = 0; g < p->run->group_count; g++) last[g] = -1;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
-        if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) continue;
-        const plan_comm *c = &p->comms[x->comm];
-        if (!is_step_sum(p, c)) continue;
+        const plan_comm *c = step_sum_of(p, x);
+        if (c == NULL) continue;
         const double overlap = cost_overlap(m->profile, &groups[c->group], true);
         late[c->group] +=
             (int64_t)((double)cost_comm_ns(m, &groups[c->group], p, c) * (1.0 - overlap));

@@ -29,8 +29,9 @@ typedef struct sim_rank {
 
 // Of the actions of a rank's plan: how long each takes, and how long messages besides hold up the next
 // action on the compute lane (what a software does not hide), by what they are for; what goes to other stages does
-// so from the end of the last action on, while the next may be waiting. Gradients that are summed once in a step hold up nothing: what is not hidden of them comes after the backward pass, so the last
-// sum of a group ends no sooner than `tail` after what it waits for.
+// so from the end of the last action on, while the next may be waiting. Gradients that are summed once in a step hold up
+// nothing: what is not hidden of them comes after the backward pass, so the last sum of a group ends no sooner than `tail`
+// after what it waits for.
 typedef struct sim_prices {
     int64_t *ns;                  // [action]
     int64_t *held[TRAFFIC_COUNT]; // [kind][action]; NULL: nothing is
