@@ -172,9 +172,9 @@ static void speeds_make(const sums s[2][MODELS], bench_speeds *out)
 {
     double product[MODELS], attention[MODELS];
     for (int k = 0; k < MODELS; k++) {
-        const sums *full = &s[0][k], *half = &s[1][k];
+        const sums *fp32 = &s[0][k], *bf16 = &s[1][k];
         product[k] =
-            rate(products_flops(full) + products_flops(half), products_s(full) + products_s(half));
+            rate(products_flops(fp32) + products_flops(bf16), products_s(fp32) + products_s(bf16));
         attention[k] = rate(s[0][k].attention_flops[0] + s[0][k].attention_flops[1],
                             s[0][k].attention_s[0] + s[0][k].attention_s[1]);
     }

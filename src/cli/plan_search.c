@@ -299,7 +299,7 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     const decoder_spec *s = &p->base.spec;
     const run_types types = run_config_types(r);
     p->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
-    if (strcmp(prices.c->device.maker, "cpu") == 0) p->workspace.threads = train_threads(r);
+    if (cost_is_processor(&prices.c->device)) p->workspace.threads = train_threads(r);
     p->codec = train_codec_of(r);
     const plan_codec codec = p->codec.codec != NULL ? exec_plan_codec(&p->codec) : (plan_codec){0};
     const search_calls calls = {.context = p,

@@ -49,7 +49,7 @@ static status plans_make(arena *a, const simulation *s, const train_options *how
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
-    } else if (strcmp(s->machine.device.maker, "cpu") == 0) {
+    } else if (cost_is_processor(&s->machine.device)) {
         options.threads = share;
     }
     options.mesh.at[AXIS_DP] = busiest_dp(r);

@@ -195,7 +195,7 @@ static status model_take(const opening *o, simulation *out)
 static void cpu_share(simulation *out)
 {
     cluster_device *d = &out->machine.device;
-    if (strcmp(d->maker, "cpu") != 0) return;
+    if (!cost_is_processor(d)) return;
     const int64_t ranks = min_i64(run_config_ranks(out->r), out->machine.levels[0].devices);
     const double n = (double)ranks;
     for (int i = 0; i < MATH_COUNT; i++) d->peak_flops[i] /= n;
@@ -233,7 +233,7 @@ static status memory_take(const opening *o, simulation *out)
         .sizes_only = true,
     };
     const bool chosen = out->r->train.recompute_chosen;
-    if (strcmp(out->machine.device.maker, "cpu") != 0) out->r->train.recompute_chosen = false;
+    if (!cost_is_processor(&out->machine.device)) out->r->train.recompute_chosen = false;
     if (o->yaml != NULL) {
         TRY(train_memory_settle(out->r, &out->spec, &options));
     }

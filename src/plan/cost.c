@@ -68,6 +68,11 @@ double cost_peak_flops(const cluster_device *d, dtype type)
     return d->peak_flops[cost_math_of(d, type)];
 }
 
+bool cost_is_processor(const cluster_device *d)
+{
+    return d->maker != NULL && strcmp(d->maker, "cpu") == 0;
+}
+
 void cost_units_share(cluster_device *d, int64_t ranks)
 {
     const double units = (double)max_i64(d->units, 1);
@@ -317,8 +322,7 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);
     if (d->matrix_units_per_unit > 0 && row_bytes % LOAD_BYTES != 0) share /= 2.0;
     // A processor attends in fp32 whatever its rows are of, and its entry has the share of that.
-    const bool is_processor = d->maker != NULL && strcmp(d->maker, "cpu") == 0;
-    const dtype math = is_processor ? DTYPE_F32 : type;
+    const dtype math = cost_is_processor(d) ? DTYPE_F32 : type;
     const double rate = cost_peak_flops(d, math) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));

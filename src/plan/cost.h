@@ -132,6 +132,8 @@ typedef struct cost_product {
 // The unit that products of this type run on; one that the device lacks runs on the next wider.
 cluster_math cost_math_of(const cluster_device *d, dtype type);
 double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
+// A processor, and no accelerator beside one.
+bool cost_is_processor(const cluster_device *d);
 // A processor's units dealt out to so many ranks: fewer wait for each other, so all types of work gain what
 // `team` says is lost between all of them.
 void cost_units_share(cluster_device *d, int64_t ranks);
