@@ -174,6 +174,12 @@ static double memory_s(const cost_model *m, double bytes)
     return over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
 }
 
+// One long kernel over a weight: as fast as the memory goes, whatever a software's other kernels reach.
+static double copy_s(const cost_model *m, double bytes)
+{
+    return over(bytes + m->c->device.memory_half_bytes, memory_rate(m) / m->profile->memory);
+}
+
 int64_t cost_memory_ns(const cost_model *m, double bytes)
 {
     return ns_of(memory_s(m, bytes));
@@ -294,7 +300,7 @@ static double sums_s(const cost_model *m, const op_program *p, const op_node *no
         const bool is_short = dtype_bytes(x->type) <= 2;
         double bytes = is_short ? m->profile->sum16_bytes : m->profile->sum32_bytes;
         for (int d = 0; d < x->ndim; d++) bytes *= dim_of(p, sum, d, bound);
-        if (bytes > 0.0) s += memory_s(m, bytes) + launch_s(m);
+        if (bytes > 0.0) s += copy_s(m, bytes) + launch_s(m);
     }
     return s;
 }

@@ -39,13 +39,9 @@ STANDS_IN = ("automodel_70b", "aws_tutorials", "flash_attention_2022", "flash_at
              "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
 
 
-# What a source does not say decides its steps by more than the bound: printed apart as well.
-UNSAID = {"yafsdp_fsdp_2024": "the network: with 400 Gbit/s a node instead of 1,600 half of its steps take 1.7 to 2 times as long"}
-
-
 def is_known(row):
-    """Whether a tested row is of software that a profile is of, on a machine that is said."""
-    return row.source not in STANDS_IN and row.source not in UNSAID
+    """Whether a tested row is of software that a profile is of."""
+    return row.source not in STANDS_IN
 
 
 def first_profile(row):

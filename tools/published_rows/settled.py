@@ -100,8 +100,8 @@ SETTLED = (
     # NVIDIA-NeMo/Automodel at 36044ad3, docs/performance-summary.mdx: Llama 3.1 70B by FSDP2 and torch.compile on 64 H100.
     "automodel_70b",
     # yandex/YaFSDP, README.md at 7dae63a: PyTorch's FSDP beside YaFSDP, June 2024, Llama 2 7B to 70B and Llama 3 on 64 to 256 A100, one
-    # sequence a device, from none to all layers recomputed; bf16 throughout, prefetched both ways. The network is not said:
-    # NVIDIA's usual one here. 34B is Code Llama's.
+    # sequence a device, from none to all layers recomputed; bf16, prefetched both ways. Its picture of a step (assets/fsdp.png) has
+    # gradients summed in fp32, and a layer's weights gathered at 710 Gbit/s a node: four HDR ports. 34B is Code Llama's.
     "yafsdp_fsdp_2024",
     # KempnerInstitute/KempnerForge at 5666d0d, benchmarks/mfu_scaling and config_validation: FSDP2, tp with sp and pp without, 7B to 70B on
     # 1 to 32 H200, four a node, compiled or eager, all recomputed, sums in fp32. Weights and AdamW's states are in bf16, which has
@@ -121,7 +121,8 @@ SETTLED = (
     # over all; contrib/gpu/scripts_gpu/configs.py: of 5B products are kept, of 175B nothing.
     "jax_toolbox_pax_2024",
     # arXiv:2307.08691, table 1, by its own count, attention in full: 1.3B and 2.7B on eight A100 by FlashAttention-2; batches of
-    # Dao-AILab/flash-attention, training/configs/experiment/pile at 0f7853c6.
+    # Dao-AILab/flash-attention, training/configs/experiment/pile at 0f7853c6, whose base.yaml has a loss that works in place of the
+    # logits (inplace_backward).
     "flash_attention_2023",
     # TencentCloud/tione-tilearn-angel at 1cdd6de, benchmark/README.md: LLaMA-Factory, Llama 3 8B by DeepSpeed ZeRO-3 on eight A800 and, all
     # recomputed, eight A100 of 40 GB; single_node.sh and ds_z3_config.json beside it.
@@ -174,7 +175,7 @@ def settled(path):
                      "train.recompute": cell["recompute"]})
         for column, key in (("zero_group", "layout.zero_group"), ("recompute_layers", "train.recompute_layers"),
                             ("dropout", "model.dropout"), ("grads", "precision.grads"),
-                            ("sum_bytes", "profile.sum_bytes")):
+                            ("sum_bytes", "profile.sum_bytes"), ("logit_bytes", "profile.logit_bytes")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
