@@ -16,7 +16,7 @@ PROFILES = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "
 def fitted():
     """The tables that some profile was fitted on, or chosen for when their rows had been seen: no row of them is a test.
 
-    25 of the 97 sources that have step times, one or two of each software. Those of ../shared were chosen before any row had
+    25 of the 118 sources that have step times, one or two of each software. Those of ../shared were chosen before any row had
     been simulated: of FSDP the largest table (both generations of devices, 8 to 512 of them), of Megatron the one with
     published settings in every row; nanotron and InternEvo have one table each. Of our own, twelve were chosen when their rows
     were put down, before any had been simulated. Nine came to them later: runs before BLOOM, for what is told apart in
@@ -34,9 +34,9 @@ def fitted():
 
 
 # Software that no profile is of: the one that is nearest stands in for it.
-STANDS_IN = ("automodel_70b", "aws_tutorials", "flash_attention_2022", "flash_attention_2023", "glm_130b", "gpt_neox_lumi",
-             "gptneox_20b", "jax_toolbox_pax_a100", "kempnerforge_2026_04", "llama3_405b", "megatron_tests_15b_a100",
-             "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
+STANDS_IN = ("automodel_70b", "aws_tutorials", "flagperf_llama2_7b_deepspeed_2023", "flash_attention_2022", "flash_attention_2023",
+             "glm_130b", "gpt_neox_lumi", "gptneox_20b", "jax_toolbox_pax_a100", "kempnerforge_2026_04", "litgpt_compiled_2024",
+             "llama3_405b", "megatron_tests_15b_a100", "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
 
 
 def is_known(row):

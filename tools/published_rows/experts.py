@@ -14,7 +14,7 @@ DISPATCHED = {("alltoall", "no", "yes"): "megatron", ("alltoall", "no", "no"): "
               ("hybridep", "yes", "yes"): "megatron-hybridep", ("sequential", "no", "no"): "megatron-sequential"}
 
 # Tables whose software does something else besides: routers that have just begun, a module for each expert.
-SET_APART = {"megatron_tests": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential",
+SET_APART = {"megatron_tests": "megatron-unforced", "megatron_tests_a100": "megatron-unforced", "grok1_24_11": "megatron-sequential", "grok1_25_02": "megatron-sequential",
              "grok1_25_05": "megatron-sequential"}
 MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "models"
 
@@ -31,6 +31,7 @@ def experts(path):
     on few devices.
     megatron_tests: NVIDIA/Megatron-LM, tests/functional_tests/test_cases/mixtral, golden_values of core 0.9 to main of April 2026;
     the number of devices follows from the bytes that it allocates; the router is not balanced by force, norms are logged.
+    megatron_tests_a100: the same case on A100, values of core 0.8 to 0.11, FlashAttention-2.
     moe_recipes: the same, branch dev at d48bd6be, examples/moe_recipes: balanced by force.
     megatron_bridge_experts: NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md (balanced by force from 25.11 on), where
     ../shared has no such row, and Llama 4 and DeepSeek-V3 of dgxc-benchmarking v25.05. A run of 26.02 is left out that took twice as
@@ -69,6 +70,7 @@ def experts(path):
         nvidia_stages(keys, preset_layers)
         if cell.get("stages"):
             keys["layout.stages"] = cell["stages"].replace(" ", ",")
+        keys.update(word.split("=", 1) for word in (cell.get("keys") or "").split())
         profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
         if cell.get("balance") == "aux" and profile == "megatron":
             profile = "megatron-unforced"
@@ -83,4 +85,5 @@ def experts(path):
 
 RULES = {table: experts for table in (
     "deepseek_25_05", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_experts",
-    "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "moe_model_zoo", "moe_recipes", "nemo_2025_experts")}
+    "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "megatron_tests_a100",
+    "moe_model_zoo", "moe_recipes", "nemo_2025_experts")}

@@ -127,6 +127,38 @@ SETTLED = (
     # TencentCloud/tione-tilearn-angel at 1cdd6de, benchmark/README.md: LLaMA-Factory, Llama 3 8B by DeepSpeed ZeRO-3 on eight A800 and, all
     # recomputed, eight A100 of 40 GB; single_node.sh and ds_z3_config.json beside it.
     "tilearn_llama_factory_2024",
+    # M. T. Yeung et al., arXiv:2411.05288, table 5 (vocab_parallel_2024; its digits as deep-diver/ai-paper-reviewer c0032f63 has them), and
+    # the authors' runs again, sail-sg/VocabularyParallelism at 6191c3bf, artifact/example-results (vocab_parallel_2025): 1F1B of Megatron-LM of
+    # July 2024 on 8 to 32 A100, vocabularies of 32k to 256k, layers as they divide and moved away from the head; steps from MFU by
+    # its own count, attention in full. Its memory is not said to be allocated or reserved.
+    "vocab_parallel",
+    # kwai/Megatron-Kwai at b2646e4d, examples/atc24: "origin", Megatron-LM 2bc6cd3 of December 2023: nothing beside products.
+    "kwai_atc24",
+    # alpa-projects/alpa at e0ae8bf8, osdi22_artifact: Megatron-LM of October 2021 on AWS's p3.16xlarge, sums after the backward pass.
+    "alpa_osdi22",
+    # FlagOpen/FlagPerf at 1b5a0303, training/nvidia: Llama 3 by Megatron-Core 0.6.0, Llama 2 70B and Aquila2 7B by FlagScale of winter
+    # 2023, Llama 2 7B by Megatron-DeepSpeed and by DeepSpeed's ZeRO-3, on A800, H800, H100; no run's script sets an overlap. The last
+    # logged step. seq1f1b_fork_2026: zwx119/Seq1F1B at 33bb4a1b, a log of plain 1F1B, 32k tokens.
+    "flagperf",
+    # NeMo Megatron 22.06 on Azure's NDm A100 v4: Azure HPC blog, 24 October 2022; configurations of NVIDIA/NeMo-Framework-Launcher d4317ddd.
+    # 126M, printed to one digit, and 530B, whose configuration nobody has, are not here.
+    "azure_nemo_2022",
+    # bigscience-workshop/bigscience at 9e64edec: experiments/tr3m-1B3.md, 1.3B on two nodes of V100 by whole seconds; logs of tr1-13B, tr8-104B
+    # and BLOOM (reshaping-log.md, chronicles.md). Its tables of GPT-2, "+/-40% correct" by their own words, are not here.
+    "bigscience_1b3_2021",
+    "bigscience_runs",
+    # FZJ-JSC/jubench-megatron-lm at d02714db: Megatron-LM f7727433 on JUWELS Booster, best interval (175B), mean (13B); no overlap is set.
+    # 192 nodes, of which ten iterations are logged, are not here.
+    "jubench_megatron",
+    # alibaba/Megatron-LLaMA at 25306de8, README.md: 13B on 32 to 512 A100, its own optimizer, which overlaps, and Megatron-LM's.
+    "megatron_llama_2023",
+    # swiss-ai/Megatron-LM, pull requests 10 and 33: 3B and 8B on 4 to 256 GH200 of Alps. 300M, printed to one digit, is not here.
+    "swissai_2025",
+    # Lightning-AI/litgpt, extensions/thunder/README.md at 7e412aea to HEAD: TinyLlama on eight A100 by eager FSDP, and by torch.compile.
+    "litgpt_2024",
+    # pytorch/torchtitan: what torchtitan_* above do not have of benchmarks/*.md and messages of 83c879f18 and 58b034444. Async TP has
+    # messages beside products. Not here: fp8 by rows, graph_trainer, symmetric memory, what keeps some products and not others.
+    "torchtitan_more",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
     # SmolLM3: 14,000 tokens a second of a device on 384 H100, its nanotron file. TinyLlama: 24,000 on 16 A100, its README.
@@ -156,8 +188,9 @@ def v6e_keys(chips):
 
 
 # Software that gives each chunk as many layers, wherever embedding and head are.
-EVEN = ("dlperf_megatron_2021", "gpu_recipes_nemo", "kempnerforge_2026_04", "megatron_bridge_h100", "megatron_bridge_mxfp8",
-        "megatron_tests_15b", "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09")
+EVEN = ("alpa_osdi22", "azure_nemo_2022", "bigscience_1b3_2021", "bigscience_runs", "dlperf_megatron_2021", "flagperf", "gpu_recipes_nemo",
+        "jubench_megatron", "kempnerforge_2026_04", "kwai_atc24", "megatron_bridge_h100", "megatron_bridge_mxfp8", "megatron_tests_15b",
+        "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09", "vocab_parallel")
 
 # More than what was run is held here: chunks that are not said, a share of layers that stands for a share of each layer, what
 # goes to the host.
@@ -174,10 +207,10 @@ def settled(path):
         keys.update({"layout.zero": int(cell["zero"]), "train.precision": cell["precision"],
                      "train.recompute": cell["recompute"]})
         for column, key in (("zero_group", "layout.zero_group"), ("recompute_layers", "train.recompute_layers"),
-                            ("dropout", "model.dropout"), ("grads", "precision.grads"),
-                            ("sum_bytes", "profile.sum_bytes"), ("logit_bytes", "profile.logit_bytes")):
+                            ("dropout", "model.dropout"), ("grads", "precision.grads")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
+        said = dict(word.split("=", 1) for word in (cell.get("keys") or "").split())
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
             keys["layout.sp"] = "true"
         if keys["layout.dp"] * keys["layout.cp"] == 1:
@@ -186,8 +219,6 @@ def settled(path):
             keys.update(slice_keys(keys["layout.zero_group"] * keys["layout.tp"]))
         if cell["cluster"] == "tpu-v6e" and keys["cluster.devices"] in V6E:
             keys.update(v6e_keys(keys["cluster.devices"]))
-        if path.stem == "dlperf_megatron_2021":
-            keys.update({"profile.dp_beside": "no", "profile.pp_pieces": "no"})
         row = Row(cell["source"], cell["row"], cell["profile"], cell["cluster"], keys)
         row.step_s, row.fits = number(cell["step_s"]), cell["step_s"] != "OOM"
         if row.source == "together_b200" and "15B" in row.name:
@@ -197,6 +228,7 @@ def settled(path):
             in_segments(keys, cell["cluster"])
         if path.stem in EVEN or row.source in ("llama3_405b", "together_b200"):
             nvidia_stages(keys)
+        keys.update(said)
         if row.source in HOLDS_OTHERS:
             row.fits = None
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
