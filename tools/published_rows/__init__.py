@@ -51,7 +51,7 @@ def first_profile(row):
     """
     changed = ("korthikanti_table3_5", "megatron_bridge_perf", "nemo_24_07", "zero_bubble_tables")
     later = ("mb-151", "mb-233")  # whose layout was refused until their source's dispatcher had been looked up
-    if row.profile == "megatron-core":
+    if row.profile == "megatron-core" and row.source in STANDS_IN:
         return "megatron-2023"  # which stood in for it
     is_as_ever = row.source not in changed or row.profile == "megatron-selective" or row.name in later
     return row.profile if is_as_ever else "megatron"
