@@ -35,8 +35,8 @@ def fitted():
 
 # Software that no profile is of: the one that is nearest stands in for it.
 STANDS_IN = ("automodel_70b", "aws_tutorials", "flagperf_llama2_7b_deepspeed_2023", "flash_attention_2022", "flash_attention_2023",
-             "glm_130b", "gpt_neox_lumi", "gptneox_20b", "jax_toolbox_pax_a100", "kempnerforge_2026_04", "litgpt_compiled_2024",
-             "llama3_405b", "megatron_tests_15b_a100", "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
+             "glm_130b", "gpt_neox_lumi", "gptneox_20b", "jax_toolbox_pax_2023_a100", "jax_toolbox_pax_a100",
+             "kempnerforge_2026_04", "kempnerforge_weak", "litgpt_compiled_2024", "llama3_405b", "megatron_tests_15b_a100", "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
 
 
 def is_known(row):

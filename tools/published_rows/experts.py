@@ -45,6 +45,8 @@ def experts(path):
     Mixtral and Llama 4 Scout, capacity 1.
     megatron_bridge_experts_2: the page of megatron_bridge_experts on Blackwell, 25.11 to 26.04.01, where the printed layout is that of
     the release's recipe; MXFP8. One that goes beside another micro-batch by HybridEP is taken to go beside nothing.
+    experts_more: an output line of NVIDIA/dgxc-benchmarking v25.12, qwen3 (235B on 256 H100), and the median of six racks of GB200 of
+    togethercomputer/together-dgxc-benchmarking at 0b86473 (gpt-oss 120B, forced).
     gpu_recipes_experts: AI-Hypercomputer/gpu-recipes at bd6c259 and fe5c13c, the step that a README logs; H200 without a grouped product.
 
     Norms, activations and MLA's up-projections that are made again are no key of ours, and nothing is made again here; runs that
@@ -84,6 +86,6 @@ def experts(path):
 
 
 RULES = {table: experts for table in (
-    "deepseek_25_05", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_experts",
+    "deepseek_25_05", "experts_more", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_experts",
     "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "megatron_tests_a100",
     "moe_model_zoo", "moe_recipes", "nemo_2025_experts")}

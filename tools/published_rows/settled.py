@@ -43,7 +43,7 @@ SETTLED = (
     "aws_nxdt",
     "aws_tutorials",
     # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
-    # 281e04bf3. Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the
+    # 281e04bf3, and 8e0d343c0 and 86f442ffc (maxtext_v4_2023). Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the
     # data center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP
     # has two matrices, here a gated one of two thirds of its columns. 16B and 32B of v5e below 32 slices may be of another
     # attention, and are left out.
@@ -159,6 +159,19 @@ SETTLED = (
     # pytorch/torchtitan: what torchtitan_* above do not have of benchmarks/*.md and messages of 83c879f18 and 58b034444. Async TP has
     # messages beside products. Not here: fp8 by rows, graph_trainer, symmetric memory, what keeps some products and not others.
     "torchtitan_more",
+    # NVIDIA/NeMo, performance_long_sequence.md, 25.04 on B200: Llama 3 8B at 16k to 1,024k tokens, TFLOP/s by NeMo's count (nemo_long_b200);
+    # vuiseng9/nemo-perf-nvfp4 at 13bdb29, NeMo 25.09 on B200 (nemo_b200_8b_2025); saltysoup/a3-bootcamp-ce at e9a44ff (gcp_a3mega_nemo_2024);
+    # togethercomputer/together-dgxc-benchmarking at 0b86473, Qwen2.5 72B, median of six racks of GB200; peaks of output lines of
+    # NVIDIA/dgxc-benchmarking v25.04 (dgx_cloud_examples).
+    "nemo_more",
+    # NVIDIA/JAX-Toolbox: rosetta/projects/pax/README.md at db437900 and 62799732, with Transformer Engine; projects/maxtext/README.md.
+    "jax_toolbox_more",
+    # pytorch/ao at d99785c0f, float8nocompile/README.md: Llama 3 8B by torchtitan on eight H100, not its own fp8 kernels. KempnerForge's
+    # benchmarks/weak_scaling_160gpu and 175b_360gpu, as kempnerforge_2026_04.
+    "fsdp_more",
+    # microsoft/Megatron-DeepSpeed at c08e2cc2, examples_deepspeed/rebase/README.md, by its own count; argonne-lcf/Megatron-DeepSpeed at
+    # ffa3456d, ALCF/notes/deprecated.md; LambdaLabsML/examples at d23d2e7, gpt-neox-training, one node.
+    "deepspeed_more",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
     # SmolLM3: 14,000 tokens a second of a device on 384 H100, its nanotron file. TinyLlama: 24,000 on 16 A100, its README.
@@ -188,13 +201,14 @@ def v6e_keys(chips):
 
 
 # Software that gives each chunk as many layers, wherever embedding and head are.
-EVEN = ("alpa_osdi22", "azure_nemo_2022", "bigscience_1b3_2021", "bigscience_runs", "dlperf_megatron_2021", "flagperf", "gpu_recipes_nemo",
+EVEN = ("alpa_osdi22", "azure_nemo_2022", "bigscience_1b3_2021", "bigscience_runs", "deepspeed_more",
+        "dlperf_megatron_2021", "flagperf", "gpu_recipes_nemo",
         "jubench_megatron", "kempnerforge_2026_04", "kwai_atc24", "megatron_bridge_h100", "megatron_bridge_mxfp8", "megatron_tests_15b",
-        "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09", "vocab_parallel")
+        "megatron_tests_7b", "mlperf_5_1", "nemo_24_01", "nemo_24_03", "nemo_24_05", "nemo_24_09", "nemo_more", "vocab_parallel")
 
 # More than what was run is held here: chunks that are not said, a share of layers that stands for a share of each layer, what
 # goes to the host.
-HOLDS_OTHERS = ("gpu_recipes_maxtext", "kempnerforge_2026_04", "llama3_405b", "maxtext_h100_24_11", "maxtext_h100_25_02",
+HOLDS_OTHERS = ("gpu_recipes_maxtext", "kempnerforge_2026_04", "kempnerforge_weak", "llama3_405b", "maxtext_h100_24_11", "maxtext_h100_25_02",
                 "paxml_h100", "tpu_recipes_v6e", "tpu_recipes_v5p")
 
 
@@ -232,7 +246,7 @@ def settled(path):
         if row.source in HOLDS_OTHERS:
             row.fits = None
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
-        row.of_first_rank = row.source == "mlperf_5_1"
+        row.of_first_rank = row.source in ("mlperf_5_1", "together_gb200_2026")
         row.holds_twice = path.stem == "lumi_2023"  # its logs have 2 + 2 + 4 bytes a weight, and 12 over dp
         yield row
 
