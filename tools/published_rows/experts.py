@@ -15,7 +15,8 @@ DISPATCHED = {("alltoall", "no", "yes"): "megatron", ("alltoall", "no", "no"): "
 
 # Tables whose software does something else besides: routers that have just begun, a module for each expert.
 SET_APART = {"megatron_tests": "megatron-unforced", "megatron_tests_a100": "megatron-unforced", "grok1_24_11": "megatron-sequential",
-             "grok1_25_02": "megatron-sequential", "grok1_25_05": "megatron-sequential"}
+             "grok1_25_02": "megatron-sequential", "grok1_25_05": "megatron-sequential",
+             "together_b200_grok1": "megatron-sequential"}
 MODELS = pathlib.Path(__file__).resolve().parent.parent.parent / "catalog" / "models"
 
 
@@ -46,7 +47,8 @@ def experts(path):
     megatron_bridge_experts_2: the page of megatron_bridge_experts on Blackwell, 25.11 to 26.04.01, where the printed layout is that of
     the release's recipe; MXFP8. One that goes beside another micro-batch by HybridEP is taken to go beside nothing.
     experts_more: an output line of NVIDIA/dgxc-benchmarking v25.12, qwen3 (235B on 256 H100), and the median of six racks of GB200 of
-    togethercomputer/together-dgxc-benchmarking at 0b86473 (gpt-oss 120B, forced).
+    togethercomputer/together-dgxc-benchmarking at 0b86473 (gpt-oss 120B, forced), Qwen3 30B on its B200. together_b200_grok1: the same,
+    worklog/, its days on which steps and TFLOP/s agree.
     megatron_bridge_cards: NVIDIA-NeMo/Megatron-Bridge at 067f987d, examples/model_verification_cards and skills, balanced by force.
     gpu_recipes_experts: AI-Hypercomputer/gpu-recipes at bd6c259 and fe5c13c, the step that a README logs; H200 without a grouped product.
 
@@ -89,4 +91,4 @@ def experts(path):
 RULES = {table: experts for table in (
     "deepseek_25_05", "experts_more", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_cards", "megatron_bridge_experts",
     "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "megatron_tests_a100",
-    "moe_model_zoo", "moe_recipes", "nemo_2025_experts")}
+    "moe_model_zoo", "moe_recipes", "nemo_2025_experts", "together_b200_grok1")}

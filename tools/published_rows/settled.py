@@ -161,7 +161,7 @@ SETTLED = (
     "torchtitan_more",
     # NVIDIA/NeMo, performance_long_sequence.md, 25.04 on B200: Llama 3 8B at 16k to 1,024k tokens, TFLOP/s by NeMo's count (nemo_long_b200);
     # vuiseng9/nemo-perf-nvfp4 at 13bdb29, NeMo 25.09 on B200 (nemo_b200_8b_2025); saltysoup/a3-bootcamp-ce at e9a44ff (gcp_a3mega_nemo_2024);
-    # togethercomputer/together-dgxc-benchmarking at 0b86473, Qwen2.5 72B, median of six racks of GB200; peaks of output lines of
+    # togethercomputer/together-dgxc-benchmarking at 0b86473, Qwen2.5 72B, median of six racks of GB200, and 340B on B200; peaks of output lines of
     # NVIDIA/dgxc-benchmarking v25.04 (dgx_cloud_examples); NVIDIA/Megatron-LM at d98e8a64, examples/llama/README.md, fp8
     # (megatron_llama_example); Qwen3 8B of Megatron-Bridge's cards.
     "nemo_more",
