@@ -3,6 +3,7 @@
 // names.
 #include "catalog/catalog.h"
 #include "catalog/fields.h"
+#include "plan/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,6 +36,10 @@ static status device_check(const char *shown, const cluster_device *d)
     if (d->peak_flops[MATH_BF16] <= 0.0 && d->peak_flops[MATH_FP16] <= 0.0 &&
         d->peak_flops[MATH_FP32] <= 0.0) {
         return fail(ST_CONFIG_KEY, "%s: a device needs peak_tflops of bf16, fp16 or fp32", shown);
+    }
+    if (d->limit_watts > 0.0 && d->limit_watts <= d->idle_watts) {
+        return fail(ST_CONFIG_RANGE, "%s: limit_watts = %.6g is no more than idle_watts = %.6g", shown,
+                    d->limit_watts, d->idle_watts);
     }
     // "80 GB" of memory chips is 80 GiB, 7% more; a larger gap is a mistake of units.
     if (d->usable_bytes > 1.075 * d->memory_bytes) {
@@ -236,6 +241,7 @@ static status cluster_fill(const host *h, arena *a, const catalog_sheet *s, clus
     TRY(levels_begin(h, a, s, out));
     catalog_sheet_apply(s, out); // over what device and links say
     TRY(device_check(catalog_sheet_place(s, ""), &out->device));
+    cost_limit_power(&out->device);
     TRY(levels_check(a, s, out));
     TRY(failures_check(s, &out->failures));
     if (out->devices < out->node.devices) out->node.devices = (int32_t)out->devices; // part of one

@@ -75,6 +75,7 @@ typedef struct cluster_device {
     double pointwise_fp32_s, pointwise_16_s;
     double pointwise_half;    // columns of a row at which half of them is reached; 0: at all
     double watts, idle_watts; // TDP of the device as sold; and when nothing runs (0: not known)
+    double limit_watts;       // that it is held to, below its TDP; 0: it is not
 } cluster_device;
 
 // How the devices, or the groups of the level below, are joined.

@@ -73,6 +73,21 @@ bool cost_is_processor(const cluster_device *d)
     return d->maker != NULL && strcmp(d->maker, "cpu") == 0;
 }
 
+static void shares_scale(cluster_device *d, double gain)
+{
+    for (int i = 0; i < MATH_COUNT; i++)
+        d->product_share[i] = fmin(1.0, d->product_share[i] * gain);
+    d->attention_forward_share = fmin(1.0, d->attention_forward_share * gain);
+    d->attention_backward_share = fmin(1.0, d->attention_backward_share * gain);
+}
+
+void cost_limit_power(cluster_device *d)
+{
+    if (d->limit_watts <= 0.0 || d->limit_watts >= d->watts) return;
+    shares_scale(d, cbrt((d->limit_watts - d->idle_watts) / (d->watts - d->idle_watts)));
+    d->watts = d->limit_watts;
+}
+
 void cost_units_share(cluster_device *d, int64_t ranks)
 {
     const double units = (double)max_i64(d->units, 1);
@@ -80,10 +95,7 @@ void cost_units_share(cluster_device *d, int64_t ranks)
     d->units = (int32_t)left;
     if (d->team <= 0.0 || units < 2.0) return;
     const double gain = pow(d->team, log2(left) / log2(units) - 1.0);
-    for (int i = 0; i < MATH_COUNT; i++)
-        d->product_share[i] = fmin(1.0, d->product_share[i] * gain);
-    d->attention_forward_share = fmin(1.0, d->attention_forward_share * gain);
-    d->attention_backward_share = fmin(1.0, d->attention_backward_share * gain);
+    shares_scale(d, gain);
     d->pointwise_fp32_s *= gain;
     d->pointwise_16_s *= gain;
     d->team = pow(d->team, log2(left) / log2(units));

@@ -152,7 +152,7 @@ SETTLED = (
     "jubench_megatron",
     # alibaba/Megatron-LLaMA at 25306de8, README.md: 13B on 32 to 512 A100, its own optimizer, which overlaps, and Megatron-LM's.
     "megatron_llama_2023",
-    # swiss-ai/Megatron-LM, pull requests 10 and 33: 3B and 8B on 4 to 256 GH200 of Alps. 300M, printed to one digit, is not here.
+    # swiss-ai/Megatron-LM, pull requests 10 and 33: 3B and 8B on 4 to 256 GH200 of Alps, whose modules were held to 624 W then. 300M, printed to one digit, is not here.
     "swissai_2025",
     # Lightning-AI/litgpt, extensions/thunder/README.md at 7e412aea to HEAD: TinyLlama on eight A100 by eager FSDP, and by torch.compile.
     "litgpt_2024",
@@ -167,7 +167,8 @@ SETTLED = (
     "nemo_more",
     # NVIDIA/JAX-Toolbox: rosetta/projects/pax/README.md at db437900 and 62799732, with Transformer Engine; projects/maxtext/README.md.
     "jax_toolbox_more",
-    # pytorch/ao at d99785c0f, float8nocompile/README.md: Llama 3 8B by torchtitan on eight H100, not its own fp8 kernels. KempnerForge's
+    # pytorch/ao at d99785c0f, float8nocompile/README.md: Llama 3 8B by torchtitan on eight H100, Meta's (testing/training/
+    # roofline_utils.py), not its own fp8 kernels. KempnerForge's
     # benchmarks/weak_scaling_160gpu and 175b_360gpu, as kempnerforge_2026_04.
     "fsdp_more",
     # microsoft/Megatron-DeepSpeed at c08e2cc2, examples_deepspeed/rebase/README.md, by its own count; argonne-lcf/Megatron-DeepSpeed at
