@@ -103,8 +103,8 @@ static const catalog_field device_rows[] = {
     DEVICE("watts", REAL, watts, .is_wanted = true, .help = "thermal design power, as sold"),
     DEVICE("idle_watts", REAL, idle_watts, .help = "0: not known"),
     DEVICE("limit_watts", REAL, limit_watts,
-           .help = "that it is held to, which lowers its clock: products and attention go by the cube "
-                   "root of what is left beside idle_watts; 0: watts"),
+           .help = "that it is held to, which lowers its clock: products and attention go by the "
+                   "square root of what is left beside idle_watts; 0: watts"),
 };
 const catalog_fields catalog_device_fields = {device_rows, COUNT_OF(device_rows), "device"};
 

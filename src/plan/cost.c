@@ -84,7 +84,7 @@ static void shares_scale(cluster_device *d, double gain)
 void cost_limit_power(cluster_device *d)
 {
     if (d->limit_watts <= 0.0 || d->limit_watts >= d->watts) return;
-    shares_scale(d, cbrt((d->limit_watts - d->idle_watts) / (d->watts - d->idle_watts)));
+    shares_scale(d, sqrt((d->limit_watts - d->idle_watts) / (d->watts - d->idle_watts)));
     d->watts = d->limit_watts;
 }
 

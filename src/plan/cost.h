@@ -134,8 +134,8 @@ cluster_math cost_math_of(const cluster_device *d, dtype type);
 double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
 // A processor, and no accelerator beside one.
 bool cost_is_processor(const cluster_device *d);
-// A device that is held to limit_watts: power goes by clock and the square of the voltage, which goes by the clock,
-// so products and attention have the cube root of what is left beside idle_watts. Again: nothing.
+// A device that is held to limit_watts: power goes by the clock, and by its cube where the voltage can follow; between
+// the two, products and attention have the square root of what is left beside idle_watts. Again: nothing.
 void cost_limit_power(cluster_device *d);
 // A processor's units dealt out to so many ranks: fewer wait for each other, so all types of work gain what
 // `team` says is lost between all of them.
