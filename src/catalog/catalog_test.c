@@ -304,6 +304,7 @@ static const struct {
     {"base: h100\nlevels:\n  2: {taper: 0.5}\n", "expected 1 to"},
     {"base: h100\nfailures: {share: {other: 0.5}}\n", "add up to"},
     {"base: h100\ndevice.usable_gib: 90\n", "more than memory_gb"},
+    {"base: h100\ndevice.limit_watts: 60\n", "no more than idle_watts = 70"},
     {"base: h100\ndevice.sparse_tflops.bf16: 10\n", "sparse peak is below"},
     {"base: tpu-v4\nlevels:\n  1: {dims: {x: 8}}\n", "dims make 2048 places"},
     {"base: bad.yaml\n", "circle"},

@@ -502,6 +502,28 @@ static void ranks_with_fewer_units_wait_less(void **state)
     assert_close(same.product_share[MATH_BF16], 0.7, 1e-12);
 }
 
+static void less_power_is_a_lower_clock(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cluster_device d = c.device;
+    d.watts = 700.0;
+    d.idle_watts = 70.0;
+    cost_limit_power(&d); // no limit
+    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    d.limit_watts = 800.0; // more than it takes
+    cost_limit_power(&d);
+    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    assert_close(d.watts, 700.0, 1e-12);
+    d.limit_watts = 70.0 + 630.0 * 0.64;
+    for (int again = 0; again < 2; again++) { // once is all
+        cost_limit_power(&d);
+        assert_close(d.product_share[MATH_BF16], 0.8 * 0.7, 1e-12);
+        assert_close(d.attention_backward_share, 0.8 * c.device.attention_backward_share, 1e-12);
+        assert_close(d.watts, d.limit_watts, 1e-12); // energy goes by it
+    }
+}
+
 // ---- messages -------------------------------------------------------------------------------------
 
 static cost_group group_of(const cluster *c, int64_t count, int32_t stride)
@@ -731,6 +753,7 @@ int main(void)
         cmocka_unit_test(experts_have_their_host_and_order),
         cmocka_unit_test(attention_is_slow_on_short_sequences),
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
+        cmocka_unit_test(less_power_is_a_lower_clock),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
         cmocka_unit_test(stages_get_pieces),
