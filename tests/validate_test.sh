@@ -12,7 +12,7 @@ held() { # held KIND PROFILE KEY=VALUE...: bytes of it
     local kind=$1 profile=$2
     shift 2
     "$T" simulate gpt2-124m --cluster a100-80 profile="$profile" layout.dp=8 train.global_batch=64 \
-        train.micro_batch=4 "$@" --json | sed -E 's/.*"memory": \{[^}]*"'"$kind"'": ([0-9]+).*/\1/'
+        train.micro_batch=4 profile.logit_bytes=0 "$@" --json | sed -E 's/.*"memory": \{[^}]*"'"$kind"'": ([0-9]+).*/\1/'
 }
 
 # 12 layers x 12 heads x 1024^2 scores x 4 sequences x 5 bytes, and two masks of 4 x 1024 x 768 bytes; of one layer where

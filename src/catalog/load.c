@@ -38,8 +38,8 @@ static status device_check(const char *shown, const cluster_device *d)
         return fail(ST_CONFIG_KEY, "%s: a device needs peak_tflops of bf16, fp16 or fp32", shown);
     }
     if (d->limit_watts > 0.0 && d->limit_watts <= d->idle_watts) {
-        return fail(ST_CONFIG_RANGE, "%s: limit_watts = %.6g is no more than idle_watts = %.6g", shown,
-                    d->limit_watts, d->idle_watts);
+        return fail(ST_CONFIG_RANGE, "%s: limit_watts = %.6g is no more than idle_watts = %.6g",
+                    shown, d->limit_watts, d->idle_watts);
     }
     // "80 GB" of memory chips is 80 GiB, 7% more; a larger gap is a mistake of units.
     if (d->usable_bytes > 1.075 * d->memory_bytes) {
