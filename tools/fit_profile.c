@@ -185,6 +185,7 @@ static status parameter_read(fit *f, char *word, parameter *out)
         {"attention", &f->profile.attention},
         {"memory", &f->profile.memory},
         {"pointwise", &f->profile.pointwise},
+        {"eager_pointwise", &f->profile.eager_pointwise},
         {"launch", &f->profile.launch},
         {"step_s", &f->profile.step_s},
         {"tp_bandwidth", &f->profile.tp_bandwidth},

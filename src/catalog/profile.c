@@ -36,6 +36,9 @@ static const catalog_field rows[] = {
     SPEED(memory, "of operations that memory holds up"),
     SPEED(pointwise,
           "bytes that element-wise operations move, relative to the plan's; below 1: fused"),
+    FIGURE(eager_pointwise, 100,
+           "the same, of RMSNorm, rotary positions and gated activations that are chains of a "
+           "framework's operations; 0: as pointwise"),
     SPEED(launch, "time of a kernel's launch, relative to the device's entry"),
     SPEED(attention_kernels, "kernels that an attention is launched as; 1: it is fused"),
     FIGURE(step_s, 60, "seconds of the host's work in each step that nothing hides"),

@@ -346,6 +346,13 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
 }
 
+// What a model of Llama's kind has that GPT-2's has not: the first libraries had no kernels of their own for them.
+static bool is_of_llama(op_code code)
+{
+    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW || code == OP_ROPE ||
+           code == OP_SWIGLU || code == OP_SWIGLU_BWD;
+}
+
 // Bytes, or arithmetic on what they hold where that is slower.
 static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, double bytes)
@@ -355,7 +362,9 @@ static double pointwise_s(const cost_model *m, const op_program *p, const op_nod
     const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
     double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
     if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);
-    return fmax(memory_s(m, bytes * m->profile->pointwise), over(bytes / width, rate));
+    const bool is_eager = m->profile->eager_pointwise > 0.0 && is_of_llama(node->code);
+    const double moved = is_eager ? m->profile->eager_pointwise : m->profile->pointwise;
+    return fmax(memory_s(m, bytes * moved), over(bytes / width, rate));
 }
 
 // Rows that experts of this rank take come from each rank by expert: read, and written in the order of experts; what

@@ -169,6 +169,36 @@ static void product_emit(arena *a, int64_t columns, int64_t rows, op_program **p
     assert_int_equal(op_matmul(*program, *x, w, TENSOR_NONE, ACT_NONE, y), ST_OK);
 }
 
+// A product, what gates its columns, and what adds to the half that is left.
+static void eager_operations_move_more(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    arena *a = NULL;
+    op_program *program = NULL;
+    tensor_id x = TENSOR_NONE, y = TENSOR_NONE, gated = TENSOR_NONE, twice = TENSOR_NONE;
+    assert_int_equal(arena_create("eager", 0, &a), ST_OK);
+    product_emit(a, 4096, 8192, &program, &x, &y);
+    assert_int_equal(op_swiglu(program, y, &gated), ST_OK);
+    assert_int_equal(op_add(program, gated, gated, &twice), ST_OK);
+    assert_int_equal(op_output(program, twice), ST_OK);
+    const extent_binding bound = {
+        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 8192, [EXTENT_SEQS] = 1}};
+    const op_node *gate = &program->lists[OP_FORWARD].nodes[1];
+    const op_node *sum = &program->lists[OP_FORWARD].nodes[2];
+    assert_int_equal(gate->code, OP_SWIGLU);
+    p.pointwise = 0.5;
+    const int64_t fused = cost_node_ns(&m, program, gate, &bound);
+    const int64_t added = cost_node_ns(&m, program, sum, &bound);
+    p.eager_pointwise = 4.0;
+    assert_close((double)(cost_node_ns(&m, program, gate, &bound) - fused),
+                 3.5 * 3.0 * 8192 * 4096 * 2 / 2.4e12 * 1e9, 1e-3);
+    assert_int_equal(cost_node_ns(&m, program, sum, &bound), added); // of any model
+    arena_destroy(a);
+}
+
 static void operations_are_priced_by_their_rows(void **state)
 {
     (void)state;
@@ -745,6 +775,7 @@ int main(void)
         cmocka_unit_test(tiles_and_waves_quantise),
         cmocka_unit_test(nothing_larger_is_cheaper),
         cmocka_unit_test(operations_are_priced_by_their_rows),
+        cmocka_unit_test(eager_operations_move_more),
         cmocka_unit_test(fp8_wants_longer_sums),
         cmocka_unit_test(rings_carry_a_nodes_own_pieces),
         cmocka_unit_test(rows_of_experts_are_held_up),
