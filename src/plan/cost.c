@@ -349,8 +349,8 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
 // What a model of Llama's kind has that GPT-2's has not: the first libraries had no kernels of their own for them.
 static bool is_of_llama(op_code code)
 {
-    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW || code == OP_ROPE ||
-           code == OP_SWIGLU || code == OP_SWIGLU_BWD;
+    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW ||
+           code == OP_ROPE || code == OP_SWIGLU || code == OP_SWIGLU_BWD;
 }
 
 // Bytes, or arithmetic on what they hold where that is slower.

@@ -34,8 +34,9 @@ typedef struct cost_profile {
     double
         pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
                    // 1 where kernels are fused
-    double eager_pointwise; // the same of RMSNorm, rotary positions and gated activations, where they are chains of a
-                            // framework's operations; 0: as pointwise
+    double
+        eager_pointwise; // the same of RMSNorm, rotary positions and gated activations, where they are chains of a
+                         // framework's operations; 0: as pointwise
     double launch;            // factor on the device's launch time per operation
     double attention_kernels; // as which an attention is launched that is not fused
     // Where an operation does not add its gradient of a weight to the step's sum, bytes that a kernel of its own moves

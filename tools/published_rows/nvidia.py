@@ -156,13 +156,13 @@ def megatron_core_2024(path):
     Source: NVIDIA/Megatron-LM, README.md and images/model_table.png of July 2024 (commit f2e5db402c): sequences of 4,096, a
     vocabulary of 131,072; its sizes are those with a head of its own; gradients and weights travel beside the passes, tp's and
     the pipeline's messages too, which that code has in the interleaved schedule alone (arguments.py), and 92 layers in 4 stages
-    can only be interleaved one by one. Not said: the micro-batch, of which a stage has 4 sequences in all rows: 1.
-    Sums of gradients in bf16 runs are in fp32 (arguments.py).
+    can only be interleaved one by one. Not said: the micro-batch. Without a pipeline a replica has 4 sequences, which `trireme
+    plan` takes at once in these layouts; with one it is 1. Sums of gradients in bf16 runs are in fp32 (arguments.py).
     """
     for cell in csv.DictReader(path.open()):
         keys = model_keys({**cell, "vocab": "131072", "seq": "4096"}, "gpt2", False)
         pp = int(cell["pp"])
-        keys.update(layout_keys({**cell, "micro_batch": "1", "vpp": str(int(cell["layers"]) // pp if pp > 1 else 1)}))
+        keys.update(layout_keys({**cell, "micro_batch": "1" if pp > 1 else "4", "vpp": str(int(cell["layers"]) // pp if pp > 1 else 1)}))
         megatron_core_plain(keys, "bf16")
         keys["precision.grads"] = "fp32"
         row = Row(path.stem, cell["row"], "megatron", "h100", keys)

@@ -93,8 +93,12 @@ SETTLED = (
     "megatron_bridge_h100",
     "megatron_bridge_mxfp8",
     # NVIDIA/Megatron-LM at d98e8a64 and fa48608a, tests/functional_tests/test_cases/gpt: golden values, median of all but the first step. Nemotron-4
-    # 15B's shape: the number of devices follows from the bytes allocated. 7B on eight devices: deterministic, sums by kernels of
-    # their own. Plain MLPs are gated ones of two thirds of the columns.
+    # 15B's shape: the number of devices follows from the bytes allocated. 7B on eight devices. Plain MLPs are gated ones of two
+    # thirds of the columns. Neither sets --tp-comm-overlap or the fused cross entropy: of ten messages of tp with sp in a layer
+    # four go beside products, the gathers and scatters of column-parallel products' gradients; of four sums without it two. 7B
+    # sets --no-gradient-accumulation-fusion and --deterministic-mode, for which Transformer Engine has no cuDNN attention with
+    # dropout on Blackwell (fused_attn.cpp): FlashAttention-2, which reaches 403 and 335 TFLOPS on B200 where the device's entry
+    # has 1,515 and 1,248 on GB200 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_bf16_training of June 2025).
     "megatron_tests_15b",
     "megatron_tests_7b",
     # NVIDIA-NeMo/Automodel at 36044ad3, docs/performance-summary.mdx: Llama 3.1 70B by FSDP2 and torch.compile on 64 H100.
@@ -105,7 +109,10 @@ SETTLED = (
     "yafsdp_fsdp_2024",
     # KempnerInstitute/KempnerForge at 5666d0d, benchmarks/mfu_scaling and config_validation: FSDP2, tp with sp and pp without, 7B to 70B on
     # 1 to 32 H200, four a node, compiled or eager, all recomputed, sums in fp32. Weights and AdamW's states are in bf16, which has
-    # no key. A run of 20M parameters, printed to one digit, is not here.
+    # no key. Its own trace (benchmarks/profiling) has cuDNN's attention, and 20 gathers and scatters of tp in a layer: queries,
+    # keys, values, gate and up are gathered one by one (tensor_parallel.py), where we and torchtitan have 12; without sp 9 sums
+    # for 6. Gradients are summed once in a step (train.py, maybe_no_sync; 93 GB of 70B's peak say so too), and pipelines gather
+    # once (pipeline_parallel.py). A run of 20M parameters, printed to one digit, is not here.
     "kempnerforge_2026_04",
     # Oneflow-Inc/DLPerf, Megatron-LM/README.md: GPT by Megatron-LM at 8aa4619f on 1 to 32 V100 of 16 GB, one EDR port for eight, fp16,
     # all recomputed, no ZeRO; scripts beside it: no --DDP-impl, and arguments.py of that commit has "local", which sums after the
@@ -114,7 +121,7 @@ SETTLED = (
     # AI-Hypercomputer/gpu-recipes, 24ba6df to 534ed01: the one step that a README logs, on A3 Mega (H100), A3 Ultra (H200) and A4 (B200),
     # configurations of the same commit. NeMo 24.07 to 25.02: GPT-3's vocabulary padded, 16 groups in 405B. MaxText: what
     # minimal_flash keeps is selective here, save_dot_except_mlp makes again as much as 62 layers of 80; half a GiB at once is summed
-    # where layers are no loop (A3 Mega).
+    # where layers are no loop (A3 Mega). Its 70B and GPT-3 of A3 have ub_tp_comm_overlap: false.
     "gpu_recipes_nemo",
     "gpu_recipes_maxtext",
     # NVIDIA/JAX-Toolbox, rosetta/projects/pax/README.md at 00056429 (24.04): GPT-3 5B and 175B by google/paxml on 256 H100 and A100, FSDP
@@ -160,6 +167,7 @@ SETTLED = (
     # messages beside products. Not here: fp8 by rows, graph_trainer, symmetric memory, what keeps some products and not others.
     "torchtitan_more",
     # NVIDIA/NeMo, performance_long_sequence.md, 25.04 on B200: Llama 3 8B at 16k to 1,024k tokens, TFLOP/s by NeMo's count (nemo_long_b200);
+    # attention, most of their time, for seconds at once in cuDNN 9.10 of June: 1,318 and 1,028 TFLOPS of the entry's 1,518 and 1,250 (as in 7B);
     # vuiseng9/nemo-perf-nvfp4 at 13bdb29, NeMo 25.09 on B200 (nemo_b200_8b_2025); saltysoup/a3-bootcamp-ce at e9a44ff (gcp_a3mega_nemo_2024);
     # togethercomputer/together-dgxc-benchmarking at 0b86473, Qwen2.5 72B, median of six racks of GB200, and 340B on B200; peaks of output lines of
     # NVIDIA/dgxc-benchmarking v25.04 (dgx_cloud_examples); NVIDIA/Megatron-LM at d98e8a64, examples/llama/README.md, fp8
