@@ -122,6 +122,8 @@ says "one way and both, in bytes and bits" out '^  nvlink +8 nvlink4 +450\.0 +90
 says "as sold and usable" out '80 GB as sold, 79\.1 GiB'
 says "a source" out 'H100 data sheet'
 says "what is assumed" out '^  assumed '
+code "one that is held to less power" 0 env COLUMNS=80 "$trireme" explain catalog h100-96
+says "less, and as sold" out '^power +held to 500 W of 700$'
 code "one run" 0 "$trireme" explain catalog gpt-4
 says "what was only told of it" out '^reported +cluster\.devices=24960'
 

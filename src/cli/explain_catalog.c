@@ -114,8 +114,8 @@ static status device_add(cli_context *cli, text *t, const cluster_device *d)
                      explain_count((int64_t)d->units * d->lanes_per_unit, lanes),
                      explain_count((int64_t)d->units * d->matrix_units_per_unit, matrix), d->dies));
     }
-    if (d->limit_watts > 0.0)
-        return text_add(t, "power     held to %.6g W of %.6g\n", d->limit_watts, d->watts);
+    if (d->sold_watts > 0.0)
+        return text_add(t, "power     held to %.6g W of %.6g\n", d->watts, d->sold_watts);
     return text_add(t, "power     %.6g W\n", d->watts);
 }
 

@@ -73,9 +73,11 @@ typedef struct cluster_device {
     // Operands a second that arithmetic element by element takes (norms, activations), of fp32 and of
     // 16 bits: what bounds it where memory is not; 0: memory always is.
     double pointwise_fp32_s, pointwise_16_s;
-    double pointwise_half;    // columns of a row at which half of them is reached; 0: at all
-    double watts, idle_watts; // TDP of the device as sold; and when nothing runs (0: not known)
-    double limit_watts;       // that it is held to, below its TDP; 0: it is not
+    double pointwise_half; // columns of a row at which half of them is reached; 0: at all
+    double watts,
+        idle_watts;     // TDP of the device, or its limit; and when nothing runs (0: not known)
+    double limit_watts; // that it is held to, below its TDP; 0: it is not
+    double sold_watts;  // TDP, where cost_limit_power() has put the limit in its place; 0: watts
 } cluster_device;
 
 // How the devices, or the groups of the level below, are joined.

@@ -85,6 +85,7 @@ void cost_limit_power(cluster_device *d)
 {
     if (d->limit_watts <= 0.0 || d->limit_watts >= d->watts) return;
     shares_scale(d, sqrt((d->limit_watts - d->idle_watts) / (d->watts - d->idle_watts)));
+    d->sold_watts = d->watts;
     d->watts = d->limit_watts;
 }
 
@@ -152,11 +153,15 @@ double cost_product_share(const cluster_device *d, const cost_product *p, cluste
     return products_share(d, p, math, 1.0);
 }
 
+// That the device reaches, and what a software's kernels reach of it.
+static double device_memory_rate(const cluster_device *d)
+{
+    return d->memory_bytes_s * (d->memory_share > 0.0 ? d->memory_share : 1.0);
+}
+
 static double memory_rate(const cost_model *m)
 {
-    const cluster_device *d = &m->c->device;
-    const double share = d->memory_share > 0.0 ? d->memory_share : 1.0;
-    return d->memory_bytes_s * share * m->profile->memory;
+    return device_memory_rate(&m->c->device) * m->profile->memory;
 }
 
 static double products_s(const cost_model *m, const cost_product *p, dtype type, double bytes,
@@ -189,7 +194,8 @@ static double memory_s(const cost_model *m, double bytes)
 // One long kernel over a weight: as fast as the memory goes, whatever a software's other kernels reach.
 static double copy_s(const cost_model *m, double bytes)
 {
-    return over(bytes + m->c->device.memory_half_bytes, memory_rate(m) / m->profile->memory);
+    const cluster_device *d = &m->c->device;
+    return over(bytes + d->memory_half_bytes, device_memory_rate(d));
 }
 
 int64_t cost_memory_ns(const cost_model *m, double bytes)

@@ -156,120 +156,122 @@ static void nothing_larger_is_cheaper(void **state)
 
 // ---- operations -----------------------------------------------------------------------------------
 
-// Tokens of so many columns times a matrix of so many rows.
-static void product_emit(arena *a, int64_t columns, int64_t rows, op_program **program,
-                         tensor_id *x, tensor_id *y)
+// Prices, and a program that begins with tokens of so many columns times a matrix of so many rows.
+typedef struct priced {
+    cluster c;
+    cost_profile p;
+    cost_model m;
+    arena *a;
+    op_program *program;
+    tensor_id x, y; // what is multiplied, and the product
+    extent_binding bound;
+} priced;
+
+static void priced_begin(priced *t, int64_t columns, int64_t rows, int64_t tokens)
 {
     tensor_id w = TENSOR_NONE;
-    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, program), ST_OK);
-    assert_int_equal(op_input(*program, "x", extent_tokens(1), extent_of(columns), x), ST_OK);
-    assert_int_equal(op_tensor_make(*program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(rows),
+    *t = (priced){
+        .c = sample(),
+        .p = cost_profile_trireme(),
+        .bound = {.value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = tokens, [EXTENT_SEQS] = 1}}};
+    t->m = (cost_model){.c = &t->c, .profile = &t->p};
+    assert_int_equal(arena_create("priced", 0, &t->a), ST_OK);
+    assert_int_equal(op_program_create(t->a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &t->program),
+                     ST_OK);
+    assert_int_equal(op_input(t->program, "x", extent_tokens(1), extent_of(columns), &t->x), ST_OK);
+    assert_int_equal(op_tensor_make(t->program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(rows),
                                     extent_of(columns), &w),
                      ST_OK);
-    assert_int_equal(op_matmul(*program, *x, w, TENSOR_NONE, ACT_NONE, y), ST_OK);
+    assert_int_equal(op_matmul(t->program, t->x, w, TENSOR_NONE, ACT_NONE, &t->y), ST_OK);
 }
 
 // A product, what gates its columns, and what adds to the half that is left.
 static void eager_operations_move_more(void **state)
 {
     (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    arena *a = NULL;
-    op_program *program = NULL;
-    tensor_id x = TENSOR_NONE, y = TENSOR_NONE, gated = TENSOR_NONE, twice = TENSOR_NONE;
-    assert_int_equal(arena_create("eager", 0, &a), ST_OK);
-    product_emit(a, 4096, 8192, &program, &x, &y);
-    assert_int_equal(op_swiglu(program, y, &gated), ST_OK);
-    assert_int_equal(op_add(program, gated, gated, &twice), ST_OK);
-    assert_int_equal(op_output(program, twice), ST_OK);
-    const extent_binding bound = {
-        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 8192, [EXTENT_SEQS] = 1}};
-    const op_node *gate = &program->lists[OP_FORWARD].nodes[1];
-    const op_node *sum = &program->lists[OP_FORWARD].nodes[2];
+    priced t;
+    tensor_id gated = TENSOR_NONE, twice = TENSOR_NONE;
+    priced_begin(&t, 4096, 8192, 8192);
+    assert_int_equal(op_swiglu(t.program, t.y, &gated), ST_OK);
+    assert_int_equal(op_add(t.program, gated, gated, &twice), ST_OK);
+    assert_int_equal(op_output(t.program, twice), ST_OK);
+    const op_node *gate = &t.program->lists[OP_FORWARD].nodes[1];
+    const op_node *sum = &t.program->lists[OP_FORWARD].nodes[2];
     assert_int_equal(gate->code, OP_SWIGLU);
-    p.pointwise = 0.5;
-    const int64_t fused = cost_node_ns(&m, program, gate, &bound);
-    const int64_t added = cost_node_ns(&m, program, sum, &bound);
-    p.eager_pointwise = 4.0;
-    assert_close((double)(cost_node_ns(&m, program, gate, &bound) - fused),
+    t.p.pointwise = 0.5;
+    const int64_t fused = cost_node_ns(&t.m, t.program, gate, &t.bound);
+    const int64_t added = cost_node_ns(&t.m, t.program, sum, &t.bound);
+    t.p.eager_pointwise = 4.0;
+    assert_close((double)(cost_node_ns(&t.m, t.program, gate, &t.bound) - fused),
                  3.5 * 3.0 * 8192 * 4096 * 2 / 2.4e12 * 1e9, 1e-3);
-    assert_int_equal(cost_node_ns(&m, program, sum, &bound), added); // of any model
-    arena_destroy(a);
+    assert_int_equal(cost_node_ns(&t.m, t.program, sum, &t.bound), added); // of any model
+    arena_destroy(t.a);
 }
 
 static void operations_are_priced_by_their_rows(void **state)
 {
     (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    arena *a = NULL;
-    op_program *program = NULL;
-    tensor_id x = TENSOR_NONE, y = TENSOR_NONE, z = TENSOR_NONE;
-    assert_int_equal(arena_create("cost", 0, &a), ST_OK);
-    product_emit(a, 4096, 8192, &program, &x, &y);
-    assert_int_equal(op_add(program, y, y, &z), ST_OK);
-    assert_int_equal(op_output(program, z), ST_OK);
-    assert_int_equal(op_program_differentiate(program), ST_OK);
-    const extent_binding bound = {
-        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 8192, [EXTENT_SEQS] = 1}};
-    const op_node *nodes = program->lists[OP_FORWARD].nodes;
+    priced t;
+    tensor_id z = TENSOR_NONE;
+    priced_begin(&t, 4096, 8192, 8192);
+    assert_int_equal(op_add(t.program, t.y, t.y, &z), ST_OK);
+    assert_int_equal(op_output(t.program, z), ST_OK);
+    assert_int_equal(op_program_differentiate(t.program), ST_OK);
+    const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
     const cost_product shape = {8192, 8192, 4096};
-    assert_int_equal(cost_node_ns(&m, program, &nodes[0], &bound),
-                     cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) + 1000);
+    assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
+                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
     // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
-    const int64_t plain = cost_node_ns(&m, program, &nodes[1], &bound);
+    const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[1], &t.bound);
     assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
-    p.pointwise = 0.5;
-    assert_true(cost_node_ns(&m, program, &nodes[1], &bound) < plain * 6 / 10);
+    t.p.pointwise = 0.5;
+    assert_true(cost_node_ns(&t.m, t.program, &nodes[1], &t.bound) < plain * 6 / 10);
     // Where arithmetic is slower than memory (processors) it is operands over their rate.
-    cluster slow = c;
-    const cost_model on_slow = {.c = &slow, .profile = &p};
+    cluster slow = t.c;
+    const cost_model on_slow = {.c = &slow, .profile = &t.p};
     slow.device.pointwise_16_s = 1e10;
-    assert_close((double)cost_node_ns(&on_slow, program, &nodes[1], &bound),
+    assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
                  3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
     // And each row takes a time of its own: of 8,192 columns a quarter of theirs.
     slow.device.pointwise_half = 2048.0;
-    assert_close((double)cost_node_ns(&on_slow, program, &nodes[1], &bound),
+    assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
                  1.25 * 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
     slow.device.pointwise_half = 0.0;
     slow.device.pointwise_16_s = 1e15;
-    assert_int_equal(cost_node_ns(&on_slow, program, &nodes[1], &bound),
-                     cost_node_ns(&m, program, &nodes[1], &bound));
+    assert_int_equal(cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
+                     cost_node_ns(&t.m, t.program, &nodes[1], &t.bound));
     // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
-    const op_node *dw = &program->lists[OP_BACKWARD_WEIGHT].nodes[0];
+    const op_node *dw = &t.program->lists[OP_BACKWARD_WEIGHT].nodes[0];
     const cost_product across = {4096, 8192, 8192};
     assert_int_equal(dw->code, OP_MATMUL_DW);
-    assert_int_equal(cost_node_ns(&m, program, dw, &bound),
-                     cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
+    assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
+                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
     // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
-    p.sum16_bytes = 6.0;
-    assert_int_equal(cost_node_ns(&m, program, dw, &bound),
-                     cost_product_ns(&m, &across, DTYPE_BF16, 0.0) + 1000);
-    p.sum32_bytes = 10.0;
-    assert_close((double)cost_node_ns(&m, program, dw, &bound),
-                 (double)cost_product_ns(&m, &across, DTYPE_BF16, 0.0) +
+    t.p.sum16_bytes = 6.0;
+    assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
+                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
+    t.p.sum32_bytes = 10.0;
+    assert_close((double)cost_node_ns(&t.m, t.program, dw, &t.bound),
+                 (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) +
                      (10.0 * 8192 * 4096 + 1e6) / 2.4e12 * 1e9 + 2000,
                  1e-6);
-    assert_int_equal(cost_node_ns(&m, program, &nodes[0], &bound),
-                     cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) + 1000);
-    p.sum16_bytes = p.sum32_bytes = 0.0;
+    assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
+                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
+    t.p.sum16_bytes = t.p.sum32_bytes = 0.0;
     // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
     // reads have been.
-    cluster twice = c;
-    const cost_model narrow = {.c = &twice, .profile = &p, .fp8 = true};
+    cluster twice = t.c;
+    const cost_model narrow = {.c = &twice, .profile = &t.p, .fp8 = true};
     twice.device.peak_flops[MATH_FP8] = 2e15;
     twice.device.product_share[MATH_FP8] = 0.7;
     twice.device.memory_half_bytes = 0.0;
-    const double half = (double)cost_product_ns(&m, &shape, DTYPE_BF16, 0.0) / 2.0;
-    const double half_across = (double)cost_product_ns(&m, &across, DTYPE_BF16, 0.0) / 2.0;
-    p.pointwise = 1.0;
-    assert_close((double)cost_node_ns(&narrow, program, &nodes[0], &bound),
+    const double half = (double)cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) / 2.0;
+    const double half_across = (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) / 2.0;
+    t.p.pointwise = 1.0;
+    assert_close((double)cost_node_ns(&narrow, t.program, &nodes[0], &t.bound),
                  half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
-    assert_close((double)cost_node_ns(&narrow, program, dw, &bound), half_across + 1000, 1e-4);
-    arena_destroy(a);
+    assert_close((double)cost_node_ns(&narrow, t.program, dw, &t.bound), half_across + 1000, 1e-4);
+    arena_destroy(t.a);
 }
 
 // 4,096 tokens of two experts of eight: 8,192 rows, which are put in order once more by software that does so. The host
@@ -277,45 +279,37 @@ static void operations_are_priced_by_their_rows(void **state)
 static void experts_have_their_host_and_order(void **state)
 {
     (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    arena *a = NULL;
-    op_program *program = NULL;
-    tensor_id x = TENSOR_NONE, logits = TENSOR_NONE;
-    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
-    product_emit(a, 2048, 8, &program, &x, &logits);
+    priced t;
+    priced_begin(&t, 2048, 8, 4096);
     tensor_id gates = TENSOR_NONE, rows = TENSOR_NONE, gate = TENSOR_NONE, y = TENSOR_NONE;
-    assert_int_equal(op_route(program, logits, 2, &gates), ST_OK);
-    assert_int_equal(op_dispatch(program, x, gates, &rows, &gate), ST_OK);
-    assert_int_equal(op_combine(program, rows, gates, &y), ST_OK);
-    const extent_binding bound = {
-        .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 4096, [EXTENT_SEQS] = 1}};
-    const op_node *nodes = program->lists[OP_FORWARD].nodes;
-    assert_false(cost_has_host(&p));
+    assert_int_equal(op_route(t.program, t.y, 2, &gates), ST_OK);
+    assert_int_equal(op_dispatch(t.program, t.x, gates, &rows, &gate), ST_OK);
+    assert_int_equal(op_combine(t.program, rows, gates, &y), ST_OK);
+    const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
+    assert_false(cost_has_host(&t.p));
     for (int at = 2; at <= 3; at++) {
-        p.expert_sorts = false;
-        const int64_t plain = cost_node_ns(&m, program, &nodes[at], &bound);
-        p.expert_sorts = true;
-        const double more = (double)(cost_node_ns(&m, program, &nodes[at], &bound) - plain);
+        t.p.expert_sorts = false;
+        const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[at], &t.bound);
+        t.p.expert_sorts = true;
+        const double more = (double)(cost_node_ns(&t.m, t.program, &nodes[at], &t.bound) - plain);
         assert_close(more, (2.0 * 8192 * 2048 * 2 + 1e6) / 2.4e12 * 1e9 + 1000, 1e-3);
     }
-    p.issue_s = 2e-6;
-    p.expert_issue_s = 1e-3;
-    p.expert_product_s = 9e-6;
-    assert_true(cost_has_host(&p));
+    t.p.issue_s = 2e-6;
+    t.p.expert_issue_s = 1e-3;
+    t.p.expert_product_s = 9e-6;
+    assert_true(cost_has_host(&t.p));
     op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_EXPERTS);
     op_node sent = op_node_of(OP_ALL_TO_ALL);
     product.attrs.experts = 8;
-    assert_close((double)cost_issue_ns(&m, &nodes[0]), 2000.0, 1e-3);
-    assert_close((double)cost_issue_ns(&m, &nodes[1]), 1002000.0, 1e-3);
-    assert_close((double)cost_issue_ns(&m, &back), 2002000.0, 1e-3);
-    assert_close((double)cost_issue_ns(&m, &product), 74000.0, 1e-3);
-    assert_int_equal(cost_issue_ns(&m, &sent), 0);
-    assert_false(cost_host_waits(&m, OP_DISPATCH));
-    p.expert_wait = true;
-    assert_true(cost_host_waits(&m, OP_DISPATCH) && !cost_host_waits(&m, OP_ROUTE));
-    arena_destroy(a);
+    assert_close((double)cost_issue_ns(&t.m, &nodes[0]), 2000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &nodes[1]), 1002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &back), 2002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &product), 74000.0, 1e-3);
+    assert_int_equal(cost_issue_ns(&t.m, &sent), 0);
+    assert_false(cost_host_waits(&t.m, OP_DISPATCH));
+    t.p.expert_wait = true;
+    assert_true(cost_host_waits(&t.m, OP_DISPATCH) && !cost_host_waits(&t.m, OP_ROUTE));
+    arena_destroy(t.a);
 }
 
 // Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16, but in sums that
@@ -551,6 +545,7 @@ static void less_power_is_a_lower_clock(void **state)
         assert_close(d.product_share[MATH_BF16], 0.8 * 0.7, 1e-12);
         assert_close(d.attention_backward_share, 0.8 * c.device.attention_backward_share, 1e-12);
         assert_close(d.watts, d.limit_watts, 1e-12); // energy goes by it
+        assert_close(d.sold_watts, 700.0, 1e-12);
     }
 }
 

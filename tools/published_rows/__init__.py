@@ -42,7 +42,8 @@ def fitted():
 # Software that no profile is of: the one that is nearest stands in for it.
 STANDS_IN = ("automodel_70b", "aws_tutorials", "flagperf_llama2_7b_deepspeed_2023", "flash_attention_2022", "flash_attention_2023",
              "glm_130b", "gpt_neox_lumi", "gptneox_20b", "jax_toolbox_pax_2023_a100", "jax_toolbox_pax_a100",
-             "kempnerforge_2026_04", "kempnerforge_weak", "litgpt_compiled_2024", "llama3_405b", "megatron_tests_15b_a100", "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
+             "kempnerforge_2026_04", "kempnerforge_weak", "litgpt_compiled_2024", "llama3_405b", "megatron_tests_15b_a100",
+             "megatron_tests_7b", "palm", "tilearn_llama_factory_2024")
 
 
 def is_known(row):
@@ -57,7 +58,7 @@ def first_profile(row):
     """
     changed = ("korthikanti_table3_5", "megatron_bridge_perf", "nemo_24_07", "zero_bubble_tables")
     later = ("mb-151", "mb-233")  # whose layout was refused until their source's dispatcher had been looked up
-    if row.profile == "megatron-core" and row.source in STANDS_IN:
+    if row.profile == "megatron-core" and not is_known(row):
         return "megatron-2023"  # which stood in for it
     is_as_ever = row.source not in changed or row.profile == "megatron-selective" or row.name in later
     return row.profile if is_as_ever else "megatron"

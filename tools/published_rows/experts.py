@@ -4,7 +4,7 @@ import pathlib
 import re
 
 from .nvidia import nvidia_stages
-from .row import Row, even_stages, in_segments, layout_keys, number
+from .row import Row, even_stages, in_segments, layout_keys, number, said_keys
 
 # How rows travel -> profile: (dispatcher, beside another micro-batch's work?, is no row dropped?). What goes beyond an
 # expert's capacity is dropped and what is missing padded: all experts have as many rows, and the host need not ask how many.
@@ -75,7 +75,7 @@ def experts(path):
         nvidia_stages(keys, preset_layers)
         if cell.get("stages"):
             keys["layout.stages"] = cell["stages"].replace(" ", ",")
-        keys.update(word.split("=", 1) for word in (cell.get("keys") or "").split())
+        keys.update(said_keys(cell))
         profile = SET_APART.get(path.stem) or DISPATCHED[cell["dispatcher"], cell["overlap"], cell["dropless"]]
         if cell.get("balance") == "aux" and profile == "megatron":
             profile = "megatron-unforced"
@@ -89,6 +89,6 @@ def experts(path):
 
 
 RULES = {table: experts for table in (
-    "deepseek_25_05", "experts_more", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05", "megatron_bridge_cards", "megatron_bridge_experts",
-    "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "megatron_tests_a100",
+    "deepseek_25_05", "experts_more", "gpu_recipes_experts", "grok1_24_11", "grok1_25_02", "grok1_25_05", "llama4_25_05",
+    "megatron_bridge_cards", "megatron_bridge_experts", "megatron_bridge_experts_2", "megatron_moe_2026", "megatron_tests", "megatron_tests_a100",
     "moe_model_zoo", "moe_recipes", "nemo_2025_experts", "together_b200_grok1")}

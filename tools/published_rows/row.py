@@ -80,6 +80,11 @@ def model_keys(cell, arch, tied):
     return keys
 
 
+def said_keys(cell):
+    """What a row's column `keys` says of its run besides: words key=value."""
+    return dict(word.split("=", 1) for word in (cell.get("keys") or "").split())
+
+
 def layout_keys(cell):
     """The layout of a row with columns tp, pp, cp, vpp, gpus, global_batch, micro_batch; dp, or what the others leave of gpus."""
     axes = {axis: int(number(cell.get(axis)) or 1) for axis in ("dp", "tp", "pp", "cp")}

@@ -2,7 +2,7 @@
 import csv
 
 from .nvidia import nvidia_stages
-from .row import Row, even_stages, in_bytes, in_segments, layout_keys, model_keys, number
+from .row import Row, even_stages, in_bytes, in_segments, layout_keys, model_keys, number, said_keys
 
 
 # Tables whose columns say every setting: of which public page each is, and what that leaves open.
@@ -43,8 +43,8 @@ SETTLED = (
     "aws_nxdt",
     "aws_tutorials",
     # AI-Hypercomputer/maxtext, README.md and configs/*.sh of one commit: v5p 76bd53b0f, v5e e47fa1b5d, v4 e286533d8 and
-    # 281e04bf3, and 8e0d343c0 and 86f442ffc (maxtext_v4_2023). Steps follow from the printed share of the peak by that commit's own count of FLOPs. Slices talk over the
-    # data center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP
+    # 281e04bf3, and 8e0d343c0 and 86f442ffc (maxtext_v4_2023). Steps follow from the printed share of the peak by that commit's
+    # own count of FLOPs. Slices talk over the data center's network; gradients of a product in bf16 are bf16. Its layers have attention and MLP side by side; the MLP
     # has two matrices, here a gated one of two thirds of its columns. 16B and 32B of v5e below 32 slices may be of another
     # attention, and are left out.
     "maxtext",
@@ -159,7 +159,8 @@ SETTLED = (
     "jubench_megatron",
     # alibaba/Megatron-LLaMA at 25306de8, README.md: 13B on 32 to 512 A100, its own optimizer, which overlaps, and Megatron-LM's.
     "megatron_llama_2023",
-    # swiss-ai/Megatron-LM, pull requests 10 and 33: 3B and 8B on 4 to 256 GH200 of Alps, whose modules were held to 624 W then. 300M, printed to one digit, is not here.
+    # swiss-ai/Megatron-LM, pull requests 10 and 33: 3B and 8B on 4 to 256 GH200 of Alps, whose modules were held to 624 W
+    # then. 300M, printed to one digit, is not here.
     "swissai_2025",
     # Lightning-AI/litgpt, extensions/thunder/README.md at 7e412aea to HEAD: TinyLlama on eight A100 by eager FSDP, and by torch.compile.
     "litgpt_2024",
@@ -176,8 +177,7 @@ SETTLED = (
     # NVIDIA/JAX-Toolbox: rosetta/projects/pax/README.md at db437900 and 62799732, with Transformer Engine; projects/maxtext/README.md.
     "jax_toolbox_more",
     # pytorch/ao at d99785c0f, float8nocompile/README.md: Llama 3 8B by torchtitan on eight H100, Meta's (testing/training/
-    # roofline_utils.py), not its own fp8 kernels. KempnerForge's
-    # benchmarks/weak_scaling_160gpu and 175b_360gpu, as kempnerforge_2026_04.
+    # roofline_utils.py), not its own fp8 kernels. KempnerForge's benchmarks/weak_scaling_160gpu and 175b_360gpu, as kempnerforge_2026_04.
     "fsdp_more",
     # microsoft/Megatron-DeepSpeed at c08e2cc2, examples_deepspeed/rebase/README.md, by its own count; argonne-lcf/Megatron-DeepSpeed at
     # ffa3456d, ALCF/notes/deprecated.md; LambdaLabsML/examples at d23d2e7, gpt-neox-training, one node.
@@ -234,7 +234,6 @@ def settled(path):
                             ("dropout", "model.dropout"), ("grads", "precision.grads")):
             if cell.get(column):
                 keys[key] = int(cell[column]) if cell[column].isdigit() else cell[column]
-        said = dict(word.split("=", 1) for word in (cell.get("keys") or "").split())
         if cell.get("sp") == "yes" and keys["layout.tp"] > 1:
             keys["layout.sp"] = "true"
         if keys["layout.dp"] * keys["layout.cp"] == 1:
@@ -252,7 +251,7 @@ def settled(path):
             in_segments(keys, cell["cluster"])
         if path.stem in EVEN or row.source in ("llama3_405b", "together_b200"):
             nvidia_stages(keys)
-        keys.update(said)
+        keys.update(said_keys(cell))
         if row.source in HOLDS_OTHERS:
             row.fits = None
         row.memory_bytes, row.allocated = in_bytes(cell.get("memory_gib"), 2**30), True
