@@ -307,6 +307,7 @@ static const struct {
     {"base: h100\ndevice.limit_watts: 60\n", "no more than idle_watts = 70"},
     {"base: h100\ndevice.sparse_tflops.bf16: 10\n", "sparse peak is below"},
     {"base: tpu-v4\nlevels:\n  1: {dims: {x: 8}}\n", "dims make 2048 places"},
+    {"base: h200-4\nlevels:\n  1: {shape: cube}\n", "a cube joins eight, its group has 4"},
     {"base: bad.yaml\n", "circle"},
     {"devices: 8\nnode: {devices: 8}\n", "a cluster needs \"device\""},
     {"device: h100\ndevices: 8\nnode: {devices: 8}\n", "levels.1.devices"},

@@ -110,8 +110,8 @@ const catalog_fields catalog_device_fields = {device_rows, COUNT_OF(device_rows)
 
 // ---- links --------------------------------------------------------------------------------------
 
-#define SHAPES "switch, ring, torus, mesh, host, rails, fat-tree, dragonfly, wide"
-_Static_assert(SHAPE_COUNT == 9, "a word for each shape");
+#define SHAPES "switch, ring, torus, mesh, cube, host, rails, fat-tree, dragonfly, wide"
+_Static_assert(SHAPE_COUNT == 10, "a word for each shape");
 #define LINK(k, what, field, ...) FIELD(catalog_link, k, what, field, __VA_ARGS__)
 
 static const catalog_field link_rows[] = {

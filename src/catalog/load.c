@@ -203,6 +203,11 @@ static status levels_check(arena *a, const catalog_sheet *s, const cluster *c)
                         catalog_sheet_place(s, key), i + 1, (long long)torus,
                         (long long)(l->devices / below));
         }
+        if (l->shape == SHAPE_CUBE && l->devices / below != 8) {
+            return fail(ST_CONFIG_RANGE,
+                        "%s  levels.%d: a cube joins eight, its group has %lld: ring, or mesh",
+                        catalog_sheet_place(s, key), i + 1, (long long)(l->devices / below));
+        }
     }
     return ST_OK;
 }

@@ -133,7 +133,7 @@ static const catalog_field rows[] = {
     {.key = "whole_logits",
      .kind = OPTION_BOOL,
      AT(whole_logits),
-     .help = "each rank of tp has the logits of all columns of the vocabulary"},
+     .help = "each rank of tp gathers the logits of all columns, and makes their loss"},
     {.key = "fp8_inputs",
      .kind = OPTION_BOOL,
      AT(fp8_inputs),

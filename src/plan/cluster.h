@@ -82,13 +82,14 @@ typedef struct cluster_device {
 
 // How the devices, or the groups of the level below, are joined.
 typedef enum cluster_shape {
-    SHAPE_SWITCH,   // any to any at full bandwidth (NVSwitch, one leaf)
-    SHAPE_RING,     // each to two neighbours
-    SHAPE_TORUS,    // dims[] long; bandwidth is over all of a device's links together
-    SHAPE_MESH,     // every pair has a link of its own (MI300X in a node); bandwidth over all links
-    SHAPE_HOST,     // through PCIe and the host's memory
-    SHAPE_RAILS,    // the devices of one place in their nodes have a network of their own
-    SHAPE_FAT_TREE, // tiers of switches; taper says what is lacking at the top
+    SHAPE_SWITCH,    // any to any at full bandwidth (NVSwitch, one leaf)
+    SHAPE_RING,      // each to two neighbours
+    SHAPE_TORUS,     // dims[] long; bandwidth is over all of a device's links together
+    SHAPE_MESH,      // every pair has links of its own (4 A100, MI300X); bandwidth over all links
+    SHAPE_CUBE,      // eight, of which each has 4 of 6 links to three and 2 to a fourth (DGX-1)
+    SHAPE_HOST,      // through PCIe and the host's memory
+    SHAPE_RAILS,     // the devices of one place in their nodes have a network of their own
+    SHAPE_FAT_TREE,  // tiers of switches; taper says what is lacking at the top
     SHAPE_DRAGONFLY, // groups, all to all between them
     SHAPE_WIDE,      // between halls or sites, over long fibres
     SHAPE_COUNT

@@ -99,13 +99,28 @@ double cost_overlap(const cost_profile *p, const cost_group *g, bool aside)
     return habits[t];
 }
 
+// Of a device's links those that lead to the group's other members: where no switch is, two of four that are joined pair
+// by pair have a third of them. In a hybrid cube mesh of eight neighbours share one or two of six, and four have four
+// each among themselves (NVIDIA, DGX-1 with Tesla V100 System Architecture, figure 4).
+static double links_share(const cluster *c, const cost_group *g, int32_t level)
+{
+    const cluster_level *l = &c->levels[level];
+    const double below = level > 0 ? (double)c->levels[level - 1].devices : 1.0;
+    const double all = fmax((double)l->devices / below, 2.0), here = (double)g->units[level];
+    if (here < 2.0 || here >= all) return 1.0;
+    if (l->shape == SHAPE_MESH) return (here - 1.0) / (all - 1.0);
+    if (l->shape == SHAPE_CUBE) return here <= 2.0 ? 1.0 / 6.0 : 4.0 / 6.0;
+    return 1.0;
+}
+
 // Of payload, per device and direction, when all talk.
 static double level_rate(const cost_model *m, const cost_group *g, int32_t level)
 {
     const cluster_level *l = &m->c->levels[level];
     const double efficiency = l->efficiency > 0.0 ? l->efficiency : 1.0;
     const double taper = l->taper > 1.0 ? l->taper : 1.0;
-    const double rate = l->bytes_s * efficiency / taper * bandwidth_habit(m->profile, g->axes);
+    const double rate = l->bytes_s * links_share(m->c, g, level) * efficiency / taper *
+                        bandwidth_habit(m->profile, g->axes);
     const double most = traffic_of(g->axes) == TRAFFIC_CP ? m->profile->cp_gb_s * 1e9 : 0.0;
     return most > 0.0 ? fmin(rate, most) : rate;
 }
@@ -247,14 +262,18 @@ static int64_t sent_ns(const cost_model *m, const cost_group *g, plan_comm_op op
     return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
 }
 
+int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
+{
+    const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)tp}};
+    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
+    cost_group g;
+    cost_group_of(m->c, &mesh, &all, &g);
+    return sent_ns(m, &g, PLAN_ALL_GATHER, bytes);
+}
+
 int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
 {
-    if (!goes_in_pieces(m, link)) return 0;
-    const plan_mesh mesh = {.size = {[AXIS_TP] = (int32_t)link->alike}};
-    const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
-    cost_group tp;
-    cost_group_of(m->c, &mesh, &all, &tp);
-    return sent_ns(m, &tp, PLAN_ALL_GATHER, bytes);
+    return goes_in_pieces(m, link) ? cost_tp_gather_ns(m, link->alike, bytes) : 0;
 }
 
 // Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
