@@ -149,6 +149,22 @@ holds "and has an end" 'j["days"]["p10"] <= j["days"]["p50"] <= j["days"]["p90"]
 code "on another cluster, with another layout" 0 sim gpt3 --json --cluster a100-80 layout.dp=8
 holds "is the run still" 'j["devices"] == 768 and j["cluster"] == "a100-80" and j["global_batch"] == 1536'
 
+# --- a layout that is left open ---
+open="cluster.devices=64 train.global_batch=256"
+code "the planner's first" 0 "$trireme" plan llama3-8b --cluster h100 --json $open
+best=$(field '["plans"][0]["step_s"], json.load(open(sys.argv[1]))["plans"][0]["layout"]')
+code "is what a layout that is left open takes" 0 sim llama3-8b --cluster h100 --json $open layout=auto
+same "its step and its layout" "$best" "$(field '["step_s"], json.load(open(sys.argv[1]))["layout"]')"
+code "a part that is given stays" 0 sim llama3-8b --cluster h100 --json $open layout=auto layout.tp=8 train.micro_batch=1
+holds "and so does a micro-batch" 'j["layout"]["tp"] == 8 and j["micro_batch"] == 1'
+printf 'model: {preset: gpt2-124m}\ntrain: {seq: 1024, global_batch: 64, micro_batch: 4}\nlayout: auto\n' >"$dir/open.yaml"
+code "of a run file" 0 sim "$dir/open.yaml" --cluster a100-80 --json cluster.devices=8
+holds "that has its micro-batch" 'j["micro_batch"] == 4 and j["layout"]["dp"] == 8'
+code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout=auto
+holds "it is the smallest, and does not" 'not j["fits"] and j["layout"]["tp"] == 8'
+code "what a search does not vary" 3 sim llama3-8b --cluster h100 $open layout=auto layout.zero_group=4
+says "is said with its place" err "command line: a search does not vary layout.zero_group"
+
 # --- mistakes ---
 code "no cluster" 2 sim llama3-8b
 says "asks for one" err "--cluster"

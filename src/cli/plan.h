@@ -93,6 +93,11 @@ NODISCARD status plan_times(const planner *p, arena *a, const search_layout *l, 
 NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const *keys,
                            int64_t key_count, int64_t ranks, const char ***out, int64_t *count);
 
+// The same for `simulate`, on any cluster: `given` is what was read from file and keys as they are, and `c` tells what of
+// it. Where nothing fits, of the smallest.
+NODISCARD status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
+                             run_config *given, const char ***out, int64_t *count);
+
 // ---- words --------------------------------------------------------------------------------------
 // The best ones, why others lose, and where the bytes go, in 80 columns.
 NODISCARD status plan_print_text(planner *p, arena *a, const search_result *found, text *out);

@@ -371,7 +371,8 @@ status plan_fix(planner *p, const config *c)
                                                "layout.cp_heads"};
     for (int64_t i = 0; i < COUNT_OF(not_searched); i++) {
         if (!config_is_given(c, not_searched[i])) continue;
-        return fail(ST_UNSUPPORTED, "%s: `plan` does not search %s; `simulate` takes it",
+        return fail(ST_UNSUPPORTED,
+                    "%s: a search does not vary %s; `simulate` takes it of a layout that is given",
                     config_place(c, not_searched[i]), not_searched[i]);
     }
     *f = search_fixed_none();

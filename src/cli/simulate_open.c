@@ -6,6 +6,7 @@
 // goes through the same reader and its checks.
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
+#include "cli/plan.h"
 #include "cli/run_folder.h"
 #include "cli/simulate.h"
 #include "train/feed.h"
@@ -280,6 +281,12 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     out->name = operand;
     TRY(keys_split(o, keys, key_count));
     TRY(operand_take(o, operand));
+    if (!searched && o->first.layout.mode == RUN_LAYOUT_AUTO) {
+        const simulate_words run = {operand, cluster_name, keys, key_count};
+        const char **more = NULL;
+        TRY(plan_chosen(cli, &run, o->c, &o->first, &more, &count));
+        return simulate_open(cli, operand, cluster_name, more, count, false, out);
+    }
     TRY(devices_take(o));
     TRY(batch_take(o));
     const char *const *all = keys_of(o, &count);
