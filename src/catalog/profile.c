@@ -134,6 +134,11 @@ static const catalog_field rows[] = {
      .kind = OPTION_BOOL,
      AT(whole_logits),
      .help = "each rank of tp gathers the logits of all columns, and makes their loss"},
+    {.key = "whole_head",
+     .kind = OPTION_BOOL,
+     AT(whole_head),
+     .help = "each rank of tp makes the logits of all columns by itself; bytes of the weight are a "
+             "piece's"},
     {.key = "fp8_inputs",
      .kind = OPTION_BOOL,
      AT(fp8_inputs),

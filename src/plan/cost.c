@@ -247,11 +247,11 @@ bool cost_is_pointwise(op_code code)
     return false;
 }
 
-// Columns that a rank of tp makes a loss of; it has logits of `vocab` of them.
+// Columns that a rank of tp makes a loss of, where the plan has `vocab` of them there.
 static double loss_columns(const cost_model *m, const op_node *node, double vocab)
 {
-    const double whole = (double)node->attrs.whole_rows;
-    return m->profile->whole_logits && whole > vocab ? whole : vocab;
+    const bool all = m->profile->whole_logits || m->profile->whole_head;
+    return all ? fmax((double)node->attrs.whole_rows, vocab) : vocab;
 }
 
 // What profile.whole_logits does before: a gather over tp, and a copy that puts columns of a row side by side. It is a
@@ -259,7 +259,7 @@ static double loss_columns(const cost_model *m, const op_node *node, double voca
 static double logits_gathered_s(const cost_model *m, double rows, double vocab, double columns)
 {
     const double bytes = 2.0 * rows * columns;
-    if (columns <= vocab) return 0.0;
+    if (m->profile->whole_head || columns <= vocab) return 0.0;
     return 1e-9 * (double)cost_tp_gather_ns(m, (int64_t)ceil(columns / vocab), bytes) +
            memory_s(m, 2.0 * bytes);
 }
@@ -270,10 +270,12 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
 {
     const double rows = dim_of(p, node->in[0], 0, bound), dim = dim_of(p, node->in[0], 1, bound);
     const double vocab = dim_of(p, node->in[1], 0, bound);
-    const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)vocab));
-    const cost_product logits = {chunk, vocab, dim};
-    const cost_product dx = {chunk, dim, vocab}, dw = {vocab, dim, chunk};
-    const double columns = loss_columns(m, node, vocab), logit_bytes = 4.0 * chunk * columns;
+    const double columns = loss_columns(m, node, vocab);
+    const double made = m->profile->whole_head ? columns : vocab;
+    const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)made));
+    const cost_product logits = {chunk, made, dim};
+    const cost_product dx = {chunk, dim, made}, dw = {made, dim, chunk};
+    const double logit_bytes = 4.0 * chunk * columns;
     double s = product_s(m, &logits, type, 0.0) + memory_s(m, 2.0 * logit_bytes);
     if (node->code == OP_HEAD_LOSS && node->attrs.kept) s = memory_s(m, logit_bytes);
     if (node->code == OP_HEAD_LOSS && node->out[1] != TENSOR_NONE) {
@@ -282,8 +284,8 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
     if (node->code == OP_HEAD_LOSS && node->out[2] != TENSOR_NONE) {
         s += product_s(m, &dw, type, 0.0);
     }
-    const bool made = node->code == OP_HEAD_STATS || !node->attrs.kept;
-    return s * over(rows, chunk) + (made ? logits_gathered_s(m, rows, vocab, columns) : 0.0);
+    const bool makes = node->code == OP_HEAD_STATS || !node->attrs.kept;
+    return s * over(rows, chunk) + (makes ? logits_gathered_s(m, rows, vocab, columns) : 0.0);
 }
 
 // What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'

@@ -95,7 +95,8 @@ typedef struct cost_profile {
     double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
     double
         logit_bytes; // of each logit of a micro-batch, all at once at the loss; 0: they go by chunks
-    bool whole_logits; // each rank of tp has all columns of them
+    bool whole_logits; // each rank of tp has all columns of them, gathered
+    bool whole_head;   // each makes all columns by itself; the weight is held as if it had a piece
     bool
         fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
     bool fp8_weights; // under fp8 weights of products are kept in one byte, and in that alone

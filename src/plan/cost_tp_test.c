@@ -92,8 +92,8 @@ static void nodes_may_be_joined_so_too(void **state)
     assert_close(message_ns(&c, 4, PLAN_ALL_GATHER), within);
 }
 
-// A node of the head, of a piece of the vocabulary.
-static double head_ns(const cost_model *m, op_code code, bool of_piece)
+// A node of the head: of a piece of its columns, of `whole` there are all in all; or of all.
+static double head_ns(const cost_model *m, op_code code, int64_t columns, int64_t whole)
 {
     arena *a = NULL;
     op_program *p = NULL;
@@ -101,11 +101,11 @@ static double head_ns(const cost_model *m, op_code code, bool of_piece)
     assert_int_equal(arena_create("head", 0, &a), ST_OK);
     assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &p), ST_OK);
     assert_int_equal(op_input(p, "x", extent_tokens(1), extent_of(DIM), &node.in[0]), ST_OK);
-    assert_int_equal(op_tensor_make(p, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(PIECE),
+    assert_int_equal(op_tensor_make(p, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(columns),
                                     extent_of(DIM), &node.in[1]),
                      ST_OK);
-    node.attrs.whole_rows = of_piece ? (int64_t)PIECE * WAYS : 0;
-    node.attrs.kept = of_piece;
+    node.attrs.whole_rows = whole;
+    node.attrs.kept = true;
     const extent_binding bound = {
         .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = ROWS, [EXTENT_SEQS] = 1}};
     const double ns = (double)cost_node_ns(m, p, &node, &bound);
@@ -116,21 +116,29 @@ static double head_ns(const cost_model *m, op_code code, bool of_piece)
 static void logits_of_all_columns_take_time(void **state)
 {
     (void)state;
+    enum { ALL = PIECE * WAYS };
     const cluster c = node_of(WAYS, SHAPE_SWITCH);
-    cost_profile p = cost_profile_trireme(), whole = p;
-    const cost_model m = {.c = &c, .profile = &p}, all = {.c = &c, .profile = &whole};
-    whole.whole_logits = true;
-    // Where the head is whole already, nothing is gathered.
-    assert_close(head_ns(&all, OP_HEAD_STATS, false), head_ns(&m, OP_HEAD_STATS, false));
+    const cost_profile p = cost_profile_trireme();
+    cost_profile gathers = p, makes = p;
+    const cost_model m = {.c = &c, .profile = &p}, gathered = {.c = &c, .profile = &gathers},
+                     made = {.c = &c, .profile = &makes};
+    gathers.whole_logits = true;
+    makes.whole_head = true;
+    const double stats = head_ns(&m, OP_HEAD_STATS, PIECE, ALL);
     // Of each logit of the other ranks two passes of four bytes at 1,000 GB/s, and of each at all what the gather's copy
     // reads and writes; and the gather of two bytes each, three quarters of which come at 400 GB/s.
-    const double piece = (double)ROWS * PIECE, logits = piece * WAYS;
-    const double made = head_ns(&all, OP_HEAD_STATS, true) - head_ns(&m, OP_HEAD_STATS, true);
-    assert_close(made,
+    const double piece = (double)ROWS * PIECE, logits = (double)ROWS * ALL;
+    assert_close(head_ns(&gathered, OP_HEAD_STATS, PIECE, ALL) - stats,
                  (8.0 * (logits - piece) + 4.0 * logits) / 1000.0 + 2.0 * logits * 0.75 / 400.0);
     // The loss goes over what is there, and gathers no more.
-    const double loss = head_ns(&all, OP_HEAD_LOSS, true) - head_ns(&m, OP_HEAD_LOSS, true);
-    assert_close(loss, 4.0 * (logits - piece) / 1000.0);
+    const double loss = head_ns(&m, OP_HEAD_LOSS, PIECE, ALL);
+    const double more = 4.0 * (logits - piece) / 1000.0;
+    assert_close(head_ns(&gathered, OP_HEAD_LOSS, PIECE, ALL) - loss, more);
+    assert_close(head_ns(&made, OP_HEAD_LOSS, PIECE, ALL) - loss, more);
+    // A rank with the whole head does what one rank alone does, which gathers nothing.
+    const double alone = head_ns(&m, OP_HEAD_STATS, ALL, 0);
+    assert_close(head_ns(&made, OP_HEAD_STATS, PIECE, ALL), alone);
+    assert_close(head_ns(&gathered, OP_HEAD_STATS, ALL, 0), alone);
 }
 
 int main(void)

@@ -112,7 +112,7 @@ SETTLED = (
     # no key. Its own trace (benchmarks/profiling) has cuDNN's attention, and 20 gathers and scatters of tp in a layer: queries,
     # keys, values, gate and up are gathered one by one (tensor_parallel.py), where we and torchtitan have 12; without sp 9 sums
     # for 6. Gradients are summed once in a step (train.py, maybe_no_sync; 93 GB of 70B's peak say so too), and pipelines gather
-    # once (pipeline_parallel.py). With sp the head's logits are gathered over tp. A run of 20M parameters, printed to one digit, is not here.
+    # once (pipeline_parallel.py). With sp the head's logits are gathered over tp, without it each rank has the whole head. A run of 20M parameters, printed to one digit, is not here.
     "kempnerforge_2026_04",
     # Oneflow-Inc/DLPerf, Megatron-LM/README.md: GPT by Megatron-LM at 8aa4619f on 1 to 32 V100 of 16 GB, one EDR port for eight, fp16,
     # all recomputed, no ZeRO; scripts beside it: no --DDP-impl, and arguments.py of that commit has "local", which sums after the
