@@ -168,8 +168,8 @@ static void least_is_least_with_experts(void **state)
     models_are_bounded(of, COUNT_OF(of), 40, own);
 }
 
-// One sums gradients after the backward pass, some in buckets, the next most of them beside it; the last computes whole layers again, and
-// sends pieces between stages where layout.sp does not.
+// One sums gradients after the backward pass, some in buckets, the next most of them beside it; one computes whole layers again, and
+// sends pieces between stages where layout.sp does not; the last two have all logits on each rank of tp, and nodes without a switch.
 static void least_is_least_of_other_software(void **state)
 {
     (void)state;
@@ -181,7 +181,9 @@ static void least_is_least_of_other_software(void **state)
                 {{"tiny", "h100"}, {"profile=internevo"}},
                 {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=2"}},
                 {{"tiny", "a100-80"}, {"profile=megatron", "layout.tp=4", "layout.pp=4"}},
-                {{"tiny", "a100-80"}, {"profile=megatron", "train.recompute_layers=5"}}};
+                {{"tiny", "a100-80"}, {"profile=megatron", "train.recompute_layers=5"}},
+                {{"tiny", "h200-4"}, {"profile=torchtitan", "profile.whole_logits=yes"}},
+                {{"tiny", "juwels-booster"}, {"profile=megatron", "profile.whole_head=yes"}}};
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         models_are_bounded(&rows[i].of, 1, 40, rows[i].keys);
     }
