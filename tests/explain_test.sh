@@ -124,6 +124,8 @@ says "a source" out 'H100 data sheet'
 says "what is assumed" out '^  assumed '
 code "one that is held to less power" 0 env COLUMNS=80 "$trireme" explain catalog h100-96
 says "less, and as sold" out '^power +held to 500 W of 700$'
+code "one without a switch" 0 env COLUMNS=80 "$trireme" explain catalog juwels-booster
+says "what two devices have of the links" out '^ +no switch: 100\.0 GB/s from one to another$'
 code "one run" 0 "$trireme" explain catalog gpt-4
 says "what was only told of it" out '^reported +cluster\.devices=24960'
 

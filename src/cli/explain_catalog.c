@@ -5,6 +5,7 @@
 #include "catalog/run.h"
 #include "cli/explain.h"
 #include "cli/words.h"
+#include "plan/cost.h"
 
 #include <string.h>
 
@@ -122,13 +123,17 @@ static status device_add(cli_context *cli, text *t, const cluster_device *d)
 static status links_add(text *t, const cluster *c)
 {
     char count[32];
-    TRY(text_add(t, "links     of one device      one way  both ways  one way   first  taper\n"
-                    "            devices             GB/s       GB/s   Gbit/s      us\n"));
+    TRY(text_add(t, "links     of one device          one way  both ways  one way   first  taper\n"
+                    "            devices                 GB/s       GB/s   Gbit/s      us\n"));
     for (int i = 0; i < c->level_count; i++) {
         const cluster_level *l = &c->levels[i];
-        TRY(text_add(t, "  %-10.10s%9s %-9.9s%9.1f%11.1f%9.0f%8.1f%7.3g\n", l->name,
+        TRY(text_add(t, "  %-10.10s%9s %-13.13s%9.1f%11.1f%9.0f%8.1f%7.3g\n", l->name,
                      explain_count(l->devices, count), l->link, l->bytes_s / 1e9,
                      2 * l->bytes_s / 1e9, 8 * l->bytes_s / 1e9, 1e6 * l->latency_s, l->taper));
+        const double share = cost_links_share(c, i, 2);
+        if (share >= 1.0) continue;
+        TRY(text_add(t, "            no switch: %.1f GB/s from one to another\n",
+                     l->bytes_s * share / 1e9));
     }
     return ST_OK;
 }
@@ -155,14 +160,16 @@ static status failures_add(cli_context *cli, text *t, const cluster *c)
     char device_hours[32], devices[32], every[32];
     const cluster_failures *f = &c->failures;
     text causes = {.a = cli->a};
-    TRY(text_add(&causes, "one interruption in %s device-hours: every %s on all %s:",
+    TRY(text_add(&causes, "one interruption in %s device-hours: every %s on all %s",
                  explain_count((int64_t)f->mtbf_device_h, device_hours),
                  text_duration_human(3600.0 * f->mtbf_device_h / (double)c->devices, every),
                  explain_count(c->devices, devices)));
-    for (int i = 0; i < CAUSE_COUNT; i++) {
+    if (f->share[CAUSE_OTHER] >= 1.0) TRY(text_add(&causes, "; causes are not known"));
+    const char *before = ":";
+    for (int i = 0; i < CAUSE_COUNT && f->share[CAUSE_OTHER] < 1.0; i++) {
         if (f->share[i] <= 0.0) continue;
-        TRY(text_add(&causes, "%s %s %.1f%%", i == 0 ? "" : ",", cause_names[i],
-                     100.0 * f->share[i]));
+        TRY(text_add(&causes, "%s %s %.1f%%", before, cause_names[i], 100.0 * f->share[i]));
+        before = ",";
     }
     return line_add(cli, t, "failures", causes.bytes);
 }

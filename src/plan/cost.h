@@ -186,6 +186,8 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);
 // Ranks of `tp` that have all rows of what goes between stages; 0: each has its own (layout.sp).
 int64_t cost_alike(const op_model *m, int64_t tp);
+// Of a device's links at this level those that lead to the other ones of so many units: all, but where no switch is.
+double cost_links_share(const cluster *c, int32_t level, int64_t units);
 // A gather over ranks of tp that no plan has, and that is not cast first.
 int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes);
 // Of a message between stages what comes after it has arrived: those who have the same rows send a piece each, and

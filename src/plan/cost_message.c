@@ -99,14 +99,14 @@ double cost_overlap(const cost_profile *p, const cost_group *g, bool aside)
     return habits[t];
 }
 
-// Of a device's links those that lead to the group's other members: where no switch is, two of four that are joined pair
-// by pair have a third of them. In a hybrid cube mesh of eight neighbours share one or two of six, and four have four
-// each among themselves (NVIDIA, DGX-1 with Tesla V100 System Architecture, figure 4).
-static double links_share(const cluster *c, const cost_group *g, int32_t level)
+// In a mesh two of four have a third of a device's links, for each leads to one other. In a hybrid cube mesh of eight
+// neighbours share one or two of six, and four have four each among themselves (NVIDIA, DGX-1 with Tesla V100 System
+// Architecture, figure 4).
+double cost_links_share(const cluster *c, int32_t level, int64_t units)
 {
     const cluster_level *l = &c->levels[level];
     const double below = level > 0 ? (double)c->levels[level - 1].devices : 1.0;
-    const double all = fmax((double)l->devices / below, 2.0), here = (double)g->units[level];
+    const double all = fmax((double)l->devices / below, 2.0), here = (double)units;
     if (here < 2.0 || here >= all) return 1.0;
     if (l->shape == SHAPE_MESH) return (here - 1.0) / (all - 1.0);
     if (l->shape == SHAPE_CUBE) return here <= 2.0 ? 1.0 / 6.0 : 4.0 / 6.0;
@@ -119,8 +119,8 @@ static double level_rate(const cost_model *m, const cost_group *g, int32_t level
     const cluster_level *l = &m->c->levels[level];
     const double efficiency = l->efficiency > 0.0 ? l->efficiency : 1.0;
     const double taper = l->taper > 1.0 ? l->taper : 1.0;
-    const double rate = l->bytes_s * links_share(m->c, g, level) * efficiency / taper *
-                        bandwidth_habit(m->profile, g->axes);
+    const double rate = l->bytes_s * cost_links_share(m->c, level, g->units[level]) * efficiency /
+                        taper * bandwidth_habit(m->profile, g->axes);
     const double most = traffic_of(g->axes) == TRAFFIC_CP ? m->profile->cp_gb_s * 1e9 : 0.0;
     return most > 0.0 ? fmin(rate, most) : rate;
 }
