@@ -14,7 +14,6 @@ status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
     TRY(plan_open(cli, run->operand, run->cluster, run->keys, run->key_count, p));
     p->given = given; // also what the file says of micro-batches and recomputation
     status st = plan_fix(p, c);
-    if (given->train.micro_batch == 0) p->fixed.micro_batch = 0;
     if (st == ST_OK) st = arena_create("layout: auto", 0, &a);
     if (st == ST_OK) st = plan_search(p, a, p->plays, &found);
     const search_found *best = found.count > 0 ? &found.plans[0] : &found.smallest;
