@@ -122,11 +122,9 @@ static const catalog_field link_rows[] = {
     LINK("efficiency", REAL, efficiency, .value = "0.8", .max = 1.0,
          .help = "share that the payload of large collectives reaches"),
     LINK("pj_per_bit", REAL, joules_per_bit, .scale = 1e-12, .help = "both ends; 0: not known"),
-    LINK(
-        "shape", CHOICE, shape, .value = "switch", .choices = SHAPES,
-        .help =
-            "how it joins; in a mesh, and in a cube of eight (DGX-1), a group has those of a device's links that lead "
-            "to its own members"),
+    LINK("shape", CHOICE, shape, .value = "switch", .choices = SHAPES,
+         .help = "how it joins; in a mesh, and in a cube of eight (DGX-1), a group has those of a "
+                 "device's links that lead to its own members"),
     LINK("reduces", BOOL, reduces, .help = "switches add on the way (SHARP, NVLS)"),
 };
 const catalog_fields catalog_link_fields = {link_rows, COUNT_OF(link_rows), "link"};

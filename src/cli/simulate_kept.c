@@ -147,8 +147,8 @@ static int64_t logits_kept(const simulated *x, const plan *p)
     const cost_profile *profile = &x->of->profile;
     const run_config *r = x->of->r;
     if (profile->logit_bytes <= 0.0 || !has_loss(p)) return 0;
-    const bool whole = profile->whole_logits || profile->whole_head;
-    const double columns = (double)x->of->spec.vocab / (double)(whole ? 1 : r->layout.tp);
+    const int64_t pieces = cost_has_all_logits(profile) ? 1 : r->layout.tp;
+    const double columns = (double)x->of->spec.vocab / (double)pieces;
     const double rows = (double)x->micro_batch * (double)r->train.seq / (double)r->layout.cp;
     return (int64_t)(rows * columns * profile->logit_bytes);
 }

@@ -247,11 +247,15 @@ bool cost_is_pointwise(op_code code)
     return false;
 }
 
+bool cost_has_all_logits(const cost_profile *p)
+{
+    return p->whole_logits || p->whole_head;
+}
+
 // Columns that a rank of tp makes a loss of, where the plan has `vocab` of them there.
 static double loss_columns(const cost_model *m, const op_node *node, double vocab)
 {
-    const bool all = m->profile->whole_logits || m->profile->whole_head;
-    return all ? fmax((double)node->attrs.whole_rows, vocab) : vocab;
+    return cost_has_all_logits(m->profile) ? fmax((double)node->attrs.whole_rows, vocab) : vocab;
 }
 
 // What profile.whole_logits does before: a gather over tp, and a copy that puts columns of a row side by side. It is a

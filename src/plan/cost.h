@@ -155,7 +155,8 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
 // What the host takes to issue it, and whether it waits until it is done.
 int64_t cost_issue_ns(const cost_model *m, const op_node *node);
 bool cost_host_waits(const cost_model *m, op_code code);
-bool cost_has_host(const cost_profile *p); // is it ever not ahead?
+bool cost_has_host(const cost_profile *p);       // is it ever not ahead?
+bool cost_has_all_logits(const cost_profile *p); // each rank of tp, gathered or made there
 // A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
 // operations that they are of, where none of their bytes are fused away (profile.pointwise).
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);

@@ -112,7 +112,8 @@ SETTLED = (
     # no key. Its own trace (benchmarks/profiling) has cuDNN's attention, and 20 gathers and scatters of tp in a layer: queries,
     # keys, values, gate and up are gathered one by one (tensor_parallel.py), where we and torchtitan have 12; without sp 9 sums
     # for 6. Gradients are summed once in a step (train.py, maybe_no_sync; 93 GB of 70B's peak say so too), and pipelines gather
-    # once (pipeline_parallel.py). With sp the head's logits are gathered over tp, without it each rank has the whole head. A run of 20M parameters, printed to one digit, is not here.
+    # once (pipeline_parallel.py). With sp the head's logits are gathered over tp, without it each rank has the whole head. A run of
+    # 20M parameters, printed to one digit, is not here.
     "kempnerforge_2026_04",
     # Oneflow-Inc/DLPerf, Megatron-LM/README.md: GPT by Megatron-LM at 8aa4619f on 1 to 32 V100 of 16 GB, one EDR port for eight, fp16,
     # all recomputed, no ZeRO; scripts beside it: no --DDP-impl, and arguments.py of that commit has "local", which sums after the
@@ -180,7 +181,8 @@ SETTLED = (
     # roofline_utils.py), not its own fp8 kernels. KempnerForge's benchmarks/weak_scaling_160gpu and 175b_360gpu, as kempnerforge_2026_04.
     "fsdp_more",
     # microsoft/Megatron-DeepSpeed at c08e2cc2, examples_deepspeed/rebase/README.md, by its own count; argonne-lcf/Megatron-DeepSpeed at
-    # ffa3456d, ALCF/notes/deprecated.md (ZeRO-2, so without the pipeline engine and its buffers of logits); LambdaLabsML/examples at d23d2e7, gpt-neox-training, one node.
+    # ffa3456d, ALCF/notes/deprecated.md (ZeRO-2, so without the pipeline engine and its buffers of logits);
+    # LambdaLabsML/examples at d23d2e7, gpt-neox-training, one node.
     "deepspeed_more",
     # One run each. Pythia: hours of arXiv:2304.01373, table 5, over its iterations, configurations of EleutherAI/pythia.
     # GPT-NeoX-20B: arXiv:2204.06745, 117 TFLOP/s on 96 A100, configs/20B.yml. GLM-130B: arXiv:2210.02414, log of its runs.
