@@ -78,6 +78,15 @@ code "layout: auto" 0 "$trireme" train "$dir/demo/config.yaml" $auto layout=auto
 says "the run has a layout" run/config.resolved.yaml "^  mode: given"
 code "a part of it given" 0 "$trireme" train "$dir/demo/config.yaml" $auto layout=auto layout.dp=2 run.dir="$dir/run2"
 says "stays" run2/config.resolved.yaml "^  dp: 2"
+code "a layout that is given" 0 "$trireme" train "$dir/demo/config.yaml" $auto layout.dp=2 train.micro_batch=auto train.global_batch=8 run.dir="$dir/run3"
+says "gets its micro-batch" run3/config.resolved.yaml "^  micro_batch: [124] "
+taken=$(sed -n 's/^  micro_batch: \([0-9]*\).*/\1/p' "$dir/run3/config.resolved.yaml")
+code "the same elsewhere" 0 "$trireme" explain "$dir/demo/config.yaml" $auto layout.dp=2 train.micro_batch=auto train.global_batch=8
+says "as train takes it" out "8 sequences x 32 tokens, $taken at once"
+code "and in a proof" 0 "$trireme" verify "$dir/demo/config.yaml" $auto layout.dp=2 train.micro_batch=auto train.global_batch=8
+says "too" out "micro-batches of $taken"
+code "the run goes on" 0 "$trireme" train "$dir/run3" train.steps=5
+code "a configuration with an open layout" 0 "$trireme" config check "$dir/demo/config.yaml" layout=auto train.micro_batch=auto
 code "elsewhere it is refused" 3 "$trireme" explain "$dir/demo/config.yaml" layout=auto
 says "with what to do" err "trireme plan --write"
 

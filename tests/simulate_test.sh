@@ -165,6 +165,25 @@ holds "it is the smallest, and does not" 'not j["fits"] and j["layout"]["tp"] ==
 code "what a search does not vary" 3 sim llama3-8b --cluster h100 $open layout=auto layout.zero_group=4
 says "is said with its place" err "command line: a search does not vary layout.zero_group"
 
+# --- a micro-batch that is left open ---
+for layout in "layout.tp=8" "layout.tp=4 layout.pp=4 layout.stages=7.5,8.5,9,7" "layout.zero=3 layout.zero_group=8" \
+    "layout.cp=4 layout.cp_heads=2 layout.zero=1" "layout.pp=8 layout.schedule=zb-h1 layout.zero=1"; do
+    best=1e9 at=0
+    for b in 1 2 4 8 16 32; do
+        sim llama3-8b --cluster h100 --json $open $layout train.recompute=none train.micro_batch=$b >"$dir/out" 2>/dev/null || continue
+        step=$(python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); print(j["step_s"] if j["fits"] else 1e9)' "$dir/out")
+        if python3 -c "import sys; sys.exit($step >= $best)"; then best=$step at=$b; fi
+    done
+    code "$layout" 0 sim llama3-8b --cluster h100 --json $open $layout train.recompute=none train.micro_batch=auto
+    holds "takes the fastest of them, $at" 'j["fits"] and j["micro_batch"] == '"$at"' and j["step_s"] == '"$best"
+done
+code "with what is computed again open" 0 sim llama3-70b --cluster h100 --json cluster.devices=64 layout.tp=8 layout.zero=1 train.micro_batch=auto
+holds "that is chosen too" 'j["fits"] and j["recompute"] != "none"'
+code "a batch that grows" 0 sim llama3-8b --cluster h100 --json cluster.devices=8 layout.tp=8 train.batch_ramp=0=12,10=20 train.steps=20 train.micro_batch=auto
+holds "is divided at every size" '4 % j["micro_batch"] == 0'
+code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout.tp=8 train.micro_batch=auto
+holds "it is the smallest" 'not j["fits"] and j["micro_batch"] == 1 and j["recompute"] == "full"'
+
 # --- mistakes ---
 code "no cluster" 2 sim llama3-8b
 says "asks for one" err "--cluster"

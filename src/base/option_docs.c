@@ -44,6 +44,7 @@ static const char *kind_word(option_kind kind)
 
 static status add_value_words(const option *o, text *out)
 {
+    if (o->kind == OPTION_INT && o->choices != NULL) return text_add(out, "N|%s", o->choices);
     if (o->kind != OPTION_CHOICE) return text_add(out, "%s", kind_word(o->kind));
     char word[OPTION_WORD_BYTES];
     const char *list = o->choices, *gap = "";
@@ -362,7 +363,7 @@ status option_print_words(const option_table *t, text *out)
         const bool is_flag = strchr(o->key, '.') == NULL;
         const char *dashes = is_flag ? "--" : "", *equals = is_flag ? "" : "=";
         TRY(text_add(out, "%s%s%s\n", dashes, o->key, equals));
-        const char *list = o->kind == OPTION_CHOICE ? o->choices : NULL;
+        const char *list = o->choices;
         while (!is_flag && option_next_word(&list, word)) {
             TRY(text_add(out, "%s=%s\n", o->key, word));
         }

@@ -143,6 +143,13 @@ static status add_choice(const option *o, int32_t position, text *out)
     return fail(ST_INTERNAL, "option %s has no choice %d", o->key, (int)position);
 }
 
+static status add_int(const option *o, int64_t value, text *out)
+{
+    const bool is_word = o->choices != NULL && o->word != 0 && value == o->word;
+    if (is_word) return text_add(out, "%s", o->choices);
+    return text_add(out, "%lld", (long long)value);
+}
+
 status option_print(const option *o, const void *target, text *out)
 {
     const void *field = (const char *)target + o->offset;
@@ -150,7 +157,7 @@ status option_print(const option *o, const void *target, text *out)
     case OPTION_BOOL:
         return text_add(out, "%s", *(const bool *)field ? "true" : "false");
     case OPTION_INT:
-        return text_add(out, "%lld", (long long)*(const int64_t *)field);
+        return add_int(o, *(const int64_t *)field, out);
     case OPTION_REAL:
         return add_real(out, *(const double *)field);
     case OPTION_TEXT:

@@ -391,11 +391,13 @@ static status set_number(const option *o, const place *p, void *field, const cha
     int64_t whole = 0;
     double number = 0.0;
     bool is_number = false;
+    const bool is_word = o->kind == OPTION_INT && o->choices != NULL;
+    if (is_word && strcmp(value, o->choices) == 0) {
+        *(int64_t *)field = o->word;
+        return ST_OK;
+    }
     if (o->kind == OPTION_REAL) is_number = text_parse_f64(value, &number);
     if (o->kind == OPTION_INT) is_number = text_parse_i64(value, &whole);
-    if (o->kind == OPTION_INT && o->choices != NULL && strcmp(value, o->choices) == 0) {
-        is_number = true; // its word for 0
-    }
     if (o->kind == OPTION_BYTES) {
         is_number = parse_units(value, option_byte_units, OPTION_BYTE_UNITS, &whole) ||
                     text_parse_i64(value, &whole);

@@ -49,11 +49,12 @@ typedef struct option {
     option_class on_resume;
     int64_t offset;           // of the field in the target struct
     const char *default_text; // NULL: must be given, or (texts, lists) stays empty
-    const char *choices;      // of OPTION_CHOICE: "fp32, bf16, fp16"; of OPTION_INT: a word for 0
-    double min, max;          // inclusive; min = max = 0: no limits
-    const char *unit;         // "sequences", "" if none
-    const char *help;         // one sentence without a period
-    const char *also; // names that people try instead: "learning_rate, max_lr"; for did-you-mean
+    const char *choices; // of OPTION_CHOICE: "fp32, bf16, fp16"; of OPTION_INT: a word for `word`
+    int64_t word;        // may be one that no number can be
+    double min, max;     // inclusive; min = max = 0: no limits
+    const char *unit;    // "sequences", "" if none
+    const char *help;    // one sentence without a period
+    const char *also;    // names that people try instead: "learning_rate, max_lr"; for did-you-mean
 } option;
 
 typedef struct option_table {

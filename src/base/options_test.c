@@ -14,7 +14,7 @@
 
 typedef struct target {
     bool flag;
-    int64_t count, bytes, time;
+    int64_t count, size, bytes, time;
     double rate;
     const char *name, *path;
     int32_t color;
@@ -38,6 +38,15 @@ static const option rows[] = {
      .unit = "items",
      .help = "how many",
      .also = "number, amount"},
+    {.key = "a.size",
+     .kind = OPTION_INT,
+     .offset = AT(size),
+     .default_text = "all",
+     .choices = "all",
+     .word = -1,
+     .min = 0,
+     .max = 9,
+     .help = "s"},
     {.key = "a.rate",
      .kind = OPTION_REAL,
      .offset = AT(rate),
@@ -102,6 +111,8 @@ static void values_are_read(void **state)
         {"a.count", "4e6", "4000000"},
         {"a.count", "1_000", "1000"},
         {"a.count", "9223372036854775807", "9223372036854775807"},
+        {"a.size", "3", "3"},
+        {"a.size", "all", "all"},
         {"a.rate", "3e-4", "0.0003"},
         {"a.rate", ".5", "0.5"},
         {"a.rate", "1", "1"},
@@ -162,6 +173,8 @@ static void wrong_values_are_refused_and_change_nothing(void **state)
         {"a.count", "1.5", ST_CONFIG_TYPE, "a whole number"},
         {"a.count", "", ST_CONFIG_TYPE, "a whole number"},
         {"a.count", "-1", ST_CONFIG_RANGE, "at least 0"},
+        {"a.size", "-1", ST_CONFIG_RANGE, "0 to 9"}, // the word's value has no other name
+        {"a.size", "al", ST_CONFIG_TYPE, "a whole number"},
         {"a.count", "99999999999999999999", ST_CONFIG_TYPE, "whole"},
         {"a.rate", "nan", ST_CONFIG_TYPE, "a number"},
         {"a.rate", "inf", ST_CONFIG_TYPE, "a number"},
@@ -344,6 +357,7 @@ static void documents_hold_every_row(void **state)
     assert_non_null(strstr(help.bytes, "how many (items; default 7; at least 0)"));
     assert_non_null(strstr(markdown.bytes, "a \\| bar"));
     assert_non_null(strstr(words.bytes, "b.color=green\n"));
+    assert_non_null(strstr(words.bytes, "a.size=all\n"));
     for (const char *line = help.bytes; *line != '\0'; line = strchr(line, '\n') + 1) {
         assert_true(strchr(line, '\n') - line <= 60);
     }

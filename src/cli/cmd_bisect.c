@@ -1,5 +1,6 @@
 // `bisect`: where does a layout first compute something else than one rank?
 #include "cli/commands.h"
+#include "cli/plan.h"
 #include "cli/run_folder.h"
 #include "cli/signals.h"
 #include "train/bisect.h"
@@ -195,6 +196,7 @@ static status run(cli_context *cli, const cli_call *call)
     viewer v = {.cli = cli, .f = f};
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
+    TRY(plan_micro_batch_here(cli, &r));
     if (!f->json) TRY(print_head(cli, &r));
     const bisect_order order = {.r = &r,
                                 .steps = min_i64(f->steps, r.train.steps),

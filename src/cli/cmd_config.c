@@ -22,7 +22,13 @@ static status load(cli_context *cli, const char *operand, const cli_call *call, 
     loaded *l = NULL;
     TRY(arena_new(cli->a, 1, &l));
     TRY(cli_config_file(cli, operand, &l->path, &l->is_resolved));
-    TRY(run_config_load(cli->h, cli->a, l->path, call->keys, call->key_count, &l->r, &l->c));
+    const char *const *keys = call->keys;
+    const int64_t count = call->key_count;
+    TRY(config_load(cli->h, cli->a, &run_config_table, l->path, keys, count, &l->r, &l->c));
+    // One that leaves its layout open is whole as it is.
+    TRY(l->r.layout.mode == RUN_LAYOUT_AUTO
+            ? run_config_load_searched(cli->h, cli->a, l->path, keys, count, false, &l->r, &l->c)
+            : run_config_load(cli->h, cli->a, l->path, keys, count, &l->r, &l->c));
     *out = l;
     return ST_OK;
 }

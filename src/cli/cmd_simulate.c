@@ -90,8 +90,9 @@ const cli_command cli_command_simulate = {
         "also the whole run with its failures: days, cost, energy, goodput. CONFIG is a run file, "
         "PRESET a model by name (then bf16, and about four million tokens a step), FOLDER holds a "
         "Hugging Face config.json. RUN is one of the catalogue (trireme explain catalog), which brings its own "
-        "cluster and settings: simulate llama3.1-405b is Meta's run, with --cluster it is the model. cluster.devices=N decides layout.dp where that is not given, "
-        "and layout=auto takes the layout that `plan` finds fastest; "
+        "cluster and settings: simulate llama3.1-405b is Meta's run, with --cluster it is the model. cluster.devices=N decides layout.dp where that is not given; "
+        "layout=auto takes the layout that `plan` finds fastest, train.micro_batch=auto of a given layout "
+        "the micro-batch; "
         "other cluster.* keys change the cluster's own figures, profile.* keys those of the software's profile. "
         "What does not fit is said, and is no error.",
     .examples = "  trireme simulate bloom-176b\n"

@@ -178,6 +178,7 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(layout_find(cli, &place, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
+    TRY(plan_micro_batch_here(cli, r));
     if (f->dry_run) return dry_run(cli, r);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);

@@ -1,29 +1,12 @@
 // Gathering: from a configuration to what the run will be, without a rank started.
 #include "cli/explain.h"
 
+#include "cli/plan.h"
 #include "cli/run_folder.h"
-#include "train/feed.h"
+#include "cli/run_model.h"
 
 #include <stdio.h>
 #include <string.h>
-
-// The vocabulary follows from the tokenizer where the configuration leaves it open; a run is explained
-// where its tokenizer is not at hand too.
-static status model_find(explain *x)
-{
-    const host *h = x->cli->h;
-    train_feed *feed = NULL;
-    x->vocab_is_known = x->r->model.vocab > 0 || x->r->model.from != NULL;
-    if (x->vocab_is_known) return model_spec_from_config(h, x->cli->a, x->r, &x->spec);
-    if (train_feed_open(h, x->cli->a, x->r, &feed) != ST_OK) {
-        error_clear();
-        return model_spec_from_config(h, x->cli->a, x->r, &x->spec);
-    }
-    const status st = train_feed_model(feed, x->r, &x->spec);
-    train_feed_close(feed);
-    x->vocab_is_known = st == ST_OK;
-    return st;
-}
 
 static train_options options_of(const explain *x, int64_t rank)
 {
@@ -50,7 +33,8 @@ status explain_open(cli_context *cli, const cli_call *call, explain *x)
     TRY(cli_config_file(cli, call->operands[0], &yaml, &is_resolved));
     TRY(arena_new(cli->a, 1, &x->r));
     TRY(run_config_load(cli->h, cli->a, yaml, call->keys, call->key_count, x->r, &c));
-    TRY(model_find(x));
+    TRY(plan_micro_batch_here(cli, x->r));
+    TRY(cli_run_model(cli, x->r, &x->spec, &x->vocab_is_known));
     TRY(train_layout_check(x->r, &x->spec));
     x->schedule = x->r->layout.pp > 1 ? x->r->layout.pipeline : plan_schedule_find("1f1b");
     x->mesh = run_config_mesh(x->r, 0);

@@ -36,8 +36,10 @@ enum { PLAN_AHEAD = 2 }; // the planner has rooms for two
 
 typedef struct planner {
     cli_context *cli;
-    simulation base;   // its run has no layout yet
-    run_config *given; // what the keys and the file say of the layout
+    simulation base; // its run has no layout yet
+    bool has_layout; // but this one has, and it stays: train.micro_batch is looked for
+    plan_pipeline_request pipeline; // of that, where layout.stages says it; rows NULL: it does not
+    run_config *given;              // what the keys and the file say of the layout
     search_fixed fixed;
     int64_t devices;               // of the cluster that may be used
     double parameters;             // of the model
@@ -87,6 +89,15 @@ NODISCARD status plan_step(const planner *p, arena *a, const search_layout *l, s
                            simulated *out);
 NODISCARD status plan_times(const planner *p, arena *a, const search_layout *l, simulation *s,
                             simulated *out); // but for its bytes
+
+// Of what was found: the fastest; on a processor, whose memory others want too, the smallest of those that take at most one
+// percent more time. Where nothing fits, the smallest of all (layout.dp 0: there is none).
+const search_found *plan_take(const planner *p, const search_result *found);
+
+// For `train.micro_batch: auto` of a layout that is given: *s->r gets it, and what is computed again where that is open too.
+// Nothing to do where it is not auto. The second is for this machine's cores.
+NODISCARD status plan_micro_batch(cli_context *cli, simulation *s);
+NODISCARD status plan_micro_batch_here(cli_context *cli, run_config *r);
 
 // For `layout: auto`: the keys of the fastest layout of `ranks` ranks of this machine (0: of as many as are
 // fastest), behind `keys`. The same on every rank.

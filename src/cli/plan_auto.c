@@ -1,8 +1,10 @@
 // `layout: auto`: the fastest layout of this machine's cores, by the catalogue's entry of a CPU with as many
-// cores and bytes as there are. A rank has its share of the cores, of the memory and of its bandwidth.
+// cores and bytes as there are. A rank has its share of the cores, of the memory and of its bandwidth. And, of a layout that
+// is given, `train.micro_batch: auto`.
 #include "cli/plan.h"
 
 #include "catalog/catalog.h"
+#include "cli/run_model.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,12 +32,30 @@ static status machine_share(planner *p, int64_t ranks, int64_t cores, int64_t by
 
 static status model_find(planner *p)
 {
-    run_config *r = p->base.r;
-    // Where the vocabulary is the tokenizer's, which is not open yet: of a usual size.
-    if (r->model.vocab == 0 && r->model.from == NULL && r->model.preset == NULL) {
-        r->model.vocab = VOCAB_ANY;
-    }
-    return model_spec_from_config(p->cli->h, p->cli->a, r, &p->base.spec);
+    bool is_known = false;
+    TRY(cli_run_model(p->cli, p->base.r, &p->base.spec, &is_known));
+    if (p->base.spec.vocab == 0) p->base.spec.vocab = VOCAB_ANY;
+    return ST_OK;
+}
+
+static int64_t memory_here(const planner *p)
+{
+    const run_config *r = p->base.r;
+    return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(p->cli->h);
+}
+
+// Its run and model are still to come.
+static status planner_here(cli_context *cli, const char *name, planner **out)
+{
+    planner *p = NULL;
+    TRY(arena_new(cli->a, 1, &p));
+    *p = (planner){.cli = cli, .cluster = "cpu", .wanted = AUTO_PLAYS};
+    TRY(arena_new(cli->a, 1, &p->base.r));
+    p->base.name = name;
+    p->base.profile = cost_profile_trireme();
+    p->base.rule = plan_flops_at(0);
+    *out = p;
+    return ST_OK;
 }
 
 // The fastest layout of so many ranks; best->layout.dp stays 0 where there is none, or none that fits.
@@ -50,10 +70,10 @@ static status best_of(planner *p, int64_t ranks, int64_t cores, int64_t bytes, s
         error_clear();
         st = ST_OK;
     }
+    const search_found *taken = plan_take(p, &found);
     const bool is_better =
-        found.count > 0 &&
-        (best->layout.dp == 0 || found.plans[0].played.step_ns < best->played.step_ns);
-    if (st == ST_OK && is_better) *best = found.plans[0];
+        found.count > 0 && (best->layout.dp == 0 || taken->played.step_ns < best->played.step_ns);
+    if (st == ST_OK && is_better) *best = *taken;
     arena_destroy(a);
     return st;
 }
@@ -62,7 +82,7 @@ static status ranks_each(planner *p, int64_t ranks, search_found *best)
 {
     const run_config *r = p->base.r;
     const int64_t cores = train_threads(r);
-    const int64_t bytes = r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(p->cli->h);
+    const int64_t bytes = memory_here(p);
     const int64_t fewest = ranks > 0 ? ranks : 1, most = ranks > 0 ? ranks : cores;
     for (int64_t n = fewest; n <= most; n++) {
         if (ranks == 0 && cores % n != 0) continue;
@@ -87,13 +107,8 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(arena_new(cli->a, key_count + PLAN_LAYOUT_KEYS + 1, &all));
     for (int64_t i = 0; i < key_count; i++) all[i] = keys[i];
     all[key_count] = "layout.mode=given";
-    TRY(arena_new(cli->a, 1, &p));
-    *p = (planner){.cli = cli, .cluster = "cpu", .wanted = 1};
-    TRY(arena_new(cli->a, 1, &p->base.r));
+    TRY(planner_here(cli, "layout: auto", &p));
     TRY(run_config_load_searched(cli->h, cli->a, yaml, all, key_count + 1, false, p->base.r, &c));
-    p->base.name = "layout: auto";
-    p->base.profile = cost_profile_trireme();
-    p->base.rule = plan_flops_at(0);
     p->given = p->base.r;
     TRY(plan_fix(p, c));
     if (p->base.r->train.micro_batch_chosen) p->fixed.micro_batch = 0;
@@ -106,5 +121,20 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(plan_layout_keys(p, &best.layout, all, &n));
     *out = all;
     *count = n;
+    return ST_OK;
+}
+
+status plan_micro_batch_here(cli_context *cli, run_config *r)
+{
+    planner *p = NULL;
+    if (!r->train.micro_batch_planned) return ST_OK;
+    TRY(planner_here(cli, "train.micro_batch: auto", &p));
+    *p->base.r = *r;
+    TRY(model_find(p));
+    TRY(train_layout_check(r, &p->base.spec));
+    const int64_t ranks = run_config_ranks(r);
+    TRY(machine_share(p, ranks, max_i64(train_threads(r), ranks), memory_here(p)));
+    TRY(plan_micro_batch(cli, &p->base));
+    r->train = p->base.r->train;
     return ST_OK;
 }

@@ -16,7 +16,7 @@ status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
     status st = plan_fix(p, c);
     if (st == ST_OK) st = arena_create("layout: auto", 0, &a);
     if (st == ST_OK) st = plan_search(p, a, p->plays, &found);
-    const search_found *best = found.count > 0 ? &found.plans[0] : &found.smallest;
+    const search_found *best = plan_take(p, &found);
     if (st == ST_OK && best->layout.dp == 0) {
         st = fail(ST_CONFIG_CONFLICT,
                   "layout = auto: no layout of %lld devices could be made into a plan",

@@ -15,23 +15,28 @@
 
 enum { ENOUGH_PLAYS = 8, ENOUGH_ROWS = 64 << 10 }; // some four seconds
 
+static void layout_take(const search_layout *l, run_config *r)
+{
+    r->layout.dp = l->dp;
+    r->layout.tp = l->tp;
+    r->layout.pp = l->pp;
+    r->layout.cp = l->cp;
+    r->layout.ep = l->ep > 0 ? l->ep : 1;
+    r->layout.etp = l->whole_experts ? 1 : 0;
+    r->layout.zero_group = 0;
+    r->layout.cp_heads = 1;
+    r->layout.stages = (option_list){0};
+    r->layout.vpp = l->pp > 1 && l->chunks > 1 ? l->chunks : 0;
+    r->layout.zero = l->zero;
+    r->layout.sp = l->sp;
+    r->layout.pipeline = l->schedule;
+    r->layout.schedule = l->schedule != NULL ? l->schedule->name : "1f1b";
+}
+
 static run_config config_of(const planner *p, const search_layout *l)
 {
     run_config r = *p->base.r;
-    r.layout.dp = l->dp;
-    r.layout.tp = l->tp;
-    r.layout.pp = l->pp;
-    r.layout.cp = l->cp;
-    r.layout.ep = l->ep > 0 ? l->ep : 1;
-    r.layout.etp = l->whole_experts ? 1 : 0;
-    r.layout.zero_group = 0;
-    r.layout.cp_heads = 1;
-    r.layout.stages = (option_list){0};
-    r.layout.vpp = l->pp > 1 && l->chunks > 1 ? l->chunks : 0;
-    r.layout.zero = l->zero;
-    r.layout.sp = l->sp;
-    r.layout.pipeline = l->schedule;
-    r.layout.schedule = l->schedule != NULL ? l->schedule->name : "1f1b";
+    if (!p->has_layout) layout_take(l, &r);
     r.train.recompute = (int32_t)l->recompute;
     r.train.recompute_layers = l->recompute_layers;
     r.train.micro_batch = l->micro_batch;
@@ -46,10 +51,17 @@ status plan_config_of(const planner *p, const search_layout *l, run_config *out)
     return train_layout_check(out, &p->base.spec);
 }
 
+// Ranks of cp that deal heads out.
+static int32_t heads_of(const planner *p)
+{
+    return p->has_layout ? (int32_t)p->base.r->layout.cp_heads : 1;
+}
+
 static bool ring_of(void *context, const search_layout *l)
 {
     const planner *p = context;
-    const plan_mesh mesh = {.size = {[AXIS_CP] = l->cp, [AXIS_TP] = l->tp}};
+    const plan_mesh mesh = {.size = {[AXIS_CP] = l->cp, [AXIS_TP] = l->tp},
+                            .cp_heads = heads_of(p)};
     return train_goes_in_ring(p->base.r, &p->base.spec, &mesh, l->micro_batch);
 }
 
@@ -59,19 +71,25 @@ static status part_make(const planner *p, arena *a, plan_part *x)
     run_config of_cp = *r;
     of_cp.layout.cp = x->cp;
     const run_types types = run_config_types(r);
-    const model_options options = {.purpose = PURPOSE_TRAIN,
-                                   .compute = types.compute,
-                                   .grad = types.grads,
-                                   .recompute = x->recompute,
-                                   .recompute_layers = x->recompute_layers,
-                                   .seq = r->train.seq,
-                                   .z_loss = (float)r->train.z_loss,
-                                   .documents = r->data.packing == RUN_PACKING_MASKED,
-                                   .sizes_only = true};
+    model_options options = {.purpose = PURPOSE_TRAIN,
+                             .compute = types.compute,
+                             .grad = types.grads,
+                             .recompute = x->recompute,
+                             .recompute_layers = x->recompute_layers,
+                             .seq = r->train.seq,
+                             .z_loss = (float)r->train.z_loss,
+                             .documents = r->data.packing == RUN_PACKING_MASKED,
+                             .sizes_only = true};
+    int32_t *halved = NULL;
+    if (p->has_layout) TRY(run_config_halved(r, a, &halved, &options.halved_count));
+    options.halved = halved;
     const op_cut cut = {
         .ways = x->tp, .shards = 1, .rows = x->sp, .whole_experts = x->whole_experts};
-    const op_context pieces = {
-        .ways = x->cp, .shards = 1, .ring = x->ring, .turns = run_config_cp_turns(&of_cp)};
+    const op_context pieces = {.ways = x->cp,
+                               .heads = heads_of(p),
+                               .shards = 1,
+                               .ring = x->ring,
+                               .turns = run_config_cp_turns(&of_cp)};
     if (x->whole == NULL) TRY(model_build(a, &p->base.spec, &options, &x->whole));
     if (x->cut == NULL) TRY(op_model_partition(a, x->whole, &cut, &x->cut));
     return op_model_context(a, x->cut, &pieces, &x->local);
@@ -320,6 +338,9 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
                                     .shared_ffn_dim = s->experts.shared * s->experts.ffn_dim,
                                     .seq = r->train.seq,
                                     .global_batch = run_config_batch_max(r),
+                                    .batch_divisor = run_config_batch_divisor(r),
+                                    .zero_group = p->has_layout ? (int32_t)r->layout.zero_group : 0,
+                                    .pipeline = p->pipeline.rows != NULL ? &p->pipeline : NULL,
                                     .tp_max = tp_most(&p->base.machine),
                                     .states = {.moments = types.moments,
                                                .has_master = types.has_master,
@@ -342,6 +363,18 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     p->parts = NULL; // they are in `a`
     p->part_count = p->part_capacity = 0;
     return search_run(a, &request, out);
+}
+
+const search_found *plan_take(const planner *p, const search_result *found)
+{
+    const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
+    if (!cost_is_processor(&p->base.machine.device)) return best;
+    for (int32_t i = 1; i < found->count; i++) {
+        const search_found *f = &found->plans[i];
+        const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
+        if (is_as_fast && f->played.peak_bytes < best->played.peak_bytes) best = f;
+    }
+    return best;
 }
 
 // ---- what is searched ---------------------------------------------------------------------------
@@ -390,7 +423,9 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "train.recompute_layers")) {
         f->recompute_layers = (int32_t)r->train.recompute_layers;
     }
-    if (config_is_given(c, "train.micro_batch")) f->micro_batch = r->train.micro_batch;
+    if (config_is_given(c, "train.micro_batch")) {
+        f->micro_batch = max_i64(r->train.micro_batch, 0);
+    }
     if (!config_is_given(c, "layout.schedule")) return ST_OK;
     f->schedule = plan_schedule_find(r->layout.schedule);
     if (f->schedule != NULL) return ST_OK;

@@ -8,8 +8,8 @@
 #include "catalog/profile.h"
 #include "cli/plan.h"
 #include "cli/run_folder.h"
+#include "cli/run_model.h"
 #include "cli/simulate.h"
-#include "train/feed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -174,18 +174,13 @@ static status batch_take(opening *o)
 static status model_take(const opening *o, simulation *out)
 {
     enum { VOCAB_ANY = 1 << 16 };
-    const cli_context *cli = o->cli;
-    run_config *r = out->r;
-    train_feed *feed = NULL;
-    if (o->yaml != NULL && r->model.vocab == 0 && r->model.from == NULL) {
-        if (train_feed_open(cli->h, cli->a, r, &feed) == ST_OK) {
-            const status st = train_feed_model(feed, r, &out->spec);
-            train_feed_close(feed);
-            if (st == ST_OK) return ST_OK;
-        }
-        error_clear();
+    cli_context *cli = o->cli;
+    bool is_known = false;
+    if (o->yaml != NULL) {
+        TRY(cli_run_model(cli, out->r, &out->spec, &is_known));
+    } else {
+        TRY(model_spec_from_config(cli->h, cli->a, out->r, &out->spec));
     }
-    TRY(model_spec_from_config(cli->h, cli->a, r, &out->spec));
     if (out->spec.vocab == 0) out->spec.vocab = VOCAB_ANY;
     return ST_OK;
 }
@@ -235,7 +230,7 @@ static status memory_take(const opening *o, simulation *out)
     };
     const bool chosen = out->r->train.recompute_chosen;
     if (!cost_is_processor(&out->machine.device)) out->r->train.recompute_chosen = false;
-    if (o->yaml != NULL) {
+    if (o->yaml != NULL && !out->r->train.micro_batch_planned) {
         TRY(train_memory_settle(out->r, &out->spec, &options));
     }
     out->r->train.micro_batch_chosen = false;
@@ -299,5 +294,6 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     out->has_length = out->r->train.tokens > 0 || config_is_given(o->c, "train.steps");
     TRY(cluster_take(o, cluster_name, out));
     TRY(memory_take(o, out));
-    return profile_take(o, out);
+    TRY(profile_take(o, out));
+    return searched ? ST_OK : plan_micro_batch(cli, out);
 }

@@ -139,16 +139,22 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-// 4096 tokens keep two cores busy and stay small in memory.
-static int64_t choose_micro_batch(const run_config *r)
+int64_t run_config_batch_divisor(const run_config *r)
 {
-    enum { TOKENS = 4096 };
     int64_t all = 0;
     for (int64_t i = 0; i < run_config_ramp_count(r); i++) {
         int64_t step, size;
         run_config_ramp_at(r, i, &step, &size);
         all = common_divisor(size, all);
     }
+    return all;
+}
+
+// 4096 tokens keep two cores busy and stay small in memory.
+static int64_t choose_micro_batch(const run_config *r)
+{
+    enum { TOKENS = 4096 };
+    const int64_t all = run_config_batch_divisor(r);
     int64_t best = 1;
     for (int64_t m = 1; m <= all && m * r->train.seq <= TOKENS; m++) {
         if (all % m == 0) best = m;
@@ -165,7 +171,8 @@ void run_config_complete(run_config *r)
         run_config_ramp_at(r, ramp - 1, &step, &size);
         r->train.global_batch = size;
     }
-    if (r->train.micro_batch == 0) {
+    if (r->train.micro_batch <= 0) {
+        r->train.micro_batch_planned = r->train.micro_batch == RUN_MICRO_BATCH_AUTO;
         r->train.micro_batch = choose_micro_batch(r);
         r->train.micro_batch_chosen = true;
     }

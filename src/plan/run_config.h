@@ -26,6 +26,7 @@ typedef enum run_recompute {
     RUN_RECOMPUTE_FULL,
     RUN_RECOMPUTE_AUTO // given; run_config_load() replaces it
 } run_recompute;
+enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner's
 typedef enum run_optimizer { RUN_ADAMW, RUN_MUON } run_optimizer;
 typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
 typedef enum run_schedule {
@@ -103,8 +104,9 @@ typedef struct run_config {
         int64_t steps;
         int64_t seq;              // tokens
         int64_t global_batch;     // sequences; with a ramp its last size
-        int64_t micro_batch;      // sequences; run_config_load() replaces 0
+        int64_t micro_batch;      // sequences; run_config_load() replaces 0 and auto
         bool micro_batch_chosen;  // so: by us; train_memory_choose() may take less
+        bool micro_batch_planned; // auto: the planner is to be asked
         int32_t precision;        // run_precision: of products and activations
         int32_t recompute;        // run_recompute; run_config_load() replaces AUTO by NONE
         int64_t recompute_layers; // of the decoder layers; 0: all
@@ -287,6 +289,7 @@ NODISCARD status run_config_compare(arena *a, const run_config *was, const run_c
 // run_config_batch_max().
 int64_t run_config_batch(const run_config *r, int64_t finished);
 int64_t run_config_batch_max(const run_config *r);
+int64_t run_config_batch_divisor(const run_config *r); // the largest, of all sizes
 // Entry `index` of the ramp, in order; without a ramp there is one, (0, global_batch).
 int64_t run_config_ramp_count(const run_config *r);
 void run_config_ramp_at(const run_config *r, int64_t index, int64_t *step, int64_t *size);

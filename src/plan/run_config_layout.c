@@ -379,8 +379,8 @@ void check_layout(checker *k)
         CONFLICT("layout.dp", "the layout wants more than %d ranks", RANKS_MAX);
         return;
     }
-    if (r->layout.mode ==
-        RUN_LAYOUT_AUTO) { // `train` has put the layout that it found in its place
+    // `train` and `simulate` have put the layout that they found in its place.
+    if (r->layout.mode == RUN_LAYOUT_AUTO && !r->searched) {
         CONFLICT(
             "layout.mode",
             "layout = auto: `trireme train` chooses the layout when it starts; expected a layout "

@@ -42,11 +42,12 @@ static const option rows[] = {
     INT("train.global_batch", train.global_batch, "8", 1, 1 << 24, RECORDED, "sequences",
         .help = "sequences per optimizer step", .also = "batch_size, batch, global_batch_size"),
     INT("train.micro_batch", train.micro_batch, "0", 0, 1 << 24, FREE, "sequences",
-        .choices = "auto",
+        .choices = "auto", .word = RUN_MICRO_BATCH_AUTO,
         .help =
-            "sequences computed at once; changes memory and speed, not the result; 0 or auto takes "
-            "the largest divisor of the batch with at most 4096 tokens, half of that or less where "
-            "activations would take much memory, with layout=auto the fastest",
+            "sequences computed at once; changes memory and speed, not the result; 0 takes the "
+            "largest divisor of the batch with at most 4096 tokens, half of that or less where "
+            "activations would take much memory; auto, and with layout=auto 0 too, takes what the "
+            "planner finds fastest, on a processor the smallest within 1% of that",
         .also = "micro_batch_size, device_batch_size, per_device_batch_size"),
     CHOICE("train.precision", train.precision, "fp32", "fp32, bf16, fp16, fp8", RECORDED,
            .help =

@@ -249,6 +249,28 @@ static void ten_lines_train(void **state)
     arena_destroy(f.a);
 }
 
+static void micro_batches_are_left_open(void **state)
+{
+    (void)state;
+    fixture f;
+    must_load(&f, "");
+    assert_true(f.r.train.micro_batch_chosen && !f.r.train.micro_batch_planned);
+    arena_destroy(f.a);
+    must_load(&f, "train.micro_batch: 0\n");
+    assert_true(f.r.train.micro_batch_chosen && !f.r.train.micro_batch_planned);
+    arena_destroy(f.a);
+    must_load(&f, "train.micro_batch: auto\n");
+    assert_int_equal(f.r.train.micro_batch, 8); // until the planner was asked
+    assert_true(f.r.train.micro_batch_chosen && f.r.train.micro_batch_planned);
+    arena_destroy(f.a);
+    must_load(&f, "train.micro_batch: 2\n");
+    assert_false(f.r.train.micro_batch_chosen || f.r.train.micro_batch_planned);
+    arena_destroy(f.a);
+    must_load(&f, "train: {batch_ramp: {0: 8, 10: 12}, micro_batch: auto}\n");
+    assert_int_equal(run_config_batch_divisor(&f.r), 4);
+    arena_destroy(f.a);
+}
+
 static void the_batch_ramps(void **state)
 {
     (void)state;
@@ -642,6 +664,7 @@ int main(void)
         cmocka_unit_test(every_fixed_name_is_there),
         cmocka_unit_test(choices_match_their_enums),
         cmocka_unit_test(ten_lines_train),
+        cmocka_unit_test(micro_batches_are_left_open),
         cmocka_unit_test(the_batch_ramps),
         cmocka_unit_test(wrong_runs_are_refused_by_name),
         cmocka_unit_test(what_is_resolved_passes_again),

@@ -86,7 +86,11 @@ typedef struct search_request {
     int64_t experts, expert_ffn_dim; // of a layer; 0: the model is dense
     int64_t shared_ffn_dim;          // of the experts that every token meets, together
     int64_t seq, global_batch;
-    int32_t tp_max; // devices that are joined closely enough
+    int64_t
+        batch_divisor; // what ranks and micro-batches share out: of batches that grow, all sizes'; 0: global_batch
+    const plan_pipeline_request *pipeline; // how the layout that is fixed cuts layers; NULL: evenly
+    int32_t zero_group;                    // of it; 0: all of dp
+    int32_t tp_max;                        // devices that are joined closely enough
     estimate_states states;
     const plan_codec *codec; // how gradients travel; NULL: as they are
     bool sums_once;          // as in plan_request

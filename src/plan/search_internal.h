@@ -123,6 +123,11 @@ NODISCARD status search_measured_of(search *s, const search_layout *l, family *f
 // Rows of the model's layers, stage by stage.
 NODISCARD status search_cut_of(search *s, const search_layout *l, const op_model *whole,
                                int32_t depth, const int32_t **out);
+// Stages of a whole pipeline: of cuts that are given, the ends may have no layer, and halves count.
+static inline int64_t search_stages_most(const search *s)
+{
+    return s->r->pipeline != NULL ? INT32_MAX : s->r->layers;
+}
 NODISCARD status search_ways_of(search *s, int32_t pp, int64_t microbatches, way_list **out);
 NODISCARD status search_pipe_of(search *s, const estimate_layout *l, shared_pipe **out);
 estimate_layout search_estimate_layout(const search *s, const search_layout *l,

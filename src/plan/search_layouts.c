@@ -142,6 +142,11 @@ status search_group_open(search *s, group *g, int64_t least_ns)
 
 // ---- every layout -------------------------------------------------------------------------------
 
+static int64_t shared_batch(const search_request *r)
+{
+    return r->batch_divisor > 0 ? r->batch_divisor : r->global_batch;
+}
+
 // All layers, or a part of them where that saves much; 0 is all.
 static status recompute_layers_each(search *s, search_layout *l, int64_t *least_ns)
 {
@@ -171,7 +176,7 @@ static status recompute_each(search *s, search_layout *l)
 static status micro_batch_each(search *s, search_layout *l)
 {
     const search_fixed *f = &s->r->fixed;
-    const int64_t own = s->r->global_batch / l->dp;
+    const int64_t own = shared_batch(s->r) / l->dp;
     for (int64_t b = 1; b <= own; b++) {
         const bool is_asked = f->micro_batch == b;
         if (own % b != 0 || (f->micro_batch > 0 && !is_asked)) continue;
@@ -235,11 +240,11 @@ static status pp_each(search *s, search_layout *l, int64_t rest)
         if (rest % pp != 0 || (f->pp > 0 && f->pp != pp)) continue;
         const int64_t dp = rest / pp;
         if (f->dp > 0 && f->dp != dp) continue;
-        if (pp > s->r->layers) {
+        if (pp > search_stages_most(s)) {
             ruled_out(s, RULE_PP_LAYERS);
             break;
         }
-        if (dp > s->r->global_batch || s->r->global_batch % dp != 0) {
+        if (shared_batch(s->r) % dp != 0) {
             ruled_out(s, RULE_DP_BATCH);
             continue;
         }
@@ -272,7 +277,7 @@ status search_groups_make(search *s)
         }
         l.tp = (int32_t)tp;
         const int64_t rest = r->devices / tp;
-        for (int64_t cp = 1; cp <= rest && (cp <= SEARCH_CP_MAX || cp == f->cp); cp++) {
+        for (int64_t cp = 1; cp <= rest && cp <= max_i64(SEARCH_CP_MAX, f->cp); cp++) {
             if (rest % cp != 0 || (f->cp > 0 && f->cp != cp)) continue;
             if (cp > 1 && r->seq % (2 * cp) != 0) {
                 ruled_out(s, RULE_CP_SEQ);

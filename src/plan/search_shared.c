@@ -112,7 +112,8 @@ status search_cut_of(search *s, const search_layout *l, const op_model *whole, i
     }
     plan_pipeline pipe;
     const plan_mesh mesh = {.size = {[AXIS_PP] = l->pp}};
-    const plan_pipeline_request request = {.schedule = l->schedule, .chunks = l->chunks};
+    const plan_pipeline_request evenly = {.schedule = l->schedule, .chunks = l->chunks};
+    const plan_pipeline_request request = s->r->pipeline != NULL ? *s->r->pipeline : evenly;
     TRY(plan_pipeline_make(s->a, whole, &mesh, &request, 0, &pipe));
     ASSERT(pipe.depth == depth);
     TRY(arena_grow(s->a, (void **)&s->cuts, &s->cut_capacity, s->cut_count + 1,
@@ -132,6 +133,7 @@ estimate_layout search_estimate_layout(const search *s, const search_layout *l,
                              .pp = l->pp,
                              .ep = l->ep,
                              .zero = l->zero,
+                             .zero_group = s->r->zero_group,
                              .schedule = l->schedule,
                              .chunks = l->chunks,
                              .first_layer = first_layer,
@@ -157,7 +159,7 @@ static status way_add(search *s, way_list *w, const plan_schedule *schedule, int
     const schedule_request shape = {.stages = w->pp, .microbatches = 1, .chunks = chunks};
     if (f->chunks > 0 && f->chunks != chunks) return ST_OK;
     const int32_t depth = plan_schedule_depth(schedule, &shape);
-    if (depth > s->r->layers) {
+    if (depth > search_stages_most(s)) {
         w->ruled_out[RULE_PP_LAYERS]++;
         return ST_OK;
     }
@@ -180,7 +182,7 @@ static status ways_find(search *s, way_list *w)
     }
     for (int row = 0; fixed != NULL ? row == 0 : plan_schedule_at(row) != NULL; row++) {
         const plan_schedule *x = fixed != NULL ? fixed : plan_schedule_at(row);
-        const int64_t most = min_i64(x->chunks_max, SEARCH_CHUNKS_MAX);
+        const int64_t most = min_i64(x->chunks_max, max_i64(SEARCH_CHUNKS_MAX, s->r->fixed.chunks));
         for (int32_t c = x->chunks_min; c <= most; c++) TRY(way_add(s, w, x, c));
     }
     return ST_OK;

@@ -317,6 +317,64 @@ static void fixed_parts_stay(void **state)
     arena_destroy(a);
 }
 
+// Batches of 32 and 24 sequences: ranks and micro-batches share out both.
+static void batches_that_grow_are_shared_out(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    world w;
+    search_result all, found;
+    int64_t kept = 0;
+    world_make(&w, 5);
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    search_request r = request_of(&w, INT64_MAX, 20000, 1 << 20);
+    assert_int_equal(search_run(a, &r, &all), ST_OK);
+    r.batch_divisor = 8;
+    assert_int_equal(search_run(a, &r, &found), ST_OK);
+    for (int32_t i = 0; i < all.count; i++) {
+        const search_layout *l = &all.plans[i].layout;
+        if (8 % (l->dp * l->micro_batch) == 0) kept++;
+    }
+    assert_true(kept > 0 && kept < all.count);
+    assert_int_equal(found.layouts, kept);
+    for (int32_t i = 0; i < found.count; i++) {
+        const search_layout *l = &found.plans[i].layout;
+        assert_int_equal(8 % (l->dp * l->micro_batch), 0);
+    }
+    arena_destroy(a);
+}
+
+// Stages as the layout that is fixed has them: a heavy first one takes longer than even ones.
+static void given_stages_are_priced(void **state)
+{
+    (void)state;
+    static const int32_t even[] = {2, 2, 2, 2}, heavy[] = {5, 1, 1, 1};
+    arena *a = NULL;
+    world w;
+    int64_t step_ns[3];
+    world_make(&w, 5);
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    search_request r = request_of(&w, INT64_MAX, 1, 0);
+    r.fixed.pp = 4;
+    r.fixed.micro_batch = 2;
+    r.fixed.chunks = 1;
+    r.fixed.zero = r.fixed.recompute = r.fixed.recompute_layers = 0;
+    r.fixed.schedule = plan_schedule_find("1f1b");
+    for (int i = 0; i < 3; i++) {
+        search_result found;
+        const plan_pipeline_request cut = {.schedule = r.fixed.schedule,
+                                           .chunks = 1,
+                                           .rows = i == 1 ? even : heavy,
+                                           .rows_count = 4};
+        r.pipeline = i == 0 ? NULL : &cut;
+        assert_int_equal(search_run(a, &r, &found), ST_OK);
+        assert_int_equal(found.layouts, 1);
+        step_ns[i] = found.plans[0].least.step_ns;
+    }
+    assert_true(step_ns[2] > step_ns[1] && step_ns[2] > step_ns[0]);
+    arena_destroy(a);
+}
+
 static int64_t half_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
 {
     (void)context;
@@ -373,6 +431,8 @@ int main(void)
                                        cmocka_unit_test(what_does_not_fit_is_measured),
                                        cmocka_unit_test(rules_are_counted),
                                        cmocka_unit_test(fixed_parts_stay),
+                                       cmocka_unit_test(batches_that_grow_are_shared_out),
+                                       cmocka_unit_test(given_stages_are_priced),
                                        cmocka_unit_test(compression_rules_layouts_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
