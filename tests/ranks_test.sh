@@ -131,6 +131,16 @@ wait $other
 same "torchrun's variables, rank 1: exit code" "$?" 0
 same "torchrun's variables: the digest of one" "$(digest torchrun)" "$want"
 port=$((port + 1))
+# Each plans for itself, and finds the same.
+as_rank 1 planned layout=auto train.micro_batch=auto >rank1 2>&1 &
+other=$!
+code "a layout that is left open, rank 0" 0 as_rank 0 planned layout=auto train.micro_batch=auto
+wait $other
+same "rank 1: exit code" "$?" 0
+same "the digest of one" "$(digest planned)" "$want"
+port=$((port + 1))
+code "ranks of ours get what was planned" 0 train asked layout.dp=2 train.micro_batch=auto
+same "the digest is that of one, too" "$(digest asked)" "$want"
 as_rank 1 refused layout.dp=2 optimizer.lr=0.5 >rank1 2>&1 &
 other=$!
 as_rank 0 refused layout.dp=2 >out 2>err

@@ -91,6 +91,8 @@ const host *host_real(void);
 // Memory that a process may still take: what the system calls available, at most what its control
 // group leaves. 0: not known.
 int64_t host_memory_bytes(const host *h);
+// The same of an idle machine: what is there, at most what the control group may have.
+int64_t host_memory_installed(const host *h);
 
 // Whole small files. `limit_bytes` is refused before anything is allocated. The text gets a NUL
 // after its last byte (not counted).

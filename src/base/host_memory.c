@@ -38,16 +38,35 @@ static int64_t group_left(void)
     return limit[0] == 'm' ? 0 : max_i64(1, leading_number(limit) - leading_number(used));
 }
 
-int64_t host_memory_bytes(const host *h)
+// "MemAvailable:"; 0: not known.
+static int64_t meminfo(const char *name)
 {
     char text[4096];
+    if (!kernel_file("/proc/meminfo", text, sizeof(text))) return 0;
+    const char *line = strstr(text, name);
+    return line != NULL ? leading_number(line + strlen(name)) * 1024 : 0;
+}
+
+// The smaller of two, of which 0 is none.
+static int64_t smaller(int64_t a, int64_t b)
+{
+    if (a == 0 || b == 0) return a + b;
+    return min_i64(a, b);
+}
+
+int64_t host_memory_bytes(const host *h)
+{
     if (h != host_real()) return 0; // a simulated host says nothing of memory
-    int64_t available = 0;
-    if (kernel_file("/proc/meminfo", text, sizeof(text))) {
-        const char *line = strstr(text, "MemAvailable:");
-        if (line != NULL) available = leading_number(line + strlen("MemAvailable:")) * 1024;
+    return smaller(meminfo("MemAvailable:"), group_left());
+}
+
+int64_t host_memory_installed(const host *h)
+{
+    char limit[64];
+    int64_t group = 0;
+    if (h != host_real()) return 0;
+    if (kernel_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit)) && limit[0] != 'm') {
+        group = leading_number(limit);
     }
-    const int64_t group = group_left();
-    if (group > 0 && (available == 0 || group < available)) return group;
-    return available;
+    return smaller(meminfo("MemTotal:"), group);
 }

@@ -338,11 +338,20 @@ static void paths_are_joined(void **state)
     assert_string_equal(path_base_name("a/"), "");
 }
 
+static void memory_is_told(void **state)
+{
+    const fixture *f = *state;
+    const int64_t free_now = host_memory_bytes(f->h), installed = host_memory_installed(f->h);
+    assert_true(free_now > 0 && free_now <= installed);
+    assert_int_equal(host_memory_installed(f->h), installed); // whoever asks, and when
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(memory_is_told),
         CASE(files_are_written_and_read),
         CASE(reads_are_whole_or_fail),
         CASE(only_regular_files_are_read),

@@ -196,7 +196,7 @@ static status run(cli_context *cli, const cli_call *call)
     viewer v = {.cli = cli, .f = f};
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
-    TRY(plan_micro_batch_here(cli, &r));
+    TRY(plan_micro_batch_here(cli, NULL, &r));
     if (!f->json) TRY(print_head(cli, &r));
     const bisect_order order = {.r = &r,
                                 .steps = min_i64(f->steps, r.train.steps),

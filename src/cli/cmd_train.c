@@ -41,6 +41,8 @@ typedef struct source {
     const char *config_text; // as given; NULL where the run has it already
     const char **keys;
     int64_t key_count;
+    const char **found; // keys that the planner found; ranks that are started here get them too
+    int64_t found_count;
 } source;
 
 // A run is its resolved configuration with the folder where it lies now; what the user writes comes
@@ -153,17 +155,29 @@ static status console_find(cli_context *cli, const launch_place *place)
     return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
 }
 
-// layout: auto. Every rank finds the same layout for itself.
-static status layout_find(cli_context *cli, const launch_place *place, source *s)
+// layout: auto.
+static status layout_find(cli_context *cli, const launch_place *started, source *s)
 {
     run_config *r = NULL;
     config *c = NULL;
-    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    const int64_t given = s->key_count;
     TRY(arena_new(cli->a, 1, &r));
-    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, s->key_count, r, &c));
+    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, given, r, &c));
     if (r->layout.mode != RUN_LAYOUT_AUTO) return ST_OK;
-    const int64_t ranks = place->ranks > 1 || ours ? place->ranks : 0;
-    return plan_auto(cli, s->yaml_path, s->keys, s->key_count, ranks, &s->keys, &s->key_count);
+    TRY(plan_auto(cli, s->yaml_path, s->keys, given, started, &s->keys, &s->key_count));
+    s->found = s->keys + given;
+    s->found_count = s->key_count - given;
+    return ST_OK;
+}
+
+// train.micro_batch: auto.
+static status micro_batch_find(cli_context *cli, const launch_place *started, run_config *r,
+                               source *s)
+{
+    if (!r->train.micro_batch_planned) return ST_OK;
+    TRY(plan_micro_batch_here(cli, started, r));
+    TRY(arena_new(cli->a, PLAN_MEMORY_KEYS, &s->found));
+    return plan_memory_keys(cli, r, s->found, &s->found_count);
 }
 
 static status run(cli_context *cli, const cli_call *call)
@@ -175,17 +189,20 @@ static status run(cli_context *cli, const cli_call *call)
     launch_place place;
     TRY(source_find(cli, call, &s));
     TRY(cli_ranks_place(&place));
-    TRY(layout_find(cli, &place, &s));
+    const launch_place *started = place.ranks > 1 ? &place : NULL;
+    TRY(layout_find(cli, started, &s));
     TRY(arena_new(cli->a, 1, &r));
     TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
-    TRY(plan_micro_batch_here(cli, r));
+    TRY(micro_batch_find(cli, started, r, &s));
     if (f->dry_run) return dry_run(cli, r);
     TRY(console_find(cli, &place));
     if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
     if (r->dropped != NULL && place.ranks == 1) {
         cli_print(cli, "note     of an axis that is gone, and dropped: %s\n", r->dropped);
     }
-    if (run_config_ranks(r) > 1 && place.ranks == 1) return cli_ranks_start(cli, r);
+    if (run_config_ranks(r) > 1 && place.ranks == 1) {
+        return cli_ranks_start(cli, r, s.found, s.found_count);
+    }
     return train(cli, &s, f, r, c, &place);
 }
 

@@ -34,7 +34,7 @@ static status run(cli_context *cli, const cli_call *call)
     text layout = {.a = cli->a};
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
-    TRY(plan_micro_batch_here(cli, &r));
+    TRY(plan_micro_batch_here(cli, NULL, &r));
     const bool any = r.model.vocab == 0 && r.model.from == NULL;
     if (any) r.model.vocab = VOCAB_ANY;
     TRY(model_spec_from_config(cli->h, cli->a, &r, &spec));

@@ -6,6 +6,7 @@
 #define CLI_PLAN_H
 
 #include "cli/simulate.h"
+#include "launch/launch.h"
 #include "plan/search.h"
 
 // What a play said, kept: it need not be played again to be shown.
@@ -80,6 +81,10 @@ NODISCARD status plan_search(planner *p, arena *a, int32_t plays, search_result 
 NODISCARD status plan_config_of(const planner *p, const search_layout *l, run_config *out);
 // Layout keys that are given fix their part.
 NODISCARD status plan_fix(planner *p, const config *c);
+// "train.micro_batch=4", and what is computed again: PLAN_MEMORY_KEYS at most.
+enum { PLAN_MEMORY_KEYS = 3 };
+NODISCARD status plan_memory_keys(cli_context *cli, const run_config *r, const char **keys,
+                                  int64_t *count);
 // "layout.dp=8", ...: at most PLAN_LAYOUT_KEYS more of them.
 enum { PLAN_LAYOUT_KEYS = 13 };
 NODISCARD status plan_layout_keys(const planner *p, const search_layout *l, const char **keys,
@@ -90,19 +95,22 @@ NODISCARD status plan_step(const planner *p, arena *a, const search_layout *l, s
 NODISCARD status plan_times(const planner *p, arena *a, const search_layout *l, simulation *s,
                             simulated *out); // but for its bytes
 
-// Of what was found: the fastest; on a processor, whose memory others want too, the smallest of those that take at most one
-// percent more time. Where nothing fits, the smallest of all (layout.dp 0: there is none).
-const search_found *plan_take(const planner *p, const search_result *found);
-
-// For `train.micro_batch: auto` of a layout that is given: *s->r gets it, and what is computed again where that is open too.
-// Nothing to do where it is not auto. The second is for this machine's cores.
+// For `train.micro_batch: auto` of a layout that is given: *s->r gets the fastest, and what is computed again where that is open
+// too; on a processor, whose memory others want too, the smallest of those that take at most one percent more time. Where nothing
+// fits, the smallest of all. Nothing to do where it is not auto.
 NODISCARD status plan_micro_batch(cli_context *cli, simulation *s);
-NODISCARD status plan_micro_batch_here(cli_context *cli, run_config *r);
+// The same of a layout that was found, where its micro-batch is not fixed.
+NODISCARD status plan_micro_batch_of(const planner *p, search_layout *l);
 
-// For `layout: auto`: the keys of the fastest layout of `ranks` ranks of this machine (0: of as many as are
-// fastest), behind `keys`. The same on every rank.
+// The same, and a layout that is left open (`layout: auto`), for this machine. `started`: ranks that a launcher has started,
+// each of which plans for itself: what is found is the same on all of them, whatever memory is free just then. NULL: this
+// process starts them, as many as are fastest, and they get what is found.
+NODISCARD status plan_micro_batch_here(cli_context *cli, const launch_place *started,
+                                       run_config *r);
+// The keys of the fastest layout, behind `keys`.
 NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const *keys,
-                           int64_t key_count, int64_t ranks, const char ***out, int64_t *count);
+                           int64_t key_count, const launch_place *started, const char ***out,
+                           int64_t *count);
 
 // The same for `simulate`, on any cluster: `given` is what was read from file and keys as they are, and `c` tells what of
 // it. Where nothing fits, of the smallest.

@@ -6,26 +6,36 @@
 #include "catalog/catalog.h"
 #include "cli/run_model.h"
 
-#include <math.h>
-#include <string.h>
-
 enum { AUTO_PLAYS = 4, VOCAB_ANY = 1 << 14 };
 
-// `ranks` of them: each a device.
-static status machine_share(planner *p, int64_t ranks, int64_t cores, int64_t bytes)
+// Bytes of each of `local` ranks here. Free memory changes while ranks start, so those that find it for themselves go by what
+// is there, less what the system takes.
+static int64_t memory_of(const planner *p, const launch_place *started, int64_t local)
+{
+    const host *h = p->cli->h;
+    const run_config *r = p->base.r;
+    if (started == NULL || r->memory.limit > 0) return train_memory_limit(h, r, local);
+    return host_memory_installed(h) / 8 * 7 / local;
+}
+
+// `ranks` of them, each a device.
+static status machine_share(planner *p, const launch_place *started, int64_t ranks)
 {
     cluster *c = &p->base.machine;
+    const bool others = started != NULL && started->local_ranks > 0;
+    const int64_t local = others ? started->local_ranks : ranks;
+    const int64_t cores = max_i64(train_threads(p->base.r), local);
     TRY(plan_devices(p, ranks));
     const double units = c->device.units > 0 ? c->device.units : 1.0;
-    const double share = (double)cores / units / (double)ranks;
+    const double share = (double)cores / units / (double)local;
     for (int i = 0; i < MATH_COUNT; i++) c->device.peak_flops[i] *= share;
     c->device.vector_flops *= share;
     c->device.pointwise_fp32_s *= share;
     c->device.pointwise_16_s *= share;
-    c->device.memory_bytes_s /= (double)ranks; // all cores share it
+    c->device.memory_bytes_s /= (double)local; // all cores share it
     c->device.units = (int32_t)cores;
-    cost_units_share(&c->device, ranks);
-    c->device.memory_bytes = c->device.usable_bytes = floor((double)bytes / (double)ranks);
+    cost_units_share(&c->device, local);
+    c->device.memory_bytes = c->device.usable_bytes = (double)memory_of(p, started, local);
     c->levels[0].devices = ranks;
     return ST_OK;
 }
@@ -38,18 +48,12 @@ static status model_find(planner *p)
     return ST_OK;
 }
 
-static int64_t memory_here(const planner *p)
-{
-    const run_config *r = p->base.r;
-    return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(p->cli->h);
-}
-
 // Its run and model are still to come.
 static status planner_here(cli_context *cli, const char *name, planner **out)
 {
     planner *p = NULL;
     TRY(arena_new(cli->a, 1, &p));
-    *p = (planner){.cli = cli, .cluster = "cpu", .wanted = AUTO_PLAYS};
+    *p = (planner){.cli = cli, .cluster = "cpu", .wanted = 1};
     TRY(arena_new(cli->a, 1, &p->base.r));
     p->base.name = name;
     p->base.profile = cost_profile_trireme();
@@ -59,46 +63,44 @@ static status planner_here(cli_context *cli, const char *name, planner **out)
 }
 
 // The fastest layout of so many ranks; best->layout.dp stays 0 where there is none, or none that fits.
-static status best_of(planner *p, int64_t ranks, int64_t cores, int64_t bytes, search_found *best)
+static status best_of(planner *p, const launch_place *started, int64_t ranks, search_found *best)
 {
     arena *a = NULL;
     search_result found = {.count = 0};
-    TRY(machine_share(p, ranks, cores, bytes));
+    TRY(machine_share(p, started, ranks));
     TRY(arena_create("layout: auto", 0, &a));
     status st = plan_search(p, a, AUTO_PLAYS, &found);
     if (st == ST_CONFIG_CONFLICT) {
         error_clear();
         st = ST_OK;
     }
-    const search_found *taken = plan_take(p, &found);
     const bool is_better =
-        found.count > 0 && (best->layout.dp == 0 || taken->played.step_ns < best->played.step_ns);
-    if (st == ST_OK && is_better) *best = *taken;
+        found.count > 0 &&
+        (best->layout.dp == 0 || found.plans[0].played.step_ns < best->played.step_ns);
+    if (st == ST_OK && is_better) *best = found.plans[0];
     arena_destroy(a);
     return st;
 }
 
-static status ranks_each(planner *p, int64_t ranks, search_found *best)
+static status ranks_each(planner *p, const launch_place *started, search_found *best)
 {
     const run_config *r = p->base.r;
-    const int64_t cores = train_threads(r);
-    const int64_t bytes = memory_here(p);
-    const int64_t fewest = ranks > 0 ? ranks : 1, most = ranks > 0 ? ranks : cores;
-    for (int64_t n = fewest; n <= most; n++) {
-        if (ranks == 0 && cores % n != 0) continue;
-        TRY(best_of(p, n, max_i64(cores, n), bytes, best));
+    const int64_t cores = train_threads(r), most = started != NULL ? started->ranks : cores;
+    for (int64_t n = started != NULL ? most : 1; n <= most; n++) {
+        if (started == NULL && cores % n != 0) continue;
+        TRY(best_of(p, started, n, best));
     }
     if (best->layout.dp > 0) return ST_OK;
     return fail(
         ST_CONFIG_CONFLICT,
-        "layout = auto: no layout of %lld rank%s fits in the %lld bytes of this machine for "
-        "train.global_batch = %lld; `trireme plan --cluster cpu` says why",
-        (long long)most, most == 1 ? "" : "s", (long long)bytes,
+        "layout = auto: no layout of %lld rank%s fits in the %lld bytes that each has on this "
+        "machine for train.global_batch = %lld; `trireme plan --cluster cpu` says why",
+        (long long)most, most == 1 ? "" : "s", (long long)plan_usable(p),
         (long long)run_config_batch_max(r));
 }
 
 status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, int64_t key_count,
-                 int64_t ranks, const char ***out, int64_t *count)
+                 const launch_place *started, const char ***out, int64_t *count)
 {
     planner *p = NULL;
     config *c = NULL;
@@ -114,7 +116,10 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     if (p->base.r->train.micro_batch_chosen) p->fixed.micro_batch = 0;
     TRY(model_find(p));
     TRY(arena_create("a play", 0, &p->work));
-    const status st = ranks_each(p, ranks, &best);
+    status st = ranks_each(p, started, &best);
+    const search_layout *l = &best.layout;
+    if (st == ST_OK) st = machine_share(p, started, (int64_t)l->dp * l->tp * l->pp * l->cp);
+    if (st == ST_OK) st = plan_micro_batch_of(p, &best.layout);
     plan_close(p);
     TRY(st);
     int64_t n = key_count;
@@ -124,7 +129,7 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     return ST_OK;
 }
 
-status plan_micro_batch_here(cli_context *cli, run_config *r)
+status plan_micro_batch_here(cli_context *cli, const launch_place *started, run_config *r)
 {
     planner *p = NULL;
     if (!r->train.micro_batch_planned) return ST_OK;
@@ -132,8 +137,7 @@ status plan_micro_batch_here(cli_context *cli, run_config *r)
     *p->base.r = *r;
     TRY(model_find(p));
     TRY(train_layout_check(r, &p->base.spec));
-    const int64_t ranks = run_config_ranks(r);
-    TRY(machine_share(p, ranks, max_i64(train_threads(r), ranks), memory_here(p)));
+    TRY(machine_share(p, started, run_config_ranks(r)));
     TRY(plan_micro_batch(cli, &p->base));
     r->train = p->base.r->train;
     return ST_OK;

@@ -16,7 +16,7 @@ status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
     status st = plan_fix(p, c);
     if (st == ST_OK) st = arena_create("layout: auto", 0, &a);
     if (st == ST_OK) st = plan_search(p, a, p->plays, &found);
-    const search_found *best = plan_take(p, &found);
+    const search_found *best = found.count > 0 ? &found.plans[0] : &found.smallest;
     if (st == ST_OK && best->layout.dp == 0) {
         st = fail(ST_CONFIG_CONFLICT,
                   "layout = auto: no layout of %lld devices could be made into a plan",
@@ -25,7 +25,9 @@ status plan_chosen(cli_context *cli, const simulate_words *run, const config *c,
     for (int64_t i = 0; i < run->key_count; i++) all[i] = run->keys[i];
     *out = all;
     *count = run->key_count;
-    if (st == ST_OK) st = plan_layout_keys(p, &best->layout, all, count);
+    search_layout taken = best->layout;
+    if (st == ST_OK) st = plan_micro_batch_of(p, &taken);
+    if (st == ST_OK) st = plan_layout_keys(p, &taken, all, count);
     arena_destroy(a);
     plan_close(p);
     return st;

@@ -38,12 +38,25 @@ static void layout_put(const search_layout *l, run_config *r)
     r->train.memory_settled = true;
 }
 
+// The fastest; or on a processor the smallest of those that are nearly as fast.
+static const search_found *take(const planner *p, const search_result *found)
+{
+    const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
+    if (!cost_is_processor(&p->base.machine.device)) return best;
+    for (int32_t i = 1; i < found->count; i++) {
+        const search_found *f = &found->plans[i];
+        const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
+        if (is_as_fast && f->played.peak_bytes < best->played.peak_bytes) best = f;
+    }
+    return best;
+}
+
 static status choose(planner *p, arena *a, run_config *out)
 {
     search_result found = {.count = 0};
     TRY(run_config_pipeline(out, a, &p->pipeline));
     TRY(plan_search(p, a, p->plays, &found));
-    const search_found *best = plan_take(p, &found);
+    const search_found *best = take(p, &found);
     if (best->layout.dp == 0) {
         return fail(ST_CONFIG_CONFLICT,
                     "train.micro_batch = auto: no micro-batch of %lld sequences for %lld ranks of "
@@ -77,4 +90,23 @@ status plan_micro_batch(cli_context *cli, simulation *s)
     arena_destroy(a);
     plan_close(p);
     return st;
+}
+
+// Of a processor alone: elsewhere the search has taken the fastest, and memory that fits costs nothing.
+status plan_micro_batch_of(const planner *p, search_layout *l)
+{
+    const search_fixed *f = &p->fixed;
+    run_config r = {0};
+    if (f->micro_batch > 0 || !cost_is_processor(&p->base.machine.device)) return ST_OK;
+    TRY(plan_config_of(p, l, &r));
+    r.train.micro_batch_planned = true;
+    r.train.recompute_chosen = f->recompute < 0;
+    if (f->recompute < 0) r.train.recompute_layers = max_i64(f->recompute_layers, 0);
+    simulation s = p->base;
+    s.r = &r;
+    TRY(plan_micro_batch(p->cli, &s));
+    l->micro_batch = r.train.micro_batch;
+    l->recompute = (op_recompute)r.train.recompute;
+    l->recompute_layers = (int32_t)r.train.recompute_layers;
+    return ST_OK;
 }

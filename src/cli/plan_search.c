@@ -365,18 +365,6 @@ status plan_search(planner *p, arena *a, int32_t plays, search_result *out)
     return search_run(a, &request, out);
 }
 
-const search_found *plan_take(const planner *p, const search_result *found)
-{
-    const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
-    if (!cost_is_processor(&p->base.machine.device)) return best;
-    for (int32_t i = 1; i < found->count; i++) {
-        const search_found *f = &found->plans[i];
-        const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
-        if (is_as_fast && f->played.peak_bytes < best->played.peak_bytes) best = f;
-    }
-    return best;
-}
-
 // ---- what is searched ---------------------------------------------------------------------------
 
 static bool begins(const char *key, const char *with)
@@ -543,49 +531,56 @@ status plan_layers(planner *p, int64_t layers)
 
 // ---- the configuration to write -------------------------------------------------------------------
 
-static status key_add(const planner *p, const char **keys, int64_t *count, const char *key,
+static status key_add(cli_context *cli, const char **keys, int64_t *count, const char *key,
                       const char *value)
 {
     char *line = NULL;
-    TRY(arena_format(p->cli->a, &line, "%s=%s", key, value));
+    TRY(arena_format(cli->a, &line, "%s=%s", key, value));
     keys[(*count)++] = line;
     return ST_OK;
 }
 
-static status number_add(const planner *p, const char **keys, int64_t *count, const char *key,
+static status number_add(cli_context *cli, const char **keys, int64_t *count, const char *key,
                          int64_t value)
 {
     char digits[32];
     (void)snprintf(digits, sizeof(digits), "%lld", (long long)value);
-    return key_add(p, keys, count, key, digits);
+    return key_add(cli, keys, count, key, digits);
+}
+
+status plan_memory_keys(cli_context *cli, const run_config *r, const char **keys, int64_t *n)
+{
+    static const char *const recompute[] = {"none", "selective", "full"};
+    TRY(key_add(cli, keys, n, "train.recompute", recompute[r->train.recompute]));
+    if (r->train.recompute_layers > 0) {
+        TRY(number_add(cli, keys, n, "train.recompute_layers", r->train.recompute_layers));
+    }
+    return number_add(cli, keys, n, "train.micro_batch", r->train.micro_batch);
 }
 
 status plan_layout_keys(const planner *p, const search_layout *l, const char **keys, int64_t *n)
 {
-    static const char *const recompute[] = {"none", "selective", "full"};
-    TRY(key_add(p, keys, n, "layout.mode", "given"));
-    TRY(number_add(p, keys, n, "layout.dp", l->dp));
-    TRY(number_add(p, keys, n, "layout.tp", l->tp));
-    TRY(number_add(p, keys, n, "layout.pp", l->pp));
-    TRY(number_add(p, keys, n, "layout.cp", l->cp));
+    TRY(key_add(p->cli, keys, n, "layout.mode", "given"));
+    TRY(number_add(p->cli, keys, n, "layout.dp", l->dp));
+    TRY(number_add(p->cli, keys, n, "layout.tp", l->tp));
+    TRY(number_add(p->cli, keys, n, "layout.pp", l->pp));
+    TRY(number_add(p->cli, keys, n, "layout.cp", l->cp));
     if (p->base.r->layout.cp_ring != RUN_AUTO) {
-        TRY(key_add(p, keys, n, "layout.cp_ring",
+        TRY(key_add(p->cli, keys, n, "layout.cp_ring",
                     p->base.r->layout.cp_ring == RUN_YES ? "yes" : "no"));
     }
-    if (l->ep > 1) TRY(number_add(p, keys, n, "layout.ep", l->ep));
-    if (l->whole_experts) TRY(number_add(p, keys, n, "layout.etp", 1));
-    TRY(number_add(p, keys, n, "layout.zero", l->zero));
+    if (l->ep > 1) TRY(number_add(p->cli, keys, n, "layout.ep", l->ep));
+    if (l->whole_experts) TRY(number_add(p->cli, keys, n, "layout.etp", 1));
+    TRY(number_add(p->cli, keys, n, "layout.zero", l->zero));
     if (l->zero > 0 && p->base.r->layout.zero_sums == RUN_SUMS_STEP) {
-        TRY(key_add(p, keys, n, "layout.zero_sums", "step"));
+        TRY(key_add(p->cli, keys, n, "layout.zero_sums", "step"));
     }
-    TRY(key_add(p, keys, n, "layout.sp", l->sp ? "yes" : "no"));
-    TRY(key_add(p, keys, n, "layout.schedule", l->schedule != NULL ? l->schedule->name : "1f1b"));
-    TRY(number_add(p, keys, n, "layout.vpp", l->pp > 1 && l->chunks > 1 ? l->chunks : 0));
-    TRY(key_add(p, keys, n, "train.recompute", recompute[l->recompute]));
-    if (l->recompute_layers > 0) {
-        TRY(number_add(p, keys, n, "train.recompute_layers", l->recompute_layers));
-    }
-    return number_add(p, keys, n, "train.micro_batch", l->micro_batch);
+    TRY(key_add(p->cli, keys, n, "layout.sp", l->sp ? "yes" : "no"));
+    TRY(key_add(p->cli, keys, n, "layout.schedule",
+                l->schedule != NULL ? l->schedule->name : "1f1b"));
+    TRY(number_add(p->cli, keys, n, "layout.vpp", l->pp > 1 && l->chunks > 1 ? l->chunks : 0));
+    const run_config r = config_of(p, l);
+    return plan_memory_keys(p->cli, &r, keys, n);
 }
 
 // What simulate_open() chose where there is no run file.
@@ -593,12 +588,12 @@ static status model_keys(const planner *p, const char **keys, int64_t *n)
 {
     static const char *const precisions[] = {"fp32", "bf16", "fp16", "fp8"};
     const run_config *r = p->base.r;
-    if (r->model.preset != NULL) TRY(key_add(p, keys, n, "model.preset", r->model.preset));
-    if (r->model.from != NULL) TRY(key_add(p, keys, n, "model.from", r->model.from));
-    TRY(key_add(p, keys, n, "train.precision", precisions[r->train.precision]));
-    TRY(number_add(p, keys, n, "train.seq", r->train.seq));
+    if (r->model.preset != NULL) TRY(key_add(p->cli, keys, n, "model.preset", r->model.preset));
+    if (r->model.from != NULL) TRY(key_add(p->cli, keys, n, "model.from", r->model.from));
+    TRY(key_add(p->cli, keys, n, "train.precision", precisions[r->train.precision]));
+    TRY(number_add(p->cli, keys, n, "train.seq", r->train.seq));
     if (r->train.batch_ramp.count > 0) return ST_OK;
-    return number_add(p, keys, n, "train.global_batch", r->train.global_batch);
+    return number_add(p->cli, keys, n, "train.global_batch", r->train.global_batch);
 }
 
 status plan_config_write(const planner *p, const search_layout *l, const char *path)
@@ -622,7 +617,7 @@ status plan_config_write(const planner *p, const search_layout *l, const char *p
     }
     for (int64_t i = 0; i < p->run_key_count; i++) keys[n++] = p->run_keys[i];
     if (p->base.spec.layers != p->layers_given) {
-        TRY(number_add(p, keys, &n, "model.layers", p->base.spec.layers));
+        TRY(number_add(p->cli, keys, &n, "model.layers", p->base.spec.layers));
     }
     TRY(plan_layout_keys(p, l, keys, &n));
     TRY(arena_new(cli->a, 1, &r));

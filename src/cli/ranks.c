@@ -61,7 +61,19 @@ static void dump(cli_context *cli, const run_config *r, const comm_board *board)
     if (st != ST_OK) error_clear();
 }
 
-static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm_board *board)
+// This command's words, and `keys`.
+static status words_make(cli_context *cli, const char *const *keys, int64_t key_count, char ***out)
+{
+    int64_t count = 0;
+    while (cli->argv[count] != NULL) count++;
+    TRY(arena_new(cli->a, count + key_count + 1, out));
+    for (int64_t i = 0; i < count; i++) (*out)[i] = cli->argv[i];
+    for (int64_t i = 0; i < key_count; i++) TRY(arena_strdup(cli->a, keys[i], &(*out)[count + i]));
+    return ST_OK;
+}
+
+static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
+                       comm_board *board)
 {
     char *logs = NULL;
     launch_result result;
@@ -70,7 +82,7 @@ static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm
     const launch_local_config c = {.h = cli->h,
                                    .ranks = (int)run_config_ranks(r),
                                    .program = "/proc/self/exe",
-                                   .argv = cli->argv,
+                                   .argv = words,
                                    .environment = environ,
                                    .job = job,
                                    .log_folder = logs,
@@ -82,8 +94,10 @@ static status start_on(cli_context *cli, const run_config *r, uint64_t job, comm
     return fail(status_of_exit(result.exit_code), "%s", result.text);
 }
 
-status cli_ranks_start(cli_context *cli, const run_config *r)
+status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
+                       int64_t key_count)
 {
+    char **words = NULL;
     comm_board *board = NULL;
     uint64_t job = 0;
     const int64_t wanted = run_config_ranks(r);
@@ -93,10 +107,11 @@ status cli_ranks_start(cli_context *cli, const run_config *r)
                     "machines: torchrun, srun or mpirun",
                     (long long)wanted, LAUNCH_LOCAL_MAX);
     }
+    TRY(words_make(cli, keys, key_count, &words));
     TRY(train_prepare(cli->h, cli->a, r));
     TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
     TRY(comm_board_create((int)run_config_ranks(r), job, 0, &board));
-    const status st = start_on(cli, r, job, board);
+    const status st = start_on(cli, r, words, job, board);
     comm_board_unmap(board);
     return st;
 }

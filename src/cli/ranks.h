@@ -10,9 +10,10 @@
 // Who started this process: launch_place.ranks is 1 where it is alone.
 NODISCARD status cli_ranks_place(launch_place *out);
 
-// Starts the ranks of the layout, each this command, and stays until all have ended. The rank that failed first is
-// told of last.
-NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r);
+// Starts the ranks of the layout, each this command with `keys` behind it, and stays until all have ended. The rank that
+// failed first is told of last.
+NODISCARD status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
+                                 int64_t key_count);
 
 // This process as a rank: joins the others, and leaves them. r: what must be the same everywhere; NULL: no
 // run, only ranks of the same program. transport: a row of comm's; NULL: what r says, or auto.

@@ -131,6 +131,11 @@ int comm_rank(const comm *c)
     return c->config.rank;
 }
 
+int comm_local_ranks(const comm *c)
+{
+    return c->config.local_ranks;
+}
+
 int comm_ranks(const comm *c)
 {
     return c->config.ranks;

@@ -148,6 +148,7 @@ void comm_close(comm *c);        // NULL is legal. Collective unless the job has
 comm_group *comm_world(comm *c); // all ranks of the job; goes with c
 int comm_rank(const comm *c);
 int comm_ranks(const comm *c);
+int comm_local_ranks(const comm *c);            // of this host
 const char *comm_transport_name(const comm *c); // the one in use
 const char *comm_tuning(const comm *c);         // the config's: a table's text, or NULL
 

@@ -225,7 +225,9 @@ static const option rows[] = {
 
     // ---- machine
     OTHER("memory.limit", BYTES, memory.limit, "0", FREE,
-          .help = "a run that needs more is refused; 0 is what the machine has", .also = "max"),
+          .help =
+              "a run of which a rank needs more is refused; 0 is the rank's share of what is free",
+          .also = "max"),
     CHOICE("kernels.level", kernels.level, "auto", "auto, scalar, avx2, avx512, avx512_bf16, amx",
            RECORDED, .help = "vector instructions; auto is the best that this processor has",
            .also = "isa"),

@@ -138,8 +138,7 @@ status train_bench_steps(const host *h, arena *a, const run_config *r, const dec
     b->config.trace.steps = (option_range){.begin = max_i64(1, warmup), .end = warmup + steps};
     TRY(train_memory_choose(&b->config, spec, &options));
     TRY(train_assemble(a, &b->config, spec, &options, &b->plans));
-    TRY(train_fit_check(r, spec, &options, &b->plans,
-                        r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h)));
+    TRY(train_fit_check(r, spec, &options, &b->plans, train_memory_limit(h, r, 1)));
     TRY(trace_create(h, train_trace_capacity(b->plans.all[0]), &b->trace));
     const status st = job_time(b, a, spec, &options, warmup, steps, out);
     trace_destroy(b->trace);

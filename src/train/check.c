@@ -479,7 +479,7 @@ static status check_once(checking *k)
 {
     TRY(train_assemble(k->a, &k->r, &k->spec, &k->options, &k->plans));
     TRY(train_fit_check(&k->r, &k->spec, &k->options, &k->plans,
-                        host_memory_bytes(k->h) / run_config_ranks(&k->r)));
+                        train_memory_limit(k->h, &k->r, run_config_ranks(&k->r))));
     TRY(with_job(k, one_step));
     if (k->steps > 0) TRY(with_job(k, trajectory));
     return limits_put(k);

@@ -57,8 +57,7 @@ static status memory_try(dry_run *d)
         .documents = r->data.packing == RUN_PACKING_MASKED,
         .evaluate = r->eval.every > 0 && run_config_has_valid(r),
     };
-    const int64_t limit =
-        r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(d->h) / run_config_ranks(r);
+    const int64_t limit = train_memory_limit(d->h, r, run_config_ranks(r));
     TRY(train_memory_settle(r, &d->spec, &options));
     for (int64_t stage = r->layout.pp - 1; stage >= 0; stage--) {
         options.mesh = run_config_mesh(r, stage * (run_config_ranks(r) / r->layout.pp));
@@ -104,22 +103,23 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     TRY(train_feed_prepare(d->feed, cache, NULL, NULL));
     TRY(about_data(d, &about));
     *step_s = step.step_s;
-    *out = (train_start){.config = &d->own,
-                         .spec = &d->spec,
-                         .run_dir = d->own.run.dir,
-                         .data_about = about,
-                         .tokenizer = train_feed_tokenizer(d->feed),
-                         .first_step = 1,
-                         .parameters = d->plans.whole->parameters,
-                         .arena_bytes = d->plans.arena_bytes,
-                         .snapshot_bytes = d->plans.snapshot_bytes,
-                         .available_bytes = host_memory_bytes(d->h),
-                         .threads = step.threads,
-                         .ranks = (int)run_config_ranks(&d->own),
-                         .level = kern_level_name(step.level),
-                         .peak_flops = kern_peak_flops(step.level, step.threads,
-                                                       d->own.train.precision != RUN_FP32) *
-                                       (double)run_config_ranks(&d->own)};
+    *out = (train_start){
+        .config = &d->own,
+        .spec = &d->spec,
+        .run_dir = d->own.run.dir,
+        .data_about = about,
+        .tokenizer = train_feed_tokenizer(d->feed),
+        .first_step = 1,
+        .parameters = d->plans.whole->parameters,
+        .arena_bytes = d->plans.arena_bytes,
+        .snapshot_bytes = d->plans.snapshot_bytes,
+        .available_bytes = train_memory_limit(d->h, &d->own, run_config_ranks(&d->own)),
+        .threads = step.threads,
+        .ranks = (int)run_config_ranks(&d->own),
+        .level = kern_level_name(step.level),
+        .peak_flops =
+            kern_peak_flops(step.level, step.threads, d->own.train.precision != RUN_FP32) *
+            (double)run_config_ranks(&d->own)};
     return ST_OK;
 }
 

@@ -253,3 +253,8 @@ int train_threads(const run_config *r)
 {
     return r->kernels.threads > 0 ? (int)r->kernels.threads : kern_core_count();
 }
+
+int64_t train_memory_limit(const host *h, const run_config *r, int64_t local)
+{
+    return r->memory.limit > 0 ? r->memory.limit : host_memory_bytes(h) / local;
+}

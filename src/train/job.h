@@ -136,6 +136,8 @@ NODISCARD status train_job_numerics(const train_job *job, const train_options *o
 step_settings train_step_settings(const run_config *r);
 // Core count that `threads: 0` stands for.
 int train_threads(const run_config *r);
+// Bytes that one of `local` ranks on this host may take: memory.limit, or its share of what is free.
+int64_t train_memory_limit(const host *h, const run_config *r, int64_t local);
 // kernels.level; what this machine lacks is refused.
 NODISCARD status train_level(const run_config *r, kern_level *out);
 

@@ -106,8 +106,8 @@ static void options_of_run(session *s)
 
 static int64_t memory_limit(const session *s)
 {
-    if (s->r->memory.limit > 0) return s->r->memory.limit;
-    return host_memory_bytes(s->h) / run_config_ranks(s->r); // the ranks are on one host
+    const comm *all = s->ranks.all;
+    return train_memory_limit(s->h, s->r, all != NULL ? comm_local_ranks(all) : 1);
 }
 
 static status trace_of_run(session *s)
