@@ -92,7 +92,7 @@ status doctor_cpu(const doctor *d, doctor_finding *f)
     text flags = {.a = d->cli->a};
     double whole = 0.0, period = 0.0;
     const int cores = kern_core_count();
-    const kern_level level = kern_level_of_machine();
+    const kern_level level = kern_level_fastest();
     doctor_file("/proc/cpuinfo", info, sizeof(info));
     for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
         if (cpu_has(info, wanted[i])) TRY(text_add(&flags, " %s", wanted[i]));

@@ -19,7 +19,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
     c->device = o->device != NULL ? o->device : "cpu";
     c->compute = o->compute;
     c->strict = o->strict;
-    c->level = o->level != NULL ? *o->level : kern_level_of_machine();
+    c->level = o->level != NULL ? *o->level : kern_level_fastest();
     c->trace = o->trace;
     c->fresh = o->fresh;
     c->fresh_seed = o->fresh_seed;

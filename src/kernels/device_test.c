@@ -252,6 +252,19 @@ static void events_without_record_are_done(void **state)
     }
 }
 
+// What is taken where nothing is asked for is there, and gives up no more than a unit for bf16.
+static void the_fastest_level_is_there(void **state)
+{
+    (void)state;
+    const kern_level machine = kern_level_of_machine(), fastest = kern_level_fastest();
+    assert_true(fastest <= machine);
+    if (machine == KERN_AVX512_BF16) {
+        assert_true(fastest >= KERN_AVX512);
+    } else {
+        assert_int_equal(fastest, machine);
+    }
+}
+
 // A queue is bounded: it says so, loses nothing, and takes more once it was polled.
 static void full_queues_say_so(void **state)
 {
@@ -480,6 +493,7 @@ int main(void)
         cmocka_unit_test(first_error_sticks),
         cmocka_unit_test(missing_kernel_is_reported),
         cmocka_unit_test(events_without_record_are_done),
+        cmocka_unit_test(the_fastest_level_is_there),
         cmocka_unit_test(full_queues_say_so),
         cmocka_unit_test(room_is_awaited),
         cmocka_unit_test(fill_sets_every_byte),

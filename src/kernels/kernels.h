@@ -90,6 +90,7 @@ typedef enum kern_level {
 } kern_level;
 const char *kern_level_name(kern_level level);
 kern_level kern_level_of_machine(void); // the highest that CPU and operating system give
+kern_level kern_level_fastest(void);    // of those the one that is used where none is asked for
 // FLOP/s of `threads` threads in a register loop of multiply-adds (bf16: of bf16 products, where the
 // level has them); takes some 20 ms. 0 if it could not be measured.
 double kern_peak_flops(kern_level level, int threads, bool bf16);

@@ -229,7 +229,7 @@ static const option rows[] = {
               "a run of which a rank needs more is refused; 0 is the rank's share of what is free",
           .also = "max"),
     CHOICE("kernels.level", kernels.level, "auto", "auto, scalar, avx2, avx512, avx512_bf16, amx",
-           RECORDED, .help = "vector instructions; auto is the best that this processor has",
+           RECORDED, .help = "vector instructions; auto is the fastest that this processor has",
            .also = "isa"),
     INT("kernels.threads", kernels.threads, "0", 0, 4096, FREE, "", .help = "0 is one per core",
         .also = "num_threads"),

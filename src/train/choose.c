@@ -40,7 +40,7 @@ static double flops_per_byte(const run_config *r)
     kern_level level = KERN_SCALAR;
     if (train_level(r, &level) != ST_OK) { // it is for another machine
         error_clear();
-        level = kern_level_of_machine();
+        level = kern_level_fastest();
     }
     if (level >= KERN_AMX && dtype_bytes(run_config_types(r).compute) == 2) return 200.0;
     return level >= KERN_AVX512 ? 20.0 : 10.0;

@@ -23,7 +23,7 @@ status train_level(const run_config *r, kern_level *out)
     };
     const kern_level machine = kern_level_of_machine();
     const bool is_auto = r->kernels.level == RUN_LEVEL_AUTO;
-    const kern_level wanted = is_auto ? machine : levels[r->kernels.level];
+    const kern_level wanted = is_auto ? kern_level_fastest() : levels[r->kernels.level];
     if (wanted > machine) {
         return fail(ST_DEVICE, "kernels.level = %s, this machine has only %s",
                     kern_level_name(wanted), kern_level_name(machine));
