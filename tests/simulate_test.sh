@@ -160,6 +160,8 @@ holds "and so does a micro-batch" 'j["layout"]["tp"] == 8 and j["micro_batch"] =
 printf 'model: {preset: gpt2-124m}\ntrain: {seq: 1024, global_batch: 64, micro_batch: 4}\nlayout: auto\n' >"$dir/open.yaml"
 code "of a run file" 0 sim "$dir/open.yaml" --cluster a100-80 --json cluster.devices=8
 holds "that has its micro-batch" 'j["micro_batch"] == 4 and j["layout"]["dp"] == 8'
+code "on a processor" 0 sim "$dir/open.yaml" --cluster cpu --json cluster.devices=2 train.micro_batch=auto
+holds "a small micro-batch is as good" 'j["micro_batch"] <= 16 and j["peak_bytes"] < 6e9'
 code "where nothing fits" 0 sim llama3.1-405b --cluster h100 --json cluster.devices=8 layout=auto
 holds "it is the smallest, and does not" 'not j["fits"] and j["layout"]["tp"] == 8'
 code "what a search does not vary" 3 sim llama3-8b --cluster h100 $open layout=auto layout.zero_group=4
