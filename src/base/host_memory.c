@@ -27,18 +27,24 @@ static int64_t leading_number(const char *s)
     return value;
 }
 
-// What the control group (version 2) leaves; 0: no limit.
-static int64_t group_left(void)
+// What the control group (version 2) may have; 0: no limit.
+static int64_t group_limit(void)
 {
-    char limit[64], used[64];
-    if (!kernel_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit)) ||
-        !kernel_file("/sys/fs/cgroup/memory.current", used, sizeof(used))) {
-        return 0;
-    }
-    return limit[0] == 'm' ? 0 : max_i64(1, leading_number(limit) - leading_number(used));
+    char limit[64];
+    if (!kernel_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit))) return 0;
+    return limit[0] == 'm' ? 0 : leading_number(limit);
 }
 
-// "MemAvailable:"; 0: not known.
+// What it leaves.
+static int64_t group_left(void)
+{
+    char used[64];
+    const int64_t limit = group_limit();
+    if (limit == 0 || !kernel_file("/sys/fs/cgroup/memory.current", used, sizeof(used))) return 0;
+    return max_i64(1, limit - leading_number(used));
+}
+
+// Of a row such as "MemAvailable:"; 0: not known.
 static int64_t meminfo(const char *name)
 {
     char text[4096];
@@ -62,11 +68,6 @@ int64_t host_memory_bytes(const host *h)
 
 int64_t host_memory_installed(const host *h)
 {
-    char limit[64];
-    int64_t group = 0;
     if (h != host_real()) return 0;
-    if (kernel_file("/sys/fs/cgroup/memory.max", limit, sizeof(limit)) && limit[0] != 'm') {
-        group = leading_number(limit);
-    }
-    return smaller(meminfo("MemTotal:"), group);
+    return smaller(meminfo("MemTotal:"), group_limit());
 }

@@ -102,12 +102,12 @@ NODISCARD status plan_micro_batch(cli_context *cli, simulation *s);
 // The same of a layout that was found, where its micro-batch is not fixed.
 NODISCARD status plan_micro_batch_of(const planner *p, search_layout *l);
 
-// The same, and a layout that is left open (`layout: auto`), for this machine. `started`: ranks that a launcher has started,
+// For this machine: plan_micro_batch(), and of a layout that is left open (`layout: auto`) the keys of the fastest, behind
+// `keys`. `started`: ranks that a launcher has started,
 // each of which plans for itself: what is found is the same on all of them, whatever memory is free just then. NULL: this
 // process starts them, as many as are fastest, and they get what is found.
 NODISCARD status plan_micro_batch_here(cli_context *cli, const launch_place *started,
                                        run_config *r);
-// The keys of the fastest layout, behind `keys`.
 NODISCARD status plan_auto(cli_context *cli, const char *yaml, const char *const *keys,
                            int64_t key_count, const launch_place *started, const char ***out,
                            int64_t *count);

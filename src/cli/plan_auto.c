@@ -113,7 +113,6 @@ status plan_auto(cli_context *cli, const char *yaml, const char *const *keys, in
     TRY(run_config_load_searched(cli->h, cli->a, yaml, all, key_count + 1, false, p->base.r, &c));
     p->given = p->base.r;
     TRY(plan_fix(p, c));
-    if (p->base.r->train.micro_batch_chosen) p->fixed.micro_batch = 0;
     TRY(model_find(p));
     TRY(arena_create("a play", 0, &p->work));
     status st = ranks_each(p, started, &best);

@@ -2,8 +2,6 @@
 // computed again where that is open too.
 #include "cli/plan.h"
 
-#include <string.h>
-
 enum { MICRO_PLAYS = 8 };
 
 // All of the layout as it is.
@@ -86,13 +84,11 @@ status plan_micro_batch(cli_context *cli, simulation *s)
                    .wanted = cost_is_processor(&s->machine.device) ? MICRO_PLAYS : 1,
                    .plays = MICRO_PLAYS};
     p->base.r = own;
-    p->base.rooms = NULL; // they are s's, and p is closed
-    memset(p->base.plays, 0, sizeof(p->base.plays));
     TRY(arena_create("a play", 0, &p->work));
     status st = arena_create("train.micro_batch: auto", 0, &a);
     if (st == ST_OK) st = choose(p, a, s->r);
     arena_destroy(a);
-    plan_close(p);
+    arena_destroy(p->work); // all else is s's
     return st;
 }
 

@@ -411,7 +411,7 @@ status plan_fix(planner *p, const config *c)
     if (config_is_given(c, "train.recompute_layers")) {
         f->recompute_layers = (int32_t)r->train.recompute_layers;
     }
-    if (config_is_given(c, "train.micro_batch")) {
+    if (config_is_given(c, "train.micro_batch") && !r->train.micro_batch_chosen) {
         f->micro_batch = max_i64(r->train.micro_batch, 0);
     }
     if (!config_is_given(c, "layout.schedule")) return ST_OK;

@@ -87,7 +87,7 @@ typedef struct search_request {
     int64_t shared_ffn_dim;          // of the experts that every token meets, together
     int64_t seq, global_batch;
     int64_t
-        batch_divisor; // what ranks and micro-batches share out: of batches that grow, all sizes'; 0: global_batch
+        batch_divisor; // ranks and micro-batches divide it: of all sizes of a ramp; 0: global_batch
     const plan_pipeline_request *pipeline; // how the layout that is fixed cuts layers; NULL: evenly
     int32_t zero_group;                    // of it; 0: all of dp
     int32_t tp_max;                        // devices that are joined closely enough

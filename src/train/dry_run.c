@@ -102,24 +102,24 @@ static status dry(dry_run *d, train_start *out, double *step_s)
     TRY(folder_try(d, &cache));
     TRY(train_feed_prepare(d->feed, cache, NULL, NULL));
     TRY(about_data(d, &about));
+    const int64_t ranks = run_config_ranks(&d->own);
     *step_s = step.step_s;
-    *out = (train_start){
-        .config = &d->own,
-        .spec = &d->spec,
-        .run_dir = d->own.run.dir,
-        .data_about = about,
-        .tokenizer = train_feed_tokenizer(d->feed),
-        .first_step = 1,
-        .parameters = d->plans.whole->parameters,
-        .arena_bytes = d->plans.arena_bytes,
-        .snapshot_bytes = d->plans.snapshot_bytes,
-        .available_bytes = train_memory_limit(d->h, &d->own, run_config_ranks(&d->own)),
-        .threads = step.threads,
-        .ranks = (int)run_config_ranks(&d->own),
-        .level = kern_level_name(step.level),
-        .peak_flops =
-            kern_peak_flops(step.level, step.threads, d->own.train.precision != RUN_FP32) *
-            (double)run_config_ranks(&d->own)};
+    *out = (train_start){.config = &d->own,
+                         .spec = &d->spec,
+                         .run_dir = d->own.run.dir,
+                         .data_about = about,
+                         .tokenizer = train_feed_tokenizer(d->feed),
+                         .first_step = 1,
+                         .parameters = d->plans.whole->parameters,
+                         .arena_bytes = d->plans.arena_bytes,
+                         .snapshot_bytes = d->plans.snapshot_bytes,
+                         .available_bytes = train_memory_limit(d->h, &d->own, ranks),
+                         .threads = step.threads,
+                         .ranks = (int)ranks,
+                         .level = kern_level_name(step.level),
+                         .peak_flops = kern_peak_flops(step.level, step.threads,
+                                                       d->own.train.precision != RUN_FP32) *
+                                       (double)ranks};
     return ST_OK;
 }
 
