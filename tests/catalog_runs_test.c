@@ -3,8 +3,8 @@
 #include "catalog/catalog.h"
 #include "catalog/files.h"
 #include "catalog/run.h"
+#include "config/run_config.h"
 #include "model/model.h"
-#include "plan/run_config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

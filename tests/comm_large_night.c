@@ -1,8 +1,8 @@
 // Every row of the table of collectives once with 100,000,001 bytes in its largest operand, on 3 ranks as threads,
 // or 2 where it wants 2^k: what 32-bit sizes and offsets would break.
 #include "comm/algo/algo.h"
-#include "comm/test_ranks.h"
-#include "comm/test_reference.h"
+#include "fixtures/comm/test_ranks.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
 // Each case's folder is imported and its programs are run layer by layer by the interpreter on `ref`,
 // without plan or executor. So this proves blocks, gradient rules, kernels and the import together;
 // that the trainer's plans do the same work is proved elsewhere.
-#include "base/test_part.h"
-#include "base/test_paths.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/base/test_paths.h"
 #include "kernels/interpret.h"
 #include "model/model.h"
 

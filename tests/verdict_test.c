@@ -6,7 +6,7 @@
 // TRIALS=200 and KILLS=500 are the long form (verdict_night.c); FATE=0 kills only, and so
 // on; FIRST=7 begins with trial 7, to repeat one. It prints how long it took from the fault to
 // the words on the last surviving rank. Times are told, never asserted.
-#include "cli/ranks.h"
+#include "cli/train/ranks.h"
 
 #include "base/fault.h"
 #include "base/rng.h"

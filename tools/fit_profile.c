@@ -1,4 +1,4 @@
-// Fits a profile: the habits of a software (plan/cost.h) that bring simulated step times nearest to published ones.
+// Fits a profile: the habits of a software (cost/cost.h) that bring simulated step times nearest to published ones.
 //
 //   tools/validate --list PROFILE >rows
 //   build/fit_profile rows START.yaml product=0.4:1.2 memory=0.2:1 ...

@@ -1,7 +1,7 @@
 // The real host: whole reads and writes, what is refused, faults at every point, atomic replacement.
 #include "base/fault.h"
 #include "base/host.h"
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

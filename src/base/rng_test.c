@@ -1,8 +1,8 @@
 // Random numbers: Philox against published and generated answers, deviates against golden bits and
 // their distribution, permutations for bijection.
-#include "base/json.h"
+#include "base/format/json.h"
 #include "base/rng.h"
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // Casts: every pattern of the reference file, and properties over every narrow pattern.
-#include "base/safetensors.h"
-#include "base/test_paths.h"
+#include "base/format/safetensors.h"
 #include "base/types.h"
+#include "fixtures/base/test_paths.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,8 +7,8 @@
 #ifndef CATALOG_CATALOG_H
 #define CATALOG_CATALOG_H
 
+#include "base/format/options.h"
 #include "base/host.h"
-#include "base/options.h"
 #include "plan/cluster.h"
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 // Every entry loads; what is published is met, stated here a second time and in other units; what
 // people confuse is told apart; wrong entries are refused with their place and the nearest valid name.
-#include "base/test_paths.h"
 #include "catalog/catalog.h"
 #include "catalog/files.h"
 #include "catalog/run.h"
+#include "fixtures/base/test_paths.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 // names.
 #include "catalog/catalog.h"
 #include "catalog/fields.h"
-#include "plan/cost.h"
+#include "cost/cost.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// Profiles: catalog/profiles/*.yaml, the habits of a software (plan/cost.h: cost_profile).
+// Profiles: catalog/profiles/*.yaml, the habits of a software (cost/cost.h: cost_profile).
 //
 // What a key leaves out is `trireme`'s, or that of the profile that `base` names. Kernels differ by device:
 // NAME.DEVICE, such as fsdp.h100, is taken for NAME on that device and on those based on it, where there is one.
@@ -6,9 +6,9 @@
 #ifndef CATALOG_PROFILE_H
 #define CATALOG_PROFILE_H
 
+#include "base/format/options.h"
 #include "base/host.h"
-#include "base/options.h"
-#include "plan/cost.h"
+#include "cost/cost.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,8 +3,8 @@
 #ifndef CATALOG_RUN_H
 #define CATALOG_RUN_H
 
+#include "base/format/options.h"
 #include "base/host.h"
-#include "base/options.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
 // Values live in slots of 16 bytes, as large as the largest value that an option can have, so that a
 // slot can be copied from the file that gave it over that of the file that it is based on.
 #include "catalog/sheet.h"
-#include "base/config.h"
+#include "base/format/config.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef CATALOG_SHEET_H
 #define CATALOG_SHEET_H
 
-#include "base/options.h"
+#include "base/format/options.h"
 #include "catalog/files.h"
 
 #ifdef __cplusplus

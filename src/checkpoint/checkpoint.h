@@ -12,9 +12,9 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include "base/format/json.h"
+#include "base/format/safetensors.h"
 #include "base/hash.h"
-#include "base/json.h"
-#include "base/safetensors.h"
 #include "base/text.h"
 #include "exec/exec.h"
 #include "plan/place.h"

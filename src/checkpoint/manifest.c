@@ -2,7 +2,7 @@
 // the form, then every name, size and place, by sorted lists so that no input costs n * n.
 #include "checkpoint/manifest.h"
 
-#include "base/json.h"
+#include "base/format/json.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include "base/config.h"
+#include "base/format/config.h"
 
 #include <stdio.h>
 

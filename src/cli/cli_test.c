@@ -1,10 +1,10 @@
 // The program from argv to exit code: help of everything, errors once, lost output noticed.
 #include "cli/cli.h"
 
-#include "base/test_paths.h"
 #include "cli/embedded.h"
-#include "cli/help_codes.h"
-#include "plan/run_config.h"
+#include "cli/help/help_codes.h"
+#include "config/run_config.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

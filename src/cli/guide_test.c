@@ -3,7 +3,7 @@
 //
 //   name := formula                for the lines below it, to the end of the page
 //   words   formula = value unit   at least two blanks after the words
-#include "cli/claims.h"
+#include "cli/explain/claims.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // A checkpoint carries the configuration of its run, so it can be used without it.
 #include "cli/model_folder.h"
 
-#include "plan/run_config.h"
+#include "config/run_config.h"
 
 #include <string.h>
 

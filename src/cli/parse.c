@@ -6,7 +6,7 @@
 //
 // What is wrong is ST_USAGE, with the nearest right word.
 #include "cli/cli.h"
-#include "plan/run_config.h"
+#include "config/run_config.h"
 
 #include <string.h>
 

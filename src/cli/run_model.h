@@ -3,8 +3,8 @@
 #define CLI_RUN_MODEL_H
 
 #include "cli/cli.h"
+#include "config/run_config.h"
 #include "model/model.h"
-#include "plan/run_config.h"
 
 // The tokenizer is opened where it says the vocabulary, which r->model.vocab gets then. *vocab_is_known: false where it is
 // not at hand; out->vocab is the preset's then, or 0.

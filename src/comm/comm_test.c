@@ -1,7 +1,7 @@
 // Operations over threads and processes against a naive reference; what a group says when its ranks
 // die or do not come. Ranks that differ: mismatch_test.c.
-#include "comm/test_ranks.h"
-#include "comm/test_reference.h"
+#include "fixtures/comm/test_ranks.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // the same pieces, to the bit and on all ranks, whatever the number of ranks and the cut into tensors; what
 // is measured is what was lost; a residual makes up for it over many steps.
 #include "comm/compressed.h"
-#include "comm/test_ranks.h"
+#include "fixtures/comm/test_ranks.h"
 
 #include <math.h>
 #include <setjmp.h>

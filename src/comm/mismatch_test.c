@@ -6,7 +6,7 @@
 // changed inside.
 #include "base/rng.h"
 #include "comm/comm_internal.h"
-#include "comm/test_ranks.h"
+#include "fixtures/comm/test_ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

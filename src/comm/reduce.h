@@ -6,7 +6,7 @@
 //
 //   fold   ((x0 + x1) + x2) + ...                               order `rank`; also all integers, max, min
 //   tree   node [b, b + 2^k) = left half + right half,          order `shard`; an absent half leaves the
-//          leaves are tree nodes over shards (comm_leaf)        other: plan/lower_shards.c makes the same
+//          leaves are tree nodes over shards (comm_leaf)        other: plan/lower/lower_shards.c makes the same
 //
 // The bits depend on values and order only: not on the level of vector units, on how a range is cut, or on
 // alignment. Floats narrower than fp32 are widened, summed in fp32 and rounded once. A result that is NaN

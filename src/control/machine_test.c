@@ -1,5 +1,5 @@
 // Hub and members in virtual time: every test over several seeds, that is orders, delays and cuts.
-#include "control/job_fixture.inc"
+#include "fixtures/control/job_fixture.inc"
 
 enum { SEEDS = 12 };
 

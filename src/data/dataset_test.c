@@ -2,8 +2,8 @@
 // held-out part is never trained on, weights are met, and bad data is an error with its place.
 #include "base/fault.h"
 #include "base/rng.h"
-#include "base/test_paths.h"
 #include "data/dataset.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

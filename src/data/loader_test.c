@@ -1,8 +1,8 @@
 // The loader: every step's batch, in order, equal to filling it in place; ramps, errors, early ends.
 // Run under the thread sanitizer too.
 #include "base/fault.h"
-#include "base/test_paths.h"
 #include "data/loader.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

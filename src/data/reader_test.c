@@ -1,8 +1,8 @@
 // Readers: the same documents out of every form and codec, cuts that change no token, damage.
 #include "base/fault.h"
 #include "base/rng.h"
-#include "base/test_paths.h"
 #include "data/reader.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 // Tokenizers against the reference's ids, against PCRE2, and against files made to hurt.
-#include "base/json.h"
+#include "base/format/json.h"
 #include "base/rng.h"
-#include "base/test_paths.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer/bpe.h"
+#include "fixtures/base/test_paths.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -1,8 +1,8 @@
 // Token files: our shards there and back, each foreign format, and headers that lie.
 #include "base/fault.h"
 #include "base/rng.h"
-#include "base/test_paths.h"
 #include "data/tokens.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

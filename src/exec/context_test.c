@@ -1,7 +1,7 @@
 // Context parallelism for real: ranks as threads that have some positions of every sequence, alone, with dp, with
 // pipelines, with ZeRO. In strict order, where one rank has several shards of a sequence and another one, the
 // weights and moments are the same to the bit; in fast order near them.
-#include "exec/test_trials.h"
+#include "fixtures/exec/test_trials.h"
 
 enum { SHARDS = 4, CP_SHARDS = 4 };
 

@@ -1,7 +1,7 @@
 // The executor against itself: strict runs of a small model must end in the same bits for every
 // micro-batch, recompute policy, device and number of threads; and memory is what the plan says.
 #include "exec/exec.h"
-#include "plan/plan_sample.h"
+#include "fixtures/plan/plan_sample.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

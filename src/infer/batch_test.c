@@ -2,7 +2,7 @@
 // has alone; whatever its slot, its neighbours, the order, the threads and the chunk.
 #include "infer/infer.h"
 
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
 // against dull readings of the files.
 #include "infer/evaluate.h"
 
-#include "base/test_paths.h"
 #include "data/dataset.h"
+#include "fixtures/base/test_paths.h"
 #include "infer/hellaswag.h"
 #include "infer/windows.h"
 

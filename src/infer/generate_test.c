@@ -1,7 +1,7 @@
 // Generation against the reference's continuations, and against itself: chunks, cache, seeds.
 #include "infer/infer.h"
 
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // other, whatever batches they fall into.
 #include "infer/hellaswag.h"
 
-#include "base/json.h"
+#include "base/format/json.h"
 #include "data/dataset.h"
 #include "data/reader.h"
 

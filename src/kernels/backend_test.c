@@ -1,4 +1,4 @@
-// Every operation on every backend, over all samples of op/op_sample.h.
+// Every operation on every backend, over all samples of fixtures/op/op_sample.h.
 //
 //   against ref        same numbers within a tolerance for the type; nothing but outputs is written;
 //                      outputs start as NaN, so nobody reads them unless asked to accumulate
@@ -7,8 +7,8 @@
 //   panels             what is kept of a weight by the first call, and read by the second: not one bit changes
 //   cuts               two calls, each with some of the rows, accumulators going on from the first
 //                      to the second: not one bit changes (strict)
-#include "base/test_part.h"
-#include "kernels/sample_values.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/kernels/sample_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

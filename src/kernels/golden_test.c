@@ -3,9 +3,9 @@
 // A result passes if max|got - ref| <= tolerance * max|ref| + floor, with the numbers of the files.
 // All failures of a case are printed before the test gives up. Without the folder it says so and
 // skips.
-#include "base/json.h"
-#include "base/safetensors.h"
-#include "kernels/backend_fixture.h"
+#include "base/format/json.h"
+#include "base/format/safetensors.h"
+#include "fixtures/kernels/backend_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -5,8 +5,8 @@
 // by +-h, the forward list run again on `ref` in fp64, and the slope compared with what the backward
 // lists left in the gradients. The last case is a network of two transformer blocks, which is also
 // run with recomputation: to the bit the same gradients.
+#include "fixtures/kernels/sample_fixture.h"
 #include "kernels/interpret.h"
-#include "kernels/sample_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

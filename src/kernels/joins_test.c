@@ -1,7 +1,7 @@
 // Two calls as one (kern_joins): a product that takes up the activation after it, or the gradient of the
 // one before it, gives the bits of two calls; and it is not asked to where they would meet in memory.
-#include "kernels/backend_fixture.h"
-#include "kernels/tensor_fixture.h"
+#include "fixtures/kernels/backend_fixture.h"
+#include "fixtures/kernels/tensor_fixture.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // What comparing backends with each other cannot show: that random, masked and counted things mean
 // what they should. Every check runs on every backend.
-#include "kernels/sample_fixture.h"
+#include "fixtures/kernels/sample_fixture.h"
 #include "op/dropout.h"
 
 #include <setjmp.h>

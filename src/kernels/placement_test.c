@@ -6,7 +6,7 @@
 //   partial     two terms of the sum; as an output, they are added
 //
 // All floating operands become fp64, so only the rule can make a difference.
-#include "kernels/sample_values.h"
+#include "fixtures/kernels/sample_values.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 // spun, refused and frozen together in turn. The right verdict on the right rank, the right exit code, and nothing left.
 #include "launch/launch.h"
 
-#include "base/test_watch.h"
+#include "fixtures/base/test_watch.h"
 
 #include <errno.h>
 #include <setjmp.h>

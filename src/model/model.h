@@ -3,11 +3,11 @@
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
-#include "base/json.h"
-#include "base/safetensors.h"
+#include "base/format/json.h"
+#include "base/format/safetensors.h"
 #include "base/text.h"
+#include "config/run_config.h"
 #include "op/model.h"
-#include "plan/run_config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef MODEL_PRESET_H
 #define MODEL_PRESET_H
 
-#include "base/options.h"
+#include "base/format/options.h"
 #include "model/model.h"
 
 typedef struct model_preset_file {

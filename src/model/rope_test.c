@@ -1,7 +1,7 @@
 // Tables of rotary positions against the reference, also far out.
-#include "base/json.h"
-#include "base/safetensors.h"
-#include "base/test_paths.h"
+#include "base/format/json.h"
+#include "base/format/safetensors.h"
+#include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"
 #include "model/rope.h"
 #include "model/spec.h"

@@ -1,6 +1,6 @@
 // Specs: both spellings of config.json, what they print, what is refused and how; presets against
 // published parameter counts; the model.* keys of a run.
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"
 #include "model/preset.h"
 #include "model/spec.h"

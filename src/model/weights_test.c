@@ -1,7 +1,7 @@
 // Values of weights: initial ones are keyed by part and element, however they are asked for; those of
 // files come through names, prefixes, layouts and types, and a file that does not fit says all at once.
 #include "base/rng.h"
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 #include "model/arch/arch.h"
 
 #include <math.h>

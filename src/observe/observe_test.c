@@ -1,7 +1,7 @@
 // Records as JSON, lines and TensorBoard events; the live line's width; metrics cut back on resume.
+#include "base/format/json.h"
 #include "base/hash.h"
-#include "base/json.h"
-#include "base/test_paths.h"
+#include "fixtures/base/test_paths.h"
 #include "observe/observe.h"
 
 #include <math.h>

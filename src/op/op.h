@@ -6,7 +6,7 @@
 //   forward          appended by the block
 //   backward input   appended by the gradient rules: what the layer below waits for
 //   backward weight  appended by the gradient rules: products that add to weight gradients
-//   recompute        forward nodes emitted again before the backward lists (op/recompute.c)
+//   recompute        forward nodes emitted again before the backward lists (op/pass/recompute.c)
 //
 // Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
 // they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
@@ -134,7 +134,7 @@ typedef struct op_attrs {
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
     float beta1, beta2, weight_decay, momentum, lr_scale;
-    // Of pieces (op/partition.h). Rows of the weight: w has whole_rows all in all (0: it is no piece), and
+    // Of pieces (op/pass/partition.h). Rows of the weight: w has whole_rows all in all (0: it is no piece), and
     // its own begin at first_row. Heads: the first one's number in the layer. Shards of a sum: how many
     // there are (0: no order), which is the first here, and how many are.
     int64_t whole_rows, first_row;

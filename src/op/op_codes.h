@@ -86,7 +86,7 @@ extern "C" {
 //                  matrix (attrs.part_whole rows of each part), attrs.part_first, part_rows, first_column
 //                  and whole_columns say what of it the piece is
 //
-// What ranks along attrs.axis do together; op/partition.c puts these between the others, and lowering
+// What ranks along attrs.axis do together; op/pass/partition.c puts these between the others, and lowering
 // makes communications of them. No kernels. In order (attrs.shards > 0) input i is the term of shard
 // attrs.first_shard + i of the fixed tree; else there is one input.
 //   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms

@@ -93,12 +93,12 @@ static inline double op_dim(const op_program *p, tensor_id t, int dim, const ext
     return (double)extent_value(op_at(p, t)->dims[dim], bound);
 }
 
-// ---- gradients (op/differentiate.c) -------------------------------------------------------------
+// ---- gradients (op/pass/differentiate.c) -------------------------------------------------------------
 // Appends to the backward-input list a node of `code` with these inputs, whose output 0 becomes a
 // new gradient of t and is added to it. Nothing if t wants none.
 NODISCARD status op_grad_append(op_program *p, op_node *node, tensor_id t);
 
-// ---- passes over whole models (op/rewrite.c) -----------------------------------------------------
+// ---- passes over whole models (op/pass/rewrite.c) -----------------------------------------------------
 // The same tensors with the same numbers, the same borders, and no nodes yet.
 NODISCARD status op_program_copy(arena *a, const op_program *from, op_program **out);
 // The layers of `whole` over programs that have more tensors behind its own: those stand for no weight.

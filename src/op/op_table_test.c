@@ -1,6 +1,6 @@
 // The contract of every row, over every sample: what op.h says of a row holds of the row.
+#include "fixtures/op/op_sample.h"
 #include "op/op_internal.h"
-#include "op/op_sample.h"
 #include "op/step.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // Programs: tensors, views and borders, what blocks' words append for each purpose, and errors that a
 // model's author can act on.
-#include "op/blocks_fixture.h"
+#include "fixtures/op/blocks_fixture.h"
 #include "op/step.h"
 
 #include <math.h>

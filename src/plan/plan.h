@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "op/model.h"
 #include "op/step.h"
+#include "plan/lower/rooms.h"
 #include "plan/mesh.h"
-#include "plan/rooms.h"
 
 #ifdef __cplusplus
 extern "C" {

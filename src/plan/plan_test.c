@@ -1,6 +1,6 @@
 // Plans: the tree over shards, lifetimes that never overlap, memory near its bound, refusals.
-#include "plan/lower.h"
-#include "plan/plan_sample.h"
+#include "fixtures/plan/plan_sample.h"
+#include "plan/lower/lower.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

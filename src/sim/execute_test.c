@@ -1,8 +1,8 @@
 // The executor on virtual devices against the player, to the nanosecond, over many plans: schedules, stages,
 // dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
-#include "plan/verify_sample.h"
+#include "fixtures/plan/verify_sample.h"
+#include "fixtures/sim/test_cluster.h"
 #include "sim/sim.h"
-#include "sim/test_cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

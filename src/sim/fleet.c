@@ -2,7 +2,7 @@
 // the time to the next one is one exponential draw, and how many checkpoints fit before it a division.
 #include "sim/fleet.h"
 #include "base/rng.h"
-#include "plan/failure.h"
+#include "cost/failure.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 #define SIM_FLEET_H
 
 #include "base/text.h"
+#include "config/run_config.h"
 #include "plan/cluster.h"
-#include "plan/run_config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,7 +57,7 @@ typedef struct sim_fleet_result {
     sim_percentiles goodput, days, device_hours, cost_usd, energy_kwh, failures, spares;
     double interval_s; // whole steps
     double mtbf_s;     // of the job; 0: it never fails
-    double kept;       // goodput as plan/failure.h has it, spares never lacking
+    double kept;       // goodput as cost/failure.h has it, spares never lacking
     double
         never_lacks; // P(`spares` devices of one kind of event are enough at any time); -1: not asked
     // Of the run's time, on the average: adds up to 1.

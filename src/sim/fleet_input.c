@@ -1,5 +1,5 @@
 // What a planned run's fleet is: the cluster's figures, with the keys of the run over them.
-#include "plan/failure.h"
+#include "cost/failure.h"
 #include "sim/fleet.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 // The run level against closed forms and published figures, and where it must refuse.
-#include "base/test_paths.h"
-#include "plan/failure.h"
+#include "cost/failure.h"
+#include "fixtures/base/test_paths.h"
 #include "sim/fleet.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 // The player: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
 // costs more never ends earlier; the order of a machine's ranks changes nothing.
-#include "plan/timeline.h"
-#include "plan/verify_sample.h"
+#include "fixtures/plan/verify_sample.h"
+#include "fixtures/sim/test_cluster.h"
+#include "plan/schedule/timeline.h"
 #include "sim/sim.h"
-#include "sim/test_cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

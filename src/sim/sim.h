@@ -2,7 +2,7 @@
 //
 // The plans are those that `train` would execute. The player does with their actions what the executor
 // does: each lane in order, what an action waits for first, ranks meet in what they do together; only the
-// work is replaced by its price (plan/cost.h). Ranks of one stage of the pipeline have plans of equal
+// work is replaced by its price (cost/cost.h). Ranks of one stage of the pipeline have plans of equal
 // shape and work in lockstep, so one of each stage is played, whatever dp, tp and cp are.
 //
 //   sim_price()   plans + cluster -> nanoseconds of every action
@@ -11,7 +11,7 @@
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
-#include "plan/cost.h"
+#include "cost/cost.h"
 #include "plan/plan.h"
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 // rank, with every way of recomputing. (Whether what a step touches is all of the arena, exec_test says.)
 //
 //   ALL=1  each schedule with each depth, model and way of recomputing (make test: a part of them)
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
 #include "base/crew.h"
-#include "op/context.h"
-#include "op/expert_ranks.h"
-#include "op/partition.h"
+#include "op/pass/context.h"
+#include "op/pass/expert_ranks.h"
+#include "op/pass/partition.h"
 #include "train/job.h"
 #include "train/optim/optim.h"
 

@@ -3,7 +3,7 @@
 #include "train/bench.h"
 
 #include "base/rng.h"
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 static void test_medians(void **state)
 {

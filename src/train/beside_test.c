@@ -1,7 +1,7 @@
 // What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor parallelism sums,
 // scatters and gathers. That nothing is read too early is the verifier's to prove; here is looked at what goes on
 // meanwhile.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 #include "train/verify.h"
 
 typedef struct made {

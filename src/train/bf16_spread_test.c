@@ -11,10 +11,10 @@
 // That the bound can fail, a run shows whose learning rate is a hundredth higher: it leaves it.
 //
 // By day each layout has one of the models.
-#include "train/test_ranks.h"
+#include "fixtures/train/test_ranks.h"
 
 #include "base/rng.h"
-#include "base/test_part.h"
+#include "fixtures/base/test_part.h"
 #include "train/job.h"
 
 #include <stdlib.h>

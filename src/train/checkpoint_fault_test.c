@@ -1,6 +1,6 @@
 // Every call that a save, a load or a pruning makes fails once, and once for good: the status is
 // clean, nothing leaks, what stood before still stands, and the next save works.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 #include "checkpoint/manifest.h"
 

@@ -1,6 +1,6 @@
 // Checkpoints on a disk that rots, is cut, or holds what somebody else put there: every change of
 // every file is found and named, and the folder keeps what it must.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 #include "checkpoint/manifest.h"
 

@@ -1,5 +1,5 @@
 // What a run file leaves to us: memory against speed.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 typedef struct choice {
     run_config r;

@@ -4,8 +4,8 @@
 //
 // By day each layout has one of the codecs, and each codec some of the layouts.
 #include "base/rng.h"
-#include "base/test_part.h"
-#include "train/test_ranks.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
 #include "train/verify.h"
 
 // ---- weights of every rank ----------------------------------------------------------------------

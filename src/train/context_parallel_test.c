@@ -1,8 +1,8 @@
 // Context parallelism on whole runs: ranks that have some positions of every sequence train what one trains.
 // In strict order, with determinism.cp_shards, the digest is that of one rank. By day each layout has some of the
 // kinds and orders.
-#include "base/test_part.h"
-#include "train/test_ranks.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 20 };
 

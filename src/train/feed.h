@@ -3,9 +3,9 @@
 #define TRAIN_FEED_H
 
 #include "base/hash.h"
+#include "config/run_config.h"
 #include "exec/exec.h"
 #include "model/model.h"
-#include "plan/run_config.h"
 
 typedef struct train_feed train_feed;
 

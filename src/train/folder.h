@@ -2,7 +2,7 @@
 #ifndef TRAIN_FOLDER_H
 #define TRAIN_FOLDER_H
 
-#include "base/config.h"
+#include "base/format/config.h"
 #include "train/train.h"
 
 typedef struct train_folder {

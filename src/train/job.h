@@ -6,10 +6,10 @@
 #define TRAIN_JOB_H
 
 #include "checkpoint/checkpoint.h"
+#include "config/run_config.h"
 #include "exec/exec.h"
 #include "model/model.h"
 #include "plan/place.h"
-#include "plan/run_config.h"
 
 enum { TRAIN_MAX_PLANS = 64 };
 

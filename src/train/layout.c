@@ -1,4 +1,4 @@
-// What a layout asks of the model's shapes. What configuration alone decides is in plan/run_config_layout.c.
+// What a layout asks of the model's shapes. What configuration alone decides is in config/run_config_layout.c.
 #include "train/job.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
 // others, one digest in strict order.
 //
 //   ALL_PAIRS=1  every layout by every other (make test: each by one, in fp32 or bf16; make test-night: in both)
-#include "base/test_part.h"
-#include "train/test_ranks.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
 
 #include <stdlib.h>
 

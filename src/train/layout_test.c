@@ -1,6 +1,6 @@
 // Layouts against a model's shapes: what does not divide is refused with the nearest that does, and the
 // pieces that checkpoints are made of are those that programs are cut into.
-#include "train/test_run.h"
+#include "fixtures/train/test_run.h"
 
 typedef struct fixture {
     arena *a;

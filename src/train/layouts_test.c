@@ -5,7 +5,7 @@
 //   STEPS    of each run (6; 30)
 //   SEED     of the walk
 #include "base/rng.h"
-#include "train/test_ranks.h"
+#include "fixtures/train/test_ranks.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 // Several ranks train what one trains: threads of this process as ranks, over shared memory. In strict
 // order the digest of weights and optimizer is the same for every number of them. By day each number of ranks, cut
 // and mesh has some of the kinds.
-#include "base/test_part.h"
-#include "train/test_ranks.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
 
 // Settings under which any number of ranks must give the digest of one.
 static const char *const kinds[][6] = {

@@ -1,7 +1,7 @@
-// Very many micro-batches of which a few are lowered (plan/lower_repeat.c): to the last byte what a plan of all of them
+// Very many micro-batches of which a few are lowered (plan/lower/lower_repeat.c): to the last byte what a plan of all of them
 // says, for every schedule, and where rounds do not repeat themselves too.
-#include "base/test_part.h"
-#include "train/test_job.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_job.h"
 
 enum { WORDS = 24 };
 

@@ -2,7 +2,7 @@
 // numbers, loss scale, batch ramp, evaluations, the best checkpoint and the metrics. And what a run
 // does when its newest checkpoint, or all of them, are damaged, or the disk is full.
 #include "base/fault.h"
-#include "train/test_run.h"
+#include "fixtures/train/test_run.h"
 
 #include <stdlib.h>
 #include <unistd.h>

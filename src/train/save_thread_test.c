@@ -1,7 +1,7 @@
 // Saving beside training: what is written is the state at the copy, whatever the trainer does
 // meanwhile; one save after another, and the saver's end, wait for each other. For the thread
 // sanitizer above all.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 static hash128 digest_of(const char *path)
 {

@@ -1,8 +1,8 @@
 // Tensor parallelism on whole runs: ranks that have pieces of each matrix train what one trains. In strict
 // order, with sums inside matrices cut by determinism.tp_shards, the digest is that of one rank. By day each mesh
 // has some of the models and orders.
-#include "base/test_part.h"
-#include "train/test_ranks.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_ranks.h"
 
 enum { SETTINGS_MAX = 18 };
 

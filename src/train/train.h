@@ -5,10 +5,10 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
-#include "base/config.h"
+#include "base/format/config.h"
 #include "comm/comm.h"
+#include "config/run_config.h"
 #include "observe/observe.h"
-#include "plan/run_config.h"
 #include "train/job.h"
 
 // What is known before the first step.

@@ -1,7 +1,7 @@
 // Whole runs of a tiny model: the same weights for every way to run them, resumed as straight, and
 // the folder that is left behind.
-#include "base/test_part.h"
-#include "train/test_run.h"
+#include "fixtures/base/test_part.h"
+#include "fixtures/train/test_run.h"
 
 static hash128 digest_of(const char *name, const char *const *more, int count)
 {

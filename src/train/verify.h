@@ -1,8 +1,8 @@
-// The plans of all ranks of a run, made in one process and proved (plan/verify.h) before anything starts.
+// The plans of all ranks of a run, made in one process and proved (plan/verify/verify.h) before anything starts.
 #ifndef TRAIN_VERIFY_H
 #define TRAIN_VERIFY_H
 
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "train/job.h"
 
 // Nothing in a plan grows with dp: of a large job a smaller one of the same layout stands for it.

@@ -1,7 +1,7 @@
 // What ZeRO leaves on a rank: weights, gradients, master copies and moments of plans in mixed precision take
 // the bytes of the paper's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054): 16 for each parameter, of
 // which stage 1 cuts 12, stage 2 cuts 14 and stage 3 all.
-#include "train/test_job.h"
+#include "fixtures/train/test_job.h"
 
 enum { MOST_RANKS = 1024 };
 

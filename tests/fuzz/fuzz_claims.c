@@ -1,6 +1,6 @@
 // Fuzz entry: a file of claims from any bytes. Every one gets a verdict and texts in UTF-8, or the file is
 // refused as the user's fault (exit 3); no formula opens a file, runs away or comes to no number.
-#include "cli/claims.h"
+#include "cli/explain/claims.h"
 
 #include <string.h>
 

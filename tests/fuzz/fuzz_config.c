@@ -1,7 +1,7 @@
 // Fuzz entry: the configuration of a run from any bytes. What is accepted is checked, completed,
 // printed, and must read back to equal values; what is refused must be the user's fault (exit 3),
 // told in valid UTF-8. A line that begins with '=' at the start of the input is a command-line word.
-#include "plan/run_config.h"
+#include "config/run_config.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // Fuzz entry: any bytes as JSON. What is read is walked in full, so that every text and number is
 // touched, and each key must be found again.
-#include "base/json.h"
+#include "base/format/json.h"
 
 #include <stdlib.h>
 #include <string.h>

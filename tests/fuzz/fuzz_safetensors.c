@@ -1,6 +1,6 @@
 // Fuzz entry: any bytes as a safetensors file. An accepted file must cover its data exactly: every
 // byte of every tensor is read, and the tensors' sizes add up.
-#include "base/safetensors_internal.h"
+#include "base/format/safetensors_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

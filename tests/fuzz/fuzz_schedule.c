@@ -1,6 +1,6 @@
 // Fuzz entry: a pipeline schedule from any bytes. What is read is validated and played; what can be
 // played must print and read back to the same text. What is refused must be the user's fault (exit 3).
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
 
 #include <string.h>
 

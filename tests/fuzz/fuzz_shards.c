@@ -1,6 +1,6 @@
 // Fuzz entry: a model's folder as Hugging Face shards it: the index, a line "%%", the first file,
 // a line "%%", the second. What opens is read in full; no name but plain ones is ever opened.
-#include "base/safetensors.h"
+#include "base/format/safetensors.h"
 #include "memory_host.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

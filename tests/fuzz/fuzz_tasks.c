@@ -1,6 +1,6 @@
 // Fuzz entry: what `eval` and `generate` are asked from a file: HellaSwag's examples after an 'h', a
 // list of prompts after a 'p'. What is taken keeps the promises that scoring and drawing rest on.
-#include "cli/prompt_list.h"
+#include "cli/infer/prompt_list.h"
 #include "infer/hellaswag.h"
 #include "memory_host.h"
 

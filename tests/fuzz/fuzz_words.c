@@ -2,10 +2,10 @@
 //   a command line (words end with a newline), the value of an option, a number,
 //   a model's preset, or the metrics.jsonl that a run continues.
 #include "cli/cli.h"
+#include "config/run_config.h"
 #include "memory_host.h"
 #include "model/preset.h"
 #include "observe/observe.h"
-#include "plan/run_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

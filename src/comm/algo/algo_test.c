@@ -6,8 +6,8 @@
 //                    sizes by turns
 #include "comm/algo/algo.h"
 #include "comm/args.h"
-#include "comm/test_ranks.h"
-#include "comm/test_reference.h"
+#include "fixtures/comm/test_ranks.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

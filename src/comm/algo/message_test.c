@@ -1,8 +1,8 @@
 // Every algorithm over messages, 1 to 9 ranks, against naive results; strict ones give the same bits for any
 // number of ranks, and the others do not.
 #include "comm/algo/algo_messages.h"
-#include "comm/algo/test_messages.h"
-#include "comm/test_reference.h"
+#include "fixtures/comm/test_messages.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,10 +2,10 @@
 // the naive reference; what is said when ranks differ, in a field or in which messages would meet, when one is
 // late, when a message is damaged; and that ranks which mpirun did not start are refused.
 #include "base/fault.h"
-#include "base/test_watch.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
-#include "comm/test_reference.h"
+#include "fixtures/base/test_watch.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

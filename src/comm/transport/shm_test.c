@@ -4,7 +4,7 @@
 
 #include "comm/comm_internal.h"
 #include "comm/recorder.h"
-#include "comm/test_ranks.h"
+#include "fixtures/comm/test_ranks.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
 // Ranks on several hosts: processes that say they are apart, over UCX's TCP. All algorithms against the naive
 // reference; what is said when ranks differ, die, stand still, come late, or a message is damaged.
 #include "base/fault.h"
-#include "base/test_watch.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
-#include "comm/test_reference.h"
+#include "fixtures/base/test_watch.h"
+#include "fixtures/comm/test_reference.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 // tokenizer spans that place, nor looks over it, so the pieces' tokens are the whole's. A text
 // without such a place (letters only, for megabytes) is held whole, up to a limit.
 #include "base/fault.h"
-#include "base/json.h"
+#include "base/format/json.h"
 #include "data/reader.h"
 
 #include <stdlib.h>

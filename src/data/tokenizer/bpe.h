@@ -5,7 +5,7 @@
 #ifndef DATA_TOKENIZER_BPE_H
 #define DATA_TOKENIZER_BPE_H
 
-#include "base/json.h"
+#include "base/format/json.h"
 #include "data/tokenizer/family.h"
 #include "data/tokenizer/split.h"
 

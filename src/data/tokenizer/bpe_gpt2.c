@@ -1,6 +1,6 @@
 // GPT-2's two files: encoder.json, a map from tokens to ids, and vocab.bpe, a merge a line, best
 // first. (vocab.json and merges.txt are the same under the names of Hugging Face.)
-#include "base/json.h"
+#include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 // Hugging Face's tokenizer.json, of the kind that GPT-2 began: byte-level BPE, no normalizer, the
 // ByteLevel split. Every other kind is refused by the name that the file gives it, for a tokenizer
 // that is nearly right is worse than none.
-#include "base/json.h"
+#include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
 
 #include <string.h>

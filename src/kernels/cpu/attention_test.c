@@ -1,6 +1,6 @@
 // Attention, forward and backward, against a naive loop in double over many odd shapes; and that the
 // bits of a sequence depend on nothing but the sequence.
-#include "base/test_part.h"
+#include "fixtures/base/test_part.h"
 #include "kernels/cpu/attention.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // Muon on matrices of more than one block of rows, where the symmetric products are done by halves:
 // against `ref`, and the same bits with any number of threads.
-#include "kernels/backend_fixture.h"
+#include "fixtures/kernels/backend_fixture.h"
+#include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"
-#include "kernels/tensor_fixture.h"
 #include "op/step.h"
 
 #include <math.h>

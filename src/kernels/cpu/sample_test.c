@@ -1,7 +1,7 @@
 // Choosing a token: the cpu kernel, which sorts only what may be drawn, against `ref`, which sorts all.
-#include "kernels/backend_fixture.h"
+#include "fixtures/kernels/backend_fixture.h"
+#include "fixtures/kernels/tensor_fixture.h"
 #include "kernels/cpu/pool.h"
-#include "kernels/tensor_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>

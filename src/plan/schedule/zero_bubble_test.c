@@ -3,9 +3,9 @@
 // The paper (arXiv:2401.10241) prints the rates of its tables 4 and 5 beside the mean times of F, B, W and of
 // a message, for each model and number of micro-batches (its table 9). They are below, in microseconds. A
 // rate is (cost - m (F + B + W)) / cost; nothing is fitted, and the four printed digits must come out.
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
 
-#include "base/test_csv.h"
+#include "fixtures/base/test_csv.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #ifndef TRAIN_LR_LR_H
 #define TRAIN_LR_LR_H
 
-#include "plan/run_config.h"
+#include "config/run_config.h"
 
 typedef struct lr_settings {
     double peak, min_ratio;

@@ -1,6 +1,6 @@
 // Learning-rate rules against ../shared/golden/ops/lr_schedules.json, and what holds for all of them.
-#include "base/json.h"
-#include "base/test_paths.h"
+#include "base/format/json.h"
+#include "fixtures/base/test_paths.h"
 #include "train/lr/lr.h"
 
 #include <math.h>

@@ -5,9 +5,9 @@
 #ifndef TRAIN_OPTIM_OPTIM_H
 #define TRAIN_OPTIM_OPTIM_H
 
+#include "config/run_config.h"
 #include "op/model.h"
 #include "plan/plan.h"
-#include "plan/run_config.h"
 
 typedef struct train_optimizer {
     const char *name; // as in optimizer.name

@@ -1,0 +1,50 @@
+// JSON files, with the limits of hostile input.
+//
+// Depth at most 64, no duplicate keys, whole input must be one value; valid UTF-8 only, no lone
+// surrogates, no number beyond a double, no NUL in a key. Safetensors headers, tokenizer.json and
+// JSON lines use the same reader with a larger size limit: a value takes at most 4 times its text in
+// memory, found out before it is allocated.
+#ifndef BASE_FORMAT_JSON_H
+#define BASE_FORMAT_JSON_H
+
+#include "base/host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct json json; // a parsed value; immutable, so any thread may read it
+
+// `what` names the input in errors: "what:line:column: ...", ST_DAMAGED. The value copies all texts.
+NODISCARD status json_parse(const char *bytes, int64_t count, const char *what, json **out);
+// Of a folder that others made: a link is refused (FILE_READ_OWN).
+NODISCARD status json_read(const host *h, const char *path, int64_t limit_bytes, json **out);
+void json_free(json *value); // NULL is legal
+
+typedef enum json_kind {
+    JSON_NONE,
+    JSON_NULL_VALUE,
+    JSON_BOOL,
+    JSON_INT,  // a number written without point and exponent that fits int64_t
+    JSON_REAL, // any other number
+    JSON_TEXT,
+    JSON_LIST,
+    JSON_MAP
+} json_kind;
+json_kind json_kind_of(const json *value); // NONE for a NULL pointer
+// Members are borrowed; NULL if absent or `map` is no map. json_get takes O(log count).
+const json *json_get(const json *map, const char *key);
+const json *json_at(const json *list, int64_t index);
+int64_t json_count(const json *list_or_map);
+// Iterates a map in the file's order: 0..count-1, O(1) each. NULL beyond; value may be NULL.
+const char *json_key_at(const json *map, int64_t index, const json **value);
+const char *json_text(const json *value, const char *otherwise);
+int64_t json_text_bytes(const json *value);             // length of a text, which may hold NUL
+int64_t json_int(const json *value, int64_t otherwise); // also whole reals
+double json_real(const json *value, double otherwise);  // also ints
+bool json_bool(const json *value, bool otherwise);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,111 @@
+// `hang-report`: what each rank of a run did last, and whom it waits for. Of a live run from its board; of
+// one that failed what its launcher wrote down.
+#include "cli/commands.h"
+#include "cli/diagnose/hang_report.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// The process that holds the run; 0: nobody.
+static status holder_of(cli_context *cli, const char *run, long *pid)
+{
+    enum { LOCK_BYTES = 4096 };
+    char *path = NULL, *held = NULL;
+    int64_t bytes = 0;
+    file_info info;
+    *pid = 0;
+    TRY(path_join(cli->a, run, "lock", &path));
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind != FILE_KIND_REGULAR)
+        return fail(ST_NOT_FOUND, "%s is no run: it has no lock", run);
+    TRY(host_read_all(cli->h, cli->a, path, LOCK_BYTES, &held, &bytes));
+    const char *colon = strrchr(held, ':');
+    if (colon != NULL) *pid = strtol(colon + 1, NULL, 10);
+    return ST_OK;
+}
+
+// The board among the descriptors of that process; -1: it has none, or is gone.
+static int board_open(long pid)
+{
+    char folder[64], path[400], name[128];
+    (void)snprintf(folder, sizeof(folder), "/proc/%ld/fd", pid);
+    DIR *list = opendir(folder);
+    int fd = -1;
+    if (list == NULL) return -1;
+    for (const struct dirent *e = readdir(list); e != NULL && fd < 0; e = readdir(list)) {
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
+        const ssize_t length = readlink(path, name, sizeof(name) - 1);
+        if (length <= 0) continue;
+        name[length] = '\0';
+        if (strstr(name, "memfd:trireme-board") != NULL) fd = open(path, O_RDWR | O_CLOEXEC);
+    }
+    (void)closedir(list);
+    return fd;
+}
+
+static status live_tell(cli_context *cli, int fd)
+{
+    comm_board *b = NULL;
+    text t = {.a = cli->a};
+    status st = comm_board_map(fd, &b);
+    (void)close(fd);
+    TRY(st);
+    st = cli_hang_report(b, &t);
+    comm_board_unmap(b);
+    TRY(st);
+    cli_print_text(cli, &t);
+    return ST_OK;
+}
+
+// The newest report that a launcher left.
+static status dump_tell(cli_context *cli, const char *run)
+{
+    enum { DUMP_BYTES = 16 << 20 };
+    char *folder = NULL, *path = NULL, *dump = NULL;
+    int64_t bytes = 0;
+    file_info info;
+    file_names names = {0};
+    const char *newest = NULL;
+    TRY(path_join(cli->a, run, "dumps", &folder));
+    TRY(cli->h->api->path_info(cli->h, folder, &info));
+    if (info.kind == FILE_KIND_FOLDER) {
+        TRY(cli->h->api->path_list(cli->h, cli->a, folder, &names));
+    }
+    for (int64_t i = 0; i < names.count; i++) {
+        if (strncmp(names.names[i], "hang-", 5) == 0) newest = names.names[i]; // sorted by time
+    }
+    if (newest == NULL) {
+        return fail(ST_NOT_FOUND,
+                    "no process of %s with several ranks is alive, and %s has no report", run,
+                    folder);
+    }
+    TRY(path_join(cli->a, folder, newest, &path));
+    TRY(host_read_all(cli->h, cli->a, path, DUMP_BYTES, &dump, &bytes));
+    cli_print(cli, "%s:\n%s", path, dump);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    long pid = 0;
+    TRY(holder_of(cli, call->operands[0], &pid));
+    const int fd = pid > 0 ? board_open(pid) : -1;
+    return fd >= 0 ? live_tell(cli, fd) : dump_tell(cli, call->operands[0]);
+}
+
+const cli_command cli_command_hang_report = {
+    .name = "hang-report",
+    .summary = "what each rank of a run did last, and whom it waits for",
+    .synopsis = "RUN",
+    .about =
+        "Of a run that is alive: the newest operations of all ranks of this host, read from their "
+        "flight recorders without stopping them. Of one that failed: the report that was written "
+        "into the run's dumps/ when it did.",
+    .examples = "  trireme hang-report demo/run\n",
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

@@ -1,0 +1,206 @@
+// `explain`: what a configuration would do, drawn before a rank is started.
+#include "catalog/run.h"
+#include "cli/commands.h"
+#include "cli/explain/explain.h"
+
+#include <string.h>
+
+typedef struct explain_flags {
+    const char *svg, *rank, *lists, *more, *cluster;
+    bool equal, json;
+} explain_flags;
+
+#define AT(field) (int64_t) offsetof(explain_flags, field)
+static const option rows[] = {
+    {.key = "svg",
+     .kind = OPTION_PATH,
+     .offset = AT(svg),
+     .help = "also write a picture of it all to this file"},
+    {.key = "cluster",
+     .kind = OPTION_TEXT,
+     .offset = AT(cluster),
+     .help = "the run on this cluster, in time: a name such as h100, or a YAML file"},
+    {.key = "rank",
+     .kind = OPTION_TEXT,
+     .offset = AT(rank),
+     .help = "one rank's card: its layers, tensors and bytes, groups, neighbours and messages"},
+    {.key = "lists",
+     .kind = OPTION_PATH,
+     .offset = AT(lists),
+     .help =
+         "also write what each rank of pp does, in order, to this file, which layout.schedule takes"},
+    {.key = "equal",
+     .kind = OPTION_BOOL,
+     .offset = AT(equal),
+     .default_text = "false",
+     .help = "draw the pipeline in equal times, as published schedules are, not by FLOPs"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "of `explain claims`: as one JSON object"},
+    {.key = "more",
+     .kind = OPTION_PATH,
+     .offset = AT(more),
+     .help = "of `explain claims`: also the claims of this file, written like catalog/claims.yaml"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// "41237" or "41,237".
+static status rank_read(const explain *x, const char *word, int64_t *out)
+{
+    char digits[32];
+    size_t n = 0;
+    for (const char *p = word; *p != '\0' && n < sizeof(digits) - 1; p++) {
+        if (*p != ',') digits[n++] = *p;
+    }
+    digits[n] = '\0';
+    if (text_parse_i64(digits, out) && *out >= 0 && *out < x->ranks) return ST_OK;
+    return fail(ST_USAGE, "--rank %s: the layout has ranks 0 to %lld", word,
+                (long long)x->ranks - 1);
+}
+
+static status card(explain *x, const char *word)
+{
+    int64_t rank = 0;
+    train_plans *plans = NULL;
+    TRY(rank_read(x, word, &rank));
+    TRY(explain_plans(x, x->cli->a, rank, &plans));
+    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    x->model = plans->whole;
+    TRY(explain_stages(x, p->own_sequences / p->micro_batch));
+    return explain_card(x, plans, rank);
+}
+
+// The first rank of a stage needs most of its ranks.
+static status bytes_of_stage(explain *x, arena *a, int64_t rank, explain_bytes *out)
+{
+    train_plans *plans = NULL;
+    TRY(explain_plans(x, a, rank, &plans));
+    *out = explain_bytes_of(plans, rank);
+    return ST_OK;
+}
+
+static status all(explain *x, const explain_flags *f)
+{
+    explain_bytes bytes[EXPLAIN_STAGES];
+    const explain_price price = f->equal ? PRICE_EQUAL : PRICE_FLOPS;
+    train_plans *plans = NULL;
+    const int64_t stages = x->r->layout.pp, apart = x->ranks / stages;
+    const int32_t count = (int32_t)min_i64(stages, EXPLAIN_STAGES);
+    TRY(explain_plans(x, x->cli->a, 0, &plans));
+    const plan *p = train_plan_of(plans, run_config_batch_max(x->r), false);
+    x->model = plans->whole;
+    TRY(explain_stages(x, p->own_sequences / p->micro_batch));
+    bytes[0] = explain_bytes_of(plans, 0);
+    for (int32_t i = 1; i < count; i++) { // the first half and the last half of what is shown
+        arena *a = NULL;
+        const int64_t stage = i < count - count / 2 ? i : stages - count + i;
+        TRY(arena_create("explain", 0, &a));
+        const status st = bytes_of_stage(x, a, stage * apart, &bytes[i]);
+        arena_destroy(a);
+        TRY(st);
+    }
+    TRY(explain_print(x, price, bytes, count));
+    if (f->lists != NULL) {
+        text lists = {.a = x->cli->a};
+        TRY(plan_schedule_print(x->schedule, &x->pipe.shape, &lists));
+        TRY(host_write_all(x->cli->h, f->lists, lists.bytes, lists.length));
+        cli_print(x->cli, "\nlists     %s\n", f->lists);
+    }
+    if (f->svg == NULL) return ST_OK;
+    text t = {.a = x->cli->a};
+    TRY(explain_svg(x, price, bytes, count, &t));
+    TRY(host_write_all(x->cli->h, f->svg, t.bytes, t.length));
+    cli_print(x->cli, "\npicture   %s\n", f->svg);
+    return ST_OK;
+}
+
+static status claims(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || call->key_count > 0) {
+        return fail(ST_USAGE, "explain claims takes --json and --more FILE only");
+    }
+    return explain_claims(cli, f->more, f->json);
+}
+
+static status catalog(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    if (f->svg != NULL || f->rank != NULL || f->lists != NULL || f->equal || f->json ||
+        f->more != NULL || call->key_count > 0) {
+        return fail(ST_USAGE, "explain catalog takes a name, or nothing");
+    }
+    return explain_catalog(cli, call->operand_count > 1 ? call->operands[1] : NULL);
+}
+
+// Unless there is a file or a folder of that name.
+static bool is_run_of_catalog(cli_context *cli, const char *name)
+{
+    file_info info;
+    if (!catalog_run_exists(name)) return false;
+    const status st = cli->h->api->path_info(cli->h, name, &info);
+    if (st != ST_OK) error_clear();
+    return st == ST_OK && info.kind == FILE_KIND_NONE;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const explain_flags *f = call->flags;
+    explain *x = NULL;
+    if (strcmp(call->operands[0], "catalog") == 0) return catalog(cli, call);
+    if (call->operand_count > 1) {
+        return fail(ST_USAGE, "explain takes one configuration, found also %s", call->operands[1]);
+    }
+    if (strcmp(call->operands[0], "claims") == 0) return claims(cli, call);
+    if (f->json || f->more != NULL) {
+        return fail(ST_USAGE, "--json and --more are of `trireme explain claims`");
+    }
+    if (f->cluster != NULL || is_run_of_catalog(cli, call->operands[0])) {
+        if (f->rank != NULL || f->lists != NULL || f->equal) {
+            return fail(ST_USAGE,
+                        "--rank, --lists and --equal are of a configuration without --cluster");
+        }
+        return explain_cluster(cli, call, f->cluster, f->svg);
+    }
+    TRY(arena_new(cli->a, 1, &x));
+    TRY(explain_open(cli, call, x));
+    return f->rank != NULL ? card(x, f->rank) : all(x, f);
+}
+
+const cli_command cli_command_explain = {
+    .name = "explain",
+    .summary = "draw what a configuration would do: pipeline, mesh, who holds what",
+    .synopsis =
+        "CONFIG|RUN [--svg FILE] [--lists FILE] [--equal] [--rank R] [key.path=value ...] | "
+        "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--svg FILE] [key.path=value ...] | "
+        "claims [--json] [--more FILE] | catalog [NAME|FILE]",
+    .about =
+        "Plans the run as `trireme train` would and shows it; starts nothing and writes only "
+        "what it is asked to. The timeline is the step of one pipeline in virtual time: work takes as long "
+        "as it has FLOPs (with --equal, all the same), messages nothing. F forward, I gradient of "
+        "the input, W gradients of weights, B both; small letters are a rank's second chunk. "
+        "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
+        "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
+        "like; `trireme verify` says whether it can work. With --cluster, or of a run of "
+        "the catalogue, the step is simulated there, and the picture is of it in time, of the memory, "
+        "and of which part of the network each axis needs. `explain claims` computes the figures that "
+        "people quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
+        "`explain catalog` lists the clusters, devices and runs that the program knows; with a name, one of "
+        "them: peaks dense and sparse, links one way and both, in bits and bytes, prices, failures, and "
+        "where each figure is from or that it is assumed.",
+    .examples =
+        "  trireme explain demo/config.yaml layout.pp=4 layout.schedule=zb-h1 --svg demo.svg\n"
+        "  trireme explain demo/config.yaml layout.dp=2 layout.tp=2 --rank 3\n"
+        "  trireme explain llama3.1-70b --cluster h100 layout.tp=8 layout.pp=4 layout.dp=2 --svg 70b.svg\n"
+        "  trireme explain claims\n"
+        "  trireme explain catalog h100\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(explain_flags),
+    .operand_min = 1,
+    .operand_max = 2,
+    .takes_keys = true,
+    .words = "claims, catalog",
+    .run = run,
+};

@@ -1,0 +1,169 @@
+// `export`: a checkpoint becomes a Hugging Face folder.
+//
+//   DIR/  config.json  generation_config.json  model.safetensors (or shards and their index)
+//         tokenizer.json  tokenizer_config.json ...
+//
+// It is made in DIR.export and renamed when every byte has been read back, so DIR is whole or not
+// there. The host holds one tensor, never the model.
+#include "cli/commands.h"
+#include "cli/export/export.h"
+#include "cli/export/work_folder.h"
+
+#include <string.h>
+
+typedef struct export_flags {
+    int64_t shard_bytes;
+    int32_t type;
+    const char *tokenizer;
+    bool force;
+} export_flags;
+
+static const dtype types[] = {DTYPE_COUNT, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+
+#define AT(field) (int64_t) offsetof(export_flags, field)
+static const option rows[] = {
+    {.key = "shard-bytes",
+     .kind = OPTION_BYTES,
+     .offset = AT(shard_bytes),
+     .default_text = "5GiB",
+     .min = 1,
+     .max = OPTION_NO_MAX,
+     .help = "weights beyond this go into further files, with an index; a tensor is never cut",
+     .also = "max-shard-size"},
+    {.key = "dtype",
+     .kind = OPTION_CHOICE,
+     .offset = AT(type),
+     .default_text = "auto",
+     .choices = "auto, fp32, bf16, fp16",
+     .help = "of the weights; auto loses nothing: the narrowest of the type stored, the type that "
+             "the model came in if all values are exact in it, and fp32",
+     .also = "precision"},
+    {.key = "tokenizer",
+     .kind = OPTION_TEXT,
+     .offset = AT(tokenizer),
+     .help = "bytes, a tokenizer.json, a folder with one, or the word none; not given, the run's"},
+    {.key = "force",
+     .kind = OPTION_BOOL,
+     .offset = AT(force),
+     .default_text = "false",
+     .help = "replace a DIR that holds a model already",
+     .also = "overwrite"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// ---- where --------------------------------------------------------------------------------------
+
+static status target_check(export_job *v, const char *to, bool force, bool *replaces)
+{
+    const host_api *api = v->cli->h->api;
+    file_info info;
+    file_names names;
+    bool is_model = false;
+    *replaces = false;
+    TRY(cli_path_trim(v->cli->a, to, &v->to));
+    TRY(arena_format(v->cli->a, &v->work, "%s.export", v->to));
+    TRY(api->path_info(v->cli->h, v->to, &info));
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    if (info.kind != FILE_KIND_FOLDER) return fail(ST_USAGE, "%s is there and no folder", v->to);
+    TRY(api->path_list(v->cli->h, v->cli->a, v->to, &names));
+    if (names.count == 0) return ST_OK;
+    TRY(cli_has_file(v->cli, v->to, "config.json", &is_model));
+    if (!force || !is_model) {
+        return fail(ST_USAGE, "%s has files in it (%s)%s", v->to, names.names[0],
+                    is_model ? "; --force replaces it" : "; give a folder of its own");
+    }
+    for (int64_t i = 0; i < names.count; i++) { // only what looks like an exported model goes
+        char *path = NULL;
+        TRY(path_join(v->cli->a, v->to, names.names[i], &path));
+        TRY(api->path_info(v->cli->h, path, &info));
+        if (info.kind == FILE_KIND_REGULAR && strcmp(names.names[i], "manifest.json") != 0)
+            continue;
+        return fail(ST_USAGE, "%s holds %s, which no exported model has; it is not replaced", v->to,
+                    names.names[i]);
+    }
+    *replaces = true;
+    return ST_OK;
+}
+
+static status source_find(export_job *v, const char *from, const char *tokenizer)
+{
+    TRY(cli_model_find(v->cli, from, &v->model));
+    if (v->model.kind == OPERAND_HF) {
+        return fail(ST_USAGE, "%s is a Hugging Face folder already; give a run or a checkpoint",
+                    from);
+    }
+    v->tokenizer = tokenizer != NULL ? tokenizer : v->model.tokenizer;
+    if (v->tokenizer != NULL && strcmp(v->tokenizer, "none") == 0) v->tokenizer = NULL;
+    return ST_OK;
+}
+
+// ---- all of it ----------------------------------------------------------------------------------
+
+static status folder_make(export_job *v, bool replaces)
+{
+    cli_work_remove(v->cli, v->work); // of an export that was killed
+    TRY(v->cli->h->api->path_mkdir(v->cli->h, v->work));
+    TRY(export_weights_write(v));
+    TRY(export_files_write(v));
+    TRY(export_weights_check(v));
+    return cli_work_rename(v->cli, v->work, v->to, replaces);
+}
+
+static void print_done(const export_job *v)
+{
+    const decoder_spec *m = &v->model.spec;
+    char count[32], size[32];
+    cli_print(v->cli, "from       %s\n", v->model.folder);
+    cli_print(v->cli,
+              "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
+              m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
+              (long long)m->kv_heads, (long long)m->vocab,
+              text_count_human((double)v->weights->parameters, count));
+    cli_print(
+        v->cli, "weights    %lld tensors of %s, %s in %lld file%s; read back, all bytes right\n",
+        (long long)v->tensor_count, dtype_name(v->type), text_bytes_human(v->total_bytes, size),
+        (long long)v->shard_count, v->shard_count == 1 ? "" : "s");
+    cli_print(v->cli, "tokenizer  %s", v->tokenizer == NULL ? "none" : v->tokenizer);
+    if (v->tokenizer_files > 0) cli_print(v->cli, ", %lld files", (long long)v->tokenizer_files);
+    cli_print(v->cli, "\nmade       %s\n", v->to);
+    cli_print(v->cli, "next       trireme generate %s --prompt 'The '\n", v->to);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const export_flags *f = call->flags;
+    export_job *v = NULL;
+    bool replaces = false;
+    TRY(arena_new(cli->a, 1, &v));
+    v->cli = cli;
+    v->shard_bytes = f->shard_bytes;
+    TRY(source_find(v, call->operands[0], f->tokenizer));
+    TRY(target_check(v, call->operands[1], f->force, &replaces));
+    TRY(export_weights_plan(v, types[f->type]));
+    const status st = folder_make(v, replaces);
+    if (st != ST_OK) {
+        cli_work_remove(cli, v->work);
+        return st;
+    }
+    print_done(v);
+    return ST_OK;
+}
+
+const cli_command cli_command_export = {
+    .name = "export",
+    .summary = "make a Hugging Face folder of a checkpoint",
+    .synopsis = "RUN|CHECKPOINT DIR [--dtype T] [--shard-bytes N] [--tokenizer T] [--force]",
+    .about =
+        "Of a run its newest whole checkpoint; RUN/checkpoints/best is its best one. DIR gets "
+        "config.json, generation_config.json, model.safetensors (or several files with an "
+        "index) and the tokenizer's files, as transformers loads them. All is read back before "
+        "DIR appears; an export that fails leaves nothing. What `import` took comes out byte "
+        "for byte. The optimizer's state stays behind.",
+    .examples = "  trireme export demo/run hf\n"
+                "  trireme export demo/run/checkpoints/best hf --dtype bf16 --shard-bytes 2GiB\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(export_flags),
+    .operand_min = 2,
+    .operand_max = 2,
+    .run = run,
+};

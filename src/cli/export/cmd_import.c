@@ -1,0 +1,341 @@
+// `import`: a Hugging Face folder becomes a checkpoint of ours, with nothing but weights in it.
+//
+//   FOLDER/config.json  model*.safetensors  tokenizer.json ...
+//   OUT/    config.json  state-*.safetensors  tokenizer.json ...  config.resolved.yaml  manifest.json
+//
+// The table of a run's tensors says what is written, so a run can load it; a weight is read, written
+// and forgotten. Types stay: all bf16 stays bf16, all fp16 fp16, and what is mixed becomes fp32, which
+// holds both.
+// OUT appears by one rename, when all of it is on the disk.
+#include "checkpoint/checkpoint.h"
+#include "cli/commands.h"
+#include "cli/export/work_folder.h"
+#include "cli/run_folder.h"
+#include "data/tokenizer.h"
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXTRAS_MAX = 16, EXTRA_LIMIT_BYTES = 256 << 20 };
+
+typedef struct importing {
+    cli_context *cli;
+    const char *from;
+    char *to, *work; // work: where it is made, beside `to`
+    decoder_spec spec;
+    safetensors *files;
+    dtype type; // that the weights are kept in
+    op_model *model;
+    plan_table run;
+    exec_workspace_context workspace;
+    step_block *step;
+    float *values; // of the weight that lies in `row` of the table
+    int64_t row;   // -1: none yet
+    ckpt_extra extras[EXTRAS_MAX];
+    int64_t extra_count;
+    char *checkpoint;
+} importing;
+
+// ---- what is there ------------------------------------------------------------------------------
+
+static status places_find(importing *v, const char *from, const char *to)
+{
+    operand_kind kind;
+    file_info info;
+    TRY(cli_operand_kind(v->cli, from, &kind));
+    if (kind == OPERAND_CONFIG) {
+        return fail(ST_USAGE,
+                    "%s is a file; give the folder with config.json and model*.safetensors", from);
+    }
+    if (kind != OPERAND_HF) {
+        return fail(ST_USAGE, "%s is a %s of this program already; generate and model.from take it",
+                    from, kind == OPERAND_RUN ? "run" : "checkpoint");
+    }
+    v->from = from;
+    int length = (int)strlen(to);
+    while (length > 1 && to[length - 1] == '/') length--;
+    TRY(arena_format(v->cli->a, &v->to, "%.*s", length, to));
+    TRY(arena_format(v->cli->a, &v->work, "%s.import", v->to));
+    TRY(v->cli->h->api->path_info(v->cli->h, v->to, &info));
+    if (info.kind == FILE_KIND_NONE) return ST_OK;
+    return fail(ST_USAGE, "%s is there already; import makes a new folder", v->to);
+}
+
+static void type_choose(importing *v)
+{
+    const int64_t count = safetensors_count(v->files);
+    v->type = count > 0 ? safetensors_at(v->files, 0)->type : DTYPE_F32;
+    for (int64_t i = 0; i < count; i++) {
+        if (safetensors_at(v->files, i)->type != v->type) v->type = DTYPE_F32;
+    }
+    if (v->type != DTYPE_BF16 && v->type != DTYPE_F16) v->type = DTYPE_F32;
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+// What a run of this model would keep, as a table; nothing is allocated for it.
+static status table_make(importing *v)
+{
+    v->workspace = (exec_workspace_context){.backend = kern_backend_find("cpu"), .threads = 1};
+    plan *p = NULL;
+    const plan_request request = {.model = v->model,
+                                  .sequences = 1,
+                                  .micro_batch = 1,
+                                  .seq = 1,
+                                  .shards = 1,
+                                  .scratch_bytes = KERN_SCRATCH_BYTES,
+                                  .workspace = exec_workspace,
+                                  .workspace_context = &v->workspace};
+    v->run.a = v->cli->a;
+    TRY(plan_create(v->cli->a, &request, &v->run, &p));
+    plan_table_place(&v->run);
+    return arena_new(v->cli->a, 1, &v->step);
+}
+
+static int64_t weight_of_row(const importing *v, int64_t row)
+{
+    for (int64_t w = 0; w < v->model->weight_count; w++) {
+        if (strcmp(v->model->weights[w].name, v->run.tensors[row].name) == 0) return w;
+    }
+    return -1;
+}
+
+// The checkpoint asks for a row piece by piece; the weight that it is of is read once and held, so the
+// host holds the largest weight and no more.
+static status row_read(void *context, int64_t row, int64_t offset, void *to, int64_t bytes)
+{
+    importing *v = context;
+    if (row == plan_table_find(&v->run, "step")) {
+        step_device_init(&v->step->device, 1.0);
+        memcpy(to, (const char *)v->step + offset, (size_t)bytes);
+        return ST_OK;
+    }
+    if (row != v->row) {
+        const int64_t w = weight_of_row(v, row);
+        ASSERT(w >= 0); // a run that only evaluates keeps weights and the step
+        v->row = -1;
+        TRY(model_weight_read(v->files, &v->spec, v->model, w, v->values));
+        v->row = row;
+    }
+    const dtype type = v->run.tensors[row].type;
+    const int64_t width = dtype_bytes(type), first = offset / width;
+    if (type == DTYPE_F32) {
+        memcpy(to, v->values + first, (size_t)bytes);
+        return ST_OK;
+    }
+    for (int64_t i = 0; i < bytes / width; i++) {
+        dtype_store(type, to, i, (double)v->values[first + i]);
+    }
+    return ST_OK;
+}
+
+static status values_make(importing *v)
+{
+    int64_t largest = 0;
+    for (int64_t w = 0; w < v->model->weight_count; w++) {
+        largest = max_i64(largest, v->model->weights[w].rows * v->model->weights[w].columns);
+    }
+    v->values = malloc((size_t)largest * sizeof(float));
+    v->row = -1;
+    if (v->values == NULL) return fail(ST_NO_MEMORY, "no memory for the largest weight");
+    return ST_OK;
+}
+
+// ---- files beside the weights -------------------------------------------------------------------
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+// GPT-2's two files are found under several names, and with a prefix.
+static bool is_wanted(const char *name)
+{
+    static const char *const whole[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "special_tokens_map.json", "generation_config.json"};
+    static const char *const ends[] = {"encoder.json", "vocab.bpe", "vocab.json", "merges.txt"};
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (name[strspn(name, plain)] != '\0') return false;
+    for (int64_t i = 0; i < COUNT_OF(whole); i++) {
+        if (strcmp(name, whole[i]) == 0) return true;
+    }
+    for (int64_t i = 0; i < COUNT_OF(ends); i++) {
+        if (ends_with(name, ends[i])) return true;
+    }
+    return false;
+}
+
+static status extra_add(importing *v, const char *name, const char *contents)
+{
+    if (v->extra_count == EXTRAS_MAX) {
+        return fail(ST_UNSUPPORTED, "%s: more than %d files of a tokenizer", v->from, EXTRAS_MAX);
+    }
+    v->extras[v->extra_count++] = (ckpt_extra){name, contents};
+    return ST_OK;
+}
+
+static status extras_collect(importing *v)
+{
+    arena *a = v->cli->a;
+    const host *h = v->cli->h;
+    text spec = {.a = a}, yaml = {.a = a};
+    file_names names;
+    TRY(model_spec_print_json(&v->spec, &spec));
+    TRY(extra_add(v, "config.json", spec.bytes));
+    // Enough for generate and train: the type, and that the tokenizer lies beside this file.
+    TRY(text_add(&yaml,
+                 "# Made by trireme import.\ntrain:\n  precision: %s\ndata:\n"
+                 "  tokenizer: .\n",
+                 dtype_name(v->type)));
+    TRY(extra_add(v, "config.resolved.yaml", yaml.bytes));
+    TRY(h->api->path_list(h, a, v->from, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = NULL, *contents = NULL;
+        int64_t bytes = 0;
+        if (!is_wanted(names.names[i])) continue;
+        TRY(path_join(a, v->from, names.names[i], &path));
+        TRY(host_read_own(h, a, path, EXTRA_LIMIT_BYTES, &contents, &bytes));
+        if ((int64_t)strlen(contents) != bytes) {
+            return fail(ST_DAMAGED, "%s: a byte 0 at %lld, a text was expected", path,
+                        (long long)strlen(contents));
+        }
+        TRY(extra_add(v, names.names[i], contents));
+    }
+    return ST_OK;
+}
+
+// ---- all of it ----------------------------------------------------------------------------------
+
+static status save(importing *v)
+{
+    const host *h = v->cli->h;
+    const ckpt_state state = {
+        .h = h, .model = v->model, .run = &v->run, .read = row_read, .context = v};
+    const ckpt_info info = {.val_loss = (double)NAN, .best_val_loss = (double)NAN, .numerics = ""};
+    TRY(values_make(v));
+    cli_work_remove(v->cli, v->work); // of an import that was killed
+    TRY(h->api->path_mkdir(h, v->work));
+    TRY(ckpt_save(&state, v->cli->a, v->work, 0, &info, v->extras, v->extra_count, &v->checkpoint));
+    return cli_work_rename(v->cli, v->checkpoint, v->to, false);
+}
+
+static status import(importing *v)
+{
+    arena *a = v->cli->a;
+    TRY(model_spec_from_hf(v->cli->h, a, v->from, &v->spec));
+    if (v->spec.experts.count > 0) {
+        return fail(
+            ST_UNSUPPORTED,
+            "%s: a model with %lld experts cannot be imported, for it cannot be trained yet; "
+            "`trireme plan` and `simulate` take its folder",
+            v->from, (long long)v->spec.experts.count);
+    }
+    TRY(safetensors_open(v->cli->h, v->from, &v->files));
+    type_choose(v);
+    const model_options options = {
+        .purpose = PURPOSE_EVALUATE, .compute = v->type, .grad = DTYPE_F32, .seq = 1};
+    TRY(model_build(a, &v->spec, &options, &v->model));
+    TRY(model_hf_check(a, v->files, &v->spec, v->model));
+    TRY(extras_collect(v));
+    TRY(table_make(v));
+    const status st = save(v);
+    cli_work_remove(v->cli, v->work);
+    return st;
+}
+
+// ---- what is said -------------------------------------------------------------------------------
+
+static void print_types(importing *v)
+{
+    int64_t counts[DTYPE_COUNT] = {0};
+    const int64_t count = safetensors_count(v->files);
+    int last_file = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const safetensors_entry *t = safetensors_at(v->files, i);
+        counts[t->type]++;
+        if (t->file_idx > last_file) last_file = t->file_idx;
+    }
+    cli_print(v->cli, "weights    %lld tensors in %d file%s:", (long long)count, last_file + 1,
+              last_file == 0 ? "" : "s");
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        if (counts[i] == 0) continue;
+        cli_print(v->cli, " %lld %s", (long long)counts[i], dtype_name((dtype)i));
+    }
+    cli_print(v->cli, "   kept as %s\n", dtype_name(v->type));
+}
+
+// A tokenizer that cannot be read is no reason to refuse the weights, but must be told now.
+static void print_tokenizer(importing *v, bool *has)
+{
+    data_tokenizer *t = NULL;
+    const status st = data_tokenizer_open(v->cli->h, v->cli->a, v->to, &t);
+    *has = st == ST_OK;
+    if (st == ST_OK) {
+        cli_print(v->cli, "tokenizer  %s, %lld ids\n", data_tokenizer_name(t),
+                  (long long)data_tokenizer_vocab_size(t));
+    } else if (st == ST_NOT_FOUND) {
+        cli_print(v->cli, "tokenizer  none in %s\n", v->from);
+    } else {
+        cli_print(v->cli, "tokenizer  cannot be used: %s\n", error_last()->text);
+    }
+    error_clear();
+    data_tokenizer_close(t);
+}
+
+static status print_done(importing *v)
+{
+    const decoder_spec *m = &v->spec;
+    char count[32];
+    hash128 digest;
+    char hex[33];
+    bool has_tokenizer = false;
+    ckpt_reader *c = NULL; // every byte was read back when it was saved
+    TRY(ckpt_reader_open(v->cli->h, v->to, &c));
+    digest = ckpt_reader_digest(c);
+    ckpt_reader_close(c);
+    cli_print(v->cli,
+              "model      %s  %lld layers  d=%lld  heads %lld/%lld  vocab %lld   %s params\n",
+              m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
+              (long long)m->kv_heads, (long long)m->vocab,
+              text_count_human((double)v->model->parameters, count));
+    print_types(v);
+    print_tokenizer(v, &has_tokenizer);
+    cli_print(v->cli, "optimizer  none here; a run from it starts with fresh moments\n");
+    cli_print(v->cli, "made       %s   digest %s\n", v->to, hash128_text(digest, hex));
+    cli_print(v->cli, "next       trireme generate %s%s --prompt 'The '\n", v->to,
+              has_tokenizer ? "" : " --tokenizer PATH");
+    cli_print(v->cli, "           trireme train CONFIG model.from=%s\n", v->to);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    importing *v = NULL;
+    TRY(arena_new(cli->a, 1, &v));
+    v->cli = cli;
+    TRY(places_find(v, call->operands[0], call->operands[1]));
+    status st = import(v);
+    free(v->values);
+    if (st == ST_OK) st = print_done(v);
+    safetensors_close(v->files);
+    return st;
+}
+
+const cli_command cli_command_import = {
+    .name = "import",
+    .summary = "make a checkpoint of a Hugging Face folder",
+    .synopsis = "FOLDER OUT",
+    .about = "FOLDER holds config.json and model.safetensors, or several files with an index, in "
+             "fp32, bf16 or fp16. Every tensor must be known and have its shape. OUT is new: a "
+             "checkpoint of the weights, in their own type, with the tokenizer's files beside it. "
+             "generate, digest and model.from take it.",
+    .examples = "  trireme import ~/models/Llama-3.2-1B llama\n"
+                "  trireme generate llama --prompt 'Once upon a time'\n"
+                "  trireme train config.yaml model.from=llama\n",
+    .operand_min = 2,
+    .operand_max = 2,
+    .run = run,
+};

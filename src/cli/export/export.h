@@ -1,0 +1,45 @@
+// A checkpoint on its way to a Hugging Face folder. Shared by cmd_export.c and its parts:
+//
+//   export_weights.c   checkpoint -> model*.safetensors, a tensor at a time, and back to compare
+//   export_files.c     the small files beside them: config, tokenizer, generation
+#ifndef CLI_EXPORT_EXPORT_H
+#define CLI_EXPORT_EXPORT_H
+
+#include "base/hash.h"
+#include "cli/model_folder.h"
+
+// One tensor of the folder: rows of a weight, as transformers names and lays them out.
+typedef struct export_tensor {
+    const char *name;
+    int64_t weight, row_begin, rows;
+    bool transposed;
+    int ndim;
+    int64_t dims[2];
+    int64_t bytes;
+    hash128 sum; // of the bytes written
+    int64_t shard;
+} export_tensor;
+
+typedef struct export_job {
+    cli_context *cli;
+    cli_model model;       // model.folder: the checkpoint
+    const char *tokenizer; // "bytes", a path, or NULL: none
+    char *to, *work;       // work: where it is made, beside `to`
+    dtype type;            // of the weights in the folder
+    int64_t shard_bytes;
+    op_model *weights;
+    export_tensor *tensors;
+    int64_t tensor_count, shard_count;
+    int64_t total_bytes;
+    int64_t tokenizer_files; // copied or made
+} export_job;
+
+// Reads what is there, decides `type` (DTYPE_COUNT: as the weights came) and cuts it into files.
+NODISCARD status export_weights_plan(export_job *v, dtype wanted);
+// Writes the files into `work` and reads them back: every byte must be there again.
+NODISCARD status export_weights_write(export_job *v);
+NODISCARD status export_weights_check(export_job *v);
+
+NODISCARD status export_files_write(export_job *v);
+
+#endif

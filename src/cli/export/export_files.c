@@ -1,0 +1,278 @@
+// The small files of an exported folder: config.json, the tokenizer's, generation_config.json.
+//
+// A tokenizer's files are copied byte for byte from where the run found them; GPT-2's two files get
+// the names that transformers looks for. The bytes tokenizer has no file: its tokenizer.json is
+// written here, a byte-level BPE of 256 characters and no merge, which gives the same ids.
+#include "cli/export/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct wanted_file {
+    const char *from; // end of its name, or the whole of it
+    const char *to;
+    bool is_end;
+} wanted_file;
+
+static const wanted_file wanted[] = {
+    {"tokenizer.json", "tokenizer.json", false},
+    {"tokenizer_config.json", "tokenizer_config.json", false},
+    {"special_tokens_map.json", "special_tokens_map.json", false},
+    {"added_tokens.json", "added_tokens.json", false},
+    {"chat_template.jinja", "chat_template.jinja", false},
+    {"generation_config.json", "generation_config.json", false},
+    {"vocab.json", "vocab.json", true},
+    {"encoder.json", "vocab.json", true},
+    {"merges.txt", "merges.txt", true},
+    {"vocab.bpe", "merges.txt", true},
+};
+
+// ---- one file -----------------------------------------------------------------------------------
+
+static status put(const export_job *v, const char *name, const text *t)
+{
+    char *path = NULL;
+    TRY(path_join(v->cli->a, v->work, name, &path));
+    return host_write_all(v->cli->h, path, t->bytes, t->length);
+}
+
+static status has(const export_job *v, const char *name, bool *out)
+{
+    return cli_has_file(v->cli, v->work, name, out);
+}
+
+static status copy(const export_job *v, const char *folder, const char *name, const char *as)
+{
+    enum { PIECE = 1 << 20 };
+    const host_api *api = v->cli->h->api;
+    char *from = NULL, *to = NULL, *buffer = NULL;
+    file *in = NULL, *out = NULL;
+    int64_t bytes = 0;
+    status st = ST_OK;
+    TRY(path_join(v->cli->a, folder, name, &from));
+    TRY(path_join(v->cli->a, v->work, as, &to));
+    TRY(arena_new(v->cli->a, PIECE, &buffer));
+    TRY(api->file_open(v->cli->h, from, FILE_READ_OWN, &in));
+    TRY_TO(close_in, api->file_open(v->cli->h, to, FILE_WRITE, &out));
+    TRY_TO(close_out, api->file_size(in, &bytes));
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        const int64_t n = min_i64(PIECE, bytes - at);
+        TRY_TO(close_out, api->file_read(in, at, buffer, n));
+        TRY_TO(close_out, api->file_write(out, buffer, n));
+    }
+    st = api->file_sync(out);
+close_out:
+    if (st == ST_OK) {
+        st = api->file_close(out);
+    } else {
+        (void)api->file_close(out); // the first error is told
+    }
+close_in:
+    (void)api->file_close(in); // only read
+    return st;
+}
+
+// ---- the tokenizer ------------------------------------------------------------------------------
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static status folder_copy(export_job *v, const char *folder)
+{
+    file_names names;
+    TRY(v->cli->h->api->path_list(v->cli->h, v->cli->a, folder, &names));
+    for (int64_t k = 0; k < COUNT_OF(wanted); k++) {
+        for (int64_t i = 0; i < names.count; i++) {
+            const wanted_file *f = &wanted[k];
+            bool there = false;
+            if (f->is_end ? !ends_with(names.names[i], f->from)
+                          : strcmp(names.names[i], f->from) != 0) {
+                continue;
+            }
+            TRY(has(v, f->to, &there)); // the plain name comes before one with a prefix
+            if (there) continue;
+            TRY(copy(v, folder, names.names[i], f->to));
+            v->tokenizer_files++;
+        }
+    }
+    return ST_OK;
+}
+
+// As GPT-2 writes bytes as characters: those that print are themselves, the others follow at 256.
+static int32_t character_of(int byte)
+{
+    int32_t others = 256;
+    for (int i = 0; i <= byte; i++) {
+        const bool prints = (i >= 33 && i <= 126) || (i >= 161 && i <= 172) || i >= 174;
+        if (i == byte) return prints ? i : others;
+        if (!prints) others++;
+    }
+    return others;
+}
+
+static status bytes_write(export_job *v)
+{
+    static const char head[] =
+        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
+        "  \"added_tokens\": [\n"
+        "    {\"id\": 256, \"content\": \"<|endoftext|>\", \"single_word\": false, "
+        "\"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}\n  ],\n"
+        "  \"normalizer\": null,\n"
+        "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+        "\"trim_offsets\": true, \"use_regex\": true},\n"
+        "  \"post_processor\": null,\n"
+        "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+        "\"trim_offsets\": true, \"use_regex\": true},\n"
+        "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+        "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
+        "\"fuse_unk\": false, \"byte_fallback\": false, \"vocab\": {\n";
+    text t = {.a = v->cli->a};
+    TRY(text_add(&t, "%s", head));
+    for (int i = 0; i < 256; i++) {
+        const int32_t c = character_of(i);
+        char utf8[3] = {(char)c, 0, 0};
+        if (c >= 128) {
+            utf8[0] = (char)(0xc0 | (c >> 6));
+            utf8[1] = (char)(0x80 | (c & 63));
+        }
+        TRY(text_add(&t, "    "));
+        TRY(text_add_json(&t, utf8));
+        TRY(text_add(&t, ": %d%s\n", i, i < 255 ? "," : ""));
+    }
+    TRY(text_add(&t, "  }, \"merges\": []}\n}\n"));
+    v->tokenizer_files++;
+    return put(v, "tokenizer.json", &t);
+}
+
+// What transformers needs to find the class, where the run's files do not say.
+static status class_write(export_job *v, const char *end_of_text)
+{
+    text t = {.a = v->cli->a}, map = {.a = v->cli->a};
+    bool there = false, whole = false;
+    TRY(has(v, "tokenizer.json", &whole));
+    TRY(has(v, "tokenizer_config.json", &there));
+    if (!there) {
+        TRY(text_add(&t, "{\n  \"tokenizer_class\": \"%s\",\n  \"model_max_length\": %lld",
+                     whole ? "PreTrainedTokenizerFast" : "GPT2Tokenizer",
+                     (long long)v->model.spec.context));
+        if (end_of_text != NULL) {
+            TRY(text_add(&t, ",\n  \"eos_token\": "));
+            TRY(text_add_json(&t, end_of_text));
+        }
+        TRY(text_add(&t, ",\n  \"clean_up_tokenization_spaces\": false\n}\n"));
+        TRY(put(v, "tokenizer_config.json", &t));
+        v->tokenizer_files++;
+    }
+    TRY(has(v, "special_tokens_map.json", &there));
+    if (there || end_of_text == NULL) return ST_OK;
+    TRY(text_add(&map, "{\n  \"eos_token\": "));
+    TRY(text_add_json(&map, end_of_text));
+    TRY(text_add(&map, "\n}\n"));
+    v->tokenizer_files++;
+    return put(v, "special_tokens_map.json", &map);
+}
+
+// A model that began here ended its texts with the tokenizer's id, whatever its preset says.
+static void end_of_text_set(export_job *v, int32_t id)
+{
+    if (!v->model.is_fresh || id < 0 || id >= v->model.spec.vocab) return;
+    v->model.spec.ends = (model_ends){{id}, 1};
+    v->model.spec.bos_token = -1;
+}
+
+// The text of the tokenizer's end-of-text token; NULL if it has none.
+static status end_of_text_find(export_job *v, const char **out)
+{
+    data_tokenizer *t = NULL;
+    data_bytes bytes = {0};
+    char *copy_of = NULL;
+    *out = NULL;
+    TRY(data_tokenizer_open(v->cli->h, v->cli->a, v->tokenizer, &t));
+    const int32_t id = data_tokenizer_eot(t);
+    const int64_t ids = data_tokenizer_vocab_size(t);
+    end_of_text_set(v, id);
+    status st = ST_OK;
+    // Another than the run's must fit: ids without rows in the model fail only where it is used.
+    if (v->tokenizer != v->model.tokenizer && ids > v->model.spec.vocab) {
+        st = fail(ST_USAGE, "the tokenizer %s has %lld ids, the model %lld; give another, or none",
+                  v->tokenizer, (long long)ids, (long long)v->model.spec.vocab);
+    }
+    if (st == ST_OK && id >= 0) st = data_tokenizer_decode(t, &id, 1, 0, &bytes);
+    if (st == ST_OK && bytes.count > 0 && text_is_utf8(bytes.items, bytes.count)) {
+        st = arena_format(v->cli->a, &copy_of, "%.*s", (int)bytes.count, bytes.items);
+        *out = copy_of;
+    }
+    data_bytes_deinit(&bytes);
+    data_tokenizer_close(t);
+    return st;
+}
+
+static status tokenizer_write(export_job *v)
+{
+    const char *end_of_text = NULL;
+    file_info info;
+    if (v->tokenizer == NULL) return ST_OK;
+    if (strcmp(v->tokenizer, "bytes") == 0) {
+        TRY(end_of_text_find(v, &end_of_text)); // it has an id and no spelling
+        TRY(bytes_write(v));
+        return class_write(v, "<|endoftext|>");
+    }
+    TRY(v->cli->h->api->path_info(v->cli->h, v->tokenizer, &info));
+    if (info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND,
+                    "the tokenizer %s is not there; give --tokenizer PATH, or "
+                    "--tokenizer none to leave it out",
+                    v->tokenizer);
+    }
+    TRY(end_of_text_find(v, &end_of_text));
+    if (info.kind == FILE_KIND_FOLDER) {
+        TRY(folder_copy(v, v->tokenizer));
+        return class_write(v, end_of_text);
+    }
+    const char *base = path_base_name(v->tokenizer);
+    char *folder = NULL;
+    TRY(arena_format(v->cli->a, &folder, "%.*s.", (int)(base - v->tokenizer), v->tokenizer));
+    bool is_named = false; // as its folder's others are: they belong to it
+    for (int64_t i = 0; i < COUNT_OF(wanted); i++) {
+        if (wanted[i].is_end && ends_with(base, wanted[i].from)) is_named = true;
+    }
+    if (strcmp(base, "tokenizer.json") == 0) is_named = true;
+    if (is_named) {
+        TRY(folder_copy(v, folder));
+    } else {
+        TRY(copy(v, folder, base, "tokenizer.json"));
+        v->tokenizer_files++;
+    }
+    return class_write(v, end_of_text);
+}
+
+// ---- all of them --------------------------------------------------------------------------------
+
+static status generation_write(const export_job *v)
+{
+    text t = {.a = v->cli->a};
+    bool there = false;
+    TRY(has(v, "generation_config.json", &there));
+    if (there) return ST_OK;
+    TRY(text_add(&t, "{\n  \"_from_model_config\": true"));
+    if (v->model.spec.bos_token >= 0) {
+        TRY(text_add(&t, ",\n  \"bos_token_id\": %d", v->model.spec.bos_token));
+    }
+    if (v->model.spec.ends.count > 0) TRY(model_ends_add(&t, &v->model.spec.ends));
+    TRY(text_add(&t, "\n}\n"));
+    return put(v, "generation_config.json", &t);
+}
+
+status export_files_write(export_job *v)
+{
+    text t = {.a = v->cli->a};
+    TRY(tokenizer_write(v)); // which may know the end of a text
+    decoder_spec spec = v->model.spec;
+    spec.saved = v->type;
+    TRY(model_spec_print_json(&spec, &t));
+    TRY(put(v, "config.json", &t));
+    return generation_write(v);
+}

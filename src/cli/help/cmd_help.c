@@ -1,0 +1,181 @@
+// `help`: commands, flags, keys and error codes, for people, man and shells. All of it is made from
+// the tables that the program itself works with.
+#include "cli/commands.h"
+#include "cli/help/completion.h"
+#include "cli/help/help_codes.h"
+#include "cli/words.h"
+#include "config/run_config.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+typedef struct help_flags {
+    bool man;
+    const char *completion;
+} help_flags;
+
+#define AT(field) (int64_t) offsetof(help_flags, field)
+static const option rows[] = {
+    {.key = "man",
+     .kind = OPTION_BOOL,
+     .offset = AT(man),
+     .default_text = "false",
+     .help = "print the man page"},
+    {.key = "completion",
+     .kind = OPTION_TEXT,
+     .offset = AT(completion),
+     .help = "print the completion script of a shell: bash or zsh"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// ---- commands -----------------------------------------------------------------------------------
+
+status cli_help_overview(cli_context *cli)
+{
+    cli_print(cli,
+              "trireme trains large language models.\n\n"
+              "  trireme init demo                              a small text and a configuration\n"
+              "  trireme train demo/config.yaml                 a minute or two on two cores\n"
+              "  trireme generate demo/run --prompt 'The '      what it learned\n\n"
+              "Commands\n");
+    for (int64_t i = 0; cli_commands[i] != NULL; i++) {
+        cli_print(cli, "  %-9s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    }
+    cli_print(cli, "\ntrireme help COMMAND    what it takes, with examples\n"
+                   "trireme help KEY        one key of a configuration, such as train.micro_batch\n"
+                   "trireme help CODE       an error code, such as C012\n"
+                   "trireme config reference    all keys\n");
+    return ST_OK;
+}
+
+status cli_help_command(cli_context *cli, const cli_command *command)
+{
+    text t = {.a = cli->a};
+    TRY(text_add(&t, "trireme %s: %s\n\n", command->name, command->summary));
+    TRY(text_add(&t, "usage: trireme %s %s\n", command->name, command->synopsis));
+    if (command->examples != NULL) TRY(text_add(&t, "\n%s", command->examples));
+    if (command->about != NULL) {
+        TRY(text_add(&t, "\n"));
+        TRY(words_add(&t, command->about, 0, cli->columns));
+        TRY(text_add(&t, "\n"));
+    }
+    if (command->flags != NULL) {
+        TRY(text_add(&t, "\n"));
+        TRY(option_print_help(command->flags, cli->columns, &t));
+    }
+    cli_print_text(cli, &t);
+    return ST_OK;
+}
+
+status cli_help_version(cli_context *cli)
+{
+    cli_print(cli, "trireme %s\n", TRIREME_VERSION);
+#if defined(__clang__)
+    cli_print(cli, "compiler  clang %s\n", __clang_version__);
+#else
+    cli_print(cli, "compiler  gcc %s\n", __VERSION__);
+#endif
+    cli_print(cli, "devices   cpu, shadow\nbackends  cpu, ref\noneDNN    %s\n",
+              TRIREME_HAVE_DNNL ? "yes" : "no");
+#ifdef TRIREME_DEBUG
+    cli_print(cli, "build     debug: assertions, poisoned memory\n");
+#endif
+    cli_print(cli, "this CPU  %s\n", kern_level_name(kern_level_fastest()));
+    return ST_OK;
+}
+
+// ---- codes and keys -----------------------------------------------------------------------------
+
+static const char *radius_text(status_radius radius)
+{
+    switch (radius) {
+    case RADIUS_NONE:
+        return "nobody";
+    case RADIUS_CALL:
+        return "the call may be tried again";
+    case RADIUS_GROUP:
+        return "the group of processes is built anew";
+    case RADIUS_RANK:
+        return "the process is started anew";
+    case RADIUS_JOB:
+        return "the job stops";
+    case RADIUS_USER:
+        return "you";
+    }
+    return "";
+}
+
+static status help_code(cli_context *cli, status code)
+{
+    text t = {.a = cli->a};
+    TRY(text_add(&t, "%s  %s\n\n", status_code(code), status_sentence(code)));
+    TRY(words_add(&t, cli_code_text(code), 0, cli->columns));
+    TRY(text_add(&t, "\n\nwho acts: %s    exit code: %d\n", radius_text(status_blast_radius(code)),
+                 status_exit_code(code)));
+    cli_print_text(cli, &t);
+    return ST_OK;
+}
+
+// All keys below a heading, or one.
+static status help_keys(cli_context *cli, const char *topic, bool *found)
+{
+    text t = {.a = cli->a};
+    const size_t length = strlen(topic);
+    *found = false;
+    for (int64_t i = 0; i < run_config_table.count; i++) {
+        const option *o = &run_config_table.rows[i];
+        if (strncmp(o->key, topic, length) != 0) continue;
+        if (o->key[length] != '\0' && o->key[length] != '.') continue;
+        const option_table one = {.rows = o, .count = 1};
+        TRY(option_print_help(&one, cli->columns, &t));
+        *found = true;
+    }
+    cli_print_text(cli, &t);
+    return ST_OK;
+}
+
+static status help_topic(cli_context *cli, const char *topic)
+{
+    const cli_command *command = cli_command_find(topic);
+    if (command != NULL && strcmp(topic, "config") != 0 && strcmp(topic, "data") != 0) {
+        return cli_help_command(cli, command);
+    }
+    const status code = cli_code_parse(topic);
+    if (code != STATUS_COUNT) return help_code(cli, code);
+    if (command != NULL) return cli_help_command(cli, command);
+    bool found = false;
+    const char *near = NULL;
+    TRY(help_keys(cli, topic, &found));
+    if (found) return ST_OK;
+    TRY(option_nearest(&run_config_table, cli->a, topic, &near));
+    command = cli_command_nearest(topic);
+    if (command != NULL) near = command->name;
+    if (near != NULL) {
+        return fail(ST_USAGE, "there is no help on \"%s\"; did you mean \"%s\"?", topic, near);
+    }
+    return fail(ST_USAGE, "there is no command, key or error code \"%s\"", topic);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const help_flags *f = call->flags;
+    if (f->completion != NULL) return cli_completion_print(cli, f->completion);
+    if (f->man) return cli_man_print(cli);
+    if (call->operand_count == 0) return cli_help_overview(cli);
+    return help_topic(cli, call->operands[0]);
+}
+
+const cli_command cli_command_help = {
+    .name = "help",
+    .summary = "a command, a key of a configuration or an error code",
+    .synopsis = "[COMMAND|KEY|CODE] [--man] [--completion bash|zsh]",
+    .examples =
+        "  trireme help train\n"
+        "  trireme help optimizer.lr\n"
+        "  trireme help C012\n"
+        "  trireme help --completion bash > ~/.local/share/bash-completion/completions/trireme\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(help_flags),
+    .operand_max = 1,
+    .run = run,
+};

@@ -1,0 +1,346 @@
+// `eval`: how well does a model predict given text; or which endings does it find likeliest?
+#include "cli/commands.h"
+#include "cli/model_folder.h"
+#include "cli/train/signals.h"
+#include "infer/hellaswag.h"
+#include "infer/windows.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct eval_flags {
+    option_list data;
+    const char *tokenizer;
+    int64_t seq, stride, limit, batch, threads;
+    int32_t task, packing, precision;
+    bool strict, json;
+} eval_flags;
+
+typedef enum eval_task { TASK_LOSS, TASK_HELLASWAG } eval_task;
+typedef enum eval_packing { PACKING_AUTO, PACKING_MASKED, PACKING_PLAIN } eval_packing;
+
+#define AT(field) (int64_t) offsetof(eval_flags, field)
+static const option rows[] = {
+    {.key = "data",
+     .kind = OPTION_LIST,
+     .offset = AT(data),
+     .help = "a file to evaluate on: text, JSON lines with text, either perhaps .gz or .zst, or "
+             "tokens; further files may follow as arguments"},
+    {.key = "task",
+     .kind = OPTION_CHOICE,
+     .offset = AT(task),
+     .default_text = "loss",
+     .choices = "loss, hellaswag",
+     .help = "loss of all tokens, or the accuracy of choosing endings"},
+    {.key = "limit",
+     .kind = OPTION_INT,
+     .offset = AT(limit),
+     .default_text = "0",
+     .max = OPTION_NO_MAX,
+     .help = "stop after this many tokens (of a task: examples); 0 is all"},
+    {.key = "seq",
+     .kind = OPTION_INT,
+     .offset = AT(seq),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "tokens of a window; 0 is train.seq of a run, the model's context else",
+     .also = "context, ctx, window"},
+    {.key = "stride",
+     .kind = OPTION_INT,
+     .offset = AT(stride),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "tokens from one window to the next; less than the window lets them overlap, so every "
+             "token has more before it; 0 is the whole window"},
+    {.key = "packing",
+     .kind = OPTION_CHOICE,
+     .offset = AT(packing),
+     .default_text = "auto",
+     .choices = "auto, masked, plain",
+     .help =
+         "masked: documents do not see each other and none predicts the next one's first token; "
+         "plain: they follow each other as one text; auto is the run's, masked of other folders"},
+    {.key = "batch",
+     .kind = OPTION_INT,
+     .offset = AT(batch),
+     .default_text = "0",
+     .max = 4096,
+     .help = "windows or endings at once; 0 is about 4096 tokens"},
+    CLI_MODEL_ROWS(eval_flags, "weights and activations"),
+    {.key = "strict",
+     .kind = OPTION_BOOL,
+     .offset = AT(strict),
+     .default_text = "false",
+     .help =
+         "the same bits for any --batch and --threads; a run with determinism: strict has it on"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "one JSON object instead of the lines"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+typedef struct evaluation {
+    cli_context *cli;
+    const eval_flags *f;
+    cli_model model;
+    data_tokenizer *tokenizer; // NULL: only token files
+    option_list paths;
+    infer_scorer *scorer;
+    infer_windows *windows;
+    infer_score score;
+    int64_t begin_ns, shown_ns;
+} evaluation;
+
+static double seconds_of(const evaluation *v)
+{
+    return (double)(v->cli->h->api->monotonic_ns(v->cli->h) - v->begin_ns) / 1e9;
+}
+
+// ---- progress -----------------------------------------------------------------------------------
+
+// A line that is written again, on a terminal only.
+static void progress(evaluation *v, double share, const char *words)
+{
+    enum { INTERVAL_NS = 100000000 };
+    const int64_t now = v->cli->h->api->monotonic_ns(v->cli->h);
+    if (!v->cli->live || v->f->json || now - v->shown_ns < INTERVAL_NS) return;
+    v->shown_ns = now;
+    cli_print(v->cli, "\r%3.0f%%  %.60s  %.0f s\033[K", 100.0 * share, words, seconds_of(v));
+    cli_push(v->cli);
+}
+
+static void progress_end(const evaluation *v)
+{
+    if (v->shown_ns != 0) cli_print(v->cli, "\r\033[K");
+}
+
+// ---- what is needed -----------------------------------------------------------------------------
+
+// --data and the arguments after the model.
+static status paths_find(evaluation *v, const cli_call *call)
+{
+    const option_list given = v->f->data;
+    const char **items = NULL;
+    const int64_t count = given.count + call->operand_count - 1;
+    if (given.count == 0) return fail(ST_USAGE, "eval needs --data FILE");
+    TRY(arena_new(v->cli->a, count, &items));
+    for (int64_t i = 0; i < count; i++) {
+        items[i] = i < given.count ? given.items[i] : call->operands[1 + i - given.count];
+    }
+    v->paths = (option_list){.items = items, .count = count};
+    return ST_OK;
+}
+
+// The model's tokenizer; a model without one can be evaluated on token files.
+static status tokenizer_find(evaluation *v)
+{
+    if (v->f->tokenizer == NULL && v->model.tokenizer == NULL && v->f->task == TASK_LOSS) {
+        return ST_OK;
+    }
+    return cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer);
+}
+
+static int64_t batch_of(const evaluation *v, int64_t seq)
+{
+    enum { TOKENS_AT_ONCE = 4096 };
+    return v->f->batch > 0 ? v->f->batch : max_i64(1, TOKENS_AT_ONCE / seq);
+}
+
+static status scorer_open(evaluation *v, int64_t seq, bool documents)
+{
+    const infer_options options = {.threads = (int)v->f->threads,
+                                   .compute = cli_model_type(&v->model, v->f->precision),
+                                   .context = seq,
+                                   .slots = batch_of(v, seq),
+                                   .strict = v->f->strict || v->model.strict};
+    return infer_scorer_open(v->cli->h, v->cli->a, v->model.folder, &options, documents,
+                             &v->scorer);
+}
+
+// ---- loss ---------------------------------------------------------------------------------------
+
+static status loss_run(evaluation *v)
+{
+    for (;;) {
+        int64_t filled = 0;
+        char words[64];
+        TRY(infer_windows_next(v->windows, infer_scorer_rows(v->scorer), &filled));
+        if (filled == 0) return ST_OK;
+        TRY(infer_scorer_run(v->scorer, filled, &v->score, NULL));
+        const double mean = exact_value(&v->score.nats) / (double)max_i64(1, v->score.tokens);
+        (void)snprintf(words, sizeof(words), "loss %.4f  %lld tokens", mean,
+                       (long long)v->score.tokens);
+        progress(v, infer_windows_share(v->windows), words);
+        if (cli_signals_asked()) {
+            return fail(ST_STOPPED, "after %lld tokens", (long long)v->score.tokens);
+        }
+    }
+}
+
+// A number of JSON, which knows no infinity.
+static const char *json_number(double x, char buffer[40])
+{
+    (void)snprintf(buffer, 40, isfinite(x) ? "%.17g" : "null", x);
+    return buffer;
+}
+
+static status loss_tell(const evaluation *v, int64_t seq, int64_t stride)
+{
+    const infer_windows_count count = infer_windows_counted(v->windows);
+    char numbers[3][40];
+    ASSERT(count.tokens == v->score.tokens);
+    if (count.tokens == 0) {
+        return fail(ST_DATA, "%s: no token can be predicted from another", v->paths.items[0]);
+    }
+    const double nats = exact_value(&v->score.nats), loss = nats / (double)count.tokens;
+    if (!isfinite(loss)) return fail(ST_NUMERICS, "the loss is not finite");
+    const double per_byte =
+        count.bytes > 0 ? nats / 0.69314718055994530942 / (double)count.bytes : (double)NAN;
+    const double seconds = seconds_of(v);
+    if (v->f->json) {
+        cli_print(v->cli,
+                  "{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld, "
+                  "\"bytes\": %lld, \"documents\": %lld, \"seq\": %lld, \"stride\": %lld, "
+                  "\"seconds\": %.6g, \"tokens_per_s\": %.6g}\n",
+                  json_number(loss, numbers[0]), json_number(exp(loss), numbers[1]),
+                  json_number(per_byte, numbers[2]), (long long)count.tokens,
+                  (long long)count.bytes, (long long)count.documents, (long long)seq,
+                  (long long)stride, seconds, (double)count.tokens / fmax(seconds, 1e-9));
+        return ST_OK;
+    }
+    cli_print(v->cli, "loss           %.6f nats per token\n", loss);
+    cli_print(v->cli, "perplexity     %.6g\n", exp(loss));
+    if (count.bytes > 0) cli_print(v->cli, "bits per byte  %.6f\n", per_byte);
+    cli_print(v->cli, "over           %lld tokens, %lld bytes, %lld documents, windows of %lld\n",
+              (long long)count.tokens, (long long)count.bytes, (long long)count.documents,
+              (long long)seq);
+    return ST_OK;
+}
+
+static status loss_eval(evaluation *v)
+{
+    const int64_t usual = v->model.seq > 0 ? v->model.seq : v->model.spec.context;
+    const int64_t seq = v->f->seq > 0 ? v->f->seq : usual;
+    const int64_t stride = v->f->stride > 0 ? v->f->stride : seq;
+    const bool crosses =
+        v->f->packing == PACKING_AUTO ? v->model.crosses_texts : v->f->packing == PACKING_PLAIN;
+    if (stride > seq) {
+        return fail(ST_USAGE, "--stride %lld leaves out tokens between windows of %lld",
+                    (long long)stride, (long long)seq);
+    }
+    const infer_windows_spec spec = {.paths = v->paths.items,
+                                     .path_count = v->paths.count,
+                                     .tokenizer = v->tokenizer,
+                                     .vocab = v->model.spec.vocab,
+                                     .seq = seq,
+                                     .stride = stride,
+                                     .limit = v->f->limit,
+                                     .crosses_texts = crosses};
+    TRY(infer_windows_open(v->cli->h, v->cli->a, &spec, &v->windows));
+    TRY(scorer_open(v, seq, !crosses));
+    const status st = loss_run(v);
+    progress_end(v);
+    TRY(st);
+    return loss_tell(v, seq, stride);
+}
+
+// ---- tasks --------------------------------------------------------------------------------------
+
+static bool task_scored(void *context, int64_t done, int64_t all)
+{
+    evaluation *v = context;
+    char words[64];
+    (void)snprintf(words, sizeof(words), "%lld of %lld endings", (long long)done, (long long)all);
+    progress(v, (double)done / (double)all, words);
+    return cli_signals_asked();
+}
+
+static void task_tell(const evaluation *v, const hellaswag_result *r)
+{
+    if (v->f->json) {
+        cli_print(v->cli,
+                  "{\"task\": \"hellaswag\", \"accuracy\": %.17g, \"accuracy_norm\": %.17g, "
+                  "\"stderr\": %.6g, \"stderr_norm\": %.6g, \"count\": %lld, \"seconds\": %.6g}\n",
+                  r->accuracy, r->accuracy_norm, r->error, r->error_norm, (long long)r->count,
+                  seconds_of(v));
+        return;
+    }
+    cli_print(v->cli, "accuracy       %.4f +- %.4f   likeliest ending\n", r->accuracy, r->error);
+    cli_print(v->cli, "accuracy_norm  %.4f +- %.4f   likeliest for its bytes\n", r->accuracy_norm,
+              r->error_norm);
+    cli_print(v->cli, "over           %lld examples\n", (long long)r->count);
+}
+
+static status task_eval(evaluation *v)
+{
+    hellaswag_list list = {0};
+    hellaswag_result result = {0};
+    for (int64_t i = 0; i < v->paths.count; i++) {
+        TRY(hellaswag_read(v->cli->h, v->cli->a, v->tokenizer, v->paths.items[i], v->f->limit,
+                           &list));
+    }
+    if (list.count == 0) return fail(ST_DATA, "%s holds no example", v->paths.items[0]);
+    const int64_t most = v->f->seq > 0 ? v->f->seq : v->model.spec.context;
+    TRY(scorer_open(v, min_i64(most, max_i64(1, list.longest - 1)), false));
+    const hellaswag_watcher watcher = {.context = v, .scored = task_scored};
+    const status st = hellaswag_score(v->scorer, v->cli->a, &list, &watcher, &result);
+    progress_end(v);
+    TRY(st);
+    task_tell(v, &result);
+    return ST_OK;
+}
+
+// ---- the command --------------------------------------------------------------------------------
+
+static status evaluate(evaluation *v, const cli_call *call)
+{
+    TRY(paths_find(v, call));
+    TRY(cli_model_find(v->cli, call->operands[0], &v->model));
+    TRY(tokenizer_find(v));
+    exact_zero(&v->score.nats);
+    v->begin_ns = v->cli->h->api->monotonic_ns(v->cli->h);
+    return v->f->task == TASK_HELLASWAG ? task_eval(v) : loss_eval(v);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    evaluation v = {.cli = cli, .f = call->flags};
+    cli_signals_begin_quiet();
+    const status st = evaluate(&v, call);
+    infer_windows_close(v.windows);
+    infer_scorer_close(v.scorer);
+    data_tokenizer_close(v.tokenizer);
+    if (st == ST_STOPPED) {
+        (void)fprintf(cli->err, "stopped  %s; nothing was kept\n", error_last()->text);
+        cli_push(cli);
+        cli_signals_raise();
+    }
+    cli_signals_end();
+    return st;
+}
+
+const cli_command cli_command_eval = {
+    .name = "eval",
+    .summary = "loss of a model on text, or accuracy on a task",
+    .synopsis = "RUN|CHECKPOINT|FOLDER [--task hellaswag] --data FILE [FILE ...] [--limit N] "
+                "[--seq N] [--stride N] [--batch N] [--json]",
+    .about =
+        "Of a run: its newest checkpoint. FOLDER is a Hugging Face folder. The files are read as "
+        "training reads them: each document, then the end-of-text token, cut into windows; nothing "
+        "is put before a text. loss is the mean over all tokens that have one before them in their "
+        "window, in nats; perplexity is exp(loss); bits_per_byte is the sum of the losses, in bits, "
+        "over the UTF-8 bytes of these tokens as they decode (special tokens have none). "
+        "hellaswag takes JSON lines with ctx, endings and label, or six lines for each example; "
+        "accuracy takes the ending with the highest sum of log-probabilities, accuracy_norm "
+        "that sum over the ending's bytes. A signal ends it without a result.",
+    .examples = "  trireme eval demo/run --data demo/text.txt --limit 100000\n"
+                "  trireme eval ~/models/gpt2 --data wiki.txt --stride 512 --json\n"
+                "  trireme eval ~/models/gpt2 --task hellaswag --data hellaswag_val.jsonl\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(eval_flags),
+    .operand_min = 1,
+    .operand_max = -1,
+    .run = run,
+};

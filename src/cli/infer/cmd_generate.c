@@ -1,0 +1,495 @@
+// `generate`: text from a trained model, token by token.
+//
+// Prompts grow side by side and are told in their order: the first that is not finished streams, what
+// those after it have come to waits.
+#include "base/format/json.h"
+#include "cli/commands.h"
+#include "cli/infer/prompt_list.h"
+#include "cli/model_folder.h"
+#include "cli/train/signals.h"
+#include "infer/continuation.h"
+#include "infer/infer.h"
+
+#include <string.h>
+
+typedef struct generate_flags {
+    const char *prompt, *prompts, *tokenizer;
+    option_list stop;
+    int64_t batch, max_tokens, top_k, seed, threads;
+    double temperature, top_p, min_p;
+    int32_t precision; // 0: as the run
+    bool strict, ignore_eot, json;
+} generate_flags;
+
+#define AT(field) (int64_t) offsetof(generate_flags, field)
+static const option rows[] = {
+    {.key = "prompt",
+     .kind = OPTION_TEXT,
+     .offset = AT(prompt),
+     .help = "text to continue; - reads it from standard input"},
+    {.key = "prompts",
+     .kind = OPTION_TEXT,
+     .offset = AT(prompts),
+     .help = "file of prompts instead, - for standard input: one a line, or JSON lines with "
+             "{\"prompt\": ...} (by the ending .jsonl or by the first line); empty lines are left "
+             "out"},
+    {.key = "batch",
+     .kind = OPTION_INT,
+     .offset = AT(batch),
+     .default_text = "8",
+     .min = 1,
+     .max = 1024,
+     .help = "how many prompts grow at once"},
+    {.key = "max-tokens",
+     .kind = OPTION_INT,
+     .offset = AT(max_tokens),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "how many tokens at most; 0 is 200, or what the model's context leaves",
+     .also = "n, num_tokens, length, max_new_tokens"},
+    {.key = "temperature",
+     .kind = OPTION_REAL,
+     .offset = AT(temperature),
+     .default_text = "0.8",
+     .max = 100,
+     .help = "0 takes the likeliest token, 1 draws as the model says, more is wilder",
+     .also = "temp, t"},
+    {.key = "top-k",
+     .kind = OPTION_INT,
+     .offset = AT(top_k),
+     .default_text = "0",
+     .max = 1 << 24,
+     .help = "draw from the k likeliest tokens; 0 is all"},
+    {.key = "top-p",
+     .kind = OPTION_REAL,
+     .offset = AT(top_p),
+     .default_text = "1",
+     .max = 1,
+     .help = "draw from the likeliest tokens that together reach this probability; 1 is all"},
+    {.key = "min-p",
+     .kind = OPTION_REAL,
+     .offset = AT(min_p),
+     .default_text = "0",
+     .max = 1,
+     .help = "leave out tokens with less than this share of the likeliest one's probability"},
+    {.key = "seed",
+     .kind = OPTION_INT,
+     .offset = AT(seed),
+     .default_text = "0",
+     .max = 9007199254740992.0,
+     .help = "same seed, same text; 0 takes a new one each time"},
+    {.key = "stop",
+     .kind = OPTION_LIST,
+     .offset = AT(stop),
+     .help = "end before this text; may be given several times"},
+    CLI_MODEL_ROWS(generate_flags, "weights, cache and activations"),
+    {.key = "strict",
+     .kind = OPTION_BOOL,
+     .offset = AT(strict),
+     .default_text = "false",
+     .help = "a text has the same bits alone and beside others, with any number of threads; a run "
+             "with determinism: strict has it on"},
+    {.key = "ignore-eot",
+     .kind = OPTION_BOOL,
+     .offset = AT(ignore_eot),
+     .default_text = "false",
+     .help = "go on after the end of a document"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "a JSON object for each prompt instead of text"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// Why a text ended; NOT_YET also where a signal ended everything.
+typedef enum finish { FINISH_NOT_YET, FINISH_LENGTH, FINISH_STOP, FINISH_EOS } finish;
+static const char *const finish_names[] = {"interrupted", "length", "stop", "eos"};
+
+enum { ENDS_MAX = 64, TOKENS_DEFAULT = 200, CHUNK_MAX = 256 };
+
+typedef struct growth { // of one prompt
+    data_ids prompt, ids;
+    infer_continuation grown;
+    bool prompt_shown;
+    int64_t shown; // bytes of what has grown that were printed
+    int64_t begin_ns, end_ns;
+    finish why;
+} growth;
+
+typedef struct generation {
+    cli_context *cli;
+    const generate_flags *f;
+    cli_model model;
+    data_tokenizer *tokenizer;
+    infer *g;
+    prompt_list list;
+    growth *growths;       // [prompt]
+    infer_prompt *prompts; // [prompt]
+    infer_sampling sampling;
+    int32_t ends[ENDS_MAX]; // tokens that end a text
+    int64_t end_count;
+    int64_t told; // prompts that are wholly printed
+} generation;
+
+// ---- tokens that end a text ---------------------------------------------------------------------
+
+static void ends_add(generation *v, const json *value)
+{
+    const int64_t count = json_kind_of(value) == JSON_LIST ? json_count(value) : 1;
+    for (int64_t i = 0; i < count && v->end_count < ENDS_MAX; i++) {
+        const json *item = json_kind_of(value) == JSON_LIST ? json_at(value, i) : value;
+        const int64_t id = json_int(item, -1);
+        if (id >= 0 && id < v->model.spec.vocab) v->ends[v->end_count++] = (int32_t)id;
+    }
+}
+
+// eos_token_id of the model's files, one or several, and the tokenizer's end of text.
+static status ends_find(generation *v)
+{
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    enum { CONFIG_LIMIT_BYTES = 1 << 24 };
+    if (v->f->ignore_eot) return ST_OK;
+    for (int64_t i = 0; i < COUNT_OF(names); i++) {
+        bool has = false;
+        char *path = NULL;
+        json *root = NULL;
+        TRY(cli_has_file(v->cli, v->model.folder, names[i], &has));
+        if (!has) continue;
+        TRY(path_join(v->cli->a, v->model.folder, names[i], &path));
+        TRY(json_read(v->cli->h, path, CONFIG_LIMIT_BYTES, &root));
+        ends_add(v, json_get(root, "eos_token_id"));
+        json_free(root);
+    }
+    const int32_t eot = data_tokenizer_eot(v->tokenizer);
+    if (eot >= 0 && v->end_count < ENDS_MAX) v->ends[v->end_count++] = eot;
+    return ST_OK;
+}
+
+static bool ends_text(const generation *v, int32_t id)
+{
+    for (int64_t i = 0; i < v->end_count; i++) {
+        if (v->ends[i] == id) return true;
+    }
+    return false;
+}
+
+// ---- the prompts --------------------------------------------------------------------------------
+
+static status flags_check(const generate_flags *f)
+{
+    if ((f->prompt == NULL) == (f->prompts == NULL)) {
+        return fail(ST_USAGE, f->prompt == NULL
+                                  ? "nothing to continue: give --prompt TEXT or --prompts FILE"
+                                  : "--prompt and --prompts exclude each other");
+    }
+    if (f->top_p <= 0.0) return fail(ST_USAGE, "--top-p 0 leaves no token; 1 is all of them");
+    for (int64_t i = 0; i < f->stop.count; i++) {
+        const size_t bytes = strlen(f->stop.items[i]);
+        if (bytes > 0 && bytes <= INFER_STOP_BYTES_MAX) continue;
+        return fail(ST_USAGE, "--stop has %zu bytes; expected 1 to %d", bytes,
+                    (int)INFER_STOP_BYTES_MAX);
+    }
+    return ST_OK;
+}
+
+// "the prompt", or of a file its place.
+static const char *name_of(const generation *v, int64_t i, char buffer[512])
+{
+    if (v->list.path == NULL) return "the prompt";
+    (void)snprintf(buffer, 512, "%.400s: line %lld: the prompt", v->list.path,
+                   (long long)v->list.items[i].line);
+    return buffer;
+}
+
+// As many tokens as asked for, or 200, as far as the context goes.
+static status room_find(const generation *v, int64_t i, int64_t *max_tokens)
+{
+    char buffer[512];
+    const int64_t count = v->growths[i].prompt.count, context = v->model.spec.context;
+    const int64_t room = context - count, wanted = v->f->max_tokens;
+    if (room < 1) {
+        return fail(ST_USAGE, "%s has %lld tokens, the model's context is %lld",
+                    name_of(v, i, buffer), (long long)count, (long long)context);
+    }
+    if (wanted > room) {
+        return fail(ST_USAGE,
+                    "--max-tokens %lld: the model's context is %lld tokens and %s has %lld, which "
+                    "leaves %lld",
+                    (long long)wanted, (long long)context, name_of(v, i, buffer), (long long)count,
+                    (long long)room);
+    }
+    *max_tokens = wanted > 0 ? wanted : min_i64(TOKENS_DEFAULT, room);
+    return ST_OK;
+}
+
+static status prompt_take(generation *v, int64_t i)
+{
+    char buffer[512];
+    growth *p = &v->growths[i];
+    const prompt_text *t = &v->list.items[i];
+    p->grown.stops = v->f->stop.items;
+    p->grown.stop_count = v->f->stop.count;
+    TRY(data_tokenizer_encode(v->tokenizer, t->bytes, t->count, DATA_ENCODE_SPECIAL, &p->prompt));
+    if (p->prompt.count == 0) {
+        return fail(ST_USAGE, "%s has no token in this model's tokenizer", name_of(v, i, buffer));
+    }
+    v->prompts[i] =
+        (infer_prompt){.ids = p->prompt.items, .count = p->prompt.count, .sampling = v->sampling};
+    return room_find(v, i, &v->prompts[i].max_tokens);
+}
+
+static status prompts_take(generation *v)
+{
+    arena *a = v->cli->a;
+    TRY(v->f->prompt != NULL ? prompt_list_one(v->cli, v->f->prompt, &v->list)
+                             : prompt_list_file(v->cli, v->f->prompts, &v->list));
+    TRY(arena_new(a, v->list.count, &v->growths));
+    TRY(arena_new(a, v->list.count, &v->prompts));
+    for (int64_t i = 0; i < v->list.count; i++) TRY(prompt_take(v, i));
+    return ST_OK;
+}
+
+// ---- what is told -------------------------------------------------------------------------------
+
+static status add_text(text *t, const char *bytes, int64_t count)
+{
+    TRY(text_add(t, "\""));
+    for (int64_t i = 0; i < count; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        if (c == '"' || c == '\\') {
+            TRY(text_add(t, "\\%c", c));
+        } else if (c < ' ') {
+            TRY(text_add(t, "\\u%04x", c));
+        } else {
+            TRY(text_add_bytes(t, &bytes[i], 1));
+        }
+    }
+    return text_add(t, "\"");
+}
+
+static status add_ids(text *t, const data_ids *ids)
+{
+    for (int64_t i = 0; i < ids->count; i++) {
+        TRY(text_add(t, "%s%d", i == 0 ? "[" : ", ", ids->items[i]));
+    }
+    return text_add(t, ids->count == 0 ? "[]" : "]");
+}
+
+// The prompt as given; where that is no UTF-8, as its tokens read.
+static status add_prompt(const generation *v, int64_t i, text *t)
+{
+    const prompt_text *given = &v->list.items[i];
+    const growth *p = &v->growths[i];
+    if (text_is_utf8(given->bytes, given->count)) return add_text(t, given->bytes, given->count);
+    data_bytes all = {0};
+    data_decoder decoder = {0};
+    status st = ST_OK;
+    for (int64_t k = 0; k < p->prompt.count && st == ST_OK; k++) {
+        st = data_decoder_next(&decoder, v->tokenizer, p->prompt.items[k], 0, &all);
+    }
+    if (st == ST_OK) st = data_decoder_end(&decoder, &all);
+    if (st == ST_OK) st = add_text(t, all.items, all.count);
+    data_bytes_deinit(&all);
+    return st;
+}
+
+static status print_json(const generation *v, int64_t i)
+{
+    const growth *p = &v->growths[i];
+    const double seconds = (double)(p->end_ns - p->begin_ns) / 1e9;
+    text t = {.a = v->cli->a};
+    TRY(text_add(&t, "{\"prompt\": "));
+    TRY(add_prompt(v, i, &t));
+    TRY(text_add(&t, ", \"text\": "));
+    TRY(add_text(&t, p->grown.text.items, p->grown.certain));
+    TRY(text_add(&t, ", \"prompt_tokens\": "));
+    TRY(add_ids(&t, &p->prompt));
+    TRY(text_add(&t, ", \"tokens\": "));
+    TRY(add_ids(&t, &p->ids));
+    TRY(text_add(&t,
+                 ", \"finish\": \"%s\", \"seed\": %llu, \"seconds\": %.6g, "
+                 "\"tokens_per_s\": %.6g}\n",
+                 finish_names[p->why], (unsigned long long)v->sampling.seed, seconds,
+                 seconds > 0.0 ? (double)p->ids.count / seconds : 0.0));
+    cli_print_text(v->cli, &t);
+    cli_push(v->cli);
+    return ST_OK;
+}
+
+static void print_bytes(const generation *v, const char *bytes, int64_t count)
+{
+    if (count <= 0) return;
+    const text piece = {.bytes = (char *)(uintptr_t)bytes, .length = count};
+    cli_print_text(v->cli, &piece);
+}
+
+// Prints what may be printed now: all of the prompts that are finished, in their order, and the
+// beginning of the next.
+static status tell(generation *v, bool is_end)
+{
+    for (; v->told < v->list.count; v->told++) {
+        const int64_t i = v->told;
+        growth *p = &v->growths[i];
+        if (p->begin_ns == 0) return ST_OK; // its turn has not come
+        const bool is_over = p->why != FINISH_NOT_YET || is_end;
+        if (v->f->json) {
+            if (!is_over) return ST_OK;
+            TRY(print_json(v, i));
+            continue;
+        }
+        if (!p->prompt_shown) print_bytes(v, v->list.items[i].bytes, v->list.items[i].count);
+        p->prompt_shown = true;
+        if (p->grown.certain > p->shown) { // there may be no text yet
+            print_bytes(v, p->grown.text.items + p->shown, p->grown.certain - p->shown);
+        }
+        p->shown = p->grown.certain;
+        if (is_over) cli_print(v->cli, i + 1 < v->list.count ? "\n\n" : "\n");
+        cli_push(v->cli);
+        if (!is_over) return ST_OK;
+    }
+    return ST_OK;
+}
+
+// ---- tokens -------------------------------------------------------------------------------------
+
+static int64_t now_ns(const generation *v)
+{
+    return v->cli->h->api->monotonic_ns(v->cli->h);
+}
+
+static status drawn(void *context, int64_t index, int32_t id, bool *ends)
+{
+    generation *v = context;
+    growth *p = &v->growths[index];
+    if (ends_text(v, id)) {
+        p->why = FINISH_EOS;
+    } else {
+        TRY(data_ids_add(&p->ids, &id, 1));
+        TRY(infer_continuation_add(&p->grown, v->tokenizer, id));
+        if (p->grown.stopped) {
+            p->why = FINISH_STOP;
+        } else if (p->ids.count == v->prompts[index].max_tokens) {
+            p->why = FINISH_LENGTH;
+        }
+    }
+    p->end_ns = now_ns(v);
+    *ends = p->why != FINISH_NOT_YET;
+    if (*ends) TRY(infer_continuation_end(&p->grown));
+    return index == v->told ? tell(v, false) : ST_OK;
+}
+
+static bool stop_asked(void *context)
+{
+    const generation *v = context;
+    return cli_signals_asked() || v->cli->write_error != 0;
+}
+
+static status begun(void *context, int64_t index)
+{
+    generation *v = context;
+    v->growths[index].begin_ns = max_i64(1, now_ns(v));
+    return index == v->told ? tell(v, false) : ST_OK;
+}
+
+static status grow(generation *v)
+{
+    const infer_watcher watcher = {
+        .context = v, .begun = begun, .drawn = drawn, .stop = stop_asked};
+    TRY(infer_run(v->g, v->prompts, v->list.count, &watcher));
+    for (int64_t i = v->told; i < v->list.count; i++) { // a signal came
+        TRY(infer_continuation_end(&v->growths[i].grown));
+        v->growths[i].end_ns = now_ns(v);
+    }
+    return tell(v, true);
+}
+
+// Slots as many as asked for, fewer where memory ends. The context is as long as the longest text.
+static status model_open(generation *v)
+{
+    infer_options options = {.threads = (int)v->f->threads,
+                             .compute = cli_model_type(&v->model, v->f->precision),
+                             .slots = min_i64(v->f->batch, v->list.count),
+                             .strict = v->f->strict || v->model.strict};
+    for (int64_t i = 0; i < v->list.count; i++) {
+        const infer_prompt *p = &v->prompts[i];
+        options.context = max_i64(options.context, p->count + p->max_tokens);
+        options.chunk = max_i64(options.chunk, min_i64(p->count, CHUNK_MAX));
+    }
+    for (;;) {
+        const status st = infer_open(v->cli->h, v->cli->a, v->model.folder, &options, &v->g);
+        if (st != ST_DOES_NOT_FIT || options.slots <= 1) return st;
+        options.slots /= 2;
+        error_clear();
+    }
+}
+
+static status sampling_find(generation *v)
+{
+    const host *h = v->cli->h;
+    v->sampling = (infer_sampling){.temperature = v->f->temperature,
+                                   .top_k = v->f->top_k,
+                                   .top_p = v->f->top_p,
+                                   .min_p = v->f->min_p,
+                                   .seed = (uint64_t)v->f->seed};
+    if (v->f->seed != 0) return ST_OK;
+    uint32_t seed = 0; // short enough to be typed again
+    TRY(h->api->random_fill(h, &seed, (int64_t)sizeof(seed)));
+    v->sampling.seed = (uint64_t)seed + 1;
+    return ST_OK;
+}
+
+static status generate(generation *v)
+{
+    TRY(cli_tokenizer_open(v->cli, &v->model, v->f->tokenizer, &v->tokenizer));
+    TRY(ends_find(v));
+    TRY(sampling_find(v));
+    TRY(prompts_take(v));
+    TRY(model_open(v));
+    cli_signals_begin_quiet();
+    const status st = grow(v);
+    if (st == ST_OK) cli_signals_raise(); // all that there is was printed
+    cli_signals_end();
+    return st;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    generation v = {.cli = cli, .f = call->flags};
+    status st = flags_check(v.f);
+    if (st == ST_OK) st = cli_model_find(cli, call->operands[0], &v.model);
+    if (st == ST_OK) st = generate(&v);
+    infer_close(v.g);
+    data_tokenizer_close(v.tokenizer);
+    for (int64_t i = 0; v.growths != NULL && i < v.list.count; i++) {
+        data_ids_deinit(&v.growths[i].prompt);
+        data_ids_deinit(&v.growths[i].ids);
+        infer_continuation_deinit(&v.growths[i].grown);
+    }
+    return st;
+}
+
+const cli_command cli_command_generate = {
+    .name = "generate",
+    .summary = "text from a trained model",
+    .synopsis = "RUN|CHECKPOINT|FOLDER (--prompt TEXT | --prompts FILE) [--max-tokens N] "
+                "[--temperature X] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT] "
+                "[--json]",
+    .about =
+        "Of a run: its newest checkpoint. FOLDER is a Hugging Face folder. The prompt is taken "
+        "as it is: nothing is put before it. A text ends with its last token, at an end-of-text "
+        "token of the model, or before a stop text; JSON says which: finish is length, eos or stop. "
+        "Prompts of a file are told in their order, each with the draws that it would have alone. "
+        "An interrupt prints what there is and ends the program as the signal does (130 in a "
+        "shell); JSON then says interrupted.",
+    .examples =
+        "  trireme generate demo/run --prompt 'In the beginning'\n"
+        "  trireme generate demo/run --prompt 'And' --temperature 0\n"
+        "  trireme generate demo/run --prompts prompts.txt --stop '.' --seed 1 --json\n"
+        "  trireme generate ~/models/gpt2 --prompt 'Once' --max-tokens 50 --seed 1 --json\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(generate_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .run = run,
+};

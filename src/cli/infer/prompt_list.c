@@ -1,0 +1,117 @@
+// The whole input is read, then cut at its line ends; a line is a prompt as it stands, or JSON.
+#include "cli/infer/prompt_list.h"
+
+#include "base/format/json.h"
+#include "base/text.h"
+
+#include <string.h>
+
+static status standard_input(cli_context *cli, char **bytes, int64_t *count)
+{
+    text all = {.a = cli->a};
+    char buffer[4096];
+    size_t got = 0;
+    while ((got = fread(buffer, 1, sizeof(buffer), stdin)) > 0) {
+        if (all.length > PROMPT_BYTES_MAX) {
+            return fail(ST_DATA, "standard input has more than %d bytes", (int)PROMPT_BYTES_MAX);
+        }
+        TRY(text_add_bytes(&all, buffer, (int64_t)got));
+    }
+    if (ferror(stdin)) return fail(ST_IO, "standard input cannot be read");
+    *bytes = all.bytes;
+    *count = all.length;
+    return ST_OK;
+}
+
+static status add(cli_context *cli, prompt_list *list, const char *bytes, int64_t count,
+                  int64_t line)
+{
+    TRY(arena_grow(cli->a, (void **)&list->items, &list->capacity, list->count + 1,
+                   (int64_t)sizeof(prompt_text)));
+    list->items[list->count++] = (prompt_text){.bytes = bytes, .count = count, .line = line};
+    return ST_OK;
+}
+
+status prompt_list_one(cli_context *cli, const char *given, prompt_list *out)
+{
+    char *bytes = NULL;
+    int64_t count = (int64_t)strlen(given);
+    const bool is_input = strcmp(given, "-") == 0;
+    if (is_input) TRY(standard_input(cli, &bytes, &count));
+    if (count == 0) {
+        return fail(ST_USAGE, is_input ? "standard input is empty; there is nothing to continue"
+                                       : "--prompt is empty; give a text to continue");
+    }
+    return add(cli, out, is_input ? bytes : given, count, 0);
+}
+
+static bool has_ending(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcmp(path + n - m, ending) == 0;
+}
+
+// Whether the first line is a JSON object with a text "prompt".
+static bool is_json_line(const char *bytes, int64_t count)
+{
+    json *value = NULL;
+    if (count == 0 || bytes[0] != '{' || json_parse(bytes, count, "line", &value) != ST_OK) {
+        error_clear();
+        return false;
+    }
+    const bool is = json_kind_of(json_get(value, "prompt")) == JSON_TEXT;
+    json_free(value);
+    return is;
+}
+
+static status add_json(cli_context *cli, prompt_list *list, const char *bytes, int64_t count,
+                       int64_t line)
+{
+    char *what = NULL;
+    json *value = NULL;
+    TRY(arena_format(cli->a, &what, "%s: line %lld", list->path, (long long)line));
+    TRY(json_parse(bytes, count, what, &value));
+    const json *prompt = json_get(value, "prompt");
+    if (json_kind_of(prompt) != JSON_TEXT || json_text_bytes(prompt) == 0) {
+        json_free(value);
+        return fail(ST_DATA, "%s: expected {\"prompt\": \"...\"} with a text that is not empty",
+                    what);
+    }
+    char *copy = NULL;
+    const int64_t length = json_text_bytes(prompt);
+    const status st = arena_alloc(cli->a, length, (void **)&copy);
+    if (st == ST_OK) memcpy(copy, json_text(prompt, ""), (size_t)length);
+    json_free(value);
+    TRY(st);
+    return add(cli, list, copy, length, line);
+}
+
+status prompt_list_file(cli_context *cli, const char *path, prompt_list *out)
+{
+    char *bytes = NULL;
+    int64_t count = 0, line = 0;
+    bool is_json = has_ending(path, ".jsonl") || has_ending(path, ".ndjson");
+    bool is_first = true;
+    const bool is_input = strcmp(path, "-") == 0;
+    out->path = is_input ? "standard input" : path;
+    if (is_input) {
+        TRY(standard_input(cli, &bytes, &count));
+    } else {
+        TRY(host_read_all(cli->h, cli->a, path, PROMPT_BYTES_MAX, &bytes, &count));
+    }
+    for (int64_t at = 0; at < count;) {
+        const char *end = memchr(bytes + at, '\n', (size_t)(count - at));
+        int64_t length = (end != NULL ? end - bytes : count) - at;
+        const char *begin = bytes + at;
+        at += length + 1;
+        line++;
+        if (length > 0 && begin[length - 1] == '\r') length--;
+        if (length == 0) continue;
+        if (is_first && !is_json) is_json = is_json_line(begin, length);
+        is_first = false;
+        TRY(is_json ? add_json(cli, out, begin, length, line) : add(cli, out, begin, length, line));
+    }
+    if (out->count > 0) return ST_OK;
+    return fail(ST_DATA, "%s holds no prompt; expected one a line, or JSON lines with \"prompt\"",
+                out->path);
+}

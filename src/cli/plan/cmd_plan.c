@@ -1,0 +1,341 @@
+// `plan`: the best layouts of a model on a cluster, why the others lose, and the questions the other way round.
+#include "cli/commands.h"
+#include "cli/explain/explain.h"
+#include "cli/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct plan_flags {
+    const char *cluster, *write;
+    int64_t global_batch, top, plays;
+    double days, budget;
+    bool json, max_model, min_devices;
+} plan_flags;
+
+#define AT(field) (int64_t) offsetof(plan_flags, field)
+static const option rows[] = {
+    {.key = "cluster",
+     .kind = OPTION_TEXT,
+     .offset = AT(cluster),
+     .help = "the cluster: a name such as h100, or a YAML file"},
+    {.key = "global-batch",
+     .kind = OPTION_INT,
+     .offset = AT(global_batch),
+     .default_text = "0",
+     .max = 1 << 24,
+     .unit = "sequences",
+     .help = "train.global_batch; 0 is that of the run, or about four million tokens"},
+    {.key = "top",
+     .kind = OPTION_INT,
+     .offset = AT(top),
+     .default_text = "3",
+     .min = 1,
+     .max = 100,
+     .help = "how many of the best are shown"},
+    {.key = "plays",
+     .kind = OPTION_INT,
+     .offset = AT(plays),
+     .default_text = "0",
+     .min = 0,
+     .max = 100000,
+     .help =
+         "layouts that are simulated at most, in the order of their least time; 0 is 8, or fewer where one takes "
+         "a second and more"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "one JSON object instead of text"},
+    {.key = "write",
+     .kind = OPTION_PATH,
+     .offset = AT(write),
+     .help = "write the configuration of the best one to this file"},
+    {.key = "max-model",
+     .kind = OPTION_BOOL,
+     .offset = AT(max_model),
+     .default_text = "false",
+     .help = "how many layers of this shape fit on the cluster"},
+    {.key = "min-devices",
+     .kind = OPTION_BOOL,
+     .offset = AT(min_devices),
+     .default_text = "false",
+     .help = "on how few devices the model fits"},
+    {.key = "days",
+     .kind = OPTION_REAL,
+     .offset = AT(days),
+     .default_text = "0",
+     .max = 1e6,
+     .unit = "days",
+     .help = "the fewest devices that are done in so many; wants train.tokens"},
+    {.key = "budget",
+     .kind = OPTION_REAL,
+     .offset = AT(budget),
+     .default_text = "0",
+     .max = 1e15,
+     .unit = "US dollars",
+     .help = "the most devices for which the run costs at most so much; wants train.tokens"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+// ---- JSON -------------------------------------------------------------------------------------------
+
+static const char *question_name(plan_question question)
+{
+    static const char *const names[] = {"", "max_model", "min_devices", "days", "budget"};
+    return names[question];
+}
+
+static status answer_json(const plan_answer *q, text *t)
+{
+    if (q->question == ASK_NOTHING) return text_add(t, "null");
+    TRY(text_add(t, "{\"question\": \"%s\", ", question_name(q->question)));
+    if (q->question == ASK_MAX_MODEL) {
+        return text_add(t, "\"layers\": %lld, \"parameters\": %lld, \"too_many_layers\": %lld}",
+                        (long long)q->layers, (long long)q->parameters, (long long)q->boundary);
+    }
+    TRY(text_add(t, "\"devices\": "));
+    TRY(q->devices > 0 ? text_add(t, "%lld", (long long)q->devices) : text_add(t, "null"));
+    if (q->question == ASK_MIN_DEVICES) {
+        return text_add(t, ", \"too_few_devices\": %lld}", (long long)q->boundary);
+    }
+    TRY(text_add(t, ", \"limit\": %.10g, ", q->limit));
+    if (q->devices == 0) return text_add(t, "\"days\": null, \"cost_usd\": null}");
+    TRY(text_add(t, "\"days\": %.8g, \"cost_usd\": %.10g, \"%s\": ", q->days, q->cost_usd,
+                 q->question == ASK_DAYS ? "too_few_devices" : "too_many_devices"));
+    if (q->boundary == 0) return text_add(t, "null}");
+    TRY(text_add(t, "%lld, \"their_days\": ", (long long)q->boundary));
+    if (q->boundary_days <= 0.0) return text_add(t, "null, \"their_cost_usd\": null}");
+    return text_add(t, "%.8g, \"their_cost_usd\": %.10g}", q->boundary_days, q->boundary_usd);
+}
+
+static status plans_json(planner *p, const search_result *found, text *t)
+{
+    simulation s;
+    simulated *x = NULL;
+    sim_fleet_input in;
+    sim_fleet_result fleet;
+    TRY(text_add(t, "\"plans\": ["));
+    for (int32_t i = 0; i < found->count; i++) {
+        arena_reset(p->work);
+        TRY(arena_new(p->work, 1, &x));
+        TRY(plan_step(p, p->work, &found->plans[i].layout, &s, x));
+        if (s.has_length) TRY(simulate_run(p->work, x, &in, &fleet));
+        if (i > 0) TRY(text_add(t, ", "));
+        TRY(simulate_print_json(p->work, x, s.has_length ? &fleet : NULL, t));
+    }
+    return text_add(t, "]");
+}
+
+static status searched_json(const search_result *found, text *t)
+{
+    TRY(text_add(t,
+                 "\"searched\": {\"layouts\": %lld, \"played\": %lld, \"too_large\": %lld, "
+                 "\"slower\": %lld, \"refused\": %lld, \"not_played\": %lld, \"ruled_out\": {",
+                 (long long)found->layouts, (long long)found->played, (long long)found->too_large,
+                 (long long)found->slower, (long long)found->refused, (long long)found->unknown));
+    bool any = false;
+    for (int i = 0; i < RULE_COUNT; i++) {
+        if (found->ruled_out[i] == 0) continue;
+        if (any) TRY(text_add(t, ", "));
+        any = true;
+        TRY(text_add_json(t, search_rule_name((search_rule)i)));
+        TRY(text_add(t, ": %lld", (long long)found->ruled_out[i]));
+    }
+    return text_add(t, "}}");
+}
+
+static status miss_json(planner *p, arena *a, const search_result *found, text *t)
+{
+    char name[SEARCH_NAME_BYTES];
+    text remedies = {.a = a};
+    const search_found *no = found->count > 0 ? &found->fastest_too_large : &found->smallest;
+    TRY(text_add(t, "\"too_large\": "));
+    if (no->layout.dp == 0) return text_add(t, "null");
+    const int64_t bytes = no->played.peak_bytes > 0 ? no->played.peak_bytes : no->bytes;
+    TRY(plan_print_remedies(p, a, no, &remedies));
+    TRY(text_add(t, "{\"layout\": "));
+    TRY(text_add_json(t, search_layout_name(&no->layout, name)));
+    TRY(text_add(t, ", \"peak_bytes\": %lld, \"over_bytes\": %lld, \"remedies\": ",
+                 (long long)bytes, (long long)(bytes - plan_usable(p))));
+    TRY(text_add_json(t, remedies.length > 0 ? remedies.bytes : ""));
+    return text_add(t, "}");
+}
+
+static status json_print(planner *p, arena *a, const search_result *found, const plan_answer *q,
+                         text *t)
+{
+    TRY(text_add(t, "{"));
+    TRY(plans_json(p, found, t));
+    TRY(text_add(t, ", \"answer\": "));
+    TRY(answer_json(q, t));
+    TRY(text_add(t, ", "));
+    TRY(searched_json(found, t));
+    TRY(text_add(t, ", "));
+    TRY(miss_json(p, a, found, t));
+    return text_add(t, "}\n");
+}
+
+// ---- words ------------------------------------------------------------------------------------------
+
+// What days or dollars allow, and what the next number of nodes would do.
+static status limit_print(const plan_answer *q, text *t)
+{
+    char n[2][32];
+    TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", explain_count(q->devices, n[0]),
+                 q->days, text_count_human(q->cost_usd, n[1])));
+    if (q->boundary == 0) return text_add(t, "\n");
+    TRY(text_add(t, "          %s are too %s: ", explain_count(q->boundary, n[0]),
+                 q->question == ASK_DAYS ? "few" : "many"));
+    if (q->boundary_days <= 0.0) return text_add(t, "no layout fits\n\n");
+    return text_add(t, "%.1f days, $%s\n\n", q->boundary_days,
+                    text_count_human(q->boundary_usd, n[1]));
+}
+
+static status answer_print(const planner *p, const plan_answer *q, text *t)
+{
+    char n[2][32];
+    switch (q->question) {
+    case ASK_MAX_MODEL:
+        if (q->layers == 0) return text_add(t, "answer    not one layer of this shape fits\n\n");
+        return text_add(t, "answer    %lld layers, %s parameters; %lld do not fit\n\n",
+                        (long long)q->layers, text_count_human((double)q->parameters, n[0]),
+                        (long long)q->boundary);
+    case ASK_MIN_DEVICES:
+        if (q->devices == 0) {
+            return text_add(t, "answer    it does not fit on the %s devices of %s\n\n",
+                            explain_count(q->boundary, n[0]), p->base.machine.name);
+        }
+        return text_add(t, "answer    %s devices; %s are too few\n\n",
+                        explain_count(q->devices, n[0]), explain_count(q->boundary, n[1]));
+    case ASK_DAYS:
+    case ASK_BUDGET:
+        if (q->devices == 0) {
+            return text_add(t, "answer    no number of devices up to %s does\n\n",
+                            explain_count(p->devices, n[0]));
+        }
+        return limit_print(q, t);
+    case ASK_NOTHING:
+    default:
+        return ST_OK;
+    }
+}
+
+// By how much the best misses, and what would help.
+static status does_not_fit(planner *p, arena *a, const search_result *found)
+{
+    char name[SEARCH_NAME_BYTES], over[32], have[32];
+    text remedies = {.a = a};
+    const search_found *no = &found->smallest;
+    if (no->layout.dp == 0) {
+        return fail(ST_ANSWER_NO, "no layout of %lld devices could be made into a plan",
+                    (long long)p->devices);
+    }
+    const int64_t bytes = no->played.peak_bytes > 0 ? no->played.peak_bytes : no->bytes;
+    TRY(plan_print_remedies(p, a, no, &remedies));
+    return fail(ST_ANSWER_NO,
+                "nothing fits in %s: the smallest of %lld layouts (%s, zero %d) is %lld bytes over "
+                "(%s)%s%s; with more devices, or of a smaller model or train.seq, it may: "
+                "--min-devices and --max-model say how many",
+                text_bytes_human(plan_usable(p), have), (long long)found->layouts,
+                search_layout_name(&no->layout, name), (int)no->layout.zero,
+                (long long)(bytes - plan_usable(p)), text_bytes_human(bytes - plan_usable(p), over),
+                remedies.length > 0 ? "; " : "", remedies.length > 0 ? remedies.bytes : "");
+}
+
+// ---- the command ------------------------------------------------------------------------------------
+
+static status question_of(const plan_flags *f, plan_question *question, double *limit)
+{
+    const int asked = (f->max_model ? 1 : 0) + (f->min_devices ? 1 : 0) + (f->days > 0.0 ? 1 : 0) +
+                      (f->budget > 0.0 ? 1 : 0);
+    *question = f->max_model     ? ASK_MAX_MODEL
+                : f->min_devices ? ASK_MIN_DEVICES
+                : f->days > 0.0  ? ASK_DAYS
+                                 : ASK_NOTHING;
+    if (f->budget > 0.0) *question = ASK_BUDGET;
+    *limit = f->days > 0.0 ? f->days : f->budget;
+    if (asked <= 1) return ST_OK;
+    return fail(ST_USAGE, "--max-model, --min-devices, --days and --budget: one at a time");
+}
+
+static status keys_with_batch(cli_context *cli, const cli_call *call, const char ***keys,
+                              int64_t *count)
+{
+    const plan_flags *f = call->flags;
+    char *line = NULL;
+    TRY(arena_new(cli->a, call->key_count + 1, keys));
+    for (int64_t i = 0; i < call->key_count; i++) (*keys)[i] = call->keys[i];
+    *count = call->key_count;
+    if (f->global_batch == 0) return ST_OK;
+    TRY(arena_format(cli->a, &line, "train.global_batch=%lld", (long long)f->global_batch));
+    (*keys)[(*count)++] = line;
+    return ST_OK;
+}
+
+static status answered(planner *p, const plan_flags *f, arena *a)
+{
+    plan_answer q;
+    plan_question question = ASK_NOTHING;
+    double limit = 0.0;
+    search_result found;
+    text t = {.a = a};
+    TRY(question_of(f, &question, &limit));
+    TRY(plan_ask(p, question, limit, &q));
+    TRY(plan_search(p, a, p->plays, &found));
+    if (f->json) {
+        TRY(json_print(p, a, &found, &q, &t));
+    } else {
+        TRY(answer_print(p, &q, &t));
+        TRY(plan_print_text(p, a, &found, &t));
+    }
+    cli_print_text(p->cli, &t);
+    if (found.count == 0) return does_not_fit(p, a, &found);
+    if (f->write == NULL) return ST_OK;
+    TRY(plan_config_write(p, &found.plans[0].layout, f->write));
+    if (!f->json) cli_print(p->cli, "\nwritten   %s\n", f->write);
+    return ST_OK;
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const plan_flags *f = call->flags;
+    const char **keys = NULL;
+    int64_t count = 0;
+    planner *p = NULL;
+    if (f->cluster == NULL) return fail(ST_USAGE, "plan needs --cluster NAME or a YAML file");
+    TRY(arena_new(cli->a, 1, &p));
+    TRY(keys_with_batch(cli, call, &keys, &count));
+    TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, p));
+    p->wanted = (int32_t)f->top;
+    if (f->plays > 0) p->plays_rows = 0; // as many as were asked for
+    p->plays = (int32_t)max_i64(f->plays > 0 ? f->plays : p->plays, f->top);
+    const status st = answered(p, f, cli->a);
+    plan_close(p);
+    return st;
+}
+
+const cli_command cli_command_plan = {
+    .name = "plan",
+    .summary = "which layout to take on a cluster, and why not another",
+    .synopsis = "CONFIG|PRESET|FOLDER --cluster NAME|FILE [--global-batch N] [--top N] [--json] "
+                "[--write FILE] [--max-model | --min-devices | --days D | --budget USD] "
+                "[key.path=value ...]",
+    .about =
+        "Looks at every layout that the cluster's devices allow: dp, tp, pp, cp, ep, virtual stages, "
+        "schedule, ZeRO, micro-batch, recompute (all layers, or a quarter of them, half, three "
+        "quarters). Each has a least time and bytes in closed form; "
+        "those that fit are made into plans and simulated until no other can be faster. Prints the "
+        "best, the bytes of the first, why others lose, and what one percent of the machine is worth. "
+        "A layout key that is given fixes that part. cluster.devices=N takes N of them. When nothing fits "
+        "the exit code is 8. --max-model, --min-devices, --days and --budget ask the other way round.",
+    .examples = "  trireme plan llama3.1-70b --cluster h100 cluster.devices=64\n"
+                "  trireme plan llama3.1-8b --cluster a100-80 cluster.devices=8 --write run.yaml\n"
+                "  trireme plan llama3.1-405b --cluster h100 --min-devices\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(plan_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

@@ -1,0 +1,109 @@
+// `simulate`: a step of the trainer's own plan on a cluster that need not be there.
+#include "cli/commands.h"
+#include "cli/plan/simulate.h"
+
+typedef struct simulate_flags {
+    const char *cluster, *trace;
+    bool json, execute;
+} simulate_flags;
+
+#define AT(field) (int64_t) offsetof(simulate_flags, field)
+static const option rows[] = {
+    {.key = "cluster",
+     .kind = OPTION_TEXT,
+     .offset = AT(cluster),
+     .help = "the cluster: a name such as h100, or a YAML file"},
+    {.key = "execute",
+     .kind = OPTION_BOOL,
+     .offset = AT(execute),
+     .default_text = "false",
+     .help =
+         "also let the executor itself do the steps, on devices in virtual time; exit 8 if it takes "
+         "other times"},
+    {.key = "json",
+     .kind = OPTION_BOOL,
+     .offset = AT(json),
+     .default_text = "false",
+     .help = "one JSON object instead of text"},
+    {.key = "trace",
+     .kind = OPTION_PATH,
+     .offset = AT(trace),
+     .help = "also write a Chrome trace of the virtual step to this file"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+static status trace_write(cli_context *cli, const simulated *x, const char *path)
+{
+    text t = {.a = cli->a};
+    TRY(sim_trace_print(x->ranks, x->step, &t));
+    return host_write_all(cli->h, path, t.bytes, t.length);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const simulate_flags *f = call->flags;
+    simulation *s = NULL;
+    simulated *x = NULL;
+    sim_fleet_input in;
+    sim_fleet_result fleet;
+    sim_executed done;
+    text t = {.a = cli->a};
+    simulate_words w = {call->operands[0], f->cluster, call->keys, call->key_count};
+    TRY(simulate_named(cli, &w));
+    TRY(arena_new(cli->a, 1, &s));
+    TRY(arena_new(cli->a, 1, &x));
+    TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
+    TRY(simulate_step(cli->a, s, x));
+    if (s->has_length) TRY(simulate_run(cli->a, x, &in, &fleet));
+    if (f->execute) TRY(simulate_execute(cli->a, x, &done));
+    if (f->json) {
+        TRY(simulate_print_json(cli->a, x, s->has_length ? &fleet : NULL, &t));
+    } else {
+        TRY(simulate_print_text(cli->a, x, &t));
+        if (s->has_length) {
+            TRY(text_add(&t, "\n"));
+            TRY(sim_fleet_print(&in, &fleet, &t));
+        }
+    }
+    cli_print_text(cli, &t);
+    if (f->execute && !f->json) {
+        cli_print(
+            cli,
+            "\nexecuted  %lld kernels in virtual time, one rank a stage: the same, to the ns\n",
+            (long long)done.calls);
+    }
+    if (f->trace == NULL) return ST_OK;
+    TRY(trace_write(cli, x, f->trace));
+    if (!f->json) cli_print(cli, "\ntrace     %s\n", f->trace);
+    return ST_OK;
+}
+
+const cli_command cli_command_simulate = {
+    .name = "simulate",
+    .summary = "how fast a run would be on any cluster, and whether it fits",
+    .synopsis = "CONFIG|PRESET|FOLDER|RUN --cluster NAME|FILE [--json] [--trace FILE] [--execute] "
+                "[key.path=value ...]",
+    .about =
+        "Makes the plans that `trireme train` would execute, prices every action for the cluster "
+        "and plays a step in virtual time: step time, tokens/s, MFU and HFU, pipeline bubble, "
+        "messages that are waited for, bytes of the fullest rank. With train.tokens or train.steps "
+        "also the whole run with its failures: days, cost, energy, goodput. CONFIG is a run file, "
+        "PRESET a model by name (then bf16, and about four million tokens a step), FOLDER holds a "
+        "Hugging Face config.json. RUN is one of the catalogue (trireme explain catalog), which brings its own "
+        "cluster and settings: simulate llama3.1-405b is Meta's run, with --cluster it is the model. cluster.devices=N decides layout.dp where that is not given; "
+        "layout=auto takes the layout that `plan` finds fastest, train.micro_batch=auto of a given layout "
+        "the micro-batch; "
+        "other cluster.* keys change the cluster's own figures, profile.* keys those of the software's profile. "
+        "What does not fit is said, and is no error.",
+    .examples = "  trireme simulate bloom-176b\n"
+                "  trireme simulate llama3.1-405b --cluster h100 cluster.devices=16384 layout.tp=8 "
+                "layout.pp=16\n"
+                "  trireme simulate demo/config.yaml --cluster a100-80 --json layout.dp=8 "
+                "layout.zero=1\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(simulate_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

@@ -1,0 +1,112 @@
+// `train.micro_batch: auto` of a layout that is given: which of the micro-batches that divide a rank's batch, and what is
+// computed again where that is open too.
+#include "cli/plan/plan.h"
+
+enum { MICRO_PLAYS = 8 };
+
+// All of the layout as it is.
+static search_fixed fixed_of(const run_config *r)
+{
+    const plan_schedule *schedule = r->layout.pp > 1 ? r->layout.pipeline : NULL;
+    search_fixed f = search_fixed_none();
+    f.dp = (int32_t)r->layout.dp;
+    f.tp = (int32_t)r->layout.tp;
+    f.pp = (int32_t)r->layout.pp;
+    f.cp = (int32_t)r->layout.cp;
+    f.ep = (int32_t)max_i64(r->layout.ep, 1);
+    f.whole_experts = r->layout.etp == 1 ? 1 : 0;
+    f.zero = f.dp * f.cp > 1 ? (int32_t)r->layout.zero : 0;
+    f.sp = r->layout.sp ? 1 : 0;
+    f.schedule = schedule;
+    if (schedule != NULL) {
+        f.chunks = r->layout.vpp > 0 ? (int32_t)r->layout.vpp : schedule->chunks_min;
+    }
+    if (!r->train.recompute_chosen) f.recompute = r->train.recompute;
+    if (!r->train.recompute_chosen || r->train.recompute_layers > 0) {
+        f.recompute_layers = (int32_t)r->train.recompute_layers;
+    }
+    return f;
+}
+
+static void layout_put(const search_layout *l, run_config *r)
+{
+    r->train.micro_batch = l->micro_batch;
+    r->train.recompute = (int32_t)l->recompute;
+    r->train.recompute_layers = l->recompute_layers;
+    r->train.micro_batch_planned = r->train.micro_batch_chosen = false;
+    r->train.recompute_chosen = false;
+    r->train.memory_settled = true;
+}
+
+// The fastest; or on a processor the smallest of those that are nearly as fast.
+static const search_found *take(const planner *p, const search_result *found)
+{
+    const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
+    if (!cost_is_processor(&p->base.machine.device)) return best;
+    for (int32_t i = 1; i < found->count; i++) {
+        const search_found *f = &found->plans[i];
+        const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
+        if (is_as_fast && f->played.peak_bytes < best->played.peak_bytes) best = f;
+    }
+    return best;
+}
+
+static status choose(planner *p, arena *a, run_config *out)
+{
+    search_result found = {.count = 0};
+    TRY(run_config_pipeline(out, a, &p->pipeline));
+    TRY(plan_search(p, a, p->plays, &found));
+    const search_found *best = take(p, &found);
+    if (best->layout.dp == 0) {
+        return fail(ST_CONFIG_CONFLICT,
+                    "train.micro_batch = auto: no micro-batch of %lld sequences for %lld ranks of "
+                    "layout.dp could be planned; give a number",
+                    (long long)run_config_batch_divisor(out), (long long)out->layout.dp);
+    }
+    layout_put(&best->layout, out);
+    return ST_OK;
+}
+
+status plan_micro_batch(cli_context *cli, simulation *s)
+{
+    planner *p = NULL;
+    arena *a = NULL;
+    run_config *own = NULL; // that the search starts from
+    if (!s->r->train.micro_batch_planned) return ST_OK;
+    TRY(arena_new(cli->a, 1, &p));
+    TRY(arena_new(cli->a, 1, &own));
+    *own = *s->r;
+    *p = (planner){.cli = cli,
+                   .base = *s,
+                   .has_layout = true,
+                   .fixed = fixed_of(s->r),
+                   .devices = run_config_ranks(s->r),
+                   .wanted = cost_is_processor(&s->machine.device) ? MICRO_PLAYS : 1,
+                   .plays = MICRO_PLAYS};
+    p->base.r = own;
+    TRY(arena_create("a play", 0, &p->work));
+    status st = arena_create("train.micro_batch: auto", 0, &a);
+    if (st == ST_OK) st = choose(p, a, s->r);
+    arena_destroy(a);
+    arena_destroy(p->work); // all else is s's
+    return st;
+}
+
+// Of a processor alone: elsewhere the search has taken the fastest, and memory that fits costs nothing.
+status plan_micro_batch_of(const planner *p, search_layout *l)
+{
+    const search_fixed *f = &p->fixed;
+    run_config r = {0};
+    if (f->micro_batch > 0 || !cost_is_processor(&p->base.machine.device)) return ST_OK;
+    TRY(plan_config_of(p, l, &r));
+    r.train.micro_batch_planned = true;
+    r.train.recompute_chosen = f->recompute < 0;
+    if (f->recompute < 0) r.train.recompute_layers = max_i64(f->recompute_layers, 0);
+    simulation s = p->base;
+    s.r = &r;
+    TRY(plan_micro_batch(p->cli, &s));
+    l->micro_batch = r.train.micro_batch;
+    l->recompute = (op_recompute)r.train.recompute;
+    l->recompute_layers = (int32_t)r.train.recompute_layers;
+    return ST_OK;
+}

@@ -1,0 +1,373 @@
+// A search for people, in at most 80 columns: the best few, why the others lose, where the bytes go, what one
+// percent is worth.
+#include "cli/explain/explain.h"
+#include "cli/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static double gib(int64_t bytes)
+{
+    return (double)bytes / (double)(1 << 30);
+}
+
+static double mib_or_gib(int64_t bytes, int64_t limit, const char **unit)
+{
+    *unit = limit >= (int64_t)1 << 33 ? "GiB" : "MiB";
+    return limit >= (int64_t)1 << 33 ? gib(bytes) : gib(bytes) * 1024.0;
+}
+
+static const char *mesh_word(const search_layout *l, char buffer[32])
+{
+    int n = snprintf(buffer, 32, "%dx%d%sx%d", l->dp, l->tp, l->sp ? "s" : "", l->pp);
+    if (l->cp > 1) n += snprintf(buffer + n, 32 - (size_t)n, "x%d", l->cp);
+    if (l->ep > 1 || l->whole_experts) {
+        (void)snprintf(buffer + n, 32 - (size_t)n, " e%d%s", l->ep, l->whole_experts ? "w" : "");
+    }
+    return buffer;
+}
+
+static const char *schedule_word(const search_layout *l, char buffer[32])
+{
+    const char *name = l->schedule != NULL ? l->schedule->name : "-";
+    const bool is_long = strcmp(name, "interleaved") == 0;
+    if (l->pp > 1 && l->chunks > l->schedule->chunks_min - 1 && is_long) {
+        (void)snprintf(buffer, 32, "1f1b x%d", l->chunks);
+    } else {
+        (void)snprintf(buffer, 32, "%s", name);
+    }
+    return buffer;
+}
+
+// "32L": of 32 layers.
+static const char *recompute_word(const search_layout *l, char buffer[16])
+{
+    static const char *const words[] = {"none", "sel", "full"};
+    if (l->recompute_layers == 0) return words[l->recompute];
+    (void)snprintf(buffer, 16, "%dL", l->recompute_layers);
+    return buffer;
+}
+
+// ---- head -----------------------------------------------------------------------------------------
+
+static status head_lines(const planner *p, const search_result *found, text *t)
+{
+    const simulation *s = &p->base;
+    char n[4][32];
+    TRY(text_add(t, "model     %.30s  %lld layers  dim %lld  seq %s  batch %s\n", s->name,
+                 (long long)s->spec.layers, (long long)s->spec.dim,
+                 explain_count(s->r->train.seq, n[0]),
+                 explain_count(run_config_batch_max(s->r), n[1])));
+    TRY(text_add(t, "cluster   %.30s, %s devices with %s usable   profile %s\n", s->machine.name,
+                 explain_count(p->devices, n[0]), text_bytes_human(plan_usable(p), n[1]),
+                 s->profile.name));
+    TRY(text_add(t, "searched  %s layouts: %s played, %s too large, %s slower at best\n",
+                 explain_count(found->layouts, n[0]), explain_count(found->played, n[1]),
+                 explain_count(found->too_large, n[2]), explain_count(found->slower, n[3])));
+    if (found->unknown > 0) {
+        TRY(text_add(t, "          %s more might be as fast and were not played\n",
+                     explain_count(found->unknown, n[0])));
+    }
+    return ST_OK;
+}
+
+// ---- the table ------------------------------------------------------------------------------------
+
+static status row_begin(const planner *p, const search_found *f, const char *number, text *t)
+{
+    char mesh[32], schedule[32], again[16];
+    const char *unit = "";
+    const search_layout *l = &f->layout;
+    const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+    return text_add(t, "%2s %-13s %-10s %d %4s %3lld %6.1f", number, mesh_word(l, mesh),
+                    schedule_word(l, schedule), l->zero, recompute_word(l, again),
+                    (long long)l->micro_batch, mib_or_gib(bytes, plan_usable(p), &unit));
+}
+
+static bool is_same(const search_layout *x, const search_layout *y)
+{
+    return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
+           x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
+           x->whole_experts == y->whole_experts &&
+           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
+           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
+}
+
+static status plan_row(const planner *p, const search_found *f, int32_t number, text *t)
+{
+    char word[16], step[32], rate[32];
+    plan_figures x = {.step_s = (double)f->played.step_ns * 1e-9};
+    for (int64_t i = 0; i < min_i64(p->figure_count, PLAN_FIGURES); i++) {
+        if (is_same(&p->figures[i].layout, &f->layout)) x = p->figures[i];
+    }
+    (void)snprintf(word, sizeof(word), "%d", number);
+    TRY(row_begin(p, f, word, t));
+    return text_add(t, " %8s %7s %4.0f%% %3.0f%% %3.0f%%\n", text_duration_human(x.step_s, step),
+                    text_count_human(x.tokens_per_s, rate), 100.0 * x.mfu, 100.0 * x.bubble,
+                    100.0 * x.waits);
+}
+
+static status too_large_row(planner *p, arena *a, const search_found *f, text *t)
+{
+    char over[32];
+    text remedies = {.a = a};
+    const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+    TRY(row_begin(p, f, "-", t));
+    TRY(text_add(t, "  NO: %s over\n", text_bytes_human(bytes - plan_usable(p), over)));
+    TRY(plan_print_remedies(p, a, f, &remedies));
+    if (remedies.length == 0) return ST_OK;
+    for (const char *at = remedies.bytes; at != NULL;) { // a line each
+        const char *end = strstr(at, ", ");
+        const int length = end != NULL ? (int)(end - at) : (int)strlen(at);
+        TRY(text_add(t, "      %.*s\n", length, at));
+        at = end != NULL ? end + 2 : NULL;
+    }
+    return ST_OK;
+}
+
+// What the marks in the rows mean, of those that are there.
+static status legend_line(const search_result *found, text *t)
+{
+    bool sp = false, cp = false, ep = false, whole = false, some = false;
+    for (int32_t i = 0; i < found->count; i++) {
+        const search_layout *l = &found->plans[i].layout;
+        sp |= l->sp;
+        cp |= l->cp > 1;
+        ep |= l->ep > 1;
+        whole |= l->whole_experts;
+        some |= l->recompute_layers > 0;
+    }
+    const struct {
+        bool is_there;
+        const char *words;
+    } marks[] = {{sp, "4s: tp 4 with sp"},
+                 {cp, "a fourth number: cp"},
+                 {ep, "e8: ep 8"},
+                 {whole, "w: etp 1"},
+                 {some, "nL: n layers again"}};
+    const char *before = "   ";
+    for (int64_t i = 0; i < COUNT_OF(marks); i++) {
+        if (!marks[i].is_there) continue;
+        TRY(text_add(t, "%s%s", before, marks[i].words));
+        before = "; ";
+    }
+    return before[0] == ';' ? text_add(t, "\n") : ST_OK;
+}
+
+static status table_lines(planner *p, arena *a, const search_result *found, text *t)
+{
+    const char *unit = "";
+    (void)mib_or_gib(0, plan_usable(p), &unit);
+    TRY(text_add(t,
+                 "\n # dp x tp x pp  schedule   z  rec  mb    %s     step tok/s/d   MFU bub comm\n",
+                 unit));
+    for (int32_t i = 0; i < found->count; i++) TRY(plan_row(p, &found->plans[i], i + 1, t));
+    TRY(legend_line(found, t));
+    const search_found *no = found->count > 0 ? &found->fastest_too_large : &found->smallest;
+    if (no->layout.dp == 0) return ST_OK;
+    return too_large_row(p, a, no, t);
+}
+
+static status rule_lines(const search_result *found, text *t)
+{
+    char n[32];
+    for (int i = 0; i < RULE_COUNT; i++) {
+        if (found->ruled_out[i] == 0) continue;
+        TRY(text_add(t, "%10s  %s\n", explain_count(found->ruled_out[i], n),
+                     search_rule_name((search_rule)i)));
+    }
+    return ST_OK;
+}
+
+// ---- bytes ----------------------------------------------------------------------------------------
+
+static status recipe_lines(const planner *p, double parameters, text *t)
+{
+    static const struct {
+        int32_t each;
+        const char *parts, *keys;
+    } recipes[] = {
+        {8, "2 + 2 + 0 + 4", "precision.{grads,moments}=bf16 precision.master=none"},
+        {12, "2 + 2 + 0 + 8", "precision.grads=bf16 precision.master=none"},
+        {16, "2 + 2 + 4 + 8", "precision.grads=bf16; fp32: 4 + 4 + 0 + 8"},
+        {18, "2 + 4 + 4 + 8", "train.precision=bf16, as it is"},
+        {20, "2 + 2+4 + 4 + 8", "others: sums of gradients in both types"},
+    };
+    char all[32], rank[32];
+    TRY(text_add(t, "\nstate, bytes a parameter: weights + gradients + master + moments\n"));
+    for (int64_t i = 0; i < COUNT_OF(recipes); i++) {
+        const double bytes = parameters * recipes[i].each;
+        TRY(text_add(t, "%4d  %-16s %9s, %9s a device\n      %s\n", recipes[i].each,
+                     recipes[i].parts, text_bytes_human((int64_t)bytes, all),
+                     text_bytes_human((int64_t)(bytes / (double)p->devices), rank),
+                     recipes[i].keys));
+    }
+    return ST_OK;
+}
+
+static status memory_lines(const planner *p, const search_found *f, double parameters, text *t)
+{
+    char bytes[32];
+    int64_t kind[BYTES_KIND_COUNT];
+    memcpy(kind, f->played.peak_bytes > 0 ? f->played.kind : f->memory.kind, sizeof(kind));
+    TRY(text_add(t, "\nmemory    of %s, fullest rank:\n", f->fits ? "# 1" : "the smallest layout"));
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        TRY(text_add(t, "%s%-11s %9s", k % 3 == 0 ? "          " : "   ",
+                     plan_bytes_name((plan_kind_of_bytes)k), text_bytes_human(kind[k], bytes)));
+        if (k % 3 == 2) TRY(text_add(t, "\n"));
+    }
+    return recipe_lines(p, parameters, t);
+}
+
+// Weights once, and keys and values of every position.
+static status inference_line(const planner *p, double parameters, text *t)
+{
+    char weights[32], token[32], text_bytes[32];
+    const decoder_spec *s = &p->base.spec;
+    const int64_t each = 2 * s->layers * s->kv_heads * s->head_dim * 2;
+    return text_add(t,
+                    "\ninference in bf16: weights %s, keys and values %s a token,\n"
+                    "          %s a text of train.seq\n",
+                    text_bytes_human((int64_t)(2.0 * parameters), weights),
+                    text_bytes_human(each, token),
+                    text_bytes_human(each * p->base.r->train.seq, text_bytes));
+}
+
+// ---- what one percent is worth ----------------------------------------------------------------------
+
+typedef enum lever { LEVER_FLOPS, LEVER_MEMORY, LEVER_LINKS, LEVER_LATENCY, LEVER_COUNT } lever;
+
+static void lever_pull(cluster *c, lever which, double by)
+{
+    for (int i = 0; i < MATH_COUNT && which == LEVER_FLOPS; i++) c->device.peak_flops[i] *= by;
+    if (which == LEVER_MEMORY) c->device.memory_bytes_s *= by;
+    for (int32_t i = 0; i < c->level_count; i++) {
+        if (which == LEVER_LINKS) c->levels[i].bytes_s *= by;
+        if (which == LEVER_LATENCY) c->levels[i].latency_s /= by;
+    }
+}
+
+static status failure_line(arena *a, const simulated *x, text *t)
+{
+    sim_fleet_input in;
+    sim_fleet_result now, then;
+    if (!x->of->has_length) {
+        return text_add(t, "          failure rate     give train.tokens or train.steps\n");
+    }
+    TRY(simulate_run(a, x, &in, &now));
+    for (int32_t i = 0; i < in.event_count; i++) in.events[i].rate_h /= 1.01;
+    TRY(sim_fleet_run(a, &in, &then));
+    return text_add(t, "          %-16s %+7.3f%% of the run\n", "failure rate",
+                    100.0 * (now.kept / then.kept - 1.0));
+}
+
+// The play of the best, which the search has kept if no faster one was too large.
+static status times_of(planner *p, const search_layout *l, const simulated **out)
+{
+    simulation *s = NULL;
+    simulated *x = NULL;
+    *out = p->best_play;
+    if (p->best_play != NULL && is_same(l, &p->best_layout)) return ST_OK;
+    arena_reset(p->work);
+    TRY(arena_new(p->work, 1, &s));
+    TRY(arena_new(p->work, 1, &x));
+    TRY(plan_times(p, p->work, l, s, x));
+    *out = x;
+    return ST_OK;
+}
+
+static status sensitivity_lines(planner *p, arena *a, const search_found *f, text *t)
+{
+    static const char *const names[LEVER_COUNT] = {"FLOP/s", "memory bandwidth", "link bandwidth",
+                                                   "link latency"};
+    const simulated *x = NULL;
+    cluster machines[LEVER_COUNT];
+    double step_s[LEVER_COUNT] = {0.0};
+    TRY(times_of(p, &f->layout, &x));
+    for (int k = 0; k < LEVER_COUNT; k++) {
+        machines[k] = p->base.machine;
+        lever_pull(&machines[k], (lever)k, 1.01);
+    }
+    TRY(simulate_again(x, machines, LEVER_COUNT, step_s));
+    TRY(text_add(t, "\none percent better, of # 1:\n"));
+    for (int k = 0; k < LEVER_COUNT; k++) {
+        TRY(text_add(t, "          %-16s %+7.3f%% of the step\n", names[k],
+                     100.0 * (step_s[k] / x->step_s - 1.0)));
+    }
+    return failure_line(a, x, t);
+}
+
+status plan_print_text(planner *p, arena *a, const search_result *found, text *out)
+{
+    TRY(head_lines(p, found, out));
+    TRY(table_lines(p, a, found, out));
+    TRY(text_add(out, "\nleft out for a rule:\n"));
+    TRY(rule_lines(found, out));
+    const search_found *first = found->count > 0 ? &found->plans[0] : &found->smallest;
+    TRY(memory_lines(p, first, p->parameters, out));
+    TRY(inference_line(p, p->parameters, out));
+    return found->count > 0 ? sensitivity_lines(p, a, first, out) : ST_OK;
+}
+
+// ---- what would make it fit -------------------------------------------------------------------------
+
+static status remedy_try(planner *p, arena *a, const search_found *f, const search_layout *l,
+                         const char *key, int *shown, text *t)
+{
+    char less[32];
+    search_result found;
+    const search_fixed fixed = p->fixed;
+    p->fixed = (search_fixed){.dp = l->dp,
+                              .tp = l->tp,
+                              .pp = l->pp,
+                              .cp = l->cp,
+                              .chunks = l->chunks,
+                              .zero = l->zero,
+                              .sp = l->sp ? 1 : 0,
+                              .recompute = (int32_t)l->recompute,
+                              .recompute_layers = l->recompute_layers,
+                              .schedule = l->schedule,
+                              .micro_batch = l->micro_batch};
+    const status st = plan_search(p, a, 0, &found);
+    p->fixed = fixed;
+    if (st != ST_OK) {
+        error_clear();
+        return ST_OK;
+    }
+    const search_found *now = found.count > 0 ? &found.plans[0] : &found.smallest;
+    if (now->layout.dp == 0 || now->bytes >= f->bytes || *shown == 3) return ST_OK;
+    ++*shown;
+    return text_add(t, "%s%s -%s%s", *shown > 1 ? ", " : "", key,
+                    text_bytes_human(f->bytes - now->bytes, less), now->fits ? " (fits)" : "");
+}
+
+status plan_print_remedies(planner *p, arena *a, const search_found *f, text *out)
+{
+    int shown = 0;
+    char key[64];
+    search_layout l = f->layout;
+    if (l.dp * l.cp > 1 && l.zero < 3) {
+        l.zero++;
+        (void)snprintf(key, sizeof(key), "layout.zero=%d", l.zero);
+        TRY(remedy_try(p, a, f, &l, key, &shown, out));
+    }
+    l = f->layout;
+    if (l.recompute != RECOMPUTE_FULL || l.recompute_layers > 0) {
+        l.recompute = RECOMPUTE_FULL;
+        l.recompute_layers = 0;
+        TRY(remedy_try(p, a, f, &l, "train.recompute=full", &shown, out));
+    }
+    l = f->layout;
+    if (l.micro_batch > 1) {
+        l.micro_batch = 1;
+        TRY(remedy_try(p, a, f, &l, "train.micro_batch=1", &shown, out));
+    }
+    l = f->layout;
+    if (l.dp % 2 == 0 && l.tp * 2 <= p->base.machine.levels[0].devices) {
+        l.dp /= 2;
+        l.tp *= 2;
+        (void)snprintf(key, sizeof(key), "layout.tp=%d", l.tp);
+        TRY(remedy_try(p, a, f, &l, key, &shown, out));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,319 @@
+// From configuration and cluster to a step in virtual time, and its figures. See simulate.h.
+#include "cli/plan/simulate.h"
+
+#include <math.h>
+#include <string.h>
+
+// The rank of dp with the most sequences: who waits for it waits for all.
+static int32_t busiest_dp(const run_config *r)
+{
+    plan_mesh mesh = run_config_mesh(r, 0);
+    int64_t most = -1, first = 0, own = 0;
+    int32_t at = 0;
+    for (int32_t i = 0; i < (int32_t)r->layout.dp; i++) {
+        mesh.at[AXIS_DP] = i;
+        plan_own_sequences(&mesh, r->determinism.mode == RUN_STRICT, (int32_t)r->determinism.shards,
+                           run_config_batch_max(r), &first, &own);
+        if (own <= most) continue;
+        most = own;
+        at = i;
+    }
+    return at;
+}
+
+// Do profiles add to the bytes of a plan what differs from stage to stage?
+static bool adds_bytes(const cost_profile *p)
+{
+    return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
+           p->mask_bytes != 0.0 || p->logit_bytes != 0.0 || p->fp8_inputs || p->fp8_weights ||
+           p->live_parameters != 0 || p->reduce_bucket != 0;
+}
+
+static int64_t usable_of(const cluster_device *d)
+{
+    return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
+}
+
+static status plans_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+{
+    const run_config *r = s->r;
+    train_options options = *how;
+    options.threads = 1;
+    options.device = options.backend = "cpu";
+    options.documents = r->data.packing == RUN_PACKING_MASKED;
+    options.mesh = run_config_mesh(r, 0);
+    options.sizes_only = true;
+    options.rooms = s->rooms;
+    options.rows_inline = !s->profile.beside;
+    options.whole_again = s->profile.whole_again;
+    const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
+    if (r->kernels.threads > 0) {
+        options.threads = (int)r->kernels.threads;
+    } else if (cost_is_processor(&s->machine.device)) {
+        options.threads = share;
+    }
+    options.mesh.at[AXIS_DP] = busiest_dp(r);
+    out->stages = (int32_t)r->layout.pp;
+    TRY(arena_new(a, out->stages, &out->plans));
+    TRY(arena_new(a, out->stages, &out->ranks));
+    TRY(train_stages_assemble(a, r, &s->spec, &options, out->plans));
+    for (int32_t i = 0; i < out->stages; i++) {
+        out->ranks[i] =
+            (sim_rank){.p = out->plans[i].all[0], .mesh = options.mesh}; // NULL: not made
+        out->ranks[i].mesh.at[AXIS_PP] = i;
+    }
+    const plan *p = out->ranks[how->peak_stages != NULL ? how->peak_stages[0] : 0].p;
+    out->micro_batch = p->micro_batch;
+    out->played = out->microbatches = p->own_sequences / p->micro_batch;
+    return ST_OK;
+}
+
+cost_model simulate_prices(const simulation *s)
+{
+    return (cost_model){.c = &s->machine,
+                        .profile = &s->profile,
+                        .fp8 = s->r->train.precision == RUN_FP8,
+                        .top_k = s->spec.experts.top_k};
+}
+
+// What outlives the room that it was played in.
+static status step_keep(arena *a, sim_step **step)
+{
+    sim_step *kept = NULL;
+    TRY(arena_new(a, 1, &kept));
+    *kept = **step;
+    TRY(arena_new(a, kept->ranks, &kept->times));
+    TRY(arena_new(a, kept->ranks, &kept->some));
+    memcpy(kept->times, (*step)->times, (size_t)kept->ranks * sizeof(*kept->times));
+    memcpy(kept->some, (*step)->some, (size_t)kept->ranks * sizeof(*kept->some));
+    *step = kept;
+    return ST_OK;
+}
+
+status simulate_play(arena *a, const simulation *s, simulated *out)
+{
+    const cost_model prices = simulate_prices(s);
+    arena *room = s->plays[0] != NULL ? s->plays[0] : a;
+    sim_prices *all = NULL;
+    if (room != a) arena_reset(room);
+    TRY(arena_new(room, out->stages, &all));
+    TRY(sim_price(room, &prices, out->ranks, out->stages, all));
+    TRY(sim_play(room, out->ranks, out->stages, all, sim_host_ns(&prices, out->ranks, out->stages),
+                 SIM_STEPS, &out->step));
+    return room != a ? step_keep(a, &out->step) : ST_OK;
+}
+
+// FLOPs of a token that a backward pass computes again, in products and attention.
+static double recomputed_flops(const op_model *m, int64_t seq)
+{
+    const extent_binding bound = {
+        .value = {
+            [EXTENT_ONE] = 1, [EXTENT_TOKENS] = seq, [EXTENT_SEQS] = 1, [EXTENT_TOKENS_CUT] = seq}};
+    double flops = 0.0;
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_program *p = m->programs[m->layers[i].program];
+        for (int64_t k = 0; k < p->lists[OP_RECOMPUTE].count; k++) {
+            const op_node *node = &p->lists[OP_RECOMPUTE].nodes[k];
+            const cost_class class = cost_class_of(node->code);
+            if (class != COST_PRODUCT && class != COST_ATTENTION) continue;
+            flops += op_node_cost(p, node, &bound).flops;
+        }
+    }
+    return flops / (double)seq;
+}
+
+static void flops_count(const simulation *s, simulated *out)
+{
+    const op_model *m = out->plans[0].whole;
+    const run_config *r = s->r;
+    const run_types types = run_config_types(r);
+    const double seq = (double)r->train.seq, tokens = (double)run_config_batch_max(r) * seq;
+    const model_latent *latent = &s->spec.latent;
+    const int64_t head = latent->kv_rank > 0
+                             ? (latent->nope_dim + latent->rope_dim + latent->value_dim) / 2
+                             : s->spec.head_dim;
+    model_counts counts;
+    model_count(&s->spec, &counts);
+    const flops_model shape = {.layers = (double)s->spec.layers,
+                               .dim = (double)s->spec.dim,
+                               .vocab = (double)s->spec.vocab,
+                               .attention_width = (double)(s->spec.heads * head),
+                               .parameters = (double)counts.active,
+                               .product_parameters = (double)counts.product};
+    out->parameters = counts.total;
+    out->step_s = (double)out->step->step_ns * 1e-9;
+    out->tokens_per_s = tokens / out->step_s;
+    out->model_flops = s->rule->token(&shape, seq);
+    out->hardware_flops = out->model_flops;
+    if (!s->rule->recomputed) out->hardware_flops += recomputed_flops(m, r->train.seq);
+    out->peak_flops = cost_peak_flops(&s->machine.device, types.compute);
+    if (r->train.precision == RUN_FP8 && s->machine.device.peak_flops[MATH_FP8] > 0.0) {
+        out->peak_flops = s->machine.device.peak_flops[MATH_FP8];
+    }
+    out->flops_per_device = out->model_flops * out->tokens_per_s / (double)out->devices;
+    out->mfu = out->flops_per_device / out->peak_flops;
+    out->hfu = out->mfu * out->hardware_flops / out->model_flops;
+}
+
+static void times_sum(simulated *out)
+{
+    for (int32_t i = 0; i < out->stages; i++) {
+        const sim_times *t = &out->step->times[i];
+        const double whole = (double)t->length * out->stages;
+        out->compute += (double)t->compute / whole;
+        out->bubble += (double)t->bubble / whole;
+        out->data += (double)t->data / whole;
+        out->host += (double)t->host / whole;
+        for (int k = 0; k < TRAFFIC_COUNT; k++) {
+            out->exposed[k] += (double)t->exposed[k] / whole;
+            out->exposed_s += (double)t->exposed[k] * 1e-9 / out->stages;
+        }
+    }
+}
+
+// Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
+static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+{
+    const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
+    const plan *p = plans->all[0];
+    const cost_profile *profile = &x->of->profile;
+    const plan_passing_limits limits = {profile->live_parameters, profile->reduce_bucket};
+    int64_t sum = 0, spared[BYTES_KIND_COUNT];
+    plan_memory_by_kind(p, bytes);
+    plan_memory_spared(p, &limits, spared);
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        sum += bytes[k];
+        bytes[k] -= spared[k];
+    }
+    bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
+    // Less may be kept of activations that are gone at the fullest moment: then nothing of them is left, not less.
+    const int64_t own = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations);
+    bytes[BYTES_ACTIVATIONS] = max_i64(0, own + simulate_kept_bytes(x, stage));
+    bytes[BYTES_WEIGHTS] -= simulate_weights_spared(x, stage);
+}
+
+// Of such bytes.
+static int64_t stage_lost(const simulated *x, const int64_t bytes[BYTES_KIND_COUNT])
+{
+    return cost_lost_bytes(&x->of->profile, (double)bytes[BYTES_ACTIVATIONS],
+                           bytes[BYTES_GRADIENTS], run_config_types(x->of->r).grads);
+}
+
+int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+{
+    int64_t all = 0;
+    stage_bytes(x, stage, bytes);
+    bytes[BYTES_BUFFERS] += stage_lost(x, bytes) + x->of->profile.context_bytes;
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) all += bytes[k];
+    return all;
+}
+
+static void memory_sum(const simulation *s, simulated *out)
+{
+    for (int32_t i = 0; i < out->stages; i++) {
+        int64_t bytes[BYTES_KIND_COUNT];
+        if (out->ranks[i].p == NULL) continue; // not among those that are asked for
+        const int64_t all = simulate_bytes(out, i, bytes);
+        if (all <= out->peak_bytes) continue;
+        out->peak_bytes = all;
+        out->lost_bytes = stage_lost(out, bytes);
+        out->fullest = i;
+        memcpy(out->memory, bytes, sizeof(bytes));
+    }
+    out->usable_bytes = usable_of(&s->machine.device);
+    out->fits = out->peak_bytes <= out->usable_bytes;
+    const run_types types = run_config_types(s->r);
+    const double each = (types.has_master ? 4.0 : (double)dtype_bytes(types.weights)) +
+                        2.0 * (double)dtype_bytes(types.moments);
+    out->state_bytes = each * (double)out->parameters;
+}
+
+static status step_plan(arena *a, const simulation *s, const train_options *how, simulated *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->of = s;
+    out->devices = run_config_ranks(s->r);
+    return plans_make(a, s, how, out);
+}
+
+static status step_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+{
+    TRY(step_plan(a, s, how, out));
+    return simulate_play(a, s, out);
+}
+
+void simulate_figures(const simulation *s, simulated *out)
+{
+    flops_count(s, out);
+    times_sum(out);
+}
+
+// Times and bytes of the same plans.
+static status step_and_bytes(arena *a, const simulation *s, plan_use use, simulated *out)
+{
+    const train_options how = {.use = use};
+    TRY(step_make(a, s, &how, out));
+    simulate_figures(s, out);
+    memory_sum(s, out);
+    return ST_OK;
+}
+
+status simulate_step(arena *a, const simulation *s, simulated *out)
+{
+    return step_and_bytes(a, s, PLAN_WHOLE, out);
+}
+
+// What a profile's software keeps besides is counted from the actions of all micro-batches.
+status simulate_shown(arena *a, const simulation *s, simulated *out)
+{
+    const train_options how = {.use = PLAN_BYTES};
+    simulated *sized = NULL;
+    if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_MEASURES, out);
+    TRY(arena_new(a, 1, &sized));
+    TRY(simulate_times(a, s, out));
+    TRY(step_plan(a, s, &how, sized));
+    out->sized = sized->plans;
+    memory_sum(s, out);
+    return ST_OK;
+}
+
+status simulate_played(arena *a, const simulation *s, simulated *out)
+{
+    const train_options how = {.use = PLAN_TIMES};
+    return step_make(a, s, &how, out);
+}
+
+status simulate_part(arena *a, const simulation *s, const sim_stretch *stretch, int64_t all,
+                     simulated *out)
+{
+    const train_options how = {.use = PLAN_TIMES};
+    TRY(step_plan(a, s, &how, out));
+    for (int32_t i = 0; i < out->stages; i++) {
+        out->ranks[i].microbatches = all;
+        out->ranks[i].first = stretch->first;
+        out->ranks[i].count = stretch->apart;
+    }
+    return simulate_play(a, s, out);
+}
+
+status simulate_planned(arena *a, const simulation *s, const int32_t *stages, int32_t count,
+                        simulated *out)
+{
+    const bool alike = !adds_bytes(&s->profile);
+    const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES,
+                               .peak_stages = alike ? stages : NULL,
+                               .peak_count = count,
+                               .peak_limit =
+                                   usable_of(&s->machine.device) - s->profile.context_bytes};
+    TRY(step_plan(a, s, &how, out));
+    memory_sum(s, out);
+    return ST_OK;
+}
+
+status simulate_run(arena *a, const simulated *x, sim_fleet_input *in, sim_fleet_result *out)
+{
+    const sim_fleet_step step = {
+        .step_s = x->step_s, .devices = x->devices, .state_bytes = x->state_bytes};
+    sim_fleet_input_make(x->of->r, &x->of->machine, &step, in);
+    return sim_fleet_run(a, in, out);
+}

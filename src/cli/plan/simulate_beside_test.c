@@ -1,0 +1,87 @@
+// What a profile hides: this program's messages beside products as the lanes are played, other software's by its shares;
+// and whose waits they are.
+#include "cli/plan/simulate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MORE_MAX = 8 };
+
+static void assert_ok(status st)
+{
+    if (st != ST_OK) print_error("%s: %s\n", status_name(st), error_last()->text);
+    assert_int_equal(st, ST_OK);
+}
+
+// The first stage's times; more: keys besides.
+static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t *asides)
+{
+    const char *keys[MORE_MAX + 8] = {"model.layers=4",    "model.dim=2048",     "model.heads=16",
+                                      "model.kv_heads=16", "model.ffn_dim=5632", "train.seq=4096",
+                                      "train.steps=10"};
+    int64_t count = 7;
+    cli_context cli;
+    simulation s;
+    simulated x;
+    for (int i = 0; i < MORE_MAX && more[i] != NULL; i++) keys[count++] = more[i];
+    assert_ok(cli_context_init(&cli, stdout, stderr));
+    assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, false, &s));
+    s.profile.beside = beside;
+    assert_ok(simulate_times(cli.a, &s, &x));
+    const sim_times t = x.step->times[0];
+    const plan *p = x.ranks[0].p;
+    *asides = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *a = &p->actions[i];
+        if (a->kind != ACTION_COMMUNICATE || a->lane == LANE_COMPUTE || a->layer < 0) continue;
+        *asides += traffic_of(p->run->groups[p->comms[a->comm].group].axes) == TRAFFIC_TP;
+    }
+    cli_context_deinit(&cli);
+    return t;
+}
+
+static void pieces_are_hidden_as_they_are_played(void **state)
+{
+    (void)state;
+    static const char *const more[][MORE_MAX] = {
+        {"layout.tp=4", "train.micro_batch=1", "train.global_batch=2"},
+        {"layout.tp=4", "layout.sp=yes", "train.micro_batch=1", "train.global_batch=2"},
+        {"layout.tp=4", "layout.sp=yes", "train.micro_batch=4", "train.global_batch=8"}};
+    for (int i = 0; i < COUNT_OF(more); i++) {
+        int64_t own = 0, others = 0;
+        const sim_times a = times_of(more[i], true, &own), b = times_of(more[i], false, &others);
+        print_message("%s: %.3f of %.3f ms wait for tp; else %.3f of %.3f\n", more[i][1],
+                      (double)a.exposed[TRAFFIC_TP] * 1e-6, (double)a.length * 1e-6,
+                      (double)b.exposed[TRAFFIC_TP] * 1e-6, (double)b.length * 1e-6);
+        assert_true(a.exposed[TRAFFIC_TP] > 0 &&
+                    a.exposed[TRAFFIC_TP] < a.sent[TRAFFIC_TP] * 3 / 4);
+        assert_true(b.exposed[TRAFFIC_TP] >= b.sent[TRAFFIC_TP]);
+        assert_true(a.length < b.length);
+        // What is gathered is beside products of this program alone.
+        assert_true(i == 0 ? own == others : own > others);
+    }
+}
+
+// They were booked as waits for dp.
+static void a_ring_that_is_not_hidden_is_waited_for_by_cp(void **state)
+{
+    (void)state;
+    static const char *const more[MORE_MAX] = {"layout.cp=4", "layout.cp_ring=yes",
+                                               "train.micro_batch=1", "train.global_batch=2"};
+    int64_t none = 0;
+    const sim_times a = times_of(more, true, &none), b = times_of(more, false, &none);
+    assert_int_equal(a.exposed[TRAFFIC_DP] + b.exposed[TRAFFIC_DP], 0);
+    assert_true(b.exposed[TRAFFIC_CP] > a.exposed[TRAFFIC_CP] &&
+                a.sent[TRAFFIC_CP] == b.sent[TRAFFIC_CP]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_hidden_as_they_are_played),
+        cmocka_unit_test(a_ring_that_is_not_hidden_is_waited_for_by_cp)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,19 @@
+// `simulate --execute`: the step once more by the executor itself, against the player. See sim/sim.h.
+#include "cli/plan/simulate.h"
+
+status simulate_execute(arena *a, const simulated *x, sim_executed *out)
+{
+    const cost_model prices = simulate_prices(x->of);
+    const int64_t host_ns = sim_host_ns(&prices, x->ranks, x->stages);
+    TRY(sim_execute(a, &prices, x->ranks, x->stages, host_ns, SIM_STEPS, out));
+    if (out->step_ns != x->step->step_ns || out->first_ns != x->step->first_ns) {
+        return fail(ST_BROKEN_PLAN,
+                    "the executor takes %lld ns for the step and %lld for the first, the "
+                    "player %lld and %lld",
+                    (long long)out->step_ns, (long long)out->first_ns, (long long)x->step->step_ns,
+                    (long long)x->step->first_ns);
+    }
+    if (out->touched_bytes == out->arena_bytes) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "the executor touches %lld bytes of an arena of %lld",
+                (long long)out->touched_bytes, (long long)out->arena_bytes);
+}

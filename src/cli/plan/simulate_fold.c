@@ -1,0 +1,284 @@
+// Of a step with very many micro-batches, its time without playing all of them, and the bytes without planning all.
+//
+// The lists of a schedule for many micro-batches are those for few with rounds more in their middle, each as the one
+// before but of later micro-batches. So a step is played with few. Where its middle repeats itself (sim_repeats), all
+// ranks are after a round as they were before it, only later; then one more round makes the step longer by just that
+// time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
+// each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
+// micro-batch.
+#include "base/crew.h"
+#include "cli/plan/simulate.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+// Micro-batches of a rank.
+typedef struct folding {
+    int64_t few, round, all;
+} folding;
+
+// Has a step so many that it is worth while? The first few fill the pipeline several times over, and leave whole rounds.
+static bool folding_of(const run_config *r, int64_t rounds, folding *out)
+{
+    enum { BESIDES = 8 }; // where rounds are short
+    const int64_t pp = r->layout.pp, together = r->layout.dp * r->train.micro_batch;
+    const int64_t batch = run_config_batch_max(r), all = batch / together;
+    rounds += (BESIDES + pp - 1) / pp;
+    *out = (folding){.few = rounds * pp + all % pp, .round = pp, .all = all};
+    return batch % together == 0 && run_config_ramp_count(r) == 1 &&
+           r->determinism.mode != RUN_STRICT;
+}
+
+enum { TIME_ROUNDS = 7, BYTES_ROUNDS = 8 };
+
+static bool times_are_worth_while(const folding *f)
+{
+    return f->few <= f->all / 2;
+}
+
+// Two plans are made for them.
+static bool bytes_are_worth_while(const folding *f)
+{
+    return 2 * f->few + f->round <= f->all / 2;
+}
+
+// The rest of what `few` and a round more say.
+static int64_t rounds_left(const folding *f)
+{
+    return (f->all - f->few - f->round) / f->round;
+}
+
+int64_t simulate_weight(const run_config *r)
+{
+    folding f;
+    const bool folds = folding_of(r, 0, &f);
+    const int64_t pp = f.round, two = 2 * (8 * (pp + 1) + f.all % pp) + pp;
+    return folds && two <= f.all / 2 ? two : f.all;
+}
+
+// The same run with fewer micro-batches.
+static status shorter(arena *a, const simulation *s, int64_t microbatches, simulation **out)
+{
+    run_config *r = NULL;
+    TRY(arena_new(a, 1, out));
+    TRY(arena_new(a, 1, &r));
+    *r = *s->r;
+    r->train.global_batch = r->layout.dp * r->train.micro_batch * microbatches;
+    **out = *s;
+    (*out)->r = r;
+    return ST_OK;
+}
+
+// ---- time -----------------------------------------------------------------------------------------
+
+// Does every rank do the same with more micro-batches, but for rounds in the middle?
+static status schedule_is_folded(arena *a, const run_config *r, const folding *f, bool *out)
+{
+    plan_pipeline_request request;
+    *out = true;
+    if (r->layout.pp == 1) return ST_OK;
+    TRY(run_config_pipeline(r, a, &request));
+    schedule_request few = {.stages = (int32_t)r->layout.pp,
+                            .chunks =
+                                request.chunks > 0 ? request.chunks : request.schedule->chunks_min,
+                            .microbatches = (int32_t)f->few};
+    schedule_request all = few;
+    all.microbatches = (int32_t)f->all;
+    for (int32_t pp = 0; pp < few.stages && *out; pp++) {
+        schedule_list x = {0}, y = {0};
+        schedule_fold fold;
+        TRY(plan_schedule_emit(request.schedule, &few, pp, a, &x));
+        TRY(plan_schedule_emit(request.schedule, &all, pp, a, &y));
+        *out = plan_schedule_fold(&x, &y, (f->all - f->few) / f->round, (int32_t)f->round, &fold);
+    }
+    return ST_OK;
+}
+
+// Is what the batch takes to come to a device that of so many micro-batches, without a remainder?
+static bool batch_is_even(const simulated *x)
+{
+    for (int32_t r = 0; r < x->stages; r++) {
+        const plan_table *run = x->ranks[r].p->run;
+        for (int64_t i = 0; i < run->count; i++) {
+            const bool is_batch = strncmp(run->tensors[i].name, "batch.", 6) == 0;
+            if (is_batch && run->tensors[i].bytes % x->played != 0) return false;
+        }
+    }
+    return true;
+}
+
+// Every part of a rank's time grows along its own line; they add up to the length as before.
+static void times_unfold(int64_t rounds, const sim_times *some, sim_times *out)
+{
+    out->length += rounds * some->length;
+    out->compute += rounds * some->compute;
+    out->bubble += rounds * some->bubble;
+    out->data += rounds * some->data;
+    out->host += rounds * some->host;
+    for (int k = 0; k < TRAFFIC_COUNT; k++) out->exposed[k] += rounds * some->exposed[k];
+}
+
+// Is a round as long as all that a rank does in it? *period_ns 0: it is not, or the step does not repeat itself.
+static status period_of(arena *a, const simulated *x, int64_t *period_ns)
+{
+    TRY(sim_repeats(a, x->ranks, x->step, &x->stretch, period_ns));
+    for (int32_t i = 0; i < x->stages; i++) {
+        if (x->step->some[i].length != *period_ns) *period_ns = 0;
+    }
+    return ST_OK;
+}
+
+static status times_try(arena *a, const simulation *s, const folding *f, simulated *out, bool *done)
+{
+    simulation *of_few = NULL;
+    const int32_t pp = (int32_t)f->round, count = pp > 2 ? 2 * pp : 4;
+    const sim_stretch middle = {
+        .first = (int32_t)f->few / 2 - (count + pp) / 2, .count = count, .apart = pp};
+    int64_t period = 0;
+    TRY(shorter(a, s, f->few, &of_few));
+    TRY(simulate_part(a, of_few, &middle, f->all, out));
+    out->of = s;
+    out->microbatches = f->all;
+    out->stretch = middle;
+    TRY(period_of(a, out, &period));
+    *done = period > 0 && batch_is_even(out);
+    if (!*done) return ST_OK;
+    out->rounds = (f->all - f->few) / f->round;
+    out->step->step_ns += out->rounds * period;
+    for (int32_t i = 0; i < out->stages; i++) {
+        times_unfold(out->rounds, &out->step->some[i], &out->step->times[i]);
+    }
+    return ST_OK;
+}
+
+status simulate_times(arena *a, const simulation *s, simulated *out)
+{
+    folding f;
+    // A host that was ahead once may fall behind later.
+    bool done = false, folds = folding_of(s->r, TIME_ROUNDS, &f) && !cost_has_host(&s->profile);
+    for (; folds && !done && times_are_worth_while(&f); f.few += f.few - f.few % f.round) {
+        TRY(schedule_is_folded(a, s->r, &f, &folds));
+        if (folds) TRY(times_try(a, s, &f, out, &done));
+    }
+    if (!done) TRY(simulate_played(a, s, out));
+    simulate_figures(s, out);
+    return ST_OK;
+}
+
+// ---- on other machines ------------------------------------------------------------------------------
+
+static status step_again(arena *a, const simulated *x, const cluster *machine, double *step_s)
+{
+    int64_t period = 0;
+    simulation there = *x->of;
+    simulated played = *x;
+    there.machine = *machine;
+    there.rooms = NULL; // others play at the same time
+    there.plays[0] = NULL;
+    TRY(simulate_play(a, &there, &played));
+    if (x->rounds > 0) TRY(period_of(a, &played, &period));
+    if (x->rounds > 0 && period == 0) { // there it does not repeat itself
+        TRY(simulate_played(a, &there, &played));
+    }
+    *step_s = (double)(played.step->step_ns + x->rounds * period) * 1e-9;
+    return ST_OK;
+}
+
+typedef struct replay {
+    const simulated *x;
+    const cluster *machines;
+    double *step_s;
+    int32_t count;
+    atomic_int next;
+} replay;
+
+static status replay_work(void *context, int32_t worker)
+{
+    replay *r = context;
+    arena *a = worker < SIMULATE_PLAYS ? r->x->of->plays[worker] : NULL, *own = NULL;
+    status st = ST_OK;
+    if (a == NULL) {
+        TRY(arena_create("on other machines", 0, &own));
+        a = own;
+    }
+    while (st == ST_OK) {
+        const int32_t k = atomic_fetch_add(&r->next, 1);
+        if (k >= r->count) break;
+        arena_reset(a);
+        st = step_again(a, r->x, &r->machines[k], &r->step_s[k]);
+    }
+    arena_destroy(own);
+    return st;
+}
+
+status simulate_again(const simulated *x, const cluster *machines, int32_t count, double *step_s)
+{
+    enum { MOST = 4 };
+    replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
+    const int32_t most = (int32_t)max_i64(min_i64(count, MOST), 1);
+    return crew_run((int32_t)min_i64(most, kern_core_count()), replay_work, &r);
+}
+
+// ---- bytes ----------------------------------------------------------------------------------------
+
+// Where chunks go one way and backwards are whole, a step with more micro-batches holds the same at once, and their
+// tokens; only holes between tensors may differ, for placing them well takes the square of their number.
+static bool bytes_fold(const run_config *r, folding *f)
+{
+    const plan_schedule *x = r->layout.pp > 1 ? r->layout.pipeline : NULL;
+    const bool one_way = x == NULL || (x->shape == SHAPE_LOOP && !x->splits_backward);
+    return one_way && folding_of(r, BYTES_ROUNDS, f) && bytes_are_worth_while(f);
+}
+
+// An arena is at least what lives at once, and in such a pipeline at most this much more, twice that where weights and
+// gradients pass by: 12% was seen then, with 200 micro-batches.
+enum { HOLES_PERCENT = 10 };
+
+// Does it fit, or not, whatever the holes on any of its stages are? tokens: of the micro-batches that were not planned.
+static bool is_certain(const simulated *x, int64_t tokens)
+{
+    bool fits = true;
+    for (int32_t i = 0; i < x->stages; i++) {
+        const train_plans *plans = &x->plans[i];
+        int64_t bytes[BYTES_KIND_COUNT];
+        if (x->ranks[i].p == NULL) continue; // not asked for, or behind one that is too large
+        const int64_t live = x->ranks[i].p->live_bytes;
+        const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
+        const int64_t least = simulate_bytes(x, i, bytes) + tokens -
+                              (plans->arena_bytes - plans->run.run_bytes - live);
+        if (least > x->usable_bytes) return true;
+        fits = fits && least + holes <= x->usable_bytes;
+    }
+    return fits;
+}
+
+static status peak_try(arena *a, const simulation *s, const folding *f, const int32_t *stages,
+                       int32_t count, simulated *out, bool *done)
+{
+    simulation *of_few = NULL, *of_more = NULL;
+    simulated *few = NULL;
+    TRY(arena_new(a, 1, &few));
+    TRY(shorter(a, s, f->few, &of_few));
+    TRY(shorter(a, s, f->few + f->round, &of_more));
+    TRY(simulate_planned(a, of_few, stages, count, few));
+    TRY(simulate_planned(a, of_more, stages, count, out));
+    const train_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
+    const bool alike =
+        few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
+    const int64_t tokens = (y->run.run_bytes - x->run.run_bytes) * rounds_left(f);
+    out->of = s;
+    *done = alike && is_certain(out, tokens);
+    out->peak_bytes += tokens;
+    out->memory[BYTES_BUFFERS] += tokens;
+    out->fits = out->peak_bytes <= out->usable_bytes;
+    return ST_OK;
+}
+
+status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
+                     simulated *out)
+{
+    folding f;
+    bool done = false;
+    if (bytes_fold(s->r, &f)) TRY(peak_try(a, s, &f, stages, count, out, &done));
+    return done ? ST_OK : simulate_planned(a, s, stages, count, out);
+}

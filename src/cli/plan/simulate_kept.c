@@ -1,0 +1,185 @@
+// What other software keeps in other types than our plans, or besides. Of a layer from its forward until its backward: of
+// every score of an attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left),
+// masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
+// actions: layers x micro-batches that are between the two. At the loss: all logits of a micro-batch, where they do not
+// go by chunks; all activations are there at that moment, too. Of weights: those of products in fp8 alone.
+#include "cli/plan/simulate.h"
+
+enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
+
+// Of this kind among the operations of an action.
+static int32_t operations(const plan *p, const plan_action *x, op_code code)
+{
+    const op_program *program = p->bindings[x->binding].program;
+    int32_t count = 0;
+    for (int32_t i = 0; i < x->ops_count; i++) {
+        count += program->lists[x->list].nodes[x->ops_begin + i].code == code ? 1 : 0;
+    }
+    return count;
+}
+
+static bool is_recomputed(const plan *p, const plan_action *x)
+{
+    const op_program *program = p->bindings[x->binding].program;
+    const op_list list = OP_RECOMPUTE;
+    for (int32_t i = 0; i < program->lists[list].count; i++) {
+        if (program->lists[list].nodes[i].code == OP_ATTENTION) return true;
+    }
+    return false;
+}
+
+// What is between its making and its gradient is made, or made again, by this action.
+static bool makes(const plan *p, const plan_action *x)
+{
+    return x->list == OP_RECOMPUTE || (x->list == OP_FORWARD && !is_recomputed(p, x));
+}
+
+static int64_t scores_kept(const simulated *x, const plan *p)
+{
+    const run_config *r = x->of->r;
+    int64_t live = 0, most = 0;
+    if (x->of->profile.score_bytes <= 0.0) return 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *action = &p->actions[i];
+        if (action->kind != ACTION_COMPUTE) continue;
+        if (makes(p, action)) live += operations(p, action, OP_ATTENTION);
+        most = max_i64(most, live);
+        live -= operations(p, action, OP_ATTENTION_BWD);
+    }
+    const double scores = (double)x->of->spec.heads / (double)r->layout.tp * (double)r->train.seq *
+                          (double)r->train.seq / (double)r->layout.cp * (double)x->micro_batch;
+    return (int64_t)(scores * x->of->profile.score_bytes * (double)most);
+}
+
+// ---- inputs of products ---------------------------------------------------------------------------
+
+static tensor_id owner_of(const op_program *p, tensor_id t)
+{
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
+}
+
+static bool is_product(const op_node *node)
+{
+    return node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
+}
+
+// Who reads tensor t after the forward: products for gradients of weights, also of what is gathered from it, and
+// others.
+static void readers_count(const op_program *p, tensor_id t, int32_t *products, int32_t *others)
+{
+    for (int list = OP_FORWARD + 1; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                if (node->in[k] == TENSOR_NONE || owner_of(p, node->in[k]) != t) continue;
+                if (list == OP_BACKWARD_WEIGHT && op_communicates(node->code)) {
+                    readers_count(p, owner_of(p, node->out[0]), products, others);
+                } else if (is_product(node) && k == 1) {
+                    ++*products;
+                } else {
+                    ++*others;
+                }
+            }
+        }
+    }
+}
+
+// Of one layer and micro-batch, relative to the plan: what products alone read is a byte an element of two, and of what
+// others read as well there is a byte besides. What is made again for the backward pass is as it was.
+static int64_t inputs_kept(const plan *p, const op_program *program)
+{
+    const extent_binding bound = plan_bound(p, p->micro_batch, 0);
+    int64_t more = 0;
+    for (tensor_id t = 0; t < program->tensor_count; t++) {
+        const op_tensor *tensor = &program->tensors[t];
+        int32_t products = 0, others = 0;
+        if (tensor->view_of != TENSOR_NONE || tensor->type != DTYPE_BF16) continue;
+        if (!op_list_makes(program, OP_FORWARD, t) || op_list_makes(program, OP_RECOMPUTE, t)) {
+            continue;
+        }
+        readers_count(program, t, &products, &others);
+        if (products == 0) continue;
+        const int64_t elements = op_tensor_bytes(tensor, &bound) / 2;
+        more += others == 0 ? -elements : elements;
+    }
+    return more;
+}
+
+static bool has_attention(const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
+        if (p->lists[OP_FORWARD].nodes[i].code == OP_ATTENTION) return true;
+    }
+    return false;
+}
+
+// The fullest moment of `bytes` of each layer and micro-batch; less than nothing where less is kept.
+static int64_t layers_kept(const plan *p, const int64_t *bytes)
+{
+    int64_t live = 0, most = 0, least = 0;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMPUTE || x->layer < 0) continue;
+        const int64_t its = bytes[p->model->layers[x->layer].program];
+        const op_program *program = p->bindings[x->binding].program;
+        const bool ends = x->ops_begin + x->ops_count == program->lists[x->list].count;
+        if (makes(p, x) && x->ops_begin == 0 && has_attention(program)) live += its;
+        most = max_i64(most, live);
+        least = min_i64(least, live);
+        if (x->list == OP_BACKWARD_INPUT && ends && has_attention(program)) live -= its;
+    }
+    return most > 0 ? most : least;
+}
+
+static bool has_loss(const plan *p)
+{
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        if (x->kind != ACTION_COMPUTE || x->microbatch > 0) continue;
+        if (operations(p, x, OP_HEAD_LOSS) + operations(p, x, OP_HEAD_STATS) > 0) return true;
+    }
+    return false;
+}
+
+static int64_t logits_kept(const simulated *x, const plan *p)
+{
+    const cost_profile *profile = &x->of->profile;
+    const run_config *r = x->of->r;
+    if (profile->logit_bytes <= 0.0 || !has_loss(p)) return 0;
+    const int64_t pieces = cost_has_all_logits(profile) ? 1 : r->layout.tp;
+    const double columns = (double)x->of->spec.vocab / (double)pieces;
+    const double rows = (double)x->micro_batch * (double)r->train.seq / (double)r->layout.cp;
+    return (int64_t)(rows * columns * profile->logit_bytes);
+}
+
+int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
+{
+    const plan *p = x->ranks[stage].p;
+    const cost_profile *profile = &x->of->profile;
+    const run_config *r = x->of->r;
+    int64_t bytes[KEPT_PROGRAMS] = {0};
+    const bool fp8 = profile->fp8_inputs && r->train.precision == RUN_FP8;
+    const int64_t elements =
+        p->micro_batch * (r->layout.sp ? p->seq_cut : p->seq) * x->of->spec.dim;
+    const int64_t besides = scores_kept(x, p) + logits_kept(x, p);
+    if (!fp8 && profile->mask_bytes <= 0.0) return besides;
+    for (int32_t i = 0; i < p->model->program_count && i < KEPT_PROGRAMS; i++) {
+        bytes[i] = (int64_t)(profile->mask_bytes * (double)elements);
+        if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
+    }
+    return besides + layers_kept(p, bytes);
+}
+
+int64_t simulate_weights_spared(const simulated *x, int32_t stage)
+{
+    const plan *p = x->ranks[stage].p;
+    int64_t spared = 0;
+    if (!x->of->profile.fp8_weights || x->of->r->train.precision != RUN_FP8) return 0;
+    for (int64_t i = 0; i < p->run->count; i++) {
+        const plan_tensor *t = &p->run->tensors[i];
+        const bool kept = t->kind == BYTES_WEIGHTS && t->weight >= 0 && t->type == DTYPE_BF16;
+        if (kept && p->model->weights[t->weight].is_matrix) spared += t->bytes / 2;
+    }
+    return spared;
+}

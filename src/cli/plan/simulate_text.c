@@ -1,0 +1,113 @@
+// A simulated step for people, in at most 80 columns: the small answer first, then where it goes.
+#include "cli/explain/explain.h"
+#include "cli/plan/simulate.h"
+
+#include <stdio.h>
+
+enum { STAGES_SHOWN = 16 };
+
+static status model_lines(const simulated *x, text *t)
+{
+    const simulation *s = x->of;
+    const run_config *r = s->r;
+    char count[32], bytes[32], batch[32], seq[32];
+    text layout = {.a = t->a};
+    TRY(text_add(t, "model     %.40s  %lld layers  dim %lld  heads %lld/%lld\n", s->name,
+                 (long long)s->spec.layers, (long long)s->spec.dim, (long long)s->spec.heads,
+                 (long long)s->spec.kv_heads));
+    TRY(text_add(t, "          %s parameters, %.4g GFLOP a token (%s)\n",
+                 text_count_human((double)x->parameters, count), x->model_flops * 1e-9,
+                 s->rule->name));
+    TRY(text_add(t, "cluster   %s, %s devices with %s usable   profile %s\n", s->machine.name,
+                 explain_count(x->devices, count), text_bytes_human(x->usable_bytes, bytes),
+                 s->profile.name));
+    TRY(run_config_print_layout(r, &layout));
+    TRY(text_add(t, "layout    %s\n", layout.bytes));
+    return text_add(t, "batch     %s x %s tokens, %lld micro-batches of %lld on each rank\n",
+                    explain_count(run_config_batch_max(r), batch), explain_count(r->train.seq, seq),
+                    (long long)x->microbatches, (long long)x->micro_batch);
+}
+
+static status step_lines(const simulated *x, text *t)
+{
+    char step[32], rate[32];
+    TRY(text_add(t, "step      %s   %s tok/s   %.4g TFLOP/s per device   MFU %.1f%%   HFU %.1f%%\n",
+                 text_duration_human(x->step_s, step), text_count_human(x->tokens_per_s, rate),
+                 x->flops_per_device * 1e-12, 100.0 * x->mfu, 100.0 * x->hfu));
+    TRY(text_add(t, "          compute %.1f%%  bubble %.1f%%", 100.0 * x->compute,
+                 100.0 * x->bubble));
+    for (int k = 0; k < TRAFFIC_COUNT; k++) {
+        if (x->exposed[k] < 0.0005) continue;
+        TRY(text_add(t, "  %s %.1f%%", traffic_name((traffic)k), 100.0 * x->exposed[k]));
+    }
+    if (x->data >= 0.0005) TRY(text_add(t, "  data %.1f%%", 100.0 * x->data));
+    if (x->host >= 0.0005) TRY(text_add(t, "  host %.1f%%", 100.0 * x->host));
+    return text_add(t, "\n");
+}
+
+static status memory_lines(const simulated *x, text *t)
+{
+    char peak[32], other[32];
+    TRY(text_add(t, "memory    %s on the fullest rank (stage %d): ",
+                 text_bytes_human(x->peak_bytes, peak), x->fullest));
+    const int64_t over = x->peak_bytes - x->usable_bytes;
+    TRY(text_add(t, x->fits ? "fits, %s to spare\n" : "does not fit, %s too much\n",
+                 text_bytes_human(over < 0 ? -over : over, other)));
+    for (int k = 0; k < BYTES_KIND_COUNT; k++) {
+        TRY(text_add(t, "%s%s %s", k % 3 == 0 ? "          " : "   ",
+                     plan_bytes_name((plan_kind_of_bytes)k),
+                     text_bytes_human(x->memory[k], other)));
+        if (k % 3 == 2) TRY(text_add(t, "\n"));
+    }
+    return ST_OK;
+}
+
+static status stage_lines(const simulated *x, text *t)
+{
+    char bytes[32];
+    if (x->stages == 1) return ST_OK;
+    TRY(text_add(t, "\nstage     first rank    memory   compute   bubble   messages waited for\n"));
+    for (int32_t i = 0; i < x->stages; i++) {
+        if (x->stages > STAGES_SHOWN && i == STAGES_SHOWN / 2) {
+            i = x->stages - STAGES_SHOWN / 2;
+            TRY(text_add(t, "...\n"));
+        }
+        int64_t kinds[BYTES_KIND_COUNT], exposed = 0;
+        const sim_times *s = &x->step->times[i];
+        const double whole = (double)s->length;
+        for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += s->exposed[k];
+        TRY(text_add(t, "%5d%15lld%10s%9.1f%%%8.1f%%%12.1f%%\n", i,
+                     (long long)(i * (x->devices / x->stages)),
+                     text_bytes_human(simulate_bytes(x, i, kinds), bytes),
+                     100.0 * (double)s->compute / whole, 100.0 * (double)s->bubble / whole,
+                     100.0 * (double)exposed / whole));
+    }
+    return ST_OK;
+}
+
+static status layer_lines(arena *a, const simulated *x, text *t)
+{
+    const cost_model prices = simulate_prices(x->of);
+    sim_layer rows[SIM_LAYERS];
+    int32_t count = 0;
+    TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));
+    TRY(text_add(t, "\na micro-batch of one layer on one rank, ms\n"
+                    "layer         how many   forward   recompute   backward   TFLOP/s\n"));
+    for (int32_t i = 0; i < count; i++) {
+        const sim_layer *l = &rows[i];
+        const double all = (double)(l->forward_ns + l->recompute_ns + l->backward_ns);
+        TRY(text_add(t, "%-14.14s%8d%10.3f%12.3f%11.3f%10.1f\n", l->name, l->count,
+                     (double)l->forward_ns * 1e-6, (double)l->recompute_ns * 1e-6,
+                     (double)l->backward_ns * 1e-6, all > 0.0 ? l->flops / all * 1e-3 : 0.0));
+    }
+    return ST_OK;
+}
+
+status simulate_print_text(arena *a, const simulated *x, text *out)
+{
+    TRY(model_lines(x, out));
+    TRY(step_lines(x, out));
+    TRY(memory_lines(x, out));
+    TRY(stage_lines(x, out));
+    return layer_lines(a, x, out);
+}

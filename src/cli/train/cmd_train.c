@@ -1,0 +1,230 @@
+// `train`: from a configuration, or from where a run stopped, to the last step.
+#include "cli/commands.h"
+#include "cli/plan/plan.h"
+#include "cli/run_folder.h"
+#include "cli/train/ranks.h"
+#include "cli/train/run_log.h"
+#include "cli/train/signals.h"
+#include "train/dry_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct train_flags {
+    const char *resume;
+    bool dry_run, quiet;
+} train_flags;
+
+#define AT(field) (int64_t) offsetof(train_flags, field)
+static const option rows[] = {
+    {.key = "resume",
+     .kind = OPTION_TEXT,
+     .offset = AT(resume),
+     .default_text = "auto",
+     .help = "auto: from the run's newest checkpoint if there is one; none: from the beginning; or "
+             "a checkpoint, by its path or by its name in the run"},
+    {.key = "dry-run",
+     .kind = OPTION_BOOL,
+     .offset = AT(dry_run),
+     .default_text = "false",
+     .help = "check configuration, memory, data and folder, take one step on random tokens, stop"},
+    {.key = "quiet",
+     .kind = OPTION_BOOL,
+     .offset = AT(quiet),
+     .default_text = "false",
+     .help = "print warnings and errors only; the files of the run have everything"},
+};
+static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
+
+typedef struct source {
+    const char *yaml_path;
+    const char *config_text; // as given; NULL where the run has it already
+    const char **keys;
+    int64_t key_count;
+    const char **found; // keys that the planner found; ranks that are started here get them too
+    int64_t found_count;
+} source;
+
+// A run is its resolved configuration with the folder where it lies now; what the user writes comes
+// after, and wins.
+static status source_of_run(cli_context *cli, const char *path, source *s)
+{
+    char *yaml = NULL, *key = NULL;
+    TRY(path_join(cli->a, path, "config.resolved.yaml", &yaml));
+    TRY(arena_format(cli->a, &key, "run.dir=%s", path));
+    s->yaml_path = yaml;
+    s->keys[s->key_count++] = key;
+    return ST_OK;
+}
+
+static status source_find(cli_context *cli, const cli_call *call, source *s)
+{
+    enum { CONFIG_LIMIT_BYTES = 1 << 22 };
+    const char *path = call->operands[0];
+    char *given = NULL;
+    int64_t bytes = 0;
+    bool is_run = false, is_folder = false;
+    file_info info;
+    TRY(cli->h->api->path_info(cli->h, path, &info));
+    if (info.kind == FILE_KIND_NONE) {
+        return fail(ST_NOT_FOUND, "%s is not there; trireme init DIR makes a configuration", path);
+    }
+    is_folder = info.kind == FILE_KIND_FOLDER;
+    TRY(arena_new(cli->a, call->key_count + 1, &s->keys));
+    if (is_folder) TRY(cli_has_file(cli, path, "run.json", &is_run));
+    if (is_run) {
+        TRY(source_of_run(cli, path, s));
+    } else if (is_folder) { // the folder that `init` made
+        bool has = false;
+        TRY(cli_has_file(cli, path, "config.yaml", &has));
+        if (!has) {
+            return fail(ST_NOT_FOUND, "%s holds neither a run (run.json) nor a config.yaml", path);
+        }
+        char *yaml = NULL;
+        TRY(path_join(cli->a, path, "config.yaml", &yaml));
+        s->yaml_path = yaml;
+    } else {
+        s->yaml_path = path;
+    }
+    for (int64_t i = 0; i < call->key_count; i++) s->keys[s->key_count++] = call->keys[i];
+    if (is_run) return ST_OK;
+    TRY(host_read_all(cli->h, cli->a, s->yaml_path, CONFIG_LIMIT_BYTES, &given, &bytes));
+    s->config_text = given;
+    return ST_OK;
+}
+
+static status dry_run(cli_context *cli, const run_config *r)
+{
+    train_start start;
+    double step_s = 0.0;
+    text t = {.a = cli->a};
+    TRY(train_dry_run(cli->h, cli->a, r, &start, &step_s));
+    TRY(run_log_print_start(&start, &t));
+    cli_print_text(cli, &t);
+    cli_print(cli, "dry run  one step on random tokens took %.3g s%s; nothing was trained\n",
+              step_s, run_config_ranks(r) > 1 ? " on one rank alone" : "");
+    return ST_OK;
+}
+
+// As one process, or as one rank of several.
+static status train(cli_context *cli, const source *s, const train_flags *f, const run_config *r,
+                    const config *c, const launch_place *place)
+{
+    run_log *log = NULL;
+    cli_ranks *ranks = NULL;
+    train_outcome outcome = {0};
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    const bool quiet = f->quiet || (place->rank > 0 && !ours);
+    TRY(run_log_create(cli, r, quiet, place->rank, ours, &log));
+    train_watcher watcher = run_log_watcher(log);
+    cli_signals_begin();
+    status st = ST_OK;
+    if (place->ranks > 1 || ours) {
+        st = cli_ranks_join(cli, r, NULL, place, &ranks);
+        watcher.progress = cli_ranks_progress;
+        watcher.progress_context = ranks;
+    }
+    if (st == ST_OK) {
+        comm *all = ranks != NULL ? cli_ranks_comm(ranks) : NULL;
+        const train_order order = {r, c, s->config_text, f->resume, all, &watcher};
+        st = train_run(cli->h, cli->a, &order, &outcome);
+    }
+    cli_ranks_leave(ranks, st);
+    run_log_end(log, st, &outcome);
+    cli_signals_end();
+    return st;
+}
+
+static const char console_variable[] = "TRIREME_CONSOLE"; // columns
+
+// The first rank writes to a terminal by way of the process that started it, which says how wide that is.
+static status console_find(cli_context *cli, const launch_place *place)
+{
+    const char *value = getenv(console_variable);
+    int64_t columns = 0;
+    const bool ours = strcmp(place->launcher, "trireme") == 0;
+    if (ours && place->rank == 0 && value != NULL && text_parse_i64(value, &columns)) {
+        cli->columns = (int)max_i64(20, min_i64(columns, 1000));
+        cli->live = true;
+    }
+    if (ours) return ST_OK;
+    (void)unsetenv(console_variable); // an outer one's
+    if (!cli->live) return ST_OK;
+    char *words = NULL;
+    TRY(arena_format(cli->a, &words, "%d", cli->columns));
+    return setenv(console_variable, words, 1) == 0 ? ST_OK : fail(ST_NO_MEMORY, "no memory");
+}
+
+// layout: auto.
+static status layout_find(cli_context *cli, const launch_place *started, source *s)
+{
+    run_config *r = NULL;
+    config *c = NULL;
+    const int64_t given = s->key_count;
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(config_load(cli->h, cli->a, &run_config_table, s->yaml_path, s->keys, given, r, &c));
+    if (r->layout.mode != RUN_LAYOUT_AUTO) return ST_OK;
+    TRY(plan_auto(cli, s->yaml_path, s->keys, given, started, &s->keys, &s->key_count));
+    s->found = s->keys + given;
+    s->found_count = s->key_count - given;
+    return ST_OK;
+}
+
+// train.micro_batch: auto.
+static status micro_batch_find(cli_context *cli, const launch_place *started, run_config *r,
+                               source *s)
+{
+    if (!r->train.micro_batch_planned) return ST_OK;
+    TRY(plan_micro_batch_here(cli, started, r));
+    TRY(arena_new(cli->a, PLAN_MEMORY_KEYS, &s->found));
+    return plan_memory_keys(cli, r, s->found, &s->found_count);
+}
+
+static status run(cli_context *cli, const cli_call *call)
+{
+    const train_flags *f = call->flags;
+    source s = {0};
+    run_config *r = NULL;
+    config *c = NULL;
+    launch_place place;
+    TRY(source_find(cli, call, &s));
+    TRY(cli_ranks_place(&place));
+    const launch_place *started = place.ranks > 1 ? &place : NULL;
+    TRY(layout_find(cli, started, &s));
+    TRY(arena_new(cli->a, 1, &r));
+    TRY(run_config_load(cli->h, cli->a, s.yaml_path, s.keys, s.key_count, r, &c));
+    TRY(micro_batch_find(cli, started, r, &s));
+    if (f->dry_run) return dry_run(cli, r);
+    TRY(console_find(cli, &place));
+    if (place.note[0] != '\0') cli_print(cli, "note     %s\n", place.note);
+    if (r->dropped != NULL && place.ranks == 1) {
+        cli_print(cli, "note     of an axis that is gone, and dropped: %s\n", r->dropped);
+    }
+    if (run_config_ranks(r) > 1 && place.ranks == 1) {
+        return cli_ranks_start(cli, r, s.found, s.found_count);
+    }
+    return train(cli, &s, f, r, c, &place);
+}
+
+const cli_command cli_command_train = {
+    .name = "train",
+    .summary = "train a model, or continue a run",
+    .synopsis = "CONFIG|RUN [--resume auto|PATH|none] [--dry-run] [--quiet] [key.path=value ...]",
+    .about =
+        "The same command again continues the run in run.dir; so does `trireme train RUN`. INT "
+        "(Ctrl-C), TERM and USR1 finish the step, save and exit with 75; a second INT quits at "
+        "once. `trireme config reference` lists all keys, `trireme help KEY` explains one.\n\n"
+        "layout.dp, tp, pp and cp say how many ranks there are: they are started on this machine. Under "
+        "torchrun, srun or mpirun each process finds its place in the environment; TRIREME_KEY names a file of 32 bytes, "
+        "mode 0600, that proves that a rank belongs to the job.",
+    .examples = "  trireme train demo/config.yaml\n"
+                "  trireme train demo/config.yaml train.steps=2000 optimizer.lr=1e-3\n"
+                "  trireme train demo/run\n"
+                "  trireme train demo/config.yaml layout.dp=2 layout.zero=1\n",
+    .flags = &flags,
+    .flags_bytes = sizeof(train_flags),
+    .operand_min = 1,
+    .operand_max = 1,
+    .takes_keys = true,
+    .run = run,
+};

@@ -1,0 +1,411 @@
+// `train` on several ranks: see ranks.h.
+//
+//   trireme train run.yaml layout.dp=2
+//     this process   prepares the data, makes the board and the key, starts the ranks, hands signals on,
+//                    shows what rank 0 says, and the rank that failed first
+//     rank 0, 1      the same command line, a place in the environment: join over control, open comm over
+//                    the board, train
+//
+// Under torchrun, srun or mpirun there is no such parent: every process finds its place in its
+// environment, and the job's key in the file that TRIREME_KEY names; ranks of one host share a board, and
+// those of several speak over UCX.
+#include "cli/train/ranks.h"
+
+#include "base/hash.h"
+#include "cli/diagnose/hang_report.h"
+#include "comm/recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *environment(void *context, const char *name)
+{
+    (void)context;
+    return getenv(name);
+}
+
+status cli_ranks_place(launch_place *out)
+{
+    return launch_detect(environment, NULL, out);
+}
+
+// ---- starting -----------------------------------------------------------------------------------
+
+// A code of the table that ends a program so; the text is what a rank said.
+static status status_of_exit(int exit_code)
+{
+    for (int st = 0; st < STATUS_COUNT; st++) {
+        if (status_exit_code((status)st) == exit_code) return (status)st;
+    }
+    return ST_INTERNAL;
+}
+
+// The recorders of all ranks, for who wants to know afterwards. A disk that does not take it costs only it.
+static void dump(cli_context *cli, const run_config *r, const comm_board *board)
+{
+    text t = {.a = cli->a};
+    char *folder = NULL, *path = NULL;
+    status st = cli_hang_report(board, &t);
+    if (st == ST_OK) st = path_join(cli->a, r->run.dir, "dumps", &folder);
+    if (st == ST_OK) st = cli->h->api->path_mkdir(cli->h, folder);
+    if (st == ST_OK) {
+        st = arena_format(cli->a, &path, "%s/hang-%lld.txt", folder,
+                          (long long)(cli->h->api->unix_ns(cli->h) / 1000000000));
+    }
+    if (st == ST_OK) st = host_write_all(cli->h, path, t.bytes != NULL ? t.bytes : "", t.length);
+    if (st != ST_OK) error_clear();
+}
+
+// This command's words, and `keys`.
+static status words_make(cli_context *cli, const char *const *keys, int64_t key_count, char ***out)
+{
+    int64_t count = 0;
+    while (cli->argv[count] != NULL) count++;
+    TRY(arena_new(cli->a, count + key_count + 1, out));
+    for (int64_t i = 0; i < count; i++) (*out)[i] = cli->argv[i];
+    for (int64_t i = 0; i < key_count; i++) TRY(arena_strdup(cli->a, keys[i], &(*out)[count + i]));
+    return ST_OK;
+}
+
+static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
+                       comm_board *board)
+{
+    char *logs = NULL;
+    launch_result result;
+    TRY(path_join(cli->a, r->run.dir, "logs", &logs));
+    TRY(cli->h->api->path_mkdir(cli->h, logs));
+    const launch_local_config c = {.h = cli->h,
+                                   .ranks = (int)run_config_ranks(r),
+                                   .program = "/proc/self/exe",
+                                   .argv = words,
+                                   .environment = environ,
+                                   .job = job,
+                                   .log_folder = logs,
+                                   .console_fd = STDOUT_FILENO,
+                                   .board_fd = comm_board_fd(board)};
+    TRY(launch_local(&c, &result));
+    if (result.exit_code == 0) return ST_OK;
+    if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, board);
+    return fail(status_of_exit(result.exit_code), "%s", result.text);
+}
+
+status cli_ranks_start(cli_context *cli, const run_config *r, const char *const *keys,
+                       int64_t key_count)
+{
+    char **words = NULL;
+    comm_board *board = NULL;
+    uint64_t job = 0;
+    const int64_t wanted = run_config_ranks(r);
+    if (wanted > LAUNCH_LOCAL_MAX) {
+        return fail(ST_UNSUPPORTED,
+                    "the layout is of %lld ranks, on one machine at most %d are started; several "
+                    "machines: torchrun, srun or mpirun",
+                    (long long)wanted, LAUNCH_LOCAL_MAX);
+    }
+    TRY(words_make(cli, keys, key_count, &words));
+    TRY(train_prepare(cli->h, cli->a, r));
+    TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
+    TRY(comm_board_create((int)run_config_ranks(r), job, 0, &board));
+    const status st = start_on(cli, r, words, job, board);
+    comm_board_unmap(board);
+    return st;
+}
+
+// ---- a rank -------------------------------------------------------------------------------------
+
+struct cli_ranks {
+    launch_job job;
+    launch_life *life;
+    comm_board *board;
+    int rank, ranks;
+    pthread_mutex_t lock; // of what follows: control's thread reads and writes it
+    train_progress progress;
+    comm *c;
+    const char *transport;
+    const char *tuning; // the text of comm.tuning
+    bool lost;          // a notice came before there was anything to abort
+    char why[1024];
+};
+
+// A peer is gone: what waits for it ends now.
+static void on_notice(void *context, const control_notice *n)
+{
+    cli_ranks *k = context;
+    if (n->kind != CONTROL_NOTE_VERDICT && n->kind != CONTROL_NOTE_FAILED) return;
+    if (n->kind == CONTROL_NOTE_VERDICT && n->verdict == CONTROL_SLOW) return;
+    (void)pthread_mutex_lock(&k->lock);
+    if (!k->lost) {
+        k->lost = true;
+        (void)snprintf(k->why, sizeof(k->why), "%.*s", (int)sizeof(k->why) - 1, n->text);
+        if (k->c != NULL) comm_abort(k->c, ST_PEER_LOST, k->why);
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+void cli_ranks_progress(void *ranks, const train_progress *p)
+{
+    cli_ranks *k = ranks;
+    (void)pthread_mutex_lock(&k->lock);
+    k->progress = *p;
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+// Whom this rank waits for.
+static void edges_find(const cli_ranks *k, control_report *out)
+{
+    comm_awaited awaited[CONTROL_EDGES_MAX];
+    out->edge_count = comm_waits_for(k->c, awaited, CONTROL_EDGES_MAX);
+    for (int i = 0; i < out->edge_count; i++) {
+        out->edges[i] = (control_edge){
+            .rank = awaited[i].rank, .group = awaited[i].group, .operation = awaited[i].operation};
+    }
+}
+
+// What the next heartbeat says.
+static void report(void *context, control_report *out)
+{
+    cli_ranks *k = context;
+    (void)pthread_mutex_lock(&k->lock);
+    out->step = k->progress.step;
+    out->counter = k->progress.counter;
+    out->step_ns = k->progress.step_ns;
+    (void)snprintf(out->doing, sizeof(out->doing), "%s",
+                   k->progress.doing != NULL ? k->progress.doing : "starting");
+    if (k->c != NULL) edges_find(k, out);
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+// Nobody is left to hand signals on: as if one had come.
+static void on_launcher_gone(void *context)
+{
+    (void)context;
+    (void)kill(getpid(), SIGTERM);
+}
+
+// What must be equal on all ranks: the program, and every key that the result or the layout follows from.
+static status facts_make(cli_context *cli, const run_config *r, const char *tuning,
+                         control_fact **out, int64_t *count)
+{
+    static const char *const free_keys[] = {"kernels.threads", "memory.limit", "log.every",
+                                            "log.format",      "trace.steps",  "comm.tuning"};
+    const option_table *t = &run_config_table;
+    control_fact *facts = NULL;
+    int64_t n = 0;
+    char *sum = NULL;
+    TRY(arena_new(cli->a, t->count + 3, &facts));
+    facts[n++] = (control_fact){CONTROL_BUILD, "trireme", TRIREME_VERSION};
+    facts[n++] = (control_fact){CONTROL_NUMERICS, "kernels of the machine",
+                                kern_level_name(kern_level_of_machine())};
+    if (tuning != NULL) {
+        const uint64_t hash = hash64(tuning, (int64_t)strlen(tuning), 0);
+        TRY(arena_format(cli->a, &sum, "a table with checksum %016llx", (unsigned long long)hash));
+        facts[n++] = (control_fact){CONTROL_CONFIG, "contents of comm.tuning", sum};
+    }
+    for (int64_t i = 0; i < t->count && r != NULL; i++) {
+        bool is_free = false;
+        for (int64_t k = 0; k < COUNT_OF(free_keys); k++) {
+            is_free = is_free || strcmp(t->rows[i].key, free_keys[k]) == 0;
+        }
+        if (is_free) continue;
+        text value = {.a = cli->a};
+        TRY(option_print(&t->rows[i], r, &value));
+        facts[n++] =
+            (control_fact){CONTROL_CONFIG, t->rows[i].key, value.bytes != NULL ? value.bytes : ""};
+    }
+    *out = facts;
+    *count = n;
+    return ST_OK;
+}
+
+// The ranks of this machine: which of them this is, how many there are, and the first.
+typedef struct neighbours {
+    int here, count, first;
+} neighbours;
+
+static neighbours neighbours_find(const control *c)
+{
+    const int rank = control_rank(c);
+    const uint64_t machine = control_peer_of(c, rank)->machine;
+    neighbours n = {.first = rank};
+    if (machine == 0) return (neighbours){.count = 1, .first = rank};
+    for (int i = control_ranks(c) - 1; i >= 0; i--) {
+        if (control_peer_of(c, i)->machine != machine) continue;
+        n.first = i;
+        n.count++;
+        n.here += i < rank;
+    }
+    return n;
+}
+
+// Ranks that no launcher of ours started: the board of the first one on each host, by its descriptor in
+// that process.
+static status board_share(cli_ranks *k, const launch_place *place, const neighbours *n)
+{
+    typedef struct where {
+        int64_t process;
+        int32_t fd, failed;
+    } where;
+    where mine = {.fd = -1};
+    status st = ST_OK;
+    where *all = calloc((size_t)place->ranks, sizeof(*all));
+    if (all == NULL) return fail(ST_NO_MEMORY, "no memory for where %d ranks are", place->ranks);
+    if (n->count > LAUNCH_LOCAL_MAX) {
+        st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
+    } else if (place->rank == n->first) {
+        st = comm_board_create(n->count, place->job, 0, &k->board);
+        mine.process = (int64_t)getpid();
+        mine.fd = st == ST_OK ? comm_board_fd(k->board) : -1;
+    }
+    mine.failed = st != ST_OK;
+    const status swapped = control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all);
+    const where first = all[n->first];
+    free(all);
+    TRY(swapped);
+    TRY(st);
+    if (place->rank != n->first && first.failed == 0) {
+        char path[64];
+        (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)first.process, first.fd);
+        const int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd < 0) return fail(ST_IO, "rank %d's board %s: %s", n->first, path, strerror(errno));
+        st = comm_board_map(fd, &k->board); // which keeps a descriptor of its own
+        (void)close(fd);
+        TRY(st);
+    }
+    return control_barrier(k->job.c); // the first keeps it until all have it
+}
+
+static status swap(void *context, const void *mine, int64_t bytes, void *all)
+{
+    return control_swap(context, mine, bytes, all);
+}
+
+static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *place)
+{
+    const neighbours n = neighbours_find(k->job.c);
+    const control_peer *self = control_peer_of(k->job.c, place->rank);
+    TRY(place->board_fd >= 0 ? comm_board_map(place->board_fd, &k->board)
+                             : board_share(k, place, &n));
+    const comm_config wanted = {.h = cli->h,
+                                .job = place->job,
+                                .rank = place->rank,
+                                .ranks = place->ranks,
+                                .local_rank = n.here,
+                                .local_ranks = n.count,
+                                .transport = k->transport,
+                                .tuning = k->tuning,
+                                .board = k->board,
+                                .machine = self->machine,
+                                .host = self->host,
+                                .swap = swap,
+                                .swap_context = k->job.c};
+    comm *c = NULL;
+    const status st = comm_open(&wanted, &c);
+    if (st != ST_OK && k->tuning != NULL) note("while using the table of comm.tuning");
+    TRY(st);
+    (void)pthread_mutex_lock(&k->lock);
+    k->c = c;
+    if (k->lost) comm_abort(c, ST_PEER_LOST, k->why);
+    (void)pthread_mutex_unlock(&k->lock);
+    return ST_OK;
+}
+
+static status tuning_read(cli_context *cli, const run_config *r, const char **out)
+{
+    enum { LIMIT_BYTES = 1 << 20 };
+    char *bytes = NULL;
+    int64_t count = 0;
+    if (r == NULL || r->comm.tuning == NULL) return ST_OK;
+    TRY(host_read_all(cli->h, cli->a, r->comm.tuning, LIMIT_BYTES, &bytes, &count));
+    *out = bytes;
+    return ST_OK;
+}
+
+static status join(cli_context *cli, const run_config *r, const launch_place *place, cli_ranks *k)
+{
+    static const int64_t grace_ns = INT64_C(120) * 1000000000;
+    // On top of three usual steps. A neighbour on the same core can hold a rank up for longer than the
+    // half second that suits machines of one's own.
+    static const int64_t stuck_ns = INT64_C(1500000000);
+    control_fact *facts = NULL;
+    int64_t count = 0;
+    if (place->life_fd >= 0) {
+        TRY(launch_life_start(place->life_fd, grace_ns, on_launcher_gone, NULL, &k->life));
+    }
+    if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
+    TRY(tuning_read(cli, r, &k->tuning));
+    TRY(facts_make(cli, r, k->tuning, &facts, &count));
+    const launch_join_config c = {.h = cli->h,
+                                  .place = place,
+                                  .key_path = getenv("TRIREME_KEY"),
+                                  .facts = facts,
+                                  .fact_count = count,
+                                  .limits = {.stuck_ns = stuck_ns},
+                                  .report = report,
+                                  .on_notice = on_notice,
+                                  .context = k};
+    TRY(launch_join(&c, &k->job));
+    return comm_join(cli, k, place);
+}
+
+status cli_ranks_join(cli_context *cli, const run_config *r, const char *transport,
+                      const launch_place *place, cli_ranks **out)
+{
+    static const char *const words[RUN_TRANSPORTS] = {"auto", "shm", "ucx", "mpi"};
+    cli_ranks *k = NULL;
+    TRY(arena_new(cli->a, 1, &k));
+    k->transport = transport != NULL ? transport : words[r != NULL ? r->comm.transport : 0];
+    k->rank = place->rank;
+    k->ranks = place->ranks;
+    if (pthread_mutex_init(&k->lock, NULL) != 0) return fail(ST_NO_MEMORY, "no memory for a lock");
+    const status st = join(cli, r, place, k);
+    if (st == ST_OK) {
+        *out = k;
+    } else {
+        cli_ranks_leave(k, st);
+    }
+    return st;
+}
+
+comm *cli_ranks_comm(const cli_ranks *k)
+{
+    return k->c;
+}
+
+// The ranks of this host hear of a failure at once, whatever they wait for: before they see this process end.
+static void tell_host(const cli_ranks *k, status st, const char *said)
+{
+    char why[1024];
+    const bool is_shared = st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_DIVERGED;
+    if (k->board == NULL) return;
+    if (is_shared) { // it is as true of the others
+        (void)snprintf(why, sizeof(why), "%.1000s", said);
+    } else {
+        (void)snprintf(why, sizeof(why), "rank %d failed: %.990s", k->rank, said);
+    }
+    comm_board_abort(k->board, is_shared ? st : ST_PEER_LOST, why);
+}
+
+void cli_ranks_leave(cli_ranks *k, status st)
+{
+    if (k == NULL) return;
+    error_record kept;
+    error_take(&kept);
+    const bool failed = st != ST_OK && st != ST_STOPPED;
+    if (failed) tell_host(k, st, kept.text);
+    if (failed && k->job.c != NULL) control_fail(k->job.c, st, kept.text);
+    (void)pthread_mutex_lock(&k->lock);
+    comm *c = k->c;
+    k->c = NULL;
+    (void)pthread_mutex_unlock(&k->lock);
+    comm_close(c);
+    launch_leave(&k->job);
+    launch_life_stop(k->life);
+    comm_board_unmap(k->board);
+    (void)pthread_mutex_destroy(&k->lock);
+    (void)error_put(&kept);
+}

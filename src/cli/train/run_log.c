@@ -1,0 +1,474 @@
+// Lines of a run. A line goes to the terminal and to two files: log.txt holds what rank 0 shows,
+// logs/rank-00000.log (each rank its own) the same with times. On a terminal there is one more line at the bottom that is
+// written over again and again; it never reaches a file.
+//
+// Watcher functions cannot fail: what goes wrong while logging is kept and told at the end.
+#include "cli/train/run_log.h"
+
+#include "cli/train/signals.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOG_FILES = 2, LIVE_INTERVAL_NS = 100000000, WARNINGS_KEPT = 8 };
+
+struct run_log {
+    cli_context *cli;
+    const run_config *r;
+    arena *lines; // of one line
+    bool quiet, is_json, live_shown, stop_said;
+    int rank;
+    bool is_kept;           // what is printed becomes the rank's log without our doing
+    file *files[LOG_FILES]; // log.txt, logs/rank-00000.log
+    bool files_tried;
+    status first_error;
+    error_record error;
+    int64_t warning_count;
+    char *warnings[WARNINGS_KEPT];
+    int64_t live_ns, step;
+    double peak_flops;
+};
+
+// ---- lines --------------------------------------------------------------------------------------
+
+// Logging goes on without what failed; the record of whatever the run is doing stays as it was.
+static void keep(run_log *log, status st)
+{
+    if (st == ST_OK) return;
+    if (log->first_error == ST_OK) {
+        log->first_error = st;
+        log->error = *error_last();
+    }
+}
+
+static void files_open(run_log *log)
+{
+    char rank_name[40];
+    const char *const names[LOG_FILES] = {"log.txt", rank_name};
+    const bool wanted[LOG_FILES] = {log->rank == 0, !log->is_kept};
+    if (log->files_tried) return;
+    (void)snprintf(rank_name, sizeof(rank_name), "logs/rank-%05d.log", log->rank);
+    log->files_tried = true;
+    const host *h = log->cli->h;
+    for (int i = 0; i < LOG_FILES; i++) {
+        char *path = NULL;
+        if (!wanted[i]) continue;
+        status st = path_join(log->cli->a, log->r->run.dir, names[i], &path);
+        if (st == ST_OK) st = h->api->file_open(h, path, FILE_APPEND, &log->files[i]);
+        keep(log, st);
+    }
+}
+
+static status line_write(run_log *log, int file_idx, const char *line)
+{
+    text t = {.a = log->lines};
+    if (file_idx == 1) {
+        char when[32];
+        struct tm parts;
+        const time_t now = (time_t)(log->cli->h->api->unix_ns(log->cli->h) / 1000000000);
+        if (gmtime_r(&now, &parts) == NULL) return fail(ST_IO, "the clock gives no date");
+        if (strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ ", &parts) == 0) when[0] = '\0';
+        TRY(text_add(&t, "%s", when));
+    }
+    TRY(text_add(&t, "%s\n", line));
+    return log->cli->h->api->file_write(log->files[file_idx], t.bytes, t.length);
+}
+
+static void files_put(run_log *log, const char *line)
+{
+    files_open(log);
+    for (int i = 0; i < LOG_FILES; i++) {
+        if (log->files[i] == NULL) continue;
+        const status st = line_write(log, i, line);
+        keep(log, st);
+    }
+}
+
+static void live_clear(run_log *log)
+{
+    if (log->live_shown) cli_print(log->cli, "\r\033[K");
+    log->live_shown = false;
+}
+
+// One line to all that want it.
+static void put(run_log *log, bool on_terminal, const char *line)
+{
+    if (on_terminal) {
+        live_clear(log);
+        cli_print(log->cli, "%s\n", line);
+        cli_push(log->cli); // whoever follows the log sees whole lines
+    }
+    files_put(log, line);
+}
+
+static void put_lines(run_log *log, bool on_terminal, char *lines)
+{
+    for (char *line = lines; line != NULL && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        if (end != NULL) *end = '\0';
+        put(log, on_terminal, line);
+        line = end == NULL ? NULL : end + 1;
+    }
+}
+
+static void say(run_log *log, const char *format, ...) PRINTF_LIKE(2, 3);
+static void say(run_log *log, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof(line), format, args); // a cut line is still a line
+    va_end(args);
+    put(log, !log->quiet, line);
+}
+
+// ---- what the run tells -------------------------------------------------------------------------
+
+// 2 048: groups of three, since totals are compared by eye.
+static const char *grouped(int64_t n, char buffer[40])
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof(digits), "%lld", (long long)n);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && digits[i - 1] != '-' && (length - i) % 3 == 0) buffer[at++] = ' ';
+        buffer[at++] = digits[i];
+    }
+    buffer[at] = '\0';
+    return buffer;
+}
+
+static const char *flops_human(double flops, char buffer[32])
+{
+    if (!(flops > 0.0)) return "unknown";
+    const bool tera = flops >= 1e12;
+    (void)snprintf(buffer, 32, "%.3g %s", flops / (tera ? 1e12 : 1e9),
+                   tera ? "TFLOP/s" : "GFLOP/s");
+    return buffer;
+}
+
+static status print_target(const train_start *s, text *out)
+{
+    const run_config *r = s->config;
+    char steps[40], tokens[32];
+    const double planned =
+        (double)r->train.steps * (double)r->train.global_batch * (double)r->train.seq;
+    TRY(text_add(out, "target   %s steps  %s tokens", grouped(r->train.steps, steps),
+                 text_count_human(planned, tokens)));
+    if (r->eval.every > 0) TRY(text_add(out, "  val every %lld", (long long)r->eval.every));
+    if (r->checkpoint.every > 0) {
+        TRY(text_add(out, "  checkpoint every %lld (keep %lld)", (long long)r->checkpoint.every,
+                     (long long)r->checkpoint.keep));
+    } else {
+        TRY(text_add(out, "  checkpoint at the end"));
+    }
+    return text_add(out, "\n");
+}
+
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+
+// What is computed again, and what of that we chose.
+static status recompute_print(const run_config *r, const decoder_spec *m, text *out)
+{
+    static const char *const names[] = {"none", "selective", "full"};
+    if (r->train.recompute == RUN_RECOMPUTE_NONE) return text_add(out, "\n");
+    TRY(text_add(out, "   recompute %s", names[r->train.recompute]));
+    if (r->train.recompute_layers > 0) {
+        TRY(text_add(out, " (%lld of %lld layers)", (long long)r->train.recompute_layers,
+                     (long long)m->layers));
+    }
+    if (r->train.recompute_cost <= 0.0) return text_add(out, "\n");
+    return text_add(out, " (chosen: %.1f%% more work)\n", 100.0 * r->train.recompute_cost);
+}
+
+status run_log_print_start(const train_start *s, text *out)
+{
+    const run_config *r = s->config;
+    const decoder_spec *m = s->spec;
+    char count[32], need[32], have[32], tokens[40], seq[40];
+    TRY(text_add(out, "trireme %s  run %s  dir %s  ", TRIREME_VERSION, path_base_name(s->run_dir),
+                 s->run_dir));
+    if (s->resumed) {
+        TRY(text_add(out, "(continued after step %lld)\n", (long long)s->first_step - 1));
+    } else {
+        TRY(text_add(out, "(new)\n"));
+    }
+    TRY(text_add(out, "model    %s  %lld layers  d=%lld  heads %lld/%lld  vocab %s   %s params\n",
+                 m->arch, (long long)m->layers, (long long)m->dim, (long long)m->heads,
+                 (long long)m->kv_heads, grouped(m->vocab, tokens),
+                 text_count_human((double)s->parameters, count)));
+    TRY(text_add(out, "layout   "));
+    if (s->ranks > 1) {
+        TRY(run_config_print_layout(r, out));
+        TRY(text_add(out, " · "));
+        if (s->compressed != NULL) TRY(text_add(out, "gradients %s · ", s->compressed->codec));
+    } else {
+        TRY(text_add(out, "1 rank · "));
+    }
+    TRY(text_add(out, "%d threads · %s · %s     global batch %lld seq × %s = ", s->threads,
+                 s->level, precisions[r->train.precision], (long long)r->train.global_batch,
+                 grouped(r->train.seq, seq)));
+    TRY(text_add(out, "%s tok/step, %lld at once\n",
+                 grouped(r->train.global_batch * r->train.seq, tokens),
+                 (long long)r->train.micro_batch));
+    TRY(text_add(out, "memory   %s planned / %s available%s",
+                 text_bytes_human(s->arena_bytes + s->snapshot_bytes, need),
+                 s->available_bytes > 0 ? text_bytes_human(s->available_bytes, have) : "unknown",
+                 s->ranks > 1 ? " (the first rank; each has its share)" : ""));
+    TRY(recompute_print(r, m, out));
+    TRY(text_add(out, "data     %s   tokenizer %s   order seed %lld\n", s->data_about, s->tokenizer,
+                 (long long)r->train.seed));
+    TRY(text_add(out, "speed    peak %s (what mfu is a share of)\n",
+                 flops_human(s->peak_flops, have)));
+    return print_target(s, out);
+}
+
+static void on_started(void *context, const train_start *start)
+{
+    run_log *log = context;
+    text t = {.a = log->lines};
+    log->peak_flops = start->peak_flops;
+    log->step = start->first_step - 1;
+    const status st = run_log_print_start(start, &t);
+    keep(log, st);
+    if (st == ST_OK) put_lines(log, !log->quiet && !log->is_json, t.bytes);
+    arena_reset(log->lines);
+}
+
+static void live_show(run_log *log, const obs_record *record)
+{
+    const int64_t now = log->cli->h->api->monotonic_ns(log->cli->h);
+    if (now - log->live_ns < LIVE_INTERVAL_NS) return;
+    log->live_ns = now;
+    text t = {.a = log->lines};
+    const status st = obs_print_live(record, log->cli->columns, &t);
+    keep(log, st);
+    if (st != ST_OK) return;
+    cli_print(log->cli, "\r%s\033[K", t.bytes);
+    log->live_shown = true;
+    cli_push(log->cli);
+}
+
+// Files get the whole line, a terminal what fits beside its edge: a line that wraps is hard to read.
+static void put_step(run_log *log, const obs_record *record, const char *line)
+{
+    text narrow = {.a = log->lines};
+    if (log->quiet || !log->cli->live || log->is_json) {
+        put(log, !log->quiet, line);
+        return;
+    }
+    const status st = obs_print_line(record, log->cli->columns, &narrow);
+    keep(log, st);
+    live_clear(log);
+    if (st == ST_OK) cli_print(log->cli, "%s\n", narrow.bytes);
+    cli_push(log->cli);
+    files_put(log, line);
+}
+
+static void on_step(void *context, const obs_record *given)
+{
+    run_log *log = context;
+    obs_record own = *given;
+    const obs_record *record = &own;
+    if (own.step == own.steps) own.eta_s = (double)NAN; // it is over
+    const bool first = record->step == log->step + 1 && log->live_ns == 0;
+    const bool due = record->step % log->r->log.every == 0 || record->step == record->steps;
+    log->step = record->step;
+    text t = {.a = log->lines};
+    if (due || first || record->skipped) {
+        const status st = log->is_json ? obs_print_json(record, &t) : obs_print_line(record, 0, &t);
+        keep(log, st);
+        if (st == ST_OK) put_step(log, record, t.bytes);
+        log->live_ns = 1;
+    }
+    if (log->cli->live && !log->quiet && !log->is_json) live_show(log, record);
+    arena_reset(log->lines);
+}
+
+static int step_width(int64_t steps)
+{
+    int width = 3; // as obs_print_line has it: digits and two
+    for (; steps >= 10; steps /= 10) width++;
+    return width;
+}
+
+static void on_validated(void *context, int64_t step, int64_t steps, double loss, int64_t batches,
+                         double seconds, bool best)
+{
+    run_log *log = context;
+    if (log->is_json) {
+        say(log, "{\"event\": \"val\", \"step\": %lld, \"val_loss\": %.9g, \"best\": %s}",
+            (long long)step, loss, best ? "true" : "false");
+        return;
+    }
+    say(log, "val  %*lld/%lld  loss %.4f  ppl %.4g  %lld batches in %.1f s%s", step_width(steps),
+        (long long)step, (long long)steps, loss, exp(loss), (long long)batches, seconds,
+        best ? "   best" : "");
+}
+
+static void on_saved(void *context, const train_saved *saved)
+{
+    run_log *log = context;
+    char size[32];
+    if (log->is_json) {
+        say(log,
+            "{\"event\": \"checkpoint\", \"step\": %lld, \"bytes\": %lld, \"seconds\": %.3f, "
+            "\"stall_s\": %.3f}",
+            (long long)saved->step, (long long)saved->bytes, saved->seconds, saved->stall_s);
+        return;
+    }
+    say(log, "ckpt %*lld/%lld  %s in %.1f s (stall %.1f s)  checkpoints/%s",
+        step_width(saved->steps), (long long)saved->step, (long long)saved->steps,
+        text_bytes_human(saved->bytes, size), saved->seconds, saved->stall_s,
+        path_base_name(saved->path));
+}
+
+static void on_said(void *context, log_level level, const char *said)
+{
+    run_log *log = context;
+    if (level == LOG_DEBUG) return;
+    const bool warns = level == LOG_WARN || level == LOG_ERROR;
+    char *lines = NULL;
+    if (arena_format(log->cli->a, &lines, "%s %s", warns ? "warning " : "note    ", said) !=
+        ST_OK) {
+        return;
+    }
+    if (warns && log->warning_count++ < WARNINGS_KEPT) {
+        const status st = arena_strdup(log->cli->a, said, &log->warnings[log->warning_count - 1]);
+        keep(log, st);
+    }
+    put_lines(log, warns || !log->quiet, lines);
+}
+
+static int on_stop_asked(void *context, const char **why)
+{
+    run_log *log = context;
+    if (!cli_signals_asked()) return 0;
+    *why = cli_signals_name();
+    if (!log->stop_said && !log->is_json) {
+        char line[64];
+        log->stop_said = true;
+        (void)snprintf(line, sizeof(line), "%-8s stopping after this step", cli_signals_name());
+        // The signal's handler told a terminal, if it is this process's.
+        const bool is_told = log->cli->live && isatty(fileno(log->cli->err)) == 1;
+        put(log, !log->quiet && !is_told, line);
+    }
+    return 1;
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+static void end_totals(run_log *log, const train_outcome *o)
+{
+    char steps[40], tokens[32], wall[32], busy[32], speed[32], peak[32];
+    say(log, "done     %s steps  %s tokens  %s wall, %s in steps  loss %.4f",
+        grouped(o->steps, steps), text_count_human((double)o->tokens, tokens),
+        text_duration_human(o->wall_s, wall), text_duration_human(o->busy_s, busy), o->loss);
+    if (!isnan(o->val_loss)) {
+        say(log, "         val %.4f, best %.4f", o->val_loss, o->best_val_loss);
+    }
+    if (o->start_s > 0.0) say(log, "         first action %.2f s after the start", o->start_s);
+    if (o->tokens_per_s > 0.0) {
+        say(log, "         %s tok/s, mfu %.1f%% of %s", text_count_human(o->tokens_per_s, speed),
+            100.0 * o->mfu, flops_human(log->peak_flops, peak));
+    }
+    if (o->skipped > 0) say(log, "         %s steps skipped", grouped(o->skipped, steps));
+    if (o->checkpoint != NULL) say(log, "         %s", o->checkpoint);
+    if (o->best_checkpoint != NULL &&
+        (o->checkpoint == NULL || strcmp(o->best_checkpoint, o->checkpoint) != 0)) {
+        say(log, "         %s (best)", o->best_checkpoint);
+    }
+    say(log, "next     trireme generate %s --prompt \"...\"", log->r->run.dir);
+    say(log, "         trireme train %s train.steps=%lld", log->r->run.dir,
+        (long long)(2 * log->r->train.steps));
+    say(log, "         trireme export %s %s-hf", log->r->run.dir, log->r->run.dir);
+}
+
+static void end_warnings(run_log *log)
+{
+    if (log->first_error != ST_OK) {
+        cli_print(log->cli, "warning  the log is not whole: %s\n", log->error.text);
+    }
+    if (log->warning_count < 2) return; // one alone has just been read
+    say(log, "%lld warnings:", (long long)log->warning_count);
+    for (int64_t i = 0; i < min_i64(log->warning_count, WARNINGS_KEPT); i++) {
+        say(log, "  %s", log->warnings[i]);
+    }
+}
+
+// The last line of a log that ended early is for programs.
+static status end_json(run_log *log, status st, const error_record *error)
+{
+    text t = {.a = log->lines};
+    TRY(text_add(&t, "{\"cause\": "));
+    TRY(text_add_json(&t, error->text));
+    TRY(text_add(&t, ", \"code\": \"%s\", \"step\": %lld, \"exit\": %d}", status_code(st),
+                 (long long)log->step, status_exit_code(st)));
+    put(log, log->is_json, t.bytes);
+    return ST_OK;
+}
+
+// Whether the folder is ours to write into: made, and not another process's.
+static bool may_write(const run_log *log, status st)
+{
+    if (log->files_tried) return true;
+    if (st == ST_LOCKED) return false;
+    char *path = NULL;
+    file_info info;
+    return path_join(log->lines, log->r->run.dir, "logs", &path) == ST_OK &&
+           log->cli->h->api->path_info(log->cli->h, path, &info) == ST_OK &&
+           info.kind == FILE_KIND_FOLDER;
+}
+
+void run_log_end(run_log *log, status st, const train_outcome *outcome)
+{
+    error_record error;
+    error_take(&error);
+    live_clear(log);
+    if (st == ST_OK && !log->is_json) end_totals(log, outcome);
+    end_warnings(log);
+    if (st != ST_OK && may_write(log, st)) {
+        const status told = end_json(log, st, &error);
+        keep(log, told);
+    }
+    for (int i = 0; i < LOG_FILES; i++) {
+        const status closed = log->cli->h->api->file_close(log->files[i]);
+        keep(log, closed);
+    }
+    arena_destroy(log->lines);
+    (void)error_put(&error);
+}
+
+// ---- creation -----------------------------------------------------------------------------------
+
+status run_log_create(cli_context *cli, const run_config *r, bool quiet, int rank, bool is_kept,
+                      run_log **out)
+{
+    run_log *log = NULL;
+    TRY(arena_new(cli->a, 1, &log));
+    log->cli = cli;
+    log->r = r;
+    log->quiet = quiet;
+    log->rank = rank;
+    log->is_kept = is_kept;
+    log->is_json = r->log.format == RUN_LOG_JSON;
+    TRY(arena_create("log line", 0, &log->lines));
+    *out = log;
+    return ST_OK;
+}
+
+train_watcher run_log_watcher(run_log *log)
+{
+    return (train_watcher){
+        .context = log,
+        .started = on_started,
+        .step = on_step,
+        .validated = on_validated,
+        .saved = on_saved,
+        .said = on_said,
+        .stop_asked = on_stop_asked,
+    };
+}

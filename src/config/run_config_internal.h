@@ -1,0 +1,30 @@
+// Shared by the files that check a run's configuration: run_config_check.c, run_config_layout.c.
+#ifndef CONFIG_RUN_CONFIG_INTERNAL_H
+#define CONFIG_RUN_CONFIG_INTERNAL_H
+
+#include "config/run_config.h"
+#include "plan/plan.h"
+
+typedef struct checker {
+    const run_config *r;
+    run_config defaults;
+    const config *c;
+    config_complaints *l;
+    arena *a;
+} checker;
+
+#define CONFLICT(key, ...) config_complain(k->l, (key), ST_CONFIG_CONFLICT, __VA_ARGS__)
+
+typedef long long ll; // what printf prints
+
+// Given, and not its default value.
+bool check_is_changed(const checker *k, const char *key);
+// Every key of `keys` (NULL-terminated) that is changed has no effect, for this reason.
+void check_refuse_keys(checker *k, const char *const *keys, const char *reason);
+// The divisors of n next to m: "2 or 5". n > 0, m > 0, m does not divide n.
+const char *check_near_divisors(int64_t n, int64_t m, char buffer[64]);
+
+// run_config_layout.c
+void check_layout(checker *k);
+
+#endif

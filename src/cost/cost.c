@@ -1,0 +1,502 @@
+// Prices. See cost.h for what is priced how.
+//
+// Everything here is arithmetic on plain data. What a price depends on is monotone in the sizes: a larger
+// product is never cheaper, a longer message neither (cost_test.c).
+#include "cost/cost.h"
+
+#include "op/op.h"
+
+#include <math.h>
+#include <string.h>
+
+cost_profile cost_profile_trireme(void)
+{
+    const cost_profile p = {.name = "trireme",
+                            .about = "what this program does: the plan as it is",
+                            .product = 1.0,
+                            .attention = 1.0,
+                            .memory = 1.0,
+                            .pointwise = 1.0,
+                            .launch = 1.0,
+                            .tp_bandwidth = 1.0,
+                            .cp_bandwidth = 1.0,
+                            .dp_bandwidth = 1.0,
+                            .pp_bandwidth = 1.0,
+                            .ep_bandwidth = 1.0,
+                            .attention_kernels = 1.0,
+                            .dp_overlap = 1.0,
+                            .pp_overlap = 1.0,
+                            .beside = true,
+                            .ep_bytes = 1.0,
+                            .imbalance = 1.0,
+                            .activations = 1.0};
+    return p;
+}
+
+static int64_t ns_of(double seconds)
+{
+    ASSERT(seconds >= 0.0 && seconds < 1e9);
+    return (int64_t)ceil(seconds * 1e9);
+}
+
+static double over(double amount, double rate)
+{
+    return amount <= 0.0 || rate <= 0.0 ? 0.0 : amount / rate;
+}
+
+// ---- products -----------------------------------------------------------------------------------
+
+// What else multiplies the type, the nearest first; MATH_COUNT ends.
+cluster_math cost_math_of(const cluster_device *d, dtype type)
+{
+    static const cluster_math wide[] = {MATH_FP32, MATH_TF32, MATH_FP64, MATH_BF16, MATH_COUNT};
+    static const cluster_math bf16[] = {MATH_BF16, MATH_FP16, MATH_TF32, MATH_FP32, MATH_COUNT};
+    static const cluster_math fp16[] = {MATH_FP16, MATH_BF16, MATH_TF32, MATH_FP32, MATH_COUNT};
+    static const cluster_math fp64[] = {MATH_FP64, MATH_FP32, MATH_COUNT};
+    const cluster_math *order = wide;
+    if (type == DTYPE_BF16) order = bf16;
+    if (type == DTYPE_F16) order = fp16;
+    if (type == DTYPE_F64) order = fp64;
+    for (int i = 0; order[i] != MATH_COUNT; i++) {
+        if (d->peak_flops[order[i]] > 0.0) return order[i];
+    }
+    return order[0];
+}
+
+double cost_peak_flops(const cluster_device *d, dtype type)
+{
+    return d->peak_flops[cost_math_of(d, type)];
+}
+
+bool cost_is_processor(const cluster_device *d)
+{
+    return d->maker != NULL && strcmp(d->maker, "cpu") == 0;
+}
+
+static void shares_scale(cluster_device *d, double gain)
+{
+    for (int i = 0; i < MATH_COUNT; i++)
+        d->product_share[i] = fmin(1.0, d->product_share[i] * gain);
+    d->attention_forward_share = fmin(1.0, d->attention_forward_share * gain);
+    d->attention_backward_share = fmin(1.0, d->attention_backward_share * gain);
+}
+
+void cost_limit_power(cluster_device *d)
+{
+    if (d->limit_watts <= 0.0 || d->limit_watts >= d->watts) return;
+    shares_scale(d, sqrt((d->limit_watts - d->idle_watts) / (d->watts - d->idle_watts)));
+    d->sold_watts = d->watts;
+    d->watts = d->limit_watts;
+}
+
+void cost_units_share(cluster_device *d, int64_t ranks)
+{
+    const double units = (double)max_i64(d->units, 1);
+    const double left = fmax(1.0, floor(units / (double)ranks)); // of each rank
+    d->units = (int32_t)left;
+    if (d->team <= 0.0 || units < 2.0) return;
+    const double gain = pow(d->team, log2(left) / log2(units) - 1.0);
+    shares_scale(d, gain);
+    d->pointwise_fp32_s *= gain;
+    d->pointwise_16_s *= gain;
+    d->team = pow(d->team, log2(left) / log2(units));
+}
+
+static double half(double size, double half_size)
+{
+    return size / (size + half_size);
+}
+
+// Share of the work of whole tiles on whole waves that is asked for. Libraries choose among tiles, and cut
+// long sums in pieces where tiles are few: smaller tiles and pieces cost some reuse. `products` of one shape
+// share the waves.
+static double tiles_share(const cluster_device *d, const cost_product *p, double products)
+{
+    static const struct {
+        double m, n, reuse; // of the usual tile
+    } tiles[] = {
+        {1.0, 1.0, 1.0}, {0.5, 1.0, 0.92}, {1.0, 0.5, 0.92}, {0.5, 0.5, 0.8}, {0.25, 0.5, 0.6}};
+    double best = 0.0;
+    if (d->tile_m <= 0 || d->tile_n <= 0) return 1.0;
+    const double units = d->units > 0 ? d->units : 1.0;
+    for (int i = 0; i < COUNT_OF(tiles); i++) {
+        const double tile_m = d->tile_m * tiles[i].m, tile_n = d->tile_n * tiles[i].n;
+        const double across = ceil(p->m / tile_m), down = ceil(p->n / tile_n);
+        const double edge = p->m * p->n / (across * tile_m * down * tile_n);
+        for (int s = 0; s < 4; s++) {
+            const double pieces = (double)(1 << s);
+            const double work = products * across * down * pieces, waves = ceil(work / units);
+            // Each piece is written, and added to the others, for the price of some steps of k.
+            const double added = s == 0 ? 0.0 : 4.0 * d->tile_k * pieces;
+            const double share =
+                tiles[i].reuse * edge * work / (waves * units) * p->k / (p->k + added);
+            if (share > best) best = share;
+        }
+    }
+    return best;
+}
+
+static double products_share(const cluster_device *d, const cost_product *p, cluster_math math,
+                             double products)
+{
+    double share = d->product_share[math];
+    if (share <= 0.0) share = d->product_share[MATH_BF16];
+    if (share <= 0.0) share = 1.0;
+    const bool is_fp8 = math == MATH_FP8 && d->product_half_k_fp8 > 0.0;
+    share *= half(p->m, d->product_half_m) * half(p->n, d->product_half_n);
+    share *= half(p->k, is_fp8 ? d->product_half_k_fp8 : d->product_half_k);
+    return share * tiles_share(d, p, products);
+}
+
+double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math)
+{
+    return products_share(d, p, math, 1.0);
+}
+
+// That the device reaches, and what a software's kernels reach of it.
+static double device_memory_rate(const cluster_device *d)
+{
+    return d->memory_bytes_s * (d->memory_share > 0.0 ? d->memory_share : 1.0);
+}
+
+static double memory_rate(const cost_model *m)
+{
+    return device_memory_rate(&m->c->device) * m->profile->memory;
+}
+
+static double products_s(const cost_model *m, const cost_product *p, dtype type, double bytes,
+                         double products)
+{
+    const cluster_device *d = &m->c->device;
+    if (p->m <= 0.0 || p->n <= 0.0 || p->k <= 0.0) return 0.0;
+    const cluster_math math = cost_math_of(d, type);
+    const double share = products_share(d, p, math, products) * m->profile->product;
+    const double work = over(2.0 * products * p->m * p->n * p->k, d->peak_flops[math] * share);
+    return fmax(work, over(bytes, memory_rate(m)));
+}
+
+static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
+{
+    return products_s(m, p, type, bytes, 1.0);
+}
+
+int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes)
+{
+    return ns_of(product_s(m, p, type, bytes));
+}
+
+static double memory_s(const cost_model *m, double bytes)
+{
+    if (bytes <= 0.0) return 0.0;
+    return over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
+}
+
+// One long kernel over a weight: as fast as the memory goes, whatever a software's other kernels reach.
+static double copy_s(const cost_model *m, double bytes)
+{
+    const cluster_device *d = &m->c->device;
+    return over(bytes + d->memory_half_bytes, device_memory_rate(d));
+}
+
+int64_t cost_memory_ns(const cost_model *m, double bytes)
+{
+    return ns_of(memory_s(m, bytes));
+}
+
+static double launch_s(const cost_model *m)
+{
+    return m->c->device.launch_s * m->profile->launch;
+}
+
+int64_t cost_launch_ns(const cost_model *m)
+{
+    return ns_of(launch_s(m));
+}
+
+// ---- operations -----------------------------------------------------------------------------------
+
+cost_class cost_class_of(op_code code)
+{
+    if (op_communicates(code)) return COST_MESSAGE;
+    if (code == OP_ATTENTION || code == OP_ATTENTION_BWD) return COST_ATTENTION;
+    if (code == OP_MATMUL || code == OP_MATMUL_DX || code == OP_MATMUL_DW || code == OP_HEAD_LOSS ||
+        code == OP_HEAD_STATS || code == OP_MUON || code == OP_EXPERTS || code == OP_EXPERTS_DX ||
+        code == OP_EXPERTS_DW) {
+        return COST_PRODUCT;
+    }
+    return COST_MEMORY;
+}
+
+static double dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
+{
+    const op_tensor *x = &p->tensors[t];
+    return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
+}
+
+// Element-wise chains that other software runs as one kernel.
+bool cost_is_pointwise(op_code code)
+{
+    static const op_code codes[] = {
+        OP_BIAS_DW,    OP_ADD,        OP_ADD_BIAS,     OP_RMSNORM,        OP_RMSNORM_DX,
+        OP_RMSNORM_DW, OP_LAYERNORM,  OP_LAYERNORM_DX, OP_LAYERNORM_DW,   OP_ROPE,
+        OP_SWIGLU,     OP_SWIGLU_BWD, OP_ACTIVATION,   OP_ACTIVATION_BWD, OP_DROPOUT,
+        OP_CAST,       OP_WEIGH,      OP_WEIGH_DG,     OP_LATENT,         OP_LATENT_BWD};
+    for (int i = 0; i < COUNT_OF(codes); i++) {
+        if (codes[i] == code) return true;
+    }
+    return false;
+}
+
+bool cost_has_all_logits(const cost_profile *p)
+{
+    return p->whole_logits || p->whole_head;
+}
+
+// Columns that a rank of tp makes a loss of, where the plan has `vocab` of them there.
+static double loss_columns(const cost_model *m, const op_node *node, double vocab)
+{
+    return cost_has_all_logits(m->profile) ? fmax((double)node->attrs.whole_rows, vocab) : vocab;
+}
+
+// What profile.whole_logits does before: a gather over tp, and a copy that puts columns of a row side by side. It is a
+// message, but no plan has it: it is among what computes.
+static double logits_gathered_s(const cost_model *m, double rows, double vocab, double columns)
+{
+    const double bytes = 2.0 * rows * columns;
+    if (m->profile->whole_head || columns <= vocab) return 0.0;
+    return 1e-9 * (double)cost_tp_gather_ns(m, (int64_t)ceil(columns / vocab), bytes) +
+           memory_s(m, 2.0 * bytes);
+}
+
+// Logits go by chunks of rows through memory: written, read for the loss, written and read as gradients.
+static double head_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound, dtype type)
+{
+    const double rows = dim_of(p, node->in[0], 0, bound), dim = dim_of(p, node->in[0], 1, bound);
+    const double vocab = dim_of(p, node->in[1], 0, bound);
+    const double columns = loss_columns(m, node, vocab);
+    const double made = m->profile->whole_head ? columns : vocab;
+    const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)made));
+    const cost_product logits = {chunk, made, dim};
+    const cost_product dx = {chunk, dim, made}, dw = {made, dim, chunk};
+    const double logit_bytes = 4.0 * chunk * columns;
+    double s = product_s(m, &logits, type, 0.0) + memory_s(m, 2.0 * logit_bytes);
+    if (node->code == OP_HEAD_LOSS && node->attrs.kept) s = memory_s(m, logit_bytes);
+    if (node->code == OP_HEAD_LOSS && node->out[1] != TENSOR_NONE) {
+        s += product_s(m, &dx, type, 0.0) + memory_s(m, logit_bytes);
+    }
+    if (node->code == OP_HEAD_LOSS && node->out[2] != TENSOR_NONE) {
+        s += product_s(m, &dw, type, 0.0);
+    }
+    const bool makes = node->code == OP_HEAD_STATS || !node->attrs.kept;
+    return s * over(rows, chunk) + (makes ? logits_gathered_s(m, rows, vocab, columns) : 0.0);
+}
+
+// What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'
+// gradients multiplies those bytes again. Weights are cast once in a step, which is nothing beside its products
+// (Transformer Engine keeps them from the first micro-batch on, is_first_microbatch).
+static double fp8_s(const cost_model *m, const cost_product *p, double products, bool casts_rows)
+{
+    const cluster_device *d = &m->c->device;
+    const double share = products_share(d, p, MATH_FP8, products) * m->profile->product;
+    const double flops = 2.0 * products * p->m * p->n * p->k;
+    const double casts = casts_rows ? 4.0 * products * p->m * p->k * m->profile->pointwise : 0.0;
+    return over(flops, d->peak_flops[MATH_FP8] * share) + memory_s(m, casts);
+}
+
+static double matmul_s(const cost_model *m, const op_program *p, const op_node *node,
+                       const extent_binding *bound, const op_cost *cost, dtype type)
+{
+    const double bytes = cost->bytes_read + cost->bytes_written;
+    const tensor_id a = node->in[0];
+    cost_product shape = {dim_of(p, a, 0, bound), dim_of(p, node->out[0], 1, bound),
+                          dim_of(p, a, 1, bound)};
+    if (node->code == OP_EXPERTS_DW) shape.n = dim_of(p, node->in[1], 1, bound);
+    const bool sums_rows = node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
+    if (sums_rows) { // dy(N, M), x(N, K)
+        shape.m = dim_of(p, a, 1, bound);
+        shape.k = dim_of(p, a, 0, bound);
+    }
+    double products = 1.0, uneven = 1.0;
+    if (node->attrs.experts > 0) { // rows are dealt out to them
+        products = (double)node->attrs.experts;
+        *(node->code == OP_EXPERTS_DW ? &shape.k : &shape.m) /= products;
+        uneven = m->profile->imbalance;
+    }
+    const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
+    const double plain = products_s(m, &shape, type, bytes, products);
+    // Small ones stay as they are.
+    return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
+}
+
+// What adds a weight's gradient to the step's sum, beside the operation that made it.
+static double sums_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    double s = 0.0;
+    for (int o = 0; o < kind->out_max; o++) {
+        const tensor_id sum = node->out[o];
+        if ((kind->accumulates >> o & 1u) == 0 || sum == TENSOR_NONE) continue;
+        const op_tensor *x = &p->tensors[sum];
+        const bool is_short = dtype_bytes(x->type) <= 2;
+        double bytes = is_short ? m->profile->sum16_bytes : m->profile->sum32_bytes;
+        for (int d = 0; d < x->ndim; d++) bytes *= dim_of(p, sum, d, bound);
+        if (bytes > 0.0) s += copy_s(m, bytes) + launch_s(m);
+    }
+    return s;
+}
+
+static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
+                          const extent_binding *bound, const op_cost *cost)
+{
+    enum { USUAL_HEAD = 128 }; // of the devices' entries
+    const cluster_device *d = &m->c->device;
+    const bool ahead = node->code == OP_ATTENTION;
+    double share = ahead ? d->attention_forward_share : d->attention_backward_share;
+    if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
+    const dtype type = p->tensors[node->in[1]].type;
+    const double positions =
+        over(dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
+    const double own_half = m->profile->attention_half;
+    const double at = own_half > 0.0 ? own_half : d->attention_half;
+    if (at > 0.0 && positions > 0.0) share *= half(positions, at);
+    // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
+    const double scores = ahead ? d->attention_forward_scores : d->attention_backward_scores;
+    const double size = node->attrs.head_dim > 0 ? (double)node->attrs.head_dim : USUAL_HEAD;
+    share /= 1.0 - scores + scores * USUAL_HEAD / size;
+    // Matrix units load 16 bytes at a time; rows of heads that are no multiple of that come by halves.
+    enum { LOAD_BYTES = 16 };
+    const int64_t row_bytes = node->attrs.head_dim * dtype_bytes(type);
+    if (d->matrix_units_per_unit > 0 && row_bytes % LOAD_BYTES != 0) share /= 2.0;
+    // A processor attends in fp32 whatever its rows are of, and its entry has the share of that.
+    const dtype math = cost_is_processor(d) ? DTYPE_F32 : type;
+    const double rate = cost_peak_flops(d, math) * share * m->profile->attention;
+    const double bytes = cost->bytes_read + cost->bytes_written;
+    return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
+}
+
+// What a model of Llama's kind has that GPT-2's has not: the first libraries had no kernels of their own for them.
+static bool is_of_llama(op_code code)
+{
+    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW ||
+           code == OP_ROPE || code == OP_SWIGLU || code == OP_SWIGLU_BWD;
+}
+
+// Bytes, or arithmetic on what they hold where that is slower.
+static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
+                          const extent_binding *bound, double bytes)
+{
+    const op_tensor *x = &p->tensors[node->in[0]];
+    const double width = (double)dtype_bytes(x->type);
+    const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
+    double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
+    if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);
+    const bool is_eager = m->profile->eager_pointwise > 0.0 && is_of_llama(node->code);
+    const double moved = is_eager ? m->profile->eager_pointwise : m->profile->pointwise;
+    return fmax(memory_s(m, bytes * moved), over(bytes / width, rate));
+}
+
+// Rows that experts of this rank take come from each rank by expert: read, and written in the order of experts; what
+// they give goes back the same way.
+static double sorts_s(const cost_model *m, const op_program *p, const op_node *node,
+                      const extent_binding *bound)
+{
+    tensor_id rows = TENSOR_NONE;
+    if (node->code == OP_DISPATCH || node->code == OP_COMBINE_BWD) rows = node->out[0];
+    if (node->code == OP_DISPATCH_BWD || node->code == OP_COMBINE) rows = node->in[0];
+    if (!m->profile->expert_sorts || rows == TENSOR_NONE) return 0.0;
+    const double width = (double)dtype_bytes(p->tensors[rows].type);
+    return memory_s(m, 2.0 * width * dim_of(p, rows, 0, bound) * dim_of(p, rows, 1, bound)) +
+           launch_s(m);
+}
+
+static double node_s(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    const op_cost cost = op_node_cost(p, node, bound);
+    const double bytes = cost.bytes_read + cost.bytes_written;
+    const cluster_device *d = &m->c->device;
+    switch (cost_class_of(node->code)) {
+    case COST_MESSAGE:
+        return 0.0;
+    case COST_ATTENTION:
+        return attention_s(m, p, node, bound, &cost);
+    case COST_PRODUCT:
+        if (node->code == OP_MUON) {
+            const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
+            return fmax(over(cost.flops, rate * m->profile->product), memory_s(m, bytes));
+        }
+        if (node->code == OP_HEAD_LOSS || node->code == OP_HEAD_STATS) {
+            return head_s(m, p, node, bound, p->tensors[node->in[1]].type);
+        }
+        return matmul_s(m, p, node, bound, &cost, p->tensors[node->in[1]].type);
+    case COST_MEMORY:
+    case COST_CLASS_COUNT:
+    default:
+        return cost_is_pointwise(node->code) ? pointwise_s(m, p, node, bound, bytes)
+                                             : memory_s(m, bytes);
+    }
+}
+
+int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound)
+{
+    if (op_communicates(node->code)) return 0;
+    const bool attends = cost_class_of(node->code) == COST_ATTENTION;
+    const double kernels = attends ? m->profile->attention_kernels : 1.0;
+    return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) +
+                 sorts_s(m, p, node, bound) + kernels * launch_s(m));
+}
+
+bool cost_has_host(const cost_profile *p)
+{
+    return p->issue_s > 0.0 || p->expert_issue_s > 0.0 || p->expert_product_s > 0.0;
+}
+
+int64_t cost_issue_ns(const cost_model *m, const op_node *node)
+{
+    const cost_profile *p = m->profile;
+    double s = p->issue_s;
+    if (op_communicates(node->code)) return 0;
+    if (node->code == OP_ROUTE) s += p->expert_issue_s;
+    if (node->code == OP_ROUTE_BWD) s += 2.0 * p->expert_issue_s;
+    if (node->attrs.experts > 0) s += p->expert_product_s * (double)node->attrs.experts;
+    return ns_of(s);
+}
+
+bool cost_host_waits(const cost_model *m, op_code code)
+{
+    return m->profile->expert_wait && code == OP_DISPATCH;
+}
+
+int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)
+{
+    const cluster_device *d = &m->c->device;
+    const cluster_math math = cost_math_of(d, type);
+    double share =
+        d->product_share[math] > 0.0 ? d->product_share[math] : d->product_share[MATH_BF16];
+    if (share <= 0.0) share = 1.0;
+    share =
+        fmax(share * m->profile->product,
+             fmax(d->attention_forward_share, d->attention_backward_share) * m->profile->attention);
+    double rate = d->peak_flops[math] * share;
+    if (m->fp8 && type == DTYPE_BF16) {
+        const double narrow = d->product_share[MATH_FP8];
+        const double best = narrow > 0.0 ? narrow : d->product_share[MATH_BF16];
+        rate = fmax(rate, d->peak_flops[MATH_FP8] * best * m->profile->product);
+    }
+    const double s = fmax(over(flops, rate), over(bytes, memory_rate(m)));
+    return (int64_t)floor(s * 1e9);
+}
+
+int64_t cost_copy_ns(const cost_model *m, double bytes)
+{
+    return ns_of(over(bytes, m->c->node.host_bytes_s) + launch_s(m));
+}
+
+int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type)
+{
+    const bool comes_and_goes = dtype_bytes(type) <= p->loose_grads;
+    return (int64_t)((activations + (comes_and_goes ? (double)gradients : 0.0)) * p->slack);
+}

@@ -1,0 +1,216 @@
+// Prices: how long an operation or a message takes on a cluster, with a software's habits. Pure.
+//
+// One price list for the search, the timeline and the simulator (design.md): FLOPs and bytes come from
+// the operations' rows (op_kind.cost) and the plan's records, speeds from a `cluster`, habits from a
+// `cost_profile`. Times are whole nanoseconds, so sums do not depend on their order.
+//
+//   product      max(FLOPs / (peak x share), bytes / memory) + launch;   share falls with small m, n, k, with
+//                tiles that stand over the edge and with the last wave of tiles that fills some units only
+//   attention    FLOPs of the pairs that the mask leaves / (peak x share), or its bytes; on processors the share
+//                falls with short sequences
+//   other        bytes / (memory x share), or operands / rate where arithmetic is slower (processors)
+//   message      the slowest level of the hierarchy that the group spans, plus a latency per step of the
+//                algorithm; the cheaper of ring and tree for sums, of ring and doubling for gathers
+//
+// Bandwidth of a level is what one device has, both ways at once. What several devices of one unit below
+// fetch for each other from outside they share: a gather into a node of eight comes over eight NICs.
+#ifndef COST_COST_H
+#define COST_COST_H
+
+#include "plan/cluster.h"
+#include "plan/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A software's habits. All shares are of what the device's and the links' entries say good code reaches;
+// cost_profile_trireme() is all ones and zeros: the plan as it is.
+typedef struct cost_profile {
+    const char *name, *about;
+    // Speed of kernels, relative to the device's entry.
+    double product, attention, memory;
+    double attention_half; // positions at which attention has half of its speed; 0: the device's
+    double
+        pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
+                   // 1 where kernels are fused
+    double
+        eager_pointwise; // the same of RMSNorm, rotary positions and gated activations, where they are chains of a
+                         // framework's operations; 0: as pointwise
+    double launch;            // factor on the device's launch time per operation
+    double attention_kernels; // as which an attention is launched that is not fused
+    // Where an operation does not add its gradient of a weight to the step's sum, bytes that a kernel of its own moves
+    // for each element then, of sums of two bytes and of four. 0: the operation adds it.
+    double sum16_bytes, sum32_bytes;
+    double step_s; // host work in every step that nothing hides
+    // The host issues operations, and is ahead of the device where that takes less time than they do: seconds of an
+    // operation of a layer; of a layer's experts in a forward pass, besides, and twice as many in a backward pass; and of
+    // each expert's part of a product. 0: it is always ahead.
+    double issue_s, expert_issue_s, expert_product_s;
+    bool expert_wait; // it waits for the router: how many rows go where it must know to send them
+    // Bandwidth of messages relative to the links' entries, by what they are for.
+    double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;
+    // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between
+    // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients
+    // that are summed once in a step, comes after the backward pass.
+    double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
+    // Where there is no pipeline sums of gradients go beside the backward pass, as PyTorch's DDP has them, whatever
+    // dp_overlap says.
+    bool dp_beside;
+    // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
+    // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
+    bool beside;
+    // Between stages: ranks of tp, which all have the same rows, send a piece each, and gather there.
+    bool pp_pieces;
+    bool whole_again; // train.recompute=full runs all of a layer again, what no gradient needs too
+    // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
+    // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
+    // rows of the fullest rank, of the mean.
+    int64_t ep_nodes;
+    double ep_bytes, imbalance;
+    double ep_gb_s;    // that a rank sends at most, however fast its links are; 0: no bound
+    bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
+    double cp_gb_s;    // of context parallelism, the same bound
+    // A gather, a scatter or a sum goes round rings of all ranks, as in NCCL without PAT: what enters a node is what all
+    // other ranks have, its own among them. false: what other nodes have. And a hop of pieces takes so long, within a
+    // node and between nodes; both 0: the levels' latencies, a ring or doubling.
+    bool rings;
+    double hop_s, hop_outside_s;
+    // Gradients are summed or scattered, once in a step, when so many bytes of them are there; 0: a layer's.
+    int64_t sum_bytes;
+    // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by
+    // rank, so many seconds each (0: whole layers, in place). A weight is gathered once more between its computing
+    // again and its gradient unless fewer elements of others are used there (0: it is kept).
+    double piece_s;
+    int64_t reuse_distance;
+    // Weights of fewer elements are whole on every rank, and gathered once in a step, each piece of each by itself.
+    int64_t persistent;
+    double crowding; // by which products slow down beside messages as fast as the innermost links
+    // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
+    // action to action that an allocator loses; the runtime's own bytes per device.
+    double activations, slack;
+    int64_t
+        loose_grads; // gradients of at most so many bytes an element are among it, wider ones stay
+    double score_bytes; // kept of each score of an attention that is not fused; 0: it is
+    double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
+    double
+        logit_bytes; // of each logit of a micro-batch, all at once at the loss; 0: they go by chunks
+    bool whole_logits; // each rank of tp has all columns of them, gathered
+    bool whole_head;   // each makes all columns by itself; the weight is held as if it had a piece
+    bool
+        fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
+    bool fp8_weights; // under fp8 weights of products are kept in one byte, and in that alone
+    bool fp8_gathers; // under fp8 rows are cast before layout.sp gathers them over tp
+    // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
+    // 0: the plan's layers (plan_passing_limits).
+    int64_t live_parameters, reduce_bucket;
+    int64_t context_bytes;
+} cost_profile;
+// What `trireme` does.
+cost_profile cost_profile_trireme(void);
+
+// What prices are made from; borrowed.
+typedef struct cost_model {
+    const cluster *c;
+    const cost_profile *profile;
+    bool
+        fp8; // products of layers run in fp8 where the device has it, their bf16 operands cast before
+    int64_t top_k; // experts that a token takes; 0: the model has none
+} cost_model;
+
+// What an operation is priced as.
+typedef enum cost_class {
+    COST_PRODUCT,
+    COST_ATTENTION,
+    COST_MEMORY,
+    COST_MESSAGE, // op_communicates(): priced as a message
+    COST_CLASS_COUNT
+} cost_class;
+cost_class cost_class_of(op_code code);
+bool cost_is_pointwise(op_code code); // element by element: norms, activations, sums of two
+
+// A row-major matrix product: m x n outputs, sums of k.
+typedef struct cost_product {
+    double m, n, k;
+} cost_product;
+// The unit that products of this type run on; one that the device lacks runs on the next wider.
+cluster_math cost_math_of(const cluster_device *d, dtype type);
+double cost_peak_flops(const cluster_device *d, dtype type); // dense, of that unit
+// A processor, and no accelerator beside one.
+bool cost_is_processor(const cluster_device *d);
+// A device that is held to limit_watts: power goes by the clock, and by its cube where the voltage can follow; between
+// the two, products and attention have the square root of what is left beside idle_watts. Again: nothing.
+void cost_limit_power(cluster_device *d);
+// A processor's units dealt out to so many ranks: fewer wait for each other, so all types of work gain what
+// `team` says is lost between all of them.
+void cost_units_share(cluster_device *d, int64_t ranks);
+// Share of the peak that a product reaches, between 0 and 1.
+double cost_product_share(const cluster_device *d, const cost_product *p, cluster_math math);
+int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes);
+int64_t cost_memory_ns(const cost_model *m, double bytes); // without the launch
+int64_t cost_launch_ns(const cost_model *m);
+// One operation of a program, launch included. 0 for those that are messages.
+int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
+                     const extent_binding *bound);
+// What the host takes to issue it, and whether it waits until it is done.
+int64_t cost_issue_ns(const cost_model *m, const op_node *node);
+bool cost_host_waits(const cost_model *m, op_code code);
+bool cost_has_host(const cost_profile *p);       // is it ever not ahead?
+bool cost_has_all_logits(const cost_profile *p); // each rank of tp, gathered or made there
+// A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
+// operations that they are of, where none of their bytes are fused away (profile.pointwise).
+int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);
+// What an allocator loses in a step of so many bytes of activations, and of gradients of this type.
+int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type);
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// How the ranks of a group stand in the hierarchy. Device number = rank of the job, tp innermost.
+typedef struct cost_group {
+    int64_t ranks;
+    // [level] ranks of the group within one unit of the level (itself included), and how many units of
+    // the level below those are in.
+    int64_t inside[CLUSTER_LEVELS], units[CLUSTER_LEVELS];
+    int32_t top;   // level that holds them all
+    bool flat;     // the job has no stages
+    uint32_t axes; // of the mesh: what the profile's habits go by
+    // Of a link between stages: neighbours of tp that have the same rows; 0: each has its own (layout.sp).
+    int64_t alike;
+} cost_group;
+// `members`: device numbers, of which `rank` is this rank's.
+void cost_group_make(const cluster *c, const plan_members *members, int64_t rank, uint32_t axes,
+                     cost_group *out);
+// The same of a plan's group, as the rank of the mesh sees it.
+void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g, cost_group *out);
+// bytes: of the whole tensor: all pieces of a gather or scatter; of what one rank sends of an all-to-all or
+// to its peer. 0 for one rank.
+int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes);
+// Ranks of `tp` that have all rows of what goes between stages; 0: each has its own (layout.sp).
+int64_t cost_alike(const op_model *m, int64_t tp);
+// Of a device's links at this level those that lead to the other ones of so many units: all, but where no switch is.
+double cost_links_share(const cluster *c, int32_t level, int64_t units);
+// A gather over ranks of tp that no plan has, and that is not cast first.
+int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes);
+// Of a message between stages what comes after it has arrived: those who have the same rows send a piece each, and
+// gather there (profile.pp_pieces). 0: each sends all.
+int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes);
+// A sum that travels compressed: every rank sends each of the others a stream; and where all get the sum, not
+// `scatters`, once more.
+int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t stream_bytes,
+                           bool scatters);
+// A communication of a plan; of one that is compressed the bytes are those of all streams that a rank sends at once.
+double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks);
+int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c);
+// Between a device and its host.
+int64_t cost_copy_ns(const cost_model *m, double bytes);
+
+// Share of a message's time that hides behind products where the plan has it between them, or beside them (`aside`):
+// there it is what the player need not add to what is played, and 1 of all that profile.beside and dp_beside say.
+double cost_overlap(const cost_profile *p, const cost_group *g, bool aside);
+// Share of a message's time by which products beside it slow down: a slower link takes as much less of the device.
+double cost_crowding(const cost_model *m, const cost_group *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,794 @@
+// Prices: limits of the roofline, monotone in every size, collectives against formulas by hand.
+#include "cost/cost.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+// Eight devices in a node, eight nodes in a leaf, the rest above: round numbers.
+static cluster sample(void)
+{
+    cluster c = {.name = "sample",
+                 .devices = 4096,
+                 .device = {.name = "d",
+                            .maker = "sample",
+                            .memory_bytes = 80e9,
+                            .usable_bytes = 79e9,
+                            .memory_bytes_s = 3e12,
+                            .units = 100,
+                            .tile_m = 128,
+                            .tile_n = 128,
+                            .tile_k = 64,
+                            .launch_s = 1e-6,
+                            .product_half_k = 128,
+                            .memory_share = 0.8,
+                            .memory_half_bytes = 1e6,
+                            .attention_forward_share = 0.6,
+                            .attention_backward_share = 0.5},
+                 .node = {.devices = 8, .host_bytes_s = 50e9},
+                 .levels = {{.name = "node",
+                             .devices = 8,
+                             .bytes_s = 400e9,
+                             .latency_s = 1e-6,
+                             .efficiency = 0.5,
+                             .taper = 1},
+                            {.name = "leaf",
+                             .devices = 64,
+                             .bytes_s = 50e9,
+                             .latency_s = 4e-6,
+                             .efficiency = 0.8,
+                             .taper = 1},
+                            {.name = "all",
+                             .devices = 4096,
+                             .bytes_s = 50e9,
+                             .latency_s = 10e-6,
+                             .efficiency = 0.8,
+                             .taper = 2}},
+                 .level_count = 3};
+    c.device.peak_flops[MATH_BF16] = 1e15;
+    c.device.peak_flops[MATH_FP32] = 5e13;
+    c.device.product_share[MATH_BF16] = 0.7;
+    return c;
+}
+
+// The group of rank 0 along an axis, on the cluster's links.
+static cost_group group_along(const cluster *c, const plan_mesh *mesh, mesh_axis axis,
+                              group_use use)
+{
+    const plan_group ranks = plan_group_of(mesh, MESH_AXIS(axis), use);
+    cost_group g;
+    cost_group_of(c, mesh, &ranks, &g);
+    return g;
+}
+
+static void assert_close(double got, double wanted, double relative)
+{
+    if (got >= wanted * (1.0 - relative) && got <= wanted * (1.0 + relative)) return;
+    print_error("%.9g, expected %.9g\n", got, wanted);
+    assert_true(false);
+}
+
+// ---- products -----------------------------------------------------------------------------------
+
+static void large_products_reach_their_share(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_product big = {128.0 * 1000, 128.0 * 100, 65536};
+    const double s = 2.0 * big.m * big.n * big.k / (1e15 * 0.7);
+    assert_close((double)cost_product_ns(&m, &big, DTYPE_BF16, 0.0), s * 1e9, 0.01);
+    assert_close((double)cost_product_ns(&m, &big, DTYPE_F32, 0.0), s * 20.0 * 1e9, 0.01);
+    // Bytes that take longer than the work decide.
+    const cost_product thin = {1, 1e5, 1e5};
+    assert_close((double)cost_product_ns(&m, &thin, DTYPE_BF16, 2e10), 2e10 / 2.4e12 * 1e9, 0.001);
+    // Half the habits, half the speed.
+    cost_profile slow = p;
+    slow.product = 0.5;
+    const cost_model other = {.c = &c, .profile = &slow};
+    assert_close((double)cost_product_ns(&other, &big, DTYPE_BF16, 0.0), 2.0 * s * 1e9, 0.01);
+}
+
+static void a_type_without_units_takes_the_next(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    assert_int_equal(cost_math_of(&c.device, DTYPE_F16), MATH_BF16);
+    assert_int_equal(cost_math_of(&c.device, DTYPE_F32), MATH_FP32);
+    c.device.peak_flops[MATH_BF16] = 0.0;
+    assert_int_equal(cost_math_of(&c.device, DTYPE_BF16), MATH_FP32);
+}
+
+static void tiles_and_waves_quantise(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    // 100 tiles fill 100 units once; 101 need a second wave of some tile, so they cost more than 1% more.
+    const cost_product full = {128.0 * 10, 128.0 * 10, 8192}, over = {128.0 * 10 + 1, 1280, 8192};
+    const double one = (double)cost_product_ns(&m, &full, DTYPE_BF16, 0.0);
+    const double two = (double)cost_product_ns(&m, &over, DTYPE_BF16, 0.0);
+    assert_true(two > 1.05 * one);
+    assert_true(two < 2.2 * one);
+    const double share = cost_product_share(&c.device, &full, MATH_BF16);
+    assert_true(share > 0.6 && share <= 0.7);
+}
+
+static void nothing_larger_is_cheaper(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    static const double sizes[] = {1,   7,    64,   100,  128,  129,  500,
+                                   512, 1000, 1024, 4096, 5000, 8192, 28672};
+    for (int i = 0; i + 1 < COUNT_OF(sizes); i++) {
+        for (int j = 0; j < COUNT_OF(sizes); j++) {
+            for (int k = 0; k < COUNT_OF(sizes); k++) {
+                const cost_product one[] = {{sizes[i], sizes[j], sizes[k]},
+                                            {sizes[j], sizes[i], sizes[k]},
+                                            {sizes[j], sizes[k], sizes[i]}};
+                const cost_product more[] = {{sizes[i + 1], sizes[j], sizes[k]},
+                                             {sizes[j], sizes[i + 1], sizes[k]},
+                                             {sizes[j], sizes[k], sizes[i + 1]}};
+                for (int d = 0; d < 3; d++) {
+                    const int64_t a = cost_product_ns(&m, &one[d], DTYPE_BF16, 0.0);
+                    const int64_t b = cost_product_ns(&m, &more[d], DTYPE_BF16, 0.0);
+                    assert_true(b >= a);
+                    const double flops = 2.0 * one[d].m * one[d].n * one[d].k;
+                    assert_true(cost_floor_ns(&m, flops, 0.0, DTYPE_BF16) <= a);
+                }
+            }
+        }
+    }
+    for (int64_t bytes = 1; bytes < 10000000000; bytes *= 3) {
+        assert_true(cost_memory_ns(&m, 3.0 * (double)bytes) >= cost_memory_ns(&m, (double)bytes));
+    }
+    // So many bytes reach half the speed.
+    assert_close((double)cost_memory_ns(&m, 1e6), 2e6 / 2.4e12 * 1e9, 0.01);
+}
+
+// ---- operations -----------------------------------------------------------------------------------
+
+// Prices, and a program that begins with tokens of so many columns times a matrix of so many rows.
+typedef struct priced {
+    cluster c;
+    cost_profile p;
+    cost_model m;
+    arena *a;
+    op_program *program;
+    tensor_id x, y; // what is multiplied, and the product
+    extent_binding bound;
+} priced;
+
+static void priced_begin(priced *t, int64_t columns, int64_t rows, int64_t tokens)
+{
+    tensor_id w = TENSOR_NONE;
+    *t = (priced){
+        .c = sample(),
+        .p = cost_profile_trireme(),
+        .bound = {.value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = tokens, [EXTENT_SEQS] = 1}}};
+    t->m = (cost_model){.c = &t->c, .profile = &t->p};
+    assert_int_equal(arena_create("priced", 0, &t->a), ST_OK);
+    assert_int_equal(op_program_create(t->a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &t->program),
+                     ST_OK);
+    assert_int_equal(op_input(t->program, "x", extent_tokens(1), extent_of(columns), &t->x), ST_OK);
+    assert_int_equal(op_tensor_make(t->program, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(rows),
+                                    extent_of(columns), &w),
+                     ST_OK);
+    assert_int_equal(op_matmul(t->program, t->x, w, TENSOR_NONE, ACT_NONE, &t->y), ST_OK);
+}
+
+// A product, what gates its columns, and what adds to the half that is left.
+static void eager_operations_move_more(void **state)
+{
+    (void)state;
+    priced t;
+    tensor_id gated = TENSOR_NONE, twice = TENSOR_NONE;
+    priced_begin(&t, 4096, 8192, 8192);
+    assert_int_equal(op_swiglu(t.program, t.y, &gated), ST_OK);
+    assert_int_equal(op_add(t.program, gated, gated, &twice), ST_OK);
+    assert_int_equal(op_output(t.program, twice), ST_OK);
+    const op_node *gate = &t.program->lists[OP_FORWARD].nodes[1];
+    const op_node *sum = &t.program->lists[OP_FORWARD].nodes[2];
+    assert_int_equal(gate->code, OP_SWIGLU);
+    t.p.pointwise = 0.5;
+    const int64_t fused = cost_node_ns(&t.m, t.program, gate, &t.bound);
+    const int64_t added = cost_node_ns(&t.m, t.program, sum, &t.bound);
+    t.p.eager_pointwise = 4.0;
+    assert_close((double)(cost_node_ns(&t.m, t.program, gate, &t.bound) - fused),
+                 3.5 * 3.0 * 8192 * 4096 * 2 / 2.4e12 * 1e9, 1e-3);
+    assert_int_equal(cost_node_ns(&t.m, t.program, sum, &t.bound), added); // of any model
+    arena_destroy(t.a);
+}
+
+static void operations_are_priced_by_their_rows(void **state)
+{
+    (void)state;
+    priced t;
+    tensor_id z = TENSOR_NONE;
+    priced_begin(&t, 4096, 8192, 8192);
+    assert_int_equal(op_add(t.program, t.y, t.y, &z), ST_OK);
+    assert_int_equal(op_output(t.program, z), ST_OK);
+    assert_int_equal(op_program_differentiate(t.program), ST_OK);
+    const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
+    const cost_product shape = {8192, 8192, 4096};
+    assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
+                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
+    // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
+    const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[1], &t.bound);
+    assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
+    t.p.pointwise = 0.5;
+    assert_true(cost_node_ns(&t.m, t.program, &nodes[1], &t.bound) < plain * 6 / 10);
+    // Where arithmetic is slower than memory (processors) it is operands over their rate.
+    cluster slow = t.c;
+    const cost_model on_slow = {.c = &slow, .profile = &t.p};
+    slow.device.pointwise_16_s = 1e10;
+    assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
+                 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
+    // And each row takes a time of its own: of 8,192 columns a quarter of theirs.
+    slow.device.pointwise_half = 2048.0;
+    assert_close((double)cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
+                 1.25 * 3.0 * 8192 * 8192 / 1e10 * 1e9 + 1000, 1e-6);
+    slow.device.pointwise_half = 0.0;
+    slow.device.pointwise_16_s = 1e15;
+    assert_int_equal(cost_node_ns(&on_slow, t.program, &nodes[1], &t.bound),
+                     cost_node_ns(&t.m, t.program, &nodes[1], &t.bound));
+    // Both gradients have the forward's FLOPs; the one of the weight is 8192 x 4096 sums of 8192.
+    const op_node *dw = &t.program->lists[OP_BACKWARD_WEIGHT].nodes[0];
+    const cost_product across = {4096, 8192, 8192};
+    assert_int_equal(dw->code, OP_MATMUL_DW);
+    assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
+                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
+    // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
+    t.p.sum16_bytes = 6.0;
+    assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
+                     cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
+    t.p.sum32_bytes = 10.0;
+    assert_close((double)cost_node_ns(&t.m, t.program, dw, &t.bound),
+                 (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) +
+                     (10.0 * 8192 * 4096 + 1e6) / 2.4e12 * 1e9 + 2000,
+                 1e-6);
+    assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
+                     cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
+    t.p.sum16_bytes = t.p.sum32_bytes = 0.0;
+    // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
+    // reads have been.
+    cluster twice = t.c;
+    const cost_model narrow = {.c = &twice, .profile = &t.p, .fp8 = true};
+    twice.device.peak_flops[MATH_FP8] = 2e15;
+    twice.device.product_share[MATH_FP8] = 0.7;
+    twice.device.memory_half_bytes = 0.0;
+    const double half = (double)cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) / 2.0;
+    const double half_across = (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) / 2.0;
+    t.p.pointwise = 1.0;
+    assert_close((double)cost_node_ns(&narrow, t.program, &nodes[0], &t.bound),
+                 half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
+    assert_close((double)cost_node_ns(&narrow, t.program, dw, &t.bound), half_across + 1000, 1e-4);
+    arena_destroy(t.a);
+}
+
+// 4,096 tokens of two experts of eight: 8,192 rows, which are put in order once more by software that does so. The host
+// issues what has experts, and twice as much in the backward pass.
+static void experts_have_their_host_and_order(void **state)
+{
+    (void)state;
+    priced t;
+    priced_begin(&t, 2048, 8, 4096);
+    tensor_id gates = TENSOR_NONE, rows = TENSOR_NONE, gate = TENSOR_NONE, y = TENSOR_NONE;
+    assert_int_equal(op_route(t.program, t.y, 2, &gates), ST_OK);
+    assert_int_equal(op_dispatch(t.program, t.x, gates, &rows, &gate), ST_OK);
+    assert_int_equal(op_combine(t.program, rows, gates, &y), ST_OK);
+    const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
+    assert_false(cost_has_host(&t.p));
+    for (int at = 2; at <= 3; at++) {
+        t.p.expert_sorts = false;
+        const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[at], &t.bound);
+        t.p.expert_sorts = true;
+        const double more = (double)(cost_node_ns(&t.m, t.program, &nodes[at], &t.bound) - plain);
+        assert_close(more, (2.0 * 8192 * 2048 * 2 + 1e6) / 2.4e12 * 1e9 + 1000, 1e-3);
+    }
+    t.p.issue_s = 2e-6;
+    t.p.expert_issue_s = 1e-3;
+    t.p.expert_product_s = 9e-6;
+    assert_true(cost_has_host(&t.p));
+    op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_EXPERTS);
+    op_node sent = op_node_of(OP_ALL_TO_ALL);
+    product.attrs.experts = 8;
+    assert_close((double)cost_issue_ns(&t.m, &nodes[0]), 2000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &nodes[1]), 1002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &back), 2002000.0, 1e-3);
+    assert_close((double)cost_issue_ns(&t.m, &product), 74000.0, 1e-3);
+    assert_int_equal(cost_issue_ns(&t.m, &sent), 0);
+    assert_false(cost_host_waits(&t.m, OP_DISPATCH));
+    t.p.expert_wait = true;
+    assert_true(cost_host_waits(&t.m, OP_DISPATCH) && !cost_host_waits(&t.m, OP_ROUTE));
+    arena_destroy(t.a);
+}
+
+// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16, but in sums that
+// switches make. Within a node they are no other than before.
+static void rings_carry_a_nodes_own_pieces(void **state)
+{
+    (void)state;
+    enum { NODES_LEVEL = 1 };
+    cluster c = sample(), adds;
+    cost_profile p = cost_profile_trireme(), rings = p;
+    const double bytes = 64e9;
+    rings.rings = true;
+    c.levels[NODES_LEVEL].bytes_s = 1e9; // nodes' links decide
+    c.levels[NODES_LEVEL].reduces = false;
+    adds = c;
+    adds.levels[NODES_LEVEL].reduces = true;
+    const struct {
+        const cluster *c;
+        plan_comm_op op;
+        int32_t nodes;
+        double ratio;
+    } cases[] = {
+        {&c, PLAN_ALL_GATHER, 1, 1.0},
+        {&c, PLAN_ALL_REDUCE, 1, 1.0},
+        {&c, PLAN_REDUCE_SCATTER, 2, 15.0 / 8.0},
+        {&c, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
+        {&c, PLAN_ALL_REDUCE, 2, 15.0 / 8.0},
+        {&adds, PLAN_ALL_REDUCE, 2, 1.0},
+        {&adds, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
+    };
+    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
+        const cost_model once = {.c = cases[i].c, .profile = &p},
+                         round = {.c = cases[i].c, .profile = &rings};
+        const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * cases[i].nodes}};
+        const cost_group g = group_along(cases[i].c, &mesh, AXIS_DP, GROUP_INLINE);
+        assert_close((double)cost_message_ns(&round, &g, cases[i].op, bytes) /
+                         (double)cost_message_ns(&once, &g, cases[i].op, bytes),
+                     cases[i].ratio, 1e-3);
+    }
+}
+
+// A channel of `*gb_s`, a member of m's profile, holds up 64 MB on `held` where it is the slowest: from least_ns on. As fast as the
+// links or faster it changes nothing, and messages of `free` never know it.
+static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held, plan_comm_op op,
+                       int64_t least_ns, const cost_group *free, plan_comm_op other)
+{
+    const double bytes = 64e6;
+    const int64_t free_ns = cost_message_ns(m, held, op, bytes);
+    const int64_t others = cost_message_ns(m, free, other, bytes);
+    *gb_s = 1e5;
+    assert_int_equal(cost_message_ns(m, held, op, bytes), free_ns);
+    *gb_s = 1.0;
+    const int64_t held_ns = cost_message_ns(m, held, op, bytes);
+    assert_true(held_ns >= least_ns && held_ns < least_ns + free_ns);
+    assert_int_equal(cost_message_ns(m, free, other, bytes), others);
+}
+
+// Rows go to experts no faster than a rank sends, and as the links let them where these are slower: seven eighths of 64 MB at
+// 1 GB/s. Nothing else is held up.
+static void rows_of_experts_are_held_up(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const plan_mesh mesh = {.size = {[AXIS_DP] = 8}, .ep = 8};
+    const cost_group ep = group_along(&c, &mesh, AXIS_EP, GROUP_INLINE);
+    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
+    is_held_up(&m, &p.ep_gb_s, &ep, PLAN_ALL_TO_ALL, 56000000, &dp, PLAN_ALL_TO_ALL);
+}
+
+// Nor do keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are no part of it.
+static void keys_and_values_are_held_up(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const plan_mesh mesh = {.size = {[AXIS_DP] = 2, [AXIS_CP] = 4}};
+    const cost_group cp = group_along(&c, &mesh, AXIS_CP, GROUP_INLINE);
+    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
+    is_held_up(&m, &p.cp_gb_s, &cp, PLAN_SEND, 64000000, &dp, PLAN_ALL_REDUCE);
+}
+
+// Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
+// bits do not.
+static void fp8_rows_are_gathered_in_a_byte(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p, .fp8 = true};
+    const plan_mesh mesh = {.size = {[AXIS_TP] = 8, [AXIS_DP] = 8}};
+    const cost_group tp = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
+    cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
+    const double bytes = 64e6;
+    const int64_t half = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes / 2.0);
+    const int64_t whole = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes);
+    const int64_t sum = cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes);
+    const int64_t weights = cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes);
+    assert_true(half < whole);
+    p.fp8_gathers = true;
+    assert_int_equal(cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes), half);
+    assert_int_equal(cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes), sum);
+    assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes), weights);
+    const cost_model wide = {.c = &c, .profile = &p};
+    assert_int_equal(cost_message_ns(&wide, &tp, PLAN_ALL_GATHER, bytes), whole);
+    // Nor is what comes from the stage before, and is gathered there.
+    p.pp_pieces = true;
+    dp.alike = 8;
+    assert_int_equal(cost_pieces_ns(&m, &dp, bytes), whole);
+}
+
+// Half of fp8's speed may be at a longer sum than that of 16 bits: 128 there, 512 here.
+static void fp8_wants_longer_sums(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_product shape = {4096, 4096, 512};
+    const double same = cost_product_share(&c.device, &shape, MATH_FP8);
+    const double sixteen = cost_product_share(&c.device, &shape, MATH_BF16);
+    c.device.product_half_k_fp8 = 512.0;
+    assert_close(cost_product_share(&c.device, &shape, MATH_FP8),
+                 same * (512.0 + 128.0) / (512.0 + 512.0), 1e-12);
+    assert_close(cost_product_share(&c.device, &shape, MATH_BF16), sixteen, 1e-12);
+}
+
+// Of short sequences attention reaches less; half of it at `attention_half` tokens.
+static void attention_is_slow_on_short_sequences(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    arena *a = NULL;
+    op_program *program = NULL;
+    tensor_id x = TENSOR_NONE, y = TENSOR_NONE;
+    op_attrs attrs = {.heads = 8, .kv_heads = 8, .head_dim = 64, .scale = 0.125F};
+    c.device.memory_bytes_s = 1e18; // nothing but FLOPs
+    c.device.launch_s = 0.0;
+    assert_int_equal(arena_create("cost", 0, &a), ST_OK);
+    assert_int_equal(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &program), ST_OK);
+    assert_int_equal(op_input(program, "x", extent_tokens(1), extent_of(512), &x), ST_OK);
+    assert_int_equal(op_attention(program, x, x, x, TENSOR_NONE, TENSOR_NONE, &attrs, &y), ST_OK);
+    const op_node *node = &program->lists[OP_FORWARD].nodes[0];
+    for (int64_t seq = 64; seq <= 4096; seq *= 4) {
+        const extent_binding bound = {
+            .value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = 512 * seq, [EXTENT_SEQS] = 512}};
+        c.device.attention_half = 0.0;
+        const double whole = (double)cost_node_ns(&m, program, node, &bound);
+        c.device.attention_half = 256.0;
+        const double cut = (double)cost_node_ns(&m, program, node, &bound);
+        assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
+        // A software's kernels may need longer sequences than the device's best.
+        cost_profile longer = p;
+        longer.attention_half = 1024.0;
+        const cost_model other = {.c = &c, .profile = &longer};
+        assert_close((double)cost_node_ns(&other, program, node, &bound),
+                     whole * (1.0 + 1024.0 / (double)seq), 0.01);
+        // Heads of 60: 15 / 16 of the FLOPs, by halves where there are matrix units.
+        c.device.attention_half = 0.0;
+        op_node odd = *node;
+        odd.attrs.head_dim = 60;
+        assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 15 / 16, 0.01);
+        c.device.matrix_units_per_unit = 4;
+        assert_close((double)cost_node_ns(&m, program, &odd, &bound), whole * 30 / 16, 0.01);
+        assert_int_equal(cost_node_ns(&m, program, node, &bound), (int64_t)whole);
+        c.device.matrix_units_per_unit = 0;
+        // Five kernels are launched five times.
+        cost_profile unfused = p;
+        unfused.attention_kernels = 5.0;
+        c.device.launch_s = 1e-3;
+        const cost_model five = {.c = &c, .profile = &unfused};
+        assert_close((double)cost_node_ns(&five, program, node, &bound), whole + 5e6, 1e-6);
+        c.device.launch_s = 0.0;
+        // Heads of 64 have half the FLOPs of those of 128 beside each score, and twice the scores for all FLOPs.
+        c.device.attention_forward_scores = 0.3;
+        assert_close((double)cost_node_ns(&m, program, node, &bound), whole * 1.3, 0.01);
+        c.device.attention_forward_scores = 0.0;
+        // A processor attends in fp32 whatever its rows are of.
+        c.device.maker = "cpu";
+        assert_close((double)cost_node_ns(&m, program, node, &bound),
+                     whole * c.device.peak_flops[MATH_BF16] / c.device.peak_flops[MATH_FP32], 0.01);
+        c.device.maker = "sample";
+    }
+    arena_destroy(a);
+}
+
+// All units of a processor on one operation reach `team` of what they do each for itself.
+static void ranks_with_fewer_units_wait_less(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cluster_device all = c.device, same = c.device;
+    all.units = same.units = 16;
+    all.team = 0.8;
+    all.pointwise_fp32_s = 1e9;
+    double before = 0.0;
+    for (int64_t ranks = 1; ranks <= 16; ranks *= 2) {
+        cluster_device d = all;
+        cost_units_share(&d, ranks);
+        assert_int_equal(d.units, 16 / ranks);
+        assert_true(d.product_share[MATH_BF16] > before); // the more ranks, the better each unit
+        before = d.product_share[MATH_BF16];
+        if (ranks == 1) assert_close(before, 0.7, 1e-9);
+    }
+    assert_close(before, fmin(1.0, 0.7 / 0.8), 1e-9);
+    cluster_device one = all;
+    cost_units_share(&one, 16);
+    assert_close(one.pointwise_fp32_s, 1e9 / 0.8, 1e-9);
+    assert_close(one.attention_backward_share, 0.5 / 0.8, 1e-9);
+    cost_units_share(&same, 4); // not known: nothing but the units is dealt out
+    assert_int_equal(same.units, 4);
+    assert_close(same.product_share[MATH_BF16], 0.7, 1e-12);
+}
+
+static void less_power_is_a_lower_clock(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cluster_device d = c.device;
+    d.watts = 700.0;
+    d.idle_watts = 70.0;
+    cost_limit_power(&d); // no limit
+    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    d.limit_watts = 800.0; // more than it takes
+    cost_limit_power(&d);
+    assert_close(d.product_share[MATH_BF16], 0.7, 1e-12);
+    assert_close(d.watts, 700.0, 1e-12);
+    d.limit_watts = 70.0 + 630.0 * 0.64;
+    for (int again = 0; again < 2; again++) { // once is all
+        cost_limit_power(&d);
+        assert_close(d.product_share[MATH_BF16], 0.8 * 0.7, 1e-12);
+        assert_close(d.attention_backward_share, 0.8 * c.device.attention_backward_share, 1e-12);
+        assert_close(d.watts, d.limit_watts, 1e-12); // energy goes by it
+        assert_close(d.sold_watts, 700.0, 1e-12);
+    }
+}
+
+// ---- messages -------------------------------------------------------------------------------------
+
+static cost_group group_of(const cluster *c, int64_t count, int32_t stride)
+{
+    plan_members members = {.count = {count}, .stride = {stride}};
+    cost_group g;
+    for (int axis = 1; axis < AXIS_COUNT; axis++) members.count[axis] = members.stride[axis] = 1;
+    cost_group_make(c, &members, 0, MESH_AXIS(AXIS_DP), &g);
+    return g;
+}
+
+static void groups_know_their_levels(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
+                     all = group_of(&c, 4096, 1);
+    assert_int_equal(node.top, 0);
+    assert_int_equal(node.inside[0], 8);
+    assert_int_equal(rail.top, 1);
+    assert_int_equal(rail.inside[0], 1);
+    assert_int_equal(rail.units[1], 8);
+    assert_int_equal(all.top, 2);
+    assert_int_equal(all.inside[1], 64);
+    assert_int_equal(all.units[2], 64);
+}
+
+static void collectives_are_as_by_hand(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1), rail = group_of(&c, 8, 8),
+                     two = group_of(&c, 16, 1);
+    const double launch = 1e-6, bytes = 1e9;
+    // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps there and back are fewer than 7.
+    const double in_node = 7.0 / 8.0 * bytes / 200e9;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+                 (in_node + 6e-6 + launch) * 1e9, 1e-6);
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, bytes),
+                 (2 * in_node + 12e-6 + launch) * 1e9, 1e-6);
+    // One device of each node: 40 GB/s each.
+    const double on_rail = 7.0 / 8.0 * bytes / 40e9;
+    assert_close((double)cost_message_ns(&m, &rail, PLAN_REDUCE_SCATTER, bytes),
+                 (on_rail + 24e-6 + launch) * 1e9, 1e-6);
+    // Two whole nodes: each fetches half over eight NICs, and passes all on inside.
+    const double inside = 15.0 / 16.0 * bytes / 200e9, between = 0.5 * bytes / (8 * 40e9);
+    assert_true(inside > between);
+    assert_close((double)cost_message_ns(&m, &two, PLAN_ALL_GATHER, bytes),
+                 (inside + 2 * (3e-6 + 4e-6) + launch) * 1e9, 1e-6);
+    // Between two devices of two leaves: the taper halves what each gets.
+    const cost_group far = group_of(&c, 2, 64);
+    assert_close((double)cost_message_ns(&m, &far, PLAN_SEND, bytes),
+                 (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
+    const cost_group one = group_of(&c, 1, 1);
+    assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
+}
+
+// Of 1 GB that eight ranks of tp have each sends an eighth to another node, 40 GB/s each, and there they gather; with
+// layout.sp each has its own.
+static void stages_get_pieces(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1);
+    cost_group link = group_of(&c, 2, 8);
+    const double bytes = 1e9;
+    const double whole = (double)cost_message_ns(&m, &link, PLAN_SEND, bytes);
+    p.pp_pieces = true;
+    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    link.alike = 8;
+    const double gather = (double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes);
+    assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
+    assert_close((double)cost_message_ns(&m, &link, PLAN_RECEIVE, bytes),
+                 (bytes / 8 / 40e9 + 4e-6 + 1e-6) * 1e9 + gather, 1e-6);
+    p.pp_pieces = false;
+    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
+}
+
+// PyTorch's DDP sums beside the backward pass, where there are no stages.
+static void sums_are_hidden_where_there_are_no_stages(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    p.dp_overlap = p.tp_overlap = 0.0;
+    for (int pp = 1; pp <= 2; pp++) {
+        const plan_mesh mesh = {.size = {[AXIS_DP] = 4, [AXIS_TP] = 2, [AXIS_PP] = pp}};
+        const cost_group sums = group_along(&c, &mesh, AXIS_DP, GROUP_ASIDE);
+        const cost_group rows = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
+        p.dp_beside = false;
+        assert_close(cost_overlap(&p, &sums, true), 0.0, 0.0);
+        p.dp_beside = true;
+        assert_close(cost_overlap(&p, &sums, true), pp == 1 ? 1.0 : 0.0, 0.0);
+        assert_close(cost_overlap(&p, &sums, false), 0.0, 0.0);
+        assert_close(cost_overlap(&p, &rows, false), 0.0, 0.0);
+    }
+}
+
+// Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
+static void rings_take_their_hops(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
+    const int64_t sum = cost_message_ns(&m, &two, PLAN_ALL_REDUCE, 1e9);
+    p.hop_s = 30e-6;
+    p.hop_outside_s = 200e-6;
+    const double launch = 1e-6, bytes = 1e9;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+                 (7.0 / 8.0 * bytes / 200e9 + 7 * 30e-6 + launch) * 1e9, 1e-6);
+    assert_close((double)cost_message_ns(&m, &two, PLAN_REDUCE_SCATTER, bytes),
+                 (15.0 / 16.0 * bytes / 200e9 + 14 * 30e-6 + 200e-6 + launch) * 1e9, 1e-6);
+    assert_int_equal(cost_message_ns(&m, &two, PLAN_ALL_REDUCE, bytes), sum);
+}
+
+// What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
+// 400 x 0.5 GB/s; of eight on each of two, whose ports all fetch for all, 8 of those over 8 / 15 of the bytes.
+static void slow_links_crowd_less(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group in_node = group_of(&c, 8, 1), apart = group_of(&c, 8, 8),
+                     both = group_of(&c, 16, 1);
+    assert_close(cost_crowding(&m, &apart), 0.0, 0.0);
+    p.crowding = 0.25;
+    assert_close(cost_crowding(&m, &in_node), 0.25, 1e-9);
+    assert_close(cost_crowding(&m, &apart), 0.25 * 40.0 / 200.0, 1e-9);
+    assert_close(cost_crowding(&m, &both), 0.25,
+                 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
+}
+
+static void switches_that_add_halve_a_sum(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1);
+    const double plain = (double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10);
+    c.levels[0].reduces = true;
+    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10), plain / 2.0, 0.01);
+}
+
+// What travels compressed nobody adds on the way: a stream to every owner, and the owners' streams to all.
+static void compressed_sums_are_as_by_hand(void **state)
+{
+    (void)state;
+    cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
+    const cost_group many = group_of(&c, 512, 1), one = group_of(&c, 1, 1);
+    const double launch = 1e-6, stream = 1e7;
+    // In a node 7 streams go out, and the sums of 7 others come: 7 steps are one round, then log2(8) there and back.
+    const double in_node = 7.0 * stream / 200e9;
+    assert_close((double)cost_compressed_ns(&m, &node, 10000000, false),
+                 (in_node + 1e-6 + launch + in_node + 6e-6 + launch) * 1e9, 1e-5);
+    // Between two nodes each device sends its own 8 streams for the other side, 15 peers in two rounds; the sums come to
+    // a node once, and from inside.
+    const double out = 8.0 * stream / 40e9, inside = 15.0 * stream / 200e9;
+    const double sent = out + 2 * 4e-6 + launch, back = inside + 2 * (3e-6 + 4e-6) + launch;
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, true), sent * 1e9, 1e-5);
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
+    // Of 512 ranks in 8 leaves 448 streams cross the halved top: 0.22 s at 20 GB/s. A ring of as many bytes shares
+    // the links of 64 devices there: 64 times less, and is bound inside the node instead.
+    const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
+    const double ring = 511.0 * stream / 200e9;
+    assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
+    assert_close((double)cost_message_ns(&m, &many, PLAN_REDUCE_SCATTER, 512 * stream), ring * 1e9,
+                 0.01);
+    // Switches that add cannot add streams.
+    for (int l = 0; l < 3; l++) c.levels[l].reduces = true;
+    assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
+    assert_int_equal(cost_compressed_ns(&m, &one, 10000000, false), 0);
+    // A plan's records say the same.
+    plan_comm sum = {
+        .op = PLAN_ALL_REDUCE, .type = DTYPE_F32, .compressed = true, .stream_bytes = 10000000};
+    const plan empty = {.codec = "int8"};
+    assert_close(cost_comm_bytes(&empty, &sum, 16), 16 * stream, 1e-12);
+    assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
+                     cost_compressed_ns(&m, &two, 10000000, false));
+    sum.op = PLAN_REDUCE_SCATTER;
+    assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
+                     cost_compressed_ns(&m, &two, 10000000, true));
+}
+
+static void messages_are_monotone(void **state)
+{
+    (void)state;
+    const cluster c = sample();
+    const cost_profile p = cost_profile_trireme();
+    const cost_model m = {.c = &c, .profile = &p};
+    for (int op = PLAN_ALL_REDUCE; op <= PLAN_RECEIVE; op++) {
+        int64_t before = 0;
+        for (int64_t n = 2; n <= 4096; n *= 2) {
+            const cost_group g = group_of(&c, n, 1);
+            const int64_t ns = cost_message_ns(&m, &g, (plan_comm_op)op, 1e8);
+            assert_true(cost_message_ns(&m, &g, (plan_comm_op)op, 2e8) > ns);
+            if (op == PLAN_ALL_REDUCE || op == PLAN_ALL_GATHER) assert_true(ns >= before);
+            before = ns;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_products_reach_their_share),
+        cmocka_unit_test(a_type_without_units_takes_the_next),
+        cmocka_unit_test(tiles_and_waves_quantise),
+        cmocka_unit_test(nothing_larger_is_cheaper),
+        cmocka_unit_test(operations_are_priced_by_their_rows),
+        cmocka_unit_test(eager_operations_move_more),
+        cmocka_unit_test(fp8_wants_longer_sums),
+        cmocka_unit_test(rings_carry_a_nodes_own_pieces),
+        cmocka_unit_test(rows_of_experts_are_held_up),
+        cmocka_unit_test(keys_and_values_are_held_up),
+        cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
+        cmocka_unit_test(experts_have_their_host_and_order),
+        cmocka_unit_test(attention_is_slow_on_short_sequences),
+        cmocka_unit_test(ranks_with_fewer_units_wait_less),
+        cmocka_unit_test(less_power_is_a_lower_clock),
+        cmocka_unit_test(groups_know_their_levels),
+        cmocka_unit_test(collectives_are_as_by_hand),
+        cmocka_unit_test(stages_get_pieces),
+        cmocka_unit_test(sums_are_hidden_where_there_are_no_stages),
+        cmocka_unit_test(rings_take_their_hops),
+        cmocka_unit_test(slow_links_crowd_less),
+        cmocka_unit_test(switches_that_add_halve_a_sum),
+        cmocka_unit_test(compressed_sums_are_as_by_hand),
+        cmocka_unit_test(messages_are_monotone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

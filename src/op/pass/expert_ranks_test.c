@@ -1,0 +1,237 @@
+// What a rank of several that share experts does: which messages, where, and what lies between them; and that tensor
+// parallelism cuts the same blocks.
+#include "fixtures/op/blocks_fixture.h"
+#include "op/pass/expert_ranks.h"
+#include "op/pass/partition.h"
+
+enum { COUNT = 8, TOP_K = 2, FFN = 20 };
+
+static arena *a;
+
+static int setup(void **state)
+{
+    (void)state;
+    return arena_create("experts", 0, &a) == ST_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    arena_destroy(a);
+    return 0;
+}
+
+static tensor_id expert_weight(op_program *p, const char *name, int64_t rows, int64_t columns,
+                               int tp)
+{
+    const tensor_id w = block_weight(p, name, rows, columns);
+    p->tensors[w].cut_dim[AXIS_TP] = (int8_t)tp;
+    p->tensors[w].cut_dim[AXIS_EP] = 0;
+    return w;
+}
+
+// A block of experts alone, as model/block/experts.c writes it.
+static op_program *block_experts(op_recompute recompute)
+{
+    op_program *p = NULL;
+    tensor_id x, logits, gates, rows, gate, h, act, d, y;
+    MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &p));
+    MUST(op_input(p, "x", extent_tokens(1), extent_of(BLOCK_DIM), &x));
+    MUST(op_matmul(p, x, block_weight(p, "router", COUNT, BLOCK_DIM), TENSOR_NONE, ACT_NONE,
+                   &logits));
+    MUST(op_route(p, logits, TOP_K, &gates));
+    MUST(op_dispatch(p, x, gates, &rows, &gate));
+    MUST(op_experts(p, rows, expert_weight(p, "up", COUNT * 2 * FFN, BLOCK_DIM, 0), COUNT, &h));
+    MUST(op_swiglu(p, h, &act));
+    MUST(op_weigh(p, act, gate, &act));
+    MUST(op_experts(p, act, expert_weight(p, "down", COUNT * BLOCK_DIM, FFN, 1), COUNT, &d));
+    MUST(op_combine(p, d, gates, &y));
+    MUST(op_output(p, y));
+    MUST(op_program_differentiate(p));
+    MUST(op_program_recompute(p, recompute));
+    return p;
+}
+
+static op_model *model_of(op_program *p)
+{
+    op_model *m = NULL;
+    op_program **programs = NULL;
+    op_layer *layers = NULL;
+    op_weight *weights = NULL;
+    int32_t *map = NULL;
+    MUST(arena_new(a, 1, &m));
+    MUST(arena_new(a, 1, &programs));
+    MUST(arena_new(a, 1, &layers));
+    MUST(arena_new(a, p->tensor_count, &weights));
+    MUST(arena_new(a, p->tensor_count, &map));
+    programs[0] = p;
+    for (tensor_id t = 0; t < p->tensor_count; t++) {
+        const op_tensor *x = &p->tensors[t];
+        map[t] = -1;
+        if (x->role != ROLE_WEIGHT) continue;
+        op_weight *w = &weights[m->weight_count];
+        *w = (op_weight){.name = x->name,
+                         .ndim = 2,
+                         .rows = x->dims[0].scale,
+                         .columns = x->dims[1].scale,
+                         .part_count = 1,
+                         .is_expert = x->cut_dim[AXIS_EP] >= 0};
+        w->parts[0] = (weight_part){.name = x->name, .rows = w->rows};
+        memcpy(w->cut_dim, x->cut_dim, sizeof(w->cut_dim));
+        map[t] = (int32_t)m->weight_count++;
+    }
+    layers[0] = (op_layer){.name = "layer", .weight_of = map};
+    *m = (op_model){.purpose = PURPOSE_TRAIN,
+                    .programs = programs,
+                    .program_count = 1,
+                    .layers = layers,
+                    .layer_count = 1,
+                    .weights = weights,
+                    .weight_count = m->weight_count};
+    return m;
+}
+
+static int nodes_of(const op_program *p, op_list list, op_code code, mesh_axis axis)
+{
+    int n = 0;
+    for (int64_t i = 0; i < p->lists[list].count; i++) {
+        const op_node *node = &p->lists[list].nodes[i];
+        n += node->code == code && node->attrs.axis == axis ? 1 : 0;
+    }
+    return n;
+}
+
+static double flops_of(const op_program *p)
+{
+    const extent_binding bound = {
+        .value = {
+            [EXTENT_ONE] = 1, [EXTENT_TOKENS] = 64, [EXTENT_SEQS] = 2, [EXTENT_TOKENS_CUT] = 32}};
+    double flops = 0.0;
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            const bool is_product = node->code == OP_EXPERTS || node->code == OP_EXPERTS_DX ||
+                                    node->code == OP_EXPERTS_DW;
+            if (is_product) flops += op_node_cost(p, node, &bound).flops;
+        }
+    }
+    return flops;
+}
+
+// Everything that is read was made before, or is no activation; in the order of the lists.
+static void made_before_read(const op_program *p)
+{
+    bool made[256] = {false};
+    assert_true(p->tensor_count <= COUNT_OF(made));
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < p->lists[list].count; i++) {
+            const op_node *node = &p->lists[list].nodes[i];
+            for (int k = 0; k < OP_MAX_IN; k++) {
+                const tensor_id t = node->in[k];
+                if (t == TENSOR_NONE || p->tensors[t].role != ROLE_ACTIVATION) continue;
+                assert_true(made[op_whole(p, t)]);
+            }
+            for (int k = 0; k < OP_MAX_OUT; k++) {
+                if (node->out[k] != TENSOR_NONE) made[op_whole(p, node->out[k])] = true;
+            }
+        }
+    }
+}
+
+static void rows_travel_there_and_back(void **state)
+{
+    (void)state;
+    for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+        op_model *whole = model_of(block_experts((op_recompute)policy)), *local = NULL;
+        const op_program *before = whole->programs[0];
+        MUST(op_model_experts(a, whole, 4, &local));
+        const op_program *p = local->programs[0];
+        made_before_read(p);
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
+        assert_int_equal(nodes_of(p, OP_BACKWARD_INPUT, OP_ALL_TO_ALL, AXIS_EP), 2);
+        assert_int_equal(nodes_of(p, OP_BACKWARD_WEIGHT, OP_ALL_TO_ALL, AXIS_EP), 0);
+        // What is made again is sent again; `selective` keeps what came.
+        const int again = policy == RECOMPUTE_FULL ? 1 : 0;
+        assert_int_equal(nodes_of(p, OP_RECOMPUTE, OP_ALL_TO_ALL, AXIS_EP), again);
+        // A rank has a quarter of the experts and as many rows: the same work.
+        assert_true(flops_of(p) == flops_of(before));
+        for (int64_t w = 0; w < local->weight_count; w++) {
+            const op_weight *x = &local->weights[w];
+            assert_int_equal(x->rows * (x->is_expert ? 4 : 1), whole->weights[w].rows);
+        }
+        for (tensor_id t = 0; t < before->tensor_count; t++) {
+            const op_tensor *x = &p->tensors[t];
+            const bool is_cut = x->cut_dim[AXIS_EP] >= 0;
+            assert_int_equal(x->dims[0].scale * (is_cut ? 4 : 1), before->tensors[t].dims[0].scale);
+        }
+    }
+}
+
+static void one_rank_is_the_model_itself(void **state)
+{
+    (void)state;
+    op_model *whole = model_of(block_experts(RECOMPUTE_NONE)), *local = NULL;
+    MUST(op_model_experts(a, whole, 1, &local));
+    assert_ptr_equal(local, whole);
+    assert_int_equal(op_model_experts(a, whole, 7, &local), ST_CONFIG_CONFLICT);
+}
+
+// Each expert's columns are cut, by rows of tokens or not: half of the work on each of two ranks.
+static void tensor_parallelism_cuts_them(void **state)
+{
+    (void)state;
+    for (int rows = 0; rows < 2; rows++) {
+        op_model *whole = model_of(block_experts(RECOMPUTE_FULL)), *cut = NULL, *local = NULL;
+        const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = rows == 1};
+        MUST(op_model_partition(a, whole, &how, &cut));
+        MUST(op_model_experts(a, cut, 4, &local));
+        const op_program *p = local->programs[0];
+        made_before_read(p);
+        assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0]));
+        // The sum of what experts give is made before it is sent back, of rows cut or whole.
+        assert_int_equal(
+            nodes_of(p, OP_FORWARD, rows == 1 ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, AXIS_TP), 1);
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
+        assert_true(nodes_of(p, OP_FORWARD, OP_ALL_GATHER, AXIS_TP) ==
+                    2 * rows); // rows, and their gates
+    }
+}
+
+// Experts that it leaves whole: a rank sends its own rows, nothing of them is gathered or summed over tp, and so are no
+// gradients of experts; the router's are.
+static void tensor_parallelism_leaves_them_whole(void **state)
+{
+    (void)state;
+    for (int policy = RECOMPUTE_NONE; policy <= RECOMPUTE_FULL; policy++) {
+        op_model *whole = model_of(block_experts((op_recompute)policy)), *cut = NULL, *local = NULL;
+        const op_cut how = {.ways = 2, .at = 1, .shards = 1, .rows = true, .whole_experts = true};
+        MUST(op_model_partition(a, whole, &how, &cut));
+        MUST(op_model_experts(a, cut, 4, &local));
+        const op_program *p = local->programs[0];
+        made_before_read(p);
+        assert_true(2.0 * flops_of(p) == flops_of(whole->programs[0])); // of half of the rows
+        assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
+        for (int list = 0; list < OP_LIST_COUNT; list++) {
+            assert_int_equal(nodes_of(p, (op_list)list, OP_REDUCE_SCATTER, AXIS_TP), 0);
+            assert_int_equal(nodes_of(p, (op_list)list, OP_ALL_GATHER, AXIS_TP), 0);
+        }
+        for (int64_t w = 0; w < local->weight_count; w++) {
+            const op_weight *x = &local->weights[w];
+            assert_int_equal(x->ways, 1);
+            assert_int_equal(x->columns, whole->weights[w].columns);
+            assert_int_equal(x->rows * (x->is_expert ? 4 : 1), whole->weights[w].rows);
+            assert_true(x->partial_grad == !x->is_expert);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(rows_travel_there_and_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_rank_is_the_model_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(tensor_parallelism_cuts_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(tensor_parallelism_leaves_them_whole, setup, teardown),
+    };
+    return cmocka_run_group_tests_name("expert_ranks", tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+// Shared by the files of the partition: partition.c (models, tensors, rules), partition_sum.c (nodes
+// whose result is a sum over ranks) and partition_heads.c (keys that several ranks have).
+#ifndef OP_PASS_PARTITION_INTERNAL_H
+#define OP_PASS_PARTITION_INTERNAL_H
+
+#include "op/op_internal.h"
+#include "op/pass/partition.h"
+
+enum { PARTS_MAX = 4 };
+
+// A dim that is cut: its parts, which lie side by side and are cut each by itself; whole sizes. Of a part of
+// which there are copies, so many ranks side by side have the same piece.
+typedef struct cut_parts {
+    int count;
+    int64_t size[PARTS_MAX];
+    int32_t copies[PARTS_MAX]; // at least 1
+} cut_parts;
+
+// What is known of a tensor of the whole program.
+typedef struct tensor_state {
+    bool known;
+    placement at;
+    cut_parts parts; // of the dim along which it is cut, but for rows of tokens
+    tensor_id all;   // of one cut by positions: the same with all rows; TENSOR_NONE: not made yet
+} tensor_state;
+
+typedef struct partition {
+    arena *a;
+    const op_cut *how;
+    const op_program *whole;
+    op_program *p; // the rank's; tensors have the same ids in both
+    tensor_state *state;
+    int32_t *
+        partial; // [tensor] a weight whose gradient is a term on so many ranks side by side; 0: on none
+    int64_t *forward_end; // [node of the whole's forward list] where its nodes end in the rank's
+} partition;
+
+static inline int64_t cut_begin(const op_cut *how, int64_t d)
+{
+    return op_piece_begin(d, how->ways, how->at);
+}
+static inline int64_t cut_size(const op_cut *how, int64_t d)
+{
+    return op_piece_begin(d, how->ways, how->at + 1) - cut_begin(how, d);
+}
+// Of a part: where this rank's piece begins, and how long it is.
+static inline int64_t part_begin(const op_cut *how, const cut_parts *parts, int i)
+{
+    const int32_t copies = parts->copies[i];
+    return op_piece_begin(parts->size[i], how->ways / copies, how->at / copies);
+}
+static inline int64_t part_size(const op_cut *how, const cut_parts *parts, int i)
+{
+    const int32_t copies = parts->copies[i];
+    return op_piece_begin(parts->size[i], how->ways / copies, how->at / copies + 1) -
+           part_begin(how, parts, i);
+}
+static inline bool parts_have_copies(const cut_parts *parts)
+{
+    for (int i = 0; i < parts->count; i++) {
+        if (parts->copies[i] > 1) return true;
+    }
+    return false;
+}
+// Terms of a sum that this rank has, the number of the first, and of all.
+static inline int32_t cut_terms(const op_cut *how)
+{
+    return how->ordered ? how->shards / how->ways : 1;
+}
+static inline int32_t cut_shards(const op_cut *how)
+{
+    return how->ordered ? how->shards : how->ways;
+}
+static inline int32_t cut_first(const op_cut *how)
+{
+    return how->at * cut_terms(how);
+}
+static inline bool placement_equal(placement a, placement b)
+{
+    return a.kind == b.kind && (a.kind != PLACE_SHARD || a.dim == b.dim);
+}
+
+// partition.c
+// The placement of an activation is known now, and with it that of all its views.
+NODISCARD status partition_set(partition *c, tensor_id t, placement at, const cut_parts *parts);
+// t with all of its rows: itself, or gathered.
+NODISCARD status partition_all_rows(partition *c, op_list list, tensor_id t, tensor_id *out);
+// A new activation of t's type, named after it.
+NODISCARD status partition_make(partition *c, tensor_id t, const char *suffix, dtype type,
+                                extent rows, extent columns, tensor_id *out);
+// partition_sum.c: appends `node` (in local ids, attributes cut), whose output 0 is a sum, and the sum.
+NODISCARD status partition_sum(partition *c, op_list list, const op_node *node);
+NODISCARD status partition_head(partition *c, op_list list, const op_node *node);
+// Columns of a tensor of the rank's program, as a view.
+NODISCARD status partition_columns(partition *c, tensor_id of, int64_t begin, int64_t end,
+                                   tensor_id *out);
+// partition_heads.c: gradients of attention, where queries of several ranks, or shards, have the same keys.
+bool partition_shares_keys(const partition *c, const op_node *node);
+// `node` is the whole's, `local` it in local ids with attributes cut.
+NODISCARD status partition_attention(partition *c, op_list list, const op_node *node,
+                                     const op_node *local);
+
+#endif

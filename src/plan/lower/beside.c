@@ -1,0 +1,162 @@
+// See beside.h. Rows are independent, of products as of sums, so pieces change no bit. They are sequences of the
+// micro-batch, or positions of its only one. What is cut by positions must be on all ranks, whatever the piece: so
+// one sequence goes in pieces of which each rank has a part. A message below a MiB costs more than it hides.
+#include "plan/lower/beside.h"
+
+enum { PIECE_BYTES = 1 << 20, PIECE_POSITIONS = 64 };
+
+static const op_node *node_at(const op_program *p, op_list list, int32_t at)
+{
+    return &p->lists[list].nodes[at];
+}
+
+// Every row of its result comes from the same row of what it reads.
+static bool is_product(const op_program *p, const op_node *node)
+{
+    if (node->code != OP_MATMUL && node->code != OP_MATMUL_DX) return false;
+    const extent from = p->tensors[node->in[0]].dims[0], to = p->tensors[node->out[0]].dims[0];
+    return from.symbol == EXTENT_TOKENS && to.symbol == EXTENT_TOKENS && from.scale == 1 &&
+           to.scale == 1;
+}
+
+static bool reads(const op_node *node, tensor_id t)
+{
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if (node->in[i] == t) return t != TENSOR_NONE;
+    }
+    return false;
+}
+
+// ---- pieces -------------------------------------------------------------------------------------
+
+// That a message of so many bytes may go in, of `most` at most.
+static int64_t pieces_below(int64_t bytes, int64_t most)
+{
+    return min_i64(most, min_i64(bytes / PIECE_BYTES, BESIDE_PIECES_MAX));
+}
+
+// all: what the communication sums, scatters or gathers, with all its rows. Below 2: it goes whole.
+static int32_t pieces_of(const beside_rule *r, const op_program *p, const op_node *node,
+                         tensor_id all)
+{
+    const op_tensor *t = &p->tensors[all];
+    const int64_t bytes = r->sequences * r->seq * t->dims[1].scale * dtype_bytes(t->type);
+    const bool cut = r->sequences == 1 && node->code != OP_ALL_REDUCE;
+    int64_t most = r->sequences > 1 ? r->sequences : r->seq / PIECE_POSITIONS;
+    if (cut) most = r->cut_pieces;
+    int64_t pieces = pieces_below(bytes, most);
+    while (cut && pieces > 1 && most % pieces != 0)
+        pieces--; // each is several of those that are cut
+    return (int32_t)pieces;
+}
+
+// Does the node gather or scatter rows over all of tp, that are cut by positions?
+static bool cuts_positions(const op_program *p, const op_node *node)
+{
+    const bool gathers = node->code == OP_ALL_GATHER, scatters = node->code == OP_REDUCE_SCATTER;
+    if ((!gathers && !scatters) || node->attrs.axis != AXIS_TP) return false;
+    const op_tensor *own = &p->tensors[gathers ? node->in[0] : node->out[0]];
+    return own->ndim == 2 && own->dims[0].symbol == EXTENT_TOKENS_CUT && own->dims[0].scale == 1;
+}
+
+int64_t plan_beside_cut_pieces(const op_model *m, int64_t tp, int64_t sequences, int64_t seq)
+{
+    int64_t bytes = 0;
+    if (tp == 1 || sequences > 1) return 1;
+    for (int32_t i = 0; i < m->program_count; i++) {
+        const op_program *p = m->programs[i];
+        for (int list = 0; list < OP_LIST_COUNT; list++) {
+            for (int64_t k = 0; k < p->lists[list].count; k++) {
+                const op_node *node = &p->lists[list].nodes[k];
+                if (!cuts_positions(p, node)) continue;
+                const op_tensor *t = &p->tensors[node->in[0]];
+                bytes = max_i64(bytes, seq * t->dims[1].scale * dtype_bytes(t->type));
+            }
+        }
+    }
+    int64_t pieces = max_i64(pieces_below(bytes, seq / PIECE_POSITIONS), 1);
+    while (seq / tp % pieces != 0) pieces--;
+    return pieces;
+}
+
+// ---- parts --------------------------------------------------------------------------------------
+
+// The last of `run` nodes, whose results the message behind them sums, and nobody else needs before it does.
+static int32_t summed(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
+                      int32_t run)
+{
+    const op_node *sum = node_at(p, list, begin + run);
+    const bool sums = sum->code == OP_ALL_REDUCE || sum->code == OP_REDUCE_SCATTER;
+    if (!r->is_whole || !sums || sum->attrs.axis != AXIS_TP || sum->attrs.inside > 0) return 0;
+    int32_t products = 0;
+    while (products < run) {
+        const op_node *node = node_at(p, list, begin + run - 1 - products);
+        if (!is_product(p, node) || !reads(sum, node->out[0])) break;
+        products++;
+    }
+    return products > 0 && pieces_of(r, p, sum, sum->in[0]) > 1 ? products : 0;
+}
+
+// Products behind the gather that the range begins with, which read nothing but it and weights.
+static int32_t gathered(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
+                        int32_t count)
+{
+    const op_node *gather = node_at(p, list, begin);
+    if (!r->is_whole || !r->gathers || gather->code != OP_ALL_GATHER) return 0;
+    if (!cuts_positions(p, gather)) return 0;
+    int32_t products = 0;
+    while (products + 1 < count) {
+        const op_node *node = node_at(p, list, begin + products + 1);
+        if (!is_product(p, node) || node->in[0] != gather->out[0]) break;
+        products++;
+    }
+    return products > 0 && pieces_of(r, p, gather, gather->out[0]) > 1 ? products : 0;
+}
+
+static bool is_operand(const op_program *p, const op_node *node, tensor_id of)
+{
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        tensor_id t = i < OP_MAX_IN ? node->in[i] : node->out[i - OP_MAX_IN];
+        while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+        if (t == of) return true;
+    }
+    return false;
+}
+
+// Shifts that the range begins with, if the node behind them does without what they bring.
+static int32_t shifted(const op_program *p, op_list list, int32_t begin, int32_t count)
+{
+    int32_t shifts = 0;
+    while (shifts < count && node_at(p, list, begin + shifts)->code == OP_SHIFT) shifts++;
+    if (shifts == 0 || shifts + 1 >= count) return 0; // somebody must wait for them
+    const op_node *product = node_at(p, list, begin + shifts);
+    if (op_communicates(product->code)) return 0;
+    for (int32_t i = 0; i < shifts; i++) {
+        if (is_operand(p, product, node_at(p, list, begin + i)->out[0])) return 0;
+    }
+    return shifts;
+}
+
+static beside_part message_part(const beside_rule *r, const op_program *p, op_list list,
+                                int32_t begin, int32_t count)
+{
+    const op_node *node = node_at(p, list, begin);
+    const int32_t shifts = shifted(p, list, begin, count);
+    if (shifts > 0) return (beside_part){BESIDE_RING, shifts + 1, 1};
+    const int32_t products = gathered(r, p, list, begin, count);
+    if (products == 0) return (beside_part){BESIDE_MESSAGE, 1, 1};
+    return (beside_part){BESIDE_GATHER, products + 1, pieces_of(r, p, node, node->out[0])};
+}
+
+beside_part plan_beside_next(const beside_rule *r, const op_program *p, op_list list, int32_t begin,
+                             int32_t count)
+{
+    int32_t run = 0, products = 0;
+    ASSERT(count > 0 && begin + count <= p->lists[list].count);
+    while (run < count && !op_communicates(node_at(p, list, begin + run)->code)) run++;
+    if (run == 0) return message_part(r, p, list, begin, count);
+    if (run + 1 < count) products = summed(r, p, list, begin, run); // somebody must wait for it
+    if (products == 0 || products < run) return (beside_part){BESIDE_NOTHING, run - products, 1};
+    const op_node *sum = node_at(p, list, begin + run);
+    return (beside_part){BESIDE_SUM, run + 1, pieces_of(r, p, sum, sum->in[0])};
+}

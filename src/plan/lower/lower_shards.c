@@ -1,0 +1,268 @@
+// Accumulators of weight gradients, and the one binary tree in which shards are summed.
+//
+// Strict order (design.md): a shard's gradient is one left fold over its tokens; shards are summed by
+// a fixed binary tree over their numbers. Written as a binary counter that carries, at most
+// 1 + log2 S accumulators are alive: after shard s there are as many merges as s has trailing ones.
+//
+//   shard      0    1          2    3
+//   buffer     a    b          b    c
+//   then            a += b          b += c, a += b          the sum is in a
+//
+// With determinism.cp_shards there is such a tree for each shard of a sequence (op/zigzag.h), and their sums are
+// summed by one more: so a rank that has one of them has as few accumulators, and hands over as little, as
+// without. (Shards of a sequence first, then those of the batch, would be an accumulator for each shard.)
+#include "plan/lower/lower.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t power_above(int32_t count)
+{
+    int32_t size = 1;
+    while (size < count) size *= 2;
+    return size;
+}
+
+// The number of a leaf in the tree: all shards of the batch for the first shard of a sequence, then all for the
+// second. Subtrees are whole: what pads them is empty, and empty leaves are absent.
+static int32_t leaf_number(const shard_tree *t, int32_t shard, int32_t cp)
+{
+    return t->cp_shards > 1 ? cp * power_above(t->shard_count) + shard : shard;
+}
+
+static bool leaves_are_empty(const shard_tree *t, int32_t begin, int32_t end)
+{
+    const int32_t size = power_above(t->shard_count);
+    for (int32_t i = begin; i < end && i < t->leaf_count; i++) {
+        const int32_t s = i % size;
+        if (s < t->shard_count && t->begin[s + 1] > t->begin[s]) return false;
+    }
+    return true;
+}
+
+// A node of 2^level leaves that waits for its neighbour.
+typedef struct waiting_node {
+    int32_t begin;
+    int level;
+    int8_t buffer;
+} waiting_node;
+
+typedef struct tree_walk {
+    shard_tree *t;
+    bool used[TREE_MAX_BUFFERS];
+    waiting_node nodes[TREE_MAX_BUFFERS];
+    int count, top; // nodes that wait; level of the root
+} tree_walk;
+
+// The accumulator of a leaf: the lowest free buffer.
+static status leaf_take(tree_walk *w, int8_t *buffer)
+{
+    int8_t b = 0;
+    while (b < TREE_MAX_BUFFERS && w->used[b]) b++;
+    if (b == TREE_MAX_BUFFERS) {
+        return fail(ST_CONFIG_RANGE,
+                    "determinism.shards = %d with determinism.cp_shards = %d leaves one rank more "
+                    "than %d sums of each gradient; with fewer shards it goes",
+                    (int)w->t->shard_count, (int)w->t->cp_shards, (int)TREE_MAX_BUFFERS);
+    }
+    w->used[b] = true;
+    if (b + 1 > w->t->buffer_count) w->t->buffer_count = b + 1;
+    *buffer = b;
+    return ST_OK;
+}
+
+static int waiting_find(const tree_walk *w, int32_t begin, int level)
+{
+    for (int i = 0; i < w->count; i++) {
+        if (w->nodes[i].begin == begin && w->nodes[i].level == level) return i;
+    }
+    return -1;
+}
+
+// A leaf is complete: up the tree, as far as neighbours are complete here, or absent everywhere.
+static void leaf_end(tree_walk *w, int at, waiting_node n)
+{
+    shard_tree *t = w->t;
+    for (; n.level < w->top; n.level++) {
+        const int32_t size = 1 << n.level, other = n.begin ^ size, low = n.begin & ~size;
+        const int found = waiting_find(w, other, n.level);
+        if (found < 0 && !leaves_are_empty(t, other, other + size)) break;
+        if (found >= 0) {
+            const int8_t theirs = w->nodes[found].buffer;
+            const tree_merge m =
+                other < n.begin ? (tree_merge){theirs, n.buffer} : (tree_merge){n.buffer, theirs};
+            ASSERT(t->merge_count[at] < TREE_MAX_MERGES);
+            t->merges[at][t->merge_count[at]++] = m;
+            w->used[m.source] = false;
+            n.buffer = m.target;
+            w->nodes[found] = w->nodes[--w->count];
+        }
+        n.begin = low;
+    }
+    ASSERT(w->count < TREE_MAX_BUFFERS);
+    w->nodes[w->count++] = n;
+}
+
+static int node_compare(const void *a, const void *b)
+{
+    const tree_node *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+// Shard by shard. The leaves of a shard are all open while it goes on, and end together.
+static status tree_make(shard_tree *t)
+{
+    tree_walk w = {.t = t};
+    while ((1 << w.top) < t->leaf_count) w.top++;
+    for (int32_t s = t->first; s < t->last; s++) {
+        int8_t *leaf = &t->leaf[s * t->cp_count];
+        const bool is_empty = t->begin[s + 1] == t->begin[s];
+        for (int32_t j = 0; j < t->cp_count; j++) {
+            leaf[j] = -1;
+            if (!is_empty) TRY(leaf_take(&w, &leaf[j]));
+        }
+        for (int32_t j = 0; j < t->cp_count && !is_empty; j++) {
+            const waiting_node n = {leaf_number(t, s, t->cp_first + j), 0, leaf[j]};
+            leaf_end(&w, s * t->cp_count + j, n);
+        }
+    }
+    for (int i = 0; i < w.count; i++) {
+        const int32_t begin = w.nodes[i].begin;
+        const int64_t end = min_i64(begin + (1 << w.nodes[i].level), t->leaf_count);
+        t->node[i] = (tree_node){begin, (int32_t)end, w.nodes[i].buffer};
+    }
+    if (w.count > TREE_MAX_NODES) {
+        return fail(ST_CONFIG_RANGE,
+                    "determinism.shards = %d and determinism.cp_shards = %d leave a rank with %d "
+                    "partial sums, at most %d; with fewer it goes",
+                    (int)t->shard_count, (int)t->cp_shards, w.count, (int)TREE_MAX_NODES);
+    }
+    t->node_count = w.count;
+    qsort(t->node, (size_t)t->node_count, sizeof(t->node[0]), node_compare);
+    return ST_OK;
+}
+
+// The shards [first, last) of strict order; else all that there is, one shard.
+static void shards_set(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+{
+    memset(t, 0, sizeof(*t));
+    if (!r->strict) {
+        t->shard_count = t->last = t->leaf_count = t->cp_shards = t->cp_count = 1;
+        t->begin[0] = own_begin;
+        t->begin[1] = own_end;
+        return;
+    }
+    const int64_t ranks = plan_mesh_size(&r->mesh, AXIS_DP), me = r->mesh.at[AXIS_DP];
+    t->shard_count = r->shards;
+    t->first = (int32_t)plan_shard_begin(r->shards, ranks, me);
+    t->last = (int32_t)plan_shard_begin(r->shards, ranks, me + 1);
+    for (int32_t s = 0; s <= r->shards; s++) {
+        t->begin[s] = plan_shard_begin(r->sequences, r->shards, s);
+    }
+    const int32_t ways = plan_mesh_size(&r->mesh, AXIS_CP);
+    t->cp_shards = r->cp_shards > 1 ? r->cp_shards : ways;
+    t->cp_count = t->cp_shards / ways;
+    t->cp_first = r->mesh.at[AXIS_CP] * t->cp_count;
+    ASSERT(t->cp_count <= TREE_MAX_CP);
+    const bool is_one = t->cp_shards == 1;
+    t->leaf_count = is_one ? r->shards : t->cp_shards * power_above(r->shards);
+}
+
+status shard_tree_make(shard_tree *t, const plan_request *r, int64_t own_begin, int64_t own_end)
+{
+    shards_set(t, r, own_begin, own_end);
+    return tree_make(t);
+}
+
+static status shard_trees_make(shard_tree trees[2], const plan_request *r, int64_t own_begin,
+                               int64_t middle, int64_t own_end)
+{
+    shards_set(&trees[0], r, own_begin, middle);
+    shards_set(&trees[1], r, middle, own_end);
+    if (r->strict) {
+        int32_t cut = trees[0].first;
+        while (cut < trees[0].last && trees[0].begin[cut] < middle) cut++;
+        if (trees[0].begin[cut] != middle) {
+            return fail(ST_CONFIG_CONFLICT,
+                        "determinism = strict: each direction of the pipeline takes whole shards, "
+                        "but %lld of %lld sequences are none (determinism.shards = %d)",
+                        (long long)(middle - own_begin), (long long)(own_end - own_begin),
+                        (int)r->shards);
+        }
+        trees[0].last = trees[1].first = cut;
+    }
+    TRY(tree_make(&trees[0]));
+    return tree_make(&trees[1]);
+}
+
+const shard_tree *lower_tree(const lowering *l, int32_t layer_row)
+{
+    return &l->trees[l->two_ways ? l->layers[layer_row].chunk : 0];
+}
+
+static const grad_use *use_of_weight(const lowering *l, int32_t weight)
+{
+    for (int64_t i = 0; i < l->use_count; i++) {
+        if (l->uses[i].weight == weight) return &l->uses[i];
+    }
+    return NULL;
+}
+
+status lower_use_add(lowering *l, int32_t layer_row, tensor_id t)
+{
+    const op_layer *layer = &l->m->layers[layer_row];
+    const op_tensor *local = &l->m->programs[layer->program]->tensors[t];
+    grad_use use = {.layer = layer_row, .local = t, .weight = layer->weight_of[local->of]};
+    const grad_use *first = use_of_weight(l, use.weight);
+    use.shared = first != NULL && !l->r->strict;
+    for (int k = 0; k < lower_tree(l, layer_row)->buffer_count; k++) {
+        if (first != NULL && !l->r->strict) {
+            use.buffer[k] = first->buffer[k];
+            continue;
+        }
+        plan_tensor tensor = lower_tensor_like(local, &l->bound);
+        tensor.kind = BYTES_GRADIENTS;
+        tensor.weight = use.weight;
+        tensor.bytes = lower_padded_bytes(l, use.weight, &tensor);
+        if (l->cuts_gradients && lower_rows(l, use.weight).cut) {
+            TRY(lower_passing_add(l, &tensor, &use.buffer[k]));
+            continue;
+        }
+        (void)snprintf(tensor.name, sizeof(tensor.name), "grad.%s%s%s",
+                       l->m->weights[use.weight].name, first != NULL ? "@" : "",
+                       first != NULL ? layer->name : "");
+        const size_t length = strlen(tensor.name);
+        if (k > 0) (void)snprintf(tensor.name + length, sizeof(tensor.name) - length, "#%d", k);
+        TRY(plan_tensor_push(l->p, &tensor, &use.buffer[k]));
+    }
+    TRY(arena_grow(l->a, (void **)&l->uses, &l->use_capacity, l->use_count + 1,
+                   (int64_t)sizeof(grad_use)));
+    l->uses[l->use_count++] = use;
+    l->layers[layer_row].use_count++;
+    return ST_OK;
+}
+
+status lower_trees(lowering *l)
+{
+    if (l->r->optimizer == NULL) return ST_OK;
+    const int64_t first = l->p->first_sequence, end = first + l->p->own_sequences;
+    l->two_ways = l->pipe.schedule != NULL && l->pipe.schedule->shape == SHAPE_TWO;
+    if (!l->two_ways) {
+        return shard_tree_make(&l->trees[0], l->r, first, end);
+    }
+    int32_t none = 0, share = 0; // micro-batches of the first direction
+    plan_schedule_share(l->pipe.schedule, &l->pipe.shape, 0, &none, &share);
+    return shard_trees_make(l->trees, l->r, first, first + share * l->r->micro_batch, end);
+}
+
+void plan_own_sequences(const plan_mesh *mesh, bool strict, int32_t shards, int64_t sequences,
+                        int64_t *first, int64_t *count)
+{
+    const int64_t ranks = plan_mesh_size(mesh, AXIS_DP), me = mesh->at[AXIS_DP];
+    const int64_t parts = strict ? shards : sequences;
+    const int64_t begin = plan_shard_begin(parts, ranks, me);
+    const int64_t end = plan_shard_begin(parts, ranks, me + 1);
+    *first = plan_shard_begin(sequences, parts, begin);
+    *count = plan_shard_begin(sequences, parts, end) - *first;
+}

@@ -1,0 +1,330 @@
+// Offsets, tensors that are alike.
+//
+// Slots of a pipeline have a tensor of each name each. What one holds between two spans means nothing, so spans may be
+// dealt anew: each to the first tensor of as many bytes that is free (DEAL_SHARE), or each is placed alone
+// (DEAL_PIECES). Those that were fused otherwise in one slot than in another stay where they are.
+#include "plan/lower/memory_internal.h"
+
+#include <string.h>
+
+// The units of one class, of the slots that have any span.
+struct copy_group {
+    int32_t *slot, *leader;
+    int32_t count;
+    int64_t first;    // class: of those that were fused with it the first
+    int32_t *unit_of; // [span of the group] where they are not placed by their slots
+    int32_t span_count;
+};
+
+static status group_find(const placing *pl, const life_table *lives, arena *a, int64_t class,
+                         copy_group *out)
+{
+    const life_copies *c = &lives->copies;
+    *out = (copy_group){0};
+    TRY(arena_new(a, c->slots, &out->slot));
+    TRY(arena_new(a, c->slots, &out->leader));
+    for (int32_t s = 0; s < c->slots; s++) {
+        const int32_t row = c->rows[class * c->slots + s];
+        if (row >= lives->capacity || lives->lives[row].count == 0) continue;
+        out->slot[out->count] = s;
+        out->leader[out->count++] = unit_leader(pl, row);
+    }
+    return ST_OK;
+}
+
+// Were they fused with the same classes in every slot, and with nothing else? `owner`: of a unit the first
+// class that is in it, which it is found by.
+static void groups_check(const placing *pl, const life_table *lives, int64_t *owner)
+{
+    const life_copies *c = &lives->copies;
+    for (int64_t i = 0; i < pl->count; i++) {
+        const bool alike = i < c->tensors && c->class_of[i] >= 0;
+        if (!alike && i < lives->capacity && lives->lives[i].count > 0) {
+            pl->is_odd[unit_leader(pl, (int32_t)i)] = true;
+        }
+        owner[i] = -1;
+    }
+    for (int64_t k = 0; k < c->count; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->count == 0) continue;
+        g->first = owner[g->leader[0]] >= 0 ? owner[g->leader[0]] : k;
+        const copy_group *first = &pl->groups[g->first];
+        bool same = g->count == first->count;
+        for (int32_t i = 0; i < g->count && same; i++) {
+            same = g->leader[i] == first->leader[i] && g->slot[i] == first->slot[i];
+        }
+        for (int32_t i = 0; i < g->count; i++) {
+            int64_t *mine = &owner[g->leader[i]];
+            if (*mine < 0) *mine = g->first;
+            same = same && *mine == g->first;
+        }
+        for (int32_t i = 0; i < g->count && !same; i++) {
+            const copy_group *other = &pl->groups[owner[g->leader[i]]];
+            for (int32_t j = 0; j < other->count; j++) pl->is_odd[other->leader[j]] = true;
+            pl->is_odd[g->leader[i]] = true;
+        }
+    }
+}
+
+// One unit that is odd leaves all of its group as they were.
+static bool group_is_odd(const placing *pl, const copy_group *g)
+{
+    for (int32_t i = 0; i < g->count; i++) {
+        if (pl->is_odd[g->leader[i]]) return true;
+    }
+    return false;
+}
+
+static status unit_push(placing *pl, arena *a, int64_t bytes, life_span *spans, int64_t count,
+                        int32_t *out)
+{
+    TRY(arena_grow(a, (void **)&pl->units, &pl->unit_capacity, pl->unit_count + 1,
+                   (int64_t)sizeof(unit)));
+    *out = (int32_t)pl->unit_count++;
+    pl->units[*out] = (unit){.bytes = bytes, .spans = spans, .span_count = count, .leader = *out};
+    return ST_OK;
+}
+
+// A span, and where its unit is to be written down.
+typedef struct shared_span {
+    life_span span;
+    int64_t bytes;
+    int32_t *unit;
+} shared_span;
+
+// By bytes, the largest first; and by their beginning.
+static status shares_sort(arena *a, shared_span **all, int64_t count)
+{
+    int64_t *keys = NULL, *sizes = NULL, last = 0, size_count = 0, capacity = 0;
+    int32_t *by_time = NULL, *by_size = NULL;
+    shared_span *sorted = NULL;
+    TRY(arena_new(a, count + 1, &keys));
+    TRY(arena_new(a, count + 1, &sorted));
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = (*all)[i].span.begin;
+        last = max_i64(last, keys[i]);
+    }
+    TRY(rows_sort(a, keys, count, last, &by_time));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t bytes = (*all)[i].bytes;
+        int64_t at = 0;
+        while (at < size_count && sizes[at] > bytes) at++;
+        if (at < size_count && sizes[at] == bytes) continue; // there are few
+        TRY(arena_grow(a, (void **)&sizes, &capacity, size_count + 1, (int64_t)sizeof(*sizes)));
+        memmove(&sizes[at + 1], &sizes[at], (size_t)(size_count++ - at) * sizeof(*sizes));
+        sizes[at] = bytes;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = 0;
+        while (sizes[keys[i]] != (*all)[by_time[i]].bytes) keys[i]++;
+    }
+    TRY(rows_sort(a, keys, count, size_count, &by_size));
+    for (int64_t i = 0; i < count; i++) sorted[i] = (*all)[by_time[by_size[i]]];
+    *all = sorted;
+    return ST_OK;
+}
+
+// Units of a size, as spans are dealt to them in the order of their beginning.
+typedef struct unit_ends {
+    int64_t *busy;  // [busy_count] end << UNIT_BITS | unit: a heap, the first that ends at its top
+    uint64_t *free; // [unit / 64] bits of those that are
+    int64_t busy_count, count;
+} unit_ends;
+enum { UNIT_BITS = 24 };
+
+static void busy_push(unit_ends *e, int64_t item)
+{
+    int64_t at = e->busy_count++;
+    for (; at > 0 && e->busy[(at - 1) / 2] > item; at = (at - 1) / 2) {
+        e->busy[at] = e->busy[(at - 1) / 2];
+    }
+    e->busy[at] = item;
+}
+
+static int64_t busy_pop(unit_ends *e)
+{
+    const int64_t top = e->busy[0], last = e->busy[--e->busy_count];
+    int64_t at = 0;
+    for (int64_t child = 1; child < e->busy_count; child = 2 * at + 1) {
+        child += child + 1 < e->busy_count && e->busy[child + 1] < e->busy[child] ? 1 : 0;
+        if (e->busy[child] >= last) break;
+        e->busy[at] = e->busy[child];
+        at = child;
+    }
+    e->busy[at] = last;
+    return top;
+}
+
+// The first unit that is free when the span begins; a new one behind them if none is.
+static int32_t unit_take(unit_ends *e, const life_span *span)
+{
+    while (e->busy_count > 0 && e->busy[0] >> UNIT_BITS < span->begin) {
+        const uint64_t ended = (uint64_t)busy_pop(e) & ((UINT64_C(1) << UNIT_BITS) - 1);
+        e->free[ended / 64] |= UINT64_C(1) << ended % 64;
+    }
+    int64_t word = 0;
+    while (word <= e->count / 64 && e->free[word] == 0) word++;
+    int64_t to = e->count;
+    if (word <= e->count / 64) {
+        to = 64 * word + __builtin_ctzll(e->free[word]);
+        e->free[word] &= e->free[word] - 1;
+    } else {
+        e->count++;
+    }
+    busy_push(e, span->end << UNIT_BITS | to);
+    return (int32_t)to;
+}
+
+// Spans of as many bytes, in the order of their beginning: each to the first unit that is free, so there are as
+// many as are in use at once, and those behind are free most of the time.
+static status spans_share(placing *pl, arena *a, const shared_span *all, int64_t count)
+{
+    int64_t *ends = NULL, *sizes = NULL, units = 0;
+    life_span *spans = NULL;
+    unit_ends busy = {.count = 0};
+    ASSERT(count < 1 << UNIT_BITS);
+    TRY(arena_new(a, count, &ends));
+    TRY(arena_new(a, count, &sizes));
+    TRY(arena_new(a, count, &spans));
+    TRY(arena_new(a, count, &busy.busy));
+    TRY(arena_new(a, count / 64 + 2, &busy.free));
+    for (int64_t k = 0; k < count; k++) {
+        const int32_t to = unit_take(&busy, &all[k].span);
+        sizes[to]++;
+        *all[k].unit = to;
+    }
+    units = busy.count;
+    for (int64_t u = 0, at = 0; u < units; at += sizes[u++]) {
+        int32_t row = 0;
+        TRY(unit_push(pl, a, all->bytes, &spans[at], sizes[u], &row));
+        ends[u] = at;
+    }
+    for (int64_t k = 0; k < count; k++) {
+        const int32_t to = *all[k].unit;
+        spans[ends[to]++] = all[k].span;
+        *all[k].unit = (int32_t)(pl->unit_count - units + to);
+    }
+    return ST_OK;
+}
+
+// Of all groups whose tensors do not keep to their slots.
+static status shares_deal(placing *pl, arena *a, int64_t classes)
+{
+    shared_span *all = NULL;
+    int64_t count = 0;
+    for (int64_t k = 0; k < classes; k++) count += pl->groups[k].span_count;
+    TRY(arena_new(a, count + 1, &all));
+    count = 0;
+    for (int64_t k = 0; k < classes; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->unit_of == NULL) continue;
+        for (int32_t i = 0; i < g->count; i++) {
+            unit *u = &pl->units[g->leader[i]];
+            for (int64_t s = 0; s < u->span_count; s++) {
+                all[count++] = (shared_span){u->spans[s], u->bytes, &g->unit_of[u->spans[s].copy]};
+            }
+            u->span_count = 0;
+        }
+    }
+    TRY(shares_sort(a, &all, count));
+    for (int64_t from = 0, end = 0; from < count; from = end) {
+        while (end < count && all[end].bytes == all[from].bytes) end++;
+        TRY(spans_share(pl, a, &all[from], end - from));
+    }
+    return ST_OK;
+}
+
+// Spans leave their slots: each is a unit behind the others, or finds one later (shares_deal).
+static status spans_part(placing *pl, arena *a, copy_group *g, deal how)
+{
+    int32_t total = 0, k = 0;
+    for (int32_t i = 0; i < g->count; i++) total += (int32_t)pl->units[g->leader[i]].span_count;
+    g->span_count = total;
+    TRY(arena_new(a, total + 1, &g->unit_of));
+    for (int32_t i = 0; i < g->count; i++) {
+        const unit u = pl->units[g->leader[i]];
+        for (int64_t s = 0; s < u.span_count; s++, k++) {
+            u.spans[s].copy = k;
+            if (how == DEAL_PIECES) TRY(unit_push(pl, a, u.bytes, &u.spans[s], 1, &g->unit_of[k]));
+        }
+        if (how == DEAL_PIECES) pl->units[g->leader[i]].span_count = 0;
+    }
+    return ST_OK;
+}
+
+status copies_make(arena *a, const life_table *lives, deal how, placing *pl)
+{
+    const int64_t classes = lives->copies.count;
+    int64_t *owner = NULL; // [unit]
+    if (classes == 0) return ST_OK;
+    TRY(arena_new(a, classes, &pl->groups));
+    TRY(arena_new(a, pl->count + 1, &owner));
+    TRY(arena_new(a, pl->count + 1, &pl->is_odd));
+    TRY(arena_new(a, pl->count + 1, &pl->old));
+    for (int64_t k = 0; k < classes; k++) TRY(group_find(pl, lives, a, k, &pl->groups[k]));
+    groups_check(pl, lives, owner);
+    memcpy(pl->old, pl->units, (size_t)pl->count * sizeof(unit));
+    for (int64_t k = 0; k < classes; k++) {
+        copy_group *g = &pl->groups[k];
+        if (g->count == 0 || g->first != k) continue;
+        const bool stays = how == DEAL_SLOTS || group_is_odd(pl, g);
+        if (!stays) TRY(spans_part(pl, a, g, how));
+        for (int32_t i = 0; i < g->count && stays; i++) pl->is_odd[g->leader[i]] = true;
+    }
+    return how == DEAL_SHARE ? shares_deal(pl, a, classes) : ST_OK;
+}
+
+// Where a tensor's own spans went, by those of the unit that they were in; to_row: of the unit's spans.
+static void spans_follow(const life_table *lives, const placing *pl, int64_t class,
+                         const int32_t *to_row)
+{
+    const copy_group *g = &pl->groups[class];
+    for (int32_t i = 0; i < g->count; i++) {
+        life *l = &lives->lives[lives->copies.rows[class * lives->copies.slots + g->slot[i]]];
+        l->dealt = true;
+        const unit *u = &pl->old[g->leader[i]];
+        int64_t at = 0;
+        for (int64_t k = 0; k < l->count; k++) { // both ascend
+            while (u->spans[at].end < l->spans[k].begin) at++;
+            ASSERT(at < u->span_count);
+            l->spans[k].copy = to_row[u->spans[at].copy];
+        }
+    }
+}
+
+// A tensor for each place that spans of a class have; `to_row`: of each span.
+static status spans_place(plan *p, arena *a, const life_copies *c, const placing *pl, int64_t class,
+                          int32_t *to_row)
+{
+    const copy_group *first = &pl->groups[pl->groups[class].first];
+    int32_t *rows = NULL, count = 0;
+    TRY(arena_new(a, first->span_count + 1, &rows));
+    for (int64_t k = 0; k < first->span_count; k++) {
+        const int64_t offset = pl->best[first->unit_of[k]];
+        int32_t at = 0;
+        while (at < count && p->tensors[rows[at]].offset != offset) at++;
+        if (at == count && at < c->slots) rows[count++] = c->rows[class * c->slots + at];
+        if (at == count) {
+            const plan_tensor like = p->tensors[c->rows[class * c->slots]];
+            TRY(plan_tensor_push(p, &like, &rows[count++]));
+        }
+        p->tensors[rows[at]].offset = offset;
+        to_row[k] = rows[at];
+    }
+    return ST_OK;
+}
+
+status copies_settle(plan *p, arena *a, const life_table *lives, const placing *pl)
+{
+    const life_copies *c = &lives->copies;
+    for (int64_t k = 0; k < c->count; k++) {
+        const copy_group *g = &pl->groups[k];
+        if (g->count == 0 || group_is_odd(pl, g)) continue;
+        const copy_group *first = &pl->groups[g->first];
+        int32_t *to_row = NULL;
+        TRY(arena_new(a, first->span_count + 1, &to_row));
+        TRY(spans_place(p, a, c, pl, k, to_row));
+        spans_follow(lives, pl, k, to_row);
+    }
+    return ST_OK;
+}

@@ -1,0 +1,107 @@
+// Offsets: which units are in use at the same time, as a table of bits.
+#include "plan/lower/memory_internal.h"
+
+#include <string.h>
+
+// Turns 64 x 64 bits over their diagonal (Hacker's Delight, 7-3).
+static void bits_transpose(uint64_t x[64])
+{
+    uint64_t mask = UINT64_C(0x00000000ffffffff);
+    for (int j = 32; j != 0; j >>= 1, mask ^= mask << j) {
+        for (int k = 0; k < 64; k = ((k | j) + 1) & ~j) {
+            const uint64_t t = (x[k] >> j ^ x[k | j]) & mask;
+            x[k] ^= t << j;
+            x[k | j] ^= t;
+        }
+    }
+}
+
+// What meets is known to both: each block is added to its mirror.
+static void meets_mirror(placing *pl)
+{
+    const int64_t n = pl->order_count, words = pl->words;
+    uint64_t block[64];
+    for (int64_t i = 0; i < words; i++) {
+        for (int64_t j = 0; j < words; j++) {
+            for (int64_t k = 0; k < 64; k++) {
+                block[k] = 64 * i + k < n ? pl->meets[(64 * i + k) * words + j] : 0;
+            }
+            bits_transpose(block);
+            for (int64_t k = 0; k < 64 && 64 * j + k < n; k++) {
+                pl->meets[(64 * j + k) * words + i] |= block[k];
+            }
+        }
+    }
+}
+
+status rows_sort(arena *a, const int64_t *keys, int64_t count, int64_t most, int32_t **out)
+{
+    int32_t *next = NULL; // [key + 1] rows before those of the key
+    TRY(arena_new(a, most + 2, &next));
+    TRY(arena_new(a, count + 1, out));
+    for (int64_t i = 0; i < count; i++) next[keys[i] + 1]++;
+    for (int64_t k = 0; k < most; k++) next[k + 1] += next[k];
+    for (int64_t i = 0; i < count; i++) (*out)[next[keys[i]]++] = (int32_t)i;
+    return ST_OK;
+}
+
+// Where spans begin and end, in the order of time; who begins as another ends meets it.
+typedef struct border_list {
+    int64_t *keys;    // 2 x time, and 1 more where it ends
+    int32_t *numbers; // of the unit
+    int32_t *order;
+    int64_t count;
+} border_list;
+
+static status borders_sort(arena *a, const placing *pl, int64_t count, border_list *out)
+{
+    int64_t i = 0, last = 0;
+    TRY(arena_new(a, count + 1, &out->keys));
+    TRY(arena_new(a, count + 1, &out->numbers));
+    for (int64_t k = 0; k < pl->order_count; k++) {
+        const unit *u = &pl->units[pl->order[k]];
+        for (int64_t s = 0; s < u->span_count; s++) {
+            out->keys[i] = 2 * u->spans[s].begin;
+            out->numbers[i++] = (int32_t)k;
+            out->keys[i] = 2 * u->spans[s].end + 1;
+            out->numbers[i++] = (int32_t)k;
+            last = max_i64(last, 2 * u->spans[s].end + 1);
+        }
+    }
+    out->count = count;
+    return rows_sort(a, out->keys, count, last, &out->order);
+}
+
+// Which units meet, once for all orders: a bit for each pair. Through time from border to border: who begins
+// meets all that have begun and not ended.
+status meets_find(arena *a, placing *pl)
+{
+    enum { MOST = 1 << 14 }; // units: 32 MiB of bits
+    const int64_t n = pl->order_count;
+    border_list borders = {0};
+    uint64_t *open = NULL;
+    int64_t count = 0;
+    for (int64_t k = 0; k < n; k++) {
+        pl->units[pl->order[k]].number = (int32_t)k;
+        count += 2 * pl->units[pl->order[k]].span_count;
+    }
+    if (n > MOST) return ST_OK;
+    pl->words = (n + 63) / 64;
+    TRY(arena_new(a, n * pl->words, &pl->meets));
+    TRY(arena_new(a, pl->words + 1, &open));
+    TRY(borders_sort(a, pl, count, &borders));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t number = borders.numbers[borders.order[i]];
+        const bool begins = borders.keys[borders.order[i]] % 2 == 0;
+        const uint64_t bit = UINT64_C(1) << (number % 64);
+        uint64_t *row = &pl->meets[number * pl->words];
+        for (int64_t w = 0; w < pl->words && begins; w++) row[w] |= open[w];
+        if (begins) {
+            open[number / 64] |= bit;
+        } else {
+            open[number / 64] &= ~bit;
+        }
+    }
+    meets_mirror(pl);
+    return ST_OK;
+}

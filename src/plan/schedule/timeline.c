@@ -1,0 +1,269 @@
+// Playing: a worklist of ranks that can go on. A rank runs until it needs what is not there, and leaves
+// its number there; who makes it puts the rank back on the list. Each thing that is made is needed by one
+// other rank, so the whole takes time in the number of actions, in any order the same times.
+#include "plan/schedule/timeline.h"
+
+#include "plan/schedule/schedule_internal.h"
+
+#include <stdio.h>
+
+enum { NOT_YET = -1, CIRCLE_SHOWN = 6 };
+
+typedef struct player {
+    const plan_schedule *s;
+    const schedule_request *r;
+    const timeline_costs *costs;
+    plan_timeline *t;
+    int64_t depth;
+    // [stage * microbatches + micro-batch]: when it is done, and the rank that waits for it, plus 1.
+    int64_t *output, *gradient;
+    int32_t *output_wanted, *gradient_wanted;
+    int64_t *next; // [rank] action
+    int32_t *ready;
+    int32_t ready_count;
+} player;
+
+// Something that an action needs.
+typedef struct need {
+    int64_t *done; // NULL: nothing
+    int32_t *wanted;
+    int32_t from; // the rank that makes it
+    schedule_action what;
+} need;
+
+static need need_of(const player *p, int32_t chunk, int32_t i, int32_t rank, bool is_backward)
+{
+    const int32_t stage = plan_schedule_stage(p->s, p->r, rank, chunk);
+    const int32_t direction = plan_schedule_direction(p->s, chunk);
+    const bool is_last = stage == p->depth - 1;
+    // The last stage's gradient comes from its own loss, which a whole list has before.
+    if (is_backward ? is_last : stage == 0) return (need){0};
+    const int32_t other = is_backward ? stage + 1 : stage - 1;
+    const int64_t at = other * (int64_t)p->r->microbatches + i;
+    need n = {.done = is_backward ? &p->gradient[at] : &p->output[at],
+              .wanted = is_backward ? &p->gradient_wanted[at] : &p->output_wanted[at],
+              .what = {.kind = is_backward ? SCHEDULE_BACKWARD_INPUT : SCHEDULE_FORWARD,
+                       .microbatch = i}};
+    plan_schedule_holder(p->s, p->r, other, direction, &n.from, &n.what.chunk);
+    return n;
+}
+
+// What an action needs: of its forward [0], of its backward [1].
+static void needs_of(const player *p, int32_t rank, const schedule_action *x, need needs[2])
+{
+    const bool has_forward = x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BOTH;
+    const bool has_input = !has_forward && x->kind != SCHEDULE_BACKWARD_WEIGHT;
+    needs[0] = needs[1] = (need){0};
+    if (has_forward) needs[0] = need_of(p, x->chunk, x->microbatch, rank, false);
+    if (has_input) needs[1] = need_of(p, x->chunk, x->microbatch, rank, true);
+    if (x->kind == SCHEDULE_BOTH) needs[1] = need_of(p, x->chunk_b, x->microbatch_b, rank, true);
+}
+
+static const timeline_cost *cost_of(const player *p, int32_t rank, int32_t chunk)
+{
+    const timeline_costs *c = p->costs;
+    return c->stages != NULL ? &c->stages[plan_schedule_stage(p->s, p->r, rank, chunk)] : &c->each;
+}
+
+static int64_t length_of(const player *p, int32_t rank, const schedule_action *x)
+{
+    const timeline_cost *c = cost_of(p, rank, x->chunk);
+    switch (x->kind) {
+    case SCHEDULE_FORWARD:
+        return c->forward;
+    case SCHEDULE_BACKWARD:
+        return c->backward_input + c->backward_weight;
+    case SCHEDULE_BACKWARD_INPUT:
+        return c->backward_input;
+    case SCHEDULE_BACKWARD_WEIGHT:
+        return c->backward_weight;
+    case SCHEDULE_BOTH:
+        break;
+    }
+    const timeline_cost *b = cost_of(p, rank, x->chunk_b);
+    return c->forward + b->backward_input + b->backward_weight -
+           min_i64(p->costs->hidden, c->forward);
+}
+
+static void wake(player *p, int32_t wanted)
+{
+    if (wanted > 0) p->ready[p->ready_count++] = wanted - 1;
+}
+
+static void make(player *p, int32_t rank, const schedule_action *x, int64_t end)
+{
+    const int64_t m = p->r->microbatches;
+    if (x->kind == SCHEDULE_BACKWARD_WEIGHT) return;
+    if (x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BOTH) {
+        const int64_t at = plan_schedule_stage(p->s, p->r, rank, x->chunk) * m + x->microbatch;
+        p->output[at] = end;
+        wake(p, p->output_wanted[at]);
+    }
+    if (x->kind != SCHEDULE_FORWARD) {
+        const int64_t at = plan_schedule_stage(p->s, p->r, rank, schedule_backward_chunk(x)) * m +
+                           schedule_backward_microbatch(x);
+        p->gradient[at] = end;
+        wake(p, p->gradient_wanted[at]);
+    }
+}
+
+static void run(player *p, int32_t rank)
+{
+    timeline_rank *t = &p->t->ranks[rank];
+    while (p->next[rank] < t->list.count) {
+        const int64_t k = p->next[rank];
+        const schedule_action *x = &t->list.actions[k];
+        need needs[2];
+        needs_of(p, rank, x, needs);
+        int64_t begin = k > 0 ? t->spans[k - 1].end : 0;
+        for (int i = 0; i < 2; i++) {
+            if (needs[i].done == NULL) continue;
+            if (*needs[i].done == NOT_YET) {
+                *needs[i].wanted = rank + 1;
+                return;
+            }
+            const int64_t latency = needs[i].from != rank ? p->costs->latency : 0;
+            begin = max_i64(begin, *needs[i].done + latency);
+        }
+        const int64_t length = length_of(p, rank, x);
+        t->spans[k] = (timeline_span){.begin = begin, .end = begin + length};
+        t->busy += length;
+        p->next[rank]++;
+        make(p, rank, x, begin + length);
+    }
+}
+
+// --- who waits for whom --------------------------------------------------------------------------
+// The first thing that a rank that stands waits for.
+static need blocked_on(const player *p, int32_t rank)
+{
+    need needs[2];
+    needs_of(p, rank, &p->t->ranks[rank].list.actions[p->next[rank]], needs);
+    const int i = needs[0].done != NULL && *needs[0].done == NOT_YET ? 0 : 1;
+    ASSERT(needs[i].done != NULL && *needs[i].done == NOT_YET);
+    return needs[i];
+}
+
+static status name_circle(arena *a, const player *p, int32_t rank)
+{
+    // Follow the waits: after as many steps as there are ranks we go round the circle.
+    for (int32_t i = 0; i < p->r->stages; i++) rank = blocked_on(p, rank).from;
+    text t = {.a = a};
+    int32_t at = rank, shown = 0;
+    do {
+        const need n = blocked_on(p, at);
+        const int64_t k = p->next[at];
+        char place[256], mine[48];
+        if (shown++ < CIRCLE_SHOWN) {
+            TRY(text_add(&t, "%s%s, action %lld, %s waits for the %s of %d.%d from rank %d",
+                         shown > 1 ? "; " : "", schedule_place(p->s, at, place), (long long)k + 1,
+                         plan_schedule_action_print(&p->t->ranks[at].list.actions[k], mine),
+                         n.what.kind == SCHEDULE_FORWARD ? "output" : "gradient", n.what.chunk,
+                         n.what.microbatch, n.from));
+        }
+        at = n.from;
+    } while (at != rank);
+    if (shown > CIRCLE_SHOWN) TRY(text_add(&t, "; and so on, %d ranks in a circle", shown));
+    return fail(ST_CONFIG, "the schedule waits for itself: %s", t.bytes);
+}
+
+// --- what it took --------------------------------------------------------------------------------
+static int32_t live_peak(const schedule_list *list)
+{
+    int32_t live = 0, peak = 0;
+    for (int64_t k = 0; k < list->count; k++) {
+        const schedule_kind kind = list->actions[k].kind;
+        if (kind == SCHEDULE_FORWARD || kind == SCHEDULE_BOTH) live++;
+        if (live > peak) peak = live;
+        if (kind == SCHEDULE_BACKWARD || kind == SCHEDULE_BACKWARD_WEIGHT ||
+            kind == SCHEDULE_BOTH) {
+            live--;
+        }
+    }
+    return peak;
+}
+
+static void sum_up(plan_timeline *t)
+{
+    int64_t with = 0, without = 0;
+    for (int32_t i = 0; i < t->request.stages; i++) {
+        timeline_rank *rank = &t->ranks[i];
+        rank->begin = rank->spans[0].begin;
+        rank->end = rank->spans[rank->list.count - 1].end;
+        t->length = max_i64(t->length, rank->end);
+    }
+    for (int32_t i = 0; i < t->request.stages; i++) {
+        timeline_rank *rank = &t->ranks[i];
+        const int64_t all = t->length - rank->busy, own = rank->end - rank->begin - rank->busy;
+        rank->bubble = t->costs.optimizer_barrier ? all : own;
+        rank->live_peak = live_peak(&rank->list);
+        with = max_i64(with, all);
+        without = max_i64(without, own);
+        t->bubble = max_i64(t->bubble, rank->bubble);
+        if (rank->live_peak > t->live_peak) t->live_peak = rank->live_peak;
+    }
+    t->barrier = with - without;
+}
+
+static status prepare(arena *a, player *p, const schedule_list *lists)
+{
+    const int64_t ranks = p->r->stages, items = p->depth * p->r->microbatches;
+    TRY(arena_new(a, ranks, &p->t->ranks));
+    for (int32_t i = 0; i < ranks; i++) {
+        timeline_rank *rank = &p->t->ranks[i];
+        rank->list = lists[i];
+        TRY(arena_new(a, rank->list.count, &rank->spans));
+    }
+    TRY(arena_new(a, items, &p->output));
+    TRY(arena_new(a, items, &p->gradient));
+    TRY(arena_new(a, items, &p->output_wanted));
+    TRY(arena_new(a, items, &p->gradient_wanted));
+    TRY(arena_new(a, ranks, &p->next));
+    TRY(arena_new(a, ranks, &p->ready)); // a rank is in it once: it waits for one thing, or is new
+    for (int64_t i = 0; i < items; i++) p->output[i] = p->gradient[i] = NOT_YET;
+    p->t->output = p->output;
+    p->t->gradient = p->gradient;
+    return ST_OK;
+}
+
+status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_request *r,
+                           const timeline_costs *costs, const schedule_list *lists,
+                           plan_timeline **out)
+{
+    player p = {.s = s, .r = r, .costs = costs};
+    p.depth = plan_schedule_depth(s, r);
+    TRY(arena_new(a, 1, &p.t));
+    p.t->schedule = s;
+    p.t->request = *r;
+    p.t->costs = *costs;
+    TRY(prepare(a, &p, lists));
+    for (int32_t i = r->stages; i-- > 0;) p.ready[p.ready_count++] = i;
+    while (p.ready_count > 0) run(&p, p.ready[--p.ready_count]);
+    for (int32_t i = 0; i < r->stages; i++) {
+        if (p.next[i] < p.t->ranks[i].list.count) return name_circle(a, &p, i);
+    }
+    sum_up(p.t);
+    *out = p.t;
+    return ST_OK;
+}
+
+status plan_timeline_play(arena *a, const plan_schedule *s, const schedule_request *r,
+                          const timeline_costs *costs, plan_timeline **out)
+{
+    schedule_list *lists = NULL;
+    uint8_t *seen = NULL;
+    TRY(plan_schedule_check(s, r));
+    if (3 * (int64_t)r->stages * r->chunks * r->microbatches > TIMELINE_MAX_ACTIONS) {
+        return fail(
+            ST_CONFIG_RANGE,
+            "a timeline of %d ranks x %d chunks x %d micro-batches has more than %d actions",
+            r->stages, r->chunks, r->microbatches, TIMELINE_MAX_ACTIONS);
+    }
+    TRY(arena_new(a, (int64_t)r->chunks * r->microbatches, &seen));
+    TRY(arena_new(a, r->stages, &lists));
+    for (int32_t i = 0; i < r->stages; i++) {
+        TRY(plan_schedule_emit(s, r, i, a, &lists[i]));
+        TRY(schedule_list_validate(s, r, i, &lists[i], seen));
+    }
+    return plan_timeline_lists(a, s, r, costs, lists, out);
+}

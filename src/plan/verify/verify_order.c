@@ -1,0 +1,205 @@
+// The verifier: which rows a term is of, and the order of summation in strict plans.
+//
+// Rows of the global batch are cut into *cells* by position: those of the ranks of cp, or of strict order the
+// shards of a sequence (op/zigzag.h). In a cell rows are numbered sequence after sequence, so what an action
+// adds is a range of them. The leaves of the tree over shards are, for the first cell, the shards of the
+// batch, then those for the second: what a sum holds is a node if it is all that the node's leaves have.
+#include "plan/verify/verify_sums.h"
+
+#include "op/zigzag.h"
+
+#include <string.h>
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+static int32_t ways_of(const verify_facts *f)
+{
+    return plan_mesh_size(&f->at, AXIS_CP);
+}
+
+// Cells of a sequence, on all ranks; of a rank they follow one another.
+static int32_t row_cells(const verify_facts *f)
+{
+    return f->p->cp_shards > ways_of(f) ? f->p->cp_shards : ways_of(f);
+}
+
+int64_t verify_unit(const verify_facts *f)
+{
+    return f->p->seq * ways_of(f) / row_cells(f);
+}
+
+// Ranks of tp, side by side, that have the same term of the same rows; 0: there are no terms of ranks.
+static int32_t term_copies(const verify_facts *f, int32_t weight)
+{
+    const op_weight *w = weight >= 0 ? &f->p->model->weights[weight] : NULL;
+    return w != NULL && w->partial_grad ? w->partial_copies : 0;
+}
+
+// Where ranks of tp have terms of the same rows, each of them is a cell of its own.
+static int32_t term_ranks(const verify_facts *f, int32_t weight)
+{
+    const int32_t copies = term_copies(f, weight);
+    return copies > 0 ? plan_mesh_size(&f->at, AXIS_TP) / copies : 1;
+}
+
+int32_t verify_cells(const verify_facts *f, int32_t weight)
+{
+    return row_cells(f) * term_ranks(f, weight);
+}
+
+// The piece of one cell that an action covers; 0: its rows are no such piece.
+static int piece_term(const verify_facts *f, const plan_action *action, int32_t own,
+                      verify_term *out)
+{
+    const int64_t ways = ways_of(f), at = f->at.at[AXIS_CP];
+    for (int32_t k = 0; k < own; k++) {
+        zigzag_run runs[2];
+        zigzag_shard(ways, at, f->p->seq, ways * own, at * own + k, runs);
+        for (int i = 0; i < 2; i++) {
+            if (runs[i].row != action->position_begin || runs[i].count != action->position_count) {
+                continue;
+            }
+            out->cell += k;
+            out->begin += i * runs[i].count;
+            out->end = out->begin + runs[i].count;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int verify_action_terms(const verify_facts *f, int32_t index, int32_t weight, int32_t source,
+                        verify_term out[VERIFY_MAX_TERMS])
+{
+    const plan *p = f->p;
+    const plan_action *action = &p->actions[index];
+    const int64_t unit = verify_unit(f);
+    const int64_t count = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
+    const int64_t before = action->microbatch > 0 ? action->microbatch * p->micro_batch : 0;
+    const int64_t begin = (p->first_sequence + before + action->sequence_begin) * unit;
+    const int32_t tp = term_ranks(f, weight);
+    const int32_t at = tp > 1 ? f->at.at[AXIS_TP] / term_copies(f, weight) : 0;
+    const int32_t own = row_cells(f) / ways_of(f), first = f->at.at[AXIS_CP] * own;
+    if (action->position_count > 0) { // there is no tp that shares rows
+        out[0] = (verify_term){source, first, begin, begin};
+        return tp == 1 ? piece_term(f, action, own, &out[0]) : 0;
+    }
+    for (int32_t i = 0; i < own; i++) {
+        out[i] = (verify_term){source, (first + i) * tp + at, begin, begin + count * unit};
+    }
+    return own;
+}
+
+// ---- the tree -----------------------------------------------------------------------------------
+
+static int64_t power_above(int64_t count)
+{
+    int64_t size = 1;
+    while (size < count) size *= 2;
+    return size;
+}
+
+// First row of a shard, in a cell.
+static int64_t shard_begin(const verify_facts *f, int64_t shard)
+{
+    const plan *p = f->p;
+    return plan_shard_begin(p->sequences, p->shards, min_i64(shard, p->shards)) * verify_unit(f);
+}
+
+static int64_t leaf_count(const verify_facts *f)
+{
+    const int64_t cells = row_cells(f);
+    return cells == 1 ? f->p->shards : cells * power_above(f->p->shards);
+}
+
+static int64_t leaves_of_cell(const verify_facts *f)
+{
+    return row_cells(f) == 1 ? f->p->shards : power_above(f->p->shards);
+}
+
+// Are these rows, of one source, all that leaves [begin, end) have?
+static bool is_all_of(const verify_facts *f, const verify_term *rows, int32_t count, int64_t begin,
+                      int64_t end)
+{
+    const int64_t each = leaves_of_cell(f);
+    int32_t n = 0;
+    for (int64_t cell = begin / each; cell * each < end && cell < row_cells(f); cell++) {
+        const int64_t from = shard_begin(f, max_i64(begin - cell * each, 0));
+        const int64_t to = shard_begin(f, min_i64(end - cell * each, each));
+        if (from == to) continue;
+        if (n == count || rows[n].cell != (int32_t)cell || rows[n].begin != from ||
+            rows[n].end != to || rows[n].source != rows[0].source) {
+            return false;
+        }
+        n++;
+    }
+    return n == count && n > 0;
+}
+
+static int64_t leaf_of(const verify_facts *f, const verify_term *t)
+{
+    int64_t shard = 0;
+    while (shard < f->p->shards && shard_begin(f, shard + 1) <= t->begin) shard++;
+    return t->cell * leaves_of_cell(f) + shard;
+}
+
+// Left and right of one node?
+static bool are_siblings(const verify_facts *f, const verify_terms *left, const verify_terms *right)
+{
+    const int64_t leaf = leaf_of(f, &left->rows[0]);
+    int64_t low = 0;
+    for (int64_t size = power_above(leaf_count(f)); size > 1; size /= 2) {
+        const int64_t middle = low + size / 2;
+        if (is_all_of(f, left->rows, left->count, low, middle) &&
+            is_all_of(f, right->rows, right->count, middle, low + size)) {
+            return true;
+        }
+        if (leaf >= middle) low = middle;
+    }
+    return false;
+}
+
+bool verify_fold_is_right(const verify_facts *f, const verify_terms *held, const verify_term *next,
+                          bool starts)
+{
+    int64_t shard = 0;
+    while (shard < f->p->shards && shard_begin(f, shard + 1) <= next->begin) shard++;
+    if (next->end > shard_begin(f, shard + 1)) return false;
+    if (starts) return next->begin == shard_begin(f, shard);
+    if (held->count != 1) return false;
+    const verify_term *last = &held->rows[0];
+    return last->source == next->source && last->cell == next->cell && last->end == next->begin &&
+           last->begin == shard_begin(f, shard);
+}
+
+// Whole sums of uses, one after the other.
+static bool are_whole(const verify_facts *f, const verify_terms *t)
+{
+    for (int32_t i = 0; i < t->count;) {
+        int32_t end = i;
+        while (end < t->count && t->rows[end].source == t->rows[i].source) end++;
+        if (!is_all_of(f, &t->rows[i], end - i, 0, leaf_count(f))) return false;
+        i = end;
+    }
+    return t->count > 0;
+}
+
+bool verify_order_is_right(const verify_facts *f, const verify_terms *to, const verify_terms *from)
+{
+    if (to->count == 0 || from->count == 0) return false;
+    const int32_t last = to->rows[to->count - 1].source, next = from->rows[0].source;
+    if (from->rows[from->count - 1].source != next) return false; // several at once
+    if (to->rows[0].source == next && last == next) return are_siblings(f, to, from);
+    return next > last && are_whole(f, to) && are_whole(f, from);
+}
+
+bool verify_leaf_is_right(const verify_facts *f, const plan_comm_leaf *leaf,
+                          const verify_terms *held)
+{
+    const int64_t leaves = leaf_count(f);
+    int64_t size = 1;
+    if (leaf->begin < 0 || leaf->begin >= leaf->end || leaf->end > leaves) return false;
+    while (leaf->begin + size < leaf->end) size *= 2;
+    if (leaf->begin % size != 0 || leaf->end != min_i64(leaf->begin + size, leaves)) return false;
+    return held->count > 0 && is_all_of(f, held->rows, held->count, leaf->begin, leaf->end);
+}

@@ -1,0 +1,779 @@
+// The verifier: which bytes an action touches, and whether they are its tensors'.
+//
+// Said from what the executor gives to kernels (exec/call.c) and to comm: operands of nodes with their
+// rows and columns, workspaces, items of communications, the parts of the step block. What an action
+// touches does not depend on the micro-batch (of batch tensors all rows are taken), so actions that do the
+// same to the same tensors share a *pattern*, and a plan of many micro-batches costs little more.
+#include "base/hash.h"
+#include "plan/verify/verify_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+const plan_tensor *verify_tensor(const verify_facts *f, int32_t tensor)
+{
+    return tensor < f->run_count ? &f->p->run->tensors[tensor]
+                                 : &f->p->tensors[tensor - f->run_count];
+}
+
+void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,
+                    int64_t *bytes)
+{
+    int64_t within = 0;
+    const plan_tensor *t = plan_tensor_at(f->p, ref);
+    *bytes = t->bytes;
+    for (; t->is_part; t = plan_tensor_at(f->p, ref)) {
+        within += t->offset;
+        ref = t->whole;
+    }
+    *tensor = (int32_t)plan_ref_row(ref) + (plan_ref_is_run(ref) ? 0 : f->run_count);
+    *begin = f->where[*tensor].begin + within;
+}
+
+static status tensors_make(verifier *v, verify_facts *f)
+{
+    const plan *p = f->p;
+    f->run_count = (int32_t)p->run->count;
+    f->tensor_count = f->run_count + (int32_t)p->tensor_count;
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->where));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cuts));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cut_count));
+    TRY(arena_new(v->a, f->tensor_count + 1, &f->cut_capacity));
+    for (int32_t t = 0; t < f->tensor_count; t++) {
+        const plan_tensor *row = verify_tensor(f, t);
+        if (row->is_part) continue;
+        const int64_t begin = row->offset + (t < f->run_count ? 0 : p->run->run_bytes);
+        f->where[t] = (verify_span){begin, begin + row->bytes};
+    }
+    return ST_OK;
+}
+
+// What is touched lies in the arena; a tensor that no action touches lies nowhere.
+static status arena_has_all(const verify_facts *f)
+{
+    const plan *p = f->p;
+    for (int64_t i = 0; i < f->touch_count; i++) {
+        const int32_t t = f->touches[i].tensor;
+        const verify_span where = f->where[t];
+        const bool is_run = t < f->run_count;
+        const int64_t low = is_run ? 0 : p->run->run_bytes;
+        const int64_t high = p->run->run_bytes + (is_run ? 0 : p->transient_bytes);
+        if (where.begin >= low && where.end <= high) continue;
+        return fail(ST_BROKEN_PLAN,
+                    "rank %d: %s lies at [%lld, %lld), outside the arena's [%lld, %lld)", f->rank,
+                    verify_tensor(f, t)->name, (long long)where.begin, (long long)where.end,
+                    (long long)low, (long long)high);
+    }
+    return ST_OK;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const verify_span *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+// Run tensors live always: no two may share a byte.
+static status run_is_apart(verifier *v, const verify_facts *f)
+{
+    verify_span *sorted = NULL;
+    TRY(arena_new(v->a, f->run_count + 1, &sorted));
+    memcpy(sorted, f->where, (size_t)f->run_count * sizeof(*sorted));
+    qsort(sorted, (size_t)f->run_count, sizeof(*sorted), compare_rows);
+    for (int32_t i = 1; i < f->run_count; i++) {
+        if (sorted[i - 1].end <= sorted[i].begin) continue;
+        int32_t one = 0, other = 0;
+        while (f->where[one].begin != sorted[i - 1].begin) one++;
+        while (f->where[other].begin != sorted[i].begin || other == one) other++;
+        return fail(ST_BROKEN_PLAN, "rank %d: the run tensors %s and %s share bytes from %lld on",
+                    f->rank, verify_tensor(f, one)->name, verify_tensor(f, other)->name,
+                    (long long)sorted[i].begin);
+    }
+    return ST_OK;
+}
+
+// ---- columns ------------------------------------------------------------------------------------
+
+static status cut_add(verifier *v, verify_facts *f, int32_t tensor, int64_t column)
+{
+    int32_t at = 0;
+    while (at < f->cut_count[tensor] && f->cuts[tensor][at] < column) at++;
+    if (at < f->cut_count[tensor] && f->cuts[tensor][at] == column) return ST_OK;
+    int64_t capacity = f->cut_capacity[tensor];
+    TRY(arena_grow(v->a, (void **)&f->cuts[tensor], &capacity, f->cut_count[tensor] + 1,
+                   (int64_t)sizeof(int64_t)));
+    f->cut_capacity[tensor] = (int32_t)capacity;
+    int64_t *cuts = f->cuts[tensor];
+    memmove(&cuts[at + 1], &cuts[at], (size_t)(f->cut_count[tensor] - at) * sizeof(*cuts));
+    cuts[at] = column;
+    f->cut_count[tensor]++;
+    return ST_OK;
+}
+
+tensor_id verify_owner(const op_program *program, tensor_id t, int64_t *column, int64_t *row)
+{
+    *column = *row = 0;
+    while (program->tensors[t].view_of != TENSOR_NONE) {
+        *column += program->tensors[t].view_begin;
+        *row += program->tensors[t].view_row;
+        t = program->tensors[t].view_of;
+    }
+    return t;
+}
+
+static status cuts_make(verifier *v, verify_facts *f)
+{
+    for (int64_t i = 0; i < f->p->binding_count; i++) {
+        const plan_binding *b = &f->p->bindings[i];
+        for (tensor_id t = 0; t < b->program->tensor_count; t++) {
+            const op_tensor *local = &b->program->tensors[t];
+            if (local->view_of == TENSOR_NONE) continue;
+            int64_t column = 0, row = 0, begin = 0, bytes = 0;
+            int32_t tensor = 0;
+            const int32_t ref = b->tensor[verify_owner(b->program, t, &column, &row)];
+            if (ref == -1) continue;
+            verify_resolve(f, ref, &tensor, &begin, &bytes);
+            TRY(cut_add(v, f, tensor, column));
+            TRY(cut_add(v, f, tensor, column + local->dims[1].scale));
+        }
+    }
+    return ST_OK;
+}
+
+// Columns [begin, end) as bits: bit k is what lies between cuts k - 1 and k, if anything does.
+static uint64_t columns_of(const verify_facts *f, int32_t tensor, int64_t begin, int64_t end)
+{
+    uint64_t bits = 0;
+    const int32_t count = f->cut_count[tensor];
+    const plan_tensor *t = verify_tensor(f, tensor);
+    const int64_t width = t->dims[t->ndim > 1 ? 1 : 0];
+    if (count == 0 || count >= VERIFY_COLUMNS) return ~UINT64_C(0);
+    for (int32_t k = 0; k <= count; k++) {
+        const int64_t from = k == 0 ? 0 : f->cuts[tensor][k - 1];
+        const int64_t to = k == count ? width : f->cuts[tensor][k];
+        if (from < to && begin <= from && to <= end) bits |= UINT64_C(1) << k;
+    }
+    return bits;
+}
+
+// ---- what is collected --------------------------------------------------------------------------
+
+static status span_find(verifier *v, verify_facts *f, int32_t tensor, verify_span where,
+                        int32_t *span)
+{
+    const verify_span whole = f->where[tensor];
+    *span = tensor;
+    if (where.begin <= whole.begin && where.end >= whole.end) return ST_OK;
+    // Of a part: among those added last it may be there already.
+    for (int64_t i = f->span_count - 1; i >= f->tensor_count && i >= f->span_count - 32; i--) {
+        *span = (int32_t)i;
+        if (f->spans[i].begin == where.begin && f->spans[i].end == where.end &&
+            f->span_tensor[i] == tensor) {
+            return ST_OK;
+        }
+    }
+    TRY(arena_grow(v->a, (void **)&f->spans, &f->span_capacity, f->span_count + 1,
+                   (int64_t)sizeof(verify_span)));
+    TRY(arena_grow(v->a, (void **)&f->span_tensor, &f->span_tensor_capacity, f->span_count + 1,
+                   (int64_t)sizeof(int32_t)));
+    *span = (int32_t)f->span_count;
+    f->spans[f->span_count] = where;
+    f->span_tensor[f->span_count++] = tensor;
+    return ST_OK;
+}
+
+static status touch_push(verifier *v, verify_facts *f, const verify_touch *touch)
+{
+    TRY(arena_grow(v->a, (void **)&f->touches, &f->touch_capacity, f->touch_count + 1,
+                   (int64_t)sizeof(*touch)));
+    f->touches[f->touch_count++] = *touch;
+    return ST_OK;
+}
+
+static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, bool writes)
+{
+    verify_touch touch = {.tensor = b->tensor, .writes = writes};
+    if (b->bytes == 0) return ST_OK;
+    touch.columns = columns_of(f, b->tensor, 0, INT64_MAX);
+    const verify_span where = {b->begin, b->begin + b->bytes};
+    TRY(span_find(v, f, b->tensor, where, &touch.span));
+    return touch_push(v, f, &touch);
+}
+
+// The touches since `begin` become a pattern; for order alone each span counts once.
+static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t *use_of,
+                           int32_t *pattern)
+{
+    const int64_t first = f->use_count;
+    for (int64_t i = begin; i < f->touch_count; i++) {
+        const verify_touch *touch = &f->touches[i];
+        int32_t at = use_of[touch->span];
+        if (at < first || at >= f->use_count || f->uses[at].span != touch->span) {
+            TRY(arena_grow(v->a, (void **)&f->uses, &f->use_capacity, f->use_count + 1,
+                           (int64_t)sizeof(verify_use)));
+            at = use_of[touch->span] = (int32_t)f->use_count++;
+            f->uses[at] = (verify_use){.span = touch->span};
+        }
+        f->uses[at].writes |= touch->writes;
+    }
+    TRY(arena_grow(v->a, (void **)&f->patterns, &f->pattern_capacity, f->pattern_count + 1,
+                   (int64_t)sizeof(verify_pattern)));
+    *pattern = (int32_t)f->pattern_count;
+    f->patterns[f->pattern_count++] =
+        (verify_pattern){.touches_begin = (int32_t)begin,
+                         .touches_count = (int32_t)(f->touch_count - begin),
+                         .uses_begin = (int32_t)first,
+                         .uses_count = (int32_t)(f->use_count - first)};
+    return ST_OK;
+}
+
+// ---- the step block -----------------------------------------------------------------------------
+
+typedef struct step_field {
+    int64_t begin, end;
+    bool reads, writes;
+} step_field;
+
+#define DEVICE(field) ((int64_t)(offsetof(step_block, device) + offsetof(step_device, field)))
+#define STEP_END      ((int64_t)sizeof(step_block))
+
+static status field_touch(verifier *v, verify_facts *f, step_field field)
+{
+    verify_bytes b = {0};
+    int64_t bytes = 0, begin = 0;
+    verify_resolve(f, f->p->step_ref, &b.tensor, &begin, &bytes);
+    b.begin = begin + field.begin;
+    b.bytes = field.end - field.begin;
+    if (field.reads) TRY(bytes_touch(v, f, &b, false));
+    return field.writes ? bytes_touch(v, f, &b, true) : ST_OK;
+}
+
+// What a kernel reads and writes of it (kernels/ref/step.c); the host's part is read by all that draw
+// random numbers or take settings.
+static status step_touch(verifier *v, verify_facts *f, const op_node *node)
+{
+    const step_field host = {0, (int64_t)offsetof(step_block, device), true, false};
+    const step_field scale = {DEVICE(loss_scale), DEVICE(scale_good_steps), true, false};
+    const step_field tokens = {DEVICE(tokens), DEVICE(skip), true, true};
+    const step_field loss = {DEVICE(loss_sum), DEVICE(norm_sum), true, true};
+    const step_field norm = {DEVICE(norm_sum), STEP_END, true, true};
+    const step_field bad = {DEVICE(bad_tensor), DEVICE(loss), true, true};
+    const step_field begun = {DEVICE(tokens), STEP_END, false, true};
+    const step_field all = {DEVICE(applied), STEP_END, true, true};
+    const step_field decided = {DEVICE(applied), DEVICE(loss_sum), true, false};
+    switch ((int)node->code) {
+    case OP_STEP_BEGIN:
+        return field_touch(v, f, begun);
+    case OP_STEP_LOSS:
+        TRY(field_touch(v, f, tokens));
+        return field_touch(v, f, loss);
+    case OP_GRAD_NORM:
+        TRY(field_touch(v, f, bad));
+        return field_touch(v, f, norm);
+    case OP_STEP_DECIDE:
+        TRY(field_touch(v, f, host));
+        return field_touch(v, f, all);
+    case OP_HEAD_LOSS:
+        return field_touch(v, f, scale);
+    case OP_ADAMW:
+    case OP_MUON:
+    case OP_MUON_DIRECTION:
+    case OP_MUON_UPDATE:
+        TRY(field_touch(v, f, host));
+        return field_touch(v, f, decided);
+    default:
+        return op_kind_of(node->code)->random ? field_touch(v, f, host) : ST_OK;
+    }
+}
+
+// ---- nodes --------------------------------------------------------------------------------------
+
+typedef struct operand {
+    verify_touch touch;
+    verify_span where;
+    tensor_id local; // TENSOR_NONE: there is none
+} operand;
+
+static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_id t, operand *out)
+{
+    const plan *p = f->p;
+    const plan_action *action = &p->actions[index];
+    const plan_binding *b = &p->bindings[action->binding];
+    int64_t column = 0, row = 0, bytes = 0, begin = 0;
+    char name[VERIFY_NAME_BYTES];
+    *out = (operand){.local = TENSOR_NONE};
+    if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
+    const tensor_id owner_id = verify_owner(b->program, t, &column, &row);
+    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owner_id];
+    const int32_t ref = b->tensor[owner_id];
+    if (ref == -1) return ST_OK;
+    const int64_t rows = plan_ref_is_run(ref) ? p->run->count : p->tensor_count;
+    if (plan_ref_row(ref) >= rows) {
+        return fail(ST_BROKEN_PLAN, "%s: %s stands for no tensor of the plan",
+                    verify_name(v, f->rank, index, name), local->name);
+    }
+    verify_resolve(f, ref, &out->touch.tensor, &begin, &bytes);
+    const int64_t all = p->micro_batch;
+    const int64_t some = action->sequence_count > 0 ? action->sequence_count : all;
+    const extent_binding whole = plan_bound(p, all, 0);
+    const extent_binding own = plan_bound(p, some, action->position_count);
+    const bool of_step = owner->role == ROLE_BATCH || owner->role == ROLE_CACHE;
+    const extent_symbol rows_of = owner->dims[0].symbol;
+    const bool in_pieces =
+        action->position_count > 0 && (rows_of == EXTENT_TOKENS || rows_of == EXTENT_TOKENS_CUT);
+    const bool is_some =
+        !of_step && owner->dims[0].symbol != EXTENT_ONE && (some != all || in_pieces);
+    const int64_t size = op_tensor_bytes(owner, &whole), part = op_tensor_bytes(owner, &own);
+    int64_t skip = is_some ? part / some * action->sequence_begin : 0;
+    if (is_some && in_pieces) {
+        const int64_t first = action->sequence_begin * p->seq + action->position_begin;
+        skip = part * first / action->position_count;
+    }
+    if (size > bytes || skip < 0 || (is_some && skip + part > size)) {
+        return fail(ST_BROKEN_PLAN, "%s: %s needs %lld bytes of %s, which has %lld",
+                    verify_name(v, f->rank, index, name), local->name,
+                    (long long)max_i64(size, skip + part), plan_tensor_at(p, ref)->name,
+                    (long long)bytes);
+    }
+    out->local = t;
+    out->where = (verify_span){begin + skip, begin + (is_some ? skip + part : bytes)};
+    if (local != owner && owner->dims[0].symbol == EXTENT_ONE && owner->dims[0].scale > 0 &&
+        local->dims[0].scale != owner->dims[0].scale) { // some rows of a weight
+        const int64_t each = size / owner->dims[0].scale;
+        out->where.begin = begin + row * each;
+        out->where.end = out->where.begin + local->dims[0].scale * each;
+    }
+    const int64_t columns = local != owner ? local->dims[1].scale : INT64_MAX;
+    out->touch.columns =
+        columns_of(f, out->touch.tensor, column, columns == INT64_MAX ? columns : column + columns);
+    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
+}
+
+static bool spans_meet(verify_span a, verify_span b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+// May a kernel write `out` while it reads (or also writes) `other`?
+static bool is_allowed(const operand *out, const operand *other, bool inplace)
+{
+    if (out->local == TENSOR_NONE || other->local == TENSOR_NONE) return true;
+    if (!spans_meet(out->where, other->where)) return true;
+    if (out->touch.tensor == other->touch.tensor &&
+        (out->touch.columns & other->touch.columns) == 0) {
+        return true;
+    }
+    if (out->local == other->local) return true; // the program's own, as optimizers have it
+    return inplace && out->where.begin == other->where.begin && out->where.end == other->where.end;
+}
+
+static status overlap_fail(const verifier *v, const verify_facts *f, int32_t index,
+                           const op_node *node, const operand *out, const operand *other)
+{
+    char name[VERIFY_NAME_BYTES];
+    return fail(
+        ST_BROKEN_PLAN, "%s: %s writes %s over %s, which it needs: they share bytes [%lld, %lld)",
+        verify_name(v, f->rank, index, name), op_kind_of(node->code)->name,
+        verify_tensor(f, out->touch.tensor)->name, verify_tensor(f, other->touch.tensor)->name,
+        (long long)max_i64(out->where.begin, other->where.begin),
+        (long long)min_i64(out->where.end, other->where.end));
+}
+
+// A workspace, or panels: all of a tensor that no program knows. local: unlike all others.
+static status room_make(verifier *v, verify_facts *f, const int32_t *rows, int64_t at,
+                        tensor_id local, operand *out)
+{
+    int64_t begin = 0, bytes = 0;
+    *out = (operand){.local = TENSOR_NONE};
+    if (rows == NULL || rows[at] < 0) return ST_OK;
+    verify_resolve(f, rows[at], &out->touch.tensor, &begin, &bytes);
+    out->local = local;
+    out->where = (verify_span){begin, begin + bytes};
+    out->touch.columns = ~UINT64_C(0);
+    return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
+}
+
+static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at)
+{
+    const plan_action *action = &f->p->actions[index];
+    const plan_binding *b = &f->p->bindings[action->binding];
+    const op_node *node = &b->program->lists[action->list].nodes[at];
+    const op_kind *kind = op_kind_of(node->code);
+    enum { WORKSPACE = OP_MAX_OUT, PANELS, OUTS };
+    operand in[OP_MAX_IN], out[OUTS];
+    for (int k = 0; k < OP_MAX_IN; k++) TRY(operand_make(v, f, index, node->in[k], &in[k]));
+    for (int k = 0; k < OP_MAX_OUT; k++) TRY(operand_make(v, f, index, node->out[k], &out[k]));
+    TRY(room_make(v, f, b->workspace[action->list], at, INT32_MAX, &out[WORKSPACE]));
+    TRY(room_make(v, f, b->panels[action->list], at, INT32_MAX - 1, &out[PANELS]));
+    for (int o = 0; o < OUTS; o++) {
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            const bool inplace = o < OP_MAX_OUT && kind->inplace[o] == k;
+            if (is_allowed(&out[o], &in[k], inplace)) continue;
+            return overlap_fail(v, f, index, node, &out[o], &in[k]);
+        }
+        for (int k = 0; k < o; k++) {
+            if (is_allowed(&out[o], &out[k], false)) continue;
+            return overlap_fail(v, f, index, node, &out[o], &out[k]);
+        }
+    }
+    for (int k = 0; k < OP_MAX_IN; k++) {
+        if (in[k].local != TENSOR_NONE) TRY(touch_push(v, f, &in[k].touch));
+    }
+    for (int k = 0; k < OUTS; k++) {
+        if (out[k].local == TENSOR_NONE) continue;
+        out[k].touch.writes = false;
+        if (k == PANELS && !action->fills) {
+            TRY(touch_push(v, f, &out[k].touch));
+            continue;
+        }
+        if (action->accumulate && k < OP_MAX_OUT && (kind->accumulates >> k & 1u) != 0) {
+            TRY(touch_push(v, f, &out[k].touch));
+        }
+        out[k].touch.writes = true;
+        TRY(touch_push(v, f, &out[k].touch));
+    }
+    return step_touch(v, f, node);
+}
+
+// ---- communications -----------------------------------------------------------------------------
+
+// Elements of an item that a rank gives, or gets.
+static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t ranks, int32_t me,
+                           bool of_out)
+{
+    const int64_t all = i->total > 0 ? i->total : ranks * i->count;
+    const int64_t own = min_i64(max_i64(all - me * i->count, 0), i->count);
+    switch (c->op) {
+    case PLAN_REDUCE_SCATTER:
+        if (c->compressed) return i->count;
+        return of_out ? own : all;
+    case PLAN_ALL_GATHER:
+        return of_out ? all : own;
+    case PLAN_ALL_TO_ALL:
+        return ranks * i->count;
+    case PLAN_ALL_REDUCE:
+    case PLAN_BROADCAST:
+    case PLAN_SEND:
+    case PLAN_RECEIVE:
+    default:
+        return i->count;
+    }
+}
+
+static verify_bytes item_bytes(const verify_facts *f, const plan_comm *c, int32_t ref,
+                               int64_t offset, int64_t count)
+{
+    verify_bytes b = {0};
+    int64_t begin = 0, bytes = 0;
+    if (ref == -1) return b;
+    verify_resolve(f, ref, &b.tensor, &begin, &bytes);
+    b.begin = begin + offset;
+    b.bytes = count * dtype_bytes(c->type);
+    return b;
+}
+
+static int64_t group_size(const verify_facts *f, const plan_comm *c)
+{
+    return plan_group_size(&f->at, &f->p->run->groups[c->group]);
+}
+
+int64_t verify_piece_bytes(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const int64_t count = f->p->items[c->items_begin + item].count;
+    return (c->compressed ? c->piece : count) * dtype_bytes(c->type);
+}
+
+verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const plan_comm_item *i = &f->p->items[c->items_begin + item];
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    if (c->op == PLAN_RECEIVE || (c->op == PLAN_BROADCAST && c->peer != me)) {
+        return (verify_bytes){0};
+    }
+    return item_bytes(f, c, i->in, i->in_offset, elements_of(c, i, group_size(f, c), me, false));
+}
+
+verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t item)
+{
+    const plan_comm_item *i = &f->p->items[c->items_begin + item];
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    if (c->op == PLAN_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
+    if (!c->compressed || c->op != PLAN_REDUCE_SCATTER) {
+        return item_bytes(f, c, i->out, i->out_offset,
+                          elements_of(c, i, group_size(f, c), me, true));
+    }
+    // Of one vector this rank's piece becomes the sum.
+    const int64_t begin = min_i64(c->piece * me, i->count);
+    const int64_t end = min_i64(begin + c->piece, i->count);
+    return item_bytes(f, c, i->out, i->out_offset + begin * dtype_bytes(c->type), end - begin);
+}
+
+static status item_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
+                         const verify_bytes *b, int64_t offset)
+{
+    char name[VERIFY_NAME_BYTES];
+    const verify_span whole = f->where[b->tensor];
+    if (b->bytes == 0 || (offset >= 0 && b->begin >= whole.begin && b->bytes > 0 &&
+                          b->begin + b->bytes <= whole.end)) {
+        return ST_OK;
+    }
+    return fail(ST_BROKEN_PLAN, "%s: item %d covers bytes [%lld, %lld) of %s, which has %lld",
+                verify_name(v, f->rank, index, name), item, (long long)(b->begin - whole.begin),
+                (long long)(b->begin - whole.begin + b->bytes), verify_tensor(f, b->tensor)->name,
+                (long long)(whole.end - whole.begin));
+}
+
+static status ref_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item,
+                        int32_t ref)
+{
+    char name[VERIFY_NAME_BYTES];
+    const int64_t rows = plan_ref_is_run(ref) ? f->p->run->count : f->p->tensor_count;
+    if (ref == -1 || plan_ref_row(ref) < rows) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s: item %d is of no tensor of the plan",
+                verify_name(v, f->rank, index, name), item);
+}
+
+static status items_check(const verifier *v, const verify_facts *f, int32_t index)
+{
+    const plan *p = f->p;
+    const plan_comm *c = verify_comm(f, index);
+    char name[VERIFY_NAME_BYTES];
+    if (c->leaves_count >= 0 && c->items_count >= 1 && c->items_count % verify_leaves(c) == 0 &&
+        c->items_begin >= 0 && c->items_begin + c->items_count <= p->item_count &&
+        c->leaves_begin >= 0 && c->leaves_begin + c->leaves_count <= p->leaf_count) {
+        return ST_OK;
+    }
+    return fail(ST_BROKEN_PLAN, "%s: %d items for %d leaves, of %lld and %lld in the plan",
+                verify_name(v, f->rank, index, name), c->items_count, verify_leaves(c),
+                (long long)p->item_count, (long long)p->leaf_count);
+}
+
+// Where an input and an output share bytes they are in place: the same, or this rank's piece of the other.
+static status inplace_check(const verifier *v, const verify_facts *f, int32_t index, int32_t item)
+{
+    const plan_comm *c = verify_comm(f, index);
+    const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
+    const int32_t first = item / verify_leaves(c) * verify_leaves(c);
+    const verify_bytes in = verify_item_in(f, c, item), out = verify_item_out(f, c, first);
+    char name[VERIFY_NAME_BYTES];
+    int64_t right = out.begin; // of the input
+    const int64_t before = me * verify_piece_bytes(f, c, first);
+    if (c->op == PLAN_ALL_GATHER) right += before;
+    if (c->op == PLAN_REDUCE_SCATTER) right -= before;
+    const bool meet = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
+                      out.begin < in.begin + in.bytes;
+    if (!meet || (in.begin == right && item == first && c->op != PLAN_ALL_TO_ALL)) return ST_OK;
+    return fail(
+        ST_BROKEN_PLAN,
+        "%s: item %d reads %s from byte %lld on and writes it from byte %lld on, which is not "
+        "in place for member %d of the group",
+        verify_name(v, f->rank, index, name), item, verify_tensor(f, in.tensor)->name,
+        (long long)(in.begin - f->where[in.tensor].begin),
+        (long long)(out.begin - f->where[out.tensor].begin), me);
+}
+
+static status comm_touch(verifier *v, verify_facts *f, int32_t index)
+{
+    const plan_comm *c = verify_comm(f, index);
+    TRY(verify_group(v, f, index));
+    TRY(items_check(v, f, index));
+    for (int writes = 0; writes < 2; writes++) { // peers read inputs while outputs are written
+        for (int32_t i = 0; i < c->items_count; i++) {
+            const plan_comm_item *item = &f->p->items[c->items_begin + i];
+            TRY(ref_check(v, f, index, i, writes ? item->out : item->in));
+            verify_bytes b = writes ? verify_item_out(f, c, i) : verify_item_in(f, c, i);
+            TRY(item_check(v, f, index, i, &b, writes ? item->out_offset : item->in_offset));
+            // What fills a tensor up to its alignment goes with its last element.
+            const verify_span whole = f->where[b.tensor];
+            const int64_t end = b.begin + b.bytes - whole.begin, all = whole.end - whole.begin;
+            if (b.bytes > 0 && align_up(end, ALIGN_TENSOR) == all) b.bytes += all - end;
+            TRY(bytes_touch(v, f, &b, writes != 0));
+            if (writes) TRY(inplace_check(v, f, index, i));
+        }
+    }
+    if (!c->compressed) return ST_OK;
+    const int64_t reals = f->p->codec_reals * (int64_t)sizeof(double);
+    const int32_t refs[] = {c->work, c->feedback, f->p->losses};
+    for (int i = 0; i < COUNT_OF(refs); i++) {
+        verify_bytes b = {0};
+        if (refs[i] == -1) continue;
+        verify_resolve(f, refs[i], &b.tensor, &b.begin, &b.bytes);
+        if (refs[i] == f->p->losses) {
+            b.begin += c->bucket * reals;
+            b.bytes = reals;
+        }
+        if (refs[i] == c->feedback) TRY(bytes_touch(v, f, &b, false));
+        TRY(bytes_touch(v, f, &b, true));
+    }
+    return ST_OK;
+}
+
+// ---- actions ------------------------------------------------------------------------------------
+
+static status copy_touch(verifier *v, verify_facts *f)
+{
+    const step_field host = {0, (int64_t)offsetof(step_block, device), false, true};
+    TRY(field_touch(v, f, host));
+    for (int32_t t = 0; t < f->run_count; t++) {
+        if (verify_tensor(f, t)->role != ROLE_BATCH) continue;
+        const verify_bytes b = {t, f->where[t].begin, f->where[t].end - f->where[t].begin};
+        TRY(bytes_touch(v, f, &b, true));
+    }
+    return ST_OK;
+}
+
+static status readback_touch(verifier *v, verify_facts *f)
+{
+    const step_field device = {DEVICE(applied), STEP_END, true, false};
+    TRY(field_touch(v, f, device));
+    if (f->p->bucket_count == 0 || f->p->losses == -1) return ST_OK;
+    verify_bytes b = {0};
+    verify_resolve(f, f->p->losses, &b.tensor, &b.begin, &b.bytes);
+    return bytes_touch(v, f, &b, false);
+}
+
+static status action_check(const verifier *v, const verify_facts *f, int32_t index)
+{
+    const plan *p = f->p;
+    const plan_action *a = &p->actions[index];
+    char name[VERIFY_NAME_BYTES];
+    const int64_t microbatches = p->own_sequences / max_i64(p->micro_batch, 1);
+    bool right = a->lane >= 0 && a->lane < LANE_GROUPS + p->run->group_count;
+    right = right && a->microbatch >= (a->layer >= 0 ? 0 : -1) && a->microbatch < microbatches;
+    right = right && a->waits_begin >= 0 && a->waits_count >= 0 &&
+            a->waits_begin + a->waits_count <= p->wait_count;
+    if (a->kind == ACTION_COMMUNICATE) {
+        right = right && a->comm >= 0 && a->comm < p->comm_count;
+    } else if (a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER) {
+        right = right && a->binding >= 0 && a->binding < p->binding_count && a->list >= 0 &&
+                a->list < OP_LIST_COUNT;
+        right =
+            right && a->ops_begin >= 0 &&
+            a->ops_begin + a->ops_count <= p->bindings[a->binding].program->lists[a->list].count;
+        right = right && a->sequence_begin >= 0 && a->sequence_count >= 0 &&
+                a->sequence_begin + a->sequence_count <= p->micro_batch;
+        right = right && a->position_begin >= 0 && a->position_count >= 0 &&
+                a->position_begin + a->position_count <= p->seq &&
+                (a->position_count == 0 || a->sequence_count == 1);
+    }
+    if (right) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s: its lane, waits, operations or rows are not of this plan",
+                verify_name(v, f->rank, index, name));
+}
+
+static status action_touch(verifier *v, verify_facts *f, int32_t index)
+{
+    const plan_action *action = &f->p->actions[index];
+    switch (action->kind) {
+    case ACTION_COPY:
+        return copy_touch(v, f);
+    case ACTION_READBACK:
+        return readback_touch(v, f);
+    case ACTION_COMMUNICATE:
+        return comm_touch(v, f, index);
+    case ACTION_COMPUTE:
+    case ACTION_OPTIMIZER:
+        for (int32_t i = 0; i < action->ops_count; i++) {
+            TRY(node_touch(v, f, index, action->ops_begin + i));
+        }
+        return ST_OK;
+    case ACTION_KIND_COUNT:
+    default:
+        return fail(ST_BROKEN_PLAN, "rank %d, action %d is of no known kind", f->rank, index);
+    }
+}
+
+// The pattern of an action like it, or where to note a new one.
+static int32_t *pattern_slot(const verify_facts *f, int32_t *table, int64_t slots, int32_t index)
+{
+    const plan_action *a = &f->p->actions[index];
+    const int32_t key[] = {
+        a->binding,        a->list,           a->ops_begin,      a->ops_count,  a->sequence_begin,
+        a->sequence_count, a->position_begin, a->position_count, a->accumulate, a->fills};
+    for (uint64_t at = hash64(key, sizeof(key), 0);; at++) {
+        int32_t *slot = &table[at % (uint64_t)slots];
+        if (*slot < 0) return slot;
+        const plan_action *b = &f->p->actions[*slot];
+        const int32_t other[] = {b->binding,        b->list,           b->ops_begin,
+                                 b->ops_count,      b->sequence_begin, b->sequence_count,
+                                 b->position_begin, b->position_count, b->accumulate,
+                                 b->fills};
+        if (memcmp(key, other, sizeof(key)) == 0) return slot;
+    }
+}
+
+static status patterns_make(verifier *v, verify_facts *f)
+{
+    const int32_t count = (int32_t)f->p->action_count;
+    const int64_t slots = 2 * (int64_t)count + 1;
+    int32_t *table = NULL, *use_of = NULL;
+    int64_t use_capacity = 0;
+    TRY(arena_new(v->a, slots, &table));
+    memset(table, -1, (size_t)slots * sizeof(*table));
+    for (int32_t i = 0; i < count; i++) {
+        const plan_action *a = &f->p->actions[i];
+        TRY(action_check(v, f, i));
+        const bool is_alike = a->kind == ACTION_COMPUTE || a->kind == ACTION_OPTIMIZER;
+        int32_t *slot = is_alike ? pattern_slot(f, table, slots, i) : NULL;
+        if (slot != NULL && *slot >= 0) {
+            f->pattern_of[i] = f->pattern_of[*slot];
+            continue;
+        }
+        const int64_t begin = f->touch_count;
+        TRY(action_touch(v, f, i));
+        // New rows are zero: no use of a pattern that began later.
+        TRY(arena_grow(v->a, (void **)&use_of, &use_capacity, f->span_count + 1,
+                       (int64_t)sizeof(int32_t)));
+        TRY(pattern_push(v, f, begin, use_of, &f->pattern_of[i]));
+        if (slot != NULL) *slot = i;
+    }
+    return ST_OK;
+}
+
+// As the executor posts it: its waits, its work, an event for who waits for it.
+static int32_t items_of(const verify_facts *f, const plan_action *a, bool is_awaited)
+{
+    enum { COPIES = 10 }; // the step block and the batch tensors, at most
+    const int32_t around = a->waits_count + (is_awaited ? 1 : 0);
+    if (a->kind == ACTION_COPY) return around + COPIES;
+    if (a->kind == ACTION_READBACK) return around + (f->p->bucket_count > 0 ? 3 : 2);
+    return around + (a->kind == ACTION_COMMUNICATE ? 1 : a->ops_count);
+}
+
+status verify_touches(verifier *v, verify_facts *f)
+{
+    const int32_t count = (int32_t)f->p->action_count;
+    TRY(tensors_make(v, f));
+    TRY(run_is_apart(v, f));
+    TRY(cuts_make(v, f));
+    f->span_count = f->tensor_count;
+    f->span_capacity = f->span_tensor_capacity = f->tensor_count + 64;
+    TRY(arena_new(v->a, f->span_capacity, &f->spans));
+    TRY(arena_new(v->a, f->span_capacity, &f->span_tensor));
+    memcpy(f->spans, f->where, (size_t)f->tensor_count * sizeof(*f->spans));
+    for (int32_t t = 0; t < f->tensor_count; t++) f->span_tensor[t] = t;
+    TRY(arena_new(v->a, count + 1, &f->pattern_of));
+    TRY(arena_new(v->a, count + 1, &f->actions));
+    bool *awaited = NULL;
+    TRY(arena_new(v->a, count + 1, &awaited));
+    TRY(patterns_make(v, f));
+    TRY(arena_has_all(f));
+    for (int64_t i = 0; i < f->p->wait_count; i++) {
+        const int64_t on = f->p->waits[i] >= 0 ? f->p->waits[i] : -1 - (int64_t)f->p->waits[i];
+        if (on < count) awaited[on] = true; // what is not is told of later
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const plan_action *a = &f->p->actions[i];
+        const verify_pattern *pattern = &f->patterns[f->pattern_of[i]];
+        f->actions[i] = (verify_action){.lane = a->lane,
+                                        .waits_begin = a->waits_begin,
+                                        .waits_count = a->waits_count,
+                                        .port = -1,
+                                        .items = items_of(f, a, awaited[i]),
+                                        .uses_begin = pattern->uses_begin,
+                                        .uses_count = pattern->uses_count};
+    }
+    return ST_OK;
+}

@@ -1,0 +1,192 @@
+// Shared by the files of estimate: what a program's visits hold (estimate_program.c), and who adds them up
+// (estimate.c for memory, estimate_time.c for time).
+#ifndef PREDICT_ESTIMATE_INTERNAL_H
+#define PREDICT_ESTIMATE_INTERNAL_H
+
+#include "plan/lower/beside.h"
+#include "predict/estimate.h"
+
+#include <string.h>
+
+typedef struct kinds {
+    int64_t at[BYTES_KIND_COUNT];
+} kinds;
+static inline int64_t kinds_sum(const kinds *k)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) sum += k->at[i];
+    return sum;
+}
+// to += times from
+static inline void kinds_add(kinds *to, const kinds *from, int64_t times)
+{
+    for (int i = 0; i < BYTES_KIND_COUNT; i++) to->at[i] += times * from->at[i];
+}
+
+// What a layer does at a time.
+typedef enum estimate_phase {
+    PHASE_FORWARD,
+    PHASE_INPUT,  // its first half: made again, gradient of the input; all of it where the loss is
+    PHASE_WEIGHT, // its second half
+    PHASE_BACKWARD, // both, one right after the other
+    PHASE_COUNT
+} estimate_phase;
+
+// A layer at a border of its chunk shares its in- and output with a link, which has them always; in the
+// first micro-batch gradients of weights come into being.
+enum { VARIANT_IN = 1, VARIANT_OUT = 2, VARIANT_FIRST = 4, VARIANT_COUNT = 8 };
+
+// The layer's own bytes, and what it was handed.
+typedef struct program_visits {
+    kinds most[PHASE_COUNT]; // at the fullest moment; of PHASE_BACKWARD: of its second half
+    kinds saved;             // from forward to backward
+    kinds left;              // from the first half to the second
+} program_visits;
+
+typedef struct program_weight {
+    int32_t row;   // of the model's weights, in the program's first layer
+    int32_t twin;  // program that has the same weight, before this one; -1
+    int32_t later; // ... after it: its gradient comes first; -1
+    dtype type, grad;
+    uint32_t read; // bit p: phase p reads it
+    bool has_grad;
+} program_weight;
+
+typedef struct program_estimate {
+    const op_program *program;
+    program_visits *visits; // [VARIANT_COUNT]; NULL until estimate_measure()
+    int64_t in_bytes, out_bytes, d_in_bytes, d_out_bytes; // what crosses its borders
+    program_weight *weights;
+    int32_t weight_count;
+    int32_t first_layer; // the first layer with it
+} program_estimate;
+
+struct estimate {
+    estimate_request r;
+    const op_model *m;
+    int64_t local_seq;
+    extent_binding bound;
+    beside_rule beside;
+    program_estimate *programs; // [program]
+};
+// What goes beside what in a list.
+static inline beside_rule estimate_beside(const estimate *e, op_list list)
+{
+    beside_rule rule = e->beside;
+    rule.is_whole = list != OP_BACKWARD_WEIGHT;
+    return rule;
+}
+
+// A weight on a rank: rows of it, where ZeRO cuts, and what is kept.
+typedef struct weight_bytes {
+    int64_t kept, whole;           // of the weight
+    int64_t grad_kept, grad_whole; // of its gradient
+    int64_t master, moments;
+    bool cut;
+    bool passes, grad_passes; // the whole ones come and go
+} weight_bytes;
+weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
+                                   const program_weight *w);
+// What decides which rows of a weight a rank has.
+static inline plan_mesh estimate_mesh(const estimate *e, const estimate_layout *l)
+{
+    plan_mesh m;
+    memset(&m, 0, sizeof(m));
+    m.size[AXIS_DP] = l->dp;
+    m.size[AXIS_CP] = e->r.cp;
+    m.size[AXIS_TP] = e->r.tp;
+    m.zero_group = l->zero_group;
+    m.ep = l->ep;
+    m.whole_experts = e->r.whole_experts;
+    return m;
+}
+// Where chunks of ranks are in the pipeline.
+int32_t estimate_stage_of(const estimate_layout *l, int32_t pp, int32_t chunk);
+
+// ---- gradients that travel compressed (estimate_codec.c) --------------------------------------------
+
+// NULL: between these ranks none does.
+const plan_codec *estimate_codec_of(const estimate *e, const estimate_layout *l);
+// Of a sum of `count` floats over the group, of which each rank gets `piece` (0: all of it).
+int64_t estimate_sum_ns(const plan_codec *codec, const cost_model *m, const cost_group *g,
+                        int64_t count, int64_t piece);
+// What is kept from step to step for them on rank `pp`; the tensors that they work in live besides.
+void estimate_codec_run(const estimate *e, const estimate_layout *l, int32_t pp, kinds *run);
+
+// ---- time ---------------------------------------------------------------------------------------
+
+typedef struct program_price {
+    int64_t forward, input, weight; // of one micro-batch
+} program_price;
+
+// A layer's update and messages.
+typedef struct layer_time {
+    int64_t update;     // on the compute lane
+    int64_t sums;       // on the lane of all ranks with other rows, once in a step
+    int64_t scatters;   // ... of those that share a copy of what is cut, once in a step
+    int64_t gathers;    // ... the same, after the update
+    int64_t across;     // ... of those with copies of the same rows, behind those
+    int64_t visit_sums; // ... of every gradient that is made (ZeRO-2)
+    // What the compute lane is held up for them (sim/price.c): once in a step, where updates are, of every visit.
+    int64_t sums_held, gathers_held, visit_held;
+    int64_t whole_late, rows_late; // of sums and of scatters: what comes after the backward pass
+    int64_t forward_gathers;       // ... of every forward (ZeRO-3)
+    int64_t input_gathers;         // ... of every gradient of an input
+} layer_time;
+
+typedef struct stage_time {
+    int64_t forward, input, weight, update;
+    int64_t sums, messages; // of a step with its micro-batches, on two lanes
+    int64_t come, go;       // a forward through all stages below, a backward
+} stage_time;
+
+enum { ESTIMATE_PROGRAMS = 64 };
+
+// What layers of one way to share weights and gradients out take: of one kind of weights, and of experts'.
+enum { KINDS_OF_WEIGHTS = 2 };
+typedef struct kept_times {
+    const op_model *model; // NULL: nothing is kept
+    int32_t dp, pp, zero, zero_group;
+    bool two_ways;
+    layer_time of[KINDS_OF_WEIGHTS][ESTIMATE_PROGRAMS];
+} kept_times;
+enum { KEPT_TIMES = 8 }; // stages of ZeRO, one and two ways
+
+// That times are worked out in.
+typedef struct estimate_room {
+    stage_time *stages; // [layer]: no more stages than that
+    int64_t *gathered;  // [layer] when its weights have come
+    kept_times kept[KEPT_TIMES];
+    layer_time layers[ESTIMATE_PROGRAMS]; // [program] of the layout that was timed last
+} estimate_room;
+
+struct estimate_prices {
+    program_price *programs; // [program]
+    int64_t all;             // of all layers, of one micro-batch
+    estimate_room *room;
+};
+
+// A list of a micro-batch, or the part of one that `bound` says of gradients of weights: no less is played of it.
+int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                         const op_program *p, op_list list, const extent_binding *bound);
+// Fills layers and stages of the room; returns the virtual stages.
+int32_t estimate_stages(const estimate *e, estimate_prices *prices, const cost_model *m,
+                        const estimate_links *links, const estimate_layout *l);
+// How long a message besides holds up the compute lane.
+int64_t estimate_held_ns(const cost_model *m, const cost_group *g, int64_t ns);
+// A message between stages, and how long it holds up who sends it.
+typedef struct estimate_link {
+    int64_t ns, held;
+} estimate_link;
+estimate_link estimate_link_of(const estimate *e, const cost_model *m, const estimate_links *links,
+                               const estimate_layout *l, int32_t depth);
+
+// Sequences that a head which keeps logits works on at once (lower_head_piece); all, of other programs.
+int64_t estimate_head_piece(const estimate *e, const op_program *p);
+// Bytes at a program's borders.
+void estimate_borders(const estimate *e, program_estimate *p);
+// Lives of a program's tensors around one micro-batch.
+NODISCARD status estimate_visits(arena *a, const estimate *e, const program_estimate *p,
+                                 program_visits visits[VARIANT_COUNT]);
+
+#endif

@@ -1,0 +1,143 @@
+// What a list of one micro-batch takes at least on the lane that computes, messages of tp and cp included. Parts of a
+// list are those that lowering makes of it (plan/lower/beside.h); each begins when the one before it is done:
+//
+//   sum      | product 1 | product 2 |                all products and the last sum, or
+//                        | sum 1     | sum 2 |        the first product and all sums
+//   gather             | product 1 | product 2 |      the first gather and all products, or
+//            | gather 1 | gather 2 |                  all gathers and the last product
+//   ring     | product      |                         the product, or
+//            | send | receive |                       all shifts
+//
+// whichever takes longer. Pieces of a product together take no less than all of it, and pieces of a message neither.
+#include "predict/estimate_internal.h"
+
+typedef struct list_prices {
+    const cost_model *m;
+    const estimate_links *links;
+    const op_program *p;
+    const op_node *nodes;
+    const extent_binding *bound;
+} list_prices;
+
+// ---- messages -----------------------------------------------------------------------------------
+
+// The elements that cost_comm_bytes() would count.
+static double message_bytes(const list_prices *x, const op_node *node, int64_t ranks)
+{
+    const op_tensor *in = &x->p->tensors[node->in[0]], *out = &x->p->tensors[node->out[0]];
+    const double width = (double)dtype_bytes(in->type);
+    if (node->code != OP_REDUCE_SCATTER && node->code != OP_ALL_GATHER) {
+        return (double)op_tensor_elements(in, x->bound) * width;
+    }
+    const op_tensor *piece = node->code == OP_REDUCE_SCATTER ? out : in;
+    return (double)op_tensor_elements(piece, x->bound) * width * (double)ranks;
+}
+
+static const cost_group *group_of(const list_prices *x, const op_node *node)
+{
+    if (node->attrs.axis == AXIS_EP) return &x->links->ep;
+    if (node->attrs.axis != AXIS_CP) return &x->links->tp;
+    return node->code == OP_ALL_TO_ALL ? &x->links->heads : &x->links->cp;
+}
+
+// Of `share` of its rows; of a shift, what is sent. Between some of the ranks of tp only it is left out.
+static int64_t message_ns(const list_prices *x, const op_node *node, double share)
+{
+    const cost_group *g = group_of(x, node);
+    const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
+                            : node->code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER
+                            : node->code == OP_ALL_TO_ALL     ? PLAN_ALL_TO_ALL
+                            : node->code == OP_SHIFT          ? PLAN_SEND
+                                                              : PLAN_ALL_GATHER;
+    if (node->attrs.inside > 0 || node->attrs.across > 0) return 0;
+    return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
+}
+
+// ---- parts --------------------------------------------------------------------------------------
+
+static int64_t nodes_ns(const list_prices *x, int32_t begin, int32_t count, double share)
+{
+    int64_t ns = 0;
+    extent_binding some = *x->bound;
+    for (int s = 1; s < EXTENT_SYMBOL_COUNT; s++) {
+        some.value[s] = (int64_t)((double)some.value[s] * share);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        ns += cost_node_ns(x->m, x->p, &x->nodes[begin + i], share < 1.0 ? &some : x->bound);
+    }
+    return ns;
+}
+
+// Of the first piece, or the last, all rows 1.
+static double share_of(const beside_rule *r, int32_t pieces, bool first)
+{
+    const int64_t all = plan_beside_row(r, pieces, pieces);
+    const int64_t rows =
+        first ? plan_beside_row(r, 1, pieces) : all - plan_beside_row(r, pieces - 1, pieces);
+    return (double)rows / (double)all;
+}
+
+static int64_t pieces_ns(const list_prices *x, const beside_rule *r, const beside_part *part,
+                         int32_t begin)
+{
+    const bool sums = part->kind == BESIDE_SUM;
+    const int32_t products = part->nodes - 1, first = sums ? begin : begin + 1;
+    const op_node *node = &x->nodes[sums ? begin + products : begin];
+    const int64_t message = message_ns(x, node, 1.0);
+    const int64_t held = estimate_held_ns(x->m, group_of(x, node), message);
+    // The message that nothing is beside, and the products that no message is.
+    const int64_t alone = message_ns(x, node, share_of(r, part->pieces, !sums));
+    const int64_t free = nodes_ns(x, first, products, share_of(r, part->pieces, sums));
+    return max_i64(nodes_ns(x, first, products, 1.0) + held + alone, message + free);
+}
+
+static int64_t ring_ns(const list_prices *x, const beside_part *part, int32_t begin)
+{
+    int64_t turn = 0, held = 0;
+    for (int32_t i = 0; i < part->nodes - 1; i++) {
+        const op_node *shift = &x->nodes[begin + i];
+        const int64_t ns = message_ns(x, shift, 1.0);
+        turn += 2 * ns;
+        held += estimate_held_ns(x->m, group_of(x, shift), ns); // by what is sent
+    }
+    return max_i64(nodes_ns(x, begin + part->nodes - 1, 1, 1.0) + held, turn);
+}
+
+static int64_t between_ns(const list_prices *x, int32_t begin)
+{
+    const op_node *node = &x->nodes[begin];
+    const double overlap = cost_overlap(x->m->profile, group_of(x, node), false);
+    const int64_t ns = (int64_t)((double)message_ns(x, node, 1.0) * (1.0 - overlap));
+    return node->code == OP_SHIFT ? 2 * ns : ns; // a send and a receive
+}
+
+int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
+                         const op_program *p, op_list list, const extent_binding *bound)
+{
+    const beside_rule rule = estimate_beside(e, list);
+    const list_prices x = {
+        .m = m, .links = links, .p = p, .nodes = p->lists[list].nodes, .bound = bound};
+    const int32_t count = (int32_t)p->lists[list].count;
+    int64_t ns = 0;
+    for (int32_t i = 0; i < count;) {
+        const beside_part part = plan_beside_next(&rule, p, list, i, count - i);
+        switch (part.kind) {
+        case BESIDE_MESSAGE:
+            ns += between_ns(&x, i);
+            break;
+        case BESIDE_SUM:
+        case BESIDE_GATHER:
+            ns += pieces_ns(&x, &rule, &part, i);
+            break;
+        case BESIDE_RING:
+            ns += ring_ns(&x, &part, i);
+            break;
+        case BESIDE_NOTHING:
+        default:
+            ns += nodes_ns(&x, i, part.nodes, 1.0);
+            break;
+        }
+        i += part.nodes;
+    }
+    return ns;
+}

@@ -1,0 +1,424 @@
+// What one layer holds while it works on a micro-batch, and between forward and backward: the lives that
+// lowering would note, of one layer alone.
+//
+//   time   | forward | gap | recompute, gradient of the input | gap | gradients of weights |
+//
+// What is handed over belongs to who uses it next: an output is the layer's until its forward ends, and is
+// the next one's input from then on. Tensors that a node may overwrite in place count once, as in memory.c.
+#include "predict/estimate_internal.h"
+
+#include "plan/plan.h"
+
+#include <string.h>
+
+enum { SPANS = 3 }; // of one tensor: forward, backward; and one more where units are joined
+
+// The nodes of a list between which a tensor is held, both included.
+typedef struct held_span {
+    int64_t begin, end;
+} held_span;
+
+typedef struct local_unit {
+    int64_t bytes;
+    plan_kind_of_bytes kind;
+    held_span *spans; // sorted, disjoint
+    int32_t count;
+    int32_t leader;
+} local_unit;
+
+typedef struct local {
+    arena *a;
+    const estimate *e;
+    const op_program *p;
+    uint32_t variant;
+    bool has_loss;    // makes its gradients of weights in the first half
+    int64_t begin[4]; // of forward, first gap, second gap, second half; and the end
+    int64_t first_half, end;
+    int64_t list_at[OP_LIST_COUNT];
+    struct touches {
+        int64_t forward[2], backward[2]; // first and last; -1
+        bool again;                      // made again before the backward
+    } * touched;
+    local_unit *units; // [tensor]
+    kinds *live;       // [time]
+    bool in_pieces;    // its gradients of weights are made piece by piece
+} local;
+
+static tensor_id owner_of(const op_program *p, tensor_id t)
+{
+    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
+    return t;
+}
+
+static int64_t tensor_bytes(const local *l, tensor_id t)
+{
+    return align_up(op_tensor_bytes(&l->p->tensors[t], &l->e->bound), ALIGN_TENSOR);
+}
+
+// ---- time ---------------------------------------------------------------------------------------
+
+static int64_t node_count(const local *l, op_list list)
+{
+    return l->p->lists[list].count;
+}
+
+static void times_set(local *l)
+{
+    l->has_loss = l->p->output_count == 0;
+    l->begin[0] = 0;
+    l->begin[1] = max_i64(node_count(l, OP_FORWARD), 1); // the first gap
+    l->first_half = l->begin[1] + 1;
+    int64_t at = l->first_half;
+    l->list_at[OP_FORWARD] = 0;
+    l->list_at[OP_RECOMPUTE] = at;
+    at += node_count(l, OP_RECOMPUTE);
+    if (l->has_loss) {
+        l->list_at[OP_BACKWARD_WEIGHT] = at;
+        at += node_count(l, OP_BACKWARD_WEIGHT);
+    }
+    l->list_at[OP_BACKWARD_INPUT] = at;
+    at += node_count(l, OP_BACKWARD_INPUT);
+    l->begin[2] = max_i64(at, l->first_half + 1); // the second gap
+    l->begin[3] = l->begin[2] + 1;
+    at = l->begin[3];
+    if (!l->has_loss) {
+        l->list_at[OP_BACKWARD_WEIGHT] = at;
+        at += node_count(l, OP_BACKWARD_WEIGHT);
+    }
+    l->end = max_i64(at, l->begin[3] + 1);
+}
+
+static void touch(local *l, tensor_id t, int64_t time)
+{
+    int64_t *span = time < l->begin[1] ? l->touched[t].forward : l->touched[t].backward;
+    if (span[0] < 0 || time < span[0]) span[0] = time;
+    span[1] = max_i64(span[1], time);
+}
+
+int64_t estimate_head_piece(const estimate *e, const op_program *p)
+{
+    for (int64_t i = 0; i < p->lists[OP_BACKWARD_WEIGHT].count; i++) {
+        const op_node *node = &p->lists[OP_BACKWARD_WEIGHT].nodes[i];
+        if (node->code != OP_HEAD_STATS || !node->attrs.kept) continue;
+        const int64_t rows = op_head_chunk_rows(p->tensors[node->in[1]].dims[0].scale);
+        if (rows >= e->local_seq) return min_i64(rows / e->local_seq, e->r.micro_batch);
+    }
+    return e->r.micro_batch;
+}
+
+static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t end)
+{
+    for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
+        const tensor_id t = owner_of(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]);
+        if (t == TENSOR_NONE) continue;
+        touch(l, t, begin);
+        touch(l, t, end);
+    }
+}
+
+// Of messages beside products, from `at` on: what both read and write is there as long as either works.
+static void part_note(local *l, op_list list, int64_t first, const beside_part *part)
+{
+    const op_node *nodes = &l->p->lists[list].nodes[first];
+    const int64_t at = l->list_at[list] + first, last = at + part->nodes - 1;
+    const bool sums = part->kind == BESIDE_SUM;
+    if (part->kind == BESIDE_NOTHING || part->kind == BESIDE_MESSAGE) return;
+    if (sums) touch(l, owner_of(l->p, nodes[part->nodes - 1].out[0]), at);
+    for (int32_t i = 0; i < part->nodes; i++) {
+        const bool is_product = !op_communicates(nodes[i].code);
+        if (part->kind == BESIDE_RING) {
+            if (!is_product) operands_touch(l, &nodes[i], at + i, last);
+        } else if (is_product) { // piece after piece
+            operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);
+        } else if (!sums) {
+            touch(l, owner_of(l->p, nodes[i].in[0]), last);
+        }
+    }
+}
+
+static void parts_note(local *l, op_list list)
+{
+    const beside_rule rule = estimate_beside(l->e, list);
+    const int32_t count = (int32_t)node_count(l, list);
+    for (int32_t i = 0; i < count;) {
+        const beside_part part = plan_beside_next(&rule, l->p, list, i, count - i);
+        part_note(l, list, i, &part);
+        i += part.nodes;
+    }
+}
+
+static status touches_note(local *l)
+{
+    const int64_t tensors = l->p->tensor_count;
+    TRY(arena_new(l->a, tensors + 1, &l->touched));
+    for (int64_t t = 0; t < tensors; t++) {
+        l->touched[t] = (struct touches){.forward = {-1, -1}, .backward = {-1, -1}};
+    }
+    l->in_pieces = estimate_head_piece(l->e, l->p) < l->e->r.micro_batch;
+    static const op_list in_time[2][OP_LIST_COUNT] = {
+        {OP_FORWARD, OP_RECOMPUTE, OP_BACKWARD_INPUT, OP_BACKWARD_WEIGHT},
+        {OP_FORWARD, OP_RECOMPUTE, OP_BACKWARD_WEIGHT, OP_BACKWARD_INPUT}};
+    for (int k = 0; k < OP_LIST_COUNT; k++) {
+        const op_list list = in_time[l->has_loss][k];
+        const int64_t begin = l->list_at[list], last = begin + node_count(l, list) - 1;
+        for (int64_t i = 0; i < node_count(l, list); i++) {
+            const op_node *node = &l->p->lists[list].nodes[i];
+            for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
+                const tensor_id t =
+                    owner_of(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]);
+                if (t == TENSOR_NONE) continue;
+                if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
+                if (list == OP_BACKWARD_WEIGHT && l->in_pieces) touch(l, t, begin);
+                touch(l, t, list == OP_BACKWARD_WEIGHT && l->in_pieces ? last : begin + i);
+            }
+        }
+        parts_note(l, list);
+    }
+    return ST_OK;
+}
+
+// ---- lives --------------------------------------------------------------------------------------
+
+static void span_add(local_unit *u, int64_t begin, int64_t end)
+{
+    if (end >= begin) u->spans[u->count++] = (held_span){begin, end};
+}
+
+static bool is_among(const local *l, const tensor_id *ids, int count, tensor_id t)
+{
+    for (int k = 0; k < count; k++) {
+        if (owner_of(l->p, ids[k]) == t) return true;
+    }
+    return false;
+}
+
+static void spans_set(local *l, tensor_id t, local_unit *u)
+{
+    const op_program *p = l->p;
+    const struct touches *x = &l->touched[t];
+    const tensor_role role = p->tensors[t].role;
+    const bool is_input = role == ROLE_INPUT, is_d_out = role == ROLE_INPUT_GRAD;
+    const bool is_output = is_among(l, p->outputs, p->output_count, t);
+    const bool is_d_in = is_among(l, p->d_inputs, p->input_count, t);
+    const bool in = (l->variant & VARIANT_IN) != 0, out = (l->variant & VARIANT_OUT) != 0;
+    if ((in && (is_input || is_d_in)) || (out && (is_output || is_d_out))) return;
+    int64_t first = x->forward[0], last = x->forward[1];
+    int64_t first_b = x->backward[0], last_b = x->backward[1];
+    if (is_input) first = 0;
+    if (is_output) last = l->begin[1] - 1;
+    if (is_d_out) first_b = l->first_half;
+    if (is_d_in) last_b = max_i64(last_b, l->begin[2] - 1);
+    if (first >= 0 && first_b >= 0 && !x->again && !is_output) {
+        span_add(u, first, last_b);
+        return;
+    }
+    if (first >= 0) span_add(u, first, max_i64(last, first));
+    if (first_b >= 0) span_add(u, first_b, max_i64(last_b, first_b));
+}
+
+static status unit_make(local *l, tensor_id t)
+{
+    local_unit *u = &l->units[t];
+    const op_tensor *tensor = &l->p->tensors[t];
+    u->leader = t;
+    if (tensor->view_of != TENSOR_NONE) return ST_OK;
+    TRY(arena_new(l->a, SPANS, &u->spans));
+    u->bytes = tensor_bytes(l, t);
+    if (tensor->role == ROLE_ACTIVATION || tensor->role == ROLE_INPUT ||
+        tensor->role == ROLE_INPUT_GRAD) {
+        u->kind = BYTES_ACTIVATIONS;
+        spans_set(l, t, u);
+    } else if (tensor->role == ROLE_WEIGHT_GRAD && (l->variant & VARIANT_FIRST) != 0) {
+        u->kind = BYTES_GRADIENTS;
+        if (l->touched[t].backward[0] >= 0) span_add(u, l->touched[t].backward[0], l->end - 1);
+    }
+    return ST_OK;
+}
+
+// ---- in place -----------------------------------------------------------------------------------
+
+static bool units_meet(const local_unit *x, const local_unit *y, bool *touches)
+{
+    int32_t i = 0, j = 0;
+    *touches = false;
+    while (i < x->count && j < y->count) {
+        if (x->spans[i].end < y->spans[j].begin) {
+            i++;
+        } else if (y->spans[j].end < x->spans[i].begin) {
+            j++;
+        } else {
+            if (x->spans[i].end != y->spans[j].begin) return true;
+            *touches = true;
+            i++;
+        }
+    }
+    return false;
+}
+
+static int32_t leader_of(const local *l, tensor_id t)
+{
+    while (l->units[t].leader != t) t = l->units[t].leader;
+    return t;
+}
+
+static status join(local *l, tensor_id from, tensor_id to)
+{
+    bool touches = false;
+    const int32_t a = leader_of(l, from), b = leader_of(l, to);
+    local_unit *x = &l->units[a], *y = &l->units[b];
+    if (a == b || x->bytes != y->bytes || units_meet(x, y, &touches) || !touches) return ST_OK;
+    held_span *all = NULL;
+    int32_t i = 0, j = 0, n = 0;
+    TRY(arena_new(l->a, x->count + y->count, &all));
+    while (i < x->count || j < y->count) {
+        const bool mine = j == y->count || (i < x->count && x->spans[i].begin <= y->spans[j].begin);
+        const held_span s = mine ? x->spans[i++] : y->spans[j++];
+        if (n > 0 && s.begin <= all[n - 1].end) {
+            all[n - 1].end = max_i64(all[n - 1].end, s.end);
+        } else {
+            all[n++] = s;
+        }
+    }
+    x->spans = all;
+    x->count = n;
+    y->leader = a;
+    y->count = 0;
+    return ST_OK;
+}
+
+static status joins_find(local *l)
+{
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        for (int64_t i = 0; i < l->p->lists[list].count; i++) {
+            const op_node *node = &l->p->lists[list].nodes[i];
+            const op_kind *kind = op_kind_of(node->code);
+            for (int o = 0; o < OP_MAX_OUT; o++) {
+                if (node->out[o] == TENSOR_NONE || o >= kind->out_max || kind->inplace[o] < 0) {
+                    continue;
+                }
+                const tensor_id from = node->in[kind->inplace[o]], to = node->out[o];
+                if (from == TENSOR_NONE || from == to) continue;
+                if (l->p->tensors[from].view_of != TENSOR_NONE ||
+                    l->p->tensors[to].view_of != TENSOR_NONE) {
+                    continue;
+                }
+                TRY(join(l, from, to));
+            }
+        }
+    }
+    return ST_OK;
+}
+
+// ---- sums ---------------------------------------------------------------------------------------
+
+// What operations work in; a head's kept logits from their statistics to the losses.
+static status workspaces_add(local *l)
+{
+    const estimate_request *r = &l->e->r;
+    if (r->workspace == NULL) return ST_OK;
+    for (int list = 0; list < OP_LIST_COUNT; list++) {
+        int64_t kept = 0, kept_at = -1;
+        for (int64_t i = 0; i < l->p->lists[list].count; i++) {
+            const op_node *node = &l->p->lists[list].nodes[i];
+            const int64_t time = l->list_at[list] + i;
+            const int64_t bytes =
+                r->workspace(r->workspace_context, l->p, node, &l->e->bound, l->e->local_seq, 0);
+            int64_t from = time;
+            if (node->code == OP_HEAD_STATS) {
+                kept = bytes;
+                kept_at = time;
+            }
+            if (node->code == OP_HEAD_LOSS && node->attrs.kept && kept_at >= 0) {
+                const int64_t more = align_up(max_i64(kept, bytes), ALIGN_TENSOR);
+                l->live[kept_at].at[BYTES_BUFFERS] += more - align_up(kept, ALIGN_TENSOR);
+                for (from = kept_at + 1; from <= time; from++) {
+                    l->live[from].at[BYTES_BUFFERS] += more;
+                }
+                continue;
+            }
+            l->live[time].at[BYTES_BUFFERS] += align_up(bytes, ALIGN_TENSOR);
+        }
+    }
+    return ST_OK;
+}
+
+static kinds most_of(const local *l, int64_t begin, int64_t end)
+{
+    kinds best = {{0}};
+    for (int64_t t = begin; t < end; t++) {
+        if (kinds_sum(&l->live[t]) > kinds_sum(&best)) best = l->live[t];
+    }
+    return best;
+}
+
+// While the second half runs right after the first, what goes to the layer below waits.
+static int64_t handed_down(const local *l)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < l->p->input_count && (l->variant & VARIANT_IN) == 0; k++) {
+        const tensor_id t = owner_of(l->p, l->p->d_inputs[k]);
+        if (t == TENSOR_NONE) continue;
+        const local_unit *u = &l->units[leader_of(l, t)];
+        const bool is_there = u->count > 0 && u->spans[u->count - 1].end >= l->begin[3];
+        if (!is_there) bytes += l->units[t].bytes;
+    }
+    return bytes;
+}
+
+static status variant_measure(local *l, program_visits *out)
+{
+    TRY(arena_new(l->a, l->p->tensor_count + 1, &l->units));
+    TRY(arena_new(l->a, l->end + 1, &l->live));
+    for (tensor_id t = 0; t < l->p->tensor_count; t++) TRY(unit_make(l, t));
+    TRY(joins_find(l));
+    for (tensor_id t = 0; t < l->p->tensor_count; t++) {
+        const local_unit *u = &l->units[t];
+        for (int32_t s = 0; s < u->count; s++) {
+            for (int64_t at = u->spans[s].begin; at <= u->spans[s].end; at++) {
+                l->live[at].at[u->kind] += u->bytes;
+            }
+        }
+    }
+    TRY(workspaces_add(l));
+    out->most[PHASE_FORWARD] = most_of(l, 0, l->begin[1]);
+    out->saved = l->live[l->begin[1]];
+    out->most[PHASE_INPUT] = most_of(l, l->first_half, l->begin[2]);
+    out->left = l->live[l->begin[2]];
+    out->most[PHASE_WEIGHT] = most_of(l, l->begin[3], l->end);
+    out->most[PHASE_BACKWARD] = out->most[PHASE_WEIGHT];
+    if (!l->has_loss) out->most[PHASE_BACKWARD].at[BYTES_ACTIVATIONS] += handed_down(l);
+    return ST_OK;
+}
+
+static int64_t border_bytes(const local *l, const tensor_id *ids, int count)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < count; k++) {
+        const tensor_id t = owner_of(l->p, ids[k]);
+        if (t != TENSOR_NONE) bytes += tensor_bytes(l, t);
+    }
+    return bytes;
+}
+
+void estimate_borders(const estimate *e, program_estimate *p)
+{
+    const op_program *q = p->program;
+    const local l = {.e = e, .p = q};
+    p->in_bytes = border_bytes(&l, q->inputs, q->input_count);
+    p->out_bytes = border_bytes(&l, q->outputs, q->output_count);
+    p->d_in_bytes = border_bytes(&l, q->d_inputs, q->input_count);
+    p->d_out_bytes = border_bytes(&l, q->d_outputs, q->output_count);
+}
+
+status estimate_visits(arena *a, const estimate *e, const program_estimate *p,
+                       program_visits visits[VARIANT_COUNT])
+{
+    local l = {.a = a, .e = e, .p = p->program};
+    times_set(&l);
+    TRY(touches_note(&l));
+    for (uint32_t v = 0; v < VARIANT_COUNT; v++) {
+        l.variant = v;
+        TRY(variant_measure(&l, &visits[v]));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,446 @@
+// The search: what is looked at, in which order, and what is kept. See search.h.
+#include "predict/search_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- words --------------------------------------------------------------------------------------
+
+const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_BYTES])
+{
+    int n = snprintf(buffer, SEARCH_NAME_BYTES, "dp %d", (int)l->dp);
+    const size_t size = SEARCH_NAME_BYTES;
+    if (l->tp > 1)
+        n += snprintf(buffer + n, size - (size_t)n, " · tp %d%s", (int)l->tp, l->sp ? " sp" : "");
+    if (l->cp > 1) n += snprintf(buffer + n, size - (size_t)n, " · cp %d", (int)l->cp);
+    if (l->ep > 1) n += snprintf(buffer + n, size - (size_t)n, " · ep %d", (int)l->ep);
+    if (l->whole_experts) n += snprintf(buffer + n, size - (size_t)n, " · etp 1");
+    if (l->pp > 1) {
+        n += snprintf(buffer + n, size - (size_t)n, " · pp %d %s", (int)l->pp, l->schedule->name);
+    }
+    if (l->pp > 1 && l->chunks > 1) {
+        (void)snprintf(buffer + n, size - (size_t)n, " x %d", (int)l->chunks);
+    }
+    return buffer;
+}
+
+const char *search_rule_name(search_rule rule)
+{
+    static const char *const names[RULE_COUNT] = {
+        [RULE_TP_HEADS] =
+            "layout.tp does not divide heads or feed-forward, nor heads of keys, nor they it",
+        [RULE_SP_SEQ] = "layout.tp does not divide train.seq, as layout.sp wants",
+        [RULE_CP_SEQ] = "2 x layout.cp does not divide train.seq",
+        [RULE_PP_LAYERS] = "more stages than layers",
+        [RULE_DP_BATCH] = "layout.dp does not divide train.global_batch",
+        [RULE_SCHEDULE] = "the schedule does not take so few or so many micro-batches",
+        [RULE_CODEC] =
+            "comm.compression wants layout.zero_sums = step, or layout.zero < 2, of several ranks",
+    };
+    return names[rule];
+}
+
+search_fixed search_fixed_none(void)
+{
+    return (search_fixed){
+        .zero = -1, .sp = -1, .recompute = -1, .whole_experts = -1, .recompute_layers = -1};
+}
+
+// ---- the best of them ---------------------------------------------------------------------------
+
+// What an estimate may be too high, where weights and gradients pass by: a ninth, by tests of many layouts.
+static bool may_fit(const search *s, const search_found *f)
+{
+    const int64_t slack = f->layout.zero >= 2 ? f->memory.live_bytes / 9 : 0;
+    return f->bytes - slack <= s->r->usable_bytes;
+}
+
+static int64_t held_bytes(const search_found *f)
+{
+    return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+}
+
+static int64_t bytes_of(const search *s, const estimate_memory *m)
+{
+    const search_calls *calls = &s->r->calls;
+    return calls->bytes != NULL ? calls->bytes(calls->context, m) : estimate_memory_bytes(m);
+}
+
+// Too large for certain, and not the smallest of those that are, by what lives through the step alone: so it is counted
+// and no more. (All gradients live at once too, but a profile may count what else lives for less.) There is one by then
+// that is told of.
+static bool is_hopeless(const search *s, const candidate *c, const estimate_layout *l)
+{
+    const search_found *smallest = &s->out->smallest;
+    const int32_t ranks[] = {0, l->pp - 1};
+    for (int i = 0; i < COUNT_OF(ranks) && smallest->layout.dp > 0; i++) {
+        search_found f = {.layout = c->layout};
+        estimate_memory_run(c->m->e, l, ranks[i], &f.memory);
+        f.bytes = bytes_of(s, &f.memory);
+        if (f.bytes >= held_bytes(smallest) && !may_fit(s, &f)) return true;
+    }
+    return false;
+}
+
+static void memory_of(search *s, const candidate *c, const estimate_layout *l, const shared_pipe *p,
+                      search_found *out)
+{
+    out->bytes = -1;
+    for (int32_t i = 0; i < p->rank_count; i++) {
+        estimate_memory m;
+        estimate_memory_of(c->m->e, l, p->ranks[i], &p->works[i], &m);
+        const int64_t bytes = bytes_of(s, &m);
+        if (bytes <= out->bytes) continue;
+        out->bytes = bytes;
+        out->memory = m;
+        // Too large for certain, and not the smallest of those that are.
+        const search_found *smallest = &s->out->smallest;
+        const bool is_larger = smallest->layout.dp > 0 && bytes >= held_bytes(smallest);
+        if (is_larger && !may_fit(s, out)) break;
+    }
+}
+
+static void too_large(search *s, const search_found *f)
+{
+    search_result *out = s->out;
+    out->too_large++;
+    if (out->fastest_too_large.layout.dp == 0) out->fastest_too_large = *f;
+    if (out->smallest.layout.dp == 0 || held_bytes(f) < held_bytes(&out->smallest)) {
+        out->smallest = *f;
+    }
+}
+
+// Keeps those that were played, the best first; where memory alone is asked for, only as many as are wanted.
+static status found_insert(search *s, const search_found *f)
+{
+    search_result *out = s->out;
+    const bool all = s->r->plays > 0;
+    if (!all && out->count == s->r->wanted) {
+        if (out->plans[out->count - 1].played.step_ns <= f->played.step_ns) return ST_OK;
+        out->count--;
+    }
+    TRY(arena_grow(s->a, (void **)&out->plans, &s->plan_capacity, out->count + 1,
+                   (int64_t)sizeof(search_found)));
+    int32_t at = out->count++;
+    for (; at > 0 && out->plans[at - 1].played.step_ns > f->played.step_ns; at--) {
+        out->plans[at] = out->plans[at - 1];
+    }
+    out->plans[at] = *f;
+    return ST_OK;
+}
+
+// The last of the best: who is not faster is not among them. NULL: there are not as many yet.
+static const search_found *last_of_best(const search *s)
+{
+    const search_result *out = s->out;
+    return out->count < s->r->wanted ? NULL : &out->plans[s->r->wanted - 1];
+}
+
+// Is every plan that is wanted there, and none that is left can be faster than the last of them?
+static bool is_settled(const search *s, int64_t least_ns)
+{
+    const search_found *last = last_of_best(s);
+    return last != NULL && last->played.step_ns <= least_ns;
+}
+
+// May it fit? Then it waits with a tighter least time.
+static status candidate_tighten(search *s, candidate *c)
+{
+    const search_layout *l = &c->layout;
+    const estimate_layout layout = search_estimate_layout(s, l, c->first_layer);
+    const estimate_links *links = NULL;
+    shared_pipe *p = NULL;
+    search_found f = {.layout = *l, .least = c->least};
+    if (is_hopeless(s, c, &layout)) {
+        s->out->too_large++;
+        s->looked++;
+        return ST_OK;
+    }
+    TRY(search_pipe_of(s, &layout, &p));
+    TRY(estimate_measure(s->a, c->m->e));
+    memory_of(s, c, &layout, p, &f);
+    if (!may_fit(s, &f)) {
+        too_large(s, &f);
+        s->looked++;
+        return ST_OK;
+    }
+    f.fits = true;
+    if (p->pipe == NULL) {
+        TRY(estimate_pipe_make(s->pipe_arena, &layout, &p->pipe));
+        s->pipe_actions += estimate_pipe_actions(p->pipe);
+    }
+    TRY(search_links_of(s, l, &links));
+    const int64_t tight =
+        estimate_pipe_time(c->m->e, c->m->prices, s->r->prices, links, &layout, p->pipe);
+    c->least.step_ns = f.least.step_ns = max_i64(f.least.step_ns, tight);
+    if (s->r->plays == 0) { // memory alone is asked for
+        f.played.step_ns = f.least.step_ns;
+        s->looked++;
+        return found_insert(s, &f);
+    }
+    TRY(arena_new(s->a, 1, &c->found));
+    *c->found = f;
+    const item x = {.least_ns = f.least.step_ns, .c = c};
+    return search_push(s, &x);
+}
+
+// An error that the user can cause leaves the layout out.
+static status refused(search *s, status st, bool *is)
+{
+    *is = st != ST_OK && status_blast_radius(st) == RADIUS_USER;
+    if (!*is) return st;
+    s->out->refused++;
+    error_clear();
+    return ST_OK;
+}
+
+// ---- do they fit ----------------------------------------------------------------------------------
+
+// A plan's arena is at most 5% above what lives at once (plan/lower/memory.c) where chunks go one way and backwards are
+// whole, which an estimate of ZeRO-2 and ZeRO-3 may miss by as much again. In other schedules with many micro-batches
+// 18% was seen, and in other stages than the fullest: of those all stages are asked, and of what sums that travel
+// compressed work in, which no estimate has.
+enum { HOLES_PERCENT = 5, FULLEST_STAGES = 4 };
+
+typedef struct stage_bytes {
+    int64_t bytes;
+    int32_t stage;
+} stage_bytes;
+
+static int compare_stages(const void *a, const void *b)
+{
+    const stage_bytes *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->stage < y->stage ? -1 : x->stage > y->stage;
+}
+
+// Of every stage, the fullest first; *f takes what that one has.
+static status stages_measure(search *s, search_found *f, stage_bytes *out)
+{
+    const search_layout *l = &f->layout;
+    family *of = NULL;
+    const measured *m = NULL;
+    const int32_t *first_layer = NULL;
+    border_times times;
+    const schedule_request shape = {.stages = l->pp, .microbatches = 1, .chunks = l->chunks};
+    const int32_t depth = l->schedule != NULL ? plan_schedule_depth(l->schedule, &shape) : 1;
+    TRY(search_family_of(s, l, &of));
+    TRY(search_measured_of(s, l, of, &m));
+    TRY(estimate_measure(s->a, m->e));
+    TRY(search_cut_of(s, l, of->whole, depth, &first_layer));
+    const estimate_layout layout = search_estimate_layout(s, l, first_layer);
+    f->bytes = -1;
+    arena_reset(s->work);
+    TRY(estimate_times_of(&layout, s->work, &times));
+    for (int32_t pp = 0; pp < l->pp; pp++) {
+        estimate_work work;
+        estimate_memory x;
+        TRY(estimate_work_of(&layout, &times, pp, s->work, &work));
+        estimate_memory_of(m->e, &layout, pp, &work, &x);
+        const int64_t bytes = bytes_of(s, &x);
+        out[pp] = (stage_bytes){bytes, pp};
+        if (bytes <= f->bytes) continue;
+        f->bytes = bytes;
+        f->memory = x;
+    }
+    qsort(out, (size_t)l->pp, sizeof(*out), compare_stages);
+    return ST_OK;
+}
+
+static int64_t room_percent(const search_layout *l)
+{
+    return 100 + (l->zero >= 2 ? 2 : 1) * HOLES_PERCENT;
+}
+
+// *f->fits, by the arenas of the plans of its fullest stages, and of all that holes might make too large; of `most` of
+// them.
+static status found_fit(search *s, search_found *f, int32_t most, bool *is_refused)
+{
+    const search_calls *calls = &s->r->calls;
+    const int32_t pp = f->layout.pp;
+    const plan_schedule *x = f->layout.schedule;
+    const bool all_ways =
+        s->r->codec != NULL || (x != NULL && (x->shape != SHAPE_LOOP || x->splits_backward));
+    stage_bytes *all = NULL;
+    int32_t *stages = NULL, count = 0;
+    *is_refused = false;
+    TRY(arena_new(s->a, pp, &all));
+    TRY(arena_new(s->a, pp, &stages));
+    TRY(stages_measure(s, f, all));
+    f->fits = may_fit(s, f);
+    if (!f->fits) return ST_OK;
+    for (int32_t i = 0; i < pp && i < most; i++) {
+        const bool has_room = all[i].bytes / 100 * room_percent(&f->layout) <= s->r->usable_bytes;
+        if (i >= FULLEST_STAGES && has_room && !all_ways) break;
+        stages[count++] = all[i].stage;
+    }
+    TRY(refused(s, calls->fit(calls->context, &f->layout, stages, count, &f->played), is_refused));
+    f->fits = !*is_refused && f->played.peak_bytes <= s->r->usable_bytes;
+    return ST_OK;
+}
+
+// What may be too large for its fullest stage's own plan is asked that before a long play, for a plan of one stage takes
+// a tenth of the time of a play of all. What fits so is asked again when it is among the best, of its other stages too.
+static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_refused)
+{
+    const search_request *r = s->r;
+    const bool is_long =
+        r->rows > 0 && rows * r->plays >= r->rows; // so rows end the search, not plays
+    const bool has_room = f->bytes / 100 * room_percent(&f->layout) <= r->usable_bytes;
+    *is_refused = false;
+    if (r->calls.fit == NULL || !is_long || has_room) return ST_OK;
+    TRY(found_fit(s, f, 1, is_refused));
+    if (f->fits) f->played = (search_played){0};
+    return ST_OK;
+}
+
+// Its bytes or its play are known.
+static status found_judge(search *s, int64_t rows, const search_found *f)
+{
+    s->played_rows +=
+        rows; // of what did not fit too: a search ends where it did when that was played
+    if (f->fits) return found_insert(s, f);
+    too_large(s, f);
+    return ST_OK;
+}
+
+static status candidate_look(search *s, search_found *f)
+{
+    const search_calls *calls = &s->r->calls;
+    const int64_t rows = calls->rows != NULL ? calls->rows(calls->context, &f->layout) : 0;
+    bool is_refused = false;
+    s->looked++;
+    TRY(fits_so_far(s, rows, f, &is_refused));
+    if (is_refused) return ST_OK;
+    if (!f->fits) return found_judge(s, rows, f);
+    ASSERT(s->wait_count < WAITING_MOST);
+    s->waits[s->wait_count++] = (waiting){f, rows};
+    return ST_OK;
+}
+
+static status waiting_play(search *s)
+{
+    const search_calls *calls = &s->r->calls;
+    const search_layout *layouts[WAITING_MOST];
+    const int32_t count = s->wait_count;
+    s->wait_count = 0;
+    for (int32_t i = 0; i < count; i++) layouts[i] = &s->waits[i].found->layout;
+    if (calls->ahead != NULL && count > 1) TRY(calls->ahead(calls->context, layouts, count));
+    for (int32_t i = 0; i < count; i++) {
+        search_found *f = s->waits[i].found;
+        bool is_refused = false;
+        TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
+        if (is_refused) continue;
+        s->out->played++;
+        f->fits = f->played.peak_bytes <= s->r->usable_bytes;
+        TRY(found_judge(s, s->waits[i].rows, f));
+    }
+    return ST_OK;
+}
+
+// Until there are as many as are wanted no play says what is looked at next, so those that are known to be played wait
+// for one another, and what is found is the same.
+static bool may_wait(const search *s)
+{
+    const search_request *r = s->r;
+    const bool says_bytes = r->calls.fit == NULL; // by which others are judged
+    return r->calls.ahead != NULL && !says_bytes && s->heap_count > 0 &&
+           s->wait_count < WAITING_MOST && s->out->count + s->wait_count < r->wanted &&
+           s->out->played + s->wait_count < r->plays;
+}
+
+// Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
+// is gone.
+static status best_fit(search *s, bool *all)
+{
+    const search_calls *calls = &s->r->calls;
+    search_result *out = s->out;
+    *all = true;
+    for (int32_t i = 0; i < out->count && i < s->r->wanted && calls->fit != NULL;) {
+        search_found *f = &out->plans[i++];
+        bool is_refused = false;
+        if (f->played.peak_bytes > 0 || s->r->plays == 0) continue;
+        TRY(found_fit(s, f, f->layout.pp, &is_refused));
+        if (f->fits) continue;
+        out->played--;
+        if (!is_refused) too_large(s, f);
+        *all = false;
+        out->count--;
+        i--;
+        memmove(f, f + 1, (size_t)(out->count - i) * sizeof(*f));
+    }
+    return ST_OK;
+}
+
+static status none_valid(const search *s)
+{
+    search_rule most = RULE_TP_HEADS;
+    for (int i = 0; i < RULE_COUNT; i++) {
+        if (s->out->ruled_out[i] > s->out->ruled_out[most]) most = (search_rule)i;
+    }
+    return fail(ST_CONFIG_CONFLICT,
+                "no layout of %lld devices is valid for %lld sequences of %lld tokens in a step; "
+                "most often in the way: %s",
+                (long long)s->r->devices, (long long)s->r->global_batch, (long long)s->r->seq,
+                search_rule_name(most));
+}
+
+// No more plays: which of the rest might have been faster than the worst plan that is kept?
+static status rest_count(search *s)
+{
+    search_result *out = s->out;
+    const search_found *last = &out->plans[min_i64(out->count, s->r->wanted) - 1];
+    while (s->heap_count > 0 && s->heap[0].least_ns < last->played.step_ns) {
+        const item x = search_pop(s);
+        if (x.g != NULL) TRY(search_group_open(s, x.g, x.least_ns));
+        if (x.c != NULL) out->unknown++;
+    }
+    return ST_OK;
+}
+
+static status item_look(search *s, const item *x)
+{
+    if (x->g != NULL) return search_group_open(s, x->g, x->least_ns);
+    return x->c->found == NULL ? candidate_tighten(s, x->c) : candidate_look(s, x->c->found);
+}
+
+static status best_find(search *s)
+{
+    search_result *out = s->out;
+    TRY(search_groups_make(s));
+    if (out->layouts == 0) return none_valid(s);
+    for (;;) {
+        if (!may_wait(s)) TRY(waiting_play(s));
+        const bool settled = s->heap_count == 0 || is_settled(s, s->heap[0].least_ns);
+        const bool long_enough =
+            s->r->rows > 0 && s->played_rows >= s->r->rows && out->count >= s->r->wanted;
+        const bool enough =
+            s->r->plays > 0 && out->count > 0 && (out->played >= s->r->plays || long_enough);
+        if (settled || enough) {
+            bool all = false;
+            TRY(best_fit(s, &all));
+            if (!all) continue;
+            if (out->count > 0 && !settled) TRY(rest_count(s));
+            break;
+        }
+        const item next = search_pop(s);
+        TRY(item_look(s, &next));
+    }
+    out->slower = out->layouts - s->looked - out->unknown;
+    out->count = (int32_t)min_i64(out->count, s->r->wanted);
+    return ST_OK;
+}
+
+status search_run(arena *a, const search_request *r, search_result *out)
+{
+    ASSERT(r->wanted >= 1 && r->devices >= 1);
+    memset(out, 0, sizeof(*out));
+    search s = {.a = a, .r = r, .out = out};
+    TRY(arena_create("search", 0, &s.work));
+    status st = arena_create("pipelines", 0, &s.pipe_arena);
+    if (st == ST_OK) st = best_find(&s);
+    arena_destroy(s.pipe_arena);
+    arena_destroy(s.work);
+    return st;
+}
