@@ -70,7 +70,7 @@ static void every_row_once(void **unused)
         fixture_run(&job);
         for (int r = 0; r < ranks; r++) {
             if (job.results[r].st == ST_OK) continue;
-            fail_msg("%s by %s: %s", comm_op_name(row->op), row->name, job.results[r].text);
+            fail_msg("%s by %s: %s", op_collective_name(row->op), row->name, job.results[r].text);
         }
         ran++;
     }

@@ -90,9 +90,9 @@ static void *fate_main(void *context)
 static status reduce(comm_group *g, float *x, const char *algorithm, const char *tensor)
 {
     const comm_item item = {.in = x, .out = x, .count = COUNT};
-    const comm_args a = {.op = COMM_ALL_REDUCE,
+    const comm_args a = {.op = COLLECTIVE_ALL_REDUCE,
                          .type = DTYPE_F32,
-                         .reduction = COMM_MAX,
+                         .reduction = REDUCTION_MAX,
                          .items = &item,
                          .item_count = 1,
                          .algorithm = algorithm,

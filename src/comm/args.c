@@ -3,44 +3,21 @@
 
 #include "comm/reduce.h"
 
-#include <string.h>
-
-const comm_op_row comm_op_rows[COMM_OP_COUNT] = {
-    [COMM_ALL_REDUCE] = {"all_reduce", 1, 1, 1, 1, true, false},
-    [COMM_REDUCE_SCATTER] = {"reduce_scatter", 2, 1, 2, 1, true, false},
-    [COMM_ALL_GATHER] = {"all_gather", 1, 2, 1, 2, false, false},
-    [COMM_BROADCAST] = {"broadcast", 1, 1, 0, 1, false, true},
-    [COMM_REDUCE] = {"reduce", 1, 1, 1, 0, true, true},
-    [COMM_GATHER] = {"gather", 1, 2, 1, 0, false, true},
-    [COMM_SCATTER] = {"scatter", 2, 1, 0, 1, false, true},
-    [COMM_ALL_TO_ALL] = {"all_to_all", 2, 2, 2, 2, false, false},
-    [COMM_ALL_TO_ALLV] = {"all_to_allv", 1, 1, 1, 1, false, false},
-    [COMM_SEND] = {"send", 1, 0, 1, 0, false, true},
-    [COMM_RECEIVE] = {"receive", 0, 1, 0, 1, false, true},
-    [COMM_BARRIER] = {"barrier", 0, 0, 0, 0, false, false},
+const comm_op_row comm_op_rows[COLLECTIVE_COUNT] = {
+    [COLLECTIVE_ALL_REDUCE] = {1, 1, 1, 1, true, false},
+    [COLLECTIVE_REDUCE_SCATTER] = {2, 1, 2, 1, true, false},
+    [COLLECTIVE_ALL_GATHER] = {1, 2, 1, 2, false, false},
+    [COLLECTIVE_BROADCAST] = {1, 1, 0, 1, false, true},
+    [COLLECTIVE_REDUCE] = {1, 1, 1, 0, true, true},
+    [COLLECTIVE_GATHER] = {1, 2, 1, 0, false, true},
+    [COLLECTIVE_SCATTER] = {2, 1, 0, 1, false, true},
+    [COLLECTIVE_ALL_TO_ALL] = {2, 2, 2, 2, false, false},
+    [COLLECTIVE_ALL_TO_ALLV] = {1, 1, 1, 1, false, false},
+    [COLLECTIVE_SEND] = {1, 0, 1, 0, false, true},
+    [COLLECTIVE_RECEIVE] = {0, 1, 0, 1, false, true},
+    [COLLECTIVE_BARRIER] = {0, 0, 0, 0, false, false},
 };
-static const char *const reductions[COMM_REDUCTION_COUNT] = {"sum", "max", "min", "avg"};
 static const char *const orders[COMM_ORDER_COUNT] = {"any", "rank", "shard"};
-
-const char *comm_op_name(comm_op op)
-{
-    return (unsigned)op < COMM_OP_COUNT ? comm_op_rows[op].name : "?";
-}
-
-bool comm_op_parse(const char *name, comm_op *out)
-{
-    for (int i = 0; i < COMM_OP_COUNT; i++) {
-        if (strcmp(name, comm_op_rows[i].name) != 0) continue;
-        *out = (comm_op)i;
-        return true;
-    }
-    return false;
-}
-
-const char *comm_reduction_name(comm_reduction r)
-{
-    return (unsigned)r < COMM_REDUCTION_COUNT ? reductions[r] : "?";
-}
 
 const char *comm_order_name(comm_order o)
 {
@@ -67,12 +44,12 @@ bool comm_args_end(const comm_args *args)
 static status total_check(const comm_args *args, const comm_item *item, const comm_item *first,
                           int size)
 {
-    const bool pieces = args->op == COMM_REDUCE_SCATTER || args->op == COMM_ALL_GATHER;
+    const bool pieces = args->op == COLLECTIVE_REDUCE_SCATTER || args->op == COLLECTIVE_ALL_GATHER;
     const int64_t most = (int64_t)size * item->count;
     if (pieces && item->total == first->total && item->total > 0 && item->total <= most)
         return ST_OK;
     return fail(ST_INTERNAL, "%s of %d pieces of %lld elements that end at %lld",
-                comm_op_name(args->op), size, (long long)item->count, (long long)item->total);
+                op_collective_name(args->op), size, (long long)item->count, (long long)item->total);
 }
 
 static status buffers_check(const comm_args *args, bool is_root, int size)
@@ -85,22 +62,22 @@ static status buffers_check(const comm_args *args, bool is_root, int size)
     for (int64_t i = 0; i < (int64_t)args->item_count * leaves; i++) {
         const comm_item *item = &args->items[i];
         if (item->count < 0 || item->count > (INT64_C(1) << 46) / width) {
-            return fail(ST_INTERNAL, "%s of %lld elements", comm_op_name(args->op),
+            return fail(ST_INTERNAL, "%s of %lld elements", op_collective_name(args->op),
                         (long long)item->count);
         }
         if (item->count != args->items[i / leaves * leaves].count) {
             return fail(ST_INTERNAL, "%s: the leaves of a tensor have %lld and %lld elements",
-                        comm_op_name(args->op), (long long)args->items[i / leaves * leaves].count,
-                        (long long)item->count);
+                        op_collective_name(args->op),
+                        (long long)args->items[i / leaves * leaves].count, (long long)item->count);
         }
         const comm_item *first = &args->items[i / leaves * leaves];
         if (item->total != 0 || first->total != 0) TRY(total_check(args, item, first, size));
         if (item->count == 0) continue;
         const bool wants_out = has_out && i % leaves == 0;
-        const bool root_keeps = args->op == COMM_BROADCAST && has_in;
+        const bool root_keeps = args->op == COLLECTIVE_BROADCAST && has_in;
         if ((has_in && item->in == NULL) || (wants_out && item->out == NULL && !root_keeps)) {
-            return fail(ST_INTERNAL, "%s of %lld elements without a buffer", comm_op_name(args->op),
-                        (long long)item->count);
+            return fail(ST_INTERNAL, "%s of %lld elements without a buffer",
+                        op_collective_name(args->op), (long long)item->count);
         }
     }
     return ST_OK;
@@ -136,35 +113,36 @@ static status leaves_check(const comm_args *args)
 
 static status reduction_check(const comm_args *args)
 {
-    if ((unsigned)args->reduction >= COMM_REDUCTION_COUNT) {
-        return fail(ST_INTERNAL, "%s with reduction %d", comm_op_name(args->op), args->reduction);
+    if ((unsigned)args->reduction >= REDUCTION_COUNT) {
+        return fail(ST_INTERNAL, "%s with reduction %d", op_collective_name(args->op),
+                    args->reduction);
     }
     if (comm_reduce_can(args->type, args->reduction)) return ST_OK;
-    return fail(ST_UNSUPPORTED, "%s: there is no %s of %s", comm_op_name(args->op),
-                comm_reduction_name(args->reduction), dtype_name(args->type));
+    return fail(ST_UNSUPPORTED, "%s: there is no %s of %s", op_collective_name(args->op),
+                op_reduction_name(args->reduction), dtype_name(args->type));
 }
 
 status comm_args_check(const comm_args *args, int rank, int size)
 {
-    if ((unsigned)args->op >= COMM_OP_COUNT || (unsigned)args->type >= DTYPE_COUNT ||
+    if ((unsigned)args->op >= COLLECTIVE_COUNT || (unsigned)args->type >= DTYPE_COUNT ||
         (unsigned)args->order >= COMM_ORDER_COUNT) {
         return fail(ST_INTERNAL, "operation %d of type %d in order %d", args->op, args->type,
                     args->order);
     }
     const comm_op_row *row = &comm_op_rows[args->op];
     if (row->rooted && (args->root < 0 || args->root >= size)) {
-        return fail(ST_INTERNAL, "%s with root %d in a group of %d", comm_op_name(args->op),
+        return fail(ST_INTERNAL, "%s with root %d in a group of %d", op_collective_name(args->op),
                     args->root, size);
     }
-    if ((args->op == COMM_SEND || args->op == COMM_RECEIVE) && args->root == rank) {
+    if ((args->op == COLLECTIVE_SEND || args->op == COLLECTIVE_RECEIVE) && args->root == rank) {
         return fail(ST_INTERNAL, "rank %d sends to itself", rank);
     }
     if (args->item_count < 0 || args->item_count > COMM_MAX_ITEMS) {
-        return fail(ST_INTERNAL, "%s of %d tensors; there may be %d", comm_op_name(args->op),
+        return fail(ST_INTERNAL, "%s of %d tensors; there may be %d", op_collective_name(args->op),
                     args->item_count, (int)COMM_MAX_ITEMS);
     }
     TRY(leaves_check(args));
-    if (args->op == COMM_ALL_TO_ALLV) return v_counts_check(args, size);
+    if (args->op == COLLECTIVE_ALL_TO_ALLV) return v_counts_check(args, size);
     if (row->adds) TRY(reduction_check(args));
     return buffers_check(args, rank == args->root, size);
 }

@@ -16,18 +16,17 @@ typedef struct comm_shape {
 } comm_shape;
 // A row of operands: pieces are 0 none, 1 one, 2 one per rank; of the root and of the others.
 typedef struct comm_op_row {
-    const char *name;
     uint8_t root_in, root_out, in, out;
     bool adds, rooted;
 } comm_op_row;
-extern const comm_op_row comm_op_rows[COMM_OP_COUNT];
+extern const comm_op_row comm_op_rows[COLLECTIVE_COUNT];
 
 static inline int comm_pieces(uint8_t kind, int size)
 {
     return kind == 2 ? size : kind;
 }
 
-static inline comm_shape comm_shape_of(comm_op op, int size, bool is_root)
+static inline comm_shape comm_shape_of(op_collective op, int size, bool is_root)
 {
     const comm_op_row *row = &comm_op_rows[op];
     comm_shape shape;

@@ -48,9 +48,9 @@ static int64_t count_of(const comm_bench_config *f, int64_t bytes)
 {
     const comm_shape shape = comm_shape_of(f->op, f->ranks, true);
     const int pieces = shape.in_pieces > shape.out_pieces ? shape.in_pieces : shape.out_pieces;
-    const int64_t per_piece =
-        bytes / dtype_bytes(f->type) / (f->op == COMM_ALL_TO_ALLV ? f->ranks : max_i64(pieces, 1));
-    return f->op == COMM_BARRIER ? 0 : max_i64(per_piece, bytes > 0 ? 1 : 0);
+    const int64_t per_piece = bytes / dtype_bytes(f->type) /
+                              (f->op == COLLECTIVE_ALL_TO_ALLV ? f->ranks : max_i64(pieces, 1));
+    return f->op == COLLECTIVE_BARRIER ? 0 : max_i64(per_piece, bytes > 0 ? 1 : 0);
 }
 
 static void args_fill(bench_rank *b, int64_t bytes, int64_t turn, comm_item *item, comm_args *a)
@@ -68,13 +68,13 @@ static void args_fill(bench_rank *b, int64_t bytes, int64_t turn, comm_item *ite
                      .tensor = "bench",
                      .site = "bench comm",
                      .step = -1};
-    if (f->op == COMM_ALL_TO_ALLV) {
+    if (f->op == COLLECTIVE_ALL_TO_ALLV) {
         for (int i = 0; i < f->ranks; i++) b->counts[i] = item->count;
         item->count = 0;
         a->send_counts = a->receive_counts = b->counts;
-    } else if (f->op == COMM_SEND) { // between neighbours
+    } else if (f->op == COLLECTIVE_SEND) { // between neighbours
         const bool there = f->stream || turn % 2 == 0;
-        a->op = (rank % 2 == 0) == there ? COMM_SEND : COMM_RECEIVE;
+        a->op = (rank % 2 == 0) == there ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE;
         a->root = rank ^ 1;
     }
 }
@@ -85,8 +85,8 @@ static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
     comm_args a;
     args_fill(b, bytes, 0, &item, &a);
     for (int64_t i = 0; i < ops; i++) {
-        if (b->config->op == COMM_SEND) args_fill(b, bytes, i, &item, &a);
-        if (a.op == COMM_SEND || a.op == COMM_RECEIVE) {
+        if (b->config->op == COLLECTIVE_SEND) args_fill(b, bytes, i, &item, &a);
+        if (a.op == COLLECTIVE_SEND || a.op == COLLECTIVE_RECEIVE) {
             if (a.root >= b->config->ranks) return ST_OK; // no neighbour: idle
         }
         TRY(comm_run(b->g, &a));
@@ -154,7 +154,7 @@ static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double
         most[0] = end - begin;
         most[1] = 0;
     }
-    TRY(comm_all_reduce(b->g, most, 2, DTYPE_I64, COMM_MAX, "bench", "bench end"));
+    TRY(comm_all_reduce(b->g, most, 2, DTYPE_I64, REDUCTION_MAX, "bench", "bench end"));
     *seconds = (double)(most[0] + most[1]) / 1e9 / (double)ops;
     return ST_OK;
 }
@@ -169,10 +169,10 @@ static int by_value(const void *a, const void *b)
 
 static bool has_limit(const bench_rank *b, int64_t bytes)
 {
-    const comm_op op = b->config->op;
+    const op_collective op = b->config->op;
     return b->config->limit && b->g->transport->direct && !b->config->is_private &&
-           bytes > b->g->port->inline_bytes && op != COMM_BARRIER && op != COMM_SEND &&
-           op != COMM_ALL_TO_ALLV;
+           bytes > b->g->port->inline_bytes && op != COLLECTIVE_BARRIER && op != COLLECTIVE_SEND &&
+           op != COLLECTIVE_ALL_TO_ALLV;
 }
 
 // Operations per sample: enough to be timed. All ranks take the same number, that of rank 0.
@@ -187,7 +187,7 @@ static status ops_find(bench_rank *b, int64_t bytes, int64_t *out)
     ops = ops < 1 ? 1 : ops > MAX_OPS ? MAX_OPS : ops;
     // The same on all ranks: all saw the same times. A stream has to get going.
     if (b->config->stream) ops = max_i64(ops, STREAM_OPS);
-    *out = b->config->op == COMM_SEND ? align_up(ops, 2) : ops;
+    *out = b->config->op == COLLECTIVE_SEND ? align_up(ops, 2) : ops;
     return ST_OK;
 }
 
@@ -335,9 +335,10 @@ static void rows_take(const comm_bench_config *f, const shared *s, comm_bench_ro
     const int n = f->ranks;
     for (int i = 0; i < f->count; i++) {
         rows[i] = s->rows[i];
-        rows[i].bus = f->op == COMM_ALL_REDUCE ? 2.0 * (n - 1) / n
-                      : f->op == COMM_BARRIER  ? 0.0
-                      : f->op == COMM_REDUCE || f->op == COMM_BROADCAST || f->op == COMM_SEND
+        rows[i].bus = f->op == COLLECTIVE_ALL_REDUCE ? 2.0 * (n - 1) / n
+                      : f->op == COLLECTIVE_BARRIER  ? 0.0
+                      : f->op == COLLECTIVE_REDUCE || f->op == COLLECTIVE_BROADCAST ||
+                              f->op == COLLECTIVE_SEND
                           ? 1.0
                           : (double)(n - 1) / n;
     }
@@ -360,7 +361,8 @@ status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
     pid_t pids[COMM_MAX_LOCAL];
     int started = 0;
     comm_board *board = NULL;
-    if (f->op == COMM_SEND && f->ranks < 2) return fail(ST_USAGE, "send takes two ranks or more");
+    if (f->op == COLLECTIVE_SEND && f->ranks < 2)
+        return fail(ST_USAGE, "send takes two ranks or more");
     TRY(comm_board_create(f->ranks, 0, 0, &board));
     shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED) {
@@ -388,7 +390,7 @@ status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
     return st;
 }
 
-int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacity)
+int comm_bench_algorithms(op_collective op, int ranks, const char **names, int capacity)
 {
     int count = 0;
     for (int i = 0; i < comm_algorithm_count() && count < capacity; i++) {

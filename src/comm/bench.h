@@ -18,8 +18,8 @@ enum { COMM_BENCH_SIZES = 64, COMM_BENCH_SAMPLES = 31 };
 typedef struct comm_bench_config {
     const host *h;
     int ranks;
-    comm_op op;
-    comm_reduction reduction;
+    op_collective op;
+    op_reduction reduction;
     comm_order order;
     dtype type;
     const char *algorithm; // NULL: the one that is chosen
@@ -47,7 +47,7 @@ NODISCARD status comm_bench_run(const comm_bench_config *config, comm_bench_row 
 NODISCARD status comm_bench_join(comm *c, const comm_bench_config *config, comm_bench_row *rows);
 
 // The names of the algorithms of an operation that serve `ranks` over shared memory, at most `capacity`.
-int comm_bench_algorithms(comm_op op, int ranks, const char **names, int capacity);
+int comm_bench_algorithms(op_collective op, int ranks, const char **names, int capacity);
 
 #ifdef __cplusplus
 }

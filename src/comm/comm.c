@@ -234,7 +234,7 @@ status comm_split(comm *c, int color, const char *name, comm_group **out)
     if (colors == NULL) return fail(ST_NO_MEMORY, "no memory for the colours of %d ranks", n);
     int32_t *members = colors + n;
     const comm_item item = {.in = &mine, .out = colors, .count = 1};
-    const comm_args args = {.op = COMM_ALL_GATHER,
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
                             .type = DTYPE_I32,
                             .items = &item,
                             .item_count = 1,

@@ -19,6 +19,7 @@
 #define COMM_COMM_H
 
 #include "kernels/kernels.h"
+#include "op/collective.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,31 +36,6 @@ enum {
 typedef struct comm comm;
 typedef struct comm_group comm_group;
 
-typedef enum comm_op {
-    //                      in                       out                 count is of elements in
-    COMM_ALL_REDUCE,     // count                    count               in
-    COMM_REDUCE_SCATTER, // n * count, piece r to r  count               out
-    COMM_ALL_GATHER,     // count                    n * count           in
-    COMM_BROADCAST,      // root: count              count               out
-    COMM_REDUCE,         // count                    root: count         in
-    COMM_GATHER,         // count                    root: n * count     in
-    COMM_SCATTER,        // root: n * count          count               out
-    COMM_ALL_TO_ALL,     // n * count                n * count           one piece
-    COMM_ALL_TO_ALLV,    // send_counts in order     receive_counts      (0)
-    COMM_SEND,           // count; root is the peer  -                   in
-    COMM_RECEIVE,        // -                        count; root: peer   out
-    COMM_BARRIER,        // -                        -                   (0)
-    COMM_OP_COUNT
-} comm_op;
-
-typedef enum comm_reduction {
-    COMM_SUM,
-    COMM_MAX, // NaN where any is NaN, as MIN
-    COMM_MIN,
-    COMM_AVG, // the sum times 1/n, rounded; not for integers
-    COMM_REDUCTION_COUNT
-} comm_reduction;
-
 typedef enum comm_order {
     COMM_ORDER_ANY,   // whatever is fastest
     COMM_ORDER_RANK,  // ((x0 + x1) + x2) + ...
@@ -67,9 +43,6 @@ typedef enum comm_order {
     COMM_ORDER_COUNT
 } comm_order;
 
-const char *comm_op_name(comm_op op); // "all_reduce"
-bool comm_op_parse(const char *name, comm_op *out);
-const char *comm_reduction_name(comm_reduction r);
 const char *comm_order_name(comm_order o);
 
 // One tensor of an operation. in == out is in place (all_gather, scatter: in is out's own piece;
@@ -77,7 +50,7 @@ const char *comm_order_name(comm_order o);
 typedef struct comm_item {
     const void *in;
     void *out;
-    int64_t count; // see comm_op
+    int64_t count; // see collective
     // REDUCE_SCATTER, ALL_GATHER: elements of all pieces together, the same on all ranks. Pieces end there: the
     // last ones are shorter, or have nothing. 0: n * count.
     int64_t total;
@@ -90,8 +63,8 @@ typedef struct comm_leaf {
 } comm_leaf;
 
 typedef struct comm_args {
-    comm_op op;
-    comm_reduction reduction;
+    op_collective op;
+    op_reduction reduction;
     comm_order order;
     dtype type;
     int32_t root; // rank in the group; SEND, RECEIVE: the peer
@@ -200,7 +173,7 @@ int64_t comm_busy_ns(comm_group *g);
 NODISCARD status comm_barrier(comm_group *g, const char *site);
 // The usual ones.
 NODISCARD status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
-                                 comm_reduction reduction, const char *tensor, const char *site);
+                                 op_reduction sums, const char *tensor, const char *site);
 
 // Makes every wait of this rank fail: from any thread, on the verdict that a peer is lost.
 void comm_abort(comm *c, status code, const char *text);

@@ -14,7 +14,7 @@ extern "C" {
 enum { COMM_MAX_POSTED = 64, COMM_MAX_CHOICES = 512, COMM_GROUP_NAME = 32 };
 
 typedef struct comm_rule { // of the tuning table
-    comm_op op;
+    op_collective op;
     int ranks;         // of the group
     int64_t max_bytes; // of one rank's operand
     int algorithm;     // row
@@ -66,8 +66,8 @@ struct comm_group {
     int64_t scratch_bytes;
     uint64_t *sent, *received; // messages to and from each rank
     // The last choices by operation: key, 0 for none, and row. Looking for one costs 50 ns.
-    uint64_t chosen_key[COMM_OP_COUNT];
-    int chosen[COMM_OP_COUNT];
+    uint64_t chosen_key[COLLECTIVE_COUNT];
+    int chosen[COLLECTIVE_COUNT];
     comm_label tensor, site;
     bool dead;
     error_record error; // why

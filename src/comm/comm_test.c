@@ -21,7 +21,7 @@ static void all_ok(const fixture_job *job)
 
 // ---- operations against the reference -----------------------------------------------------------
 typedef struct sweep {
-    comm_op op;
+    op_collective op;
     dtype type;
     bool is_private;
     const int64_t *counts;
@@ -49,14 +49,14 @@ static status one_op(comm_group *g, const sweep *s, int64_t count, char *memory)
     TRY(comm_run(g, &args));
     if (out[out_bytes] != 0x5a) {
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s of %lld wrote past its end",
-                       comm_op_name(s->op), (long long)count);
+                       op_collective_name(s->op), (long long)count);
     }
     double wanted = 0;
     const int64_t wrong = reference_differs(&r, rank, count, out, &wanted);
     if (wrong < 0) return ST_OK;
     return fail_at(__FILE__, __LINE__, ST_INTERNAL,
                    "%s of %lld x %s, %d ranks, rank %d: element %lld is %g, not %g",
-                   comm_op_name(s->op), (long long)count, dtype_name(s->type), size, rank,
+                   op_collective_name(s->op), (long long)count, dtype_name(s->type), size, rank,
                    (long long)wrong, dtype_load(s->type, out, wrong), wanted);
 }
 
@@ -87,10 +87,10 @@ static void sweep_run(int ranks, bool processes, const int64_t *counts, int coun
     static sweep all[COUNT_OF(types) * 8 * 2 + 1];
     int n = 0;
     for (int t = 0; t < COUNT_OF(types); t++) {
-        for (int op = 0; op <= COMM_ALL_TO_ALL; op++) {
+        for (int op = 0; op <= COLLECTIVE_ALL_TO_ALL; op++) {
             for (int p = 0; p < 2; p++) {
                 if (t > 0 && (t + op + ranks) % 3 != 0) continue; // types by turns
-                all[n++] = (sweep){.op = (comm_op)op,
+                all[n++] = (sweep){.op = (op_collective)op,
                                    .type = types[t],
                                    .is_private = p == 1,
                                    .counts = counts,
@@ -144,7 +144,7 @@ static status ring_body(comm *c, void *context)
             if (rank == 0 && sends) {
                 for (int64_t k = 0; k < counts[i]; k++) x[k] = (float)(k % 1000 + i);
             }
-            args.op = sends ? COMM_SEND : COMM_RECEIVE;
+            args.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE;
             args.root = sends ? (rank + 1) % size : (rank + size - 1) % size;
             st = comm_run(g, &args);
             if (st == ST_OK && !sends) {
@@ -186,7 +186,7 @@ static status absent_body(comm *c, void *context)
         return ST_OK;
     }
     float x[4] = {0};
-    return comm_all_reduce(comm_world(c), x, 4, DTYPE_F32, COMM_SUM, "late", "some.c:2");
+    return comm_all_reduce(comm_world(c), x, 4, DTYPE_F32, REDUCTION_SUM, "late", "some.c:2");
 }
 
 static void deadlines_name_who_is_missing(void **state)
@@ -268,7 +268,7 @@ static status waits_body(comm *c, void *context)
     pthread_t thread;
     float x = 1.0f;
     const comm_item item = {.in = &x, .out = &x, .count = 1};
-    const comm_args args = {.op = rank == 0 ? COMM_RECEIVE : COMM_SEND,
+    const comm_args args = {.op = rank == 0 ? COLLECTIVE_RECEIVE : COLLECTIVE_SEND,
                             .root = rank == 0 ? 1 : 0,
                             .items = &item,
                             .item_count = 1,
@@ -356,7 +356,7 @@ static status lane_body(comm *c, void *context)
     if (st == ST_OK) st = api->lane_create(d, "dp", 1, &lane);
     if (st == ST_OK) st = api->event_create(d, &e);
     const comm_item item = {.in = x, .out = x, .count = COUNT};
-    const comm_args args = {.op = COMM_ALL_REDUCE,
+    const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
                             .type = DTYPE_F32,
                             .items = &item,
                             .item_count = 1,

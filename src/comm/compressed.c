@@ -160,7 +160,7 @@ static status own_encode(const exchange *x)
     return ST_OK;
 }
 
-static comm_args args_of(const exchange *x, comm_op op, const comm_item *item)
+static comm_args args_of(const exchange *x, op_collective op, const comm_item *item)
 {
     return (comm_args){.op = op,
                        .type = DTYPE_U8,
@@ -175,12 +175,12 @@ static comm_args args_of(const exchange *x, comm_op op, const comm_item *item)
 static status own_sum(const exchange *x, float *sum)
 {
     const comm_item item = {.in = x->sent, .out = x->received, .count = x->l.slot};
-    const comm_args args = args_of(x, COMM_ALL_TO_ALL, &item);
+    const comm_args args = args_of(x, COLLECTIVE_ALL_TO_ALL, &item);
     TRY(comm_run(x->g, &args));
     TRY(decode(x, x->rank, x->received, sum));
     for (int r = 1; r < x->ranks; r++) {
         TRY(decode(x, x->rank, x->received + r * x->l.slot, x->part));
-        comm_reduce_two(x->c->cut.bucket.level, DTYPE_F32, COMM_SUM, sum, x->part, sum,
+        comm_reduce_two(x->c->cut.bucket.level, DTYPE_F32, REDUCTION_SUM, sum, x->part, sum,
                         length_of(x, x->rank));
     }
     return ST_OK;
@@ -191,7 +191,7 @@ static status sums_gather(const exchange *x)
     unsigned char *mine = x->received + x->rank * x->l.slot;
     TRY(encode(x, x->rank, x->ranks, x->sum, mine, &x->c->reals[COMM_LOSS_SUM]));
     const comm_item item = {.in = mine, .out = x->received, .count = x->l.slot};
-    const comm_args args = args_of(x, COMM_ALL_GATHER, &item);
+    const comm_args args = args_of(x, COLLECTIVE_ALL_GATHER, &item);
     TRY(comm_run(x->g, &args));
     for (int p = 0; p < x->ranks; p++) {
         const int64_t begin = begin_of(x, p), count = length_of(x, p);

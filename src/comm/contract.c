@@ -23,7 +23,7 @@ const char *comm_contract_text(const comm_contract *k, const char *tensor, char 
     const char *of = tensor != NULL && tensor[0] != '\0' ? tensor : "?";
     const char *type = dtype_name((dtype)k->type);
     (void)snprintf(buffer, (size_t)bytes, "%s #%llu of %s (%lld x %s)",
-                   comm_op_name((comm_op)k->op), (unsigned long long)k->sequence, of,
+                   op_collective_name((op_collective)k->op), (unsigned long long)k->sequence, of,
                    (long long)k->count, type);
     return buffer;
 }
@@ -62,7 +62,8 @@ static void find(const comm_contract *a, const comm_party *who_a, const comm_con
     else if (a->sequence != b->sequence) {
         numbers(d, "sequence number", (long long)a->sequence, (long long)b->sequence);
     } else if (a->op != b->op) {
-        names(d, "operation", comm_op_name((comm_op)a->op), comm_op_name((comm_op)b->op));
+        names(d, "operation", op_collective_name((op_collective)a->op),
+              op_collective_name((op_collective)b->op));
     } else if (a->items != b->items) {
         numbers(d, "number of tensors", a->items, b->items);
     } else if (a->tensor != b->tensor && who_a->tensor != NULL && who_b->tensor != NULL &&
@@ -75,8 +76,8 @@ static void find(const comm_contract *a, const comm_party *who_a, const comm_con
     } else if (a->count != b->count)
         numbers(d, "count", a->count, b->count);
     else if (a->reduction != b->reduction) {
-        names(d, "reduction", comm_reduction_name((comm_reduction)a->reduction),
-              comm_reduction_name((comm_reduction)b->reduction));
+        names(d, "reduction", op_reduction_name((op_reduction)a->reduction),
+              op_reduction_name((op_reduction)b->reduction));
     } else if (a->order != b->order) {
         names(d, "order of summation", comm_order_name((comm_order)a->order),
               comm_order_name((comm_order)b->order));

@@ -92,9 +92,9 @@ static uint32_t tensor_hash(comm_group *g, const comm_args *a)
     return hash;
 }
 
-static bool is_message(comm_op op)
+static bool is_message(op_collective op)
 {
-    return op == COMM_SEND || op == COMM_RECEIVE;
+    return op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE;
 }
 
 static comm_contract contract_of(comm_group *g, const comm_args *a, int algorithm)
@@ -111,7 +111,7 @@ static comm_contract contract_of(comm_group *g, const comm_args *a, int algorith
                        .root = a->root,
                        .algorithm = (uint16_t)algorithm,
                        .items = (uint16_t)a->item_count,
-                       .count = a->op == COMM_ALL_TO_ALLV ? 0 : comm_args_count(a),
+                       .count = a->op == COLLECTIVE_ALL_TO_ALLV ? 0 : comm_args_count(a),
                        .tensor = tensor_hash(g, a),
                        .shards = a->leaves != NULL ? (uint32_t)a->shards : 0,
                        .site = label_hash(&g->site, a->site)};
@@ -119,10 +119,10 @@ static comm_contract contract_of(comm_group *g, const comm_args *a, int algorith
     if (!row->rooted) k.root = 0;
     if (!row->adds) k.reduction = k.order = 0;
     if (is_message(a->op)) { // the same on both sides: the receiver is the root
-        k.op = COMM_SEND;
-        k.root = a->op == COMM_SEND ? a->root : g->rank;
+        k.op = COLLECTIVE_SEND;
+        k.root = a->op == COLLECTIVE_SEND ? a->root : g->rank;
         k.algorithm = 0;
-        k.sequence = a->op == COMM_SEND ? ++g->sent[a->root] : ++g->received[a->root];
+        k.sequence = a->op == COLLECTIVE_SEND ? ++g->sent[a->root] : ++g->received[a->root];
     } else {
         k.sequence = ++g->port->sequence;
     }
@@ -278,15 +278,15 @@ int64_t comm_group_worked_ns(const comm_group *g)
 
 status comm_barrier(comm_group *g, const char *site)
 {
-    const comm_args args = {.op = COMM_BARRIER, .type = DTYPE_U8, .site = site, .step = -1};
+    const comm_args args = {.op = COLLECTIVE_BARRIER, .type = DTYPE_U8, .site = site, .step = -1};
     return comm_run(g, &args);
 }
 
 status comm_all_reduce(comm_group *g, void *buffer, int64_t count, dtype type,
-                       comm_reduction reduction, const char *tensor, const char *site)
+                       op_reduction reduction, const char *tensor, const char *site)
 {
     const comm_item item = {.in = buffer, .out = buffer, .count = count};
-    const comm_args args = {.op = COMM_ALL_REDUCE,
+    const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
                             .reduction = reduction,
                             .type = type,
                             .items = &item,

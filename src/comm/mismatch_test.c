@@ -65,7 +65,7 @@ typedef struct trial {
 static comm_args args_of(const trial *t, bool is_odd, const comm_item *items, char *site)
 {
     const char *way = t->messages ? "ring" : "direct";
-    comm_args a = {.op = t->f == FIELD_ROOT ? COMM_BROADCAST : COMM_ALL_REDUCE,
+    comm_args a = {.op = t->f == FIELD_ROOT ? COLLECTIVE_BROADCAST : COLLECTIVE_ALL_REDUCE,
                    .type = DTYPE_F32,
                    .items = items,
                    .item_count = 1,
@@ -74,11 +74,11 @@ static comm_args args_of(const trial *t, bool is_odd, const comm_item *items, ch
                    .site = site,
                    .step = 3};
     if (!is_odd) return a;
-    if (t->f == FIELD_OPERATION) a.op = COMM_ALL_GATHER;
+    if (t->f == FIELD_OPERATION) a.op = COLLECTIVE_ALL_GATHER;
     if (t->f == FIELD_TYPE) a.type = DTYPE_I32;
     if (t->f == FIELD_ROOT) a.root = 1;
     if (t->f == FIELD_TENSOR) a.tensor = "gradients, bucket 5";
-    if (t->f == FIELD_REDUCTION) a.reduction = COMM_MAX;
+    if (t->f == FIELD_REDUCTION) a.reduction = REDUCTION_MAX;
     if (t->f == FIELD_ORDER) a.order = COMM_ORDER_SHARD;
     if (t->f == FIELD_ITEMS) a.item_count = 2;
     if (t->f == FIELD_ALGORITHM) a.algorithm = t->messages ? "direct" : "ring";

@@ -69,7 +69,7 @@ static bool record_take(const board_record *at, uint64_t number, comm_record *ou
     if (word_get(&at->number) != number) return false;
     const uint32_t op = r.what & 255, reduction = r.what >> 8 & 255, order = r.what >> 16 & 255;
     const uint32_t type = r.what >> 24 & 255;
-    if (op >= COMM_OP_COUNT || reduction >= COMM_REDUCTION_COUNT || order >= COMM_ORDER_COUNT ||
+    if (op >= COLLECTIVE_COUNT || reduction >= REDUCTION_COUNT || order >= COMM_ORDER_COUNT ||
         type >= DTYPE_COUNT || r.count > INT64_MAX) {
         return false;
     }
@@ -77,8 +77,8 @@ static bool record_take(const board_record *at, uint64_t number, comm_record *ou
                          .sequence = r.sequence,
                          .epoch = (uint32_t)r.where,
                          .group = (uint32_t)(r.where >> 32),
-                         .op = (comm_op)op,
-                         .reduction = (comm_reduction)reduction,
+                         .op = (op_collective)op,
+                         .reduction = (op_reduction)reduction,
                          .order = (comm_order)order,
                          .type = (dtype)type,
                          .peer = (int32_t)(uint32_t)r.peer,
@@ -124,8 +124,8 @@ const char *comm_record_text(const comm_record *r, char *buffer, int bytes)
                        ((double)r->done_ns - (double)r->begun_ns) / 1e6); // any two numbers
     }
     (void)snprintf(buffer, (size_t)bytes, "%s #%llu %s of %s (%lld x %s)%s: %s",
-                   comm_op_name(r->op), (unsigned long long)r->sequence,
-                   comm_reduction_name(r->reduction), r->tensor[0] != '\0' ? r->tensor : "?",
+                   op_collective_name(r->op), (unsigned long long)r->sequence,
+                   op_reduction_name(r->reduction), r->tensor[0] != '\0' ? r->tensor : "?",
                    (long long)r->count, dtype_name(r->type), step, took);
     return buffer;
 }

@@ -20,8 +20,8 @@ typedef struct comm_record {
     uint64_t number;   // of this rank, from 1
     uint64_t sequence; // of the group's operations
     uint32_t epoch, group;
-    comm_op op;
-    comm_reduction reduction;
+    op_collective op;
+    op_reduction reduction;
     comm_order order;
     dtype type;
     int32_t peer; // root, or the other side of send and receive

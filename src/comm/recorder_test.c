@@ -17,7 +17,8 @@
 static board_record *begin(comm_board *b, int rank, uint64_t sequence, const char *tensor)
 {
     const comm_contract k = {.sequence = sequence, .group = 5, .count = 100, .epoch = 3};
-    const comm_args args = {.op = COMM_ALL_REDUCE, .type = DTYPE_F32, .tensor = tensor, .step = 12};
+    const comm_args args = {
+        .op = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .tensor = tensor, .step = 12};
     const int64_t now = comm_recorder_now_ns(b);
     char name[COMM_RECORD_NAME] = {0};
     (void)snprintf(name, sizeof(name), "%s", tensor);
@@ -43,7 +44,7 @@ static void what_was_written_reads_back(void **state)
         assert_int_equal(read[i].sequence, MANY - COMM_RECORDS + 1 + i);
         assert_int_equal(read[i].group, 5);
         assert_int_equal(read[i].step, 12);
-        assert_int_equal(read[i].op, COMM_ALL_REDUCE);
+        assert_int_equal(read[i].op, COLLECTIVE_ALL_REDUCE);
         assert_true(read[i].begun_ns > 0);
         assert_true((read[i].done_ns > 0) == (i + 1 < COMM_RECORDS));
     }
@@ -131,7 +132,7 @@ static void nonsense_is_no_danger(void **state)
         const int count = comm_recorder_read(b, 0, read, COMM_RECORDS);
         assert_true(count >= 0 && count <= COMM_RECORDS);
         for (int i = 0; i < count; i++) {
-            assert_true(read[i].op < COMM_OP_COUNT && read[i].type < DTYPE_COUNT);
+            assert_true(read[i].op < COLLECTIVE_COUNT && read[i].type < DTYPE_COUNT);
             assert_true(read[i].count >= 0);
             assert_true(strlen(read[i].tensor) < COMM_RECORD_NAME);
             assert_true(strlen(comm_record_text(&read[i], line, (int)sizeof(line))) < sizeof(line));

@@ -9,20 +9,20 @@
 #include <string.h>
 
 enum { SLOT_BYTES = 4096 };
-_Static_assert((int)COMM_AVG + 1 == (int)COMM_REDUCTION_COUNT, "tables list every reduction");
+_Static_assert((int)REDUCTION_AVG + 1 == (int)REDUCTION_COUNT, "tables list every reduction");
 
 static const reduce_table *table_of(kern_level level)
 {
     return level >= KERN_AVX2 ? &comm_reduce_avx2 : &comm_reduce_scalar;
 }
 
-bool comm_reduce_can(dtype type, comm_reduction reduction)
+bool comm_reduce_can(dtype type, op_reduction reduction)
 {
-    return type >= 0 && type < DTYPE_COUNT && reduction >= 0 && reduction < COMM_REDUCTION_COUNT &&
+    return type >= 0 && type < DTYPE_COUNT && reduction >= 0 && reduction < REDUCTION_COUNT &&
            comm_reduce_scalar.fold[type][reduction] != NULL;
 }
 
-static status reducer_begin(kern_level level, dtype type, comm_reduction reduction, int64_t divisor,
+static status reducer_begin(kern_level level, dtype type, op_reduction reduction, int64_t divisor,
                             comm_reducer *r)
 {
     if (!comm_reduce_can(type, reduction)) {
@@ -34,12 +34,12 @@ static status reducer_begin(kern_level level, dtype type, comm_reduction reducti
     r->type = type;
     r->reduction = reduction;
     r->level = level;
-    r->scale = reduction == COMM_AVG ? 1.0 / (double)divisor : 1.0;
+    r->scale = reduction == REDUCTION_AVG ? 1.0 / (double)divisor : 1.0;
     r->step_count = 0;
     return ST_OK;
 }
 
-status comm_reducer_fold(kern_level level, dtype type, comm_reduction reduction, int32_t inputs,
+status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction, int32_t inputs,
                          int64_t divisor, comm_reducer *out)
 {
     ASSERT(inputs >= 1);
@@ -142,15 +142,15 @@ static bool is_left_fold(const comm_reducer *r)
     return true;
 }
 
-status comm_reducer_tree(kern_level level, dtype type, comm_reduction reduction,
+status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
                          const comm_leaf *leaves, int32_t count, int32_t shards, int64_t divisor,
                          comm_reducer *out)
 {
     TRY(leaves_check(leaves, count, shards));
     TRY(reducer_begin(level, type, reduction, divisor, out));
     out->inputs = count;
-    const bool exact =
-        table_of(level)->step[type] == NULL || reduction == COMM_MAX || reduction == COMM_MIN;
+    const bool exact = table_of(level)->step[type] == NULL || reduction == REDUCTION_MAX ||
+                       reduction == REDUCTION_MIN;
     if (exact) return ST_OK; // order does not matter: a fold
     int64_t width = 1;
     while (width < shards) width *= 2;
@@ -273,7 +273,7 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args)
     }
 }
 
-void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, const void *a,
+void comm_reduce_two(kern_level level, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count)
 {
     if (count == 0) return; // in and out may be NULL, from which nothing may be counted
@@ -289,7 +289,7 @@ void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, 
     if (count == 0) return;
     const void *const ins[1] = {in};
     void *const outs[1] = {out};
-    table_of(level)->fold[type][COMM_SUM](&(reduce_fold_args){
+    table_of(level)->fold[type][REDUCTION_SUM](&(reduce_fold_args){
         .in = ins, .out = outs, .ins = 1, .outs = 1, .end = count, .scale = scale});
 }
 

@@ -40,7 +40,7 @@ typedef struct comm_reduce_step {
 // Filled by the two functions below; plain data, may be copied and kept.
 typedef struct comm_reducer {
     dtype type;
-    comm_reduction reduction;
+    op_reduction reduction;
     kern_level level;
     double scale; // of the result: 1 / divisor for avg, else 1
     int32_t inputs;
@@ -49,13 +49,13 @@ typedef struct comm_reducer {
 } comm_reducer;
 
 // True for a type that can be reduced so: fp8 and bool cannot, integers have no average.
-bool comm_reduce_can(dtype type, comm_reduction reduction);
+bool comm_reduce_can(dtype type, op_reduction reduction);
 
 // Left to right over `inputs` >= 1 buffers. divisor: what avg divides by, >= 1.
-NODISCARD status comm_reducer_fold(kern_level level, dtype type, comm_reduction reduction,
+NODISCARD status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction,
                                    int32_t inputs, int64_t divisor, comm_reducer *out);
 // By the tree over `shards`; input i is the node leaves[i]. Leaves ascend and do not overlap.
-NODISCARD status comm_reducer_tree(kern_level level, dtype type, comm_reduction reduction,
+NODISCARD status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
                                    const comm_leaf *leaves, int32_t count, int32_t shards,
                                    int64_t divisor, comm_reducer *out);
 
@@ -71,7 +71,7 @@ void comm_reduce(const comm_reducer *r, const comm_reduce_args *args);
 
 // ---- without a program: what algorithms over messages do between two of them ---------------------
 // out = a (+) b; out may be a or b. avg adds.
-void comm_reduce_two(kern_level level, dtype type, comm_reduction reduction, const void *a,
+void comm_reduce_two(kern_level level, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count);
 // out = in * scale, with the one NaN; out may be in. Of integers: a copy.
 void comm_reduce_scale(kern_level level, dtype type, const void *in, void *out, int64_t count,

@@ -22,9 +22,9 @@
         comm_reduce_scalar.step[DTYPE_OF_##T](&rest); \
     }
 enum {
-    REDUCTION_OF_add = COMM_SUM,
-    REDUCTION_OF_max = COMM_MAX,
-    REDUCTION_OF_min = COMM_MIN,
+    REDUCTION_OF_add = REDUCTION_SUM,
+    REDUCTION_OF_max = REDUCTION_MAX,
+    REDUCTION_OF_min = REDUCTION_MIN,
     DTYPE_OF_f32 = DTYPE_F32,
     DTYPE_OF_bf16 = DTYPE_BF16,
     DTYPE_OF_f16 = DTYPE_F16,

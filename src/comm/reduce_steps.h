@@ -39,9 +39,8 @@ typedef void reduce_fold_fn(const reduce_fold_args *args);
 typedef void reduce_step_fn(const reduce_step_args *args);
 
 typedef struct reduce_table {
-    reduce_fold_fn
-        *fold[DTYPE_COUNT][COMM_REDUCTION_COUNT]; // NULL: cannot. avg is sum with a scale
-    reduce_step_fn *step[DTYPE_COUNT];            // sums of floats
+    reduce_fold_fn *fold[DTYPE_COUNT][REDUCTION_COUNT]; // NULL: cannot. avg is sum with a scale
+    reduce_step_fn *step[DTYPE_COUNT];                  // sums of floats
     // [0]: bf16, [1]: fp16.
     void (*widen[2])(const uint16_t *in, float *out, int64_t count);
     void (*narrow[2])(const float *in, uint16_t *out, int64_t count, float scale);

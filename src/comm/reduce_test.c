@@ -56,20 +56,20 @@ static double float_of(dtype type, double x) // where sums are kept
     return type == DTYPE_F64 ? x : (double)(float)x;
 }
 
-static double pick(comm_reduction reduction, double a, double b)
+static double pick(op_reduction reduction, double a, double b)
 {
     if (isnan(a) || isnan(b)) return (double)NAN;
     if (a == 0 && b == 0) {
         const bool minus =
-            reduction == COMM_MAX ? signbit(a) && signbit(b) : signbit(a) || signbit(b);
+            reduction == REDUCTION_MAX ? signbit(a) && signbit(b) : signbit(a) || signbit(b);
         return minus ? -0.0 : 0.0;
     }
-    return reduction == COMM_MAX ? (a > b ? a : b) : (a < b ? a : b);
+    return reduction == REDUCTION_MAX ? (a > b ? a : b) : (a < b ? a : b);
 }
 
-static double combine(dtype type, comm_reduction reduction, double a, double b)
+static double combine(dtype type, op_reduction reduction, double a, double b)
 {
-    if (reduction == COMM_MAX || reduction == COMM_MIN) return pick(reduction, a, b);
+    if (reduction == REDUCTION_MAX || reduction == REDUCTION_MIN) return pick(reduction, a, b);
     if (type == DTYPE_F64) return a + b;
     return (double)((float)a + (float)b);
 }
@@ -86,7 +86,7 @@ static void put(dtype type, void *out, int64_t i, double sum, double scale)
 }
 
 // Integers as 128-bit ones, cut at the end.
-static void integers(dtype type, comm_reduction reduction, void *const *in, int n, int64_t i,
+static void integers(dtype type, op_reduction reduction, void *const *in, int n, int64_t i,
                      void *out)
 {
     const int64_t width = dtype_bytes(type);
@@ -99,8 +99,8 @@ static void integers(dtype type, comm_reduction reduction, void *const *in, int 
         memcpy(&bits, (const char *)in[k] + i * width, (size_t)width);
         wide v = (wide)bits;
         if (is_signed && (bits >> (8 * width - 1) & 1) != 0) v -= (wide)1 << (8 * width);
-        const bool wins = k == 0 || (reduction == COMM_MAX ? v > total : v < total);
-        if (reduction == COMM_SUM) {
+        const bool wins = k == 0 || (reduction == REDUCTION_MAX ? v > total : v < total);
+        if (reduction == REDUCTION_SUM) {
             total += v;
         } else if (wins) {
             total = v;
@@ -110,7 +110,7 @@ static void integers(dtype type, comm_reduction reduction, void *const *in, int 
     memcpy((char *)out + i * width, &bits, (size_t)width);
 }
 
-static void reference_fold(dtype type, comm_reduction reduction, void *const *in, int n,
+static void reference_fold(dtype type, op_reduction reduction, void *const *in, int n,
                            int64_t count, void *out)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -122,7 +122,7 @@ static void reference_fold(dtype type, comm_reduction reduction, void *const *in
         for (int k = 1; k < n; k++) {
             sum = combine(type, reduction, sum, dtype_load(type, in[k], i));
         }
-        put(type, out, i, sum, reduction == COMM_AVG ? 1.0 / n : 1.0);
+        put(type, out, i, sum, reduction == REDUCTION_AVG ? 1.0 / n : 1.0);
     }
 }
 
@@ -141,7 +141,7 @@ static bool node(dtype type, const comm_leaf *leaves, int n, const double *x, in
     const bool left = node(type, leaves, n, x, b, width / 2, &l);
     const bool right = node(type, leaves, n, x, b + width / 2, width / 2, &r);
     if (left && right)
-        *out = combine(type, COMM_SUM, l, r);
+        *out = combine(type, REDUCTION_SUM, l, r);
     else if (left)
         *out = l;
     else if (right)
@@ -182,7 +182,7 @@ static void guards_check(const bench *b, int k, int64_t bytes)
 }
 
 // By the scalar loops, the best ones, and the best ones streamed to three outputs.
-static void fold_check(bench *b, dtype type, comm_reduction reduction, int n, int64_t count)
+static void fold_check(bench *b, dtype type, op_reduction reduction, int n, int64_t count)
 {
     static unsigned char want[1000 * 8];
     const int64_t bytes = count * dtype_bytes(type);
@@ -206,7 +206,7 @@ static void fold_check(bench *b, dtype type, comm_reduction reduction, int n, in
     }
 }
 
-static void folds_check(bench *b, dtype type, comm_reduction reduction)
+static void folds_check(bench *b, dtype type, op_reduction reduction)
 {
     static const int64_t counts[] = {0, 1, 7, 31, 33, 64, 129, 1000};
     for (int n = 1; n <= 9; n++) {
@@ -223,9 +223,9 @@ static void test_fold(void **unused)
     for (int64_t t = 0; t < COUNT_OF(types); t++) {
         bench b;
         bench_make(&b, 1000 * 8, 7); // odd addresses for all but bytes
-        for (int r = 0; r < COMM_REDUCTION_COUNT; r++) {
-            if (comm_reduce_can(types[t], (comm_reduction)r))
-                folds_check(&b, types[t], (comm_reduction)r);
+        for (int r = 0; r < REDUCTION_COUNT; r++) {
+            if (comm_reduce_can(types[t], (op_reduction)r))
+                folds_check(&b, types[t], (op_reduction)r);
         }
         bench_drop(&b);
     }
@@ -248,9 +248,9 @@ static void test_ranges(void **unused)
         }
         comm_reducer fold, tree;
         const kern_level best = kern_level_of_machine();
-        assert_int_equal(ST_OK, comm_reducer_fold(best, types[t], COMM_SUM, 6, 6, &fold));
+        assert_int_equal(ST_OK, comm_reducer_fold(best, types[t], REDUCTION_SUM, 6, 6, &fold));
         assert_int_equal(ST_OK,
-                         comm_reducer_tree(best, types[t], COMM_SUM, leaves, 6, 6, 6, &tree));
+                         comm_reducer_tree(best, types[t], REDUCTION_SUM, leaves, 6, 6, 6, &tree));
         for (int v = 0; v < 2; v++) {
             const comm_reducer *r = v == 0 ? &fold : &tree;
             void *all[1] = {want};
@@ -318,12 +318,12 @@ static void tree_check(bench *b, dtype type, int trial)
     static unsigned char want[2100 * 8];
     const int32_t shards = 1 + (int32_t)(word() % (trial % 4 == 0 ? 64 : 17));
     const int64_t count = trial % 5 == 0 ? 2100 : (int64_t)(word() % 100);
-    const comm_reduction reduction = trial % 3 == 1 ? COMM_AVG : COMM_SUM;
+    const op_reduction reduction = trial % 3 == 1 ? REDUCTION_AVG : REDUCTION_SUM;
     comm_leaf leaves[MAX_INS];
     const int n = leaves_draw(leaves, shards, trial % 3);
     for (int k = 0; k < n; k++) fill(type, b->in[k], count, trial % 2 == 0);
     reference_tree(type, leaves, n, shards, b->in, count,
-                   reduction == COMM_AVG ? 1.0 / shards : 1.0, want);
+                   reduction == REDUCTION_AVG ? 1.0 / shards : 1.0, want);
     for (int v = 0; v < 3; v++) {
         comm_reducer r;
         assert_int_equal(ST_OK, comm_reducer_tree(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
@@ -387,8 +387,8 @@ static bool shards_sum(float (*x)[37], uint64_t present, comm_leaf range, int32_
     }
     if (n == 0) return false;
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, COMM_SUM, leaves,
-                                              n, shards, 1, &r));
+    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
+                                              leaves, n, shards, 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
     return true;
@@ -410,8 +410,8 @@ static void owners_sum(float (*x)[37], uint64_t present, const int32_t *cut, int
         }
     }
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, COMM_SUM, leaves,
-                                              n, cut[owners], 1, &r));
+    assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
+                                              leaves, n, cut[owners], 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
 }
@@ -460,21 +460,21 @@ static void test_two(void **unused)
         for (int v = 0; v < 2; v++) {
             const kern_level level = v == 0 ? KERN_SCALAR : kern_level_of_machine();
             const size_t bytes = (size_t)(COUNT * dtype_bytes(types[t]));
-            for (int r = 0; r < COMM_AVG; r++) {
-                reference_fold(types[t], (comm_reduction)r, b.in, 2, COUNT, want);
-                comm_reduce_two(level, types[t], (comm_reduction)r, b.in[0], b.in[1], got, COUNT);
+            for (int r = 0; r < REDUCTION_AVG; r++) {
+                reference_fold(types[t], (op_reduction)r, b.in, 2, COUNT, want);
+                comm_reduce_two(level, types[t], (op_reduction)r, b.in[0], b.in[1], got, COUNT);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] == DTYPE_F32 || types[t] == DTYPE_F64) {
-                reference_fold(types[t], COMM_AVG, b.in, 2, COUNT, want);
-                comm_reduce_two(level, types[t], COMM_SUM, b.in[0], b.in[1], got, COUNT);
+                reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
+                comm_reduce_two(level, types[t], REDUCTION_SUM, b.in[0], b.in[1], got, COUNT);
                 comm_reduce_scale(level, types[t], got, got, COUNT, 0.5);
                 assert_memory_equal(got, want, bytes);
             }
             if (types[t] != DTYPE_BF16 && types[t] != DTYPE_F16) continue;
-            reference_fold(types[t], COMM_AVG, b.in, 2, COUNT, want);
+            reference_fold(types[t], REDUCTION_AVG, b.in, 2, COUNT, want);
             for (int k = 0; k < 2; k++) comm_reduce_widen(level, types[t], b.in[k], wide[k], COUNT);
-            comm_reduce_two(level, DTYPE_F32, COMM_AVG, wide[0], wide[1], wide[0], COUNT);
+            comm_reduce_two(level, DTYPE_F32, REDUCTION_AVG, wide[0], wide[1], wide[0], COUNT);
             comm_reduce_narrow(level, types[t], wide[0], got, COUNT, 0.5);
             assert_memory_equal(got, want, bytes);
         }
@@ -487,16 +487,17 @@ static void test_refused(void **unused)
     (void)unused;
     comm_reducer r;
     assert_int_equal(ST_UNSUPPORTED,
-                     comm_reducer_fold(KERN_SCALAR, DTYPE_BOOL, COMM_SUM, 2, 1, &r));
-    assert_int_equal(ST_UNSUPPORTED, comm_reducer_fold(KERN_SCALAR, DTYPE_I32, COMM_AVG, 2, 2, &r));
+                     comm_reducer_fold(KERN_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
+    assert_int_equal(ST_UNSUPPORTED,
+                     comm_reducer_fold(KERN_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
     static const comm_leaf bad[][2] = {{{1, 3}, {3, 4}}, {{0, 3}, {4, 5}}, {{4, 5}, {0, 1}},
                                        {{0, 4}, {2, 4}}, {{0, 0}, {1, 2}}, {{0, 4}, {7, 9}}};
     for (int64_t i = 0; i < COUNT_OF(bad); i++) {
-        assert_int_equal(ST_INTERNAL,
-                         comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, bad[i], 2, 8, 1, &r));
+        assert_int_equal(ST_INTERNAL, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM,
+                                                        bad[i], 2, 8, 1, &r));
     }
     assert_int_equal(ST_INTERNAL,
-                     comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, bad[0], 0, 8, 1, &r));
+                     comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, bad[0], 0, 8, 1, &r));
 }
 
 int main(void)

@@ -236,28 +236,34 @@ static bool goes_in_pieces(const cost_model *m, const cost_group *link)
     return m->profile->pp_pieces && link->alike > 1;
 }
 
-static double message_s(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+static double message_s(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     const cluster_level *top = &m->c->levels[g->top];
     const double latency = fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
     switch (op) {
-    case PLAN_ALL_REDUCE:
+    case COLLECTIVE_ALL_REDUCE:
         return 2.0 * gather_s(m, g, bytes, true) + 2.0 * latency;
-    case PLAN_REDUCE_SCATTER:
-    case PLAN_ALL_GATHER:
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_ALL_GATHER:
         return gather_s(m, g, bytes, false) + pieces_latency(m, g);
-    case PLAN_ALL_TO_ALL:
+    case COLLECTIVE_ALL_TO_ALL:
         return all_to_all_s(m, g, bytes);
-    case PLAN_BROADCAST:
+    case COLLECTIVE_BROADCAST:
         return bytes / ((double)below(g, g->top) * level_rate(m, g, g->top)) + tree_latency(m, g);
-    case PLAN_SEND:
-    case PLAN_RECEIVE:
-    default:
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_RECEIVE:
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALLV:
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_COUNT:
+    default: // of what plans do not have, only the bytes
         return bytes / level_rate(m, g, g->top) + top->latency_s;
     }
 }
 
-static int64_t sent_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+static int64_t sent_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
 }
@@ -268,7 +274,7 @@ int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
     const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
     cost_group g;
     cost_group_of(m->c, &mesh, &all, &g);
-    return sent_ns(m, &g, PLAN_ALL_GATHER, bytes);
+    return sent_ns(m, &g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
 int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
@@ -278,13 +284,13 @@ int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes
 
 // Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
 // alone is such an input but the head's.
-static bool is_cast_first(const cost_model *m, const cost_group *g, plan_comm_op op)
+static bool is_cast_first(const cost_model *m, const cost_group *g, op_collective op)
 {
-    return m->fp8 && m->profile->fp8_gathers && op == PLAN_ALL_GATHER &&
+    return m->fp8 && m->profile->fp8_gathers && op == COLLECTIVE_ALL_GATHER &&
            g->axes == MESH_AXIS(AXIS_TP);
 }
 
-int64_t cost_message_ns(const cost_model *m, const cost_group *g, plan_comm_op op, double bytes)
+int64_t cost_message_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     if (g->ranks < 2) return 0;
     double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
@@ -298,8 +304,8 @@ double cost_comm_bytes(const plan *p, const plan_comm *c, int64_t ranks)
 {
     double count = 0.0;
     if (c->compressed) return (double)c->stream_bytes * (double)ranks;
-    const bool pieces =
-        c->op == PLAN_ALL_GATHER || c->op == PLAN_ALL_TO_ALL || c->op == PLAN_REDUCE_SCATTER;
+    const bool pieces = c->op == COLLECTIVE_ALL_GATHER || c->op == COLLECTIVE_ALL_TO_ALL ||
+                        c->op == COLLECTIVE_REDUCE_SCATTER;
     for (int32_t i = 0; i < c->items_count; i++) {
         const plan_comm_item *item = &p->items[c->items_begin + i];
         const double of_all =
@@ -315,8 +321,8 @@ int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t str
                            bool scatters)
 {
     const double bytes = (double)stream_bytes * (double)g->ranks;
-    const int64_t sent = cost_message_ns(m, g, PLAN_ALL_TO_ALL, bytes);
-    return scatters ? sent : sent + cost_message_ns(m, g, PLAN_ALL_GATHER, bytes);
+    const int64_t sent = cost_message_ns(m, g, COLLECTIVE_ALL_TO_ALL, bytes);
+    return scatters ? sent : sent + cost_message_ns(m, g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
 // ---- what passes through a rank, tensor by tensor ------------------------------------------------------
@@ -356,7 +362,7 @@ static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight
 static double passing_s(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
 {
     enum { PASSES = 4 }; // over its bytes: zeros, a copy, the norm; or a division and a copy
-    const bool gathers = c->op == PLAN_ALL_GATHER;
+    const bool gathers = c->op == COLLECTIVE_ALL_GATHER;
     const double launch = m->c->device.launch_s * m->profile->launch;
     const double one = pieces_latency(m, g) + launch;
     double s = 0.0;
@@ -381,10 +387,10 @@ static double passing_s(const cost_model *m, const cost_group *g, const plan *p,
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
 {
     if (c->compressed) {
-        return cost_compressed_ns(m, g, c->stream_bytes, c->op == PLAN_REDUCE_SCATTER);
+        return cost_compressed_ns(m, g, c->stream_bytes, c->op == COLLECTIVE_REDUCE_SCATTER);
     }
     const int64_t ns = cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
-    const bool pieces = c->op == PLAN_ALL_GATHER || c->op == PLAN_REDUCE_SCATTER;
+    const bool pieces = c->op == COLLECTIVE_ALL_GATHER || c->op == COLLECTIVE_REDUCE_SCATTER;
     if (m->profile->piece_s <= 0.0 || !pieces || g->ranks < 2) return ns;
     return ns + ns_of(passing_s(m, g, p, c));
 }

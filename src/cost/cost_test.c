@@ -328,17 +328,17 @@ static void rings_carry_a_nodes_own_pieces(void **state)
     adds.levels[NODES_LEVEL].reduces = true;
     const struct {
         const cluster *c;
-        plan_comm_op op;
+        op_collective op;
         int32_t nodes;
         double ratio;
     } cases[] = {
-        {&c, PLAN_ALL_GATHER, 1, 1.0},
-        {&c, PLAN_ALL_REDUCE, 1, 1.0},
-        {&c, PLAN_REDUCE_SCATTER, 2, 15.0 / 8.0},
-        {&c, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
-        {&c, PLAN_ALL_REDUCE, 2, 15.0 / 8.0},
-        {&adds, PLAN_ALL_REDUCE, 2, 1.0},
-        {&adds, PLAN_ALL_GATHER, 2, 15.0 / 8.0},
+        {&c, COLLECTIVE_ALL_GATHER, 1, 1.0},
+        {&c, COLLECTIVE_ALL_REDUCE, 1, 1.0},
+        {&c, COLLECTIVE_REDUCE_SCATTER, 2, 15.0 / 8.0},
+        {&c, COLLECTIVE_ALL_GATHER, 2, 15.0 / 8.0},
+        {&c, COLLECTIVE_ALL_REDUCE, 2, 15.0 / 8.0},
+        {&adds, COLLECTIVE_ALL_REDUCE, 2, 1.0},
+        {&adds, COLLECTIVE_ALL_GATHER, 2, 15.0 / 8.0},
     };
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {
         const cost_model once = {.c = cases[i].c, .profile = &p},
@@ -353,8 +353,8 @@ static void rings_carry_a_nodes_own_pieces(void **state)
 
 // A channel of `*gb_s`, a member of m's profile, holds up 64 MB on `held` where it is the slowest: from least_ns on. As fast as the
 // links or faster it changes nothing, and messages of `free` never know it.
-static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held, plan_comm_op op,
-                       int64_t least_ns, const cost_group *free, plan_comm_op other)
+static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held, op_collective op,
+                       int64_t least_ns, const cost_group *free, op_collective other)
 {
     const double bytes = 64e6;
     const int64_t free_ns = cost_message_ns(m, held, op, bytes);
@@ -378,7 +378,7 @@ static void rows_of_experts_are_held_up(void **state)
     const plan_mesh mesh = {.size = {[AXIS_DP] = 8}, .ep = 8};
     const cost_group ep = group_along(&c, &mesh, AXIS_EP, GROUP_INLINE);
     const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-    is_held_up(&m, &p.ep_gb_s, &ep, PLAN_ALL_TO_ALL, 56000000, &dp, PLAN_ALL_TO_ALL);
+    is_held_up(&m, &p.ep_gb_s, &ep, COLLECTIVE_ALL_TO_ALL, 56000000, &dp, COLLECTIVE_ALL_TO_ALL);
 }
 
 // Nor do keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are no part of it.
@@ -391,7 +391,7 @@ static void keys_and_values_are_held_up(void **state)
     const plan_mesh mesh = {.size = {[AXIS_DP] = 2, [AXIS_CP] = 4}};
     const cost_group cp = group_along(&c, &mesh, AXIS_CP, GROUP_INLINE);
     const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-    is_held_up(&m, &p.cp_gb_s, &cp, PLAN_SEND, 64000000, &dp, PLAN_ALL_REDUCE);
+    is_held_up(&m, &p.cp_gb_s, &cp, COLLECTIVE_SEND, 64000000, &dp, COLLECTIVE_ALL_REDUCE);
 }
 
 // Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
@@ -406,17 +406,17 @@ static void fp8_rows_are_gathered_in_a_byte(void **state)
     const cost_group tp = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
     cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
     const double bytes = 64e6;
-    const int64_t half = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes / 2.0);
-    const int64_t whole = cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes);
-    const int64_t sum = cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes);
-    const int64_t weights = cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes);
+    const int64_t half = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes / 2.0);
+    const int64_t whole = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes);
+    const int64_t sum = cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes);
+    const int64_t weights = cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes);
     assert_true(half < whole);
     p.fp8_gathers = true;
-    assert_int_equal(cost_message_ns(&m, &tp, PLAN_ALL_GATHER, bytes), half);
-    assert_int_equal(cost_message_ns(&m, &tp, PLAN_REDUCE_SCATTER, bytes), sum);
-    assert_int_equal(cost_message_ns(&m, &dp, PLAN_ALL_GATHER, bytes), weights);
+    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes), half);
+    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes), sum);
+    assert_int_equal(cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes), weights);
     const cost_model wide = {.c = &c, .profile = &p};
-    assert_int_equal(cost_message_ns(&wide, &tp, PLAN_ALL_GATHER, bytes), whole);
+    assert_int_equal(cost_message_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
     // Nor is what comes from the stage before, and is gathered there.
     p.pp_pieces = true;
     dp.alike = 8;
@@ -587,25 +587,25 @@ static void collectives_are_as_by_hand(void **state)
     const double launch = 1e-6, bytes = 1e9;
     // In a node: 7/8 of the bytes at 200 GB/s; log2(8) steps there and back are fewer than 7.
     const double in_node = 7.0 / 8.0 * bytes / 200e9;
-    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
                  (in_node + 6e-6 + launch) * 1e9, 1e-6);
-    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, bytes),
+    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, bytes),
                  (2 * in_node + 12e-6 + launch) * 1e9, 1e-6);
     // One device of each node: 40 GB/s each.
     const double on_rail = 7.0 / 8.0 * bytes / 40e9;
-    assert_close((double)cost_message_ns(&m, &rail, PLAN_REDUCE_SCATTER, bytes),
+    assert_close((double)cost_message_ns(&m, &rail, COLLECTIVE_REDUCE_SCATTER, bytes),
                  (on_rail + 24e-6 + launch) * 1e9, 1e-6);
     // Two whole nodes: each fetches half over eight NICs, and passes all on inside.
     const double inside = 15.0 / 16.0 * bytes / 200e9, between = 0.5 * bytes / (8 * 40e9);
     assert_true(inside > between);
-    assert_close((double)cost_message_ns(&m, &two, PLAN_ALL_GATHER, bytes),
+    assert_close((double)cost_message_ns(&m, &two, COLLECTIVE_ALL_GATHER, bytes),
                  (inside + 2 * (3e-6 + 4e-6) + launch) * 1e9, 1e-6);
     // Between two devices of two leaves: the taper halves what each gets.
     const cost_group far = group_of(&c, 2, 64);
-    assert_close((double)cost_message_ns(&m, &far, PLAN_SEND, bytes),
+    assert_close((double)cost_message_ns(&m, &far, COLLECTIVE_SEND, bytes),
                  (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
     const cost_group one = group_of(&c, 1, 1);
-    assert_int_equal(cost_message_ns(&m, &one, PLAN_ALL_REDUCE, bytes), 0);
+    assert_int_equal(cost_message_ns(&m, &one, COLLECTIVE_ALL_REDUCE, bytes), 0);
 }
 
 // Of 1 GB that eight ranks of tp have each sends an eighth to another node, 40 GB/s each, and there they gather; with
@@ -619,16 +619,16 @@ static void stages_get_pieces(void **state)
     const cost_group node = group_of(&c, 8, 1);
     cost_group link = group_of(&c, 2, 8);
     const double bytes = 1e9;
-    const double whole = (double)cost_message_ns(&m, &link, PLAN_SEND, bytes);
+    const double whole = (double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes);
     p.pp_pieces = true;
-    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
     link.alike = 8;
-    const double gather = (double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes);
+    const double gather = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes);
     assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
-    assert_close((double)cost_message_ns(&m, &link, PLAN_RECEIVE, bytes),
+    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_RECEIVE, bytes),
                  (bytes / 8 / 40e9 + 4e-6 + 1e-6) * 1e9 + gather, 1e-6);
     p.pp_pieces = false;
-    assert_close((double)cost_message_ns(&m, &link, PLAN_SEND, bytes), whole, 0.0);
+    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
     assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
 }
 
@@ -660,15 +660,15 @@ static void rings_take_their_hops(void **state)
     cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
-    const int64_t sum = cost_message_ns(&m, &two, PLAN_ALL_REDUCE, 1e9);
+    const int64_t sum = cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, 1e9);
     p.hop_s = 30e-6;
     p.hop_outside_s = 200e-6;
     const double launch = 1e-6, bytes = 1e9;
-    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_GATHER, bytes),
+    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
                  (7.0 / 8.0 * bytes / 200e9 + 7 * 30e-6 + launch) * 1e9, 1e-6);
-    assert_close((double)cost_message_ns(&m, &two, PLAN_REDUCE_SCATTER, bytes),
+    assert_close((double)cost_message_ns(&m, &two, COLLECTIVE_REDUCE_SCATTER, bytes),
                  (15.0 / 16.0 * bytes / 200e9 + 14 * 30e-6 + 200e-6 + launch) * 1e9, 1e-6);
-    assert_int_equal(cost_message_ns(&m, &two, PLAN_ALL_REDUCE, bytes), sum);
+    assert_int_equal(cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
 }
 
 // What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
@@ -696,9 +696,10 @@ static void switches_that_add_halve_a_sum(void **state)
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
     const cost_group node = group_of(&c, 8, 1);
-    const double plain = (double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10);
+    const double plain = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10);
     c.levels[0].reduces = true;
-    assert_close((double)cost_message_ns(&m, &node, PLAN_ALL_REDUCE, 1e10), plain / 2.0, 0.01);
+    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_REDUCE, 1e10), plain / 2.0,
+                 0.01);
 }
 
 // What travels compressed nobody adds on the way: a stream to every owner, and the owners' streams to all.
@@ -726,20 +727,22 @@ static void compressed_sums_are_as_by_hand(void **state)
     const double far = 448.0 * stream / 20e9 + 64 * 10e-6 + launch;
     const double ring = 511.0 * stream / 200e9;
     assert_close((double)cost_compressed_ns(&m, &many, 10000000, true), far * 1e9, 1e-5);
-    assert_close((double)cost_message_ns(&m, &many, PLAN_REDUCE_SCATTER, 512 * stream), ring * 1e9,
-                 0.01);
+    assert_close((double)cost_message_ns(&m, &many, COLLECTIVE_REDUCE_SCATTER, 512 * stream),
+                 ring * 1e9, 0.01);
     // Switches that add cannot add streams.
     for (int l = 0; l < 3; l++) c.levels[l].reduces = true;
     assert_close((double)cost_compressed_ns(&m, &two, 10000000, false), (sent + back) * 1e9, 1e-5);
     assert_int_equal(cost_compressed_ns(&m, &one, 10000000, false), 0);
     // A plan's records say the same.
-    plan_comm sum = {
-        .op = PLAN_ALL_REDUCE, .type = DTYPE_F32, .compressed = true, .stream_bytes = 10000000};
+    plan_comm sum = {.op = COLLECTIVE_ALL_REDUCE,
+                     .type = DTYPE_F32,
+                     .compressed = true,
+                     .stream_bytes = 10000000};
     const plan empty = {.codec = "int8"};
     assert_close(cost_comm_bytes(&empty, &sum, 16), 16 * stream, 1e-12);
     assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
                      cost_compressed_ns(&m, &two, 10000000, false));
-    sum.op = PLAN_REDUCE_SCATTER;
+    sum.op = COLLECTIVE_REDUCE_SCATTER;
     assert_int_equal(cost_comm_ns(&m, &two, &empty, &sum),
                      cost_compressed_ns(&m, &two, 10000000, true));
 }
@@ -750,13 +753,14 @@ static void messages_are_monotone(void **state)
     const cluster c = sample();
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = &c, .profile = &p};
-    for (int op = PLAN_ALL_REDUCE; op <= PLAN_RECEIVE; op++) {
+    for (int op = COLLECTIVE_ALL_REDUCE; op <= COLLECTIVE_RECEIVE; op++) {
         int64_t before = 0;
         for (int64_t n = 2; n <= 4096; n *= 2) {
             const cost_group g = group_of(&c, n, 1);
-            const int64_t ns = cost_message_ns(&m, &g, (plan_comm_op)op, 1e8);
-            assert_true(cost_message_ns(&m, &g, (plan_comm_op)op, 2e8) > ns);
-            if (op == PLAN_ALL_REDUCE || op == PLAN_ALL_GATHER) assert_true(ns >= before);
+            const int64_t ns = cost_message_ns(&m, &g, (op_collective)op, 1e8);
+            assert_true(cost_message_ns(&m, &g, (op_collective)op, 2e8) > ns);
+            if (op == COLLECTIVE_ALL_REDUCE || op == COLLECTIVE_ALL_GATHER)
+                assert_true(ns >= before);
             before = ns;
         }
     }

@@ -38,7 +38,7 @@ static cluster node_of(int64_t devices, cluster_shape shape)
                      .level_count = 1};
 }
 
-static double message_ns(const cluster *c, int64_t ranks, plan_comm_op op)
+static double message_ns(const cluster *c, int64_t ranks, op_collective op)
 {
     const cost_profile p = cost_profile_trireme();
     const cost_model m = {.c = c, .profile = &p};
@@ -62,7 +62,8 @@ static void pairs_have_their_own_links(void **state)
         {SHAPE_MESH, 8, 2, 7.0},       {SHAPE_MESH, 2, 2, 1.0}, {SHAPE_CUBE, 8, 2, 6.0},
         {SHAPE_CUBE, 8, 4, 6.0 / 4.0}, {SHAPE_CUBE, 8, 8, 1.0}, {SHAPE_RING, 8, 2, 1.0},
     };
-    static const plan_comm_op ops[] = {PLAN_ALL_REDUCE, PLAN_ALL_GATHER, PLAN_ALL_TO_ALL};
+    static const op_collective ops[] = {COLLECTIVE_ALL_REDUCE, COLLECTIVE_ALL_GATHER,
+                                        COLLECTIVE_ALL_TO_ALL};
     for (int64_t i = 0; i < COUNT_OF(cases); i++) {
         const cluster pairs = node_of(cases[i].devices, cases[i].shape);
         const cluster any = node_of(cases[i].devices, SHAPE_SWITCH);
@@ -83,13 +84,13 @@ static void nodes_may_be_joined_so_too(void **state)
     c.level_count = 2;
     c.levels[1] = c.levels[0];
     c.levels[1].devices = 32;
-    const double any = message_ns(&c, 8, PLAN_ALL_GATHER),
-                 within = message_ns(&c, 4, PLAN_ALL_GATHER);
+    const double any = message_ns(&c, 8, COLLECTIVE_ALL_GATHER),
+                 within = message_ns(&c, 4, COLLECTIVE_ALL_GATHER);
     // 400 GB/s a device: half of 1 GB over four devices' links, seven eighths within the nodes.
     assert_close(any, 1e9 * 7.0 / 8.0 / 400.0);
     c.levels[1].shape = SHAPE_MESH;
-    assert_close(message_ns(&c, 8, PLAN_ALL_GATHER), 1e9 / 2.0 / (4.0 * 400.0 / 7.0));
-    assert_close(message_ns(&c, 4, PLAN_ALL_GATHER), within);
+    assert_close(message_ns(&c, 8, COLLECTIVE_ALL_GATHER), 1e9 / 2.0 / (4.0 * 400.0 / 7.0));
+    assert_close(message_ns(&c, 4, COLLECTIVE_ALL_GATHER), within);
 }
 
 // A node of the head: of a piece of its columns, of `whole` there are all in all; or of all.

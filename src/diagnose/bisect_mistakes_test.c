@@ -56,7 +56,7 @@ static void own_term(const train_plans *plans, const char *name)
 {
     plan *p = plan_of(plans);
     for (int n = 0; n < 4; n++) { // of each micro-batch
-        const int32_t at = sample_find_comm(p, PLAN_ALL_REDUCE, name, 0);
+        const int32_t at = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, name, 0);
         const plan_comm_item item = *sample_item(p, at, 0);
         sample_leave_out(p, at);
         for (int64_t i = 0; i < p->binding_count; i++) {
@@ -186,8 +186,8 @@ static void sends_are_swapped(void *context, int rank, train_plans *plans)
     (void)context;
     plan *p = plan_of(plans);
     if (rank != 0) return;
-    plan_comm_item *one = sample_item(p, sample_find_comm(p, PLAN_SEND, ahead, 1), 0);
-    plan_comm_item *two = sample_item(p, sample_find_comm(p, PLAN_SEND, ahead, 2), 0);
+    plan_comm_item *one = sample_item(p, sample_find_comm(p, COLLECTIVE_SEND, ahead, 1), 0);
+    plan_comm_item *two = sample_item(p, sample_find_comm(p, COLLECTIVE_SEND, ahead, 2), 0);
     const int32_t in = one->in;
     one->in = two->in;
     two->in = in;
@@ -209,7 +209,7 @@ static void send_carries_the_input(void *context, int rank, train_plans *plans)
     if (rank != 0) return;
     const int32_t forward = sample_find_list(p, "layers.1", OP_FORWARD, 1, 0);
     const plan_binding *b = &p->bindings[sample_action(p, forward)->binding];
-    sample_item(p, sample_find_comm(p, PLAN_SEND, ahead, 1), 0)->in =
+    sample_item(p, sample_find_comm(p, COLLECTIVE_SEND, ahead, 1), 0)->in =
         b->tensor[b->program->inputs[0]];
 }
 
@@ -217,14 +217,14 @@ static void tied_tables_are_summed_apart(void *context, int rank, train_plans *p
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "weights of two stages", 0));
+    sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "weights of two stages", 0));
 }
 
 static void loss_stays_on_the_last_stage(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0));
+    sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0));
 }
 
 // ---- backward -----------------------------------------------------------------------------------
@@ -274,14 +274,15 @@ static void bucket_is_skipped(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0));
+    sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0));
 }
 
 static void rows_of_norms_are_not_summed(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "layers.1, gradients that all", 0));
+    sample_leave_out(p,
+                     sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "layers.1, gradients that all", 0));
 }
 
 static void tied_table_lacks_the_embedding(void *context, int rank, train_plans *plans)
@@ -315,14 +316,16 @@ static void norm_is_of_own_rows(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0))->items_count--;
+    sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0))
+        ->items_count--;
 }
 
 static void tokens_are_not_summed(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    plan_comm *c = sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0));
+    plan_comm *c =
+        sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0));
     c->items_begin++;
     c->items_count--;
 }
@@ -356,7 +359,7 @@ static void weights_are_stale(void *context, int rank, train_plans *plans)
 {
     (void)context, (void)rank;
     plan *p = plan_of(plans);
-    sample_leave_out(p, sample_find_comm(p, PLAN_ALL_GATHER, "layers.1.attn.qkv", 0));
+    sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.1.attn.qkv", 0));
 }
 
 static void working_copy_is_stale(void *context, int rank, train_plans *plans)

@@ -116,7 +116,8 @@ static status inline_watch(bisect_rank *k, const bisect_points *points, int32_t 
     const plan *p = k->p;
     const plan_action *a = &p->actions[action];
     const plan_comm *c = &p->comms[a->comm];
-    if (c->op == PLAN_SEND || c->op == PLAN_RECEIVE || c->items_count == 0) return ST_OK;
+    if (c->op == COLLECTIVE_SEND || c->op == COLLECTIVE_RECEIVE || c->items_count == 0)
+        return ST_OK;
     if (c->more) return ST_OK; // the last piece shows all
     const int32_t ref = p->items[c->items_begin].out;
     for (int64_t i = 0; i < p->binding_count; i++) {

@@ -1,28 +1,8 @@
 // From a plan's communications to operations of comm.
-//
-// The plan does not know the floor that carries it out, and speaks its words in an enum of its own;
-// here they meet, its groups too. Addresses do not change while a plan lives, so items and leaves are made once.
+// Addresses do not change while a plan lives, so the items and tree nodes of each operation are made once.
 #include "exec/communicate.h"
 
 #include "exec/exec.h"
-
-static comm_op op_of(plan_comm_op op)
-{
-    static const comm_op ops[] = {
-        [PLAN_ALL_REDUCE] = COMM_ALL_REDUCE, [PLAN_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
-        [PLAN_ALL_GATHER] = COMM_ALL_GATHER, [PLAN_ALL_TO_ALL] = COMM_ALL_TO_ALL,
-        [PLAN_BROADCAST] = COMM_BROADCAST,   [PLAN_SEND] = COMM_SEND,
-        [PLAN_RECEIVE] = COMM_RECEIVE,
-    };
-    return ops[op];
-}
-
-static comm_reduction reduction_of(plan_comm_reduction reduction)
-{
-    static const comm_reduction reductions[] = {
-        [PLAN_SUM] = COMM_SUM, [PLAN_MIN] = COMM_MIN, [PLAN_MAX] = COMM_MAX};
-    return reductions[reduction];
-}
 
 static status items_make(arena *a, const plan *p, const plan_comm *c, char *base,
                          const comm_item **out)
@@ -63,8 +43,8 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
         comm_args *args = &all[i];
         const int leaves = c->leaves_count > 0 ? c->leaves_count : 1;
         char *site = NULL;
-        *args = (comm_args){.op = op_of(c->op),
-                            .reduction = reduction_of(c->reduction),
+        *args = (comm_args){.op = c->op,
+                            .reduction = c->reduction,
                             .order = c->leaves_count > 0 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
                             .type = c->type,
                             .root = c->peer,

@@ -13,6 +13,7 @@
 #define PLAN_PLAN_H
 
 #include "base/text.h"
+#include "op/collective.h"
 #include "op/model.h"
 #include "op/step.h"
 #include "plan/lower/rooms.h"
@@ -116,19 +117,7 @@ typedef enum action_kind {
 // One lane for each group of the table comes behind them, but for those that are used on the compute lane.
 enum { LANE_COMPUTE, LANE_COPY, LANE_GROUPS };
 
-// What ranks do together: one operation among the ranks of a group. The words are those of
-// comm/comm.h, which this floor does not see.
-typedef enum plan_comm_op {
-    PLAN_ALL_REDUCE,
-    PLAN_REDUCE_SCATTER,
-    PLAN_ALL_GATHER,
-    PLAN_ALL_TO_ALL,
-    PLAN_BROADCAST,
-    PLAN_SEND,
-    PLAN_RECEIVE
-} plan_comm_op;
-typedef enum plan_comm_reduction { PLAN_SUM, PLAN_MIN, PLAN_MAX } plan_comm_reduction;
-
+// An operation among the ranks of a group.
 typedef struct plan_comm_item {
     int32_t in, out;               // references, as in bindings; -1: it has none (SEND, RECEIVE)
     int64_t in_offset, out_offset; // bytes from the tensor's beginning
@@ -142,8 +131,8 @@ typedef struct plan_comm_leaf {
 } plan_comm_leaf;
 
 typedef struct plan_comm {
-    plan_comm_op op;
-    plan_comm_reduction reduction;
+    op_collective op;
+    op_reduction reduction;
     int32_t group; // row of run->groups
     int32_t peer;  // SEND, RECEIVE: whom with; BROADCAST: from whom; its place in the group
     dtype type;

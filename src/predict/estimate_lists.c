@@ -44,11 +44,11 @@ static const cost_group *group_of(const list_prices *x, const op_node *node)
 static int64_t message_ns(const list_prices *x, const op_node *node, double share)
 {
     const cost_group *g = group_of(x, node);
-    const plan_comm_op op = node->code == OP_ALL_REDUCE       ? PLAN_ALL_REDUCE
-                            : node->code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER
-                            : node->code == OP_ALL_TO_ALL     ? PLAN_ALL_TO_ALL
-                            : node->code == OP_SHIFT          ? PLAN_SEND
-                                                              : PLAN_ALL_GATHER;
+    const op_collective op = node->code == OP_ALL_REDUCE       ? COLLECTIVE_ALL_REDUCE
+                             : node->code == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                             : node->code == OP_ALL_TO_ALL     ? COLLECTIVE_ALL_TO_ALL
+                             : node->code == OP_SHIFT          ? COLLECTIVE_SEND
+                                                               : COLLECTIVE_ALL_GATHER;
     if (node->attrs.inside > 0 || node->attrs.across > 0) return 0;
     return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
 }

@@ -160,8 +160,8 @@ static void bytes_price(const cost_model *m, const plan_codec *codec, const cost
                         const cost_group *inside, const kind_bytes *b, layer_time *out)
 {
     if (b->together > 0.0) {
-        const int64_t ns[] = {cost_message_ns(m, data[0], PLAN_ALL_REDUCE, b->together),
-                              cost_message_ns(m, data[1], PLAN_ALL_REDUCE, b->together)};
+        const int64_t ns[] = {cost_message_ns(m, data[0], COLLECTIVE_ALL_REDUCE, b->together),
+                              cost_message_ns(m, data[1], COLLECTIVE_ALL_REDUCE, b->together)};
         together_add(m, data, ns, out);
     }
     for (int sort = 0; sort < SORT_COUNT; sort++) {
@@ -171,15 +171,15 @@ static void bytes_price(const cost_model *m, const plan_codec *codec, const cost
         together_add(m, data, ns, out);
     }
     if (b->visit > 0.0) {
-        const int64_t ns = cost_message_ns(m, inside, PLAN_REDUCE_SCATTER, b->visit);
+        const int64_t ns = cost_message_ns(m, inside, COLLECTIVE_REDUCE_SCATTER, b->visit);
         out->visit_sums += ns;
         out->visit_held += estimate_held_ns(m, inside, ns);
     }
     if (b->ahead > 0.0) {
-        out->forward_gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, b->ahead);
+        out->forward_gathers += cost_message_ns(m, inside, COLLECTIVE_ALL_GATHER, b->ahead);
     }
     if (b->again > 0.0) {
-        out->input_gathers += cost_message_ns(m, inside, PLAN_ALL_GATHER, b->again);
+        out->input_gathers += cost_message_ns(m, inside, COLLECTIVE_ALL_GATHER, b->again);
     }
 }
 
@@ -208,7 +208,7 @@ static void gather_add(const weight_kind *k, const program_weight *w, const weig
         if ((w->read & 1u << PHASE_FORWARD) != 0) bytes->ahead += weight;
         if ((w->read & 1u << PHASE_INPUT) != 0) bytes->again += weight;
     } else if (b->cut) {
-        const int64_t ns = cost_message_ns(k->m, k->inside, PLAN_ALL_GATHER, weight);
+        const int64_t ns = cost_message_ns(k->m, k->inside, COLLECTIVE_ALL_GATHER, weight);
         out->gathers += ns;
         out->gathers_held += estimate_held_ns(k->m, k->inside, ns);
     }
@@ -220,7 +220,7 @@ static int64_t across_ns(const weight_kind *k, plan_sort sort, const plan_rows *
 {
     const cost_group *across = &k->links->across;
     if (k->codec == NULL || sort == SORT_PLAIN) {
-        return cost_message_ns(k->m, across, PLAN_ALL_REDUCE, bytes);
+        return cost_message_ns(k->m, across, COLLECTIVE_ALL_REDUCE, bytes);
     }
     return estimate_sum_ns(k->codec, k->m, across, rows->count * (int64_t)row, 0);
 }
@@ -230,7 +230,7 @@ static int64_t scatter_ns(const weight_kind *k, plan_sort sort, const op_weight 
                           const plan_rows *rows, double bytes)
 {
     if (k->codec == NULL || sort == SORT_PLAIN) {
-        return cost_message_ns(k->m, k->inside, PLAN_REDUCE_SCATTER, bytes);
+        return cost_message_ns(k->m, k->inside, COLLECTIVE_REDUCE_SCATTER, bytes);
     }
     return estimate_sum_ns(k->codec, k->m, k->inside, w->rows * w->columns,
                            rows->piece * w->columns);
@@ -482,7 +482,7 @@ estimate_link estimate_link_of(const estimate *e, const cost_model *m, const est
     const program_estimate *top = &e->programs[e->m->layers[l->first_layer[1] - 1].program];
     const double bytes = (double)top->out_bytes;
     link.alike = cost_alike(e->m, links->tp.ranks);
-    const int64_t ns = cost_message_ns(m, &link, PLAN_SEND, bytes);
+    const int64_t ns = cost_message_ns(m, &link, COLLECTIVE_SEND, bytes);
     return (estimate_link){ns, estimate_held_ns(m, &link, ns - cost_pieces_ns(m, &link, bytes))};
 }
 

@@ -153,7 +153,7 @@ static void a_plan_that_waits_for_itself_is_named(void **state)
     arena *a = NULL;
     assert_int_equal(arena_create("execute", 0, &a), ST_OK);
     assert_int_equal(sample_make(a, &s, &job), ST_OK);
-    sample_leave_out(job.plans[0], sample_find_comm(job.plans[0], PLAN_SEND, "", 0));
+    sample_leave_out(job.plans[0], sample_find_comm(job.plans[0], COLLECTIVE_SEND, "", 0));
     const int32_t count = ranks_of(&job, 1, ranks);
     assert_int_equal(sim_execute(a, &m, ranks, count, 0, 1, &out), ST_INTERNAL);
     error_clear();

@@ -299,8 +299,8 @@ static void messages_wait_for_both_ends(void **state)
         const plan *p = j.ranks[r].p;
         for (int64_t i = 0; i < p->action_count; i++) {
             if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
-            const plan_comm_op op = p->comms[p->actions[i].comm].op;
-            if (op == PLAN_SEND || op == PLAN_RECEIVE) j.prices[r].ns[i] = 100;
+            const op_collective op = p->comms[p->actions[i].comm].op;
+            if (op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE) j.prices[r].ns[i] = 100;
         }
     }
     // First forward and last backward cross once each; with two stages steady work hides the rest or not.
@@ -332,12 +332,12 @@ static void a_stage_sends_while_it_waits(void **state)
             const plan *p = j.ranks[r].p;
             for (int64_t i = 0; i < p->action_count; i++) {
                 if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
-                const plan_comm_op op = p->comms[p->actions[i].comm].op;
-                if (op != PLAN_SEND && op != PLAN_RECEIVE) continue;
+                const op_collective op = p->comms[p->actions[i].comm].op;
+                if (op != COLLECTIVE_SEND && op != COLLECTIVE_RECEIVE) continue;
                 j.prices[r].ns[i] = MESSAGE;
                 int64_t next = i;
                 while (next < p->action_count && p->actions[next].lane != LANE_COMPUTE) next++;
-                if (op == PLAN_SEND && next < p->action_count) {
+                if (op == COLLECTIVE_SEND && next < p->action_count) {
                     j.prices[r].held[TRAFFIC_PP][next] += MESSAGE;
                 }
             }
@@ -487,7 +487,7 @@ static void gradients_go_in_buckets(void **state)
         assert_int_equal(sim_sums_make(j.a, &m, groups, p, &sums), ST_OK);
         assert_true((sums.ns == NULL) == (k == 0));
         for (int32_t i = 0; k > 0 && i < p->comm_count; i++) {
-            if (p->comms[i].op != PLAN_REDUCE_SCATTER) continue;
+            if (p->comms[i].op != COLLECTIVE_REDUCE_SCATTER) continue;
             const int64_t ns = sim_sum_ns(&sums, i, SIM_ALONE);
             bytes += cost_comm_bytes(p, &p->comms[i], 2);
             count++;
@@ -499,9 +499,9 @@ static void gradients_go_in_buckets(void **state)
         if (k == 1) assert_true(count > 3 && priced == count);
         if (k == 2) assert_int_equal(priced, 1);
         for (int32_t i = 0; k == 2 && i < p->comm_count; i++) {
-            if (p->comms[i].op != PLAN_REDUCE_SCATTER) continue;
-            assert_int_equal(
-                last, cost_message_ns(&m, &groups[p->comms[i].group], PLAN_REDUCE_SCATTER, bytes));
+            if (p->comms[i].op != COLLECTIVE_REDUCE_SCATTER) continue;
+            assert_int_equal(last, cost_message_ns(&m, &groups[p->comms[i].group],
+                                                   COLLECTIVE_REDUCE_SCATTER, bytes));
         }
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *step = play(&j, SIM_STEPS);

@@ -89,7 +89,7 @@ static int64_t next_compute(const plan *p, int64_t from)
 // A sum of gradients, once in a step: not of what passes with every micro-batch.
 static bool is_step_sum(const plan *p, const plan_comm *c)
 {
-    if (c->op != PLAN_ALL_REDUCE && c->op != PLAN_REDUCE_SCATTER) return false;
+    if (c->op != COLLECTIVE_ALL_REDUCE && c->op != COLLECTIVE_REDUCE_SCATTER) return false;
     const plan_tensor *t = plan_tensor_at(p, p->items[c->items_begin].in);
     return t->kind == BYTES_GRADIENTS && !t->passes;
 }
@@ -121,7 +121,7 @@ static status buckets_make(arena *a, const cost_model *m, const cost_group *grou
         const plan_action *x = &p->actions[i];
         const plan_comm *c = step_sum_of(p, x);
         if (c == NULL || c->compressed) continue;
-        bucket *b = &open[2 * c->group + (c->op == PLAN_ALL_REDUCE ? 1 : 0)];
+        bucket *b = &open[2 * c->group + (c->op == COLLECTIVE_ALL_REDUCE ? 1 : 0)];
         if (b->bytes >= full) b->bytes = 0.0;
         if (b->bytes > 0.0) (*out)[b->last] = 0;
         b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
@@ -163,9 +163,9 @@ void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, 
     const int64_t whole = cost_comm_ns(m, g, p, c);
     *ns = aside ? whole : (int64_t)((double)whole * (1.0 - overlap));
     // Who receives waits for it anyway, and for what is done there to pieces.
-    const bool holds = aside && c->op != PLAN_RECEIVE;
+    const bool holds = aside && c->op != COLLECTIVE_RECEIVE;
     const int64_t there =
-        c->op == PLAN_SEND ? cost_pieces_ns(m, g, cost_comm_bytes(p, c, g->ranks)) : 0;
+        c->op == COLLECTIVE_SEND ? cost_pieces_ns(m, g, cost_comm_bytes(p, c, g->ranks)) : 0;
     *held = holds ? (int64_t)((double)(whole - there) * (1.0 - overlap + cost_crowding(m, g))) : 0;
 }
 

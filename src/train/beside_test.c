@@ -77,7 +77,7 @@ static void a_ring_turns_beside_attention(void **state)
         int beside = 0, between = 0;
         for (int64_t i = 0; i < p->action_count; i++) {
             const plan_comm *c = comm_of(p, i);
-            if (c == NULL || (c->op != PLAN_SEND && c->op != PLAN_RECEIVE)) continue;
+            if (c == NULL || (c->op != COLLECTIVE_SEND && c->op != COLLECTIVE_RECEIVE)) continue;
             between += p->run->groups[c->group].use == GROUP_INLINE;
             if (p->run->groups[c->group].use != GROUP_RING) continue;
             const int64_t product = next_compute(p, i), after = next_compute(p, product + 1);
@@ -126,12 +126,12 @@ static void rows_come_and_go_beside_products(void **state)
                 continue;
             const int64_t product = next_compute(p, at);
             const op_code code = first_code(p, product);
-            gathers += c->op == PLAN_ALL_GATHER;
-            scatters += c->op == PLAN_REDUCE_SCATTER;
-            if (c->op == PLAN_ALL_GATHER && !c->more) continue;
-            if (c->op == PLAN_REDUCE_SCATTER && !c->more) continue;
+            gathers += c->op == COLLECTIVE_ALL_GATHER;
+            scatters += c->op == COLLECTIVE_REDUCE_SCATTER;
+            if (c->op == COLLECTIVE_ALL_GATHER && !c->more) continue;
+            if (c->op == COLLECTIVE_REDUCE_SCATTER && !c->more) continue;
             assert_true(code == OP_MATMUL || code == OP_MATMUL_DX);
-            assert_true(c->op == PLAN_ALL_GATHER || !waits_for(p, product, at));
+            assert_true(c->op == COLLECTIVE_ALL_GATHER || !waits_for(p, product, at));
         }
         // Of a layer and a micro-batch: before qkv and gate_up, behind out and down, and in backward before and
         // behind those that stand the other way round.

@@ -36,7 +36,7 @@ status train_level(const run_config *r, kern_level *out)
 static status state_give(void *ranks, int rank, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = rank == owner ? COMM_SEND : COMM_RECEIVE,
+    const comm_args args = {.op = rank == owner ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
                             .type = DTYPE_U8,
                             .root = rank == owner ? 0 : owner,
                             .items = &item,
@@ -51,7 +51,7 @@ static status state_give(void *ranks, int rank, int owner, void *data, int64_t b
 static status state_share(void *ranks, int owner, void *data, int64_t bytes)
 {
     const comm_item item = {.in = data, .out = data, .count = bytes};
-    const comm_args args = {.op = COMM_BROADCAST,
+    const comm_args args = {.op = COLLECTIVE_BROADCAST,
                             .type = DTYPE_U8,
                             .root = owner,
                             .items = &item,

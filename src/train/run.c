@@ -167,7 +167,7 @@ static status plans_verify(session *s)
     TRY(session_agree(s, &worst, "verdict of the verifier"));
     if (worst == ST_OK) return ST_OK;
     const comm_item text_of_first = {.in = why.text, .out = why.text, .count = sizeof(why.text)};
-    const comm_args args = {.op = COMM_BROADCAST,
+    const comm_args args = {.op = COLLECTIVE_BROADCAST,
                             .type = DTYPE_U8,
                             .items = &text_of_first,
                             .item_count = 1,

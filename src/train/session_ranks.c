@@ -39,7 +39,7 @@ status session_agree(const session *s, int *value, const char *what)
 {
     if (s->ranks.hosts == NULL) return ST_OK;
     int32_t shared = *value;
-    TRY(comm_all_reduce(s->ranks.hosts, &shared, 1, DTYPE_I32, COMM_MAX, what, __func__));
+    TRY(comm_all_reduce(s->ranks.hosts, &shared, 1, DTYPE_I32, REDUCTION_MAX, what, __func__));
     *value = shared;
     return ST_OK;
 }

@@ -34,12 +34,12 @@ static status sizes_read(const char *words, comm_bench_config *f)
     return f->count > 0 ? ST_OK : fail(ST_USAGE, "--bytes is empty");
 }
 
-static status op_read(const char *word, comm_op *out)
+static status op_read(const char *word, op_collective *out)
 {
-    const char *names[COMM_OP_COUNT];
-    for (int i = 0; i < COMM_OP_COUNT; i++) names[i] = comm_op_name((comm_op)i);
-    if (comm_op_parse(word, out) && *out != COMM_RECEIVE) return ST_OK;
-    const char *near = text_nearest(word, names, COMM_RECEIVE);
+    const char *names[COLLECTIVE_COUNT];
+    for (int i = 0; i < COLLECTIVE_COUNT; i++) names[i] = op_collective_name((op_collective)i);
+    if (op_collective_parse(word, out) && *out != COLLECTIVE_RECEIVE) return ST_OK;
+    const char *near = text_nearest(word, names, COLLECTIVE_RECEIVE);
     return fail(ST_USAGE, "there is no operation \"%s\"%s%s%s", word,
                 near != NULL ? "; did you mean \"" : "", near != NULL ? near : "",
                 near != NULL ? "\"?" : "");
@@ -56,8 +56,8 @@ static void rows_print(cli_context *cli, const comm_bench_config *f, const comm_
     char size[32];
     const bool here =
         strcmp(rows[0].transport, "shm") == 0 || strcmp(rows[0].transport, "self") == 0;
-    cli_print(cli, "%s of %s, %d ranks on %s over %s\n", comm_op_name(f->op), dtype_name(f->type),
-              f->ranks, here ? "this host" : "their hosts", rows[0].transport);
+    cli_print(cli, "%s of %s, %d ranks on %s over %s\n", op_collective_name(f->op),
+              dtype_name(f->type), f->ranks, here ? "this host" : "their hosts", rows[0].transport);
     cli_print(cli, "%10s %12s %12s %10s %10s %8s  algorithm\n", "size", "time us", "most us",
               "alg GB/s", "bus GB/s", "of limit");
     for (int i = 0; i < f->count; i++) {
@@ -87,7 +87,7 @@ static status rows_json(cli_context *cli, const comm_bench_config *f, const comm
             "%s{\"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"time_us\": %.6g, "
             "\"algbw_gb_s\": %.6g, \"busbw_gb_s\": %.6g, \"algorithm\": \"%s\", "
             "\"transport\": \"%s\", \"dtype\": \"%s\", \"staged\": %s, \"min_us\": %.6g, \"max_us\": %.6g, ",
-            i > 0 ? ",\n " : "", comm_op_name(f->op), f->ranks, (long long)r->bytes,
+            i > 0 ? ",\n " : "", op_collective_name(f->op), f->ranks, (long long)r->bytes,
             1e6 * r->median_s, alg, alg * r->bus, r->algorithm, r->transport, dtype_name(f->type),
             r->staged ? "true" : "false", 1e6 * r->min_s, 1e6 * r->max_s));
         if (r->limit_s > 0) {
@@ -147,16 +147,16 @@ static status op_tune(bench_context *c, comm_bench_config *f, text *t)
         const bool goes_on = s + 1 < f->count;
         const char *name = names[best];
         if (last != NULL && last != name) {
-            TRY(text_add(t, "%s %d %lld %s\n", comm_op_name(f->op), f->ranks,
+            TRY(text_add(t, "%s %d %lld %s\n", op_collective_name(f->op), f->ranks,
                          (long long)f->bytes[s - 1], last));
         }
         if (!goes_on) {
-            TRY(text_add(t, "%s %d %lld %s\n", comm_op_name(f->op), f->ranks, (long long)INT64_MAX,
-                         name));
+            TRY(text_add(t, "%s %d %lld %s\n", op_collective_name(f->op), f->ranks,
+                         (long long)INT64_MAX, name));
         }
         last = name;
     }
-    if (!c->flags->json) cli_print(c->cli, "%s: %d algorithms\n", comm_op_name(f->op), count);
+    if (!c->flags->json) cli_print(c->cli, "%s: %d algorithms\n", op_collective_name(f->op), count);
     return ST_OK;
 }
 
@@ -167,9 +167,9 @@ static status tune(bench_context *c, comm_bench_config *f)
         &t, "# Made by `trireme bench comm --tune`: the fastest algorithm of an operation, by\n"
             "# number of ranks and bytes of the largest operand up to which it is.\n"
             "# op ranks bytes algorithm\n"));
-    for (int op = 0; op < COMM_SEND; op++) {
+    for (int op = 0; op < COLLECTIVE_SEND; op++) {
         if (c->flags->op != NULL && op != (int)f->op) continue;
-        f->op = (comm_op)op;
+        f->op = (op_collective)op;
         TRY(op_tune(c, f, &t));
         if (c->flags->op != NULL) break;
     }
@@ -197,9 +197,9 @@ status bench_comm(bench_context *c)
                            .stream = c->flags->stream};
     comm_bench_row rows[COMM_BENCH_SIZES];
     if (c->flags->op != NULL) TRY(op_read(c->flags->op, &f.op));
-    if (f.stream && f.op != COMM_SEND) return fail(ST_USAGE, "--stream is for --op send");
+    if (f.stream && f.op != COLLECTIVE_SEND) return fail(ST_USAGE, "--stream is for --op send");
     TRY(sizes_read(c->flags->bytes, &f));
-    if (f.op == COMM_BARRIER) {
+    if (f.op == COLLECTIVE_BARRIER) {
         f.count = 1;
         f.bytes[0] = 0;
     }

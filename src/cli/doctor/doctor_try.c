@@ -201,7 +201,7 @@ static status ranks_try(const doctor *d, doctor_finding *f)
 {
     comm_bench_config c = {.h = d->cli->h,
                            .ranks = 2,
-                           .op = COMM_ALL_REDUCE,
+                           .op = COLLECTIVE_ALL_REDUCE,
                            .type = DTYPE_F32,
                            .bytes = {1 << 20},
                            .count = 1};

@@ -196,17 +196,6 @@ static int64_t comm_bytes(const plan *p, const plan_comm *c)
     return count * dtype_bytes(c->type);
 }
 
-static const char *comm_word(plan_comm_op op)
-{
-    static const char *const words[] = {
-        [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_REDUCE_SCATTER] = "reduce_scatter",
-        [PLAN_ALL_GATHER] = "all_gather", [PLAN_ALL_TO_ALL] = "all_to_all",
-        [PLAN_BROADCAST] = "broadcast",   [PLAN_SEND] = "send",
-        [PLAN_RECEIVE] = "receive",
-    };
-    return words[op];
-}
-
 static status messages_gather(const plan *p, lines *l)
 {
     for (int64_t i = 0; i < p->action_count; i++) {
@@ -216,7 +205,7 @@ static status messages_gather(const plan *p, lines *l)
         char name[PLAN_NAME_BYTES];
         char *end = NULL;
         int64_t number = star(c->name, name);
-        if (c->op == PLAN_SEND || c->op == PLAN_RECEIVE) { // the group tells the stages
+        if (c->op == COLLECTIVE_SEND || c->op == COLLECTIVE_RECEIVE) { // the group tells the stages
             number = -1;
             if ((end = strchr(name, ',')) != NULL) *end = '\0';
         }
@@ -241,8 +230,8 @@ static void print_messages(const explain *x, const train_plans *plans, const lin
             (void)snprintf(when, sizeof(when), "micro-b. %d-%d", at->first < 0 ? 0 : at->first,
                            at->last);
         }
-        cli_print(x->cli, "  %-14s %-13s %4lld x %9s  %-14s %s\n", comm_word(at->comm->op), group,
-                  (long long)at->times, text_bytes_human(at->bytes / at->times, human), when,
+        cli_print(x->cli, "  %-14s %-13s %4lld x %9s  %-14s %s\n", op_collective_name(at->comm->op),
+                  group, (long long)at->times, text_bytes_human(at->bytes / at->times, human), when,
                   line_name(at, name));
     }
     if (l->more > 0) cli_print(x->cli, "  and %lld more\n", (long long)l->more);

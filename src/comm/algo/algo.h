@@ -51,7 +51,7 @@ static inline void *comm_scratch_at(const comm_call *c, int64_t offset)
 
 typedef struct comm_algorithm {
     const char *name; // "direct", "ring": with the operation it is unique
-    comm_op op;
+    op_collective op;
     comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
     bool leaves;       // takes several tree nodes of a rank; all with order `shard` that sum
     bool direct;       // needs meet/part, all buffers within reach; else exchange
@@ -67,7 +67,7 @@ typedef struct comm_algorithm {
 
 extern const comm_algorithm *const comm_algorithm_table[];
 int comm_algorithm_count(void);
-const comm_algorithm *comm_algorithm_find(comm_op op, const char *name); // NULL: none
+const comm_algorithm *comm_algorithm_find(op_collective op, const char *name); // NULL: none
 
 #ifdef __cplusplus
 }

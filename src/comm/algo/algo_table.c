@@ -55,7 +55,7 @@ int comm_algorithm_count(void)
     return (int)COUNT_OF(comm_algorithm_table);
 }
 
-const comm_algorithm *comm_algorithm_find(comm_op op, const char *name)
+const comm_algorithm *comm_algorithm_find(op_collective op, const char *name)
 {
     for (int i = 0; i < comm_algorithm_count(); i++) {
         const comm_algorithm *a = comm_algorithm_table[i];

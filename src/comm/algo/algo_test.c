@@ -70,14 +70,15 @@ static status row_once(comm_group *g, const comm_algorithm *row, comm_args args,
     if (wrong < 0) return ST_OK;
     return fail_at(__FILE__, __LINE__, ST_INTERNAL,
                    "%s by %s, %s of %lld x %s, root %d, rank %d: element %lld is %g, not %g",
-                   comm_op_name(a->op), row->name, comm_reduction_name(a->reduction),
+                   op_collective_name(a->op), row->name, op_reduction_name(a->reduction),
                    (long long)count, dtype_name(a->type), a->root, rank, (long long)wrong,
                    dtype_load(a->type, item.out, wrong), wanted);
 }
 
-static bool adds(comm_op op)
+static bool adds(op_collective op)
 {
-    return op == COMM_ALL_REDUCE || op == COMM_REDUCE || op == COMM_REDUCE_SCATTER;
+    return op == COLLECTIVE_ALL_REDUCE || op == COLLECTIVE_REDUCE ||
+           op == COLLECTIVE_REDUCE_SCATTER;
 }
 
 // Barrier, send and all_to_allv have tests of their own.
@@ -107,12 +108,12 @@ static status row_all(comm_group *g, const comm_algorithm *row, const int64_t *s
                                   DTYPE_U16, DTYPE_I32,  DTYPE_U32, DTYPE_U64};
     enum { USUAL = 4 };
     for (int64_t t = 0; t < (is_whole_product ? COUNT_OF(types) : USUAL); t++) {
-        for (int r = 0; r < (adds(row->op) ? COMM_REDUCTION_COUNT : 1); r++) {
-            if (adds(row->op) && !comm_reduce_can(types[t], (comm_reduction)r)) continue;
+        for (int r = 0; r < (adds(row->op) ? REDUCTION_COUNT : 1); r++) {
+            if (adds(row->op) && !comm_reduce_can(types[t], (op_reduction)r)) continue;
             for (int64_t c = 0; sizes[c] != COUNTS_END; c++) {
                 if (is_left_out(t, r, c)) continue;
                 comm_args a = {.op = row->op,
-                               .reduction = (comm_reduction)r,
+                               .reduction = (op_reduction)r,
                                .order = row->order,
                                .type = types[t],
                                .algorithm = row->name,
@@ -167,20 +168,20 @@ static void every_row(void **unused)
 enum { END_BYTES = 64 }; // behind a buffer, which stay as they are
 
 // The elements of a rank's input, and of its output.
-static int64_t ended_in(const comm_item *item, comm_op op, int rank, int size)
+static int64_t ended_in(const comm_item *item, op_collective op, int rank, int size)
 {
-    return op == COMM_ALL_GATHER ? comm_item_piece(item, rank) : comm_item_whole(item, size);
+    return op == COLLECTIVE_ALL_GATHER ? comm_item_piece(item, rank) : comm_item_whole(item, size);
 }
-static int64_t ended_out(const comm_item *item, comm_op op, int rank, int size)
+static int64_t ended_out(const comm_item *item, op_collective op, int rank, int size)
 {
-    return op == COMM_ALL_GATHER ? comm_item_whole(item, size) : comm_item_piece(item, rank);
+    return op == COLLECTIVE_ALL_GATHER ? comm_item_whole(item, size) : comm_item_piece(item, rank);
 }
 
 static status ended_once(comm_group *g, const comm_algorithm *row, dtype type, comm_item item,
                          char *memory)
 {
     const int rank = comm_group_rank(g), size = comm_group_size(g);
-    const bool gathers = row->op == COMM_ALL_GATHER;
+    const bool gathers = row->op == COLLECTIVE_ALL_GATHER;
     const int64_t width = dtype_bytes(type), own = rank * item.count;
     const int64_t in = ended_in(&item, row->op, rank, size);
     const int64_t out = ended_out(&item, row->op, rank, size);
@@ -217,14 +218,14 @@ static status ended_once(comm_group *g, const comm_algorithm *row, dtype type, c
         return fail_at(
             __FILE__, __LINE__, ST_INTERNAL,
             "%s by %s of %lld x %lld ending at %lld, rank %d: element %lld is %g, not %g",
-            comm_op_name(row->op), row->name, (long long)size, (long long)item.count,
+            op_collective_name(row->op), row->name, (long long)size, (long long)item.count,
             (long long)item.total, rank, (long long)i, dtype_load(type, target, i), wanted);
     }
     const char *const end = in_place && !gathers ? source + in * width : target + out * width;
     for (int i = 0; i < END_BYTES; i++) {
         if (end[i] == 0x5a) continue;
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s by %s wrote behind its output",
-                       comm_op_name(row->op), row->name);
+                       op_collective_name(row->op), row->name);
     }
     return ST_OK;
 }
@@ -271,7 +272,7 @@ static status ends_differ_body(comm *c, void *context)
     float in[8] = {0}, out[8] = {0};
     (void)context;
     const comm_item item = {.in = in, .out = out, .count = 2, .total = comm_rank(c) == 3 ? 4 : 3};
-    const comm_args args = {.op = COMM_ALL_GATHER,
+    const comm_args args = {.op = COLLECTIVE_ALL_GATHER,
                             .type = DTYPE_F32,
                             .items = &item,
                             .item_count = 1,
@@ -297,7 +298,7 @@ static status barrier_body(comm *c, void *context)
     int *arrived = context;
     comm_group *g = comm_world(c);
     comm_args a = {
-        .op = COMM_BARRIER, .algorithm = "dissemination", .site = "algo_test", .step = -1};
+        .op = COLLECTIVE_BARRIER, .algorithm = "dissemination", .site = "algo_test", .step = -1};
     for (int round = 1; round <= 50; round++) {
         (void)__atomic_add_fetch(arrived, 1, __ATOMIC_SEQ_CST);
         TRY(comm_run(g, &a));
@@ -331,8 +332,8 @@ static void tree_sum(int32_t begin, int32_t end, float *out)
         in[s - begin] = shards[s];
     }
     comm_reducer r;
-    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, leaves, end - begin, SHARDS, 1, &r) !=
-        ST_OK) {
+    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, leaves, end - begin, SHARDS, 1,
+                          &r) != ST_OK) {
         abort();
     }
     void *to = out;
@@ -364,7 +365,7 @@ static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
     comm_leaf leaves[SHARDS];
     comm_item items[SHARDS];
     const int n = nodes_make(SHARDS * part / size, SHARDS * (part + 1) / size, leaves, sums);
-    const bool scatters = row->op == COMM_REDUCE_SCATTER;
+    const bool scatters = row->op == COLLECTIVE_REDUCE_SCATTER;
     const int64_t count = scatters ? STRICT_COUNT / size : STRICT_COUNT;
     for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count, 0};
     const comm_args a = {.op = row->op,
@@ -380,10 +381,10 @@ static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
                          .site = "strict",
                          .step = -1};
     TRY(comm_run(g, &a));
-    if (row->op == COMM_REDUCE && rank != 0) return ST_OK;
+    if (row->op == COLLECTIVE_REDUCE && rank != 0) return ST_OK;
     if (memcmp(out, whole + (scatters ? rank * count : 0), (size_t)count * 4) != 0) {
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s by %s of %d ranks: other bits",
-                       comm_op_name(row->op), row->name, size);
+                       op_collective_name(row->op), row->name, size);
     }
     return ST_OK;
 }

@@ -34,7 +34,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_gather_bruck = {
     .name = "bruck",
-    .op = COMM_ALL_GATHER,
+    .op = COLLECTIVE_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
     .max_bytes = 64 << 10,
     .items = true,

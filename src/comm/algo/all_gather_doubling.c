@@ -19,7 +19,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_all_gather_doubling = {
     .name = "doubling",
-    .op = COMM_ALL_GATHER,
+    .op = COLLECTIVE_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
     .power_of_two = true,
     .items = true,

@@ -21,7 +21,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_all_gather_ring = {
     .name = "ring",
-    .op = COMM_ALL_GATHER,
+    .op = COLLECTIVE_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
     .ends = true,
     .items = true,

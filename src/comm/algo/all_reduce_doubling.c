@@ -67,7 +67,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_reduce_doubling = {
     .name = "doubling",
-    .op = COMM_ALL_REDUCE,
+    .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_ANY,
     .max_bytes = 64 << 10,
     .items = true,

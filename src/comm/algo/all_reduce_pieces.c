@@ -24,7 +24,7 @@ static status run_gather(comm_call *call)
 
 const comm_algorithm comm_algorithm_all_reduce_pieces = {
     .name = "pieces",
-    .op = COMM_ALL_REDUCE,
+    .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .max_ranks = COMM_REDUCE_MAX_LEAVES,
@@ -35,7 +35,7 @@ const comm_algorithm comm_algorithm_all_reduce_pieces = {
 
 const comm_algorithm comm_algorithm_all_reduce_gather = {
     .name = "gather",
-    .op = COMM_ALL_REDUCE,
+    .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .max_ranks = COMM_REDUCE_MAX_LEAVES,

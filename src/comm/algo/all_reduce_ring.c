@@ -24,7 +24,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_reduce_ring = {
     .name = "ring",
-    .op = COMM_ALL_REDUCE,
+    .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_ANY,
     .items = true,
     .run = run,

@@ -54,7 +54,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_to_all_bruck = {
     .name = "bruck",
-    .op = COMM_ALL_TO_ALL,
+    .op = COLLECTIVE_ALL_TO_ALL,
     .order = COMM_ORDER_SHARD,
     .max_bytes = 16 << 10,
     .items = true,

@@ -20,7 +20,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_all_to_all_direct = {
     .name = "direct",
-    .op = COMM_ALL_TO_ALL,
+    .op = COLLECTIVE_ALL_TO_ALL,
     .order = COMM_ORDER_SHARD,
     .leaves = false,
     .direct = true,

@@ -40,7 +40,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_to_all_pairwise = {
     .name = "pairwise",
-    .op = COMM_ALL_TO_ALL,
+    .op = COLLECTIVE_ALL_TO_ALL,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = run,
@@ -84,7 +84,7 @@ static int64_t scratch_v(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_to_allv_pairwise = {
     .name = "pairwise",
-    .op = COMM_ALL_TO_ALLV,
+    .op = COLLECTIVE_ALL_TO_ALLV,
     .order = COMM_ORDER_SHARD,
     .run = run_v,
     .scratch = scratch_v,

@@ -132,7 +132,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_to_allv_direct = {
     .name = "direct",
-    .op = COMM_ALL_TO_ALLV,
+    .op = COLLECTIVE_ALL_TO_ALLV,
     .order = COMM_ORDER_SHARD,
     .direct = true,
     .items = true,

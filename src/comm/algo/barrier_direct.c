@@ -13,7 +13,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_barrier_direct = {
     .name = "direct",
-    .op = COMM_BARRIER,
+    .op = COLLECTIVE_BARRIER,
     .order = COMM_ORDER_SHARD,
     .direct = true,
     .items = true,

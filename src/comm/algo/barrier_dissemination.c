@@ -15,7 +15,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_barrier_dissemination = {
     .name = "dissemination",
-    .op = COMM_BARRIER,
+    .op = COLLECTIVE_BARRIER,
     .order = COMM_ORDER_SHARD,
     .run = run,
 };

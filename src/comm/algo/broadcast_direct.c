@@ -17,7 +17,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_broadcast_direct = {
     .name = "direct",
-    .op = COMM_BROADCAST,
+    .op = COLLECTIVE_BROADCAST,
     .order = COMM_ORDER_SHARD,
     .leaves = false,
     .direct = true,

@@ -33,7 +33,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_broadcast_tree = {
     .name = "tree",
-    .op = COMM_BROADCAST,
+    .op = COLLECTIVE_BROADCAST,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = run,

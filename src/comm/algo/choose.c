@@ -10,7 +10,7 @@
 // Bytes of the largest operand of a rank.
 static int64_t operand_bytes(const comm_group *g, const comm_args *args)
 {
-    if (args->op == COMM_ALL_TO_ALLV) return 0;
+    if (args->op == COLLECTIVE_ALL_TO_ALLV) return 0;
     const comm_shape shape = comm_shape_of(args->op, g->size, true);
     const int pieces = shape.in_pieces > shape.out_pieces ? shape.in_pieces : shape.out_pieces;
     return comm_args_count(args) * dtype_bytes(args->type) * pieces;
@@ -22,8 +22,8 @@ static bool order_fits(const comm_algorithm *a, const comm_args *args)
     const bool adds = comm_shape_of(args->op, 2, false).adds;
     const bool rounds = args->type == DTYPE_F32 || args->type == DTYPE_BF16 ||
                         args->type == DTYPE_F16 || args->type == DTYPE_F64 ||
-                        args->reduction == COMM_AVG;
-    const bool extreme = args->reduction == COMM_MAX || args->reduction == COMM_MIN;
+                        args->reduction == REDUCTION_AVG;
+    const bool extreme = args->reduction == REDUCTION_MAX || args->reduction == REDUCTION_MIN;
     if (!adds || args->order == COMM_ORDER_ANY || !rounds || extreme) return true;
     return a->order == args->order;
 }
@@ -32,7 +32,7 @@ static bool rounds_between(const comm_args *args)
 {
     if (!comm_shape_of(args->op, 2, false).adds) return false;
     const bool narrow = args->type == DTYPE_BF16 || args->type == DTYPE_F16;
-    return args->reduction == COMM_AVG || (narrow && args->reduction == COMM_SUM);
+    return args->reduction == REDUCTION_AVG || (narrow && args->reduction == REDUCTION_SUM);
 }
 
 // Why it cannot; NULL: it can.
@@ -63,13 +63,13 @@ static status by_name(const comm_group *g, const comm_args *args, int *out)
         const char *why = obstacle(g, args, a);
         if (why != NULL) {
             return fail(ST_UNSUPPORTED, "algorithm %s of %s cannot serve %d ranks here: %s",
-                        a->name, comm_op_name(args->op), g->size, why);
+                        a->name, op_collective_name(args->op), g->size, why);
         }
         *out = i;
         return ST_OK;
     }
     return fail(ST_UNSUPPORTED, "there is no algorithm \"%s\" of %s", args->algorithm,
-                comm_op_name(args->op));
+                op_collective_name(args->op));
 }
 
 static status search(const comm_group *g, const comm_args *args, int *out)
@@ -89,7 +89,8 @@ static status search(const comm_group *g, const comm_args *args, int *out)
         return ST_OK;
     }
     return fail(ST_UNSUPPORTED, "no algorithm of %s with order %s serves %d ranks over %s",
-                comm_op_name(args->op), comm_order_name(args->order), g->size, g->transport->name);
+                op_collective_name(args->op), comm_order_name(args->order), g->size,
+                g->transport->name);
 }
 
 status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out)
@@ -154,7 +155,7 @@ status comm_rules_read(comm *c, const char *tuning)
         if (comment != NULL) *comment = '\0';
         if (strspn(text, " \t\r") == strlen(text)) continue;
         if (sscanf(text, "%31s %d %lld %31s %1s", op, &r.ranks, &bytes, algorithm, rest) != 4 ||
-            !comm_op_parse(op, &r.op) || r.ranks < 1 || bytes < 0) {
+            !op_collective_parse(op, &r.op) || r.ranks < 1 || bytes < 0) {
             return fail(ST_CONFIG_SYNTAX,
                         "line %d of the table of collectives is \"%s\", expected \"op ranks bytes "
                         "algorithm\"",

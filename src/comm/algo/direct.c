@@ -150,7 +150,7 @@ static void payload_fill(comm_call *c, comm_ticket *t)
 static int64_t given(const comm_call *c, const comm_item *item, int rank)
 {
     const int pieces = shape_of(c, rank).in_pieces;
-    if (c->args->op == COMM_ALL_GATHER) return comm_item_piece(item, rank);
+    if (c->args->op == COLLECTIVE_ALL_GATHER) return comm_item_piece(item, rank);
     return pieces > 1 ? comm_item_whole(item, pieces) : pieces * item->count;
 }
 
@@ -199,7 +199,7 @@ static status ticket_fill(comm_call *c, direct_touch touch, comm_ticket *t)
         }
     }
     // all_to_all in place would overwrite what peers still read.
-    for (int i = 0; i < a->item_count && a->op == COMM_ALL_TO_ALL && c->size > 1; i++) {
+    for (int i = 0; i < a->item_count && a->op == COLLECTIVE_ALL_TO_ALL && c->size > 1; i++) {
         if (a->items[i].in == a->items[i].out && a->items[i].count > 0) t->staged |= COMM_STAGED_IN;
     }
     return ST_OK;
@@ -429,9 +429,9 @@ static char *stage_piece(const staging *s, char *stage, int piece)
 // Where the round ends in piece p of what this rank gives.
 static int64_t given_end(const staging *s, const comm_item *item, int p)
 {
-    const comm_op op = s->c->args->op;
-    if (op != COMM_ALL_GATHER && op != COMM_REDUCE_SCATTER) return s->to;
-    return min_i64(s->to, comm_item_piece(item, op == COMM_ALL_GATHER ? s->c->rank : p));
+    const op_collective op = s->c->args->op;
+    if (op != COLLECTIVE_ALL_GATHER && op != COLLECTIVE_REDUCE_SCATTER) return s->to;
+    return min_i64(s->to, comm_item_piece(item, op == COLLECTIVE_ALL_GATHER ? s->c->rank : p));
 }
 
 static void copy_in(const staging *s, char *stage)
@@ -524,7 +524,7 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
         return fail(ST_UNSUPPORTED,
                     "%s of %d ranks with private buffers: too many pieces for a stage; "
                     "put them in shared memory",
-                    comm_op_name(c->args->op), c->size);
+                    op_collective_name(c->args->op), c->size);
     }
     const int leaves = comm_args_leaves(c->args);
     for (s.item = 0; s.item < c->args->item_count; s.item++) {

@@ -21,7 +21,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_gather_direct = {
     .name = "direct",
-    .op = COMM_GATHER,
+    .op = COLLECTIVE_GATHER,
     .order = COMM_ORDER_SHARD,
     .leaves = false,
     .direct = true,

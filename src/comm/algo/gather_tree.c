@@ -78,7 +78,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_gather_tree = {
     .name = "tree",
-    .op = COMM_GATHER,
+    .op = COLLECTIVE_GATHER,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = gather,
@@ -87,7 +87,7 @@ const comm_algorithm comm_algorithm_gather_tree = {
 
 const comm_algorithm comm_algorithm_scatter_tree = {
     .name = "tree",
-    .op = COMM_SCATTER,
+    .op = COLLECTIVE_SCATTER,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = scatter,

@@ -67,7 +67,7 @@ int64_t message_largest(const comm_args *args)
 static bool sum_widens(const comm_args *args)
 {
     return (args->type == DTYPE_BF16 || args->type == DTYPE_F16) &&
-           (args->reduction == COMM_SUM || args->reduction == COMM_AVG);
+           (args->reduction == REDUCTION_SUM || args->reduction == REDUCTION_AVG);
 }
 
 message_sum message_sum_of(comm_call *call)
@@ -103,7 +103,7 @@ void message_add(const message_sum *s, const void *a, const void *b, void *out, 
 
 void message_finish(const message_sum *s, const void *sum, void *out, int64_t count)
 {
-    const bool average = s->call->args->reduction == COMM_AVG;
+    const bool average = s->call->args->reduction == REDUCTION_AVG;
     const double scale = average ? 1.0 / s->call->size : 1.0;
     if (s->widens) {
         comm_reduce_narrow(s->call->level, s->type, sum, out, count, scale);

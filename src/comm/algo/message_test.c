@@ -203,7 +203,8 @@ static bool fits(const comm_algorithm *row, int size)
 
 static bool adds(const comm_algorithm *row)
 {
-    return row->op == COMM_ALL_REDUCE || row->op == COMM_REDUCE || row->op == COMM_REDUCE_SCATTER;
+    return row->op == COLLECTIVE_ALL_REDUCE || row->op == COLLECTIVE_REDUCE ||
+           row->op == COLLECTIVE_REDUCE_SCATTER;
 }
 
 static void row_run(world *w, const comm_algorithm *row)
@@ -215,8 +216,8 @@ static void row_run(world *w, const comm_algorithm *row)
         if (!adds(row) && dtype_bytes(types[k]) == dtype_bytes(types[max_i64(k, 1) - 1]) && k > 0) {
             continue; // nothing but its width matters
         }
-        for (int r = 0; r < (adds(row) ? COMM_REDUCTION_COUNT : 1); r++) {
-            t.r.reduction = (comm_reduction)r;
+        for (int r = 0; r < (adds(row) ? REDUCTION_COUNT : 1); r++) {
+            t.r.reduction = (op_reduction)r;
             if (adds(row) && !comm_reduce_can(t.r.type, t.r.reduction)) continue;
             for (int64_t c = 0; c < COUNT_OF(counts); c++) {
                 if (r + k > 1 && c != (k + w->size) % 4) continue; // all sizes: fp32, bf16 sums
@@ -264,7 +265,7 @@ static void test_all(void **unused)
     for (int size = 1; size <= FIXTURE_RANKS; size++) {
         world_begin(&w, size);
         for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-            if (rows[i]->op == COMM_ALL_TO_ALLV || !fits(rows[i], size)) continue;
+            if (rows[i]->op == COLLECTIVE_ALL_TO_ALLV || !fits(rows[i], size)) continue;
             row_run(&w, rows[i]);
         }
         world_end(&w);
@@ -281,7 +282,7 @@ static void test_large(void **unused)
     for (int64_t s = 0; s < COUNT_OF(sizes); s++) {
         world_begin(&w, sizes[s]);
         for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-            if (rows[i]->op == COMM_ALL_TO_ALLV || !fits(rows[i], sizes[s])) continue;
+            if (rows[i]->op == COLLECTIVE_ALL_TO_ALLV || !fits(rows[i], sizes[s])) continue;
             trial t = {.r = {.op = rows[i]->op,
                              .type = i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32,
                              .size = sizes[s],
@@ -313,7 +314,7 @@ static void v_make(world *w, int a, int64_t factor)
     }
     memset(v_out[a], 0, sizeof(v_out[a]));
     v_items[a] = (comm_item){v_in[a], v_out[a], 0, 0};
-    w->args[a] = (comm_args){.op = COMM_ALL_TO_ALLV,
+    w->args[a] = (comm_args){.op = COLLECTIVE_ALL_TO_ALLV,
                              .type = DTYPE_I32,
                              .items = &v_items[a],
                              .item_count = 1,
@@ -371,8 +372,8 @@ static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_leaf *lea
             in[k] = shard_values[begin + k];
         }
         comm_reducer r;
-        assert_int_equal(ST_OK, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, COMM_SUM, single, terms,
-                                                  shards, 1, &r));
+        assert_int_equal(ST_OK, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, single,
+                                                  terms, shards, 1, &r));
         void *out = sums[n];
         comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
         begin = leaves[n++].end;
@@ -399,13 +400,13 @@ static void strict_run(const comm_algorithm *row, int size, int32_t shards, floa
     static comm_item items[FIXTURE_RANKS][SHARDS_MOST];
     world_begin(&w, size);
     const int root = size - 1;
-    const int64_t part = row->op == COMM_REDUCE_SCATTER ? COUNT / size : COUNT;
+    const int64_t part = row->op == COLLECTIVE_REDUCE_SCATTER ? COUNT / size : COUNT;
     for (int r = 0; r < size; r++) {
         const int n =
             nodes_make(shards * r / size, shards * (r + 1) / size, shards, leaves[r], sums[r]);
         for (int k = 0; k < n; k++) {
             items[r][k] = (comm_item){sums[r][k], outs[r], part, 0};
-            if (row->op == COMM_REDUCE && r != root) items[r][k].out = NULL;
+            if (row->op == COLLECTIVE_REDUCE && r != root) items[r][k].out = NULL;
         }
         w.args[r] = (comm_args){.op = row->op,
                                 .order = COMM_ORDER_SHARD,
@@ -418,13 +419,13 @@ static void strict_run(const comm_algorithm *row, int size, int32_t shards, floa
                                 .shards = shards};
     }
     world_run(&w, row);
-    for (int r = 0; r < size && row->op == COMM_REDUCE_SCATTER; r++) {
+    for (int r = 0; r < size && row->op == COLLECTIVE_REDUCE_SCATTER; r++) {
         memcpy(out + r * part, outs[r], (size_t)part * 4);
     }
-    for (int r = 0; r < size && row->op == COMM_ALL_REDUCE; r++) {
+    for (int r = 0; r < size && row->op == COLLECTIVE_ALL_REDUCE; r++) {
         assert_memory_equal(outs[r], outs[0], sizeof(outs[r]));
     }
-    if (row->op != COMM_REDUCE_SCATTER) memcpy(out, outs[root], sizeof(outs[root]));
+    if (row->op != COLLECTIVE_REDUCE_SCATTER) memcpy(out, outs[root], sizeof(outs[root]));
     world_end(&w);
 }
 
@@ -444,7 +445,7 @@ static void test_strict(void **unused)
             for (int size = 1; size <= FIXTURE_RANKS; size++) {
                 strict_run(rows[i], size, shards, got);
                 const int64_t count =
-                    rows[i]->op == COMM_REDUCE_SCATTER ? COUNT / size * size : COUNT;
+                    rows[i]->op == COLLECTIVE_REDUCE_SCATTER ? COUNT / size * size : COUNT;
                 assert_memory_equal(got, want, (size_t)count * 4);
             }
         }
@@ -464,19 +465,21 @@ static void test_orders_differ(void **unused)
     const void *in[SIZE];
     for (int r = 0; r < SIZE; r++) in[r] = shard_values[r];
     comm_reducer r;
-    assert_int_equal(ST_OK, comm_reducer_fold(KERN_SCALAR, DTYPE_F32, COMM_SUM, SIZE, 1, &r));
+    assert_int_equal(ST_OK, comm_reducer_fold(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, SIZE, 1, &r));
     void *out = fold;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
     assert_memory_not_equal(fold, tree, sizeof(fold));
 
     world_begin(&w, SIZE);
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
-        if (rows[i]->op != COMM_ALL_REDUCE || rows[i]->order == COMM_ORDER_SHARD) continue;
+        if (rows[i]->op != COLLECTIVE_ALL_REDUCE || rows[i]->order == COMM_ORDER_SHARD) continue;
         comm_item items[SIZE];
         for (int k = 0; k < SIZE; k++) {
             items[k] = (comm_item){shard_values[k], outs[k], COUNT, 0};
-            w.args[k] = (comm_args){
-                .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+            w.args[k] = (comm_args){.op = COLLECTIVE_ALL_REDUCE,
+                                    .type = DTYPE_F32,
+                                    .items = &items[k],
+                                    .item_count = 1};
         }
         world_run(&w, rows[i]);
         for (int k = 1; k < SIZE; k++) assert_memory_equal(outs[k], outs[0], sizeof(outs[k]));
@@ -502,7 +505,7 @@ static void test_doubling_differs(void **unused)
     for (int k = 0; k < SIZE; k++) {
         items[k] = (comm_item){shard_values[k], outs[k], COUNT, 0};
         w.args[k] = (comm_args){
-            .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+            .op = COLLECTIVE_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
     }
     world_run(&w, &comm_algorithm_all_reduce_doubling);
     for (int k = 1; k < SIZE; k++) assert_memory_equal(outs[k], outs[0], sizeof(outs[k]));
@@ -526,8 +529,10 @@ static void test_bytes(void **unused)
         comm_item items[SIZE];
         for (int k = 0; k < SIZE; k++) {
             items[k] = (comm_item){shard_values[k], outs[k], EVEN, 0};
-            w.args[k] = (comm_args){
-                .op = COMM_ALL_REDUCE, .type = DTYPE_F32, .items = &items[k], .item_count = 1};
+            w.args[k] = (comm_args){.op = COLLECTIVE_ALL_REDUCE,
+                                    .type = DTYPE_F32,
+                                    .items = &items[k],
+                                    .item_count = 1};
         }
         const int64_t before = w.net.bytes;
         world_run(&w, best[i]);

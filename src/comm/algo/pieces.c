@@ -174,7 +174,7 @@ static status block_trade(pieces *p, const comm_item *items, int to, message_par
 static status tensor_sum(pieces *p, const comm_item *items)
 {
     const int n = p->call->size, rank = p->call->rank;
-    const bool scatters = p->call->args->op == COMM_REDUCE_SCATTER;
+    const bool scatters = p->call->args->op == COLLECTIVE_REDUCE_SCATTER;
     const message_cut shares = {.total = items[0].count, .parts = n};
     const message_cut cut = scatters ? message_cut_item(items, n) : shares;
     const message_part own = part_of(p, &cut, rank);

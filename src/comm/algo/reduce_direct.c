@@ -22,7 +22,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_reduce_direct = {
     .name = "direct",
-    .op = COMM_REDUCE,
+    .op = COLLECTIVE_REDUCE,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .direct = true,
@@ -33,7 +33,7 @@ const comm_algorithm comm_algorithm_reduce_direct = {
 // The same, left to right over ranks.
 const comm_algorithm comm_algorithm_reduce_direct_rank = {
     .name = "direct_rank",
-    .op = COMM_REDUCE,
+    .op = COLLECTIVE_REDUCE,
     .order = COMM_ORDER_RANK,
     .direct = true,
     .items = true,

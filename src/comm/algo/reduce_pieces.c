@@ -57,7 +57,7 @@ static int64_t scratch_pieces(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_reduce_gather = {
     .name = "gather",
-    .op = COMM_REDUCE,
+    .op = COLLECTIVE_REDUCE,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .max_ranks = COMM_REDUCE_MAX_LEAVES,
@@ -69,7 +69,7 @@ const comm_algorithm comm_algorithm_reduce_gather = {
 
 const comm_algorithm comm_algorithm_reduce_pieces = {
     .name = "pieces",
-    .op = COMM_REDUCE,
+    .op = COLLECTIVE_REDUCE,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .max_ranks = COMM_REDUCE_MAX_LEAVES,

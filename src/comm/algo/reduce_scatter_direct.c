@@ -24,7 +24,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_reduce_scatter_direct = {
     .name = "direct",
-    .op = COMM_REDUCE_SCATTER,
+    .op = COLLECTIVE_REDUCE_SCATTER,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .direct = true,
@@ -36,7 +36,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_direct = {
 // The same, left to right over ranks.
 const comm_algorithm comm_algorithm_reduce_scatter_direct_rank = {
     .name = "direct_rank",
-    .op = COMM_REDUCE_SCATTER,
+    .op = COLLECTIVE_REDUCE_SCATTER,
     .order = COMM_ORDER_RANK,
     .direct = true,
     .ends = true,

@@ -20,7 +20,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_reduce_scatter_halving = {
     .name = "halving",
-    .op = COMM_REDUCE_SCATTER,
+    .op = COLLECTIVE_REDUCE_SCATTER,
     .order = COMM_ORDER_ANY,
     .power_of_two = true,
     .items = true,

@@ -9,7 +9,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_reduce_scatter_pieces = {
     .name = "pieces",
-    .op = COMM_REDUCE_SCATTER,
+    .op = COLLECTIVE_REDUCE_SCATTER,
     .order = COMM_ORDER_SHARD,
     .leaves = true,
     .ends = true,

@@ -42,7 +42,7 @@ static int64_t scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_reduce_tree = {
     .name = "tree",
-    .op = COMM_REDUCE,
+    .op = COLLECTIVE_REDUCE,
     .order = COMM_ORDER_ANY,
     .max_bytes = 256 << 10,
     .items = true,

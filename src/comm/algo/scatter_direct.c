@@ -18,7 +18,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_scatter_direct = {
     .name = "direct",
-    .op = COMM_SCATTER,
+    .op = COLLECTIVE_SCATTER,
     .order = COMM_ORDER_SHARD,
     .leaves = false,
     .direct = true,

@@ -8,7 +8,7 @@ static status run(comm_call *call)
     const comm_message none = {.peer = -1};
     for (int i = 0; i < a->item_count; i++) {
         comm_message m = {.peer = a->root, .bytes = a->items[i].count * width};
-        if (a->op == COMM_SEND) {
+        if (a->op == COLLECTIVE_SEND) {
             m.send = a->items[i].in;
             TRY(call->transport->exchange(call->port, &call->contract, m, none));
         } else {
@@ -21,7 +21,7 @@ static status run(comm_call *call)
 
 const comm_algorithm comm_algorithm_send_message = {
     .name = "message",
-    .op = COMM_SEND,
+    .op = COLLECTIVE_SEND,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = run,
@@ -29,7 +29,7 @@ const comm_algorithm comm_algorithm_send_message = {
 
 const comm_algorithm comm_algorithm_receive_message = {
     .name = "message",
-    .op = COMM_RECEIVE,
+    .op = COLLECTIVE_RECEIVE,
     .order = COMM_ORDER_SHARD,
     .items = true,
     .run = run,

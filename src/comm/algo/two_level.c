@@ -41,7 +41,7 @@ static comm_call column(const comm_call *call, const comm_args *args)
     return c;
 }
 
-static comm_args one_item(const comm_call *call, comm_op op, const comm_item *item)
+static comm_args one_item(const comm_call *call, op_collective op, const comm_item *item)
 {
     comm_args a = *call->args;
     a.op = op;
@@ -71,7 +71,7 @@ static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int
 // ---- all_reduce -----------------------------------------------------------------------------------
 static status reduce_in_column(const comm_call *call, const comm_item *item)
 {
-    const comm_args a = one_item(call, COMM_ALL_REDUCE, item);
+    const comm_args a = one_item(call, COLLECTIVE_ALL_REDUCE, item);
     const bool small = item->count * dtype_bytes(a.type) <= SMALL_BYTES;
     comm_call c = column(call, &a);
     return small ? comm_algorithm_all_reduce_doubling.run(&c)
@@ -115,7 +115,7 @@ static int64_t all_reduce_scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_all_reduce_two_level = {
     .name = "two_level",
-    .op = COMM_ALL_REDUCE,
+    .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_ANY,
     .levels = true,
     .items = true,
@@ -141,7 +141,7 @@ static status reduce_scatter_one(comm_call *call, const comm_item *item)
     comm_item all = *item;
     all.in = sums;
     if (!pieces_end(item, v->local->members.me, hosts, here, &all.total)) return ST_OK;
-    const comm_args a = one_item(call, COMM_REDUCE_SCATTER, &all);
+    const comm_args a = one_item(call, COLLECTIVE_REDUCE_SCATTER, &all);
     comm_call c = column(call, &a);
     c.scratch = comm_scratch_at(call, used);
     c.scratch_bytes = call->scratch_bytes - used;
@@ -163,7 +163,7 @@ static int64_t reduce_scatter_scratch(const comm_args *args, int size)
 
 const comm_algorithm comm_algorithm_reduce_scatter_two_level = {
     .name = "two_level",
-    .op = COMM_REDUCE_SCATTER,
+    .op = COLLECTIVE_REDUCE_SCATTER,
     .order = COMM_ORDER_ANY,
     .ends = true,
     .levels = true,
@@ -210,7 +210,7 @@ static status all_gather_run(comm_call *call)
 
 const comm_algorithm comm_algorithm_all_gather_two_level = {
     .name = "two_level",
-    .op = COMM_ALL_GATHER,
+    .op = COLLECTIVE_ALL_GATHER,
     .order = COMM_ORDER_SHARD,
     .ends = true,
     .levels = true,
@@ -226,13 +226,13 @@ static status broadcast_one(comm_call *call, const comm_item *item)
     const int root = call->args->root, root_host = root / here, root_number = root % here;
     comm_item one = *item;
     if (v->local->members.me == root_number) {
-        comm_args a = one_item(call, COMM_BROADCAST, item);
+        comm_args a = one_item(call, COLLECTIVE_BROADCAST, item);
         a.root = root_host;
         comm_call c = column(call, &a);
         TRY(comm_algorithm_broadcast_tree.run(&c));
         if (call->rank != root) one.in = item->out;
     }
-    comm_args a = one_item(call, COMM_BROADCAST, &one);
+    comm_args a = one_item(call, COLLECTIVE_BROADCAST, &one);
     a.root = root_number;
     comm_call c = inside(call, &a);
     return comm_algorithm_broadcast_direct.run(&c);
@@ -245,7 +245,7 @@ static status broadcast_run(comm_call *call)
 
 const comm_algorithm comm_algorithm_broadcast_two_level = {
     .name = "two_level",
-    .op = COMM_BROADCAST,
+    .op = COLLECTIVE_BROADCAST,
     .order = COMM_ORDER_SHARD,
     .levels = true,
     .items = true,
@@ -262,7 +262,7 @@ static status barrier_run(comm_call *call)
 
 const comm_algorithm comm_algorithm_barrier_two_level = {
     .name = "two_level",
-    .op = COMM_BARRIER,
+    .op = COLLECTIVE_BARRIER,
     .order = COMM_ORDER_SHARD,
     .levels = true,
     .items = true,

@@ -59,7 +59,7 @@ static void note_take(comm_link *link, mpi_note *n)
         return;
     }
     const comm_contract *now = &p->now;
-    if (!p->busy || n->contract.op == COMM_SEND || now->op == COMM_SEND ||
+    if (!p->busy || n->contract.op == COLLECTIVE_SEND || now->op == COLLECTIVE_SEND ||
         n->contract.sequence != now->sequence || comm_contract_equal(&n->contract, now)) {
         return;
     }

@@ -52,7 +52,7 @@ static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t 
     ++*ran;
     if (out[bytes] == 0x5a && reference_differs(&r, rank, count, out, &wanted) < 0) return ST_OK;
     return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s %s of %lld x %s is wrong",
-                   comm_op_name(row->op), row->name, (long long)count, dtype_name(type));
+                   op_collective_name(row->op), row->name, (long long)count, dtype_name(type));
 }
 
 static status operations(comm *c)
@@ -64,7 +64,7 @@ static status operations(comm *c)
     int ran = 0;
     for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
         const comm_algorithm *row = comm_algorithm_table[i];
-        if (row->op > COMM_ALL_TO_ALL || row->direct) continue;
+        if (row->op > COLLECTIVE_ALL_TO_ALL || row->direct) continue;
         for (int k = 0; k < COUNT_OF(counts) && st == ST_OK; k++) {
             const dtype type = (i + k) % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
             st = one(comm_world(c), row, type, counts[k], in, out, &ran);
@@ -81,7 +81,7 @@ static status operations(comm *c)
     float x = 1, want = 0;
     TRY(comm_split(c, comm_rank(c) % 2, "half", &half));
     for (int r = comm_rank(c) % 2; r < comm_ranks(c); r += 2) want += 1;
-    TRY(comm_all_reduce(half, &x, 1, DTYPE_F32, COMM_SUM, "x", "here"));
+    TRY(comm_all_reduce(half, &x, 1, DTYPE_F32, REDUCTION_SUM, "x", "here"));
     comm_group_destroy(half);
     TRY(comm_memory_create(c, 5000, &m));
     memset(comm_memory_at(m), 1, 5000);
@@ -95,7 +95,7 @@ static status differ(comm *c)
     static float x[64], y[64];
     const bool is_odd = comm_rank(c) == comm_ranks(c) - 1;
     const comm_item item = {.in = x, .out = y, .count = is_odd ? 9 : 8};
-    const comm_args args = {.op = COMM_ALL_REDUCE,
+    const comm_args args = {.op = COLLECTIVE_ALL_REDUCE,
                             .type = DTYPE_F32,
                             .items = &item,
                             .item_count = 1,
@@ -111,7 +111,7 @@ static status cross(comm *c)
     static float x[64];
     const bool is_odd = comm_rank(c) == comm_ranks(c) - 1;
     const comm_item item = {.in = x, .out = x, .count = 8};
-    const comm_args args = {.op = is_odd ? COMM_GATHER : COMM_BROADCAST,
+    const comm_args args = {.op = is_odd ? COLLECTIVE_GATHER : COLLECTIVE_BROADCAST,
                             .type = DTYPE_F32,
                             .root = is_odd ? comm_ranks(c) - 1 : 0,
                             .items = &item,
@@ -134,7 +134,7 @@ static status damage(comm *c)
     static float x[64];
     if (comm_rank(c) == 0) TRY(fault_arm("comm.mpi.damage=1"));
     const comm_item item = {.in = x, .out = x, .count = 64};
-    const comm_args args = {.op = COMM_BROADCAST,
+    const comm_args args = {.op = COLLECTIVE_BROADCAST,
                             .type = DTYPE_F32,
                             .items = &item,
                             .item_count = 1,

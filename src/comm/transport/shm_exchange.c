@@ -131,7 +131,7 @@ static status refuse_parcel(const shm_port *p, const half *h, const comm_contrac
 static status tickets_check(const shm_port *p, const comm_contract *mine)
 {
     const uint32_t next = p->met + 1;
-    for (int i = 0; i < p->base.members.count && mine->op != COMM_SEND; i++) {
+    for (int i = 0; i < p->base.members.count && mine->op != COLLECTIVE_SEND; i++) {
         const shm_ticket *t = &p->members[i].tickets[next & 1];
         comm_contract k;
         if (half_get(&t->brief.number) != next) continue;
@@ -207,7 +207,7 @@ static bool peer_has_ended(const both *b)
     const shm_port *p = b->p;
     const int local = shm_local(p, b->receive.peer);
     const int count = comm_recorder_read(p->base.link->board, local, theirs, LOOK_BACK);
-    for (int i = 0; i < count && b->contract->op != COMM_SEND; i++) {
+    for (int i = 0; i < count && b->contract->op != COLLECTIVE_SEND; i++) {
         if (theirs[i].group == b->contract->group && theirs[i].done_ns != 0 &&
             theirs[i].sequence == b->contract->sequence) {
             return true;

@@ -222,7 +222,7 @@ static status frozen_body(comm *c, void *context)
     const int rank = comm_rank(c);
     int32_t value = 10 + rank;
     const comm_item item = {.in = &value, .out = &value, .count = 1};
-    const comm_args message = {.op = rank == 1 ? COMM_SEND : COMM_RECEIVE,
+    const comm_args message = {.op = rank == 1 ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
                                .type = DTYPE_I32,
                                .root = rank == 1 ? 2 : 1,
                                .items = &item,

@@ -103,7 +103,7 @@ void shm_contract_get(const shm_ticket *t, comm_contract *out)
                            .type = b.type,
                            .root = b.root,
                            .algorithm = b.algorithm,
-                           .items = b.op == COMM_BARRIER ? 0 : 1,
+                           .items = b.op == COLLECTIVE_BARRIER ? 0 : 1,
                            .count = b.count,
                            .tensor = b.tensor,
                            .site = b.site,

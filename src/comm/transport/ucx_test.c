@@ -186,7 +186,7 @@ static status one(comm_group *g, const comm_algorithm *row, dtype type, int64_t 
     const int64_t wrong = reference_differs(&r, rank, count, memory_out, &wanted);
     if (memory_out[bytes] == 0x5a && wrong < 0) return ST_OK;
     return fail_at(__FILE__, __LINE__, ST_INTERNAL, "%s %s of %lld x %s: element %lld is wrong",
-                   comm_op_name(row->op), row->name, (long long)count, dtype_name(type),
+                   op_collective_name(row->op), row->name, (long long)count, dtype_name(type),
                    (long long)wrong);
 }
 
@@ -200,7 +200,7 @@ static status every_algorithm(comm *c, const int64_t *counts, int count)
         return fail_at(__FILE__, __LINE__, ST_NO_MEMORY, "no memory");
     for (int i = 0; i < comm_algorithm_count() && st == ST_OK; i++) {
         const comm_algorithm *row = comm_algorithm_table[i];
-        if (row->op > COMM_ALL_TO_ALL) continue;
+        if (row->op > COLLECTIVE_ALL_TO_ALL) continue;
         for (int k = 0; k < count && st == ST_OK; k++) {
             st = one(comm_world(c), row, (i + k) % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, counts[k]);
         }
@@ -228,7 +228,7 @@ static status small_body(comm *c)
             const bool with = k == 0 ? host_of(r) == place : number_of(r) == number;
             want += with ? (float)(1 << r) : 0;
         }
-        TRY(comm_all_reduce(pair, &x, 1, DTYPE_F32, COMM_SUM, "x", "here"));
+        TRY(comm_all_reduce(pair, &x, 1, DTYPE_F32, REDUCTION_SUM, "x", "here"));
         if (x != want)
             return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a group's sum is %g, not %g",
                            (double)x, (double)want);
@@ -269,7 +269,8 @@ static float numbers[4000];
 
 static status sum_of(comm *c, int64_t count, const char *site)
 {
-    return comm_all_reduce(comm_world(c), numbers, count, DTYPE_F32, COMM_SUM, "gradients", site);
+    return comm_all_reduce(comm_world(c), numbers, count, DTYPE_F32, REDUCTION_SUM, "gradients",
+                           site);
 }
 
 static status other_count(comm *c)
@@ -282,7 +283,7 @@ static status other_count(comm *c)
 static status other_operation(comm *c)
 {
     const comm_item item = {.in = numbers, .out = numbers, .count = 1};
-    const comm_args args = {.op = COMM_BROADCAST,
+    const comm_args args = {.op = COLLECTIVE_BROADCAST,
                             .type = DTYPE_F32,
                             .root = 2,
                             .items = &item,

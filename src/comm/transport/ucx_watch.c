@@ -182,7 +182,7 @@ static void owe(comm_link *link, int rank, uint64_t key, ucx_word word)
 // Send and receive count by pairs: they say nothing of others.
 static void compare(ucx_port *p, int from, const ucx_note *n)
 {
-    const bool is_pair = n->contract.op == COMM_SEND || p->now.op == COMM_SEND;
+    const bool is_pair = n->contract.op == COLLECTIVE_SEND || p->now.op == COLLECTIVE_SEND;
     if (is_pair || n->contract.sequence != p->now.sequence ||
         comm_contract_equal(&n->contract, &p->now)) {
         return;
@@ -328,7 +328,7 @@ void ucx_note_contract(comm_port *base, const comm_contract *contract, const cha
     if (p->across != NULL) ucx_note_contract(p->across, contract, tensor, site);
     (void)pthread_mutex_lock(&base->link->lock);
     p->now = *contract;
-    if (contract->op != COMM_SEND) p->own_begun = contract->sequence;
+    if (contract->op != COLLECTIVE_SEND) p->own_begun = contract->sequence;
     (void)snprintf(p->tensor, sizeof(p->tensor), "%s", tensor != NULL ? tensor : "");
     (void)snprintf(p->site, sizeof(p->site), "%s", site != NULL ? site : "");
     (void)pthread_mutex_unlock(&base->link->lock);

@@ -302,8 +302,8 @@ status lower_codec_losses(lowering *l)
     p->codec = l->r->codec->name;
     p->codec_reals = (int32_t)reals;
     const plan_group stage = plan_group_of(mesh, MESH_ALL & ~MESH_AXIS(AXIS_PP), GROUP_ASIDE);
-    plan_comm sum = {.op = PLAN_ALL_REDUCE,
-                     .reduction = PLAN_SUM,
+    plan_comm sum = {.op = COLLECTIVE_ALL_REDUCE,
+                     .reduction = REDUCTION_SUM,
                      .type = DTYPE_F64,
                      .name = "losses of compression"};
     plan_comm_item item = {.in = p->losses,
@@ -318,8 +318,9 @@ status lower_codec_losses(lowering *l)
     TRY(lower_wait_next(l, action));
     if (stages == 1) return ST_OK;
     const plan_group across = plan_group_of(mesh, MESH_AXIS(AXIS_PP), GROUP_ASIDE);
-    plan_comm gather = {
-        .op = PLAN_ALL_GATHER, .type = DTYPE_F64, .name = "losses of compression, of all stages"};
+    plan_comm gather = {.op = COLLECTIVE_ALL_GATHER,
+                        .type = DTYPE_F64,
+                        .name = "losses of compression, of all stages"};
     item.out_offset = 0;
     TRY(plan_table_group(p->run, &across, &gather.group));
     TRY(lower_item_push(l, &gather, &item));

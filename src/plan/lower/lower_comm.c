@@ -155,11 +155,11 @@ static status terms_push(lowering *l, plan_comm *c, const grad_use *use, plan_ro
     return ST_OK;
 }
 
-static plan_comm sum_of(const lowering *l, const grad_use *use, plan_comm_op op, int32_t group)
+static plan_comm sum_of(const lowering *l, const grad_use *use, op_collective op, int32_t group)
 {
     const shard_tree *tree = lower_tree(l, use->layer);
     return (plan_comm){.op = op,
-                       .reduction = PLAN_SUM,
+                       .reduction = REDUCTION_SUM,
                        .group = group,
                        .type = l->p->tensors[use->buffer[0]].type,
                        .leaves_begin = l->leaves_begin[tree - l->trees],
@@ -214,7 +214,7 @@ static status rows_reduce(lowering *l, const grad_use *use, int32_t last)
     const plan_rows rows = lower_rows(l, use->weight);
     const lower_kind kind = lower_kind_of(l, use->weight);
     int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
-    plan_comm c = sum_of(l, use, PLAN_REDUCE_SCATTER, l->groups[kind].cut);
+    plan_comm c = sum_of(l, use, COLLECTIVE_REDUCE_SCATTER, l->groups[kind].cut);
     TRY(lower_comm_name(l, &c, "gradients, %s", w->name));
     TRY(terms_push(l, &c, use, rows));
     TRY(rows_compress(l, &c, use->weight));
@@ -241,7 +241,7 @@ static status together_reduce(lowering *l, int32_t layer_row, lower_kind kind, p
         if (l->r->codec != NULL && plan_sort_of(&l->m->weights[w]) != sort) continue;
         if (together.items_count == 0) {
             first = w;
-            together = sum_of(l, use, PLAN_ALL_REDUCE, group);
+            together = sum_of(l, use, COLLECTIVE_ALL_REDUCE, group);
         }
         ASSERT(l->p->tensors[use->buffer[0]].type == together.type);
         TRY(terms_push(l, &together, use, whole_rows(&l->m->weights[w])));
@@ -319,8 +319,8 @@ status lower_step_reduce(lowering *l)
     const int32_t last = l->last_compute;
     const plan_group all = plan_group_of(&l->r->mesh, MESH_ALL, GROUP_ASIDE);
     TRY(lower_codec_losses(l));
-    plan_comm sums = {.op = PLAN_ALL_REDUCE,
-                      .reduction = PLAN_SUM,
+    plan_comm sums = {.op = COLLECTIVE_ALL_REDUCE,
+                      .reduction = REDUCTION_SUM,
                       .type = DTYPE_I64,
                       .name = "sums of the step"};
     TRY(plan_table_group(l->p->run, &all, &sums.group));
@@ -331,8 +331,8 @@ status lower_step_reduce(lowering *l)
     TRY(step_sum_push(l, &sums, last));
     if (!norms) return ST_OK;
     // None is -1: as an unsigned number above all others.
-    plan_comm bad = {.op = PLAN_ALL_REDUCE,
-                     .reduction = PLAN_MIN,
+    plan_comm bad = {.op = COLLECTIVE_ALL_REDUCE,
+                     .reduction = REDUCTION_MIN,
                      .group = sums.group,
                      .type = DTYPE_U64,
                      .name = "lowest bad tensor"};
@@ -344,7 +344,8 @@ status lower_step_reduce(lowering *l)
 
 status lower_holders_reduce(lowering *l, const int32_t *final)
 {
-    plan_comm c = {.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM, .name = "weights of two stages"};
+    plan_comm c = {
+        .op = COLLECTIVE_ALL_REDUCE, .reduction = REDUCTION_SUM, .name = "weights of two stages"};
     const int32_t last = l->last_compute;
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         int32_t holders[PLAN_MAX_HOLDERS];
@@ -373,7 +374,7 @@ status lower_weight_gather(lowering *l, int32_t weight, int32_t ref, int32_t aft
     const plan_rows rows = lower_rows(l, weight);
     if (!rows.cut || l->cuts_weights) return ST_OK;
     const plan_tensor *t = plan_tensor_at(l->p, ref);
-    plan_comm c = {.op = PLAN_ALL_GATHER,
+    plan_comm c = {.op = COLLECTIVE_ALL_GATHER,
                    .group = lower_groups(l, weight)->cut,
                    .type = t->type,
                    .name = l->m->weights[weight].name};

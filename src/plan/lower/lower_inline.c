@@ -156,11 +156,11 @@ static status leaves_push(inline_comm *k)
     return ST_OK;
 }
 
-static plan_comm_op op_of(op_code code)
+static op_collective op_of(op_code code)
 {
-    if (code == OP_ALL_REDUCE) return PLAN_ALL_REDUCE;
-    if (code == OP_ALL_TO_ALL) return PLAN_ALL_TO_ALL;
-    return code == OP_REDUCE_SCATTER ? PLAN_REDUCE_SCATTER : PLAN_ALL_GATHER;
+    if (code == OP_ALL_REDUCE) return COLLECTIVE_ALL_REDUCE;
+    if (code == OP_ALL_TO_ALL) return COLLECTIVE_ALL_TO_ALL;
+    return code == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_GATHER;
 }
 
 // Ranks that the node is between. Of cp there are two kinds, and more of tp (plan/mesh.h).
@@ -264,7 +264,7 @@ static status shift_push(inline_comm *k, const plan_action *action, const plan_g
         {.in = -1, .out = k->b->tensor[to], .count = elements(k, to, rows)}};
     for (int i = 0; i < 2; i++) {
         const bool sends = (i == 0) == (place % 2 == 0);
-        k->c.op = sends ? PLAN_SEND : PLAN_RECEIVE;
+        k->c.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE;
         k->c.peer = sends ? (place + 1) % size : (place + size - 1) % size;
         k->c.items_count = 0;
         TRY(lower_item_push(k->l, &k->c, &items[sends ? 0 : 1]));
@@ -306,7 +306,7 @@ static status comm_begin(lowering *l, const plan_action *action, const plan_grou
                      .position = action->position_begin,
                      .positions = action->position_count,
                      .ways = plan_group_size(&l->r->mesh, group)};
-    k.c = (plan_comm){.op = op_of(node->code), .reduction = PLAN_SUM};
+    k.c = (plan_comm){.op = op_of(node->code), .reduction = REDUCTION_SUM};
     k.c.type = tensor_of(&k, node->in[0])->type;
     TRY(name_set(&k, action->layer));
     if (group->axes == 0) {
@@ -434,7 +434,7 @@ int64_t lower_head_piece(const lowering *l, int32_t layer_row)
 static status tp_sum(const lowering *l, int32_t copies, plan_comm *c)
 {
     const plan_group group = plan_group_tp(&l->r->mesh, 0, copies, GROUP_INLINE);
-    *c = (plan_comm){.op = PLAN_ALL_REDUCE, .reduction = PLAN_SUM};
+    *c = (plan_comm){.op = COLLECTIVE_ALL_REDUCE, .reduction = REDUCTION_SUM};
     ASSERT(group.axes != 0); // else it is no sum: op_model_partition
     return plan_table_group(l->p->run, &group, &c->group);
 }

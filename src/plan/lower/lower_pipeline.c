@@ -513,7 +513,7 @@ static status message_push(lowering *l, int32_t chunk, int32_t microbatch, borde
     const bool sends = kind == BORDER_OUT || kind == BORDER_D_IN;
     const bool ahead = kind == BORDER_IN || kind == BORDER_OUT;
     const plan_group *g = &l->p->run->groups[c->group[kind]];
-    plan_comm comm = {.op = sends ? PLAN_SEND : PLAN_RECEIVE,
+    plan_comm comm = {.op = sends ? COLLECTIVE_SEND : COLLECTIVE_RECEIVE,
                       .group = c->group[kind],
                       .peer = 1 - plan_group_place(&l->r->mesh, g)};
     // Both ends have one name for it.

@@ -220,7 +220,7 @@ static status weights_gather(lowering *l, int64_t visit)
             count = 0;
         }
         if (c.items_count == 0) {
-            c = (plan_comm){.op = PLAN_ALL_GATHER, .group = group, .type = whole->type};
+            c = (plan_comm){.op = COLLECTIVE_ALL_GATHER, .group = group, .type = whole->type};
             TRY(lower_comm_name(l, &c, "weights, %.80s", layer->name));
         }
         life_close(&l->lives, l->whole_of[w]);
@@ -284,7 +284,8 @@ static status passing_sum_of(lowering *l, int32_t layer_row, lower_kind kind)
 {
     const layer_state *state = &l->layers[layer_row];
     int32_t *last_sum = &l->last_sum[kind][SUM_ROWS];
-    plan_comm c = {.op = PLAN_REDUCE_SCATTER, .reduction = PLAN_SUM, .group = l->groups[kind].cut};
+    plan_comm c = {
+        .op = COLLECTIVE_REDUCE_SCATTER, .reduction = REDUCTION_SUM, .group = l->groups[kind].cut};
     const int64_t begin = l->passing_count;
     TRY(lower_comm_name(l, &c, "gradients, %.80s", l->m->layers[layer_row].name));
     for (int64_t u = 0; u < state->use_count && l->cuts_gradients; u++) {
@@ -341,8 +342,8 @@ status lower_across_sum(lowering *l, int32_t weight, int32_t ref, int32_t after)
     // Nor have the others of this group any of it. Compressed, they sum nothing: what each sum lost is added
     // over all ranks in place, so all of them must write it in every step.
     if (t->dims[0] == 0 && !lower_is_compressed(l, weight)) return ST_OK;
-    plan_comm c = {.op = PLAN_ALL_REDUCE,
-                   .reduction = PLAN_SUM,
+    plan_comm c = {.op = COLLECTIVE_ALL_REDUCE,
+                   .reduction = REDUCTION_SUM,
                    .group = l->groups[kind].across,
                    .type = t->type};
     const plan_comm_item item = {.in = ref, .out = ref, .count = t->dims[0] * t->dims[1]};

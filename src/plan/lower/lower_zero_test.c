@@ -113,8 +113,9 @@ static void wrong_end_make(sample_job *j, int mistake)
 {
     for (int32_t r = mistake == 0 ? 5 : 0; r < 6; r++) {
         plan *p = j->plans[r];
-        const int32_t sum = sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 0);
-        const int32_t gather = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0);
+        const int32_t sum =
+            sample_find_comm(p, COLLECTIVE_REDUCE_SCATTER, "gradients, layers.1", 0);
+        const int32_t gather = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.1", 0);
         const int32_t action = mistake == 1 ? gather : sum;
         for (int32_t k = 0; k < sample_comm(p, action)->items_count; k++) {
             plan_comm_item *item = sample_item(p, action, k);
@@ -173,9 +174,9 @@ static void every_wait_is_needed(void **state)
         assert_int_equal(sample_make(a, &s, &j), ST_OK);
         plan *p = j.plans[1];
         const int32_t action =
-            i == 0   ? sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.1", 1)
+            i == 0   ? sample_find_comm(p, COLLECTIVE_REDUCE_SCATTER, "gradients, layers.1", 1)
             : i == 1 ? sample_find_list(p, "layers.1", OP_FORWARD, 1, 0)
-                     : sample_find_comm(p, PLAN_ALL_GATHER, "weights, embed", 0);
+                     : sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, embed", 0);
         sample_forget_waits(p, action);
         const status st = sample_verify(&j, &v);
         if (st != ST_BROKEN_PLAN) print_error("mistake %d is not found\n", i);
@@ -213,8 +214,10 @@ static void wrong_sum_make(sample_job *j, int mistake)
 {
     for (int32_t r = 0; r < (mistake == 2 ? 1 : 4); r++) {
         plan *p = j->plans[r];
-        const int32_t across = sample_find_comm(p, PLAN_ALL_REDUCE, "layers.0.down.across", 0);
-        const int32_t inside = sample_find_comm(p, PLAN_REDUCE_SCATTER, "layers.0.down.rows", 0);
+        const int32_t across =
+            sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "layers.0.down.across", 0);
+        const int32_t inside =
+            sample_find_comm(p, COLLECTIVE_REDUCE_SCATTER, "layers.0.down.rows", 0);
         if (mistake == 0) sample_leave_out(p, across);
         if (mistake == 1) sample_comm(p, inside)->work = sample_comm(p, across)->work;
         if (mistake == 2) sample_comm(p, across)->compressed = false;

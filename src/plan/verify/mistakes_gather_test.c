@@ -15,8 +15,8 @@ static void gather_brings_another_weight(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        const int32_t one = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0);
-        const int32_t other = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.0", 0);
+        const int32_t one = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.1", 0);
+        const int32_t other = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.0", 0);
         sample_item(p, one, 0)->in = sample_item(p, other, 0)->in;
     }
 }
@@ -25,8 +25,8 @@ static void gather_brings_another_weight(sample_job *j)
 static void gather_takes_another_weight_of_one_rank(sample_job *j)
 {
     plan *p = j->plans[1];
-    const int32_t one = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 1);
-    const int32_t other = sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.0", 0);
+    const int32_t one = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.1", 1);
+    const int32_t other = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.0", 0);
     sample_item(p, one, 0)->in = sample_item(p, other, 0)->in;
 }
 
@@ -35,7 +35,8 @@ static void gather_brings_other_rows(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        plan_comm *c = sample_comm(p, sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.1", 0));
+        plan_comm *c =
+            sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.1", 0));
         plan_comm_item *items = NULL;
         const int64_t n = c->items_count;
         assert_int_equal(arena_new(p->run->a, p->item_count + n + 1, &items), ST_OK);
@@ -58,7 +59,7 @@ static void gather_is_left_out(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        sample_leave_out(p, sample_find_comm(p, PLAN_ALL_GATHER, "weights, layers.0", 1));
+        sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "weights, layers.0", 1));
     }
 }
 
@@ -66,7 +67,7 @@ static void gather_is_left_out(sample_job *j)
 static void gather_brings_stale_weights(sample_job *j)
 {
     sample_forget_waits(j->plans[1],
-                        sample_find_comm(j->plans[1], PLAN_ALL_GATHER, "weights, embed", 0));
+                        sample_find_comm(j->plans[1], COLLECTIVE_ALL_GATHER, "weights, embed", 0));
 }
 
 static const struct {

@@ -22,14 +22,14 @@ static void swap_first_two(int32_t *map)
 
 static void sum_does_not_wait(sample_job *j)
 {
-    sample_forget_waits(j->plans[1],
-                        sample_find_comm(j->plans[1], PLAN_ALL_REDUCE, "gradients, layers.1", 0));
+    sample_forget_waits(j->plans[1], sample_find_comm(j->plans[1], COLLECTIVE_ALL_REDUCE,
+                                                      "gradients, layers.1", 0));
 }
 
 static void sum_waits_for_an_earlier_micro_batch(sample_job *j)
 {
     plan *p = j->plans[0];
-    const int32_t sum = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0);
+    const int32_t sum = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0);
     p->waits[sample_action(p, sum)->waits_begin] =
         sample_find_list(p, "layers.0", OP_BACKWARD_WEIGHT, 0, 0);
 }
@@ -67,7 +67,7 @@ static void decision_does_not_wait(sample_job *j)
 static void gather_does_not_wait(sample_job *j)
 {
     plan *p = j->plans[0];
-    const int32_t gather = sample_find_comm(p, PLAN_ALL_GATHER, "layers.1.up", 0);
+    const int32_t gather = sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.1.up", 0);
     p->waits[sample_action(p, gather)->waits_begin] = sample_find_node(p, OP_STEP_DECIDE, 0);
 }
 
@@ -79,27 +79,27 @@ static void optimizer_stands_on_another_lane(sample_job *j)
 static void buckets_are_swapped_on_one_rank(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_swap_comms(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0),
-                      sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0));
+    sample_swap_comms(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0),
+                      sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0));
 }
 
 static void bucket_is_skipped_on_one_rank(sample_job *j)
 {
-    sample_leave_out(j->plans[1],
-                     sample_find_comm(j->plans[1], PLAN_ALL_REDUCE, "gradients, layers.0", 0));
+    sample_leave_out(j->plans[1], sample_find_comm(j->plans[1], COLLECTIVE_ALL_REDUCE,
+                                                   "gradients, layers.0", 0));
 }
 
 static void last_sum_is_skipped_on_one_rank(sample_job *j)
 {
     sample_leave_out(j->plans[1],
-                     sample_find_comm(j->plans[1], PLAN_ALL_REDUCE, "sums of the step", 0));
+                     sample_find_comm(j->plans[1], COLLECTIVE_ALL_REDUCE, "sums of the step", 0));
 }
 
 static void bucket_is_skipped(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
-        sample_leave_out(j->plans[r],
-                         sample_find_comm(j->plans[r], PLAN_ALL_REDUCE, "gradients, layers.0", 0));
+        sample_leave_out(j->plans[r], sample_find_comm(j->plans[r], COLLECTIVE_ALL_REDUCE,
+                                                       "gradients, layers.0", 0));
     }
 }
 
@@ -108,36 +108,39 @@ static void bucket_is_reduced_twice(sample_job *j)
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
         plan_action *other =
-            sample_action(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, embed", 0));
+            sample_action(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, embed", 0));
         other->comm =
-            sample_action(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0))->comm;
+            sample_action(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0))
+                ->comm;
     }
 }
 
 static void count_differs(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_item(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0), 2)->count -= 8;
+    sample_item(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0), 2)
+        ->count -= 8;
 }
 
 static void type_differs(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0))->type =
+    sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0))->type =
         DTYPE_I32;
 }
 
 static void bucket_lacks_a_tensor(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0))->items_count--;
+    sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0))
+        ->items_count--;
 }
 
 static void bucket_has_one_tensor_twice(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        const int32_t sum = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0);
+        const int32_t sum = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0);
         *sample_item(p, sum, 1) = *sample_item(p, sum, 5);
         // Equal shapes: norm1 and norm2.
     }
@@ -146,20 +149,22 @@ static void bucket_has_one_tensor_twice(sample_job *j)
 static void item_reaches_out_of_its_tensor(sample_job *j)
 {
     plan *p = j->plans[1]; // the last
-    sample_item(p, sample_find_comm(p, PLAN_ALL_GATHER, "layers.0.down", 0), 0)->in_offset += 64;
+    sample_item(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.0.down", 0), 0)->in_offset +=
+        64;
 }
 
 static void piece_is_the_neighbours(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_item(p, sample_find_comm(p, PLAN_ALL_GATHER, "layers.0.down", 0), 0)->in_offset = 0;
+    sample_item(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.0.down", 0), 0)->in_offset =
+        0;
 }
 
 static void piece_comes_from_elsewhere(sample_job *j)
 {
     plan *p = j->plans[1];
     plan_comm_item *item =
-        sample_item(p, sample_find_comm(p, PLAN_ALL_GATHER, "layers.0.down", 0), 0);
+        sample_item(p, sample_find_comm(p, COLLECTIVE_ALL_GATHER, "layers.0.down", 0), 0);
     item->in = plan_run_ref(plan_table_find(p->run, "m.layers.0.down"));
     item->in_offset = 0;
 }
@@ -167,13 +172,14 @@ static void piece_comes_from_elsewhere(sample_job *j)
 static void piece_of_the_sum_goes_elsewhere(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_item(p, sample_find_comm(p, PLAN_REDUCE_SCATTER, "gradients, layers.0.down", 0), 0)
+    sample_item(p, sample_find_comm(p, COLLECTIVE_REDUCE_SCATTER, "gradients, layers.0.down", 0), 0)
         ->out_offset = 0;
 }
 
 static void group_is_none(sample_job *j)
 {
-    sample_comm(j->plans[0], sample_find_comm(j->plans[0], PLAN_ALL_REDUCE, "gradients, head", 0))
+    sample_comm(j->plans[0],
+                sample_find_comm(j->plans[0], COLLECTIVE_ALL_REDUCE, "gradients, head", 0))
         ->group = 7;
 }
 
@@ -181,7 +187,7 @@ static void wait_is_for_what_comes_later(sample_job *j)
 {
     plan *p = j->plans[0];
     sample_wait_for(p, sample_find_list(p, "head", OP_FORWARD, 0, 0),
-                    sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0));
+                    sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0));
 }
 
 // Two groups of the same ranks: each rank does the other group's operation first.
@@ -192,8 +198,8 @@ static void groups_wait_for_each_other(sample_job *j)
         int32_t row = 0;
         const plan_group other = plan_group_of(&j->mesh, MESH_AXIS(AXIS_DP), GROUP_PAIR);
         assert_int_equal(plan_table_group(p->run, &other, &row), ST_OK);
-        const int32_t one = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0);
-        const int32_t two = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0);
+        const int32_t one = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0);
+        const int32_t two = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0);
         if (r == 0) { // there the second one is told to go first
             const plan_action first = *sample_action(p, one);
             const int32_t wait = p->waits[sample_action(p, two)->waits_begin];
@@ -208,10 +214,10 @@ static void groups_wait_for_each_other(sample_job *j)
                 if (p->waits[i] > one && p->waits[i] < two) p->waits[i]--;
             }
         }
-        const int32_t second = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.0", 0);
+        const int32_t second = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.0", 0);
         sample_comm(p, second)->group = row;
         sample_action(p, second)->lane = LANE_GROUPS + row;
-        const int32_t first = sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0);
+        const int32_t first = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0);
         sample_wait_for(p, r == 0 ? first : second, r == 0 ? second : first);
         sample_wait_for(p, sample_find_node(p, OP_GRAD_NORM, 0), second);
     }
@@ -333,7 +339,7 @@ static void updated_rows_are_not_gathered(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         sample_leave_out(j->plans[r],
-                         sample_find_comm(j->plans[r], PLAN_ALL_GATHER, "layers.1.qkv", 0));
+                         sample_find_comm(j->plans[r], COLLECTIVE_ALL_GATHER, "layers.1.qkv", 0));
     }
 }
 
@@ -341,7 +347,8 @@ static void tokens_are_not_summed(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        plan_comm *c = sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0));
+        plan_comm *c =
+            sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0));
         c->items_begin++;
         c->items_count--;
     }
@@ -350,24 +357,25 @@ static void tokens_are_not_summed(sample_job *j)
 static void losses_are_not_summed(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
-        sample_leave_out(j->plans[r],
-                         sample_find_comm(j->plans[r], PLAN_ALL_REDUCE, "sums of the step", 0));
+        sample_leave_out(j->plans[r], sample_find_comm(j->plans[r], COLLECTIVE_ALL_REDUCE,
+                                                       "sums of the step", 0));
     }
 }
 
 static void sum_of_the_loss_goes_elsewhere(sample_job *j)
 {
     plan *p = j->plans[1];
-    const int32_t sums = sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0);
+    const int32_t sums = sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0);
     sample_item(p, sums, 1)->out =
-        sample_item(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, embed", 0), 0)->out;
+        sample_item(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, embed", 0), 0)->out;
 }
 
 static void norm_is_of_own_rows(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0))->items_count--;
+        sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0))
+            ->items_count--;
     }
 }
 
@@ -398,7 +406,7 @@ static void sum_has_no_order(sample_job *j)
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
         plan_comm *c =
-            sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "gradients, layers.1", 0));
+            sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "gradients, layers.1", 0));
         c->leaves_count = 0;
     }
 }
@@ -438,7 +446,7 @@ static const char ahead[] = "activations, stage 0 to 1, micro-batch ";
 static const char back[] = "gradients, stage 1 to 0, micro-batch ";
 
 enum { LAST = 7 }; // micro-batch: buffers have been used before
-static int32_t find_message(const plan *p, plan_comm_op op, const char *which, int32_t microbatch)
+static int32_t find_message(const plan *p, op_collective op, const char *which, int32_t microbatch)
 {
     char name[PLAN_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "%s%d", which, microbatch);
@@ -448,38 +456,38 @@ static int32_t find_message(const plan *p, plan_comm_op op, const char *which, i
 static void sends_are_swapped(sample_job *j)
 {
     plan *p = j->plans[0];
-    sample_swap_comms(p, find_message(p, PLAN_SEND, ahead, 1),
-                      find_message(p, PLAN_SEND, ahead, 2));
+    sample_swap_comms(p, find_message(p, COLLECTIVE_SEND, ahead, 1),
+                      find_message(p, COLLECTIVE_SEND, ahead, 2));
 }
 
 static void send_is_left_out(sample_job *j)
 {
-    sample_leave_out(j->plans[1], find_message(j->plans[1], PLAN_SEND, back, LAST));
+    sample_leave_out(j->plans[1], find_message(j->plans[1], COLLECTIVE_SEND, back, LAST));
 }
 
 static void message_is_half(sample_job *j)
 {
     plan *p = j->plans[1];
-    sample_item(p, find_message(p, PLAN_RECEIVE, ahead, 1), 0)->count /= 2;
+    sample_item(p, find_message(p, COLLECTIVE_RECEIVE, ahead, 1), 0)->count /= 2;
 }
 
 static void message_goes_to_oneself(sample_job *j)
 {
     plan *p = j->plans[0];
-    plan_comm *c = sample_comm(p, find_message(p, PLAN_SEND, ahead, 0));
+    plan_comm *c = sample_comm(p, find_message(p, COLLECTIVE_SEND, ahead, 0));
     c->peer = 1 - c->peer;
 }
 
 static void message_takes_the_other_link(sample_job *j)
 {
     plan *p = j->plans[0];
-    plan_comm *c = sample_comm(p, find_message(p, PLAN_SEND, ahead, 2));
-    c->group = sample_comm(p, find_message(p, PLAN_RECEIVE, back, 0))->group;
+    plan_comm *c = sample_comm(p, find_message(p, COLLECTIVE_SEND, ahead, 2));
+    c->group = sample_comm(p, find_message(p, COLLECTIVE_RECEIVE, back, 0))->group;
 }
 
 static void send_does_not_wait(sample_job *j)
 {
-    sample_forget_waits(j->plans[0], find_message(j->plans[0], PLAN_SEND, ahead, LAST));
+    sample_forget_waits(j->plans[0], find_message(j->plans[0], COLLECTIVE_SEND, ahead, LAST));
 }
 
 static void stage_does_not_wait_for_its_input(sample_job *j)
@@ -490,14 +498,14 @@ static void stage_does_not_wait_for_its_input(sample_job *j)
 
 static void input_comes_while_the_last_is_in_use(sample_job *j)
 {
-    sample_forget_waits(j->plans[1], find_message(j->plans[1], PLAN_RECEIVE, ahead, LAST));
+    sample_forget_waits(j->plans[1], find_message(j->plans[1], COLLECTIVE_RECEIVE, ahead, LAST));
 }
 
 static void gradient_comes_into_the_other_slot(sample_job *j)
 {
     plan *p = j->plans[0];
-    sample_item(p, find_message(p, PLAN_RECEIVE, back, 1), 0)->out =
-        sample_item(p, find_message(p, PLAN_RECEIVE, back, 0), 0)->out;
+    sample_item(p, find_message(p, COLLECTIVE_RECEIVE, back, 1), 0)->out =
+        sample_item(p, find_message(p, COLLECTIVE_RECEIVE, back, 0), 0)->out;
 }
 
 static void stage_begins_a_layer_late(sample_job *j)
@@ -512,7 +520,7 @@ static void tied_weights_are_summed_apart(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        sample_leave_out(p, sample_find_comm(p, PLAN_ALL_REDUCE, "weights of two stages", 0));
+        sample_leave_out(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "weights of two stages", 0));
     }
 }
 
@@ -523,8 +531,9 @@ static void links_stand_on_the_lane_that_computes(sample_job *j)
         plan *p = j->plans[r];
         for (int32_t i = 0; i < p->action_count; i++) {
             if (p->actions[i].kind != ACTION_COMMUNICATE) continue;
-            const plan_comm_op op = p->comms[p->actions[i].comm].op;
-            if (op == PLAN_SEND || op == PLAN_RECEIVE) p->actions[i].lane = LANE_COMPUTE;
+            const op_collective op = p->comms[p->actions[i].comm].op;
+            if (op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE)
+                p->actions[i].lane = LANE_COMPUTE;
         }
     }
 }
@@ -533,9 +542,20 @@ static void loss_stays_on_the_last_stage(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        plan_comm *c = sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0));
+        plan_comm *c =
+            sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0));
         c->items_begin += 2; // the norm alone
         c->items_count -= 2;
+    }
+}
+
+// comm can run it, but no reader of a plan knows what it writes.
+static void sums_go_to_the_first_rank_alone(sample_job *j)
+{
+    for (int32_t r = 0; r < j->ranks; r++) {
+        plan *p = j->plans[r];
+        sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0))->op =
+            COLLECTIVE_REDUCE;
     }
 }
 
@@ -543,7 +563,8 @@ static void norm_is_of_own_stage(sample_job *j)
 {
     for (int32_t r = 0; r < j->ranks; r++) {
         plan *p = j->plans[r];
-        sample_comm(p, sample_find_comm(p, PLAN_ALL_REDUCE, "sums of the step", 0))->items_count--;
+        sample_comm(p, sample_find_comm(p, COLLECTIVE_ALL_REDUCE, "sums of the step", 0))
+            ->items_count--;
     }
 }
 
@@ -708,6 +729,8 @@ static const mistake mistakes[] = {
     {"a loss that stays on the last stage", loss_stays_on_the_last_stage, PIPE,
      "rank 0|the count of tokens lacks"},
     {"a norm of own stage", norm_is_of_own_stage, PIPE, "the norm lacks|step_decide"},
+    {"an operation that plans do not have", sums_go_to_the_first_rank_alone, PIPE,
+     "reduce of sums of the step|no plan has"},
     {"weight gradients of one micro-batch twice", micro_batch_goes_backward_twice, PIPE,
      "rank 1|micro-batch 1"},
 };

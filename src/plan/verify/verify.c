@@ -28,7 +28,7 @@ static void name_communication(const plan *p, const plan_action *a, char *out, s
     if (c->group >= 0 && c->group < p->run->group_count) {
         plan_group_name(&p->run->groups[c->group], group);
     }
-    (void)snprintf(out, bytes, "%s of %s, %s", verify_comm_name(c->op), c->name, group);
+    (void)snprintf(out, bytes, "%s of %s, %s", op_collective_name(c->op), c->name, group);
 }
 
 // An optimizer's or a tree's node, by what it works on.

@@ -78,10 +78,10 @@ static void comm_change(plan_comm *c, dice *d)
 {
     switch (roll(d, 9)) {
     case 0:
-        c->op = (plan_comm_op)roll(d, PLAN_RECEIVE + 1);
+        c->op = (op_collective)roll(d, COLLECTIVE_COUNT);
         return;
     case 1:
-        c->reduction = (plan_comm_reduction)roll(d, PLAN_MAX + 1);
+        c->reduction = (op_reduction)roll(d, REDUCTION_COUNT);
         return;
     case 2:
         c->group = other(d, c->group);

@@ -77,7 +77,6 @@ static inline int32_t verify_leaves(const plan_comm *c)
 {
     return c->leaves_count > 0 ? c->leaves_count : 1;
 }
-const char *verify_comm_name(plan_comm_op op);
 
 // Where an item's bytes are, as a tensor of the rank; bytes 0: it has none on this rank.
 typedef struct verify_bytes {

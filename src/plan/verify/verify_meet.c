@@ -9,32 +9,34 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_message(plan_comm_op op)
+static bool is_message(op_collective op)
 {
-    return op == PLAN_SEND || op == PLAN_RECEIVE;
+    return op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE;
 }
 
-const char *verify_comm_name(plan_comm_op op)
+// Plans use these operations only.
+static bool is_planned(const plan_comm *c)
 {
-    static const char *const names[] = {
-        [PLAN_ALL_REDUCE] = "all_reduce", [PLAN_REDUCE_SCATTER] = "reduce_scatter",
-        [PLAN_ALL_GATHER] = "all_gather", [PLAN_ALL_TO_ALL] = "all_to_all",
-        [PLAN_BROADCAST] = "broadcast",   [PLAN_SEND] = "send",
-        [PLAN_RECEIVE] = "receive"};
-    return op >= 0 && op < COUNT_OF(names) ? names[op] : "operation";
+    static const bool planned[COLLECTIVE_COUNT] = {
+        [COLLECTIVE_ALL_REDUCE] = true, [COLLECTIVE_REDUCE_SCATTER] = true,
+        [COLLECTIVE_ALL_GATHER] = true, [COLLECTIVE_ALL_TO_ALL] = true,
+        [COLLECTIVE_BROADCAST] = true,  [COLLECTIVE_SEND] = true,
+        [COLLECTIVE_RECEIVE] = true};
+    return (unsigned)c->op < COLLECTIVE_COUNT && planned[c->op] &&
+           (unsigned)c->reduction < REDUCTION_AVG;
 }
 
 // All that members must agree on; leaves are each rank's own.
 static uint64_t what_of(const plan *p, const plan_comm *c)
 {
     const int32_t leaves = verify_leaves(c);
-    const int64_t words[] = {is_message(c->op) ? PLAN_SEND : c->op,
-                             is_message(c->op) || c->op == PLAN_ALL_GATHER ? 0 : c->reduction,
+    const int64_t words[] = {is_message(c->op) ? COLLECTIVE_SEND : c->op,
+                             is_message(c->op) || c->op == COLLECTIVE_ALL_GATHER ? 0 : c->reduction,
                              c->type,
                              c->items_count / leaves,
                              c->leaves_count > 0,
                              c->compressed,
-                             c->op == PLAN_BROADCAST ? c->peer : 0,
+                             c->op == COLLECTIVE_BROADCAST ? c->peer : 0,
                              c->piece};
     uint64_t hash = hash64(words, sizeof(words), 0);
     for (int32_t i = 0; i < c->items_count; i += leaves) {
@@ -80,6 +82,10 @@ status verify_group(const verifier *v, const verify_facts *f, int32_t action)
 {
     char name[VERIFY_NAME_BYTES];
     const plan_comm *c = verify_comm(f, action);
+    if (!is_planned(c)) {
+        return fail(ST_BROKEN_PLAN, "%s: no plan has operation %d with reduction %d",
+                    verify_name(v, f->rank, action, name), (int)c->op, (int)c->reduction);
+    }
     if (c->group < 0 || c->group >= f->p->run->group_count) {
         return fail(ST_BROKEN_PLAN, "%s: there is no group %d",
                     verify_name(v, f->rank, action, name), c->group);
@@ -91,7 +97,7 @@ status verify_group(const verifier *v, const verify_facts *f, int32_t action)
         return fail(ST_BROKEN_PLAN, "%s: the rank has nobody to meet in this group",
                     verify_name(v, f->rank, action, name));
     }
-    const bool is_rooted = is_message(c->op) || c->op == PLAN_BROADCAST;
+    const bool is_rooted = is_message(c->op) || c->op == COLLECTIVE_BROADCAST;
     const bool is_self = is_message(c->op) && c->peer == plan_group_place(&f->at, g);
     if (is_rooted && (c->peer < 0 || c->peer >= size || is_self)) {
         return fail(ST_BROKEN_PLAN, "%s: its peer is number %d of a group of %lld",
@@ -117,7 +123,7 @@ static status places_of_rank(verifier *v, verify_facts *f)
         const plan_comm *c = verify_comm(f, i);
         const plan_group *g = &f->p->run->groups[c->group];
         action->what = what_of(f->p, c);
-        const int kind = !is_message(c->op) ? 0 : c->op == PLAN_SEND ? 1 : 2;
+        const int kind = !is_message(c->op) ? 0 : c->op == COLLECTIVE_SEND ? 1 : 2;
         const int32_t peer = kind == 0 ? 0 : c->peer, me = plan_group_place(&f->at, g);
         const int32_t pair[] = {kind == 1 ? me : peer, kind == 1 ? peer : me};
         known_place *k = &known[c->group];
@@ -149,7 +155,8 @@ static void difference(const plan *p, const plan_comm *x, const plan *q, const p
 {
     const int32_t own = verify_leaves(x), others = verify_leaves(y);
     if (x->op != y->op && !(is_message(x->op) && is_message(y->op))) {
-        (void)snprintf(out, bytes, "%s and %s", verify_comm_name(x->op), verify_comm_name(y->op));
+        (void)snprintf(out, bytes, "%s and %s", op_collective_name(x->op),
+                       op_collective_name(y->op));
     } else if (strcmp(x->name, y->name) != 0) {
         (void)snprintf(out, bytes, "%s and %s", x->name, y->name);
     } else if (x->type != y->type) {

@@ -126,7 +126,7 @@ static status stretches_put(sums_walk *w, int32_t item, const joined *rows, int3
         const verify_bytes out = verify_item_out(f, c, item * leaves);
         int64_t from = 0; // of the sum, where the output begins
         if (out.bytes == 0) continue;
-        if (c->op == PLAN_REDUCE_SCATTER) {
+        if (c->op == COLLECTIVE_REDUCE_SCATTER) {
             const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
             from = me * verify_piece_bytes(f, c, item * leaves);
         }
@@ -162,11 +162,11 @@ static status sum_has_order(const sums_walk *w)
     char name[VERIFY_NAME_BYTES];
     const bool rounds = c->type == DTYPE_F32 || c->type == DTYPE_BF16 || c->type == DTYPE_F16 ||
                         c->type == DTYPE_F64;
-    const bool adds =
-        (c->op == PLAN_ALL_REDUCE || c->op == PLAN_REDUCE_SCATTER) && c->reduction == PLAN_SUM;
+    const bool adds = (c->op == COLLECTIVE_ALL_REDUCE || c->op == COLLECTIVE_REDUCE_SCATTER) &&
+                      c->reduction == REDUCTION_SUM;
     if (!f->p->strict || !rounds || !adds || (c->leaves_count > 0 && !c->compressed)) return ST_OK;
     // Of two there is one order; what they are is looked at when they are added.
-    if (w->member_count == 2 && c->op == PLAN_ALL_REDUCE && !c->compressed) return ST_OK;
+    if (w->member_count == 2 && c->op == COLLECTIVE_ALL_REDUCE && !c->compressed) return ST_OK;
     return fail(ST_BROKEN_PLAN, "%s adds %s in no fixed order, and the plan is strict",
                 verify_name(w->v, f->rank, w->action[0], name), dtype_name(c->type));
 }
@@ -280,7 +280,7 @@ static status given_put(sums_walk *w, const given *g, int32_t giver, int32_t tak
     const plan_comm *c = verify_comm(f, w->action[taker]);
     verify_bytes out = verify_item_out(f, c, item);
     if (g->in.bytes == 0 || out.bytes == 0) return ST_OK;
-    if (c->op == PLAN_ALL_GATHER) out.begin += giver * verify_piece_bytes(f, c, item);
+    if (c->op == COLLECTIVE_ALL_GATHER) out.begin += giver * verify_piece_bytes(f, c, item);
     const int64_t shift = verify_first(f, out) - verify_first(from, g->in);
     if (giver == taker && shift == 0 && out.tensor == g->in.tensor) return ST_OK;
     const int64_t begin = verify_first(from, g->in) + shift;
@@ -332,17 +332,17 @@ status verify_meeting_sums(sums_walk *w)
 {
     const verify_facts *f = w->facts[0];
     const plan_comm *c = verify_comm(f, w->action[0]);
-    const bool adds = c->op == PLAN_ALL_REDUCE || c->op == PLAN_REDUCE_SCATTER;
+    const bool adds = c->op == COLLECTIVE_ALL_REDUCE || c->op == COLLECTIVE_REDUCE_SCATTER;
     const int32_t leaves = verify_leaves(c);
     TRY(sum_has_order(w));
     for (int32_t item = 0; item < c->items_count / leaves; item++) {
         if (!adds) {
-            if (c->op != PLAN_ALL_TO_ALL) TRY(copies_walk(w, item));
+            if (c->op != COLLECTIVE_ALL_TO_ALL) TRY(copies_walk(w, item));
             continue;
         }
         const verify_bytes in = verify_item_in(f, c, item * leaves);
         TRY(sum_stays(w, item));
-        if (c->reduction == PLAN_SUM && verify_tensor(f, in.tensor)->role == ROLE_STEP) {
+        if (c->reduction == REDUCTION_SUM && verify_tensor(f, in.tensor)->role == ROLE_STEP) {
             TRY(step_sum(w, item));
         } else if (verify_accumulates(f, in.tensor)) {
             TRY(gradients_sum(w, item));

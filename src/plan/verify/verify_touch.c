@@ -446,17 +446,23 @@ static int64_t elements_of(const plan_comm *c, const plan_comm_item *i, int64_t 
     const int64_t all = i->total > 0 ? i->total : ranks * i->count;
     const int64_t own = min_i64(max_i64(all - me * i->count, 0), i->count);
     switch (c->op) {
-    case PLAN_REDUCE_SCATTER:
+    case COLLECTIVE_REDUCE_SCATTER:
         if (c->compressed) return i->count;
         return of_out ? own : all;
-    case PLAN_ALL_GATHER:
+    case COLLECTIVE_ALL_GATHER:
         return of_out ? all : own;
-    case PLAN_ALL_TO_ALL:
+    case COLLECTIVE_ALL_TO_ALL:
         return ranks * i->count;
-    case PLAN_ALL_REDUCE:
-    case PLAN_BROADCAST:
-    case PLAN_SEND:
-    case PLAN_RECEIVE:
+    case COLLECTIVE_ALL_REDUCE:
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_SEND:
+    case COLLECTIVE_RECEIVE:
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_ALL_TO_ALLV:
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_COUNT:
     default:
         return i->count;
     }
@@ -489,7 +495,7 @@ verify_bytes verify_item_in(const verify_facts *f, const plan_comm *c, int32_t i
 {
     const plan_comm_item *i = &f->p->items[c->items_begin + item];
     const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
-    if (c->op == PLAN_RECEIVE || (c->op == PLAN_BROADCAST && c->peer != me)) {
+    if (c->op == COLLECTIVE_RECEIVE || (c->op == COLLECTIVE_BROADCAST && c->peer != me)) {
         return (verify_bytes){0};
     }
     return item_bytes(f, c, i->in, i->in_offset, elements_of(c, i, group_size(f, c), me, false));
@@ -499,8 +505,8 @@ verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t 
 {
     const plan_comm_item *i = &f->p->items[c->items_begin + item];
     const int32_t me = plan_group_place(&f->at, &f->p->run->groups[c->group]);
-    if (c->op == PLAN_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
-    if (!c->compressed || c->op != PLAN_REDUCE_SCATTER) {
+    if (c->op == COLLECTIVE_SEND || item % verify_leaves(c) != 0) return (verify_bytes){0};
+    if (!c->compressed || c->op != COLLECTIVE_REDUCE_SCATTER) {
         return item_bytes(f, c, i->out, i->out_offset,
                           elements_of(c, i, group_size(f, c), me, true));
     }
@@ -560,11 +566,12 @@ static status inplace_check(const verifier *v, const verify_facts *f, int32_t in
     char name[VERIFY_NAME_BYTES];
     int64_t right = out.begin; // of the input
     const int64_t before = me * verify_piece_bytes(f, c, first);
-    if (c->op == PLAN_ALL_GATHER) right += before;
-    if (c->op == PLAN_REDUCE_SCATTER) right -= before;
+    if (c->op == COLLECTIVE_ALL_GATHER) right += before;
+    if (c->op == COLLECTIVE_REDUCE_SCATTER) right -= before;
     const bool meet = in.bytes > 0 && out.bytes > 0 && in.begin < out.begin + out.bytes &&
                       out.begin < in.begin + in.bytes;
-    if (!meet || (in.begin == right && item == first && c->op != PLAN_ALL_TO_ALL)) return ST_OK;
+    if (!meet || (in.begin == right && item == first && c->op != COLLECTIVE_ALL_TO_ALL))
+        return ST_OK;
     return fail(
         ST_BROKEN_PLAN,
         "%s: item %d reads %s from byte %lld on and writes it from byte %lld on, which is not "
