@@ -115,6 +115,7 @@ typedef struct run_config {
         bool memory_settled;      // it has chosen
         int64_t seed;
         double z_loss;          // 0: none
+        option_list freeze;     // patterns of names of weights that are not trained
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()
         int64_t max_time;       // ns; 0: none
         int64_t tokens;         // of a planned run, instead of steps; 0: not given

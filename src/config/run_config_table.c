@@ -68,6 +68,11 @@ static const option rows[] = {
     INT("train.seed", train.seed, "1", 0, 9007199254740992.0, FIXED, "",
         .help = "of initial weights, data order, dropout and stochastic rounding",
         .also = "random_seed"),
+    OTHER("train.freeze", LIST, train.freeze, NULL, FIXED,
+          .help = "weights that keep their values: patterns of their names, such as embed.* or "
+                  "layers.[0-3].*; they have no gradient and no optimizer state, and nothing is "
+                  "computed backward below the first trained weight",
+          .also = "frozen, freeze_layers"),
     REAL("train.z_loss", train.z_loss, "0", 0, 1, RECORDED,
          .help = "weight of the squared log of the softmax's sum in the loss"),
     OTHER("train.batch_ramp", RAMP, train.batch_ramp, NULL, RECORDED, .min = 1, .max = 1 << 24,

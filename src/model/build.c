@@ -17,6 +17,7 @@ typedef struct built_program {
     bool has_experts;
     op_recompute recompute;
     op_layer_part part;
+    bool frozen_input; // nothing below it is trained
     block_context c;
 } built_program;
 
@@ -30,14 +31,24 @@ typedef struct building {
     op_layer *layers;
     op_weight *weights;
     int64_t weight_count, weight_capacity;
+    bool trains; // some weight so far is trained
 } building;
 
-static status program_begin(building *b, built_program **out)
+// The residual stream that comes from the layers so far.
+static status stream_input(building *b, built_program *bp, tensor_id *h)
+{
+    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), h));
+    bp->frozen_input = b->options->freeze.count > 0 && !b->trains;
+    bp->p->tensors[*h].frozen = bp->frozen_input;
+    return ST_OK;
+}
+
+static status program_begin(building *b, const char *prefix, built_program **out)
 {
     built_program *bp = &b->programs[b->program_count];
     TRY(op_program_create(b->a, b->options->purpose, b->options->compute, b->options->grad,
                           &bp->p));
-    bp->c = (block_context){.p = bp->p, .spec = b->spec, .options = b->options};
+    bp->c = (block_context){.p = bp->p, .spec = b->spec, .options = b->options, .prefix = prefix};
     bp->recompute = b->options->recompute;
     *out = bp;
     return ST_OK;
@@ -57,7 +68,7 @@ static status embedding_emit(building *b)
 {
     built_program *bp = NULL;
     tensor_id h = TENSOR_NONE;
-    TRY(program_begin(b, &bp));
+    TRY(program_begin(b, "", &bp));
     TRY(model_block_embedding.emit(&bp->c, TENSOR_NONE, &h));
     TRY(op_output(bp->p, h));
     return program_end(b, bp);
@@ -67,8 +78,8 @@ static status head_emit(building *b)
 {
     built_program *bp = NULL;
     tensor_id h = TENSOR_NONE, none = TENSOR_NONE;
-    TRY(program_begin(b, &bp));
-    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
+    TRY(program_begin(b, "", &bp));
+    TRY(stream_input(b, bp, &h));
     TRY(model_block_head.emit(&bp->c, h, &none));
     return program_end(b, bp);
 }
@@ -81,6 +92,7 @@ static const model_block *mlp_of(const decoder_spec *s, bool has_experts)
 
 // Of which decoder layer, for whoever has the same shape.
 typedef struct decoder_shape {
+    const char *prefix; // of its weights' names: which of them are frozen depends on it
     int32_t layer, window;
     bool has_experts;
     op_recompute recompute;
@@ -108,13 +120,13 @@ static status decoder_emit(building *b, const decoder_shape *s)
 {
     built_program *bp = NULL;
     tensor_id h = TENSOR_NONE, d = TENSOR_NONE, y = TENSOR_NONE;
-    TRY(program_begin(b, &bp));
+    TRY(program_begin(b, s->prefix, &bp));
     bp->window = s->window;
     bp->has_experts = s->has_experts;
     bp->recompute = s->recompute;
     bp->part = s->part;
     bp->c.layer = s->layer;
-    TRY(op_input(bp->p, "h", extent_tokens(1), extent_of(b->spec->dim), &h));
+    TRY(stream_input(b, bp, &h));
     if (s->part != LAYER_MLP) TRY(attention_emit(b, &bp->c, &h, &d));
     if (s->part != LAYER_ATTENTION) TRY(mlp_emit(b, &bp->c, s->has_experts, &h, &d));
     TRY(op_add(bp->p, h, d, &y));
@@ -183,23 +195,45 @@ static status layer_make(building *b, int32_t program, int32_t index, const char
     TRY(arena_new(b->a, bp->p->tensor_count + 1, &map));
     for (int64_t t = 0; t < bp->p->tensor_count; t++) map[t] = -1;
     for (int i = 0; i < bp->c.weight_count; i++) {
-        TRY(weight_make(b, prefix, &bp->c.weights[i], &map[bp->c.weight_ids[i]]));
+        const tensor_id t = bp->c.weight_ids[i];
+        TRY(weight_make(b, prefix, &bp->c.weights[i], &map[t]));
+        b->weights[map[t]].frozen = bp->p->tensors[t].frozen;
+        b->trains = b->trains || !bp->p->tensors[t].frozen;
     }
     b->layers[b->m->layer_count++] =
         (op_layer){.name = name, .program = program, .index = index, .weight_of = map};
     return ST_OK;
 }
 
-static int32_t decoder_program(const building *b, const decoder_shape *s)
+// Does the program train the same weights as a layer with this prefix, on top of the layers so far?
+static status trains_alike(const building *b, const built_program *p, const char *prefix, bool *out)
 {
-    for (int32_t i = 1; i < b->program_count; i++) { // program 0 is the embedding
-        const built_program *p = &b->programs[i];
-        if (p->window == s->window && p->has_experts == s->has_experts && p->part == s->part &&
-            p->recompute == s->recompute) {
-            return i;
-        }
+    *out = true;
+    if (b->options->freeze.count == 0) return ST_OK;
+    *out = p->frozen_input == !b->trains;
+    for (int i = 0; i < p->c.weight_count && *out; i++) {
+        bool frozen = false;
+        TRY(model_freeze_weight(b->options, prefix, &p->c.weights[i], &frozen));
+        *out = frozen == p->p->tensors[p->c.weight_ids[i]].frozen;
     }
-    return -1;
+    return ST_OK;
+}
+
+// *out: -1 if there is none yet.
+static status decoder_program(const building *b, const decoder_shape *s, int32_t *out)
+{
+    *out = -1;
+    for (int32_t i = 1; i < b->program_count && *out < 0; i++) { // program 0 is the embedding
+        const built_program *p = &b->programs[i];
+        bool is_same = false;
+        if (p->window != s->window || p->has_experts != s->has_experts || p->part != s->part ||
+            p->recompute != s->recompute) {
+            continue;
+        }
+        TRY(trains_alike(b, p, s->prefix, &is_same));
+        if (is_same) *out = i;
+    }
+    return ST_OK;
 }
 
 // Of so many layers that recompute, every stage of a pipeline has its share: they are spread evenly.
@@ -212,19 +246,21 @@ static op_recompute decoder_recompute(const building *b, int64_t index)
 
 static status decoder_make(building *b, int32_t index, op_layer_part part)
 {
-    const decoder_shape shape = {.layer = index,
+    char *name = NULL, *prefix = NULL;
+    int32_t program = -1;
+    TRY(arena_format(b->a, &name, "layers.%d%s", index, op_layer_part_end(part)));
+    TRY(arena_format(b->a, &prefix, "layers.%d.", index));
+    const decoder_shape shape = {.prefix = prefix,
+                                 .layer = index,
                                  .window = b->spec->windows != NULL ? b->spec->windows[index] : 0,
                                  .has_experts = model_has_experts(b->spec, index),
                                  .recompute = decoder_recompute(b, index),
                                  .part = part};
-    int32_t program = decoder_program(b, &shape);
+    TRY(decoder_program(b, &shape, &program));
     if (program < 0) {
         program = b->program_count;
         TRY(decoder_emit(b, &shape));
     }
-    char *name = NULL, *prefix = NULL;
-    TRY(arena_format(b->a, &name, "layers.%d%s", index, op_layer_part_end(part)));
-    TRY(arena_format(b->a, &prefix, "layers.%d.", index));
     TRY(layer_make(b, program, index, name, prefix));
     b->layers[b->m->layer_count - 1].part = part;
     return ST_OK;
@@ -264,6 +300,31 @@ static status constants_make(building *b)
     b->m->constants = rope;
     b->m->constant_count = 1;
     return ST_OK;
+}
+
+// What a training step leaves out of frozen layers. A layer that hands no gradient down and trains
+// nothing runs forward only.
+static void skipped_count(op_model *m, const decoder_spec *spec)
+{
+    for (int32_t i = 0; i < m->layer_count; i++) {
+        const op_layer *layer = &m->layers[i];
+        const op_program *p = m->programs[layer->program];
+        const bool forward_only =
+            p->lists[OP_BACKWARD_INPUT].count == 0 && p->lists[OP_BACKWARD_WEIGHT].count == 0;
+        if (p->input_count == 0) continue; // the embedding is no product
+        for (tensor_id t = 0; t < p->tensor_count; t++) {
+            const int32_t row = layer->weight_of[t];
+            if (row < 0 || !m->weights[row].is_product || p->tensors[t].view_of != TENSOR_NONE) {
+                continue;
+            }
+            const int64_t count = m->weights[row].rows * m->weights[row].columns;
+            if (p->tensors[t].frozen) m->skipped_parameters += count;
+            if (forward_only) m->skipped_parameters += count;
+        }
+        if (forward_only && layer->index >= 0 && layer->part != LAYER_MLP) {
+            m->skipped_width += spec->heads * spec->head_dim;
+        }
+    }
 }
 
 static void totals(op_model *m, const decoder_spec *spec)
@@ -308,7 +369,8 @@ static status build(building *b)
     m->weights = b->weights;
     m->weight_count = b->weight_count;
     totals(m, s);
-    return ST_OK;
+    if (m->purpose == PURPOSE_TRAIN && b->options->freeze.count > 0) skipped_count(m, s);
+    return model_freeze_check(m, &b->options->freeze);
 }
 
 // Planned, but without kernels yet: what will run is refused.

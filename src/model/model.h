@@ -95,6 +95,8 @@ typedef struct model_options {
     int64_t recompute_layers; // of decoder layers so many, spread evenly, recompute; 0: all of them
     int64_t seq; // longest sequence: size of the rope table (and its length, for dynamic, LongRoPE)
     float z_loss;
+    // Patterns (fnmatch) of the names of weights that are not trained: "layers.0.*". Training only.
+    option_list freeze;
     bool documents; // packed: attention stays within a document
     bool logits;    // EVALUATE: also logits of all rows (fp32) as boundary output 0 of the head
     bool losses;    // EVALUATE: the loss of every row (fp32) as the head's next boundary output

@@ -219,10 +219,6 @@ static status attention_gradient(op_program *p, const op_node *node)
     back.in[6] = node->in[3];
     back.attrs = node->attrs;
     for (int i = 0; i < 3; i++) {
-        if (!op_wants_grad(p, node->in[i])) {
-            return fail(ST_MODEL, "attention: %s is not an activation",
-                        op_at(p, node->in[i])->name);
-        }
         TRY(op_grad_new(p, node->in[i], &back.out[i]));
     }
     TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));

@@ -46,7 +46,7 @@ static op_cost embedding_cost(const op_program *p, const op_node *node, const ex
 
 static status table_gradient(op_program *p, tensor_id ids, tensor_id table, tensor_id dx)
 {
-    if (table == TENSOR_NONE || op_at(p, table)->role != ROLE_WEIGHT) return ST_OK;
+    if (!op_trains(p, table)) return ST_OK;
     op_node node = op_node_of(OP_EMBEDDING_DW);
     node.in[0] = ids;
     node.in[1] = dx;

@@ -175,7 +175,7 @@ status op_head_loss(op_program *p, tensor_id x, tensor_id w, tensor_id labels, f
     node.attrs.z_loss = z_loss;
     if (p->purpose == PURPOSE_TRAIN) {
         if (op_wants_grad(p, x)) TRY(op_grad_new(p, x, &node.out[1]));
-        TRY(op_grad_weight(p, w, &node.out[2]));
+        if (op_trains(p, w)) TRY(op_grad_weight(p, w, &node.out[2]));
     }
     TRY(op_append(p, loss_list(p), &node, 0));
     if (node.out[1] != TENSOR_NONE) TRY(op_grad_add(p, x, node.out[1]));

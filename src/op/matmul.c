@@ -37,12 +37,14 @@ static status matmul_gradient(op_program *p, const op_node *node)
     dx.in[0] = dy;
     dx.in[1] = node->in[1];
     TRY(op_grad_append(p, &dx, node->in[0]));
-    op_node dw = op_node_of(OP_MATMUL_DW);
-    dw.in[0] = dy;
-    dw.in[1] = node->in[0];
-    TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
-    TRY(op_append(p, OP_BACKWARD_WEIGHT, &dw, 0));
-    if (node->in[2] == TENSOR_NONE) return ST_OK;
+    if (op_trains(p, node->in[1])) {
+        op_node dw = op_node_of(OP_MATMUL_DW);
+        dw.in[0] = dy;
+        dw.in[1] = node->in[0];
+        TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
+        TRY(op_append(p, OP_BACKWARD_WEIGHT, &dw, 0));
+    }
+    if (!op_trains(p, node->in[2])) return ST_OK;
     op_node db = op_node_of(OP_BIAS_DW);
     db.in[0] = dy;
     TRY(op_grad_weight(p, node->in[2], &db.out[0]));

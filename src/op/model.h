@@ -44,6 +44,7 @@ typedef struct op_weight {
     bool decay;      // weight decay applies (two-dim tensors)
     bool is_product; // takes part in matrix products: counted in FLOPs (input embedding not)
     bool is_matrix;  // Muon takes it: two-dim, neither embedding nor head
+    bool frozen;     // not trained: it has no gradient and no optimizer state
     bool is_expert;  // its rows are those of experts, which ranks along AXIS_EP share
     int8_t cut_dim[AXIS_COUNT];
     // Of a piece: number `at` of `ways` along AXIS_TP; ways is 0 or 1 where every rank has all of it.
@@ -124,13 +125,19 @@ typedef struct op_model {
     // For reports: FLOPs of a token = 6 * product_parameters + 6 * seq * attention_width.
     int64_t parameters, product_parameters;
     int64_t attention_width; // sum over layers of heads * head_dim
+    // Of frozen models: weights in products times the gradients (of the weight, of its input) that
+    // are not computed, and the attention width of layers that run forward only.
+    int64_t skipped_parameters, skipped_width;
 } op_model;
 
 // By the convention of the project (design.md, README): 6 x the weights that take part in products,
-// plus 6 L T (heads x head size) for causal attention; recomputation never counts.
+// plus 6 L T (heads x head size) for causal attention; recomputation never counts. A frozen weight's
+// gradient is not computed and not counted; nor is the backward pass below the first trained weight.
 static inline double op_model_flops_per_token(const op_model *m, int64_t seq)
 {
-    return 6.0 * (double)m->product_parameters + 6.0 * (double)seq * (double)m->attention_width;
+    const double attention = 6.0 * (double)m->attention_width - 4.0 * (double)m->skipped_width;
+    return 6.0 * (double)m->product_parameters - 2.0 * (double)m->skipped_parameters +
+           (double)seq * attention;
 }
 
 #ifdef __cplusplus

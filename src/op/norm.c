@@ -89,6 +89,7 @@ static status rms_gradient(op_program *p, const op_node *node)
         TRY(op_append(p, OP_BACKWARD_INPUT, &dx, 0));
         TRY(residual_give(p, node, 2, dx.out[0]));
     }
+    if (!op_trains(p, node->in[1])) return ST_OK;
     op_node dw = op_node_of(OP_RMSNORM_DW);
     dw.in[0] = dy;
     dw.in[1] = h;
@@ -216,15 +217,23 @@ static op_cost layer_cost(const op_program *p, const op_node *node, const extent
     return op_cost_pointwise(p, node, bound, node->in[0], per_element);
 }
 
+// Of a frozen gain only the bias's gradient is made, which is the plain sum of dy over rows.
 static status layer_dw(op_program *p, const op_node *node, tensor_id dy, tensor_id h)
 {
+    if (!op_trains(p, node->in[1])) {
+        if (!op_trains(p, node->in[2])) return ST_OK;
+        op_node db = op_node_of(OP_BIAS_DW);
+        db.in[0] = dy;
+        TRY(op_grad_weight(p, node->in[2], &db.out[0]));
+        return op_append(p, OP_BACKWARD_WEIGHT, &db, 0);
+    }
     op_node dw = op_node_of(OP_LAYERNORM_DW);
     dw.in[0] = dy;
     dw.in[1] = h;
     dw.in[2] = node->out[1];
     dw.in[3] = node->out[2];
     TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
-    if (node->in[2] != TENSOR_NONE) TRY(op_grad_weight(p, node->in[2], &dw.out[1]));
+    if (op_trains(p, node->in[2])) TRY(op_grad_weight(p, node->in[2], &dw.out[1]));
     return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
 }
 

@@ -93,6 +93,9 @@ typedef struct op_tensor {
     int ndim;
     extent dims[OP_MAX_DIMS];
     tensor_role role;
+    // No gradient reaches it: a weight that is not trained, an input below which nothing is
+    // trained, or the result of an operation on such tensors alone.
+    bool frozen;
     tensor_id of; // ROLE_WEIGHT_GRAD: its weight. Of a gradient: the tensor it belongs to
     tensor_id
         view_of; // a range of columns of another 2-dim tensor; TENSOR_NONE if it owns its bytes
@@ -335,7 +338,10 @@ NODISCARD status op_grad_new(op_program *p, tensor_id t, tensor_id *d);
 NODISCARD status op_grad_add(op_program *p, tensor_id t, tensor_id d);
 // The accumulator of a weight's gradient (one per use).
 NODISCARD status op_grad_weight(op_program *p, tensor_id weight, tensor_id *accumulator);
-bool op_wants_grad(const op_program *p, tensor_id t); // activations and inputs
+// Is t an activation or an input that depends on something trained?
+bool op_wants_grad(const op_program *p, tensor_id t);
+// Is t a weight that is trained? A rule appends no gradient of a frozen one.
+bool op_trains(const op_program *p, tensor_id t);
 
 // ---- recomputation ------------------------------------------------------------------------------
 typedef enum op_recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } op_recompute;

@@ -176,6 +176,19 @@ static status operands_check(const op_program *p, const op_node *node)
     return ST_OK;
 }
 
+// What is computed from frozen tensors alone is frozen.
+static void freeze_outputs(op_program *p, const op_kind *kind, const op_node *node)
+{
+    for (int i = 0; i < kind->in_max; i++) {
+        if (op_wants_grad(p, node->in[i]) || op_trains(p, node->in[i])) return;
+    }
+    for (int o = 0; o < kind->out_max; o++) {
+        if (node->out[o] == TENSOR_NONE) continue;
+        op_tensor *out = &p->tensors[node->out[o]];
+        out->frozen = out->role == ROLE_ACTIVATION;
+    }
+}
+
 status op_append(op_program *p, op_list list, op_node *node, uint32_t wanted)
 {
     ASSERT(node->code >= 0 && node->code < OP_CODE_COUNT);
@@ -183,6 +196,7 @@ status op_append(op_program *p, op_list list, op_node *node, uint32_t wanted)
     const op_kind *kind = op_kind_of(node->code);
     TRY(operands_check(p, node));
     TRY(kind->infer(p, node, wanted));
+    if (list == OP_FORWARD) freeze_outputs(p, kind, node);
     for (int o = 0; o < kind->out_max; o++) {
         if (node->out[o] == TENSOR_NONE && (kind->optional_out >> o & 1u) == 0) {
             return fail(ST_MODEL, "%s: output %d must be given", kind->name, o);

@@ -199,7 +199,7 @@ status estimate_work_of(const estimate_layout *l, const border_times *times, int
     TRY(plan_schedule_emit(l->schedule, &r, pp, a, &out->list));
     TRY(arena_create("borders", 0, &work));
     status st = times == NULL ? estimate_times_of(l, work, &own) : ST_OK;
-    if (st == ST_OK) st = plan_borders_make(work, times == NULL ? &own : times, pp, &borders);
+    if (st == ST_OK) st = plan_borders_make(work, times == NULL ? &own : times, pp, NULL, &borders);
     out->borders = borders.count;
     arena_destroy(work);
     return st;
@@ -226,6 +226,7 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
     out.grad_passes = rows.cut && l->zero >= 2 && !e->r.sums_once;
     out.kept = out.passes ? rows_bytes(model, rows.kept, w->type) : out.whole;
     out.grad_kept = out.grad_passes ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
+    if (!w->has_grad) return out; // frozen: it has no optimizer state
     out.moments = (whole ? 1 : 2) * rows_bytes(model, rows.count, e->r.states.moments);
     if (e->r.states.has_master && w->type != DTYPE_F32) {
         out.master = rows_bytes(model, rows.count, DTYPE_F32);

@@ -278,11 +278,11 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
         const bool whole = e->r.states.muon && model->is_matrix;
         const plan_rows rows = plan_rows_of(&k->mesh, k->l->zero, model, whole);
         const double row = (double)model->columns;
-        if (w->twin < 0) out.update += update_ns(e, k->m, w, &b, &rows);
-        if (!w->has_grad || w->twin >= 0) continue;
+        if (w->twin >= 0 || (!w->has_grad && !b.passes)) continue;
+        if (w->has_grad) out.update += update_ns(e, k->m, w, &b, &rows);
         gather_add(k, w, &b, (double)rows.padded * row * (double)dtype_bytes(w->type), &bytes,
                    &out);
-        gradient_add(k, w, &b, &rows, &bytes, &out);
+        if (w->has_grad) gradient_add(k, w, &b, &rows, &bytes, &out);
     }
     const cost_group *one = k->is_shared_out ? &k->links->expert_data : &k->links->data;
     const cost_group *const pairs[] = {&k->links->pairs[0], &k->links->pairs[1]};

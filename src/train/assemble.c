@@ -75,6 +75,7 @@ static status models_make(arena *a, const train_options *o, train_plans *out)
                              .recompute_layers = r->train.recompute_layers,
                              .seq = r->train.seq,
                              .z_loss = (float)r->train.z_loss,
+                             .freeze = r->train.freeze,
                              .documents = o->documents,
                              .sizes_only = o->sizes_only};
     int32_t *halved = NULL;

@@ -18,21 +18,15 @@ typedef struct heads {
 static status qkv_make(block_context *c, tensor_id x, heads *h)
 {
     const decoder_spec *s = c->spec;
-    const char *const weights[] = {"attn.q", "attn.k", "attn.v"};
-    const char *const biases[] = {"attn.q.bias", "attn.k.bias", "attn.v.bias"};
-    const int64_t parts[] = {h->q_dim, h->kv_dim, h->kv_dim};
-    const int64_t heads_of[] = {s->heads, s->kv_heads, s->kv_heads};
-    const int64_t rows = h->q_dim + 2 * h->kv_dim;
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
-    TRY(block_matrix(c, "attn.qkv", rows, s->dim, 0, &w));
-    block_parts(c, 3, weights, parts);
-    block_heads(c, heads_of);
-    if (s->qkv_bias) {
-        TRY(block_vector(c, "attn.qkv.bias", rows, INIT_ZEROS, 0, &b));
-        block_parts(c, 3, biases, parts);
-        block_heads(c, heads_of);
-    }
-    return op_matmul(c->p, x, w, b, ACT_NONE, &h->qkv);
+    const linear_spec qkv = {.name = "attn.qkv",
+                             .rows = h->q_dim + 2 * h->kv_dim,
+                             .columns = s->dim,
+                             .bias = s->qkv_bias,
+                             .part_count = 3,
+                             .parts = {{"attn.q", h->q_dim, s->heads},
+                                       {"attn.k", h->kv_dim, s->kv_heads},
+                                       {"attn.v", h->kv_dim, s->kv_heads}}};
+    return block_linear(c, &qkv, x, &h->qkv);
 }
 
 static status views_make(block_context *c, heads *h)
@@ -116,11 +110,13 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
                             .dropout = train ? s->dropout_attention : 0.0f,
                             .site = SITE_ATTENTION};
     TRY(op_attention(c->p, h.q, h.k, h.v, documents, lengths, &attrs, &a));
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
-    TRY(block_matrix(c, "attn.out", s->dim, h.q_dim, 1, &w));
-    block_residual_projection(c);
-    if (s->out_bias) TRY(block_vector(c, "attn.out.bias", s->dim, INIT_ZEROS, -1, &b));
-    TRY(op_matmul(c->p, a, w, b, ACT_NONE, y));
+    const linear_spec out = {.name = "attn.out",
+                             .rows = s->dim,
+                             .columns = h.q_dim,
+                             .cut_dim = 1,
+                             .bias = s->out_bias,
+                             .to_residual = true};
+    TRY(block_linear(c, &out, a, y));
     if (s->dropout_residual > 0.0f && train) {
         TRY(op_dropout(c->p, *y, s->dropout_residual, SITE_RESIDUAL, y));
     }

@@ -14,6 +14,20 @@ const model_block *model_block_at(int64_t index)
     return index >= 0 && index < COUNT_OF(table) ? table[index] : NULL;
 }
 
+static const char *joined(block_context *c, const char *a, const char *b)
+{
+    char *out = NULL;
+    return arena_format(c->p->a, &out, "%s.%s", a, b) == ST_OK ? out : NULL;
+}
+
+// Whether the weight declared last is frozen, by the names that it has by now.
+static status freeze(block_context *c)
+{
+    const block_weight *w = &c->weights[c->weight_count - 1];
+    op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
+    return model_freeze_weight(c->options, c->prefix, w, &t->frozen);
+}
+
 static status weight_add(block_context *c, const block_weight *w, tensor_id *out)
 {
     if (c->weight_count == BLOCK_MAX_WEIGHTS) {
@@ -21,20 +35,21 @@ static status weight_add(block_context *c, const block_weight *w, tensor_id *out
     }
     TRY(op_tensor_make(c->p, w->name, ROLE_WEIGHT, c->options->compute, w->ndim, extent_of(w->rows),
                        extent_of(w->ndim == 1 ? 0 : w->columns), out));
-    memcpy(c->p->tensors[*out].cut_dim, w->cut_dim, sizeof(w->cut_dim));
+    op_tensor *t = &c->p->tensors[*out];
+    memcpy(t->cut_dim, w->cut_dim, sizeof(w->cut_dim));
+    t->part_count = w->part_count;
+    for (int i = 0; i < w->part_count; i++) {
+        t->parts[i].name = w->parts[i].name;
+        t->parts[i].rows = w->parts[i].rows;
+        t->parts[i].heads = w->parts[i].heads;
+    }
     c->weights[c->weight_count] = *w;
     c->weight_ids[c->weight_count++] = *out;
-    return ST_OK;
+    return freeze(c);
 }
 
-static void cut_by_tp(block_weight *w, int cut_dim)
-{
-    memset(w->cut_dim, -1, sizeof(w->cut_dim));
-    w->cut_dim[AXIS_TP] = (int8_t)cut_dim;
-}
-
-status block_matrix(block_context *c, const char *name, int64_t rows, int64_t columns, int cut_dim,
-                    tensor_id *out)
+static block_weight matrix_of(const block_context *c, const char *name, int64_t rows,
+                              int64_t columns, int cut_dim)
 {
     block_weight w = {.name = name,
                       .ndim = 2,
@@ -44,21 +59,36 @@ status block_matrix(block_context *c, const char *name, int64_t rows, int64_t co
                       .init_std = c->spec->init_std,
                       .is_product = true,
                       .is_matrix = true};
-    cut_by_tp(&w, cut_dim);
+    memset(w.cut_dim, -1, sizeof(w.cut_dim));
+    w.cut_dim[AXIS_TP] = (int8_t)cut_dim;
+    return w;
+}
+
+static block_weight vector_of(const char *name, int64_t rows, weight_init init, int cut_dim)
+{
+    block_weight w = {.name = name, .ndim = 1, .rows = rows, .columns = 1, .init = init};
+    memset(w.cut_dim, -1, sizeof(w.cut_dim));
+    w.cut_dim[AXIS_TP] = (int8_t)cut_dim;
+    return w;
+}
+
+status block_matrix(block_context *c, const char *name, int64_t rows, int64_t columns, int cut_dim,
+                    tensor_id *out)
+{
+    const block_weight w = matrix_of(c, name, rows, columns, cut_dim);
     return weight_add(c, &w, out);
 }
 
 status block_vector(block_context *c, const char *name, int64_t rows, weight_init init, int cut_dim,
                     tensor_id *out)
 {
-    block_weight w = {.name = name, .ndim = 1, .rows = rows, .columns = 1, .init = init};
-    cut_by_tp(&w, cut_dim);
+    const block_weight w = vector_of(name, rows, init, cut_dim);
     return weight_add(c, &w, out);
 }
 
-void block_parts(block_context *c, int count, const char *const *names, const int64_t *rows)
+status block_parts(block_context *c, int count, const char *const *names, const int64_t *rows)
 {
-    ASSERT(c->weight_count > 0 && count <= 4);
+    ASSERT(c->weight_count > 0 && count <= BLOCK_MAX_PARTS);
     block_weight *w = &c->weights[c->weight_count - 1];
     op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
     int64_t sum = 0;
@@ -69,16 +99,14 @@ void block_parts(block_context *c, int count, const char *const *names, const in
         sum += rows[i];
     }
     ASSERT(sum == w->rows);
+    return freeze(c);
 }
 
-void block_heads(block_context *c, const int64_t *heads)
+status block_shared(block_context *c, const char *name)
 {
-    block_weight *w = &c->weights[c->weight_count - 1];
-    op_tensor *t = &c->p->tensors[c->weight_ids[c->weight_count - 1]];
-    for (int i = 0; i < w->part_count; i++) {
-        ASSERT(w->parts[i].rows % heads[i] == 0);
-        w->parts[i].heads = t->parts[i].heads = heads[i];
-    }
+    ASSERT(c->weight_count > 0);
+    c->weights[c->weight_count - 1].shared = name;
+    return freeze(c);
 }
 
 void block_residual_projection(block_context *c)
@@ -88,10 +116,45 @@ void block_residual_projection(block_context *c)
         c->spec->init_std / (float)sqrt(2.0 * (double)c->spec->layers);
 }
 
-static const char *joined(block_context *c, const char *a, const char *b)
+static void parts_set(block_weight *w, const linear_spec *spec)
 {
-    char *out = NULL;
-    return arena_format(c->p->a, &out, "%s.%s", a, b) == ST_OK ? out : NULL;
+    int64_t sum = 0;
+    w->part_count = spec->part_count;
+    for (int i = 0; i < spec->part_count; i++) {
+        ASSERT(spec->parts[i].heads == 0 || spec->parts[i].rows % spec->parts[i].heads == 0);
+        w->parts[i].name = spec->parts[i].name;
+        w->parts[i].rows = spec->parts[i].rows;
+        w->parts[i].heads = spec->parts[i].heads;
+        sum += spec->parts[i].rows;
+    }
+    ASSERT(spec->part_count == 0 || sum == w->rows);
+}
+
+// The bias has the weight's parts, each with ".bias" behind its name. A bias of a term of y belongs
+// to the whole sum, so it is not cut.
+static status linear_bias(block_context *c, const linear_spec *spec, tensor_id *b)
+{
+    block_weight w = vector_of(joined(c, spec->name, "bias"), spec->rows, INIT_ZEROS,
+                               spec->cut_dim == 0 ? 0 : -1);
+    parts_set(&w, spec);
+    bool named = w.name != NULL;
+    for (int i = 0; i < w.part_count; i++) {
+        w.parts[i].name = joined(c, spec->parts[i].name, "bias");
+        named = named && w.parts[i].name != NULL;
+    }
+    if (!named) return fail(ST_NO_MEMORY, "no memory for the names of biases");
+    return weight_add(c, &w, b);
+}
+
+status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y)
+{
+    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
+    block_weight weight = matrix_of(c, spec->name, spec->rows, spec->columns, spec->cut_dim);
+    parts_set(&weight, spec);
+    TRY(weight_add(c, &weight, &w));
+    if (spec->to_residual) block_residual_projection(c);
+    if (spec->bias) TRY(linear_bias(c, spec, &b));
+    return op_matmul(c->p, x, w, b, spec->activation, y);
 }
 
 status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta, tensor_id *y,

@@ -25,14 +25,33 @@ typedef struct block_weight {
     const char *shared; // the weight of the model that it really is: the tied embedding; else NULL
 } block_weight;
 
-enum { BLOCK_MAX_WEIGHTS = 32 };
+enum { BLOCK_MAX_WEIGHTS = 32, BLOCK_MAX_PARTS = 4 };
+
+// A projection y = act(x w^T + b): every matrix product of a block with a weight is one of these, so
+// an adapter needs no new block. w is (rows, columns), stored (out, in) as in Hugging Face files.
+typedef struct linear_spec {
+    const char *name; // of the weight within the layer: "attn.qkv"; the bias is "attn.qkv.bias"
+    int64_t rows, columns; // features out and in
+    int cut_dim; // along which tp cuts the weight: 0 gives columns of y, 1 a term of y; -1: not
+    bool bias;
+    bool to_residual; // its result is added to the residual stream and starts smaller
+    op_activation activation;
+    // Named parts of a fused projection, one after the other along the rows; part_count 0: itself.
+    int part_count;
+    struct {
+        const char *name;
+        int64_t rows;
+        int64_t heads; // rows are cut between whole heads; 0: anywhere
+    } parts[BLOCK_MAX_PARTS];
+} linear_spec;
 
 // What blocks write into: one program, and the weights that it declared so far.
 typedef struct block_context {
     op_program *p;
     const decoder_spec *spec;
     const model_options *options;
-    int layer; // a layer of this shape; blocks may look at spec->windows[layer]
+    int layer;          // a layer of this shape; blocks may look at spec->windows[layer]
+    const char *prefix; // of its weights' names in the model: "layers.3."
     block_weight weights[BLOCK_MAX_WEIGHTS];
     tensor_id weight_ids[BLOCK_MAX_WEIGHTS];
     int weight_count;
@@ -63,17 +82,27 @@ NODISCARD status block_matrix(block_context *c, const char *name, int64_t rows, 
 NODISCARD status block_vector(block_context *c, const char *name, int64_t rows, weight_init init,
                               int cut_dim, tensor_id *out);
 // The weight declared last has these parts, one after the other along its rows.
-void block_parts(block_context *c, int count, const char *const *names, const int64_t *rows);
-// Of whole heads each: where there are fewer than ranks along tp, several ranks have the same one.
-void block_heads(block_context *c, const int64_t *heads);
-// It projects into the residual stream: GPT-2 starts it smaller by 1 / sqrt(2 layers).
+NODISCARD status block_parts(block_context *c, int count, const char *const *names,
+                             const int64_t *rows);
+// The weight declared last is really this one of the model: the tied embedding.
+NODISCARD status block_shared(block_context *c, const char *name);
+// The weight declared last projects into the residual stream: GPT-2 starts it smaller by
+// 1 / sqrt(2 layers).
 void block_residual_projection(block_context *c);
+// Declares the weight and the bias of a projection and appends its product.
+// x: (tokens, columns), *y: (tokens, rows).
+NODISCARD status block_linear(block_context *c, const linear_spec *spec, tensor_id x, tensor_id *y);
 // The norm of the spec: y = norm(x + delta), h = x + delta; delta TENSOR_NONE: h = x.
 NODISCARD status block_norm(block_context *c, const char *name, tensor_id x, tensor_id delta,
                             tensor_id *y, tensor_id *h);
 // A batch tensor of int32 per token, made on first use: "ids", "labels", "positions", "documents".
 NODISCARD status block_batch(block_context *c, const char *name, extent rows, dtype type,
                              tensor_id *out);
+// Does options->freeze match the weight, as far as its names are known? prefix: "layers.3.".
+NODISCARD status model_freeze_weight(const model_options *options, const char *prefix,
+                                     const block_weight *w, bool *frozen);
+// Refuses patterns that match nothing, and a model in which nothing is trained.
+NODISCARD status model_freeze_check(const op_model *m, const option_list *patterns);
 bool block_is_cached(const block_context *c); // prefill or decode
 
 #endif

@@ -30,41 +30,48 @@ static status gated(block_context *c, tensor_id rows, tensor_id *a)
         return op_activate(c->p, h, s->activation, a);
     }
     TRY(expert_matrix(c, "mlp.experts.gate_up", 2 * width, s->dim, 0, &w));
-    block_parts(c, 2, names, parts);
+    TRY(block_parts(c, 2, names, parts));
     TRY(op_experts(c->p, rows, w, (int32_t)s->experts.count, &h));
     return op_swiglu(c->p, h, a);
 }
 
-// What every token meets.
+// The shared experts, which every token meets, as one wide feed-forward part.
 static status shared(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const int64_t width = s->experts.shared * s->experts.ffn_dim;
-    const char *const names[] = {"mlp.shared.gate", "mlp.shared.up"};
-    const int64_t parts[] = {width, width};
-    tensor_id w = TENSOR_NONE, h = TENSOR_NONE, a = TENSOR_NONE;
+    const linear_spec gate_up = {.name = "mlp.shared.gate_up",
+                                 .rows = 2 * width,
+                                 .columns = s->dim,
+                                 .part_count = 2,
+                                 .parts = {{.name = "mlp.shared.gate", .rows = width},
+                                           {.name = "mlp.shared.up", .rows = width}}};
+    const linear_spec up = {
+        .name = "mlp.shared.up", .rows = width, .columns = s->dim, .activation = s->activation};
+    const linear_spec down = {.name = "mlp.shared.down",
+                              .rows = s->dim,
+                              .columns = width,
+                              .cut_dim = 1,
+                              .to_residual = true};
+    tensor_id h = TENSOR_NONE, a = TENSOR_NONE;
     if (s->mlp == MODEL_MLP_SWIGLU) {
-        TRY(block_matrix(c, "mlp.shared.gate_up", 2 * width, s->dim, 0, &w));
-        block_parts(c, 2, names, parts);
-        TRY(op_matmul(c->p, x, w, TENSOR_NONE, ACT_NONE, &h));
+        TRY(block_linear(c, &gate_up, x, &h));
         TRY(op_swiglu(c->p, h, &a));
     } else {
-        TRY(block_matrix(c, "mlp.shared.up", width, s->dim, 0, &w));
-        TRY(op_matmul(c->p, x, w, TENSOR_NONE, s->activation, &a));
+        TRY(block_linear(c, &up, x, &a));
     }
-    TRY(block_matrix(c, "mlp.shared.down", s->dim, width, 1, &w));
-    block_residual_projection(c);
-    return op_matmul(c->p, a, w, TENSOR_NONE, ACT_NONE, y);
+    return block_linear(c, &down, a, y);
 }
 
 static status emit(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
     const model_experts *e = &s->experts;
+    const linear_spec router = {
+        .name = "mlp.router", .rows = e->count, .columns = s->dim, .cut_dim = -1};
     tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, gates = TENSOR_NONE, rows = TENSOR_NONE;
     tensor_id gate = TENSOR_NONE, a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
-    TRY(block_matrix(c, "mlp.router", e->count, s->dim, -1, &w));
-    TRY(op_matmul(c->p, x, w, TENSOR_NONE, ACT_NONE, &logits));
+    TRY(block_linear(c, &router, x, &logits));
     TRY(op_route(c->p, logits, (int32_t)e->top_k, &gates));
     TRY(op_dispatch(c->p, x, gates, &rows, &gate)); // (top_k tokens, dim)
     TRY(gated(c, rows, &a));                        // (top_k tokens, ffn)

@@ -43,7 +43,7 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     TRY(block_norm(c, "norm", x, TENSOR_NONE, &normed, &h));
     TRY(block_matrix(c, "head", s->vocab, s->dim, 0, &w));
     c->weights[c->weight_count - 1].is_matrix = false;
-    c->weights[c->weight_count - 1].shared = s->tied ? "embed.tokens" : NULL;
+    if (s->tied) TRY(block_shared(c, "embed.tokens"));
     if (block_is_cached(c)) return draw(c, normed, w);
     if (c->options->logits && c->options->purpose == PURPOSE_EVALUATE) {
         TRY(logits(c, normed, w, extent_tokens(1), &all));

@@ -8,11 +8,13 @@ enum { SITE_MLP = 2 };
 static status down(block_context *c, tensor_id a, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE;
-    TRY(block_matrix(c, "mlp.down", s->dim, s->ffn_dim, 1, &w));
-    block_residual_projection(c);
-    if (s->mlp_bias) TRY(block_vector(c, "mlp.down.bias", s->dim, INIT_ZEROS, -1, &b));
-    TRY(op_matmul(c->p, a, w, b, ACT_NONE, y));
+    const linear_spec down = {.name = "mlp.down",
+                              .rows = s->dim,
+                              .columns = s->ffn_dim,
+                              .cut_dim = 1,
+                              .bias = s->mlp_bias,
+                              .to_residual = true};
+    TRY(block_linear(c, &down, a, y));
     if (s->dropout_residual > 0.0f && c->options->purpose == PURPOSE_TRAIN) {
         TRY(op_dropout(c->p, *y, s->dropout_residual, SITE_MLP, y));
     }
@@ -22,28 +24,29 @@ static status down(block_context *c, tensor_id a, tensor_id *y)
 static status emit_swiglu(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
-    const char *const weights[] = {"mlp.gate", "mlp.up"};
-    const char *const biases[] = {"mlp.gate.bias", "mlp.up.bias"};
-    const int64_t parts[] = {s->ffn_dim, s->ffn_dim};
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE, h = TENSOR_NONE, a = TENSOR_NONE;
-    TRY(block_matrix(c, "mlp.gate_up", 2 * s->ffn_dim, s->dim, 0, &w));
-    block_parts(c, 2, weights, parts);
-    if (s->mlp_bias) {
-        TRY(block_vector(c, "mlp.gate_up.bias", 2 * s->ffn_dim, INIT_ZEROS, 0, &b));
-        block_parts(c, 2, biases, parts);
-    }
-    TRY(op_matmul(c->p, x, w, b, ACT_NONE, &h)); // (tokens, 2 ffn)
-    TRY(op_swiglu(c->p, h, &a));                 // (tokens, ffn)
+    const linear_spec gate_up = {.name = "mlp.gate_up",
+                                 .rows = 2 * s->ffn_dim,
+                                 .columns = s->dim,
+                                 .bias = s->mlp_bias,
+                                 .part_count = 2,
+                                 .parts = {{.name = "mlp.gate", .rows = s->ffn_dim},
+                                           {.name = "mlp.up", .rows = s->ffn_dim}}};
+    tensor_id h = TENSOR_NONE, a = TENSOR_NONE;
+    TRY(block_linear(c, &gate_up, x, &h)); // (tokens, 2 ffn)
+    TRY(op_swiglu(c->p, h, &a));           // (tokens, ffn)
     return down(c, a, y);
 }
 
 static status emit_gelu(block_context *c, tensor_id x, tensor_id *y)
 {
     const decoder_spec *s = c->spec;
-    tensor_id w = TENSOR_NONE, b = TENSOR_NONE, a = TENSOR_NONE;
-    TRY(block_matrix(c, "mlp.up", s->ffn_dim, s->dim, 0, &w));
-    if (s->mlp_bias) TRY(block_vector(c, "mlp.up.bias", s->ffn_dim, INIT_ZEROS, 0, &b));
-    TRY(op_matmul(c->p, x, w, b, s->activation, &a)); // (tokens, ffn)
+    const linear_spec up = {.name = "mlp.up",
+                            .rows = s->ffn_dim,
+                            .columns = s->dim,
+                            .bias = s->mlp_bias,
+                            .activation = s->activation};
+    tensor_id a = TENSOR_NONE;
+    TRY(block_linear(c, &up, x, &a)); // (tokens, ffn)
     return down(c, a, y);
 }
 

@@ -10,6 +10,9 @@
 //   qkv  (N, (H + 2 KV) D)      q | k | v        views
 //   dqkv (N, (H + 2 KV) D)     dq |dk |dv        each range written by whoever made it
 //
+// Frozen tensors (op_tensor.frozen) get no gradient, so no operation is appended below the first
+// trained weight, and a program whose output is frozen has no backward lists at all.
+//
 // The ranges are pieces (op_program.grad_pieces). They are joined, and checked to be all columns,
 // when the walk reaches the whole's own node.
 #include "op/op_internal.h"
@@ -31,7 +34,12 @@ bool op_wants_grad(const op_program *p, tensor_id t)
     if (t == TENSOR_NONE) return false;
     const op_tensor *whole = op_at(p, op_whole(p, t));
     return (whole->role == ROLE_ACTIVATION || whole->role == ROLE_INPUT) &&
-           op_type_is_floating(whole->type);
+           op_type_is_floating(whole->type) && !whole->frozen;
+}
+
+bool op_trains(const op_program *p, tensor_id t)
+{
+    return t != TENSOR_NONE && op_at(p, t)->role == ROLE_WEIGHT && !op_at(p, t)->frozen;
 }
 
 tensor_id op_grad_get(const op_program *p, tensor_id t)
@@ -107,7 +115,7 @@ static status piece_add(op_program *p, tensor_id t, tensor_id *d)
 status op_grad_new(op_program *p, tensor_id t, tensor_id *d)
 {
     const op_tensor *tensor = op_at(p, t);
-    if (tensor->view_of != TENSOR_NONE &&
+    if (tensor->view_of != TENSOR_NONE && op_wants_grad(p, t) &&
         columns_taken(p, tensor->view_of, tensor->view_begin, tensor->dims[1].scale) == 0) {
         return piece_add(p, t, d);
     }
@@ -284,6 +292,7 @@ status op_program_differentiate(op_program *p)
         return fail(ST_INTERNAL, "only a program for training has gradients");
     }
     for (int i = 0; i < p->output_count; i++) {
+        if (!op_wants_grad(p, p->outputs[i])) continue;
         TRY(grad_make(p, p->outputs[i], ROLE_INPUT_GRAD, &p->d_outputs[i]));
         TRY(op_grad_add(p, p->outputs[i], p->d_outputs[i]));
     }

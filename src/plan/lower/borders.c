@@ -194,7 +194,8 @@ static status uses_deal(arena *a, border_walk *w, int64_t count, plan_borders *o
     return ST_OK;
 }
 
-status plan_borders_make(arena *a, const border_times *t, int32_t rank, plan_borders *out)
+status plan_borders_make(arena *a, const border_times *t, int32_t rank, const bool *crosses,
+                         plan_borders *out)
 {
     border_walk *w = NULL;
     *out = (plan_borders){.count = 0};
@@ -204,6 +205,9 @@ status plan_borders_make(arena *a, const border_times *t, int32_t rank, plan_bor
     w->items = (int64_t)t->shape.chunks * t->shape.microbatches;
     TRY(arena_new(a, BORDER_COUNT * w->items, &w->uses));
     links_find(w);
+    for (int32_t c = 0; c < t->shape.chunks && crosses != NULL; c++) {
+        memcpy(w->linked[c], crosses + (ptrdiff_t)c * BORDER_COUNT, sizeof(w->linked[c]));
+    }
     for (int kind = 0; kind < BORDER_COUNT; kind++) {
         TRY(arena_new(a, w->items, &out->buffer[kind]));
         memset(out->buffer[kind], -1, (size_t)w->items * sizeof(int32_t));

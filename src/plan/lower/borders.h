@@ -59,8 +59,10 @@ typedef struct border_buffer {
 NODISCARD status plan_borders_play(arena *a, const plan_schedule *s, const schedule_request *r,
                                    const schedule_list *lists, bool forward_only,
                                    border_times *out);
+// What crosses: [chunk * BORDER_COUNT + kind] of the rank. NULL: activations and gradients at each stage boundary to
+// another rank; below the first trained weight no gradient crosses.
 NODISCARD status plan_borders_make(arena *a, const border_times *t, int32_t rank,
-                                   plan_borders *out);
+                                   const bool *crosses, plan_borders *out);
 
 #ifdef __cplusplus
 }

@@ -44,7 +44,7 @@ static bool sample_open(sample *x, const grid *g, int32_t stages, int32_t microb
 
 static int32_t buffers_of(const sample *x, int32_t rank, plan_borders *out)
 {
-    assert_int_equal(plan_borders_make(x->a, &x->times, rank, out), ST_OK);
+    assert_int_equal(plan_borders_make(x->a, &x->times, rank, NULL, out), ST_OK);
     return out->count;
 }
 

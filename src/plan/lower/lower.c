@@ -536,7 +536,7 @@ static status gradients_finish(lowering *l, int32_t *final)
         }
     }
     for (int32_t w = 0; w < l->m->weight_count; w++) {
-        if (final[w] < 0 && l->holds[w]) {
+        if (final[w] < 0 && l->holds[w] && !l->m->weights[w].frozen) {
             return fail(ST_INTERNAL, "weight %s has no gradient", l->m->weights[w].name);
         }
     }
@@ -548,7 +548,8 @@ static bool norm_is_mine(const lowering *l, int32_t weight)
 {
     int32_t holders[PLAN_MAX_HOLDERS];
     const plan_mesh *mesh = &l->r->mesh;
-    if (!l->holds[weight] || !lower_norm_is_mine(l, weight)) return false;
+    if (!l->holds[weight] || l->m->weights[weight].frozen) return false;
+    if (!lower_norm_is_mine(l, weight)) return false;
     (void)plan_pipeline_holders(&l->pipe, weight, holders);
     if (holders[0] != mesh->at[AXIS_PP]) return false;
     if (!lower_norm_is_summed(l)) return true;
@@ -584,7 +585,7 @@ static status update_push(lowering *l, int32_t *decide)
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         const int64_t row = plan_table_find(l->p->run, l->m->weights[w].name);
         int32_t mine = -1;
-        if (!l->holds[w]) continue;
+        if (!l->holds[w] || l->m->weights[w].frozen) continue;
         ASSERT(row >= 0);
         if (l->cuts_weights) {
             mine = plan_run_ref(row); // it is those rows, or whole
@@ -595,7 +596,7 @@ static status update_push(lowering *l, int32_t *decide)
         TRY(lower_weight_gather(l, w, plan_run_ref(row), l->last_compute));
     }
     for (int32_t w = 0; w < l->m->weight_count && l->r->keep_gradients; w++) {
-        if (l->holds[w]) TRY(lower_touch(l, final[w]));
+        if (l->holds[w] && !l->m->weights[w].frozen) TRY(lower_touch(l, final[w]));
     }
     return lower_forward_waits(l);
 }

@@ -19,6 +19,7 @@ plan_rows plan_rows_of(const plan_mesh *mesh, int32_t zero, const op_weight *w, 
     const int64_t ways = plan_weight_ways(mesh, w), rows = w->rows;
     const plan_rows all = {.count = rows, .piece = rows, .kept = rows, .padded = rows};
     if (zero < 1 || ways == 1 || whole || w->ndim == 1 || rows == 0) return all;
+    if (w->frozen && zero < 3) return all; // stages 1 and 2 cut what an update needs
     const int64_t piece = (rows + ways - 1) / ways;
     const int64_t first = min_i64(piece * plan_weight_place(mesh, w), rows);
     const int64_t count = min_i64(piece, rows - first);
@@ -349,7 +350,8 @@ status lower_holders_reduce(lowering *l, const int32_t *final)
     const int32_t last = l->last_compute;
     for (int32_t w = 0; w < l->m->weight_count; w++) {
         int32_t holders[PLAN_MAX_HOLDERS];
-        if (!l->holds[w] || plan_pipeline_holders(&l->pipe, w, holders) < 2) continue;
+        if (!l->holds[w] || l->m->weights[w].frozen) continue;
+        if (plan_pipeline_holders(&l->pipe, w, holders) < 2) continue;
         if (l->two_ways && !lower_passes(l, w)) continue; // they are summed already
         const plan_group pair = plan_group_pair(&l->r->mesh, holders[0], holders[1], 0);
         const plan_tensor *t = plan_tensor_at(l->p, final[w]);

@@ -105,6 +105,13 @@ static status link_group(lowering *l, int32_t from, int32_t to, group_use use, i
     return plan_table_group(l->p->run, &g, row);
 }
 
+// Does the layer hand a gradient to the one below it? Below the first trained weight none does.
+static bool hands_gradient(const lowering *l, int32_t layer_row)
+{
+    if (l->r->optimizer == NULL) return false;
+    return l->m->programs[l->m->layers[layer_row].program]->d_inputs[0] != TENSOR_NONE;
+}
+
 static status chunk_make(lowering *l, int32_t c)
 {
     chunk_state *chunk = &l->chunks[c];
@@ -115,13 +122,13 @@ static status chunk_make(lowering *l, int32_t c)
     chunk->end_layer = l->pipe.first_layer[chunk->stage + 1];
     if (neighbour(l, me, c, 1, &other, &its) && other != me) {
         TRY(link_group(l, me, other, GROUP_LINK_FORWARD, &chunk->group[BORDER_OUT]));
-        if (l->r->optimizer != NULL) {
+        if (hands_gradient(l, chunk->end_layer)) {
             TRY(link_group(l, other, me, GROUP_LINK_BACKWARD, &chunk->group[BORDER_D_OUT]));
         }
     }
     if (neighbour(l, me, c, -1, &other, &its) && other != me) {
         TRY(link_group(l, other, me, GROUP_LINK_FORWARD, &chunk->group[BORDER_IN]));
-        if (l->r->optimizer != NULL) {
+        if (hands_gradient(l, chunk->first_layer)) {
             TRY(link_group(l, me, other, GROUP_LINK_BACKWARD, &chunk->group[BORDER_D_IN]));
         }
     } else if (neighbour(l, me, c, -1, &other, &its)) {
@@ -227,7 +234,7 @@ static status messages_from(lowering *l, int32_t from)
             TRY(message_add(l, link, its, a->microbatch));
         }
         if (input_half(a, &chunk, &microbatch) && neighbour(l, from, chunk, -1, &to, &its) &&
-            to == me) {
+            to == me && l->chunks[its].group[BORDER_D_OUT] >= 0) {
             link_state *link = link_of(l, l->chunks[its].group[BORDER_D_OUT], BORDER_D_OUT);
             TRY(message_add(l, link, its, microbatch));
         }
@@ -258,6 +265,7 @@ static status buffers_deal(lowering *l)
     const plan_pipeline *p = &l->pipe;
     const int which = l->repeat.slot_of != NULL ? 1 : 0; // of few micro-batches, or of all
     border_room own = {0}, *room = l->r->rooms != NULL ? &l->r->rooms->borders[which] : &own;
+    bool crosses[SCHEDULE_MAX_CHUNKS * BORDER_COUNT];
     status st = ST_OK;
     if (p->schedule == NULL || p->shape.stages < 2) return ST_OK;
     if (room == &own) TRY(arena_create("borders", 0, &own.a));
@@ -266,7 +274,13 @@ static status buffers_deal(lowering *l)
         room->times = (border_times){0};
         TRY_TO(done, times_play(l, room->a, &room->times));
     }
-    TRY_TO(done, plan_borders_make(l->a, &room->times, l->r->mesh.at[AXIS_PP], &l->borders));
+    for (int32_t c = 0; c < l->chunk_count; c++) {
+        for (int kind = 0; kind < BORDER_COUNT; kind++) {
+            crosses[c * BORDER_COUNT + kind] = l->chunks[c].group[kind] >= 0;
+        }
+    }
+    TRY_TO(done,
+           plan_borders_make(l->a, &room->times, l->r->mesh.at[AXIS_PP], crosses, &l->borders));
 done:
     if (st != ST_OK) room->times = (border_times){0};
     arena_destroy(own.a);

@@ -313,7 +313,7 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
     for (int32_t i = 0; i < f->p->model->weight_count; i++) {
         const op_weight *weight = &f->p->model->weights[i];
         const int32_t cells = weight->ways > 1 ? plan_mesh_size(&f->at, AXIS_TP) : 1;
-        for (int32_t cell = 0; cell < cells; cell++) {
+        for (int32_t cell = 0; cell < cells && !weight->frozen; cell++) {
             if (!norm_lacks(w, f, i, cell, &lack)) continue;
             return fail(ST_BROKEN_PLAN, "%s: the norm lacks elements [%lld, %lld) of %s",
                         verify_name(w->v, f->rank, action, name), (long long)lack.begin,
@@ -486,13 +486,28 @@ static status value_is_own(const sums_walk *w, const verify_facts *f, const plan
                 f->p->model->weights[value->weight].name);
 }
 
-// After the step every byte of a weight, and of what its optimizer keeps, is new, and its own.
+// No action of a step writes a frozen weight.
+static status frozen_is_kept(const sums_walk *w, const verify_facts *f, int32_t tensor)
+{
+    const verify_values *values = verify_held(w, f, tensor);
+    char name[VERIFY_NAME_BYTES];
+    if (values->count == 0) return ST_OK;
+    return fail(ST_BROKEN_PLAN, "%s writes %s, which is frozen",
+                verify_name(w->v, f->rank, values->rows[0].maker, name),
+                verify_tensor(f, tensor)->name);
+}
+
+// After the step every byte of a trained weight, and of its optimizer's state, is new, and its own.
 static status update_is_whole(sums_walk *w, const verify_facts *f)
 {
     for (int32_t i = 0; i < f->run_count; i++) {
         const plan_tensor *t = verify_tensor(f, i);
         const bool is_state = t->kind == BYTES_MASTER || t->kind == BYTES_MOMENTS;
         if (t->weight < 0 || (t->kind != BYTES_WEIGHTS && !is_state)) continue;
+        if (f->p->model->weights[t->weight].frozen) {
+            TRY(frozen_is_kept(w, f, i));
+            continue;
+        }
         int64_t bytes = dtype_bytes(t->type), reached = 0;
         for (int k = 0; k < t->ndim; k++) bytes *= t->dims[k];
         const verify_values *values = verify_held(w, f, i);

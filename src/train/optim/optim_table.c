@@ -50,6 +50,7 @@ status train_optimizer_programs(arena *a, const op_model *m, const run_config *r
     TRY(arena_new(a, m->weight_count + 1, &programs));
     TRY(arena_new(a, m->weight_count + 1, &wholes));
     for (int32_t i = 0; i < m->weight_count; i++) {
+        if (m->weights[i].frozen) continue;
         op_weight piece = m->weights[i];
         const op_weight *w = &piece;
         tensor_id weight = TENSOR_NONE, grad = TENSOR_NONE;
