@@ -122,6 +122,15 @@ static status reduction_check(const comm_args *args)
                 op_reduction_name(args->reduction), dtype_name(args->type));
 }
 
+// The rest is checked against the cut (compressed.c).
+static status compressed_check(const comm_args *args)
+{
+    const bool sums = args->op == COLLECTIVE_ALL_REDUCE || args->op == COLLECTIVE_REDUCE_SCATTER;
+    if (sums && args->reduction == REDUCTION_SUM && args->leaves == NULL) return ST_OK;
+    return fail(ST_INTERNAL, "%s travels compressed, which only sums in any order can",
+                op_collective_name(args->op));
+}
+
 status comm_args_check(const comm_args *args, int rank, int size)
 {
     if ((unsigned)args->op >= COLLECTIVE_COUNT || (unsigned)args->type >= DTYPE_COUNT ||
@@ -142,6 +151,7 @@ status comm_args_check(const comm_args *args, int rank, int size)
                     args->item_count, (int)COMM_MAX_ITEMS);
     }
     TRY(leaves_check(args));
+    if (args->compressed != NULL) return compressed_check(args);
     if (args->op == COLLECTIVE_ALL_TO_ALLV) return v_counts_check(args, size);
     if (row->adds) TRY(reduction_check(args));
     return buffers_check(args, rank == args->root, size);

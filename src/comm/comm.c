@@ -12,6 +12,10 @@ static const int64_t default_deadline_ns = INT64_C(600) * 1000000000;
 
 static status transport_find(const comm_config *config, const comm_transport **out)
 {
+    if (config->row != NULL) {
+        *out = config->row;
+        return ST_OK;
+    }
     const bool any = config->transport == NULL || strcmp(config->transport, "auto") == 0;
     char reasons[512] = "";
     int used = 0;
@@ -110,11 +114,11 @@ status comm_open(const comm_config *config, comm **out)
 }
 
 // The others may still copy from this rank's memory in the last operation of a group that needed no
-// second wait; so all meet once more. After a failure nobody waits for anybody.
+// second wait; so all ranks wait for each other once more, unless the job has failed.
 void comm_close(comm *c)
 {
     if (c == NULL) return;
-    if (!__atomic_load_n(&c->failed, __ATOMIC_ACQUIRE)) {
+    if (comm_transport_runs(c->transport) && !__atomic_load_n(&c->failed, __ATOMIC_ACQUIRE)) {
         const error_record before = *error_last();
         if (comm_barrier(c->world, "comm_close") != ST_OK) (void)error_put(&before);
     }

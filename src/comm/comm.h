@@ -3,7 +3,7 @@
 //   comm_open    this rank's end of a job: a transport, the board (shared with the ranks of this host)
 //   comm_split   groups along mesh axes; a rank may be in many, each with its own order of operations
 //   comm_run     one operation, in this thread, until no peer needs this rank's buffers any more
-//   comm_post    the same on a device's lane: computation goes on meanwhile; an event ends it
+//   comm_post    the same on a device's stream: computation goes on meanwhile; an event ends it
 //
 // The contract. With every operation travel job, epoch, group, sequence number, operation, type, count,
 // root, tensor and call site. Ranks that do not agree all fail with ST_DIVERGED and one text that names
@@ -78,10 +78,14 @@ typedef struct comm_args {
     int32_t shards;
     // ALL_TO_ALLV: elements to and from each rank of the group.
     const int64_t *send_counts, *receive_counts;
+    // ALL_REDUCE, REDUCE_SCATTER of fp32 whose terms travel encoded: how (comm/compressed.h). The items are in
+    // place and together one vector, also where a rank gets only its piece of the sum. NULL: as they are.
+    const struct comm_compressed *compressed;
     const char *algorithm; // NULL: chosen by size and topology; else by name, refused if it cannot
     const char *tensor;    // what it is, for people: "gradients, bucket 4"; compared between ranks
     const char *site;      // where in the program or plan: "src/x.c:12", "action 88"
     int64_t step;          // of training, for the recorder; -1 outside one
+    int32_t record; // row of the plan, for transports that price it; of no meaning outside one
 } comm_args;
 
 // A way between ranks, for `doctor`: whether it could be used on this machine, and how or why not.
@@ -103,7 +107,10 @@ typedef struct comm_config {
     int rank, ranks;             // of the job
     int local_rank, local_ranks; // of this host
     const char *transport; // "auto", "self", "shm", "ucx", "mpi": a row of comm/transport_table.c
-    comm_board *board;     // shm: the host's; borrowed
+    // In place of the name: a row that the table does not have, and what its open() needs; borrowed.
+    const struct comm_transport *row;
+    void *row_context;
+    comm_board *board; // shm: the host's; borrowed
     // Ranks on several hosts: which one this is (ranks with the same number share a board), its name for
     // people, and how every rank gives bytes and gets everybody's, in rank order; NULL: they cannot.
     uint64_t machine;
@@ -160,10 +167,10 @@ const char *comm_group_name(const comm_group *g);
 // ---- operations ----------------------------------------------------------------------------------
 // Collective over the group. In one group operations run one after the other, in the order of calls.
 NODISCARD status comm_run(comm_group *g, const comm_args *args);
-// On a lane of a device whose memory the transport can reach. args is copied, its arrays are not: they and
-// the buffers stay until an event recorded on the lane after this is done.
-// False in *posted: the queue is full; call again later.
-NODISCARD status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane,
+// Enqueues it on a stream of a device whose memory the transport can reach, and returns at once. args is
+// copied, its arrays are not: they and the buffers stay until an event recorded on the stream after this is
+// done. False in *posted: the queue is full; call again later.
+NODISCARD status comm_post(comm_group *g, const kern_device_api *device, kern_lane *stream,
                            const comm_args *args, bool *posted);
 // What posted operations took, since the group was made; any thread.
 int64_t comm_group_worked_ns(const comm_group *g);

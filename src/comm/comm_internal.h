@@ -38,9 +38,10 @@ struct comm {
     kern_level level;
 };
 
-typedef struct comm_posted { // an operation on a device's lane
+typedef struct comm_posted { // an operation that waits on a device's stream, or runs there
     struct comm_group *group;
     comm_args args;
+    comm_contract contract;
     int64_t posted_ns;
     uint32_t busy;
 } comm_posted;
@@ -50,6 +51,14 @@ typedef struct comm_label { // the last name and its hash: most operations come 
     int32_t words;          // of the text to its zero
     char text[56];          // cut, and filled up with zeros
 } comm_label;
+
+// What a thread looked up for the last operations of a group: names, and the algorithm of each operation
+// (key, 0 for none, and row). Looking for one costs 50 ns.
+typedef struct comm_memo {
+    comm_label tensor, site;
+    uint64_t chosen_key[COLLECTIVE_COUNT];
+    int chosen[COLLECTIVE_COUNT];
+} comm_memo;
 
 struct comm_group {
     comm *owner;
@@ -64,23 +73,33 @@ struct comm_group {
     comm_levels levels;
     void *scratch;
     int64_t scratch_bytes;
-    uint64_t *sent, *received; // messages to and from each rank
-    // The last choices by operation: key, 0 for none, and row. Looking for one costs 50 ns.
-    uint64_t chosen_key[COLLECTIVE_COUNT];
-    int chosen[COLLECTIVE_COUNT];
-    comm_label tensor, site;
-    bool dead;
-    error_record error; // why
+    uint64_t *sent, *received; // messages to and from each rank; NULL before the first
+    comm_memo caller, stream;  // of the thread that calls, and of that which runs what is posted
+    bool dead;                 // set once, under the owner's lock, after `error`
+    error_record error;        // why
     comm_posted posted[COMM_MAX_POSTED];
     int posted_next;
     int64_t worked_ns; // of posted operations
 };
 
 // By name, by the tuning table, by topology. The row's index in comm_algorithm_table.
-NODISCARD status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out);
+NODISCARD status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *args,
+                                       int *out);
 NODISCARD status comm_rules_read(comm *c, const char *tuning);
 NODISCARD status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
                                  const char *name, comm_group **out);
+// Does an operation in this thread. A failure ends the group; a dead group does nothing.
+NODISCARD status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                                    const comm_contract *contract, int64_t posted_ns);
+// The contract, under this number, of an operation whose arguments are checked. It chooses the algorithm.
+NODISCARD status comm_contract_make(comm_group *g, comm_memo *memo, const comm_args *args,
+                                    uint64_t sequence, comm_contract *out);
+// The algorithm that the contract names, with its record. comm_compressed_run: by exchanges under these
+// numbers, from `sequence` on.
+NODISCARD status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                                    const comm_contract *contract, int64_t posted_ns);
+NODISCARD status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                                     uint64_t sequence, int64_t posted_ns);
 // Around a posted operation.
 void comm_busy_begin(comm_group *g);
 void comm_busy_end(comm_group *g);

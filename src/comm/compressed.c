@@ -1,4 +1,4 @@
-// See compressed.h.
+// Sums over ranks that travel encoded: the layout of their workspace, and the two exchanges.
 //
 //   work   one piece of floats | another | streams out, a slot per rank | streams in, a slot per rank
 //   state  residuals of the pieces, one per rank | all_reduce: that of the sum
@@ -69,7 +69,11 @@ double comm_compressed_error(const double reals[COMM_REALS])
 // ---- one operation ------------------------------------------------------------------------------
 typedef struct exchange {
     const comm_compressed *c;
+    const comm_args *args;
     comm_group *g;
+    comm_memo *memo;
+    uint64_t sequence; // of the next exchange
+    int64_t posted_ns;
     layout l;
     int rank, ranks;
     float *part, *sum;
@@ -89,8 +93,8 @@ static int64_t length_of(const exchange *x, int64_t piece)
 // A range of the vector where it lies in one tensor; NULL: it spans several.
 static float *range_at(const exchange *x, int64_t begin, int64_t count)
 {
-    const comm_item *items = x->c->items;
-    for (int i = 0; i < x->c->item_count; begin -= items[i++].count) {
+    const comm_item *items = x->args->items;
+    for (int i = 0; i < x->args->item_count; begin -= items[i++].count) {
         if (begin >= items[i].count) continue;
         return begin + count <= items[i].count ? (float *)items[i].out + begin : NULL;
     }
@@ -101,8 +105,8 @@ typedef enum direction { FROM_ITEMS, TO_ITEMS } direction;
 
 static void range_copy(const exchange *x, int64_t begin, int64_t count, float *values, direction d)
 {
-    const comm_item *items = x->c->items;
-    for (int i = 0; i < x->c->item_count && count > 0; i++) {
+    const comm_item *items = x->args->items;
+    for (int i = 0; i < x->args->item_count && count > 0; i++) {
         if (begin < items[i].count) {
             const int64_t n = min_i64(count, items[i].count - begin);
             float *here = (float *)items[i].out + begin;
@@ -160,23 +164,27 @@ static status own_encode(const exchange *x)
     return ST_OK;
 }
 
-static comm_args args_of(const exchange *x, op_collective op, const comm_item *item)
+// Streams of bytes between the ranks, as an operation of the group by itself.
+static status exchange_run(exchange *x, op_collective op, const void *in)
 {
-    return (comm_args){.op = op,
-                       .type = DTYPE_U8,
-                       .items = item,
-                       .item_count = 1,
-                       .tensor = x->c->tensor,
-                       .site = x->c->site,
-                       .step = x->c->step};
+    const comm_item item = {.in = in, .out = x->received, .count = x->l.slot};
+    comm_contract contract;
+    const comm_args args = {.op = op,
+                            .type = DTYPE_U8,
+                            .items = &item,
+                            .item_count = 1,
+                            .tensor = x->args->tensor,
+                            .site = x->args->site,
+                            .step = x->args->step};
+    TRY(comm_args_check(&args, x->rank, x->ranks));
+    TRY(comm_contract_make(x->g, x->memo, &args, x->sequence++, &contract));
+    return comm_algorithm_run(x->g, x->memo, &args, &contract, x->posted_ns);
 }
 
 // This rank's piece, of all ranks, left to right.
-static status own_sum(const exchange *x, float *sum)
+static status own_sum(exchange *x, float *sum)
 {
-    const comm_item item = {.in = x->sent, .out = x->received, .count = x->l.slot};
-    const comm_args args = args_of(x, COLLECTIVE_ALL_TO_ALL, &item);
-    TRY(comm_run(x->g, &args));
+    TRY(exchange_run(x, COLLECTIVE_ALL_TO_ALL, x->sent));
     TRY(decode(x, x->rank, x->received, sum));
     for (int r = 1; r < x->ranks; r++) {
         TRY(decode(x, x->rank, x->received + r * x->l.slot, x->part));
@@ -186,13 +194,11 @@ static status own_sum(const exchange *x, float *sum)
     return ST_OK;
 }
 
-static status sums_gather(const exchange *x)
+static status sums_gather(exchange *x)
 {
     unsigned char *mine = x->received + x->rank * x->l.slot;
     TRY(encode(x, x->rank, x->ranks, x->sum, mine, &x->c->reals[COMM_LOSS_SUM]));
-    const comm_item item = {.in = mine, .out = x->received, .count = x->l.slot};
-    const comm_args args = args_of(x, COLLECTIVE_ALL_GATHER, &item);
-    TRY(comm_run(x->g, &args));
+    TRY(exchange_run(x, COLLECTIVE_ALL_GATHER, mine));
     for (int p = 0; p < x->ranks; p++) {
         const int64_t begin = begin_of(x, p), count = length_of(x, p);
         float *values = range_at(x, begin, count);
@@ -202,23 +208,33 @@ static status sums_gather(const exchange *x)
     return ST_OK;
 }
 
-static status items_check(const comm_compressed *c, int size)
+static status items_check(const comm_args *args, int size)
 {
+    const comm_compressed *c = args->compressed;
     int64_t count = 0;
-    for (int i = 0; i < c->item_count; i++) count += c->items[i].count;
-    const bool one = c->cut.piece == 0 || c->item_count == 1;
+    for (int i = 0; i < args->item_count; i++) count += args->items[i].count;
+    const bool one = c->cut.piece == 0 || args->item_count == 1;
     const bool fits = c->cut.piece == 0 || c->cut.piece * size >= c->cut.bucket.count;
-    if (c->cut.ranks == size && count == c->cut.bucket.count && one && fits) return ST_OK;
-    return fail(ST_INTERNAL, "%s: %lld elements in %d tensors over %d ranks, %lld over %d expected",
-                c->tensor, (long long)count, c->item_count, size, (long long)c->cut.bucket.count,
-                c->cut.ranks);
+    const bool cut = (c->cut.piece > 0) == (args->op == COLLECTIVE_REDUCE_SCATTER);
+    const bool whole = cut && c->cut.codec != NULL && args->type == DTYPE_F32;
+    if (whole && c->cut.ranks == size && count == c->cut.bucket.count && one && fits) return ST_OK;
+    return fail(
+        ST_INTERNAL,
+        "%s: %lld elements of %s in %d tensors over %d ranks, %lld of fp32 over %d expected",
+        args->tensor, (long long)count, dtype_name(args->type), args->item_count, size,
+        (long long)c->cut.bucket.count, c->cut.ranks);
 }
 
-static status compressed_run(comm_group *g, const comm_compressed *c)
+status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_args *args, uint64_t sequence,
+                           int64_t posted_ns)
 {
-    exchange x = {.c = c, .g = g, .l = layout_of(&c->cut)};
-    x.rank = comm_group_rank(g);
-    x.ranks = comm_group_size(g);
+    const comm_compressed *c = args->compressed;
+    exchange x = {
+        .c = c, .args = args, .g = g, .memo = memo, .sequence = sequence, .posted_ns = posted_ns};
+    TRY(items_check(args, g->size));
+    x.l = layout_of(&c->cut);
+    x.rank = g->rank;
+    x.ranks = g->size;
     unsigned char *at = c->work;
     x.part = (float *)(void *)at;
     x.sum = (float *)(void *)(at + floats_bytes(&x.l));
@@ -232,13 +248,4 @@ static status compressed_run(comm_group *g, const comm_compressed *c)
     if (!scatters) TRY(sums_gather(&x));
     c->reals[COMM_BYTES_SENT] = (double)((x.ranks - 1) * x.l.slot) * (scatters ? 1 : 2);
     return ST_OK;
-}
-
-status comm_compressed_run(comm_group *g, const comm_compressed *c)
-{
-    TRY(items_check(c, comm_group_size(g)));
-    comm_busy_begin(g);
-    const status st = compressed_run(g, c);
-    comm_busy_end(g);
-    return st;
 }

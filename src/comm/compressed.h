@@ -38,21 +38,13 @@ int64_t comm_compressed_work_bytes(const comm_cut *c);
 // What a rank sends to each of the others, of its own pieces; and once more of the sum, where all get it.
 int64_t comm_compressed_stream_bytes(const comm_cut *c);
 
+// How a sum travels: comm_args.compressed. Its contract takes a number for each of the exchanges within.
 typedef struct comm_compressed {
-    comm_cut cut;
-    // fp32, in place, together cut.bucket.count floats. reduce_scatter: one, and only this rank's piece
-    // of it is the sum afterwards.
-    const comm_item *items;
-    int item_count;
+    comm_cut cut;  // the items' elements are together cut.bucket.count
     void *state;   // zeros at first; NULL where there is none
     void *work;    // aligned to 64
     double *reals; // COMM_REALS, written
-    const char *tensor, *site;
-    int64_t step;
 } comm_compressed;
-
-// Collective: in this thread, as two operations of the group.
-NODISCARD status comm_compressed_run(comm_group *g, const comm_compressed *c);
 
 #ifdef __cplusplus
 }

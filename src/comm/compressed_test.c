@@ -17,6 +17,7 @@ typedef struct trial {
     const comm_codec *codec;
     int ranks, steps;
     int64_t piece; // 0: all_reduce
+    bool streamed; // posted to a stream
     int32_t block;
     float (*results)[COUNT]; // [rank]: of the last step
     double (*reals)[COMM_REALS];
@@ -55,6 +56,28 @@ static int64_t piece_of(const trial *t)
     return t->piece > 0 ? t->piece : align_up((COUNT + t->ranks - 1) / t->ranks, 16);
 }
 
+// The sum, and behind it a plain operation: their exchanges have numbers of their own.
+static status post_and_wait(comm *c, kern_device *d, kern_lane *stream, const comm_args *args)
+{
+    bool posted = false;
+    const float one = 1.0F;
+    float mine = 1.0F, sum[MOST_RANKS];
+    const comm_item item = {.in = &mine, .out = sum, .count = 1};
+    const comm_args next = {
+        .op = COLLECTIVE_ALL_GATHER, .type = DTYPE_F32, .items = &item, .item_count = 1};
+    TRY(comm_post(comm_world(c), &kern_device_cpu, stream, args, &posted));
+    if (!posted) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "an empty queue is full");
+    TRY(comm_post(comm_world(c), &kern_device_cpu, stream, &next, &posted));
+    if (!posted) return fail_at(__FILE__, __LINE__, ST_INTERNAL, "an empty queue is full");
+    TRY(kern_device_cpu.sync(d));
+    for (int r = 0; r < comm_ranks(c); r++) {
+        if (memcmp(&sum[r], &one, sizeof(one)) != 0) {
+            return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d is not there", r);
+        }
+    }
+    return ST_OK;
+}
+
 static status body(comm *c, void *context)
 {
     trial *t = context;
@@ -68,25 +91,35 @@ static status body(comm *c, void *context)
         items[i] = (comm_item){values + at, values + at, counts[i], 0};
     }
     if (t->piece > 0) items[0].count = COUNT;
-    status st = ST_OK;
+    const kern_device_config config = {
+        .h = host_real(), .backend = &kern_backend_ref, .threads = 1};
+    kern_device *d = NULL;
+    kern_lane *stream = NULL;
+    status st = kern_device_cpu.create(&config, &d);
+    if (st == ST_OK) st = kern_device_cpu.lane_create(d, "dp", 1, &stream);
     for (int step = 0; step < t->steps && st == ST_OK; step++) {
         fill(rank, step, values);
         if (t->bad && rank == 1 && step == 1) values[BAD] = INFINITY;
-        const comm_compressed args = {.cut = cut,
-                                      .items = items,
-                                      .item_count = t->piece > 0 ? 1 : TENSORS,
-                                      .state = t->codec->feedback ? state : NULL,
-                                      .work = work,
-                                      .reals = t->reals[rank],
-                                      .tensor = "test",
-                                      .site = "here"};
-        st = comm_compressed_run(comm_world(c), &args);
+        const comm_compressed how = {.cut = cut,
+                                     .state = t->codec->feedback ? state : NULL,
+                                     .work = work,
+                                     .reals = t->reals[rank]};
+        const comm_args args = {.op = t->piece > 0 ? COLLECTIVE_REDUCE_SCATTER
+                                                   : COLLECTIVE_ALL_REDUCE,
+                                .type = DTYPE_F32,
+                                .items = items,
+                                .item_count = t->piece > 0 ? 1 : TENSORS,
+                                .compressed = &how,
+                                .tensor = "test",
+                                .site = "here"};
+        st = t->streamed ? post_and_wait(c, d, stream, &args) : comm_run(comm_world(c), &args);
         for (int64_t i = 0; i < COUNT && rank == 0; i++) {
             t->off[i] += (double)values[i];
             for (int r = 0; r < t->ranks; r++) t->off[i] -= (double)value_at(r, step, i);
         }
     }
     memcpy(t->results[rank], values, COUNT * sizeof(float));
+    if (d != NULL) kern_device_cpu.destroy(d);
     free(values);
     free(state);
     free(work);
@@ -156,6 +189,7 @@ static void all_ranks_have_the_plain_loops_bits(void **unused)
                 static trial t;
                 t = (trial){.codec = comm_codec_table[k], .ranks = ranks, .steps = STEPS};
                 t.block = 64;
+                t.streamed = ranks % 2 == 1;
                 t.piece = scatter ? (COUNT + ranks - 1) / ranks : 0;
                 run(&t);
                 reference(&t, expected);

@@ -1,7 +1,9 @@
-// One operation of a group: checks, the contract, the recorder around it, and what a failure leaves.
+// Groups, and one operation of a group: checks, the contract, the recorder around it, and what a failure
+// leaves. Operations on streams are in posted.c.
 #include "comm/comm_internal.h"
 
 #include "base/hash.h"
+#include "comm/compressed.h"
 #include "comm/recorder_write.h"
 #include "comm/transport/transport_table.h"
 
@@ -19,13 +21,12 @@ static status group_join(comm_group *g, const int32_t *members, int count, int m
         .ranks = members, .count = count, .me = me, .group = number, .name = g->name};
     comm_link *link = count == 1 ? c->self : c->link;
     g->transport = count == 1 ? &comm_transport_self : c->transport;
-    TRY(comm_direct_create(count, &g->direct));
-    g->sent = calloc((size_t)count * 2, sizeof(*g->sent));
-    if (g->sent == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", count);
-    g->received = g->sent + count;
     TRY(g->transport->join(link, &m, &g->port));
     // A transport between hosts hands groups of one host to another.
     g->transport = g->port->transport;
+    g->port->group = g;
+    if (!comm_transport_runs(g->transport)) return ST_OK;
+    TRY(comm_direct_create(count, &g->direct));
     if (g->transport->levels == NULL) return ST_OK;
     TRY(g->transport->levels(g->port, &g->levels.local, &g->levels.across));
     g->has_levels = g->levels.local != NULL;
@@ -78,9 +79,9 @@ static uint32_t label_hash(comm_label *l, const char *name)
     return hash;
 }
 
-static uint32_t tensor_hash(comm_group *g, const comm_args *a)
+static uint32_t tensor_hash(comm_memo *memo, const comm_args *a)
 {
-    uint32_t hash = label_hash(&g->tensor, a->tensor);
+    uint32_t hash = label_hash(&memo->tensor, a->tensor);
     if (a->item_count < 2 && !comm_args_end(a)) return hash;
     // Several counts with one sum, and where pieces end: they must agree one by one.
     const int leaves = comm_args_leaves(a);
@@ -97,12 +98,32 @@ static bool is_message(op_collective op)
     return op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE;
 }
 
-static comm_contract contract_of(comm_group *g, const comm_args *a, int algorithm)
+// Where operations of this kind are counted: those of the group, and messages for each peer and direction.
+static status counter_of(comm_group *g, const comm_args *a, uint64_t **out)
+{
+    if (!is_message(a->op)) {
+        *out = &g->port->sequence;
+        return ST_OK;
+    }
+    if (g->sent == NULL) {
+        g->sent = calloc((size_t)g->size * 2, sizeof(*g->sent));
+        if (g->sent == NULL) {
+            return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", g->size);
+        }
+        g->received = g->sent + g->size;
+    }
+    *out = a->op == COLLECTIVE_SEND ? &g->sent[a->root] : &g->received[a->root];
+    return ST_OK;
+}
+
+static comm_contract contract_of(comm_group *g, comm_memo *memo, const comm_args *a, int algorithm,
+                                 uint64_t sequence)
 {
     const comm_config *config = &g->owner->config;
     comm_contract k = {.magic = COMM_MAGIC,
                        .epoch = config->epoch,
                        .job = config->job,
+                       .sequence = sequence,
                        .group = g->port->members.group,
                        .op = (uint8_t)a->op,
                        .reduction = (uint8_t)a->reduction,
@@ -112,9 +133,9 @@ static comm_contract contract_of(comm_group *g, const comm_args *a, int algorith
                        .algorithm = (uint16_t)algorithm,
                        .items = (uint16_t)a->item_count,
                        .count = a->op == COLLECTIVE_ALL_TO_ALLV ? 0 : comm_args_count(a),
-                       .tensor = tensor_hash(g, a),
+                       .tensor = tensor_hash(memo, a),
                        .shards = a->leaves != NULL ? (uint32_t)a->shards : 0,
-                       .site = label_hash(&g->site, a->site)};
+                       .site = label_hash(&memo->site, a->site)};
     const comm_op_row *row = &comm_op_rows[a->op];
     if (!row->rooted) k.root = 0;
     if (!row->adds) k.reduction = k.order = 0;
@@ -122,11 +143,39 @@ static comm_contract contract_of(comm_group *g, const comm_args *a, int algorith
         k.op = COLLECTIVE_SEND;
         k.root = a->op == COLLECTIVE_SEND ? a->root : g->rank;
         k.algorithm = 0;
-        k.sequence = a->op == COLLECTIVE_SEND ? ++g->sent[a->root] : ++g->received[a->root];
-    } else {
-        k.sequence = ++g->port->sequence;
     }
     return k;
+}
+
+status comm_contract_make(comm_group *g, comm_memo *memo, const comm_args *args, uint64_t sequence,
+                          comm_contract *out)
+{
+    int algorithm = 0;
+    if (comm_transport_runs(g->transport) && args->compressed == NULL) {
+        TRY(comm_algorithm_choose(g, memo, args, &algorithm));
+    }
+    *out = contract_of(g, memo, args, algorithm, sequence);
+    return ST_OK;
+}
+
+// The contract of the next operation. Its numbers are taken once it begins, or is posted.
+typedef struct next_operation {
+    comm_contract contract;
+    uint64_t *counter;
+} next_operation;
+
+static status next_make(comm_group *g, const comm_args *args, next_operation *out)
+{
+    TRY(comm_args_check(args, g->rank, g->size));
+    TRY(counter_of(g, args, &out->counter));
+    return comm_contract_make(g, &g->caller, args, *out->counter + 1, &out->contract);
+}
+
+// The exchanges of a compressed sum have a number each: all_to_all, and all_gather of the sum.
+static void next_take(const next_operation *next, const comm_args *args)
+{
+    const bool two = args->compressed != NULL && args->compressed->cut.piece == 0;
+    *next->counter += two ? 2 : 1;
 }
 
 static status scratch_grow(comm_group *g, int64_t bytes)
@@ -141,11 +190,12 @@ static status scratch_grow(comm_group *g, int64_t bytes)
     return ST_OK;
 }
 
-static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
+status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                          const comm_contract *contract, int64_t posted_ns)
 {
-    TRY(comm_args_check(args, g->rank, g->size));
-    int number = 0;
-    TRY(comm_algorithm_choose(g, args, &number));
+    int number = contract->algorithm;
+    // Both sides of a message have the same contract, and each its own algorithm.
+    if (is_message(args->op)) TRY(comm_algorithm_choose(g, memo, args, &number));
     const comm_algorithm *algorithm = comm_algorithm_table[number];
     __attribute__((uninitialized)) comm_call call; // every field is written
     call.args = args;
@@ -154,7 +204,7 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     call.rank = g->rank;
     call.size = g->size;
     call.level = g->owner->level;
-    call.contract = contract_of(g, args, number);
+    call.contract = *contract;
     call.scratch = NULL;
     call.scratch_bytes = 0;
     call.stores = COMM_STORES_AUTO;
@@ -168,9 +218,9 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     const comm_board *board = g->owner->config.board;
     board_record *record = NULL;
     if (g->card != NULL) {
-        const bool named = args->tensor != NULL && args->tensor[0] != '\0';
-        const recorder_name tensor = {named ? g->tensor.text : no_name,
-                                      named ? g->tensor.words : 1};
+        const bool named = label_hash(&memo->tensor, args->tensor) != 0;
+        const recorder_name tensor = {named ? memo->tensor.text : no_name,
+                                      named ? memo->tensor.words : 1};
         const bool later = algorithm->direct && g->transport->stamps;
         record = recorder_begin(g->card, &call.contract, args, tensor, posted_ns,
                                 later ? 0 : board_now_ns(board));
@@ -185,95 +235,53 @@ static status run_alive(comm_group *g, const comm_args *args, int64_t posted_ns)
     return ST_OK;
 }
 
-// All members learn of it: whoever waits for this rank here would wait in vain.
+// All members learn of it: whoever waits for this rank here would wait in vain. Two threads may come here at
+// once; the first one's error stays.
 static status group_kill(comm_group *g)
 {
+    comm *c = g->owner;
     const status st = g->transport->kill(g->port);
-    g->dead = true;
-    error_take(&g->error);
+    (void)pthread_mutex_lock(&c->lock);
+    if (!g->dead) error_take(&g->error);
+    __atomic_store_n(&g->dead, true, __ATOMIC_RELEASE);
+    (void)pthread_mutex_unlock(&c->lock);
     (void)error_put(&g->error);
-    __atomic_store_n(&g->owner->failed, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->failed, true, __ATOMIC_RELEASE);
     return st;
 }
 
-static status run_posted(comm_group *g, const comm_args *args, int64_t posted_ns)
+status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
+                          const comm_contract *contract, int64_t posted_ns)
 {
-    if (g->dead) return error_put(&g->error);
-    const status st = run_alive(g, args, posted_ns);
+    if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
+    const status st = args->compressed != NULL
+                          ? comm_compressed_run(g, memo, args, contract->sequence, posted_ns)
+                          : comm_algorithm_run(g, memo, args, contract, posted_ns);
     return st == ST_OK ? ST_OK : group_kill(g);
 }
 
 status comm_run(comm_group *g, const comm_args *args)
 {
-    return run_posted(g, args, 0);
-}
-
-void comm_busy_begin(comm_group *g)
-{
-    comm *c = g->owner;
-    if (c->config.board == NULL) return;
-    (void)pthread_mutex_lock(&c->lock);
-    if (c->under_way++ == 0) c->busy_since = board_now_ns(c->config.board);
-    (void)pthread_mutex_unlock(&c->lock);
-}
-
-void comm_busy_end(comm_group *g)
-{
-    comm *c = g->owner;
-    if (c->config.board == NULL) return;
-    (void)pthread_mutex_lock(&c->lock);
-    ASSERT(c->under_way > 0);
-    if (--c->under_way == 0) c->busy_ns += board_now_ns(c->config.board) - c->busy_since;
-    (void)pthread_mutex_unlock(&c->lock);
-}
-
-int64_t comm_busy_ns(comm_group *g)
-{
-    comm *c = g->owner;
-    (void)pthread_mutex_lock(&c->lock);
-    int64_t ns = c->busy_ns;
-    if (c->under_way > 0) ns += board_now_ns(c->config.board) - c->busy_since;
-    (void)pthread_mutex_unlock(&c->lock);
-    return ns;
-}
-
-static status posted_run(void *context)
-{
-    comm_posted *p = context;
-    comm_group *g = p->group;
-    const comm_board *board = g->owner->config.board;
-    const int64_t began = board != NULL ? board_now_ns(board) : 0;
-    comm_busy_begin(g);
-    const status st = run_posted(g, &p->args, p->posted_ns);
-    comm_busy_end(g);
-    const int64_t took = board != NULL ? board_now_ns(board) - began : 0;
-    (void)__atomic_fetch_add(&g->worked_ns, took, __ATOMIC_RELAXED);
-    __atomic_store_n(&p->busy, 0, __ATOMIC_RELEASE);
-    return st;
-}
-
-// One thread posts; the lane's thread gives the places back, in their order.
-status comm_post(comm_group *g, const kern_device_api *api, kern_lane *lane, const comm_args *args,
-                 bool *posted)
-{
-    comm_posted *p = &g->posted[g->posted_next];
-    *posted = false;
-    if (__atomic_load_n(&p->busy, __ATOMIC_ACQUIRE) != 0) return ST_OK;
-    const comm_board *board = g->owner->config.board;
-    *p = (comm_posted){
-        .group = g, .args = *args, .posted_ns = board != NULL ? board_now_ns(board) : 0, .busy = 1};
-    const status st = api->call(lane, posted_run, p, posted);
-    if (*posted) {
-        g->posted_next = (g->posted_next + 1) % COMM_MAX_POSTED;
-    } else {
-        p->busy = 0;
+    next_operation next;
+    if (__atomic_load_n(&g->dead, __ATOMIC_ACQUIRE)) return error_put(&g->error);
+    if (!comm_transport_runs(g->transport)) {
+        return fail(ST_UNSUPPORTED, "%s of group %s: transport %s only posts to a device's streams",
+                    op_collective_name(args->op), g->name, g->transport->name);
     }
-    return st;
+    if (next_make(g, args, &next) != ST_OK) return group_kill(g);
+    next_take(&next, args);
+    return comm_operation_run(g, &g->caller, args, &next.contract, 0);
 }
 
-int64_t comm_group_worked_ns(const comm_group *g)
+status comm_post(comm_group *g, const kern_device_api *device, kern_lane *stream,
+                 const comm_args *args, bool *posted)
 {
-    return __atomic_load_n(&g->worked_ns, __ATOMIC_RELAXED);
+    next_operation next;
+    *posted = false;
+    if (next_make(g, args, &next) != ST_OK) return group_kill(g);
+    TRY(g->transport->post(g->port, device, stream, args, &next.contract, posted));
+    if (*posted) next_take(&next, args);
+    return ST_OK;
 }
 
 status comm_barrier(comm_group *g, const char *site)

@@ -51,7 +51,8 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
                             .item_count = c->items_count / leaves,
                             .leaf_count = c->leaves_count,
                             .shards = c->leaves_count > 0 ? c->shards : 0,
-                            .tensor = c->name};
+                            .tensor = c->name,
+                            .record = (int32_t)i};
         TRY(items_make(a, p, c, base, &args->items));
         if (c->leaves_count > 0) TRY(leaves_make(a, p, c, &args->leaves));
         TRY(arena_format(a, &site, "communication %lld of the plan", (long long)i));

@@ -1,4 +1,4 @@
-// See compress.h.
+// Bytes that a codec needs, for the plan, and the arguments of the sums that it carries, for comm.
 #include "exec/compress.h"
 
 static comm_cut cut_of(const exec_codec *c, int64_t count, int32_t ranks, int64_t piece)
@@ -36,36 +36,24 @@ plan_codec exec_plan_codec(exec_codec *c)
                         .context = c};
 }
 
-status exec_sums_make(arena *a, const plan *p, const exec_codec *codec, const comm_args *comms,
-                      comm_group *const *groups, char *base, exec_sum **out)
+status exec_sums_make(arena *a, const plan *p, const exec_codec *codec, comm_group *const *groups,
+                      char *base, comm_args *comms)
 {
-    exec_sum *all = NULL;
+    comm_compressed *all = NULL;
     TRY(arena_new(a, p->comm_count + 1, &all));
     for (int64_t i = 0; i < p->comm_count; i++) {
         const plan_comm *c = &p->comms[i];
         if (!c->compressed) continue;
-        ASSERT(codec->codec != NULL);
         comm_group *group = groups != NULL ? groups[c->group] : NULL;
         const int64_t row = c->bucket * (int64_t)p->codec_reals * (int64_t)sizeof(double);
         char *feedback = c->feedback != -1 ? base + plan_tensor_offset(p, c->feedback) : NULL;
         char *reals = base + plan_tensor_offset(p, p->losses) + row;
-        all[i].group = group;
-        all[i].args = (comm_compressed){
+        all[i] = (comm_compressed){
             .cut = cut_of(codec, c->total, group != NULL ? comm_group_size(group) : 1, c->piece),
-            .items = comms[i].items,
-            .item_count = comms[i].item_count,
             .state = feedback,
             .work = base + plan_tensor_offset(p, c->work),
-            .reals = (double *)(void *)reals,
-            .tensor = c->name,
-            .site = comms[i].site};
+            .reals = (double *)(void *)reals};
+        comms[i].compressed = &all[i];
     }
-    *out = all;
     return ST_OK;
-}
-
-status exec_sum_run(void *sum)
-{
-    const exec_sum *s = sum;
-    return comm_compressed_run(s->group, &s->args);
 }

@@ -1,4 +1,4 @@
-// From a plan's sums that travel compressed to comm: codec and settings, bytes for the plan, and the calls.
+// Sums of a plan that travel compressed: codec and settings, bytes for the plan, arguments for comm.
 #ifndef EXEC_COMPRESS_H
 #define EXEC_COMPRESS_H
 
@@ -17,16 +17,11 @@ typedef struct exec_codec {
 // What a plan asks of it. `c` is borrowed for as long as plans are made.
 plan_codec exec_plan_codec(exec_codec *c);
 
-// One sum of one plan, ready to be posted: exec_sum_run(it) in the lane's thread.
-typedef struct exec_sum {
-    comm_group *group;
-    comm_compressed args;
-} exec_sum;
-// [communication of the plan]; those that are not compressed are left empty. base: as exec_comms_make's.
+// Gives the operations of those sums of a plan that travel compressed what they need besides; the others stay
+// as they are. base: as for exec_comms_make. Without a codec (in virtual time) only a transport that runs
+// none can carry them.
 NODISCARD status exec_sums_make(arena *a, const plan *p, const exec_codec *codec,
-                                const comm_args *comms, comm_group *const *groups, char *base,
-                                exec_sum **out);
-status exec_sum_run(void *sum);
+                                comm_group *const *groups, char *base, comm_args *comms);
 
 #ifdef __cplusplus
 }

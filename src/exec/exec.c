@@ -16,10 +16,9 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    kern_event **events;   // [action]; NULL where nobody waits for it
-    exec_deaths *deaths;   // [binding] in debug builds: see poison.h; else NULL
-    comm_args *comms;      // [communication of the plan] with addresses
-    exec_sum *sums[SLOTS]; // [communication of the plan]; NULL: none travels compressed
+    kern_event **events; // [action]; NULL where nobody waits for it
+    exec_deaths *deaths; // [binding] in debug builds: see poison.h; else NULL
+    comm_args *comms;    // [communication of the plan] with addresses
     const exec_tap *taps;
     int64_t tap_count;
 } plan_state;
@@ -95,13 +94,13 @@ static status plan_deaths_make(exec *e, plan_state *s)
     return ST_OK;
 }
 
-// A set for each step in flight: the number of the step is in it.
+// What the sums measure is read back, unless no codec runs.
 static status plan_sums_make(exec *e, plan_state *s)
 {
-    if (s->p->bucket_count == 0 || e->config.carry != NULL) return ST_OK;
-    for (int i = 0; i < SLOTS; i++) {
-        TRY(exec_sums_make(e->a, s->p, &e->config.codec, s->comms, e->config.groups, e->base,
-                           &s->sums[i]));
+    const exec_config *config = &e->config;
+    if (s->p->bucket_count == 0) return ST_OK;
+    TRY(exec_sums_make(e->a, s->p, &config->codec, config->groups, e->base, s->comms));
+    for (int i = 0; i < SLOTS && config->codec.codec != NULL; i++) {
         const int64_t reals = (int64_t)s->p->bucket_count * s->p->codec_reals;
         if (e->slots[i].losses == NULL) TRY(arena_new(e->a, reals, &e->slots[i].losses));
     }
@@ -357,7 +356,7 @@ static status post_readback(exec *e, const plan_action *action, bool *posted)
         if (!*posted) return ST_OK;
         e->node++;
     }
-    if (e->node == 1 && p->bucket_count > 0 && e->config.carry == NULL) {
+    if (e->node == 1 && p->bucket_count > 0 && slot->losses != NULL) {
         const int64_t reals = (int64_t)p->bucket_count * p->codec_reals;
         TRY(api->copy_out(e->lanes[action->lane], slot->losses,
                           e->base + plan_tensor_offset(p, p->losses),
@@ -372,23 +371,14 @@ static status post_communication(exec *e, const plan_action *action, bool *poste
 {
     const plan *p = e->running->p;
     const plan_comm *c = &p->comms[action->comm];
-    kern_lane *lane = e->lanes[action->lane];
     e->touched_bytes = max_i64(e->touched_bytes, exec_comm_end(p, c));
-    if (e->config.carry != NULL) {
-        return e->config.carry(e->config.carry_context, p, c, lane, posted);
-    }
     comm_group *group = e->config.groups != NULL ? e->config.groups[c->group] : NULL;
     if (group == NULL) {
         return fail(ST_INTERNAL, "the plan has %s in a group that nobody made", c->name);
     }
     comm_args args = e->running->comms[action->comm];
     args.step = e->slots[e->current].step;
-    if (c->compressed) {
-        exec_sum *sum = &e->running->sums[e->current][action->comm];
-        sum->args.step = args.step;
-        return e->config.api->call(lane, exec_sum_run, sum, posted);
-    }
-    return comm_post(group, e->config.api, lane, &args, posted);
+    return comm_post(group, e->config.api, e->lanes[action->lane], &args, posted);
 }
 
 static status post_work(exec *e, const plan_action *action, bool *posted)

@@ -30,11 +30,7 @@ typedef struct exec_config {
     int64_t plan_count;
     int64_t memory_limit_bytes; // 0: none; a larger arena is refused
     comm_group *const *groups;  // [row of run->groups]; borrowed
-    exec_codec codec;           // of plans whose gradients travel compressed
-    // Posts a communication on a lane in place of comm: ranks in virtual time. NULL: comm does.
-    status (*carry)(void *context, const plan *p, const plan_comm *c, kern_lane *lane,
-                    bool *posted);
-    void *carry_context;
+    exec_codec codec; // of plans whose gradients travel compressed; its codec NULL: in virtual time
 } exec_config;
 
 typedef enum exec_state {

@@ -1,5 +1,5 @@
-// The executor in virtual time: every rank's plan is posted by exec_advance to a virtual device, which asks
-// here what a kernel's call costs, and messages come here in place of comm.
+// The executor in virtual time: exec_advance posts every rank's plan to a virtual device, which asks here what
+// a kernel's call costs, and its collectives to the virtual transport, which asks what they cost.
 //
 // A call has shapes and no program, so a program of its one node is made, and priced as sim_price() prices
 // a plan's; calls with equal shapes are looked up. Ranks post in turn, as far as their queues take it.
@@ -40,9 +40,11 @@ typedef struct player_rank {
     virtual_clock clock;
     exec *e;
     const plan *plans[1];
-    cost_group *groups; // [row of run->groups]
+    cost_group *prices; // [row of run->groups]
     sim_sums sums;
-    virtual_meeting **meetings; // the same; NULL: its other ranks are not played
+    virtual_network network;
+    comm *link;
+    comm_group **groups; // [row of run->groups]
     exec_input input;
     bool posted;
 } player_rank;
@@ -51,6 +53,7 @@ struct runner {
     arena *a;
     const cost_model *m;
     player_rank *ranks;
+    int32_t *numbers; // [count] of the ranks, in the job
     int32_t count;
     virtual_world *world;
     memo *memos; // [MEMO_SLOTS]
@@ -131,79 +134,44 @@ static int64_t copy_ns(void *context, int64_t bytes)
     return cost_copy_ns(((player_rank *)context)->owner->m, (double)bytes);
 }
 
-static status carry(void *context, const plan *p, const plan_comm *c, kern_lane *lane, bool *posted)
+static virtual_price collective_price(void *context, const comm_args *args)
 {
-    player_rank *r = context;
+    const player_rank *r = context;
+    const plan *p = r->given->p;
+    ASSERT(args->record >= 0 && args->record < p->comm_count);
+    const plan_comm *c = &p->comms[args->record];
     const bool aside = p->run->groups[c->group].use != GROUP_INLINE;
     int64_t ns = 0, held = 0;
-    sim_message_price(r->owner->m, &r->groups[c->group], p, c, aside, &ns, &held);
-    const int32_t number = (int32_t)(c - p->comms);
-    ns = sim_sum_ns(&r->sums, number, ns);
-    virtual_message(lane, r->meetings[c->group], ns, r->sums.tail[number], posted);
-    const bool sends = traffic_of(r->groups[c->group].axes) == TRAFFIC_PP;
-    if (*posted) *(sends ? &r->clock.sent_ns : &r->clock.held_ns) += held;
-    return ST_OK;
+    sim_message_price(r->owner->m, &r->prices[c->group], p, c, aside, &ns, &held);
+    const bool sends = traffic_of(r->prices[c->group].axes) == TRAFFIC_PP;
+    return (virtual_price){.ns = sim_sum_ns(&r->sums, args->record, ns),
+                           .tail = r->sums.tail[args->record],
+                           .held = sends ? 0 : held,
+                           .sent = sends ? held : 0};
 }
 
 // ---- ranks ----------------------------------------------------------------------------------------
 
-// Along which axes two ranks of a mesh differ.
-static uint32_t axes_between(const plan_mesh *a, const plan_mesh *b)
-{
-    uint32_t axes = 0;
-    for (int i = 0; i < AXIS_COUNT; i++) axes |= a->at[i] != b->at[i] ? MESH_AXIS(i) : 0;
-    return axes;
-}
-
-// Axes that a group's members may differ along, halves as the whole.
-static uint32_t axes_of(const plan_group *g)
-{
-    const uint32_t dp = MESH_DP_INSIDE | MESH_DP_ACROSS, cp = MESH_CP_HEADS | MESH_CP_REST;
-    const uint32_t tp = MESH_TP_INSIDE | MESH_TP_ACROSS;
-    uint32_t axes = g->axes & MESH_ALL;
-    if ((g->axes & dp) != 0) axes |= MESH_AXIS(AXIS_DP);
-    if ((g->axes & cp) != 0) axes |= MESH_AXIS(AXIS_CP);
-    if ((g->axes & tp) != 0) axes |= MESH_AXIS(AXIS_TP);
-    return plan_group_is_stages(g) ? axes | MESH_AXIS(AXIS_PP) : axes;
-}
-
-static bool is_member(const plan_mesh *mesh, const plan_group *g, const plan_mesh *other)
-{
-    const int64_t size = plan_group_size(mesh, g), number = plan_mesh_rank(other);
-    if ((axes_between(mesh, other) & ~axes_of(g)) != 0) return false;
-    for (int64_t k = 0; k < size; k++) {
-        if (plan_group_member(mesh, g, k) == number) return true;
-    }
-    return false;
-}
-
-// The meeting that the ranks of a group share; the first of them makes it.
-static status meeting_find(runner *s, player_rank *r, int64_t group)
-{
-    const plan_group *g = &r->given->p->run->groups[group];
-    int32_t played = 0;
-    for (int32_t i = 0; i < s->count; i++) {
-        const player_rank *other = &s->ranks[i];
-        if (!is_member(&r->given->mesh, g, &other->given->mesh)) continue;
-        played++;
-        const plan_table *run = other->given->p->run;
-        for (int64_t k = 0; other < r && k < run->group_count; k++) {
-            if (!plan_group_equal(&run->groups[k], g)) continue;
-            r->meetings[group] = other->meetings[k];
-            return ST_OK;
-        }
-    }
-    return played > 1 ? virtual_meeting_create(s->world, played, &r->meetings[group]) : ST_OK;
-}
-
 static status groups_make(runner *s, player_rank *r)
 {
     const plan_table *run = r->given->p->run;
-    TRY(arena_new(s->a, run->group_count + 1, &r->groups));
-    TRY(arena_new(s->a, run->group_count + 1, &r->meetings));
-    sim_groups_of(s->m, r->given, r->groups);
-    for (int64_t g = 0; g < run->group_count; g++) TRY(meeting_find(s, r, g));
-    return sim_sums_make(s->a, s->m, r->groups, r->given->p, &r->sums);
+    const plan_mesh *mesh = &r->given->mesh;
+    TRY(arena_new(s->a, run->group_count + 1, &r->prices));
+    sim_groups_of(s->m, r->given, r->prices);
+    TRY(sim_sums_make(s->a, s->m, r->prices, r->given->p, &r->sums));
+    r->network = (virtual_network){.world = s->world,
+                                   .clock = &r->clock,
+                                   .simulated = s->numbers,
+                                   .simulated_count = s->count,
+                                   .price = collective_price,
+                                   .context = r};
+    const comm_config config = {.h = host_real(),
+                                .rank = (int)plan_mesh_rank(mesh),
+                                .ranks = (int)plan_mesh_ranks(mesh),
+                                .row = &virtual_transport,
+                                .row_context = &r->network};
+    TRY(comm_open(&config, &r->link));
+    return exec_groups_make(s->a, r->link, mesh, run, &r->groups);
 }
 
 // Zeros for every batch tensor, as large as it is.
@@ -233,9 +201,14 @@ static status rank_create(runner *s, player_rank *r)
                                 .run = r->given->p->run,
                                 .plans = r->plans,
                                 .plan_count = 1,
-                                .carry = carry,
-                                .carry_context = r};
+                                .groups = r->groups};
     return exec_create(&config, &r->e);
+}
+
+static void rank_destroy(player_rank *r)
+{
+    exec_destroy(r->e);
+    comm_close(r->link); // its groups too
 }
 
 // ---- steps ----------------------------------------------------------------------------------------
@@ -304,10 +277,14 @@ status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t
     ASSERT(count > 0 && steps > 0 && host_ns >= 0);
     memset(out, 0, sizeof(*out));
     TRY(arena_new(a, count, &s.ranks));
+    TRY(arena_new(a, count, &s.numbers));
     TRY(arena_new(a, MEMO_SLOTS, &s.memos));
     TRY(virtual_world_create(a, &s.world));
-    for (int32_t i = 0; i < count; i++) s.ranks[i] = (player_rank){.owner = &s, .given = &ranks[i]};
+    for (int32_t i = 0; i < count; i++) {
+        s.ranks[i] = (player_rank){.owner = &s, .given = &ranks[i]};
+        s.numbers[i] = (int32_t)plan_mesh_rank(&ranks[i].mesh);
+    }
     const status st = steps_run(&s, host_ns, steps, out);
-    for (int32_t i = 0; i < count; i++) exec_destroy(s.ranks[i].e);
+    for (int32_t i = 0; i < count; i++) rank_destroy(&s.ranks[i]);
     return st;
 }

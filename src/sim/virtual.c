@@ -1,4 +1,4 @@
-// The virtual device. See virtual.h.
+// The virtual device.
 //
 // A lane is a queue of small items: work that takes so long, records and waits of events, meetings. A lane
 // that cannot go on is left until the event is recorded, or the last of a meeting comes. A queue takes
@@ -52,7 +52,8 @@ struct kern_lane {
 };
 
 struct virtual_meeting {
-    virtual_world *world;
+    virtual_meeting *next; // of the world
+    uint64_t key;
     int32_t members, here;
     int64_t begin, ns;
     lane **lanes; // [members] that are here
@@ -60,6 +61,7 @@ struct virtual_meeting {
 
 struct virtual_world {
     arena *a;
+    virtual_meeting *meetings;
     lane *ready;
     int64_t done;
 };
@@ -76,13 +78,19 @@ int64_t virtual_world_done(const virtual_world *w)
     return w->done;
 }
 
-status virtual_meeting_create(virtual_world *w, int32_t members, virtual_meeting **out)
+status virtual_meeting_find(virtual_world *w, uint64_t key, int32_t members, virtual_meeting **out)
 {
-    virtual_meeting *m = NULL;
-    TRY(arena_new(w->a, 1, &m));
-    TRY(arena_new(w->a, members, &m->lanes));
-    m->world = w;
-    m->members = members;
+    virtual_meeting *m = w->meetings;
+    while (m != NULL && m->key != key) m = m->next;
+    if (m == NULL) {
+        TRY(arena_new(w->a, 1, &m));
+        TRY(arena_new(w->a, members, &m->lanes));
+        m->next = w->meetings;
+        m->key = key;
+        m->members = members;
+        w->meetings = m;
+    }
+    ASSERT(m->members == members);
     *out = m;
     return ST_OK;
 }
@@ -313,15 +321,6 @@ static status virtual_fill(kern_lane *l, void *device, int value, int64_t bytes,
     return ST_OK;
 }
 
-static status virtual_call(kern_lane *l, kern_host_fn fn, void *context, bool *posted)
-{
-    (void)l;
-    (void)fn;
-    (void)context;
-    *posted = false;
-    return fail(ST_INTERNAL, "a virtual device runs no function of the host");
-}
-
 static status virtual_event_create(kern_device *device, kern_event **out)
 {
     return arena_new(rank_of(device)->clock->world->a, 1, out);
@@ -400,7 +399,6 @@ const kern_device_api virtual_device = {
     .copy_in = virtual_copy_in,
     .copy_out = virtual_copy_out,
     .fill = virtual_fill,
-    .call = virtual_call,
     .event_create = virtual_event_create,
     .event_record = virtual_event_record,
     .event_wait = virtual_event_wait,

@@ -1,12 +1,13 @@
-// The virtual device: lanes and events in virtual time. Kernels, copies and messages take what they cost
-// and do nothing; memory is addresses that nobody may touch.
+// The virtual device and transport: lanes, events and collectives in virtual time. Kernels, copies and
+// collectives take what they cost and do nothing; memory is addresses that nobody may touch.
 //
-// The executor drives it as it drives any device (kernels/kernels.h): what is posted to a lane runs in order,
-// not before what it waits for. All devices of a world keep one time. Nothing runs by itself: posting
-// lets go on whatever can, so the order in which ranks are advanced changes no time.
+// The executor drives them as it drives any device (kernels/kernels.h) and transport (comm.h): what is posted
+// to a lane runs in order, not before what it waits for. All devices of a world keep one time. Nothing runs by
+// itself: posting lets go on whatever can, so the order in which ranks are advanced changes no time.
 #ifndef SIM_VIRTUAL_H
 #define SIM_VIRTUAL_H
 
+#include "comm/comm.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -32,12 +33,33 @@ typedef struct virtual_clock {
     int64_t calls;       // kernels launched
 } virtual_clock;
 
-// What several lanes, one of each rank, do together: it begins when all have come to it.
+// An operation among ranks: it begins when the lanes of all its members that are simulated have come to it.
+// They find it by `key`; the first of them makes it.
 typedef struct virtual_meeting virtual_meeting;
-NODISCARD status virtual_meeting_create(virtual_world *w, int32_t members, virtual_meeting **out);
-// A message on a lane of a virtual device. m NULL: its other ranks are not played. tail: it ends no sooner than so
-// long after what the lane has waited for; 0: it has none.
+NODISCARD status virtual_meeting_find(virtual_world *w, uint64_t key, int32_t members,
+                                      virtual_meeting **out);
+// A collective on a lane of a virtual device. m NULL: no other rank of its group is simulated. tail: it ends no
+// sooner than so long after what the lane has waited for; 0: it has none.
 void virtual_message(kern_lane *lane, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted);
+
+// The transport between virtual devices, for comm_config.row. It moves no byte.
+extern const struct comm_transport virtual_transport;
+
+typedef struct virtual_price {
+    int64_t ns, tail; // as of virtual_message
+    // Added to the next work of the compute lane (virtual_clock).
+    int64_t held, sent;
+} virtual_price;
+
+// comm_config.row_context: what a rank's end of the transport asks and where it counts.
+typedef struct virtual_network {
+    virtual_world *world;
+    virtual_clock *clock;     // of this rank's device
+    const int32_t *simulated; // ranks of the job that are
+    int32_t simulated_count;
+    virtual_price (*price)(void *context, const comm_args *args);
+    void *context;
+} virtual_network;
 
 #ifdef __cplusplus
 }

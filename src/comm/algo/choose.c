@@ -93,7 +93,7 @@ static status search(const comm_group *g, const comm_args *args, int *out)
                 g->transport->name);
 }
 
-status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out)
+status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *args, int *out)
 {
     if (args->algorithm != NULL) return by_name(g, args, out);
     // All that the choice depends on. Bytes: only if something asks for them.
@@ -101,15 +101,15 @@ status comm_algorithm_choose(comm_group *g, const comm_args *args, int *out)
                          (uint64_t)args->reduction << 16 | (uint64_t)args->order << 8 |
                          (uint64_t)(args->item_count > 1) << 1 |
                          (uint64_t)(args->leaves != NULL && args->leaf_count > 0);
-    if (g->chosen_key[args->op] == key) {
-        *out = g->chosen[args->op];
+    if (memo->chosen_key[args->op] == key) {
+        *out = memo->chosen[args->op];
         return ST_OK;
     }
     TRY(search(g, args, out));
     if (g->owner->rule_count > 0 || !comm_algorithm_table[*out]->direct)
         return ST_OK; // others ask for bytes
-    g->chosen_key[args->op] = key;
-    g->chosen[args->op] = *out;
+    memo->chosen_key[args->op] = key;
+    memo->chosen[args->op] = *out;
     return ST_OK;
 }
 
@@ -124,7 +124,7 @@ status comm_choose(comm_group *g, const comm_args *args, comm_choice *out)
 {
     int number = 0;
     TRY(comm_args_check(args, g->rank, g->size));
-    TRY(comm_algorithm_choose(g, args, &number));
+    TRY(comm_algorithm_choose(g, &g->caller, args, &number));
     const comm_algorithm *a = comm_algorithm_table[number];
     out->algorithm = a->name;
     out->order = a->order;

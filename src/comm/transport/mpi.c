@@ -213,6 +213,7 @@ const comm_transport comm_transport_mpi = {
     .region_create = region_create,
     .region_destroy = region_destroy,
     .exchange = mpi_exchange,
+    .post = comm_post_blocking,
     .note = mpi_note_contract,
     .kill = mpi_kill,
     .stop = mpi_stop,

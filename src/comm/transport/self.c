@@ -202,6 +202,7 @@ const comm_transport comm_transport_self = {
     .region_create = region_create,
     .region_destroy = region_destroy,
     .locate = locate,
+    .post = comm_post_blocking,
     .note = note_names,
     .kill = kill_group,
     .stop = link_stop,

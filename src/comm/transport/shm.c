@@ -466,6 +466,7 @@ const comm_transport comm_transport_shm = {
     .region_destroy = shm_region_destroy,
     .locate = shm_locate,
     .exchange = shm_exchange,
+    .post = comm_post_blocking,
     .note = note_names,
     .kill = kill_group,
     .stop = link_stop,

@@ -14,8 +14,12 @@
 //             front; ends when both buffers may be used again.
 //
 // All calls block their thread and return ST_OK, ST_TIMEOUT (naming who did not come), ST_PEER_LOST or
-// ST_DIVERGED. They spin while each rank has a core, and sleep otherwise. nccl will post whole operations
-// on its own stream (run), and so does the simulator's virtual transport: they skip the algorithms.
+// ST_DIVERGED. They spin while each rank has a core, and sleep otherwise.
+//
+// post() is how an operation gets onto a stream of a device, and the only way that the executor uses. A
+// transport with a row of its own for it (a library that posts to streams, the simulator's virtual transport)
+// needs neither direct nor messages: no algorithm runs over it, and comm_run() is refused. The transports
+// above have post = comm_post_blocking, which runs an algorithm in a host function on the stream.
 #ifndef COMM_TRANSPORT_H
 #define COMM_TRANSPORT_H
 
@@ -40,11 +44,12 @@ typedef struct comm_members {
 typedef struct comm_port {
     const comm_transport *transport;
     comm_link *link;
-    comm_members members; // ranks and name: copies, gone with the port
-    uint64_t sequence;    // of the last operation: counted by who calls meet()
-    int inline_bytes;     // that a ticket carries at most, the same on all members
-    bool shares_cores;    // there are more ranks than cores: claim() and settle() are worth it
-    int64_t *begun;       // in a record: where meet() of a transport that stamps writes the time
+    comm_members members;     // ranks and name: copies, gone with the port
+    struct comm_group *group; // it belongs to; NULL for ports within a port
+    uint64_t sequence;        // of the last operation that got a contract
+    int inline_bytes;         // that a ticket carries at most, the same on all members
+    bool shares_cores;        // there are more ranks than cores: claim() and settle() are worth it
+    int64_t *begun;   // in a record: where meet() of a transport that stamps writes the time
     int64_t ended_ns; // when part() of one that stamps was done, within a microsecond; 0: not known
 } comm_port;
 
@@ -142,6 +147,12 @@ struct comm_transport {
     // ---- messages
     status (*exchange)(comm_port *port, const comm_contract *contract, comm_message send,
                        comm_message receive);
+    // ---- on a stream
+    // Enqueues an operation and returns at once; false in *posted: there is no space now. It is complete when an
+    // event recorded on the stream afterwards is. args and contract are copied; the arrays in args and the
+    // buffers stay until then. The group's operations carry consecutive contracts.
+    status (*post)(comm_port *port, const kern_device_api *device, kern_lane *stream,
+                   const comm_args *args, const comm_contract *contract, bool *posted);
     // ---- both: what to tell people, and the end
     // Before meet, exchange: what is begun, and the names behind the contract's hashes.
     void (*note)(comm_port *port, const comm_contract *contract, const char *tensor,
@@ -153,6 +164,16 @@ struct comm_transport {
     // Whom waits of this rank that have lasted a while are for: from any thread. NULL: nobody knows.
     int (*waits_for)(comm_link *link, comm_awaited *out, int capacity);
 };
+
+// post() of a transport whose calls block: the operation runs in a host function on the stream, so the
+// device must have them (kern_device_api.call).
+status comm_post_blocking(comm_port *port, const kern_device_api *device, kern_lane *stream,
+                          const comm_args *args, const comm_contract *contract, bool *posted);
+// Whether algorithms can run over it.
+static inline bool comm_transport_runs(const comm_transport *t)
+{
+    return t->direct || t->messages;
+}
 
 extern const comm_transport *const comm_transport_table[];
 int comm_transport_count(void);

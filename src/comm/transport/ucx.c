@@ -499,6 +499,7 @@ const comm_transport comm_transport_ucx = {
     .region_create = region_create,
     .region_destroy = region_destroy,
     .exchange = ucx_exchange,
+    .post = comm_post_blocking,
     .note = ucx_note_contract,
     .kill = ucx_kill,
     .stop = ucx_stop,
