@@ -91,7 +91,7 @@ static void nap(control *c, int ms)
 }
 
 // Until it is connected, or the time is over, or it was told to close. Ranks start in any order.
-static bool reach_hub(control *c)
+static bool reach_coordinator(control *c)
 {
     for (;;) {
         const int64_t now = now_of(c);
@@ -163,7 +163,7 @@ static void hang_up(control *c)
 }
 
 // Bytes, 0, or -1 where the connection has ended.
-static int64_t read_hub(control *c)
+static int64_t read_coordinator(control *c)
 {
     const int64_t n = control_read(c->fd, c->buffer, READ_BYTES);
     const control_event e = {.kind = CONTROL_BYTES, .bytes = c->buffer, .count = n};
@@ -172,16 +172,16 @@ static int64_t read_hub(control *c)
     return n;
 }
 
-// Where writing fails the hub has closed; what it said before, its goodbye above all, is still to be read.
+// Where writing fails the coordinator has closed; what it said before, its goodbye above all, is still to be read.
 static void hear_out(control *c)
 {
-    for (int k = 0; k < LAST_READS && read_hub(c) > 0; k++) {
+    for (int k = 0; k < LAST_READS && read_coordinator(c) > 0; k++) {
     }
     if (c->fd >= 0) hang_up(c);
 }
 
 // True while there is more to be sent than the socket takes.
-static bool write_hub(control *c)
+static bool write_coordinator(control *c)
 {
     lock(c);
     control_span out = control_member_output(c->m);
@@ -229,7 +229,7 @@ static control_state state_of(control *c, bool *is_closing)
 // One wait for whatever comes, and what follows from it. False: this connection is over.
 static bool one_round(control *c)
 {
-    const bool wants_out = write_hub(c);
+    const bool wants_out = write_coordinator(c);
     lock(c);
     const int64_t left = control_member_wake(c->m) - now_of(c);
     unlock(c);
@@ -243,8 +243,9 @@ static bool one_round(control *c)
         const ssize_t n = read(c->wake_fd, &woken, sizeof(woken));
         (void)n;
     }
-    // What the hub said, before what the kernel says: a rank that left may end.
-    if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) (void)read_hub(c);
+    // What the coordinator said, before what the kernel says: a rank that left may end.
+    if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+        (void)read_coordinator(c);
     look_at_peers(c);
     bool is_closing = false;
     control_state s = state_of(c, &is_closing);
@@ -252,7 +253,8 @@ static bool one_round(control *c)
     lock(c);
     const bool is_due = now_of(c) >= control_member_wake(c->m);
     unlock(c);
-    if (s < CONTROL_RUNNING && now_of(c) > c->join_until + late_ns) { // the hub should have said so
+    if (s < CONTROL_RUNNING &&
+        now_of(c) > c->join_until + late_ns) { // the coordinator should have said so
         (void)fail(ST_TIMEOUT, "not all of %d ranks had joined within %.0f s", c->config.ranks,
                    (double)c->config.join_ns / 1e9);
         give_up(c, ST_TIMEOUT);
@@ -264,14 +266,14 @@ static bool one_round(control *c)
     return s != CONTROL_OVER && s != CONTROL_LEFT;
 }
 
-// Local peers go on being watched when the hub is lost: their ends are still worth knowing.
+// Local peers go on being watched when the coordinator is lost: their ends are still worth knowing.
 static void *control_main(void *context)
 {
     control *c = context;
-    while (reach_hub(c)) {
+    while (reach_coordinator(c)) {
         while (one_round(c)) {
         }
-        (void)write_hub(c); // last words
+        (void)write_coordinator(c); // last words
         cut(c);
         tell_notices(c);
         lock(c);

@@ -1,6 +1,6 @@
 // Who is in the job: joining, heartbeats, verdicts, agreement. Small messages, apart from the data.
 //
-//   control_server_start   the hub, in the process of rank 0 (or of a launcher): a thread of its own
+//   control_server_start   the coordinator, in the process of rank 0 (or of a launcher): a thread of its own
 //   control_open           this rank's end: a thread that nothing in training can hold up
 //   control_swap           every rank gives bytes and gets everybody's: how transports are wired up
 //   control_step           before each step: is there something that all agreed to do before it
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// ---- hub -----------------------------------------------------------------------------------------
+// ---- coordinator -----------------------------------------------------------------------------------------
 typedef struct control_server control_server;
 typedef struct control_server_config {
     const host *h;
@@ -26,10 +26,10 @@ typedef struct control_server_config {
     uint64_t job;
     uint32_t epoch;
     int ranks;
-    int rank; // whose process this is, or CONTROL_HUB
+    int rank; // whose process this is, or CONTROL_COORDINATOR
     int64_t join_ns;
     control_limits limits;
-    // What the hub saw, for a log; from its thread.
+    // What the coordinator saw, for a log; from its thread.
     void (*on_notice)(void *context, const control_notice *n);
     void *context;
 } control_server_config;
@@ -47,7 +47,7 @@ typedef struct control_config {
     uint64_t job;
     uint32_t epoch;
     int rank, ranks;
-    const char *address;       // the hub's
+    const char *address;       // the coordinator's
     const control_fact *facts; // borrowed until control_close
     int64_t fact_count;
     int64_t join_ns; // [60 s] to be connected and welcomed

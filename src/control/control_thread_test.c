@@ -1,4 +1,4 @@
-// Hub and ranks with real sockets and threads, all in one process, which the thread sanitizer sees.
+// Coordinator and ranks with real sockets and threads, all in one process, which the thread sanitizer sees.
 // What depends on processes (kill, stop) is in src/launch/local_test.c; what depends on time, in machine_test.c.
 #include "control/control.h"
 
@@ -35,7 +35,7 @@ typedef struct table {
     seat seats[RANKS];
 } table;
 
-static void on_hub_notice(void *context, const control_notice *n)
+static void on_coordinator_notice(void *context, const control_notice *n)
 {
     table *t = context;
     if (n->kind != CONTROL_NOTE_REFUSED) return;
@@ -65,7 +65,7 @@ static void lay(table *t, const char *address)
                                           .epoch = 1,
                                           .ranks = RANKS,
                                           .rank = 0,
-                                          .on_notice = on_hub_notice,
+                                          .on_notice = on_coordinator_notice,
                                           .context = t};
     assert_int_equal(control_server_start(&config, fd, &t->server), ST_OK);
     for (int r = 0; r < RANKS; r++) {
@@ -160,7 +160,7 @@ static void wait_ms(int64_t ms)
     (void)nanosleep(&t, NULL);
 }
 
-// Of the rank whose thread stands still before a beat: the hub has said goodbye and closed when it beats.
+// Of the rank whose thread stands still before a beat: the coordinator has said goodbye and closed when it beats.
 static void report_late(void *context, control_report *out)
 {
     seat *s = context;

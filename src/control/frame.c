@@ -167,17 +167,18 @@ void control_stream_deinit(control_stream *s)
 }
 
 void control_stream_key(control_stream *s, const control_key *k, const control_handshake *said,
-                        uint32_t epoch, bool is_hub)
+                        uint32_t epoch, bool is_coordinator)
 {
-    static const char to_hub[] = "rank to hub", to_rank[] = "hub to rank";
+    // The labels are part of the wire format: both ends derive their keys from these bytes.
+    static const char to_coordinator[] = "rank to hub", to_rank[] = "hub to rank";
     uint8_t salt[CONTROL_HASH_BYTES];
     control_sha256 copy = said->said;
     control_sha256_end(&copy, salt);
     const control_span secret = {control_key_bytes(k), CONTROL_KEY_BYTES};
-    uint8_t *up = is_hub ? s->receive_key : s->send_key;
-    uint8_t *down = is_hub ? s->send_key : s->receive_key;
-    control_hkdf((control_span){salt, sizeof(salt)}, secret, (control_span){to_hub, sizeof(to_hub)},
-                 up, CONTROL_HASH_BYTES);
+    uint8_t *up = is_coordinator ? s->receive_key : s->send_key;
+    uint8_t *down = is_coordinator ? s->send_key : s->receive_key;
+    control_hkdf((control_span){salt, sizeof(salt)}, secret,
+                 (control_span){to_coordinator, sizeof(to_coordinator)}, up, CONTROL_HASH_BYTES);
     control_hkdf((control_span){salt, sizeof(salt)}, secret,
                  (control_span){to_rank, sizeof(to_rank)}, down, CONTROL_HASH_BYTES);
     s->has_keys = true;

@@ -1,6 +1,6 @@
-// The bytes between a rank and the hub: 256-byte handshake frames, then sealed control frames.
+// The bytes between a rank and the coordinator: 256-byte handshake frames, then sealed control frames.
 //
-//   rank                                   hub
+//   rank                                   coordinator
 //   HELLO      who I am, nonce     ->            MAC under the handshake key over the frame
 //                             <-   CHALLENGE     its own nonce; MAC over both frames
 //   PROOF      the same            ->            MAC over all three
@@ -27,23 +27,23 @@ enum {
     CONTROL_HOST_BYTES = 64, // of a host's name, with the NUL
     CONTROL_RANKS_MAX = 4096,
     CONTROL_HEADER_BYTES = 24,
-    CONTROL_TO_HUB_MAX = 512 << 10,   // payload of one frame from a rank
-    CONTROL_TO_RANK_MAX = 64 << 20,   // and from the hub
-    CONTROL_SWAP_BYTES_MAX = 64 << 10 // of one rank in control_swap
+    CONTROL_TO_COORDINATOR_MAX = 512 << 10, // payload of one frame from a rank
+    CONTROL_TO_RANK_MAX = 64 << 20,         // and from the coordinator
+    CONTROL_SWAP_BYTES_MAX = 64 << 10       // of one rank in control_swap
 };
 
 typedef enum control_hello_type {
     CONTROL_HELLO = 1,
     CONTROL_CHALLENGE,
     CONTROL_PROOF,
-    CONTROL_REJECT // from the hub, instead of a challenge: "code" says why. Not sealed: only a hint
+    CONTROL_REJECT // from the coordinator, instead of a challenge: "code" says why. Not sealed: only a hint
 } control_hello_type;
 
 typedef struct control_hello {
     control_hello_type type;
     uint64_t job;
     uint32_t epoch;
-    int32_t rank, ranks; // of a challenge: the hub's rank, or -1
+    int32_t rank, ranks; // of a challenge: the coordinator's rank, or -1
     uint32_t code;       // status of a REJECT, else 0
     uint8_t digest[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];
     uint8_t nonce[CONTROL_NONCE_BYTES];
@@ -72,21 +72,21 @@ bool control_handshake_check(control_handshake *s, const uint8_t frame[CONTROL_H
 typedef enum control_type {
     CONTROL_MSG_NONE,
     CONTROL_MSG_BEAT,      // both ways: alive; from a rank, with its report
-    CONTROL_MSG_ASK_SHEET, // hub: send your facts
+    CONTROL_MSG_ASK_SHEET, // coordinator: send your facts
     CONTROL_MSG_SHEET,     // rank: they are
-    CONTROL_MSG_WELCOME,   // hub: all are here; who they are
-    CONTROL_MSG_END,       // hub: the job cannot go on: code, text
+    CONTROL_MSG_WELCOME,   // coordinator: all are here; who they are
+    CONTROL_MSG_END,       // coordinator: the job cannot go on: code, text
     CONTROL_MSG_SWAP,      // rank: number, bytes
-    CONTROL_MSG_SWAPPED,   // hub: number, everybody's bytes
+    CONTROL_MSG_SWAPPED,   // coordinator: number, everybody's bytes
     CONTROL_MSG_REQUEST,   // rank: let us agree on (kind, argument)
-    CONTROL_MSG_ASK_STEP,  // hub: which step have you promised at most
+    CONTROL_MSG_ASK_STEP,  // coordinator: which step have you promised at most
     CONTROL_MSG_PROMISE,   // rank: none beyond this one before the decision
-    CONTROL_MSG_DECIDED,   // hub: after this step
+    CONTROL_MSG_DECIDED,   // coordinator: after this step
     CONTROL_MSG_LOST,      // rank: that peer's process is gone
     CONTROL_MSG_FAILED,    // rank: I give up: code, text
-    CONTROL_MSG_VERDICT,   // hub: rank, verdict, text
+    CONTROL_MSG_VERDICT,   // coordinator: rank, verdict, text
     CONTROL_MSG_LEAVE,     // rank: done
-    CONTROL_MSG_BYE,       // hub: all are done
+    CONTROL_MSG_BYE,       // coordinator: all are done
     CONTROL_MSG_COUNT
 } control_type;
 
@@ -113,7 +113,7 @@ void control_stream_init(control_stream *s, int64_t in_limit, int64_t out_limit)
 void control_stream_deinit(control_stream *s); // wipes
 // After PROOF: the keys of both directions.
 void control_stream_key(control_stream *s, const control_key *k, const control_handshake *said,
-                        uint32_t epoch, bool is_hub);
+                        uint32_t epoch, bool is_coordinator);
 
 // ST_SECURITY if more came than any frame may hold.
 NODISCARD status control_stream_take(control_stream *s, const void *bytes, int64_t count);

@@ -115,21 +115,21 @@ static void test_handshake_macs(void **state)
     assert_false(control_handshake_check(&b, first)); // of another job
 }
 
-static void two_ends(control_stream *hub, control_stream *rank)
+static void two_ends(control_stream *coordinator, control_stream *rank)
 {
     control_handshake said;
     control_handshake_begin(&said, key, 1, 2);
-    control_stream_init(hub, CONTROL_TO_HUB_MAX, 1 << 20);
+    control_stream_init(coordinator, CONTROL_TO_COORDINATOR_MAX, 1 << 20);
     control_stream_init(rank, CONTROL_TO_RANK_MAX, 1 << 20);
-    control_stream_key(hub, key, &said, 2, true);
+    control_stream_key(coordinator, key, &said, 2, true);
     control_stream_key(rank, key, &said, 2, false);
 }
 
 static void test_frames_round_trip(void **state)
 {
     (void)state;
-    control_stream hub, rank;
-    two_ends(&hub, &rank);
+    control_stream coordinator, rank;
+    two_ends(&coordinator, &rank);
     uint8_t payload[300];
     for (int i = 0; i < 300; i++) payload[i] = (uint8_t)i;
     for (int64_t n = 0; n < 300; n++) {
@@ -143,11 +143,11 @@ static void test_frames_round_trip(void **state)
         const control_span out = control_stream_output(&rank);
         const int64_t piece = min_i64(out.bytes, 7);
         if (piece == 0) break;
-        assert_int_equal(control_stream_take(&hub, out.data, piece), ST_OK);
+        assert_int_equal(control_stream_take(&coordinator, out.data, piece), ST_OK);
         control_stream_sent(&rank, piece);
         control_frame f;
         bool has = false;
-        assert_int_equal(control_stream_next(&hub, &f, &has), ST_OK);
+        assert_int_equal(control_stream_next(&coordinator, &f, &has), ST_OK);
         if (!has) continue;
         assert_int_equal(f.type, CONTROL_MSG_BEAT);
         assert_int_equal(f.bytes, seen);
@@ -155,7 +155,7 @@ static void test_frames_round_trip(void **state)
         seen++;
     }
     assert_int_equal(seen, 300);
-    control_stream_deinit(&hub);
+    control_stream_deinit(&coordinator);
     control_stream_deinit(&rank);
 }
 
@@ -163,8 +163,8 @@ static void test_frames_round_trip(void **state)
 static void test_frames_refused(void **state)
 {
     (void)state;
-    control_stream hub, rank;
-    two_ends(&hub, &rank);
+    control_stream coordinator, rank;
+    two_ends(&coordinator, &rank);
     assert_int_equal(
         control_stream_put(&rank, CONTROL_MSG_SWAP, (control_span){"ab", 2}, (control_span){0}),
         ST_OK);
@@ -194,20 +194,21 @@ static void test_frames_refused(void **state)
         control_stream_deinit(&again);
         control_stream_deinit(&other);
     }
-    control_stream_deinit(&hub);
+    control_stream_deinit(&coordinator);
     control_stream_deinit(&rank);
 }
 
 static void test_limits(void **state)
 {
     (void)state;
-    control_stream hub, rank;
-    two_ends(&hub, &rank);
+    control_stream coordinator, rank;
+    two_ends(&coordinator, &rank);
     static uint8_t much[1 << 20];
     status st = ST_OK;
-    for (int i = 0; i < 3 && st == ST_OK; i++) st = control_stream_take(&hub, much, sizeof(much));
+    for (int i = 0; i < 3 && st == ST_OK; i++)
+        st = control_stream_take(&coordinator, much, sizeof(much));
     assert_int_equal(st, ST_SECURITY);
-    assert_true(hub.in_capacity <= 2 << 20);
+    assert_true(coordinator.in_capacity <= 2 << 20);
     st = ST_OK;
     int64_t put = 0;
     for (; put < 100 && st == ST_OK; put++) {
@@ -216,7 +217,7 @@ static void test_limits(void **state)
     }
     assert_int_equal(st, ST_TIMEOUT); // the other side does not read
     assert_in_range(put, 15, 17);
-    control_stream_deinit(&hub);
+    control_stream_deinit(&coordinator);
     control_stream_deinit(&rank);
 }
 

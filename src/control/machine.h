@@ -1,4 +1,4 @@
-// The two machines: the hub, which a job has once, and the member, which every rank has.
+// The two machines: the coordinator, which a job has once, and the member, which every rank has.
 //
 // Both are fed with events and the time, and answer with bytes to be sent and notices for their owner. They
 // hold no socket, no clock and no thread, so a simulator can run any number of them in one thread, deliver
@@ -7,7 +7,7 @@
 //
 //        events                       answers
 //   OPENED   connection          bytes to send per connection (control_*_output, control_*_sent)
-//   BYTES    what came           connections to close       (control_hub_drops)
+//   BYTES    what came           connections to close       (control_coordinator_drops)
 //   CLOSED   by the other side   notices: verdicts, refusals (control_*_notice)
 //   EXITED   a local rank's process
 //   TICK     at control_*_wake
@@ -27,7 +27,8 @@ extern "C" {
 enum {
     CONTROL_PENDING_MAX = 64, // connections that have not proved anything yet
     CONTROL_HANDSHAKE_MS = 2000,
-    CONTROL_HUB = -1 // as a rank: a hub that is in no rank's process (the launcher's)
+    CONTROL_COORDINATOR =
+        -1 // as a rank: a coordinator that is in no rank's process (the launcher's)
 };
 
 typedef enum control_event_kind {
@@ -40,15 +41,15 @@ typedef enum control_event_kind {
 
 typedef struct control_event {
     control_event_kind kind;
-    int connection; // of the hub
+    int connection; // of the coordinator
     int rank;       // EXITED
     const void *bytes;
     int64_t count;
 } control_event;
 
 typedef enum control_notice_kind {
-    CONTROL_NOTE_JOINED,  // hub: rank proved that it belongs to the job
-    CONTROL_NOTE_REFUSED, // hub: somebody was not let in; code and text say who and why
+    CONTROL_NOTE_JOINED,  // coordinator: rank proved that it belongs to the job
+    CONTROL_NOTE_REFUSED, // coordinator: somebody was not let in; code and text say who and why
     CONTROL_NOTE_VERDICT, // rank, verdict, text. A member's own rank: it has been fenced
     CONTROL_NOTE_FAILED   // rank gave up by itself, and says why: code, text
 } control_notice_kind;
@@ -82,39 +83,41 @@ typedef struct control_decision {
     uint64_t argument;
 } control_decision;
 
-// ---- hub -----------------------------------------------------------------------------------------
-typedef struct control_hub control_hub;
+// ---- coordinator -----------------------------------------------------------------------------------------
+typedef struct control_coordinator control_coordinator;
 // Whether a process of this machine is neither stopped nor gone, by the kernel's word. NULL: not asked.
 typedef bool control_runs(const control_peer *peer);
 
-typedef struct control_hub_config {
+typedef struct control_coordinator_config {
     const host *h;          // nonces
     const control_key *key; // borrowed
     uint64_t job;
     uint32_t epoch;
     int ranks;
-    int rank; // whose process this is, or CONTROL_HUB
+    int rank; // whose process this is, or CONTROL_COORDINATOR
     control_peer self;
     int64_t join_ns; // all ranks must be there by then [60 s]
     control_limits limits;
     control_runs *runs;
-} control_hub_config;
+} control_coordinator_config;
 
-NODISCARD status control_hub_create(const control_hub_config *config, int64_t now,
-                                    control_hub **out);
-void control_hub_destroy(control_hub *b);          // NULL is legal
-int control_hub_connections(const control_hub *b); // their numbers are below this
+NODISCARD status control_coordinator_create(const control_coordinator_config *config, int64_t now,
+                                            control_coordinator **out);
+void control_coordinator_destroy(control_coordinator *b);          // NULL is legal
+int control_coordinator_connections(const control_coordinator *b); // their numbers are below this
 // A number for a new connection; -1: there is no room, close it.
-int control_hub_accept(control_hub *b, int64_t now);
-void control_hub_feed(control_hub *b, const control_event *e, int64_t now);
-int64_t control_hub_wake(const control_hub *b);
-control_span control_hub_output(const control_hub *b, int connection);
-void control_hub_sent(control_hub *b, int connection, int64_t count);
-bool control_hub_is_open(const control_hub *b, int connection);
-bool control_hub_drops(const control_hub *b, int connection); // close it when its output is sent
-bool control_hub_notice(control_hub *b, control_notice *out);
-bool control_hub_is_done(const control_hub *b); // all have left or failed
-int control_hub_pending(const control_hub *b);  // connections that proved nothing yet
+int control_coordinator_accept(control_coordinator *b, int64_t now);
+void control_coordinator_feed(control_coordinator *b, const control_event *e, int64_t now);
+int64_t control_coordinator_wake(const control_coordinator *b);
+control_span control_coordinator_output(const control_coordinator *b, int connection);
+void control_coordinator_sent(control_coordinator *b, int connection, int64_t count);
+bool control_coordinator_is_open(const control_coordinator *b, int connection);
+bool control_coordinator_drops(const control_coordinator *b,
+                               int connection); // close it when its output is sent
+bool control_coordinator_notice(control_coordinator *b, control_notice *out);
+bool control_coordinator_is_done(const control_coordinator *b); // all have left or failed
+int control_coordinator_pending(
+    const control_coordinator *b); // connections that proved nothing yet
 
 // ---- member --------------------------------------------------------------------------------------
 typedef enum control_state {
@@ -152,7 +155,7 @@ control_state control_member_state(const control_member *m);
 // Of OVER: its code, and a text that is borrowed.
 status control_member_error(const control_member *m, const char **said);
 const control_peer *control_member_peer(const control_member *m, int rank); // from RUNNING on
-int control_member_hub_rank(const control_member *m);
+int control_member_coordinator_rank(const control_member *m);
 // Worth connecting again: nothing was said yet that condemns this member.
 bool control_member_may_retry(const control_member *m);
 void control_member_reset(control_member *m, int64_t now); // for another connection

@@ -1,4 +1,4 @@
-// Hub and members in virtual time: every test over several seeds, that is orders, delays and cuts.
+// Coordinator and members in virtual time: every test over several seeds, that is orders, delays and cuts.
 #include "fixtures/control/job_fixture.inc"
 
 enum { SEEDS = 12 };
@@ -24,7 +24,7 @@ static int teardown(void **state)
 static void start(job *j, int ranks, uint64_t seed)
 {
     job_init(j, ranks, key, seed);
-    job_start_hub(j);
+    job_start_coordinator(j);
     for (int r = 0; r < ranks; r++) {
         const control_member_config c = job_config(j, r);
         (void)job_add(j, &c);
@@ -74,7 +74,7 @@ static void test_join_swap_leave(void **state)
             job_run(&j, 300 * MS);
             assert_int_equal(job_is_in(&j, CONTROL_LEFT), r == j.count - 1);
         }
-        assert_true(control_hub_is_done(j.hub));
+        assert_true(control_coordinator_is_done(j.coordinator));
         for (int r = 0; r < j.count; r++) assert_int_equal(j.r[r].notice_count, 0);
         job_deinit(&j);
     }
@@ -110,7 +110,7 @@ static void test_wrong_key(void **state)
         job j;
         const char *said;
         job_init(&j, 3, key, seed);
-        job_start_hub(&j);
+        job_start_coordinator(&j);
         control_member_config c = job_config(&j, 0);
         (void)job_add(&j, &c);
         c = job_config(&j, 1);
@@ -136,14 +136,14 @@ static void test_wrong_key(void **state)
     }
 }
 
-// A hub that does not hold the key cannot make a rank believe that it does.
-static void test_false_hub(void **state)
+// A coordinator that does not hold the key cannot make a rank believe that it does.
+static void test_false_coordinator(void **state)
 {
     (void)state;
     job j;
     const char *said;
     job_init(&j, 1, other_key, 5);
-    job_start_hub(&j);
+    job_start_coordinator(&j);
     control_member_config c = job_config(&j, 0);
     c.key = key;
     (void)job_add(&j, &c);
@@ -158,7 +158,7 @@ static void test_second_claimant(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         job j;
         job_init(&j, 2, key, seed);
-        job_start_hub(&j);
+        job_start_coordinator(&j);
         const control_member_config c = job_config(&j, 1);
         (void)job_add(&j, &c);
         if (seed % 2 == 0) job_run(&j, 500 * MS); // else both race; one of them gets it
@@ -177,14 +177,14 @@ static void test_second_claimant(void **state)
     }
 }
 
-// A rank whose connection was lost comes again while the hub still holds the old one: the same process, so
+// A rank whose connection was lost comes again while the coordinator still holds the old one: the same process, so
 // it takes its own place.
 static void test_comes_again(void **state)
 {
     (void)state;
     job j;
     job_init(&j, 2, key, 6);
-    job_start_hub(&j);
+    job_start_coordinator(&j);
     control_member_config c = job_config(&j, 1);
     const int first = job_add(&j, &c);
     job_run(&j, 500 * MS);
@@ -208,7 +208,7 @@ static void test_wrong_world(void **state)
     job j;
     const char *said;
     job_init(&j, 4, key, 3);
-    job_start_hub(&j);
+    job_start_coordinator(&j);
     control_member_config c = job_config(&j, 1);
     c.ranks = 2;
     (void)job_add(&j, &c);
@@ -230,7 +230,7 @@ static void test_config_differs(void **state)
     for (int bad = 0; bad < 8; bad += 3) {
         job j;
         job_init(&j, 8, key, (uint64_t)bad);
-        job_start_hub(&j);
+        job_start_coordinator(&j);
         for (int r = 0; r < 8; r++) {
             control_member_config c = job_config(&j, r);
             c.facts = r == bad ? odd : usual;
@@ -260,8 +260,8 @@ static void test_join_too_late(void **state)
     job j;
     const char *said;
     job_init(&j, 4, key, 1);
-    j.hub_config.join_ns = 3000 * MS;
-    job_start_hub(&j);
+    j.coordinator_config.join_ns = 3000 * MS;
+    job_start_coordinator(&j);
     for (int r = 0; r < 4; r += 3) {
         const control_member_config c = job_config(&j, r);
         (void)job_add(&j, &c);
@@ -278,12 +278,12 @@ static void test_half_open(void **state)
     (void)state;
     job j;
     job_init(&j, 2, key, 9);
-    job_start_hub(&j);
+    job_start_coordinator(&j);
     int held = 0;
     for (int i = 0; i < 200; i++) {
-        const int line = control_hub_accept(j.hub, j.now);
+        const int line = control_coordinator_accept(j.coordinator, j.now);
         held += line >= 0;
-        assert_true(control_hub_pending(j.hub) <= CONTROL_PENDING_MAX);
+        assert_true(control_coordinator_pending(j.coordinator) <= CONTROL_PENDING_MAX);
     }
     assert_true(held >= CONTROL_PENDING_MAX);
     for (int r = 0; r < 2; r++) {
@@ -292,18 +292,19 @@ static void test_half_open(void **state)
         j.r[i].retries = true;
     }
     for (int i = 0; i < 100; i++) { // a flood goes on meanwhile
-        for (int k = 0; k < 5; k++) (void)control_hub_accept(j.hub, j.now);
-        for (int c = 0; c < control_hub_connections(j.hub); c++) {
+        for (int k = 0; k < 5; k++) (void)control_coordinator_accept(j.coordinator, j.now);
+        for (int c = 0; c < control_coordinator_connections(j.coordinator); c++) {
             bool is_ours = false;
             for (int r = 0; r < 2; r++) is_ours = is_ours || j.r[r].line == c;
             const control_event closed = {.kind = CONTROL_CLOSED, .connection = c};
-            if (!is_ours && control_hub_drops(j.hub, c)) control_hub_feed(j.hub, &closed, j.now);
+            if (!is_ours && control_coordinator_drops(j.coordinator, c))
+                control_coordinator_feed(j.coordinator, &closed, j.now);
         }
         job_step(&j);
     }
     job_run(&j, 3000 * MS);
     assert_true(job_is_in(&j, CONTROL_RUNNING));
-    assert_int_equal(control_hub_pending(j.hub), 0);
+    assert_int_equal(control_coordinator_pending(j.coordinator), 0);
     job_deinit(&j);
 }
 
@@ -363,7 +364,7 @@ static void test_stopped(void **state)
     }
 }
 
-// The kernel is asked before a silent rank of the hub's machine is accused, and a silent hub.
+// The kernel is asked before a silent rank of the coordinator's machine is accused, and a silent coordinator.
 static int64_t stopped_pid;
 
 static bool runs(const control_peer *peer)
@@ -377,10 +378,10 @@ static void test_starved(void **state)
     for (int rank = 0; rank < 3; rank++) {
         job j;
         job_init(&j, 3, key, 6);
-        j.hub_config.rank = 0;
-        j.hub_config.self.machine = 1;
-        j.hub_config.runs = runs;
-        job_start_hub(&j);
+        j.coordinator_config.rank = 0;
+        j.coordinator_config.self.machine = 1;
+        j.coordinator_config.runs = runs;
+        job_start_coordinator(&j);
         stopped_pid = 0;
         for (int r = 0; r < 3; r++) {
             control_member_config c = job_config(&j, r);
@@ -390,7 +391,7 @@ static void test_starved(void **state)
         job_run(&j, 1500 * MS);
         assert_true(job_is_in(&j, CONTROL_RUNNING));
         j.r[rank].is_stopped = true;
-        j.is_hub_stopped = rank == 0;
+        j.is_coordinator_stopped = rank == 0;
         job_run(&j, 5000 * MS);
         for (int i = 0; i < 3; i++) assert_int_equal(j.r[i].notice_count, 0);
         stopped_pid = 100 + rank; // now the kernel says so too
@@ -400,22 +401,22 @@ static void test_starved(void **state)
     }
 }
 
-// The hub lives in rank 0's process: who leads is judged by the others, each by itself.
-static void test_hub_stopped_or_killed(void **state)
+// The coordinator lives in rank 0's process: who leads is judged by the others, each by itself.
+static void test_coordinator_stopped_or_killed(void **state)
 {
     (void)state;
     for (int killed = 0; killed < 2; killed++) {
         job j;
         job_init(&j, 3, key, 4);
-        j.hub_config.rank = 0;
-        job_start_hub(&j);
+        j.coordinator_config.rank = 0;
+        job_start_coordinator(&j);
         for (int r = 0; r < 3; r++) {
             const control_member_config c = job_config(&j, r);
             (void)job_add(&j, &c);
         }
         job_run(&j, 1500 * MS);
         assert_true(job_is_in(&j, CONTROL_RUNNING));
-        j.is_hub_stopped = true;
+        j.is_coordinator_stopped = true;
         if (killed) {
             job_kill(&j, 0, true);
         } else {
@@ -545,7 +546,7 @@ static void test_flipped_bits(void **state)
         job_init(&j, 2, key, 1);
         j.flip_at = at;
         j.flip_bit = (int)(at % 8);
-        job_start_hub(&j);
+        job_start_coordinator(&j);
         for (int r = 0; r < 2; r++) {
             const control_member_config c = job_config(&j, r);
             (void)job_add(&j, &c);
@@ -570,7 +571,7 @@ static void test_flipped_bits(void **state)
     }
 }
 
-// What a rank said in one job, played to the hub again, is a stranger's: its proof is of another nonce.
+// What a rank said in one job, played to the coordinator again, is a stranger's: its proof is of another nonce.
 static void test_replay(void **state)
 {
     (void)state;
@@ -579,7 +580,7 @@ static void test_replay(void **state)
     int64_t count = 0;
     job_init(&j, 1, key, 3);
     j.delay_percent = 0;
-    job_start_hub(&j);
+    job_start_coordinator(&j);
     const control_member_config c = job_config(&j, 0);
     (void)job_add(&j, &c);
     for (int i = 0; i < 400; i++) {
@@ -594,14 +595,14 @@ static void test_replay(void **state)
     job_deinit(&j);
 
     job_init(&j, 1, key, 4);
-    job_start_hub(&j);
-    const int line = control_hub_accept(j.hub, j.now);
+    job_start_coordinator(&j);
+    const int line = control_coordinator_accept(j.coordinator, j.now);
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = line, .bytes = recorded, .count = count};
-    control_hub_feed(j.hub, &e, j.now);
-    assert_true(control_hub_drops(j.hub, line));
+    control_coordinator_feed(j.coordinator, &e, j.now);
+    assert_true(control_coordinator_drops(j.coordinator, line));
     control_notice n;
-    assert_true(control_hub_notice(j.hub, &n));
+    assert_true(control_coordinator_notice(j.coordinator, &n));
     assert_int_equal(n.code, ST_SECURITY);
     assert_non_null(strstr(n.text, "could not prove it"));
     job_deinit(&j);
@@ -610,16 +611,26 @@ static void test_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join_swap_leave), cmocka_unit_test(test_swap_differs),
-        cmocka_unit_test(test_wrong_key),       cmocka_unit_test(test_false_hub),
-        cmocka_unit_test(test_second_claimant), cmocka_unit_test(test_comes_again),
-        cmocka_unit_test(test_wrong_world),     cmocka_unit_test(test_config_differs),
-        cmocka_unit_test(test_join_too_late),   cmocka_unit_test(test_half_open),
-        cmocka_unit_test(test_killed),          cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_starved),         cmocka_unit_test(test_hub_stopped_or_killed),
-        cmocka_unit_test(test_late_monitor),    cmocka_unit_test(test_late_monitor_of_steps),
-        cmocka_unit_test(test_failed_says_why), cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_join_swap_leave),
+        cmocka_unit_test(test_swap_differs),
+        cmocka_unit_test(test_wrong_key),
+        cmocka_unit_test(test_false_coordinator),
+        cmocka_unit_test(test_second_claimant),
+        cmocka_unit_test(test_comes_again),
+        cmocka_unit_test(test_wrong_world),
+        cmocka_unit_test(test_config_differs),
+        cmocka_unit_test(test_join_too_late),
+        cmocka_unit_test(test_half_open),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_starved),
+        cmocka_unit_test(test_coordinator_stopped_or_killed),
+        cmocka_unit_test(test_late_monitor),
+        cmocka_unit_test(test_late_monitor_of_steps),
+        cmocka_unit_test(test_failed_says_why),
+        cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_replay),
     };
     return cmocka_run_group_tests_name("control/machine", tests, setup, teardown);
 }

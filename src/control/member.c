@@ -1,6 +1,6 @@
 // The member: one rank's end. A small machine, for it has one connection.
 //
-// It also watches the hub. A hub that is silent too long, or whose connection ends, is judged here, since
+// It also watches the coordinator. A coordinator that is silent too long, or whose connection ends, is judged here, since
 // nobody else could tell: the rank whose process it is gets the verdict. Local peers are told apart from
 // it by CONTROL_EXITED, which comes from the kernel in a millisecond and is passed on.
 #include "control/message.h"
@@ -28,12 +28,12 @@ struct control_member {
     control_handshake handshake;
     control_stream stream;
     bool is_connected, has_proved, is_condemned, was_welcomed;
-    char hub_host[CONTROL_HOST_BYTES];
-    int hub_rank;
-    uint64_t hub_machine;
+    char coordinator_host[CONTROL_HOST_BYTES];
+    int coordinator_rank;
+    uint64_t coordinator_machine;
     control_peer *peers; // ranks, from WELCOME on
     uint8_t *told;       // verdict per rank that the owner knows
-    bool is_hub_told;
+    bool is_coordinator_told;
     int lost; // a rank that is dead or stopped; -1: none
     int64_t heard_at, beat_at, fed_at;
     control_report report;
@@ -139,9 +139,9 @@ static void push_verdict(control_member *m, int rank, control_verdict v, const c
 // A verdict is told once; a stopped rank may still die.
 static void tell_verdict(control_member *m, int rank, control_verdict v, const char *said)
 {
-    if (rank == CONTROL_HUB) {
-        if (!m->is_hub_told) push_verdict(m, rank, v, said);
-        m->is_hub_told = true;
+    if (rank == CONTROL_COORDINATOR) {
+        if (!m->is_coordinator_told) push_verdict(m, rank, v, said);
+        m->is_coordinator_told = true;
         return;
     }
     if (m->told[rank] == v || m->told[rank] == CONTROL_DEAD) return;
@@ -199,7 +199,7 @@ static void on_hello(control_member *m, const uint8_t *frame)
         return;
     }
     if (!is_one || hello.type != CONTROL_CHALLENGE) {
-        end(m, ST_SECURITY, "what listens there is not the hub of a job");
+        end(m, ST_SECURITY, "what listens there is not the coordinator of a job");
         return;
     }
     if (hello.job != m->config.job || hello.epoch != m->config.epoch ||
@@ -209,8 +209,8 @@ static void on_hello(control_member *m, const uint8_t *frame)
     }
     send_hello(m, CONTROL_PROOF);
     if (m->state != CONTROL_JOINING) return;
-    memcpy(m->hub_host, hello.host, sizeof(m->hub_host));
-    m->hub_rank = hello.rank;
+    memcpy(m->coordinator_host, hello.host, sizeof(m->coordinator_host));
+    m->coordinator_rank = hello.rank;
     control_stream_key(&m->stream, m->config.key, &m->handshake, m->config.epoch, false);
     control_wipe(&m->handshake, sizeof(m->handshake));
     m->has_proved = true;
@@ -223,9 +223,9 @@ static bool on_welcome(control_member *m, const control_frame *f)
     const int ranks = m->config.ranks;
     if (m->state != CONTROL_WAITING || f->bytes != 16 + (int64_t)ranks * PEER_BYTES) return false;
     if (control_get32(f->payload) != (uint32_t)ranks) return false;
-    m->hub_rank = (int32_t)control_get32(f->payload + 4);
-    m->hub_machine = control_get64(f->payload + 8);
-    if (m->hub_rank < CONTROL_HUB || m->hub_rank >= ranks) return false;
+    m->coordinator_rank = (int32_t)control_get32(f->payload + 4);
+    m->coordinator_machine = control_get64(f->payload + 8);
+    if (m->coordinator_rank < CONTROL_COORDINATOR || m->coordinator_rank >= ranks) return false;
     for (int r = 0; r < ranks; r++) {
         if (!control_peer_parse(f->payload + 16 + (int64_t)r * PEER_BYTES, &m->peers[r]))
             return false;
@@ -264,7 +264,7 @@ static bool on_ask_step(control_member *m, const control_frame *f)
 {
     if (f->bytes != 4) return false;
     uint8_t answer[12];
-    // The step that is being done, and the next: training is not held up while the hub decides.
+    // The step that is being done, and the next: training is not held up while the coordinator decides.
     m->promised = min_i64(m->promised, m->begun + 1);
     m->open_questions++;
     memcpy(answer, f->payload, 4);
@@ -315,7 +315,7 @@ static void send_sheet(control_member *m)
     status st = arena_create("control sheet", 0, &a);
     text sheet = {.a = a};
     if (st == ST_OK) st = control_sheet_print(m->config.facts, m->config.fact_count, &sheet);
-    // Without it the hub still knows which digest differs.
+    // Without it the coordinator still knows which digest differs.
     if (st == ST_OK) {
         send(m, CONTROL_MSG_SHEET, (control_span){sheet.bytes, sheet.length}, (control_span){0});
     } else {
@@ -379,34 +379,35 @@ static void on_bytes(control_member *m, const void *bytes, int64_t count)
         st = control_stream_next(&m->stream, &f, &has);
         if (st != ST_OK || !has) break;
         if (!on_frame(m, &f)) {
-            end(m, ST_SECURITY, "the hub sent a malformed message (type %d, %lld bytes)", f.type,
-                (long long)f.bytes);
+            end(m, ST_SECURITY, "the coordinator sent a malformed message (type %d, %lld bytes)",
+                f.type, (long long)f.bytes);
         }
     }
     if (st != ST_OK) end(m, st, "%s", error_last()->text);
 }
 
-// ---- the hub, seen from here -------------------------------------------------------------------------
-static const char *hub_name(const control_member *m, char out[CONTROL_HOST_BYTES + 32])
+// ---- the coordinator, seen from here -------------------------------------------------------------------------
+static const char *coordinator_name(const control_member *m, char out[CONTROL_HOST_BYTES + 32])
 {
-    if (m->hub_rank == CONTROL_HUB) {
-        (void)snprintf(out, CONTROL_HOST_BYTES + 32, "the launcher (%s)", m->hub_host);
+    if (m->coordinator_rank == CONTROL_COORDINATOR) {
+        (void)snprintf(out, CONTROL_HOST_BYTES + 32, "the launcher (%s)", m->coordinator_host);
     } else {
-        (void)snprintf(out, CONTROL_HOST_BYTES + 32, "rank %d (%s)", m->hub_rank, m->hub_host);
+        (void)snprintf(out, CONTROL_HOST_BYTES + 32, "rank %d (%s)", m->coordinator_rank,
+                       m->coordinator_host);
     }
     return out;
 }
 
-static void lose_hub(control_member *m, control_verdict v, const char *why)
+static void lose_coordinator(control_member *m, control_verdict v, const char *why)
 {
     char name[CONTROL_HOST_BYTES + 32], said[CONTROL_TEXT_BYTES];
     if (m->state == CONTROL_JOINING || m->state == CONTROL_WAITING) {
-        end(m, ST_PEER_LOST, "the hub of the job %s before all ranks had joined", why);
+        end(m, ST_PEER_LOST, "the coordinator of the job %s before all ranks had joined", why);
         return;
     }
-    (void)snprintf(said, sizeof(said), "%s is %s: %s, and it led the job", hub_name(m, name),
-                   control_verdict_name(v), why);
-    tell_verdict(m, m->hub_rank, v, said);
+    (void)snprintf(said, sizeof(said), "%s is %s: %s, and it led the job",
+                   coordinator_name(m, name), control_verdict_name(v), why);
+    tell_verdict(m, m->coordinator_rank, v, said);
     end(m, ST_PEER_LOST, "%s", said);
 }
 
@@ -431,11 +432,13 @@ static void on_tick(control_member *m, int64_t now, int64_t late)
     const int64_t limit = m->state == CONTROL_WAITING ? (int64_t)WAITING_SILENCE_MS * 1000000
                                                       : m->config.limits.silence_ns;
     if (silent > limit) {
-        const bool is_local = m->hub_machine != 0 && m->hub_machine == m->config.self.machine;
-        const bool may_be_starved = is_local && m->hub_rank != CONTROL_HUB &&
+        const bool is_local =
+            m->coordinator_machine != 0 && m->coordinator_machine == m->config.self.machine;
+        const bool may_be_starved = is_local && m->coordinator_rank != CONTROL_COORDINATOR &&
                                     m->config.runs != NULL && silent < m->config.limits.starved_ns;
-        if (may_be_starved && m->config.runs(&m->peers[m->hub_rank])) return;
-        lose_hub(m, is_local ? CONTROL_STOPPED : CONTROL_DEAD, "it has been silent for too long");
+        if (may_be_starved && m->config.runs(&m->peers[m->coordinator_rank])) return;
+        lose_coordinator(m, is_local ? CONTROL_STOPPED : CONTROL_DEAD,
+                         "it has been silent for too long");
     }
 }
 
@@ -470,7 +473,7 @@ void control_member_feed(control_member *m, const control_event *e, int64_t now)
         break;
     case CONTROL_CLOSED:
         if (m->is_connected && m->state != CONTROL_LEFT)
-            lose_hub(m, CONTROL_DEAD, "its connection ended");
+            lose_coordinator(m, CONTROL_DEAD, "its connection ended");
         m->is_connected = false;
         break;
     case CONTROL_EXITED:
@@ -519,9 +522,9 @@ const control_peer *control_member_peer(const control_member *m, int rank)
     return &m->peers[rank];
 }
 
-int control_member_hub_rank(const control_member *m)
+int control_member_coordinator_rank(const control_member *m)
 {
-    return m->hub_rank;
+    return m->coordinator_rank;
 }
 
 // ---- what the owner asks for -------------------------------------------------------------------------

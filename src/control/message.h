@@ -1,4 +1,4 @@
-// Payloads of control frames, and the queue of notices: what hub and member share.
+// Payloads of control frames, and the queue of notices: what coordinator and member share.
 #ifndef CONTROL_MESSAGE_H
 #define CONTROL_MESSAGE_H
 

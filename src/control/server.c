@@ -1,4 +1,4 @@
-// The hub's thread: sockets in, the machine in the middle, sockets out.
+// The coordinator's thread: sockets in, the machine in the middle, sockets out.
 //
 // After an accept it reads at once, so that a rank's hello is seen before the next connection can push it
 // out as a stranger that says nothing.
@@ -34,7 +34,7 @@ typedef struct server_line {
 
 struct control_server {
     control_server_config config;
-    control_hub *hub;
+    control_coordinator *coordinator;
     int listen_fd, epoll_fd, wake_fd;
     server_line *lines;
     int line_count;
@@ -61,7 +61,7 @@ static void hang_up(control_server *s, int i)
     const control_event e = {.kind = CONTROL_CLOSED, .connection = i};
     (void)close(line->fd); // leaves epoll with it
     *line = (server_line){.fd = -1};
-    control_hub_feed(s->hub, &e, now_of(s));
+    control_coordinator_feed(s->coordinator, &e, now_of(s));
 }
 
 // Bytes, 0, or -1 where the connection has ended.
@@ -74,7 +74,7 @@ static int64_t read_line(control_server *s, int i)
     }
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = i, .bytes = s->buffer, .count = n};
-    if (n > 0) control_hub_feed(s->hub, &e, now_of(s));
+    if (n > 0) control_coordinator_feed(s->coordinator, &e, now_of(s));
     return n;
 }
 
@@ -89,21 +89,21 @@ static void hear_out(control_server *s, int i)
 static void write_line(control_server *s, int i)
 {
     server_line *line = &s->lines[i];
-    const control_span out = control_hub_output(s->hub, i);
+    const control_span out = control_coordinator_output(s->coordinator, i);
     if (out.bytes > 0) {
         const int64_t n = control_write(line->fd, out.data, out.bytes);
         if (n < 0) {
             hear_out(s, i);
             return;
         }
-        control_hub_sent(s->hub, i, n);
+        control_coordinator_sent(s->coordinator, i, n);
     }
-    const bool wants = control_hub_output(s->hub, i).bytes > 0;
+    const bool wants = control_coordinator_output(s->coordinator, i).bytes > 0;
     if (wants != line->wants_out) {
         line->wants_out = wants;
         watch(s, line->fd, i, EPOLLIN | (wants ? EPOLLOUT : 0U), EPOLL_CTL_MOD);
     }
-    if (!control_hub_drops(s->hub, i)) return;
+    if (!control_coordinator_drops(s->coordinator, i)) return;
     const int64_t now = now_of(s);
     if (line->dropped_at == 0) line->dropped_at = now;
     if (!wants || now - line->dropped_at > (int64_t)LINGER_MS * 1000000) hang_up(s, i);
@@ -114,7 +114,7 @@ static void accept_some(control_server *s)
     for (int k = 0; k < ACCEPTS_AT_ONCE; k++) {
         const int fd = control_accept(s->listen_fd);
         if (fd < 0) return;
-        const int i = control_hub_accept(s->hub, now_of(s));
+        const int i = control_coordinator_accept(s->coordinator, now_of(s));
         if (i < 0) {
             (void)close(fd);
             continue;
@@ -135,7 +135,8 @@ static void write_all(control_server *s)
 static bool has_words_left(const control_server *s)
 {
     for (int i = 0; i < s->line_count; i++) {
-        if (s->lines[i].fd >= 0 && control_hub_output(s->hub, i).bytes > 0) return true;
+        if (s->lines[i].fd >= 0 && control_coordinator_output(s->coordinator, i).bytes > 0)
+            return true;
     }
     return false;
 }
@@ -143,7 +144,7 @@ static bool has_words_left(const control_server *s)
 static void tell_notices(control_server *s)
 {
     control_notice n;
-    while (control_hub_notice(s->hub, &n)) {
+    while (control_coordinator_notice(s->coordinator, &n)) {
         if (s->config.on_notice != NULL) s->config.on_notice(s->config.context, &n);
     }
 }
@@ -151,7 +152,7 @@ static void tell_notices(control_server *s)
 static void one_round(control_server *s)
 {
     struct epoll_event events[EVENTS_MAX];
-    const int64_t left = control_hub_wake(s->hub) - now_of(s);
+    const int64_t left = control_coordinator_wake(s->coordinator) - now_of(s);
     const int timeout_ms = left <= 0 ? 0 : (int)(left / 1000000 + 1);
     const int count = epoll_wait(s->epoll_fd, events, EVENTS_MAX, timeout_ms);
     // What ranks said comes before what the time says of them.
@@ -163,9 +164,9 @@ static void one_round(control_server *s)
         if (events[k].data.u64 == IS_LISTENER) accept_some(s);
     }
     const int64_t now = now_of(s);
-    if (now >= control_hub_wake(s->hub)) {
+    if (now >= control_coordinator_wake(s->coordinator)) {
         const control_event tick = {.kind = CONTROL_TICK};
-        control_hub_feed(s->hub, &tick, now);
+        control_coordinator_feed(s->coordinator, &tick, now);
     }
     write_all(s);
     tell_notices(s);
@@ -196,7 +197,7 @@ static void server_destroy(control_server *s)
     if (s->epoll_fd >= 0) (void)close(s->epoll_fd);
     if (s->wake_fd >= 0) (void)close(s->wake_fd);
     (void)close(s->listen_fd);
-    control_hub_destroy(s->hub);
+    control_coordinator_destroy(s->coordinator);
     free(s->lines);
     free(s);
 }
@@ -215,18 +216,18 @@ int control_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
 static status server_init(control_server *s)
 {
     const control_server_config *c = &s->config;
-    control_hub_config hub = {.h = c->h,
-                              .key = c->key,
-                              .job = c->job,
-                              .epoch = c->epoch,
-                              .ranks = c->ranks,
-                              .rank = c->rank,
-                              .join_ns = c->join_ns,
-                              .limits = c->limits,
-                              .runs = control_is_running};
-    TRY(control_self(c->h, &hub.self));
-    TRY(control_hub_create(&hub, now_of(s), &s->hub));
-    s->line_count = control_hub_connections(s->hub);
+    control_coordinator_config coordinator = {.h = c->h,
+                                              .key = c->key,
+                                              .job = c->job,
+                                              .epoch = c->epoch,
+                                              .ranks = c->ranks,
+                                              .rank = c->rank,
+                                              .join_ns = c->join_ns,
+                                              .limits = c->limits,
+                                              .runs = control_is_running};
+    TRY(control_self(c->h, &coordinator.self));
+    TRY(control_coordinator_create(&coordinator, now_of(s), &s->coordinator));
+    s->line_count = control_coordinator_connections(s->coordinator);
     s->lines = calloc((size_t)(unsigned)s->line_count, sizeof(*s->lines));
     if (s->lines == NULL) return fail(ST_NO_MEMORY, "no memory for %d connections", s->line_count);
     for (int i = 0; i < s->line_count; i++) s->lines[i].fd = -1;
@@ -234,12 +235,12 @@ static status server_init(control_server *s)
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->epoll_fd < 0 || s->wake_fd < 0) {
-        return fail(ST_IO, "no descriptors for the hub: %s", strerror(errno));
+        return fail(ST_IO, "no descriptors for the coordinator: %s", strerror(errno));
     }
     watch(s, s->listen_fd, IS_LISTENER, EPOLLIN, EPOLL_CTL_ADD);
     watch(s, s->wake_fd, IS_WAKE, EPOLLIN, EPOLL_CTL_ADD);
     if (control_thread_start(&s->thread, server_main, s) != 0) {
-        return fail(ST_NO_MEMORY, "no thread for the hub");
+        return fail(ST_NO_MEMORY, "no thread for the coordinator");
     }
     return ST_OK;
 }
@@ -250,7 +251,7 @@ status control_server_start(const control_server_config *config, int listen_fd,
     control_server *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         (void)close(listen_fd);
-        return fail(ST_NO_MEMORY, "no memory for the hub");
+        return fail(ST_NO_MEMORY, "no memory for the coordinator");
     }
     s->config = *config;
     s->listen_fd = listen_fd;

@@ -3,11 +3,11 @@
 //   launch_detect       reads what a launcher left in the environment: ours, torchrun's, srun's, Open MPI's,
 //                       PMI's, that of a Kubernetes indexed job; the first complete set wins
 //   launch_local        starts N ranks of this program on this machine and stays with them until all ended
-//   launch_join         this rank's end of the job: the hub if it is rank 0's, then control
+//   launch_join         this rank's end of the job: the coordinator if it is rank 0's, then control
 //   launch_life_start   tells a rank that its launcher is gone, so that it stops with a checkpoint
 //
 // What a child inherits: descriptors of the job's key (a pipe), of the board of the ranks of this host, of a
-// pipe that ends with the launcher, and for rank 0 the hub's socket. Their numbers stand in one variable,
+// pipe that ends with the launcher, and for rank 0 the coordinator's socket. Their numbers stand in one variable,
 // TRIREME_LAUNCH; no secret does.
 #ifndef LAUNCH_LAUNCH_H
 #define LAUNCH_LAUNCH_H
@@ -27,15 +27,15 @@ typedef const char *(*launch_lookup)(void *context, const char *name);
 typedef struct launch_place {
     const char *launcher; // "trireme", "torchrun", "slurm", "openmpi", "pmi", "kubernetes"; "none"
     int rank, ranks;
-    int local_rank, local_ranks;              // on this host; -1: the launcher does not say
-    uint64_t job;                             // equal on all ranks; 0 where nothing names the job
-    char address[CONTROL_ADDRESS_BYTES];      // of the hub, in rank 0's process; "": not known
+    int local_rank, local_ranks;         // on this host; -1: the launcher does not say
+    uint64_t job;                        // equal on all ranks; 0 where nothing names the job
+    char address[CONTROL_ADDRESS_BYTES]; // of the coordinator, in rank 0's process; "": not known
     int key_fd, board_fd, life_fd, listen_fd; // "trireme" only; -1: none
     char note[256]; // something that the user should hear: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
 // A set that is there but cannot be read is ST_CONFIG and names the variable. TRIREME_ADDRESS and
-// TRIREME_PORT, where set, say where the hub is, with every launcher but our own.
+// TRIREME_PORT, where set, say where the coordinator is, with every launcher but our own.
 NODISCARD status launch_detect(launch_lookup lookup, void *context, launch_place *out);
 
 // "n[1-2,5]" -> n1, n2, n5, in order; several brackets and lists are fine. More than `limit` names, or
@@ -91,7 +91,7 @@ typedef struct launch_join_config {
     control_limits limits;
     void (*report)(void *context, control_report *out);
     void (*on_notice)(void *context, const control_notice *n);
-    void (*on_hub_notice)(void *context, const control_notice *n); // rank 0: for the log
+    void (*on_coordinator_notice)(void *context, const control_notice *n); // rank 0: for the log
     void *context;
 } launch_join_config;
 NODISCARD status launch_join(const launch_join_config *config, launch_job *out);

@@ -12,23 +12,23 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static status start_hub(const launch_join_config *config, launch_job *j)
+static status start_coordinator(const launch_join_config *config, launch_job *j)
 {
     const launch_place *p = config->place;
     int fd = p->listen_fd;
     char bound[CONTROL_ADDRESS_BYTES];
     if (fd < 0) TRY(control_listen(p->address, config->allow_wildcard, &fd, bound));
-    const control_server_config hub = {.h = config->h,
-                                       .key = j->key,
-                                       .job = p->job,
-                                       .epoch = config->epoch,
-                                       .ranks = p->ranks,
-                                       .rank = p->rank,
-                                       .join_ns = config->join_ns,
-                                       .limits = config->limits,
-                                       .on_notice = config->on_hub_notice,
-                                       .context = config->context};
-    return control_server_start(&hub, fd, &j->server);
+    const control_server_config coordinator = {.h = config->h,
+                                               .key = j->key,
+                                               .job = p->job,
+                                               .epoch = config->epoch,
+                                               .ranks = p->ranks,
+                                               .rank = p->rank,
+                                               .join_ns = config->join_ns,
+                                               .limits = config->limits,
+                                               .on_notice = config->on_coordinator_notice,
+                                               .context = config->context};
+    return control_server_start(&coordinator, fd, &j->server);
 }
 
 static status join(const launch_join_config *config, launch_job *j)
@@ -50,7 +50,7 @@ static status join(const launch_join_config *config, launch_job *j)
                     "file of 32 random bytes, chmod 600 it, and name it",
                     p->launcher);
     }
-    if (p->rank == 0) TRY(start_hub(config, j));
+    if (p->rank == 0) TRY(start_coordinator(config, j));
     const control_config c = {.h = config->h,
                               .key = j->key,
                               .job = p->job,

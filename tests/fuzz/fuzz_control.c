@@ -1,7 +1,7 @@
-// Fuzz entry: any bytes, in any pieces, at a hub and at a member.
+// Fuzz entry: any bytes, in any pieces, at a coordinator and at a member.
 //
 // The first byte picks how far the connection is: a stranger; after a right hello; joined; or a member that
-// waits for the hub. Where frames have MACs the fuzzer's payloads are sealed with the right keys, which is
+// waits for the coordinator. Where frames have MACs the fuzzer's payloads are sealed with the right keys, which is
 // what a rank that holds the key and is wrong (or hostile) could send. Whatever comes, the machine says who
 // is to blame and goes on; its memory stays within its limits.
 #include "control/machine.h"
@@ -25,7 +25,7 @@ typedef struct pair {
     host h;
     host_api api;
     control_key *key;
-    control_hub *hub;
+    control_coordinator *coordinator;
     control_member *m;
     int line, ranks; // the member is the last of them: a job of one rank is complete
 } pair;
@@ -38,11 +38,11 @@ static control_member_config config_of(const pair *p, int rank)
     return c;
 }
 
-static void to_hub(pair *p, const void *bytes, int64_t count)
+static void to_coordinator(pair *p, const void *bytes, int64_t count)
 {
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = p->line, .bytes = bytes, .count = count};
-    control_hub_feed(p->hub, &e, now);
+    control_coordinator_feed(p->coordinator, &e, now);
 }
 
 static void to_member(pair *p, const void *bytes, int64_t count)
@@ -55,11 +55,11 @@ static void to_member(pair *p, const void *bytes, int64_t count)
 static void pump(pair *p)
 {
     control_span s = control_member_output(p->m);
-    to_hub(p, s.data, s.bytes);
+    to_coordinator(p, s.data, s.bytes);
     control_member_sent(p->m, s.bytes);
-    s = control_hub_output(p->hub, p->line);
+    s = control_coordinator_output(p->coordinator, p->line);
     to_member(p, s.data, s.bytes);
-    control_hub_sent(p->hub, p->line, s.bytes);
+    control_coordinator_sent(p->coordinator, p->line, s.bytes);
 }
 
 static bool begin(pair *p)
@@ -69,20 +69,21 @@ static bool begin(pair *p)
     p->api.random_fill = fill;
     p->h.api = &p->api;
     if (control_key_copy(bytes, &p->key) != ST_OK) return false;
-    control_hub_config hub = {.h = &p->h, .key = p->key, .job = 1, .ranks = p->ranks, .rank = 0};
-    hub.self = (control_peer){.host = "n0", .pid = 4, .machine = 9};
+    control_coordinator_config coordinator = {
+        .h = &p->h, .key = p->key, .job = 1, .ranks = p->ranks, .rank = 0};
+    coordinator.self = (control_peer){.host = "n0", .pid = 4, .machine = 9};
     const control_member_config c = config_of(p, p->ranks - 1);
     const control_event opened = {.kind = CONTROL_OPENED};
-    if (control_hub_create(&hub, now, &p->hub) != ST_OK) return false;
+    if (control_coordinator_create(&coordinator, now, &p->coordinator) != ST_OK) return false;
     if (control_member_create(&c, now, &p->m) != ST_OK) return false;
-    p->line = control_hub_accept(p->hub, now);
+    p->line = control_coordinator_accept(p->coordinator, now);
     control_member_feed(p->m, &opened, now);
     return true;
 }
 
 // The keys that both ends of this connection have: nonces are constant here, so a third party that plays
 // the handshake through knows them.
-static void seal_stream(const pair *p, bool is_hub, control_stream *out)
+static void seal_stream(const pair *p, bool is_coordinator, control_stream *out)
 {
     control_handshake said;
     uint8_t frame[3][CONTROL_HELLO_BYTES];
@@ -101,16 +102,16 @@ static void seal_stream(const pair *p, bool is_hub, control_stream *out)
         control_hello_print(&hello[i], frame[i]);
         control_handshake_seal(&said, frame[i]);
     }
-    control_stream_init(out, CONTROL_TO_HUB_MAX, 1 << 22);
-    control_stream_key(out, p->key, &said, 0, is_hub);
-    if (is_hub && p->ranks == 1) out->send_sequence = 1; // it was welcomed
+    control_stream_init(out, CONTROL_TO_COORDINATOR_MAX, 1 << 22);
+    control_stream_key(out, p->key, &said, 0, is_coordinator);
+    if (is_coordinator && p->ranks == 1) out->send_sequence = 1; // it was welcomed
 }
 
 // The input as sealed frames: type, length (2 bytes), payload.
-static void send_frames(pair *p, const uint8_t *data, size_t size, bool to_the_hub)
+static void send_frames(pair *p, const uint8_t *data, size_t size, bool to_the_coordinator)
 {
     control_stream s;
-    seal_stream(p, !to_the_hub, &s);
+    seal_stream(p, !to_the_coordinator, &s);
     while (size >= 3) {
         const size_t wanted = (size_t)data[1] | (size_t)data[2] << 8;
         const size_t count = wanted < size - 3 ? wanted : size - 3;
@@ -126,8 +127,8 @@ static void send_frames(pair *p, const uint8_t *data, size_t size, bool to_the_h
     for (int64_t at = 0; at < out.bytes; at += PIECE_MAX) {
         const uint8_t *bytes = (const uint8_t *)out.data + at;
         const int64_t count = min_i64(out.bytes - at, PIECE_MAX);
-        if (to_the_hub) {
-            to_hub(p, bytes, count);
+        if (to_the_coordinator) {
+            to_coordinator(p, bytes, count);
         } else {
             to_member(p, bytes, count);
         }
@@ -135,12 +136,12 @@ static void send_frames(pair *p, const uint8_t *data, size_t size, bool to_the_h
     control_stream_deinit(&s);
 }
 
-static void send_raw(pair *p, const uint8_t *data, size_t size, bool to_the_hub)
+static void send_raw(pair *p, const uint8_t *data, size_t size, bool to_the_coordinator)
 {
     for (size_t at = 0; at < size; at += 100) {
         const int64_t count = min_i64((int64_t)(size - at), 100);
-        if (to_the_hub) {
-            to_hub(p, data + at, count);
+        if (to_the_coordinator) {
+            to_coordinator(p, data + at, count);
         } else {
             to_member(p, data + at, count);
         }
@@ -167,14 +168,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     // Both still work as machines: time passes, they say what they have to say.
     const control_event tick = {.kind = CONTROL_TICK}, closed = {.kind = CONTROL_CLOSED};
     control_notice n;
-    control_hub_feed(p.hub, &tick, now + INT64_C(3000000000));
+    control_coordinator_feed(p.coordinator, &tick, now + INT64_C(3000000000));
     control_member_feed(p.m, &tick, now + INT64_C(3000000000));
-    control_hub_feed(p.hub, &closed, now);
+    control_coordinator_feed(p.coordinator, &closed, now);
     control_member_feed(p.m, &closed, now);
-    while (control_hub_notice(p.hub, &n)) ASSERT(strlen(n.text) < sizeof(n.text));
+    while (control_coordinator_notice(p.coordinator, &n)) ASSERT(strlen(n.text) < sizeof(n.text));
     while (control_member_notice(p.m, &n)) ASSERT(strlen(n.text) < sizeof(n.text));
     control_member_destroy(p.m);
-    control_hub_destroy(p.hub);
+    control_coordinator_destroy(p.coordinator);
     control_key_destroy(p.key);
     error_clear();
     return 0;

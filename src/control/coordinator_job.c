@@ -1,5 +1,5 @@
-// The hub once ranks have proved themselves: comparing, welcoming, swaps, agreements, verdicts.
-#include "control/hub_internal.h"
+// The coordinator once ranks have proved themselves: comparing, welcoming, swaps, agreements, verdicts.
+#include "control/coordinator_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,18 +9,19 @@
 enum { FINDINGS_MAX = 16, COMPARE_MS = 2000, NAMES_MAX = 8 };
 
 // ---- comparing -------------------------------------------------------------------------------------
-static bool is_like(const control_hub *b, int x, int y)
+static bool is_like(const control_coordinator *b, int x, int y)
 {
     return memcmp(b->members[x].digest, b->members[y].digest, sizeof(b->members[x].digest)) == 0;
 }
 
-static void welcome(control_hub *b, int64_t now)
+static void welcome(control_coordinator *b, int64_t now)
 {
     const int ranks = b->config.ranks;
     uint8_t head[16];
     uint8_t *list = calloc((size_t)(unsigned)ranks, PEER_BYTES);
     if (list == NULL) {
-        control_hub_end(b, ST_NO_MEMORY, "the hub has no memory for the list of ranks");
+        control_coordinator_end(b, ST_NO_MEMORY,
+                                "the coordinator has no memory for the list of ranks");
         return;
     }
     for (int r = 0; r < ranks; r++) {
@@ -30,20 +31,20 @@ static void welcome(control_hub *b, int64_t now)
     control_put32(head, (uint32_t)ranks);
     control_put32(head + 4, (uint32_t)b->config.rank);
     control_put64(head + 8, b->config.self.machine);
-    b->phase = HUB_RUNNING;
-    control_hub_send_all(b, CONTROL_MSG_WELCOME, (control_span){head, sizeof(head)},
-                         (control_span){list, (int64_t)ranks * PEER_BYTES});
+    b->phase = COORDINATOR_RUNNING;
+    control_coordinator_send_all(b, CONTROL_MSG_WELCOME, (control_span){head, sizeof(head)},
+                                 (control_span){list, (int64_t)ranks * PEER_BYTES});
     free(list);
 }
 
-static void ask_sheet(control_hub *b, int rank)
+static void ask_sheet(control_coordinator *b, int rank)
 {
     b->members[rank].is_asked = true;
-    control_hub_send(b, rank, CONTROL_MSG_ASK_SHEET, (control_span){0}, (control_span){0});
+    control_coordinator_send(b, rank, CONTROL_MSG_ASK_SHEET, (control_span){0}, (control_span){0});
 }
 
 // The largest set of ranks that agree; of equal ones, that with the lowest rank. O(ranks * sets).
-void control_hub_compare(control_hub *b, int64_t now)
+void control_coordinator_compare(control_coordinator *b, int64_t now)
 {
     const int ranks = b->config.ranks;
     int most = 0;
@@ -67,15 +68,15 @@ void control_hub_compare(control_hub *b, int64_t now)
         if (!is_like(b, r, b->usual)) b->odd = r;
     }
     b->usual_count = most;
-    b->phase = HUB_COMPARING;
+    b->phase = COORDINATOR_COMPARING;
     b->compare_until = now + (int64_t)COMPARE_MS * 1000000;
     ask_sheet(b, b->usual);
     ask_sheet(b, b->odd);
 }
 
-static void end_compare(control_hub *b)
+static void end_compare(control_coordinator *b)
 {
-    const hub_member *odd = &b->members[b->odd], *usual = &b->members[b->usual];
+    const coordinator_member *odd = &b->members[b->odd], *usual = &b->members[b->usual];
     unsigned kinds = 0;
     for (unsigned k = 0; k < CONTROL_FACT_KINDS; k++) {
         if (memcmp(odd->digest[k], usual->digest[k], CONTROL_DIGEST_BYTES) != 0) kinds |= 1u << k;
@@ -85,14 +86,14 @@ static void end_compare(control_hub *b)
                                      usual->sheet_bytes};
     char said[CONTROL_TEXT_BYTES];
     control_facts_explain(&odd_side, &usual_side, kinds, said, sizeof(said));
-    control_hub_refuse(b, b->odd, ST_REFUSED, "%s", said);
-    control_hub_end(b, ST_REFUSED, said);
+    control_coordinator_refuse(b, b->odd, ST_REFUSED, "%s", said);
+    control_coordinator_end(b, ST_REFUSED, said);
 }
 
-static bool on_sheet(control_hub *b, int rank, const control_frame *f)
+static bool on_sheet(control_coordinator *b, int rank, const control_frame *f)
 {
-    hub_member *m = &b->members[rank];
-    if (b->phase != HUB_COMPARING || !m->is_asked || m->sheet != NULL) return false;
+    coordinator_member *m = &b->members[rank];
+    if (b->phase != COORDINATOR_COMPARING || !m->is_asked || m->sheet != NULL) return false;
     if (f->bytes > CONTROL_SHEET_BYTES_MAX) return false;
     m->sheet = malloc((size_t)f->bytes + 1);
     if (m->sheet == NULL) return true; // the text will name the kind and not the key
@@ -103,8 +104,8 @@ static bool on_sheet(control_hub *b, int rank, const control_frame *f)
 }
 
 // ---- verdicts --------------------------------------------------------------------------------------
-static void tell(control_hub *b, control_notice_kind kind, int rank, control_verdict v, status code,
-                 const char *said)
+static void tell(control_coordinator *b, control_notice_kind kind, int rank, control_verdict v,
+                 status code, const char *said)
 {
     uint8_t head[12];
     control_notice n = {.kind = kind, .rank = rank, .verdict = v, .code = code};
@@ -113,30 +114,30 @@ static void tell(control_hub *b, control_notice_kind kind, int rank, control_ver
     control_put32(head, (uint32_t)rank);
     control_put32(head + 4, (uint32_t)v);
     control_put32(head + 8, (uint32_t)code);
-    control_hub_send_all(b, CONTROL_MSG_VERDICT, (control_span){head, sizeof(head)},
-                         (control_span){n.text, (int64_t)strlen(n.text)});
+    control_coordinator_send_all(b, CONTROL_MSG_VERDICT, (control_span){head, sizeof(head)},
+                                 (control_span){n.text, (int64_t)strlen(n.text)});
 }
 
-static void find(control_hub *b, const control_finding *f)
+static void find(control_coordinator *b, const control_finding *f)
 {
-    hub_member *m = &b->members[f->rank];
+    coordinator_member *m = &b->members[f->rank];
     if (m->told == f->verdict || m->told == CONTROL_DEAD) return;
     m->told = f->verdict;
     tell(b, CONTROL_NOTE_VERDICT, f->rank, f->verdict, ST_OK, f->text);
     if (f->verdict != CONTROL_DEAD && f->verdict != CONTROL_STOPPED) return;
     // Fenced: it has been told, if it can still hear, and nothing that it says counts any more.
     m->is_fenced = true;
-    if (m->line >= 0) control_hub_drop(b, m->line);
+    if (m->line >= 0) control_coordinator_drop(b, m->line);
     b->seen[f->rank].is_gone = true;
 }
 
-static bool on_failed(control_hub *b, int rank, const control_frame *f)
+static bool on_failed(control_coordinator *b, int rank, const control_frame *f)
 {
     if (f->bytes < 4) return false;
     const uint32_t code = control_get32(f->payload);
     if (code == ST_OK || code >= STATUS_COUNT) return false;
-    hub_member *m = &b->members[rank];
-    if (b->phase != HUB_RUNNING || m->told == CONTROL_DEAD) return true;
+    coordinator_member *m = &b->members[rank];
+    if (b->phase != COORDINATOR_RUNNING || m->told == CONTROL_DEAD) return true;
     char why[CONTROL_TEXT_BYTES], said[CONTROL_TEXT_BYTES];
     control_text_parse(f->payload + 4, f->bytes - 4, why);
     if (snprintf(said, sizeof(said), "rank %d (%s) failed: %s", rank, m->peer.host, why) < 0) {
@@ -147,15 +148,15 @@ static bool on_failed(control_hub *b, int rank, const control_frame *f)
     return true;
 }
 
-static bool on_lost(control_hub *b, int rank, const control_frame *f)
+static bool on_lost(control_coordinator *b, int rank, const control_frame *f)
 {
     (void)rank;
     if (f->bytes != 4) return false;
     const uint32_t other = control_get32(f->payload);
     if (other >= (uint32_t)b->config.ranks) return false;
     // Only ranks of its own machine are watched by a member; one that has left may end.
-    const hub_member *m = &b->members[other];
-    if (b->phase == HUB_RUNNING && !m->has_left &&
+    const coordinator_member *m = &b->members[other];
+    if (b->phase == COORDINATOR_RUNNING && !m->has_left &&
         m->peer.machine == b->members[rank].peer.machine) {
         b->seen[other].is_gone = true;
     }
@@ -163,7 +164,7 @@ static bool on_lost(control_hub *b, int rank, const control_frame *f)
 }
 
 // ---- swaps -----------------------------------------------------------------------------------------
-static bool swap_begin(control_hub *b, int rank, uint64_t number, int64_t bytes)
+static bool swap_begin(control_coordinator *b, int rank, uint64_t number, int64_t bytes)
 {
     const int64_t all = max_i64(bytes * b->config.ranks, 1);
     if (b->swap.has == NULL) {
@@ -183,9 +184,9 @@ static bool swap_begin(control_hub *b, int rank, uint64_t number, int64_t bytes)
     return true;
 }
 
-static bool on_swap(control_hub *b, int rank, const control_frame *f)
+static bool on_swap(control_coordinator *b, int rank, const control_frame *f)
 {
-    if (b->phase != HUB_RUNNING || f->bytes < 8) return false;
+    if (b->phase != COORDINATOR_RUNNING || f->bytes < 8) return false;
     const uint64_t number = control_get64(f->payload);
     const int64_t bytes = f->bytes - 8;
     char said[CONTROL_TEXT_BYTES];
@@ -194,7 +195,7 @@ static bool on_swap(control_hub *b, int rank, const control_frame *f)
     }
     if (b->swap.count == 0 && number == b->swap.number + 1) {
         if (!swap_begin(b, rank, number, bytes)) {
-            control_hub_end(b, ST_NO_MEMORY, "the hub has no memory for a swap");
+            control_coordinator_end(b, ST_NO_MEMORY, "the coordinator has no memory for a swap");
             return true;
         }
     }
@@ -206,7 +207,7 @@ static bool on_swap(control_hub *b, int rank, const control_frame *f)
                        (unsigned long long)number, b->swap.first,
                        b->members[b->swap.first].peer.host, (long long)b->swap.bytes,
                        (unsigned long long)b->swap.number);
-        control_hub_end(b, ST_DIVERGED, said);
+        control_coordinator_end(b, ST_DIVERGED, said);
         return true;
     }
     b->swap.has[rank] = 1;
@@ -215,29 +216,29 @@ static bool on_swap(control_hub *b, int rank, const control_frame *f)
     uint8_t head[8];
     control_put64(head, number);
     b->swap.count = 0;
-    control_hub_send_all(b, CONTROL_MSG_SWAPPED, (control_span){head, sizeof(head)},
-                         (control_span){b->swap.all, bytes * b->config.ranks});
+    control_coordinator_send_all(b, CONTROL_MSG_SWAPPED, (control_span){head, sizeof(head)},
+                                 (control_span){b->swap.all, bytes * b->config.ranks});
     return true;
 }
 
 // ---- agreements ------------------------------------------------------------------------------------
 // Asks everybody how far it has promised to go; the decision is the furthest of these, so nobody has
 // begun a step beyond it.
-static void ask_step(control_hub *b)
+static void ask_step(control_coordinator *b)
 {
     uint8_t payload[4];
     if (b->is_asking || b->question_count == 0) return;
     b->is_asking = true;
     control_put32(payload, ++b->question);
     for (int r = 0; r < b->config.ranks; r++) b->members[r].has_promised = false;
-    control_hub_send_all(b, CONTROL_MSG_ASK_STEP, (control_span){payload, sizeof(payload)},
-                         (control_span){0});
+    control_coordinator_send_all(b, CONTROL_MSG_ASK_STEP, (control_span){payload, sizeof(payload)},
+                                 (control_span){0});
 }
 
-static bool on_request(control_hub *b, const control_frame *f)
+static bool on_request(control_coordinator *b, const control_frame *f)
 {
-    if (b->phase != HUB_RUNNING || f->bytes != 12) return false;
-    const hub_question q = {control_get32(f->payload), control_get64(f->payload + 4)};
+    if (b->phase != COORDINATOR_RUNNING || f->bytes != 12) return false;
+    const coordinator_question q = {control_get32(f->payload), control_get64(f->payload + 4)};
     if (q.kind >= CONTROL_AGREEMENTS) return false;
     for (int i = 0; i < b->question_count; i++) { // all ranks got the same signal: one decision
         if (b->questions[i].kind == q.kind && b->questions[i].argument == q.argument) return true;
@@ -247,11 +248,11 @@ static bool on_request(control_hub *b, const control_frame *f)
     return true;
 }
 
-static void decide(control_hub *b)
+static void decide(control_coordinator *b)
 {
     int64_t furthest = INT64_MIN;
     for (int r = 0; r < b->config.ranks; r++) {
-        const hub_member *m = &b->members[r];
+        const coordinator_member *m = &b->members[r];
         if (m->line < 0) continue; // left, or gone
         if (!m->has_promised) return;
         furthest = max_i64(furthest, m->promised);
@@ -261,15 +262,15 @@ static void decide(control_hub *b)
     control_put32(payload + 4, b->questions[0].kind);
     control_put64(payload + 8, b->questions[0].argument);
     control_put64(payload + 16, (uint64_t)furthest);
-    control_hub_send_all(b, CONTROL_MSG_DECIDED, (control_span){payload, sizeof(payload)},
-                         (control_span){0});
+    control_coordinator_send_all(b, CONTROL_MSG_DECIDED, (control_span){payload, sizeof(payload)},
+                                 (control_span){0});
     b->is_asking = false;
     b->question_count--;
     memmove(b->questions, b->questions + 1, (size_t)b->question_count * sizeof(b->questions[0]));
     ask_step(b);
 }
 
-static bool on_promise(control_hub *b, int rank, const control_frame *f)
+static bool on_promise(control_coordinator *b, int rank, const control_frame *f)
 {
     if (f->bytes != 12 || !b->is_asking || control_get32(f->payload) != b->question) return false;
     b->members[rank].has_promised = true;
@@ -279,7 +280,7 @@ static bool on_promise(control_hub *b, int rank, const control_frame *f)
 }
 
 // ---- messages --------------------------------------------------------------------------------------
-static bool on_beat(control_hub *b, int rank, const control_frame *f, int64_t now)
+static bool on_beat(control_coordinator *b, int rank, const control_frame *f, int64_t now)
 {
     control_report r;
     control_seen *s = &b->seen[rank];
@@ -292,12 +293,12 @@ static bool on_beat(control_hub *b, int rank, const control_frame *f, int64_t no
 }
 
 // All others have left too, or are gone for good.
-static void leave_together(control_hub *b)
+static void leave_together(control_coordinator *b)
 {
-    if (b->phase != HUB_RUNNING) return;
+    if (b->phase != COORDINATOR_RUNNING) return;
     bool is_one_left = false;
     for (int r = 0; r < b->config.ranks; r++) {
-        const hub_member *m = &b->members[r];
+        const coordinator_member *m = &b->members[r];
         // Whoever was found to be stuck will not come.
         const bool is_lost = m->told != CONTROL_FINE && m->told != CONTROL_SLOW;
         if (m->line >= 0 && !m->is_leaving && !is_lost) return;
@@ -308,15 +309,16 @@ static void leave_together(control_hub *b)
     }
     for (int r = 0; is_one_left && r < b->config.ranks; r++) {
         if (!b->members[r].is_leaving) continue;
-        control_hub_send(b, r, CONTROL_MSG_BYE, (control_span){0}, (control_span){0});
+        control_coordinator_send(b, r, CONTROL_MSG_BYE, (control_span){0}, (control_span){0});
     }
-    b->phase = HUB_OVER;
+    b->phase = COORDINATOR_OVER;
     for (int i = 0; i < b->line_count; i++) {
         if (b->lines[i].state != LINE_FREE) b->lines[i].state = LINE_CLOSING;
     }
 }
 
-bool control_hub_message(control_hub *b, int rank, const control_frame *f, int64_t now)
+bool control_coordinator_message(control_coordinator *b, int rank, const control_frame *f,
+                                 int64_t now)
 {
     switch (f->type) {
     case CONTROL_MSG_BEAT:
@@ -334,7 +336,7 @@ bool control_hub_message(control_hub *b, int rank, const control_frame *f, int64
     case CONTROL_MSG_FAILED:
         return on_failed(b, rank, f);
     case CONTROL_MSG_LEAVE:
-        if (b->phase != HUB_RUNNING || f->bytes != 0) return false;
+        if (b->phase != COORDINATOR_RUNNING || f->bytes != 0) return false;
         b->members[rank].is_leaving = true;
         b->seen[rank].is_here = false; // nothing is expected of it any more
         return true;
@@ -354,21 +356,22 @@ bool control_hub_message(control_hub *b, int rank, const control_frame *f, int64
 }
 
 // ---- time ------------------------------------------------------------------------------------------
-static void expire(control_hub *b, int64_t now)
+static void expire(control_coordinator *b, int64_t now)
 {
     for (int i = 0; i < b->line_count; i++) {
-        hub_line *line = &b->lines[i];
+        coordinator_line *line = &b->lines[i];
         const bool is_pending = line->state == LINE_STRANGER || line->state == LINE_CLAIMED;
         if (is_pending && now >= line->until) {
-            control_hub_refuse(b, -1, ST_SECURITY,
-                               "a connection that did not prove itself within %d ms was closed",
-                               CONTROL_HANDSHAKE_MS);
-            control_hub_drop(b, i);
+            control_coordinator_refuse(
+                b, -1, ST_SECURITY,
+                "a connection that did not prove itself within %d ms was closed",
+                CONTROL_HANDSHAKE_MS);
+            control_coordinator_drop(b, i);
         }
     }
 }
 
-static void join_too_late(control_hub *b)
+static void join_too_late(control_coordinator *b)
 {
     char said[CONTROL_TEXT_BYTES], missing[CONTROL_TEXT_BYTES / 2] = "";
     int named = 0;
@@ -385,14 +388,14 @@ static void join_too_late(control_hub *b)
     control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = -1, .code = ST_TIMEOUT};
     (void)snprintf(n.text, sizeof(n.text), "%s", said);
     control_notice_push(&b->notices, &n);
-    control_hub_end(b, ST_TIMEOUT, said);
+    control_coordinator_end(b, ST_TIMEOUT, said);
 }
 
 // Before a silent rank of this machine is accused: a machine that is busy with other work starves threads
 // for longer than a second.
-static void ask_kernel(control_hub *b, int64_t now)
+static void ask_kernel(control_coordinator *b, int64_t now)
 {
-    const control_hub_config *c = &b->config;
+    const control_coordinator_config *c = &b->config;
     for (int r = 0; c->runs != NULL && r < c->ranks; r++) {
         control_seen *s = &b->seen[r];
         const bool is_quiet = s->is_here && now - s->heard_at > c->limits.silence_ns / 2;
@@ -401,7 +404,7 @@ static void ask_kernel(control_hub *b, int64_t now)
     }
 }
 
-static void judge(control_hub *b, int64_t now, int64_t late)
+static void judge(control_coordinator *b, int64_t now, int64_t late)
 {
     control_finding found[FINDINGS_MAX];
     ask_kernel(b, now);
@@ -413,7 +416,7 @@ static void judge(control_hub *b, int64_t now, int64_t late)
     }
 }
 
-static void tick(control_hub *b, int64_t now)
+static void tick(control_coordinator *b, int64_t now)
 {
     const int64_t beat = b->config.limits.beat_ns, gap = now - b->ticked_at;
     const int64_t late = gap > 2 * beat ? gap - beat : 0;
@@ -426,19 +429,19 @@ static void tick(control_hub *b, int64_t now)
         b->seen[r].moved_at = min_i64(b->seen[r].moved_at + late, now);
     }
     expire(b, now);
-    if (b->phase == HUB_JOINING && now >= b->join_until) join_too_late(b);
-    if (b->phase == HUB_COMPARING && now >= b->compare_until) end_compare(b);
-    if (b->phase == HUB_RUNNING) judge(b, now, 0);
-    if (b->phase != HUB_OVER) {
-        control_hub_send_all(b, CONTROL_MSG_BEAT, (control_span){0}, (control_span){0});
+    if (b->phase == COORDINATOR_JOINING && now >= b->join_until) join_too_late(b);
+    if (b->phase == COORDINATOR_COMPARING && now >= b->compare_until) end_compare(b);
+    if (b->phase == COORDINATOR_RUNNING) judge(b, now, 0);
+    if (b->phase != COORDINATOR_OVER) {
+        control_coordinator_send_all(b, CONTROL_MSG_BEAT, (control_span){0}, (control_span){0});
     }
 }
 
-void control_hub_advance(control_hub *b, int64_t now)
+void control_coordinator_advance(control_coordinator *b, int64_t now)
 {
     if (now >= b->tick_at) {
         tick(b, now);
-    } else if (b->phase == HUB_RUNNING) {
+    } else if (b->phase == COORDINATOR_RUNNING) {
         // A death is passed on at once, not at the next beat.
         for (int r = 0; r < b->config.ranks; r++) {
             const control_seen *s = &b->seen[r];

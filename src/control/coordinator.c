@@ -1,11 +1,11 @@
-// The hub: lets ranks in, hands bytes round, listens to heartbeats and gives the verdicts.
+// The coordinator: lets ranks in, hands bytes round, listens to heartbeats and gives the verdicts.
 //
 // A connection is STRANGER until its hello carries a right MAC, CLAIMED until its proof does, then JOINED.
 // Strangers and claims together are at most CONTROL_PENDING_MAX, and each has two seconds: whoever opens
 // sockets and says nothing holds nothing up, for the oldest stranger makes room for the next connection.
 // When all ranks have joined their digests are compared; if they differ, the fewer and the more are asked
 // for their facts, and everybody is told what differs, and the job ends before it began.
-#include "control/hub_internal.h"
+#include "control/coordinator_internal.h"
 
 #include "base/fault.h"
 
@@ -16,12 +16,13 @@
 
 enum { OUT_LIMIT = CONTROL_TO_RANK_MAX + (1 << 20) };
 
-status control_hub_create(const control_hub_config *config, int64_t now, control_hub **out)
+status control_coordinator_create(const control_coordinator_config *config, int64_t now,
+                                  control_coordinator **out)
 {
     ASSERT(config->ranks >= 1 && config->ranks <= CONTROL_RANKS_MAX);
-    ASSERT(config->rank >= CONTROL_HUB && config->rank < config->ranks);
-    TRY(fault_point("control.hub.create"));
-    control_hub *b = calloc(1, sizeof(*b));
+    ASSERT(config->rank >= CONTROL_COORDINATOR && config->rank < config->ranks);
+    TRY(fault_point("control.coordinator.create"));
+    control_coordinator *b = calloc(1, sizeof(*b));
     if (b == NULL) return fail(ST_NO_MEMORY, "no memory for control");
     const size_t ranks = (size_t)config->ranks;
     b->config = *config;
@@ -32,7 +33,7 @@ status control_hub_create(const control_hub_config *config, int64_t now, control
     b->members = calloc(ranks, sizeof(*b->members));
     b->seen = calloc(ranks, sizeof(*b->seen));
     if (b->lines == NULL || b->members == NULL || b->seen == NULL) {
-        control_hub_destroy(b);
+        control_coordinator_destroy(b);
         return fail(ST_NO_MEMORY, "no memory for the connections of %d ranks", config->ranks);
     }
     for (int r = 0; r < config->ranks; r++) b->members[r].line = -1;
@@ -43,7 +44,7 @@ status control_hub_create(const control_hub_config *config, int64_t now, control
     return ST_OK;
 }
 
-void control_hub_destroy(control_hub *b)
+void control_coordinator_destroy(control_coordinator *b)
 {
     if (b == NULL) return;
     for (int i = 0; b->lines != NULL && i < b->line_count; i++) {
@@ -59,12 +60,12 @@ void control_hub_destroy(control_hub *b)
     free(b);
 }
 
-int control_hub_connections(const control_hub *b)
+int control_coordinator_connections(const control_coordinator *b)
 {
     return b->line_count;
 }
 
-int control_hub_pending(const control_hub *b)
+int control_coordinator_pending(const control_coordinator *b)
 {
     int count = 0;
     for (int i = 0; i < b->line_count; i++) {
@@ -73,42 +74,43 @@ int control_hub_pending(const control_hub *b)
     return count;
 }
 
-bool control_hub_is_open(const control_hub *b, int connection)
+bool control_coordinator_is_open(const control_coordinator *b, int connection)
 {
     return b->lines[connection].state != LINE_FREE;
 }
 
-bool control_hub_drops(const control_hub *b, int connection)
+bool control_coordinator_drops(const control_coordinator *b, int connection)
 {
     return b->lines[connection].state == LINE_CLOSING;
 }
 
-control_span control_hub_output(const control_hub *b, int connection)
+control_span control_coordinator_output(const control_coordinator *b, int connection)
 {
     return control_stream_output(&b->lines[connection].stream);
 }
 
-void control_hub_sent(control_hub *b, int connection, int64_t count)
+void control_coordinator_sent(control_coordinator *b, int connection, int64_t count)
 {
     control_stream_sent(&b->lines[connection].stream, count);
 }
 
-bool control_hub_notice(control_hub *b, control_notice *out)
+bool control_coordinator_notice(control_coordinator *b, control_notice *out)
 {
     return control_notice_pop(&b->notices, out);
 }
 
-int64_t control_hub_wake(const control_hub *b)
+int64_t control_coordinator_wake(const control_coordinator *b)
 {
     return b->tick_at;
 }
 
-bool control_hub_is_done(const control_hub *b)
+bool control_coordinator_is_done(const control_coordinator *b)
 {
-    return b->phase == HUB_OVER;
+    return b->phase == COORDINATOR_OVER;
 }
 
-void control_hub_refuse(control_hub *b, int rank, status code, const char *format, ...)
+void control_coordinator_refuse(control_coordinator *b, int rank, status code, const char *format,
+                                ...)
 {
     control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = rank, .code = code};
     va_list args;
@@ -121,32 +123,33 @@ void control_hub_refuse(control_hub *b, int rank, status code, const char *forma
     control_notice_push(&b->notices, &n);
 }
 
-void control_hub_send(control_hub *b, int rank, control_type type, control_span head,
-                      control_span rest)
+void control_coordinator_send(control_coordinator *b, int rank, control_type type,
+                              control_span head, control_span rest)
 {
     const int at = b->members[rank].line;
     if (at < 0 || b->lines[at].state != LINE_JOINED) return;
     const status st = control_stream_put(&b->lines[at].stream, type, head, rest);
     // It does not read what it is sent: for the others it is as good as gone.
-    if (st != ST_OK) control_hub_drop(b, at);
+    if (st != ST_OK) control_coordinator_drop(b, at);
 }
 
-void control_hub_send_all(control_hub *b, control_type type, control_span head, control_span rest)
+void control_coordinator_send_all(control_coordinator *b, control_type type, control_span head,
+                                  control_span rest)
 {
-    for (int r = 0; r < b->config.ranks; r++) control_hub_send(b, r, type, head, rest);
+    for (int r = 0; r < b->config.ranks; r++) control_coordinator_send(b, r, type, head, rest);
 }
 
 // Frees a connection, or leaves it to say its last words.
-void control_hub_drop(control_hub *b, int connection)
+void control_coordinator_drop(control_coordinator *b, int connection)
 {
-    hub_line *line = &b->lines[connection];
+    coordinator_line *line = &b->lines[connection];
     const int rank = line->rank;
     const bool was_joined = line->state == LINE_JOINED;
     line->state = LINE_CLOSING;
     if (!was_joined) return;
-    hub_member *m = &b->members[rank];
+    coordinator_member *m = &b->members[rank];
     m->line = -1;
-    if (b->phase == HUB_JOINING) {
+    if (b->phase == COORDINATOR_JOINING) {
         m->has_joined = false; // another process may take its place
         b->seen[rank].is_here = false;
         b->joined--;
@@ -155,40 +158,41 @@ void control_hub_drop(control_hub *b, int connection)
     }
 }
 
-void control_hub_end(control_hub *b, status code, const char *said)
+void control_coordinator_end(control_coordinator *b, status code, const char *said)
 {
     uint8_t head[4];
     control_put32(head, (uint32_t)code);
     const control_span words = {said, (int64_t)strnlen(said, CONTROL_TEXT_BYTES - 1)};
-    control_hub_send_all(b, CONTROL_MSG_END, (control_span){head, sizeof(head)}, words);
-    b->phase = HUB_OVER;
+    control_coordinator_send_all(b, CONTROL_MSG_END, (control_span){head, sizeof(head)}, words);
+    b->phase = COORDINATOR_OVER;
     for (int i = 0; i < b->line_count; i++) {
         if (b->lines[i].state != LINE_FREE) b->lines[i].state = LINE_CLOSING;
     }
 }
 
 // ---- strangers ---------------------------------------------------------------------------------------
-int control_hub_accept(control_hub *b, int64_t now)
+int control_coordinator_accept(control_coordinator *b, int64_t now)
 {
     int pending = 0, oldest = -1, free_line = -1;
     for (int i = 0; i < b->line_count; i++) {
-        const hub_line *line = &b->lines[i];
+        const coordinator_line *line = &b->lines[i];
         if (line->state == LINE_FREE && free_line < 0) free_line = i;
         if (line->state == LINE_STRANGER || line->state == LINE_CLAIMED) pending++;
         if (line->state == LINE_STRANGER && (oldest < 0 || line->until < b->lines[oldest].until)) {
             oldest = i;
         }
     }
-    if (b->phase == HUB_OVER) return -1;
+    if (b->phase == COORDINATOR_OVER) return -1;
     if (pending >= CONTROL_PENDING_MAX) {
-        control_hub_refuse(b, -1, ST_SECURITY,
-                           "%d connections say nothing; the oldest of them was closed", pending);
-        if (oldest >= 0) control_hub_drop(b, oldest);
+        control_coordinator_refuse(b, -1, ST_SECURITY,
+                                   "%d connections say nothing; the oldest of them was closed",
+                                   pending);
+        if (oldest >= 0) control_coordinator_drop(b, oldest);
         return -1; // its place is free once it is closed; a rank tries again
     }
     if (free_line < 0) return -1;
-    hub_line *line = &b->lines[free_line];
-    control_stream_init(&line->stream, CONTROL_TO_HUB_MAX, OUT_LIMIT);
+    coordinator_line *line = &b->lines[free_line];
+    control_stream_init(&line->stream, CONTROL_TO_COORDINATOR_MAX, OUT_LIMIT);
     control_handshake_begin(&line->handshake, b->config.key, b->config.job, b->config.epoch);
     line->state = LINE_STRANGER;
     line->rank = -1;
@@ -196,7 +200,8 @@ int control_hub_accept(control_hub *b, int64_t now)
     return free_line;
 }
 
-static void put_hello(control_hub *b, hub_line *line, control_hello_type type, status code)
+static void put_hello(control_coordinator *b, coordinator_line *line, control_hello_type type,
+                      status code)
 {
     control_hello hello = {.type = type,
                            .job = b->config.job,
@@ -213,13 +218,13 @@ static void put_hello(control_hub *b, hub_line *line, control_hello_type type, s
     control_hello_print(&hello, frame);
     control_handshake_seal(&line->handshake, frame);
     if (st == ST_OK) st = control_stream_put_raw(&line->stream, frame, sizeof(frame));
-    if (st != ST_OK) control_hub_drop(b, (int)(line - b->lines));
+    if (st != ST_OK) control_coordinator_drop(b, (int)(line - b->lines));
 }
 
-static void reject(control_hub *b, int connection, status code)
+static void reject(control_coordinator *b, int connection, status code)
 {
     put_hello(b, &b->lines[connection], CONTROL_REJECT, code);
-    control_hub_drop(b, connection);
+    control_coordinator_drop(b, connection);
 }
 
 // A process that lost its connection and comes again before the end of the old one was seen.
@@ -230,39 +235,42 @@ static bool is_same_process(const control_peer *holder, const control_hello *m)
 }
 
 // The first frame: who it claims to be.
-static void on_hello(control_hub *b, int connection, const uint8_t *frame)
+static void on_hello(control_coordinator *b, int connection, const uint8_t *frame)
 {
-    hub_line *line = &b->lines[connection];
+    coordinator_line *line = &b->lines[connection];
     control_hello *m = &line->hello;
     if (!control_hello_parse(frame, m) || m->type != CONTROL_HELLO) {
-        control_hub_refuse(b, -1, ST_SECURITY, "a connection that does not speak our protocol");
-        control_hub_drop(b, connection);
+        control_coordinator_refuse(b, -1, ST_SECURITY,
+                                   "a connection that does not speak our protocol");
+        control_coordinator_drop(b, connection);
         return;
     }
     if (!control_handshake_check(&line->handshake, frame)) {
         const bool is_other = m->job != b->config.job || m->epoch != b->config.epoch;
-        control_hub_refuse(b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was not let in: %s",
-                           m->rank, m->host, (long long)m->pid,
-                           is_other ? "it is of another job or epoch" : "its key is another");
+        control_coordinator_refuse(
+            b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was not let in: %s", m->rank,
+            m->host, (long long)m->pid,
+            is_other ? "it is of another job or epoch" : "its key is another");
         reject(b, connection, ST_SECURITY);
         return;
     }
     if (m->ranks != b->config.ranks) {
-        control_hub_refuse(b, m->rank, ST_REFUSED,
-                           "rank %d (%s) refused: it was started for a job of %d ranks, the others "
-                           "for %d",
-                           m->rank, m->host, m->ranks, b->config.ranks);
+        control_coordinator_refuse(
+            b, m->rank, ST_REFUSED,
+            "rank %d (%s) refused: it was started for a job of %d ranks, the others "
+            "for %d",
+            m->rank, m->host, m->ranks, b->config.ranks);
         reject(b, connection, ST_REFUSED);
         return;
     }
-    const hub_member *holder = &b->members[m->rank];
+    const coordinator_member *holder = &b->members[m->rank];
     const bool is_taken = holder->has_joined && !is_same_process(&holder->peer, m);
-    if (is_taken || b->phase != HUB_JOINING) {
-        control_hub_refuse(b, m->rank, ST_REFUSED,
-                           "a second claimant of rank %d (%s, process %lld) refused: process %lld "
-                           "on %s has it",
-                           m->rank, m->host, (long long)m->pid, (long long)holder->peer.pid,
-                           holder->peer.host);
+    if (is_taken || b->phase != COORDINATOR_JOINING) {
+        control_coordinator_refuse(
+            b, m->rank, ST_REFUSED,
+            "a second claimant of rank %d (%s, process %lld) refused: process %lld "
+            "on %s has it",
+            m->rank, m->host, (long long)m->pid, (long long)holder->peer.pid, holder->peer.host);
         reject(b, connection, ST_REFUSED);
         return;
     }
@@ -272,29 +280,31 @@ static void on_hello(control_hub *b, int connection, const uint8_t *frame)
 }
 
 // The second frame: that the first was no recording.
-static void on_proof(control_hub *b, int connection, const uint8_t *frame, int64_t now)
+static void on_proof(control_coordinator *b, int connection, const uint8_t *frame, int64_t now)
 {
-    hub_line *line = &b->lines[connection];
+    coordinator_line *line = &b->lines[connection];
     control_hello m;
     const bool is_proof = control_hello_parse(frame, &m) && m.type == CONTROL_PROOF &&
                           m.rank == line->rank && m.ranks == b->config.ranks &&
                           control_handshake_check(&line->handshake, frame);
     if (!is_proof) {
-        control_hub_refuse(b, line->rank, ST_SECURITY,
-                           "somebody (%s) who says to be rank %d could not prove it",
-                           line->hello.host, line->rank);
-        control_hub_drop(b, connection);
+        control_coordinator_refuse(b, line->rank, ST_SECURITY,
+                                   "somebody (%s) who says to be rank %d could not prove it",
+                                   line->hello.host, line->rank);
+        control_coordinator_drop(b, connection);
         return;
     }
-    hub_member *member = &b->members[line->rank];
-    if (member->has_joined && b->phase == HUB_JOINING && is_same_process(&member->peer, &m)) {
-        control_hub_drop(b, member->line);
+    coordinator_member *member = &b->members[line->rank];
+    if (member->has_joined && b->phase == COORDINATOR_JOINING &&
+        is_same_process(&member->peer, &m)) {
+        control_coordinator_drop(b, member->line);
     }
-    if (member->has_joined || b->phase != HUB_JOINING) { // two claimed it, the other proved first
-        control_hub_refuse(b, line->rank, ST_REFUSED,
-                           "a second claimant of rank %d (%s, process %lld) refused", line->rank,
-                           m.host, (long long)m.pid);
-        control_hub_drop(b, connection);
+    if (member->has_joined ||
+        b->phase != COORDINATOR_JOINING) { // two claimed it, the other proved first
+        control_coordinator_refuse(b, line->rank, ST_REFUSED,
+                                   "a second claimant of rank %d (%s, process %lld) refused",
+                                   line->rank, m.host, (long long)m.pid);
+        control_coordinator_drop(b, connection);
         return;
     }
     control_stream_key(&line->stream, b->config.key, &line->handshake, b->config.epoch, true);
@@ -313,12 +323,12 @@ static void on_proof(control_hub *b, int connection, const uint8_t *frame, int64
                            .host = member->peer.host};
     control_notice_push(&b->notices,
                         &(control_notice){.kind = CONTROL_NOTE_JOINED, .rank = line->rank});
-    if (++b->joined == b->config.ranks) control_hub_compare(b, now);
+    if (++b->joined == b->config.ranks) control_coordinator_compare(b, now);
 }
 
-static void on_bytes(control_hub *b, const control_event *e, int64_t now)
+static void on_bytes(control_coordinator *b, const control_event *e, int64_t now)
 {
-    hub_line *line = &b->lines[e->connection];
+    coordinator_line *line = &b->lines[e->connection];
     status st = line->state == LINE_FREE || line->state == LINE_CLOSING
                     ? ST_OK
                     : control_stream_take(&line->stream, e->bytes, e->count);
@@ -339,29 +349,29 @@ static void on_bytes(control_hub *b, const control_event *e, int64_t now)
         st = control_stream_next(&line->stream, &f, &has);
         if (st != ST_OK || !has) break;
         b->seen[line->rank].heard_at = now;
-        if (!control_hub_message(b, line->rank, &f, now)) {
+        if (!control_coordinator_message(b, line->rank, &f, now)) {
             st = fail(ST_SECURITY, "a malformed message (type %d, %lld bytes)", f.type,
                       (long long)f.bytes);
         }
     }
     if (st != ST_OK) {
-        control_hub_refuse(b, line->rank, st, "rank %d was cut off: %s", line->rank,
-                           error_last()->text);
-        control_hub_drop(b, e->connection);
+        control_coordinator_refuse(b, line->rank, st, "rank %d was cut off: %s", line->rank,
+                                   error_last()->text);
+        control_coordinator_drop(b, e->connection);
     }
 }
 
-static void on_closed(control_hub *b, int connection)
+static void on_closed(control_coordinator *b, int connection)
 {
-    hub_line *line = &b->lines[connection];
+    coordinator_line *line = &b->lines[connection];
     if (line->state == LINE_FREE) return;
-    control_hub_drop(b, connection);
+    control_coordinator_drop(b, connection);
     control_stream_deinit(&line->stream);
     control_wipe(&line->handshake, sizeof(line->handshake));
     line->state = LINE_FREE;
 }
 
-void control_hub_feed(control_hub *b, const control_event *e, int64_t now)
+void control_coordinator_feed(control_coordinator *b, const control_event *e, int64_t now)
 {
     switch (e->kind) {
     case CONTROL_BYTES:
@@ -374,12 +384,12 @@ void control_hub_feed(control_hub *b, const control_event *e, int64_t now)
         break;
     case CONTROL_EXITED:
         if (e->rank >= 0 && e->rank < b->config.ranks && !b->members[e->rank].has_left) {
-            b->seen[e->rank].is_gone = b->phase != HUB_JOINING;
+            b->seen[e->rank].is_gone = b->phase != COORDINATOR_JOINING;
         }
         break;
     case CONTROL_OPENED:
     case CONTROL_TICK:
         break;
     }
-    control_hub_advance(b, now);
+    control_coordinator_advance(b, now);
 }

@@ -1,0 +1,91 @@
+// What coordinator.c (who is let in) and coordinator_job.c (what is done in the job) share.
+#ifndef CONTROL_COORDINATOR_INTERNAL_H
+#define CONTROL_COORDINATOR_INTERNAL_H
+
+#include "control/message.h"
+
+typedef enum line_state {
+    LINE_FREE,
+    LINE_STRANGER,
+    LINE_CLAIMED,
+    LINE_JOINED,
+    LINE_CLOSING
+} line_state;
+
+typedef struct coordinator_line {
+    line_state state;
+    int rank;      // claimed or joined
+    int64_t until; // of a stranger, a claim
+    control_hello hello;
+    control_handshake handshake;
+    control_stream stream;
+} coordinator_line;
+
+typedef struct coordinator_member {
+    bool has_joined, has_left, is_leaving, is_fenced;
+    int line; // -1: none
+    control_peer peer;
+    uint8_t digest[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];
+    bool is_asked; // for its facts
+    uint8_t *sheet;
+    int64_t sheet_bytes;
+    control_verdict told; // the verdict that all were told
+    bool has_promised;
+    int64_t promised;
+} coordinator_member;
+
+typedef enum coordinator_phase {
+    COORDINATOR_JOINING,
+    COORDINATOR_COMPARING,
+    COORDINATOR_RUNNING,
+    COORDINATOR_OVER
+} coordinator_phase;
+
+enum { QUESTIONS_MAX = 16 };
+typedef struct coordinator_question {
+    uint32_t kind;
+    uint64_t argument;
+} coordinator_question;
+
+struct control_coordinator {
+    control_coordinator_config config;
+    coordinator_phase phase;
+    coordinator_line *lines;
+    int line_count;
+    coordinator_member *members;
+    control_seen *seen;
+    int joined;
+    int64_t join_until, compare_until, tick_at, ticked_at, stranger_told_at;
+    int odd, usual; // COMPARING: one rank of each side
+    int usual_count;
+    struct {
+        uint64_t number; // of the one that is gathered
+        int64_t bytes;
+        int count, first; // ranks that gave theirs, one of them
+        uint8_t *all, *has;
+        int64_t capacity;
+    } swap;
+    coordinator_question questions[QUESTIONS_MAX]; // [0] is being asked if is_asking
+    int question_count;
+    bool is_asking;
+    uint32_t question;
+    control_history history;
+    notice_queue notices;
+};
+
+// coordinator.c
+void control_coordinator_refuse(control_coordinator *b, int rank, status code, const char *format,
+                                ...) PRINTF_LIKE(4, 5);
+void control_coordinator_send(control_coordinator *b, int rank, control_type type,
+                              control_span head, control_span rest);
+void control_coordinator_send_all(control_coordinator *b, control_type type, control_span head,
+                                  control_span rest);
+void control_coordinator_drop(control_coordinator *b, int connection);
+void control_coordinator_end(control_coordinator *b, status code, const char *said);
+// coordinator_job.c
+void control_coordinator_compare(control_coordinator *b, int64_t now); // all ranks have joined
+bool control_coordinator_message(control_coordinator *b, int rank, const control_frame *f,
+                                 int64_t now);
+void control_coordinator_advance(control_coordinator *b, int64_t now); // deadlines, verdicts, beats
+
+#endif
