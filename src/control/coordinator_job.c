@@ -285,7 +285,7 @@ static bool on_beat(control_coordinator *b, int rank, const control_frame *f, in
     control_report r;
     control_seen *s = &b->seen[rank];
     if (!control_report_parse(f->payload, f->bytes, b->config.ranks, &r)) return false;
-    // A rank that was not to be judged until now begins afresh.
+    // A rank whose progress was not checked until now begins afresh.
     if (r.counter != s->report.counter || s->report.step_ns == 0) s->moved_at = now;
     if (r.sequence != s->report.sequence) control_history_add(&b->history, rank, &r, now);
     s->report = r;
@@ -391,7 +391,7 @@ static void join_too_late(control_coordinator *b)
     control_coordinator_end(b, ST_TIMEOUT, said);
 }
 
-// Before a silent rank of this machine is accused: a machine that is busy with other work starves threads
+// Before a silent rank of this machine is suspected: a machine that is busy with other work starves threads
 // for longer than a second.
 static void ask_kernel(control_coordinator *b, int64_t now)
 {
@@ -404,14 +404,14 @@ static void ask_kernel(control_coordinator *b, int64_t now)
     }
 }
 
-static void judge(control_coordinator *b, int64_t now, int64_t late)
+static void detect_failures(control_coordinator *b, int64_t now, int64_t late)
 {
     control_finding found[FINDINGS_MAX];
     ask_kernel(b, now);
-    const int count = control_judge(b->seen, b->config.ranks, b->config.self.machine, now, late,
-                                    &b->config.limits, found, FINDINGS_MAX);
+    const int count = control_detect_failures(b->seen, b->config.ranks, b->config.self.machine, now,
+                                              late, &b->config.limits, found, FINDINGS_MAX);
     for (int i = 0; i < count; i++) find(b, &found[i]);
-    if (control_history_judge(&b->history, b->seen, b->config.ranks, now, found)) {
+    if (control_history_check(&b->history, b->seen, b->config.ranks, now, found)) {
         find(b, found);
     }
 }
@@ -422,7 +422,7 @@ static void tick(control_coordinator *b, int64_t now)
     const int64_t late = gap > 2 * beat ? gap - beat : 0;
     b->ticked_at = now;
     b->tick_at = now + beat;
-    // A judge that was late gives everybody the time that it lost: what they said may still lie unread. What was read
+    // A failure detector that was late gives everybody the time that it lost: what they said may still lie unread. What was read
     // before this tick is not later than now, or a rank that was frozen too would seem to have stood for so long.
     for (int r = 0; late > 0 && r < b->config.ranks; r++) {
         b->seen[r].heard_at = min_i64(b->seen[r].heard_at + late, now);
@@ -431,7 +431,7 @@ static void tick(control_coordinator *b, int64_t now)
     expire(b, now);
     if (b->phase == COORDINATOR_JOINING && now >= b->join_until) join_too_late(b);
     if (b->phase == COORDINATOR_COMPARING && now >= b->compare_until) end_compare(b);
-    if (b->phase == COORDINATOR_RUNNING) judge(b, now, 0);
+    if (b->phase == COORDINATOR_RUNNING) detect_failures(b, now, 0);
     if (b->phase != COORDINATOR_OVER) {
         control_coordinator_send_all(b, CONTROL_MSG_BEAT, (control_span){0}, (control_span){0});
     }

@@ -17,8 +17,8 @@
 #ifndef CONTROL_MACHINE_H
 #define CONTROL_MACHINE_H
 
+#include "control/failure_detector.h"
 #include "control/frame.h"
-#include "control/judge.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -315,7 +315,7 @@ static void check_verdict(const job *j, int rank, control_verdict v)
         const control_notice *n = job_verdict(&j->r[i], rank);
         assert_non_null(n);
         assert_int_equal(n == NULL ? CONTROL_FINE : n->verdict, v);
-        for (int q = 0; q < j->count; q++) { // nobody else is accused
+        for (int q = 0; q < j->count; q++) { // nobody else is suspected
             if (q != rank) assert_null(job_verdict(&j->r[i], q));
         }
     }
@@ -345,7 +345,7 @@ static void test_stopped(void **state)
         start(&j, 4, (uint64_t)rank);
         job_run(&j, 500 * MS);
         j.r[rank].is_stopped = true;
-        job_run(&j, 500 * MS); // a stall of half a second accuses nobody
+        job_run(&j, 500 * MS); // a stall of half a second suspects nobody
         j.r[rank].is_stopped = false;
         job_run(&j, 1000 * MS);
         for (int i = 0; i < 4; i++) assert_int_equal(j.r[i].notice_count, 0);
@@ -364,7 +364,7 @@ static void test_stopped(void **state)
     }
 }
 
-// The kernel is asked before a silent rank of the coordinator's machine is accused, and a silent coordinator.
+// The kernel is asked before a silent rank of the coordinator's machine is suspected, and a silent coordinator.
 static int64_t stopped_pid;
 
 static bool runs(const control_peer *peer)
@@ -401,7 +401,7 @@ static void test_starved(void **state)
     }
 }
 
-// The coordinator lives in rank 0's process: who leads is judged by the others, each by itself.
+// The coordinator lives in rank 0's process: each of the others decides by itself whether it lives.
 static void test_coordinator_stopped_or_killed(void **state)
 {
     (void)state;

@@ -456,7 +456,7 @@ static void on_exited(control_member *m, int rank)
 
 void control_member_feed(control_member *m, const control_event *e, int64_t now)
 {
-    // A monitor that was itself late accuses nobody: what it did not hear may lie in its socket.
+    // A monitor that was itself late suspects nobody: what it did not hear may lie in its socket.
     const int64_t gap = now - m->fed_at, usual = SILENT_LATE_FACTOR * m->config.limits.beat_ns;
     const int64_t late = gap > usual ? gap - m->config.limits.beat_ns : 0;
     if (late > 0) m->heard_at += late;

@@ -406,7 +406,7 @@ static void pids_read(pid_t pids[RANKS])
     }
 }
 
-// Everybody is stopped for a while, as by a machine that pauses: nobody is accused, and all go on.
+// Everybody is stopped for a while, as by a machine that pauses: nobody is suspected, and all go on.
 static void test_frozen(void **state)
 {
     (void)state;
@@ -417,7 +417,7 @@ static void test_frozen(void **state)
     for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
     (void)usleep(FROZEN_US);
     for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGCONT), 0);
-    (void)usleep(500000); // the judge has come, late
+    (void)usleep(500000); // the failure detector has come, late
     assert_int_equal(kill(all[RANKS], SIGTERM), 0);
     assert_int_equal(waitpid(all[RANKS], &how, 0), all[RANKS]);
     for (int r = 0; r < RANKS; r++) {

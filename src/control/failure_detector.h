@@ -9,9 +9,9 @@
 //   slow        goes on, but its own work takes longer than its peers' equal work, step after step
 //
 // Waits form a graph, rank -> rank it waits for. Whoever stands at the end of the edges is to blame, so a
-// rank that waits is never accused. A judge that was itself late accuses nobody: see control_judge.
-#ifndef CONTROL_JUDGE_H
-#define CONTROL_JUDGE_H
+// rank that waits is never suspected. A failure detector that was itself late suspects nobody: see control_detect_failures.
+#ifndef CONTROL_FAILURE_DETECTOR_H
+#define CONTROL_FAILURE_DETECTOR_H
 
 #include "base/base.h"
 
@@ -44,7 +44,7 @@ typedef struct control_edge {
 typedef struct control_report {
     int64_t step;     // the last one begun
     uint64_t counter; // grows with any progress: microbatches, bytes read, written, reduced
-    int64_t step_ns;  // of a usual step, or the plan's estimate; 0: do not judge progress now
+    int64_t step_ns;  // of a usual step, or the plan's estimate; 0: do not check progress now
     int64_t own_ns;   // of the last whole step, without waiting for peers; 0: do not compare
     uint64_t sequence, fingerprint; // running hash of what was done up to `sequence`; 0: none
     int32_t edge_count;
@@ -61,7 +61,7 @@ typedef struct control_seen {
     uint64_t machine;
     const char *host;
     control_report report;
-    int64_t judged_step; // kept by the judge: how often in a row this rank was slow
+    int64_t checked_step; // kept by the failure detector: how often in a row this rank was slow
     int32_t slow_steps;
 } control_seen;
 
@@ -84,11 +84,12 @@ typedef struct control_finding {
         [CONTROL_TEXT_BYTES]; // "rank 5 (n3): no progress for 1.2 s in step 317, ...; 7 ranks wait for it"
 } control_finding;
 
-// Looks at all ranks. here: the judge's machine, which answers by definition. late_ns: how much later than
-// intended the judge runs; silence and standing counters are forgiven that much. At most `capacity`
+// Looks at all ranks. here: the failure detector's machine, which answers by definition. late_ns: how much later than
+// intended the failure detector runs; silence and standing counters are forgiven that much. At most `capacity`
 // findings, the gravest cause first; a rank that somebody else's fault holds up is not among them.
-int control_judge(control_seen *seen, int ranks, uint64_t here, int64_t now, int64_t late_ns,
-                  const control_limits *limits, control_finding *out, int capacity);
+int control_detect_failures(control_seen *seen, int ranks, uint64_t here, int64_t now,
+                            int64_t late_ns, const control_limits *limits, control_finding *out,
+                            int capacity);
 
 // ---- diverged ------------------------------------------------------------------------------------
 enum { CONTROL_HISTORY = 64 };
@@ -103,7 +104,7 @@ typedef struct control_history {
 // Once per rank and sequence.
 void control_history_add(control_history *h, int rank, const control_report *report, int64_t now);
 // True once for a sequence at which fingerprints differ, when all `ranks` told theirs or 300 ms passed.
-bool control_history_judge(control_history *h, const control_seen *seen, int ranks, int64_t now,
+bool control_history_check(control_history *h, const control_seen *seen, int ranks, int64_t now,
                            control_finding *out);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
-// See judge.h. Gone and silent ranks first; then stuck ones; only if nobody is to blame alone, a cycle.
+// See failure_detector.h. Gone and silent ranks first; then stuck ones; only if nobody is to blame alone, a cycle.
 //
 // O(ranks + edges), ten times a second. The graph walk keeps its path on a stack of its own, bounded by
 // the number of ranks, since edges come from peers.
-#include "control/judge.h"
+#include "control/failure_detector.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ void control_limits_complete(control_limits *l)
     if (l->slow_steps == 0) l->slow_steps = 4;
 }
 
-typedef struct judge {
+typedef struct detector {
     control_seen *seen;
     int ranks;
     uint64_t here;
@@ -40,14 +40,14 @@ typedef struct judge {
     int64_t stuck_after;
     control_finding *out;
     int count, capacity;
-} judge;
+} detector;
 
-static control_finding *accuse(judge *j, int rank, control_verdict v, const char *format, ...)
+static control_finding *suspect(detector *d, int rank, control_verdict v, const char *format, ...)
     PRINTF_LIKE(4, 5);
-static control_finding *accuse(judge *j, int rank, control_verdict v, const char *format, ...)
+static control_finding *suspect(detector *d, int rank, control_verdict v, const char *format, ...)
 {
-    if (j->count == j->capacity) return NULL;
-    control_finding *f = &j->out[j->count++];
+    if (d->count == d->capacity) return NULL;
+    control_finding *f = &d->out[d->count++];
     f->rank = rank;
     f->verdict = v;
     va_list args;
@@ -57,63 +57,64 @@ static control_finding *accuse(judge *j, int rank, control_verdict v, const char
     return f;
 }
 
-static bool is_silent(const judge *j, int rank)
+static bool is_silent(const detector *d, int rank)
 {
-    const control_seen *s = &j->seen[rank];
-    const int64_t limit = s->is_running ? j->limits->starved_ns : j->limits->silence_ns;
-    return j->now - s->heard_at - j->late > limit;
+    const control_seen *s = &d->seen[rank];
+    const int64_t limit = s->is_running ? d->limits->starved_ns : d->limits->silence_ns;
+    return d->now - s->heard_at - d->late > limit;
 }
 
 // Its own heartbeats say so: up to the last one, and not beyond. A rank that is silent may be stopped.
-static bool is_standing(const judge *j, int rank)
+static bool is_standing(const detector *d, int rank)
 {
-    const control_seen *s = &j->seen[rank];
+    const control_seen *s = &d->seen[rank];
     return s->is_here && !s->is_gone && s->report.step_ns > 0 &&
-           s->heard_at - s->moved_at - j->late > j->stuck_after;
+           s->heard_at - s->moved_at - d->late > d->stuck_after;
 }
 
 // Somebody on the rank's machine still answers.
-static bool machine_answers(const judge *j, int rank)
+static bool machine_answers(const detector *d, int rank)
 {
-    const uint64_t machine = j->seen[rank].machine;
-    if (machine == j->here) return true;
-    for (int r = 0; r < j->ranks; r++) {
-        const control_seen *s = &j->seen[r];
-        if (s->machine == machine && s->is_here && !s->is_gone && !is_silent(j, r)) return true;
+    const uint64_t machine = d->seen[rank].machine;
+    if (machine == d->here) return true;
+    for (int r = 0; r < d->ranks; r++) {
+        const control_seen *s = &d->seen[r];
+        if (s->machine == machine && s->is_here && !s->is_gone && !is_silent(d, r)) return true;
     }
     return false;
 }
 
-static void judge_silence(judge *j)
+static void detect_silence(detector *d)
 {
-    for (int r = 0; r < j->ranks; r++) {
-        const control_seen *s = &j->seen[r];
+    for (int r = 0; r < d->ranks; r++) {
+        const control_seen *s = &d->seen[r];
         if (!s->is_here) continue;
         if (s->is_gone) {
-            (void)accuse(j, r, CONTROL_DEAD, "rank %d (%s) is dead: its process ended in step %lld",
-                         r, s->host, (long long)s->report.step);
-        } else if (is_silent(j, r)) {
-            const double silent_s = (double)(j->now - s->heard_at) / 1e9;
-            if (machine_answers(j, r)) {
-                (void)accuse(j, r, CONTROL_STOPPED,
-                             "rank %d (%s) is stopped: silent for %.1f s in step %lld, while its "
-                             "machine answers",
-                             r, s->host, silent_s, (long long)s->report.step);
+            (void)suspect(d, r, CONTROL_DEAD,
+                          "rank %d (%s) is dead: its process ended in step %lld", r, s->host,
+                          (long long)s->report.step);
+        } else if (is_silent(d, r)) {
+            const double silent_s = (double)(d->now - s->heard_at) / 1e9;
+            if (machine_answers(d, r)) {
+                (void)suspect(d, r, CONTROL_STOPPED,
+                              "rank %d (%s) is stopped: silent for %.1f s in step %lld, while its "
+                              "machine answers",
+                              r, s->host, silent_s, (long long)s->report.step);
             } else {
-                (void)accuse(j, r, CONTROL_DEAD,
-                             "rank %d (%s) is dead: all of its machine is silent for %.1f s", r,
-                             s->host, silent_s);
+                (void)suspect(d, r, CONTROL_DEAD,
+                              "rank %d (%s) is dead: all of its machine is silent for %.1f s", r,
+                              s->host, silent_s);
             }
         }
     }
 }
 
-static int waiting_for(const judge *j, int rank, uint64_t *operation)
+static int waiting_for(const detector *d, int rank, uint64_t *operation)
 {
     int count = 0;
-    for (int r = 0; r < j->ranks; r++) {
-        const control_report *p = &j->seen[r].report;
-        if (!j->seen[r].is_here) continue;
+    for (int r = 0; r < d->ranks; r++) {
+        const control_report *p = &d->seen[r].report;
+        if (!d->seen[r].is_here) continue;
         for (int e = 0; e < p->edge_count; e++) {
             if (p->edges[e].rank != rank) continue;
             *operation = p->edges[e].operation;
@@ -124,16 +125,16 @@ static int waiting_for(const judge *j, int rank, uint64_t *operation)
     return count;
 }
 
-static void judge_stuck(judge *j)
+static void detect_stuck(detector *d)
 {
-    for (int r = 0; r < j->ranks; r++) {
-        const control_seen *s = &j->seen[r];
-        if (!is_standing(j, r) || s->report.edge_count > 0) continue;
+    for (int r = 0; r < d->ranks; r++) {
+        const control_seen *s = &d->seen[r];
+        if (!is_standing(d, r) || s->report.edge_count > 0) continue;
         uint64_t operation = 0;
-        const int waiting = waiting_for(j, r, &operation);
-        control_finding *f = accuse(
-            j, r, CONTROL_STUCK, "rank %d (%s) is stuck: no progress for %.1f s in step %lld", r,
-            s->host, (double)(j->now - s->moved_at) / 1e9, (long long)s->report.step);
+        const int waiting = waiting_for(d, r, &operation);
+        control_finding *f = suspect(
+            d, r, CONTROL_STUCK, "rank %d (%s) is stuck: no progress for %.1f s in step %lld", r,
+            s->host, (double)(d->now - s->moved_at) / 1e9, (long long)s->report.step);
         if (f == NULL) return;
         const size_t used = strlen(f->text), left = sizeof(f->text) - used;
         char waits[64] = "";
@@ -147,17 +148,17 @@ static void judge_stuck(judge *j)
 }
 
 // A rank that waits for one that has left waits for ever.
-static void judge_left(judge *j)
+static void detect_left(detector *d)
 {
-    for (int r = 0; r < j->ranks; r++) {
-        const control_report *p = &j->seen[r].report;
-        if (!is_standing(j, r)) continue;
+    for (int r = 0; r < d->ranks; r++) {
+        const control_report *p = &d->seen[r].report;
+        if (!is_standing(d, r)) continue;
         for (int e = 0; e < p->edge_count; e++) {
             const int other = p->edges[e].rank;
-            if (other < 0 || other >= j->ranks || j->seen[other].is_here) continue;
-            (void)accuse(j, r, CONTROL_DEADLOCKED,
-                         "rank %d (%s) waits for #%llu of rank %d, which has left", r,
-                         j->seen[r].host, (unsigned long long)p->edges[e].operation, other);
+            if (other < 0 || other >= d->ranks || d->seen[other].is_here) continue;
+            (void)suspect(d, r, CONTROL_DEADLOCKED,
+                          "rank %d (%s) waits for #%llu of rank %d, which has left", r,
+                          d->seen[r].host, (unsigned long long)p->edges[e].operation, other);
             break;
         }
     }
@@ -171,7 +172,7 @@ typedef struct walk {
     int depth;
 } walk;
 
-static void tell_cycle(judge *j, const walk *w, int from)
+static void tell_cycle(detector *d, const walk *w, int from)
 {
     // Told from its lowest rank on, so that the same cycle is always the same text.
     const int length = w->depth - from;
@@ -180,12 +181,12 @@ static void tell_cycle(judge *j, const walk *w, int from)
         if (w->path[from + i] < w->path[from + lowest]) lowest = i;
     }
     const int first = w->path[from + lowest];
-    control_finding *f = accuse(j, first, CONTROL_DEADLOCKED, "%d ranks are deadlocked: ", length);
+    control_finding *f = suspect(d, first, CONTROL_DEADLOCKED, "%d ranks are deadlocked: ", length);
     if (f == NULL) return;
     for (int i = 0; i < length && i < CYCLE_SHOWN; i++) {
         const int at = from + (lowest + i) % length, rank = w->path[at];
-        const control_edge *e = &j->seen[rank].report.edges[w->edge[at]];
-        const control_report *other = &j->seen[e->rank].report;
+        const control_edge *e = &d->seen[rank].report.edges[w->edge[at]];
+        const control_report *other = &d->seen[e->rank].report;
         const char *lost = "";
         for (int k = 0; k < other->edge_count; k++) {
             if (other->edges[k].group == e->group && other->edges[k].operation > e->operation) {
@@ -195,12 +196,12 @@ static void tell_cycle(judge *j, const walk *w, int from)
         const size_t used = strlen(f->text);
         (void)snprintf(f->text + used, sizeof(f->text) - used,
                        "%srank %d (%s) waits for #%llu of rank %d%s", i == 0 ? "" : "; ", rank,
-                       j->seen[rank].host, (unsigned long long)e->operation, e->rank, lost);
+                       d->seen[rank].host, (unsigned long long)e->operation, e->rank, lost);
     }
 }
 
 // Depth first over ranks that stand. Returns whether a cycle was found.
-static bool walk_from(judge *j, walk *w, int start)
+static bool walk_from(detector *d, walk *w, int start)
 {
     w->depth = 0;
     w->path[w->depth] = start;
@@ -208,17 +209,17 @@ static bool walk_from(judge *j, walk *w, int start)
     w->state[start] = ON_PATH;
     while (w->depth > 0) {
         const int at = w->depth - 1, rank = w->path[at];
-        if (++w->edge[at] >= j->seen[rank].report.edge_count) {
+        if (++w->edge[at] >= d->seen[rank].report.edge_count) {
             w->state[rank] = DONE;
             w->depth--;
             continue;
         }
-        const int next = j->seen[rank].report.edges[w->edge[at]].rank;
-        if (next < 0 || next >= j->ranks || !is_standing(j, next)) continue;
+        const int next = d->seen[rank].report.edges[w->edge[at]].rank;
+        if (next < 0 || next >= d->ranks || !is_standing(d, next)) continue;
         if (w->state[next] == ON_PATH) {
             int from = 0;
             while (w->path[from] != next) from++;
-            tell_cycle(j, w, from);
+            tell_cycle(d, w, from);
             return true;
         }
         if (w->state[next] == UNSEEN) {
@@ -230,14 +231,14 @@ static bool walk_from(judge *j, walk *w, int start)
     return false;
 }
 
-static void judge_cycles(judge *j)
+static void detect_cycles(detector *d)
 {
-    walk w = {.path = calloc((size_t)(unsigned)j->ranks, sizeof(*w.path)),
-              .edge = calloc((size_t)(unsigned)j->ranks, sizeof(*w.edge)),
-              .state = calloc((size_t)(unsigned)j->ranks, sizeof(*w.state))};
+    walk w = {.path = calloc((size_t)(unsigned)d->ranks, sizeof(*w.path)),
+              .edge = calloc((size_t)(unsigned)d->ranks, sizeof(*w.edge)),
+              .state = calloc((size_t)(unsigned)d->ranks, sizeof(*w.state))};
     if (w.path != NULL && w.edge != NULL && w.state != NULL) {
-        for (int r = 0; r < j->ranks; r++) {
-            if (w.state[r] == UNSEEN && is_standing(j, r) && walk_from(j, &w, r)) break;
+        for (int r = 0; r < d->ranks; r++) {
+            if (w.state[r] == UNSEEN && is_standing(d, r) && walk_from(d, &w, r)) break;
         }
     }
     free(w.path);
@@ -253,14 +254,14 @@ static int compare_i64(const void *a, const void *b)
 }
 
 // The positive values that `field` gives, sorted; NULL if there is no memory. The caller frees.
-static int64_t *sorted(const judge *j, int64_t (*field)(const control_report *), int *count)
+static int64_t *sorted(const detector *d, int64_t (*field)(const control_report *), int *count)
 {
-    int64_t *values = calloc((size_t)(unsigned)j->ranks, sizeof(*values));
+    int64_t *values = calloc((size_t)(unsigned)d->ranks, sizeof(*values));
     *count = 0;
     if (values == NULL) return NULL;
-    for (int r = 0; r < j->ranks; r++) {
-        const int64_t x = field(&j->seen[r].report);
-        if (j->seen[r].is_here && !j->seen[r].is_gone && x > 0) values[(*count)++] = x;
+    for (int r = 0; r < d->ranks; r++) {
+        const int64_t x = field(&d->seen[r].report);
+        if (d->seen[r].is_here && !d->seen[r].is_gone && x > 0) values[(*count)++] = x;
     }
     qsort(values, (size_t)(unsigned)*count, sizeof(*values), compare_i64);
     return values;
@@ -276,58 +277,59 @@ static int64_t step_ns(const control_report *r)
     return r->step_ns;
 }
 
-static int64_t median_step_ns(const judge *j)
+static int64_t median_step_ns(const detector *d)
 {
     int count = 0;
-    int64_t *values = sorted(j, step_ns, &count);
+    int64_t *values = sorted(d, step_ns, &count);
     const int64_t result = count == 0 ? 0 : values[(count - 1) / 2];
     free(values);
     return result;
 }
 
 // Against the (lower) median of the others, so that of two the slower one is compared with the faster.
-static void judge_slow(judge *j)
+static void detect_slow(detector *d)
 {
     int count = 0;
-    int64_t *values = sorted(j, own_ns, &count);
+    int64_t *values = sorted(d, own_ns, &count);
     const int middle = (count - 2) / 2;
-    for (int r = 0; r < j->ranks && count >= 2; r++) {
-        control_seen *s = &j->seen[r];
-        const bool is_new = s->report.step > s->judged_step;
+    for (int r = 0; r < d->ranks && count >= 2; r++) {
+        control_seen *s = &d->seen[r];
+        const bool is_new = s->report.step > s->checked_step;
         if (!s->is_here || s->is_gone || !is_new || s->report.own_ns <= 0) continue;
-        s->judged_step = s->report.step;
+        s->checked_step = s->report.step;
         const int64_t usual = values[middle + (s->report.own_ns <= values[middle])];
         const double ratio = (double)s->report.own_ns / (double)usual;
-        s->slow_steps = ratio > j->limits->slow_ratio ? s->slow_steps + 1 : 0;
-        if (s->slow_steps == j->limits->slow_steps) {
-            (void)accuse(j, r, CONTROL_SLOW,
-                         "rank %d (%s) is slow: %.0f%% more time than its peers for the same work "
-                         "in the last %d steps",
-                         r, s->host, 100.0 * (ratio - 1.0), s->slow_steps);
+        s->slow_steps = ratio > d->limits->slow_ratio ? s->slow_steps + 1 : 0;
+        if (s->slow_steps == d->limits->slow_steps) {
+            (void)suspect(d, r, CONTROL_SLOW,
+                          "rank %d (%s) is slow: %.0f%% more time than its peers for the same work "
+                          "in the last %d steps",
+                          r, s->host, 100.0 * (ratio - 1.0), s->slow_steps);
         }
     }
     free(values);
 }
 
-int control_judge(control_seen *seen, int ranks, uint64_t here, int64_t now, int64_t late_ns,
-                  const control_limits *limits, control_finding *out, int capacity)
+int control_detect_failures(control_seen *seen, int ranks, uint64_t here, int64_t now,
+                            int64_t late_ns, const control_limits *limits, control_finding *out,
+                            int capacity)
 {
     ASSERT(ranks > 0 && capacity > 0 && late_ns >= 0);
-    judge j = {.seen = seen,
-               .ranks = ranks,
-               .here = here,
-               .now = now,
-               .late = late_ns,
-               .limits = limits,
-               .out = out,
-               .capacity = capacity};
-    judge_silence(&j);
-    j.stuck_after = limits->stuck_ns + (int64_t)(limits->stuck_steps * (double)median_step_ns(&j));
-    if (j.count == 0) judge_stuck(&j);
-    if (j.count == 0) judge_left(&j);
-    if (j.count == 0) judge_cycles(&j);
-    judge_slow(&j);
-    return j.count;
+    detector d = {.seen = seen,
+                  .ranks = ranks,
+                  .here = here,
+                  .now = now,
+                  .late = late_ns,
+                  .limits = limits,
+                  .out = out,
+                  .capacity = capacity};
+    detect_silence(&d);
+    d.stuck_after = limits->stuck_ns + (int64_t)(limits->stuck_steps * (double)median_step_ns(&d));
+    if (d.count == 0) detect_stuck(&d);
+    if (d.count == 0) detect_left(&d);
+    if (d.count == 0) detect_cycles(&d);
+    detect_slow(&d);
+    return d.count;
 }
 
 // ---- diverged --------------------------------------------------------------------------------------
@@ -352,7 +354,7 @@ void control_history_add(control_history *h, int rank, const control_report *rep
     if (rank < h->rows[at].first[side]) h->rows[at].first[side] = rank;
 }
 
-bool control_history_judge(control_history *h, const control_seen *seen, int ranks, int64_t now,
+bool control_history_check(control_history *h, const control_seen *seen, int ranks, int64_t now,
                            control_finding *out)
 {
     for (int i = 0; i < CONTROL_HISTORY; i++) {

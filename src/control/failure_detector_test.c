@@ -1,5 +1,5 @@
 // The verdicts as a table: what each of a few ranks was seen to do, and who is to blame.
-#include "control/judge.h"
+#include "control/failure_detector.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,16 +12,16 @@ static const int64_t MS = 1000000;
 
 // One rank, in one word each.
 typedef enum doing {
-    GOES,     // its counter moves
-    STANDS,   // it beats, its counter does not move
-    WAITS,    // the same, and it waits for `on`
-    SILENT,   // no beat for a second
-    STALLED,  // no beat for half a second
-    STARVED,  // no beat for a second, and the kernel says that it runs
-    ABSENT,   // the same for twelve
-    GONE,     // its process ended
-    LEFT,     // it is done
-    UNJUDGED, // it stands, and said that it does nothing that is to be judged
+    GOES,    // its counter moves
+    STANDS,  // it beats, its counter does not move
+    WAITS,   // the same, and it waits for `on`
+    SILENT,  // no beat for a second
+    STALLED, // no beat for half a second
+    STARVED, // no beat for a second, and the kernel says that it runs
+    ABSENT,  // the same for twelve
+    GONE,    // its process ended
+    LEFT,    // it is done
+    UNTIMED, // it stands, and said that it has no step time that could be checked
 } doing;
 
 typedef struct seat {
@@ -100,7 +100,7 @@ static const row rows[] = {
      CONTROL_FINE,
      ""},
     {"all wait for one that may stand",
-     {FOR(3, 9), FOR(3, 9), FOR(3, 9), IS(UNJUDGED)},
+     {FOR(3, 9), FOR(3, 9), FOR(3, 9), IS(UNTIMED)},
      -1,
      CONTROL_FINE,
      ""},
@@ -149,7 +149,7 @@ static void seat_down(const row *r, control_seen seen[RANKS])
     memset(seen, 0, RANKS * sizeof(*seen));
     for (int i = 0; i < RANKS; i++) {
         const seat *s = &r->seats[i];
-        const bool stands = s->what == STANDS || s->what == WAITS || s->what == UNJUDGED;
+        const bool stands = s->what == STANDS || s->what == WAITS || s->what == UNTIMED;
         const bool is_running = s->what == STARVED || s->what == ABSENT;
         const int64_t silent = s->what == SILENT || s->what == STARVED ? 1000 * MS
                                : s->what == ABSENT                     ? 12000 * MS
@@ -165,7 +165,7 @@ static void seat_down(const row *r, control_seen seen[RANKS])
             .host = names[i],
             .report = {.step = 5,
                        .counter = 10,
-                       .step_ns = s->what == UNJUDGED ? 0 : 100 * MS,
+                       .step_ns = s->what == UNTIMED ? 0 : 100 * MS,
                        .edge_count = s->what == WAITS ? 1 : 0,
                        .edges = {{.rank = s->on, .group = 2, .operation = s->operation}},
                        .doing = "reading x"},
@@ -182,7 +182,7 @@ static void test_table(void **state)
         control_seen seen[RANKS];
         control_finding found[ROWS_MAX];
         seat_down(&rows[i], seen);
-        const int count = control_judge(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX);
+        const int count = control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX);
         if (rows[i].rank < 0) {
             if (count != 0) print_message("%s: %s\n", rows[i].name, found[0].text);
             assert_int_equal(count, 0);
@@ -199,8 +199,8 @@ static void test_table(void **state)
     }
 }
 
-// A judge that comes late forgives silence and standing that long.
-static void test_late_judge(void **state)
+// A failure detector that comes late forgives silence and standing that long.
+static void test_late_detector(void **state)
 {
     (void)state;
     control_limits limits = {0};
@@ -209,10 +209,11 @@ static void test_late_judge(void **state)
     control_finding found[ROWS_MAX];
     const row silent = {"", {IS(SILENT), IS(SILENT), IS(STANDS), IS(GOES)}, 0, CONTROL_FINE, ""};
     seat_down(&silent, seen);
-    assert_int_equal(control_judge(seen, RANKS, 1, now, 5000 * MS, &limits, found, ROWS_MAX), 0);
-    assert_int_equal(control_judge(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX), 2);
+    assert_int_equal(
+        control_detect_failures(seen, RANKS, 1, now, 5000 * MS, &limits, found, ROWS_MAX), 0);
+    assert_int_equal(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX), 2);
     // Of more findings than there is room for, the first ones are told.
-    assert_int_equal(control_judge(seen, RANKS, 1, now, 0, &limits, found, 1), 1);
+    assert_int_equal(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, 1), 1);
 }
 
 // A long usual step raises the limit for all: 3 steps and half a second.
@@ -228,7 +229,7 @@ static void test_stuck_limit(void **state)
         seat_down(&one, seen);
         for (int r = 0; r < RANKS; r++) seen[r].report.step_ns = 1000 * MS;
         seen[2].moved_at = now - stood;
-        assert_int_equal(control_judge(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX),
+        assert_int_equal(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX),
                          stood > 3500 * MS);
     }
 }
@@ -251,7 +252,8 @@ static void test_slow(void **state)
             seen[r].report.own_ns = r == 3 ? 0 : is_slow ? 120 * MS : 100 * MS + r * MS;
         }
         for (int again = 0; again < 3; again++) { // a step is looked at once
-            const int count = control_judge(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX);
+            const int count =
+                control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX);
             if (count == 0) continue;
             told++;
             assert_int_equal(found[0].rank, 2);
@@ -275,7 +277,7 @@ static void test_diverged(void **state)
             const control_report report = {.sequence = sequence,
                                            .fingerprint = sequence * 3 + (is_odd ? 1 : 0)};
             control_history_add(&h, r, &report, now);
-            const bool found = control_history_judge(&h, seen, RANKS, now, &f);
+            const bool found = control_history_check(&h, seen, RANKS, now, &f);
             assert_int_equal(found, sequence == 150 && r == 3);
             if (found) {
                 assert_int_equal(f.rank, 2);
@@ -289,8 +291,8 @@ static void test_diverged(void **state)
     const control_report b = {.sequence = 300, .fingerprint = 2};
     control_history_add(&h, 1, &a, now);
     control_history_add(&h, 3, &b, now);
-    assert_false(control_history_judge(&h, seen, RANKS, now + 100 * MS, &f));
-    assert_true(control_history_judge(&h, seen, RANKS, now + 400 * MS, &f));
+    assert_false(control_history_check(&h, seen, RANKS, now + 100 * MS, &f));
+    assert_true(control_history_check(&h, seen, RANKS, now + 400 * MS, &f));
     assert_int_equal(f.rank, 3);
 }
 
@@ -314,17 +316,17 @@ static void test_hostile_edges(void **state)
                 seen[r].report.edges[e].rank = (int)(draw >> 29) - 2;
             }
         }
-        assert_in_range(control_judge(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX), 0,
-                        ROWS_MAX);
+        assert_in_range(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX),
+                        0, ROWS_MAX);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),       cmocka_unit_test(test_late_judge),
+        cmocka_unit_test(test_table),       cmocka_unit_test(test_late_detector),
         cmocka_unit_test(test_stuck_limit), cmocka_unit_test(test_slow),
         cmocka_unit_test(test_diverged),    cmocka_unit_test(test_hostile_edges),
     };
-    return cmocka_run_group_tests_name("control/judge", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("control/failure_detector", tests, NULL, NULL);
 }
