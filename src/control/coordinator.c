@@ -51,7 +51,7 @@ void control_coordinator_destroy(control_coordinator *b)
         control_stream_deinit(&b->lines[i].stream);
         control_wipe(&b->lines[i].handshake, sizeof(b->lines[i].handshake));
     }
-    for (int r = 0; b->members != NULL && r < b->config.ranks; r++) free(b->members[r].sheet);
+    for (int r = 0; b->members != NULL && r < b->config.ranks; r++) free(b->members[r].record);
     free(b->swap.all);
     free(b->swap.has);
     free(b->lines);

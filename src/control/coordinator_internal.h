@@ -27,8 +27,8 @@ typedef struct coordinator_member {
     control_peer peer;
     uint8_t digest[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];
     bool is_asked; // for its facts
-    uint8_t *sheet;
-    int64_t sheet_bytes;
+    uint8_t *record;
+    int64_t record_bytes;
     control_verdict told; // the verdict that all were told
     bool has_promised;
     int64_t promised;

@@ -37,10 +37,10 @@ static void welcome(control_coordinator *b, int64_t now)
     free(list);
 }
 
-static void ask_sheet(control_coordinator *b, int rank)
+static void ask_record(control_coordinator *b, int rank)
 {
     b->members[rank].is_asked = true;
-    control_coordinator_send(b, rank, CONTROL_MSG_ASK_SHEET, (control_span){0}, (control_span){0});
+    control_coordinator_send(b, rank, CONTROL_MSG_ASK_RECORD, (control_span){0}, (control_span){0});
 }
 
 // The largest set of ranks that agree; of equal ones, that with the lowest rank. O(ranks * sets).
@@ -70,8 +70,8 @@ void control_coordinator_compare(control_coordinator *b, int64_t now)
     b->usual_count = most;
     b->phase = COORDINATOR_COMPARING;
     b->compare_until = now + (int64_t)COMPARE_MS * 1000000;
-    ask_sheet(b, b->usual);
-    ask_sheet(b, b->odd);
+    ask_record(b, b->usual);
+    ask_record(b, b->odd);
 }
 
 static void end_compare(control_coordinator *b)
@@ -81,25 +81,25 @@ static void end_compare(control_coordinator *b)
     for (unsigned k = 0; k < CONTROL_FACT_KINDS; k++) {
         if (memcmp(odd->digest[k], usual->digest[k], CONTROL_DIGEST_BYTES) != 0) kinds |= 1u << k;
     }
-    const control_side odd_side = {b->odd, 1, odd->peer.host, odd->sheet, odd->sheet_bytes};
-    const control_side usual_side = {b->usual, b->usual_count, usual->peer.host, usual->sheet,
-                                     usual->sheet_bytes};
+    const control_side odd_side = {b->odd, 1, odd->peer.host, odd->record, odd->record_bytes};
+    const control_side usual_side = {b->usual, b->usual_count, usual->peer.host, usual->record,
+                                     usual->record_bytes};
     char said[CONTROL_TEXT_BYTES];
     control_facts_explain(&odd_side, &usual_side, kinds, said, sizeof(said));
     control_coordinator_refuse(b, b->odd, ST_REFUSED, "%s", said);
     control_coordinator_end(b, ST_REFUSED, said);
 }
 
-static bool on_sheet(control_coordinator *b, int rank, const control_frame *f)
+static bool on_record(control_coordinator *b, int rank, const control_frame *f)
 {
     coordinator_member *m = &b->members[rank];
-    if (b->phase != COORDINATOR_COMPARING || !m->is_asked || m->sheet != NULL) return false;
-    if (f->bytes > CONTROL_SHEET_BYTES_MAX) return false;
-    m->sheet = malloc((size_t)f->bytes + 1);
-    if (m->sheet == NULL) return true; // the text will name the kind and not the key
-    if (f->bytes > 0) memcpy(m->sheet, f->payload, (size_t)f->bytes);
-    m->sheet_bytes = f->bytes;
-    if (b->members[b->odd].sheet != NULL && b->members[b->usual].sheet != NULL) end_compare(b);
+    if (b->phase != COORDINATOR_COMPARING || !m->is_asked || m->record != NULL) return false;
+    if (f->bytes > CONTROL_RECORD_BYTES_MAX) return false;
+    m->record = malloc((size_t)f->bytes + 1);
+    if (m->record == NULL) return true; // the text will name the kind and not the key
+    if (f->bytes > 0) memcpy(m->record, f->payload, (size_t)f->bytes);
+    m->record_bytes = f->bytes;
+    if (b->members[b->odd].record != NULL && b->members[b->usual].record != NULL) end_compare(b);
     return true;
 }
 
@@ -323,8 +323,8 @@ bool control_coordinator_message(control_coordinator *b, int rank, const control
     switch (f->type) {
     case CONTROL_MSG_BEAT:
         return on_beat(b, rank, f, now);
-    case CONTROL_MSG_SHEET:
-        return on_sheet(b, rank, f);
+    case CONTROL_MSG_RECORD:
+        return on_record(b, rank, f);
     case CONTROL_MSG_SWAP:
         return on_swap(b, rank, f);
     case CONTROL_MSG_REQUEST:
@@ -341,7 +341,7 @@ bool control_coordinator_message(control_coordinator *b, int rank, const control
         b->seen[rank].is_here = false; // nothing is expected of it any more
         return true;
     case CONTROL_MSG_NONE: // all others go the other way
-    case CONTROL_MSG_ASK_SHEET:
+    case CONTROL_MSG_ASK_RECORD:
     case CONTROL_MSG_WELCOME:
     case CONTROL_MSG_END:
     case CONTROL_MSG_SWAPPED:

@@ -1,4 +1,4 @@
-// A sheet is, per fact: kind (1 byte), key, NUL, value, NUL. It comes from a rank that proved that it holds
+// A fingerprint record holds, per fact: kind (1 byte), key, NUL, value, NUL. It comes from a rank that proved that it holds
 // the key, yet it is read as if it did not.
 #include "control/facts.h"
 
@@ -34,7 +34,7 @@ void control_facts_digest(const control_fact *facts, int64_t count,
     }
 }
 
-status control_sheet_print(const control_fact *facts, int64_t count, text *out)
+status control_record_print(const control_fact *facts, int64_t count, text *out)
 {
     if (count > CONTROL_FACTS_MAX) {
         return fail(ST_USAGE, "%lld facts of a rank, at most %d", (long long)count,
@@ -46,18 +46,18 @@ status control_sheet_print(const control_fact *facts, int64_t count, text *out)
         TRY(text_add_bytes(out, facts[i].key, (int64_t)strlen(facts[i].key) + 1));
         TRY(text_add_bytes(out, facts[i].value, (int64_t)strlen(facts[i].value) + 1));
     }
-    if (out->length > CONTROL_SHEET_BYTES_MAX) {
+    if (out->length > CONTROL_RECORD_BYTES_MAX) {
         return fail(ST_USAGE, "%lld bytes of facts of a rank, at most %d", (long long)out->length,
-                    CONTROL_SHEET_BYTES_MAX);
+                    CONTROL_RECORD_BYTES_MAX);
     }
     return ST_OK;
 }
 
-// One fact of a sheet; false at its end or where it is malformed.
+// One fact of a fingerprint record; false at its end or where it is malformed.
 static bool next_fact(const control_side *side, int64_t *at, control_fact *out)
 {
-    const uint8_t *begin = side->sheet + *at, *end = side->sheet + side->sheet_bytes;
-    if (side->sheet == NULL || begin >= end || *begin >= CONTROL_FACT_KINDS) return false;
+    const uint8_t *begin = side->record + *at, *end = side->record + side->record_bytes;
+    if (side->record == NULL || begin >= end || *begin >= CONTROL_FACT_KINDS) return false;
     const uint8_t *key = begin + 1;
     const uint8_t *key_end = memchr(key, 0, (size_t)(end - key));
     if (key_end == NULL) return false;
@@ -65,7 +65,7 @@ static bool next_fact(const control_side *side, int64_t *at, control_fact *out)
     const uint8_t *value_end = value < end ? memchr(value, 0, (size_t)(end - value)) : NULL;
     if (value_end == NULL) return false;
     *out = (control_fact){(control_fact_kind)*begin, (const char *)key, (const char *)value};
-    *at = value_end + 1 - side->sheet;
+    *at = value_end + 1 - side->record;
     return true;
 }
 
@@ -144,7 +144,7 @@ void control_facts_explain(const control_side *odd, const control_side *rest, un
     out[0] = '\0';
     say(&s, "rank %d (%s) refused: ", odd->rank, odd->host);
     int said = 0;
-    if (odd->sheet != NULL && rest->sheet != NULL) {
+    if (odd->record != NULL && rest->record != NULL) {
         said = differences(odd, rest, true, &s, 0);
         said = differences(rest, odd, false, &s, said);
     }

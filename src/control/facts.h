@@ -30,7 +30,7 @@ typedef struct control_fact {
 enum {
     CONTROL_DIGEST_BYTES = 16,
     CONTROL_FACTS_MAX = 4096,
-    CONTROL_SHEET_BYTES_MAX = 256 << 10 // the list as it travels
+    CONTROL_RECORD_BYTES_MAX = 256 << 10 // the list as it travels
 };
 
 // The digest of each kind: the first 16 bytes of a SHA-256 over its facts in their order.
@@ -38,15 +38,15 @@ void control_facts_digest(const control_fact *facts, int64_t count,
                           uint8_t out[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES]);
 
 // The list as bytes. ST_USAGE where it exceeds a limit.
-NODISCARD status control_sheet_print(const control_fact *facts, int64_t count, text *out);
+NODISCARD status control_record_print(const control_fact *facts, int64_t count, text *out);
 
 // What one rank, or several that agree, brought.
 typedef struct control_side {
-    int rank;             // one of them
-    int count;            // how many agree
-    const char *host;     // of that rank
-    const uint8_t *sheet; // as control_sheet_print; hostile; NULL: not known
-    int64_t sheet_bytes;
+    int rank;              // one of them
+    int count;             // how many agree
+    const char *host;      // of that rank
+    const uint8_t *record; // as control_record_print; hostile; NULL: not known
+    int64_t record_bytes;
 } control_side;
 
 // "rank 3 (n2) refused: layout.tp is 2 there and 4 on the other 7 ranks". At most `limit_bytes` with the

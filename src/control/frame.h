@@ -71,22 +71,22 @@ bool control_handshake_check(control_handshake *s, const uint8_t frame[CONTROL_H
 // ---- control frames ------------------------------------------------------------------------------
 typedef enum control_type {
     CONTROL_MSG_NONE,
-    CONTROL_MSG_BEAT,      // both ways: alive; from a rank, with its report
-    CONTROL_MSG_ASK_SHEET, // coordinator: send your facts
-    CONTROL_MSG_SHEET,     // rank: they are
-    CONTROL_MSG_WELCOME,   // coordinator: all are here; who they are
-    CONTROL_MSG_END,       // coordinator: the job cannot go on: code, text
-    CONTROL_MSG_SWAP,      // rank: number, bytes
-    CONTROL_MSG_SWAPPED,   // coordinator: number, everybody's bytes
-    CONTROL_MSG_REQUEST,   // rank: let us agree on (kind, argument)
-    CONTROL_MSG_ASK_STEP,  // coordinator: which step have you promised at most
-    CONTROL_MSG_PROMISE,   // rank: none beyond this one before the decision
-    CONTROL_MSG_DECIDED,   // coordinator: after this step
-    CONTROL_MSG_LOST,      // rank: that peer's process is gone
-    CONTROL_MSG_FAILED,    // rank: I give up: code, text
-    CONTROL_MSG_VERDICT,   // coordinator: rank, verdict, text
-    CONTROL_MSG_LEAVE,     // rank: done
-    CONTROL_MSG_BYE,       // coordinator: all are done
+    CONTROL_MSG_BEAT,       // both ways: alive; from a rank, with its report
+    CONTROL_MSG_ASK_RECORD, // coordinator: send your facts
+    CONTROL_MSG_RECORD,     // rank: they are
+    CONTROL_MSG_WELCOME,    // coordinator: all are here; who they are
+    CONTROL_MSG_END,        // coordinator: the job cannot go on: code, text
+    CONTROL_MSG_SWAP,       // rank: number, bytes
+    CONTROL_MSG_SWAPPED,    // coordinator: number, everybody's bytes
+    CONTROL_MSG_REQUEST,    // rank: let us agree on (kind, argument)
+    CONTROL_MSG_ASK_STEP,   // coordinator: which step have you promised at most
+    CONTROL_MSG_PROMISE,    // rank: none beyond this one before the decision
+    CONTROL_MSG_DECIDED,    // coordinator: after this step
+    CONTROL_MSG_LOST,       // rank: that peer's process is gone
+    CONTROL_MSG_FAILED,     // rank: I give up: code, text
+    CONTROL_MSG_VERDICT,    // coordinator: rank, verdict, text
+    CONTROL_MSG_LEAVE,      // rank: done
+    CONTROL_MSG_BYE,        // coordinator: all are done
     CONTROL_MSG_COUNT
 } control_type;
 

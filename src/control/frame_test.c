@@ -318,8 +318,8 @@ static void explain(const control_fact *odd, int64_t odd_count, const control_fa
     arena *a = NULL;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     text x = {.a = a}, y = {.a = a};
-    assert_int_equal(control_sheet_print(odd, odd_count, &x), ST_OK);
-    assert_int_equal(control_sheet_print(rest, rest_count, &y), ST_OK);
+    assert_int_equal(control_record_print(odd, odd_count, &x), ST_OK);
+    assert_int_equal(control_record_print(rest, rest_count, &y), ST_OK);
     const control_side s = {3, 1, "n2", (const uint8_t *)x.bytes, x.length};
     const control_side t = {0, 7, "n0", (const uint8_t *)y.bytes, y.length};
     control_facts_explain(&s, &t, 2, out, 512);
@@ -358,22 +358,22 @@ static void test_facts(void **state)
     assert_memory_not_equal(x[CONTROL_CONFIG], y[CONTROL_CONFIG], CONTROL_DIGEST_BYTES);
 }
 
-// A sheet that was cut or changed anywhere says less, and nothing is read beyond it.
-static void test_hostile_sheets(void **state)
+// A record that was cut or changed anywhere says less, and nothing is read beyond it.
+static void test_hostile_records(void **state)
 {
     (void)state;
-    static const char sheet[] = "\1layout.tp\0"
-                                "4\0\1train.steps\0"
-                                "10";
+    static const char record[] = "\1layout.tp\0"
+                                 "4\0\1train.steps\0"
+                                 "10";
     char said[512], small[40];
-    for (size_t n = 0; n <= sizeof(sheet); n++) {
+    for (size_t n = 0; n <= sizeof(record); n++) {
         for (int byte = 0; byte < 256; byte += 15) {
             uint8_t *copy = malloc(n + 1);
             assert_non_null(copy);
-            memcpy(copy, sheet, n);
+            memcpy(copy, record, n);
             if (n > 0) copy[n / 2] = (uint8_t)byte;
             const control_side s = {1, 1, "n1", copy, (int64_t)n};
-            const control_side t = {0, 2, "n0", (const uint8_t *)sheet, sizeof(sheet)};
+            const control_side t = {0, 2, "n0", (const uint8_t *)record, sizeof(record)};
             control_facts_explain(&s, &t, 2, said, sizeof(said));
             control_facts_explain(&t, &s, 2, small, sizeof(small));
             free(copy);
@@ -389,7 +389,7 @@ int main(void)
         cmocka_unit_test(test_frames_refused),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_key_files),        cmocka_unit_test(test_key_pipe),
         cmocka_unit_test(test_key_page),         cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_hostile_sheets),
+        cmocka_unit_test(test_hostile_records),
     };
     return cmocka_run_group_tests_name("control/frame", tests, setup, teardown);
 }

@@ -309,17 +309,17 @@ static bool on_verdict(control_member *m, const control_frame *f)
     return true;
 }
 
-static void send_sheet(control_member *m)
+static void send_record(control_member *m)
 {
     arena *a = NULL;
-    status st = arena_create("control sheet", 0, &a);
-    text sheet = {.a = a};
-    if (st == ST_OK) st = control_sheet_print(m->config.facts, m->config.fact_count, &sheet);
+    status st = arena_create("fingerprint record", 0, &a);
+    text record = {.a = a};
+    if (st == ST_OK) st = control_record_print(m->config.facts, m->config.fact_count, &record);
     // Without it the coordinator still knows which digest differs.
     if (st == ST_OK) {
-        send(m, CONTROL_MSG_SHEET, (control_span){sheet.bytes, sheet.length}, (control_span){0});
+        send(m, CONTROL_MSG_RECORD, (control_span){record.bytes, record.length}, (control_span){0});
     } else {
-        send(m, CONTROL_MSG_SHEET, (control_span){0}, (control_span){0});
+        send(m, CONTROL_MSG_RECORD, (control_span){0}, (control_span){0});
         error_clear();
     }
     arena_destroy(a);
@@ -331,8 +331,8 @@ static bool on_frame(control_member *m, const control_frame *f)
     switch (f->type) {
     case CONTROL_MSG_BEAT:
         return f->bytes == 0;
-    case CONTROL_MSG_ASK_SHEET:
-        send_sheet(m);
+    case CONTROL_MSG_ASK_RECORD:
+        send_record(m);
         return f->bytes == 0;
     case CONTROL_MSG_WELCOME:
         return on_welcome(m, f);
@@ -351,7 +351,7 @@ static bool on_frame(control_member *m, const control_frame *f)
         m->state = CONTROL_LEFT;
         return f->bytes == 0;
     case CONTROL_MSG_NONE: // all others go the other way
-    case CONTROL_MSG_SHEET:
+    case CONTROL_MSG_RECORD:
     case CONTROL_MSG_SWAP:
     case CONTROL_MSG_REQUEST:
     case CONTROL_MSG_PROMISE:
