@@ -4,7 +4,7 @@
 //                       PMI's, that of a Kubernetes indexed job; the first complete set wins
 //   launch_local        starts N ranks of this program on this machine and stays with them until all ended
 //   launch_join         this rank's end of the job: the coordinator if it is rank 0's, then control
-//   launch_life_start   tells a rank that its launcher is gone, so that it stops with a checkpoint
+//   launch_liveness_start   tells a rank that its launcher is gone, so that it stops with a checkpoint
 //
 // What a child inherits: descriptors of the job's key (a pipe), of the board of the ranks of this host, of a
 // pipe that ends with the launcher, and for rank 0 the coordinator's socket. Their numbers stand in one variable,
@@ -30,7 +30,7 @@ typedef struct launch_place {
     int local_rank, local_ranks;         // on this host; -1: the launcher does not say
     uint64_t job;                        // equal on all ranks; 0 where nothing names the job
     char address[CONTROL_ADDRESS_BYTES]; // of the coordinator, in rank 0's process; "": not known
-    int key_fd, board_fd, life_fd, listen_fd; // "trireme" only; -1: none
+    int key_fd, board_fd, liveness_fd, listen_fd; // "trireme" only; -1: none
     char note[256]; // something that the user should hear: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
@@ -99,10 +99,10 @@ void launch_leave(launch_job *j); // with all others; zeroed is legal
 
 // Calls on_end, once, from a thread of its own, when the launcher is gone. grace_ns later the process is
 // ended (exit code 7): no orphan stays. 0: never. Takes fd.
-typedef struct launch_life launch_life;
-NODISCARD status launch_life_start(int fd, int64_t grace_ns, void (*on_end)(void *context),
-                                   void *context, launch_life **out);
-void launch_life_stop(launch_life *l); // NULL is legal
+typedef struct launch_liveness launch_liveness;
+NODISCARD status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *context),
+                                       void *context, launch_liveness **out);
+void launch_liveness_stop(launch_liveness *l); // NULL is legal
 
 #ifdef __cplusplus
 }

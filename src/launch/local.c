@@ -98,11 +98,11 @@ static status start_rank(local *l, int rank)
     b.out_fd = rank == 0 ? l->pipe_in : log_fd;
     keep(&b, key_fd);
     keep(&b, l->config->board_fd);
-    keep(&b, l->life_out);
+    keep(&b, l->liveness_out);
     keep(&b, listen_fd);
     (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=%d %d %llx %d %d %d %d %s", rank,
                    l->config->ranks, (unsigned long long)l->job, key_fd, l->config->board_fd,
-                   l->life_out, listen_fd, l->address);
+                   l->liveness_out, listen_fd, l->address);
     const pid_t pid = fork();
     if (pid == 0) child(&b, l->config);
     if (pid < 0) {
@@ -240,8 +240,8 @@ static status prepare(local *l)
                    (unsigned long long)name[0], (unsigned long long)name[1]);
     TRY(control_listen(l->address, false, &l->listen_fd, bound));
     if (pipe2(ends, O_CLOEXEC) != 0) return fail_system("pipe");
-    l->life_out = ends[0];
-    l->life_in = ends[1];
+    l->liveness_out = ends[0];
+    l->liveness_in = ends[1];
     if (pipe2(ends, O_CLOEXEC) != 0) return fail_system("pipe");
     l->pipe_out = ends[0];
     l->pipe_in = ends[1];
@@ -265,8 +265,8 @@ static void close_fd(int *fd)
 
 static void release(local *l)
 {
-    int *fds[] = {&l->listen_fd, &l->life_out, &l->life_in, &l->pipe_out,
-                  &l->pipe_in,   &l->null_fd,  &l->log_fd,  &l->signal_fd};
+    int *fds[] = {&l->listen_fd, &l->liveness_out, &l->liveness_in, &l->pipe_out,
+                  &l->pipe_in,   &l->null_fd,      &l->log_fd,      &l->signal_fd};
     for (int64_t i = 0; i < COUNT_OF(fds); i++) close_fd(fds[i]);
     if (l->is_masked) (void)pthread_sigmask(SIG_SETMASK, &l->mask_before, NULL);
     control_key_destroy(l->key);
@@ -281,7 +281,7 @@ status launch_local(const launch_local_config *config, launch_result *out)
     l->config = config;
     l->grace_ns = config->grace_ns > 0 ? config->grace_ns : INT64_C(10000000000);
     l->first = -1;
-    l->listen_fd = l->life_out = l->life_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
+    l->listen_fd = l->liveness_out = l->liveness_in = l->pipe_out = l->pipe_in = l->null_fd = -1;
     l->log_fd = l->signal_fd = -1;
     for (int r = 0; r < config->ranks; r++) l->ranks[r].pidfd = -1;
     status st = prepare(l);
@@ -290,7 +290,7 @@ status launch_local(const launch_local_config *config, launch_result *out)
     error_take(&cause);
     // These are the ranks' alone now: their ends must be seen.
     close_fd(&l->listen_fd);
-    close_fd(&l->life_out);
+    close_fd(&l->liveness_out);
     close_fd(&l->pipe_in);
     if (st != ST_OK) signal_all(l, SIGKILL);
     while (l->alive > 0) one_round(l);

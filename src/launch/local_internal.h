@@ -25,7 +25,7 @@ typedef struct local {
     control_key *key;
     uint64_t job;
     char address[CONTROL_ADDRESS_BYTES];
-    int listen_fd, life_out, life_in, pipe_out, pipe_in, null_fd, log_fd, signal_fd;
+    int listen_fd, liveness_out, liveness_in, pipe_out, pipe_in, null_fd, log_fd, signal_fd;
     sigset_t mask_before;
     bool is_masked;
     int alive, first;         // first: the rank whose end is the cause; -1

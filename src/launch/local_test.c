@@ -120,7 +120,7 @@ static int rank_main(const char *fate, int victim)
     static rank r;
     launch_place place;
     launch_job j = {0};
-    launch_life *life = NULL;
+    launch_liveness *liveness = NULL;
     (void)signal(SIGTERM, on_signal);
     (void)signal(SIGPIPE, SIG_IGN);
     watch_start(60);
@@ -136,11 +136,12 @@ static int rank_main(const char *fate, int victim)
                                        .report = report,
                                        .on_notice = on_notice,
                                        .context = &r};
-    if (launch_life_start(place.life_fd, 0, on_launcher_gone, &r, &life) != ST_OK) return 2;
+    if (launch_liveness_start(place.liveness_fd, 0, on_launcher_gone, &r, &liveness) != ST_OK)
+        return 2;
     const status st = launch_join(&config, &j);
     if (st != ST_OK) {
         (void)dprintf(1, "error[%s] %s\n", status_code(st), error_last()->text);
-        launch_life_stop(life);
+        launch_liveness_stop(liveness);
         return status_exit_code(st);
     }
     int32_t mine = 100 + place.rank, all[RANKS] = {0};
@@ -148,7 +149,7 @@ static int rank_main(const char *fate, int victim)
     for (int i = 0; i < RANKS && code == 0; i++) code = all[i] == 100 + i ? 0 : 1;
     if (code == 0) code = run_steps(fate, &r, &j);
     launch_leave(&j);
-    launch_life_stop(life);
+    launch_liveness_stop(liveness);
     (void)dprintf(1, "done %d\n", code);
     return code;
 }

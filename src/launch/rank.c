@@ -88,8 +88,8 @@ void launch_leave(launch_job *j)
     *j = (launch_job){0};
 }
 
-// ---- the launcher's life -----------------------------------------------------------------------------
-struct launch_life {
+// ---- liveness of the launcher --------------------------------------------------------------------------
+struct launch_liveness {
     int fd, stop_fd;
     int64_t grace_ns;
     void (*on_end)(void *context);
@@ -98,16 +98,16 @@ struct launch_life {
 };
 
 // True if stop_fd became readable within the time.
-static bool is_stopped(const launch_life *l, int64_t limit_ns)
+static bool is_stopped(const launch_liveness *l, int64_t limit_ns)
 {
     struct pollfd p = {.fd = l->stop_fd, .events = POLLIN};
     const int64_t ms = limit_ns / 1000000;
     return poll(&p, 1, ms > INT32_MAX ? INT32_MAX : (int)ms) > 0;
 }
 
-static void *life_main(void *context)
+static void *liveness_main(void *context)
 {
-    const launch_life *l = context;
+    const launch_liveness *l = context;
     for (;;) {
         struct pollfd p[2] = {{.fd = l->fd, .events = POLLIN},
                               {.fd = l->stop_fd, .events = POLLIN}};
@@ -120,20 +120,20 @@ static void *life_main(void *context)
     return NULL;
 }
 
-status launch_life_start(int fd, int64_t grace_ns, void (*on_end)(void *context), void *context,
-                         launch_life **out)
+status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *context), void *context,
+                             launch_liveness **out)
 {
-    launch_life *l = calloc(1, sizeof(*l));
+    launch_liveness *l = calloc(1, sizeof(*l));
     if (l == NULL) {
         (void)close(fd);
         return fail(ST_NO_MEMORY, "no memory to watch the launcher");
     }
-    *l = (launch_life){.fd = fd, .grace_ns = grace_ns, .on_end = on_end, .context = context};
+    *l = (launch_liveness){.fd = fd, .grace_ns = grace_ns, .on_end = on_end, .context = context};
     l->stop_fd = eventfd(0, EFD_CLOEXEC);
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = l->stop_fd < 0 ? errno : pthread_create(&l->thread, NULL, life_main, l);
+    const int error = l->stop_fd < 0 ? errno : pthread_create(&l->thread, NULL, liveness_main, l);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         if (l->stop_fd >= 0) (void)close(l->stop_fd);
@@ -145,7 +145,7 @@ status launch_life_start(int fd, int64_t grace_ns, void (*on_end)(void *context)
     return ST_OK;
 }
 
-void launch_life_stop(launch_life *l)
+void launch_liveness_stop(launch_liveness *l)
 {
     if (l == NULL) return;
     const uint64_t one = 1;

@@ -120,7 +120,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
 
 struct cli_ranks {
     launch_job job;
-    launch_life *life;
+    launch_liveness *liveness;
     comm_board *board;
     int rank, ranks;
     pthread_mutex_t lock; // of what follows: control's thread reads and writes it
@@ -333,8 +333,9 @@ static status join(cli_context *cli, const run_config *r, const launch_place *pl
     static const int64_t stuck_ns = INT64_C(1500000000);
     control_fact *facts = NULL;
     int64_t count = 0;
-    if (place->life_fd >= 0) {
-        TRY(launch_life_start(place->life_fd, grace_ns, on_launcher_gone, NULL, &k->life));
+    if (place->liveness_fd >= 0) {
+        TRY(launch_liveness_start(place->liveness_fd, grace_ns, on_launcher_gone, NULL,
+                                  &k->liveness));
     }
     if (place->local_ranks > 1) kern_cores_divide(place->local_rank, place->local_ranks);
     TRY(tuning_read(cli, r, &k->tuning));
@@ -404,7 +405,7 @@ void cli_ranks_leave(cli_ranks *k, status st)
     (void)pthread_mutex_unlock(&k->lock);
     comm_close(c);
     launch_leave(&k->job);
-    launch_life_stop(k->life);
+    launch_liveness_stop(k->liveness);
     comm_board_unmap(k->board);
     (void)pthread_mutex_destroy(&k->lock);
     (void)error_put(&kept);
