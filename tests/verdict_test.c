@@ -186,7 +186,7 @@ static void launcher_main(page *p)
                                    .job = 77,
                                    .log_folder = logs,
                                    .console_fd = -1,
-                                   .board_fd = comm_board_fd(board),
+                                   .control_block_fd = comm_board_fd(board),
                                    .grace_ns = 400000000};
     _exit(launch_local(&c, &p->result) == ST_OK ? 0 : 1);
 }

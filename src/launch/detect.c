@@ -85,14 +85,14 @@ static void set_local_address(launch_place *p)
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
-// "RANK RANKS JOB KEY BOARD LIVENESS LISTEN ADDRESS", written by launch_local.
+// "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", written by launch_local.
 static status read_ours(const env *e, launch_place *p)
 {
     const char *value = get(e, "TRIREME_LAUNCH");
     unsigned long long job = 0;
     int at = -1;
     const int n = sscanf(value, "%d %d %llx %d %d %d %d %n", &p->rank, &p->ranks, &job, &p->key_fd,
-                         &p->board_fd, &p->liveness_fd, &p->listen_fd, &at);
+                         &p->control_block_fd, &p->liveness_fd, &p->listen_fd, &at);
     if (n != 7 || at < 0 || p->ranks < 1 || p->ranks > LAUNCH_LOCAL_MAX || p->rank < 0 ||
         p->rank >= p->ranks || strlen(value + at) >= sizeof(p->address)) {
         return fail(ST_CONFIG, "TRIREME_LAUNCH is not what our launcher writes; unset it");
@@ -270,7 +270,7 @@ status launch_detect(launch_lookup lookup, void *context, launch_place *out)
                       .local_rank = -1,
                       .local_ranks = -1,
                       .key_fd = -1,
-                      .board_fd = -1,
+                      .control_block_fd = -1,
                       .liveness_fd = -1,
                       .listen_fd = -1};
     const bool is_in_slurm = get(&e, "SLURM_JOB_ID") != NULL;

@@ -6,7 +6,7 @@
 //   launch_join         this rank's end of the job: the coordinator if it is rank 0's, then control
 //   launch_liveness_start   tells a rank that its launcher is gone, so that it stops with a checkpoint
 //
-// What a child inherits: descriptors of the job's key (a pipe), of the board of the ranks of this host, of a
+// What a child inherits: descriptors of the job's key (a pipe), of the shared control block of this host's ranks, of a
 // pipe that ends with the launcher, and for rank 0 the coordinator's socket. Their numbers stand in one variable,
 // TRIREME_LAUNCH; no secret does.
 #ifndef LAUNCH_LAUNCH_H
@@ -30,7 +30,7 @@ typedef struct launch_place {
     int local_rank, local_ranks;         // on this host; -1: the launcher does not say
     uint64_t job;                        // equal on all ranks; 0 where nothing names the job
     char address[CONTROL_ADDRESS_BYTES]; // of the coordinator, in rank 0's process; "": not known
-    int key_fd, board_fd, liveness_fd, listen_fd; // "trireme" only; -1: none
+    int key_fd, control_block_fd, liveness_fd, listen_fd; // "trireme" only; -1: none
     char note[256]; // something that the user should hear: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
@@ -52,7 +52,7 @@ typedef struct launch_local_config {
     uint64_t job;             // 0: drawn
     const char *log_folder;   // exists; gets rank-00000.log ...
     int console_fd;           // rank 0's output goes there too; -1: nowhere
-    int board_fd;             // comm's; -1: none
+    int control_block_fd;     // comm's; -1: none
     int64_t grace_ns;         // [10 s] between the first failure and the end of all others
     // A rank ended; from this thread. NULL: nobody wants to know.
     void (*on_end)(void *context, int rank, const char *said);

@@ -97,12 +97,12 @@ static status start_rank(local *l, int rank)
     TRY_TO(done, open_log(l, rank, &log_fd));
     b.out_fd = rank == 0 ? l->pipe_in : log_fd;
     keep(&b, key_fd);
-    keep(&b, l->config->board_fd);
+    keep(&b, l->config->control_block_fd);
     keep(&b, l->liveness_out);
     keep(&b, listen_fd);
     (void)snprintf(b.variable, sizeof(b.variable), "TRIREME_LAUNCH=%d %d %llx %d %d %d %d %s", rank,
-                   l->config->ranks, (unsigned long long)l->job, key_fd, l->config->board_fd,
-                   l->liveness_out, listen_fd, l->address);
+                   l->config->ranks, (unsigned long long)l->job, key_fd,
+                   l->config->control_block_fd, l->liveness_out, listen_fd, l->address);
     const pid_t pid = fork();
     if (pid == 0) child(&b, l->config);
     if (pid < 0) {

@@ -164,7 +164,7 @@ static launch_local_config config_of(char **argv)
                                  .environment = environ,
                                  .log_folder = folder,
                                  .console_fd = -1,
-                                 .board_fd = -1,
+                                 .control_block_fd = -1,
                                  .grace_ns = 300000000};
 }
 

@@ -87,7 +87,7 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
                                    .job = job,
                                    .log_folder = logs,
                                    .console_fd = STDOUT_FILENO,
-                                   .board_fd = comm_board_fd(board)};
+                                   .control_block_fd = comm_board_fd(board)};
     TRY(launch_local(&c, &result));
     if (result.exit_code == 0) return ST_OK;
     if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, board);
@@ -288,8 +288,8 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
 {
     const neighbours n = neighbours_find(k->job.c);
     const control_peer *self = control_peer_of(k->job.c, place->rank);
-    TRY(place->board_fd >= 0 ? comm_board_map(place->board_fd, &k->board)
-                             : board_share(k, place, &n));
+    TRY(place->control_block_fd >= 0 ? comm_board_map(place->control_block_fd, &k->board)
+                                     : board_share(k, place, &n));
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
                                 .rank = place->rank,
