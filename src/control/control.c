@@ -66,10 +66,10 @@ static void wake(control *c)
     (void)n; // full: it is awake
 }
 
-static void feed(control *c, const control_event *e)
+static void handle_event(control *c, const control_event *e)
 {
     lock(c);
-    control_member_feed(c->m, e, now_of(c));
+    control_member_handle(c->m, e, now_of(c));
     (void)pthread_cond_broadcast(&c->changed);
     unlock(c);
 }
@@ -104,7 +104,7 @@ static bool reach_coordinator(control *c)
         const status st = control_connect(c->config.address, limit, &c->fd);
         if (st == ST_OK) {
             const control_event opened = {.kind = CONTROL_OPENED};
-            feed(c, &opened);
+            handle_event(c, &opened);
             return true;
         }
         if (st != ST_PEER_LOST || left_ms <= 0) {
@@ -135,7 +135,7 @@ static void watch_peers(control *c)
         int fd = -1;
         if (!control_watch(p, &fd)) {
             const control_event e = {.kind = CONTROL_EXITED, .rank = r};
-            feed(c, &e);
+            handle_event(c, &e);
         }
         if (fd < 0) continue;
         c->polls[FIXED_FDS + c->watch_count] = (struct pollfd){.fd = fd, .events = POLLIN};
@@ -149,7 +149,7 @@ static void look_at_peers(control *c)
         struct pollfd *p = &c->polls[FIXED_FDS + i];
         if (p->fd < 0 || (p->revents & POLLIN) == 0) continue;
         const control_event e = {.kind = CONTROL_EXITED, .rank = c->watched[i]};
-        feed(c, &e);
+        handle_event(c, &e);
         (void)close(p->fd);
         p->fd = -1; // poll skips it
     }
@@ -158,7 +158,7 @@ static void look_at_peers(control *c)
 static void hang_up(control *c)
 {
     const control_event e = {.kind = CONTROL_CLOSED};
-    feed(c, &e);
+    handle_event(c, &e);
     cut(c);
 }
 
@@ -167,7 +167,7 @@ static int64_t read_coordinator(control *c)
 {
     const int64_t n = control_read(c->fd, c->buffer, READ_BYTES);
     const control_event e = {.kind = CONTROL_BYTES, .bytes = c->buffer, .count = n};
-    if (n > 0) feed(c, &e);
+    if (n > 0) handle_event(c, &e);
     if (n < 0) hang_up(c);
     return n;
 }
@@ -214,7 +214,7 @@ static void tick(control *c)
     lock(c);
     control_member_report(c->m, &report);
     unlock(c);
-    feed(c, &e);
+    handle_event(c, &e);
 }
 
 static control_state state_of(control *c, bool *is_closing)

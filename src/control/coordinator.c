@@ -371,7 +371,7 @@ static void on_closed(control_coordinator *b, int connection)
     line->state = LINE_FREE;
 }
 
-void control_coordinator_feed(control_coordinator *b, const control_event *e, int64_t now)
+void control_coordinator_handle(control_coordinator *b, const control_event *e, int64_t now)
 {
     switch (e->kind) {
     case CONTROL_BYTES:

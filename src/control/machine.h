@@ -107,7 +107,7 @@ void control_coordinator_destroy(control_coordinator *b);          // NULL is le
 int control_coordinator_connections(const control_coordinator *b); // their numbers are below this
 // A number for a new connection; -1: there is no room, close it.
 int control_coordinator_accept(control_coordinator *b, int64_t now);
-void control_coordinator_feed(control_coordinator *b, const control_event *e, int64_t now);
+void control_coordinator_handle(control_coordinator *b, const control_event *e, int64_t now);
 int64_t control_coordinator_wake(const control_coordinator *b);
 control_span control_coordinator_output(const control_coordinator *b, int connection);
 void control_coordinator_sent(control_coordinator *b, int connection, int64_t count);
@@ -146,7 +146,7 @@ typedef struct control_member_config {
 NODISCARD status control_member_create(const control_member_config *config, int64_t now,
                                        control_member **out);
 void control_member_destroy(control_member *m); // NULL is legal
-void control_member_feed(control_member *m, const control_event *e, int64_t now);
+void control_member_handle(control_member *m, const control_event *e, int64_t now);
 int64_t control_member_wake(const control_member *m);
 control_span control_member_output(const control_member *m);
 void control_member_sent(control_member *m, int64_t count);
@@ -172,7 +172,7 @@ void control_member_request(control_member *m, control_agreement kind, uint64_t 
 // done before the step, once.
 bool control_member_step(control_member *m, int64_t step, control_decision *due);
 void control_member_fail(control_member *m, status code, const char *said); // told to all others
-void control_member_leave(control_member *m);                               // then feed until LEFT
+void control_member_leave(control_member *m); // then handle events until LEFT
 
 #ifdef __cplusplus
 }

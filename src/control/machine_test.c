@@ -298,7 +298,7 @@ static void test_half_open(void **state)
             for (int r = 0; r < 2; r++) is_ours = is_ours || j.r[r].line == c;
             const control_event closed = {.kind = CONTROL_CLOSED, .connection = c};
             if (!is_ours && control_coordinator_drops(j.coordinator, c))
-                control_coordinator_feed(j.coordinator, &closed, j.now);
+                control_coordinator_handle(j.coordinator, &closed, j.now);
         }
         job_step(&j);
     }
@@ -599,7 +599,7 @@ static void test_replay(void **state)
     const int line = control_coordinator_accept(j.coordinator, j.now);
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = line, .bytes = recorded, .count = count};
-    control_coordinator_feed(j.coordinator, &e, j.now);
+    control_coordinator_handle(j.coordinator, &e, j.now);
     assert_true(control_coordinator_drops(j.coordinator, line));
     control_notice n;
     assert_true(control_coordinator_notice(j.coordinator, &n));

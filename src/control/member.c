@@ -35,7 +35,7 @@ struct control_member {
     uint8_t *told;       // verdict per rank that the owner knows
     bool is_coordinator_told;
     int lost; // a rank that is dead or stopped; -1: none
-    int64_t heard_at, beat_at, fed_at;
+    int64_t heard_at, beat_at, handled_at;
     control_report report;
     struct {
         bool is_running, is_over;
@@ -94,7 +94,7 @@ void control_member_reset(control_member *m, int64_t now)
     control_handshake_begin(&m->handshake, m->config.key, m->config.job, m->config.epoch);
     m->state = CONTROL_JOINING;
     m->is_connected = m->has_proved = m->is_condemned = false;
-    m->heard_at = m->beat_at = m->fed_at = now;
+    m->heard_at = m->beat_at = m->handled_at = now;
 }
 
 bool control_member_may_retry(const control_member *m)
@@ -454,13 +454,13 @@ static void on_exited(control_member *m, int rank)
     tell_verdict(m, rank, CONTROL_DEAD, said);
 }
 
-void control_member_feed(control_member *m, const control_event *e, int64_t now)
+void control_member_handle(control_member *m, const control_event *e, int64_t now)
 {
     // A monitor that was itself late suspects nobody: what it did not hear may lie in its socket.
-    const int64_t gap = now - m->fed_at, usual = SILENT_LATE_FACTOR * m->config.limits.beat_ns;
+    const int64_t gap = now - m->handled_at, usual = SILENT_LATE_FACTOR * m->config.limits.beat_ns;
     const int64_t late = gap > usual ? gap - m->config.limits.beat_ns : 0;
     if (late > 0) m->heard_at += late;
-    m->fed_at = now;
+    m->handled_at = now;
     switch (e->kind) {
     case CONTROL_OPENED:
         m->is_connected = true;
@@ -487,7 +487,7 @@ void control_member_feed(control_member *m, const control_event *e, int64_t now)
 
 int64_t control_member_wake(const control_member *m)
 {
-    return m->state == CONTROL_JOINING ? m->fed_at + m->config.limits.beat_ns : m->beat_at;
+    return m->state == CONTROL_JOINING ? m->handled_at + m->config.limits.beat_ns : m->beat_at;
 }
 
 control_span control_member_output(const control_member *m)

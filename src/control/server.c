@@ -61,7 +61,7 @@ static void hang_up(control_server *s, int i)
     const control_event e = {.kind = CONTROL_CLOSED, .connection = i};
     (void)close(line->fd); // leaves epoll with it
     *line = (server_line){.fd = -1};
-    control_coordinator_feed(s->coordinator, &e, now_of(s));
+    control_coordinator_handle(s->coordinator, &e, now_of(s));
 }
 
 // Bytes, 0, or -1 where the connection has ended.
@@ -74,7 +74,7 @@ static int64_t read_line(control_server *s, int i)
     }
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = i, .bytes = s->buffer, .count = n};
-    if (n > 0) control_coordinator_feed(s->coordinator, &e, now_of(s));
+    if (n > 0) control_coordinator_handle(s->coordinator, &e, now_of(s));
     return n;
 }
 
@@ -166,7 +166,7 @@ static void one_round(control_server *s)
     const int64_t now = now_of(s);
     if (now >= control_coordinator_wake(s->coordinator)) {
         const control_event tick = {.kind = CONTROL_TICK};
-        control_coordinator_feed(s->coordinator, &tick, now);
+        control_coordinator_handle(s->coordinator, &tick, now);
     }
     write_all(s);
     tell_notices(s);

@@ -42,13 +42,13 @@ static void to_coordinator(pair *p, const void *bytes, int64_t count)
 {
     const control_event e = {
         .kind = CONTROL_BYTES, .connection = p->line, .bytes = bytes, .count = count};
-    control_coordinator_feed(p->coordinator, &e, now);
+    control_coordinator_handle(p->coordinator, &e, now);
 }
 
 static void to_member(pair *p, const void *bytes, int64_t count)
 {
     const control_event e = {.kind = CONTROL_BYTES, .bytes = bytes, .count = count};
-    control_member_feed(p->m, &e, now);
+    control_member_handle(p->m, &e, now);
 }
 
 // One exchange in each direction.
@@ -77,7 +77,7 @@ static bool begin(pair *p)
     if (control_coordinator_create(&coordinator, now, &p->coordinator) != ST_OK) return false;
     if (control_member_create(&c, now, &p->m) != ST_OK) return false;
     p->line = control_coordinator_accept(p->coordinator, now);
-    control_member_feed(p->m, &opened, now);
+    control_member_handle(p->m, &opened, now);
     return true;
 }
 
@@ -168,10 +168,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     // Both still work as machines: time passes, they say what they have to say.
     const control_event tick = {.kind = CONTROL_TICK}, closed = {.kind = CONTROL_CLOSED};
     control_notice n;
-    control_coordinator_feed(p.coordinator, &tick, now + INT64_C(3000000000));
-    control_member_feed(p.m, &tick, now + INT64_C(3000000000));
-    control_coordinator_feed(p.coordinator, &closed, now);
-    control_member_feed(p.m, &closed, now);
+    control_coordinator_handle(p.coordinator, &tick, now + INT64_C(3000000000));
+    control_member_handle(p.m, &tick, now + INT64_C(3000000000));
+    control_coordinator_handle(p.coordinator, &closed, now);
+    control_member_handle(p.m, &closed, now);
     while (control_coordinator_notice(p.coordinator, &n)) ASSERT(strlen(n.text) < sizeof(n.text));
     while (control_member_notice(p.m, &n)) ASSERT(strlen(n.text) < sizeof(n.text));
     control_member_destroy(p.m);
