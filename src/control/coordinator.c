@@ -162,8 +162,8 @@ void control_coordinator_end(control_coordinator *b, status code, const char *sa
 {
     uint8_t head[4];
     control_put32(head, (uint32_t)code);
-    const control_span words = {said, (int64_t)strnlen(said, CONTROL_TEXT_BYTES - 1)};
-    control_coordinator_send_all(b, CONTROL_MSG_END, (control_span){head, sizeof(head)}, words);
+    const control_span message = {said, (int64_t)strnlen(said, CONTROL_TEXT_BYTES - 1)};
+    control_coordinator_send_all(b, CONTROL_MSG_END, (control_span){head, sizeof(head)}, message);
     b->phase = COORDINATOR_OVER;
     for (int i = 0; i < b->line_count; i++) {
         if (b->lines[i].state != LINE_FREE) b->lines[i].state = LINE_CLOSING;

@@ -42,7 +42,7 @@ typedef struct row {
     seat seats[RANKS];
     int rank; // who is to blame; -1: nobody
     control_verdict verdict;
-    const char *words;
+    const char *text;
 } row;
 
 static const row rows[] = {
@@ -190,12 +190,12 @@ static void test_table(void **state)
         }
         if (count == 0) print_message("%s\n", rows[i].name);
         assert_true(count >= 1);
-        if (strstr(found[0].text, rows[i].words) == NULL) {
+        if (strstr(found[0].text, rows[i].text) == NULL) {
             print_message("%s: %s\n", rows[i].name, found[0].text);
         }
         assert_int_equal(found[0].rank, rows[i].rank);
         assert_int_equal(found[0].verdict, rows[i].verdict);
-        assert_non_null(strstr(found[0].text, rows[i].words));
+        assert_non_null(strstr(found[0].text, rows[i].text));
     }
 }
 

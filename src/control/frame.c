@@ -278,7 +278,7 @@ status control_stream_next(control_stream *s, control_frame *out, bool *has)
 }
 
 // Where `count` bytes may be written.
-static status room(control_stream *s, int64_t count, uint8_t **at)
+static status reserve(control_stream *s, int64_t count, uint8_t **at)
 {
     if (s->out_begin > 0) {
         s->out_end -= s->out_begin;
@@ -298,7 +298,7 @@ static status room(control_stream *s, int64_t count, uint8_t **at)
 status control_stream_put_raw(control_stream *s, const void *bytes, int64_t count)
 {
     uint8_t *at = NULL;
-    TRY(room(s, count, &at));
+    TRY(reserve(s, count, &at));
     memcpy(at, bytes, (size_t)count);
     return ST_OK;
 }
@@ -309,7 +309,7 @@ status control_stream_put(control_stream *s, control_type type, control_span a, 
     const int64_t bytes = a.bytes + b.bytes, sealed = CONTROL_HEADER_BYTES + bytes;
     ASSERT(bytes <= CONTROL_TO_RANK_MAX);
     uint8_t *at = NULL;
-    TRY(room(s, sealed + CONTROL_HASH_BYTES, &at));
+    TRY(reserve(s, sealed + CONTROL_HASH_BYTES, &at));
     control_put32(at, FRAME_MAGIC);
     control_put32(at + 4, (uint32_t)bytes);
     control_put16(at + 8, (uint16_t)type);

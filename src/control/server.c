@@ -132,7 +132,7 @@ static void write_all(control_server *s)
     }
 }
 
-static bool has_words_left(const control_server *s)
+static bool has_output_left(const control_server *s)
 {
     for (int i = 0; i < s->line_count; i++) {
         if (s->lines[i].fd >= 0 && control_coordinator_output(s->coordinator, i).bytes > 0)
@@ -184,7 +184,7 @@ static void *server_main(void *context)
         (void)n;
         const int64_t now = now_of(s);
         if (stop_at == 0) stop_at = now + (int64_t)LINGER_MS * 1000000;
-        if (!has_words_left(s) || now > stop_at) break;
+        if (!has_output_left(s) || now > stop_at) break;
     }
     return NULL;
 }

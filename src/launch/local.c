@@ -51,8 +51,8 @@ static void child(const birth *b, const launch_local_config *c)
         is_ok = is_ok && fcntl(b->keep[i], F_SETFD, 0) == 0;
     }
     if (is_ok) (void)execve(c->program, c->argv, b->environment);
-    static const char words[] = "error: cannot run this program again as a rank\n";
-    const ssize_t n = write(2, words, sizeof(words) - 1);
+    static const char message[] = "error: cannot run this program again as a rank\n";
+    const ssize_t n = write(2, message, sizeof(message) - 1);
     (void)n;
     _exit(4);
 }
@@ -146,7 +146,7 @@ static void signal_all(local *l, int number)
 
 // What it says of the cause: a signal that we did not send, then an error of its own, then the loss of a
 // peer; what ended in good order says nothing.
-static int weight(const local_rank *r)
+static int severity(const local_rank *r)
 {
     if (r->is_alive || r->was_ended) return 0;
     if (r->ended_by != 0) return 3;
@@ -170,10 +170,10 @@ static void end_rank(local *l, int rank, int64_t now)
     }
     if (r->pidfd >= 0) (void)close(r->pidfd);
     r->pidfd = -1;
-    if (weight(r) > 0 && (l->first < 0 || weight(r) > weight(&l->ranks[l->first]))) {
+    if (severity(r) > 0 && (l->first < 0 || severity(r) > severity(&l->ranks[l->first]))) {
         l->first = rank;
     }
-    if (weight(r) > 0 && l->end_at == 0) l->end_at = now + l->grace_ns;
+    if (severity(r) > 0 && l->end_at == 0) l->end_at = now + l->grace_ns;
     if (l->config->on_end != NULL) {
         char said[256];
         launch_say_end(l, rank, said, sizeof(said));

@@ -128,11 +128,11 @@ void launch_output_end(local *l)
     }
     l->dropped += l->queue_count;
     if (l->dropped == 0) return;
-    char words[128];
-    const int n = snprintf(words, sizeof(words),
+    char message[128];
+    const int n = snprintf(message, sizeof(message),
                            "note   %lld bytes were not shown, for the console did not take them\n",
                            (long long)l->dropped);
-    if (n > 0 && l->log_fd >= 0) write_whole(l->log_fd, (const uint8_t *)words, n);
+    if (n > 0 && l->log_fd >= 0) write_whole(l->log_fd, (const uint8_t *)message, n);
 }
 
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)

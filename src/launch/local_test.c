@@ -62,7 +62,7 @@ static void report(void *context, control_report *out)
     }
 }
 
-static int meet_fate(const char *fate, rank *r, launch_job *j)
+static int apply_fate(const char *fate, rank *r, launch_job *j)
 {
     if (strcmp(fate, "kill") == 0) (void)raise(SIGKILL);
     if (strcmp(fate, "crash") == 0) { // at once: a sanitizer's report would live on for a second
@@ -87,7 +87,7 @@ static int run_steps(const char *fate, rank *r, launch_job *j)
     for (int64_t step = 1; is_endless || step < STEPS; step++) {
         control_decision due[CONTROL_AGREEMENTS];
         if (step == FATE_STEP && r->number == r->victim) {
-            const int code = meet_fate(fate, r, j);
+            const int code = apply_fate(fate, r, j);
             if (code != 0) return code;
         }
         if (step == 2) (void)dprintf(1, "running %lld\n", (long long)getpid());
@@ -306,14 +306,14 @@ static void test_config_differs(void **state)
 }
 
 // Waits until every rank's log has the words; gives up after WAIT_MS.
-static bool logs_have(const char *words)
+static bool logs_have(const char *message)
 {
     char log[4096];
     for (int ms = 0; ms < WAIT_MS; ms += 10) {
         int count = 0;
         for (int r = 0; r < RANKS; r++) {
             read_log(r, log);
-            count += strstr(log, words) != NULL;
+            count += strstr(log, message) != NULL;
         }
         if (count == RANKS) return true;
         (void)usleep(10000);
