@@ -1,5 +1,5 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "op/pass/context.h"
 #include "op/pass/expert_ranks.h"
 #include "op/pass/partition.h"
@@ -240,7 +240,7 @@ static status parts_make(arena *a, const run_config *r, const decoder_spec *spec
 // ---- all stages -----------------------------------------------------------------------------------
 
 struct train_rooms {
-    plan_rooms all[CREW_MOST]; // of a worker; those without arenas had no work yet
+    plan_rooms all[THREAD_POOL_MAX]; // of a worker; those without arenas had no work yet
 };
 
 status train_rooms_create(train_rooms **out)
@@ -253,7 +253,7 @@ status train_rooms_create(train_rooms **out)
 
 void train_rooms_destroy(train_rooms *r)
 {
-    for (int i = 0; r != NULL && i < CREW_MOST; i++) {
+    for (int i = 0; r != NULL && i < THREAD_POOL_MAX; i++) {
         arena_destroy(r->all[i].lists);
         arena_destroy(r->all[i].places);
         for (int k = 0; k < 2; k++) arena_destroy(r->all[i].borders[k].a);
@@ -274,7 +274,7 @@ static status room_enter(plan_rooms *r)
 }
 
 // Plans of stages know nothing of each other: as many threads as there are cores make them.
-typedef struct stage_crew {
+typedef struct stage_pool {
     arena *a; // shared while they work
     const train_options *options;
     const train_plans *parts;
@@ -286,7 +286,7 @@ typedef struct stage_crew {
     atomic_int next;
     _Atomic int64_t most; // bytes of any that is made
     atomic_bool failed;
-} stage_crew;
+} stage_pool;
 
 static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
                              plan_request *request, train_plans *out)
@@ -299,12 +299,12 @@ static status stage_assemble(arena *a, const train_plans *parts, int32_t stage,
     return ST_OK;
 }
 
-static int32_t stage_of(const stage_crew *c, int32_t k)
+static int32_t stage_of(const stage_pool *c, int32_t k)
 {
     return c->options->peak_stages != NULL ? c->options->peak_stages[k] : k;
 }
 
-static status stages_work(stage_crew *c, plan_rooms *rooms)
+static status stages_work(stage_pool *c, plan_rooms *rooms)
 {
     const bool peak = c->options->peak_stages != NULL;
     plan_request request = *c->request;
@@ -328,7 +328,7 @@ static status stages_work(stage_crew *c, plan_rooms *rooms)
 
 static status worker_work(void *context, int32_t worker)
 {
-    stage_crew *c = context;
+    stage_pool *c = context;
     const status st = stages_work(c, &c->rooms->all[worker]);
     if (st != ST_OK) atomic_store(&c->failed, true);
     return st;
@@ -341,14 +341,14 @@ static int32_t core_count(void)
     return atomic_load(&cores);
 }
 
-static status stages_share(stage_crew *c)
+static status stages_share(stage_pool *c)
 {
     const int32_t count = c->count > 1 ? (int32_t)min_i64(core_count(), c->count) : 1;
     train_rooms *own = NULL;
     if (c->options->rooms == NULL) TRY(train_rooms_create(&own));
     c->rooms = own != NULL ? own : c->options->rooms;
     arena_share(c->a, count > 1);
-    const status st = crew_run(count, worker_work, c);
+    const status st = thread_pool_run(count, worker_work, c);
     arena_share(c->a, false);
     train_rooms_destroy(own);
     return st;
@@ -358,7 +358,7 @@ static status stages_make(arena *a, const train_options *options, const train_pl
                           const plan_request *request, train_plans *out)
 {
     const bool peak = options->peak_stages != NULL;
-    stage_crew c = {.a = a,
+    stage_pool c = {.a = a,
                     .options = options,
                     .parts = parts,
                     .request = request,

@@ -1,7 +1,7 @@
 // The planner's callbacks: programs of a model, and a layout played by the simulator.
 #include "cli/plan/plan.h"
 
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "catalog/catalog.h"
 #include "cli/run_folder.h"
 
@@ -193,15 +193,15 @@ static status play_in(const planner *p, arena *a, int32_t player, const search_l
     return ST_OK;
 }
 
-typedef struct ahead_crew {
+typedef struct ahead_pool {
     planner *p;
     atomic_int next;
-} ahead_crew;
+} ahead_pool;
 
 // What a layout cannot is said when it is asked for.
 static status ahead_work(void *context, int32_t worker)
 {
-    ahead_crew *c = context;
+    ahead_pool *c = context;
     planner *p = c->p;
     (void)worker;
     for (;;) {
@@ -217,7 +217,7 @@ static status ahead_work(void *context, int32_t worker)
 static status ahead(void *context, const search_layout *const *l, int32_t count)
 {
     planner *p = context;
-    ahead_crew c = {.p = p};
+    ahead_pool c = {.p = p};
     if (p->best == NULL || p->best_play != NULL) return ST_OK;
     arena *const rooms[PLAN_AHEAD] = {p->work, p->best};
     p->ahead_next = 0;
@@ -225,7 +225,7 @@ static status ahead(void *context, const search_layout *const *l, int32_t count)
     for (int32_t i = 0; i < p->ahead_count; i++) {
         p->ahead[i] = (plan_ahead){.layout = l[i], .a = rooms[i]};
     }
-    return crew_run((int32_t)min_i64(p->ahead_count, kern_core_count()), ahead_work, &c);
+    return thread_pool_run((int32_t)min_i64(p->ahead_count, kern_core_count()), ahead_work, &c);
 }
 
 // As it was played ahead, or now.

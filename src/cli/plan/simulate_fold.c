@@ -6,7 +6,7 @@
 // time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
 // each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
 // micro-batch.
-#include "base/crew.h"
+#include "base/thread_pool.h"
 #include "cli/plan/simulate.h"
 
 #include <stdatomic.h>
@@ -216,7 +216,7 @@ status simulate_again(const simulated *x, const cluster *machines, int32_t count
     enum { MOST = 4 };
     replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
     const int32_t most = (int32_t)max_i64(min_i64(count, MOST), 1);
-    return crew_run((int32_t)min_i64(most, kern_core_count()), replay_work, &r);
+    return thread_pool_run((int32_t)min_i64(most, kern_core_count()), replay_work, &r);
 }
 
 // ---- bytes ----------------------------------------------------------------------------------------

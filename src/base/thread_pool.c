@@ -1,29 +1,29 @@
-// A crew of threads. Errors stand in records of their threads, and are carried to the caller's.
-#include "base/crew.h"
+// Starts the workers, joins them, and copies the first error record to the calling thread.
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 
-typedef struct crew_member {
-    crew_work_fn work;
+typedef struct pool_worker {
+    thread_pool_work_fn work;
     void *context;
     int32_t worker;
     pthread_t thread;
     status st;
     error_record why;
-} crew_member;
+} pool_worker;
 
 static void *member_main(void *context)
 {
-    crew_member *m = context;
+    pool_worker *m = context;
     m->st = m->work(m->context, m->worker);
     if (m->st != ST_OK) error_take(&m->why);
     return NULL;
 }
 
-status crew_run(int32_t workers, crew_work_fn work, void *context)
+status thread_pool_run(int32_t workers, thread_pool_work_fn work, void *context)
 {
-    crew_member all[CREW_MOST];
-    const int32_t most = (int32_t)min_i64(workers, CREW_MOST);
+    pool_worker all[THREAD_POOL_MAX];
+    const int32_t most = (int32_t)min_i64(workers, THREAD_POOL_MAX);
     int32_t begun = 1;
     ASSERT(workers > 0);
     for (int32_t i = 0; i < most; i++) {

@@ -1,5 +1,5 @@
-// Every worker is called once, on as many threads; the first error of theirs comes to the caller.
-#include "base/crew.h"
+// The pool calls every worker once, each on its own thread, and reports the first error to the caller.
+#include "base/thread_pool.h"
 
 #include "base/base.h"
 
@@ -14,7 +14,7 @@
 enum { ITEMS = 1000 };
 
 typedef struct job {
-    atomic_int next, done[ITEMS], calls[CREW_MOST];
+    atomic_int next, done[ITEMS], calls[THREAD_POOL_MAX];
     pthread_t caller;
     int32_t fails_from; // workers from here on; -1: none
     atomic_bool is_elsewhere;
@@ -38,11 +38,11 @@ static status job_work(void *context, int32_t worker)
 static void all_is_done_once(void **state)
 {
     (void)state;
-    for (int32_t workers = 1; workers <= CREW_MOST + 4; workers++) {
+    for (int32_t workers = 1; workers <= THREAD_POOL_MAX + 4; workers++) {
         job j = {.caller = pthread_self(), .fails_from = -1};
-        assert_int_equal(crew_run(workers, job_work, &j), ST_OK);
+        assert_int_equal(thread_pool_run(workers, job_work, &j), ST_OK);
         for (int i = 0; i < ITEMS; i++) assert_int_equal(atomic_load(&j.done[i]), 1);
-        for (int i = 0; i < CREW_MOST; i++) {
+        for (int i = 0; i < THREAD_POOL_MAX; i++) {
             assert_int_equal(atomic_load(&j.calls[i]), i < workers ? 1 : 0);
         }
         assert_false(atomic_load(&j.is_elsewhere));
@@ -57,7 +57,7 @@ static void first_error_is_told(void **state)
         char want[32];
         error_clear();
         (void)snprintf(want, sizeof(want), "worker %d", from);
-        assert_int_equal(crew_run(4, job_work, &j), ST_INTERNAL);
+        assert_int_equal(thread_pool_run(4, job_work, &j), ST_INTERNAL);
         assert_string_equal(error_last()->text, want);
     }
     error_clear();
