@@ -2,7 +2,7 @@
 // try the disk it removes.
 #include "cli/commands.h"
 #include "cli/doctor/doctor.h"
-#include "cli/words.h"
+#include "cli/wrap.h"
 
 typedef struct doctor_flags {
     bool json;
@@ -33,10 +33,10 @@ static status print_line(cli_context *cli, const char *name, const doctor_findin
     enum { INDENT = 17 };
     text t = {.a = cli->a};
     TRY(text_add(&t, "%-4s  %-9s  ", level_names[f->level], name));
-    TRY(words_add(&t, f->found, INDENT, cli->columns));
+    TRY(wrap_sentences(&t, f->found, INDENT, cli->columns));
     if (f->cost != NULL) {
         TRY(text_add(&t, "\n%*s", INDENT, ""));
-        TRY(words_add(&t, f->cost, INDENT, cli->columns));
+        TRY(wrap_sentences(&t, f->cost, INDENT, cli->columns));
     }
     TRY(text_add(&t, "\n"));
     cli_print_text(cli, &t);

@@ -4,7 +4,7 @@
 #include "catalog/files.h"
 #include "catalog/run.h"
 #include "cli/explain/explain.h"
-#include "cli/words.h"
+#include "cli/wrap.h"
 #include "cost/cost.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static status beside_add(cli_context *cli, text *t, const char *head, int width,
     for (int i = 0; i < width; i++) {
         if (line[i] == ' ') line[i] = OTHER_BLANK;
     }
-    TRY(words_add(t, line, width, cli->columns));
+    TRY(wrap_sentences(t, line, width, cli->columns));
     for (int64_t i = begin; i < t->length; i++) {
         if (t->bytes[i] == OTHER_BLANK) t->bytes[i] = ' ';
     }

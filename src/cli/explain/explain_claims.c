@@ -2,7 +2,7 @@
 #include "cli/embedded.h"
 #include "cli/explain/claims.h"
 #include "cli/explain/explain.h"
-#include "cli/words.h"
+#include "cli/wrap.h"
 
 static status json_print(cli_context *cli, const claim_list *l, const int64_t counts[])
 {
@@ -38,7 +38,7 @@ static status line_add(cli_context *cli, text *t, const char *head, const char *
     if (*words == '\0') return ST_OK;
     TRY(arena_format(cli->a, &all, "%s%s", head, words));
     TRY(text_add(t, "   "));
-    TRY(words_add(t, all, 5, min_i64(cli->columns, 100) > 43 ? cli->columns - 3 : 40));
+    TRY(wrap_sentences(t, all, 5, min_i64(cli->columns, 100) > 43 ? cli->columns - 3 : 40));
     return text_add(t, "\n");
 }
 
@@ -50,7 +50,7 @@ static status lines_print(cli_context *cli, const claim_list *l, const int64_t c
         const claim_answer *c = &l->items[i];
         char *head = NULL;
         TRY(arena_format(cli->a, &head, "%s: \"%s\"", heads[c->verdict], c->claim));
-        TRY(words_add(&t, head, 2, cli->columns));
+        TRY(wrap_sentences(&t, head, 2, cli->columns));
         TRY(text_add(&t, "\n"));
         TRY(line_add(cli, &t, "is    ", c->computed));
         TRY(line_add(cli, &t, "from  ", c->inputs));

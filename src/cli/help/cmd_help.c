@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/help/completion.h"
 #include "cli/help/help_codes.h"
-#include "cli/words.h"
+#include "cli/wrap.h"
 #include "config/run_config.h"
 #include "kernels/kernels.h"
 
@@ -56,7 +56,7 @@ status cli_help_command(cli_context *cli, const cli_command *command)
     if (command->examples != NULL) TRY(text_add(&t, "\n%s", command->examples));
     if (command->about != NULL) {
         TRY(text_add(&t, "\n"));
-        TRY(words_add(&t, command->about, 0, cli->columns));
+        TRY(wrap_sentences(&t, command->about, 0, cli->columns));
         TRY(text_add(&t, "\n"));
     }
     if (command->flags != NULL) {
@@ -109,7 +109,7 @@ static status help_code(cli_context *cli, status code)
 {
     text t = {.a = cli->a};
     TRY(text_add(&t, "%s  %s\n\n", status_code(code), status_sentence(code)));
-    TRY(words_add(&t, cli_code_text(code), 0, cli->columns));
+    TRY(wrap_sentences(&t, cli_code_text(code), 0, cli->columns));
     TRY(text_add(&t, "\n\nwho acts: %s    exit code: %d\n", radius_text(status_blast_radius(code)),
                  status_exit_code(code)));
     cli_print_text(cli, &t);

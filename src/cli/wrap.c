@@ -1,13 +1,13 @@
-// Breaks at blanks; a word that is longer than a line stays whole.
-#include "cli/words.h"
+// Breaks lines at blanks. A word that is longer than a line stays whole.
+#include "cli/wrap.h"
 
 #include <string.h>
 
-status words_add(text *out, const char *sentences, int indent, int columns)
+status wrap_sentences(text *out, const char *sentences, int indent, int columns)
 {
     enum { COLUMNS_MIN = 40, COLUMNS_MAX = 100 }; // wider lines are hard to read
     const int64_t width = min_i64(max_i64(columns, COLUMNS_MIN), COLUMNS_MAX);
-    int64_t begin = out->length; // of the line that the words go on with: a label may stand there
+    int64_t begin = out->length; // start of the current line, which may hold a label
     while (begin > 0 && out->bytes[begin - 1] != '\n') begin--;
     int64_t at = out->length - begin;
     bool first = true;
