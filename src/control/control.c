@@ -1,5 +1,5 @@
-// A rank's control thread. It shares the machine with the callers under one lock, which nobody holds for
-// longer than it takes to copy a message; a caller that waits sleeps on the condition.
+// A rank's control thread. It and the callers share the state machine under one lock, which is held
+// no longer than it takes to copy a message. A waiting caller sleeps on the condition variable.
 #include "control/control.h"
 
 #include "base/fault.h"
@@ -14,7 +14,7 @@
 
 enum {
     READ_BYTES = 64 << 10,
-    LAST_READS = 16, // of a connection that takes nothing any more
+    LAST_READS = 16, // reads from a connection that no longer accepts output
     CONNECT_MS = 2000,
     RETRY_FIRST_MS = 10,
     RETRY_MOST_MS = 250,
@@ -28,17 +28,17 @@ struct control {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    // Under the lock:
+    // Guarded by the lock:
     control_member *m;
     bool is_over;       // the thread has ended
     bool is_closing;    // control_close was called
-    error_record error; // of a join that failed
-    // The thread's own:
+    error_record error; // error of a failed join
+    // Used by the thread alone:
     int fd, wake_fd;
     int64_t join_until;
     int retry_ms;
-    struct pollfd *polls; // FIXED_FDS, then a local peer's process each
-    int *watched;         // its rank
+    struct pollfd *polls; // FIXED_FDS entries, then one per local peer's process
+    int *watched;         // ranks of these processes
     int watch_count;
     bool is_watching;
     uint8_t buffer[READ_BYTES];
@@ -63,7 +63,7 @@ static void wake(control *c)
 {
     const uint64_t one = 1;
     const ssize_t n = write(c->wake_fd, &one, sizeof(one));
-    (void)n; // full: it is awake
+    (void)n; // the counter is full: the thread is awake
 }
 
 static void handle_event(control *c, const control_event *e)
@@ -74,8 +74,8 @@ static void handle_event(control *c, const control_event *e)
     unlock(c);
 }
 
-// ---- connecting ------------------------------------------------------------------------------------
-// Keeps this thread's error for the caller's.
+// ---- connecting ---------------------------------------------------------------------------------
+// Stores this thread's error for the calling thread.
 static void give_up(control *c, status code)
 {
     lock(c);
@@ -90,7 +90,8 @@ static void nap(control *c, int ms)
     (void)poll(&p, 1, ms);
 }
 
-// Until it is connected, or the time is over, or it was told to close. Ranks start in any order.
+// Tries to connect until it succeeds, the deadline passes or control_close is called. Ranks start
+// in any order.
 static bool reach_coordinator(control *c)
 {
     for (;;) {
@@ -122,8 +123,9 @@ static void cut(control *c)
     c->fd = -1;
 }
 
-// ---- the round -------------------------------------------------------------------------------------
-// Once all are known: the processes of this machine, so that an end is seen when it happens.
+// ---- the loop -----------------------------------------------------------------------------------
+// Watches the processes of this machine once all ranks are known, so that their end is noticed at
+// once.
 static void watch_peers(control *c)
 {
     const int ranks = c->config.ranks;
@@ -162,7 +164,7 @@ static void hang_up(control *c)
     cut(c);
 }
 
-// Bytes, 0, or -1 where the connection has ended.
+// Returns the number of bytes, 0, or -1 if the connection has ended.
 static int64_t read_coordinator(control *c)
 {
     const int64_t n = control_read(c->fd, c->buffer, READ_BYTES);
@@ -172,7 +174,8 @@ static int64_t read_coordinator(control *c)
     return n;
 }
 
-// Where writing fails the coordinator has closed; what it said before, its goodbye above all, is still to be read.
+// A failed write means that the coordinator has closed. Its earlier messages, above all its
+// goodbye, must still be read.
 static void hear_out(control *c)
 {
     for (int k = 0; k < LAST_READS && read_coordinator(c) > 0; k++) {
@@ -180,7 +183,7 @@ static void hear_out(control *c)
     if (c->fd >= 0) hang_up(c);
 }
 
-// True while there is more to be sent than the socket takes.
+// Returns true while more output is pending than the socket accepts.
 static bool write_coordinator(control *c)
 {
     lock(c);
@@ -226,7 +229,7 @@ static control_state state_of(control *c, bool *is_closing)
     return s;
 }
 
-// One wait for whatever comes, and what follows from it. False: this connection is over.
+// Waits once for events and handles them. Returns false when this connection is over.
 static bool one_round(control *c)
 {
     const bool wants_out = write_coordinator(c);
@@ -243,7 +246,7 @@ static bool one_round(control *c)
         const ssize_t n = read(c->wake_fd, &woken, sizeof(woken));
         (void)n;
     }
-    // What the coordinator said, before what the kernel says: a rank that left may end.
+    // The coordinator's messages come before the kernel's exit events: a rank that left may end.
     if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         (void)read_coordinator(c);
     look_at_peers(c);
@@ -253,8 +256,8 @@ static bool one_round(control *c)
     lock(c);
     const bool is_due = now_of(c) >= control_member_wake(c->m);
     unlock(c);
-    if (s < CONTROL_RUNNING &&
-        now_of(c) > c->join_until + late_ns) { // the coordinator should have said so
+    // The coordinator should have reported this.
+    if (s < CONTROL_RUNNING && now_of(c) > c->join_until + late_ns) {
         (void)fail(ST_TIMEOUT, "not all of %d ranks had joined within %.0f s", c->config.ranks,
                    (double)c->config.join_ns / 1e9);
         give_up(c, ST_TIMEOUT);
@@ -266,14 +269,15 @@ static bool one_round(control *c)
     return s != CONTROL_OVER && s != CONTROL_LEFT;
 }
 
-// Local peers go on being watched when the coordinator is lost: their ends are still worth knowing.
+// The thread keeps watching local peers after the coordinator is lost, because their ends still
+// matter.
 static void *control_main(void *context)
 {
     control *c = context;
     while (reach_coordinator(c)) {
         while (one_round(c)) {
         }
-        (void)write_coordinator(c); // last words
+        (void)write_coordinator(c); // sends pending output
         cut(c);
         tell_notices(c);
         lock(c);
@@ -291,7 +295,7 @@ static void *control_main(void *context)
     return NULL;
 }
 
-// ---- public ------------------------------------------------------------------------------------------
+// ---- public -------------------------------------------------------------------------------------
 static void destroy(control *c)
 {
     for (int i = 0; i < c->watch_count; i++) {
@@ -334,7 +338,7 @@ static status prepare(control *c)
     return ST_OK;
 }
 
-// Why nothing more comes. With the lock.
+// Returns why the connection ended. The caller holds the lock.
 static status reason(control *c)
 {
     const char *said = "";
@@ -361,7 +365,7 @@ status control_open(const control_config *config, control **out)
         return st;
     }
     lock(c);
-    // OVER may be the end of one connection of several: the thread decides whether it tries again.
+    // OVER may be the end of one connection of several; the thread decides whether it tries again.
     while (!c->is_over && control_member_state(c->m) != CONTROL_RUNNING) {
         (void)pthread_cond_wait(&c->changed, &c->lock);
     }
@@ -409,7 +413,7 @@ int control_ranks(const control *c)
 
 const control_peer *control_peer_of(const control *c, int rank)
 {
-    return control_member_peer(c->m, rank); // does not change after control_open
+    return control_member_peer(c->m, rank); // constant after control_open
 }
 
 status control_swap(control *c, const void *mine, int64_t bytes, void *all)

@@ -1,14 +1,17 @@
-// Who is in the job: joining, heartbeats, verdicts, agreement. Small messages, apart from the data.
+// Job membership: ranks join, send heartbeats, receive verdicts and agree on steps. All messages
+// are small and travel apart from the training data.
 //
-//   control_server_start   the coordinator, in the process of rank 0 (or of a launcher): a thread of its own
-//   control_open           this rank's end: a thread that nothing in training can hold up
-//   control_swap           every rank gives bytes and gets everybody's: how transports are wired up
-//   control_step           before each step: is there something that all agreed to do before it
-//   on_notice              from the control thread: a rank is dead, stopped, stuck, ...; abort what waits
-//   control_close          leaves, when all leave
+//   control_server_start   starts the coordinator, a thread of rank 0 or of a launcher
+//   control_open           joins this rank; its control thread never blocks on training
+//   control_swap           gathers equal-sized bytes of all ranks on every rank; sets up transports
+//   control_step           says before each step which agreed actions are due
+//   on_notice              reports from the control thread that a rank is dead, stopped or stuck;
+//                          the owner then aborts its waits
+//   control_close          leaves the job when all ranks leave
 //
-// Nothing here waits without an end: joining has its deadline, everything after it ends with the verdict
-// on whoever is missing. The machines behind it (machine.h) know neither sockets nor clocks.
+// Every wait here ends: joining has a deadline, and each later wait ends with the verdict on the
+// missing rank. The state machines in machine.h use neither sockets nor clocks; this layer supplies
+// both.
 #ifndef CONTROL_CONTROL_H
 #define CONTROL_CONTROL_H
 
@@ -18,7 +21,7 @@
 extern "C" {
 #endif
 
-// ---- coordinator -----------------------------------------------------------------------------------------
+// ---- coordinator --------------------------------------------------------------------------------
 typedef struct control_server control_server;
 typedef struct control_server_config {
     const host *h;
@@ -26,20 +29,20 @@ typedef struct control_server_config {
     uint64_t job;
     uint32_t epoch;
     int ranks;
-    int rank; // whose process this is, or CONTROL_COORDINATOR
+    int rank; // the rank whose process runs this, or CONTROL_COORDINATOR
     int64_t join_ns;
     control_limits limits;
-    // What the coordinator saw, for a log; from its thread.
+    // Called from the coordinator's thread with what it observed, for a log.
     void (*on_notice)(void *context, const control_notice *n);
     void *context;
 } control_server_config;
-// Takes the listening socket, in every case.
+// Takes ownership of the listening socket, also on failure.
 NODISCARD status control_server_start(const control_server_config *config, int listen_fd,
                                       control_server **out);
-// Waits a moment for last words to be sent. NULL is legal.
+// Waits up to a second until pending output is sent. NULL is legal.
 void control_server_stop(control_server *s);
 
-// ---- rank ----------------------------------------------------------------------------------------
+// ---- rank ---------------------------------------------------------------------------------------
 typedef struct control control;
 typedef struct control_config {
     const host *h;
@@ -47,36 +50,39 @@ typedef struct control_config {
     uint64_t job;
     uint32_t epoch;
     int rank, ranks;
-    const char *address;       // the coordinator's
+    const char *address;       // the coordinator's address
     const control_fact *facts; // borrowed until control_close
     int64_t fact_count;
-    int64_t join_ns; // [60 s] to be connected and welcomed
+    int64_t join_ns; // [60 s] limit for connecting and being welcomed
     control_limits limits;
-    // Both from the control thread. report fills in what the next heartbeat says; NULL: nothing is
-    // judged but life. on_notice: see control_notice_kind.
+    // The control thread calls both. `report` fills in the next heartbeat; with NULL only the
+    // rank's presence is monitored. control_notice_kind describes the notices.
     void (*report)(void *context, control_report *out);
     void (*on_notice)(void *context, const control_notice *n);
     void *context;
 } control_config;
 
-// Collective: returns when all ranks have joined, or with the reason why not.
+// Collective: returns when all ranks have joined, or fails with the reason.
 NODISCARD status control_open(const control_config *config, control **out);
-// Collective: waits until all others leave, too, or are lost. NULL is legal.
+// Collective: waits until all other ranks leave or are lost. NULL is legal.
 void control_close(control *c);
-// Tells the others why this rank ends, and cuts the connection. Then control_close, which no longer waits.
+// Tells the other ranks why this rank ends and cuts the connection. A following control_close does
+// not wait.
 void control_fail(control *c, status code, const char *said);
 
 int control_rank(const control *c);
 int control_ranks(const control *c);
 const control_peer *control_peer_of(const control *c, int rank); // host, machine, process
-// Collective. all holds ranks * bytes, in rank order. At most CONTROL_SWAP_BYTES_MAX each. One thread.
+// Collective. `all` holds ranks * bytes, in rank order. A rank gives at most
+// CONTROL_SWAP_BYTES_MAX. Only one thread may call this.
 NODISCARD status control_swap(control *c, const void *mine, int64_t bytes, void *all);
 NODISCARD status control_barrier(control *c);
-// Any rank, at any time, from any thread but a signal handler's: all will agree on a step.
+// Asks all ranks to agree on a step. Any rank may call this at any time, from any thread but not
+// from a signal handler.
 void control_request(control *c, control_agreement kind, uint64_t argument);
-// Before step `step` is begun; steps only grow. due: CONTROL_AGREEMENTS of them. On all ranks an agreement
-// is due before the same step. Waits only while a decision is being made and this step lies two beyond
-// the one that was being done when the question came: about a round trip.
+// Call this before each step; steps only grow. `due` has CONTROL_AGREEMENTS entries. An agreement
+// is due before the same step on all ranks. The call waits, for about a round trip, only while a
+// decision is pending and `step` is at least two beyond the step that ran when the question came.
 NODISCARD status control_step(control *c, int64_t step, control_decision *due);
 
 #ifdef __cplusplus

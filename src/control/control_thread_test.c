@@ -1,5 +1,6 @@
-// Coordinator and ranks with real sockets and threads, all in one process, which the thread sanitizer sees.
-// What depends on processes (kill, stop) is in src/launch/local_test.c; what depends on time, in machine_test.c.
+// Tests the coordinator and ranks with real sockets and threads, all in one process, so that the
+// thread sanitizer sees them. src/launch/local_test.c tests processes (kill, stop); machine_test.c
+// tests timing.
 #include "control/control.h"
 
 #include <pthread.h>
@@ -96,7 +97,7 @@ static status keep(seat *s, status st)
     return st;
 }
 
-// Joins, swaps, steps until all agree to stop, leaves.
+// Joins, swaps, steps until all ranks agree to stop, then leaves.
 static void *sit(void *context)
 {
     seat *s = context;
@@ -119,7 +120,7 @@ static void *sit(void *context)
             s->stopped_at = step;
             break;
         }
-        (void)keep(s, control_barrier(c)); // what a step's collectives do to the pace
+        (void)keep(s, control_barrier(c)); // paces the steps as collectives do
     }
     control_close(c);
     return NULL;
@@ -153,14 +154,14 @@ static void test_job(void **state)
     }
 }
 
-// ---- last words ------------------------------------------------------------------------------------
+// ---- pending output -----------------------------------------------------------------------------
 static void wait_ms(int64_t ms)
 {
     const struct timespec t = {ms / 1000, ms % 1000 * 1000000};
     (void)nanosleep(&t, NULL);
 }
 
-// Of the rank whose thread stands still before a beat: the coordinator has said goodbye and closed when it beats.
+// Delays a heartbeat: the coordinator has said goodbye and closed by the time the rank sends it.
 static void report_late(void *context, control_report *out)
 {
     seat *s = context;
@@ -174,7 +175,7 @@ static void *sit_and_leave(void *context)
     control *c = NULL;
     if (keep(s, control_open(&s->config, &c)) != ST_OK) return NULL;
     (void)keep(s, control_barrier(c));
-    if (s->config.rank == 1) wait_ms(400); // the last that leaves
+    if (s->config.rank == 1) wait_ms(400); // the last one to leave
     atomic_store(&s->is_leaving, true);
     control_close(c);
     return NULL;
@@ -215,7 +216,7 @@ static void test_config_differs(void **state)
     clear(&t);
 }
 
-// A rank with another key, and strangers in numbers, while the others join.
+// A rank with another key and many strangers connect while the other ranks join.
 static void test_strangers(void **state)
 {
     (void)state;

@@ -1,10 +1,13 @@
-// The coordinator: lets ranks in, hands bytes round, listens to heartbeats and gives the verdicts.
+// The coordinator admits ranks, distributes swapped bytes, listens to heartbeats and gives
+// verdicts.
 //
-// A connection is STRANGER until its hello carries a right MAC, CLAIMED until its proof does, then JOINED.
-// Strangers and claims together are at most CONTROL_PENDING_MAX, and each has two seconds: whoever opens
-// sockets and says nothing holds nothing up, for the oldest stranger makes room for the next connection.
-// When all ranks have joined their digests are compared; if they differ, the fewer and the more are asked
-// for their facts, and everybody is told what differs, and the job ends before it began.
+// A connection is a STRANGER until its hello carries a correct MAC, CLAIMED until its proof does,
+// then JOINED. At most CONTROL_PENDING_MAX connections are strangers or claims, each for at most
+// two seconds. A client that opens sockets and sends nothing therefore blocks no rank: the
+// coordinator closes the oldest stranger to free a slot for the next connection. When all ranks
+// have joined, the coordinator compares their digests. If they differ, it requests the facts of one
+// rank of the majority and one of the minority, tells all ranks what differs, and ends the job
+// before its first step.
 #include "control/coordinator_internal.h"
 
 #include "base/fault.h"
@@ -117,7 +120,7 @@ void control_coordinator_refuse(control_coordinator *b, int rank, status code, c
     va_start(args, format);
     (void)vsnprintf(n.text, sizeof(n.text), format, args);
     va_end(args);
-    // A flood of strangers must not push out what matters, nor fill a log.
+    // Rate limit: a flood of strangers must neither displace important notices nor fill a log.
     if (rank < 0 && b->ticked_at - b->stranger_told_at < INT64_C(1000000000)) return;
     if (rank < 0) b->stranger_told_at = b->ticked_at;
     control_notice_push(&b->notices, &n);
@@ -129,7 +132,7 @@ void control_coordinator_send(control_coordinator *b, int rank, control_type typ
     const int at = b->members[rank].line;
     if (at < 0 || b->lines[at].state != LINE_JOINED) return;
     const status st = control_stream_put(&b->lines[at].stream, type, head, rest);
-    // It does not read what it is sent: for the others it is as good as gone.
+    // The rank does not read its input; the coordinator treats it as lost.
     if (st != ST_OK) control_coordinator_drop(b, at);
 }
 
@@ -139,7 +142,7 @@ void control_coordinator_send_all(control_coordinator *b, control_type type, con
     for (int r = 0; r < b->config.ranks; r++) control_coordinator_send(b, r, type, head, rest);
 }
 
-// Frees a connection, or leaves it to say its last words.
+// Marks a connection for closing; its pending output is still sent.
 void control_coordinator_drop(control_coordinator *b, int connection)
 {
     coordinator_line *line = &b->lines[connection];
@@ -170,7 +173,7 @@ void control_coordinator_end(control_coordinator *b, status code, const char *sa
     }
 }
 
-// ---- strangers ---------------------------------------------------------------------------------------
+// ---- strangers ----------------------------------------------------------------------------------
 int control_coordinator_accept(control_coordinator *b, int64_t now)
 {
     int pending = 0, oldest = -1, free_line = -1;
@@ -188,7 +191,7 @@ int control_coordinator_accept(control_coordinator *b, int64_t now)
                                    "%d connections say nothing; the oldest of them was closed",
                                    pending);
         if (oldest >= 0) control_coordinator_drop(b, oldest);
-        return -1; // its place is free once it is closed; a rank tries again
+        return -1; // the slot is free once it is closed; a rank tries again
     }
     if (free_line < 0) return -1;
     coordinator_line *line = &b->lines[free_line];
@@ -227,14 +230,15 @@ static void reject(control_coordinator *b, int connection, status code)
     control_coordinator_drop(b, connection);
 }
 
-// A process that lost its connection and comes again before the end of the old one was seen.
+// True for a process that lost its connection and reconnects before the coordinator saw the old one
+// end.
 static bool is_same_process(const control_peer *holder, const control_hello *m)
 {
     return m->machine != 0 && holder->machine == m->machine && holder->pid == m->pid &&
            holder->started == m->started;
 }
 
-// The first frame: who it claims to be.
+// Handles the first frame, which claims a rank.
 static void on_hello(control_coordinator *b, int connection, const uint8_t *frame)
 {
     coordinator_line *line = &b->lines[connection];
@@ -279,7 +283,7 @@ static void on_hello(control_coordinator *b, int connection, const uint8_t *fram
     put_hello(b, line, CONTROL_CHALLENGE, ST_OK);
 }
 
-// The second frame: that the first was no recording.
+// Handles the second frame, which proves that the first was not a replay.
 static void on_proof(control_coordinator *b, int connection, const uint8_t *frame, int64_t now)
 {
     coordinator_line *line = &b->lines[connection];
@@ -299,8 +303,8 @@ static void on_proof(control_coordinator *b, int connection, const uint8_t *fram
         is_same_process(&member->peer, &m)) {
         control_coordinator_drop(b, member->line);
     }
-    if (member->has_joined ||
-        b->phase != COORDINATOR_JOINING) { // two claimed it, the other proved first
+    // Two processes claimed it; the other one proved first.
+    if (member->has_joined || b->phase != COORDINATOR_JOINING) {
         control_coordinator_refuse(b, line->rank, ST_REFUSED,
                                    "a second claimant of rank %d (%s, process %lld) refused",
                                    line->rank, m.host, (long long)m.pid);

@@ -1,4 +1,5 @@
-// What coordinator.c (who is let in) and coordinator_job.c (what is done in the job) share.
+// State and functions that coordinator.c (admission of ranks) and coordinator_job.c (the running
+// job) share.
 #ifndef CONTROL_COORDINATOR_INTERNAL_H
 #define CONTROL_COORDINATOR_INTERNAL_H
 
@@ -14,8 +15,8 @@ typedef enum line_state {
 
 typedef struct coordinator_line {
     line_state state;
-    int rank;      // claimed or joined
-    int64_t until; // of a stranger, a claim
+    int rank;      // rank that the connection claims or has joined as
+    int64_t until; // deadline of a stranger or a claim
     control_hello hello;
     control_handshake handshake;
     control_stream stream;
@@ -26,10 +27,10 @@ typedef struct coordinator_member {
     int line; // -1: none
     control_peer peer;
     uint8_t digest[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];
-    bool is_asked; // for its facts
+    bool is_asked; // its facts were requested
     uint8_t *record;
     int64_t record_bytes;
-    control_verdict told; // the verdict that all were told
+    control_verdict told; // last verdict that was sent to all ranks
     bool has_promised;
     int64_t promised;
 } coordinator_member;
@@ -59,9 +60,9 @@ struct control_coordinator {
     int odd, usual; // COMPARING: one rank of each side
     int usual_count;
     struct {
-        uint64_t number; // of the one that is gathered
+        uint64_t number; // number of the swap in progress
         int64_t bytes;
-        int count, first; // ranks that gave theirs, one of them
+        int count, first; // ranks that sent their bytes; the first of them
         uint8_t *all, *has;
         int64_t capacity;
     } swap;

@@ -1,4 +1,5 @@
-// The coordinator once ranks have proved themselves: comparing, welcoming, swaps, agreements, verdicts.
+// The coordinator after ranks have proved themselves: it compares facts, welcomes ranks, gathers
+// swaps, decides agreements and gives verdicts.
 #include "control/coordinator_internal.h"
 
 #include <stdarg.h>
@@ -8,7 +9,7 @@
 
 enum { FINDINGS_MAX = 16, COMPARE_MS = 2000, NAMES_MAX = 8 };
 
-// ---- comparing -------------------------------------------------------------------------------------
+// ---- comparing ----------------------------------------------------------------------------------
 static bool is_like(const control_coordinator *b, int x, int y)
 {
     return memcmp(b->members[x].digest, b->members[y].digest, sizeof(b->members[x].digest)) == 0;
@@ -43,7 +44,8 @@ static void ask_record(control_coordinator *b, int rank)
     control_coordinator_send(b, rank, CONTROL_MSG_ASK_RECORD, (control_span){0}, (control_span){0});
 }
 
-// The largest set of ranks that agree; of equal ones, that with the lowest rank. O(ranks * sets).
+// Finds the largest set of ranks with equal digests; among equal sets, the one with the lowest
+// rank. O(ranks * sets).
 void control_coordinator_compare(control_coordinator *b, int64_t now)
 {
     const int ranks = b->config.ranks;
@@ -96,14 +98,14 @@ static bool on_record(control_coordinator *b, int rank, const control_frame *f)
     if (b->phase != COORDINATOR_COMPARING || !m->is_asked || m->record != NULL) return false;
     if (f->bytes > CONTROL_RECORD_BYTES_MAX) return false;
     m->record = malloc((size_t)f->bytes + 1);
-    if (m->record == NULL) return true; // the text will name the kind and not the key
+    if (m->record == NULL) return true; // the text then names the kind and not the key
     if (f->bytes > 0) memcpy(m->record, f->payload, (size_t)f->bytes);
     m->record_bytes = f->bytes;
     if (b->members[b->odd].record != NULL && b->members[b->usual].record != NULL) end_compare(b);
     return true;
 }
 
-// ---- verdicts --------------------------------------------------------------------------------------
+// ---- verdicts -----------------------------------------------------------------------------------
 static void tell(control_coordinator *b, control_notice_kind kind, int rank, control_verdict v,
                  status code, const char *said)
 {
@@ -125,7 +127,8 @@ static void find(control_coordinator *b, const control_finding *f)
     m->told = f->verdict;
     tell(b, CONTROL_NOTE_VERDICT, f->rank, f->verdict, ST_OK, f->text);
     if (f->verdict != CONTROL_DEAD && f->verdict != CONTROL_STOPPED) return;
-    // Fenced: it has been told, if it can still hear, and nothing that it says counts any more.
+    // The rank is fenced: it is told the verdict if it still listens, and all it says later is
+    // ignored.
     m->is_fenced = true;
     if (m->line >= 0) control_coordinator_drop(b, m->line);
     b->seen[f->rank].is_gone = true;
@@ -154,7 +157,7 @@ static bool on_lost(control_coordinator *b, int rank, const control_frame *f)
     if (f->bytes != 4) return false;
     const uint32_t other = control_get32(f->payload);
     if (other >= (uint32_t)b->config.ranks) return false;
-    // Only ranks of its own machine are watched by a member; one that has left may end.
+    // A member monitors only ranks of its own machine. A rank that has left may end.
     const coordinator_member *m = &b->members[other];
     if (b->phase == COORDINATOR_RUNNING && !m->has_left &&
         m->peer.machine == b->members[rank].peer.machine) {
@@ -163,7 +166,7 @@ static bool on_lost(control_coordinator *b, int rank, const control_frame *f)
     return true;
 }
 
-// ---- swaps -----------------------------------------------------------------------------------------
+// ---- swaps --------------------------------------------------------------------------------------
 static bool swap_begin(control_coordinator *b, int rank, uint64_t number, int64_t bytes)
 {
     const int64_t all = max_i64(bytes * b->config.ranks, 1);
@@ -221,9 +224,9 @@ static bool on_swap(control_coordinator *b, int rank, const control_frame *f)
     return true;
 }
 
-// ---- agreements ------------------------------------------------------------------------------------
-// Asks everybody how far it has promised to go; the decision is the furthest of these, so nobody has
-// begun a step beyond it.
+// ---- agreements ---------------------------------------------------------------------------------
+// Asks every rank up to which step it promises to go without a decision. The decision is the
+// largest of these steps, so no rank has begun a step beyond it.
 static void ask_step(control_coordinator *b)
 {
     uint8_t payload[4];
@@ -253,7 +256,7 @@ static void decide(control_coordinator *b)
     int64_t furthest = INT64_MIN;
     for (int r = 0; r < b->config.ranks; r++) {
         const coordinator_member *m = &b->members[r];
-        if (m->line < 0) continue; // left, or gone
+        if (m->line < 0) continue; // the rank left or is gone
         if (!m->has_promised) return;
         furthest = max_i64(furthest, m->promised);
     }
@@ -279,27 +282,27 @@ static bool on_promise(control_coordinator *b, int rank, const control_frame *f)
     return true;
 }
 
-// ---- messages --------------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------
 static bool on_beat(control_coordinator *b, int rank, const control_frame *f, int64_t now)
 {
     control_report r;
     control_seen *s = &b->seen[rank];
     if (!control_report_parse(f->payload, f->bytes, b->config.ranks, &r)) return false;
-    // A rank whose progress was not checked until now begins afresh.
+    // A rank whose progress was not checked until now starts afresh.
     if (r.counter != s->report.counter || s->report.step_ns == 0) s->moved_at = now;
     if (r.sequence != s->report.sequence) control_history_add(&b->history, rank, &r, now);
     s->report = r;
     return true;
 }
 
-// All others have left too, or are gone for good.
+// Ends the job once all connected ranks have left or are lost for good.
 static void leave_together(control_coordinator *b)
 {
     if (b->phase != COORDINATOR_RUNNING) return;
     bool is_one_left = false;
     for (int r = 0; r < b->config.ranks; r++) {
         const coordinator_member *m = &b->members[r];
-        // Whoever was found to be stuck will not come.
+        // A rank that was found to be stuck will not leave.
         const bool is_lost = m->told != CONTROL_FINE && m->told != CONTROL_SLOW;
         if (m->line >= 0 && !m->is_leaving && !is_lost) return;
         is_one_left = is_one_left || m->is_leaving;
@@ -338,9 +341,9 @@ bool control_coordinator_message(control_coordinator *b, int rank, const control
     case CONTROL_MSG_LEAVE:
         if (b->phase != COORDINATOR_RUNNING || f->bytes != 0) return false;
         b->members[rank].is_leaving = true;
-        b->seen[rank].is_here = false; // nothing is expected of it any more
+        b->seen[rank].is_here = false; // the coordinator expects nothing more of it
         return true;
-    case CONTROL_MSG_NONE: // all others go the other way
+    case CONTROL_MSG_NONE: // all others go to the member
     case CONTROL_MSG_ASK_RECORD:
     case CONTROL_MSG_WELCOME:
     case CONTROL_MSG_END:
@@ -355,7 +358,7 @@ bool control_coordinator_message(control_coordinator *b, int rank, const control
     return false;
 }
 
-// ---- time ------------------------------------------------------------------------------------------
+// ---- deadlines ----------------------------------------------------------------------------------
 static void expire(control_coordinator *b, int64_t now)
 {
     for (int i = 0; i < b->line_count; i++) {
@@ -391,8 +394,8 @@ static void join_too_late(control_coordinator *b)
     control_coordinator_end(b, ST_TIMEOUT, said);
 }
 
-// Before a silent rank of this machine is suspected: a machine that is busy with other work starves threads
-// for longer than a second.
+// Asks the kernel about quiet ranks of this machine before they are suspected: a busy machine can
+// starve a thread for more than a second.
 static void ask_kernel(control_coordinator *b, int64_t now)
 {
     const control_coordinator_config *c = &b->config;
@@ -422,8 +425,9 @@ static void tick(control_coordinator *b, int64_t now)
     const int64_t late = gap > 2 * beat ? gap - beat : 0;
     b->ticked_at = now;
     b->tick_at = now + beat;
-    // A failure detector that was late gives everybody the time that it lost: what they said may still lie unread. What was read
-    // before this tick is not later than now, or a rank that was frozen too would seem to have stood for so long.
+    // A late failure detector credits every rank with the time that it lost, because their messages
+    // may still lie unread. The times are capped at `now`: a message that was read before this tick
+    // is not from the future, and a rank that was frozen too must not appear idle for that long.
     for (int r = 0; late > 0 && r < b->config.ranks; r++) {
         b->seen[r].heard_at = min_i64(b->seen[r].heard_at + late, now);
         b->seen[r].moved_at = min_i64(b->seen[r].moved_at + late, now);
@@ -442,7 +446,7 @@ void control_coordinator_advance(control_coordinator *b, int64_t now)
     if (now >= b->tick_at) {
         tick(b, now);
     } else if (b->phase == COORDINATOR_RUNNING) {
-        // A death is passed on at once, not at the next beat.
+        // A process's end is reported at once, not at the next heartbeat.
         for (int r = 0; r < b->config.ranks; r++) {
             const control_seen *s = &b->seen[r];
             if (!s->is_gone || b->members[r].told == CONTROL_DEAD || b->members[r].is_leaving)

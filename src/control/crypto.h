@@ -1,7 +1,8 @@
-// SHA-256, HMAC and HKDF: what proves that a process belongs to the job.
+// SHA-256, HMAC and HKDF, with which a process proves that it belongs to the job.
 //
-// FIPS 180-4, RFC 2104, RFC 5869. Small and of our own, so that `control` needs no library; no branch and
-// no table index depends on a secret. These find forgery; for damage alone base/hash.h is faster.
+// Sources: FIPS 180-4, RFC 2104, RFC 5869. The code is small and part of Trireme, so that `control`
+// needs no library. No branch and no table index depends on a secret. These functions detect
+// forgery; base/hash.h is faster where only damage must be detected.
 #ifndef CONTROL_CRYPTO_H
 #define CONTROL_CRYPTO_H
 
@@ -30,19 +31,19 @@ void control_hmac_begin(control_hmac *h, const void *key, int64_t key_bytes);
 void control_hmac_add(control_hmac *h, const void *data, int64_t bytes);
 void control_hmac_end(control_hmac *h, uint8_t out[CONTROL_HASH_BYTES]); // wipes h
 
-// A run of bytes that is borrowed.
+// A borrowed range of bytes.
 typedef struct control_span {
     const void *data;
     int64_t bytes;
 } control_span;
 
-// Extract and expand. 0 <= out_bytes <= CONTROL_HKDF_BYTES_MAX. An empty salt is 32 zeros.
+// HKDF extract and expand. 0 <= out_bytes <= CONTROL_HKDF_BYTES_MAX. An empty salt means 32 zeros.
 void control_hkdf(control_span salt, control_span secret, control_span info, void *out,
                   int64_t out_bytes);
 
-// Time depends on `bytes` alone.
+// The running time depends on `bytes` alone.
 bool control_equal(const void *a, const void *b, int64_t bytes);
-void control_wipe(void *data, int64_t bytes); // no compiler leaves it out
+void control_wipe(void *data, int64_t bytes); // the compiler cannot remove this
 
 #ifdef __cplusplus
 }

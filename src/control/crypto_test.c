@@ -1,5 +1,6 @@
-// The published vectors: FIPS 180-4 and NIST CAVP (SHA-256), RFC 4231 (HMAC), RFC 5869 (HKDF).
-// And what they do not cover: any cut of the input gives the same hash, comparison, wiping.
+// Checks the published vectors: FIPS 180-4 and NIST CAVP (SHA-256), RFC 4231 (HMAC), RFC 5869
+// (HKDF). Further tests cover what the vectors do not: any split of the input gives the same hash;
+// comparison; wiping.
 #include "control/crypto.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-// A fingerprint record holds, per fact: kind (1 byte), key, NUL, value, NUL. It comes from a rank that proved that it holds
-// the key, yet it is read as if it did not.
+// Compares ranks' facts and explains a difference. A fingerprint record holds, per fact: kind (1
+// byte), key, NUL, value, NUL. The sender proved that it holds the key, but the parser trusts it no
+// more than a stranger.
 #include "control/facts.h"
 
 #include "control/crypto.h"
@@ -53,7 +54,7 @@ status control_record_print(const control_fact *facts, int64_t count, text *out)
     return ST_OK;
 }
 
-// One fact of a fingerprint record; false at its end or where it is malformed.
+// Reads one fact of a fingerprint record; returns false at its end or where it is malformed.
 static bool next_fact(const control_side *side, int64_t *at, control_fact *out)
 {
     const uint8_t *begin = side->record + *at, *end = side->record + side->record_bytes;
@@ -69,14 +70,14 @@ static bool next_fact(const control_side *side, int64_t *at, control_fact *out)
     return true;
 }
 
-// What `side` says of a key; NULL: nothing. Looks from *hint on, then from the start: lists that are
-// nearly equal are compared in linear time.
+// Returns the value that `side` gives for a key, or NULL. It searches from *hint on, then from the
+// start, so that nearly equal lists are compared in linear time.
 static const char *value_of(const control_side *side, const control_fact *wanted, int64_t *hint)
 {
     control_fact f;
     for (int pass = 0; pass < 2; pass++) {
         int64_t at = pass == 0 ? *hint : 0, steps = 0;
-        // The second pass is bounded, so that hostile lists cost no quadratic time.
+        // The second pass is bounded, so that hostile lists do not cost quadratic time.
         while (steps++ < (pass == 0 ? 8 : CONTROL_FACTS_MAX) && next_fact(side, &at, &f)) {
             if (f.kind == wanted->kind && strcmp(f.key, wanted->key) == 0) {
                 *hint = at;
@@ -87,7 +88,7 @@ static const char *value_of(const control_side *side, const control_fact *wanted
     return NULL;
 }
 
-// Printable, short, whole: what a peer sent is shown to people.
+// Copies a peer's value for people to read: printable and cut to a limit.
 static const char *shown(const char *value, char out[SHOWN_MAX + 4])
 {
     int64_t n = 0;
@@ -115,7 +116,7 @@ static void say(sentence *s, const char *format, ...)
     if (n > 0) s->length += min_i64(n, left - 1);
 }
 
-// Facts of `from` that `other` tells differently or not at all.
+// Lists facts of `from` that `other` gives differently or not at all.
 static int differences(const control_side *from, const control_side *other, bool from_is_odd,
                        sentence *out, int said)
 {

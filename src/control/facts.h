@@ -1,8 +1,9 @@
-// What all ranks of a job must have in common, as facts that can be compared and named.
+// Facts that all ranks of a job must share, in a form that can be compared and named.
 //
-// Each rank brings a list of (kind, key, value): its build, its resolved configuration line by line, its
-// data, what its numerics depend on. Four digests travel in the handshake; only when they differ are the
-// lists themselves exchanged, and the text says which key differs and who stands alone.
+// Each rank brings a list of (kind, key, value): its build, its resolved configuration line by
+// line, its data, and what its numerics depend on. The handshake carries four digests. Only when
+// they differ do the ranks send the lists themselves, and the error names the differing key and the
+// rank that stands alone.
 #ifndef CONTROL_FACTS_H
 #define CONTROL_FACTS_H
 
@@ -30,27 +31,28 @@ typedef struct control_fact {
 enum {
     CONTROL_DIGEST_BYTES = 16,
     CONTROL_FACTS_MAX = 4096,
-    CONTROL_RECORD_BYTES_MAX = 256 << 10 // the list as it travels
+    CONTROL_RECORD_BYTES_MAX = 256 << 10 // size of the record on the wire
 };
 
-// The digest of each kind: the first 16 bytes of a SHA-256 over its facts in their order.
+// Computes the digest of each kind: the first 16 bytes of a SHA-256 over its facts in their order.
 void control_facts_digest(const control_fact *facts, int64_t count,
                           uint8_t out[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES]);
 
-// The list as bytes. ST_USAGE where it exceeds a limit.
+// Writes the list as bytes, the fingerprint record. ST_USAGE: it exceeds a limit.
 NODISCARD status control_record_print(const control_fact *facts, int64_t count, text *out);
 
-// What one rank, or several that agree, brought.
+// The facts of one rank, or of several ranks that agree.
 typedef struct control_side {
     int rank;              // one of them
-    int count;             // how many agree
+    int count;             // number of ranks that agree
     const char *host;      // of that rank
-    const uint8_t *record; // as control_record_print; hostile; NULL: not known
+    const uint8_t *record; // from control_record_print; untrusted; NULL: unknown
     int64_t record_bytes;
 } control_side;
 
-// "rank 3 (n2) refused: layout.tp is 2 there and 4 on the other 7 ranks". At most `limit_bytes` with the
-// NUL; says the first two keys that differ. kinds: a bit per kind whose digests differ.
+// Writes for example "rank 3 (n2) refused: layout.tp is 2 there and 4 on the other 7 ranks", at
+// most `limit_bytes` with the NUL. It names the first two keys that differ. `kinds` has a bit per
+// kind whose digests differ.
 void control_facts_explain(const control_side *odd, const control_side *rest, unsigned kinds,
                            char *out, int64_t limit_bytes);
 

@@ -1,7 +1,8 @@
-// See failure_detector.h. Gone and silent ranks first; then stuck ones; only if nobody is to blame alone, a cycle.
+// The failure detector: gone and silent ranks come first, then stuck ranks. Only if no single rank
+// is to blame does it look for a cycle of waits.
 //
-// O(ranks + edges), ten times a second. The graph walk keeps its path on a stack of its own, bounded by
-// the number of ranks, since edges come from peers.
+// It costs O(ranks + edges), ten times a second. The graph walk keeps its path on an explicit
+// stack, bounded by the number of ranks, because the edges come from peers.
 #include "control/failure_detector.h"
 
 #include <stdarg.h>
@@ -64,7 +65,8 @@ static bool is_silent(const detector *d, int rank)
     return d->now - s->heard_at - d->late > limit;
 }
 
-// Its own heartbeats say so: up to the last one, and not beyond. A rank that is silent may be stopped.
+// The rank's own heartbeats show no progress up to the last one. Silence after it proves nothing: a
+// silent rank may be stopped.
 static bool is_standing(const detector *d, int rank)
 {
     const control_seen *s = &d->seen[rank];
@@ -72,7 +74,7 @@ static bool is_standing(const detector *d, int rank)
            s->heard_at - s->moved_at - d->late > d->stuck_after;
 }
 
-// Somebody on the rank's machine still answers.
+// Another rank on the same machine still answers.
 static bool machine_answers(const detector *d, int rank)
 {
     const uint64_t machine = d->seen[rank].machine;
@@ -147,7 +149,7 @@ static void detect_stuck(detector *d)
     }
 }
 
-// A rank that waits for one that has left waits for ever.
+// A rank that waits for one that has left waits forever.
 static void detect_left(detector *d)
 {
     for (int r = 0; r < d->ranks; r++) {
@@ -164,17 +166,17 @@ static void detect_left(detector *d)
     }
 }
 
-// ---- cycles ----------------------------------------------------------------------------------------
+// ---- cycles -------------------------------------------------------------------------------------
 enum { UNSEEN, ON_PATH, DONE };
 typedef struct walk {
-    int32_t *path, *edge; // rank at each depth, and its edge that is being followed
+    int32_t *path, *edge; // rank at each depth, and its edge that the walk follows
     uint8_t *state;
     int depth;
 } walk;
 
 static void tell_cycle(detector *d, const walk *w, int from)
 {
-    // Told from its lowest rank on, so that the same cycle is always the same text.
+    // The text starts with the lowest rank, so that the same cycle always gives the same text.
     const int length = w->depth - from;
     int lowest = 0;
     for (int i = 1; i < length; i++) {
@@ -200,7 +202,7 @@ static void tell_cycle(detector *d, const walk *w, int from)
     }
 }
 
-// Depth first over ranks that stand. Returns whether a cycle was found.
+// Searches depth first over ranks without progress. Returns whether it found a cycle.
 static bool walk_from(detector *d, walk *w, int start)
 {
     w->depth = 0;
@@ -246,14 +248,14 @@ static void detect_cycles(detector *d)
     free(w.state);
 }
 
-// ---- slow ------------------------------------------------------------------------------------------
+// ---- slow ranks ---------------------------------------------------------------------------------
 static int compare_i64(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-// The positive values that `field` gives, sorted; NULL if there is no memory. The caller frees.
+// Returns the sorted positive values of `field`, or NULL without memory. The caller frees them.
 static int64_t *sorted(const detector *d, int64_t (*field)(const control_report *), int *count)
 {
     int64_t *values = calloc((size_t)(unsigned)d->ranks, sizeof(*values));
@@ -286,7 +288,8 @@ static int64_t median_step_ns(const detector *d)
     return result;
 }
 
-// Against the (lower) median of the others, so that of two the slower one is compared with the faster.
+// Compares each rank with the (lower) median of the others, so that of two ranks the slower one is
+// compared with the faster one.
 static void detect_slow(detector *d)
 {
     int count = 0;
@@ -332,12 +335,12 @@ int control_detect_failures(control_seen *seen, int ranks, uint64_t here, int64_
     return d.count;
 }
 
-// ---- diverged --------------------------------------------------------------------------------------
+// ---- diverged ranks -----------------------------------------------------------------------------
 void control_history_add(control_history *h, int rank, const control_report *report, int64_t now)
 {
     if (report->sequence == 0) return;
     const int64_t at = (int64_t)(report->sequence % CONTROL_HISTORY);
-    if (h->rows[at].sequence > report->sequence) return; // too old to be compared
+    if (h->rows[at].sequence > report->sequence) return; // too old to compare
     if (h->rows[at].sequence < report->sequence) {
         memset(&h->rows[at], 0, sizeof(h->rows[at]));
         h->rows[at].sequence = report->sequence;
@@ -362,7 +365,7 @@ bool control_history_check(control_history *h, const control_seen *seen, int ran
         const int32_t *count = h->rows[i].count, *first = h->rows[i].first;
         if (count[0] + count[1] < ranks && now - h->rows[i].differs_at < DIVERGED_WAIT_NS) continue;
         h->rows[i].is_told = true;
-        // The fewer are the odd ones; of two halves, the one without the lowest rank.
+        // The minority is at fault; of two halves, the one without the lowest rank.
         const int odd = count[0] != count[1] ? (count[1] < count[0]) : (first[1] > first[0]);
         const int rank = first[odd], other = first[1 - odd];
         out->rank = rank;

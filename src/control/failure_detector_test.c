@@ -1,4 +1,4 @@
-// The verdicts as a table: what each of a few ranks was seen to do, and who is to blame.
+// Tests the verdicts as a table: the observed behaviour of a few ranks, and the rank to blame.
 #include "control/failure_detector.h"
 
 #include <setjmp.h>
@@ -10,18 +10,18 @@
 enum { RANKS = 4, ROWS_MAX = 4 };
 static const int64_t MS = 1000000;
 
-// One rank, in one word each.
+// The behaviour of one rank.
 typedef enum doing {
-    GOES,    // its counter moves
-    STANDS,  // it beats, its counter does not move
+    GOES,    // its counter advances
+    STANDS,  // it sends heartbeats, its counter stands still
     WAITS,   // the same, and it waits for `on`
     SILENT,  // no beat for a second
     STALLED, // no beat for half a second
     STARVED, // no beat for a second, and the kernel says that it runs
-    ABSENT,  // the same for twelve
+    ABSENT,  // the same for twelve seconds
     GONE,    // its process ended
     LEFT,    // it is done
-    UNTIMED, // it stands, and said that it has no step time that could be checked
+    UNTIMED, // its counter stands still, and it reported no step time to check against
 } doing;
 
 typedef struct seat {
@@ -40,7 +40,7 @@ typedef struct seat {
 typedef struct row {
     const char *name;
     seat seats[RANKS];
-    int rank; // who is to blame; -1: nobody
+    int rank; // the rank to blame; -1: none
     control_verdict verdict;
     const char *text;
 } row;
@@ -199,7 +199,7 @@ static void test_table(void **state)
     }
 }
 
-// A failure detector that comes late forgives silence and standing that long.
+// A late failure detector excuses silence and idle counters for the time that it lost.
 static void test_late_detector(void **state)
 {
     (void)state;
@@ -212,11 +212,11 @@ static void test_late_detector(void **state)
     assert_int_equal(
         control_detect_failures(seen, RANKS, 1, now, 5000 * MS, &limits, found, ROWS_MAX), 0);
     assert_int_equal(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX), 2);
-    // Of more findings than there is room for, the first ones are told.
+    // If there are more findings than the capacity, the first ones are returned.
     assert_int_equal(control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, 1), 1);
 }
 
-// A long usual step raises the limit for all: 3 steps and half a second.
+// A long usual step raises the limit for all ranks: 3 steps and half a second.
 static void test_stuck_limit(void **state)
 {
     (void)state;
@@ -247,11 +247,11 @@ static void test_slow(void **state)
     for (int64_t step = 6; step < 30; step++) {
         for (int r = 0; r < RANKS; r++) {
             seen[r].report.step = step;
-            // Rank 1 is slow now and then, rank 2 always; rank 3 does not compare.
+            // Rank 1 is slow now and then, rank 2 always; rank 3 takes no part in the comparison.
             const bool is_slow = (r == 1 && step % 4 == 0) || r == 2;
             seen[r].report.own_ns = r == 3 ? 0 : is_slow ? 120 * MS : 100 * MS + r * MS;
         }
-        for (int again = 0; again < 3; again++) { // a step is looked at once
+        for (int again = 0; again < 3; again++) { // a step is checked once
             const int count =
                 control_detect_failures(seen, RANKS, 1, now, 0, &limits, found, ROWS_MAX);
             if (count == 0) continue;
@@ -286,7 +286,8 @@ static void test_diverged(void **state)
             }
         }
     }
-    // Two that differ, the others say nothing: told after a while all the same.
+    // Two ranks differ and the others report nothing: the difference is still reported after a
+    // while.
     const control_report a = {.sequence = 300, .fingerprint = 1};
     const control_report b = {.sequence = 300, .fingerprint = 2};
     control_history_add(&h, 1, &a, now);
@@ -296,7 +297,7 @@ static void test_diverged(void **state)
     assert_int_equal(f.rank, 3);
 }
 
-// Edges from outside may name anybody and form anything.
+// Edges come from outside: they may name any rank and form any graph.
 static void test_hostile_edges(void **state)
 {
     (void)state;

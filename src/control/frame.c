@@ -1,9 +1,9 @@
-// Layout of a handshake frame (little endian):
-//     0 magic 4 | version 2 | type 1 | zero 1 | 8 job 8 | 16 epoch 4 | rank 4 | ranks 4 | code 4 |
-//    32 digests 4 x 16 | 96 nonce 32 | 128 pid 8 | started 8 | machine 8 | 152 host 64 | 216 zero 8 |
-//   224 MAC 32
-// and of a control frame:
-//     0 magic 4 | length 4 | type 2 | zero 2 | epoch 4 | sequence 8 | payload | MAC 32
+// Encodes, seals and checks frames. Layout of a handshake frame (little endian):
+//    0 magic 4 | version 2 | type 1 | zero 1 | 8 job 8 | 16 epoch 4 | rank 4 | ranks 4 | code 4 |
+//   32 digests 4 x 16 | 96 nonce 32 | 128 pid 8 | started 8 | machine 8 | 152 host 64 |
+//  216 zero 8 | 224 MAC 32
+// Layout of a control frame:
+//    0 magic 4 | length 4 | type 2 | zero 2 | epoch 4 | sequence 8 | payload | MAC 32
 #include "control/frame.h"
 
 #include "base/fault.h"
@@ -49,7 +49,7 @@ uint64_t control_get64(const uint8_t *at)
     return (uint64_t)control_get32(at) | (uint64_t)control_get32(at + 4) << 32;
 }
 
-// ---- handshake frames ------------------------------------------------------------------------------
+// ---- handshake frames ---------------------------------------------------------------------------
 void control_hello_print(const control_hello *m, uint8_t out[CONTROL_HELLO_BYTES])
 {
     memset(out, 0, CONTROL_HELLO_BYTES);
@@ -69,7 +69,7 @@ void control_hello_print(const control_hello *m, uint8_t out[CONTROL_HELLO_BYTES
     memcpy(out + 152, m->host, strnlen(m->host, CONTROL_HOST_BYTES - 1));
 }
 
-// A name that people are shown: printable ASCII, then zeros to the end.
+// Copies a name that is shown to people: printable ASCII, then zeros to the end.
 static bool parse_host(const uint8_t *at, char out[CONTROL_HOST_BYTES])
 {
     int64_t n = 0;
@@ -153,7 +153,7 @@ bool control_handshake_check(control_handshake *s, const uint8_t frame[CONTROL_H
     return true;
 }
 
-// ---- streams ---------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------
 void control_stream_init(control_stream *s, int64_t in_limit, int64_t out_limit)
 {
     *s = (control_stream){.in_limit = in_limit, .out_limit = out_limit};
@@ -185,7 +185,7 @@ void control_stream_key(control_stream *s, const control_key *k, const control_h
     s->epoch = epoch;
 }
 
-// Room for `wanted` bytes in all.
+// Grows a buffer to at least `wanted` bytes.
 static status grow(uint8_t **bytes, int64_t *capacity, int64_t wanted)
 {
     if (wanted <= *capacity) return ST_OK;
@@ -212,7 +212,7 @@ static void drop_used(control_stream *s)
 status control_stream_take(control_stream *s, const void *bytes, int64_t count)
 {
     drop_used(s);
-    // One whole frame may lie there unparsed, and what came behind it in one read.
+    // The buffer may hold one whole unparsed frame and the bytes that came after it in one read.
     const int64_t limit = s->in_limit + CONTROL_HEADER_BYTES + CONTROL_HASH_BYTES + (128 << 10);
     if (count > limit - s->in_count) {
         return fail(ST_SECURITY, "more than %lld bytes came without a frame in them",
@@ -251,7 +251,8 @@ status control_stream_next(control_stream *s, control_frame *out, bool *has)
     const uint8_t *b = s->in;
     const int64_t bytes = control_get32(b + 4);
     const unsigned type = control_get16(b + 8);
-    // Before memory: a length is believed only within its limit, and its MAC comes at the end.
+    // These checks come before any allocation: a length is trusted only within its limit, and the
+    // MAC comes last.
     if (control_get32(b) != FRAME_MAGIC || bytes > s->in_limit || type == CONTROL_MSG_NONE ||
         type >= CONTROL_MSG_COUNT || control_get16(b + 10) != 0) {
         return fail(ST_SECURITY, "bytes came that are no control frame");
@@ -277,7 +278,7 @@ status control_stream_next(control_stream *s, control_frame *out, bool *has)
     return ST_OK;
 }
 
-// Where `count` bytes may be written.
+// Reserves `count` bytes of output.
 static status reserve(control_stream *s, int64_t count, uint8_t **at)
 {
     if (s->out_begin > 0) {

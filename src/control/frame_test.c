@@ -1,4 +1,4 @@
-// Frames, keys and facts: what comes back is what went in; everything else is refused.
+// Tests frames, keys and facts: output equals input, and any other input is refused.
 #include "control/frame.h"
 
 #include <fcntl.h>
@@ -70,10 +70,10 @@ static void test_hello_refused(void **state)
         {20, 8},                          // rank beyond ranks
         {24, 0},                          // no ranks
         {26, 1},                          // too many
-        {28, 200},                        // a status that there is not
-        {133, 1},                         // a process that there cannot be
+        {28, 200},                        // an unknown status
+        {133, 1},                         // an impossible process number
         {152, 0},                         // no name, then letters
-        {153, 10},                        // a line's end in a name
+        {153, 10},                        // a newline in a name
         {215, 'x'}, {216, 1},
     };
     uint8_t frame[CONTROL_HELLO_BYTES];
@@ -85,7 +85,8 @@ static void test_hello_refused(void **state)
     }
 }
 
-// Any bit of any of the three frames: the MAC does not fit, nor in another place or job.
+// With any flipped bit in any of the three frames the MAC fails; it also fails at another position
+// or for another job.
 static void test_handshake_macs(void **state)
 {
     (void)state;
@@ -97,7 +98,7 @@ static void test_handshake_macs(void **state)
     control_handshake_seal(&a, first);
     control_hello_print(&m, second);
     control_handshake_seal(&a, second);
-    assert_memory_not_equal(first, second, sizeof(first)); // the same words, said later
+    assert_memory_not_equal(first, second, sizeof(first)); // the same content, sent later
     for (int bit = 0; bit < 8 * CONTROL_HELLO_BYTES; bit++) {
         control_handshake_begin(&b, key, 1, 2);
         first[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -105,9 +106,9 @@ static void test_handshake_macs(void **state)
         first[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     control_handshake_begin(&b, key, 1, 2);
-    assert_false(control_handshake_check(&b, second)); // not in its place
+    assert_false(control_handshake_check(&b, second)); // not at its position
     assert_true(control_handshake_check(&b, first));
-    assert_false(control_handshake_check(&b, first)); // once
+    assert_false(control_handshake_check(&b, first)); // accepted once only
     assert_true(control_handshake_check(&b, second));
     control_handshake_begin(&b, key, 1, 3);
     assert_false(control_handshake_check(&b, first)); // of another epoch
@@ -137,7 +138,7 @@ static void test_frames_round_trip(void **state)
                                             (control_span){payload + n / 2, n - n / 2}),
                          ST_OK);
     }
-    // In pieces of 7: frames come out whole and in order.
+    // Input arrives in pieces of 7 bytes; frames come out whole and in order.
     int64_t seen = 0;
     for (;;) {
         const control_span out = control_stream_output(&rank);
@@ -159,7 +160,7 @@ static void test_frames_round_trip(void **state)
     control_stream_deinit(&rank);
 }
 
-// A frame that was changed in any bit, comes twice, comes late, or goes back where it came from.
+// A frame that has a flipped bit, is repeated, comes late or is sent back to its sender is refused.
 static void test_frames_refused(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void test_frames_refused(void **state)
         assert_int_equal(control_stream_take(&again, frame, out.bytes), ST_OK);
         const status st = control_stream_next(&again, &f, &has);
         assert_int_equal(has, bit == 8 * out.bytes);
-        // A longer length waits for the rest; everything else is refused at once.
+        // A larger length waits for more bytes; any other change is refused at once.
         const bool is_length = bit >= 32 && bit < 64;
         if (bit < 8 * out.bytes && !is_length) assert_int_equal(st, ST_SECURITY);
         if (bit == 8 * out.bytes) {
@@ -221,7 +222,7 @@ static void test_limits(void **state)
     control_stream_deinit(&rank);
 }
 
-// ---- keys --------------------------------------------------------------------------------------------
+// ---- keys ---------------------------------------------------------------------------------------
 static void write_key(const char *path, const char *bytes, size_t count, mode_t mode)
 {
     (void)unlink(path);
@@ -258,7 +259,7 @@ static void test_key_files(void **state)
     for (int i = 0; i < 5; i++) {
         write_key(path, hex, 65, open_modes[i]);
         assert_int_equal(control_key_read(path, &k), ST_SECURITY);
-        assert_null(strstr(error_last()->text, "0001")); // no secret is told
+        assert_null(strstr(error_last()->text, "0001")); // the error reveals no secret
     }
     static const size_t wrong[] = {0, 1, 31, 33, 63};
     for (int i = 0; i < 5; i++) {
@@ -291,7 +292,7 @@ static void test_key_pipe(void **state)
     assert_int_equal(control_key_take(ends[0], &back), ST_SECURITY);
 }
 
-// Its page is marked not to be dumped ("dd") and to be empty in children ("wf").
+// The key's page is marked as excluded from dumps ("dd") and as wiped in children ("wf").
 static void test_key_page(void **state)
 {
     (void)state;
@@ -311,7 +312,7 @@ static void test_key_page(void **state)
     assert_true(is_kept_out);
 }
 
-// ---- facts -------------------------------------------------------------------------------------------
+// ---- facts --------------------------------------------------------------------------------------
 static void explain(const control_fact *odd, int64_t odd_count, const control_fact *rest,
                     int64_t rest_count, char out[512])
 {
@@ -346,7 +347,7 @@ static void test_facts(void **state)
     assert_non_null(strstr(said, "kernels is avx?2 there and not given on the other 7 ranks"));
     explain(odd, 2, rest, 3, said);
     assert_non_null(strstr(said, "data.path is not given there and web on the other 7 ranks"));
-    explain(odd, 3, rest, 3, said); // the digests differ, the lists do not: the order, perhaps
+    explain(odd, 3, rest, 3, said); // the digests differ, the lists do not: perhaps the order
     assert_non_null(strstr(said, "its configuration is not that of the other 7 ranks"));
 
     uint8_t x[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES],
@@ -358,7 +359,7 @@ static void test_facts(void **state)
     assert_memory_not_equal(x[CONTROL_CONFIG], y[CONTROL_CONFIG], CONTROL_DIGEST_BYTES);
 }
 
-// A record that was cut or changed anywhere says less, and nothing is read beyond it.
+// A truncated or changed record yields fewer facts, and the parser reads nothing beyond its end.
 static void test_hostile_records(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// The page: mapped for the key alone, MADV_DONTDUMP and MADV_WIPEONFORK (a child has it only if it was
-// given the key), locked into memory where the limit allows it.
+// Keeps the key in a page mapped for it alone, with MADV_DONTDUMP and MADV_WIPEONFORK (a child has
+// the key only if it was given it), locked into memory where the limit allows that.
 #include "control/key.h"
 
 #include "base/fault.h"
@@ -68,7 +68,7 @@ status control_key_copy(const uint8_t bytes[CONTROL_KEY_BYTES], control_key **ou
     return ST_OK;
 }
 
-// Reads until the end or `limit` bytes; -1 on an error.
+// Reads up to the end or `limit` bytes; returns -1 on an error.
 static int64_t read_some(int fd, uint8_t *buffer, int64_t limit)
 {
     int64_t done = 0;
@@ -176,7 +176,7 @@ status control_key_pipe(const control_key *k, int *fd)
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return fail(ST_IO, "no pipe for the job's key: %s", strerror(errno));
     }
-    // 32 bytes into an empty pipe: whole and at once.
+    // An empty pipe takes 32 bytes in one write.
     const ssize_t n = write(ends[1], k->bytes, CONTROL_KEY_BYTES);
     (void)close(ends[1]);
     if (n != CONTROL_KEY_BYTES) {

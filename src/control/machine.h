@@ -1,19 +1,20 @@
-// The two machines: the coordinator, which a job has once, and the member, which every rank has.
+// Two state machines: the coordinator, one per job, and the member, one per rank.
 //
-// Both are fed with events and the time, and answer with bytes to be sent and notices for their owner. They
-// hold no socket, no clock and no thread, so a simulator can run any number of them in one thread, deliver
-// their bytes late, cut, or never, and repeat every run from its seed. control.h is the thin part around
-// them: sockets, threads, the real clock.
+// Both handle events with a time, and produce bytes to send and notices for their owner. They hold
+// no socket, clock or thread, so a simulator can run any number of them in one thread, deliver
+// their bytes late, in pieces or never, and repeat every run from its seed. control.h wraps them in
+// sockets, threads and the real clock.
 //
 //        events                       answers
 //   OPENED   connection          bytes to send per connection (control_*_output, control_*_sent)
-//   BYTES    what came           connections to close       (control_coordinator_drops)
+//   BYTES    received bytes      connections to close       (control_coordinator_drops)
 //   CLOSED   by the other side   notices: verdicts, refusals (control_*_notice)
 //   EXITED   a local rank's process
 //   TICK     at control_*_wake
 //
-// Life of a member: it says hello, proves that it holds the key, waits for all others (WAITING), is
-// welcomed with the list of ranks (RUNNING), swaps, beats, agrees; leaves when all leave (LEFT), or fails.
+// States of a member: it says hello, proves that it holds the key, waits for all other ranks
+// (WAITING), is welcomed with the list of ranks (RUNNING), swaps, sends heartbeats and agrees on
+// steps. It leaves when all ranks leave (LEFT), or it fails.
 #ifndef CONTROL_MACHINE_H
 #define CONTROL_MACHINE_H
 
@@ -25,33 +26,33 @@ extern "C" {
 #endif
 
 enum {
-    CONTROL_PENDING_MAX = 64, // connections that have not proved anything yet
+    CONTROL_PENDING_MAX = 64, // connections that have not authenticated yet
     CONTROL_HANDSHAKE_MS = 2000,
-    CONTROL_COORDINATOR =
-        -1 // as a rank: a coordinator that is in no rank's process (the launcher's)
+    // As a rank: the coordinator runs in no rank's process but in the launcher's.
+    CONTROL_COORDINATOR = -1
 };
 
 typedef enum control_event_kind {
     CONTROL_OPENED, // member: connected
     CONTROL_BYTES,
     CONTROL_CLOSED,
-    CONTROL_EXITED, // rank: its process, on this machine, ended
+    CONTROL_EXITED, // rank: its process on this machine ended
     CONTROL_TICK
 } control_event_kind;
 
 typedef struct control_event {
     control_event_kind kind;
-    int connection; // of the coordinator
+    int connection; // number at the coordinator
     int rank;       // EXITED
     const void *bytes;
     int64_t count;
 } control_event;
 
 typedef enum control_notice_kind {
-    CONTROL_NOTE_JOINED,  // coordinator: rank proved that it belongs to the job
-    CONTROL_NOTE_REFUSED, // coordinator: somebody was not let in; code and text say who and why
-    CONTROL_NOTE_VERDICT, // rank, verdict, text. A member's own rank: it has been fenced
-    CONTROL_NOTE_FAILED   // rank gave up by itself, and says why: code, text
+    CONTROL_NOTE_JOINED,  // coordinator: the rank proved that it belongs to the job
+    CONTROL_NOTE_REFUSED, // coordinator: a connection was refused; code and text say which and why
+    CONTROL_NOTE_VERDICT, // rank, verdict, text. For a member's own rank: it has been fenced
+    CONTROL_NOTE_FAILED   // the rank gave up by itself; code and text say why
 } control_notice_kind;
 
 typedef struct control_notice {
@@ -62,15 +63,15 @@ typedef struct control_notice {
     char text[CONTROL_TEXT_BYTES];
 } control_notice;
 
-// Who a rank is, for its peers.
+// A rank's identity, for its peers.
 typedef struct control_peer {
     char host[CONTROL_HOST_BYTES];
-    uint64_t machine; // equal on one kernel and pid namespace; 0: not known
+    uint64_t machine; // equal within one kernel and pid namespace; 0: unknown
     int64_t pid;
-    uint64_t started; // with pid: tells a process from a later one of the same number
+    uint64_t started; // distinguishes a process from a later one with the same pid
 } control_peer;
 
-// What all ranks agree to do after the same step: see control_step.
+// Actions that all ranks agree to take after the same step (control_step).
 typedef enum control_agreement {
     CONTROL_AGREE_STOP, // checkpoint and exit
     CONTROL_AGREE_SAVE,
@@ -83,20 +84,20 @@ typedef struct control_decision {
     uint64_t argument;
 } control_decision;
 
-// ---- coordinator -----------------------------------------------------------------------------------------
+// ---- coordinator --------------------------------------------------------------------------------
 typedef struct control_coordinator control_coordinator;
-// Whether a process of this machine is neither stopped nor gone, by the kernel's word. NULL: not asked.
+// Asks the kernel whether a process of this machine is neither stopped nor gone. NULL: do not ask.
 typedef bool control_runs(const control_peer *peer);
 
 typedef struct control_coordinator_config {
-    const host *h;          // nonces
+    const host *h;          // source of nonces
     const control_key *key; // borrowed
     uint64_t job;
     uint32_t epoch;
     int ranks;
-    int rank; // whose process this is, or CONTROL_COORDINATOR
+    int rank; // the rank whose process runs this, or CONTROL_COORDINATOR
     control_peer self;
-    int64_t join_ns; // all ranks must be there by then [60 s]
+    int64_t join_ns; // deadline for all ranks to join [60 s]
     control_limits limits;
     control_runs *runs;
 } control_coordinator_config;
@@ -104,29 +105,28 @@ typedef struct control_coordinator_config {
 NODISCARD status control_coordinator_create(const control_coordinator_config *config, int64_t now,
                                             control_coordinator **out);
 void control_coordinator_destroy(control_coordinator *b);          // NULL is legal
-int control_coordinator_connections(const control_coordinator *b); // their numbers are below this
-// A number for a new connection; -1: there is no room, close it.
+int control_coordinator_connections(const control_coordinator *b); // numbers are below this
+// Returns a number for a new connection, or -1 if no slot is free; the caller then closes it.
 int control_coordinator_accept(control_coordinator *b, int64_t now);
 void control_coordinator_handle(control_coordinator *b, const control_event *e, int64_t now);
 int64_t control_coordinator_wake(const control_coordinator *b);
 control_span control_coordinator_output(const control_coordinator *b, int connection);
 void control_coordinator_sent(control_coordinator *b, int connection, int64_t count);
 bool control_coordinator_is_open(const control_coordinator *b, int connection);
-bool control_coordinator_drops(const control_coordinator *b,
-                               int connection); // close it when its output is sent
+// The caller then closes the connection once its output is sent.
+bool control_coordinator_drops(const control_coordinator *b, int connection);
 bool control_coordinator_notice(control_coordinator *b, control_notice *out);
-bool control_coordinator_is_done(const control_coordinator *b); // all have left or failed
-int control_coordinator_pending(
-    const control_coordinator *b); // connections that proved nothing yet
+bool control_coordinator_is_done(const control_coordinator *b); // all ranks have left or failed
+int control_coordinator_pending(const control_coordinator *b);  // connections not authenticated yet
 
-// ---- member --------------------------------------------------------------------------------------
+// ---- member -------------------------------------------------------------------------------------
 typedef enum control_state {
     CONTROL_JOINING,
-    CONTROL_WAITING, // proved; not all others are here yet
+    CONTROL_WAITING, // authenticated; some ranks have not joined yet
     CONTROL_RUNNING,
     CONTROL_LEAVING,
     CONTROL_LEFT,
-    CONTROL_OVER // failed, refused or cut off: control_member_error
+    CONTROL_OVER // failed, refused or cut off; control_member_error says why
 } control_state;
 
 typedef struct control_member control_member;
@@ -152,26 +152,28 @@ control_span control_member_output(const control_member *m);
 void control_member_sent(control_member *m, int64_t count);
 bool control_member_notice(control_member *m, control_notice *out);
 control_state control_member_state(const control_member *m);
-// Of OVER: its code, and a text that is borrowed.
+// Returns the code of state OVER, and a borrowed text.
 status control_member_error(const control_member *m, const char **said);
 const control_peer *control_member_peer(const control_member *m, int rank); // from RUNNING on
 int control_member_coordinator_rank(const control_member *m);
-// Worth connecting again: nothing was said yet that condemns this member.
+// True if another connection may succeed: no reason was given that condemns this member.
 bool control_member_may_retry(const control_member *m);
 void control_member_reset(control_member *m, int64_t now); // for another connection
 
-// The report of the next beats.
+// Sets the report for the next heartbeats.
 void control_member_report(control_member *m, const control_report *report);
-// Everybody's bytes, in rank order, once all gave theirs. `mine` is copied. One at a time.
+// Begins a swap, which gathers the bytes of all ranks in rank order. `mine` is copied. One swap may
+// run at a time.
 NODISCARD status control_member_swap(control_member *m, const void *mine, int64_t bytes);
-// True when it ended: *st is its result, *all (ranks * bytes) is borrowed until the next swap.
+// Returns true when the swap ended: *st is its result, *all (ranks * bytes) is borrowed until the
+// next swap.
 bool control_member_swapped(control_member *m, status *st, const uint8_t **all);
 void control_member_request(control_member *m, control_agreement kind, uint64_t argument);
-// Before step `step` is begun: false: a decision is being made and this step lies beyond what was
-// promised; ask again after the next event. True: `due` (CONTROL_AGREEMENTS of them) says what is to be
-// done before the step, once.
+// Call this before step `step` begins. False: a decision is pending and this step lies beyond the
+// promised one; ask again after the next event. True: `due` (CONTROL_AGREEMENTS entries) lists the
+// actions to take before the step, once each.
 bool control_member_step(control_member *m, int64_t step, control_decision *due);
-void control_member_fail(control_member *m, status code, const char *said); // told to all others
+void control_member_fail(control_member *m, status code, const char *said); // tells all other ranks
 void control_member_leave(control_member *m); // then handle events until LEFT
 
 #ifdef __cplusplus

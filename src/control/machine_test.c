@@ -1,4 +1,5 @@
-// Coordinator and members in virtual time: every test over several seeds, that is orders, delays and cuts.
+// Tests the coordinator and the members in virtual time. Every test runs with several seeds, which
+// pick orders, delays and splits.
 #include "fixtures/control/job_fixture.inc"
 
 enum { SEEDS = 12 };
@@ -102,7 +103,8 @@ static void test_swap_differs(void **state)
     job_deinit(&j);
 }
 
-// One bad rank is refused within its handshake; the others wait on, and the right one is let in.
+// A rank with a wrong key is refused within its handshake; the other ranks keep waiting, and the
+// correct rank is admitted.
 static void test_wrong_key(void **state)
 {
     (void)state;
@@ -136,7 +138,7 @@ static void test_wrong_key(void **state)
     }
 }
 
-// A coordinator that does not hold the key cannot make a rank believe that it does.
+// A coordinator without the key cannot convince a rank that it holds it.
 static void test_false_coordinator(void **state)
 {
     (void)state;
@@ -161,7 +163,8 @@ static void test_second_claimant(void **state)
         job_start_coordinator(&j);
         const control_member_config c = job_config(&j, 1);
         (void)job_add(&j, &c);
-        if (seed % 2 == 0) job_run(&j, 500 * MS); // else both race; one of them gets it
+        // Otherwise both race, and one of them gets the rank.
+        if (seed % 2 == 0) job_run(&j, 500 * MS);
         control_member_config again = c;
         again.self.pid = 777;
         (void)job_add(&j, &again);
@@ -177,8 +180,8 @@ static void test_second_claimant(void **state)
     }
 }
 
-// A rank whose connection was lost comes again while the coordinator still holds the old one: the same process, so
-// it takes its own place.
+// A rank that lost its connection reconnects while the coordinator still holds the old one. It is
+// the same process, so it takes its own slot again.
 static void test_comes_again(void **state)
 {
     (void)state;
@@ -189,7 +192,7 @@ static void test_comes_again(void **state)
     const int first = job_add(&j, &c);
     job_run(&j, 500 * MS);
     assert_int_equal(control_member_state(j.r[first].m), CONTROL_WAITING);
-    j.r[first].is_stopped = true; // its end is not seen
+    j.r[first].is_stopped = true; // the coordinator does not see its end
     const int again = job_add(&j, &c);
     job_run(&j, 500 * MS);
     assert_int_equal(control_member_state(j.r[again].m), CONTROL_WAITING);
@@ -272,7 +275,8 @@ static void test_join_too_late(void **state)
     job_deinit(&j);
 }
 
-// Sockets that say nothing: at most 64 are held, each for 2 s, and a rank still comes in.
+// Sockets that send nothing: the coordinator holds at most 64, each for 2 s, and a rank can still
+// join.
 static void test_half_open(void **state)
 {
     (void)state;
@@ -291,7 +295,7 @@ static void test_half_open(void **state)
         const int i = job_add(&j, &c);
         j.r[i].retries = true;
     }
-    for (int i = 0; i < 100; i++) { // a flood goes on meanwhile
+    for (int i = 0; i < 100; i++) { // meanwhile the flood goes on
         for (int k = 0; k < 5; k++) (void)control_coordinator_accept(j.coordinator, j.now);
         for (int c = 0; c < control_coordinator_connections(j.coordinator); c++) {
             bool is_ours = false;
@@ -315,7 +319,7 @@ static void check_verdict(const job *j, int rank, control_verdict v)
         const control_notice *n = job_verdict(&j->r[i], rank);
         assert_non_null(n);
         assert_int_equal(n == NULL ? CONTROL_FINE : n->verdict, v);
-        for (int q = 0; q < j->count; q++) { // nobody else is suspected
+        for (int q = 0; q < j->count; q++) { // no other rank is suspected
             if (q != rank) assert_null(job_verdict(&j->r[i], q));
         }
     }
@@ -325,7 +329,8 @@ static void test_killed(void **state)
 {
     (void)state;
     for (int rank = 0; rank < 4; rank++) {
-        for (int seen = 0; seen < 2; seen++) { // by pidfd, or by the end of its connection
+        // The end is seen through a pidfd, or through the end of the connection.
+        for (int seen = 0; seen < 2; seen++) {
             job j;
             start(&j, 4, (uint64_t)rank);
             job_run(&j, 700 * MS);
@@ -345,14 +350,14 @@ static void test_stopped(void **state)
         start(&j, 4, (uint64_t)rank);
         job_run(&j, 500 * MS);
         j.r[rank].is_stopped = true;
-        job_run(&j, 500 * MS); // a stall of half a second suspects nobody
+        job_run(&j, 500 * MS); // a stall of half a second leads to no verdict
         j.r[rank].is_stopped = false;
         job_run(&j, 1000 * MS);
         for (int i = 0; i < 4; i++) assert_int_equal(j.r[i].notice_count, 0);
         j.r[rank].is_stopped = true;
         job_run(&j, 1100 * MS);
         check_verdict(&j, rank, CONTROL_STOPPED);
-        // It wakes, is told that it was given up, and can do nothing more.
+        // It wakes, learns that it was fenced, and can do nothing more.
         j.r[rank].is_stopped = false;
         job_run(&j, 500 * MS);
         const char *said;
@@ -364,7 +369,8 @@ static void test_stopped(void **state)
     }
 }
 
-// The kernel is asked before a silent rank of the coordinator's machine is suspected, and a silent coordinator.
+// The kernel is asked before a silent rank of the coordinator's machine, or a silent coordinator,
+// is suspected.
 static int64_t stopped_pid;
 
 static bool runs(const control_peer *peer)
@@ -394,14 +400,15 @@ static void test_starved(void **state)
         j.is_coordinator_stopped = rank == 0;
         job_run(&j, 5000 * MS);
         for (int i = 0; i < 3; i++) assert_int_equal(j.r[i].notice_count, 0);
-        stopped_pid = 100 + rank; // now the kernel says so too
+        stopped_pid = 100 + rank; // now the kernel says so, too
         job_run(&j, 1100 * MS);
         check_verdict(&j, rank, CONTROL_STOPPED);
         job_deinit(&j);
     }
 }
 
-// The coordinator lives in rank 0's process: each of the others decides by itself whether it lives.
+// The coordinator runs in rank 0's process; each of the other ranks decides by itself whether it is
+// alive.
 static void test_coordinator_stopped_or_killed(void **state)
 {
     (void)state;
@@ -428,22 +435,23 @@ static void test_coordinator_stopped_or_killed(void **state)
     }
 }
 
-// A member that did not run for long blames nobody: what it missed lies in its socket.
+// A member that did not run for a while suspects no rank: the messages that it missed lie in its
+// socket.
 static void test_late_monitor(void **state)
 {
     (void)state;
     job j;
     start(&j, 3, 8);
     job_run(&j, 500 * MS);
-    j.now += 5000 * MS; // the whole machine stood still
+    j.now += 5000 * MS; // the whole machine was frozen
     job_run(&j, 2000 * MS);
     for (int i = 0; i < 3; i++) assert_int_equal(j.r[i].notice_count, 0);
     assert_true(job_is_in(&j, CONTROL_RUNNING));
     job_deinit(&j);
 }
 
-// Ranks that stood still with it have moved on a moment before: what they say first, on its way or as they wake, is that
-// they have not since.
+// Ranks that were frozen together with the coordinator had advanced just before. Their first
+// messages, sent before the freeze or on waking, show no progress since then.
 static void test_late_monitor_of_steps(void **state)
 {
     (void)state;
@@ -496,7 +504,7 @@ static void test_agreement(void **state)
         for (int n = 0; n < 3000; n++) {
             job_step(&j);
             if (n == 50 || (n > 50 && asked < 3 && job_draw(&j, 40) == 0)) {
-                // Several ranks may get the signal; a switch comes between.
+                // Several ranks may get the signal, and a request to switch comes in between.
                 const int who = (int)job_draw(&j, 4);
                 if (asked == 1) {
                     control_member_request(j.r[who].m, CONTROL_AGREE_SWITCH, 77);
@@ -505,7 +513,7 @@ static void test_agreement(void **state)
                 }
                 asked++;
             }
-            // In lockstep, as collectives make them: at most one step apart.
+            // In lockstep, as collectives keep ranks: at most one step apart.
             int64_t slowest = INT64_MAX;
             for (int r = 0; r < 4; r++) slowest = min_i64(slowest, step[r]);
             const int r = (int)job_draw(&j, 4);
@@ -528,8 +536,8 @@ static void test_agreement(void **state)
     }
 }
 
-// A bit flipped anywhere, at any time: never another verdict than that this connection was lost, and no
-// value that differs from what was sent.
+// A bit flips anywhere, at any time. The only verdict is that this connection was lost, and no
+// received value differs from the sent one.
 static void test_flipped_bits(void **state)
 {
     (void)state;
@@ -571,7 +579,7 @@ static void test_flipped_bits(void **state)
     }
 }
 
-// What a rank said in one job, played to the coordinator again, is a stranger's: its proof is of another nonce.
+// A rank's bytes, sent to a coordinator again, are refused: the proof belongs to another nonce.
 static void test_replay(void **state)
 {
     (void)state;

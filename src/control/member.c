@@ -1,8 +1,9 @@
-// The member: one rank's end. A small machine, for it has one connection.
+// The member is one rank's end of control: a small state machine with one connection.
 //
-// It also watches the coordinator. A coordinator that is silent too long, or whose connection ends, is judged here, since
-// nobody else could tell: the rank whose process it is gets the verdict. Local peers are told apart from
-// it by CONTROL_EXITED, which comes from the kernel in a millisecond and is passed on.
+// It also monitors the coordinator. If the coordinator is silent for too long or its connection
+// ends, the member itself gives the verdict on the coordinator's rank, because the coordinator
+// cannot report its own failure. The end of a local peer's process arrives as CONTROL_EXITED from
+// the kernel within a millisecond, and the member forwards it.
 #include "control/message.h"
 
 #include "base/fault.h"
@@ -15,7 +16,7 @@
 enum { OUT_LIMIT = 1 << 20, SILENT_LATE_FACTOR = 2, WAITING_SILENCE_MS = 10000 };
 
 enum { AGREEMENTS_PENDING = 16 };
-typedef struct agreement { // decided, and its step has not come yet
+typedef struct agreement { // it was decided, and its step has not come yet
     control_agreement kind;
     int64_t after; // the last step before it
     uint64_t argument;
@@ -32,7 +33,7 @@ struct control_member {
     int coordinator_rank;
     uint64_t coordinator_machine;
     control_peer *peers; // ranks, from WELCOME on
-    uint8_t *told;       // verdict per rank that the owner knows
+    uint8_t *told;       // last verdict per rank that the owner was told
     bool is_coordinator_told;
     int lost; // a rank that is dead or stopped; -1: none
     int64_t heard_at, beat_at, handled_at;
@@ -44,9 +45,9 @@ struct control_member {
         status result;
         uint8_t *all;
     } swap;
-    int64_t begun, promised;                  // steps; promised: INT64_MAX when none is asked for
-    int open_questions;                       // asked for, not decided yet
-    agreement agreements[AGREEMENTS_PENDING]; // in the order of decisions
+    int64_t begun, promised;                  // steps; promised: INT64_MAX without an open question
+    int open_questions;                       // asked by the coordinator, not decided yet
+    agreement agreements[AGREEMENTS_PENDING]; // in the order of the decisions
     int agreement_count;
     status code;
     char text[CONTROL_TEXT_BYTES];
@@ -102,7 +103,7 @@ bool control_member_may_retry(const control_member *m)
     return m->state == CONTROL_OVER && !m->is_condemned && !m->was_welcomed;
 }
 
-// The end: nothing more is said or believed.
+// Ends this member: it sends and accepts nothing afterwards.
 static void end(control_member *m, status code, const char *format, ...) PRINTF_LIKE(3, 4);
 static void end(control_member *m, status code, const char *format, ...)
 {
@@ -136,7 +137,7 @@ static void push_verdict(control_member *m, int rank, control_verdict v, const c
     }
 }
 
-// A verdict is told once; a stopped rank may still die.
+// Reports each verdict once. A stopped rank may still die.
 static void tell_verdict(control_member *m, int rank, control_verdict v, const char *said)
 {
     if (rank == CONTROL_COORDINATOR) {
@@ -150,7 +151,7 @@ static void tell_verdict(control_member *m, int rank, control_verdict v, const c
     push_verdict(m, rank, v, said);
 }
 
-// ---- joining ---------------------------------------------------------------------------------------
+// ---- joining ------------------------------------------------------------------------------------
 static void send_hello(control_member *m, control_hello_type type)
 {
     control_hello hello = {.type = type,
@@ -184,7 +185,7 @@ static void on_hello(control_member *m, const uint8_t *frame)
     control_hello hello;
     const bool is_one = control_hello_parse(frame, &hello);
     if (is_one && hello.type == CONTROL_REJECT) {
-        // Not sealed, so it can only say no.
+        // A REJECT frame is not sealed, so it can only refuse.
         if (hello.code == ST_SECURITY || hello.code == ST_OK) {
             condemn_key(m);
             return;
@@ -217,7 +218,7 @@ static void on_hello(control_member *m, const uint8_t *frame)
     m->state = CONTROL_WAITING;
 }
 
-// ---- frames ----------------------------------------------------------------------------------------
+// ---- frames -------------------------------------------------------------------------------------
 static bool on_welcome(control_member *m, const control_frame *f)
 {
     const int ranks = m->config.ranks;
@@ -249,7 +250,7 @@ static bool on_end(control_member *m, const control_frame *f)
 static bool on_swapped(control_member *m, const control_frame *f)
 {
     if (f->bytes < 8) return false;
-    // One that was given up here may still come.
+    // The answer to a swap that was given up here may still arrive.
     if (!m->swap.is_running || control_get64(f->payload) != m->swap.number) return true;
     const int64_t bytes = f->bytes - 8;
     if (bytes != m->swap.bytes * m->config.ranks) return false;
@@ -264,7 +265,8 @@ static bool on_ask_step(control_member *m, const control_frame *f)
 {
     if (f->bytes != 4) return false;
     uint8_t answer[12];
-    // The step that is being done, and the next: training is not held up while the coordinator decides.
+    // The promise covers the running step and the next, so training does not wait while the
+    // coordinator decides.
     m->promised = min_i64(m->promised, m->begun + 1);
     m->open_questions++;
     memcpy(answer, f->payload, 4);
@@ -297,7 +299,8 @@ static bool on_verdict(control_member *m, const control_frame *f)
         return false;
     control_notice n = {.kind = CONTROL_NOTE_FAILED, .rank = rank, .code = (status)code};
     control_text_parse(f->payload + 12, f->bytes - 12, n.text);
-    if (code != ST_OK) { // it says itself why it ends: the cause, before what follows from it
+    // The rank gives its own reason; report that cause before the verdict that follows.
+    if (code != ST_OK) {
         control_notice_push(&m->notices, &n);
         m->told[rank] = CONTROL_FINE;
     }
@@ -315,7 +318,7 @@ static void send_record(control_member *m)
     status st = arena_create("fingerprint record", 0, &a);
     text record = {.a = a};
     if (st == ST_OK) st = control_record_print(m->config.facts, m->config.fact_count, &record);
-    // Without it the coordinator still knows which digest differs.
+    // Without the record, the coordinator still knows which digest differs.
     if (st == ST_OK) {
         send(m, CONTROL_MSG_RECORD, (control_span){record.bytes, record.length}, (control_span){0});
     } else {
@@ -325,7 +328,7 @@ static void send_record(control_member *m)
     arena_destroy(a);
 }
 
-// False: it may not come now, or is malformed.
+// Returns false if the frame is malformed or not allowed in this state.
 static bool on_frame(control_member *m, const control_frame *f)
 {
     switch (f->type) {
@@ -350,7 +353,7 @@ static bool on_frame(control_member *m, const control_frame *f)
         if (m->state != CONTROL_LEAVING) return false;
         m->state = CONTROL_LEFT;
         return f->bytes == 0;
-    case CONTROL_MSG_NONE: // all others go the other way
+    case CONTROL_MSG_NONE: // all others go to the coordinator
     case CONTROL_MSG_RECORD:
     case CONTROL_MSG_SWAP:
     case CONTROL_MSG_REQUEST:
@@ -386,7 +389,7 @@ static void on_bytes(control_member *m, const void *bytes, int64_t count)
     if (st != ST_OK) end(m, st, "%s", error_last()->text);
 }
 
-// ---- the coordinator, seen from here -------------------------------------------------------------------------
+// ---- monitoring the coordinator -----------------------------------------------------------------
 static const char *coordinator_name(const control_member *m, char out[CONTROL_HOST_BYTES + 32])
 {
     if (m->coordinator_rank == CONTROL_COORDINATOR) {
@@ -428,7 +431,8 @@ static void on_tick(control_member *m, int64_t now, int64_t late)
         const int64_t bytes = control_report_print(&m->report, payload);
         send(m, CONTROL_MSG_BEAT, (control_span){payload, bytes}, (control_span){0});
     }
-    // Until all are here nothing is lost by patience, and starting is when machines are busiest.
+    // A longer limit costs nothing before all ranks have joined, and machines are busiest during
+    // startup.
     const int64_t limit = m->state == CONTROL_WAITING ? (int64_t)WAITING_SILENCE_MS * 1000000
                                                       : m->config.limits.silence_ns;
     if (silent > limit) {
@@ -456,7 +460,7 @@ static void on_exited(control_member *m, int rank)
 
 void control_member_handle(control_member *m, const control_event *e, int64_t now)
 {
-    // A monitor that was itself late suspects nobody: what it did not hear may lie in its socket.
+    // A member that ran late suspects no rank: unread messages may lie in its socket.
     const int64_t gap = now - m->handled_at, usual = SILENT_LATE_FACTOR * m->config.limits.beat_ns;
     const int64_t late = gap > usual ? gap - m->config.limits.beat_ns : 0;
     if (late > 0) m->heard_at += late;
@@ -527,7 +531,7 @@ int control_member_coordinator_rank(const control_member *m)
     return m->coordinator_rank;
 }
 
-// ---- what the owner asks for -------------------------------------------------------------------------
+// ---- requests of the owner ----------------------------------------------------------------------
 void control_member_report(control_member *m, const control_report *report)
 {
     m->report = *report;
@@ -610,7 +614,7 @@ void control_member_fail(control_member *m, status code, const char *said)
     send(m, CONTROL_MSG_FAILED, (control_span){payload, sizeof(payload)},
          (control_span){said, bytes});
     m->is_condemned = true;
-    end(m, code, "%s", said); // what was said before is still sent
+    end(m, code, "%s", said); // pending output is still sent
 }
 
 void control_member_leave(control_member *m)

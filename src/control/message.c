@@ -1,4 +1,5 @@
-// Every field is checked: a peer that holds the key may still be wrong.
+// Encodes and decodes the payloads of control frames. The parser checks every field, because a peer
+// that holds the key may still be faulty.
 #include "control/message.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// Payloads of control frames, and the queue of notices: what coordinator and member share.
+// Payloads of control frames and the queue of notices, shared by coordinator and member.
 #ifndef CONTROL_MESSAGE_H
 #define CONTROL_MESSAGE_H
 
@@ -18,10 +18,11 @@ bool control_report_parse(const uint8_t *bytes, int64_t count, int ranks, contro
 void control_peer_print(const control_peer *p, uint8_t out[PEER_BYTES]);
 bool control_peer_parse(const uint8_t bytes[PEER_BYTES], control_peer *out);
 
-// Text that ends a payload: made printable, cut to fit, NUL-terminated.
+// Reads the text at the end of a payload: replaces unprintable characters, cuts it to fit, adds a
+// NUL.
 void control_text_parse(const uint8_t *bytes, int64_t count, char out[CONTROL_TEXT_BYTES]);
 
-// A bounded queue; what does not fit is dropped, the oldest stay.
+// A bounded queue. When it is full, new notices are dropped and the oldest stay.
 typedef struct notice_queue {
     control_notice items[NOTICES_MAX];
     int first, count;

@@ -1,7 +1,7 @@
-// The coordinator's thread: sockets in, the machine in the middle, sockets out.
+// The coordinator's thread: it moves bytes between the sockets and the coordinator's state machine.
 //
-// After an accept it reads at once, so that a rank's hello is seen before the next connection can push it
-// out as a stranger that says nothing.
+// It reads a new connection right after accepting it. Otherwise the next connection could displace
+// a rank as a silent stranger before its hello is read.
 #include "control/control.h"
 
 #include "base/fault.h"
@@ -19,11 +19,11 @@
 enum {
     EVENTS_MAX = 128,
     READ_BYTES = 64 << 10,
-    LAST_READS = 16, // of a connection that takes nothing any more
+    LAST_READS = 16, // reads from a connection that no longer accepts output
     ACCEPTS_AT_ONCE = 64,
-    LINGER_MS = 1000, // for last words
+    LINGER_MS = 1000, // time to send pending output
 };
-// What epoll's data says besides the number of a connection.
+// Values in epoll's data that are not connection numbers.
 enum { IS_LISTENER = 1 << 30, IS_WAKE };
 
 typedef struct server_line {
@@ -59,12 +59,12 @@ static void hang_up(control_server *s, int i)
 {
     server_line *line = &s->lines[i];
     const control_event e = {.kind = CONTROL_CLOSED, .connection = i};
-    (void)close(line->fd); // leaves epoll with it
+    (void)close(line->fd); // also removes it from epoll
     *line = (server_line){.fd = -1};
     control_coordinator_handle(s->coordinator, &e, now_of(s));
 }
 
-// Bytes, 0, or -1 where the connection has ended.
+// Returns the number of bytes, 0, or -1 if the connection has ended.
 static int64_t read_line(control_server *s, int i)
 {
     const int64_t n = control_read(s->lines[i].fd, s->buffer, READ_BYTES);
@@ -78,7 +78,8 @@ static int64_t read_line(control_server *s, int i)
     return n;
 }
 
-// Where writing fails a rank has closed; what it said before, why it failed above all, is still to be read.
+// A failed write means that the rank has closed. Its earlier messages, above all the reason for its
+// failure, must still be read.
 static void hear_out(control_server *s, int i)
 {
     for (int k = 0; k < LAST_READS && read_line(s, i) > 0; k++) {
@@ -155,7 +156,7 @@ static void one_round(control_server *s)
     const int64_t left = control_coordinator_wake(s->coordinator) - now_of(s);
     const int timeout_ms = left <= 0 ? 0 : (int)(left / 1000000 + 1);
     const int count = epoll_wait(s->epoll_fd, events, EVENTS_MAX, timeout_ms);
-    // What ranks said comes before what the time says of them.
+    // Messages of ranks are handled before the clock, so that verdicts take them into account.
     for (int k = 0; k < count; k++) {
         const uint64_t mark = events[k].data.u64;
         if (mark < (uint64_t)s->line_count && s->lines[mark].fd >= 0) (void)read_line(s, (int)mark);
@@ -179,7 +180,7 @@ static void *server_main(void *context)
     for (;;) {
         one_round(s);
         if (!atomic_load(&s->is_stopping)) continue;
-        uint64_t woken; // else the wake-up would be ready for ever
+        uint64_t woken; // without this read the wake-up would stay ready
         const ssize_t n = read(s->wake_fd, &woken, sizeof(woken));
         (void)n;
         const int64_t now = now_of(s);
@@ -202,7 +203,7 @@ static void server_destroy(control_server *s)
     free(s);
 }
 
-// The thread takes no signals: they are for the program's own.
+// The thread blocks all signals: they belong to the program's own threads.
 int control_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
 {
     sigset_t all, before;

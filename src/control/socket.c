@@ -1,4 +1,5 @@
-// The only file of control that touches the network, and /proc.
+// Sockets, and processes as /proc shows them. No other file of control touches the network or
+// /proc.
 #include "control/socket.h"
 
 #include "base/fault.h"
@@ -38,7 +39,7 @@ static status parse_unix(const char *name, const char *whole, address *out)
     u->sun_family = AF_UNIX;
     memcpy(u->sun_path, name, length);
     out->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (name[0] != '@'));
-    if (name[0] == '@') u->sun_path[0] = '\0'; // abstract: no file stays behind
+    if (name[0] == '@') u->sun_path[0] = '\0'; // abstract: leaves no file behind
     return ST_OK;
 }
 
@@ -63,7 +64,7 @@ static status parse_address(const char *whole, bool listens, address *out)
     struct addrinfo *list = NULL;
     const int error = getaddrinfo(length == 0 ? NULL : name, colon + 1, &hints, &list);
     if (error != 0 || list == NULL) {
-        // A name that is not known yet may be known soon: pods and their names come up together.
+        // A name that does not resolve yet may resolve soon: pods and their names come up together.
         return fail(error == EAI_SERVICE ? ST_CONFIG : ST_PEER_LOST, "address \"%s\": %s", whole,
                     gai_strerror(error));
     }
@@ -118,7 +119,7 @@ status control_listen(const char *where, bool allow_wildcard, int *fd,
     TRY(fault_point("control.listen"));
     const int s = socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) return fail(ST_IO, "no socket for \"%s\": %s", where, strerror(errno));
-    // A path that is bound may be connected to by its owner alone.
+    // The mask lets only the owner connect to a bound path.
     const mode_t mask = umask(0177);
     const bool is_ok = (a.at.ss_family == AF_UNIX ||
                         setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) &&
@@ -139,7 +140,7 @@ static void tune(int fd, int family)
 {
     const int on = 1;
     if (family == AF_UNIX) return;
-    // Small messages that must not wait for each other.
+    // Control messages are small and must not be delayed to be merged.
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
@@ -211,7 +212,7 @@ int64_t control_write(int fd, const void *bytes, int64_t count)
     }
 }
 
-// ---- processes -------------------------------------------------------------------------------------
+// ---- processes ----------------------------------------------------------------------------------
 static int64_t read_proc(const char *path, char out[PROC_BYTES])
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -223,8 +224,8 @@ static int64_t read_proc(const char *path, char out[PROC_BYTES])
     return n;
 }
 
-// What /proc/PID/stat says: the state's letter, and field 22, in ticks since the machine started. Zeros: there
-// is no such process.
+// The state letter and field 22 (start time in ticks since boot) of /proc/PID/stat. Zeros: there is
+// no such process.
 typedef struct proc_stat {
     char state;
     uint64_t started;
@@ -236,7 +237,7 @@ static proc_stat stat_of(int64_t pid)
     char path[64], line[PROC_BYTES];
     (void)snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
     if (read_proc(path, line) <= 0) return s;
-    const char *at = strrchr(line, ')'); // the name before it may hold anything
+    const char *at = strrchr(line, ')'); // the name before it may hold any characters
     if (at != NULL && at[1] == ' ') s.state = at[2];
     for (int field = 2; at != NULL && field < 22; field++) at = strchr(at + 1, ' ');
     if (at != NULL) s.started = strtoull(at + 1, NULL, 10);
@@ -265,7 +266,7 @@ bool control_watch(const control_peer *peer, int *fd)
 {
     *fd = (int)syscall(SYS_pidfd_open, (pid_t)peer->pid, 0U);
     if (*fd < 0) return errno != ESRCH;
-    // The number may be another process's by now: one that began at another time.
+    // Another process may have this pid by now; its start time then differs.
     if (peer->started == 0 || stat_of(peer->pid).started == peer->started) return true;
     (void)close(*fd);
     *fd = -1;

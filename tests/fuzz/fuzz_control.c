@@ -1,9 +1,9 @@
-// Fuzz entry: any bytes, in any pieces, at a coordinator and at a member.
+// Fuzz entry: sends arbitrary bytes, in arbitrary pieces, to a coordinator and to a member.
 //
-// The first byte picks how far the connection is: a stranger; after a right hello; joined; or a member that
-// waits for the coordinator. Where frames have MACs the fuzzer's payloads are sealed with the right keys, which is
-// what a rank that holds the key and is wrong (or hostile) could send. Whatever comes, the machine says who
-// is to blame and goes on; its memory stays within its limits.
+// The first byte picks the state of the connection: a stranger; after a correct hello; joined; or a
+// member that waits for the coordinator. Where frames carry MACs, the entry seals the fuzzer's
+// payloads with the correct keys, as a faulty or hostile rank that holds the key could. For any
+// input the machine must report the cause and continue, and its memory must stay within its limits.
 #include "control/machine.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct pair {
     control_key *key;
     control_coordinator *coordinator;
     control_member *m;
-    int line, ranks; // the member is the last of them: a job of one rank is complete
+    int line, ranks; // the member is the last rank: a job of one rank is complete
 } pair;
 
 static control_member_config config_of(const pair *p, int rank)
@@ -51,7 +51,7 @@ static void to_member(pair *p, const void *bytes, int64_t count)
     control_member_handle(p->m, &e, now);
 }
 
-// One exchange in each direction.
+// Moves pending bytes once in each direction.
 static void pump(pair *p)
 {
     control_span s = control_member_output(p->m);
@@ -81,8 +81,8 @@ static bool begin(pair *p)
     return true;
 }
 
-// The keys that both ends of this connection have: nonces are constant here, so a third party that plays
-// the handshake through knows them.
+// Derives the keys of both ends of this connection. Nonces are constant here, so a third party that
+// repeats the handshake gets the same keys.
 static void seal_stream(const pair *p, bool is_coordinator, control_stream *out)
 {
     control_handshake said;
@@ -107,7 +107,7 @@ static void seal_stream(const pair *p, bool is_coordinator, control_stream *out)
     if (is_coordinator && p->ranks == 1) out->send_sequence = 1; // it was welcomed
 }
 
-// The input as sealed frames: type, length (2 bytes), payload.
+// Sends the input as sealed frames: type, length (2 bytes), payload.
 static void send_frames(pair *p, const uint8_t *data, size_t size, bool to_the_coordinator)
 {
     control_stream s;
@@ -154,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int how = data[0] % 6;
     pair p = {.ranks = 1 + data[0] / 6 % 3};
     if (!begin(&p)) return 0;
-    if (how == 2 || how == 3) pump(&p); // the challenge is on its way back
+    if (how == 2 || how == 3) pump(&p); // the challenge is in transit
     if (how >= 4) {
         pump(&p);
         pump(&p);
@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         send_frames(&p, data + 1, size - 1, how == 4);
     }
-    // Both still work as machines: time passes, they say what they have to say.
+    // Both machines must still work: time passes and they report what is due.
     const control_event tick = {.kind = CONTROL_TICK}, closed = {.kind = CONTROL_CLOSED};
     control_notice n;
     control_coordinator_handle(p.coordinator, &tick, now + INT64_C(3000000000));
