@@ -1,5 +1,6 @@
-// One row per launcher: the variables without which its set is not complete, and a function that reads the
-// rest. The order of the rows is the order of trust: what was set nearest to this process first.
+// Finds out which launcher started this process. The table has one row per launcher: the variables
+// that must all be set, and a function that reads the rest. Rows are in order of trust: variables
+// set closest to this process come first.
 #include "launch/launch.h"
 
 #include "base/hash.h"
@@ -21,7 +22,7 @@ static const char *get(const env *e, const char *name)
     return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-// A number in [least, most]; ST_CONFIG otherwise.
+// Reads a number in [least, most]; ST_CONFIG otherwise.
 static status get_number(const env *e, const char *name, int64_t least, int64_t most, int *out)
 {
     const char *value = get(e, name);
@@ -59,7 +60,7 @@ static uint64_t job_of(const char *launcher, const char *a, const char *b)
     return hash64(whole, (int64_t)strlen(whole), 0) | 1;
 }
 
-// A port that jobs on the same hosts are not likely to share.
+// Derives a port from the job, so that jobs on the same hosts are unlikely to share one.
 static int port_of(uint64_t job)
 {
     return PORT_FIRST + (int)(job % PORT_COUNT);
@@ -75,7 +76,7 @@ static status set_address(launch_place *p, const char *name, int port)
     return ST_OK;
 }
 
-// All ranks on one host need no network: a socket named by job and user.
+// If all ranks are on one host, they need no network: they use a socket named after the job.
 static void set_local_address(launch_place *p)
 {
     if (p->local_ranks == p->ranks && p->job != 0) {
@@ -84,8 +85,8 @@ static void set_local_address(launch_place *p)
     }
 }
 
-// ---- rows ------------------------------------------------------------------------------------------
-// "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", written by launch_local.
+// ---- rows ---------------------------------------------------------------------------------------
+// Reads "RANK RANKS JOB KEY BLOCK LIVENESS LISTEN ADDRESS", which launch_local writes.
 static status read_ours(const env *e, launch_place *p)
 {
     const char *value = get(e, "TRIREME_LAUNCH");
@@ -110,7 +111,7 @@ static status read_torchrun(const env *e, launch_place *p)
     TRY(get_ranks(e, "RANK", "WORLD_SIZE", p));
     TRY(get_local(e, "LOCAL_RANK", "LOCAL_WORLD_SIZE", p));
     TRY(get_number(e, "MASTER_PORT", 1, 65534, &port));
-    // Under torchrun itself its agent has that port.
+    // Under torchrun itself, its agent uses that port.
     const char *agent = get(e, "TORCHELASTIC_USE_AGENT_STORE");
     if (agent != NULL && strcmp(agent, "True") == 0) port++;
     const char *run = get(e, "TORCHELASTIC_RUN_ID");
@@ -118,7 +119,7 @@ static status read_torchrun(const env *e, launch_place *p)
     return set_address(p, get(e, "MASTER_ADDR"), port);
 }
 
-// "2(x3),1": tasks on node `node`.
+// Returns the number of tasks on node `node` in a list like "2(x3),1".
 static int tasks_on_node(const char *list, int node)
 {
     for (const char *at = list; at != NULL && *at != '\0';) {
@@ -146,7 +147,7 @@ static status read_slurm(const env *e, launch_place *p)
     int node = -1;
     TRY(get_if(e, "SLURM_NODEID", 0, LAUNCH_HOSTS_MAX, &node));
     if (node >= 0 && tasks != NULL) p->local_ranks = tasks_on_node(tasks, node);
-    // A restarted job is another one: its old processes do not belong to it.
+    // A restarted job gets another number, so that processes of the previous run cannot join it.
     char step[64];
     const char *restarts = get(e, "SLURM_RESTART_COUNT");
     (void)snprintf(step, sizeof(step), "%.30s.%.30s", get(e, "SLURM_STEP_ID"),
@@ -183,8 +184,8 @@ static status read_pmi(const env *e, launch_place *p)
     return ST_OK;
 }
 
-// Pods of an indexed job are JOB-INDEX, found beneath the headless service of the job's name, or of
-// TRIREME_SERVICE.
+// Pods of an indexed job are named JOB-INDEX. They are found under the headless service with the
+// job's name, or under TRIREME_SERVICE.
 static status read_kubernetes(const env *e, launch_place *p)
 {
     const char *name = get(e, "HOSTNAME"), *service = get(e, "TRIREME_SERVICE");
@@ -231,12 +232,13 @@ static bool is_complete(const env *e, const launcher *l)
     return true;
 }
 
-// Inside sbatch, salloc or an interactive step there are variables of a job, but no ranks were started.
+// True inside sbatch, salloc or an interactive step: a job's variables are set, but no ranks were
+// started.
 static bool is_batch_step(const env *e)
 {
     enum {
         FIRST_SPECIAL_LOW = 0xfff0
-    }; // 0xfffffffb is the batch script, its neighbours are others
+    }; // 0xfffffffb is the batch script; the values near it are special too
     const char *step = get(e, "SLURM_STEP_ID");
     int64_t id = 0;
     return step == NULL || !text_parse_i64(step, &id) ||

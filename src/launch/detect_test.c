@@ -1,4 +1,5 @@
-// What launchers leave in the environment, as a table; and host lists, also hostile ones.
+// Tests, as a table, what launchers leave in the environment, and host lists, including hostile
+// ones.
 #include "launch/launch.h"
 
 #include <setjmp.h>
@@ -211,7 +212,7 @@ static void test_launchers(void **state)
     }
 }
 
-// All ranks of a job name it equally, another job differently.
+// All ranks of a job derive the same job number, and another job a different one.
 static void test_job_names(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void test_host_lists(void **state)
         {"n[1x]", NULL},
         {"n[1-99999999]", NULL},
         {"n[1-1000000000000000000000]", NULL},
-        {"n[1-9]x[1-9]", NULL}, // 81 names, of at most 64
+        {"n[1-9]x[1-9]", NULL}, // 81 names; the limit is 64
         {"n[1-2]a[1-2]b[1-2]c[1-2]d[1-2]", NULL},
         {"n]", NULL},
         {"n 1", NULL},

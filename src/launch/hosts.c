@@ -1,6 +1,7 @@
-// Slurm's lists of hosts: comma separated names, each with any number of [ranges].
+// Parses Slurm's host lists: comma-separated names, each with any number of [ranges].
 //
-// A typo may ask for 99,999,999 names (n[1-99999999]): the count is known before anything is allocated.
+// A typo may ask for 99,999,999 names (n[1-99999999]), so the parser counts the names before it
+// allocates memory.
 #include "launch/launch.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static status add(hosts *h, const char *name, int64_t length)
     return arena_format(h->a, &h->out.names[h->out.count++], "%.*s", (int)length, name);
 }
 
-// Reads a number of at most DIGITS_MAX digits; its width counts: n[01-03] is n01, n02, n03.
+// Reads a number of at most DIGITS_MAX digits and its width: n[01-03] means n01, n02, n03.
 static bool number(const char **at, const char *end, int64_t *value, int *width)
 {
     *value = 0;
@@ -53,7 +54,7 @@ static bool number(const char **at, const char *end, int64_t *value, int *width)
 static status expand(hosts *h, char *name, int64_t length, const char *at, const char *end,
                      int brackets);
 
-// One bracket: every number of its ranges, then the rest of the name.
+// Expands one bracket: each number of its ranges, followed by the expanded rest of the name.
 static status expand_ranges(hosts *h, char *name, int64_t length, const char *at, const char *end,
                             int brackets)
 {
@@ -85,7 +86,7 @@ static status expand_ranges(hosts *h, char *name, int64_t length, const char *at
     return ST_OK;
 }
 
-// name holds what was made so far of the element that continues at `at`.
+// Expands the element at `at`; `name` holds the part that is already expanded.
 static status expand(hosts *h, char *name, int64_t length, const char *at, const char *end,
                      int brackets)
 {

@@ -1,14 +1,14 @@
-// Starting and supervising processes: how a rank finds out which it is, and how local ranks are started.
+// Starts and supervises processes: finds out which rank this process is, and starts local ranks.
 //
-//   launch_detect       reads what a launcher left in the environment: ours, torchrun's, srun's, Open MPI's,
-//                       PMI's, that of a Kubernetes indexed job; the first complete set wins
-//   launch_local        starts N ranks of this program on this machine and stays with them until all ended
-//   launch_join         this rank's end of the job: the coordinator if it is rank 0's, then control
-//   launch_liveness_start   tells a rank that its launcher is gone, so that it stops with a checkpoint
+//   launch_detect          reads the environment of a launcher: trireme's own, torchrun, srun,
+//                          Open MPI, PMI or a Kubernetes indexed job; the first complete set wins
+//   launch_local           starts N ranks of this program on this machine and waits until all ended
+//   launch_join            joins this rank to the job; on rank 0 it starts the coordinator first
+//   launch_liveness_start  tells a rank that its launcher is gone; it stops with a checkpoint
 //
-// What a child inherits: descriptors of the job's key (a pipe), of the shared control block of this host's ranks, of a
-// pipe that ends with the launcher, and for rank 0 the coordinator's socket. Their numbers stand in one variable,
-// TRIREME_LAUNCH; no secret does.
+// A child inherits descriptors of the job's key (a pipe), of the shared control block of this
+// host's ranks, of a pipe that ends with the launcher, and, on rank 0, of the coordinator's socket.
+// The variable TRIREME_LAUNCH holds their numbers and no secret.
 #ifndef LAUNCH_LAUNCH_H
 #define LAUNCH_LAUNCH_H
 
@@ -20,59 +20,60 @@ extern "C" {
 
 enum { LAUNCH_TEXT_BYTES = 2048, LAUNCH_LOCAL_MAX = 256, LAUNCH_HOSTS_MAX = 4096 };
 
-// ---- where am I ----------------------------------------------------------------------------------
-// The environment: NULL where a variable is not set.
+// ---- detection ----------------------------------------------------------------------------------
+// Reads an environment variable; NULL if it is not set.
 typedef const char *(*launch_lookup)(void *context, const char *name);
 
 typedef struct launch_place {
     const char *launcher; // "trireme", "torchrun", "slurm", "openmpi", "pmi", "kubernetes"; "none"
     int rank, ranks;
-    int local_rank, local_ranks;         // on this host; -1: the launcher does not say
-    uint64_t job;                        // equal on all ranks; 0 where nothing names the job
-    char address[CONTROL_ADDRESS_BYTES]; // of the coordinator, in rank 0's process; "": not known
+    int local_rank, local_ranks; // on this host; -1: the launcher does not say
+    uint64_t job;                // equal on all ranks; 0: no variable names the job
+    // The coordinator's address, in rank 0's process; "": unknown.
+    char address[CONTROL_ADDRESS_BYTES];
     int key_fd, control_block_fd, liveness_fd, listen_fd; // "trireme" only; -1: none
-    char note[256]; // something that the user should hear: "inside sbatch without srun: ..."; or ""
+    char note[256]; // a hint for the user: "inside sbatch without srun: ..."; or ""
 } launch_place;
 
-// A set that is there but cannot be read is ST_CONFIG and names the variable. TRIREME_ADDRESS and
-// TRIREME_PORT, where set, say where the coordinator is, with every launcher but our own.
+// A set that exists but cannot be read gives ST_CONFIG and names the variable. TRIREME_ADDRESS and
+// TRIREME_PORT override the coordinator's address, except under trireme's own launcher.
 NODISCARD status launch_detect(launch_lookup lookup, void *context, launch_place *out);
 
-// "n[1-2,5]" -> n1, n2, n5, in order; several brackets and lists are fine. More than `limit` names, or
-// anything else, is ST_CONFIG.
+// Expands "n[1-2,5]" to n1, n2, n5, in order; several brackets and lists are allowed. More than
+// `limit` names or a malformed list give ST_CONFIG.
 NODISCARD status launch_hosts(arena *a, const char *list, int64_t limit, file_names *out);
 
-// ---- local ranks ---------------------------------------------------------------------------------
+// ---- local ranks --------------------------------------------------------------------------------
 typedef struct launch_local_config {
     const host *h;
     int ranks;
-    const char *program;      // path
-    char *const *argv;        // of every rank
-    char *const *environment; // this process's; TRIREME_LAUNCH is added
-    uint64_t job;             // 0: drawn
-    const char *log_folder;   // exists; gets rank-00000.log ...
-    int console_fd;           // rank 0's output goes there too; -1: nowhere
-    int control_block_fd;     // comm's; -1: none
-    int64_t grace_ns;         // [10 s] between the first failure and the end of all others
-    // A rank ended; from this thread. NULL: nobody wants to know.
+    const char *program;      // path of the program
+    char *const *argv;        // arguments of every rank
+    char *const *environment; // environment of this process; TRIREME_LAUNCH is added
+    uint64_t job;             // 0: a random number
+    const char *log_folder;   // existing folder for rank-00000.log ...
+    int console_fd;           // also receives rank 0's output; -1: none
+    int control_block_fd;     // from comm; -1: none
+    int64_t grace_ns;         // [10 s] from the first failure to the end of all other ranks
+    // Called from the calling thread when a rank ended; may be NULL.
     void (*on_end)(void *context, int rank, const char *said);
     void *context;
 } launch_local_config;
 
 typedef struct launch_result {
-    int exit_code;    // for this process, by the table of exit codes
-    int rank;         // the first that failed; -1: none
+    int exit_code;    // exit code for this process, from the table of exit codes
+    int rank;         // the first rank that failed; -1: none
     int ended_by;     // the signal that ended it; 0: it exited
-    int64_t ended_at; // monotonic: when its end was known
-    char
-        text[LAUNCH_TEXT_BYTES]; // to be shown last: which rank, where, how, and the end of its log
+    int64_t ended_at; // monotonic time at which its end was noticed
+    // Shown last: which rank failed, where and how, and the end of its log.
+    char text[LAUNCH_TEXT_BYTES];
 } launch_result;
 
-// Returns when all ranks have ended and have been waited for; a status only where they could not be
-// started. SIGTERM, SIGINT and SIGUSR1 are forwarded meanwhile and do nothing here.
+// Returns when all ranks have ended and have been waited for. It fails only if they could not be
+// started. Meanwhile SIGTERM, SIGINT and SIGUSR1 are forwarded and have no effect on this process.
 NODISCARD status launch_local(const launch_local_config *config, launch_result *out);
 
-// ---- the rank's side -----------------------------------------------------------------------------
+// ---- the rank's side ----------------------------------------------------------------------------
 typedef struct launch_job {
     control_key *key;
     control_server *server; // in rank 0's process
@@ -81,8 +82,8 @@ typedef struct launch_job {
 
 typedef struct launch_join_config {
     const host *h;
-    const launch_place *place; // its key_fd and listen_fd are taken
-    const char *key_path;      // where no key is inherited
+    const launch_place *place; // launch_join takes its key_fd and listen_fd
+    const char *key_path;      // used if no key is inherited
     bool allow_wildcard;
     uint32_t epoch;
     const control_fact *facts;
@@ -91,14 +92,16 @@ typedef struct launch_join_config {
     control_limits limits;
     void (*report)(void *context, control_report *out);
     void (*on_notice)(void *context, const control_notice *n);
-    void (*on_coordinator_notice)(void *context, const control_notice *n); // rank 0: for the log
+    // Called on rank 0, for the log.
+    void (*on_coordinator_notice)(void *context, const control_notice *n);
     void *context;
 } launch_join_config;
 NODISCARD status launch_join(const launch_join_config *config, launch_job *out);
-void launch_leave(launch_job *j); // with all others; zeroed is legal
+void launch_leave(launch_job *j); // Collective; a zeroed job is legal
 
-// Calls on_end, once, from a thread of its own, when the launcher is gone. grace_ns later the process is
-// ended (exit code 7): no orphan stays. 0: never. Takes fd.
+// Starts a thread that calls on_end once when the launcher is gone, and ends the process grace_ns
+// later (exit code 7), so that no orphan remains. A grace_ns of 0 means never. Takes ownership of
+// fd.
 typedef struct launch_liveness launch_liveness;
 NODISCARD status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *context),
                                        void *context, launch_liveness **out);

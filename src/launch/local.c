@@ -1,12 +1,14 @@
-// Local ranks: N processes of this program, and one thread that watches them.
+// Runs local ranks: N processes of this program, and one thread that watches them.
 //
 //   rank 0 ---- pipe ---> log file and console      ranks 1.. ---> their log files, directly
-//   every rank: a pipe's reading end whose other end only this process holds; it ends with us
+//   every rank: the reading end of a pipe whose other end only this process holds, so that it
+//               closes when this process ends
 //
-// Every rank is in a process group of its own, so that a ^C in the terminal reaches this process alone,
-// which forwards it once. The end of a rank comes as a readable pidfd. After the first failure the others
-// have a grace time, for they learn of it through control and end by themselves, with what they know;
-// then SIGTERM, then SIGKILL. Whoever has ended is waited for: no zombie, no orphan.
+// Every rank has its own process group, so a ^C in the terminal reaches this process alone, which
+// forwards it once. A readable pidfd reports the end of a rank. After the first failure the other
+// ranks have a grace time: they learn of it through control and end by themselves with their own
+// diagnosis. Then they get SIGTERM, then SIGKILL. Every ended rank is waited for, so no zombie and
+// no orphan remains.
 #include "launch/local_internal.h"
 
 #include "base/fault.h"
@@ -22,15 +24,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int64_t term_ns = INT64_C(2000000000); // from SIGTERM to SIGKILL, at most
+static const int64_t term_ns = INT64_C(2000000000); // longest time from SIGTERM to SIGKILL
 
 static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1};
 
-// What a child is given, prepared before the fork: between fork and exec only system calls are safe.
+// A child's program, arguments, environment and descriptors. They are prepared before the fork,
+// because only system calls are safe between fork and exec.
 typedef struct birth {
     char variable[512];
     char **environment;
-    int keep[5], keep_count; // descriptors that it inherits
+    int keep[5], keep_count; // descriptors that the child inherits
     int out_fd, null_fd;
     sigset_t mask;
 } birth;
@@ -57,7 +60,7 @@ static void child(const birth *b, const launch_local_config *c)
     _exit(4);
 }
 
-// The environment with our variable in front of all others.
+// Puts our variable in front of the environment.
 static status set_environment(birth *b, const launch_local_config *c)
 {
     size_t count = 0, kept = 1;
@@ -113,7 +116,7 @@ static status start_rank(local *l, int rank)
     r->pid = pid;
     r->is_alive = true;
     l->alive++;
-    (void)setpgid(pid, pid); // as the child does: whoever is first
+    (void)setpgid(pid, pid); // the child does the same; the first call counts
     r->pidfd = (int)syscall(SYS_pidfd_open, pid, 0U);
     if (r->pidfd < 0) st = fail_system("pidfd_open");
 done:
@@ -127,13 +130,14 @@ done:
     return st;
 }
 
-// ---- ends --------------------------------------------------------------------------------------------
+// ---- ended ranks --------------------------------------------------------------------------------
 static void signal_rank(local *l, int rank, int number)
 {
     local_rank *r = &l->ranks[rank];
     if (!r->is_alive) return;
     r->sent |= UINT64_C(1) << number;
-    // By descriptor where there is one; it has not been waited for, so its number is still its own.
+    // Signals go through the descriptor if there is one. Otherwise the pid is still valid, because
+    // the process has not been waited for.
     if (r->pidfd < 0 || syscall(SYS_pidfd_send_signal, r->pidfd, number, NULL, 0U) != 0) {
         (void)kill(r->pid, number);
     }
@@ -144,8 +148,8 @@ static void signal_all(local *l, int number)
     for (int r = 0; r < l->config->ranks; r++) signal_rank(l, r, number);
 }
 
-// What it says of the cause: a signal that we did not send, then an error of its own, then the loss of a
-// peer; what ended in good order says nothing.
+// Ranks how much an end says about the cause: a signal that we did not send, then an own error,
+// then a lost peer. An orderly end says nothing (0).
 static int severity(const local_rank *r)
 {
     if (r->is_alive || r->was_ended) return 0;
@@ -189,7 +193,7 @@ static void forward_signals(local *l)
     }
 }
 
-// After a failure: grace, SIGTERM, SIGKILL.
+// Ends the remaining ranks after a failure: grace time, SIGTERM, SIGKILL.
 static void press(local *l, int64_t now)
 {
     if (l->end_at == 0 || now < l->end_at) return;
@@ -226,7 +230,7 @@ static void one_round(local *l)
     press(l, now);
 }
 
-// ---- beginning and end -------------------------------------------------------------------------------
+// ---- beginning and end --------------------------------------------------------------------------
 static status prepare(local *l)
 {
     const launch_local_config *c = l->config;
@@ -288,7 +292,8 @@ status launch_local(const launch_local_config *config, launch_result *out)
     for (int r = 0; r < config->ranks && st == ST_OK; r++) st = start_rank(l, r);
     error_record cause;
     error_take(&cause);
-    // These are the ranks' alone now: their ends must be seen.
+    // From here on only the ranks hold these descriptors, so that this process notices when they
+    // close.
     close_fd(&l->listen_fd);
     close_fd(&l->liveness_out);
     close_fd(&l->pipe_in);

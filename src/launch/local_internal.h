@@ -1,4 +1,5 @@
-// What local.c (processes) and local_output.c (what they print, and what is told of them) share.
+// State and functions that local.c (processes) and local_output.c (their output and the report on a
+// failure) share.
 #ifndef LAUNCH_LOCAL_INTERNAL_H
 #define LAUNCH_LOCAL_INTERNAL_H
 
@@ -13,8 +14,8 @@ typedef struct local_rank {
     pid_t pid;
     int pidfd;
     bool is_alive;
-    uint64_t sent;    // signals that we sent or passed on, a bit each
-    bool was_ended;   // by one of these
+    uint64_t sent;    // signals that we sent or forwarded, one bit each
+    bool was_ended;   // one of these signals ended it
     bool was_pressed; // it had not ended by itself in time
     int exit_code, ended_by;
     int64_t ended_at;
@@ -28,14 +29,15 @@ typedef struct local {
     int listen_fd, liveness_out, liveness_in, pipe_out, pipe_in, null_fd, log_fd, signal_fd;
     sigset_t mask_before;
     bool is_masked;
-    int alive, first;         // first: the rank whose end is the cause; -1
-    int pressure;             // the signal that was sent last to end what is left; 0: none
-    int64_t grace_ns, end_at; // end_at: when the next pressure is due; 0: none
-    // Rank 0's output on its way to the console.
+    int alive, first;         // first: the rank whose end is the cause; -1: none
+    int pressure;             // last signal sent to end the remaining ranks; 0: none
+    int64_t grace_ns, end_at; // end_at: time of the next signal; 0: none
+    // Rank 0's output that waits for the console.
     uint8_t *queue;
     int64_t queue_begin, queue_count, dropped;
     bool is_console_gone;
-    // A line that is written over again and again is the console's alone: what may be one, so far.
+    // A live line, which is rewritten in place, goes to the console alone; this holds the start of
+    // a possible one.
     uint8_t live[LAUNCH_LIVE_BYTES];
     int64_t live_count;
     bool is_live_shown;
@@ -44,9 +46,9 @@ typedef struct local {
 
 int64_t launch_now(const local *l);
 void launch_log_path(const launch_local_config *c, int rank, char out[LAUNCH_PATH_BYTES]);
-void launch_output_read(local *l); // rank 0's pipe: to its log, and to the queue
+void launch_output_read(local *l); // moves rank 0's output from the pipe to its log and the queue
 bool launch_output_is_waiting(const local *l);
-void launch_output_write(local *l); // the console takes some
+void launch_output_write(local *l); // writes as much as the console accepts
 void launch_output_end(local *l);
 void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes);
 void launch_tell(const local *l, launch_result *out);

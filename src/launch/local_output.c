@@ -1,8 +1,9 @@
-// Rank 0's output, and the last words of a job that failed.
+// Handles rank 0's output and writes the report on a job that failed.
 //
-// Nobody waits for the console: what it does not take lies in a bounded queue, and beyond that is dropped
-// and counted; the log file has everything. A console is written to only when it says that it takes some,
-// in pieces that a pipe takes whole (its descriptor may be shared, so it is not made non-blocking).
+// The launcher never waits for the console. Output that the console does not accept goes to a
+// bounded queue; beyond its capacity it is dropped and counted, while the log file has all of it.
+// The console is written to only when poll says that it accepts data, in pieces that a pipe takes
+// whole: its descriptor may be shared, so it cannot be made non-blocking.
 #include "launch/local_internal.h"
 
 #include <errno.h>
@@ -30,12 +31,13 @@ static void write_whole(int fd, const uint8_t *bytes, int64_t count)
     for (int64_t done = 0; done < count;) {
         const ssize_t n = write(fd, bytes + done, (size_t)(count - done));
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; // a full disk holds nobody up either
+        if (n <= 0) return; // a full disk must not block the job either
         done += n;
     }
 }
 
-// All but live lines, which begin with \r and end with "\033[K" (erase the rest of the line).
+// Writes all but live lines, which begin with \r and end with "\033[K" (erase the rest of the
+// line).
 static void log_put(local *l, const uint8_t *bytes, int64_t count)
 {
     static const char end[] = "\033[K";
@@ -48,7 +50,7 @@ static void log_put(local *l, const uint8_t *bytes, int64_t count)
         const int64_t before = l->live_count - 3;
         const bool ends = before > 0 && memcmp(l->live + before, end, 3) == 0;
         const bool is_text = bytes[i] == '\n' || l->live_count == LAUNCH_LIVE_BYTES;
-        if (ends) l->is_live_shown = before > 1; // else it only erases one
+        if (ends) l->is_live_shown = before > 1; // otherwise it only erases a live line
         if (is_text) write_whole(l->log_fd, l->live, l->live_count);
         if (ends || is_text) l->live_count = 0;
     }
@@ -109,8 +111,8 @@ void launch_output_write(local *l)
     l->queue_begin = 0;
 }
 
-// All ranks have ended; what they printed is in the pipe. A grandchild may hold it open: that is not
-// waited for.
+// All ranks have ended and the rest of their output is in the pipe. A grandchild may hold the pipe
+// open; the launcher does not wait for that.
 void launch_output_end(local *l)
 {
     const int64_t until = launch_now(l) + (int64_t)END_MS * 1000000;
@@ -151,7 +153,7 @@ void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
     }
 }
 
-// The last lines of its log, where it says why.
+// Adds the last lines of a rank's log, which usually state the cause.
 static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
 {
     char path[LAUNCH_PATH_BYTES], tail[TAIL_BYTES + 1];
@@ -168,7 +170,7 @@ static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
         begin--;
         if (*begin == '\n' && begin < tail + n - 1 && ++lines == TAIL_LINES) begin++;
     }
-    if (begin == tail && size > TAIL_BYTES) { // the first line is cut
+    if (begin == tail && size > TAIL_BYTES) { // the first line is incomplete
         const char *next = strchr(begin, '\n');
         if (next != NULL) begin = next + 1;
     }
@@ -177,7 +179,8 @@ static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
     (void)snprintf(out + used, (size_t)limit_bytes - used, "\nthe end of %s:\n%s", path, begin);
 }
 
-// 128 + n is nobody's exit code here: crashes are our bugs, what kills from outside takes a peer away.
+// The exit codes have no 128 + n: a crash is a bug in Trireme, and a signal from outside means a
+// lost peer.
 static int exit_code_of(int number)
 {
     const bool is_crash = number == SIGSEGV || number == SIGABRT || number == SIGBUS ||
@@ -193,7 +196,7 @@ void launch_tell(const local *l, launch_result *out)
     if (l->first < 0) {
         for (int r = 0; r < ranks; r++) {
             const local_rank *k = &l->ranks[r];
-            // One that a forwarded signal ended had no time for a checkpoint.
+            // A rank that a forwarded signal ended had no time for a checkpoint.
             if (k->ended_by != 0) {
                 out->ended_by = k->ended_by;
                 out->rank = r;

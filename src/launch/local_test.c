@@ -1,5 +1,6 @@
-// Real processes: this program starts itself as four ranks, which join, swap, step and are killed, stopped,
-// spun, refused and frozen together in turn. The right verdict on the right rank, the right exit code, and nothing left.
+// Tests real processes: this program starts itself as four ranks. They join, swap and step, and are
+// in turn killed, stopped, spun, refused and frozen together. The test checks for the right verdict
+// on the right rank, the right exit code, and no process left behind.
 #include "launch/launch.h"
 
 #include "fixtures/base/test_watch.h"
@@ -22,7 +23,7 @@
 enum { RANKS = 4, STEPS = 40, FATE_STEP = 8, WAIT_MS = 20000, FROZEN_US = 2500000 };
 static char program[4096], folder[64];
 
-// ---- a rank ------------------------------------------------------------------------------------------
+// ---- a rank -------------------------------------------------------------------------------------
 typedef struct rank {
     atomic_int counter, is_waiting, launcher_is_gone;
     _Atomic int64_t step;
@@ -49,7 +50,7 @@ static void on_launcher_gone(void *context)
     atomic_store(&r->launcher_is_gone, 1);
 }
 
-// In a collective it waits for the victim; else for nobody.
+// In a collective the rank waits for the victim; otherwise for no rank.
 static void report(void *context, control_report *out)
 {
     rank *r = context;
@@ -65,7 +66,8 @@ static void report(void *context, control_report *out)
 static int apply_fate(const char *fate, rank *r, launch_job *j)
 {
     if (strcmp(fate, "kill") == 0) (void)raise(SIGKILL);
-    if (strcmp(fate, "crash") == 0) { // at once: a sanitizer's report would live on for a second
+    // Immediately: a sanitizer's report would keep it alive for a second.
+    if (strcmp(fate, "crash") == 0) {
         (void)signal(SIGSEGV, SIG_DFL);
         (void)raise(SIGSEGV);
     }
@@ -154,7 +156,7 @@ static int rank_main(const char *fate, int victim)
     return code;
 }
 
-// ---- the tests ---------------------------------------------------------------------------------------
+// ---- the tests ----------------------------------------------------------------------------------
 static launch_local_config config_of(char **argv)
 {
     return (launch_local_config){.h = host_real(),
@@ -187,7 +189,7 @@ static launch_result launch(const char *fate, int victim)
     launch_result result;
     clear_logs();
     assert_int_equal(launch_local(&c, &result), ST_OK);
-    // Nobody is left: no child, dead or alive.
+    // No child is left, neither running nor as a zombie.
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
     return result;
@@ -239,7 +241,7 @@ static void test_all_well(void **state)
         assert_non_null(strstr(log, "done 0"));
         assert_null(strstr(log, "verdict"));
     }
-    // The console shows rank 0's output, and no one else's.
+    // The console shows rank 0's output only.
     (void)close(console[1]);
     char shown[4096] = "";
     const ssize_t n = read(console[0], shown, sizeof(shown) - 1);
@@ -305,7 +307,7 @@ static void test_config_differs(void **state)
         strstr(result.text, "refused: layout.tp is 2 there and 4 on the other 3 ranks"));
 }
 
-// Waits until every rank's log has the words; gives up after WAIT_MS.
+// Waits until every rank's log has the text; gives up after WAIT_MS.
 static bool logs_have(const char *message)
 {
     char log[4096];
@@ -354,7 +356,7 @@ static pid_t fork_launcher(void)
     return pid;
 }
 
-// The launcher is asked to stop, and passes it on: all ranks stop before the same step.
+// The launcher receives a stop signal and forwards it: all ranks stop before the same step.
 static void test_signal(void **state)
 {
     (void)state;
@@ -367,7 +369,7 @@ static void test_signal(void **state)
     check_stopped_together();
 }
 
-// The launcher is killed: the ranks stop by themselves, together, and none stays.
+// The launcher is killed: the ranks stop by themselves, together, and no process remains.
 static void test_launcher_killed(void **state)
 {
     (void)state;
@@ -394,7 +396,7 @@ static void test_launcher_killed(void **state)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
 }
 
-// The ranks' processes, as their logs tell.
+// Reads the ranks' process numbers from their logs.
 static void pids_read(pid_t pids[RANKS])
 {
     for (int r = 0; r < RANKS; r++) {
@@ -407,7 +409,8 @@ static void pids_read(pid_t pids[RANKS])
     }
 }
 
-// Everybody is stopped for a while, as by a machine that pauses: nobody is suspected, and all go on.
+// The launcher and all ranks are stopped for a while, as when a machine pauses. No rank is
+// suspected, and all continue.
 static void test_frozen(void **state)
 {
     (void)state;
@@ -418,7 +421,7 @@ static void test_frozen(void **state)
     for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
     (void)usleep(FROZEN_US);
     for (int i = 0; i <= RANKS; i++) assert_int_equal(kill(all[i], SIGCONT), 0);
-    (void)usleep(500000); // the failure detector has come, late
+    (void)usleep(500000); // the failure detector has run, late
     assert_int_equal(kill(all[RANKS], SIGTERM), 0);
     assert_int_equal(waitpid(all[RANKS], &how, 0), all[RANKS]);
     for (int r = 0; r < RANKS; r++) {

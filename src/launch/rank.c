@@ -1,4 +1,4 @@
-// The rank's side of a launch: joining, and noticing that the launcher is gone.
+// The rank's side of a launch: it joins the job and notices when the launcher is gone.
 #include "launch/launch.h"
 
 #include "base/fault.h"
@@ -88,7 +88,7 @@ void launch_leave(launch_job *j)
     *j = (launch_job){0};
 }
 
-// ---- liveness of the launcher --------------------------------------------------------------------------
+// ---- liveness of the launcher -------------------------------------------------------------------
 struct launch_liveness {
     int fd, stop_fd;
     int64_t grace_ns;
@@ -97,7 +97,7 @@ struct launch_liveness {
     pthread_t thread;
 };
 
-// True if stop_fd became readable within the time.
+// Returns true if stop_fd became readable within the time.
 static bool is_stopped(const launch_liveness *l, int64_t limit_ns)
 {
     struct pollfd p = {.fd = l->stop_fd, .events = POLLIN};
@@ -113,7 +113,7 @@ static void *liveness_main(void *context)
                               {.fd = l->stop_fd, .events = POLLIN}};
         if (poll(p, 2, -1) < 0) continue;
         if (p[1].revents != 0) return NULL;
-        if (p[0].revents != 0) break; // nothing is ever written: it ended
+        if (p[0].revents != 0) break; // the pipe carries no data: it has closed
     }
     l->on_end(l->context);
     if (l->grace_ns > 0 && !is_stopped(l, l->grace_ns)) _exit(7);
