@@ -1,8 +1,9 @@
-// The folder of a run's checkpoints: which there are, which is newest, which may go.
+// The folder of a run's checkpoints: lists them, finds the newest, and removes those that may go.
 //
-// "step-0000100" and "step-0000100.1": the number after the point is the fork. A run that goes on
-// from anything but its newest checkpoint (the newest is damaged, or an older one was asked for)
-// forks, and all that it saves from then on is newer than what the forks before it left.
+// In "step-0000100.1" the number after the point is the fork; "step-0000100" is fork 0. A run that
+// resumes from a checkpoint other than its newest (the newest is damaged, or the user asked for an
+// older one) starts a new fork. All checkpoints of a later fork count as newer than those of
+// earlier forks.
 #include "base/fault.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
@@ -129,7 +130,7 @@ status ckpt_name_free(const host *h, arena *a, const char *folder, int64_t step,
         TRY(has_manifest(h, a, path, &whole));
         if (whole) continue;
         if (ckpt_remove(h, a, path) == ST_OK) return ST_OK;
-        error_clear(); // what cannot be removed keeps its name
+        error_clear(); // a folder that cannot be removed keeps its name
     }
 }
 

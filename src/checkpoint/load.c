@@ -1,4 +1,4 @@
-// Loading a checkpoint into a run: the reader's verified bytes, to where the run has them.
+// Loads a checkpoint into a run: copies the reader's verified bytes to the run's tensors.
 #include "base/fault.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/state.h"
@@ -15,7 +15,7 @@ typedef struct loading {
     int64_t residuals, residuals_missing;
 } loading;
 
-// A residual of another codec or number of ranks means nothing here.
+// A residual of another codec or number of ranks does not fit this run.
 static bool residual_fits(const loading *l, const state_item *item)
 {
     const ckpt_tensor *t = ckpt_reader_find(l->r, item->name);
@@ -60,7 +60,8 @@ static status step_load(const loading *l)
     return st;
 }
 
-// A weight for inference, or a working copy that is derived: from the master or the weight itself.
+// Loads a weight for inference, or a derived working copy, from the master or from the weight
+// itself.
 static status weight_load(const loading *l, int64_t weight)
 {
     const op_weight *w = &l->s->model->weights[weight];
@@ -134,7 +135,7 @@ static status all_load(loading *l, bool only_weights)
     return step_load(l);
 }
 
-// The record, with texts that outlive the reader.
+// Copies the record, so that its strings outlive the reader.
 static status info_keep(const ckpt_reader *r, arena *a, ckpt_info *out)
 {
     const ckpt_info *info = ckpt_reader_info(r);

@@ -1,5 +1,6 @@
-// Reading and printing a manifest. The reader trusts nothing: the checksum at the end first, then
-// the form, then every name, size and place, by sorted lists so that no input costs n * n.
+// Parses and prints a manifest. The parser trusts no input: it checks first the checksum at the
+// end, then the form, then every name, size and place. It uses sorted lists, so that no input costs
+// n * n.
 #include "checkpoint/manifest.h"
 
 #include "base/format/json.h"
@@ -50,7 +51,7 @@ static bool hex_parse(const char *digits, hash128 *out)
     return true;
 }
 
-// A text without NUL bytes in it, copied; NULL in *out if it is none.
+// Copies a string without NUL bytes; *out is NULL if the value is not one.
 static status text_of(const parsing *p, const json *map, const char *key, char **out)
 {
     const json *value = json_get(map, key);
@@ -60,8 +61,8 @@ static status text_of(const parsing *p, const json *map, const char *key, char *
     return arena_strdup(p->a, bytes, out);
 }
 
-// Names of files: letters, digits, '.', '-', '_', no leading dot. What would leave the folder is
-// told apart from what is merely odd.
+// File names hold letters, digits, '.', '-', '_' and no leading dot. A name that would leave the
+// folder gets a different error from one that is merely malformed.
 static status check_file_name(const parsing *p, const char *name)
 {
     if (name == NULL) return fail(ST_DAMAGED, "%s: a file has no name", p->what);
@@ -129,7 +130,7 @@ static const ckpt_file *file_find(const ckpt_file *files, int64_t count, const c
     return bsearch(&key, files, (size_t)count, sizeof(key), compare_files);
 }
 
-// Type and shape, whose product must be the size.
+// Reads type and shape and checks that they give the size in bytes.
 static status read_shape(const parsing *p, const json *line, ckpt_tensor *t)
 {
     const json *shape = json_get(line, "shape");

@@ -1,14 +1,14 @@
-// A checkpoint's manifest: what is in the folder, and the record of the commit. Internal to
-// checkpoint/.
+// A checkpoint's manifest: the list of the folder's contents, and the record of the save. Internal
+// to checkpoint/.
 //
-// The text ends with a line that holds the checksum of all bytes before that line, so no byte of it
-// can change unseen:
+// The text ends with a line that holds the checksum of all bytes before that line, so a change of
+// any byte is detected:
 //
 //   {
-//    "format": "trireme-checkpoint-2", "step": 100, ... the record, a line each
+//    "format": "trireme-checkpoint-2", "step": 100, ... the record, one field per line
 //    "state": [ {"name", "bytes", "head_bytes", "head_xxh128"} ],    safetensors files
 //    "tensors": [ {"name", "type", "shape", "file", "offset", "bytes", "xxh128"} ],
-//    "files": [ {"name", "bytes", "xxh128"} ],                       what the trainer adds
+//    "files": [ {"name", "bytes", "xxh128"} ],                       files that the trainer adds
 //    "digest": "..",                                                 over the logical tensors
 //    "manifest": ".."
 //   }
@@ -23,13 +23,13 @@
 
 enum {
     CKPT_MANIFEST_LIMIT_BYTES = 256 << 20,
-    CKPT_MAX_NAME_BYTES = 1024, // of a tensor, as safetensors has it
+    CKPT_MAX_NAME_BYTES = 1024, // a tensor's name, as in safetensors
 };
 
 typedef struct ckpt_file {
     const char *name;
     int64_t bytes;
-    int64_t head_bytes; // of a state file: its header, which `checksum` covers; else 0
+    int64_t head_bytes; // size of a state file's header, which `checksum` covers; otherwise 0
     hash128 checksum;   // of the header, or of the whole file
 } ckpt_file;
 
@@ -43,10 +43,11 @@ typedef struct ckpt_manifest {
     hash128 digest;
 } ckpt_manifest;
 
-// Checks all that the text alone can tell. `what` names it in errors. All of `out` is in the arena.
+// Parses a manifest and checks all that its text alone allows. `what` names it in errors. All of
+// `out` is in the arena.
 NODISCARD status ckpt_manifest_parse(arena *a, const char *bytes, int64_t count, const char *what,
                                      ckpt_manifest *out);
-// The text of a manifest. `sorted` is not used.
+// Prints a manifest. `sorted` is not used.
 NODISCARD status ckpt_manifest_print(const ckpt_manifest *m, text *out);
 const ckpt_tensor *ckpt_manifest_find(const ckpt_manifest *m, const char *name);
 

@@ -1,12 +1,14 @@
-// Pieces of the state in and out of this rank's device, and to the first rank, which writes checkpoints.
+// Moves pieces of the state into and out of this rank's device, and to rank 0, which writes
+// checkpoints.
 #include "checkpoint/state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// ---- who has what -------------------------------------------------------------------------------
+// ---- holders of pieces --------------------------------------------------------------------------
 
-// The row of a residual that is a rank's; -1: it has none. Ranks of a stage have numbers that follow each other.
+// Returns a rank's row of a residual, or -1 if it has none. The ranks of a stage are numbered
+// consecutively.
 static int64_t residual_row(const state_item *item, int64_t rank)
 {
     const int64_t stage = rank / item->stage_ranks, place = rank % item->stage_ranks;
@@ -36,7 +38,8 @@ static bool is_everywhere(const ckpt_state *s, const state_item *item)
     return s->places == NULL || plan_is_everywhere(s->places, item->weight, item->what);
 }
 
-// From -1 on: the ranks whose pieces are all of the item, of which this one is asked first. -1: no more.
+// Iterates, from -1 on, over the ranks whose pieces together make up the item, each asked first for
+// its piece. Returns -1 at the end.
 static int64_t holder_next(const ckpt_state *s, const state_item *item, int64_t rank)
 {
     if (item->weight < 0) {
@@ -53,7 +56,7 @@ bool state_is_here(const ckpt_state *s, const state_item *item)
     return piece_of(s, item, s->rank).rows > 0;
 }
 
-// A weight as an item: its master where there is one, of whatever rank.
+// Describes a weight as an item; is_master selects its master.
 static state_item item_of(const ckpt_state *s, int64_t weight, int part, bool is_master)
 {
     const op_weight *w = &s->model->weights[weight];
@@ -69,7 +72,7 @@ static state_item item_of(const ckpt_state *s, int64_t weight, int part, bool is
     return item;
 }
 
-// ---- out ----------------------------------------------------------------------------------------
+// ---- from the device ----------------------------------------------------------------------------
 
 status state_read(const ckpt_state *s, const state_item *item, int64_t offset, void *to,
                   int64_t bytes)
@@ -81,14 +84,14 @@ status state_read(const ckpt_state *s, const state_item *item, int64_t offset, v
     return exec_read(s->e, item->run_row, piece.at * dtype_bytes(item->type) + offset, to, bytes);
 }
 
-// Rows of a rank's piece that fit in a chunk; one at least.
+// The number of rows of a rank's piece that fit in a chunk, at least one.
 static int64_t rows_at_once(const plan_piece *p, int64_t width)
 {
     return max_i64(1, STATE_CHUNK_BYTES / (p->columns * width));
 }
 
-// The piece of one rank, on that rank and on the first: into the image (of the item) where there is one,
-// through `chunk`.
+// Copies one rank's piece; that rank and rank 0 call this. If there is an image (of the item), the
+// piece goes there through `chunk`.
 static status piece_read(const ckpt_state *s, const state_item *item, int64_t owner, char *chunk,
                          char *image)
 {
@@ -113,7 +116,7 @@ static status piece_read(const ckpt_state *s, const state_item *item, int64_t ow
     return ST_OK;
 }
 
-// So much that any row of it fits.
+// Allocates a chunk that holds at least one row of any item.
 static status chunk_take(const state_list *list, char **out)
 {
     int64_t bytes = STATE_CHUNK_BYTES;
@@ -152,7 +155,7 @@ status ckpt_state_give(const ckpt_state *s, arena *a)
     return state_read_all(s, &list, NULL);
 }
 
-// ---- in -----------------------------------------------------------------------------------------
+// ---- to the device ------------------------------------------------------------------------------
 
 status state_write(const ckpt_state *s, const state_item *item, int64_t offset, const void *from,
                    int64_t bytes)
@@ -175,7 +178,8 @@ status state_write(const ckpt_state *s, const state_item *item, int64_t offset, 
     return st;
 }
 
-// Elements [begin, begin + count) of a part from fp32 into a run tensor of any type, through `chunk`.
+// Converts elements [begin, begin + count) of a part from fp32 into a run tensor of any type,
+// through `chunk`.
 static status put_elements(const ckpt_state *s, const state_item *item, int64_t begin,
                            int64_t count, const float *values, void *chunk)
 {
@@ -189,7 +193,8 @@ static status put_elements(const ckpt_state *s, const state_item *item, int64_t 
     return ST_OK;
 }
 
-// Of elements [begin, begin + count) of a weight, those of one part: where they are in it.
+// Intersects elements [begin, begin + count) of a weight with one part, and gives their position in
+// the part.
 static void in_part(const op_weight *w, int part, int64_t begin, int64_t count, int64_t *first,
                     int64_t *own)
 {
@@ -206,7 +211,8 @@ bool ckpt_weight_is_here(const ckpt_state *s, int64_t weight, int64_t begin, int
     for (int i = 0; i < w->part_count; i++) {
         int64_t first = 0, own = 0;
         in_part(w, i, begin, count, &first, &own);
-        const state_item item = item_of(s, weight, i, false); // the master lies inside of it
+        // The master lies within the weight's piece.
+        const state_item item = item_of(s, weight, i, false);
         const plan_piece p = piece_of(s, &item, s->rank);
         if (own > 0 && plan_piece_before(&p, w->columns, first + own) >
                            plan_piece_before(&p, w->columns, first)) {
@@ -265,7 +271,7 @@ status ckpt_weights_put(const ckpt_state *s, ckpt_weight_fn get, void *context)
 
 // ---- by value -----------------------------------------------------------------------------------
 
-// Elements [at, at + count) of this rank's piece, as fp32.
+// Reads elements [at, at + count) of this rank's piece as fp32.
 static status values_read(const ckpt_state *s, const state_item *item, const plan_piece *p,
                           int64_t at, int64_t count, float *out)
 {

@@ -1,6 +1,6 @@
-// Reading a checkpoint: the manifest first, then each file's size and header against it; tensors
-// later, each against its checksum. One file is open at a time and nothing is mapped: a disk that
-// fails, or a file that is cut while it is read, is a status and no signal.
+// Reads a checkpoint: first the manifest, then each file's size and header against it, later the
+// tensors, each against its checksum. One file is open at a time and no file is mapped, so a
+// failing disk or a file that is truncated during the read gives a status and not a signal.
 #include "checkpoint/reader.h"
 
 #include <stdlib.h>
@@ -14,24 +14,24 @@ struct ckpt_reader {
     const char *path;
     ckpt_manifest manifest;
     bool bypasses_cache;
-    const char *open_name; // of the open file; NULL: none
+    const char *open_name; // name of the open file; NULL: none
     file *handle;
-    void *tensor; // what ckpt_reader_data gave last
+    void *tensor; // the last result of ckpt_reader_data
     int64_t tensor_capacity;
-    char *piece; // PIECE_BYTES, made when first needed
+    char *piece; // PIECE_BYTES, allocated at first use
 };
 
 static void file_let_go(ckpt_reader *r)
 {
     error_record kept;
     error_take(&kept);
-    if (r->handle != NULL) (void)r->h->api->file_close(r->handle); // was only read
+    if (r->handle != NULL) (void)r->h->api->file_close(r->handle); // it was only read
     r->handle = NULL;
     r->open_name = NULL;
     (void)error_put(&kept);
 }
 
-// A file of the folder; a link is refused. Its size must be the manifest's.
+// Opens a file of the folder. It refuses a link, and a size that differs from the manifest's.
 static status file_take(ckpt_reader *r, const char *name, int64_t bytes)
 {
     if (r->open_name == name) return ST_OK; // the same string of the manifest
@@ -103,7 +103,7 @@ static status manifest_read(ckpt_reader *r)
     st = ckpt_manifest_parse(r->a, bytes, count, path, &r->manifest);
 close_file:
     free(bytes);
-    (void)r->h->api->file_close(f); // was only read
+    (void)r->h->api->file_close(f); // it was only read
     return st;
 }
 
@@ -137,7 +137,7 @@ status ckpt_reader_open_manifest(const host *h, const char *path, ckpt_reader **
     return st;
 }
 
-// The header says where the tensors lie; the manifest has to say the same of each.
+// Checks that header and manifest give the same place for each tensor.
 static status head_agrees(ckpt_reader *r, const ckpt_file *f, const safetensors_head *head)
 {
     for (int64_t i = 0; i < head->count; i++) {
@@ -182,7 +182,7 @@ destroy_arena:
     return st;
 }
 
-// All that headers hold is in the manifest; equal counts say that the manifest holds no more.
+// Every tensor of a header is in the manifest; equal counts prove that the manifest has no others.
 static status files_check(ckpt_reader *r)
 {
     const ckpt_manifest *m = &r->manifest;
@@ -208,7 +208,7 @@ static int compare_places(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-// The manifest's tensors of a file must fill it from its header to its end.
+// Checks that the manifest's tensors of a file fill it from its header to its end.
 status ckpt_reader_cover_check(ckpt_reader *r)
 {
     const ckpt_manifest *m = &r->manifest;
@@ -258,13 +258,13 @@ void ckpt_reader_close(ckpt_reader *r)
     file_let_go(r);
     free(r->tensor);
     free(r->piece);
-    arena_destroy(r->a); // `r` itself lies in it
+    arena_destroy(r->a); // the arena also holds `r`
 }
 
 void ckpt_reader_bypass_cache(ckpt_reader *r)
 {
     r->bypasses_cache = true;
-    file_let_go(r); // so that each file is opened, and forgotten, anew
+    file_let_go(r); // each file is opened, and dropped from the cache, anew
 }
 
 const ckpt_manifest *ckpt_reader_manifest(const ckpt_reader *r)
@@ -311,13 +311,13 @@ static status sum_check(const ckpt_reader *r, const ckpt_tensor *t, hash128 sum)
 static status tensor_file(ckpt_reader *r, const ckpt_tensor *t)
 {
     const ckpt_file *f = state_find(r, t->file);
-    ASSERT(f != NULL); // the manifest's reader has looked
+    ASSERT(f != NULL); // the manifest's parser has checked this
     return file_take(r, f->name, f->bytes);
 }
 
 status ckpt_reader_data(ckpt_reader *r, const ckpt_tensor *t, const void **bytes)
 {
-    TRY(tensor_file(r, t)); // its size is known to be right before anything is allocated
+    TRY(tensor_file(r, t)); // checks the size before any allocation
     if (t->bytes > r->tensor_capacity || r->tensor == NULL) {
         free(r->tensor);
         r->tensor_capacity = 0;
@@ -334,7 +334,8 @@ status ckpt_reader_data(ckpt_reader *r, const ckpt_tensor *t, const void **bytes
     return ST_OK;
 }
 
-// [begin, begin + bytes) of the open file, piece by piece, to `take` (may be NULL); its checksum.
+// Passes [begin, begin + bytes) of the open file piece by piece to `take` (may be NULL) and
+// computes the checksum.
 static status stream(ckpt_reader *r, int64_t begin, int64_t bytes, ckpt_take *take, void *context,
                      hash128 *out)
 {

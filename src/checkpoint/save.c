@@ -1,5 +1,5 @@
-// Writing a checkpoint: state files, extra files, sync, and last of all the manifest's rename. Then
-// everything is read back from the disk and compared.
+// Writes a checkpoint: state files, extra files, sync, and last the rename of the manifest. Then it
+// reads everything back from the disk and compares.
 #include "checkpoint/save.h"
 
 #include "base/fault.h"
@@ -13,13 +13,13 @@ typedef struct saving {
     const ckpt_image *image;
     const host *h;
     arena *a;
-    const char *folder; // of this checkpoint
+    const char *folder; // folder of this checkpoint
     ckpt_manifest manifest;
     hash_stream *digest;
-    char *chunk; // NULL where the image is in memory
+    char *chunk; // NULL if the image is in memory
 } saving;
 
-// ---- what goes where ----------------------------------------------------------------------------
+// ---- layout of the files ------------------------------------------------------------------------
 
 static status tensors_list(saving *v)
 {
@@ -49,8 +49,8 @@ static status tensors_list(saving *v)
     return ST_OK;
 }
 
-// The first tensor after `begin` that opens a new file: files of at most file_bytes, but at least a
-// tensor each.
+// Returns the first tensor after `begin` that opens a new file. A file has at most file_bytes, but
+// at least one tensor.
 static int64_t file_end(const saving *v, int64_t begin)
 {
     const int64_t most = v->image->file_bytes > 0 ? v->image->file_bytes : STATE_FILE_BYTES;
@@ -81,7 +81,7 @@ static status files_list(saving *v)
 
 // ---- state files --------------------------------------------------------------------------------
 
-// `count` bytes of a tensor: from the image in memory, or from the device.
+// Gets `count` bytes of a tensor from the image in memory, or from the device.
 static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, const void **out)
 {
     const ckpt_image *image = v->image;
@@ -99,7 +99,7 @@ static status piece_get(saving *v, int64_t tensor, int64_t at, int64_t count, co
     return ST_OK;
 }
 
-// One tensor, chunk by chunk; digest and checksum from the same bytes.
+// Writes one tensor chunk by chunk; the same bytes give digest and checksum.
 static status tensor_write(saving *v, safetensors_writer *w, int64_t i)
 {
     ckpt_tensor *t = &v->manifest.tensors[i];
@@ -120,14 +120,14 @@ static status tensor_write(saving *v, safetensors_writer *w, int64_t i)
     return st;
 }
 
-// Where the writer put the tensors: as the header in the file says.
+// Reads from the file's header where the writer put the tensors.
 static status places_read(saving *v, ckpt_file *f, const char *path, int64_t begin, int64_t end)
 {
     file *handle = NULL;
     safetensors_head head;
     TRY(v->h->api->file_open(v->h, path, FILE_READ_OWN, &handle));
     const status st = safetensors_head_read(v->h, handle, v->a, path, &head);
-    (void)v->h->api->file_close(handle); // was only read
+    (void)v->h->api->file_close(handle); // it was only read
     TRY(st);
     f->bytes = head.file_bytes;
     f->head_bytes = head.data_begin;
@@ -175,7 +175,7 @@ static status state_files_write(saving *v)
     return ST_OK;
 }
 
-// ---- the rest -----------------------------------------------------------------------------------
+// ---- extra files and manifest -------------------------------------------------------------------
 
 static status file_put(const host *h, const char *path, const void *bytes, int64_t count)
 {
@@ -184,7 +184,7 @@ static status file_put(const host *h, const char *path, const void *bytes, int64
     status st = h->api->file_write(f, bytes, count);
     if (st == ST_OK) st = h->api->file_sync(f);
     if (st == ST_OK) return h->api->file_close(f);
-    error_record first; // closing must not hide why
+    error_record first; // a failing close must not hide the cause
     error_take(&first);
     (void)h->api->file_close(f);
     return error_put(&first);
@@ -207,7 +207,7 @@ static status extras_write(saving *v, const ckpt_extra *extras, int64_t count)
     return ST_OK;
 }
 
-// From the rename on the checkpoint exists; from the sync after it, for ever.
+// The checkpoint exists from the rename on, and is durable from the following sync on.
 static status manifest_write(saving *v)
 {
     text t = {.a = v->a};
@@ -238,7 +238,7 @@ static status write_all(saving *v, const ckpt_info *info, const ckpt_extra *extr
     return manifest_write(v);
 }
 
-// What stands on the disk now, not what the system's cache remembers.
+// Verifies the contents of the disk, not of the system's cache.
 static status read_back(const host *h, const char *path)
 {
     ckpt_reader *r = NULL;
@@ -280,7 +280,8 @@ status ckpt_image_save(const ckpt_image *image, arena *a, const char *folder, co
     if (st == ST_OK) st = save_into(image, a, own, info, extras, extra_count);
     if (st == ST_OK) st = read_back(h, own);
     if (st == ST_OK) return ST_OK;
-    error_record first; // what cannot be removed now is debris, and goes at the next start
+    // A file that cannot be removed now is debris, and is removed at the next start.
+    error_record first;
     error_take(&first);
     if (ckpt_remove(h, a, own) != ST_OK) error_clear();
     return error_put(&first);

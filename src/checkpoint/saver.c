@@ -1,10 +1,11 @@
-// Saving beside training: the step waits for the copy of the state alone; a thread of its own writes,
-// syncs, reads back, links and prunes. Without the thread the same work is done at once.
+// Asynchronous saving: a step waits only for the copy of the state. A separate thread writes,
+// syncs, reads back, links and prunes. Without the thread the same work is done synchronously.
 //
-//   trainer  begin(): copy ──┐                       result(): what became of it
+//   trainer  begin(): copy ──┐                       result(): how the save ended
 //   writer                   └─ write, sync, manifest, read back, links, prune ─┘
 //
-// One save is on the way at most. All memory of the trainer's side is taken when the saver is made.
+// At most one save is in progress. All memory of the trainer's side is allocated when the saver is
+// created.
 #include "base/fault.h"
 #include "checkpoint/save.h"
 
@@ -23,7 +24,7 @@ struct ckpt_saver {
     int64_t fork;
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t lock; // guards `state`; who may touch order and result follows from it
+    pthread_mutex_t lock; // guards `state`, which decides who may use order and result
     pthread_cond_t changed;
     saver_state state;
     ckpt_order order;
@@ -39,7 +40,7 @@ static status link_set(ckpt_saver *s, arena *a, const char *link, const char *na
     return s->h->api->path_link(s->h, name, path);
 }
 
-// The checkpoint is safe: what fails from here on costs it nothing.
+// The checkpoint is durable; a failure from here on does not affect it.
 static status after_save(ckpt_saver *s, arena *a, const char *name)
 {
     ckpt_keep keep = s->order.keep;
@@ -59,8 +60,8 @@ static status save_named(ckpt_saver *s, arena *a, char **name)
     ckpt_info info = s->order.info;
     char *path = NULL;
     text removed = {.a = a};
-    if (ckpt_debris_remove(s->h, a, s->folder, &removed) != ST_OK)
-        error_clear(); // takes space only
+    // Debris only takes space.
+    if (ckpt_debris_remove(s->h, a, s->folder, &removed) != ST_OK) error_clear();
     TRY(ckpt_name_free(s->h, a, s->folder, info.step, s->fork, name));
     if (s->order.is_best) info.best = *name;
     TRY(path_join(a, s->folder, *name, &path));
@@ -69,7 +70,8 @@ static status save_named(ckpt_saver *s, arena *a, char **name)
                            *name);
 }
 
-// Fills in the result. All that the writer allocates goes with its arena.
+// Performs a save and fills in the result. All memory that the writer allocates is released with
+// its arena.
 static void order_do(ckpt_saver *s)
 {
     ckpt_saved *r = &s->result;
@@ -99,7 +101,7 @@ static void *writer(void *context)
             pthread_cond_wait(&s->changed, &s->lock);
             continue;
         }
-        pthread_mutex_unlock(&s->lock); // an order is the writer's until it is done
+        pthread_mutex_unlock(&s->lock); // the writer owns an order until it is done
         order_do(s);
         pthread_mutex_lock(&s->lock);
         s->state = SAVER_DONE;
@@ -192,13 +194,13 @@ void ckpt_saver_destroy(ckpt_saver *s)
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s->image.bytes);
-    arena_destroy(s->a); // `s` itself lies in it
+    arena_destroy(s->a); // the arena also holds `s`
 }
 
 status ckpt_saver_begin(ckpt_saver *s, const ckpt_order *order)
 {
     pthread_mutex_lock(&s->lock);
-    ASSERT(s->state == SAVER_IDLE); // the one before has been asked for
+    ASSERT(s->state == SAVER_IDLE); // the result of the previous save has been taken
     pthread_mutex_unlock(&s->lock);
     ckpt_saved *r = &s->result;
     memset(r, 0, sizeof(*r));

@@ -1,5 +1,5 @@
-// What of a run is logical state: a walk over the model's weights and what their optimizers keep. It does
-// not look at what this rank has: the list is the same on all of them.
+// Lists the logical state of a run: walks over the model's weights and the state of their
+// optimizers. The list does not depend on this rank's pieces, so it is the same on all ranks.
 #include "checkpoint/state.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ int64_t state_row(const ckpt_state *s, const char *kind, const char *weight)
     return plan_table_find(s->run, name);
 }
 
-// The tensor of the optimizer's program that is state of this kind; NULL: it keeps none.
+// Returns the tensor of the optimizer's program that is state of this kind; NULL: it has none.
 static const op_tensor *state_find(const ckpt_state *s, const char *kind, int64_t weight)
 {
     const op_program *p = s->optimizer != NULL ? s->optimizer[weight] : NULL;
@@ -32,7 +32,7 @@ bool state_has_master(const ckpt_state *s, int64_t weight)
     return state_find(s, "master", weight) != NULL;
 }
 
-// Of the working copy: as the layers' programs declare it.
+// The type of the working copy, as the layers' programs declare it.
 static dtype weight_type(const op_model *m, int64_t weight)
 {
     for (int32_t i = 0; i < m->layer_count; i++) {
@@ -53,7 +53,7 @@ static status item_push(arena *a, state_list *out, state_item **item)
     return ST_OK;
 }
 
-// Of all ranks, one after the other.
+// Adds the residuals of all ranks, in the order of the ranks.
 static status residuals_add(const ckpt_state *s, arena *a, state_list *out)
 {
     const size_t skip = strlen(PLAN_FEEDBACK);

@@ -1,4 +1,4 @@
-// The logical tensors of a run, in their one order. Internal to checkpoint/.
+// The logical tensors of a run in their fixed order. Internal to checkpoint/.
 #ifndef CHECKPOINT_STATE_H
 #define CHECKPOINT_STATE_H
 
@@ -10,11 +10,12 @@ typedef struct state_item {
     int ndim;
     int64_t dims[2], columns; // columns = 1 when ndim is 1
     int64_t bytes;
-    int64_t run_row;      // of this rank's piece; -1: it has none
-    int64_t offset;       // bytes from the beginning of the weight that it is a part of
-    int64_t image_offset; // in an image of the state
-    int32_t weight; // -1: a residual of compression, which means something for one layout only
-    // Of a residual: a row for each rank of these stages, of which each has so many; -1: there is one stage.
+    int64_t run_row;      // row of this rank's piece; -1: it has none
+    int64_t offset;       // bytes from the beginning of the weight that contains it
+    int64_t image_offset; // position in an image of the state
+    int32_t weight;       // -1: a residual of compression, valid for one layout only
+    // For a residual: it has a row for each rank of these stages, and each stage has stage_ranks of
+    // them; -1: there is one stage.
     int32_t stages[PLAN_MAX_HOLDERS];
     int64_t stage_ranks;
     int part;
@@ -24,34 +25,36 @@ typedef struct state_item {
 typedef struct state_list {
     state_item *items;
     int64_t count, capacity;
-    int64_t bytes; // of an image of all
+    int64_t bytes; // size of an image of all items
 } state_list;
 
-// weight by weight, part by part: weight (unless derived), master, m, v. Then the residuals of compression.
+// Lists the state weight by weight and part by part: weight (unless derived), master, m, v. The
+// residuals of compression follow.
 NODISCARD status state_list_make(const ckpt_state *s, arena *a, state_list *out);
-// Row of "<kind>.<weight>" (of kind "weight", the weight itself) in this rank's table; -1: there is none.
+// Returns the row of "<kind>.<weight>" (for kind "weight", the weight itself) in this rank's table;
+// -1: there is none.
 int64_t state_row(const ckpt_state *s, const char *kind, const char *weight);
-bool state_has_master(const ckpt_state *s, int64_t weight); // on whatever rank
+bool state_has_master(const ckpt_state *s, int64_t weight); // on any rank
 
-// ---- pieces.c: ways in and out of the devices -----------------------------------------------------
+// ---- pieces.c: to and from the devices ----------------------------------------------------------
 
-// Bytes of an item that this rank holds whole, or that is where else the state is.
+// Reads bytes of an item that this rank holds whole, or that the `read` callback supplies.
 NODISCARD status state_read(const ckpt_state *s, const state_item *item, int64_t offset, void *to,
                             int64_t bytes);
-// All items, chunk by chunk, into an image; NULL: only pieces that the first rank lacks, for its sake.
+// Reads all items chunk by chunk into an image. NULL: only sends the pieces that rank 0 lacks.
 NODISCARD status state_read_all(const ckpt_state *s, const state_list *list, char *image);
-// Bytes [offset, offset + bytes) of an item: what of them is this rank's is written.
+// Writes bytes [offset, offset + bytes) of an item as far as this rank holds them.
 NODISCARD status state_write(const ckpt_state *s, const state_item *item, int64_t offset,
                              const void *from, int64_t bytes);
-bool state_is_here(const ckpt_state *s, const state_item *item); // some of it
+bool state_is_here(const ckpt_state *s, const state_item *item); // at least a part of it
 
-// The counters of the step block that outlive a step, as two flat arrays.
+// The step block's counters that outlive a step, as two flat arrays.
 enum { STEP_COUNTS = 6, STEP_REALS = 1 + STEP_HISTORY };
 void step_flatten(const step_device *d, int64_t counts[STEP_COUNTS], double reals[STEP_REALS]);
 void step_unflatten(step_device *d, const int64_t counts[STEP_COUNTS],
                     const double reals[STEP_REALS]);
 
-// The digest goes over name, type, dims and bytes of every tensor in logical order.
+// The digest covers name, type, dims and bytes of every tensor in logical order.
 void digest_head(hash_stream *digest, const char *name, dtype type, int ndim, const int64_t *dims);
 
 enum { STATE_CHUNK_BYTES = 4 << 20 };

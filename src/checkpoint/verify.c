@@ -1,5 +1,5 @@
-// Everything that can be known of a checkpoint from its bytes: every header, every tensor, every
-// extra file, and the digest over the logical tensors in their order.
+// Verifies all that a checkpoint's bytes allow: every header, every tensor, every extra file, and
+// the digest over the logical tensors in their order.
 #include "checkpoint/reader.h"
 #include "checkpoint/state.h"
 
@@ -8,9 +8,9 @@
 typedef struct verifying {
     ckpt_reader *r;
     hash_stream *digest;
-    text *report; // NULL: the first damage is enough
+    text *report; // NULL: the first damage ends the check
     bool damaged;
-    char last[ERROR_TEXT_BYTES]; // line of the report: a file that is cut is told of once
+    char last[ERROR_TEXT_BYTES]; // last line of the report: a truncated file is reported once
 } verifying;
 
 static status digest_take(void *context, int64_t at, const void *bytes, int64_t count)
@@ -20,7 +20,7 @@ static status digest_take(void *context, int64_t at, const void *bytes, int64_t 
     return ST_OK;
 }
 
-// Damage goes into the report and the work goes on; any other failure ends it.
+// Damage goes into the report and verification continues; any other failure ends it.
 static status count_damage(verifying *v, status st)
 {
     if (st == ST_OK || v->report == NULL || (st != ST_DAMAGED && st != ST_SECURITY)) return st;
@@ -70,7 +70,7 @@ status ckpt_reader_verify(ckpt_reader *r, const char *path, text *report)
     TRY(st);
     if (!v.damaged) TRY(count_damage(&v, root_check(r, path, have)));
     if (!v.damaged) return ST_OK;
-    ASSERT(report != NULL); // without one the first damage has ended it
+    ASSERT(report != NULL); // without a report the first damage has ended the check
     return fail(ST_DAMAGED, "%s is damaged:\n%.3000s", path, report->bytes);
 }
 
