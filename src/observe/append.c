@@ -1,4 +1,4 @@
-// Files that grow by whole records. See append.h.
+// Appends whole records to a file. A record that is written only in part is cut off again.
 #include "observe/append.h"
 
 status obs_append_open(const host *h, const char *path, obs_append *out)
@@ -13,7 +13,7 @@ status obs_append_open(const host *h, const char *path, obs_append *out)
     return st;
 }
 
-// A disk that is full takes half a record; the next one, when there is room again, must not follow it.
+// A full disk takes half a record. The next record must not follow it when there is space again.
 status obs_append_write(obs_append *a, const void *data, int64_t bytes)
 {
     if (a->is_torn) TRY(a->h->api->file_truncate(a->f, a->bytes));

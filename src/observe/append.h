@@ -1,4 +1,5 @@
-// A file that grows by whole records: of a write that failed nothing stays. Internal to observe/.
+// A file that grows by whole records; a failed write leaves no part of a record. Internal to
+// observe/.
 #ifndef OBSERVE_APPEND_H
 #define OBSERVE_APPEND_H
 
@@ -7,11 +8,11 @@
 typedef struct obs_append {
     const host *h;
     file *f;
-    int64_t bytes; // of whole records
-    bool is_torn;  // and a part of one, which could not be cut off yet
+    int64_t bytes; // size of the whole records
+    bool is_torn;  // part of a record follows, which could not be cut off yet
 } obs_append;
 
-// out->f is NULL where it fails.
+// On failure out->f is NULL.
 NODISCARD status obs_append_open(const host *h, const char *path, obs_append *out);
 NODISCARD status obs_append_write(obs_append *a, const void *data, int64_t bytes);
 status obs_append_close(obs_append *a);

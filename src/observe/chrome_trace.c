@@ -1,4 +1,4 @@
-// Spans as a Chrome trace, the JSON that ui.perfetto.dev and chrome://tracing open.
+// Writes spans as a Chrome trace, the JSON that ui.perfetto.dev and chrome://tracing open.
 #include "observe/observe.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// metrics.jsonl and the same record as a line for people.
+// Writes a step's record as JSON to metrics.jsonl, and as a line for people.
 #include "observe/append.h"
 #include "observe/observe.h"
 
@@ -13,7 +13,7 @@ struct obs_metrics {
     arena *a;
 };
 
-// Where the lines of steps after `finished` begin. A torn last line is cut too.
+// Returns where the lines of steps after `finished` begin. A torn last line is cut, too.
 static int64_t kept_bytes(const char *bytes, int64_t count, int64_t finished)
 {
     int64_t at = 0;
@@ -74,7 +74,7 @@ static status number(text *t, const char *name, double value)
     return text_add(t, ", \"%s\": %.9g", name, value);
 }
 
-// Buckets stand in the order of run.json's "compression".
+// The buckets are in the order of run.json's "compression".
 static status print_codec(const obs_record *r, text *out)
 {
     TRY(number(out, "codec_error", r->codec_error));
@@ -129,7 +129,7 @@ static int digits(int64_t n)
 
 status obs_print_line(const obs_record *r, int columns, text *out)
 {
-    // In the order of what is missed most; the time left stands last but keeps its place.
+    // The fields are in order of importance. The time left comes last but always keeps its place.
     enum { FIELDS = 9, FIELD_BYTES = 256 };
     char fields[FIELDS][FIELD_BYTES] = {{0}}, human[32];
     const size_t n = FIELD_BYTES;

@@ -1,4 +1,5 @@
-// Records as JSON, lines and TensorBoard events; the live line's width; metrics cut back on resume.
+// Tests records as JSON, as lines and as TensorBoard events, the width of the live line, and that a
+// resumed run cuts the metrics back.
 #include "base/format/json.h"
 #include "base/hash.h"
 #include "fixtures/base/test_paths.h"
@@ -40,7 +41,7 @@ static void crc_has_its_published_value(void **state)
     assert_int_equal(crc32c(0, zeros, 32), 0x8a9136aau); // RFC 3720, B.4
 }
 
-// Walks the records as a reader does and adds up what they say.
+// Walks over the records as a reader does and adds up their values.
 static void events_can_be_read(void **state)
 {
     (void)state;
@@ -72,7 +73,7 @@ static void events_can_be_read(void **state)
     arena_destroy(a);
 }
 
-// No line is wider than asked, none loses step, loss and (from 80 columns) the time left.
+// No line is wider than requested, and none lacks step, loss and (from 80 columns) the time left.
 static void lines_fit_their_columns(void **state)
 {
     (void)state;
@@ -138,7 +139,7 @@ static void metrics_are_cut_back(void **state)
     arena_destroy(a);
 }
 
-// The file may not grow past the middle of a line; later it may.
+// The file cannot grow past the middle of a line; later it can.
 static void a_line_that_failed_leaves_nothing(void **state)
 {
     (void)state;

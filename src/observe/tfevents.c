@@ -1,10 +1,10 @@
-// TensorBoard event files: the records of steps as scalars.
+// Writes TensorBoard event files: the records of steps as scalars.
 //
-// A file is a run of records: u64 length, u32 masked CRC-32C of the length, the bytes, u32 masked CRC of
-// the bytes; each is an Event in protobuf's wire form, few enough fields to write by hand. Source: the
-// public record and proto definitions of TensorFlow. A resumed run begins a new file, which the
-// viewer joins to those before it; a session log at its head makes the viewer forget the steps that
-// are now done again.
+// A file is a sequence of records: u64 length, u32 masked CRC-32C of the length, the bytes, u32
+// masked CRC of the bytes. Each record is an Event in protobuf's wire format, with few enough
+// fields to write by hand. Source: the public record and proto definitions of TensorFlow. A resumed
+// run begins a new file, which the viewer joins to the earlier ones. A session log at its start
+// makes the viewer discard the steps that are now repeated.
 #include "base/hash.h"
 #include "observe/append.h"
 #include "observe/observe.h"
@@ -46,7 +46,7 @@ static void put_varint(wire *w, uint64_t value)
     put_byte(w, (uint8_t)value);
 }
 
-// A field of bytes: a text or a message.
+// Writes a length-delimited field: a string or a message.
 static void put_field(wire *w, uint8_t key, const void *data, int64_t bytes)
 {
     put_byte(w, key);
@@ -100,9 +100,9 @@ status obs_events_open(const host *h, arena *a, const char *path, int64_t finish
     TRY(obs_append_open(h, path, &e->file));
     event_begin(&event, (double)h->api->unix_ns(h) / 1e9, 0);
     put_field(&event, 0x1a, version, (int64_t)sizeof(version) - 1); // 3: file_version
-    *out = e; // also after a failure: the caller closes it
+    *out = e; // set even on failure: the caller closes it
     TRY(event_write(e, &event));
-    // What an earlier session wrote of this step and later ones did not last.
+    // Discards what an earlier session wrote for this step and later ones.
     put_byte(&log, 0x08); // 1: status
     put_varint(&log, 1);  // START
     event_begin(&event, (double)h->api->unix_ns(h) / 1e9, finished_steps + 1);
