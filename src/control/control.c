@@ -331,9 +331,10 @@ static status prepare(control *c)
     if (c->polls == NULL || c->watched == NULL) return fail(ST_NO_MEMORY, "no memory for control");
     TRY(fault_point("control.open"));
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->wake_fd < 0) return fail(ST_IO, "no descriptor for control: %s", strerror(errno));
+    if (c->wake_fd < 0)
+        return fail(ST_IO, "cannot open a descriptor for control: %s", strerror(errno));
     if (control_thread_start(&c->thread, control_main, c) != 0) {
-        return fail(ST_NO_MEMORY, "no thread for control");
+        return fail(ST_NO_MEMORY, "cannot start the control thread");
     }
     return ST_OK;
 }
@@ -432,7 +433,7 @@ status control_swap(control *c, const void *mine, int64_t bytes, void *all)
         } else if (result != ST_OK) {
             const char *said = "";
             (void)control_member_error(c->m, &said);
-            st = fail(result, "a swap of %lld bytes ended: %s", (long long)bytes,
+            st = fail(result, "a swap of %lld bytes failed: %s", (long long)bytes,
                       said[0] == '\0' ? "a rank was lost" : said);
         } else if (bytes > 0) {
             memcpy(all, got, (size_t)(bytes * c->config.ranks));

@@ -188,7 +188,7 @@ int control_coordinator_accept(control_coordinator *b, int64_t now)
     if (b->phase == COORDINATOR_OVER) return -1;
     if (pending >= CONTROL_PENDING_MAX) {
         control_coordinator_refuse(b, -1, ST_SECURITY,
-                                   "%d connections say nothing; the oldest of them was closed",
+                                   "%d connections have not authenticated; the oldest was closed",
                                    pending);
         if (oldest >= 0) control_coordinator_drop(b, oldest);
         return -1; // the slot is free once it is closed; a rank tries again
@@ -244,24 +244,25 @@ static void on_hello(control_coordinator *b, int connection, const uint8_t *fram
     coordinator_line *line = &b->lines[connection];
     control_hello *m = &line->hello;
     if (!control_hello_parse(frame, m) || m->type != CONTROL_HELLO) {
-        control_coordinator_refuse(b, -1, ST_SECURITY,
-                                   "a connection that does not speak our protocol");
+        control_coordinator_refuse(
+            b, -1, ST_SECURITY,
+            "a connection was closed because it does not speak the control protocol");
         control_coordinator_drop(b, connection);
         return;
     }
     if (!control_handshake_check(&line->handshake, frame)) {
         const bool is_other = m->job != b->config.job || m->epoch != b->config.epoch;
         control_coordinator_refuse(
-            b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was not let in: %s", m->rank,
-            m->host, (long long)m->pid,
-            is_other ? "it is of another job or epoch" : "its key is another");
+            b, m->rank, ST_SECURITY, "rank %d (%s, process %lld) was refused: %s", m->rank, m->host,
+            (long long)m->pid,
+            is_other ? "it belongs to another job or epoch" : "it has another key");
         reject(b, connection, ST_SECURITY);
         return;
     }
     if (m->ranks != b->config.ranks) {
         control_coordinator_refuse(
             b, m->rank, ST_REFUSED,
-            "rank %d (%s) refused: it was started for a job of %d ranks, the others "
+            "rank %d (%s) was refused: it was started for a job of %d ranks, the others "
             "for %d",
             m->rank, m->host, m->ranks, b->config.ranks);
         reject(b, connection, ST_REFUSED);
@@ -272,8 +273,8 @@ static void on_hello(control_coordinator *b, int connection, const uint8_t *fram
     if (is_taken || b->phase != COORDINATOR_JOINING) {
         control_coordinator_refuse(
             b, m->rank, ST_REFUSED,
-            "a second claimant of rank %d (%s, process %lld) refused: process %lld "
-            "on %s has it",
+            "a second process that claims rank %d (%s, process %lld) was refused: "
+            "process %lld on %s already has the rank",
             m->rank, m->host, (long long)m->pid, (long long)holder->peer.pid, holder->peer.host);
         reject(b, connection, ST_REFUSED);
         return;
@@ -293,7 +294,7 @@ static void on_proof(control_coordinator *b, int connection, const uint8_t *fram
                           control_handshake_check(&line->handshake, frame);
     if (!is_proof) {
         control_coordinator_refuse(b, line->rank, ST_SECURITY,
-                                   "somebody (%s) who says to be rank %d could not prove it",
+                                   "a connection from %s that claims rank %d could not prove it",
                                    line->hello.host, line->rank);
         control_coordinator_drop(b, connection);
         return;
@@ -305,9 +306,10 @@ static void on_proof(control_coordinator *b, int connection, const uint8_t *fram
     }
     // Two processes claimed it; the other one proved first.
     if (member->has_joined || b->phase != COORDINATOR_JOINING) {
-        control_coordinator_refuse(b, line->rank, ST_REFUSED,
-                                   "a second claimant of rank %d (%s, process %lld) refused",
-                                   line->rank, m.host, (long long)m.pid);
+        control_coordinator_refuse(
+            b, line->rank, ST_REFUSED,
+            "a second process that claims rank %d (%s, process %lld) was refused", line->rank,
+            m.host, (long long)m.pid);
         control_coordinator_drop(b, connection);
         return;
     }
@@ -354,12 +356,12 @@ static void on_bytes(control_coordinator *b, const control_event *e, int64_t now
         if (st != ST_OK || !has) break;
         b->seen[line->rank].heard_at = now;
         if (!control_coordinator_message(b, line->rank, &f, now)) {
-            st = fail(ST_SECURITY, "a malformed message (type %d, %lld bytes)", f.type,
+            st = fail(ST_SECURITY, "it sent a malformed message (type %d, %lld bytes)", f.type,
                       (long long)f.bytes);
         }
     }
     if (st != ST_OK) {
-        control_coordinator_refuse(b, line->rank, st, "rank %d was cut off: %s", line->rank,
+        control_coordinator_refuse(b, line->rank, st, "rank %d was disconnected: %s", line->rank,
                                    error_last()->text);
         control_coordinator_drop(b, e->connection);
     }

@@ -204,8 +204,8 @@ static bool on_swap(control_coordinator *b, int rank, const control_frame *f)
     }
     if (number != b->swap.number || bytes != b->swap.bytes || b->swap.has[rank] != 0) {
         (void)snprintf(said, sizeof(said),
-                       "ranks differ in a swap: rank %d (%s) gives %lld bytes to #%llu, rank %d "
-                       "(%s) gave %lld to #%llu",
+                       "ranks disagree in a swap: rank %d (%s) sends %lld bytes for #%llu, rank %d "
+                       "(%s) sent %lld for #%llu",
                        rank, b->members[rank].peer.host, (long long)bytes,
                        (unsigned long long)number, b->swap.first,
                        b->members[b->swap.first].peer.host, (long long)b->swap.bytes,
@@ -367,7 +367,7 @@ static void expire(control_coordinator *b, int64_t now)
         if (is_pending && now >= line->until) {
             control_coordinator_refuse(
                 b, -1, ST_SECURITY,
-                "a connection that did not prove itself within %d ms was closed",
+                "a connection that did not authenticate within %d ms was closed",
                 CONTROL_HANDSHAKE_MS);
             control_coordinator_drop(b, i);
         }
@@ -385,7 +385,8 @@ static void join_too_late(control_coordinator *b)
         named++;
     }
     const int absent = b->config.ranks - b->joined;
-    (void)snprintf(said, sizeof(said), "rank%s %s%s did not join within %.0f s; %d of %d are here",
+    (void)snprintf(said, sizeof(said),
+                   "rank%s %s%s did not join within %.0f s; %d of %d have joined",
                    absent == 1 ? "" : "s", missing, absent > named ? ", ..." : "",
                    (double)b->config.join_ns / 1e9, b->joined, b->config.ranks);
     control_notice n = {.kind = CONTROL_NOTE_REFUSED, .rank = -1, .code = ST_TIMEOUT};

@@ -38,7 +38,7 @@ void control_facts_digest(const control_fact *facts, int64_t count,
 status control_record_print(const control_fact *facts, int64_t count, text *out)
 {
     if (count > CONTROL_FACTS_MAX) {
-        return fail(ST_USAGE, "%lld facts of a rank, at most %d", (long long)count,
+        return fail(ST_USAGE, "a rank has %lld facts, at most %d are allowed", (long long)count,
                     CONTROL_FACTS_MAX);
     }
     for (int64_t i = 0; i < count; i++) {
@@ -48,8 +48,8 @@ status control_record_print(const control_fact *facts, int64_t count, text *out)
         TRY(text_add_bytes(out, facts[i].value, (int64_t)strlen(facts[i].value) + 1));
     }
     if (out->length > CONTROL_RECORD_BYTES_MAX) {
-        return fail(ST_USAGE, "%lld bytes of facts of a rank, at most %d", (long long)out->length,
-                    CONTROL_RECORD_BYTES_MAX);
+        return fail(ST_USAGE, "a rank has %lld bytes of facts, at most %d are allowed",
+                    (long long)out->length, CONTROL_RECORD_BYTES_MAX);
     }
     return ST_OK;
 }
@@ -143,7 +143,7 @@ void control_facts_explain(const control_side *odd, const control_side *rest, un
     ASSERT(limit_bytes > 0);
     sentence s = {.bytes = out, .limit = limit_bytes};
     out[0] = '\0';
-    say(&s, "rank %d (%s) refused: ", odd->rank, odd->host);
+    say(&s, "rank %d (%s) was refused: ", odd->rank, odd->host);
     int said = 0;
     if (odd->record != NULL && rest->record != NULL) {
         said = differences(odd, rest, true, &s, 0);
@@ -156,8 +156,10 @@ void control_facts_explain(const control_side *odd, const control_side *rest, un
             say(&s, "%s%s", separator, control_fact_kind_name((control_fact_kind)kind));
             separator = " and ";
         }
-        say(&s, " is not that of the other %d rank%s", rest->count, rest->count == 1 ? "" : "s");
+        const bool is_one = (kinds & (kinds - 1)) == 0;
+        say(&s, " %s of the other %d rank%s", is_one ? "differs from that" : "differ from those",
+            rest->count, rest->count == 1 ? "" : "s");
     }
     const bool is_build = (kinds & 1u << CONTROL_BUILD) != 0;
-    say(&s, "; start all with the same %s", is_build ? "build" : "run.yaml");
+    say(&s, "; start all ranks with the same %s", is_build ? "build" : "run.yaml");
 }

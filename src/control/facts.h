@@ -50,7 +50,7 @@ typedef struct control_side {
     int64_t record_bytes;
 } control_side;
 
-// Writes for example "rank 3 (n2) refused: layout.tp is 2 there and 4 on the other 7 ranks", at
+// Writes for example "rank 3 (n2) was refused: layout.tp is 2 there and 4 on the other 7 ranks", at
 // most `limit_bytes` with the NUL. It names the first two keys that differ. `kinds` has a bit per
 // kind whose digests differ.
 void control_facts_explain(const control_side *odd, const control_side *rest, unsigned kinds,

@@ -98,14 +98,15 @@ static void detect_silence(detector *d)
         } else if (is_silent(d, r)) {
             const double silent_s = (double)(d->now - s->heard_at) / 1e9;
             if (machine_answers(d, r)) {
-                (void)suspect(d, r, CONTROL_STOPPED,
-                              "rank %d (%s) is stopped: silent for %.1f s in step %lld, while its "
-                              "machine answers",
-                              r, s->host, silent_s, (long long)s->report.step);
+                (void)suspect(
+                    d, r, CONTROL_STOPPED,
+                    "rank %d (%s) is stopped: it has been silent for %.1f s in step %lld, "
+                    "while its machine answers",
+                    r, s->host, silent_s, (long long)s->report.step);
             } else {
                 (void)suspect(d, r, CONTROL_DEAD,
-                              "rank %d (%s) is dead: all of its machine is silent for %.1f s", r,
-                              s->host, silent_s);
+                              "rank %d (%s) is dead: its whole machine has been silent for %.1f s",
+                              r, s->host, silent_s);
             }
         }
     }
@@ -304,10 +305,11 @@ static void detect_slow(detector *d)
         const double ratio = (double)s->report.own_ns / (double)usual;
         s->slow_steps = ratio > d->limits->slow_ratio ? s->slow_steps + 1 : 0;
         if (s->slow_steps == d->limits->slow_steps) {
-            (void)suspect(d, r, CONTROL_SLOW,
-                          "rank %d (%s) is slow: %.0f%% more time than its peers for the same work "
-                          "in the last %d steps",
-                          r, s->host, 100.0 * (ratio - 1.0), s->slow_steps);
+            (void)suspect(
+                d, r, CONTROL_SLOW,
+                "rank %d (%s) is slow: it took %.0f%% more time than its peers for the same "
+                "work in the last %d steps",
+                r, s->host, 100.0 * (ratio - 1.0), s->slow_steps);
         }
     }
     free(values);
@@ -372,7 +374,7 @@ bool control_history_check(control_history *h, const control_seen *seen, int ran
         out->verdict = CONTROL_DIVERGED;
         (void)snprintf(out->text, sizeof(out->text),
                        "ranks differ at #%llu: rank %d (%s) has fingerprint %016llx, rank %d (%s) "
-                       "and %d more %016llx",
+                       "and %d more have %016llx",
                        (unsigned long long)h->rows[i].sequence, rank, seen[rank].host,
                        (unsigned long long)h->rows[i].value[odd], other, seen[other].host,
                        count[1 - odd] - 1, (unsigned long long)h->rows[i].value[1 - odd]);

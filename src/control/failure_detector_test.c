@@ -83,7 +83,7 @@ static const row rows[] = {
      {IS(GOES), IS(GOES), ELSEWHERE(SILENT), ELSEWHERE(SILENT)},
      2,
      CONTROL_DEAD,
-     "all of its machine"},
+     "its whole machine"},
     {"a busy loop",
      {FOR(3, 9), FOR(3, 9), FOR(3, 9), IS(STANDS)},
      3,

@@ -215,7 +215,7 @@ status control_stream_take(control_stream *s, const void *bytes, int64_t count)
     // The buffer may hold one whole unparsed frame and the bytes that came after it in one read.
     const int64_t limit = s->in_limit + CONTROL_HEADER_BYTES + CONTROL_HASH_BYTES + (128 << 10);
     if (count > limit - s->in_count) {
-        return fail(ST_SECURITY, "more than %lld bytes came without a frame in them",
+        return fail(ST_SECURITY, "more than %lld bytes arrived without a complete frame",
                     (long long)limit);
     }
     if (count == 0) return ST_OK;
@@ -255,12 +255,12 @@ status control_stream_next(control_stream *s, control_frame *out, bool *has)
     // MAC comes last.
     if (control_get32(b) != FRAME_MAGIC || bytes > s->in_limit || type == CONTROL_MSG_NONE ||
         type >= CONTROL_MSG_COUNT || control_get16(b + 10) != 0) {
-        return fail(ST_SECURITY, "bytes came that are no control frame");
+        return fail(ST_SECURITY, "the received bytes are not a control frame");
     }
     if (control_get32(b + 12) != s->epoch || control_get64(b + 16) != s->receive_sequence) {
         return fail(ST_SECURITY,
-                    "a control frame came of epoch %u, number %llu; %u and %llu "
-                    "expected",
+                    "a control frame of epoch %u with number %llu arrived, expected epoch %u "
+                    "and number %llu",
                     control_get32(b + 12), (unsigned long long)control_get64(b + 16), s->epoch,
                     (unsigned long long)s->receive_sequence);
     }
@@ -269,7 +269,7 @@ status control_stream_next(control_stream *s, control_frame *out, bool *has)
     uint8_t wanted[CONTROL_HASH_BYTES];
     frame_mac(s->receive_key, b, sealed, wanted);
     if (!control_equal(wanted, b + sealed, sizeof(wanted))) {
-        return fail(ST_SECURITY, "a control frame came with a wrong MAC");
+        return fail(ST_SECURITY, "a control frame with a wrong MAC arrived");
     }
     s->receive_sequence++;
     s->in_used = sealed + CONTROL_HASH_BYTES;
@@ -287,7 +287,7 @@ static status reserve(control_stream *s, int64_t count, uint8_t **at)
         s->out_begin = 0;
     }
     if (count > s->out_limit - s->out_end) {
-        return fail(ST_TIMEOUT, "%lld bytes of control messages wait to be read by the other side",
+        return fail(ST_TIMEOUT, "the other side has not read %lld bytes of control messages",
                     (long long)s->out_end);
     }
     TRY(grow(&s->out, &s->out_capacity, s->out_end + count));

@@ -339,8 +339,8 @@ static void test_facts(void **state)
     odd[1].value = "2";
     explain(odd, 3, rest, 3, said);
     assert_string_equal(said,
-                        "rank 3 (n2) refused: layout.tp is 2 there and 4 on the other 7 ranks; "
-                        "start all with the same run.yaml");
+                        "rank 3 (n2) was refused: layout.tp is 2 there and 4 on the other 7 ranks; "
+                        "start all ranks with the same run.yaml");
     odd[1].value = "4";
     odd[3] = (control_fact){CONTROL_NUMERICS, "kernels", "avx\n2"};
     explain(odd, 4, rest, 3, said);
@@ -348,7 +348,7 @@ static void test_facts(void **state)
     explain(odd, 2, rest, 3, said);
     assert_non_null(strstr(said, "data.path is not given there and web on the other 7 ranks"));
     explain(odd, 3, rest, 3, said); // the digests differ, the lists do not: perhaps the order
-    assert_non_null(strstr(said, "its configuration is not that of the other 7 ranks"));
+    assert_non_null(strstr(said, "its configuration differs from that of the other 7 ranks"));
 
     uint8_t x[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES],
         y[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];

@@ -115,13 +115,14 @@ static status check_owner(int fd, const char *path)
         return fail(ST_SECURITY, "%s: the job's key must be a regular file", path);
     }
     if (info.st_uid != geteuid()) {
-        return fail(ST_SECURITY, "%s: the job's key belongs to user %u, this process to user %u",
-                    path, (unsigned)info.st_uid, (unsigned)geteuid());
+        return fail(ST_SECURITY,
+                    "%s: the job's key belongs to user %u, this process runs as user %u", path,
+                    (unsigned)info.st_uid, (unsigned)geteuid());
     }
     if ((info.st_mode & 077) != 0) {
         return fail(ST_SECURITY,
-                    "%s: the job's key may be used by others (mode %03o, 600 expected): make a new "
-                    "key, and chmod 600 it",
+                    "%s: other users can access the job's key (mode %03o, expected 600): make a "
+                    "new key, and chmod 600 it",
                     path, (unsigned)(info.st_mode & 0777));
     }
     return ST_OK;
@@ -142,8 +143,9 @@ status control_key_read(const char *path, control_key **out)
     if (st == ST_OK) {
         const int64_t count = read_some(fd, text, sizeof(text));
         if (count < 0 || !parse(text, count, bytes)) {
-            st = fail(ST_SECURITY, "%s: holds no key: 32 bytes or 64 hexadecimal digits expected",
-                      path);
+            st =
+                fail(ST_SECURITY,
+                     "%s: the file holds no key, expected 32 bytes or 64 hexadecimal digits", path);
         } else {
             st = control_key_copy(bytes, out);
         }
@@ -174,7 +176,7 @@ status control_key_pipe(const control_key *k, int *fd)
     int ends[2];
     TRY(fault_point("control.key.pipe"));
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        return fail(ST_IO, "no pipe for the job's key: %s", strerror(errno));
+        return fail(ST_IO, "cannot create a pipe for the job's key: %s", strerror(errno));
     }
     // An empty pipe takes 32 bytes in one write.
     const ssize_t n = write(ends[1], k->bytes, CONTROL_KEY_BYTES);

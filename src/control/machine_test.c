@@ -97,7 +97,7 @@ static void test_swap_differs(void **state)
         assert_true(control_member_swapped(j.r[r].m, &st, &all));
         assert_int_equal(st, ST_DIVERGED);
         assert_int_equal(control_member_error(j.r[r].m, &said), ST_DIVERGED);
-        assert_non_null(strstr(said, "ranks differ in a swap"));
+        assert_non_null(strstr(said, "ranks disagree in a swap"));
         assert_non_null(strstr(said, "7 bytes"));
     }
     job_deinit(&j);
@@ -124,9 +124,9 @@ static void test_wrong_key(void **state)
         const int bad = job_add(&j, &c);
         job_run(&j, 1000 * MS);
         assert_int_equal(control_member_error(j.r[bad].m, &said), ST_SECURITY);
-        assert_non_null(strstr(said, "rank 2 (n2) was not let into the job"));
+        assert_non_null(strstr(said, "rank 2 (n2) was refused: its key"));
         assert_false(control_member_may_retry(j.r[bad].m));
-        assert_true(job_said(&j, "rank 2 (n2, process 102) was not let in"));
+        assert_true(job_said(&j, "rank 2 (n2, process 102) was refused"));
         for (int r = 0; r < 2; r++)
             assert_int_equal(control_member_state(j.r[r].m), CONTROL_WAITING);
         c = job_config(&j, 2);
@@ -175,7 +175,7 @@ static void test_second_claimant(void **state)
         }
         assert_int_equal(waiting, 1);
         if (seed % 2 == 0) assert_int_equal(control_member_state(j.r[0].m), CONTROL_WAITING);
-        assert_true(job_said(&j, "a second claimant of rank 1"));
+        assert_true(job_said(&j, "a second process that claims rank 1"));
         job_deinit(&j);
     }
 }
@@ -201,7 +201,7 @@ static void test_comes_again(void **state)
     job_run(&j, 500 * MS);
     assert_int_equal(control_member_state(j.r[again].m), CONTROL_RUNNING);
     assert_int_equal(control_member_state(j.r[other].m), CONTROL_RUNNING);
-    assert_false(job_said(&j, "claimant"));
+    assert_false(job_said(&j, "a second process"));
     job_deinit(&j);
 }
 
@@ -244,8 +244,8 @@ static void test_config_differs(void **state)
         char wanted[128];
         assert_true(
             snprintf(wanted, sizeof(wanted),
-                     "rank %d (n%d) refused: layout.tp is 2 there and 4 on the other 7 ranks; "
-                     "start all with the same run.yaml",
+                     "rank %d (n%d) was refused: layout.tp is 2 there and 4 on the other 7 ranks; "
+                     "start all ranks with the same run.yaml",
                      bad, bad) > 0);
         for (int r = 0; r < 8; r++) {
             const char *said;
@@ -271,7 +271,7 @@ static void test_join_too_late(void **state)
     }
     job_run(&j, 4000 * MS);
     assert_int_equal(control_member_error(j.r[0].m, &said), ST_TIMEOUT);
-    assert_string_equal(said, "ranks 1, 2 did not join within 3 s; 2 of 4 are here");
+    assert_string_equal(said, "ranks 1, 2 did not join within 3 s; 2 of 4 have joined");
     job_deinit(&j);
 }
 

@@ -175,8 +175,7 @@ static void send_hello(control_member *m, control_hello_type type)
 static void condemn_key(control_member *m)
 {
     m->is_condemned = true;
-    end(m, ST_SECURITY,
-        "rank %d (%s) was not let into the job: its key is not the one of job %016llx, epoch %u",
+    end(m, ST_SECURITY, "rank %d (%s) was refused: its key is not the key of job %016llx, epoch %u",
         m->config.rank, m->config.self.host, (unsigned long long)m->config.job, m->config.epoch);
 }
 
@@ -193,14 +192,16 @@ static void on_hello(control_member *m, const uint8_t *frame)
         m->is_condemned = true;
         end(m, (status)hello.code,
             hello.ranks != m->config.ranks
-                ? "rank %d (%s) refused: it was started for a job of %d ranks, the others for %d"
-                : "rank %d (%s) refused: this rank of %d is taken by another process, or it came "
-                  "when the job of %d ranks was complete",
+                ? "rank %d (%s) was refused: it was started for a job of %d ranks, the others "
+                  "for %d"
+                : "rank %d (%s) was refused: another process has this rank of %d, or it came after "
+                  "the job of %d ranks was complete",
             m->config.rank, m->config.self.host, m->config.ranks, hello.ranks);
         return;
     }
     if (!is_one || hello.type != CONTROL_CHALLENGE) {
-        end(m, ST_SECURITY, "what listens there is not the coordinator of a job");
+        end(m, ST_SECURITY,
+            "the process at the coordinator's address is not the coordinator of a job");
         return;
     }
     if (hello.job != m->config.job || hello.epoch != m->config.epoch ||
@@ -307,7 +308,7 @@ static bool on_verdict(control_member *m, const control_frame *f)
     tell_verdict(m, rank, (control_verdict)verdict, n.text);
     if (rank == m->config.rank && (verdict == CONTROL_DEAD || verdict == CONTROL_STOPPED)) {
         m->is_condemned = true;
-        end(m, ST_PEER_LOST, "rank %d was given up by the others: %s", rank, n.text);
+        end(m, ST_PEER_LOST, "the other ranks gave up rank %d: %s", rank, n.text);
     }
     return true;
 }
@@ -405,10 +406,11 @@ static void lose_coordinator(control_member *m, control_verdict v, const char *w
 {
     char name[CONTROL_HOST_BYTES + 32], said[CONTROL_TEXT_BYTES];
     if (m->state == CONTROL_JOINING || m->state == CONTROL_WAITING) {
-        end(m, ST_PEER_LOST, "the coordinator of the job %s before all ranks had joined", why);
+        end(m, ST_PEER_LOST, "the coordinator of the job was lost before all ranks had joined: %s",
+            why);
         return;
     }
-    (void)snprintf(said, sizeof(said), "%s is %s: %s, and it led the job",
+    (void)snprintf(said, sizeof(said), "%s is %s: %s, and it was the job's coordinator",
                    coordinator_name(m, name), control_verdict_name(v), why);
     tell_verdict(m, m->coordinator_rank, v, said);
     end(m, ST_PEER_LOST, "%s", said);
@@ -420,7 +422,8 @@ static void on_tick(control_member *m, int64_t now, int64_t late)
     const int64_t silent = now - m->heard_at - late;
     if (m->state == CONTROL_JOINING) {
         if (silent > (int64_t)CONTROL_HANDSHAKE_MS * 1000000) {
-            end(m, ST_TIMEOUT, "what listens there did not answer within %d ms",
+            end(m, ST_TIMEOUT,
+                "the process at the coordinator's address did not answer within %d ms",
                 CONTROL_HANDSHAKE_MS);
         }
         return;
@@ -545,13 +548,17 @@ status control_member_swap(control_member *m, const void *mine, int64_t bytes)
 {
     ASSERT(!m->swap.is_running && bytes >= 0);
     if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * m->config.ranks > CONTROL_TO_RANK_MAX - 8) {
-        return fail(ST_USAGE,
-                    "a swap of %lld bytes on each of %d ranks, at most %d each and %d in all",
-                    (long long)bytes, m->config.ranks, CONTROL_SWAP_BYTES_MAX, CONTROL_TO_RANK_MAX);
+        return fail(
+            ST_USAGE,
+            "a swap of %lld bytes on each of %d ranks is too large, at most %d each and %d in "
+            "total are allowed",
+            (long long)bytes, m->config.ranks, CONTROL_SWAP_BYTES_MAX, CONTROL_TO_RANK_MAX);
     }
-    if (m->state != CONTROL_RUNNING) return fail(ST_PEER_LOST, "no swap: %s", m->text);
+    if (m->state != CONTROL_RUNNING)
+        return fail(ST_PEER_LOST, "the swap cannot begin: %s", m->text);
     if (m->lost >= 0) {
-        return fail(ST_PEER_LOST, "no swap: rank %d (%s) is lost", m->lost, m->peers[m->lost].host);
+        return fail(ST_PEER_LOST, "the swap cannot begin: rank %d (%s) is lost", m->lost,
+                    m->peers[m->lost].host);
     }
     const size_t all = (size_t)max_i64(bytes * m->config.ranks, 1);
     uint8_t *grown = realloc(m->swap.all, all);

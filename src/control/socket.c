@@ -33,7 +33,7 @@ static status parse_unix(const char *name, const char *whole, address *out)
     struct sockaddr_un *u = (struct sockaddr_un *)(void *)&out->at;
     const size_t length = strlen(name);
     if (length < 2 || length >= sizeof(u->sun_path)) {
-        return fail(ST_CONFIG, "address \"%s\": a path or @name of 2 to %zu characters expected",
+        return fail(ST_CONFIG, "address \"%s\": expected a path or @name of 2 to %zu characters",
                     whole, sizeof(u->sun_path) - 1);
     }
     u->sun_family = AF_UNIX;
@@ -51,7 +51,7 @@ static status parse_address(const char *whole, bool listens, address *out)
     const char *colon = strrchr(whole, ':');
     if (colon == NULL || strlen(whole) >= sizeof(name) || colon[1] == '\0') {
         return fail(ST_CONFIG,
-                    "address \"%s\": host:port, [v6]:port, unix:/path or unix:@name expected",
+                    "address \"%s\": expected host:port, [v6]:port, unix:/path or unix:@name",
                     whole);
     }
     const bool is_v6 = whole[0] == '[' && colon > whole + 1 && colon[-1] == ']';
@@ -118,7 +118,7 @@ status control_listen(const char *where, bool allow_wildcard, int *fd,
     }
     TRY(fault_point("control.listen"));
     const int s = socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0) return fail(ST_IO, "no socket for \"%s\": %s", where, strerror(errno));
+    if (s < 0) return fail(ST_IO, "cannot create a socket for \"%s\": %s", where, strerror(errno));
     // The mask lets only the owner connect to a bound path.
     const mode_t mask = umask(0177);
     const bool is_ok = (a.at.ss_family == AF_UNIX ||
@@ -150,7 +150,7 @@ status control_connect(const char *where, int timeout_ms, int *fd)
     TRY(parse_address(where, false, &a));
     TRY(fault_point("control.connect"));
     const int s = socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0) return fail(ST_IO, "no socket for \"%s\": %s", where, strerror(errno));
+    if (s < 0) return fail(ST_IO, "cannot create a socket for \"%s\": %s", where, strerror(errno));
     int error = connect(s, (struct sockaddr *)&a.at, a.bytes) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
         struct pollfd p = {.fd = s, .events = POLLOUT};
