@@ -28,7 +28,7 @@ static status get_number(const env *e, const char *name, int64_t least, int64_t 
     const char *value = get(e, name);
     int64_t x = 0;
     if (value == NULL || !text_parse_i64(value, &x) || x < least || x > most) {
-        return fail(ST_CONFIG, "%s is \"%s\", a number from %lld to %lld expected", name,
+        return fail(ST_CONFIG, "%s is \"%s\", expected a number from %lld to %lld", name,
                     value == NULL ? "" : value, (long long)least, (long long)most);
     }
     *out = (int)x;
@@ -71,7 +71,7 @@ static status set_address(launch_place *p, const char *name, int port)
     const bool is_v6 = strchr(name, ':') != NULL && name[0] != '[';
     const int n = snprintf(p->address, sizeof(p->address), is_v6 ? "[%s]:%d" : "%s:%d", name, port);
     if (n < 0 || n >= (int)sizeof(p->address)) {
-        return fail(ST_CONFIG, "\"%.60s...\" is no host name", name);
+        return fail(ST_CONFIG, "the host name \"%.60s...\" is too long", name);
     }
     return ST_OK;
 }
@@ -96,7 +96,9 @@ static status read_ours(const env *e, launch_place *p)
                          &p->control_block_fd, &p->liveness_fd, &p->listen_fd, &at);
     if (n != 7 || at < 0 || p->ranks < 1 || p->ranks > LAUNCH_LOCAL_MAX || p->rank < 0 ||
         p->rank >= p->ranks || strlen(value + at) >= sizeof(p->address)) {
-        return fail(ST_CONFIG, "TRIREME_LAUNCH is not what our launcher writes; unset it");
+        return fail(
+            ST_CONFIG,
+            "TRIREME_LAUNCH does not have the form that trireme's launcher writes; unset it");
     }
     p->job = job;
     p->local_rank = p->rank;
@@ -196,8 +198,8 @@ static status read_kubernetes(const env *e, launch_place *p)
     const char *dash = name == NULL ? NULL : strrchr(name, '-');
     if (dash == NULL) {
         return fail(ST_CONFIG,
-                    "HOSTNAME is \"%s\", the JOB-INDEX of an indexed job's pod expected; or set "
-                    "TRIREME_ADDRESS to the host:port of index 0",
+                    "HOSTNAME is \"%s\", expected the JOB-INDEX of an indexed job's pod; otherwise "
+                    "set TRIREME_ADDRESS to the host:port of index 0",
                     name == NULL ? "" : name);
     }
     const int length = (int)(dash - name);
@@ -287,9 +289,10 @@ status launch_detect(launch_lookup lookup, void *context, launch_place *out)
         return ST_OK;
     }
     if (is_in_slurm) {
-        (void)snprintf(p.note, sizeof(p.note),
-                       "inside a Slurm allocation, but not started by srun: one rank runs here; "
-                       "`srun trireme ...` starts all");
+        (void)snprintf(
+            p.note, sizeof(p.note),
+            "this process is inside a Slurm allocation but was not started by srun, so one "
+            "rank runs here; `srun trireme ...` starts all ranks");
     }
     p.local_rank = 0;
     p.local_ranks = 1;

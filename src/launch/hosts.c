@@ -31,8 +31,8 @@ static bool is_name_character(char c)
 
 static status add(hosts *h, const char *name, int64_t length)
 {
-    if (length == 0) return refuse(h, "an empty name");
-    if (h->out.count == h->limit) return refuse(h, "too many names");
+    if (length == 0) return refuse(h, "a name is empty");
+    if (h->out.count == h->limit) return refuse(h, "it has too many names");
     TRY(arena_grow(h->a, (void **)&h->out.names, &h->capacity, h->out.count + 1,
                    sizeof(*h->out.names)));
     return arena_format(h->a, &h->out.names[h->out.count++], "%.*s", (int)length, name);
@@ -59,29 +59,28 @@ static status expand_ranges(hosts *h, char *name, int64_t length, const char *at
                             int brackets)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
-    if (close == NULL) return refuse(h, "a [ without its ]");
-    if (close == at) return refuse(h, "a number expected in [ ]");
-    if (brackets == BRACKETS_MAX) return refuse(h, "too many brackets in a name");
+    if (close == NULL) return refuse(h, "a [ has no ]");
+    if (close == at) return refuse(h, "a number is expected in [ ]");
+    if (brackets == BRACKETS_MAX) return refuse(h, "a name has too many brackets");
     while (at < close) {
         int64_t first, last;
         int width, last_width;
-        if (!number(&at, close, &first, &width)) return refuse(h, "a number expected in [ ]");
+        if (!number(&at, close, &first, &width)) return refuse(h, "a number is expected in [ ]");
         last = first;
         if (at < close && *at == '-') {
             at++;
-            if (!number(&at, close, &last, &last_width))
-                return refuse(h, "a range without its end");
+            if (!number(&at, close, &last, &last_width)) return refuse(h, "a range has no end");
         }
-        if (last < first) return refuse(h, "a range that goes down");
-        if (last - first >= h->limit - h->out.count) return refuse(h, "too many names");
+        if (last < first) return refuse(h, "a range goes down");
+        if (last - first >= h->limit - h->out.count) return refuse(h, "it has too many names");
         for (int64_t i = first; i <= last; i++) {
             const int n = snprintf(name + length, (size_t)(NAME_BYTES_MAX - length), "%0*lld",
                                    width, (long long)i);
-            if (n < 0 || length + n >= NAME_BYTES_MAX) return refuse(h, "a name that is too long");
+            if (n < 0 || length + n >= NAME_BYTES_MAX) return refuse(h, "a name is too long");
             TRY(expand(h, name, length + n, close + 1, end, brackets + 1));
         }
-        if (at < close && *at != ',') return refuse(h, "a comma or ] expected in [ ]");
-        if (at < close && ++at == close) return refuse(h, "a number expected in [ ]");
+        if (at < close && *at != ',') return refuse(h, "a comma or ] is expected in [ ]");
+        if (at < close && ++at == close) return refuse(h, "a number is expected in [ ]");
     }
     return ST_OK;
 }
@@ -92,8 +91,8 @@ static status expand(hosts *h, char *name, int64_t length, const char *at, const
 {
     for (; at < end; at++) {
         if (*at == '[') return expand_ranges(h, name, length, at + 1, end, brackets);
-        if (!is_name_character(*at)) return refuse(h, "a character that no host name has");
-        if (length + 1 >= NAME_BYTES_MAX) return refuse(h, "a name that is too long");
+        if (!is_name_character(*at)) return refuse(h, "a character is not allowed in host names");
+        if (length + 1 >= NAME_BYTES_MAX) return refuse(h, "a name is too long");
         name[length++] = *at;
     }
     return add(h, name, length);
@@ -104,8 +103,8 @@ status launch_hosts(arena *a, const char *list, int64_t limit, file_names *out)
     hosts h = {.a = a, .list = list, .limit = limit};
     char name[NAME_BYTES_MAX];
     const size_t bytes = strlen(list);
-    if (bytes > LIST_BYTES_MAX) return refuse(&h, "too long");
-    if (bytes == 0) return refuse(&h, "no name");
+    if (bytes > LIST_BYTES_MAX) return refuse(&h, "it is too long");
+    if (bytes == 0) return refuse(&h, "it has no name");
     const char *at = list, *end = list + bytes;
     while (at <= end) {
         const char *stop = at;

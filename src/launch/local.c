@@ -54,7 +54,7 @@ static void child(const birth *b, const launch_local_config *c)
         is_ok = is_ok && fcntl(b->keep[i], F_SETFD, 0) == 0;
     }
     if (is_ok) (void)execve(c->program, c->argv, b->environment);
-    static const char message[] = "error: cannot run this program again as a rank\n";
+    static const char message[] = "error: cannot start this program again as a rank\n";
     const ssize_t n = write(2, message, sizeof(message) - 1);
     (void)n;
     _exit(4);

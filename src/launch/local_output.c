@@ -131,9 +131,10 @@ void launch_output_end(local *l)
     l->dropped += l->queue_count;
     if (l->dropped == 0) return;
     char message[128];
-    const int n = snprintf(message, sizeof(message),
-                           "note   %lld bytes were not shown, for the console did not take them\n",
-                           (long long)l->dropped);
+    const int n =
+        snprintf(message, sizeof(message),
+                 "note   %lld bytes were not shown because the console did not accept them\n",
+                 (long long)l->dropped);
     if (n > 0 && l->log_fd >= 0) write_whole(l->log_fd, (const uint8_t *)message, n);
 }
 
@@ -146,7 +147,7 @@ void launch_say_end(const local *l, int rank, char *out, int64_t limit_bytes)
         const char *name = sigabbrev_np(r->ended_by);
         (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) died by signal %d (SIG%s)%s", rank,
                        host_name, r->ended_by, name == NULL ? "?" : name,
-                       r->was_ended ? ", which was passed on to it" : "");
+                       r->was_ended ? ", which the launcher forwarded" : "");
     } else {
         (void)snprintf(out, (size_t)limit_bytes, "rank %d (%s) ended with exit code %d", rank,
                        host_name, r->exit_code);
@@ -176,7 +177,8 @@ static void add_tail(const local *l, int rank, char *out, int64_t limit_bytes)
     }
     while (*begin == '\n') begin++;
     const size_t used = strlen(out);
-    (void)snprintf(out + used, (size_t)limit_bytes - used, "\nthe end of %s:\n%s", path, begin);
+    (void)snprintf(out + used, (size_t)limit_bytes - used, "\nthe last lines of %s:\n%s", path,
+                   begin);
 }
 
 // The exit codes have no 128 + n: a crash is a bug in Trireme, and a signal from outside means a
@@ -217,7 +219,7 @@ void launch_tell(const local *l, launch_result *out)
         const size_t used = strlen(out->text);
         if (!l->ranks[r].was_pressed) continue;
         (void)snprintf(out->text + used, sizeof(out->text) - used,
-                       "; rank %d did not end by itself and was ended", r);
+                       "; rank %d did not end by itself, so the launcher ended it", r);
     }
     add_tail(l, l->first, out->text, sizeof(out->text));
 }

@@ -46,8 +46,8 @@ static status join(const launch_join_config *config, launch_job *j)
         TRY(control_key_read(config->key_path, &j->key));
     } else {
         return fail(ST_SECURITY,
-                    "ranks that %s started need a key that all of them hold: make a "
-                    "file of 32 random bytes, chmod 600 it, and name it",
+                    "ranks that %s started need a shared key: make a file of 32 random bytes, "
+                    "chmod 600 it, and name it",
                     p->launcher);
     }
     if (p->rank == 0) TRY(start_coordinator(config, j));
@@ -139,7 +139,8 @@ status launch_liveness_start(int fd, int64_t grace_ns, void (*on_end)(void *cont
         if (l->stop_fd >= 0) (void)close(l->stop_fd);
         (void)close(fd);
         free(l);
-        return fail(ST_NO_MEMORY, "no thread to watch the launcher: %s", strerror(error));
+        return fail(ST_NO_MEMORY, "cannot start the thread that watches the launcher: %s",
+                    strerror(error));
     }
     *out = l;
     return ST_OK;
