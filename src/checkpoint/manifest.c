@@ -26,13 +26,15 @@ static status check_tail(const char *bytes, int64_t count, const char *what)
     const char *tail = count >= TAIL_BYTES ? bytes + count - TAIL_BYTES : NULL;
     if (tail == NULL || memcmp(tail, tail_begin, sizeof(tail_begin) - 1) != 0 ||
         memcmp(tail + TAIL_BYTES - (sizeof(tail_end) - 1), tail_end, sizeof(tail_end) - 1) != 0) {
-        return fail(ST_DAMAGED, "%s: its last line is not its checksum: cut short, or no %s", what,
+        return fail(ST_DAMAGED,
+                    "%s: its last line is not its checksum; it was cut short or is not a %s", what,
                     CKPT_FORMAT);
     }
     (void)hash128_text(hash128_of(bytes, count - TAIL_BYTES), hex);
     const char *want = tail + sizeof(tail_begin) - 1;
     if (memcmp(hex, want, HEX_DIGITS) != 0) {
-        return fail(ST_DAMAGED, "%s: checksum %s, its last line says %.32s", what, hex, want);
+        return fail(ST_DAMAGED, "%s: its checksum is %s, its last line says %.32s", what, hex,
+                    want);
     }
     return ST_OK;
 }
@@ -68,8 +70,8 @@ static status check_file_name(const parsing *p, const char *name)
     if (name == NULL) return fail(ST_DAMAGED, "%s: a file has no name", p->what);
     if (strchr(name, '/') != NULL || strcmp(name, "..") == 0 || strcmp(name, ".") == 0) {
         return fail(ST_SECURITY,
-                    "%s: names the file \"%.200s\"; only plain names of files in its own folder "
-                    "are followed",
+                    "%s: it names the file \"%.200s\"; only plain names of files in its own folder "
+                    "are allowed",
                     p->what, name);
     }
     bool plain = name[0] != '\0' && name[0] != '.' && strlen(name) <= 255;
@@ -78,7 +80,7 @@ static status check_file_name(const parsing *p, const char *name)
                           (*c >= '0' && *c <= '9') || *c == '.' || *c == '-' || *c == '_');
     }
     if (!plain || strcmp(name, CKPT_MANIFEST_NAME) == 0) {
-        return fail(ST_DAMAGED, "%s: \"%.200s\" is no name of a file", p->what, name);
+        return fail(ST_DAMAGED, "%s: \"%.200s\" is not a valid file name", p->what, name);
     }
     return ST_OK;
 }
@@ -115,7 +117,7 @@ static status read_files(const parsing *p, const char *key, bool is_state, ckpt_
     if (count > 1) qsort(files, (size_t)count, sizeof(*files), compare_files);
     for (int64_t i = 1; i < count; i++) {
         if (strcmp(files[i - 1].name, files[i].name) == 0) {
-            return fail(ST_DAMAGED, "%s: lists the file %s twice", p->what, files[i].name);
+            return fail(ST_DAMAGED, "%s: it lists the file %s twice", p->what, files[i].name);
         }
     }
     *out = files;
@@ -200,7 +202,8 @@ static status read_tensors(const parsing *p)
     }
     for (int64_t i = 1; i < m->tensor_count; i++) {
         if (strcmp(m->sorted[i - 1]->name, m->sorted[i]->name) == 0) {
-            return fail(ST_DAMAGED, "%s: lists the tensor %s twice", p->what, m->sorted[i]->name);
+            return fail(ST_DAMAGED, "%s: it lists the tensor %s twice", p->what,
+                        m->sorted[i]->name);
         }
     }
     return ST_OK;
@@ -252,12 +255,12 @@ static status read_all(const parsing *p)
     TRY(read_files(p, "files", false, &m->extras, &m->extra_count));
     for (int64_t i = 0; i < m->extra_count; i++) {
         if (file_find(m->state, m->state_count, m->extras[i].name) != NULL) {
-            return fail(ST_DAMAGED, "%s: lists the file %s twice", p->what, m->extras[i].name);
+            return fail(ST_DAMAGED, "%s: it lists the file %s twice", p->what, m->extras[i].name);
         }
     }
     TRY(read_tensors(p));
     if (hex_parse(json_text(json_get(p->root, "digest"), NULL), &m->digest)) return ST_OK;
-    return fail(ST_DAMAGED, "%s: has no digest", p->what);
+    return fail(ST_DAMAGED, "%s: it has no digest", p->what);
 }
 
 status ckpt_manifest_parse(arena *a, const char *bytes, int64_t count, const char *what,

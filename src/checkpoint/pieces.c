@@ -124,7 +124,7 @@ static status chunk_take(const state_list *list, char **out)
         bytes = max_i64(bytes, list->items[i].columns * dtype_bytes(list->items[i].type));
     }
     *out = malloc((size_t)bytes);
-    return *out != NULL ? ST_OK : fail(ST_NO_MEMORY, "no memory to hand over the state");
+    return *out != NULL ? ST_OK : fail(ST_NO_MEMORY, "no memory to transfer the state");
 }
 
 status state_read_all(const ckpt_state *s, const state_list *list, char *image)

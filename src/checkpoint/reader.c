@@ -44,7 +44,7 @@ static status file_take(ckpt_reader *r, const char *name, int64_t bytes)
     if (st == ST_OK) st = r->h->api->file_open(r->h, path, FILE_READ_OWN, &r->handle);
     arena_destroy(work);
     if (st == ST_NOT_FOUND) {
-        return fail(ST_DAMAGED, "%s/%s is missing, the manifest lists it", r->path, name);
+        return fail(ST_DAMAGED, "%s/%s is missing, but the manifest lists it", r->path, name);
     }
     TRY(st);
     r->open_name = name;
@@ -82,14 +82,14 @@ static status manifest_read(ckpt_reader *r)
     TRY(path_join(r->a, r->path, CKPT_MANIFEST_NAME, &path));
     const status opened = r->h->api->file_open(r->h, path, FILE_READ_OWN, &f);
     if (opened == ST_NOT_FOUND) {
-        return fail(ST_NOT_FOUND, "%s: is not there; only a folder with a manifest is a checkpoint",
-                    path);
+        return fail(ST_NOT_FOUND,
+                    "%s does not exist; only a folder with a manifest is a checkpoint", path);
     }
     TRY(opened);
     status st = ST_OK;
     TRY_TO(close_file, r->h->api->file_size(f, &count));
     if (count > CKPT_MANIFEST_LIMIT_BYTES) {
-        st = fail(ST_DAMAGED, "%s: %lld bytes, at most %d expected", path, (long long)count,
+        st = fail(ST_DAMAGED, "%s: it has %lld bytes, expected at most %d", path, (long long)count,
                   CKPT_MANIFEST_LIMIT_BYTES);
         goto close_file;
     }
@@ -144,15 +144,16 @@ static status head_agrees(ckpt_reader *r, const ckpt_file *f, const safetensors_
         const safetensors_entry *e = &head->entries[i];
         const ckpt_tensor *t = ckpt_manifest_find(&r->manifest, e->name);
         if (t == NULL || t->file != f->name) {
-            return fail(ST_DAMAGED, "%s/%s: holds the tensor %s, the manifest does not say so",
-                        r->path, f->name, e->name);
+            return fail(ST_DAMAGED,
+                        "%s/%s: it holds the tensor %s, which the manifest does not list", r->path,
+                        f->name, e->name);
         }
         if (t->type != e->type || t->ndim != e->ndim || t->offset != e->begin ||
             t->bytes != e->bytes ||
             memcmp(t->dims, e->dims, (size_t)e->ndim * sizeof(e->dims[0])) != 0) {
             return fail(ST_DAMAGED,
-                        "%s/%s: tensor %s: type, shape or place are not what the manifest says",
-                        r->path, f->name, e->name);
+                        "%s/%s: tensor %s: type, shape or place differ from the manifest", r->path,
+                        f->name, e->name);
         }
     }
     return ST_OK;

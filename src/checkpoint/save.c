@@ -135,7 +135,7 @@ static status places_read(saving *v, ckpt_file *f, const char *path, int64_t beg
     for (int64_t i = begin; i < end; i++) {
         const safetensors_entry *e = safetensors_head_find(&head, v->manifest.tensors[i].name);
         if (e == NULL) {
-            return fail(ST_DAMAGED, "%s: reads back without the tensor %s", path,
+            return fail(ST_DAMAGED, "%s: the file lacks the tensor %s when it is read back", path,
                         v->manifest.tensors[i].name);
         }
         v->manifest.tensors[i].offset = e->begin;
@@ -247,7 +247,7 @@ static status read_back(const host *h, const char *path)
     ckpt_reader_bypass_cache(r);
     const status st = ckpt_reader_verify(r, path, NULL);
     ckpt_reader_close(r);
-    if (st != ST_OK) note("reading back what was just written");
+    if (st != ST_OK) note("while reading back the checkpoint that was just written");
     return st;
 }
 

@@ -128,7 +128,7 @@ static status thread_start(ckpt_saver *s)
 {
     TRY(fault_point("checkpoint.thread"));
     if (pthread_create(&s->thread, NULL, writer, s) != 0) {
-        return fail(ST_NO_MEMORY, "no thread for writing checkpoints");
+        return fail(ST_NO_MEMORY, "cannot start the thread that writes checkpoints");
     }
     s->has_thread = true;
     return ST_OK;
@@ -149,8 +149,8 @@ static status saver_fill(ckpt_saver *s, const ckpt_saver_config *c)
     s->image.bytes = malloc((size_t)max_i64(s->image.list.bytes, 1));
     if (s->image.bytes == NULL) {
         return fail(ST_NO_MEMORY,
-                    "no memory for the copy of the state that is saved beside training: %lld "
-                    "bytes; checkpoint.async=no needs none",
+                    "no memory for the copy of the state for asynchronous saving: %lld bytes; "
+                    "checkpoint.async=no needs no copy",
                     (long long)s->image.list.bytes);
     }
     return thread_start(s);

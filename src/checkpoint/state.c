@@ -42,7 +42,7 @@ static dtype weight_type(const op_model *m, int64_t weight)
             if (is_weight && m->layers[i].weight_of[t] == weight) return p->tensors[t].type;
         }
     }
-    panic_at(__FILE__, __LINE__, "a weight that no layer uses");
+    panic_at(__FILE__, __LINE__, "no layer uses this weight");
 }
 
 static status item_push(arena *a, state_list *out, state_item **item)
