@@ -215,36 +215,10 @@ int64_t cost_launch_ns(const cost_model *m)
 
 // ---- operations -----------------------------------------------------------------------------------
 
-cost_class cost_class_of(op_code code)
-{
-    if (op_communicates(code)) return COST_MESSAGE;
-    if (code == OP_ATTENTION || code == OP_ATTENTION_BWD) return COST_ATTENTION;
-    if (code == OP_MATMUL || code == OP_MATMUL_DX || code == OP_MATMUL_DW || code == OP_HEAD_LOSS ||
-        code == OP_HEAD_STATS || code == OP_MUON || code == OP_EXPERTS || code == OP_EXPERTS_DX ||
-        code == OP_EXPERTS_DW) {
-        return COST_PRODUCT;
-    }
-    return COST_MEMORY;
-}
-
 static double dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
 {
     const op_tensor *x = &p->tensors[t];
     return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
-}
-
-// Element-wise chains that other software runs as one kernel.
-bool cost_is_pointwise(op_code code)
-{
-    static const op_code codes[] = {
-        OP_BIAS_DW,    OP_ADD,        OP_ADD_BIAS,     OP_RMSNORM,        OP_RMSNORM_DX,
-        OP_RMSNORM_DW, OP_LAYERNORM,  OP_LAYERNORM_DX, OP_LAYERNORM_DW,   OP_ROPE,
-        OP_SWIGLU,     OP_SWIGLU_BWD, OP_ACTIVATION,   OP_ACTIVATION_BWD, OP_DROPOUT,
-        OP_CAST,       OP_WEIGH,      OP_WEIGH_DG,     OP_LATENT,         OP_LATENT_BWD};
-    for (int i = 0; i < COUNT_OF(codes); i++) {
-        if (codes[i] == code) return true;
-    }
-    return false;
 }
 
 bool cost_has_all_logits(const cost_profile *p)
@@ -280,15 +254,16 @@ static double head_s(const cost_model *m, const op_program *p, const op_node *no
     const cost_product logits = {chunk, made, dim};
     const cost_product dx = {chunk, dim, made}, dw = {made, dim, chunk};
     const double logit_bytes = 4.0 * chunk * columns;
+    const bool is_loss = op_kind_of(node->code)->logits == LOGITS_LOSS;
     double s = product_s(m, &logits, type, 0.0) + memory_s(m, 2.0 * logit_bytes);
-    if (node->code == OP_HEAD_LOSS && node->attrs.kept) s = memory_s(m, logit_bytes);
-    if (node->code == OP_HEAD_LOSS && node->out[1] != TENSOR_NONE) {
+    if (is_loss && node->attrs.kept) s = memory_s(m, logit_bytes);
+    if (is_loss && node->out[1] != TENSOR_NONE) {
         s += product_s(m, &dx, type, 0.0) + memory_s(m, logit_bytes);
     }
-    if (node->code == OP_HEAD_LOSS && node->out[2] != TENSOR_NONE) {
+    if (is_loss && node->out[2] != TENSOR_NONE) {
         s += product_s(m, &dw, type, 0.0);
     }
-    const bool makes = node->code == OP_HEAD_STATS || !node->attrs.kept;
+    const bool makes = !is_loss || !node->attrs.kept;
     return s * over(rows, chunk) + (makes ? logits_gathered_s(m, rows, vocab, columns) : 0.0);
 }
 
@@ -308,21 +283,13 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
                        const extent_binding *bound, const op_cost *cost, dtype type)
 {
     const double bytes = cost->bytes_read + cost->bytes_written;
-    const tensor_id a = node->in[0];
-    cost_product shape = {dim_of(p, a, 0, bound), dim_of(p, node->out[0], 1, bound),
-                          dim_of(p, a, 1, bound)};
-    if (node->code == OP_EXPERTS_DW) shape.n = dim_of(p, node->in[1], 1, bound);
-    const bool sums_rows = node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
-    if (sums_rows) { // dy(N, M), x(N, K)
-        shape.m = dim_of(p, a, 1, bound);
-        shape.k = dim_of(p, a, 0, bound);
-    }
-    double products = 1.0, uneven = 1.0;
-    if (node->attrs.experts > 0) { // rows are dealt out to them
-        products = (double)node->attrs.experts;
-        *(node->code == OP_EXPERTS_DW ? &shape.k : &shape.m) /= products;
-        uneven = m->profile->imbalance;
-    }
+    op_gemm gemm;
+    const bool has_shape = op_gemm_of(p, node, bound, &gemm);
+    ASSERT(has_shape);
+    const cost_product shape = {gemm.m, gemm.n, gemm.k};
+    const double products = gemm.count;
+    const double uneven = node->attrs.experts > 0 ? m->profile->imbalance : 1.0;
+    const bool sums_rows = op_kind_of(node->code)->grad_of == GRAD_OF_WEIGHT;
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
     const double plain = products_s(m, &shape, type, bytes, products);
     // Small ones stay as they are.
@@ -335,7 +302,7 @@ static double sums_s(const cost_model *m, const op_program *p, const op_node *no
 {
     const op_kind *kind = op_kind_of(node->code);
     double s = 0.0;
-    for (int o = 0; o < kind->out_max; o++) {
+    for (int o = 0; o < OP_MAX_OUT; o++) {
         const tensor_id sum = node->out[o];
         if ((kind->accumulates >> o & 1u) == 0 || sum == TENSOR_NONE) continue;
         const op_tensor *x = &p->tensors[sum];
@@ -352,7 +319,7 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
 {
     enum { USUAL_HEAD = 128 }; // of the devices' entries
     const cluster_device *d = &m->c->device;
-    const bool ahead = node->code == OP_ATTENTION;
+    const bool ahead = op_kind_of(node->code)->grad_of == GRAD_OF_NONE;
     double share = ahead ? d->attention_forward_share : d->attention_backward_share;
     if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
     const dtype type = p->tensors[node->in[1]].type;
@@ -376,13 +343,6 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
 }
 
-// What a model of Llama's kind has that GPT-2's has not: the first libraries had no kernels of their own for them.
-static bool is_of_llama(op_code code)
-{
-    return code == OP_RMSNORM || code == OP_RMSNORM_DX || code == OP_RMSNORM_DW ||
-           code == OP_ROPE || code == OP_SWIGLU || code == OP_SWIGLU_BWD;
-}
-
 // Bytes, or arithmetic on what they hold where that is slower.
 static double pointwise_s(const cost_model *m, const op_program *p, const op_node *node,
                           const extent_binding *bound, double bytes)
@@ -392,7 +352,7 @@ static double pointwise_s(const cost_model *m, const op_program *p, const op_nod
     const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
     double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
     if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);
-    const bool is_eager = m->profile->eager_pointwise > 0.0 && is_of_llama(node->code);
+    const bool is_eager = m->profile->eager_pointwise > 0.0 && op_kind_of(node->code)->composed;
     const double moved = is_eager ? m->profile->eager_pointwise : m->profile->pointwise;
     return fmax(memory_s(m, bytes * moved), over(bytes / width, rate));
 }
@@ -402,10 +362,9 @@ static double pointwise_s(const cost_model *m, const op_program *p, const op_nod
 static double sorts_s(const cost_model *m, const op_program *p, const op_node *node,
                       const extent_binding *bound)
 {
-    tensor_id rows = TENSOR_NONE;
-    if (node->code == OP_DISPATCH || node->code == OP_COMBINE_BWD) rows = node->out[0];
-    if (node->code == OP_DISPATCH_BWD || node->code == OP_COMBINE) rows = node->in[0];
-    if (!m->profile->expert_sorts || rows == TENSOR_NONE) return 0.0;
+    const op_sorts sorts = op_kind_of(node->code)->sorts;
+    if (!m->profile->expert_sorts || sorts == SORTS_NOTHING) return 0.0;
+    const tensor_id rows = sorts == SORTS_OUTPUT ? node->out[0] : node->in[0];
     const double width = (double)dtype_bytes(p->tensors[rows].type);
     return memory_s(m, 2.0 * width * dim_of(p, rows, 0, bound) * dim_of(p, rows, 1, bound)) +
            launch_s(m);
@@ -417,25 +376,24 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     const op_cost cost = op_node_cost(p, node, bound);
     const double bytes = cost.bytes_read + cost.bytes_written;
     const cluster_device *d = &m->c->device;
-    switch (cost_class_of(node->code)) {
-    case COST_MESSAGE:
+    const op_kind *kind = op_kind_of(node->code);
+    switch (kind->cost_class) {
+    case COST_FREE:
         return 0.0;
     case COST_ATTENTION:
         return attention_s(m, p, node, bound, &cost);
-    case COST_PRODUCT:
-        if (node->code == OP_MUON) {
+    case COST_GEMM:
+        if (kind->gemm == NULL) {
             const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
             return fmax(over(cost.flops, rate * m->profile->product), memory_s(m, bytes));
         }
-        if (node->code == OP_HEAD_LOSS || node->code == OP_HEAD_STATS) {
+        if (kind->logits != LOGITS_NONE) {
             return head_s(m, p, node, bound, p->tensors[node->in[1]].type);
         }
         return matmul_s(m, p, node, bound, &cost, p->tensors[node->in[1]].type);
     case COST_MEMORY:
-    case COST_CLASS_COUNT:
     default:
-        return cost_is_pointwise(node->code) ? pointwise_s(m, p, node, bound, bytes)
-                                             : memory_s(m, bytes);
+        return kind->pointwise ? pointwise_s(m, p, node, bound, bytes) : memory_s(m, bytes);
     }
 }
 
@@ -443,7 +401,7 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
                      const extent_binding *bound)
 {
     if (op_communicates(node->code)) return 0;
-    const bool attends = cost_class_of(node->code) == COST_ATTENTION;
+    const bool attends = op_kind_of(node->code)->cost_class == COST_ATTENTION;
     const double kernels = attends ? m->profile->attention_kernels : 1.0;
     return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) +
                  sorts_s(m, p, node, bound) + kernels * launch_s(m));
@@ -459,15 +417,14 @@ int64_t cost_issue_ns(const cost_model *m, const op_node *node)
     const cost_profile *p = m->profile;
     double s = p->issue_s;
     if (op_communicates(node->code)) return 0;
-    if (node->code == OP_ROUTE) s += p->expert_issue_s;
-    if (node->code == OP_ROUTE_BWD) s += 2.0 * p->expert_issue_s;
+    s += p->expert_issue_s * (double)op_kind_of(node->code)->host_issues;
     if (node->attrs.experts > 0) s += p->expert_product_s * (double)node->attrs.experts;
     return ns_of(s);
 }
 
 bool cost_host_waits(const cost_model *m, op_code code)
 {
-    return m->profile->expert_wait && code == OP_DISPATCH;
+    return m->profile->expert_wait && op_kind_of(code)->host_waits;
 }
 
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)

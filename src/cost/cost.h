@@ -118,17 +118,6 @@ typedef struct cost_model {
     int64_t top_k; // experts that a token takes; 0: the model has none
 } cost_model;
 
-// What an operation is priced as.
-typedef enum cost_class {
-    COST_PRODUCT,
-    COST_ATTENTION,
-    COST_MEMORY,
-    COST_MESSAGE, // op_communicates(): priced as a message
-    COST_CLASS_COUNT
-} cost_class;
-cost_class cost_class_of(op_code code);
-bool cost_is_pointwise(op_code code); // element by element: norms, activations, sums of two
-
 // A row-major matrix product: m x n outputs, sums of k.
 typedef struct cost_product {
     double m, n, k;

@@ -8,12 +8,6 @@
 
 #include <string.h>
 
-static tensor_id owner_of(const op_program *p, tensor_id t)
-{
-    while (p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
 static bool is_rows_of_tokens(const op_tensor *t)
 {
     const bool rows =
@@ -59,7 +53,8 @@ static void parts_find(const op_program *p, tensor_id t, bisect_point *out, int 
     }
     const op_node *node = writer_of(p, t);
     if (node == NULL) return;
-    if (node->code == OP_MATMUL) {
+    const op_kind *kind = op_kind_of(node->code);
+    if (kind->gemm != NULL && kind->grad_of == GRAD_OF_NONE && kind->logits == LOGITS_NONE) {
         const op_tensor *w = &p->tensors[node->in[1]];
         if (w->part_count < 2) return;
         out->part_count = w->part_count;
@@ -116,11 +111,11 @@ static status list_add(arena *a, const op_model *m, bisect_points *points, bisec
         for (int o = 0; o < OP_MAX_OUT; o++) {
             if (node->out[o] == TENSOR_NONE) continue;
             bisect_point one = p;
-            one.t = owner_of(program, node->out[o]);
+            one.t = op_owner(program, node->out[o]).id;
             if (!is_rows_of_tokens(&program->tensors[one.t])) continue;
             one.is_border = stands_in(program->outputs, program->output_count, one.t) ||
                             stands_in(program->d_inputs, program->input_count, one.t);
-            if (node->code == OP_HEAD_LOSS && o == 0) { // the loss of each token
+            if (op_kind_of(node->code)->logits == LOGITS_LOSS && o == 0) { // the loss of each token
                 one.phase = BISECT_FORWARD;
                 one.is_border = true;
             }

@@ -40,12 +40,6 @@ void bisect_rank_close(bisect_rank *k)
 
 // ---- what is seen -------------------------------------------------------------------------------
 
-static tensor_id owner_of(const op_program *p, tensor_id t)
-{
-    while (p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
 static status tap_add(bisect_rank *k, exec_tap tap)
 {
     TRY(arena_grow(k->seen_arena, (void **)&k->taps, &k->tap_capacity, k->tap_count + 1,
@@ -80,7 +74,7 @@ static status point_tap(bisect_rank *k, int32_t point, int32_t action, int32_t n
 static bool writes(const op_program *p, const op_node *node, tensor_id owner)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (node->out[o] != TENSOR_NONE && owner_of(p, node->out[o]) == owner) return true;
+        if (node->out[o] != TENSOR_NONE && op_owner(p, node->out[o]).id == owner) return true;
     }
     return false;
 }
@@ -95,7 +89,7 @@ static status compute_watch(bisect_rank *k, const bisect_points *points, int32_t
         const op_node *node = &nodes[a->ops_begin + i];
         for (int o = 0; o < OP_MAX_OUT; o++) {
             if (node->out[o] == TENSOR_NONE) continue;
-            const tensor_id owner = owner_of(b->program, node->out[o]);
+            const tensor_id owner = op_owner(b->program, node->out[o]).id;
             const int32_t point = bisect_point_of(points, a->layer, owner);
             if (point < 0 || points->rows[point].list != (op_list)a->list) continue;
             bool again = false; // columns of it come later
@@ -141,9 +135,8 @@ static status optimizer_watch(bisect_rank *k, int32_t action)
     const plan_binding *b = &k->p->bindings[a->binding];
     for (int32_t i = 0; i < a->ops_count; i++) {
         const op_node *node = &b->program->lists[a->list].nodes[a->ops_begin + i];
-        const bool takes =
-            node->code == OP_ADAMW || node->code == OP_MUON || node->code == OP_MUON_DIRECTION;
-        if (!takes) continue;
+        const op_kind *kind = op_kind_of(node->code);
+        if (!kind->updates_state || !kind->takes_grad) continue;
         bisect_seen *s = &k->grads[node->attrs.tensor_index];
         const int32_t ref = b->tensor[node->in[0]];
         const plan_tensor *t = plan_tensor_at(k->p, ref);

@@ -64,12 +64,8 @@ static const plan_tensor *gradient_of(const plan *p, int64_t weight)
         if (action->kind != ACTION_OPTIMIZER || action->ops_count < 1) continue;
         const plan_binding *b = &p->bindings[action->binding];
         const op_node *node = &b->program->lists[action->list].nodes[action->ops_begin];
-        if (node->code != OP_GRAD_NORM || node->attrs.tensor_index != weight) continue;
-        tensor_id grad = node->in[0]; // perhaps some columns of it
-        while (b->program->tensors[grad].view_of != TENSOR_NONE) {
-            grad = b->program->tensors[grad].view_of;
-        }
-        return plan_tensor_at(p, b->tensor[grad]);
+        if (!op_adds_norm(node->code) || node->attrs.tensor_index != weight) continue;
+        return plan_tensor_at(p, b->tensor[op_owner(b->program, node->in[0]).id]);
     }
     return NULL;
 }

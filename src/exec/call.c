@@ -33,16 +33,9 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     kern_tensor out = {0};
     if (t == TENSOR_NONE) return out;
     const plan_binding *b = binding_of(p, action);
-    const op_tensor *local = &b->program->tensors[t], *owner = local;
-    tensor_id owner_id = t;
-    int64_t column = 0, row = 0;
-    while (owner->view_of != TENSOR_NONE) {
-        column += owner->view_begin;
-        row += owner->view_row;
-        owner_id = owner->view_of;
-        owner = &b->program->tensors[owner_id];
-    }
-    const int32_t ref = b->tensor[owner_id];
+    const op_owned owned = op_owner(b->program, t);
+    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owned.id];
+    const int32_t ref = b->tensor[owned.id];
     if (ref == -1) return out; // nothing stands for it
     const int64_t sequences = action->sequence_count > 0 ? action->sequence_count : p->micro_batch;
     const extent_binding bound = plan_bound(p, sequences, action->position_count);
@@ -56,7 +49,7 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     }
     int64_t row_elements = 1;
     for (int i = 1; i < owner->ndim; i++) row_elements *= extent_value(owner->dims[i], &bound);
-    const int64_t skip = (rows_before(p, action, owner) + row) * row_elements + column;
+    const int64_t skip = (rows_before(p, action, owner) + owned.row) * row_elements + owned.column;
     out.data = base + plan_tensor_offset(p, ref) + skip * dtype_bytes(local->type);
     return out;
 }
@@ -134,10 +127,9 @@ int64_t exec_call_end(const plan *p, const plan_action *action, int64_t at)
     int64_t end = space >= 0 ? plan_tensor_offset(p, space) + p->tensors[space].bytes : 0;
     if (panels >= 0) end = max_i64(end, plan_tensor_offset(p, panels) + p->tensors[panels].bytes);
     for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) {
-        tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+        const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
         if (t == TENSOR_NONE) continue;
-        while (b->program->tensors[t].view_of != TENSOR_NONE) t = b->program->tensors[t].view_of;
-        const int32_t ref = b->tensor[t];
+        const int32_t ref = b->tensor[op_owner(b->program, t).id];
         if (ref == -1) continue;
         end = max_i64(end, plan_tensor_offset(p, ref) + plan_tensor_at(p, ref)->bytes);
     }

@@ -11,19 +11,14 @@ static tensor_id operand_of(const op_node *node, int k)
     return k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
 }
 
-static tensor_id whole_of(const op_program *p, tensor_id t)
-{
-    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
 // Activations of the program's own: not declared outputs, nor gradients that the layer below reads.
 static bool is_private(const op_program *p, tensor_id t)
 {
     if (p->tensors[t].role != ROLE_ACTIVATION) return false;
     for (int i = 0; i < OP_MAX_BOUNDARY; i++) {
-        if (i < p->output_count && whole_of(p, p->outputs[i]) == t) return false;
-        if (i < p->input_count && p->purpose == PURPOSE_TRAIN && whole_of(p, p->d_inputs[i]) == t) {
+        if (i < p->output_count && op_owner(p, p->outputs[i]).id == t) return false;
+        if (i < p->input_count && p->purpose == PURPOSE_TRAIN &&
+            op_owner(p, p->d_inputs[i]).id == t) {
             return false;
         }
     }
@@ -42,7 +37,7 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
     for (int l = 0; l < count; l++) {
         for (int64_t n = 0; n < p->lists[lists[l]].count; n++) {
             for (int k = 0; k < OPERANDS; k++) {
-                const tensor_id t = whole_of(p, operand_of(&p->lists[lists[l]].nodes[n], k));
+                const tensor_id t = op_owner(p, operand_of(&p->lists[lists[l]].nodes[n], k)).id;
                 if (t != TENSOR_NONE) last[t] = (last_use){lists[l], n, k};
             }
         }
@@ -53,7 +48,7 @@ static bool is_made_again(const op_program *p, tensor_id t)
 {
     for (int64_t n = 0; n < p->lists[OP_RECOMPUTE].count; n++) {
         for (int k = 0; k < OP_MAX_OUT; k++) {
-            if (whole_of(p, p->lists[OP_RECOMPUTE].nodes[n].out[k]) == t) return true;
+            if (op_owner(p, p->lists[OP_RECOMPUTE].nodes[n].out[k]).id == t) return true;
         }
     }
     return false;
@@ -66,7 +61,7 @@ static bool is_sent(const op_program *p, tensor_id t)
         for (int64_t n = 0; n < p->lists[l].count; n++) {
             const op_node *node = &p->lists[l].nodes[n];
             for (int k = 0; k < OP_MAX_IN && op_communicates(node->code); k++) {
-                if (whole_of(p, node->in[k]) == t) return true;
+                if (op_owner(p, node->in[k]).id == t) return true;
             }
         }
     }
@@ -111,7 +106,7 @@ static void place_of(const plan *p, const plan_action *action, tensor_id t, char
                      char **to)
 {
     const plan_binding *b = &p->bindings[action->binding];
-    const int32_t ref = b->tensor[whole_of(b->program, t)];
+    const int32_t ref = b->tensor[op_owner(b->program, t).id];
     *from = base + plan_tensor_offset(p, ref);
     *to = *from + plan_tensor_at(p, ref)->bytes;
 }
@@ -135,7 +130,7 @@ bool exec_poison_after(const exec_deaths *d, const plan *p, const plan_action *a
     for (int k = 0; k < OP_MAX_OUT; k++) {
         char *out_begin = NULL, *out_end = NULL;
         if (node->out[k] == TENSOR_NONE ||
-            whole_of(b->program, node->out[k]) == whole_of(b->program, t)) {
+            op_owner(b->program, node->out[k]).id == op_owner(b->program, t).id) {
             continue;
         }
         place_of(p, action, node->out[k], base, &out_begin, &out_end);

@@ -4,11 +4,12 @@
 // the backward computes probabilities again from it. Costs here count the pairs that a causal mask
 // and a window leave; documents are not known before the data are.
 #include "op/op_internal.h"
+#include "op/zigzag.h"
 
 static status rope_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC iN fPD", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     int64_t columns = 0, dim = 0;
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'D', &dim));
@@ -20,7 +21,7 @@ static status rope_infer(op_program *p, op_node *node, uint32_t wanted)
             "are the head size, which is even",
             (int)a->heads, (int)a->head_dim, (long long)columns, (long long)dim);
     }
-    return op_shapes_out(p, node, wanted, "fNC", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void rope_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -62,19 +63,28 @@ static status rope_gradient(op_program *p, const op_node *node)
     return op_grad_append(p, &dx, node->in[0]);
 }
 
+static void rope_check(const op_facts *f)
+{
+    ASSERT(f->attrs->head_dim % 2 == 0);
+    ASSERT(op_fact(f, 'D') == f->attrs->head_dim);
+    ASSERT((int64_t)f->attrs->heads * f->attrs->head_dim <= op_fact(f, 'C'));
+}
+
 const op_kind op_row_rope = {
     .code = OP_ROPE,
     .name = "rope",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC iN fPD",
+    .out = "fNC",
+    .made = "y",
+    .pointwise = true,
+    .composed = true,
     .inplace = {0, -1, -1, -1},
     .infer = rope_infer,
     .place = rope_place,
     .cut = rope_cut,
     .cost = rope_cost,
     .gradient = rope_gradient,
+    .check = rope_check,
 };
 
 // ---- attention ----------------------------------------------------------------------------------
@@ -147,7 +157,7 @@ static status rows_check(const op_node *node, const op_shapes *shapes, bool cach
 static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fSE fSV iZ iB", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(heads_check(node, &shapes));
     const bool cached = node->in[4] != TENSOR_NONE;
     if (cached && node->in[3] != TENSOR_NONE) {
@@ -156,7 +166,7 @@ static status attention_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(rows_check(node, &shapes, cached));
     op_shapes_bind(&shapes, 'H', extent_of(node->attrs.heads));
     op_shapes_bind(&shapes, 'Y', extent_of((int64_t)node->attrs.heads * value_dim(&node->attrs)));
-    return op_shapes_out(p, node, wanted, "fNY sNH", "y lse", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void attention_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -226,22 +236,61 @@ static status attention_gradient(op_program *p, const op_node *node)
     return ST_OK;
 }
 
+// Queries of some ranks: keys of all of them, or in a ring of one.
+static void ranks_check(const op_facts *f)
+{
+    const op_attrs *a = f->attrs;
+    const int64_t ways = a->cp_ways, rows = op_fact(f, 'N');
+    ASSERT(op_fact(f, 'S') == rows * (a->ring ? 1 : ways));
+    ASSERT(f->seq % zigzag_pieces(a->cp_turns) == 0 && a->cp_turns <= ZIGZAG_MAX_TURNS);
+    ASSERT(op_fact(f, 'B') < 0 && a->cp_at >= 0 && a->cp_at < ways);
+    ASSERT(!a->ring || (a->key_at >= 0 && a->key_at < ways && a->shards == 0));
+}
+
+static void attention_check(const op_facts *f)
+{
+    const op_attrs *a = f->attrs;
+    const int64_t heads = op_fact(f, 'H'), rows = op_fact(f, 'N'), keys = op_fact(f, 'S');
+    op_check_sequences(f);
+    ASSERT(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0);
+    ASSERT(a->heads % a->kv_heads == 0);
+    ASSERT(a->window >= 0);
+    ASSERT(op_fact(f, 'C') == (int64_t)a->heads * a->head_dim);
+    ASSERT(op_fact(f, 'E') == (int64_t)a->kv_heads * a->head_dim);
+    ASSERT(op_fact(f, 'V') == op_fact(f, 'E') && op_fact(f, 'Y') == op_fact(f, 'C'));
+    ASSERT(heads < 0 || heads == a->heads);
+    // Without a cache every sequence has as many keys, at least one for each query.
+    if (op_fact(f, 'B') < 0 && rows > 0) {
+        ASSERT(keys % (rows / f->seq) == 0);
+        ASSERT(keys >= rows);
+    }
+    if (a->cp_ways > 1) ranks_check(f);
+    const int64_t documents = op_fact(f, 'Z');
+    ASSERT(documents < 0 || documents == rows * max_i64(a->cp_ways, 1));
+    if (a->shards > 0) { // backward: its queries are of one shard
+        const int64_t own = a->shards / max_i64(a->cp_ways, 1);
+        ASSERT(f->seq % (2 * own) == 0);
+        ASSERT(a->first_shard / own == (a->cp_ways > 1 ? a->cp_at : 0));
+    }
+}
+
 const op_kind op_row_attention = {
     .code = OP_ATTENTION,
     .name = "attention",
-    .in_min = 3,
-    .in_max = 5,
-    .out_min = 2,
-    .out_max = 2,
+    .in = "fNC fSE fSV iZ iB",
+    .out = "fNY sNH",
+    .made = "y lse",
     .optional_in = 1u << 3 | 1u << 4,
-    .is_product = true,
-    .random = true,
+    .kept_by_selective = true,
+    .cost_class = COST_ATTENTION,
+    .step_reads = STEP_FIELD_HOST,
     .inplace = {-1, -1, -1, -1},
     .infer = attention_infer,
     .place = attention_place,
     .cut = attention_cut,
     .cost = attention_cost,
     .gradient = attention_gradient,
+    .check = attention_check,
 };
 
 // What two sets of keys give, weighted by their sums.
@@ -249,14 +298,14 @@ static status merge_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     int64_t columns = 0, heads = 0;
-    TRY(op_shapes_in(p, node, "fNC sNH fNC sNH", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'H', &heads));
     if (columns % heads != 0) {
         return fail(ST_MODEL, "attention_merge: %lld columns are not %lld heads",
                     (long long)columns, (long long)heads);
     }
-    return op_shapes_out(p, node, wanted, "fNC sNH", "y lse", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void merge_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -271,24 +320,29 @@ static op_cost merge_cost(const op_program *p, const op_node *node, const extent
     return op_cost_pointwise(p, node, bound, node->out[0], 3.0);
 }
 
+static void merge_check(const op_facts *f)
+{
+    ASSERT(op_fact(f, 'C') % op_fact(f, 'H') == 0);
+}
+
 const op_kind op_row_attention_merge = {
     .code = OP_ATTENTION_MERGE,
     .name = "attention_merge",
-    .in_min = 4,
-    .in_max = 4,
-    .out_min = 2,
-    .out_max = 2,
+    .in = "fNC sNH fNC sNH",
+    .out = "fNC sNH",
+    .made = "y lse",
     .inplace = {0, 1, -1, -1},
     .infer = merge_infer,
     .place = merge_place,
     .cut = op_cut_nothing,
     .cost = merge_cost,
+    .check = merge_check,
 };
 
 static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNY fNC fSE fSV fNY sNH iZ", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(heads_check(node, &shapes));
     TRY(rows_check(node, &shapes, false));
     const op_attrs *a = &node->attrs;
@@ -301,7 +355,7 @@ static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "attention_bwd: rank %d of %d has no shard %d of %d", (int)at,
                     (int)ways, (int)a->first_shard, (int)a->shards);
     }
-    return op_shapes_out(p, node, wanted, "fNC fSE fSV", "dq dk dv", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -327,16 +381,18 @@ static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_b
 const op_kind op_row_attention_bwd = {
     .code = OP_ATTENTION_BWD,
     .name = "attention_bwd",
-    .in_min = 6,
-    .in_max = 7,
-    .out_min = 3,
-    .out_max = 3,
+    .in = "fNY fNC fSE fSV fNY sNH iZ",
+    .out = "fNC fSE fSV",
+    .made = "dq dk dv",
     .optional_in = 1u << 6,
-    .is_product = true,
-    .random = true,
+    .kept_by_selective = true,
+    .cost_class = COST_ATTENTION,
+    .grad_of = GRAD_OF_INPUT,
+    .step_reads = STEP_FIELD_HOST,
     .inplace = {-1, -1, -1, -1},
     .infer = bwd_infer,
     .place = bwd_place,
     .cut = attention_cut,
     .cost = bwd_cost,
+    .check = attention_check,
 };

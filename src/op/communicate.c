@@ -29,19 +29,21 @@ static status axis_check(const op_node *node)
 static status like_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f* f* f* f* f* f* f* f*", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(axis_check(node));
-    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 const op_kind op_row_all_reduce = {
     .code = OP_ALL_REDUCE,
     .name = "all_reduce",
-    .in_min = 1,
-    .in_max = 8,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f* f* f* f* f* f* f* f*",
+    .out = "f*",
+    .made = "y",
     .optional_in = 0xfe,
+    .cost_class = COST_FREE,
+    .communicates = true,
+    .collective = COLLECTIVE_ALL_REDUCE,
     .inplace = {0, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,
@@ -82,26 +84,28 @@ static status pieces_check(const op_program *p, const op_node *node, tensor_id o
 static status scatter_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fND fND fND fND fND fND fND", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(axis_check(node));
     if (node->attrs.zigzag) {
         TRY(pieces_check(p, node, node->out[0], node->in[0]));
         op_shapes_bind(&shapes, 'P', op_at(p, node->out[0])->dims[0]);
-        return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
+        return op_shapes_out(p, node, wanted, &shapes);
     }
     TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS));
     op_shapes_bind(&shapes, 'P', rows_of(p, node->in[0], EXTENT_TOKENS_CUT));
-    return op_shapes_out(p, node, wanted, "fPD", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 const op_kind op_row_reduce_scatter = {
     .code = OP_REDUCE_SCATTER,
     .name = "reduce_scatter",
-    .in_min = 1,
-    .in_max = 8,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fND fND fND fND fND fND fND fND",
+    .out = "fPD",
+    .made = "y",
     .optional_in = 0xfe,
+    .cost_class = COST_FREE,
+    .communicates = true,
+    .collective = COLLECTIVE_REDUCE_SCATTER,
     .inplace = {-1, -1, -1, -1},
     .infer = scatter_infer,
     .place = op_place_replicate,
@@ -137,7 +141,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
-    TRY(op_shapes_in(p, node, vector ? "fP" : "fPD", &shapes));
+    TRY(op_shapes_in_as(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
     if (node->attrs.part_count > 0) {
         TRY(parts_check(p, node));
@@ -149,16 +153,18 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
         TRY(rows_check(p, node, node->in[0], EXTENT_TOKENS_CUT));
         op_shapes_bind(&shapes, 'N', rows_of(p, node->in[0], EXTENT_TOKENS));
     }
-    return op_shapes_out(p, node, wanted, vector ? "fN" : "fND", "y", &shapes);
+    return op_shapes_out_as(p, node, wanted, vector ? "fN" : "fND", &shapes);
 }
 
 const op_kind op_row_all_gather = {
     .code = OP_ALL_GATHER,
     .name = "all_gather",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fPD",
+    .out = "fND",
+    .made = "y",
+    .cost_class = COST_FREE,
+    .communicates = true,
+    .collective = COLLECTIVE_ALL_GATHER,
     .inplace = {-1, -1, -1, -1},
     .infer = gather_infer,
     .place = op_place_replicate,
@@ -169,10 +175,12 @@ const op_kind op_row_all_gather = {
 const op_kind op_row_all_to_all = {
     .code = OP_ALL_TO_ALL,
     .name = "all_to_all",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f*",
+    .out = "f*",
+    .made = "y",
+    .cost_class = COST_FREE,
+    .communicates = true,
+    .collective = COLLECTIVE_ALL_TO_ALL,
     .inplace = {-1, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,
@@ -183,10 +191,12 @@ const op_kind op_row_all_to_all = {
 const op_kind op_row_shift = {
     .code = OP_SHIFT,
     .name = "shift",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f*",
+    .out = "f*",
+    .made = "y",
+    .cost_class = COST_FREE,
+    .communicates = true,
+    .collective = COLLECTIVE_SEND,
     .inplace = {-1, -1, -1, -1},
     .infer = like_infer,
     .place = op_place_replicate,

@@ -2,6 +2,7 @@
 // order of positions. What stands around an ALL_GATHER of columns or an ALL_TO_ALL: copies, but where
 // tiles of the same columns are added.
 #include "op/op_internal.h"
+#include "op/zigzag.h"
 
 static int32_t repeat_of(const op_node *node)
 {
@@ -20,75 +21,91 @@ static status tiles_check(const op_program *p, const op_node *node, int64_t whol
 static status unstack_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     extent rows = shapes.of['R'], columns = shapes.of['C'];
     TRY(tiles_check(p, node, rows.scale));
     rows.scale /= node->attrs.shard_count;
     columns.scale *= node->attrs.shard_count / repeat_of(node);
     op_shapes_bind(&shapes, 'N', rows);
     op_shapes_bind(&shapes, 'E', columns);
-    return op_shapes_out(p, node, wanted, "fNE", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void tiles_are_whole(const op_facts *f)
+{
+    const int64_t tiles = f->attrs->shard_count, repeat = max_i64(f->attrs->repeat, 1);
+    const int64_t rows = op_fact(f, 'R');
+    ASSERT(rows % tiles == 0 && rows / tiles == op_fact(f, 'N') && tiles % repeat == 0);
+    ASSERT(op_fact(f, 'E') * repeat == tiles * op_fact(f, 'C'));
 }
 
 const op_kind op_row_unstack = {
     .code = OP_UNSTACK,
     .name = "unstack",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRC",
+    .out = "fNE",
+    .made = "y",
     .inplace = {-1, -1, -1, -1},
     .infer = unstack_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
+    .check = tiles_are_whole,
 };
 
 static status stack_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNE", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     extent rows = shapes.of['N'], columns = shapes.of['E'];
     TRY(tiles_check(p, node, columns.scale * repeat_of(node)));
     rows.scale *= node->attrs.shard_count;
     columns.scale = columns.scale * repeat_of(node) / node->attrs.shard_count;
     op_shapes_bind(&shapes, 'R', rows);
     op_shapes_bind(&shapes, 'C', columns);
-    return op_shapes_out(p, node, wanted, "fRC", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 const op_kind op_row_stack = {
     .code = OP_STACK,
     .name = "stack",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNE",
+    .out = "fRC",
+    .made = "y",
     .inplace = {-1, -1, -1, -1},
     .infer = stack_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
+    .check = tiles_are_whole,
 };
 
 static status zip_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(tiles_check(p, node, shapes.of['R'].scale));
-    return op_shapes_out(p, node, wanted, "fRC", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static void zip_check(const op_facts *f)
+{
+    const int64_t tiles = f->attrs->shard_count, rows = op_fact(f, 'R'), tile = rows / tiles;
+    ASSERT(rows == tiles * tile);
+    ASSERT(tile == 0 || tile % f->seq == 0);
+    ASSERT(tiles == 1 || f->seq % zigzag_pieces(f->attrs->cp_turns) == 0);
 }
 
 const op_kind op_row_zip = {
     .code = OP_ZIP,
     .name = "zip",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRC",
+    .out = "fRC",
+    .made = "y",
     .inplace = {-1, -1, -1, -1},
     .infer = zip_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
+    .check = zip_check,
 };

@@ -26,13 +26,6 @@ static void pointwise_place(const op_program *p, const op_node *node, op_rule *r
     same_place(p, node->in[0], false, rules, count);
 }
 
-static status add_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f* f*", &shapes));
-    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
-}
-
 static op_cost one_flop(const op_program *p, const op_node *node, const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->out[0], 1.0);
@@ -48,24 +41,17 @@ static status add_gradient(op_program *p, const op_node *node)
 const op_kind op_row_add = {
     .code = OP_ADD,
     .name = "add",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f* f*",
+    .out = "f*",
+    .made = "y",
+    .pointwise = true,
     .inplace = {0, -1, -1, -1},
-    .infer = add_infer,
+    .infer = op_infer_signature,
     .place = linear_place,
     .cut = op_cut_nothing,
     .cost = one_flop,
     .gradient = add_gradient,
 };
-
-static status bias_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNM fM", &shapes));
-    return op_shapes_out(p, node, wanted, "fNM", "y", &shapes);
-}
 
 static void bias_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -79,23 +65,16 @@ static void bias_place(const op_program *p, const op_node *node, op_rule *rules,
 const op_kind op_row_add_bias = {
     .code = OP_ADD_BIAS,
     .name = "add_bias",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNM fM",
+    .out = "fNM",
+    .made = "y",
+    .pointwise = true,
     .inplace = {0, -1, -1, -1},
-    .infer = bias_infer,
+    .infer = op_infer_signature,
     .place = bias_place,
     .cut = op_cut_nothing,
     .cost = one_flop,
 };
-
-static status sum_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f* f* f* f* f* f* f* f*", &shapes));
-    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
-}
 
 static void sum_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -116,13 +95,12 @@ static op_cost sum_cost(const op_program *p, const op_node *node, const extent_b
 const op_kind op_row_sum = {
     .code = OP_SUM,
     .name = "sum",
-    .in_min = 1,
-    .in_max = 8,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f* f* f* f* f* f* f* f*",
+    .out = "f*",
+    .made = "y",
     .optional_in = 0xfe,
     .inplace = {0, -1, -1, -1},
-    .infer = sum_infer,
+    .infer = op_infer_signature,
     .place = sum_place,
     .cut = op_cut_nothing,
     .cost = sum_cost,
@@ -145,9 +123,9 @@ static status halves_bind(const op_node *node, op_shapes *shapes)
 static status swiglu_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(halves_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNF", "a", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost swiglu_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -163,32 +141,40 @@ static status swiglu_gradient(op_program *p, const op_node *node)
     return op_grad_append(p, &dh, node->in[0]);
 }
 
+static void halves_check(const op_facts *f)
+{
+    ASSERT(op_fact(f, 'C') == 2 * op_fact(f, 'F'));
+}
+
 const op_kind op_row_swiglu = {
     .code = OP_SWIGLU,
     .name = "swiglu",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC",
+    .out = "fNF",
+    .made = "a",
+    .pointwise = true,
+    .composed = true,
+    .tiles = 1u,
     .inplace = {-1, -1, -1, -1},
     .infer = swiglu_infer,
     .place = pointwise_place,
     .cut = op_cut_nothing,
     .cost = swiglu_cost,
     .gradient = swiglu_gradient,
+    .check = halves_check,
 };
 
 static status swiglu_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNF", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     const extent half = shapes.of['F'];
     TRY(halves_bind(node, &shapes));
     if (!extent_equal(half, shapes.of['F'])) {
         return fail(ST_MODEL, "swiglu_bwd: the gradient has %lld columns, expected %lld",
                     (long long)half.scale, (long long)shapes.of['F'].scale);
     }
-    return op_shapes_out(p, node, wanted, "fNC", "dh", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost swiglu_bwd_cost(const op_program *p, const op_node *node,
@@ -200,15 +186,19 @@ static op_cost swiglu_bwd_cost(const op_program *p, const op_node *node,
 const op_kind op_row_swiglu_bwd = {
     .code = OP_SWIGLU_BWD,
     .name = "swiglu_bwd",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC fNF",
+    .out = "fNC",
+    .made = "dh",
+    .pointwise = true,
+    .composed = true,
+    .grad_of = GRAD_OF_INPUT,
+    .tiles = 1u << 1,
     .inplace = {-1, -1, -1, -1},
     .infer = swiglu_bwd_infer,
     .place = pointwise_place,
     .cut = op_cut_nothing,
     .cost = swiglu_bwd_cost,
+    .check = halves_check,
 };
 
 // ---- activations --------------------------------------------------------------------------------
@@ -232,8 +222,8 @@ static status activation_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     TRY(kind_check(node));
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f*", &shapes));
-    return op_shapes_out(p, node, wanted, "f*", "y", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost activation_cost(const op_program *p, const op_node *node,
@@ -254,10 +244,11 @@ static status activation_gradient(op_program *p, const op_node *node)
 const op_kind op_row_activation = {
     .code = OP_ACTIVATION,
     .name = "activation",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f*",
+    .out = "f*",
+    .made = "y",
+    .pointwise = true,
+    .tiles = 1u,
     .inplace = {0, -1, -1, -1},
     .infer = activation_infer,
     .place = pointwise_place,
@@ -270,8 +261,8 @@ static status activation_bwd_infer(op_program *p, op_node *node, uint32_t wanted
 {
     TRY(kind_check(node));
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f* f*", &shapes));
-    return op_shapes_out(p, node, wanted, "f*", "dx", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost activation_bwd_cost(const op_program *p, const op_node *node,
@@ -283,10 +274,12 @@ static op_cost activation_bwd_cost(const op_program *p, const op_node *node,
 const op_kind op_row_activation_bwd = {
     .code = OP_ACTIVATION_BWD,
     .name = "activation_bwd",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f* f*",
+    .out = "f*",
+    .made = "dx",
+    .pointwise = true,
+    .grad_of = GRAD_OF_INPUT,
+    .tiles = 1u << 1,
     .inplace = {1, -1, -1, -1},
     .infer = activation_bwd_infer,
     .place = pointwise_place,
@@ -304,8 +297,8 @@ static status dropout_infer(op_program *p, op_node *node, uint32_t wanted)
                     (double)probability);
     }
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND", &shapes));
-    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void dropout_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -341,30 +334,30 @@ static status dropout_gradient(op_program *p, const op_node *node)
     return op_grad_append(p, &dx, node->in[0]);
 }
 
+static void dropout_check(const op_facts *f)
+{
+    op_check_sequences(f);
+    ASSERT(f->attrs->dropout >= 0.0f && f->attrs->dropout < 1.0f);
+}
+
 const op_kind op_row_dropout = {
     .code = OP_DROPOUT,
     .name = "dropout",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
-    .random = true,
+    .in = "fND",
+    .out = "fND",
+    .made = "y",
+    .pointwise = true,
+    .step_reads = STEP_FIELD_HOST,
     .inplace = {0, -1, -1, -1},
     .infer = dropout_infer,
     .place = dropout_place,
     .cut = dropout_cut,
     .cost = dropout_cost,
     .gradient = dropout_gradient,
+    .check = dropout_check,
 };
 
 // ---- casts and the tree -------------------------------------------------------------------------
-
-static status cast_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "a*", &shapes));
-    return op_shapes_out(p, node, wanted, "a*", "y", &shapes);
-}
 
 static status cast_gradient(op_program *p, const op_node *node)
 {
@@ -376,35 +369,28 @@ static status cast_gradient(op_program *p, const op_node *node)
 const op_kind op_row_cast = {
     .code = OP_CAST,
     .name = "cast",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "a*",
+    .out = "a*",
+    .made = "y",
+    .pointwise = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = cast_infer,
+    .infer = op_infer_signature,
     .place = pointwise_place,
     .cut = op_cut_nothing,
     .cost = one_flop,
     .gradient = cast_gradient,
 };
 
-static status tree_add_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f*", &shapes));
-    return op_shapes_out(p, node, wanted, "g*", "dst", &shapes);
-}
-
 const op_kind op_row_tree_add = {
     .code = OP_TREE_ADD,
     .name = "tree_add",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f*",
+    .out = "g*",
+    .made = "dst",
     .accumulates = 1u,
+    .merges_sums = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = tree_add_infer,
+    .infer = op_infer_signature,
     .place = linear_place,
     .cut = op_cut_nothing,
     .cost = one_flop,

@@ -7,8 +7,8 @@ static status embedding_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "embedding: positions and their table go together, got one of them");
     }
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "iN fVD iN fPD", &shapes));
-    return op_shapes_out(p, node, wanted, "fND", "x", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void embedding_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -61,20 +61,26 @@ static status embedding_gradient(op_program *p, const op_node *node)
     return table_gradient(p, node->in[2], node->in[3], dx);
 }
 
+static void embedding_check(const op_facts *f)
+{
+    ASSERT(op_has_in(f, 2) == op_has_in(f, 3));
+}
+
 const op_kind op_row_embedding = {
     .code = OP_EMBEDDING,
     .name = "embedding",
-    .in_min = 2,
-    .in_max = 4,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "iN fVD iN fPD",
+    .out = "fND",
+    .made = "x",
     .optional_in = 1u << 2 | 1u << 3,
+    .picks = 1u << 1 | 1u << 3,
     .inplace = {-1, -1, -1, -1},
     .infer = embedding_infer,
     .place = embedding_place,
     .cut = embedding_cut,
     .cost = embedding_cost,
     .gradient = embedding_gradient,
+    .check = embedding_check,
 };
 
 static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
@@ -84,8 +90,8 @@ static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "embedding_dw: the accumulator must be given");
     }
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "iN fND", &shapes));
-    return op_shapes_out(p, node, wanted, "gVD", "dtable", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -118,11 +124,11 @@ static op_cost dw_cost(const op_program *p, const op_node *node, const extent_bi
 const op_kind op_row_embedding_dw = {
     .code = OP_EMBEDDING_DW,
     .name = "embedding_dw",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "iN fND",
+    .out = "gVD",
+    .made = "dtable",
     .accumulates = 1u,
+    .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
     .infer = dw_infer,
     .place = dw_place,

@@ -30,14 +30,14 @@ static status route_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     int64_t experts = 0;
-    TRY(op_shapes_in(p, node, "fNE", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(op_shapes_constant(node, &shapes, 'E', &experts));
     if (node->attrs.top_k < 1 || node->attrs.top_k > experts) {
         return fail(ST_MODEL, "route: a token takes %d of %lld experts", (int)node->attrs.top_k,
                     (long long)experts);
     }
     op_shapes_bind(&shapes, 'T', extent_of(node->attrs.top_k));
-    return op_shapes_out(p, node, wanted, "sNT", "gates", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void route_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -64,10 +64,11 @@ static status route_gradient(op_program *p, const op_node *node)
 const op_kind op_row_route = {
     .code = OP_ROUTE,
     .name = "route",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNE",
+    .out = "sNT",
+    .made = "gates",
+    .host_issues = 1,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = route_infer,
     .place = route_place,
@@ -75,13 +76,6 @@ const op_kind op_row_route = {
     .cost = route_cost,
     .gradient = route_gradient,
 };
-
-static status route_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "sNT fNE sNT", &shapes));
-    return op_shapes_out(p, node, wanted, "fNE", "dlogits", &shapes);
-}
 
 static op_cost route_bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
@@ -91,12 +85,14 @@ static op_cost route_bwd_cost(const op_program *p, const op_node *node, const ex
 const op_kind op_row_route_bwd = {
     .code = OP_ROUTE_BWD,
     .name = "route_bwd",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "sNT fNE sNT",
+    .out = "fNE",
+    .made = "dlogits",
+    .grad_of = GRAD_OF_INPUT,
+    .host_issues = 2,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = route_bwd_infer,
+    .infer = op_infer_signature,
     .place = route_place,
     .cut = op_cut_nothing,
     .cost = route_bwd_cost,
@@ -114,9 +110,9 @@ static void rows_place(const op_program *p, const op_node *node, op_rule *rules,
 static status dispatch_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND sNT", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fRD sRU", "rows gate", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static status dispatch_gradient(op_program *p, const op_node *node)
@@ -139,11 +135,13 @@ static status dispatch_gradient(op_program *p, const op_node *node)
 const op_kind op_row_dispatch = {
     .code = OP_DISPATCH,
     .name = "dispatch",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 2,
-    .out_max = 2,
-    .is_product = true,
+    .in = "fND sNT",
+    .out = "fRD sRU",
+    .made = "rows gate",
+    .kept_by_selective = true,
+    .host_waits = true,
+    .sorts = SORTS_OUTPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = dispatch_infer,
     .place = rows_place,
@@ -155,9 +153,9 @@ const op_kind op_row_dispatch = {
 static status dispatch_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRD sRU sNT", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fND sNT", "dx dgates", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost rows_added(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -168,10 +166,12 @@ static op_cost rows_added(const op_program *p, const op_node *node, const extent
 const op_kind op_row_dispatch_bwd = {
     .code = OP_DISPATCH_BWD,
     .name = "dispatch_bwd",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 2,
-    .out_max = 2,
+    .in = "fRD sRU sNT",
+    .out = "fND sNT",
+    .made = "dx dgates",
+    .grad_of = GRAD_OF_INPUT,
+    .sorts = SORTS_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = dispatch_bwd_infer,
     .place = rows_place,
@@ -182,9 +182,9 @@ const op_kind op_row_dispatch_bwd = {
 static status combine_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRD sNT", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fND", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static status combine_gradient(op_program *p, const op_node *node)
@@ -198,10 +198,11 @@ static status combine_gradient(op_program *p, const op_node *node)
 const op_kind op_row_combine = {
     .code = OP_COMBINE,
     .name = "combine",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRD sNT",
+    .out = "fND",
+    .made = "y",
+    .sorts = SORTS_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = combine_infer,
     .place = rows_place,
@@ -213,18 +214,20 @@ const op_kind op_row_combine = {
 static status combine_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND sNT", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fRD", "drows", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 const op_kind op_row_combine_bwd = {
     .code = OP_COMBINE_BWD,
     .name = "combine_bwd",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fND sNT",
+    .out = "fRD",
+    .made = "drows",
+    .grad_of = GRAD_OF_INPUT,
+    .sorts = SORTS_OUTPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = combine_bwd_infer,
     .place = rows_place,
@@ -256,9 +259,9 @@ static status matrix_bind(const op_node *node, op_shapes *shapes)
 static status experts_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRK fWK", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(matrix_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fRM", "y", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void experts_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -289,11 +292,13 @@ static status experts_gradient(op_program *p, const op_node *node)
 const op_kind op_row_experts = {
     .code = OP_EXPERTS,
     .name = "experts",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
-    .is_product = true,
+    .in = "fRK fWK",
+    .out = "fRM",
+    .made = "y",
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "RMK",
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = experts_infer,
     .place = experts_place,
@@ -305,9 +310,9 @@ const op_kind op_row_experts = {
 static status experts_dx_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRM fWK", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(matrix_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fRK", "dx", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void experts_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -320,11 +325,14 @@ static void experts_dx_place(const op_program *p, const op_node *node, op_rule *
 const op_kind op_row_experts_dx = {
     .code = OP_EXPERTS_DX,
     .name = "experts_dx",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
-    .is_product = true,
+    .in = "fRM fWK",
+    .out = "fRK",
+    .made = "dx",
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "RKM",
+    .grad_of = GRAD_OF_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = experts_dx_infer,
     .place = experts_dx_place,
@@ -335,12 +343,12 @@ const op_kind op_row_experts_dx = {
 static status experts_dw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRM fRK", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     extent rows = shapes.of['M'];
     rows.scale *= node->attrs.experts;
     op_shapes_bind(&shapes, 'W', rows);
     if (node->attrs.experts < 1) return fail(ST_MODEL, "experts_dw: there is no expert");
-    return op_shapes_out(p, node, wanted, "gWK", "dw", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void experts_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -360,12 +368,15 @@ static op_cost experts_dw_cost(const op_program *p, const op_node *node,
 const op_kind op_row_experts_dw = {
     .code = OP_EXPERTS_DW,
     .name = "experts_dw",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRM fRK",
+    .out = "gWK",
+    .made = "dw",
     .accumulates = 1u,
-    .is_product = true,
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "MKR",
+    .grad_of = GRAD_OF_WEIGHT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = experts_dw_infer,
     .place = experts_dw_place,
@@ -379,10 +390,10 @@ static status weigh_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     int64_t columns = 0;
-    TRY(op_shapes_in(p, node, "fRF sRU", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(op_shapes_constant(node, &shapes, 'U', &columns));
     if (columns != 1) return fail(ST_MODEL, "weigh: %lld gates a row", (long long)columns);
-    return op_shapes_out(p, node, wanted, "fRF", "weighed", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void weigh_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -410,10 +421,11 @@ static status weigh_gradient(op_program *p, const op_node *node)
 const op_kind op_row_weigh = {
     .code = OP_WEIGH,
     .name = "weigh",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRF sRU",
+    .out = "fRF",
+    .made = "weighed",
+    .pointwise = true,
+    .no_kernel = true,
     .inplace = {0, -1, -1, -1},
     .infer = weigh_infer,
     .place = weigh_place,
@@ -425,9 +437,9 @@ const op_kind op_row_weigh = {
 static status weigh_dg_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRF fRF", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     op_shapes_bind(&shapes, 'U', extent_of(1));
-    return op_shapes_out(p, node, wanted, "sRU", "dgate", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void weigh_dg_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -445,10 +457,12 @@ static op_cost weigh_dg_cost(const op_program *p, const op_node *node, const ext
 const op_kind op_row_weigh_dg = {
     .code = OP_WEIGH_DG,
     .name = "weigh_dg",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fRF fRF",
+    .out = "sRU",
+    .made = "dgate",
+    .pointwise = true,
+    .grad_of = GRAD_OF_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = weigh_dg_infer,
     .place = weigh_dg_place,

@@ -33,7 +33,7 @@ static status stats_check(const op_program *p, const op_node *node)
 static status head_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fVD iN sRQ", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     if (!(node->attrs.z_loss >= 0.0f)) {
         return fail(ST_MODEL, "head_loss: z-loss %g, expected 0 or more",
                     (double)node->attrs.z_loss);
@@ -42,7 +42,7 @@ static status head_infer(op_program *p, op_node *node, uint32_t wanted)
     TRY(op_shapes_constant(node, &shapes, 'D', &dim));
     if (node->in[3] != TENSOR_NONE) TRY(stats_check(p, node));
     op_shapes_bind(&shapes, 'E', extent_of(dim * terms_of(node)));
-    return op_shapes_out(p, node, wanted, "sN fNE gVD", "token_loss dx dw", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void head_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -83,35 +83,58 @@ static op_cost head_cost(const op_program *p, const op_node *node, const extent_
     return cost;
 }
 
+// The gradient of x has a term for each shard of the vocabulary; the statistics are of all shards.
+static void terms_check(const op_facts *f)
+{
+    const bool cut = op_has_in(f, 3);
+    const int64_t terms = cut ? f->attrs->shard_count : 1, rows = op_fact(f, 'N');
+    if (op_has_out(f, 1)) ASSERT(op_fact(f, 'E') == terms * op_fact(f, 'D'));
+    if (!cut || rows == 0) return;
+    const int64_t tiles = op_fact(f, 'R') / rows;
+    ASSERT(tiles * rows == op_fact(f, 'R'));
+    ASSERT(tiles * op_fact(f, 'Q') == 3 * (int64_t)f->attrs->shards);
+}
+
+static void head_check(const op_facts *f)
+{
+    ASSERT(op_fact(f, 'V') > 0);
+    terms_check(f);
+    if (op_has_out(f, 1) || op_has_out(f, 2)) ASSERT(f->loss_divisor > 0.0 && f->has_step);
+}
+
 const op_kind op_row_head_loss = {
     .code = OP_HEAD_LOSS,
     .name = "head_loss",
-    .in_min = 3,
-    .in_max = 4,
-    .out_min = 1,
-    .out_max = 3,
+    .in = "fND fVD iN sRQ",
+    .out = "sN fNE gVD",
+    .made = "token_loss dx dw",
     .optional_in = 1u << 3,
     .optional_out = 1u << 1 | 1u << 2,
     .accumulates = 1u << 2,
-    .is_product = true,
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "NVD",
+    .logits = LOGITS_LOSS,
+    .step_reads = STEP_FIELD_LOSS_SCALE,
     .inplace = {-1, -1, -1, -1},
     .infer = head_infer,
     .place = head_place,
     .cut = head_cut,
     .cost = head_cost,
+    .check = head_check,
 };
 
 static status stats_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fVD iN", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     const op_attrs *a = &node->attrs;
     if (a->shard_count < 1 || a->first_shard + a->shard_count > a->shards) {
         return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)a->shard_count,
                     (int)a->first_shard, (int)a->shards);
     }
     op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)a->shard_count));
-    return op_shapes_out(p, node, wanted, "sNQ", "stats", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void stats_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -136,17 +159,26 @@ static op_cost stats_cost(const op_program *p, const op_node *node, const extent
     return cost;
 }
 
+static void stats_facts(const op_facts *f)
+{
+    ASSERT(f->attrs->shard_count > 0);
+    ASSERT(op_fact(f, 'Q') == 3 * (int64_t)f->attrs->shard_count);
+}
+
 const op_kind op_row_head_stats = {
     .code = OP_HEAD_STATS,
     .name = "head_stats",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
-    .is_product = true,
+    .in = "fND fVD iN",
+    .out = "sNQ",
+    .made = "stats",
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "NVD",
+    .logits = LOGITS_STATS,
     .inplace = {-1, -1, -1, -1},
     .infer = stats_infer,
     .place = stats_place,
     .cut = stats_cut,
     .cost = stats_cost,
+    .check = stats_facts,
 };

@@ -7,8 +7,8 @@ static status cache_append_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "cache_append: the cache must be given");
     }
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNE iB", &shapes));
-    return op_shapes_out(p, node, wanted, "fSE", "cache", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void cache_append_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -30,23 +30,16 @@ static op_cost cache_append_cost(const op_program *p, const op_node *node,
 const op_kind op_row_cache_append = {
     .code = OP_CACHE_APPEND,
     .name = "cache_append",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNE iB",
+    .out = "fSE",
+    .made = "cache",
     .inplace = {-1, -1, -1, -1},
     .infer = cache_append_infer,
     .place = cache_append_place,
     .cut = op_cut_nothing,
     .cost = cache_append_cost,
+    .check = op_check_sequences,
 };
-
-static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND iB", &shapes));
-    return op_shapes_out(p, node, wanted, "fBD", "y", &shapes);
-}
 
 static void gather_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -67,12 +60,12 @@ static op_cost gather_cost(const op_program *p, const op_node *node, const exten
 const op_kind op_row_gather = {
     .code = OP_GATHER,
     .name = "gather",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fND iB",
+    .out = "fBD",
+    .made = "y",
+    .picks = 1u,
     .inplace = {-1, -1, -1, -1},
-    .infer = gather_infer,
+    .infer = op_infer_signature,
     .place = gather_place,
     .cut = op_cut_nothing,
     .cost = gather_cost,
@@ -83,14 +76,14 @@ enum { SAMPLE_PARAMS = 8 };
 static status sample_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fBV pBX iB", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     int64_t params = 0;
     TRY(op_shapes_constant(node, &shapes, 'X', &params));
     if (params != SAMPLE_PARAMS) {
         return fail(ST_MODEL, "sample: %lld parameters, expected %d", (long long)params,
                     (int)SAMPLE_PARAMS);
     }
-    return op_shapes_out(p, node, wanted, "iB", "ids", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void sample_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -106,16 +99,22 @@ static op_cost sample_cost(const op_program *p, const op_node *node, const exten
     return op_cost_pointwise(p, node, bound, node->in[0], 20.0);
 }
 
+static void sample_check(const op_facts *f)
+{
+    ASSERT(op_fact(f, 'X') == SAMPLE_PARAMS);
+    ASSERT(op_fact(f, 'V') > 0);
+}
+
 const op_kind op_row_sample = {
     .code = OP_SAMPLE,
     .name = "sample",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fBV pBX iB",
+    .out = "iB",
+    .made = "ids",
     .inplace = {-1, -1, -1, -1},
     .infer = sample_infer,
     .place = sample_place,
     .cut = op_cut_nothing,
     .cost = sample_cost,
+    .check = sample_check,
 };

@@ -50,9 +50,9 @@ static op_cost latent_cost(const op_program *p, const op_node *node, const exten
 static status latent_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNE fNP iN pSP", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(columns_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNC fNC fNV", "q k v", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void latent_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -83,10 +83,11 @@ static status latent_gradient(op_program *p, const op_node *node)
 const op_kind op_row_latent = {
     .code = OP_LATENT,
     .name = "latent",
-    .in_min = 5,
-    .in_max = 5,
-    .out_min = 3,
-    .out_max = 3,
+    .in = "fNC fNE fNP iN pSP",
+    .out = "fNC fNC fNV",
+    .made = "q k v",
+    .pointwise = true,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_infer,
     .place = latent_place,
@@ -98,9 +99,9 @@ const op_kind op_row_latent = {
 static status latent_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC fNV iN pSP", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(columns_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNC fNE", "dq dkv", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void latent_bwd_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -113,10 +114,12 @@ static void latent_bwd_place(const op_program *p, const op_node *node, op_rule *
 const op_kind op_row_latent_bwd = {
     .code = OP_LATENT_BWD,
     .name = "latent_bwd",
-    .in_min = 5,
-    .in_max = 5,
-    .out_min = 2,
-    .out_max = 2,
+    .in = "fNC fNC fNV iN pSP",
+    .out = "fNC fNE",
+    .made = "dq dkv",
+    .pointwise = true,
+    .grad_of = GRAD_OF_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_bwd_infer,
     .place = latent_bwd_place,
@@ -127,9 +130,9 @@ const op_kind op_row_latent_bwd = {
 static status latent_dr_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC iN pSP", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(columns_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNP", "dr", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void latent_dr_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -142,10 +145,11 @@ static void latent_dr_place(const op_program *p, const op_node *node, op_rule *r
 const op_kind op_row_latent_dr = {
     .code = OP_LATENT_DR,
     .name = "latent_dr",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC iN pSP",
+    .out = "fNP",
+    .made = "dr",
+    .grad_of = GRAD_OF_INPUT,
+    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = latent_dr_infer,
     .place = latent_dr_place,

@@ -8,8 +8,8 @@ static status matmul_infer(op_program *p, op_node *node, uint32_t wanted)
                               "op_matmul, which keeps them apart in training");
     }
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNK fMK fM", &shapes));
-    return op_shapes_out(p, node, wanted, "fNM", "y", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void matmul_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -54,12 +54,13 @@ static status matmul_gradient(op_program *p, const op_node *node)
 const op_kind op_row_matmul = {
     .code = OP_MATMUL,
     .name = "matmul",
-    .in_min = 2,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNK fMK fM",
+    .out = "fNM",
+    .made = "y",
     .optional_in = 1u << 2,
-    .is_product = true,
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "NMK",
     .inplace = {-1, -1, -1, -1},
     .infer = matmul_infer,
     .place = matmul_place,
@@ -67,13 +68,6 @@ const op_kind op_row_matmul = {
     .cost = matmul_cost,
     .gradient = matmul_gradient,
 };
-
-static status dx_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNM fMK fNK", &shapes));
-    return op_shapes_out(p, node, wanted, "fNK", "dx", &shapes);
-}
 
 static void dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -91,25 +85,20 @@ static op_cost dx_cost(const op_program *p, const op_node *node, const extent_bi
 const op_kind op_row_matmul_dx = {
     .code = OP_MATMUL_DX,
     .name = "matmul_dx",
-    .in_min = 2,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNM fMK fNK",
+    .out = "fNK",
+    .made = "dx",
     .optional_in = 1u << 2,
-    .is_product = true,
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "NKM",
+    .grad_of = GRAD_OF_INPUT,
     .inplace = {2, -1, -1, -1},
-    .infer = dx_infer,
+    .infer = op_infer_signature,
     .place = dx_place,
     .cut = op_cut_nothing,
     .cost = dx_cost,
 };
-
-static status dw_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNM fNK", &shapes));
-    return op_shapes_out(p, node, wanted, "gMK", "dw", &shapes);
-}
 
 static void dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -127,25 +116,20 @@ static op_cost dw_cost(const op_program *p, const op_node *node, const extent_bi
 const op_kind op_row_matmul_dw = {
     .code = OP_MATMUL_DW,
     .name = "matmul_dw",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNM fNK",
+    .out = "gMK",
+    .made = "dw",
     .accumulates = 1u,
-    .is_product = true,
+    .kept_by_selective = true,
+    .cost_class = COST_GEMM,
+    .gemm = "MKN",
+    .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
-    .infer = dw_infer,
+    .infer = op_infer_signature,
     .place = dw_place,
     .cut = op_cut_nothing,
     .cost = dw_cost,
 };
-
-static status bias_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNM", &shapes));
-    return op_shapes_out(p, node, wanted, "gM", "db", &shapes);
-}
 
 static void bias_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -162,13 +146,14 @@ static op_cost bias_cost(const op_program *p, const op_node *node, const extent_
 const op_kind op_row_bias_dw = {
     .code = OP_BIAS_DW,
     .name = "bias_dw",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNM",
+    .out = "gM",
+    .made = "db",
     .accumulates = 1u,
+    .pointwise = true,
+    .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
-    .infer = bias_infer,
+    .infer = op_infer_signature,
     .place = bias_place,
     .cut = op_cut_nothing,
     .cost = bias_cost,

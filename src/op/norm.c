@@ -33,11 +33,11 @@ static status rms_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     TRY(residual_check(node, 2, 2));
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fD fNC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(groups_bind(node, &shapes));
     // With a delta the gradient rule needs h, wanted or not.
     const uint32_t h = node->in[2] == TENSOR_NONE ? 0u : 1u << 2;
-    return op_shapes_out(p, node, (wanted & ~(1u << 2)) | h, "fNC sNG fNC", "y r h", &shapes);
+    return op_shapes_out(p, node, (wanted & ~(1u << 2)) | h, &shapes);
 }
 
 static bool has_groups(const op_program *p, tensor_id r)
@@ -98,29 +98,38 @@ static status rms_gradient(op_program *p, const op_node *node)
     return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
 }
 
+static void rms_check(const op_facts *f)
+{
+    const int64_t columns = op_fact(f, 'C'), dim = op_fact(f, 'D'), groups = op_fact(f, 'G');
+    ASSERT(dim > 0 && columns % dim == 0);
+    ASSERT(groups < 0 || columns == groups * dim);
+}
+
 const op_kind op_row_rmsnorm = {
     .code = OP_RMSNORM,
     .name = "rmsnorm",
-    .in_min = 2,
-    .in_max = 3,
-    .out_min = 2,
-    .out_max = 3,
+    .in = "fNC fD fNC",
+    .out = "fNC sNG fNC",
+    .made = "y r h",
     .optional_in = 1u << 2,
     .optional_out = 1u << 2,
+    .pointwise = true,
+    .composed = true,
     .inplace = {-1, -1, 0, -1},
     .infer = rms_infer,
     .place = rms_place,
     .cut = op_cut_nothing,
     .cost = rms_cost,
     .gradient = rms_gradient,
+    .check = rms_check,
 };
 
 static status rms_dx_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC sNG fD fNC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(groups_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, "fNC", "dx", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void rms_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -137,22 +146,25 @@ static op_cost rms_dx_cost(const op_program *p, const op_node *node, const exten
 const op_kind op_row_rmsnorm_dx = {
     .code = OP_RMSNORM_DX,
     .name = "rmsnorm_dx",
-    .in_min = 4,
-    .in_max = 5,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC fNC sNG fD fNC",
+    .out = "fNC",
+    .made = "dx",
     .optional_in = 1u << 4,
+    .pointwise = true,
+    .composed = true,
+    .grad_of = GRAD_OF_INPUT,
     .inplace = {4, -1, -1, -1},
     .infer = rms_dx_infer,
     .place = rms_dx_place,
     .cut = op_cut_nothing,
     .cost = rms_dx_cost,
+    .check = rms_check,
 };
 
 static status rms_dw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fNC fNC sNG", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     int64_t columns = 0, groups = 0;
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'G', &groups));
@@ -161,7 +173,7 @@ static status rms_dw_infer(op_program *p, op_node *node, uint32_t wanted)
                     (long long)groups);
     }
     op_shapes_bind(&shapes, 'D', extent_of(columns / groups));
-    return op_shapes_out(p, node, wanted, "gD", "dw", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void rms_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -178,16 +190,19 @@ static op_cost rms_dw_cost(const op_program *p, const op_node *node, const exten
 const op_kind op_row_rmsnorm_dw = {
     .code = OP_RMSNORM_DW,
     .name = "rmsnorm_dw",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fNC fNC sNG",
+    .out = "gD",
+    .made = "dw",
     .accumulates = 1u,
+    .pointwise = true,
+    .composed = true,
+    .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
     .infer = rms_dw_infer,
     .place = rms_dw_place,
     .cut = op_cut_nothing,
     .cost = rms_dw_cost,
+    .check = rms_check,
 };
 
 // ---- LayerNorm ----------------------------------------------------------------------------------
@@ -196,10 +211,9 @@ static status layer_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     TRY(residual_check(node, 3, 3));
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fD fD fND", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     const uint32_t h = node->in[3] == TENSOR_NONE ? 0u : 1u << 3;
-    return op_shapes_out(p, node, (wanted & ~(1u << 3)) | h, "fND sN sN fND", "y mean r h",
-                         &shapes);
+    return op_shapes_out(p, node, (wanted & ~(1u << 3)) | h, &shapes);
 }
 
 static void layer_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -264,12 +278,12 @@ static status layer_gradient(op_program *p, const op_node *node)
 const op_kind op_row_layernorm = {
     .code = OP_LAYERNORM,
     .name = "layernorm",
-    .in_min = 2,
-    .in_max = 4,
-    .out_min = 3,
-    .out_max = 4,
+    .in = "fND fD fD fND",
+    .out = "fND sN sN fND",
+    .made = "y mean r h",
     .optional_in = 1u << 2 | 1u << 3,
     .optional_out = 1u << 3,
+    .pointwise = true,
     .inplace = {-1, -1, -1, 0},
     .infer = layer_infer,
     .place = layer_place,
@@ -277,13 +291,6 @@ const op_kind op_row_layernorm = {
     .cost = layer_cost,
     .gradient = layer_gradient,
 };
-
-static status layer_dx_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fND sN sN fD fND", &shapes));
-    return op_shapes_out(p, node, wanted, "fND", "dx", &shapes);
-}
 
 static void layer_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -300,24 +307,18 @@ static op_cost layer_dx_cost(const op_program *p, const op_node *node, const ext
 const op_kind op_row_layernorm_dx = {
     .code = OP_LAYERNORM_DX,
     .name = "layernorm_dx",
-    .in_min = 5,
-    .in_max = 6,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "fND fND sN sN fD fND",
+    .out = "fND",
+    .made = "dx",
     .optional_in = 1u << 5,
+    .pointwise = true,
+    .grad_of = GRAD_OF_INPUT,
     .inplace = {5, -1, -1, -1},
-    .infer = layer_dx_infer,
+    .infer = op_infer_signature,
     .place = layer_dx_place,
     .cut = op_cut_nothing,
     .cost = layer_dx_cost,
 };
-
-static status layer_dw_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fND fND sN sN", &shapes));
-    return op_shapes_out(p, node, wanted, "gD gD", "dw db", &shapes);
-}
 
 static void layer_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
@@ -334,14 +335,15 @@ static op_cost layer_dw_cost(const op_program *p, const op_node *node, const ext
 const op_kind op_row_layernorm_dw = {
     .code = OP_LAYERNORM_DW,
     .name = "layernorm_dw",
-    .in_min = 4,
-    .in_max = 4,
-    .out_min = 1,
-    .out_max = 2,
+    .in = "fND fND sN sN",
+    .out = "gD gD",
+    .made = "dw db",
     .optional_out = 1u << 1,
     .accumulates = 1u | 1u << 1,
+    .pointwise = true,
+    .grad_of = GRAD_OF_WEIGHT,
     .inplace = {-1, -1, -1, -1},
-    .infer = layer_dw_infer,
+    .infer = op_infer_signature,
     .place = layer_dw_place,
     .cut = op_cut_nothing,
     .cost = layer_dw_cost,

@@ -11,13 +11,15 @@
 // Extents that differ from plan to plan are symbols (tokens of a micro-batch, cached positions);
 // they are bound when a plan is made. Kernels meet the same codes in kernels/kernels.h.
 //
-// To add an operation: a code in OP_TABLE (op/op_codes.h), a row in a file here, then kernels/{ref,cpu}. The
-// contract test op_table_test.c and kernels/backend_test.c run over every row by themselves.
+// To add an operation: a line in OP_TABLE (op/op_codes.h), a row in a file here, and an entry in the table of
+// each backend that has a kernel. The contract tests op_table_test.c and kernels/backend_test.c run over
+// every row by themselves.
 #ifndef OP_OP_H
 #define OP_OP_H
 
 #include "base/base.h"
-#include "op/op_codes.h"
+#include "op/op_kind.h"
+#include "op/op_program.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,234 +36,6 @@ static inline int64_t op_head_chunk_rows(int64_t vocab)
     rows -= rows % (rows > OP_HEAD_ROW_STEP ? OP_HEAD_ROW_STEP : 2);
     return rows > 2 ? rows : 2;
 }
-
-enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
-
-typedef int32_t tensor_id; // a row of the program's tensor table
-#define TENSOR_NONE ((tensor_id)-1)
-
-// An extent: scale times what the symbol is bound to.
-typedef enum extent_symbol {
-    EXTENT_ONE,        // a constant
-    EXTENT_TOKENS,     // rows of the micro-batch: sequences * seq
-    EXTENT_SEQS,       // sequences of the micro-batch
-    EXTENT_CACHE,      // sequences * the longest cached sequence
-    EXTENT_TOKENS_CUT, // rows of which each rank of AXIS_TP has its positions of every sequence
-    EXTENT_SYMBOL_COUNT
-} extent_symbol;
-typedef struct extent {
-    int64_t scale;
-    extent_symbol symbol;
-} extent;
-static inline extent extent_of(int64_t count)
-{
-    extent e;
-    e.scale = count;
-    e.symbol = EXTENT_ONE;
-    return e;
-}
-static inline extent extent_tokens(int64_t per_token)
-{
-    extent e;
-    e.scale = per_token;
-    e.symbol = EXTENT_TOKENS;
-    return e;
-}
-typedef struct extent_binding {
-    int64_t value[EXTENT_SYMBOL_COUNT]; // [EXTENT_ONE] = 1
-} extent_binding;
-
-typedef enum tensor_role {
-    ROLE_ACTIVATION,  // made by a node (gradients of activations too)
-    ROLE_INPUT,       // the block's activation input, made by the block below
-    ROLE_INPUT_GRAD,  // gradient of the block's output, made by the block above
-    ROLE_WEIGHT,      // the working copy that products read
-    ROLE_WEIGHT_GRAD, // accumulator of a weight's gradient
-    ROLE_BATCH,       // ids, labels, positions, documents of the micro-batch
-    ROLE_CONSTANT,    // tables made at start: rope
-    ROLE_CACHE,       // keys and values of generation; run-lifetime
-    ROLE_STATE,       // optimizer state, master weights
-    ROLE_STEP         // the step block
-} tensor_role;
-
-// A mesh axis and a tensor's dim are different things (design.md, words).
-typedef enum mesh_axis { AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EP, AXIS_COUNT } mesh_axis;
-
-typedef struct op_tensor {
-    char name[OP_NAME_BYTES]; // within the block: "gate_up"
-    dtype type;
-    int ndim;
-    extent dims[OP_MAX_DIMS];
-    tensor_role role;
-    // No gradient reaches it: a weight that is not trained, an input below which nothing is
-    // trained, or the result of an operation on such tensors alone.
-    bool frozen;
-    tensor_id of; // ROLE_WEIGHT_GRAD: its weight. Of a gradient: the tensor it belongs to
-    tensor_id
-        view_of; // a range of columns of another 2-dim tensor; TENSOR_NONE if it owns its bytes
-    int64_t view_begin; // first column of the view
-    int64_t view_row;   // its first row: of views of weights (op_view_rows)
-    // ROLE_WEIGHT: the dim along which each axis may cut it (-1: not), and its named parts, which lie
-    // one after the other along dim 0. The part is the logical tensor everywhere.
-    int8_t cut_dim[AXIS_COUNT];
-    int part_count;
-    struct {
-        const char *name; // lives as long as the program's arena
-        int64_t rows;
-        int64_t heads; // rows are cut between them; 0: anywhere
-    } parts[4];
-} op_tensor;
-
-typedef enum op_activation {
-    ACT_NONE,
-    ACT_GELU_TANH,
-    ACT_GELU_ERF,
-    ACT_SILU,
-    ACT_RELU
-} op_activation;
-
-// One flat struct for all operations: plain data is easy to print, hash and compare.
-typedef struct op_attrs {
-    op_activation activation;
-    int32_t heads, kv_heads, head_dim;
-    int32_t value_dim;      // ATTENTION, LATENT: columns of a head of values; 0: head_dim
-    int32_t experts, top_k; // EXPERTS: that are here; ROUTE: that a token takes
-    int32_t window;         // 0: none; W: a query sees itself and the W - 1 positions before it
-    int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
-    int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
-    bool interleaved;     // ROPE: pairs (2i, 2i+1) instead of (i, i + D/2)
-    bool inverse;         // ROPE: turn back
-    bool decay;           // ADAMW, MUON: weight decay applies
-    bool nesterov;
-    bool stochastic; // ADAMW, MUON: stochastic rounding of what is stored narrower than fp32
-    bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
-    float eps, scale, plus, dropout, z_loss;
-    float beta1, beta2, weight_decay, momentum, lr_scale;
-    // Of pieces (op/pass/partition.h). Rows of the weight: w has whole_rows all in all (0: it is no piece), and
-    // its own begin at first_row. Heads: the first one's number in the layer. Shards of a sum: how many
-    // there are (0: no order), which is the first here, and how many are.
-    int64_t whole_rows, first_row;
-    int32_t first_head;
-    int32_t shards, first_shard, shard_count;
-    int32_t row_ways,
-        row_at;     // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
-    mesh_axis axis; // of communications
-    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart. 0: all.
-    int32_t inside, across;
-    bool stacked; // ALL_GATHER
-    bool
-        kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
-    bool zigzag; // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
-    // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of rank key_at.
-    int32_t cp_ways, cp_at, key_at;
-    int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
-    bool ring;
-    int32_t
-        seq_ways; // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
-    int32_t repeat; // STACK, UNSTACK: tiles of the same columns; 0: 1
-    // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
-    // one here, and with the parts below the row of the whole weight that each of them begins with.
-    int64_t whole_columns, first_column, part_first[4];
-    int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
-    int64_t part_rows[4];
-    int64_t part_whole[4]; // MUON_UPDATE, ALL_GATHER of a weight: rows that they have as a whole
-} op_attrs;
-
-typedef enum op_list {
-    OP_FORWARD,
-    OP_RECOMPUTE,
-    OP_BACKWARD_INPUT,
-    OP_BACKWARD_WEIGHT,
-    OP_LIST_COUNT
-} op_list;
-
-typedef struct op_node {
-    op_code code;
-    tensor_id in[OP_MAX_IN], out[OP_MAX_OUT]; // TENSOR_NONE where missing
-    op_attrs attrs;
-} op_node;
-// A node without operands and with all attributes zero.
-op_node op_node_of(op_code code);
-
-typedef enum op_purpose {
-    PURPOSE_TRAIN,
-    PURPOSE_EVALUATE,
-    PURPOSE_PREFILL,
-    PURPOSE_DECODE
-} op_purpose;
-
-enum { OP_MAX_BOUNDARY = 4 };
-typedef struct op_program {
-    arena *a; // keeps: tensors and nodes live in it
-    op_purpose purpose;
-    dtype compute; // type of activations and working weights
-    dtype grad;    // type of weight-gradient accumulators
-    op_tensor *tensors;
-    int64_t tensor_count, tensor_capacity;
-    struct {
-        op_node *nodes;
-        int64_t count, capacity;
-    } lists[OP_LIST_COUNT];
-    // What crosses the block's border: activations in and out, and their gradients.
-    int input_count, output_count;
-    tensor_id inputs[OP_MAX_BOUNDARY], outputs[OP_MAX_BOUNDARY];
-    tensor_id d_inputs[OP_MAX_BOUNDARY], d_outputs[OP_MAX_BOUNDARY];
-    tensor_id step;     // the step block, made on first use
-    tensor_id *grad_of; // [tensor] gradient so far while differentiating; TENSOR_NONE if none
-    int64_t grad_of_capacity;
-    // Gradients of views, while differentiating: columns of the gradient of their whole.
-    struct op_grad_piece {
-        tensor_id whole, grad_whole, grad_view;
-        int64_t begin, count; // columns
-    } * grad_pieces;
-    int64_t grad_piece_count, grad_piece_capacity;
-} op_program;
-
-// How one tensor lies along one mesh axis. PARTIAL: every rank holds a term of the sum.
-typedef enum place_kind { PLACE_REPLICATE, PLACE_SHARD, PLACE_PARTIAL, PLACE_ANY } place_kind;
-typedef struct placement {
-    place_kind kind;
-    int8_t dim; // of PLACE_SHARD
-} placement;
-// One way in which an operation can be cut along an axis: these inputs give these outputs. The first
-// rule of every row is all-replicate.
-typedef struct op_rule {
-    placement in[OP_MAX_IN], out[OP_MAX_OUT];
-} op_rule;
-
-typedef struct op_cost {
-    double flops, bytes_read, bytes_written;
-} op_cost;
-
-// One row per operation. Everything that anyone needs to know of it without running it.
-typedef struct op_kind {
-    op_code code;
-    const char *name;
-    int in_min, in_max, out_min, out_max;
-    uint32_t optional_in, optional_out; // bit i: operand i may be missing
-    uint32_t accumulates;               // bit o: output o is "+="
-    bool is_product; // kept by recompute `selective` (matrix products, attention)
-    bool random;     // reads the seed
-    // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
-    int8_t inplace[OP_MAX_OUT];
-    // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and either
-    // required or wanted (bit o of `wanted`: only optional outputs need it).
-    status (*infer)(op_program *p, op_node *node, uint32_t wanted);
-    // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
-    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard 1
-    // of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule says of
-    // a missing operand means nothing.
-    void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
-    // The attributes of piece `at` of `ways` when cut by rule `rule`; p has the whole's shapes.
-    void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,
-                op_attrs *attrs);
-    op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
-    // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
-    status (*gradient)(op_program *p, const op_node *node);
-} op_kind;
-
-const op_kind *op_kind_of(op_code code); // never NULL for a valid code
 
 // ---- writing programs ---------------------------------------------------------------------------
 NODISCARD status op_program_create(arena *a, op_purpose purpose, dtype compute, dtype grad,
@@ -323,6 +97,24 @@ NODISCARD status op_sample_ids(op_program *p, tensor_id logits, tensor_id params
                                tensor_id *ids);
 // A tensor of that type with x's values (nearest even).
 NODISCARD status op_cast(op_program *p, tensor_id x, dtype type, tensor_id *y);
+
+// ---- views --------------------------------------------------------------------------------------
+// The tensor that owns a tensor's bytes: itself, or the one that it is a view of, from this column and row
+// on. TENSOR_NONE: TENSOR_NONE.
+typedef struct op_owned {
+    tensor_id id;
+    int64_t column, row;
+} op_owned;
+static inline op_owned op_owner(const op_program *p, tensor_id t)
+{
+    op_owned owned = {t, 0, 0};
+    while (owned.id != TENSOR_NONE && p->tensors[owned.id].view_of != TENSOR_NONE) {
+        owned.column += p->tensors[owned.id].view_begin;
+        owned.row += p->tensors[owned.id].view_row;
+        owned.id = p->tensors[owned.id].view_of;
+    }
+    return owned;
+}
 
 // ---- gradients ----------------------------------------------------------------------------------
 // Walks the forward list backwards and appends to both backward lists. Boundary outputs get

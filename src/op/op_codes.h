@@ -195,13 +195,8 @@ typedef enum op_code {
 #define OP_ENUM(upper, lower) OP_##upper,
     OP_TABLE(OP_ENUM)
 #undef OP_ENUM
-        OP_CODE_COUNT,
-    OP_COMPUTE_COUNT = OP_ALL_REDUCE // codes below are of operations with kernels
+        OP_CODE_COUNT
 } op_code;
-static inline bool op_communicates(op_code code)
-{
-    return code >= OP_ALL_REDUCE && code <= OP_SHIFT;
-}
 
 #ifdef __cplusplus
 }

@@ -1,14 +1,8 @@
 // Shared by the files of op/ only: how a row says its shapes, its placement rules and its bytes.
 //
-// Shapes are written as text, an operand a word: a letter for the type, then a letter for each dim.
-// A letter that comes again must have the same extent again, so "fNK fMK fM" and "fNM" are all that
-// there is to check and to make of a product. "f*": any shape, the same in all words with a star.
-//
-//   inputs    f floating   s statistic (fp32)   i integers   p fp32   a any
-//   outputs   f the program's compute type   s fp32   g the program's gradient type   i int32
-//
-// Placement rules are text too, an operand a character, inputs and outputs parted by a colon:
-// r replicate, p partial, 0 and 1 shard along that dim: "0rr:0" is a product cut by tokens.
+// Shapes are the text of the row's signature (op.h). Placement rules are text too, an operand a character,
+// inputs and outputs separated by a colon: r replicate, p partial, 0 and 1 shard along that dim: "0rr:0" is
+// a GEMM cut by tokens.
 #ifndef OP_OP_INTERNAL_H
 #define OP_OP_INTERNAL_H
 
@@ -28,12 +22,6 @@ static inline bool extent_equal(extent a, extent b)
 {
     return a.scale == b.scale && a.symbol == b.symbol;
 }
-// The tensor whose bytes t's are: t itself, or what it is a view of.
-static inline tensor_id op_whole(const op_program *p, tensor_id t)
-{
-    return op_at(p, t)->view_of == TENSOR_NONE ? t : op_at(p, t)->view_of;
-}
-bool op_type_is_floating(dtype type);
 
 // ---- shapes (op/shape.c) ------------------------------------------------------------------------
 // What the letters stand for in one node.
@@ -42,20 +30,43 @@ typedef struct op_shapes {
     int any_ndim;   // of '*'; 0: not met yet
     extent any[OP_MAX_DIMS];
 } op_shapes;
-// Checks the inputs against `words`.
-NODISCARD status op_shapes_in(const op_program *p, const op_node *node, const char *words,
-                              op_shapes *shapes);
+// Checks the inputs against the row's signature.
+NODISCARD status op_shapes_in(const op_program *p, const op_node *node, op_shapes *shapes);
+// The same against other words: of rows with fewer dims.
+NODISCARD status op_shapes_in_as(const op_program *p, const op_node *node, const char *words,
+                                 op_shapes *shapes);
+NODISCARD status op_shapes_out_as(op_program *p, op_node *node, uint32_t wanted, const char *words,
+                                  op_shapes *shapes);
 void op_shapes_bind(op_shapes *shapes, char letter, extent e);
-// Checks the outputs that are given and makes those that are missing and required, or wanted.
-// `names`: a word each, for the tensors that are made.
-NODISCARD status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, const char *words,
-                               const char *names, op_shapes *shapes);
+// Checks the outputs that are given and creates those that are missing and required, or wanted.
+NODISCARD status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, op_shapes *shapes);
+// The infer() of rows whose signature says everything.
+NODISCARD status op_infer_signature(op_program *p, op_node *node, uint32_t wanted);
+// Of how many operands a side of a signature is, and where the next word begins.
+int op_word_count(const char *words);
+const char *op_word_next(const char *word);
 // A letter's extent as a constant; fails if it depends on a symbol.
 NODISCARD status op_shapes_constant(const op_node *node, const op_shapes *shapes, char letter,
                                     int64_t *out);
 // "tensor" or "tensor.2", ...: the first that is free.
 void op_name_unique(const op_program *p, const char *prefix, const char *name,
                     char out[OP_NAME_BYTES]);
+
+// ---- checks of calls (op/shape.c) ----------------------------------------------------------------
+static inline int64_t op_fact(const op_facts *f, char letter)
+{
+    return f->extent[(unsigned char)letter];
+}
+static inline bool op_has_in(const op_facts *f, int operand)
+{
+    return (f->in >> operand & 1u) != 0;
+}
+static inline bool op_has_out(const op_facts *f, int operand)
+{
+    return (f->out >> operand & 1u) != 0;
+}
+// Rows (letter N) are whole sequences, and those of a cache (letter S) whole caches.
+void op_check_sequences(const op_facts *f);
 
 // ---- placement (op/place.c) ---------------------------------------------------------------------
 // Rule 0, all replicate, and then the rules of `texts`.

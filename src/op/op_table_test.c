@@ -45,13 +45,6 @@ static void each_sample(void (*check)(arena *a, const sample *s, int variant))
     arena_destroy(a);
 }
 
-static int bits(uint32_t mask)
-{
-    int n = 0;
-    for (; mask != 0; mask &= mask - 1) n++;
-    return n;
-}
-
 static void test_rows_are_in_order(void **state)
 {
     (void)state;
@@ -63,16 +56,17 @@ static void test_rows_are_in_order(void **state)
         const op_kind *k = op_kind_of((op_code)code);
         assert_int_equal(k->code, code);
         assert_string_equal(k->name, names[code]);
-        assert_true(k->in_max <= OP_MAX_IN && k->out_max <= OP_MAX_OUT && k->out_max >= 1);
-        // The least is what is not optional.
-        assert_int_equal(k->in_min, k->in_max - bits(k->optional_in));
-        assert_int_equal(k->out_min, k->out_max - bits(k->optional_out));
-        assert_int_equal(k->optional_in >> k->in_max, 0);
-        assert_int_equal(k->optional_out >> k->out_max, 0);
-        assert_int_equal(k->accumulates >> k->out_max, 0);
+        const int ins = op_word_count(k->in), outs = op_word_count(k->out);
+        assert_true(ins <= OP_MAX_IN && outs <= OP_MAX_OUT && outs >= 1);
+        assert_int_equal(k->optional_in >> ins, 0);
+        assert_int_equal(k->optional_out >> outs, 0);
+        assert_int_equal(k->accumulates >> outs, 0);
+        assert_int_equal((k->picks | k->tiles) >> ins, 0);
+        assert_int_equal((k->step_reads | k->step_writes) / STEP_FIELD_END, 0);
+        if (k->out[0] != '.') assert_int_equal(op_word_count(k->made), outs);
         for (int o = 0; o < OP_MAX_OUT; o++) {
-            assert_true(k->inplace[o] >= -1 && k->inplace[o] < k->in_max);
-            if (o >= k->out_max) assert_int_equal(k->inplace[o], -1);
+            assert_true(k->inplace[o] >= -1 && k->inplace[o] < ins);
+            if (o >= outs) assert_int_equal(k->inplace[o], -1);
         }
         assert_non_null(k->infer);
         assert_non_null(k->place);
@@ -82,19 +76,66 @@ static void test_rows_are_in_order(void **state)
     }
 }
 
+// Traits that must agree with one another.
+static void test_traits(void **state)
+{
+    (void)state;
+    for (int code = 0; code < OP_CODE_COUNT; code++) {
+        const op_kind *k = op_kind_of((op_code)code);
+        assert_int_equal(k->communicates, k->cost_class == COST_FREE);
+        assert_int_equal(k->communicates, op_communicates((op_code)code));
+        if (k->pointwise) assert_int_equal(k->cost_class, COST_MEMORY);
+        if (k->logits != LOGITS_NONE || k->grad_of == GRAD_OF_WEIGHT) assert_null(k->gradient);
+        if (k->tiles != 0) assert_true(k->pointwise);
+        if (k->accumulates != 0 && k->logits == LOGITS_NONE) {
+            assert_true(k->grad_of == GRAD_OF_WEIGHT || k->merges_sums);
+        }
+        // An update reads the decision; the step's sums are added to by operations without other results.
+        const uint32_t decided = STEP_FIELD_HOST | STEP_FIELD_DECIDED;
+        if (k->updates_state) assert_int_equal(k->step_reads & decided, decided);
+        if (k->step_writes != 0) assert_string_equal(k->out, ".");
+        if (k->gemm == NULL) continue;
+        assert_int_equal(k->cost_class, COST_GEMM);
+        assert_int_equal(strlen(k->gemm), 3);
+    }
+}
+
+// The letters of `gemm` give the FLOPs of the row's own cost, but for what comes with the GEMM.
+static void check_gemm(arena *a, const sample *s, int variant)
+{
+    (void)a;
+    (void)variant;
+    op_gemm g;
+    if (!op_gemm_of(s->p, s->node, &s->bound, &g)) return;
+    int64_t gemms = 1;
+    for (int o = 1; o < OP_MAX_OUT && s->kind->logits == LOGITS_LOSS; o++) {
+        gemms += s->node->out[o] != TENSOR_NONE ? 1 : 0;
+    }
+    const double flops = 2.0 * (double)gemms * g.count * g.m * g.n * g.k;
+    const double elements = g.count * g.m * g.n;
+    const double all = op_node_cost(s->p, s->node, &s->bound).flops;
+    assert_true(all >= flops && all <= flops + 12.0 * elements);
+}
+
+static void test_gemm_shapes(void **state)
+{
+    (void)state;
+    each_sample(check_gemm);
+}
+
 static void check_shape(arena *a, const sample *s, int variant)
 {
     (void)a;
     (void)variant;
     const op_kind *k = s->kind;
     for (int i = 0; i < OP_MAX_IN; i++) {
-        const bool may_miss = i >= k->in_max || (k->optional_in >> i & 1u) != 0;
+        const bool may_miss = i >= op_word_count(k->in) || (k->optional_in >> i & 1u) != 0;
         assert_true(s->node->in[i] != TENSOR_NONE || may_miss);
     }
     for (int o = 0; o < OP_MAX_OUT; o++) {
         const tensor_id t = s->node->out[o];
         if (t == TENSOR_NONE) {
-            assert_true(o >= k->out_max || (k->optional_out >> o & 1u) != 0);
+            assert_true(o >= op_word_count(k->out) || (k->optional_out >> o & 1u) != 0);
             continue;
         }
         assert_true(op_tensor_elements(op_at(s->p, t), &s->bound) > 0);
@@ -126,18 +167,18 @@ static void test_samples_cover_options(void **state)
         for (int v = 0; v < op_sample_count((op_code)code); v++) {
             arena_reset(a);
             const sample s = sample_make(a, (op_code)code, v);
-            for (int i = 0; i < k->in_max; i++) {
+            for (int i = 0; i < op_word_count(k->in); i++) {
                 *(s.node->in[i] == TENSOR_NONE ? &in_missing : &in_there) |= 1u << i;
             }
-            for (int o = 0; o < k->out_max; o++) {
+            for (int o = 0; o < op_word_count(k->out); o++) {
                 *(s.node->out[o] == TENSOR_NONE ? &out_missing : &out_there) |= 1u << o;
             }
             types |= 1u << (int)s.p->compute;
         }
         assert_int_equal(in_missing, k->optional_in);
         assert_int_equal(out_missing, k->optional_out);
-        assert_int_equal(in_there, (1u << k->in_max) - 1);
-        assert_int_equal(out_there, (1u << k->out_max) - 1);
+        assert_int_equal(in_there, (1u << op_word_count(k->in)) - 1);
+        assert_int_equal(out_there, (1u << op_word_count(k->out)) - 1);
         assert_int_equal(types, 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16);
     }
     arena_destroy(a);
@@ -163,7 +204,7 @@ static void check_cost(arena *a, const sample *s, int variant)
     assert_true(more.bytes_written >= once.bytes_written);
     assert_true(more.bytes_written <= 2.0 * once.bytes_written);
     bool symbol = false;
-    for (int i = 0; i < s->kind->in_max; i++) {
+    for (int i = 0; i < op_word_count(s->kind->in); i++) {
         if (s->node->in[i] == TENSOR_NONE) continue;
         symbol = symbol || op_at(s->p, s->node->in[i])->dims[0].symbol != EXTENT_ONE;
     }
@@ -304,7 +345,7 @@ static void check_missing(arena *a, const sample *s, int variant)
 {
     (void)a;
     (void)variant;
-    for (int i = 0; i < s->kind->in_max; i++) {
+    for (int i = 0; i < op_word_count(s->kind->in); i++) {
         if ((s->kind->optional_in >> i & 1u) != 0) continue;
         op_node broken = *s->node;
         broken.in[i] = TENSOR_NONE;
@@ -312,8 +353,8 @@ static void check_missing(arena *a, const sample *s, int variant)
         assert_non_null(strstr(error_last()->text, s->kind->name));
     }
     op_node broken = *s->node;
-    if (s->kind->in_max < OP_MAX_IN) {
-        broken.in[s->kind->in_max] = 0;
+    if (op_word_count(s->kind->in) < OP_MAX_IN) {
+        broken.in[op_word_count(s->kind->in)] = 0;
         if (s->p->tensor_count > 0) {
             assert_int_equal(op_append(s->p, s->list, &broken, 0), ST_MODEL);
         }
@@ -332,7 +373,7 @@ static void check_wrong(arena *a, const sample *s, int variant)
 {
     (void)a;
     (void)variant;
-    for (int i = 0; i < s->kind->in_max; i++) {
+    for (int i = 0; i < op_word_count(s->kind->in); i++) {
         const tensor_id t = s->node->in[i];
         if (t == TENSOR_NONE) continue;
         op_node broken = *s->node;
@@ -360,10 +401,10 @@ static void test_wrong_operands(void **state)
 static void test_facts(void **state)
 {
     (void)state;
-    assert_true(op_kind_of(OP_MATMUL)->is_product);
-    assert_true(op_kind_of(OP_ATTENTION)->is_product);
-    assert_false(op_kind_of(OP_RMSNORM)->is_product);
-    assert_true(op_kind_of(OP_DROPOUT)->random);
+    assert_true(op_kind_of(OP_MATMUL)->kept_by_selective);
+    assert_true(op_kind_of(OP_ATTENTION)->kept_by_selective);
+    assert_false(op_kind_of(OP_RMSNORM)->kept_by_selective);
+    assert_true((op_kind_of(OP_DROPOUT)->step_reads & STEP_FIELD_HOST) != 0);
     assert_null(op_kind_of(OP_GATHER)->gradient);
     assert_null(op_kind_of(OP_ADAMW)->gradient);
     assert_non_null(op_kind_of(OP_ROPE)->gradient);
@@ -372,7 +413,8 @@ static void test_facts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_are_in_order),     cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_rows_are_in_order),     cmocka_unit_test(test_traits),
+        cmocka_unit_test(test_gemm_shapes),           cmocka_unit_test(test_operands),
         cmocka_unit_test(test_samples_cover_options), cmocka_unit_test(test_cost),
         cmocka_unit_test(test_cost_of_products),      cmocka_unit_test(test_rules),
         cmocka_unit_test(test_cut_nodes_are_legal),   cmocka_unit_test(test_missing_operands),

@@ -41,8 +41,9 @@ static op_cost begin_cost(const op_program *p, const op_node *node, const extent
 const op_kind op_row_step_begin = {
     .code = OP_STEP_BEGIN,
     .name = "step_begin",
-    .out_min = 1,
-    .out_max = 1,
+    .in = "",
+    .out = ".",
+    .step_writes = STEP_FIELD_OF_THIS,
     .inplace = {-1, -1, -1, -1},
     .infer = block_infer,
     .place = op_place_replicate,
@@ -64,8 +65,10 @@ static op_cost decide_cost(const op_program *p, const op_node *node, const exten
 const op_kind op_row_step_decide = {
     .code = OP_STEP_DECIDE,
     .name = "step_decide",
-    .out_min = 1,
-    .out_max = 1,
+    .in = "",
+    .out = ".",
+    .step_reads = STEP_FIELD_HOST | STEP_FIELD_DEVICE,
+    .step_writes = STEP_FIELD_DEVICE,
     .inplace = {-1, -1, -1, -1},
     .infer = block_infer,
     .place = op_place_replicate,
@@ -77,7 +80,7 @@ static status loss_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     (void)wanted;
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "sN iN", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     return step_output(p, node);
 }
 
@@ -98,10 +101,10 @@ static op_cost loss_cost(const op_program *p, const op_node *node, const extent_
 const op_kind op_row_step_loss = {
     .code = OP_STEP_LOSS,
     .name = "step_loss",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "sN iN",
+    .out = ".",
+    .step_reads = STEP_FIELD_TOKENS | STEP_FIELD_LOSS_SUM,
+    .step_writes = STEP_FIELD_TOKENS | STEP_FIELD_LOSS_SUM,
     .inplace = {-1, -1, -1, -1},
     .infer = loss_infer,
     .place = loss_place,
@@ -113,7 +116,7 @@ static status norm_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     (void)wanted;
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f*", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     return step_output(p, node);
 }
 
@@ -134,10 +137,11 @@ static op_cost norm_cost(const op_program *p, const op_node *node, const extent_
 const op_kind op_row_grad_norm = {
     .code = OP_GRAD_NORM,
     .name = "grad_norm",
-    .in_min = 1,
-    .in_max = 1,
-    .out_min = 1,
-    .out_max = 1,
+    .in = "f*",
+    .out = ".",
+    .takes_grad = true,
+    .step_reads = STEP_FIELD_BAD_TENSOR | STEP_FIELD_NORM_SUM,
+    .step_writes = STEP_FIELD_BAD_TENSOR | STEP_FIELD_NORM_SUM,
     .inplace = {-1, -1, -1, -1},
     .infer = norm_infer,
     .place = norm_place,
@@ -159,8 +163,8 @@ static status adamw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     states_in_place(node, 3);
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "f* f* f* f*", &shapes));
-    return op_shapes_out(p, node, wanted, "f* f* f* f*", "master m v weight", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static void adamw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
@@ -179,12 +183,13 @@ static op_cost adamw_cost(const op_program *p, const op_node *node, const extent
 const op_kind op_row_adamw = {
     .code = OP_ADAMW,
     .name = "adamw",
-    .in_min = 4,
-    .in_max = 4,
-    .out_min = 3,
-    .out_max = 4,
+    .in = "f* f* f* f*",
+    .out = "f* f* f* f*",
+    .made = "master m v weight",
     .optional_out = 1u << 3,
-    .random = true,
+    .takes_grad = true,
+    .updates_state = true,
+    .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = adamw_infer,
     .place = adamw_place,
@@ -215,9 +220,9 @@ static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     states_in_place(node, 2);
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRC fRC fRC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(muon_parts(node, &shapes, 'R', node->attrs.part_rows));
-    return op_shapes_out(p, node, wanted, "fRC fRC fRC", "master m weight", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 // Newton-Schulz on (a, b), a <= b: A = X X^T; B = bA + cA^2; X = aX + BX, five times.
@@ -240,29 +245,39 @@ static op_cost muon_cost(const op_program *p, const op_node *node, const extent_
     return cost;
 }
 
+static void muon_check(const op_facts *f)
+{
+    ASSERT(f->attrs->part_count >= 0 && f->attrs->part_count <= MUON_PARTS);
+    int64_t rows = 0;
+    for (int32_t k = 0; k < f->attrs->part_count; k++) rows += f->attrs->part_rows[k];
+    if (f->attrs->part_count > 1) ASSERT(rows == op_fact(f, 'R'));
+}
+
 const op_kind op_row_muon = {
     .code = OP_MUON,
     .name = "muon",
-    .in_min = 3,
-    .in_max = 3,
-    .out_min = 2,
-    .out_max = 3,
+    .in = "fRC fRC fRC",
+    .out = "fRC fRC fRC",
+    .made = "master m weight",
     .optional_out = 1u << 2,
-    .is_product = true,
-    .random = true,
+    .cost_class = COST_GEMM,
+    .takes_grad = true,
+    .updates_state = true,
+    .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = muon_infer,
     .place = op_place_replicate, // the unit is a whole matrix
     .cut = op_cut_nothing,
     .cost = muon_cost,
+    .check = muon_check,
 };
 
 static status direction_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     states_in_place(node, 1);
     op_shapes shapes;
-    TRY(op_shapes_in(p, node, "fRC fRC", &shapes));
-    return op_shapes_out(p, node, wanted, "fRC sRC", "m u", &shapes);
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost direction_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -273,11 +288,12 @@ static op_cost direction_cost(const op_program *p, const op_node *node, const ex
 const op_kind op_row_muon_direction = {
     .code = OP_MUON_DIRECTION,
     .name = "muon_direction",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 2,
-    .out_max = 2,
-    .random = true,
+    .in = "fRC fRC",
+    .out = "fRC sRC",
+    .made = "m u",
+    .takes_grad = true,
+    .updates_state = true,
+    .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = direction_infer,
     .place = op_place_replicate, // its random counters are those of one piece
@@ -291,7 +307,7 @@ static status update_infer(op_program *p, op_node *node, uint32_t wanted)
     if (node->out[0] == TENSOR_NONE) node->out[0] = node->in[1];
     op_shapes shapes;
     int64_t columns = 0, whole = 0;
-    TRY(op_shapes_in(p, node, "sQE fRC", &shapes));
+    TRY(op_shapes_in(p, node, &shapes));
     TRY(muon_parts(node, &shapes, 'R', a->part_rows));
     TRY(muon_parts(node, &shapes, 'Q', a->part_whole));
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
@@ -312,7 +328,7 @@ static status update_infer(op_program *p, op_node *node, uint32_t wanted)
         }
         before += a->part_whole[k];
     }
-    return op_shapes_out(p, node, wanted, "fRC fRC", "master weight", &shapes);
+    return op_shapes_out(p, node, wanted, &shapes);
 }
 
 static op_cost update_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -325,19 +341,35 @@ static op_cost update_cost(const op_program *p, const op_node *node, const exten
     return cost;
 }
 
+// A piece of each part, and of the columns.
+static void update_check(const op_facts *f)
+{
+    const op_attrs *a = f->attrs;
+    int64_t rows = 0, whole = 0;
+    for (int32_t k = 0; k < a->part_count; k++) {
+        ASSERT(a->part_first[k] >= whole);
+        ASSERT(a->part_first[k] - whole + a->part_rows[k] <= a->part_whole[k]);
+        rows += a->part_rows[k];
+        whole += a->part_whole[k];
+    }
+    ASSERT(rows == op_fact(f, 'R') && whole == op_fact(f, 'Q'));
+    ASSERT(a->whole_columns == op_fact(f, 'E'));
+    ASSERT(a->first_column >= 0 && a->first_column + op_fact(f, 'C') <= a->whole_columns);
+}
+
 const op_kind op_row_muon_update = {
     .code = OP_MUON_UPDATE,
     .name = "muon_update",
-    .in_min = 2,
-    .in_max = 2,
-    .out_min = 1,
-    .out_max = 2,
+    .in = "sQE fRC",
+    .out = "fRC fRC",
+    .made = "master weight",
     .optional_out = 1u << 1,
-    .is_product = true,
-    .random = true,
+    .updates_state = true,
+    .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = update_infer,
     .place = op_place_replicate,
     .cut = op_cut_nothing,
     .cost = update_cost,
+    .check = update_check,
 };

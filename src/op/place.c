@@ -81,8 +81,8 @@ op_cost op_cost_bytes(const op_program *p, const op_node *node, const extent_bin
 {
     const op_kind *kind = op_kind_of(node->code);
     op_cost cost = {0.0, 0.0, 0.0};
-    for (int i = 0; i < kind->in_max; i++) cost.bytes_read += operand_bytes(p, node->in[i], bound);
-    for (int o = 0; o < kind->out_max; o++) {
+    for (int i = 0; i < OP_MAX_IN; i++) cost.bytes_read += operand_bytes(p, node->in[i], bound);
+    for (int o = 0; o < OP_MAX_OUT; o++) {
         const double bytes = operand_bytes(p, node->out[o], bound);
         cost.bytes_written += bytes;
         if ((kind->accumulates >> o & 1u) != 0) cost.bytes_read += bytes;
@@ -96,6 +96,55 @@ op_cost op_cost_pointwise(const op_program *p, const op_node *node, const extent
     op_cost cost = op_cost_bytes(p, node, bound);
     cost.flops = per_element * op_elements(p, t, bound);
     return cost;
+}
+
+// The extent that a letter of the signature stands for; 0 where its operands are missing.
+static double letter_extent(const op_program *p, const op_node *node, char letter,
+                            const extent_binding *bound)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    for (int side = 0; side < 2; side++) {
+        const tensor_id *operand = side == 0 ? node->in : node->out;
+        const char *word = side == 0 ? kind->in : kind->out;
+        for (; *word != '\0'; word = op_word_next(word), operand++) {
+            for (int d = 0; *operand != TENSOR_NONE && word[1 + d] > ' '; d++) {
+                if (word[1 + d] == letter) return op_dim(p, *operand, d, bound);
+            }
+        }
+    }
+    return 0.0;
+}
+
+bool op_gemm_of(const op_program *p, const op_node *node, const extent_binding *bound, op_gemm *out)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    if (kind->gemm == NULL) return false;
+    out->m = letter_extent(p, node, kind->gemm[0], bound);
+    out->n = letter_extent(p, node, kind->gemm[1], bound);
+    out->k = letter_extent(p, node, kind->gemm[2], bound);
+    out->count = 1.0;
+    if (node->attrs.experts > 0) { // rows of tokens are distributed among them
+        out->count = (double)node->attrs.experts;
+        *(kind->grad_of == GRAD_OF_WEIGHT ? &out->k : &out->m) /= out->count;
+    }
+    return true;
+}
+
+bool op_adds_loss(op_code code)
+{
+    const uint32_t writes = op_kind_of(code)->step_writes;
+    return (writes & STEP_FIELD_LOSS_SUM) != 0 && (writes & STEP_FIELD_NORM_SUM) == 0;
+}
+
+bool op_adds_norm(op_code code)
+{
+    const uint32_t writes = op_kind_of(code)->step_writes;
+    return (writes & STEP_FIELD_NORM_SUM) != 0 && (writes & STEP_FIELD_LOSS_SUM) == 0;
+}
+
+bool op_decides(op_code code)
+{
+    return (op_kind_of(code)->step_writes & STEP_FIELD_COUNTS) != 0;
 }
 
 op_cost op_node_cost(const op_program *p, const op_node *node, const extent_binding *bound)

@@ -9,8 +9,8 @@
 
 status op_program_create(arena *a, op_purpose purpose, dtype compute, dtype grad, op_program **out)
 {
-    ASSERT(op_type_is_floating(compute));
-    ASSERT(op_type_is_floating(grad));
+    ASSERT(op_type_fits('f', compute));
+    ASSERT(op_type_fits('f', grad));
     op_program *p = NULL;
     TRY(arena_new(a, 1, &p));
     p->a = a;
@@ -85,7 +85,7 @@ status op_view(op_program *p, tensor_id of, const char *name, int64_t column_beg
                       .dims = {t->dims[0], extent_of(column_count)},
                       .role = t->role,
                       .of = t->of,
-                      .view_of = op_whole(p, of),
+                      .view_of = op_owner(p, of).id,
                       .view_begin = column_begin};
     if (t->view_of != TENSOR_NONE) view.view_begin += t->view_begin;
     view.view_row = t->view_row;
@@ -103,7 +103,7 @@ status op_view_rows(op_program *p, tensor_id of, const char *name, int64_t row_b
     ASSERT(row_begin >= 0 && row_count > 0 && row_count <= t->dims[0].scale - row_begin);
     op_tensor view = *t;
     view.dims[0] = extent_of(row_count);
-    view.view_of = op_whole(p, of);
+    view.view_of = op_owner(p, of).id;
     view.view_begin = t->view_of == TENSOR_NONE ? 0 : t->view_begin;
     view.view_row = t->view_row + row_begin;
     view.part_count = 0;
@@ -142,16 +142,17 @@ status op_output(op_program *p, tensor_id t)
 static status operands_check(const op_program *p, const op_node *node)
 {
     const op_kind *kind = op_kind_of(node->code);
+    const int in_max = op_word_count(kind->in), out_max = op_word_count(kind->out);
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (node->in[i] == TENSOR_NONE) {
-            if (i < kind->in_max && (kind->optional_in >> i & 1u) == 0) {
+            if (i < in_max && (kind->optional_in >> i & 1u) == 0) {
                 return fail(ST_MODEL, "%s: input %d is missing", kind->name, i);
             }
             continue;
         }
-        if (i >= kind->in_max) {
+        if (i >= in_max) {
             return fail(ST_MODEL, "%s: input %d is given, it has at most %d", kind->name, i,
-                        kind->in_max);
+                        in_max);
         }
         if (node->in[i] < 0 || node->in[i] >= p->tensor_count) {
             return fail(ST_MODEL, "%s: input %d is tensor %d of %lld", kind->name, i,
@@ -160,9 +161,9 @@ static status operands_check(const op_program *p, const op_node *node)
     }
     for (int o = 0; o < OP_MAX_OUT; o++) {
         if (node->out[o] == TENSOR_NONE) continue;
-        if (o >= kind->out_max) {
+        if (o >= out_max) {
             return fail(ST_MODEL, "%s: output %d is given, it has at most %d", kind->name, o,
-                        kind->out_max);
+                        out_max);
         }
         if (node->out[o] < 0 || node->out[o] >= p->tensor_count) {
             return fail(ST_MODEL, "%s: output %d is tensor %d of %lld", kind->name, o,
@@ -177,12 +178,12 @@ static status operands_check(const op_program *p, const op_node *node)
 }
 
 // What is computed from frozen tensors alone is frozen.
-static void freeze_outputs(op_program *p, const op_kind *kind, const op_node *node)
+static void freeze_outputs(op_program *p, const op_node *node)
 {
-    for (int i = 0; i < kind->in_max; i++) {
+    for (int i = 0; i < OP_MAX_IN; i++) {
         if (op_wants_grad(p, node->in[i]) || op_trains(p, node->in[i])) return;
     }
-    for (int o = 0; o < kind->out_max; o++) {
+    for (int o = 0; o < OP_MAX_OUT; o++) {
         if (node->out[o] == TENSOR_NONE) continue;
         op_tensor *out = &p->tensors[node->out[o]];
         out->frozen = out->role == ROLE_ACTIVATION;
@@ -196,8 +197,8 @@ status op_append(op_program *p, op_list list, op_node *node, uint32_t wanted)
     const op_kind *kind = op_kind_of(node->code);
     TRY(operands_check(p, node));
     TRY(kind->infer(p, node, wanted));
-    if (list == OP_FORWARD) freeze_outputs(p, kind, node);
-    for (int o = 0; o < kind->out_max; o++) {
+    if (list == OP_FORWARD) freeze_outputs(p, node);
+    for (int o = 0; o < op_word_count(kind->out); o++) {
         if (node->out[o] == TENSOR_NONE && (kind->optional_out >> o & 1u) == 0) {
             return fail(ST_MODEL, "%s: output %d must be given", kind->name, o);
         }

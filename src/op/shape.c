@@ -4,17 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-bool op_type_is_floating(dtype type)
+bool op_type_fits(char letter, dtype type)
 {
-    return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16 || type == DTYPE_F64;
-}
-
-static bool type_fits(char kind, dtype type)
-{
-    switch (kind) {
+    switch (letter) {
     case 'f':
     case 'g':
-        return op_type_is_floating(type);
+        return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16 || type == DTYPE_F64;
     case 's': // doubles where a test wants to see more digits
         return type == DTYPE_F32 || type == DTYPE_F64;
     case 'p':
@@ -22,7 +17,7 @@ static bool type_fits(char kind, dtype type)
     case 'i':
         return type == DTYPE_I32 || type == DTYPE_I64;
     default:
-        return kind == 'a';
+        return letter == 'a';
     }
 }
 
@@ -115,7 +110,7 @@ static status operand_check(const operand *o, op_shapes *s)
 {
     const op_tensor *t = op_at(o->p, o->t);
     if (o->word[0] == '.') return ST_OK;
-    if (!type_fits(o->word[0], t->type)) {
+    if (!op_type_fits(o->word[0], t->type)) {
         return fail(ST_MODEL, "%s: %s %d (%s) is %s, expected %s", o->op, o->side, o->at, t->name,
                     dtype_name(t->type), type_wanted(o->word[0]));
     }
@@ -132,18 +127,26 @@ static status operand_check(const operand *o, op_shapes *s)
     return ST_OK;
 }
 
-static const char *word_next(const char *word)
+const char *op_word_next(const char *word)
 {
     word += strcspn(word, " ");
     return word + strspn(word, " ");
 }
 
-status op_shapes_in(const op_program *p, const op_node *node, const char *words, op_shapes *shapes)
+int op_word_count(const char *words)
+{
+    int count = 0;
+    for (const char *word = words; *word != '\0'; word = op_word_next(word)) count++;
+    return count;
+}
+
+status op_shapes_in_as(const op_program *p, const op_node *node, const char *words,
+                       op_shapes *shapes)
 {
     *shapes = (op_shapes){.any_ndim = 0};
     for (int64_t i = 0; i < COUNT_OF(shapes->of); i++) shapes->of[i].scale = -1;
     int i = 0;
-    for (const char *word = words; *word != '\0'; word = word_next(word), i++) {
+    for (const char *word = words; *word != '\0'; word = op_word_next(word), i++) {
         if (node->in[i] == TENSOR_NONE) continue; // op_append knows which may be missing
         const operand o = {.p = p,
                            .op = op_kind_of(node->code)->name,
@@ -155,6 +158,11 @@ status op_shapes_in(const op_program *p, const op_node *node, const char *words,
         TRY(operand_check(&o, shapes));
     }
     return ST_OK;
+}
+
+status op_shapes_in(const op_program *p, const op_node *node, op_shapes *shapes)
+{
+    return op_shapes_in_as(p, node, op_kind_of(node->code)->in, shapes);
 }
 
 void op_shapes_bind(op_shapes *shapes, char letter, extent e)
@@ -228,13 +236,14 @@ static status output_make(op_program *p, op_node *node, int at, const char *word
     return op_tensor_add(p, &t, &node->out[at]);
 }
 
-status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, const char *words,
-                     const char *names, op_shapes *shapes)
+status op_shapes_out_as(op_program *p, op_node *node, uint32_t wanted, const char *words,
+                        op_shapes *shapes)
 {
     const op_kind *kind = op_kind_of(node->code);
     int i = 0;
-    const char *name = names;
-    for (const char *word = words; *word != '\0'; word = word_next(word), name = word_next(name)) {
+    const char *name = kind->made;
+    for (const char *word = words; *word != '\0';
+         word = op_word_next(word), name = op_word_next(name)) {
         const int64_t length = (int64_t)strcspn(word, " ");
         if (node->out[i] != TENSOR_NONE) {
             const operand o = {.p = p,
@@ -251,4 +260,27 @@ status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, const char *
         i++;
     }
     return ST_OK;
+}
+
+status op_shapes_out(op_program *p, op_node *node, uint32_t wanted, op_shapes *shapes)
+{
+    return op_shapes_out_as(p, node, wanted, op_kind_of(node->code)->out, shapes);
+}
+
+status op_infer_signature(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+void op_check_sequences(const op_facts *f)
+{
+    const int64_t rows = op_fact(f, 'N');
+    ASSERT(rows == 0 || f->seq > 0);
+    ASSERT(rows == 0 || rows % f->seq == 0);
+    const int64_t lengths = op_fact(f, 'B');
+    if (lengths < 0) return;
+    ASSERT(lengths * f->seq == rows);
+    ASSERT(lengths * f->cache_seq == op_fact(f, 'S'));
 }

@@ -12,6 +12,26 @@
 #include <math.h>
 #include <string.h>
 
+int64_t step_field_begin(uint32_t field)
+{
+    static const size_t begins[] = {
+        0,
+        offsetof(step_block, device) + offsetof(step_device, applied),
+        offsetof(step_block, device) + offsetof(step_device, loss_scale),
+        offsetof(step_block, device) + offsetof(step_device, scale_good_steps),
+        offsetof(step_block, device) + offsetof(step_device, tokens),
+        offsetof(step_block, device) + offsetof(step_device, skip),
+        offsetof(step_block, device) + offsetof(step_device, bad_tensor),
+        offsetof(step_block, device) + offsetof(step_device, loss),
+        offsetof(step_block, device) + offsetof(step_device, loss_sum),
+        offsetof(step_block, device) + offsetof(step_device, norm_sum),
+        sizeof(step_block),
+    };
+    int bit = 0;
+    while (bit < COUNT_OF(begins) - 1 && (field >> bit & 1u) == 0) bit++;
+    return (int64_t)begins[bit];
+}
+
 enum { DIGIT_BITS = 32, EXACT_LOW_BIT = 22 }; // bit 22 of digit 0 weighs 2^-1074
 
 static uint64_t bits_of(double value)

@@ -77,6 +77,27 @@ typedef struct step_block {
     step_device device;
 } step_block;
 
+// The parts of the block that operations read or write; a bit each in their rows (op/op.h).
+enum step_field {
+    STEP_FIELD_HOST = 1 << 0,       // host and settings
+    STEP_FIELD_COUNTS = 1 << 1,     // applied, skipped, halt
+    STEP_FIELD_LOSS_SCALE = 1 << 2, //
+    STEP_FIELD_HISTORY = 1 << 3,    // of the loss scale and of norms
+    STEP_FIELD_TOKENS = 1 << 4,
+    STEP_FIELD_SKIP = 1 << 5,
+    STEP_FIELD_BAD_TENSOR = 1 << 6,
+    STEP_FIELD_RESULT = 1 << 7, // loss, grad_norm, grad_factor
+    STEP_FIELD_LOSS_SUM = 1 << 8,
+    STEP_FIELD_NORM_SUM = 1 << 9,
+    STEP_FIELD_END = 1 << 10,
+    // Together: what STEP_DECIDE leaves to the optimizers, what STEP_BEGIN sets to zero, the device's part.
+    STEP_FIELD_DECIDED = STEP_FIELD_LOSS_SUM - STEP_FIELD_COUNTS,
+    STEP_FIELD_OF_THIS = STEP_FIELD_END - STEP_FIELD_TOKENS,
+    STEP_FIELD_DEVICE = STEP_FIELD_END - STEP_FIELD_COUNTS
+};
+// The first byte of a field in step_block; of STEP_FIELD_END the size of the block.
+int64_t step_field_begin(uint32_t field);
+
 void step_device_init(step_device *d, double initial_loss_scale);
 // What STEP_DECIDE computes, in one place for every backend. Pure.
 // True gradient = accumulated * loss_divisor / (loss_scale * tokens); grad_norm is its 2-norm;

@@ -191,6 +191,13 @@ enum { PLAN_GROUP_NAME_BYTES = 32 };
 void plan_group_name(const plan_group *g,
                      char out[PLAN_GROUP_NAME_BYTES]); // "dp", "dp+tp", "pp 0>1"
 
+// Strict order (design.md, "What a result may depend on"): shard s of S holds the sequences
+// floor(G s / S) .. floor(G (s+1) / S) - 1 of the global batch.
+static inline int64_t plan_shard_begin(int64_t sequences, int64_t shards, int64_t shard)
+{
+    return sequences * shard / shards;
+}
+
 #ifdef __cplusplus
 }
 #endif

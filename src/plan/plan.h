@@ -354,13 +354,6 @@ NODISCARD status plan_print_memory(const plan *p, int64_t arena_bytes, int64_t s
 // plan.json: tensors with offsets, actions of the first micro-batches, totals.
 NODISCARD status plan_print_json(const plan *p, text *out);
 
-// Strict order (design.md, "What a result may depend on"): shard s of S holds the sequences
-// floor(G s / S) .. floor(G (s+1) / S) - 1 of the global batch.
-static inline int64_t plan_shard_begin(int64_t sequences, int64_t shards, int64_t shard)
-{
-    return sequences * shard / shards;
-}
-
 #ifdef __cplusplus
 }
 #endif

@@ -12,12 +12,6 @@
 
 // ---- measuring ----------------------------------------------------------------------------------
 
-static tensor_id owner_of(const op_program *p, tensor_id t)
-{
-    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
 // Which phases read tensor t: bits of 1 << phase.
 static uint32_t phases_of(const op_program *p, tensor_id t)
 {
@@ -29,7 +23,7 @@ static uint32_t phases_of(const op_program *p, tensor_id t)
                                                                                : PHASE_INPUT;
         for (int64_t i = 0; i < p->lists[list].count; i++) {
             for (int k = 0; k < OP_MAX_IN; k++) {
-                if (owner_of(p, p->lists[list].nodes[i].in[k]) == t) read |= 1u << phase;
+                if (op_owner(p, p->lists[list].nodes[i].in[k]).id == t) read |= 1u << phase;
             }
         }
     }

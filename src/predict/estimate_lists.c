@@ -26,10 +26,11 @@ static double message_bytes(const list_prices *x, const op_node *node, int64_t r
 {
     const op_tensor *in = &x->p->tensors[node->in[0]], *out = &x->p->tensors[node->out[0]];
     const double width = (double)dtype_bytes(in->type);
-    if (node->code != OP_REDUCE_SCATTER && node->code != OP_ALL_GATHER) {
+    const op_collective collective = op_kind_of(node->code)->collective;
+    if (collective != COLLECTIVE_REDUCE_SCATTER && collective != COLLECTIVE_ALL_GATHER) {
         return (double)op_tensor_elements(in, x->bound) * width;
     }
-    const op_tensor *piece = node->code == OP_REDUCE_SCATTER ? out : in;
+    const op_tensor *piece = collective == COLLECTIVE_REDUCE_SCATTER ? out : in;
     return (double)op_tensor_elements(piece, x->bound) * width * (double)ranks;
 }
 
@@ -37,18 +38,15 @@ static const cost_group *group_of(const list_prices *x, const op_node *node)
 {
     if (node->attrs.axis == AXIS_EP) return &x->links->ep;
     if (node->attrs.axis != AXIS_CP) return &x->links->tp;
-    return node->code == OP_ALL_TO_ALL ? &x->links->heads : &x->links->cp;
+    const bool is_exchange = op_kind_of(node->code)->collective == COLLECTIVE_ALL_TO_ALL;
+    return is_exchange ? &x->links->heads : &x->links->cp;
 }
 
 // Of `share` of its rows; of a shift, what is sent. Between some of the ranks of tp only it is left out.
 static int64_t message_ns(const list_prices *x, const op_node *node, double share)
 {
     const cost_group *g = group_of(x, node);
-    const op_collective op = node->code == OP_ALL_REDUCE       ? COLLECTIVE_ALL_REDUCE
-                             : node->code == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
-                             : node->code == OP_ALL_TO_ALL     ? COLLECTIVE_ALL_TO_ALL
-                             : node->code == OP_SHIFT          ? COLLECTIVE_SEND
-                                                               : COLLECTIVE_ALL_GATHER;
+    const op_collective op = op_kind_of(node->code)->collective;
     if (node->attrs.inside > 0 || node->attrs.across > 0) return 0;
     return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
 }
@@ -108,7 +106,8 @@ static int64_t between_ns(const list_prices *x, int32_t begin)
     const op_node *node = &x->nodes[begin];
     const double overlap = cost_overlap(x->m->profile, group_of(x, node), false);
     const int64_t ns = (int64_t)((double)message_ns(x, node, 1.0) * (1.0 - overlap));
-    return node->code == OP_SHIFT ? 2 * ns : ns; // a send and a receive
+    return op_kind_of(node->code)->collective == COLLECTIVE_SEND ? 2 * ns
+                                                                 : ns; // a send and a receive
 }
 
 int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,

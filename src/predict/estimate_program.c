@@ -44,12 +44,6 @@ typedef struct local {
     bool in_pieces;    // its gradients of weights are made piece by piece
 } local;
 
-static tensor_id owner_of(const op_program *p, tensor_id t)
-{
-    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
 static int64_t tensor_bytes(const local *l, tensor_id t)
 {
     return align_up(op_tensor_bytes(&l->p->tensors[t], &l->e->bound), ALIGN_TENSOR);
@@ -99,7 +93,7 @@ int64_t estimate_head_piece(const estimate *e, const op_program *p)
 {
     for (int64_t i = 0; i < p->lists[OP_BACKWARD_WEIGHT].count; i++) {
         const op_node *node = &p->lists[OP_BACKWARD_WEIGHT].nodes[i];
-        if (node->code != OP_HEAD_STATS || !node->attrs.kept) continue;
+        if (op_kind_of(node->code)->logits != LOGITS_STATS || !node->attrs.kept) continue;
         const int64_t rows = op_head_chunk_rows(p->tensors[node->in[1]].dims[0].scale);
         if (rows >= e->local_seq) return min_i64(rows / e->local_seq, e->r.micro_batch);
     }
@@ -109,7 +103,8 @@ int64_t estimate_head_piece(const estimate *e, const op_program *p)
 static void operands_touch(local *l, const op_node *node, int64_t begin, int64_t end)
 {
     for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
-        const tensor_id t = owner_of(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]);
+        const tensor_id t =
+            op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
         if (t == TENSOR_NONE) continue;
         touch(l, t, begin);
         touch(l, t, end);
@@ -123,7 +118,7 @@ static void part_note(local *l, op_list list, int64_t first, const beside_part *
     const int64_t at = l->list_at[list] + first, last = at + part->nodes - 1;
     const bool sums = part->kind == BESIDE_SUM;
     if (part->kind == BESIDE_NOTHING || part->kind == BESIDE_MESSAGE) return;
-    if (sums) touch(l, owner_of(l->p, nodes[part->nodes - 1].out[0]), at);
+    if (sums) touch(l, op_owner(l->p, nodes[part->nodes - 1].out[0]).id, at);
     for (int32_t i = 0; i < part->nodes; i++) {
         const bool is_product = !op_communicates(nodes[i].code);
         if (part->kind == BESIDE_RING) {
@@ -131,7 +126,7 @@ static void part_note(local *l, op_list list, int64_t first, const beside_part *
         } else if (is_product) { // piece after piece
             operands_touch(l, &nodes[i], sums ? at : at + 1, sums ? last - 1 : last);
         } else if (!sums) {
-            touch(l, owner_of(l->p, nodes[i].in[0]), last);
+            touch(l, op_owner(l->p, nodes[i].in[0]).id, last);
         }
     }
 }
@@ -165,7 +160,7 @@ static status touches_note(local *l)
             const op_node *node = &l->p->lists[list].nodes[i];
             for (int o = 0; o < OP_MAX_IN + OP_MAX_OUT; o++) {
                 const tensor_id t =
-                    owner_of(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]);
+                    op_owner(l->p, o < OP_MAX_IN ? node->in[o] : node->out[o - OP_MAX_IN]).id;
                 if (t == TENSOR_NONE) continue;
                 if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
                 if (list == OP_BACKWARD_WEIGHT && l->in_pieces) touch(l, t, begin);
@@ -187,7 +182,7 @@ static void span_add(local_unit *u, int64_t begin, int64_t end)
 static bool is_among(const local *l, const tensor_id *ids, int count, tensor_id t)
 {
     for (int k = 0; k < count; k++) {
-        if (owner_of(l->p, ids[k]) == t) return true;
+        if (op_owner(l->p, ids[k]).id == t) return true;
     }
     return false;
 }
@@ -293,7 +288,7 @@ static status joins_find(local *l)
             const op_node *node = &l->p->lists[list].nodes[i];
             const op_kind *kind = op_kind_of(node->code);
             for (int o = 0; o < OP_MAX_OUT; o++) {
-                if (node->out[o] == TENSOR_NONE || o >= kind->out_max || kind->inplace[o] < 0) {
+                if (node->out[o] == TENSOR_NONE || kind->inplace[o] < 0) {
                     continue;
                 }
                 const tensor_id from = node->in[kind->inplace[o]], to = node->out[o];
@@ -324,11 +319,12 @@ static status workspaces_add(local *l)
             const int64_t bytes =
                 r->workspace(r->workspace_context, l->p, node, &l->e->bound, l->e->local_seq, 0);
             int64_t from = time;
-            if (node->code == OP_HEAD_STATS) {
+            if (op_kind_of(node->code)->logits == LOGITS_STATS) {
                 kept = bytes;
                 kept_at = time;
             }
-            if (node->code == OP_HEAD_LOSS && node->attrs.kept && kept_at >= 0) {
+            const bool is_loss = op_kind_of(node->code)->logits == LOGITS_LOSS;
+            if (is_loss && node->attrs.kept && kept_at >= 0) {
                 const int64_t more = align_up(max_i64(kept, bytes), ALIGN_TENSOR);
                 l->live[kept_at].at[BYTES_BUFFERS] += more - align_up(kept, ALIGN_TENSOR);
                 for (from = kept_at + 1; from <= time; from++) {
@@ -356,7 +352,7 @@ static int64_t handed_down(const local *l)
 {
     int64_t bytes = 0;
     for (int k = 0; k < l->p->input_count && (l->variant & VARIANT_IN) == 0; k++) {
-        const tensor_id t = owner_of(l->p, l->p->d_inputs[k]);
+        const tensor_id t = op_owner(l->p, l->p->d_inputs[k]).id;
         if (t == TENSOR_NONE) continue;
         const local_unit *u = &l->units[leader_of(l, t)];
         const bool is_there = u->count > 0 && u->spans[u->count - 1].end >= l->begin[3];
@@ -394,7 +390,7 @@ static int64_t border_bytes(const local *l, const tensor_id *ids, int count)
 {
     int64_t bytes = 0;
     for (int k = 0; k < count; k++) {
-        const tensor_id t = owner_of(l->p, ids[k]);
+        const tensor_id t = op_owner(l->p, ids[k]).id;
         if (t != TENSOR_NONE) bytes += tensor_bytes(l, t);
     }
     return bytes;

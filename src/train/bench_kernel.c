@@ -111,7 +111,7 @@ static status call_time(const train_bench_on *on, bench_call *c, train_time *out
 double train_gemm_flops(op_code code, int64_t n, int64_t m, int64_t k)
 {
     const double product = 2.0 * (double)n * (double)m * (double)k;
-    return code == OP_HEAD_LOSS ? 3.0 * product : product; // logits, dx and dw
+    return op_kind_of(code)->logits == LOGITS_LOSS ? 3.0 * product : product; // logits, dx and dw
 }
 
 static status gemm_operands(bench_call *c, dtype type, const train_gemm *g)
@@ -119,30 +119,29 @@ static status gemm_operands(bench_call *c, dtype type, const train_gemm *g)
     const int64_t n = g->n, m = g->m, k = g->k;
     kern_call *call = &c->call;
     call->seq = n;
-    switch ((int)g->code) {
-    case OP_MATMUL:
-        TRY(tensor(c, type, n, k, &call->in[0]));
-        TRY(tensor(c, type, m, k, &call->in[1]));
-        return tensor(c, type, n, m, &call->out[0]);
-    case OP_MATMUL_DX:
-        TRY(tensor(c, type, n, m, &call->in[0]));
+    const op_kind *kind = op_kind_of(g->code);
+    if (kind->gemm == NULL || kind->no_kernel) {
+        return fail(ST_INTERNAL, "%s is no GEMM", kind->name);
+    }
+    if (kind->grad_of != GRAD_OF_NONE) TRY(tensor(c, type, n, m, &call->in[0])); // dy
+    switch (kind->grad_of) {
+    case GRAD_OF_INPUT:
         TRY(tensor(c, type, m, k, &call->in[1]));
         return tensor(c, type, n, k, &call->out[0]);
-    case OP_MATMUL_DW:
-        TRY(tensor(c, type, n, m, &call->in[0]));
+    case GRAD_OF_WEIGHT:
         TRY(tensor(c, type, n, k, &call->in[1]));
         return tensor(c, DTYPE_F32, m, k, &call->out[0]);
-    case OP_HEAD_LOSS:
-        call->loss_divisor = (double)n;
+    case GRAD_OF_NONE:
+    default:
         TRY(tensor(c, type, n, k, &call->in[0]));
         TRY(tensor(c, type, m, k, &call->in[1]));
+        if (kind->logits == LOGITS_NONE) return tensor(c, type, n, m, &call->out[0]);
+        call->loss_divisor = (double)n;
         TRY(vector(c, DTYPE_I32, n, &call->in[2]));
         for (int64_t i = 0; i < n; i++) ((int32_t *)call->in[2].data)[i] = (int32_t)(i % m);
         TRY(vector(c, DTYPE_F32, n, &call->out[0]));
         TRY(tensor(c, type, n, k, &call->out[1]));
         return tensor(c, DTYPE_F32, m, k, &call->out[2]);
-    default:
-        return fail(ST_INTERNAL, "%s is no matrix product", op_kind_of(g->code)->name);
     }
 }
 
@@ -160,25 +159,22 @@ status train_gemm_time(const train_bench_on *on, train_gemm *gemm)
     return st;
 }
 
-// The shape of a node that is a product; false if it is none.
+// The shape of a node that is a GEMM with a kernel and computes all of its result; false if it is none.
 static bool gemm_of(const op_program *p, const op_node *node, const extent_binding *bound,
                     train_gemm *out)
 {
-    const bool is_dx = node->code == OP_MATMUL_DX;
-    if (node->code != OP_MATMUL && !is_dx && node->code != OP_MATMUL_DW &&
-        node->code != OP_HEAD_LOSS) {
-        return false;
-    }
-    const op_tensor *a = &p->tensors[node->in[0]], *b = &p->tensors[node->in[1]];
-    const int64_t columns = extent_value(a->dims[1], bound);
-    *out = (train_gemm){.code = node->code, .n = extent_value(a->dims[0], bound), .calls = 1};
-    if (node->code == OP_MATMUL || node->code == OP_HEAD_LOSS) {
-        out->m = extent_value(b->dims[0], bound);
-        out->k = columns;
-    } else {
-        out->m = columns;
-        out->k = extent_value(b->dims[1], bound);
-    }
+    const op_kind *kind = op_kind_of(node->code);
+    op_gemm g;
+    if (kind->no_kernel || kind->logits == LOGITS_STATS) return false;
+    if (!op_gemm_of(p, node, bound, &g)) return false;
+    // n rows of tokens, and a weight of (m, k).
+    const double n = kind->grad_of == GRAD_OF_WEIGHT ? g.k : g.m;
+    const double m = kind->grad_of == GRAD_OF_WEIGHT  ? g.m
+                     : kind->grad_of == GRAD_OF_INPUT ? g.k
+                                                      : g.n;
+    const double k = kind->grad_of == GRAD_OF_NONE ? g.k : g.n;
+    *out = (train_gemm){
+        .code = node->code, .n = (int64_t)n, .m = (int64_t)m, .k = (int64_t)k, .calls = 1};
     out->flops = train_gemm_flops(out->code, out->n, out->m, out->k);
     return true;
 }

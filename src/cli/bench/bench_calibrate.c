@@ -97,17 +97,19 @@ static void part_add(sums *s, const train_part *p)
 {
     const op_code code = code_of(p->name);
     if (code == OP_CODE_COUNT) return;
-    if (code == OP_MATMUL_DW) {
+    const op_kind *kind = op_kind_of(code);
+    const bool is_gemm = kind->gemm != NULL && kind->logits == LOGITS_NONE;
+    if (is_gemm && kind->grad_of == GRAD_OF_WEIGHT) {
         s->weight_s += p->seconds;
         s->weight_flops += p->flops;
-    } else if (code == OP_MATMUL || code == OP_MATMUL_DX) {
+    } else if (is_gemm) {
         s->product_s += p->seconds;
         s->product_flops += p->flops;
-    } else if (cost_class_of(code) == COST_ATTENTION) {
-        const int backward = code != OP_ATTENTION;
+    } else if (kind->cost_class == COST_ATTENTION) {
+        const int backward = kind->grad_of != GRAD_OF_NONE;
         s->attention_s[backward] += p->seconds;
         s->attention_flops[backward] += p->flops;
-    } else if (cost_is_pointwise(code)) {
+    } else if (kind->pointwise) {
         s->pointwise_s += p->seconds;
         s->pointwise_bytes += p->bytes;
     }

@@ -55,7 +55,8 @@ static int64_t weight_bytes_of(const plan *p)
                 const op_tensor *t = &program->tensors[node->in[j]];
                 if (t->role != ROLE_WEIGHT) continue;
                 const int64_t all = op_tensor_bytes(t, &bound);
-                bytes += node->code == OP_EMBEDDING ? all / extent_value(t->dims[0], &bound) : all;
+                const bool picks = (op_kind_of(node->code)->picks >> j & 1u) != 0;
+                bytes += picks ? all / extent_value(t->dims[0], &bound) : all;
             }
         }
     }

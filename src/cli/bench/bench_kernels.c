@@ -117,9 +117,10 @@ static train_bench_on measured_on(const bench_context *c)
 
 static const char *role_of(op_code code)
 {
-    if (code == OP_MATMUL_DX) return "dx";
-    if (code == OP_MATMUL_DW) return "dw";
-    return code == OP_HEAD_LOSS ? "head" : "forward";
+    const op_kind *kind = op_kind_of(code);
+    if (kind->grad_of == GRAD_OF_INPUT) return "dx";
+    if (kind->grad_of == GRAD_OF_WEIGHT) return "dw";
+    return kind->logits != LOGITS_NONE ? "head" : "forward";
 }
 
 static status gemm_run(bench_context *c, const char *model, train_gemm *g, kernel_rows *rows)

@@ -114,8 +114,8 @@ static double recomputed_flops(const op_model *m, int64_t seq)
         const op_program *p = m->programs[m->layers[i].program];
         for (int64_t k = 0; k < p->lists[OP_RECOMPUTE].count; k++) {
             const op_node *node = &p->lists[OP_RECOMPUTE].nodes[k];
-            const cost_class class = cost_class_of(node->code);
-            if (class != COST_PRODUCT && class != COST_ATTENTION) continue;
+            const op_cost_class class = op_kind_of(node->code)->cost_class;
+            if (class != COST_GEMM && class != COST_ATTENTION) continue;
             flops += op_node_cost(p, node, &bound).flops;
         }
     }

@@ -7,13 +7,30 @@
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
 
-// Of this kind among the operations of an action.
-static int32_t operations(const plan *p, const plan_action *x, op_code code)
+static bool is_attention(const op_node *node)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    return kind->cost_class == COST_ATTENTION && kind->grad_of == GRAD_OF_NONE;
+}
+
+static bool is_attention_gradient(const op_node *node)
+{
+    const op_kind *kind = op_kind_of(node->code);
+    return kind->cost_class == COST_ATTENTION && kind->grad_of != GRAD_OF_NONE;
+}
+
+static bool is_head(const op_node *node)
+{
+    return op_kind_of(node->code)->logits != LOGITS_NONE;
+}
+
+// How many operations of an action are of a kind.
+static int32_t operations(const plan *p, const plan_action *x, bool (*is)(const op_node *node))
 {
     const op_program *program = p->bindings[x->binding].program;
     int32_t count = 0;
     for (int32_t i = 0; i < x->ops_count; i++) {
-        count += program->lists[x->list].nodes[x->ops_begin + i].code == code ? 1 : 0;
+        count += is(&program->lists[x->list].nodes[x->ops_begin + i]) ? 1 : 0;
     }
     return count;
 }
@@ -23,7 +40,7 @@ static bool is_recomputed(const plan *p, const plan_action *x)
     const op_program *program = p->bindings[x->binding].program;
     const op_list list = OP_RECOMPUTE;
     for (int32_t i = 0; i < program->lists[list].count; i++) {
-        if (program->lists[list].nodes[i].code == OP_ATTENTION) return true;
+        if (is_attention(&program->lists[list].nodes[i])) return true;
     }
     return false;
 }
@@ -42,9 +59,9 @@ static int64_t scores_kept(const simulated *x, const plan *p)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *action = &p->actions[i];
         if (action->kind != ACTION_COMPUTE) continue;
-        if (makes(p, action)) live += operations(p, action, OP_ATTENTION);
+        if (makes(p, action)) live += operations(p, action, is_attention);
         most = max_i64(most, live);
-        live -= operations(p, action, OP_ATTENTION_BWD);
+        live -= operations(p, action, is_attention_gradient);
     }
     const double scores = (double)x->of->spec.heads / (double)r->layout.tp * (double)r->train.seq *
                           (double)r->train.seq / (double)r->layout.cp * (double)x->micro_batch;
@@ -53,15 +70,10 @@ static int64_t scores_kept(const simulated *x, const plan *p)
 
 // ---- inputs of products ---------------------------------------------------------------------------
 
-static tensor_id owner_of(const op_program *p, tensor_id t)
+static bool is_weight_gemm(const op_node *node)
 {
-    while (t != TENSOR_NONE && p->tensors[t].view_of != TENSOR_NONE) t = p->tensors[t].view_of;
-    return t;
-}
-
-static bool is_product(const op_node *node)
-{
-    return node->code == OP_MATMUL_DW || node->code == OP_EXPERTS_DW;
+    const op_kind *kind = op_kind_of(node->code);
+    return kind->gemm != NULL && kind->grad_of == GRAD_OF_WEIGHT;
 }
 
 // Who reads tensor t after the forward: products for gradients of weights, also of what is gathered from it, and
@@ -72,10 +84,10 @@ static void readers_count(const op_program *p, tensor_id t, int32_t *products, i
         for (int64_t i = 0; i < p->lists[list].count; i++) {
             const op_node *node = &p->lists[list].nodes[i];
             for (int k = 0; k < OP_MAX_IN; k++) {
-                if (node->in[k] == TENSOR_NONE || owner_of(p, node->in[k]) != t) continue;
+                if (node->in[k] == TENSOR_NONE || op_owner(p, node->in[k]).id != t) continue;
                 if (list == OP_BACKWARD_WEIGHT && op_communicates(node->code)) {
-                    readers_count(p, owner_of(p, node->out[0]), products, others);
-                } else if (is_product(node) && k == 1) {
+                    readers_count(p, op_owner(p, node->out[0]).id, products, others);
+                } else if (is_weight_gemm(node) && k == 1) {
                     ++*products;
                 } else {
                     ++*others;
@@ -109,7 +121,7 @@ static int64_t inputs_kept(const plan *p, const op_program *program)
 static bool has_attention(const op_program *p)
 {
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
-        if (p->lists[OP_FORWARD].nodes[i].code == OP_ATTENTION) return true;
+        if (is_attention(&p->lists[OP_FORWARD].nodes[i])) return true;
     }
     return false;
 }
@@ -137,7 +149,7 @@ static bool has_loss(const plan *p)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
         if (x->kind != ACTION_COMPUTE || x->microbatch > 0) continue;
-        if (operations(p, x, OP_HEAD_LOSS) + operations(p, x, OP_HEAD_STATS) > 0) return true;
+        if (operations(p, x, is_head) > 0) return true;
     }
     return false;
 }

@@ -32,9 +32,9 @@ static status grad_slots(op_program *p)
 bool op_wants_grad(const op_program *p, tensor_id t)
 {
     if (t == TENSOR_NONE) return false;
-    const op_tensor *whole = op_at(p, op_whole(p, t));
+    const op_tensor *whole = op_at(p, op_owner(p, t).id);
     return (whole->role == ROLE_ACTIVATION || whole->role == ROLE_INPUT) &&
-           op_type_is_floating(whole->type) && !whole->frozen;
+           op_type_fits('f', whole->type) && !whole->frozen;
 }
 
 bool op_trains(const op_program *p, tensor_id t)
@@ -94,7 +94,7 @@ static int64_t columns_taken(const op_program *p, tensor_id whole, int64_t begin
 
 static status piece_add(op_program *p, tensor_id t, tensor_id *d)
 {
-    const tensor_id whole = op_whole(p, t);
+    const tensor_id whole = op_owner(p, t).id;
     const int64_t begin = op_at(p, t)->view_begin, count = op_at(p, t)->dims[1].scale;
     struct op_grad_piece piece = {
         .whole = whole, .grad_whole = TENSOR_NONE, .begin = begin, .count = count};
@@ -144,7 +144,7 @@ static bool is_piece(const op_program *p, tensor_id d)
 static status view_add(op_program *p, tensor_id t, tensor_id d)
 {
     if (is_piece(p, d) && op_at(p, d)->of == t) return ST_OK;
-    const tensor_id whole = op_whole(p, t);
+    const tensor_id whole = op_owner(p, t).id;
     const int64_t begin = op_at(p, t)->view_begin, count = op_at(p, t)->dims[1].scale;
     const int64_t taken = columns_taken(p, whole, begin, count);
     if (taken == 0) {
@@ -228,7 +228,7 @@ static status pieces_join(op_program *p, tensor_id whole)
 // Before the rule of the node that made t: its gradient is complete and can be had by op_grad_get.
 static status grad_settle(op_program *p, tensor_id t)
 {
-    const tensor_id whole = op_whole(p, t);
+    const tensor_id whole = op_owner(p, t).id;
     TRY(pieces_join(p, whole));
     const tensor_id d = op_grad_get(p, whole);
     if (whole == t || d == TENSOR_NONE) return ST_OK;
@@ -248,7 +248,7 @@ static status node_differentiate(op_program *p, const op_node *node)
 {
     const op_kind *kind = op_kind_of(node->code);
     bool needed = false;
-    for (int o = 0; o < kind->out_max; o++) {
+    for (int o = 0; o < OP_MAX_OUT; o++) {
         if (node->out[o] == TENSOR_NONE) continue;
         TRY(grad_settle(p, node->out[o]));
         needed = needed || op_grad_get(p, node->out[o]) != TENSOR_NONE;
@@ -272,7 +272,8 @@ static status order_check(const op_program *p)
             const op_node *reader = &p->lists[OP_BACKWARD_WEIGHT].nodes[k / OP_MAX_IN];
             const tensor_id t = reader->in[k % OP_MAX_IN];
             for (int o = 0; o < OP_MAX_OUT && t != TENSOR_NONE; o++) {
-                if (made->out[o] == TENSOR_NONE || op_whole(p, t) != op_whole(p, made->out[o])) {
+                if (made->out[o] == TENSOR_NONE ||
+                    op_owner(p, t).id != op_owner(p, made->out[o]).id) {
                     continue;
                 }
                 return fail(ST_UNSUPPORTED,

@@ -39,8 +39,8 @@ static void write_columns(const op_program *p, const op_node *n, written *w)
         columns(p, n->out[o], &begin, &end);
         for (int64_t c = begin; c < end; c++) {
             const bool again = n->in[0] == n->out[o]; // += in place
-            assert_int_equal(w[op_whole(p, n->out[o])].column[c], again ? 1 : 0);
-            w[op_whole(p, n->out[o])].column[c] = 1;
+            assert_int_equal(w[op_owner(p, n->out[o]).id].column[c], again ? 1 : 0);
+            w[op_owner(p, n->out[o]).id].column[c] = 1;
         }
     }
 }
@@ -49,12 +49,12 @@ static void read_columns(const op_program *p, const op_node *n, const written *w
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
         if (n->in[i] == TENSOR_NONE) continue;
-        const tensor_role role = op_at(p, op_whole(p, n->in[i]))->role;
+        const tensor_role role = op_at(p, op_owner(p, n->in[i]).id)->role;
         if (role != ROLE_ACTIVATION && role != ROLE_WEIGHT_GRAD) continue;
         int64_t begin, end;
         columns(p, n->in[i], &begin, &end);
         for (int64_t c = begin; c < end; c++) {
-            assert_int_equal(w[op_whole(p, n->in[i])].column[c], 1);
+            assert_int_equal(w[op_owner(p, n->in[i]).id].column[c], 1);
         }
     }
 }
@@ -93,7 +93,7 @@ static void check_flow(const op_program *p)
         int64_t begin, end;
         columns(p, p->d_inputs[i], &begin, &end);
         for (int64_t c = begin; c < end; c++) {
-            assert_int_equal(w[op_whole(p, p->d_inputs[i])].column[c], 1);
+            assert_int_equal(w[op_owner(p, p->d_inputs[i]).id].column[c], 1);
         }
     }
 }
@@ -132,10 +132,10 @@ static void test_llama(void **state)
     const op_node *dq = node_of(p, OP_BACKWARD_INPUT, OP_ROPE, 1);
     assert_true(dq->attrs.inverse && dk->attrs.inverse);
     assert_false(node_of(p, OP_FORWARD, OP_ROPE, 0)->attrs.inverse);
-    const tensor_id dqkv = op_whole(p, back->out[2]);
+    const tensor_id dqkv = op_owner(p, back->out[2]).id;
     assert_int_not_equal(dqkv, back->out[2]);
-    assert_int_equal(op_whole(p, dq->out[0]), dqkv);
-    assert_int_equal(op_whole(p, dk->out[0]), dqkv);
+    assert_int_equal(op_owner(p, dq->out[0]).id, dqkv);
+    assert_int_equal(op_owner(p, dk->out[0]).id, dqkv);
     assert_int_equal(node_of(p, OP_BACKWARD_INPUT, OP_MATMUL_DX, 3)->in[0], dqkv);
 }
 

@@ -129,10 +129,10 @@ static void made_before_read(const op_program *p)
             for (int k = 0; k < OP_MAX_IN; k++) {
                 const tensor_id t = node->in[k];
                 if (t == TENSOR_NONE || p->tensors[t].role != ROLE_ACTIVATION) continue;
-                assert_true(made[op_whole(p, t)]);
+                assert_true(made[op_owner(p, t).id]);
             }
             for (int k = 0; k < OP_MAX_OUT; k++) {
-                if (node->out[k] != TENSOR_NONE) made[op_whole(p, node->out[k])] = true;
+                if (node->out[k] != TENSOR_NONE) made[op_owner(p, node->out[k]).id] = true;
             }
         }
     }

@@ -66,7 +66,7 @@ static status view_settle(partition *c, tensor_id v)
 
 status partition_set(partition *c, tensor_id t, placement at, const cut_parts *parts)
 {
-    const tensor_id owner = op_whole(c->whole, t);
+    const tensor_id owner = op_owner(c->whole, t).id;
     tensor_state *s = &c->state[owner];
     if (s->known) {
         if (placement_equal(s->at, at)) return ST_OK;
@@ -372,7 +372,7 @@ static bool parts_fit(const tensor_state *s, const op_tensor *t, int64_t columns
 // made it, or of an input that is as wide.
 static cut_parts output_parts(const partition *c, const op_node *node, int o)
 {
-    const op_tensor *t = op_at(c->whole, op_whole(c->whole, node->out[o]));
+    const op_tensor *t = op_at(c->whole, op_owner(c->whole, node->out[o]).id);
     if (t->ndim < 2) return one_part(t->dims[0].scale);
     const int64_t columns = t->dims[1].scale;
     if (t->of != TENSOR_NONE && parts_fit(&c->state[t->of], op_at(c->whole, t->of), columns)) {

@@ -372,7 +372,7 @@ static void check_flow(const op_program *p, op_recompute policy)
             const op_node *n = &p->lists[lists[l]].nodes[i];
             for (int k = 0; k < OP_MAX_IN; k++) {
                 if (n->in[k] == TENSOR_NONE) continue;
-                const tensor_id t = op_whole(p, n->in[k]);
+                const tensor_id t = op_owner(p, n->in[k]).id;
                 if (op_at(p, t)->role == ROLE_ACTIVATION && !made[t]) {
                     print_error("%s of list %d reads %s, which is not there\n",
                                 op_kind_of(n->code)->name, (int)lists[l], op_at(p, t)->name);
@@ -380,7 +380,7 @@ static void check_flow(const op_program *p, op_recompute policy)
                 }
             }
             for (int k = 0; k < OP_MAX_OUT; k++) {
-                if (n->out[k] != TENSOR_NONE) made[op_whole(p, n->out[k])] = true;
+                if (n->out[k] != TENSOR_NONE) made[op_owner(p, n->out[k]).id] = true;
             }
         }
     }

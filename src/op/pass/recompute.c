@@ -19,20 +19,20 @@ typedef struct closure {
 static void need_inputs(closure *c, const op_node *node)
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
-        if (node->in[i] != TENSOR_NONE) c->needed[op_whole(c->p, node->in[i])] = true;
+        if (node->in[i] != TENSOR_NONE) c->needed[op_owner(c->p, node->in[i]).id] = true;
     }
 }
 
 static bool node_is_kept(const op_node *node, op_recompute policy)
 {
     return policy == RECOMPUTE_NONE ||
-           (policy == RECOMPUTE_SELECTIVE && op_kind_of(node->code)->is_product);
+           (policy == RECOMPUTE_SELECTIVE && op_kind_of(node->code)->kept_by_selective);
 }
 
 static bool node_is_needed(const closure *c, const op_node *node)
 {
     for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (node->out[o] != TENSOR_NONE && c->needed[op_whole(c->p, node->out[o])]) return true;
+        if (node->out[o] != TENSOR_NONE && c->needed[op_owner(c->p, node->out[o]).id]) return true;
     }
     return false;
 }
@@ -72,7 +72,7 @@ bool op_list_makes(const op_program *p, op_list list, tensor_id t)
     for (int64_t i = 0; i < p->lists[list].count; i++) {
         for (int o = 0; o < OP_MAX_OUT; o++) {
             const tensor_id out = p->lists[list].nodes[i].out[o];
-            if (out != TENSOR_NONE && op_whole(p, out) == t) return true;
+            if (out != TENSOR_NONE && op_owner(p, out).id == t) return true;
         }
     }
     return false;
@@ -98,7 +98,7 @@ status op_program_recompute_rest(op_program *p)
     for (tensor_id t = 0; t < p->tensor_count; t++) repeated[t] = t;
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
         op_node node = p->lists[OP_FORWARD].nodes[i];
-        if (op_list_makes(p, OP_RECOMPUTE, op_whole(p, node.out[0]))) continue;
+        if (op_list_makes(p, OP_RECOMPUTE, op_owner(p, node.out[0]).id)) continue;
         for (int k = 0; k < OP_MAX_IN; k++) {
             if (node.in[k] != TENSOR_NONE) node.in[k] = repeated[node.in[k]];
         }

@@ -19,7 +19,7 @@ static int teardown(void **state)
 
 static bool made_here(const op_program *p, tensor_id t)
 {
-    const tensor_role role = op_at(p, op_whole(p, t))->role;
+    const tensor_role role = op_at(p, op_owner(p, t).id)->role;
     return role == ROLE_ACTIVATION || role == ROLE_WEIGHT_GRAD;
 }
 
@@ -31,7 +31,7 @@ static void kept(const op_program *p, op_recompute policy, bool *there)
         const bool product = n->code == OP_MATMUL || n->code == OP_ATTENTION;
         if (policy == RECOMPUTE_FULL || (policy == RECOMPUTE_SELECTIVE && !product)) continue;
         for (int o = 0; o < OP_MAX_OUT; o++) {
-            if (n->out[o] != TENSOR_NONE) there[op_whole(p, n->out[o])] = true;
+            if (n->out[o] != TENSOR_NONE) there[op_owner(p, n->out[o]).id] = true;
         }
     }
 }
@@ -52,10 +52,10 @@ static tensor_id first_unmet(const op_program *p, op_recompute policy, int64_t s
             const op_node *n = &p->lists[order[k]].nodes[i];
             for (int j = 0; j < OP_MAX_IN; j++) {
                 if (n->in[j] == TENSOR_NONE || !made_here(p, n->in[j])) continue;
-                if (!there[op_whole(p, n->in[j])]) return n->in[j];
+                if (!there[op_owner(p, n->in[j]).id]) return n->in[j];
             }
             for (int o = 0; o < OP_MAX_OUT; o++) {
-                if (n->out[o] != TENSOR_NONE) there[op_whole(p, n->out[o])] = true;
+                if (n->out[o] != TENSOR_NONE) there[op_owner(p, n->out[o]).id] = true;
             }
         }
     }

@@ -128,7 +128,7 @@ static status link_push(lowering *l, const plan_binding *b, const op_node *node)
 {
     const op_kind *kind = op_kind_of(node->code);
     for (int o = 0; o < OP_MAX_OUT; o++) {
-        if (node->out[o] == TENSOR_NONE || o >= kind->out_max || kind->inplace[o] < 0) continue;
+        if (node->out[o] == TENSOR_NONE || kind->inplace[o] < 0) continue;
         const tensor_id from = node->in[kind->inplace[o]], to = node->out[o];
         if (from == TENSOR_NONE || b->program->tensors[from].view_of != TENSOR_NONE ||
             b->program->tensors[to].view_of != TENSOR_NONE) {

@@ -90,8 +90,6 @@ verify_bytes verify_item_out(const verify_facts *f, const plan_comm *c, int32_t 
 // The tensor and first byte that a reference stands for.
 void verify_resolve(const verify_facts *f, int32_t ref, int32_t *tensor, int64_t *begin,
                     int64_t *bytes);
-// The tensor whose bytes a view's are, and which of its columns and rows is the view's first.
-tensor_id verify_owner(const op_program *program, tensor_id t, int64_t *column, int64_t *row);
 
 // verify_touch.c: what a rank's actions touch, as patterns and spans.
 NODISCARD status verify_touches(verifier *v, verify_facts *f);

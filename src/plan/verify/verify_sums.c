@@ -249,9 +249,9 @@ static status norm_add(sums_walk *w, const verify_facts *f, int32_t index, verif
     char name[VERIFY_NAME_BYTES];
     int64_t reached = 0, of_row = 0;
     for (int32_t i = 0; i < action->ops_count; i++) { // in their order
-        int64_t column = 0, row = 0;
         const op_tensor *view = &b->program->tensors[nodes[i].in[0]];
-        (void)verify_owner(b->program, nodes[i].in[0], &column, &row);
+        const op_owned owned = op_owner(b->program, nodes[i].in[0]);
+        const int64_t column = owned.column, row = owned.row;
         const int64_t rows = view->dims[0].scale, columns = view->dims[view->ndim - 1].scale;
         if (!vector && column != (reached == all ? 0 : reached)) break;
         if (column == 0) of_row = row;
@@ -328,9 +328,8 @@ static status norm_is_whole(const sums_walk *w, const verify_facts *f, int32_t a
 static bool operand_bytes(const verify_facts *f, const plan_binding *b, tensor_id t,
                           verify_bytes *out)
 {
-    int64_t column = 0, row = 0;
     if (t == TENSOR_NONE) return false;
-    const int32_t ref = b->tensor[verify_owner(b->program, t, &column, &row)];
+    const int32_t ref = b->tensor[op_owner(b->program, t).id];
     if (ref == -1) return false;
     verify_resolve(f, ref, &out->tensor, &out->begin, &out->bytes);
     return true;
@@ -346,15 +345,14 @@ static status update_walk(sums_walk *w, const verify_facts *f, int32_t action,
     for (int k = 0; k < OP_MAX_IN; k++) {
         verify_bytes in = {0};
         if (!operand_bytes(f, b, node->in[k], &in) || !verify_accumulates(f, in.tensor)) continue;
-        const bool names_it = node->code == OP_GRAD_NORM || node->code == OP_ADAMW ||
-                              node->code == OP_MUON || node->code == OP_MUON_DIRECTION;
-        if (names_it && verify_tensor(f, in.tensor)->weight != node->attrs.tensor_index) {
+        if (op_kind_of(node->code)->takes_grad &&
+            verify_tensor(f, in.tensor)->weight != node->attrs.tensor_index) {
             return fail(ST_BROKEN_PLAN, "%s takes %s for weight %d of the model",
                         verify_name(w->v, f->rank, action, name), verify_tensor(f, in.tensor)->name,
                         node->attrs.tensor_index);
         }
         TRY(sum_is_whole(w, f, action, in));
-        if (node->code == OP_GRAD_NORM && is_first) TRY(norm_add(w, f, action, in));
+        if (op_adds_norm(node->code) && is_first) TRY(norm_add(w, f, action, in));
         w->v->out->sums += is_first ? 1 : 0;
     }
     for (int k = 0; k < OP_MAX_OUT; k++) {
@@ -428,7 +426,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         if ((kind->accumulates >> k & 1u) == 0 || !operand_bytes(f, b, node->out[k], &out))
             continue;
         if (!verify_accumulates(f, out.tensor)) continue;
-        if (node->code == OP_TREE_ADD) {
+        if (kind->merges_sums) {
             if (operand_bytes(f, b, node->in[0], &in)) TRY(tree_add(w, f, action, out, in));
             continue;
         }
@@ -441,7 +439,7 @@ static status layer_walk(sums_walk *w, const verify_facts *f, int32_t action, co
         const verify_terms mine = {kept, count};
         TRY(terms_come(w, f, action, out.tensor, &mine));
     }
-    return node->code == OP_STEP_LOSS ? loss_add(w, f, action) : ST_OK;
+    return op_adds_loss(node->code) ? loss_add(w, f, action) : ST_OK;
 }
 
 static status action_walk(sums_walk *w, const verify_facts *f, int32_t index)
@@ -458,7 +456,7 @@ static status action_walk(sums_walk *w, const verify_facts *f, int32_t index)
             TRY(layer_walk(w, f, index, b, node));
             continue;
         }
-        if (node->code == OP_STEP_DECIDE) {
+        if (op_decides(node->code)) {
             TRY(loss_is_whole(w, f, index));
             TRY(norm_is_whole(w, f, index));
         }
@@ -533,12 +531,12 @@ static status rank_make(sums_walk *w, int32_t rank)
         const plan_action *a = &f->p->actions[i];
         if (a->kind != ACTION_OPTIMIZER) continue;
         const op_program *program = f->p->bindings[a->binding].program;
-        sums->decides |= program->lists[a->list].nodes[a->ops_begin].code == OP_STEP_DECIDE;
+        sums->decides |= op_decides(program->lists[a->list].nodes[a->ops_begin].code);
     }
     for (int32_t i = 0; i < m->program_count; i++) {
         for (int list = 0; list < OP_LIST_COUNT; list++) {
             for (int64_t k = 0; k < m->programs[i]->lists[list].count; k++) {
-                sums->has_loss |= m->programs[i]->lists[list].nodes[k].code == OP_STEP_LOSS;
+                sums->has_loss |= op_adds_loss(m->programs[i]->lists[list].nodes[k].code);
             }
         }
     }

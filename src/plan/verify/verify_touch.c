@@ -112,17 +112,6 @@ static status cut_add(verifier *v, verify_facts *f, int32_t tensor, int64_t colu
     return ST_OK;
 }
 
-tensor_id verify_owner(const op_program *program, tensor_id t, int64_t *column, int64_t *row)
-{
-    *column = *row = 0;
-    while (program->tensors[t].view_of != TENSOR_NONE) {
-        *column += program->tensors[t].view_begin;
-        *row += program->tensors[t].view_row;
-        t = program->tensors[t].view_of;
-    }
-    return t;
-}
-
 static status cuts_make(verifier *v, verify_facts *f)
 {
     for (int64_t i = 0; i < f->p->binding_count; i++) {
@@ -130,13 +119,13 @@ static status cuts_make(verifier *v, verify_facts *f)
         for (tensor_id t = 0; t < b->program->tensor_count; t++) {
             const op_tensor *local = &b->program->tensors[t];
             if (local->view_of == TENSOR_NONE) continue;
-            int64_t column = 0, row = 0, begin = 0, bytes = 0;
+            int64_t begin = 0, bytes = 0;
             int32_t tensor = 0;
-            const int32_t ref = b->tensor[verify_owner(b->program, t, &column, &row)];
-            if (ref == -1) continue;
-            verify_resolve(f, ref, &tensor, &begin, &bytes);
-            TRY(cut_add(v, f, tensor, column));
-            TRY(cut_add(v, f, tensor, column + local->dims[1].scale));
+            const op_owned owned = op_owner(b->program, t);
+            if (b->tensor[owned.id] == -1) continue;
+            verify_resolve(f, b->tensor[owned.id], &tensor, &begin, &bytes);
+            TRY(cut_add(v, f, tensor, owned.column));
+            TRY(cut_add(v, f, tensor, owned.column + local->dims[1].scale));
         }
     }
     return ST_OK;
@@ -231,61 +220,33 @@ static status pattern_push(verifier *v, verify_facts *f, int64_t begin, int32_t 
 
 // ---- the step block -----------------------------------------------------------------------------
 
-typedef struct step_field {
-    int64_t begin, end;
-    bool reads, writes;
-} step_field;
-
-#define DEVICE(field) ((int64_t)(offsetof(step_block, device) + offsetof(step_device, field)))
-#define STEP_END      ((int64_t)sizeof(step_block))
-
-static status field_touch(verifier *v, verify_facts *f, step_field field)
+static status fields_touch(verifier *v, verify_facts *f, uint32_t first, uint32_t end, bool reads,
+                           bool writes)
 {
     verify_bytes b = {0};
     int64_t bytes = 0, begin = 0;
     verify_resolve(f, f->p->step_ref, &b.tensor, &begin, &bytes);
-    b.begin = begin + field.begin;
-    b.bytes = field.end - field.begin;
-    if (field.reads) TRY(bytes_touch(v, f, &b, false));
-    return field.writes ? bytes_touch(v, f, &b, true) : ST_OK;
+    b.begin = begin + step_field_begin(first);
+    b.bytes = step_field_begin(end) - step_field_begin(first);
+    if (reads) TRY(bytes_touch(v, f, &b, false));
+    return writes ? bytes_touch(v, f, &b, true) : ST_OK;
 }
 
-// What a kernel reads and writes of it (kernels/ref/step.c); the host's part is read by all that draw
-// random numbers or take settings.
+// The fields that the operation's row names. Neighbours that are touched alike are one touch; the host's part
+// is another one than the device's.
 static status step_touch(verifier *v, verify_facts *f, const op_node *node)
 {
-    const step_field host = {0, (int64_t)offsetof(step_block, device), true, false};
-    const step_field scale = {DEVICE(loss_scale), DEVICE(scale_good_steps), true, false};
-    const step_field tokens = {DEVICE(tokens), DEVICE(skip), true, true};
-    const step_field loss = {DEVICE(loss_sum), DEVICE(norm_sum), true, true};
-    const step_field norm = {DEVICE(norm_sum), STEP_END, true, true};
-    const step_field bad = {DEVICE(bad_tensor), DEVICE(loss), true, true};
-    const step_field begun = {DEVICE(tokens), STEP_END, false, true};
-    const step_field all = {DEVICE(applied), STEP_END, true, true};
-    const step_field decided = {DEVICE(applied), DEVICE(loss_sum), true, false};
-    switch ((int)node->code) {
-    case OP_STEP_BEGIN:
-        return field_touch(v, f, begun);
-    case OP_STEP_LOSS:
-        TRY(field_touch(v, f, tokens));
-        return field_touch(v, f, loss);
-    case OP_GRAD_NORM:
-        TRY(field_touch(v, f, bad));
-        return field_touch(v, f, norm);
-    case OP_STEP_DECIDE:
-        TRY(field_touch(v, f, host));
-        return field_touch(v, f, all);
-    case OP_HEAD_LOSS:
-        return field_touch(v, f, scale);
-    case OP_ADAMW:
-    case OP_MUON:
-    case OP_MUON_DIRECTION:
-    case OP_MUON_UPDATE:
-        TRY(field_touch(v, f, host));
-        return field_touch(v, f, decided);
-    default:
-        return op_kind_of(node->code)->random ? field_touch(v, f, host) : ST_OK;
+    const op_kind *kind = op_kind_of(node->code);
+    for (uint32_t first = 1, end; first < STEP_FIELD_END; first = end) {
+        const bool reads = (kind->step_reads & first) != 0;
+        const bool writes = (kind->step_writes & first) != 0;
+        for (end = first << 1; end < STEP_FIELD_END && first != STEP_FIELD_HOST; end <<= 1) {
+            if (((kind->step_reads & end) != 0) != reads) break;
+            if (((kind->step_writes & end) != 0) != writes) break;
+        }
+        if (reads || writes) TRY(fields_touch(v, f, first, end, reads, writes));
     }
+    return ST_OK;
 }
 
 // ---- nodes --------------------------------------------------------------------------------------
@@ -301,13 +262,13 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     const plan *p = f->p;
     const plan_action *action = &p->actions[index];
     const plan_binding *b = &p->bindings[action->binding];
-    int64_t column = 0, row = 0, bytes = 0, begin = 0;
+    int64_t bytes = 0, begin = 0;
     char name[VERIFY_NAME_BYTES];
     *out = (operand){.local = TENSOR_NONE};
     if (t == TENSOR_NONE || b->program->tensors[t].role == ROLE_STEP) return ST_OK;
-    const tensor_id owner_id = verify_owner(b->program, t, &column, &row);
-    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owner_id];
-    const int32_t ref = b->tensor[owner_id];
+    const op_owned owned = op_owner(b->program, t);
+    const op_tensor *local = &b->program->tensors[t], *owner = &b->program->tensors[owned.id];
+    const int32_t ref = b->tensor[owned.id];
     if (ref == -1) return ST_OK;
     const int64_t rows = plan_ref_is_run(ref) ? p->run->count : p->tensor_count;
     if (plan_ref_row(ref) >= rows) {
@@ -342,12 +303,12 @@ static status operand_make(verifier *v, verify_facts *f, int32_t index, tensor_i
     if (local != owner && owner->dims[0].symbol == EXTENT_ONE && owner->dims[0].scale > 0 &&
         local->dims[0].scale != owner->dims[0].scale) { // some rows of a weight
         const int64_t each = size / owner->dims[0].scale;
-        out->where.begin = begin + row * each;
+        out->where.begin = begin + owned.row * each;
         out->where.end = out->where.begin + local->dims[0].scale * each;
     }
     const int64_t columns = local != owner ? local->dims[1].scale : INT64_MAX;
-    out->touch.columns =
-        columns_of(f, out->touch.tensor, column, columns == INT64_MAX ? columns : column + columns);
+    out->touch.columns = columns_of(f, out->touch.tensor, owned.column,
+                                    columns == INT64_MAX ? columns : owned.column + columns);
     return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
 }
 
@@ -621,8 +582,7 @@ static status comm_touch(verifier *v, verify_facts *f, int32_t index)
 
 static status copy_touch(verifier *v, verify_facts *f)
 {
-    const step_field host = {0, (int64_t)offsetof(step_block, device), false, true};
-    TRY(field_touch(v, f, host));
+    TRY(fields_touch(v, f, STEP_FIELD_HOST, STEP_FIELD_COUNTS, false, true));
     for (int32_t t = 0; t < f->run_count; t++) {
         if (verify_tensor(f, t)->role != ROLE_BATCH) continue;
         const verify_bytes b = {t, f->where[t].begin, f->where[t].end - f->where[t].begin};
@@ -633,8 +593,7 @@ static status copy_touch(verifier *v, verify_facts *f)
 
 static status readback_touch(verifier *v, verify_facts *f)
 {
-    const step_field device = {DEVICE(applied), STEP_END, true, false};
-    TRY(field_touch(v, f, device));
+    TRY(fields_touch(v, f, STEP_FIELD_COUNTS, STEP_FIELD_END, true, false));
     if (f->p->bucket_count == 0 || f->p->losses == -1) return ST_OK;
     verify_bytes b = {0};
     verify_resolve(f, f->p->losses, &b.tensor, &b.begin, &b.bytes);

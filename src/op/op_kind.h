@@ -1,0 +1,141 @@
+// The row of an operation: its signature, its traits, and the functions that place, cut, price and
+// differentiate it. Cost, verifier, poison, recomputation and bisect read rows; none of them switches on
+// operation codes.
+#ifndef OP_OP_KIND_H
+#define OP_OP_KIND_H
+
+#include "op/collective.h"
+#include "op/op_program.h"
+#include "op/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How one tensor lies along one mesh axis. PARTIAL: every rank holds a term of the sum.
+typedef enum place_kind { PLACE_REPLICATE, PLACE_SHARD, PLACE_PARTIAL, PLACE_ANY } place_kind;
+typedef struct placement {
+    place_kind kind;
+    int8_t dim; // of PLACE_SHARD
+} placement;
+// One way in which an operation can be cut along an axis: these inputs give these outputs. The first
+// rule of every row is all-replicate.
+typedef struct op_rule {
+    placement in[OP_MAX_IN], out[OP_MAX_OUT];
+} op_rule;
+
+typedef struct op_cost {
+    double flops, bytes_read, bytes_written;
+} op_cost;
+
+// How cost/ prices an operation.
+typedef enum op_cost_class {
+    COST_MEMORY,    // by the bytes that it moves and, if `pointwise`, its arithmetic on them
+    COST_GEMM,      // by the shape that `gemm` names, or by FLOPs where it names none
+    COST_ATTENTION, // by FLOPs, at attention's share of the peak
+    COST_FREE       // a collective, which is priced as a transfer
+} op_cost_class;
+
+// Which gradient an operation computes. GRAD_OF_NONE: a value of the forward pass, or of the step.
+typedef enum op_grad_of { GRAD_OF_NONE, GRAD_OF_INPUT, GRAD_OF_WEIGHT } op_grad_of;
+
+// The head computes logits chunk by chunk of rows: their statistics first where the vocabulary is cut
+// in order, then losses and gradients.
+typedef enum op_logits { LOGITS_NONE, LOGITS_STATS, LOGITS_LOSS } op_logits;
+
+// Which rows an operation reorders by expert: those of input 0 or of output 0.
+typedef enum op_sorts { SORTS_NOTHING, SORTS_INPUT, SORTS_OUTPUT } op_sorts;
+
+// One call of an operation as the `check` of its row sees it: its extents by the letters of its
+// signature.
+typedef struct op_facts {
+    const op_attrs *attrs;
+    int64_t extent[128]; // by letter; -1: every operand with this letter is missing
+    uint32_t in, out;    // bit i: operand i is there
+    int64_t seq, cache_seq;
+    double loss_divisor;
+    bool has_step;
+} op_facts;
+
+// One row per operation: everything that is known about it without running it.
+typedef struct op_kind {
+    op_code code;
+    const char *name;
+    // The signature: operands as text, a word each. A letter for the type, then a letter for each dim.
+    // A letter that comes again has the same extent again, so "fNK fMK fM" and "fNM" say all that there
+    // is to check and to create for a GEMM with a bias. "f*": any shape, the same in all words with a
+    // star. ".": the step block.
+    //
+    //   f floating   g floating, created with the program's gradient type   s statistic: fp32 (fp64 in
+    //   tests)   i integers, created as int32   p fp32   a any
+    const char *in, *out;
+    const char *made;                   // names of the outputs that it creates, a word each
+    uint32_t optional_in, optional_out; // bit i: operand i may be missing
+    uint32_t accumulates;               // bit o: output o is "+="; the others are written
+    uint32_t picks; // bit i: of input i only the rows are read that another input's ids name
+    uint32_t tiles; // bit i: input i may be consumed tile by tile while a GEMM still computes it
+    bool updates_state;               // output o is the new value of input o + 1, in place
+    bool takes_grad;                  // input 0 is the gradient of weight attrs.tensor_index
+    bool merges_sums;                 // adds an accumulator to another one of the same weight
+    uint32_t step_reads, step_writes; // bits of step_field (op/step.h)
+    op_cost_class cost_class;
+    bool pointwise; // looks at an element, or a row, at a time
+    bool
+        composed; // early frameworks ran it as several kernels (norms without mean, rotations, gates)
+    // GEMMs: letters of the signature: rows and columns of the result, and what is summed over. With
+    // attrs.experts the letter of the rows of tokens is shared between so many matrices.
+    const char *gemm;
+    op_grad_of grad_of;
+    op_logits logits;
+    bool communicates;        // a collective of the ranks along attrs.axis; a shift is a SEND
+    op_collective collective; // if it communicates
+    op_sorts sorts;
+    bool no_kernel;         // it can be planned, priced and simulated only
+    int host_issues;        // routing: further kernels that the host issues for each of these
+    bool host_waits;        // the host waits for the result before it can issue what follows
+    bool kept_by_selective; // recompute `selective` keeps what it makes (GEMMs, attention)
+    // Output o may take the bytes of input inplace[o] where that input dies here; -1: never.
+    int8_t inplace[OP_MAX_OUT];
+    // Checks the inputs and the outputs given, and creates the outputs that are TENSOR_NONE and either
+    // required or wanted (bit o of `wanted`: only optional outputs need it).
+    status (*infer)(op_program *p, op_node *node, uint32_t wanted);
+    // Its rules, as data; *count <= OP_MAX_RULES. Ops without rows of tokens have the first only.
+    // Shard 0 of tokens is by whole sequences where an operation looks at more than one row. Shard 1
+    // of a tensor with parts (q, k and v; gate and up) cuts every part by itself. What a rule says of
+    // a missing operand means nothing.
+    void (*place)(const op_program *p, const op_node *node, op_rule *rules, int *count);
+    // The attributes of piece `at` of `ways` when cut by rule `rule`; p has the whole's shapes.
+    void (*cut)(const op_program *p, const op_node *node, int rule, int ways, int at,
+                op_attrs *attrs);
+    op_cost (*cost)(const op_program *p, const op_node *node, const extent_binding *bound);
+    // Appends the operations of its gradients, using op_grad_* below. NULL: not differentiable.
+    status (*gradient)(op_program *p, const op_node *node);
+    // What the signature cannot say of a call with legal shapes: asserts it. NULL: nothing.
+    void (*check)(const op_facts *facts);
+} op_kind;
+
+const op_kind *op_kind_of(op_code code); // never NULL for a valid code
+static inline bool op_communicates(op_code code)
+{
+    return op_kind_of(code)->communicates;
+}
+static inline bool op_has_kernel(op_code code)
+{
+    return !op_kind_of(code)->communicates && !op_kind_of(code)->no_kernel;
+}
+bool op_type_fits(char letter, dtype type); // the first letter of a signature's word
+// Of a GEMM with a shape: `count` products of (m, k) and (k, n). False: the row names no shape.
+typedef struct op_gemm {
+    double m, n, k, count;
+} op_gemm;
+bool op_gemm_of(const op_program *p, const op_node *node, const extent_binding *bound,
+                op_gemm *out);
+// The sums of the step block that an operation adds to, and the one that decides on the update.
+bool op_adds_loss(op_code code);
+bool op_adds_norm(op_code code);
+bool op_decides(op_code code);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
