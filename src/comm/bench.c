@@ -95,14 +95,14 @@ static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
 }
 
 // ---- the limit: the direct algorithm with nobody waiting for anybody ----------------------------
-static status no_meet(comm_port *port, const comm_ticket *mine)
+static status no_arrive(comm_port *port, const comm_ticket *mine)
 {
     (void)port;
     (void)mine;
     return ST_OK;
 }
 
-static status no_part(comm_port *port)
+static status no_depart(comm_port *port)
 {
     (void)port;
     return ST_OK;
@@ -114,8 +114,8 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
     comm_args a;
     args_fill(b, bytes, 0, &item, &a);
     comm_transport still = *b->g->transport; // tickets of the last operation stay where they are
-    still.meet = no_meet;
-    still.part = no_part;
+    still.arrive = no_arrive;
+    still.depart = no_depart;
     still.claim = NULL;
     const comm_algorithm *direct = comm_algorithm_find(a.op, "direct");
     comm_call call = {.args = &a,

@@ -54,7 +54,7 @@ typedef struct comm_algorithm {
     op_collective op;
     comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
     bool leaves;       // takes several tree nodes of a rank; all with order `shard` that sum
-    bool direct;       // needs meet/part, all buffers within reach; else exchange
+    bool direct;       // needs arrive/depart, all buffers within reach; else exchange
     bool levels;       // needs a group with two
     bool power_of_two; // of ranks
     bool ends;         // takes pieces that end before the last one (comm_item.total)

@@ -29,7 +29,7 @@ static status show(comm_call *c)
         list->entries[i].in.offset += at;
         at += a->send_counts[i] * width;
     }
-    return c->transport->meet(c->port, &t);
+    return c->transport->arrive(c->port, &t);
 }
 
 static status counts_check(const comm_call *c)
@@ -68,7 +68,7 @@ static status run_place(comm_call *c)
         }
         at += bytes;
     }
-    return c->transport->part(c->port);
+    return c->transport->depart(c->port);
 }
 
 // In place: a round would write where the next one still reads, so the input is kept aside as a whole
@@ -96,7 +96,7 @@ static status run_staged(comm_call *c)
             if (part > 0) memcpy((char *)own + to * room, in + at + from, (size_t)part);
             at += bytes;
         }
-        TRY(c->transport->part(c->port));
+        TRY(c->transport->depart(c->port));
         at = 0;
         for (int r = 0; r < c->size; r++) {
             const int64_t bytes = c->args->receive_counts[r] * width;
@@ -108,7 +108,7 @@ static status run_staged(comm_call *c)
             }
             at += bytes;
         }
-        TRY(c->transport->part(c->port));
+        TRY(c->transport->depart(c->port));
     }
     return ST_OK;
 }

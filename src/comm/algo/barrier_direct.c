@@ -1,4 +1,4 @@
-// Barrier: to meet is enough.
+// Barrier: to arrive is enough.
 #include "comm/algo/algo_table.h"
 #include "comm/algo/direct.h"
 
@@ -8,7 +8,7 @@ static status run(comm_call *call)
     t->in = t->out = (comm_place){.region = COMM_NOWHERE};
     t->payload_bytes = 0;
     t->brief = call->args->item_count == 0;
-    return call->transport->meet(call->port, t);
+    return call->transport->arrive(call->port, t);
 }
 
 const comm_algorithm comm_algorithm_barrier_direct = {

@@ -400,7 +400,7 @@ static status run_place(comm_call *c, direct_touch touch, direct_core core)
     if (t->claim == NULL || !c->port->shares_cores) {
         TRY(terms_find(c));
         TRY(share_run(c, c->rank, touch, core));
-        return t->part(c->port);
+        return t->depart(c->port);
     }
     bool found = false;
     for (int r = t->claim(c->port); r >= 0; r = t->claim(c->port)) {
@@ -499,11 +499,11 @@ static status round_run(const staging *s, direct_core core)
     void *stage = NULL;
     TRY(c->transport->stage(c->port, c->rank, &stage));
     if (s->touch != DIRECT_PUSH) copy_in(s, stage);
-    TRY(c->transport->part(c->port));
+    TRY(c->transport->depart(c->port));
     direct_view v = view_begin(c);
     TRY(view_of_round(s, &v));
     core(&v);
-    TRY(c->transport->part(c->port));
+    TRY(c->transport->depart(c->port));
     const comm_item *own = &c->args->items[s->item * comm_args_leaves(c->args)];
     if (s->touch != DIRECT_PULL && own->out != NULL) copy_out(s, stage);
     return ST_OK;
@@ -557,7 +557,7 @@ status direct_run(comm_call *c, direct_touch touch, direct_core core)
     } else {
         TRY(ticket_fill(c, touch, t));
     }
-    TRY(c->transport->meet(c->port, t));
+    TRY(c->transport->arrive(c->port, t));
     if (small) return run_inline(c, core);
     int staged = 0;
     for (int r = 0; r < c->size; r++) staged |= ticket_of(c, r)->staged;

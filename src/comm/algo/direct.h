@@ -3,11 +3,11 @@
 // A direct algorithm is a *core*: given the addresses of all ranks' operands, it reads and writes peers'
 // memory, each rank its share. direct_run() brings it there in one of three ways, the same on all ranks:
 //
-//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the tickets: meet, core on
+//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the tickets: arrive, core on
 //           copies, done
-//   place   all buffers that peers touch are in shared regions: meet, core, part. Where ranks share cores, who
+//   place   all buffers that peers touch are in shared regions: arrive, core, depart. Where ranks share cores, who
 //           has one does the shares of those that have none: one change of tasks less
-//   staged  some are not: rounds over pieces that fit the stages: copy in, part, core, part, copy out
+//   staged  some are not: rounds over pieces that fit the stages: copy in, depart, core, depart, copy out
 #ifndef COMM_ALGO_DIRECT_H
 #define COMM_ALGO_DIRECT_H
 

@@ -82,7 +82,7 @@ static status join(comm_link *link, const comm_members *members, comm_port **out
     return ST_OK;
 }
 
-static status meet(comm_port *base, const comm_ticket *mine)
+static status arrive(comm_port *base, const comm_ticket *mine)
 {
     // The rest of the payload is nobody's.
     memcpy(&((self_port *)base)->ticket, mine,
@@ -101,7 +101,7 @@ static const void *payload(const comm_port *base, int rank)
     return ticket(base, rank)->payload;
 }
 
-static status part(comm_port *base)
+static status depart(comm_port *base)
 {
     (void)base;
     return ST_OK;
@@ -192,10 +192,10 @@ const comm_transport comm_transport_self = {
     .close = link_close,
     .join = join,
     .leave = leave,
-    .meet = meet,
+    .arrive = arrive,
     .ticket = ticket,
     .payload = payload,
-    .part = part,
+    .depart = depart,
     .list_begin = list_begin,
     .list = list_of,
     .address = address,

@@ -1,8 +1,8 @@
 // The transport of one host: ranks are processes, or threads of one process, that share a board.
 //
-// meet() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
-// number; part() counts. Both are one store and one load per peer while all ranks run. Why two tickets
-// suffice: a rank writes ticket k+2 over ticket k only after meet k+1, to which every peer came after it
+// arrive() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
+// number; depart() counts. Both are one store and one load per peer while all ranks run. Why two tickets
+// suffice: a rank writes ticket k+2 over ticket k only after arrival k+1, to which every peer came after it
 // had done with k. See shm_wait.c for the waiting, shm_claim.c for ranks that share cores, shm_memory.c for
 // peers' memory, shm_exchange.c for
 // messages, board.h for where it all lies.
@@ -236,11 +236,11 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     for (int i = 0; i < 2; i++) {
         comm_contract k;
         shm_contract_get(&me->tickets[i], &k);
-        if (k.checksum <= p->met) continue;
-        p->met = k.checksum;
+        if (k.checksum <= p->arrived) continue;
+        p->arrived = k.checksum;
         p->base.sequence = k.sequence;
     }
-    p->parted = me->parted;
+    p->departed = me->departed;
     (void)pthread_mutex_lock(&link->lock);
     p->next = link->ports;
     link->ports = p;
@@ -315,10 +315,10 @@ static void begun_put(shm_port *p)
     p->base.begun = NULL;
 }
 
-static status meet(comm_port *base, const comm_ticket *mine)
+static status arrive(comm_port *base, const comm_ticket *mine)
 {
     shm_port *p = shm_port_of(base);
-    const shm_wait w = {.port = p, .meet = true, .number = ++p->met};
+    const shm_wait w = {.port = p, .arrives = true, .number = ++p->arrived};
     shm_member *me = &p->members[base->members.me];
     shm_ticket *t = &me->tickets[w.number & 1];
     shm_brief own;
@@ -349,25 +349,25 @@ static status meet(comm_port *base, const comm_ticket *mine)
 static const comm_ticket *ticket(const comm_port *base, int rank)
 {
     const shm_port *p = (const shm_port *)base;
-    return &p->members[rank].tickets[p->met & 1].full;
+    return &p->members[rank].tickets[p->arrived & 1].full;
 }
 
 static const void *payload(const comm_port *base, int rank)
 {
     const shm_port *p = (const shm_port *)base;
-    const shm_ticket *t = &p->members[rank].tickets[p->met & 1];
+    const shm_ticket *t = &p->members[rank].tickets[p->arrived & 1];
     return p->brief ? t->brief.payload : t->full.payload;
 }
 
-static status part(comm_port *base)
+static status depart(comm_port *base)
 {
     shm_port *p = shm_port_of(base);
-    const shm_wait w = {.port = p, .parted = ++p->parted};
-    uint64_t *parted = &p->members[base->members.me].parted;
+    const shm_wait w = {.port = p, .departed = ++p->departed};
+    uint64_t *departed = &p->members[base->members.me].departed;
     if (base->link->crowded) {
-        __atomic_store_n(parted, w.parted, __ATOMIC_SEQ_CST);
+        __atomic_store_n(departed, w.departed, __ATOMIC_SEQ_CST);
     } else {
-        __atomic_store_n(parted, w.parted, __ATOMIC_RELEASE);
+        __atomic_store_n(departed, w.departed, __ATOMIC_RELEASE);
     }
     // As with begun_put: the time is taken while the word travels. A wait that lasts has it taken anew.
     base->ended_ns = base->link->crowded ? 0 : board_now_ns(base->link->board);
@@ -451,10 +451,10 @@ const comm_transport comm_transport_shm = {
     .close = link_close,
     .join = join,
     .leave = leave,
-    .meet = meet,
+    .arrive = arrive,
     .ticket = ticket,
     .payload = payload,
-    .part = part,
+    .depart = depart,
     .claim = shm_claim,
     .settle = shm_settle,
     .await = shm_await,

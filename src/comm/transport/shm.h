@@ -42,11 +42,12 @@ typedef union shm_ticket {
 } shm_ticket;
 
 typedef struct shm_member {
-    // A ticket's number (a full one's contract.checksum) is written last: count of meets, from 1.
+    // A ticket's number (a full one's contract.checksum) is written last: count of arrivals, from 1.
     shm_ticket tickets[2];
-    uint64_t parted;  // count of parts
-    uint64_t claimed; // count of the part that its share was last begun for << 16 | who began it
-    uint32_t cpu;     // 1 + where it last waited; ranks that share cores
+    uint64_t departed; // count of departures
+    uint64_t
+        claimed;  // count of the departure that its share was last begun for << 16 | who began it
+    uint32_t cpu; // 1 + where it last waited; ranks that share cores
     char unused[SHM_LINE - 20];
 } shm_member;
 
@@ -112,12 +113,12 @@ typedef struct shm_end { // of a channel
 } shm_end;
 
 // What a wait that sleeps is for, told to another thread word by word: one that is torn is wrong once.
-enum { SHM_AWAITS_NOBODY, SHM_AWAITS_MEET, SHM_AWAITS_PART, SHM_AWAITS_MESSAGE };
+enum { SHM_AWAITS_NOBODY, SHM_AWAITS_ARRIVAL, SHM_AWAITS_DEPARTURE, SHM_AWAITS_MESSAGE };
 typedef struct shm_awaited {
     uint32_t kind;
-    uint32_t number;            // of the ticket
-    uint32_t from, to;          // 1 + member; 0: none
-    uint64_t parted, operation; // operation: its sequence number
+    uint32_t number;              // of the ticket
+    uint32_t from, to;            // 1 + member; 0: none
+    uint64_t departed, operation; // operation: its sequence number
 } shm_awaited;
 
 struct shm_port {
@@ -127,11 +128,11 @@ struct shm_port {
     shm_slot *slot;
     shm_member *members;
     shm_room *rooms;
-    uint32_t met;
-    uint64_t parted;
+    uint32_t arrived;
+    uint64_t departed;
     int64_t list_bytes;
     bool has_stage;
-    bool brief;                        // the ticket of the last meet
+    bool brief;                        // the ticket of the last arrival
     bool dozed;                        // the last sleep was short
     uint32_t noted_tensor, noted_site; // names that the board has,
     uint64_t noted_changes;            // when it had been written so often
@@ -151,9 +152,9 @@ void shm_contract_get(const shm_ticket *t, comm_contract *out);
 // What a wait is for.
 typedef struct shm_wait {
     shm_port *port;
-    bool meet;       // else part
+    bool arrives;    // else departs
     uint32_t number; // of the ticket
-    uint64_t parted;
+    uint64_t departed;
 } shm_wait;
 
 // Whom `member` is waited for by: who does its share.

@@ -1,12 +1,12 @@
 // Shares of an operation that any rank may do: for ranks that share cores.
 //
-// A meeting of two ranks on one core takes a change of tasks: one gives its ticket and gives way, the other
+// A rendezvous of two ranks on one core takes a change of tasks: one gives its ticket and gives way, the other
 // comes and finds all there. If it then did its own share only, the first would have to come once more before
 // anybody could leave. So whoever has a core takes, one after the other, the shares that nobody has begun: its
 // own, those of ranks that wait on its core, those of others. Who comes back later finds its share done and
 // goes on to the next operation, whose first it is: one change of tasks per operation in place of two.
 //
-// A claim is a word of the member whose share it is: the count of the part, and who took it, so that a rank
+// A claim is a word of the member whose share it is: the count of the departure, and who took it, so that a rank
 // that dies or stands still over another's share is the one that is named.
 #include "comm/transport/shm.h"
 
@@ -16,8 +16,8 @@ _Static_assert((int)COMM_MAX_LOCAL < 1 << CLAIM_BITS, "who claims fits");
 static bool take(const shm_port *p, int member)
 {
     uint64_t *at = &p->members[member].claimed, seen = word_get(at);
-    const uint64_t part = p->parted + 1, mine = part << CLAIM_BITS | (uint32_t)p->base.members.me;
-    if (seen >> CLAIM_BITS >= part) return false;
+    const uint64_t next = p->departed + 1, mine = next << CLAIM_BITS | (uint32_t)p->base.members.me;
+    if (seen >> CLAIM_BITS >= next) return false;
     return __atomic_compare_exchange_n(at, &seen, mine, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
@@ -32,7 +32,7 @@ int shm_claim(comm_port *port)
             const int r = me + i < count ? me + i : me + i - count;
             const shm_member *m = &p->members[r];
             if ((half_get(&m->cpu) != here) != elsewhere) continue;
-            if ((m->tickets[p->met & 1].full.staged & COMM_ALONE) == 0 && take(p, r)) return r;
+            if ((m->tickets[p->arrived & 1].full.staged & COMM_ALONE) == 0 && take(p, r)) return r;
         }
     }
     return -1;
@@ -41,22 +41,22 @@ int shm_claim(comm_port *port)
 void shm_settle(comm_port *port, int rank)
 {
     shm_port *p = shm_port_of(port);
-    const shm_wait w = {.port = p, .parted = p->parted + 1};
-    __atomic_store_n(&p->members[rank].parted, w.parted, __ATOMIC_SEQ_CST);
+    const shm_wait w = {.port = p, .departed = p->departed + 1};
+    __atomic_store_n(&p->members[rank].departed, w.departed, __ATOMIC_SEQ_CST);
     shm_wake(&w);
 }
 
 status shm_await(comm_port *port)
 {
     shm_port *p = shm_port_of(port);
-    const shm_wait w = {.port = p, .parted = ++p->parted};
+    const shm_wait w = {.port = p, .departed = ++p->departed};
     return shm_wait_all(&w);
 }
 
 int shm_holder(const shm_wait *w, int member)
 {
     const uint64_t claimed = word_get(&w->port->members[member].claimed);
-    if (w->meet || claimed >> CLAIM_BITS != w->parted) return member;
+    if (w->arrives || claimed >> CLAIM_BITS != w->departed) return member;
     const int holder = (int)(claimed & ((1 << CLAIM_BITS) - 1));
     return holder < w->port->base.members.count ? holder : member;
 }

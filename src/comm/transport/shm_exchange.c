@@ -130,7 +130,7 @@ static status refuse_parcel(const shm_port *p, const half *h, const comm_contrac
 // A peer may have taken this operation for one of tickets, which nobody here would ever look at.
 static status tickets_check(const shm_port *p, const comm_contract *mine)
 {
-    const uint32_t next = p->met + 1;
+    const uint32_t next = p->arrived + 1;
     for (int i = 0; i < p->base.members.count && mine->op != COLLECTIVE_SEND; i++) {
         const shm_ticket *t = &p->members[i].tickets[next & 1];
         comm_contract k;

@@ -117,7 +117,7 @@ static void watch(shares *s, int rank)
 static status shares_of_first(comm_port *port, shares *s)
 {
     const comm_transport *t = port->transport;
-    const shm_wait w = {.port = shm_port_of(port), .parted = shm_port_of(port)->parted + 1};
+    const shm_wait w = {.port = shm_port_of(port), .departed = shm_port_of(port)->departed + 1};
     const int claims[3] = {t->claim(port), t->claim(port), t->claim(port)};
     if (claims[0] != 0 || claims[1] != 1 || claims[2] != -1)
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank 0 has the shares %d, %d and %d",
@@ -142,7 +142,7 @@ static status shares_body(comm *c, void *context)
     const int rank = comm_rank(c);
     comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
     ticket.staged = rank == 2 ? COMM_ALONE : 0;
-    TRY(t->meet(port, &ticket));
+    TRY(t->arrive(port, &ticket));
     if (rank == 0) return shares_of_first(port, s);
     for (int i = 0; i < 20000 && !atomic_load(&s->taken); i++) (void)usleep(1000);
     const int claim = t->claim(port);
@@ -171,12 +171,12 @@ static status ends_body(comm *c, void *context)
     shares *s = context;
     comm_port *port = comm_world(c)->port;
     const comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
-    TRY(port->transport->meet(port, &ticket));
+    TRY(port->transport->arrive(port, &ticket));
     const int rank = comm_rank(c);
     if (rank == 0) atomic_store(&s->waiting, c);
     if (rank == 1) watch(s, 1);
     const int64_t before = comm_recorder_now_ns(c->config.board);
-    TRY(port->transport->part(port));
+    TRY(port->transport->depart(port));
     const bool is_right = rank == 0 ? port->ended_ns == 0 : port->ended_ns >= before;
     return is_right ? ST_OK
                     : fail_at(__FILE__, __LINE__, ST_INTERNAL, "an end at %lld, %lld before it",

@@ -50,8 +50,8 @@ void shm_ring(uint32_t *bell)
 static bool is_there(const shm_wait *w, int member)
 {
     const shm_member *m = &w->port->members[member];
-    if (w->meet) return half_get(&m->tickets[w->number & 1].brief.number) == w->number;
-    return word_get(&m->parted) >= w->parted;
+    if (w->arrives) return half_get(&m->tickets[w->number & 1].brief.number) == w->number;
+    return word_get(&m->departed) >= w->departed;
 }
 
 static bool all_there(const shm_wait *w)
@@ -123,7 +123,7 @@ static comm_party party_of(const shm_port *p, int member, const comm_contract *k
 // Against the first that is there, so that all ranks find the same pair and say the same.
 status shm_contracts_check(const shm_port *p, bool all)
 {
-    const uint32_t number = p->met;
+    const uint32_t number = p->arrived;
     comm_contract k, other = {0};
     int first = -1;
     for (int i = 0; i < p->base.members.count; i++) {
@@ -183,10 +183,10 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
         used += missing_text(w, i, missing + used, (int)sizeof(missing) - used);
     }
     comm_contract k;
-    shm_contract_get(&p->members[p->base.members.me].tickets[p->met & 1], &k);
+    shm_contract_get(&p->members[p->base.members.me].tickets[p->arrived & 1], &k);
     const comm_party me = party_of(p, p->base.members.me, &k, tensor, site);
     return fail(ST_TIMEOUT, "rank %d waited %.1f s %s %s at %s in group %s; not there: %s", me.rank,
-                (double)waited_ns / 1e9, w->meet ? "to begin" : "to end",
+                (double)waited_ns / 1e9, w->arrives ? "to begin" : "to end",
                 comm_contract_text(&k, tensor, mine, sizeof(mine)), site[0] != '\0' ? site : "?",
                 p->base.members.name, missing);
 }
@@ -197,9 +197,9 @@ static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
     const shm_awaited *a = &p->awaited;
     const uint32_t kind = half_get(&a->kind), from = half_get(&a->from), to = half_get(&a->to);
     const shm_wait w = {.port = p,
-                        .meet = kind == SHM_AWAITS_MEET,
+                        .arrives = kind == SHM_AWAITS_ARRIVAL,
                         .number = half_get(&a->number),
-                        .parted = word_get(&a->parted)};
+                        .departed = word_get(&a->departed)};
     int count = 0;
     for (int i = 0; i < p->base.members.count && count < capacity; i++) {
         const bool is_peer = (uint32_t)i + 1 == from || (uint32_t)i + 1 == to;
@@ -227,11 +227,11 @@ static void awaited_put(const shm_wait *w)
 {
     shm_port *p = w->port;
     comm_contract k;
-    shm_contract_get(&p->members[p->base.members.me].tickets[p->met & 1], &k);
+    shm_contract_get(&p->members[p->base.members.me].tickets[p->arrived & 1], &k);
     half_put(&p->awaited.number, w->number);
-    word_put(&p->awaited.parted, w->parted);
+    word_put(&p->awaited.departed, w->departed);
     word_put(&p->awaited.operation, k.sequence);
-    half_put(&p->awaited.kind, w->meet ? SHM_AWAITS_MEET : SHM_AWAITS_PART);
+    half_put(&p->awaited.kind, w->arrives ? SHM_AWAITS_ARRIVAL : SHM_AWAITS_DEPARTURE);
 }
 
 // ---- waiting ------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ static status sleep_until(const shm_wait *w)
     uint32_t *sleepers = &p->slot->sleepers, *bell = &p->slot->bell;
     while (!all_there(w)) {
         TRY(shm_health(p));
-        if (w->meet) TRY(shm_contracts_check(p, false));
+        if (w->arrives) TRY(shm_contracts_check(p, false));
         const int64_t waited =
             comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(w, waited);

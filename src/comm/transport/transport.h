@@ -5,11 +5,11 @@
 //
 // A transport gives a *port* per group. There are two ways through it; a row may have either or both:
 //
-//   direct    meet(): every rank shows its ticket (what it is about to do, and where its buffers are) and
-//             sees all others'; then it reads and writes peers' memory as its own; part(): all are done.
+//   direct    arrive(): every rank shows its ticket (what it is about to do, and where its buffers are) and
+//             sees all others'; then it reads and writes peers' memory as its own; depart(): all are done.
 //             Two waits per operation, no copy. Tickets alternate between two places, so that an
-//             operation that carries its data in the ticket needs no part(). Buffers that peers cannot
-//             reach go through a stage, piece by piece, with two more part() for each.
+//             operation that carries its data in the ticket needs no depart(). Buffers that peers cannot
+//             reach go through a stage, piece by piece, with two more depart() for each.
 //   messages  exchange(): sends to one rank while receiving from another; framed, with the contract in
 //             front; ends when both buffers may be used again.
 //
@@ -49,8 +49,9 @@ typedef struct comm_port {
     uint64_t sequence;        // of the last operation that got a contract
     int inline_bytes;         // that a ticket carries at most, the same on all members
     bool shares_cores;        // there are more ranks than cores: claim() and settle() are worth it
-    int64_t *begun;   // in a record: where meet() of a transport that stamps writes the time
-    int64_t ended_ns; // when part() of one that stamps was done, within a microsecond; 0: not known
+    int64_t *begun; // in a record: where arrive() of a transport that stamps writes the time
+    int64_t
+        ended_ns; // when depart() of one that stamps was done, within a microsecond; 0: not known
 } comm_port;
 
 enum {
@@ -75,7 +76,7 @@ typedef struct comm_entry {
     comm_place in, out;
 } comm_entry;
 
-// What a rank shows at meet().
+// What a rank shows at arrive().
 typedef struct comm_ticket {
     comm_contract contract;
     int32_t entry_count; // in the list; 0: one item with one leaf, in and out below
@@ -109,7 +110,7 @@ struct comm_transport {
     const char *name;
     bool direct, messages;
     bool hosts_apart; // can leave the host
-    bool stamps;      // meet() writes to port->begun, unless it is NULL
+    bool stamps;      // arrive() writes to port->begun, unless it is NULL
     // True if it can serve these ranks here; else the reason in *why (static text).
     bool (*available)(const comm_config *config, const char **why);
     // Whether it could be used on this machine, how or why not, and what a slow way costs (static texts;
@@ -123,17 +124,17 @@ struct comm_transport {
     // the port. *local is NULL where it is not that regular. NULL: never.
     status (*levels)(comm_port *port, comm_port **local, comm_port **across);
     // ---- direct: copies the ticket, waits until all have shown theirs, checks the contracts
-    status (*meet)(comm_port *port, const comm_ticket *mine);
-    // Valid until this rank's next-but-one meet. Of brief ones there is the payload only.
+    status (*arrive)(comm_port *port, const comm_ticket *mine);
+    // Valid until this rank's next-but-one arrive(). Of brief ones there is the payload only.
     const comm_ticket *(*ticket)(const comm_port *port, int rank);
     const void *(*payload)(const comm_port *port, int rank);
-    status (*part)(comm_port *port);
-    // Instead of part(), where ranks share cores: a rank whose share of this operation nobody has begun, now
+    status (*depart)(comm_port *port);
+    // Instead of depart(), where ranks share cores: a rank whose share of this operation nobody has begun, now
     // the caller's to do; -1: there is none. settle(): it is done. await(): all are. NULL: each does its own.
     int (*claim)(comm_port *port);
     void (*settle)(comm_port *port, int rank);
     status (*await)(comm_port *port);
-    // The list of this rank, with room for so many entries, to be filled before meet; of any rank, after.
+    // The list of this rank, with room for so many entries, to be filled before arrive(); of any rank, after.
     status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
     const comm_list *(*list)(const comm_port *port, int rank);
     // Where bytes of a rank lie here.
@@ -154,7 +155,7 @@ struct comm_transport {
     status (*post)(comm_port *port, const kern_device_api *device, kern_lane *stream,
                    const comm_args *args, const comm_contract *contract, bool *posted);
     // ---- both: what to tell people, and the end
-    // Before meet, exchange: what is begun, and the names behind the contract's hashes.
+    // Before arrive(), exchange(): what is begun, and the names behind the contract's hashes.
     void (*note)(comm_port *port, const comm_contract *contract, const char *tensor,
                  const char *site);
     status (*kill)(
