@@ -116,7 +116,7 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
     comm_transport still = *b->g->transport; // tickets of the last operation stay where they are
     still.arrive = no_arrive;
     still.depart = no_depart;
-    still.claim = NULL;
+    still.steal = NULL;
     const comm_algorithm *direct = comm_algorithm_find(a.op, "direct");
     comm_call call = {.args = &a,
                       .transport = &still,

@@ -397,19 +397,19 @@ static status share_run(comm_call *c, int rank, direct_touch touch, direct_core 
 static status run_place(comm_call *c, direct_touch touch, direct_core core)
 {
     const comm_transport *t = c->transport;
-    if (t->claim == NULL || !c->port->shares_cores) {
+    if (t->steal == NULL || !c->port->shares_cores) {
         TRY(terms_find(c));
         TRY(share_run(c, c->rank, touch, core));
         return t->depart(c->port);
     }
     bool found = false;
-    for (int r = t->claim(c->port); r >= 0; r = t->claim(c->port)) {
+    for (int r = t->steal(c->port); r >= 0; r = t->steal(c->port)) {
         if (!found) TRY(terms_find(c));
         found = true;
         TRY(share_run(c, r, touch, core));
-        t->settle(c->port, r);
+        t->complete(c->port, r);
     }
-    return t->await(c->port);
+    return t->wait_all(c->port);
 }
 
 // ---- staged -------------------------------------------------------------------------------------

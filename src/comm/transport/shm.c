@@ -3,7 +3,7 @@
 // arrive() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
 // number; depart() counts. Both are one store and one load per peer while all ranks run. Why two tickets
 // suffice: a rank writes ticket k+2 over ticket k only after arrival k+1, to which every peer came after it
-// had done with k. See shm_wait.c for the waiting, shm_claim.c for ranks that share cores, shm_memory.c for
+// had done with k. See shm_wait.c for the waiting, shm_steal.c for ranks that share cores, shm_memory.c for
 // peers' memory, shm_exchange.c for
 // messages, board.h for where it all lies.
 #include "comm/transport/shm.h"
@@ -455,9 +455,9 @@ const comm_transport comm_transport_shm = {
     .ticket = ticket,
     .payload = payload,
     .depart = depart,
-    .claim = shm_claim,
-    .settle = shm_settle,
-    .await = shm_await,
+    .steal = shm_steal,
+    .complete = shm_complete,
+    .wait_all = shm_steals_wait,
     .list_begin = list_begin,
     .list = list_of,
     .address = shm_address,

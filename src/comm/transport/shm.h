@@ -46,7 +46,7 @@ typedef struct shm_member {
     shm_ticket tickets[2];
     uint64_t departed; // count of departures
     uint64_t
-        claimed;  // count of the departure that its share was last begun for << 16 | who began it
+        stolen;   // count of the departure that its share was last begun for << 16 | who began it
     uint32_t cpu; // 1 + where it last waited; ranks that share cores
     char unused[SHM_LINE - 20];
 } shm_member;
@@ -163,9 +163,9 @@ int shm_holder(const shm_wait *w, int member);
 NODISCARD status shm_wait_all(const shm_wait *w);
 // After this rank's own word is written: wakes sleepers if it was the last.
 void shm_wake(const shm_wait *w);
-int shm_claim(comm_port *port);
-void shm_settle(comm_port *port, int rank);
-NODISCARD status shm_await(comm_port *port);
+int shm_steal(comm_port *port);
+void shm_complete(comm_port *port, int rank);
+NODISCARD status shm_steals_wait(comm_port *port);
 int shm_waits_for(comm_link *link, comm_awaited *out, int capacity);
 // Ends with the error that somebody recorded for this rank, this group or this host.
 NODISCARD status shm_health(const shm_port *p);

@@ -118,19 +118,19 @@ static status shares_of_first(comm_port *port, shares *s)
 {
     const comm_transport *t = port->transport;
     const shm_wait w = {.port = shm_port_of(port), .departed = shm_port_of(port)->departed + 1};
-    const int claims[3] = {t->claim(port), t->claim(port), t->claim(port)};
-    if (claims[0] != 0 || claims[1] != 1 || claims[2] != -1)
+    const int stolen[3] = {t->steal(port), t->steal(port), t->steal(port)};
+    if (stolen[0] != 0 || stolen[1] != 1 || stolen[2] != -1)
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank 0 has the shares %d, %d and %d",
-                       claims[0], claims[1], claims[2]);
+                       stolen[0], stolen[1], stolen[2]);
     if (shm_holder(&w, 1) != 0 || shm_holder(&w, 2) != 2)
         return fail_at(__FILE__, __LINE__, ST_INTERNAL,
                        "the shares of ranks 1 and 2 are held by %d and %d", shm_holder(&w, 1),
                        shm_holder(&w, 2));
     atomic_store(&s->taken, true);
-    t->settle(port, 0);
+    t->complete(port, 0);
     watch(s, 0);
-    t->settle(port, 1);
-    return t->await(port);
+    t->complete(port, 1);
+    return t->wait_all(port);
 }
 
 // Rank 0 has the share of rank 1 while that is away, not that of rank 2, whose memory it cannot reach.
@@ -145,12 +145,12 @@ static status shares_body(comm *c, void *context)
     TRY(t->arrive(port, &ticket));
     if (rank == 0) return shares_of_first(port, s);
     for (int i = 0; i < 20000 && !atomic_load(&s->taken); i++) (void)usleep(1000);
-    const int claim = t->claim(port);
-    if (claim != (rank == 2 ? 2 : -1))
-        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d has the share %d", rank, claim);
+    const int stolen = t->steal(port);
+    if (stolen != (rank == 2 ? 2 : -1))
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "rank %d has the share %d", rank, stolen);
     if (rank == 1) atomic_store(&s->waiting, c);
-    if (rank == 2) t->settle(port, 2);
-    return t->await(port);
+    if (rank == 2) t->complete(port, 2);
+    return t->wait_all(port);
 }
 
 static void shares_are_done_by_others(void **state)

@@ -48,8 +48,8 @@ typedef struct comm_port {
     struct comm_group *group; // it belongs to; NULL for ports within a port
     uint64_t sequence;        // of the last operation that got a contract
     int inline_bytes;         // that a ticket carries at most, the same on all members
-    bool shares_cores;        // there are more ranks than cores: claim() and settle() are worth it
-    int64_t *begun; // in a record: where arrive() of a transport that stamps writes the time
+    bool shares_cores; // there are more ranks than cores: steal() and complete() are worth it
+    int64_t *begun;    // in a record: where arrive() of a transport that stamps writes the time
     int64_t
         ended_ns; // when depart() of one that stamps was done, within a microsecond; 0: not known
 } comm_port;
@@ -130,10 +130,10 @@ struct comm_transport {
     const void *(*payload)(const comm_port *port, int rank);
     status (*depart)(comm_port *port);
     // Instead of depart(), where ranks share cores: a rank whose share of this operation nobody has begun, now
-    // the caller's to do; -1: there is none. settle(): it is done. await(): all are. NULL: each does its own.
-    int (*claim)(comm_port *port);
-    void (*settle)(comm_port *port, int rank);
-    status (*await)(comm_port *port);
+    // the caller's to do; -1: there is none. complete(): it is done. wait_all(): all are. NULL: each does its own.
+    int (*steal)(comm_port *port);
+    void (*complete)(comm_port *port, int rank);
+    status (*wait_all)(comm_port *port);
     // The list of this rank, with room for so many entries, to be filled before arrive(); of any rank, after.
     status (*list_begin)(comm_port *port, int64_t entries, comm_list **mine);
     const comm_list *(*list)(const comm_port *port, int rank);

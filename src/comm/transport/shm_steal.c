@@ -6,22 +6,22 @@
 // own, those of ranks that wait on its core, those of others. Who comes back later finds its share done and
 // goes on to the next operation, whose first it is: one change of tasks per operation in place of two.
 //
-// A claim is a word of the member whose share it is: the count of the departure, and who took it, so that a rank
+// A steal is a word of the member whose share it is: the count of the departure, and who took it, so that a rank
 // that dies or stands still over another's share is the one that is named.
 #include "comm/transport/shm.h"
 
-enum { CLAIM_BITS = 16 };
-_Static_assert((int)COMM_MAX_LOCAL < 1 << CLAIM_BITS, "who claims fits");
+enum { STEAL_BITS = 16 };
+_Static_assert((int)COMM_MAX_LOCAL < 1 << STEAL_BITS, "who steals fits");
 
 static bool take(const shm_port *p, int member)
 {
-    uint64_t *at = &p->members[member].claimed, seen = word_get(at);
-    const uint64_t next = p->departed + 1, mine = next << CLAIM_BITS | (uint32_t)p->base.members.me;
-    if (seen >> CLAIM_BITS >= next) return false;
+    uint64_t *at = &p->members[member].stolen, seen = word_get(at);
+    const uint64_t next = p->departed + 1, mine = next << STEAL_BITS | (uint32_t)p->base.members.me;
+    if (seen >> STEAL_BITS >= next) return false;
     return __atomic_compare_exchange_n(at, &seen, mine, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-int shm_claim(comm_port *port)
+int shm_steal(comm_port *port)
 {
     const shm_port *p = shm_port_of(port);
     const int me = port->members.me, count = port->members.count;
@@ -38,7 +38,7 @@ int shm_claim(comm_port *port)
     return -1;
 }
 
-void shm_settle(comm_port *port, int rank)
+void shm_complete(comm_port *port, int rank)
 {
     shm_port *p = shm_port_of(port);
     const shm_wait w = {.port = p, .departed = p->departed + 1};
@@ -46,7 +46,7 @@ void shm_settle(comm_port *port, int rank)
     shm_wake(&w);
 }
 
-status shm_await(comm_port *port)
+status shm_steals_wait(comm_port *port)
 {
     shm_port *p = shm_port_of(port);
     const shm_wait w = {.port = p, .departed = ++p->departed};
@@ -55,8 +55,8 @@ status shm_await(comm_port *port)
 
 int shm_holder(const shm_wait *w, int member)
 {
-    const uint64_t claimed = word_get(&w->port->members[member].claimed);
-    if (w->arrives || claimed >> CLAIM_BITS != w->departed) return member;
-    const int holder = (int)(claimed & ((1 << CLAIM_BITS) - 1));
+    const uint64_t stolen = word_get(&w->port->members[member].stolen);
+    if (w->arrives || stolen >> STEAL_BITS != w->departed) return member;
+    const int holder = (int)(stolen & ((1 << STEAL_BITS) - 1));
     return holder < w->port->base.members.count ? holder : member;
 }
