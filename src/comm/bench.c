@@ -95,7 +95,7 @@ static status ops_run(bench_rank *b, int64_t bytes, int64_t ops)
 }
 
 // ---- the limit: the direct algorithm with nobody waiting for anybody ----------------------------
-static status no_arrive(comm_port *port, const comm_ticket *mine)
+static status no_arrive(comm_port *port, const comm_descriptor *mine)
 {
     (void)port;
     (void)mine;
@@ -113,7 +113,8 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
     comm_item item;
     comm_args a;
     args_fill(b, bytes, 0, &item, &a);
-    comm_transport still = *b->g->transport; // tickets of the last operation stay where they are
+    comm_transport still =
+        *b->g->transport; // descriptors of the last operation stay where they are
     still.arrive = no_arrive;
     still.depart = no_depart;
     still.steal = NULL;
@@ -135,7 +136,7 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
 static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double *seconds)
 {
     TRY(comm_barrier(b->g, "bench begin"));
-    // The limit looks at the tickets of the last operation: no barrier may come between. Each kind runs once
+    // The limit looks at the descriptors of the last operation: no barrier may come between. Each kind runs once
     // before, or what another left in the caches would be counted.
     const comm_stores_choice stores = kind == 1 ? COMM_STORES_CACHED : COMM_STORES_STREAM;
     TRY(ops_run(b, bytes, 1));

@@ -4,7 +4,7 @@
 //   directory   key of a slot -> where it lies; a row is taken once and never given back, so a reader
 //               needs no lock
 //   cards       one per rank of this host: process, abort word, names, regions, flight recorder
-//   area        slots: one per group (tickets, lists, stages), one per pair of ranks that exchange
+//   area        slots: one per group (descriptors, lists, stages), one per pair of ranks that exchange
 //
 // The file is large and empty: pages are reserved (fallocate) before they are touched, so that a full
 // system is a status and no SIGBUS; sealed against shrinking and growing, so no peer can cut it. Where

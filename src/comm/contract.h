@@ -1,6 +1,6 @@
 // What all ranks of a group must agree on before a byte of an operation is touched.
 //
-// 64 bytes that travel with every operation: in a ticket (shared memory), or in front of each message.
+// 64 bytes that travel with every operation: in a descriptor (shared memory), or in front of each message.
 // Two that differ are a bug in the plan or in the program, on one of the two ranks; the text says which
 // field, both values and both call sites. Numbers only: names are found by their hashes in the board's
 // (or the sender's) table of names, when there is something to say.

@@ -1,5 +1,5 @@
 // Ranks that disagree: every field of the contract in turn, on a rank that the seed picks, among two to
-// four ranks, as threads or processes, by way of tickets (direct) or of messages (ring). Every rank must
+// four ranks, as threads or processes, by way of descriptors (direct) or of messages (ring). Every rank must
 // say the same, and name two ranks, what each has, and where.
 //
 // Job, epoch, group and sequence are the library's own: no caller can get them wrong alone, so they are

@@ -19,7 +19,7 @@ static uint64_t what_pack(const comm_contract *k, const comm_args *args)
 }
 
 // Word by word into its place: a record that is put together first is read back before it is written, and
-// every store stands before the ticket's, one a cycle. A name's words behind its zero are nobody's.
+// every store stands before the descriptor's, one a cycle. A name's words behind its zero are nobody's.
 board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
                              recorder_name tensor, int64_t posted_ns, int64_t begun_ns)
 {

@@ -16,7 +16,7 @@ static status show(comm_call *c)
     const comm_args *a = c->args;
     const int64_t width = dtype_bytes(a->type);
     comm_list *list = NULL;
-    comm_ticket t = {.contract = c->contract, .entry_count = c->size};
+    comm_descriptor t = {.contract = c->contract, .entry_count = c->size};
     int64_t at = 0, total = 0;
     TRY(c->transport->list_begin(c->port, c->size, &list));
     for (int i = 0; i < c->size; i++) total += a->send_counts[i] * width;
@@ -118,7 +118,7 @@ static status run(comm_call *c)
     TRY(show(c));
     TRY(counts_check(c));
     int staged = 0;
-    for (int r = 0; r < c->size; r++) staged |= c->transport->ticket(c->port, r)->staged;
+    for (int r = 0; r < c->size; r++) staged |= c->transport->descriptor(c->port, r)->staged;
     return staged != 0 ? run_staged(c) : run_place(c);
 }
 

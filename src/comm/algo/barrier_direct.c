@@ -4,7 +4,7 @@
 
 static status run(comm_call *call)
 {
-    comm_ticket *t = direct_ticket(call);
+    comm_descriptor *t = direct_descriptor(call);
     t->in = t->out = (comm_place){.region = COMM_NOWHERE};
     t->payload_bytes = 0;
     t->brief = call->args->item_count == 0;

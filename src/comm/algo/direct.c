@@ -15,10 +15,10 @@ enum { STREAM_BYTES = 12 << 20 };
 static const comm_place nowhere = {.region = COMM_NOWHERE};
 
 struct comm_direct {
-    comm_ticket ticket;
+    comm_descriptor descriptor;
     comm_reducer reducer;
     uint64_t reducer_key;
-    uint64_t inline_key; // what the reducer is for, if it is for operands in tickets; else 0
+    uint64_t inline_key; // what the reducer is for, if it is for operands in descriptors; else 0
     comm_leaf *leaves;   // of all ranks
     const char **in;
     char **out;
@@ -129,7 +129,7 @@ static int pieces_most(const comm_call *c)
     return comm_pieces(row->root_in > row->in ? row->root_in : row->in, c->size);
 }
 
-// The payload of the rank that has most; -1: it has no place in a ticket.
+// The payload of the rank that has most; -1: it has no place in a descriptor.
 static int64_t inline_bytes(const comm_call *c)
 {
     if (c->args->item_count != 1 || c->args->shards > 0 || comm_args_end(c->args)) return -1;
@@ -137,7 +137,7 @@ static int64_t inline_bytes(const comm_call *c)
     return bytes <= c->port->inline_bytes ? bytes : -1;
 }
 
-static void payload_fill(comm_call *c, comm_ticket *t)
+static void payload_fill(comm_call *c, comm_descriptor *t)
 {
     const comm_item *item = &c->args->items[0];
     const comm_op_row *row = &comm_op_rows[c->args->op];
@@ -176,7 +176,7 @@ static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first
     return e;
 }
 
-static status ticket_fill(comm_call *c, direct_touch touch, comm_ticket *t)
+static status descriptor_fill(comm_call *c, direct_touch touch, comm_descriptor *t)
 {
     const comm_args *a = c->args;
     const int leaves = comm_args_leaves(a);
@@ -206,12 +206,12 @@ static status ticket_fill(comm_call *c, direct_touch touch, comm_ticket *t)
 }
 
 // ---- after it -----------------------------------------------------------------------------------
-static const comm_ticket *ticket_of(const comm_call *c, int rank)
+static const comm_descriptor *descriptor_of(const comm_call *c, int rank)
 {
-    return c->transport->ticket(c->port, rank);
+    return c->transport->descriptor(c->port, rank);
 }
 
-static int leaves_of(const comm_ticket *t)
+static int leaves_of(const comm_descriptor *t)
 {
     return t->leaf_count > 0 ? t->leaf_count : 1;
 }
@@ -254,7 +254,7 @@ static status terms_find(comm_call *c)
     comm_direct *d = c->direct;
     int terms = 0;
     for (int r = 0; r < c->size; r++) {
-        const comm_ticket *t = ticket_of(c, r);
+        const comm_descriptor *t = descriptor_of(c, r);
         d->first[r] = terms;
         if (t->leaf_count < 0 || t->leaf_count > COMM_MAX_LEAVES) {
             return fail(ST_DIVERGED, "rank %d shows %d tree nodes", c->port->members.ranks[r],
@@ -331,7 +331,7 @@ static status reach(comm_call *c, int rank, comm_place place, const void *own, i
 // Entry `i`, leaf `l` of a rank's tensors.
 static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
 {
-    const comm_ticket *t = ticket_of(c, rank);
+    const comm_descriptor *t = descriptor_of(c, rank);
     if (t->entry_count == 0) {
         *out = (comm_entry){.count = c->contract.count, .in = t->in, .out = t->out};
         return ST_OK;
@@ -515,7 +515,7 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
     const comm_shape root = comm_shape_of(c->args->op, c->size, true);
     int64_t most = 1; // pieces that a stage holds
     for (int r = 0; r < c->size; r++) {
-        const int64_t in = (int64_t)shape_of(c, r).in_pieces * leaves_of(ticket_of(c, r));
+        const int64_t in = (int64_t)shape_of(c, r).in_pieces * leaves_of(descriptor_of(c, r));
         most = max_i64(most, touch != DIRECT_PUSH ? in : 0);
     }
     if (touch != DIRECT_PULL) most = max_i64(most, root.out_pieces);
@@ -537,9 +537,9 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
     return ST_OK;
 }
 
-comm_ticket *direct_ticket(comm_call *c)
+comm_descriptor *direct_descriptor(comm_call *c)
 {
-    comm_ticket *t = &c->direct->ticket;
+    comm_descriptor *t = &c->direct->descriptor;
     t->contract = c->contract;
     t->entry_count = t->leaf_count = t->staged = t->brief = 0;
     return t;
@@ -547,20 +547,20 @@ comm_ticket *direct_ticket(comm_call *c)
 
 status direct_run(comm_call *c, direct_touch touch, direct_core core)
 {
-    comm_ticket *t = &c->direct->ticket;
+    comm_descriptor *t = &c->direct->descriptor;
     const int64_t bytes = inline_bytes(c);
     const bool small = bytes >= 0;
     if (small) {
-        direct_ticket(c)->brief = bytes <= COMM_BRIEF_BYTES;
+        direct_descriptor(c)->brief = bytes <= COMM_BRIEF_BYTES;
         t->in = t->out = nowhere;
         payload_fill(c, t);
     } else {
-        TRY(ticket_fill(c, touch, t));
+        TRY(descriptor_fill(c, touch, t));
     }
     TRY(c->transport->arrive(c->port, t));
     if (small) return run_inline(c, core);
     int staged = 0;
-    for (int r = 0; r < c->size; r++) staged |= ticket_of(c, r)->staged;
+    for (int r = 0; r < c->size; r++) staged |= descriptor_of(c, r)->staged;
     if ((staged & COMM_STAGED) == 0) return run_place(c, touch, core);
     TRY(terms_find(c));
     return run_staged(c, touch, core);

@@ -3,7 +3,7 @@
 // A direct algorithm is a *core*: given the addresses of all ranks' operands, it reads and writes peers'
 // memory, each rank its share. direct_run() brings it there in one of three ways, the same on all ranks:
 //
-//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the tickets: arrive, core on
+//   inline  operands of at most 512 bytes (1,024 where ranks share cores) lie in the descriptors: arrive, core on
 //           copies, done
 //   place   all buffers that peers touch are in shared regions: arrive, core, depart. Where ranks share cores, who
 //           has one does the shares of those that have none: one change of tasks less
@@ -56,8 +56,8 @@ static inline int64_t direct_piece(const direct_view *v, int r)
 {
     return min_i64(max_i64(comm_item_piece(v->item, r) - v->from, 0), v->count);
 }
-// The group's ticket with the contract, and nothing else in it.
-comm_ticket *direct_ticket(comm_call *call);
+// The group's descriptor with the contract, and nothing else in it.
+comm_descriptor *direct_descriptor(comm_call *call);
 // [begin, end) of `count` elements, the part of `rank` of `size`, cut at cache lines.
 void direct_share(int64_t count, int64_t width, int rank, int size, int64_t *begin, int64_t *end);
 

@@ -20,7 +20,7 @@ typedef struct self_port {
     comm_port base;
     int32_t rank;
     char *name;
-    comm_ticket ticket;
+    comm_descriptor descriptor;
     comm_list *list;
 } self_port;
 
@@ -82,23 +82,23 @@ static status join(comm_link *link, const comm_members *members, comm_port **out
     return ST_OK;
 }
 
-static status arrive(comm_port *base, const comm_ticket *mine)
+static status arrive(comm_port *base, const comm_descriptor *mine)
 {
     // The rest of the payload is nobody's.
-    memcpy(&((self_port *)base)->ticket, mine,
-           offsetof(comm_ticket, payload) + (size_t)mine->payload_bytes);
+    memcpy(&((self_port *)base)->descriptor, mine,
+           offsetof(comm_descriptor, payload) + (size_t)mine->payload_bytes);
     return ST_OK;
 }
 
-static const comm_ticket *ticket(const comm_port *base, int rank)
+static const comm_descriptor *descriptor(const comm_port *base, int rank)
 {
     (void)rank;
-    return &((const self_port *)base)->ticket;
+    return &((const self_port *)base)->descriptor;
 }
 
 static const void *payload(const comm_port *base, int rank)
 {
-    return ticket(base, rank)->payload;
+    return descriptor(base, rank)->payload;
 }
 
 static status depart(comm_port *base)
@@ -193,7 +193,7 @@ const comm_transport comm_transport_self = {
     .join = join,
     .leave = leave,
     .arrive = arrive,
-    .ticket = ticket,
+    .descriptor = descriptor,
     .payload = payload,
     .depart = depart,
     .list_begin = list_begin,

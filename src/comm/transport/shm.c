@@ -1,8 +1,8 @@
 // The transport of one host: ranks are processes, or threads of one process, that share a board.
 //
-// arrive() writes this rank's ticket, its number last, and waits until each peer's ticket has the same
-// number; depart() counts. Both are one store and one load per peer while all ranks run. Why two tickets
-// suffice: a rank writes ticket k+2 over ticket k only after arrival k+1, to which every peer came after it
+// arrive() writes this rank's descriptor, its number last, and waits until each peer's descriptor has the same
+// number; depart() counts. Both are one store and one load per peer while all ranks run. Why two descriptors
+// suffice: a rank writes descriptor k+2 over descriptor k only after arrival k+1, to which every peer came after it
 // had done with k. See shm_wait.c for the waiting, shm_steal.c for ranks that share cores, shm_memory.c for
 // peers' memory, shm_exchange.c for
 // messages, board.h for where it all lies.
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(comm_ticket) % SHM_LINE == 0, "tickets do not share lines");
+_Static_assert(sizeof(comm_descriptor) % SHM_LINE == 0, "descriptors do not share lines");
 _Static_assert(sizeof(shm_brief) == SHM_LINE, "one line");
 _Static_assert(offsetof(shm_brief, number) == offsetof(comm_contract, checksum), "one place");
 _Static_assert(offsetof(shm_brief, payload) == 40, "five words are compared");
@@ -235,7 +235,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     const shm_member *me = &p->members[m->me];
     for (int i = 0; i < 2; i++) {
         comm_contract k;
-        shm_contract_get(&me->tickets[i], &k);
+        shm_contract_get(&me->descriptors[i], &k);
         if (k.checksum <= p->arrived) continue;
         p->arrived = k.checksum;
         p->base.sequence = k.sequence;
@@ -263,14 +263,15 @@ static void number_put(const comm_link *link, uint32_t *at, uint32_t number)
 
 // All but the number, which is written last. The first line comes last: a peer that looks at it meanwhile
 // takes it away, and it would have to be fetched again for the number.
-static void full_put(comm_ticket *t, const comm_ticket *mine)
+static void full_put(comm_descriptor *t, const comm_descriptor *mine)
 {
     memcpy((char *)t + sizeof(comm_contract), (const char *)mine + sizeof(comm_contract),
-           offsetof(comm_ticket, payload) - sizeof(comm_contract) + (size_t)mine->payload_bytes);
+           offsetof(comm_descriptor, payload) - sizeof(comm_contract) +
+               (size_t)mine->payload_bytes);
     memcpy(t, mine, offsetof(comm_contract, checksum));
 }
 
-static void brief_put(shm_brief *b, const comm_ticket *mine)
+static void brief_put(shm_brief *b, const comm_descriptor *mine)
 {
     const comm_contract *k = &mine->contract;
     b->magic = SHM_BRIEF_MAGIC;
@@ -297,7 +298,7 @@ static bool briefs_equal(const shm_brief *a, const shm_brief *b)
     return differ == 0;
 }
 
-// Has the line fetched for writing, so that the next ticket need not wait for it.
+// Has the line fetched for writing, so that the next descriptor need not wait for it.
 static void line_claim(const void *line)
 {
 #ifdef __x86_64__
@@ -307,7 +308,7 @@ static void line_claim(const void *line)
 #endif
 }
 
-// The time is taken when peers can see the ticket: while it travels that costs nothing.
+// The time is taken when peers can see the descriptor: while it travels that costs nothing.
 static void begun_put(shm_port *p)
 {
     if (p->base.begun == NULL) return;
@@ -315,12 +316,12 @@ static void begun_put(shm_port *p)
     p->base.begun = NULL;
 }
 
-static status arrive(comm_port *base, const comm_ticket *mine)
+static status arrive(comm_port *base, const comm_descriptor *mine)
 {
     shm_port *p = shm_port_of(base);
     const shm_wait w = {.port = p, .arrives = true, .number = ++p->arrived};
     shm_member *me = &p->members[base->members.me];
-    shm_ticket *t = &me->tickets[w.number & 1];
+    shm_descriptor *t = &me->descriptors[w.number & 1];
     shm_brief own;
     p->brief = mine->brief != 0;
     if (p->brief) {
@@ -334,7 +335,7 @@ static status arrive(comm_port *base, const comm_ticket *mine)
     shm_wake(&w);
     TRY(shm_wait_all(&w));
     for (int i = 0; i < base->members.count; i++) {
-        const shm_ticket *other = &p->members[i].tickets[w.number & 1];
+        const shm_descriptor *other = &p->members[i].descriptors[w.number & 1];
         if (i == base->members.me)
             continue; // its stores may be under way still: 14 ns to read them (Zen 4)
         if (p->brief ? !briefs_equal(&own, &other->brief)
@@ -342,20 +343,20 @@ static status arrive(comm_port *base, const comm_ticket *mine)
             return shm_contracts_check(p, true);
         }
     }
-    line_claim(&me->tickets[(w.number + 1) & 1]);
+    line_claim(&me->descriptors[(w.number + 1) & 1]);
     return ST_OK;
 }
 
-static const comm_ticket *ticket(const comm_port *base, int rank)
+static const comm_descriptor *descriptor(const comm_port *base, int rank)
 {
     const shm_port *p = (const shm_port *)base;
-    return &p->members[rank].tickets[p->arrived & 1].full;
+    return &p->members[rank].descriptors[p->arrived & 1].full;
 }
 
 static const void *payload(const comm_port *base, int rank)
 {
     const shm_port *p = (const shm_port *)base;
-    const shm_ticket *t = &p->members[rank].tickets[p->arrived & 1];
+    const shm_descriptor *t = &p->members[rank].descriptors[p->arrived & 1];
     return p->brief ? t->brief.payload : t->full.payload;
 }
 
@@ -452,7 +453,7 @@ const comm_transport comm_transport_shm = {
     .join = join,
     .leave = leave,
     .arrive = arrive,
-    .ticket = ticket,
+    .descriptor = descriptor,
     .payload = payload,
     .depart = depart,
     .steal = shm_steal,

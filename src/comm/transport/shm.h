@@ -21,7 +21,7 @@ typedef struct shm_slot { // of a group; then `count` members, then as many room
     board_failure failure;
 } shm_slot;
 
-// A brief ticket: one line, which is all that a peer waits for. The contract without what follows from
+// A brief descriptor: one line, which is all that a peer waits for. The contract without what follows from
 // its being brief (shards, the high halves of numbers, how many tensors), and the payload.
 typedef struct shm_brief {
     uint32_t magic, epoch; // SHM_BRIEF_MAGIC
@@ -36,14 +36,14 @@ typedef struct shm_brief {
 } shm_brief;
 enum { SHM_BRIEF_MAGIC = 0x434d4231 }; // "1BMC"
 
-typedef union shm_ticket {
-    comm_ticket full;
+typedef union shm_descriptor {
+    comm_descriptor full;
     shm_brief brief;
-} shm_ticket;
+} shm_descriptor;
 
 typedef struct shm_member {
-    // A ticket's number (a full one's contract.checksum) is written last: count of arrivals, from 1.
-    shm_ticket tickets[2];
+    // A descriptor's number (a full one's contract.checksum) is written last: count of arrivals, from 1.
+    shm_descriptor descriptors[2];
     uint64_t departed; // count of departures
     uint64_t
         stolen;   // count of the departure that its share was last begun for << 16 | who began it
@@ -116,7 +116,7 @@ typedef struct shm_end { // of a channel
 enum { SHM_AWAITS_NOBODY, SHM_AWAITS_ARRIVAL, SHM_AWAITS_DEPARTURE, SHM_AWAITS_MESSAGE };
 typedef struct shm_awaited {
     uint32_t kind;
-    uint32_t number;              // of the ticket
+    uint32_t number;              // of the descriptor
     uint32_t from, to;            // 1 + member; 0: none
     uint64_t departed, operation; // operation: its sequence number
 } shm_awaited;
@@ -132,7 +132,7 @@ struct shm_port {
     uint64_t departed;
     int64_t list_bytes;
     bool has_stage;
-    bool brief;                        // the ticket of the last arrival
+    bool brief;                        // the descriptor of the last arrival
     bool dozed;                        // the last sleep was short
     uint32_t noted_tensor, noted_site; // names that the board has,
     uint64_t noted_changes;            // when it had been written so often
@@ -147,13 +147,13 @@ static inline shm_port *shm_port_of(comm_port *p)
 }
 
 // Whatever stands there, in the usual form; its number in `checksum`.
-void shm_contract_get(const shm_ticket *t, comm_contract *out);
+void shm_contract_get(const shm_descriptor *t, comm_contract *out);
 
 // What a wait is for.
 typedef struct shm_wait {
     shm_port *port;
     bool arrives;    // else departs
-    uint32_t number; // of the ticket
+    uint32_t number; // of the descriptor
     uint64_t departed;
 } shm_wait;
 
@@ -169,7 +169,7 @@ NODISCARD status shm_steals_wait(comm_port *port);
 int shm_waits_for(comm_link *link, comm_awaited *out, int capacity);
 // Ends with the error that somebody recorded for this rank, this group or this host.
 NODISCARD status shm_health(const shm_port *p);
-// Compares the tickets of all that are there.
+// Compares the descriptors of all that are there.
 NODISCARD status shm_contracts_check(const shm_port *p, bool all_there);
 
 NODISCARD status shm_exchange(comm_port *port, const comm_contract *contract, comm_message send,

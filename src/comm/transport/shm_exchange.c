@@ -127,12 +127,12 @@ static status refuse_parcel(const shm_port *p, const half *h, const comm_contrac
                 p->base.link->card->rank, (long long)h->total);
 }
 
-// A peer may have taken this operation for one of tickets, which nobody here would ever look at.
-static status tickets_check(const shm_port *p, const comm_contract *mine)
+// A peer may have taken this operation for one of descriptors, which nobody here would ever look at.
+static status descriptors_check(const shm_port *p, const comm_contract *mine)
 {
     const uint32_t next = p->arrived + 1;
     for (int i = 0; i < p->base.members.count && mine->op != COLLECTIVE_SEND; i++) {
-        const shm_ticket *t = &p->members[i].tickets[next & 1];
+        const shm_descriptor *t = &p->members[i].descriptors[next & 1];
         comm_contract k;
         if (half_get(&t->brief.number) != next) continue;
         shm_contract_get(t, &k);
@@ -254,7 +254,7 @@ static status sleep_until(both *b)
     while (!b->send.ended || !b->receive.ended) {
         bool moved = false;
         TRY(shm_health(b->p));
-        TRY(tickets_check(b->p, b->contract));
+        TRY(descriptors_check(b->p, b->contract));
         TRY(gap_check(b));
         awaited_put(b);
         const int64_t waited =

@@ -1,6 +1,6 @@
 // Shares of an operation that any rank may do: for ranks that share cores.
 //
-// A rendezvous of two ranks on one core takes a change of tasks: one gives its ticket and gives way, the other
+// A rendezvous of two ranks on one core takes a change of tasks: one gives its descriptor and gives way, the other
 // comes and finds all there. If it then did its own share only, the first would have to come once more before
 // anybody could leave. So whoever has a core takes, one after the other, the shares that nobody has begun: its
 // own, those of ranks that wait on its core, those of others. Who comes back later finds its share done and
@@ -32,7 +32,8 @@ int shm_steal(comm_port *port)
             const int r = me + i < count ? me + i : me + i - count;
             const shm_member *m = &p->members[r];
             if ((half_get(&m->cpu) != here) != elsewhere) continue;
-            if ((m->tickets[p->arrived & 1].full.staged & COMM_ALONE) == 0 && take(p, r)) return r;
+            if ((m->descriptors[p->arrived & 1].full.staged & COMM_ALONE) == 0 && take(p, r))
+                return r;
         }
     }
     return -1;

@@ -140,9 +140,9 @@ static status shares_body(comm *c, void *context)
     comm_port *port = comm_world(c)->port;
     const comm_transport *t = port->transport;
     const int rank = comm_rank(c);
-    comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
-    ticket.staged = rank == 2 ? COMM_ALONE : 0;
-    TRY(t->arrive(port, &ticket));
+    comm_descriptor descriptor = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
+    descriptor.staged = rank == 2 ? COMM_ALONE : 0;
+    TRY(t->arrive(port, &descriptor));
     if (rank == 0) return shares_of_first(port, s);
     for (int i = 0; i < 20000 && !atomic_load(&s->taken); i++) (void)usleep(1000);
     const int stolen = t->steal(port);
@@ -170,8 +170,9 @@ static status ends_body(comm *c, void *context)
 {
     shares *s = context;
     comm_port *port = comm_world(c)->port;
-    const comm_ticket ticket = {.contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
-    TRY(port->transport->arrive(port, &ticket));
+    const comm_descriptor descriptor = {
+        .contract = {.magic = COMM_MAGIC, .sequence = ++port->sequence}};
+    TRY(port->transport->arrive(port, &descriptor));
     const int rank = comm_rank(c);
     if (rank == 0) atomic_store(&s->waiting, c);
     if (rank == 1) watch(s, 1);

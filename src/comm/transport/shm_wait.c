@@ -50,7 +50,7 @@ void shm_ring(uint32_t *bell)
 static bool is_there(const shm_wait *w, int member)
 {
     const shm_member *m = &w->port->members[member];
-    if (w->arrives) return half_get(&m->tickets[w->number & 1].brief.number) == w->number;
+    if (w->arrives) return half_get(&m->descriptors[w->number & 1].brief.number) == w->number;
     return word_get(&m->departed) >= w->departed;
 }
 
@@ -84,7 +84,7 @@ status shm_health(const shm_port *p)
     return board_failure_get(&link->card->failure);
 }
 
-void shm_contract_get(const shm_ticket *t, comm_contract *out)
+void shm_contract_get(const shm_descriptor *t, comm_contract *out)
 {
     shm_brief b;
     words_copy_out(&b, &t->brief, sizeof(b));
@@ -127,7 +127,7 @@ status shm_contracts_check(const shm_port *p, bool all)
     comm_contract k, other = {0};
     int first = -1;
     for (int i = 0; i < p->base.members.count; i++) {
-        const shm_ticket *t = &p->members[i].tickets[number & 1];
+        const shm_descriptor *t = &p->members[i].descriptors[number & 1];
         if (!all && half_get(&t->brief.number) != number) continue;
         shm_contract_get(t, &k);
         if (first < 0) {
@@ -143,7 +143,7 @@ status shm_contracts_check(const shm_port *p, bool all)
     return ST_OK;
 }
 
-// "rank 3 (last: all_reduce #12 of gradients)". A ticket that is being written now reads as garbage,
+// "rank 3 (last: all_reduce #12 of gradients)". A descriptor that is being written now reads as garbage,
 // which the texts survive.
 static int missing_text(const shm_wait *w, int member, char *out, int bytes)
 {
@@ -151,9 +151,9 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
     const shm_member *m = &p->members[member];
     comm_contract k;
     char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
-    const uint32_t one = half_get(&m->tickets[0].brief.number);
-    const uint32_t two = half_get(&m->tickets[1].brief.number);
-    shm_contract_get(&m->tickets[one > two ? 0 : 1], &k);
+    const uint32_t one = half_get(&m->descriptors[0].brief.number);
+    const uint32_t two = half_get(&m->descriptors[1].brief.number);
+    shm_contract_get(&m->descriptors[one > two ? 0 : 1], &k);
     const comm_party who = party_of(p, member, &k, tensor, site);
     if (one == 0 && two == 0) {
         return snprintf(out, (size_t)bytes, "rank %d (nothing yet in this group)", who.rank);
@@ -183,7 +183,7 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
         used += missing_text(w, i, missing + used, (int)sizeof(missing) - used);
     }
     comm_contract k;
-    shm_contract_get(&p->members[p->base.members.me].tickets[p->arrived & 1], &k);
+    shm_contract_get(&p->members[p->base.members.me].descriptors[p->arrived & 1], &k);
     const comm_party me = party_of(p, p->base.members.me, &k, tensor, site);
     return fail(ST_TIMEOUT, "rank %d waited %.1f s %s %s at %s in group %s; not there: %s", me.rank,
                 (double)waited_ns / 1e9, w->arrives ? "to begin" : "to end",
@@ -227,7 +227,7 @@ static void awaited_put(const shm_wait *w)
 {
     shm_port *p = w->port;
     comm_contract k;
-    shm_contract_get(&p->members[p->base.members.me].tickets[p->arrived & 1], &k);
+    shm_contract_get(&p->members[p->base.members.me].descriptors[p->arrived & 1], &k);
     half_put(&p->awaited.number, w->number);
     word_put(&p->awaited.departed, w->departed);
     word_put(&p->awaited.operation, k.sequence);

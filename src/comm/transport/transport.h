@@ -5,10 +5,10 @@
 //
 // A transport gives a *port* per group. There are two ways through it; a row may have either or both:
 //
-//   direct    arrive(): every rank shows its ticket (what it is about to do, and where its buffers are) and
+//   direct    arrive(): every rank shows its descriptor (what it is about to do, and where its buffers are) and
 //             sees all others'; then it reads and writes peers' memory as its own; depart(): all are done.
 //             Two waits per operation, no copy. Tickets alternate between two places, so that an
-//             operation that carries its data in the ticket needs no depart(). Buffers that peers cannot
+//             operation that carries its data in the descriptor needs no depart(). Buffers that peers cannot
 //             reach go through a stage, piece by piece, with two more depart() for each.
 //   messages  exchange(): sends to one rank while receiving from another; framed, with the contract in
 //             front; ends when both buffers may be used again.
@@ -47,7 +47,7 @@ typedef struct comm_port {
     comm_members members;     // ranks and name: copies, gone with the port
     struct comm_group *group; // it belongs to; NULL for ports within a port
     uint64_t sequence;        // of the last operation that got a contract
-    int inline_bytes;         // that a ticket carries at most, the same on all members
+    int inline_bytes;         // that a descriptor carries at most, the same on all members
     bool shares_cores; // there are more ranks than cores: steal() and complete() are worth it
     int64_t *begun;    // in a record: where arrive() of a transport that stamps writes the time
     int64_t
@@ -70,14 +70,14 @@ typedef struct comm_place {
     int32_t unused;
 } comm_place;
 
-// Further buffers than the ticket's own: item by item, leaf by leaf; ALL_TO_ALLV: a piece per rank.
+// Further buffers than the descriptor's own: item by item, leaf by leaf; ALL_TO_ALLV: a piece per rank.
 typedef struct comm_entry {
     int64_t count;
     comm_place in, out;
 } comm_entry;
 
 // What a rank shows at arrive().
-typedef struct comm_ticket {
+typedef struct comm_descriptor {
     comm_contract contract;
     int32_t entry_count; // in the list; 0: one item with one leaf, in and out below
     int32_t leaf_count;  // 0: none are given; then one per rank
@@ -89,11 +89,11 @@ typedef struct comm_ticket {
     // empty: a transport may then show contract and payload in one line. Follows from the contract alone.
     int32_t brief;
     int32_t unused[3]; // whole lines
-} comm_ticket;
+} comm_descriptor;
 // COMM_ALONE: some that peers need not touch is private, so that they cannot do this rank's share.
 enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2, COMM_STAGED = 3, COMM_ALONE = 4 };
 
-// The list of a rank: what its ticket has no room for. Lives in memory that its peers see.
+// The list of a rank: what its descriptor has no room for. Lives in memory that its peers see.
 typedef struct comm_list {
     comm_leaf leaves[COMM_MAX_LEAVES];
     comm_entry entries[COMM_MAX_ENTRIES];
@@ -123,10 +123,10 @@ struct comm_transport {
     // Ports of a group's ranks on this host, and of those with this rank's number on theirs, which go with
     // the port. *local is NULL where it is not that regular. NULL: never.
     status (*levels)(comm_port *port, comm_port **local, comm_port **across);
-    // ---- direct: copies the ticket, waits until all have shown theirs, checks the contracts
-    status (*arrive)(comm_port *port, const comm_ticket *mine);
+    // ---- direct: copies the descriptor, waits until all have shown theirs, checks the contracts
+    status (*arrive)(comm_port *port, const comm_descriptor *mine);
     // Valid until this rank's next-but-one arrive(). Of brief ones there is the payload only.
-    const comm_ticket *(*ticket)(const comm_port *port, int rank);
+    const comm_descriptor *(*descriptor)(const comm_port *port, int rank);
     const void *(*payload)(const comm_port *port, int rank);
     status (*depart)(comm_port *port);
     // Instead of depart(), where ranks share cores: a rank whose share of this operation nobody has begun, now
