@@ -27,15 +27,15 @@ const char *comm_order_name(comm_order o)
 int64_t comm_args_count(const comm_args *args)
 {
     int64_t count = 0;
-    const int leaves = comm_args_leaves(args);
-    for (int i = 0; i < args->item_count; i++) count += args->items[(int64_t)i * leaves].count;
+    const int terms = comm_args_terms(args);
+    for (int i = 0; i < args->item_count; i++) count += args->items[(int64_t)i * terms].count;
     return count;
 }
 
 bool comm_args_end(const comm_args *args)
 {
     for (int i = 0; i < args->item_count; i++) {
-        if (args->items[(int64_t)i * comm_args_leaves(args)].total != 0) return true;
+        if (args->items[(int64_t)i * comm_args_terms(args)].total != 0) return true;
     }
     return false;
 }
@@ -58,22 +58,22 @@ static status buffers_check(const comm_args *args, bool is_root, int size)
     const comm_op_row *row = &comm_op_rows[args->op];
     const bool has_in = (is_root ? row->root_in : row->in) > 0;
     const bool has_out = (is_root ? row->root_out : row->out) > 0;
-    const int leaves = comm_args_leaves(args);
-    for (int64_t i = 0; i < (int64_t)args->item_count * leaves; i++) {
+    const int terms = comm_args_terms(args);
+    for (int64_t i = 0; i < (int64_t)args->item_count * terms; i++) {
         const comm_item *item = &args->items[i];
         if (item->count < 0 || item->count > (INT64_C(1) << 46) / width) {
             return fail(ST_INTERNAL, "%s of %lld elements", op_collective_name(args->op),
                         (long long)item->count);
         }
-        if (item->count != args->items[i / leaves * leaves].count) {
-            return fail(ST_INTERNAL, "%s: the leaves of a tensor have %lld and %lld elements",
+        if (item->count != args->items[i / terms * terms].count) {
+            return fail(ST_INTERNAL, "%s: the terms of a tensor have %lld and %lld elements",
                         op_collective_name(args->op),
-                        (long long)args->items[i / leaves * leaves].count, (long long)item->count);
+                        (long long)args->items[i / terms * terms].count, (long long)item->count);
         }
-        const comm_item *first = &args->items[i / leaves * leaves];
+        const comm_item *first = &args->items[i / terms * terms];
         if (item->total != 0 || first->total != 0) TRY(total_check(args, item, first, size));
         if (item->count == 0) continue;
-        const bool wants_out = has_out && i % leaves == 0;
+        const bool wants_out = has_out && i % terms == 0;
         const bool root_keeps = args->op == COLLECTIVE_BROADCAST && has_in;
         if ((has_in && item->in == NULL) || (wants_out && item->out == NULL && !root_keeps)) {
             return fail(ST_INTERNAL, "%s of %lld elements without a buffer",
@@ -98,12 +98,12 @@ static status v_counts_check(const comm_args *args, int size)
     return ST_OK;
 }
 
-static status leaves_check(const comm_args *args)
+static status terms_check(const comm_args *args)
 {
-    if (args->leaves == NULL || args->leaf_count == 0) return ST_OK;
-    if (args->leaf_count < 0 || args->leaf_count > COMM_MAX_LEAVES) {
-        return fail(ST_INTERNAL, "%d tree nodes of one rank; there may be %d", args->leaf_count,
-                    (int)COMM_MAX_LEAVES);
+    if (args->terms == NULL || args->term_count == 0) return ST_OK;
+    if (args->term_count < 0 || args->term_count > COMM_MAX_TERMS) {
+        return fail(ST_INTERNAL, "%d tree nodes of one rank; there may be %d", args->term_count,
+                    (int)COMM_MAX_TERMS);
     }
     if (args->order != COMM_ORDER_SHARD || args->shards < 1) {
         return fail(ST_INTERNAL, "tree nodes are for order shard, with the number of shards");
@@ -126,7 +126,7 @@ static status reduction_check(const comm_args *args)
 static status compressed_check(const comm_args *args)
 {
     const bool sums = args->op == COLLECTIVE_ALL_REDUCE || args->op == COLLECTIVE_REDUCE_SCATTER;
-    if (sums && args->reduction == REDUCTION_SUM && args->leaves == NULL) return ST_OK;
+    if (sums && args->reduction == REDUCTION_SUM && args->terms == NULL) return ST_OK;
     return fail(ST_INTERNAL, "%s travels compressed, which only sums in any order can",
                 op_collective_name(args->op));
 }
@@ -150,7 +150,7 @@ status comm_args_check(const comm_args *args, int rank, int size)
         return fail(ST_INTERNAL, "%s of %d tensors; there may be %d", op_collective_name(args->op),
                     args->item_count, (int)COMM_MAX_ITEMS);
     }
-    TRY(leaves_check(args));
+    TRY(terms_check(args));
     if (args->compressed != NULL) return compressed_check(args);
     if (args->op == COLLECTIVE_ALL_TO_ALLV) return v_counts_check(args, size);
     if (row->adds) TRY(reduction_check(args));

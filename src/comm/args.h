@@ -51,9 +51,9 @@ static inline int64_t comm_item_whole(const comm_item *item, int64_t n)
 {
     return item->total == 0 ? n * item->count : item->total;
 }
-static inline int comm_args_leaves(const comm_args *args)
+static inline int comm_args_terms(const comm_args *args)
 {
-    return args->leaves != NULL && args->leaf_count > 0 ? args->leaf_count : 1;
+    return args->terms != NULL && args->term_count > 0 ? args->term_count : 1;
 }
 
 #ifdef __cplusplus

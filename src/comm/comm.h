@@ -29,7 +29,7 @@ enum {
     COMM_MAX_RANKS = 1 << 20,
     COMM_MAX_LOCAL = 256,  // ranks of one host
     COMM_MAX_GROUPS = 256, // of one rank
-    COMM_MAX_LEAVES = 16,  // tree nodes of one rank in an operation
+    COMM_MAX_TERMS = 16,   // tree nodes of one rank in an operation
     COMM_MAX_ITEMS = 1024  // tensors in one operation
 };
 
@@ -58,9 +58,9 @@ typedef struct comm_item {
 
 // With order `shard`: a term of the sum is the tree node over shards [begin, end) of `shards`, a range
 // that one node of the tree covers: begin = i 2^k, end = min(begin + 2^k, shards).
-typedef struct comm_leaf {
+typedef struct comm_term {
     int32_t begin, end;
-} comm_leaf;
+} comm_term;
 
 typedef struct comm_args {
     op_collective op;
@@ -71,10 +71,10 @@ typedef struct comm_args {
     // Tensors, one after the other, as if they were one. Usually one.
     const comm_item *items;
     int item_count;
-    // COMM_ORDER_SHARD: this rank's tree nodes, ascending; items holds item_count * leaf_count items, the
-    // leaves of an item side by side, `out` that of its first. No leaves: one per rank, shard = rank.
-    const comm_leaf *leaves;
-    int leaf_count;
+    // COMM_ORDER_SHARD: this rank's tree nodes, ascending; items holds item_count * term_count items, the
+    // terms of an item side by side, `out` that of its first. No terms: one per rank, shard = rank.
+    const comm_term *terms;
+    int term_count;
     int32_t shards;
     // ALL_TO_ALLV: elements to and from each rank of the group.
     const int64_t *send_counts, *receive_counts;

@@ -27,7 +27,7 @@ typedef struct comm_contract { // one cache line
     uint16_t items;     // tensors
     int64_t count;      // sum over items; ALL_TO_ALLV: 0
     uint32_t tensor;    // hash of its name, and of the counts of several items
-    uint32_t shards;    // of order `shard` with leaves, else 0
+    uint32_t shards;    // of order `shard` with terms, else 0
     uint32_t site;      // hash of the call site: shown, not compared
     uint32_t checksum;  // CRC32C of what is before it, where it leaves the host; else 0
 } comm_contract;

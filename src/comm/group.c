@@ -84,9 +84,9 @@ static uint32_t tensor_hash(comm_memo *memo, const comm_args *a)
     uint32_t hash = label_hash(&memo->tensor, a->tensor);
     if (a->item_count < 2 && !comm_args_end(a)) return hash;
     // Several counts with one sum, and where pieces end: they must agree one by one.
-    const int leaves = comm_args_leaves(a);
+    const int terms = comm_args_terms(a);
     for (int i = 0; i < a->item_count; i++) {
-        const comm_item *item = &a->items[(int64_t)i * leaves];
+        const comm_item *item = &a->items[(int64_t)i * terms];
         hash = (uint32_t)hash64(&item->count, sizeof(int64_t), hash);
         if (item->total != 0) hash = (uint32_t)hash64(&item->total, sizeof(int64_t), hash);
     }
@@ -134,7 +134,7 @@ static comm_contract contract_of(comm_group *g, comm_memo *memo, const comm_args
                        .items = (uint16_t)a->item_count,
                        .count = a->op == COLLECTIVE_ALL_TO_ALLV ? 0 : comm_args_count(a),
                        .tensor = tensor_hash(memo, a),
-                       .shards = a->leaves != NULL ? (uint32_t)a->shards : 0,
+                       .shards = a->terms != NULL ? (uint32_t)a->shards : 0,
                        .site = label_hash(&memo->site, a->site)};
     const comm_op_row *row = &comm_op_rows[a->op];
     if (!row->rooted) k.root = 0;

@@ -1,6 +1,6 @@
 // Reducers: the program of a sum, made once, and its run over blocks (reduce.h).
 //
-// A tree over leaves becomes steps as in a stack machine. Four leaves that make a whole subtree are one step,
+// A tree over terms becomes steps as in a stack machine. Four terms that make a whole subtree are one step,
 // so up to four inputs (and a fold of any number) are one loop over the whole range without a
 // block in between; more wait in slots of 4 KiB each, which stay in the first cache.
 #include "comm/reduce.h"
@@ -51,47 +51,47 @@ status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction, i
 // ---- the tree -------------------------------------------------------------------------------------
 typedef struct tree {
     comm_reducer *r;
-    const comm_leaf *leaves;
+    const comm_term *terms;
 } tree;
 
-// A leaf is a node: [i 2^k, min(i 2^k + 2^k, shards)).
-static bool leaf_is_node(comm_leaf leaf, int32_t shards)
+// A term is a node: [i 2^k, min(i 2^k + 2^k, shards)).
+static bool term_is_node(comm_term term, int32_t shards)
 {
-    if (leaf.begin < 0 || leaf.end <= leaf.begin || leaf.end > shards) return false;
+    if (term.begin < 0 || term.end <= term.begin || term.end > shards) return false;
     int64_t width = 1;
-    while (width < leaf.end - leaf.begin) width *= 2;
-    return leaf.begin % width == 0 && leaf.end == min_i64(leaf.begin + width, shards);
+    while (width < term.end - term.begin) width *= 2;
+    return term.begin % width == 0 && term.end == min_i64(term.begin + width, shards);
 }
 
-static status leaves_check(const comm_leaf *leaves, int32_t count, int32_t shards)
+static status terms_check(const comm_term *terms, int32_t count, int32_t shards)
 {
-    if (count < 1 || count > COMM_REDUCE_MAX_LEAVES) {
-        return fail(ST_INTERNAL, "%d leaves in a sum; between 1 and %d can be", count,
-                    COMM_REDUCE_MAX_LEAVES);
+    if (count < 1 || count > COMM_REDUCE_MAX_TERMS) {
+        return fail(ST_INTERNAL, "%d terms in a sum; between 1 and %d can be", count,
+                    COMM_REDUCE_MAX_TERMS);
     }
     for (int32_t i = 0; i < count; i++) {
-        if (!leaf_is_node(leaves[i], shards)) {
-            return fail(ST_INTERNAL, "leaf [%d, %d) is no node of the tree over %d shards",
-                        leaves[i].begin, leaves[i].end, shards);
+        if (!term_is_node(terms[i], shards)) {
+            return fail(ST_INTERNAL, "term [%d, %d) is no node of the tree over %d shards",
+                        terms[i].begin, terms[i].end, shards);
         }
-        if (i > 0 && leaves[i].begin < leaves[i - 1].end) {
-            return fail(ST_INTERNAL, "leaf [%d, %d) comes after [%d, %d): they must ascend",
-                        leaves[i].begin, leaves[i].end, leaves[i - 1].begin, leaves[i - 1].end);
+        if (i > 0 && terms[i].begin < terms[i - 1].end) {
+            return fail(ST_INTERNAL, "term [%d, %d) comes after [%d, %d): they must ascend",
+                        terms[i].begin, terms[i].end, terms[i - 1].begin, terms[i - 1].end);
         }
     }
     return ST_OK;
 }
 
-// First leaf of [from, to) that begins at `shard` or later.
-static int32_t leaf_from(const tree *t, int32_t from, int32_t to, int64_t shard)
+// First term of [from, to) that begins at `shard` or later.
+static int32_t term_from(const tree *t, int32_t from, int32_t to, int64_t shard)
 {
-    while (from < to && t->leaves[from].begin < shard) from++;
+    while (from < to && t->terms[from].begin < shard) from++;
     return from;
 }
 
 static int step_push(const tree *t, reduce_kind kind, int dest, int a, int b)
 {
-    ASSERT(t->r->step_count < COMM_REDUCE_MAX_LEAVES && dest < COMM_REDUCE_MAX_SLOTS);
+    ASSERT(t->r->step_count < COMM_REDUCE_MAX_TERMS && dest < COMM_REDUCE_MAX_SLOTS);
     t->r->steps[t->r->step_count++] =
         (comm_reduce_step){(int16_t)kind, (int16_t)dest, (int16_t)a, (int16_t)b};
     return ~dest;
@@ -106,18 +106,18 @@ static int sum_push(const tree *t, int slot, int left, int right)
     return step_push(t, right == left + 1 ? REDUCE_PAIR : REDUCE_BOTH, slot, left, right);
 }
 
-// Steps for leaves [from, to), all within the node [shard, shard + width). Returns where the sum is: an
+// Steps for terms [from, to), all within the node [shard, shard + width). Returns where the sum is: an
 // input, or ~slot with `slot` the first free one.
 static int tree_build(const tree *t, int32_t from, int32_t to, int64_t shard, int64_t width,
                       int slot)
 {
     ASSERT(from < to);
-    while (to - from > 1) { // halves without leaves are absent: down to where it forks
-        const int32_t fork = leaf_from(t, from, to, shard + width / 2);
+    while (to - from > 1) { // halves without terms are absent: down to where it forks
+        const int32_t fork = term_from(t, from, to, shard + width / 2);
         width /= 2;
         if (fork > from && fork < to) {
-            const int32_t l = leaf_from(t, from, fork, shard + width / 2);
-            const int32_t r = leaf_from(t, fork, to, shard + width + width / 2);
+            const int32_t l = term_from(t, from, fork, shard + width / 2);
+            const int32_t r = term_from(t, fork, to, shard + width + width / 2);
             if (l == from + 1 && fork == l + 1 && r == fork + 1 && to == r + 1) {
                 return step_push(t, REDUCE_QUAD, slot, from, from + 1);
             }
@@ -143,10 +143,10 @@ static bool is_left_fold(const comm_reducer *r)
 }
 
 status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
-                         const comm_leaf *leaves, int32_t count, int32_t shards, int64_t divisor,
+                         const comm_term *terms, int32_t count, int32_t shards, int64_t divisor,
                          comm_reducer *out)
 {
-    TRY(leaves_check(leaves, count, shards));
+    TRY(terms_check(terms, count, shards));
     TRY(reducer_begin(level, type, reduction, divisor, out));
     out->inputs = count;
     const bool exact = table_of(level)->step[type] == NULL || reduction == REDUCTION_MAX ||
@@ -154,7 +154,7 @@ status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
     if (exact) return ST_OK; // order does not matter: a fold
     int64_t width = 1;
     while (width < shards) width *= 2;
-    const tree t = {out, leaves};
+    const tree t = {out, terms};
     (void)tree_build(&t, 0, count, 0, width, 0);
     if (is_left_fold(out)) out->step_count = 0;
     return ST_OK;

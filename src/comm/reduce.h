@@ -6,7 +6,7 @@
 //
 //   fold   ((x0 + x1) + x2) + ...                               order `rank`; also all integers, max, min
 //   tree   node [b, b + 2^k) = left half + right half,          order `shard`; an absent half leaves the
-//          leaves are tree nodes over shards (comm_leaf)        other: plan/lower/lower_shards.c makes the same
+//          terms are tree nodes over shards (comm_term)        other: plan/lower/lower_shards.c makes the same
 //
 // The bits depend on values and order only: not on the level of vector units, on how a range is cut, or on
 // alignment. Floats narrower than fp32 are widened, summed in fp32 and rounded once. A result that is NaN
@@ -22,8 +22,8 @@ extern "C" {
 #endif
 
 enum {
-    COMM_REDUCE_MAX_LEAVES = 1024, // inputs of a tree; a fold takes any number
-    COMM_REDUCE_MAX_SLOTS = 12     // blocks that wait for their other half
+    COMM_REDUCE_MAX_TERMS = 1024, // inputs of a tree; a fold takes any number
+    COMM_REDUCE_MAX_SLOTS = 12    // blocks that wait for their other half
 };
 
 typedef enum comm_stores {
@@ -45,7 +45,7 @@ typedef struct comm_reducer {
     double scale; // of the result: 1 / divisor for avg, else 1
     int32_t inputs;
     int32_t step_count; // 0: a fold
-    comm_reduce_step steps[COMM_REDUCE_MAX_LEAVES];
+    comm_reduce_step steps[COMM_REDUCE_MAX_TERMS];
 } comm_reducer;
 
 // True for a type that can be reduced so: fp8 and bool cannot, integers have no average.
@@ -54,9 +54,9 @@ bool comm_reduce_can(dtype type, op_reduction reduction);
 // Left to right over `inputs` >= 1 buffers. divisor: what avg divides by, >= 1.
 NODISCARD status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction,
                                    int32_t inputs, int64_t divisor, comm_reducer *out);
-// By the tree over `shards`; input i is the node leaves[i]. Leaves ascend and do not overlap.
+// By the tree over `shards`; input i is the node terms[i]. Terms ascend and do not overlap.
 NODISCARD status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
-                                   const comm_leaf *leaves, int32_t count, int32_t shards,
+                                   const comm_term *terms, int32_t count, int32_t shards,
                                    int64_t divisor, comm_reducer *out);
 
 // Elements [begin, begin + count) of every buffer. An output may be one of the inputs; else no overlap.

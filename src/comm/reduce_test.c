@@ -126,20 +126,20 @@ static void reference_fold(dtype type, op_reduction reduction, void *const *in, 
     }
 }
 
-// The tree, by its definition: over one element's leaves; false where the node has none.
-static bool node(dtype type, const comm_leaf *leaves, int n, const double *x, int64_t b,
+// The tree, by its definition: over one element's terms; false where the node has none.
+static bool node(dtype type, const comm_term *terms, int n, const double *x, int64_t b,
                  int64_t width, double *out)
 {
     for (int k = 0; k < n; k++) {
-        if (leaves[k].begin == b && (leaves[k].end - b == width || width == 1)) {
+        if (terms[k].begin == b && (terms[k].end - b == width || width == 1)) {
             *out = x[k];
             return true;
         }
     }
     if (width == 1) return false;
     double l, r;
-    const bool left = node(type, leaves, n, x, b, width / 2, &l);
-    const bool right = node(type, leaves, n, x, b + width / 2, width / 2, &r);
+    const bool left = node(type, terms, n, x, b, width / 2, &l);
+    const bool right = node(type, terms, n, x, b + width / 2, width / 2, &r);
     if (left && right)
         *out = combine(type, REDUCTION_SUM, l, r);
     else if (left)
@@ -241,16 +241,16 @@ static void test_ranges(void **unused)
         bench b;
         bench_make(&b, COUNT * 8, 64);
         const int64_t width = dtype_bytes(types[t]);
-        comm_leaf leaves[6];
+        comm_term terms[6];
         for (int k = 0; k < 6; k++) {
             fill(types[t], b.in[k], COUNT, false);
-            leaves[k] = (comm_leaf){k, k + 1};
+            terms[k] = (comm_term){k, k + 1};
         }
         comm_reducer fold, tree;
         const kern_level best = kern_level_of_machine();
         assert_int_equal(ST_OK, comm_reducer_fold(best, types[t], REDUCTION_SUM, 6, 6, &fold));
         assert_int_equal(ST_OK,
-                         comm_reducer_tree(best, types[t], REDUCTION_SUM, leaves, 6, 6, 6, &tree));
+                         comm_reducer_tree(best, types[t], REDUCTION_SUM, terms, 6, 6, 6, &tree));
         for (int v = 0; v < 2; v++) {
             const comm_reducer *r = v == 0 ? &fold : &tree;
             void *all[1] = {want};
@@ -277,8 +277,8 @@ static void test_ranges(void **unused)
     }
 }
 
-// Random forests of leaves: some shards joined to nodes, some absent.
-static int leaves_draw(comm_leaf *leaves, int32_t shards, int absent_of_8)
+// Random forests of terms: some shards joined to nodes, some absent.
+static int terms_draw(comm_term *terms, int32_t shards, int absent_of_8)
 {
     int n = 0;
     for (int32_t s = 0; s < shards;) {
@@ -286,7 +286,7 @@ static int leaves_draw(comm_leaf *leaves, int32_t shards, int absent_of_8)
         while (s % (width * 2) == 0 && s + width < shards && word() % 3 == 0) width *= 2;
         const int32_t end = s + width < shards ? s + width : shards;
         if ((int)(word() % 8) >= absent_of_8 || (n == 0 && end == shards)) {
-            leaves[n++] = (comm_leaf){s, end};
+            terms[n++] = (comm_term){s, end};
         }
         s = end;
     }
@@ -294,16 +294,16 @@ static int leaves_draw(comm_leaf *leaves, int32_t shards, int absent_of_8)
 }
 
 // By its definition, element by element.
-static void reference_tree(dtype type, const comm_leaf *leaves, int n, int32_t shards,
+static void reference_tree(dtype type, const comm_term *terms, int n, int32_t shards,
                            void *const *in, int64_t count, double scale, void *out)
 {
     int64_t width = 1;
     while (width < shards) width *= 2;
-    comm_leaf full[MAX_INS]; // a leaf that the last shard cuts short is the node of full width
+    comm_term full[MAX_INS]; // a term that the last shard cuts short is the node of full width
     for (int k = 0; k < n; k++) {
         int32_t w = 1;
-        while (w < leaves[k].end - leaves[k].begin) w *= 2;
-        full[k] = (comm_leaf){leaves[k].begin, leaves[k].begin + w};
+        while (w < terms[k].end - terms[k].begin) w *= 2;
+        full[k] = (comm_term){terms[k].begin, terms[k].begin + w};
     }
     for (int64_t i = 0; i < count; i++) {
         double x[MAX_INS], sum = 0;
@@ -319,15 +319,15 @@ static void tree_check(bench *b, dtype type, int trial)
     const int32_t shards = 1 + (int32_t)(word() % (trial % 4 == 0 ? 64 : 17));
     const int64_t count = trial % 5 == 0 ? 2100 : (int64_t)(word() % 100);
     const op_reduction reduction = trial % 3 == 1 ? REDUCTION_AVG : REDUCTION_SUM;
-    comm_leaf leaves[MAX_INS];
-    const int n = leaves_draw(leaves, shards, trial % 3);
+    comm_term terms[MAX_INS];
+    const int n = terms_draw(terms, shards, trial % 3);
     for (int k = 0; k < n; k++) fill(type, b->in[k], count, trial % 2 == 0);
-    reference_tree(type, leaves, n, shards, b->in, count,
+    reference_tree(type, terms, n, shards, b->in, count,
                    reduction == REDUCTION_AVG ? 1.0 / shards : 1.0, want);
     for (int v = 0; v < 3; v++) {
         comm_reducer r;
         assert_int_equal(ST_OK, comm_reducer_tree(v == 0 ? KERN_SCALAR : kern_level_of_machine(),
-                                                  type, reduction, leaves, n, shards, shards, &r));
+                                                  type, reduction, terms, n, shards, shards, &r));
         comm_reduce(&r,
                     &(comm_reduce_args){.in = (const void *const *)b->in,
                                         .out = b->out,
@@ -357,7 +357,7 @@ static void test_tree(void **unused)
 
 // ---- any owners, the same bits --------------------------------------------------------------------
 // What an owner of shards [begin, end) has: the sums of the tree's nodes that lie wholly in its part.
-static int nodes_of(int32_t begin, int32_t end, int32_t shards, comm_leaf *leaves)
+static int nodes_of(int32_t begin, int32_t end, int32_t shards, comm_term *terms)
 {
     int n = 0;
     while (begin < end) {
@@ -367,28 +367,28 @@ static int nodes_of(int32_t begin, int32_t end, int32_t shards, comm_leaf *leave
             width *= 2;
         }
         const int32_t to = begin + width < shards ? begin + width : shards;
-        leaves[n++] = (comm_leaf){begin, to};
+        terms[n++] = (comm_term){begin, to};
         begin = to;
     }
     return n;
 }
 
 // Shards `lo` to `hi` of them, absent one left out, summed into one buffer by the tree.
-static bool shards_sum(float (*x)[37], uint64_t present, comm_leaf range, int32_t shards,
+static bool shards_sum(float (*x)[37], uint64_t present, comm_term range, int32_t shards,
                        float *out)
 {
-    comm_leaf leaves[MAX_INS];
+    comm_term terms[MAX_INS];
     const void *in[MAX_INS];
     int n = 0;
     for (int32_t s = range.begin; s < range.end; s++) {
         if ((present >> s & 1) == 0) continue;
-        leaves[n] = (comm_leaf){s, s + 1};
+        terms[n] = (comm_term){s, s + 1};
         in[n++] = x[s];
     }
     if (n == 0) return false;
     comm_reducer r;
     assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
-                                              leaves, n, shards, 1, &r));
+                                              terms, n, shards, 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
     return true;
@@ -398,7 +398,7 @@ static bool shards_sum(float (*x)[37], uint64_t present, comm_leaf range, int32_
 static void owners_sum(float (*x)[37], uint64_t present, const int32_t *cut, int owners, float *out)
 {
     static float sums[MAX_INS][37];
-    comm_leaf leaves[MAX_INS], mine[MAX_INS];
+    comm_term terms[MAX_INS], mine[MAX_INS];
     const void *in[MAX_INS];
     int n = 0;
     for (int o = 0; o < owners; o++) {
@@ -406,12 +406,12 @@ static void owners_sum(float (*x)[37], uint64_t present, const int32_t *cut, int
         for (int k = 0; k < count; k++) {
             if (!shards_sum(x, present, mine[k], cut[owners], sums[n])) continue;
             in[n] = sums[n];
-            leaves[n++] = mine[k];
+            terms[n++] = mine[k];
         }
     }
     comm_reducer r;
     assert_int_equal(ST_OK, comm_reducer_tree(kern_level_of_machine(), DTYPE_F32, REDUCTION_SUM,
-                                              leaves, n, cut[owners], 1, &r));
+                                              terms, n, cut[owners], 1, &r));
     void *to = out;
     comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &to, .outs = 1, .count = 37});
 }
@@ -428,7 +428,7 @@ static void test_owners(void **unused)
         const uint64_t present[2] = {
             all, shards > 1 ? all & ~(UINT64_C(1) << (word() % (uint64_t)shards)) : all};
         for (int p = 0; p < 2; p++) {
-            assert_true(shards_sum(x, present[p], (comm_leaf){0, shards}, shards, want));
+            assert_true(shards_sum(x, present[p], (comm_term){0, shards}, shards, want));
             for (uint32_t cuts = 0; cuts < UINT32_C(1) << (shards - 1); cuts++) {
                 if (__builtin_popcount(cuts) > 8 || (shards > 10 && word() % 32 != 0)) continue;
                 int32_t cut[17] = {0};
@@ -490,7 +490,7 @@ static void test_refused(void **unused)
                      comm_reducer_fold(KERN_SCALAR, DTYPE_BOOL, REDUCTION_SUM, 2, 1, &r));
     assert_int_equal(ST_UNSUPPORTED,
                      comm_reducer_fold(KERN_SCALAR, DTYPE_I32, REDUCTION_AVG, 2, 2, &r));
-    static const comm_leaf bad[][2] = {{{1, 3}, {3, 4}}, {{0, 3}, {4, 5}}, {{4, 5}, {0, 1}},
+    static const comm_term bad[][2] = {{{1, 3}, {3, 4}}, {{0, 3}, {4, 5}}, {{4, 5}, {0, 1}},
                                        {{0, 4}, {2, 4}}, {{0, 0}, {1, 2}}, {{0, 4}, {7, 9}}};
     for (int64_t i = 0; i < COUNT_OF(bad); i++) {
         assert_int_equal(ST_INTERNAL, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM,

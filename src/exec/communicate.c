@@ -22,15 +22,15 @@ static status items_make(arena *a, const plan *p, const plan_comm *c, char *base
     return ST_OK;
 }
 
-static status leaves_make(arena *a, const plan *p, const plan_comm *c, const comm_leaf **out)
+static status terms_make(arena *a, const plan *p, const plan_comm *c, const comm_term **out)
 {
-    comm_leaf *leaves = NULL;
-    TRY(arena_new(a, c->leaves_count, &leaves));
+    comm_term *terms = NULL;
+    TRY(arena_new(a, c->leaves_count, &terms));
     for (int32_t i = 0; i < c->leaves_count; i++) {
         const plan_comm_leaf *leaf = &p->leaves[c->leaves_begin + i];
-        leaves[i] = (comm_leaf){.begin = leaf->begin, .end = leaf->end};
+        terms[i] = (comm_term){.begin = leaf->begin, .end = leaf->end};
     }
-    *out = leaves;
+    *out = terms;
     return ST_OK;
 }
 
@@ -41,20 +41,20 @@ status exec_comms_make(arena *a, const plan *p, char *base, comm_args **out)
     for (int64_t i = 0; i < p->comm_count; i++) {
         const plan_comm *c = &p->comms[i];
         comm_args *args = &all[i];
-        const int leaves = c->leaves_count > 0 ? c->leaves_count : 1;
+        const int terms = c->leaves_count > 0 ? c->leaves_count : 1;
         char *site = NULL;
         *args = (comm_args){.op = c->op,
                             .reduction = c->reduction,
                             .order = c->leaves_count > 0 ? COMM_ORDER_SHARD : COMM_ORDER_ANY,
                             .type = c->type,
                             .root = c->peer,
-                            .item_count = c->items_count / leaves,
-                            .leaf_count = c->leaves_count,
+                            .item_count = c->items_count / terms,
+                            .term_count = c->leaves_count,
                             .shards = c->leaves_count > 0 ? c->shards : 0,
                             .tensor = c->name,
                             .record = (int32_t)i};
         TRY(items_make(a, p, c, base, &args->items));
-        if (c->leaves_count > 0) TRY(leaves_make(a, p, c, &args->leaves));
+        if (c->leaves_count > 0) TRY(terms_make(a, p, c, &args->terms));
         TRY(arena_format(a, &site, "communication %lld of the plan", (long long)i));
         args->site = site;
     }

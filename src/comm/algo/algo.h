@@ -53,7 +53,7 @@ typedef struct comm_algorithm {
     const char *name; // "direct", "ring": with the operation it is unique
     op_collective op;
     comm_order order;  // in which it sums; of those that sum nothing: COMM_ORDER_SHARD
-    bool leaves;       // takes several tree nodes of a rank; all with order `shard` that sum
+    bool terms;        // takes several tree nodes of a rank; all with order `shard` that sum
     bool direct;       // needs arrive/depart, all buffers within reach; else exchange
     bool levels;       // needs a group with two
     bool power_of_two; // of ranks

@@ -325,14 +325,14 @@ static float shards[SHARDS][STRICT_COUNT], whole[STRICT_COUNT];
 
 static void tree_sum(int32_t begin, int32_t end, float *out)
 {
-    comm_leaf leaves[SHARDS];
+    comm_term terms[SHARDS];
     const void *in[SHARDS];
     for (int32_t s = begin; s < end; s++) {
-        leaves[s - begin] = (comm_leaf){s, s + 1};
+        terms[s - begin] = (comm_term){s, s + 1};
         in[s - begin] = shards[s];
     }
     comm_reducer r;
-    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, leaves, end - begin, SHARDS, 1,
+    if (comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, terms, end - begin, SHARDS, 1,
                           &r) != ST_OK) {
         abort();
     }
@@ -341,17 +341,17 @@ static void tree_sum(int32_t begin, int32_t end, float *out)
 }
 
 // The tree's nodes that lie wholly in this rank's share.
-static int nodes_make(int32_t begin, int32_t end, comm_leaf *leaves, float (*sums)[STRICT_COUNT])
+static int nodes_make(int32_t begin, int32_t end, comm_term *terms, float (*sums)[STRICT_COUNT])
 {
     int n = 0;
-    for (; begin < end; begin = leaves[n++].end) {
+    for (; begin < end; begin = terms[n++].end) {
         int32_t width = 1;
         while (begin % (2 * width) == 0 &&
                (begin + 2 * width <= end || (end == SHARDS && begin + width < end))) {
             width *= 2;
         }
-        leaves[n] = (comm_leaf){begin, begin + width < SHARDS ? begin + width : SHARDS};
-        tree_sum(leaves[n].begin, leaves[n].end, sums[n]);
+        terms[n] = (comm_term){begin, begin + width < SHARDS ? begin + width : SHARDS};
+        tree_sum(terms[n].begin, terms[n].end, sums[n]);
     }
     return n;
 }
@@ -362,9 +362,9 @@ static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
     const int rank = comm_group_rank(g), size = comm_group_size(g);
     const int part = turned ? size - 1 - rank : rank;
     float sums[SHARDS][STRICT_COUNT], out[STRICT_COUNT];
-    comm_leaf leaves[SHARDS];
+    comm_term terms[SHARDS];
     comm_item items[SHARDS];
-    const int n = nodes_make(SHARDS * part / size, SHARDS * (part + 1) / size, leaves, sums);
+    const int n = nodes_make(SHARDS * part / size, SHARDS * (part + 1) / size, terms, sums);
     const bool scatters = row->op == COLLECTIVE_REDUCE_SCATTER;
     const int64_t count = scatters ? STRICT_COUNT / size : STRICT_COUNT;
     for (int k = 0; k < n; k++) items[k] = (comm_item){sums[k], out, count, 0};
@@ -373,8 +373,8 @@ static status strict_row(comm_group *g, const comm_algorithm *row, bool turned)
                          .type = DTYPE_F32,
                          .items = items,
                          .item_count = 1,
-                         .leaves = leaves,
-                         .leaf_count = n,
+                         .terms = terms,
+                         .term_count = n,
                          .shards = SHARDS,
                          .algorithm = row->name,
                          .tensor = "sum",

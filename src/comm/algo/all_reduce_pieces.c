@@ -8,9 +8,9 @@ static status run_pieces(comm_call *call)
 {
     const comm_args *a = call->args;
     TRY(pieces_run(call, PIECES_PARTS, NULL));
-    const int64_t leaves = comm_args_leaves(a);
+    const int64_t terms = comm_args_terms(a);
     for (int i = 0; i < a->item_count; i++) {
-        const comm_item *item = &a->items[i * leaves];
+        const comm_item *item = &a->items[i * terms];
         const message_cut cut = {.total = item->count, .parts = call->size};
         TRY(ring_gather(call, item->out, cut, dtype_bytes(a->type)));
     }
@@ -26,8 +26,8 @@ const comm_algorithm comm_algorithm_all_reduce_pieces = {
     .name = "pieces",
     .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_SHARD,
-    .leaves = true,
-    .max_ranks = COMM_REDUCE_MAX_LEAVES,
+    .terms = true,
+    .max_ranks = COMM_REDUCE_MAX_TERMS,
     .items = true,
     .run = run_pieces,
     .scratch = pieces_scratch,
@@ -37,8 +37,8 @@ const comm_algorithm comm_algorithm_all_reduce_gather = {
     .name = "gather",
     .op = COLLECTIVE_ALL_REDUCE,
     .order = COMM_ORDER_SHARD,
-    .leaves = true,
-    .max_ranks = COMM_REDUCE_MAX_LEAVES,
+    .terms = true,
+    .max_ranks = COMM_REDUCE_MAX_TERMS,
     .max_bytes = 32 << 10,
     .items = true,
     .run = run_gather,

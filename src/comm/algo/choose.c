@@ -50,7 +50,7 @@ static const char *obstacle(const comm_group *g, const comm_args *args, const co
     if (a->max_bytes > 0 && operand_bytes(g, args) > a->max_bytes)
         return "the operand is too large";
     if (!a->items && args->item_count > 1) return "it takes one tensor at a time";
-    if (!a->leaves && args->leaves != NULL && args->leaf_count > 0) return "it takes no tree nodes";
+    if (!a->terms && args->terms != NULL && args->term_count > 0) return "it takes no tree nodes";
     if (!order_fits(a, args)) return "it sums in another order";
     return NULL;
 }
@@ -100,7 +100,7 @@ status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *ar
     const uint64_t key = UINT64_C(1) << 63 | (uint64_t)args->type << 24 |
                          (uint64_t)args->reduction << 16 | (uint64_t)args->order << 8 |
                          (uint64_t)(args->item_count > 1) << 1 |
-                         (uint64_t)(args->leaves != NULL && args->leaf_count > 0);
+                         (uint64_t)(args->terms != NULL && args->term_count > 0);
     if (memo->chosen_key[args->op] == key) {
         *out = memo->chosen[args->op];
         return ST_OK;

@@ -19,26 +19,26 @@ struct comm_direct {
     comm_reducer reducer;
     uint64_t reducer_key;
     uint64_t inline_key; // what the reducer is for, if it is for operands in descriptors; else 0
-    comm_leaf *leaves;   // of all ranks
+    comm_term *terms;    // of all ranks
     const char **in;
     char **out;
     int64_t *in_stride, *out_stride;
     int *first; // term of each rank; one more: their number
-    int *place; // [term] where it comes in the order of shards, which `leaves` and `in` are in
+    int *place; // [term] where it comes in the order of shards, which `terms` and `in` are in
 };
 
 status comm_direct_create(int size, comm_direct **out)
 {
     comm_direct *d = calloc(1, sizeof(*d));
     if (d != NULL) {
-        const size_t n = (size_t)size, terms = n * COMM_MAX_LEAVES;
-        d->leaves = calloc(terms, sizeof(*d->leaves));
+        const size_t n = (size_t)size, terms = n * COMM_MAX_TERMS;
+        d->terms = calloc(terms, sizeof(*d->terms));
         d->in = calloc(terms, sizeof(*d->in));
         d->out = calloc(n, sizeof(*d->out));
         d->in_stride = calloc(n * 2, sizeof(*d->in_stride));
         d->first = calloc(n + 1, sizeof(*d->first));
         d->place = calloc(terms, sizeof(*d->place));
-        if (d->leaves != NULL && d->in != NULL && d->out != NULL && d->in_stride != NULL &&
+        if (d->terms != NULL && d->in != NULL && d->out != NULL && d->in_stride != NULL &&
             d->first != NULL && d->place != NULL) {
             d->out_stride = d->in_stride + n;
             *out = d;
@@ -52,7 +52,7 @@ status comm_direct_create(int size, comm_direct **out)
 void comm_direct_destroy(comm_direct *d)
 {
     if (d == NULL) return;
-    free(d->leaves);
+    free(d->terms);
     free(d->in);
     free(d->out);
     free(d->in_stride);
@@ -154,8 +154,8 @@ static int64_t given(const comm_call *c, const comm_item *item, int rank)
     return pieces > 1 ? comm_item_whole(item, pieces) : pieces * item->count;
 }
 
-// Places of one item's leaf. `staged` gathers what peers cannot reach though they must, or might.
-static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_leaf,
+// Places of one item's term. `staged` gathers what peers cannot reach though they must, or might.
+static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first_term,
                            direct_touch touch, int32_t *staged)
 {
     const comm_shape shape = shape_of(c, c->rank);
@@ -168,7 +168,7 @@ static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first
         e.in = c->transport->locate(link, item->in, gives);
         if (e.in.region == COMM_PRIVATE && gives > 0) *staged |= in ? COMM_STAGED_IN : COMM_ALONE;
     }
-    if (shape.out_pieces > 0 && first_leaf && (out || all)) {
+    if (shape.out_pieces > 0 && first_term && (out || all)) {
         e.out = c->transport->locate(link, item->out, bytes * shape.out_pieces);
         if (e.out.region == COMM_PRIVATE && bytes > 0)
             *staged |= out ? COMM_STAGED_OUT : COMM_ALONE;
@@ -179,13 +179,13 @@ static comm_entry entry_of(const comm_call *c, const comm_item *item, bool first
 static status descriptor_fill(comm_call *c, direct_touch touch, comm_descriptor *t)
 {
     const comm_args *a = c->args;
-    const int leaves = comm_args_leaves(a);
-    const int64_t entries = (int64_t)a->item_count * leaves;
+    const int terms = comm_args_terms(a);
+    const int64_t entries = (int64_t)a->item_count * terms;
     t->contract = c->contract;
     t->payload_bytes = t->staged = t->brief = 0;
-    t->leaf_count = a->leaves != NULL ? a->leaf_count : 0;
+    t->term_count = a->terms != NULL ? a->term_count : 0;
     t->entry_count = 0;
-    if (entries == 1 && t->leaf_count == 0) {
+    if (entries == 1 && t->term_count == 0) {
         const comm_entry e = entry_of(c, &a->items[0], true, touch, &t->staged);
         t->in = e.in;
         t->out = e.out;
@@ -193,9 +193,9 @@ static status descriptor_fill(comm_call *c, direct_touch touch, comm_descriptor 
         comm_list *list = NULL;
         TRY(c->transport->list_begin(c->port, entries, &list));
         t->entry_count = (int32_t)entries;
-        for (int i = 0; i < t->leaf_count; i++) list->leaves[i] = a->leaves[i];
+        for (int i = 0; i < t->term_count; i++) list->terms[i] = a->terms[i];
         for (int64_t i = 0; i < entries; i++) {
-            list->entries[i] = entry_of(c, &a->items[i], i % leaves == 0, touch, &t->staged);
+            list->entries[i] = entry_of(c, &a->items[i], i % terms == 0, touch, &t->staged);
         }
     }
     // all_to_all in place would overwrite what peers still read.
@@ -211,19 +211,19 @@ static const comm_descriptor *descriptor_of(const comm_call *c, int rank)
     return c->transport->descriptor(c->port, rank);
 }
 
-static int leaves_of(const comm_descriptor *t)
+static int terms_of(const comm_descriptor *t)
 {
-    return t->leaf_count > 0 ? t->leaf_count : 1;
+    return t->term_count > 0 ? t->term_count : 1;
 }
 
 // Ranks may hold shards in any order: the term comes where its shard does. Nearly always at the end.
-static void term_add(comm_direct *d, int term, comm_leaf leaf)
+static void term_add(comm_direct *d, int count, comm_term next)
 {
-    int at = term;
-    for (; at > 0 && d->leaves[at - 1].begin > leaf.begin; at--) d->leaves[at] = d->leaves[at - 1];
-    d->leaves[at] = leaf;
-    d->place[term] = at;
-    for (int i = 0; i < term && at < term; i++) d->place[i] += d->place[i] >= at;
+    int at = count;
+    for (; at > 0 && d->terms[at - 1].begin > next.begin; at--) d->terms[at] = d->terms[at - 1];
+    d->terms[at] = next;
+    d->place[count] = at;
+    for (int i = 0; i < count && at < count; i++) d->place[i] += d->place[i] >= at;
 }
 
 // Makes the reducer of operations that add, unless it is there.
@@ -234,14 +234,14 @@ static status reducer_find(comm_call *c, int terms)
     const bool fold = a->order == COMM_ORDER_RANK || (a->shards == 0 && terms <= 2);
     const uint64_t what[4] = {(uint64_t)a->type << 32 | (uint64_t)a->reduction,
                               (uint64_t)terms << 32 | (uint32_t)a->shards, fold,
-                              fold ? 1 : hash64(d->leaves, terms * (int64_t)sizeof(comm_leaf), 0)};
+                              fold ? 1 : hash64(d->terms, terms * (int64_t)sizeof(comm_term), 0)};
     const uint64_t key = hash64(what, sizeof(what), 1);
     if (key == d->reducer_key) return ST_OK;
     d->reducer_key = d->inline_key = 0;
     if (fold) {
         TRY(comm_reducer_fold(c->level, a->type, a->reduction, terms, c->size, &d->reducer));
     } else {
-        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->leaves, terms,
+        TRY(comm_reducer_tree(c->level, a->type, a->reduction, d->terms, terms,
                               a->shards > 0 ? a->shards : c->size, c->size, &d->reducer));
     }
     d->reducer_key = key;
@@ -252,20 +252,20 @@ static status reducer_find(comm_call *c, int terms)
 static status terms_find(comm_call *c)
 {
     comm_direct *d = c->direct;
-    int terms = 0;
+    int count = 0;
     for (int r = 0; r < c->size; r++) {
         const comm_descriptor *t = descriptor_of(c, r);
-        d->first[r] = terms;
-        if (t->leaf_count < 0 || t->leaf_count > COMM_MAX_LEAVES) {
+        d->first[r] = count;
+        if (t->term_count < 0 || t->term_count > COMM_MAX_TERMS) {
             return fail(ST_DIVERGED, "rank %d shows %d tree nodes", c->port->members.ranks[r],
-                        t->leaf_count);
+                        t->term_count);
         }
-        const comm_leaf own = {.begin = r, .end = r + 1};
-        const comm_leaf *leaves = t->leaf_count > 0 ? c->transport->list(c->port, r)->leaves : &own;
-        for (int i = 0; i < leaves_of(t); i++) term_add(d, terms++, leaves[i]);
+        const comm_term own = {.begin = r, .end = r + 1};
+        const comm_term *terms = t->term_count > 0 ? c->transport->list(c->port, r)->terms : &own;
+        for (int i = 0; i < terms_of(t); i++) term_add(d, count++, terms[i]);
     }
-    d->first[c->size] = terms;
-    return shape_of(c, c->rank).adds ? reducer_find(c, terms) : ST_OK;
+    d->first[c->size] = count;
+    return shape_of(c, c->rank).adds ? reducer_find(c, count) : ST_OK;
 }
 
 static direct_view view_begin(comm_call *c)
@@ -290,7 +290,7 @@ static status inline_reducer(comm_call *c)
     const uint64_t key = UINT64_C(1) << 63 | (uint64_t)a->type << 16 | (uint64_t)a->reduction << 8 |
                          (uint64_t)a->order;
     if (!comm_op_rows[a->op].adds || key == d->inline_key) return ST_OK;
-    for (int r = 0; r < c->size; r++) d->leaves[r] = (comm_leaf){.begin = r, .end = r + 1};
+    for (int r = 0; r < c->size; r++) d->terms[r] = (comm_term){.begin = r, .end = r + 1};
     TRY(reducer_find(c, c->size));
     d->inline_key = key;
     return ST_OK;
@@ -328,7 +328,7 @@ static status reach(comm_call *c, int rank, comm_place place, const void *own, i
     return c->transport->address(c->port, rank, place, bytes, out);
 }
 
-// Entry `i`, leaf `l` of a rank's tensors.
+// Entry `i`, term `l` of a rank's tensors.
 static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
 {
     const comm_descriptor *t = descriptor_of(c, rank);
@@ -336,9 +336,9 @@ static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
         *out = (comm_entry){.count = c->contract.count, .in = t->in, .out = t->out};
         return ST_OK;
     }
-    *out = c->transport->list(c->port, rank)->entries[i * leaves_of(t) + l];
-    const int64_t mine = c->args->items[(int64_t)i * comm_args_leaves(c->args)].count;
-    if (out->count == mine && t->entry_count == c->args->item_count * leaves_of(t)) return ST_OK;
+    *out = c->transport->list(c->port, rank)->entries[i * terms_of(t) + l];
+    const int64_t mine = c->args->items[(int64_t)i * comm_args_terms(c->args)].count;
+    if (out->count == mine && t->entry_count == c->args->item_count * terms_of(t)) return ST_OK;
     return fail(ST_DIVERGED, "tensor %d of %s has %lld elements on rank %d and %lld on rank %d", i,
                 c->args->tensor, (long long)out->count, c->port->members.ranks[rank],
                 (long long)mine, c->port->members.ranks[c->rank]);
@@ -347,21 +347,21 @@ static status entry_at(comm_call *c, int rank, int i, int l, comm_entry *out)
 static status view_of_item(comm_call *c, int i, direct_view *v)
 {
     comm_direct *d = c->direct;
-    const comm_item *own = &c->args->items[(int64_t)i * comm_args_leaves(c->args)];
+    const comm_item *own = &c->args->items[(int64_t)i * comm_args_terms(c->args)];
     const int64_t bytes = own->count * v->width;
     for (int r = 0; r < c->size; r++) {
         const comm_shape shape = shape_of(c, r);
         comm_entry e;
         for (int t = d->first[r]; t < d->first[r + 1]; t++) {
-            const int leaf = t - d->first[r];
+            const int term = t - d->first[r];
             void *at = NULL;
-            TRY(entry_at(c, r, i, leaf, &e));
+            TRY(entry_at(c, r, i, term, &e));
             if (r != v->rank && v->touch == DIRECT_PUSH) e.in = nowhere; // not to be mapped
             if (r != v->rank && v->touch == DIRECT_PULL) e.out = nowhere;
-            TRY(reach(c, r, e.in, r == c->rank ? own[leaf].in : NULL, given(c, own, r) * v->width,
+            TRY(reach(c, r, e.in, r == c->rank ? own[term].in : NULL, given(c, own, r) * v->width,
                       &at));
             d->in[d->place[t]] = at;
-            if (leaf > 0) continue;
+            if (term > 0) continue;
             TRY(reach(c, r, e.out, own->out, bytes * shape.out_pieces, &at));
             d->out[r] = at;
         }
@@ -438,9 +438,9 @@ static void copy_in(const staging *s, char *stage)
 {
     const comm_call *c = s->c;
     const int64_t width = dtype_bytes(c->args->type);
-    const int leaves = comm_args_leaves(c->args), pieces = shape_of(c, c->rank).in_pieces;
-    const comm_item *items = &c->args->items[s->item * leaves];
-    for (int l = 0; l < leaves; l++) {
+    const int terms = comm_args_terms(c->args), pieces = shape_of(c, c->rank).in_pieces;
+    const comm_item *items = &c->args->items[s->item * terms];
+    for (int l = 0; l < terms; l++) {
         for (int p = 0; p < pieces; p++) {
             const int64_t end = given_end(s, items, p);
             if (end <= s->from) continue;
@@ -455,7 +455,7 @@ static void copy_out(const staging *s, char *stage)
 {
     const comm_call *c = s->c;
     const int64_t width = dtype_bytes(c->args->type);
-    const comm_item *item = &c->args->items[s->item * comm_args_leaves(c->args)];
+    const comm_item *item = &c->args->items[s->item * comm_args_terms(c->args)];
     for (int p = 0; p < shape_of(c, c->rank).out_pieces; p++) {
         memcpy((char *)item->out + (p * item->count + s->from) * width, stage_piece(s, stage, p),
                (size_t)((s->to - s->from) * width));
@@ -469,15 +469,15 @@ static status view_of_round(const staging *s, direct_view *v)
     comm_direct *d = c->direct;
     const bool in_staged = s->touch != DIRECT_PUSH, out_staged = s->touch != DIRECT_PULL;
     for (int r = 0; r < c->size; r++) {
-        const comm_item *own = &c->args->items[s->item * comm_args_leaves(c->args)];
+        const comm_item *own = &c->args->items[s->item * comm_args_terms(c->args)];
         const int pieces = shape_of(c, r).in_pieces;
         void *at = NULL;
         TRY(c->transport->stage(c->port, r, &at));
         for (int t = d->first[r]; t < d->first[r + 1]; t++) {
-            const int leaf = t - d->first[r];
-            d->in[d->place[t]] = in_staged ? stage_piece(s, at, leaf * pieces)
+            const int term = t - d->first[r];
+            d->in[d->place[t]] = in_staged ? stage_piece(s, at, term * pieces)
                                  : r == c->rank && pieces > 0
-                                     ? (const char *)own[leaf].in + s->from * v->width
+                                     ? (const char *)own[term].in + s->from * v->width
                                      : NULL;
         }
         d->out[r] = out_staged                         ? (shape_of(c, r).out_pieces > 0 ? at : NULL)
@@ -486,7 +486,7 @@ static status view_of_round(const staging *s, direct_view *v)
         d->in_stride[r] = (in_staged ? s->chunk : own->count) * v->width;
         d->out_stride[r] = (out_staged ? s->chunk : own->count) * v->width;
     }
-    v->item = &c->args->items[s->item * comm_args_leaves(c->args)];
+    v->item = &c->args->items[s->item * comm_args_terms(c->args)];
     v->from = s->from;
     v->count = s->to - s->from;
     direct_share(v->count, v->width, c->rank, c->size, &v->begin, &v->end);
@@ -504,7 +504,7 @@ static status round_run(const staging *s, direct_core core)
     TRY(view_of_round(s, &v));
     core(&v);
     TRY(c->transport->depart(c->port));
-    const comm_item *own = &c->args->items[s->item * comm_args_leaves(c->args)];
+    const comm_item *own = &c->args->items[s->item * comm_args_terms(c->args)];
     if (s->touch != DIRECT_PULL && own->out != NULL) copy_out(s, stage);
     return ST_OK;
 }
@@ -515,7 +515,7 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
     const comm_shape root = comm_shape_of(c->args->op, c->size, true);
     int64_t most = 1; // pieces that a stage holds
     for (int r = 0; r < c->size; r++) {
-        const int64_t in = (int64_t)shape_of(c, r).in_pieces * leaves_of(descriptor_of(c, r));
+        const int64_t in = (int64_t)shape_of(c, r).in_pieces * terms_of(descriptor_of(c, r));
         most = max_i64(most, touch != DIRECT_PUSH ? in : 0);
     }
     if (touch != DIRECT_PULL) most = max_i64(most, root.out_pieces);
@@ -526,9 +526,9 @@ static status run_staged(comm_call *c, direct_touch touch, direct_core core)
                     "put them in shared memory",
                     op_collective_name(c->args->op), c->size);
     }
-    const int leaves = comm_args_leaves(c->args);
+    const int terms = comm_args_terms(c->args);
     for (s.item = 0; s.item < c->args->item_count; s.item++) {
-        const int64_t count = c->args->items[s.item * leaves].count;
+        const int64_t count = c->args->items[s.item * terms].count;
         for (s.from = 0; s.from < count; s.from = s.to) {
             s.to = min_i64(count, s.from + s.chunk);
             TRY(round_run(&s, core));
@@ -541,7 +541,7 @@ comm_descriptor *direct_descriptor(comm_call *c)
 {
     comm_descriptor *t = &c->direct->descriptor;
     t->contract = c->contract;
-    t->entry_count = t->leaf_count = t->staged = t->brief = 0;
+    t->entry_count = t->term_count = t->staged = t->brief = 0;
     return t;
 }
 

@@ -35,7 +35,7 @@ typedef struct direct_view {
     const comm_item *item; // it, of this rank, and the first of its elements that is meant
     int64_t from;
     bool is_inline;                  // out holds this rank's alone
-    int terms;                       // of the sum: all leaves of all ranks; else one per rank
+    int terms;                       // of the sum: all terms of all ranks; else one per rank
     const char **in;                 // [terms]; first piece
     char **out;                      // [size]; NULL: not within reach, or there is none
     int64_t *in_stride, *out_stride; // bytes from piece to piece, by rank

@@ -56,10 +56,10 @@ status message_each(comm_call *call, message_run_one *run)
 
 int64_t message_largest(const comm_args *args)
 {
-    const int64_t leaves = comm_args_leaves(args);
+    const int64_t terms = comm_args_terms(args);
     int64_t largest = 0;
     for (int64_t i = 0; i < args->item_count; i++) {
-        largest = max_i64(largest, args->items[i * leaves].count);
+        largest = max_i64(largest, args->items[i * terms].count);
     }
     return largest;
 }

@@ -353,7 +353,7 @@ enum { SHARDS_MOST = 16, COUNT = 1003 };
 static float shard_values[SHARDS_MOST][COUNT];
 
 // The tree's nodes that lie wholly in [begin, end), their sums made by the tree.
-static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_leaf *leaves,
+static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_term *terms,
                       float (*sums)[COUNT])
 {
     int n = 0;
@@ -363,20 +363,20 @@ static int nodes_make(int32_t begin, int32_t end, int32_t shards, comm_leaf *lea
                (begin + 2 * width <= end || (end == shards && begin + width < end))) {
             width *= 2;
         }
-        leaves[n] = (comm_leaf){begin, begin + width < shards ? begin + width : shards};
-        comm_leaf single[SHARDS_MOST];
+        terms[n] = (comm_term){begin, begin + width < shards ? begin + width : shards};
+        comm_term single[SHARDS_MOST];
         const void *in[SHARDS_MOST];
-        const int32_t terms = leaves[n].end - leaves[n].begin;
-        for (int32_t k = 0; k < terms; k++) {
-            single[k] = (comm_leaf){begin + k, begin + k + 1};
+        const int32_t count = terms[n].end - terms[n].begin;
+        for (int32_t k = 0; k < count; k++) {
+            single[k] = (comm_term){begin + k, begin + k + 1};
             in[k] = shard_values[begin + k];
         }
         comm_reducer r;
         assert_int_equal(ST_OK, comm_reducer_tree(KERN_SCALAR, DTYPE_F32, REDUCTION_SUM, single,
-                                                  terms, shards, 1, &r));
+                                                  count, shards, 1, &r));
         void *out = sums[n];
         comm_reduce(&r, &(comm_reduce_args){.in = in, .out = &out, .outs = 1, .count = COUNT});
-        begin = leaves[n++].end;
+        begin = terms[n++].end;
     }
     return n;
 }
@@ -396,14 +396,14 @@ static void strict_run(const comm_algorithm *row, int size, int32_t shards, floa
 {
     static world w;
     static float sums[FIXTURE_RANKS][SHARDS_MOST][COUNT], outs[FIXTURE_RANKS][COUNT];
-    static comm_leaf leaves[FIXTURE_RANKS][SHARDS_MOST];
+    static comm_term terms[FIXTURE_RANKS][SHARDS_MOST];
     static comm_item items[FIXTURE_RANKS][SHARDS_MOST];
     world_begin(&w, size);
     const int root = size - 1;
     const int64_t part = row->op == COLLECTIVE_REDUCE_SCATTER ? COUNT / size : COUNT;
     for (int r = 0; r < size; r++) {
         const int n =
-            nodes_make(shards * r / size, shards * (r + 1) / size, shards, leaves[r], sums[r]);
+            nodes_make(shards * r / size, shards * (r + 1) / size, shards, terms[r], sums[r]);
         for (int k = 0; k < n; k++) {
             items[r][k] = (comm_item){sums[r][k], outs[r], part, 0};
             if (row->op == COLLECTIVE_REDUCE && r != root) items[r][k].out = NULL;
@@ -414,8 +414,8 @@ static void strict_run(const comm_algorithm *row, int size, int32_t shards, floa
                                 .root = root,
                                 .items = items[r],
                                 .item_count = 1,
-                                .leaves = leaves[r],
-                                .leaf_count = n,
+                                .terms = terms[r],
+                                .term_count = n,
                                 .shards = shards};
     }
     world_run(&w, row);

@@ -17,14 +17,14 @@
 enum { PIECES_BLOCK_BYTES = 4 << 20 }; // of terms at a time
 
 typedef struct node_list {
-    comm_leaf leaves[COMM_MAX_LEAVES];
+    comm_term terms[COMM_MAX_TERMS];
     int32_t count, shards;
 } node_list;
 
 // One term of the sums on this rank.
 typedef struct node_term {
-    comm_leaf leaf;
-    int32_t rank, leaf_idx;
+    comm_term term;
+    int32_t rank, term_idx;
 } node_term;
 
 // Lies in the scratch of the call, with what follows it.
@@ -33,7 +33,7 @@ typedef struct pieces {
     pieces_deal deal;
     int64_t width;
     unsigned char *apart;
-    int32_t own_leaves, shards, term_count;
+    int32_t own_terms, shards, term_count;
     node_list *lists; // by rank
     node_term *terms; // ascending
     const void **in;  // of each term: this rank's own, or where its block arrives
@@ -44,8 +44,8 @@ typedef struct pieces {
 
 static int64_t terms_most(const comm_args *args, int size)
 {
-    if (args->leaves == NULL || args->leaf_count == 0) return size;
-    return min_i64(min_i64(args->shards, (int64_t)size * COMM_MAX_LEAVES), COMM_REDUCE_MAX_LEAVES);
+    if (args->terms == NULL || args->term_count == 0) return size;
+    return min_i64(min_i64(args->shards, (int64_t)size * COMM_MAX_TERMS), COMM_REDUCE_MAX_TERMS);
 }
 
 // What comes before the blocks.
@@ -76,16 +76,16 @@ static status lists_trade(pieces *p)
     comm_call *call = p->call;
     const comm_args *a = call->args;
     const int n = call->size, rank = call->rank;
-    const bool given = a->leaves != NULL && a->leaf_count > 0;
-    p->own_leaves = comm_args_leaves(a);
+    const bool given = a->terms != NULL && a->term_count > 0;
+    p->own_terms = comm_args_terms(a);
     p->shards = given ? a->shards : n;
     for (int r = 0; r < n && !given; r++) {
-        p->lists[r] = (node_list){.leaves = {{r, r + 1}}, .count = 1, .shards = n};
+        p->lists[r] = (node_list){.terms = {{r, r + 1}}, .count = 1, .shards = n};
     }
     if (!given) return ST_OK;
     memset(&p->lists[rank], 0, sizeof(node_list));
-    memcpy(p->lists[rank].leaves, a->leaves, (size_t)a->leaf_count * sizeof(comm_leaf));
-    p->lists[rank].count = a->leaf_count;
+    memcpy(p->lists[rank].terms, a->terms, (size_t)a->term_count * sizeof(comm_term));
+    p->lists[rank].count = a->term_count;
     p->lists[rank].shards = a->shards;
     const int64_t bytes = (int64_t)sizeof(node_list);
     for (int step = 1; step < n; step++) {
@@ -101,17 +101,17 @@ static status terms_sort(pieces *p, int64_t most)
     p->term_count = 0;
     for (int r = 0; r < p->call->size; r++) {
         const node_list *list = &p->lists[r];
-        if (list->count < 1 || list->count > COMM_MAX_LEAVES || list->shards != p->shards ||
+        if (list->count < 1 || list->count > COMM_MAX_TERMS || list->shards != p->shards ||
             p->term_count + list->count > most) {
             return fail(ST_DIVERGED, "rank %d of the group has %d nodes of %d shards; %d of %d fit",
                         r, list->count, list->shards, (int)most - p->term_count, p->shards);
         }
         for (int32_t k = 0; k < list->count; k++) {
             int32_t at = p->term_count++;
-            for (; at > 0 && p->terms[at - 1].leaf.begin > list->leaves[k].begin; at--) {
+            for (; at > 0 && p->terms[at - 1].term.begin > list->terms[k].begin; at--) {
                 p->terms[at] = p->terms[at - 1];
             }
-            p->terms[at] = (node_term){list->leaves[k], r, k};
+            p->terms[at] = (node_term){list->terms[k], r, k};
         }
     }
     return ST_OK;
@@ -121,12 +121,12 @@ static status reducer_make(pieces *p, int64_t most)
 {
     const comm_args *a = p->call->args;
     TRY(terms_sort(p, most));
-    // The leaves in order, where the pointers will be: there is room for both.
-    _Static_assert(sizeof(comm_leaf) <= sizeof(void *), "leaves fit in the place of pointers");
-    comm_leaf *leaves = (comm_leaf *)(void *)p->in;
-    for (int32_t t = 0; t < p->term_count; t++) leaves[t] = p->terms[t].leaf;
-    return comm_reducer_tree(p->call->level, a->type, a->reduction, leaves, p->term_count,
-                             p->shards, p->call->size, &p->reducer);
+    // The terms in order, where the pointers will be: there is room for both.
+    _Static_assert(sizeof(comm_term) <= sizeof(void *), "terms fit in the place of pointers");
+    comm_term *terms = (comm_term *)(void *)p->in;
+    for (int32_t t = 0; t < p->term_count; t++) terms[t] = p->terms[t].term;
+    return comm_reducer_tree(p->call->level, a->type, a->reduction, terms, p->term_count, p->shards,
+                             p->call->size, &p->reducer);
 }
 
 // ---- one tensor -----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ static message_part block_of(const pieces *p, message_part part, int64_t done)
 static status block_trade(pieces *p, const comm_item *items, int to, message_part theirs, int from,
                           message_part mine, bool first)
 {
-    const int sends = theirs.count > 0 || first ? p->own_leaves : 0;
+    const int sends = theirs.count > 0 || first ? p->own_terms : 0;
     const int receives = mine.count > 0 || first ? p->lists[from].count : 0;
     int32_t t = 0;
     for (int k = 0; k < sends || k < receives; k++) {
@@ -160,7 +160,7 @@ static status block_trade(pieces *p, const comm_item *items, int to, message_par
                                   .bytes = theirs.count * p->width};
         }
         if (k < receives) {
-            while (p->terms[t].rank != from || p->terms[t].leaf_idx != k)
+            while (p->terms[t].rank != from || p->terms[t].term_idx != k)
                 t = (t + 1) % p->term_count;
             void *at = p->blocks + t * p->block * p->width;
             p->in[t] = at;
@@ -189,7 +189,7 @@ static status tensor_sum(pieces *p, const comm_item *items)
         if (mine.count == 0) continue;
         for (int32_t t = 0; t < p->term_count; t++) {
             if (p->terms[t].rank != rank) continue;
-            p->in[t] = message_at(items[p->terms[t].leaf_idx].in, mine.begin, p->width);
+            p->in[t] = message_at(items[p->terms[t].term_idx].in, mine.begin, p->width);
         }
         void *out = p->apart != NULL ? message_at(p->apart, done, p->width)
                     : scatters       ? message_at(items[0].out, done, p->width)
@@ -204,9 +204,9 @@ status pieces_run(comm_call *call, pieces_deal deal, void *apart)
 {
     const comm_args *a = call->args;
     const int64_t most = terms_most(a, call->size);
-    if (call->size > COMM_REDUCE_MAX_LEAVES) {
+    if (call->size > COMM_REDUCE_MAX_TERMS) {
         return fail(ST_UNSUPPORTED, "a sum in order shard over %d ranks; %d can be", call->size,
-                    COMM_REDUCE_MAX_LEAVES);
+                    COMM_REDUCE_MAX_TERMS);
     }
     int64_t used = 0;
     pieces *p = message_scratch(call, &used, (int64_t)sizeof(pieces));
@@ -222,7 +222,7 @@ status pieces_run(comm_call *call, pieces_deal deal, void *apart)
     TRY(lists_trade(p));
     TRY(reducer_make(p, most));
     for (int i = 0; i < a->item_count; i++) {
-        TRY(tensor_sum(p, &a->items[(int64_t)i * p->own_leaves]));
+        TRY(tensor_sum(p, &a->items[(int64_t)i * p->own_terms]));
     }
     return ST_OK;
 }

@@ -34,10 +34,10 @@ status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *
     const int64_t bytes = message_cut_part(&cut, 0).count * s->wide_width;
     int64_t used = 0;
     void *arrives = message_scratch(call, &used, bytes),
-         *leaves = message_scratch(call, &used, bytes);
+         *terms = message_scratch(call, &used, bytes);
     void *own = message_scratch(call, &used, bytes);
     message_part sent = message_cut_part(&cut, previous);
-    const void *source = term(s, in, sent, leaves);
+    const void *source = term(s, in, sent, terms);
     for (int hop = 0; hop < n - 1; hop++) {
         const message_part part = message_cut_part(&cut, (call->rank + 2 * n - hop - 2) % n);
         TRY(message_trade(call, next, source, sent.count * s->wide_width, previous, arrives,
@@ -45,8 +45,8 @@ status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *
         message_add(s, arrives, term(s, in, part, own), arrives, part.count);
         source = arrives;
         sent = part;
-        void *const free_now = leaves;
-        leaves = arrives;
+        void *const free_now = terms;
+        terms = arrives;
         arrives = free_now;
     }
     message_finish(s, source, out, sent.count);

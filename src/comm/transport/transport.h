@@ -59,7 +59,7 @@ enum {
     COMM_INLINE_OWN_CORE = 512,
     COMM_BRIEF_BYTES = 16,
     COMM_STAGE_BYTES = 512 << 10,
-    COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_LEAVES
+    COMM_MAX_ENTRIES = COMM_MAX_ITEMS * COMM_MAX_TERMS
 };
 
 // Where a buffer is. Region -1: private, peers cannot reach it; COMM_NOWHERE: there is none (NULL).
@@ -70,7 +70,7 @@ typedef struct comm_place {
     int32_t unused;
 } comm_place;
 
-// Further buffers than the descriptor's own: item by item, leaf by leaf; ALL_TO_ALLV: a piece per rank.
+// Further buffers than the descriptor's own: item by item, term by term; ALL_TO_ALLV: a piece per rank.
 typedef struct comm_entry {
     int64_t count;
     comm_place in, out;
@@ -79,8 +79,8 @@ typedef struct comm_entry {
 // What a rank shows at arrive().
 typedef struct comm_descriptor {
     comm_contract contract;
-    int32_t entry_count; // in the list; 0: one item with one leaf, in and out below
-    int32_t leaf_count;  // 0: none are given; then one per rank
+    int32_t entry_count; // in the list; 0: one item with one term, in and out below
+    int32_t term_count;  // 0: none are given; then one per rank
     int32_t payload_bytes;
     int32_t staged; // bits COMM_STAGED_*: some `in`, `out` is private
     comm_place in, out;
@@ -95,7 +95,7 @@ enum { COMM_STAGED_IN = 1, COMM_STAGED_OUT = 2, COMM_STAGED = 3, COMM_ALONE = 4 
 
 // The list of a rank: what its descriptor has no room for. Lives in memory that its peers see.
 typedef struct comm_list {
-    comm_leaf leaves[COMM_MAX_LEAVES];
+    comm_term terms[COMM_MAX_TERMS];
     comm_entry entries[COMM_MAX_ENTRIES];
 } comm_list;
 
