@@ -84,7 +84,7 @@ static void give_up(control *c, status code)
     unlock(c);
 }
 
-static void nap(control *c, int ms)
+static void wait_ms(control *c, int ms)
 {
     struct pollfd p = {.fd = c->wake_fd, .events = POLLIN};
     (void)poll(&p, 1, ms);
@@ -112,12 +112,12 @@ static bool reach_coordinator(control *c)
             give_up(c, st == ST_PEER_LOST ? ST_TIMEOUT : st);
             return false;
         }
-        nap(c, c->retry_ms);
+        wait_ms(c, c->retry_ms);
         c->retry_ms = (int)min_i64(2 * c->retry_ms, RETRY_MOST_MS);
     }
 }
 
-static void cut(control *c)
+static void disconnect(control *c)
 {
     if (c->fd >= 0) (void)close(c->fd);
     c->fd = -1;
@@ -145,7 +145,7 @@ static void watch_peers(control *c)
     }
 }
 
-static void look_at_peers(control *c)
+static void check_peers(control *c)
 {
     for (int i = 0; i < c->watch_count; i++) {
         struct pollfd *p = &c->polls[FIXED_FDS + i];
@@ -161,7 +161,7 @@ static void hang_up(control *c)
 {
     const control_event e = {.kind = CONTROL_CLOSED};
     handle_event(c, &e);
-    cut(c);
+    disconnect(c);
 }
 
 // Returns the number of bytes, 0, or -1 if the connection has ended.
@@ -176,7 +176,7 @@ static int64_t read_coordinator(control *c)
 
 // A failed write means that the coordinator has closed. Its earlier messages, above all its
 // goodbye, must still be read.
-static void hear_out(control *c)
+static void drain_input(control *c)
 {
     for (int k = 0; k < LAST_READS && read_coordinator(c) > 0; k++) {
     }
@@ -193,11 +193,11 @@ static bool write_coordinator(control *c)
     out = control_member_output(c->m);
     unlock(c);
     if (n >= 0) return c->fd >= 0 && out.bytes > 0;
-    hear_out(c);
+    drain_input(c);
     return false;
 }
 
-static void tell_notices(control *c)
+static void report_notices(control *c)
 {
     control_notice n;
     for (;;) {
@@ -230,7 +230,7 @@ static control_state state_of(control *c, bool *is_closing)
 }
 
 // Waits once for events and handles them. Returns false when this connection is over.
-static bool one_round(control *c)
+static bool run_once(control *c)
 {
     const bool wants_out = write_coordinator(c);
     lock(c);
@@ -249,7 +249,7 @@ static bool one_round(control *c)
     // The coordinator's messages come before the kernel's exit events: a rank that left may end.
     if (c->fd >= 0 && (c->polls[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         (void)read_coordinator(c);
-    look_at_peers(c);
+    check_peers(c);
     bool is_closing = false;
     control_state s = state_of(c, &is_closing);
     if (s == CONTROL_RUNNING && !c->is_watching) watch_peers(c);
@@ -264,7 +264,7 @@ static bool one_round(control *c)
         return false;
     }
     if (is_due && s != CONTROL_OVER && s != CONTROL_LEFT) tick(c);
-    tell_notices(c);
+    report_notices(c);
     s = state_of(c, &is_closing);
     return s != CONTROL_OVER && s != CONTROL_LEFT;
 }
@@ -275,17 +275,17 @@ static void *control_main(void *context)
 {
     control *c = context;
     while (reach_coordinator(c)) {
-        while (one_round(c)) {
+        while (run_once(c)) {
         }
         (void)write_coordinator(c); // sends pending output
-        cut(c);
-        tell_notices(c);
+        disconnect(c);
+        report_notices(c);
         lock(c);
         const bool again = control_member_may_retry(c->m) && now_of(c) < c->join_until;
         if (again) control_member_reset(c->m, now_of(c));
         unlock(c);
         if (!again) break;
-        nap(c, c->retry_ms);
+        wait_ms(c, c->retry_ms);
         c->retry_ms = (int)min_i64(2 * c->retry_ms, RETRY_MOST_MS);
     }
     lock(c);
@@ -302,7 +302,7 @@ static void destroy(control *c)
         if (c->polls[FIXED_FDS + i].fd >= 0) (void)close(c->polls[FIXED_FDS + i].fd);
     }
     if (c->wake_fd >= 0) (void)close(c->wake_fd);
-    cut(c);
+    disconnect(c);
     control_member_destroy(c->m);
     (void)pthread_mutex_destroy(&c->lock);
     (void)pthread_cond_destroy(&c->changed);

@@ -106,8 +106,8 @@ static bool on_record(control_coordinator *b, int rank, const control_frame *f)
 }
 
 // ---- verdicts -----------------------------------------------------------------------------------
-static void tell(control_coordinator *b, control_notice_kind kind, int rank, control_verdict v,
-                 status code, const char *said)
+static void report_verdict(control_coordinator *b, control_notice_kind kind, int rank,
+                           control_verdict v, status code, const char *said)
 {
     uint8_t head[12];
     control_notice n = {.kind = kind, .rank = rank, .verdict = v, .code = code};
@@ -120,12 +120,12 @@ static void tell(control_coordinator *b, control_notice_kind kind, int rank, con
                                  (control_span){n.text, (int64_t)strlen(n.text)});
 }
 
-static void find(control_coordinator *b, const control_finding *f)
+static void apply_finding(control_coordinator *b, const control_finding *f)
 {
     coordinator_member *m = &b->members[f->rank];
     if (m->told == f->verdict || m->told == CONTROL_DEAD) return;
     m->told = f->verdict;
-    tell(b, CONTROL_NOTE_VERDICT, f->rank, f->verdict, ST_OK, f->text);
+    report_verdict(b, CONTROL_NOTE_VERDICT, f->rank, f->verdict, ST_OK, f->text);
     if (f->verdict != CONTROL_DEAD && f->verdict != CONTROL_STOPPED) return;
     // The rank is fenced: it is told the verdict if it still listens, and all it says later is
     // ignored.
@@ -147,7 +147,7 @@ static bool on_failed(control_coordinator *b, int rank, const control_frame *f)
         return false;
     }
     m->told = CONTROL_DEAD;
-    tell(b, CONTROL_NOTE_FAILED, rank, CONTROL_DEAD, (status)code, said);
+    report_verdict(b, CONTROL_NOTE_FAILED, rank, CONTROL_DEAD, (status)code, said);
     return true;
 }
 
@@ -414,9 +414,9 @@ static void detect_failures(control_coordinator *b, int64_t now, int64_t late)
     ask_kernel(b, now);
     const int count = control_detect_failures(b->seen, b->config.ranks, b->config.self.machine, now,
                                               late, &b->config.limits, found, FINDINGS_MAX);
-    for (int i = 0; i < count; i++) find(b, &found[i]);
+    for (int i = 0; i < count; i++) apply_finding(b, &found[i]);
     if (control_history_check(&b->history, b->seen, b->config.ranks, now, found)) {
-        find(b, found);
+        apply_finding(b, found);
     }
 }
 
@@ -456,7 +456,7 @@ void control_coordinator_advance(control_coordinator *b, int64_t now)
             (void)snprintf(f.text, sizeof(f.text),
                            "rank %d (%s) is dead: its process or its connection ended in step %lld",
                            r, s->host, (long long)s->report.step);
-            find(b, &f);
+            apply_finding(b, &f);
         }
     }
     if (b->is_asking) decide(b);

@@ -80,7 +80,7 @@ static int64_t read_line(control_server *s, int i)
 
 // A failed write means that the rank has closed. Its earlier messages, above all the reason for its
 // failure, must still be read.
-static void hear_out(control_server *s, int i)
+static void drain_input(control_server *s, int i)
 {
     for (int k = 0; k < LAST_READS && read_line(s, i) > 0; k++) {
     }
@@ -94,7 +94,7 @@ static void write_line(control_server *s, int i)
     if (out.bytes > 0) {
         const int64_t n = control_write(line->fd, out.data, out.bytes);
         if (n < 0) {
-            hear_out(s, i);
+            drain_input(s, i);
             return;
         }
         control_coordinator_sent(s->coordinator, i, n);
@@ -142,7 +142,7 @@ static bool has_output_left(const control_server *s)
     return false;
 }
 
-static void tell_notices(control_server *s)
+static void report_notices(control_server *s)
 {
     control_notice n;
     while (control_coordinator_notice(s->coordinator, &n)) {
@@ -150,7 +150,7 @@ static void tell_notices(control_server *s)
     }
 }
 
-static void one_round(control_server *s)
+static void run_once(control_server *s)
 {
     struct epoll_event events[EVENTS_MAX];
     const int64_t left = control_coordinator_wake(s->coordinator) - now_of(s);
@@ -170,7 +170,7 @@ static void one_round(control_server *s)
         control_coordinator_handle(s->coordinator, &tick, now);
     }
     write_all(s);
-    tell_notices(s);
+    report_notices(s);
 }
 
 static void *server_main(void *context)
@@ -178,7 +178,7 @@ static void *server_main(void *context)
     control_server *s = context;
     int64_t stop_at = 0;
     for (;;) {
-        one_round(s);
+        run_once(s);
         if (!atomic_load(&s->is_stopping)) continue;
         uint64_t woken; // without this read the wake-up would stay ready
         const ssize_t n = read(s->wake_fd, &woken, sizeof(woken));

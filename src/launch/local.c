@@ -30,13 +30,13 @@ static const int forwarded[] = {SIGTERM, SIGINT, SIGUSR1};
 
 // A child's program, arguments, environment and descriptors. They are prepared before the fork,
 // because only system calls are safe between fork and exec.
-typedef struct birth {
+typedef struct child_setup {
     char variable[512];
     char **environment;
     int keep[5], keep_count; // descriptors that the child inherits
     int out_fd, null_fd;
     sigset_t mask;
-} birth;
+} child_setup;
 
 static status fail_system(const char *what)
 {
@@ -44,8 +44,8 @@ static status fail_system(const char *what)
                 "cannot start local ranks: %s: %s", what, strerror(errno));
 }
 
-static void child(const birth *b, const launch_local_config *c) __attribute__((noreturn));
-static void child(const birth *b, const launch_local_config *c)
+static void child(const child_setup *b, const launch_local_config *c) __attribute__((noreturn));
+static void child(const child_setup *b, const launch_local_config *c)
 {
     (void)setpgid(0, 0);
     (void)sigprocmask(SIG_SETMASK, &b->mask, NULL);
@@ -61,7 +61,7 @@ static void child(const birth *b, const launch_local_config *c)
 }
 
 // Puts our variable in front of the environment.
-static status set_environment(birth *b, const launch_local_config *c)
+static status set_environment(child_setup *b, const launch_local_config *c)
 {
     size_t count = 0, kept = 1;
     while (c->environment[count] != NULL) count++;
@@ -75,7 +75,7 @@ static status set_environment(birth *b, const launch_local_config *c)
     return ST_OK;
 }
 
-static void keep(birth *b, int fd)
+static void keep(child_setup *b, int fd)
 {
     if (fd >= 0) b->keep[b->keep_count++] = fd;
 }
@@ -90,7 +90,7 @@ static status open_log(local *l, int rank, int *fd)
 
 static status start_rank(local *l, int rank)
 {
-    birth b = {.mask = l->mask_before, .null_fd = l->null_fd, .out_fd = -1};
+    child_setup b = {.mask = l->mask_before, .null_fd = l->null_fd, .out_fd = -1};
     int key_fd = -1, log_fd = -1;
     status st = ST_OK;
     const int listen_fd = rank == 0 ? l->listen_fd : -1;
@@ -194,18 +194,18 @@ static void forward_signals(local *l)
 }
 
 // Ends the remaining ranks after a failure: grace time, SIGTERM, SIGKILL.
-static void press(local *l, int64_t now)
+static void escalate(local *l, int64_t now)
 {
     if (l->end_at == 0 || now < l->end_at) return;
-    l->pressure = l->pressure == 0 ? SIGTERM : SIGKILL;
+    l->last_signal = l->last_signal == 0 ? SIGTERM : SIGKILL;
     for (int r = 0; r < l->config->ranks; r++) {
-        if (l->ranks[r].is_alive) l->ranks[r].was_pressed = true;
+        if (l->ranks[r].is_alive) l->ranks[r].was_forced = true;
     }
-    signal_all(l, l->pressure);
+    signal_all(l, l->last_signal);
     l->end_at = now + min_i64(term_ns, l->grace_ns);
 }
 
-static void one_round(local *l)
+static void run_once(local *l)
 {
     enum { SIGNALS, OUTPUT, CONSOLE, FIXED };
     struct pollfd polls[FIXED + LAUNCH_LOCAL_MAX];
@@ -227,7 +227,7 @@ static void one_round(local *l)
     if (polls[SIGNALS].revents != 0) forward_signals(l);
     if (polls[OUTPUT].revents != 0) launch_output_read(l);
     if (polls[CONSOLE].revents != 0) launch_output_write(l);
-    press(l, now);
+    escalate(l, now);
 }
 
 // ---- beginning and end --------------------------------------------------------------------------
@@ -298,7 +298,7 @@ status launch_local(const launch_local_config *config, launch_result *out)
     close_fd(&l->liveness_out);
     close_fd(&l->pipe_in);
     if (st != ST_OK) signal_all(l, SIGKILL);
-    while (l->alive > 0) one_round(l);
+    while (l->alive > 0) run_once(l);
     launch_output_end(l);
     if (st == ST_OK) launch_tell(l, out);
     release(l);

@@ -14,9 +14,9 @@ typedef struct local_rank {
     pid_t pid;
     int pidfd;
     bool is_alive;
-    uint64_t sent;    // signals that we sent or forwarded, one bit each
-    bool was_ended;   // one of these signals ended it
-    bool was_pressed; // it had not ended by itself in time
+    uint64_t sent;   // signals that we sent or forwarded, one bit each
+    bool was_ended;  // one of these signals ended it
+    bool was_forced; // it had not ended by itself in time
     int exit_code, ended_by;
     int64_t ended_at;
 } local_rank;
@@ -30,7 +30,7 @@ typedef struct local {
     sigset_t mask_before;
     bool is_masked;
     int alive, first;         // first: the rank whose end is the cause; -1: none
-    int pressure;             // last signal sent to end the remaining ranks; 0: none
+    int last_signal;          // last signal sent to end the remaining ranks; 0: none
     int64_t grace_ns, end_at; // end_at: time of the next signal; 0: none
     // Rank 0's output that waits for the console.
     uint8_t *queue;

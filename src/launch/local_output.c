@@ -217,7 +217,7 @@ void launch_tell(const local *l, launch_result *out)
     launch_say_end(l, l->first, out->text, sizeof(out->text));
     for (int r = 0; r < ranks; r++) {
         const size_t used = strlen(out->text);
-        if (!l->ranks[r].was_pressed) continue;
+        if (!l->ranks[r].was_forced) continue;
         (void)snprintf(out->text + used, sizeof(out->text) - used,
                        "; rank %d did not end by itself, so the launcher ended it", r);
     }
