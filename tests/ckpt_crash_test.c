@@ -1,13 +1,15 @@
-// What a crash leaves of a run's checkpoints, state by state.
+// Tests which checkpoints a crash leaves, state by state.
 //
-// A whole run trains on a disk in memory that logs every change (support/crash_host.h). Then every
+// A whole run trains on a disk in memory that logs every change (support/crash_host.h). Every
 // prefix of that log is a moment at which the process may be killed, and for each of them the disk
-// says what a power cut may leave. In each such state the folder is looked at as the next start looks
-// at it: every checkpoint with a manifest must be whole and have the digest of the straight run, the
-// newest one must be what the table of kill points allows, and two must be left once two were made.
-// Some states are resumed to the last step, whose digest must be the straight run's.
+// gives the states that a power cut may leave. In each such state the test reads the folder as the
+// next start would. Every checkpoint with a manifest must be complete and have the digest of the
+// uninterrupted run, the newest one must be one that the table of kill points allows, and two must
+// remain once two were made. Some states are resumed to the last step, whose digest must be that of
+// the uninterrupted run.
 //
-// The errors of single calls are swept too: the k-th one fails, and that costs one checkpoint.
+// The test also sweeps the errors of single calls: the k-th call fails, and that costs one
+// checkpoint.
 #include "tests/support/crash_host.h"
 #include "train/train.h"
 
@@ -134,7 +136,7 @@ static status run_on(crash_host *c, const run_with *w)
 
 typedef struct found {
     int64_t newest, count; // of checkpoints with a manifest; newest (fork and step) 0: none
-    const char *wrong;     // NULL: all are whole
+    const char *wrong;     // NULL: all are complete
 } found;
 
 static found look(const crash_host *c)
@@ -175,13 +177,13 @@ static found look(const crash_host *c)
     return f;
 }
 
-// What the log says must be there after its first `count` changes.
+// Checkpoints that must exist after the log's first `count` changes.
 typedef struct due {
     int64_t least, most; // of the newest checkpoint
-    int64_t two;         // at least that many
+    int64_t two;         // at least two checkpoints
 } due;
 
-// The recording: where it began, and what was done since.
+// A recording: its initial state, and all changes since.
 typedef struct story {
     sim_disk *begin;
     sim_log *log;
@@ -248,7 +250,7 @@ enum { MAX_PENDING = 512 };
 
 typedef struct cut {
     int64_t count;                // changes done
-    int64_t pending[MAX_PENDING]; // those inside that are not durable
+    int64_t pending[MAX_PENDING]; // changes inside the folder that are not durable
     int pending_count;
     bool is_durable[SIM_MAX_OPS];
 } cut;
@@ -271,7 +273,8 @@ static sim_fate random_fate(const sim_op *op)
     return roll(2) == 0 ? SIM_LOST : SIM_KEPT;
 }
 
-// The disk after the cut. fates: of c->pending, in its order. All other pending changes: by chance.
+// Makes the disk after the cut. `fates` are those of c->pending, in its order; chance decides about
+// all other pending changes.
 static sim_disk *cut_disk(const story *s, const cut *c, const sim_fate *fates)
 {
     sim_disk *d = sim_disk_copy(s->begin);
@@ -298,7 +301,8 @@ static void show(const found *f, const due *d, int64_t at, int64_t told, uint64_
                 f->wrong != NULL ? f->wrong : "all whole");
 }
 
-// Runs on from what is there, takes the disk; afterwards all is tidy and the last step is right.
+// Resumes from the given disk and takes ownership of it. Afterwards the folder is tidy and the last
+// step is right.
 static void resume_from(sim_disk *take, const char *keep)
 {
     crash_host *c = crash_host_create(take);
@@ -326,7 +330,7 @@ static void resume_from(sim_disk *take, const char *keep)
     resumes_tried++;
 }
 
-// A violation is a failure, but where the test is tested: there it is counted.
+// A violation is a failure. Only the test of the test counts violations instead.
 typedef struct trial {
     const story *s;
     const char *keep;
@@ -374,7 +378,7 @@ static void cut_try(trial *t, const cut *c, const due *d, int64_t told)
     }
 }
 
-// Every prefix that ends with a change inside the folder: killed, and cut.
+// Kills and cuts after every prefix that ends with a change inside the folder.
 static void story_try(trial *t)
 {
     const story *s = t->s;
@@ -394,7 +398,7 @@ static void story_try(trial *t)
     free(c);
 }
 
-// Records a run on a copy of `begin`; *end gets the disk afterwards, if wanted.
+// Records a run on a copy of `begin`; *end gets the disk afterwards unless it is NULL.
 static story record(const sim_disk *begin, const run_with *w, void (*lie)(crash_host *),
                     sim_disk **end)
 {
@@ -459,7 +463,7 @@ static int make_straight(void **state)
     return 0;
 }
 
-// From the first save to the last, saves that prune and saves of the best among them.
+// Covers the first save to the last, including saves that prune and saves of the best.
 static void a_run_survives_every_cut(void **state)
 {
     (void)state;
@@ -478,7 +482,7 @@ static void keep_of_one_keeps_two(void **state)
     sim_disk_destroy(fresh);
 }
 
-// Steps that were saved before are done and saved again.
+// Steps that were saved before are repeated and saved again.
 static void redone_steps_survive_every_cut(void **state)
 {
     (void)state;
@@ -489,7 +493,7 @@ static void redone_steps_survive_every_cut(void **state)
     crash_host_destroy(c);
 }
 
-// A power cut, and while the next start goes on from what it left, another.
+// A power cut, and a second one while the next start continues from the state that the first left.
 static void a_recovery_survives_every_cut(void **state)
 {
     (void)state;
@@ -535,7 +539,7 @@ static void rename_early(sim_log *log)
     }
 }
 
-// A disk that ignores syncs, a rename before its bytes: this test must see them.
+// This test must detect a disk that ignores syncs, and a rename before its bytes.
 static void a_lost_protection_is_seen(void **state)
 {
     (void)state;
@@ -552,7 +556,7 @@ static void a_lost_protection_is_seen(void **state)
     }
 }
 
-// The run of which the k-th call on the checkpoints' folder fails, once or from then on for ever.
+// A run in which the k-th call on the checkpoints' folder fails, once or from then on.
 static status failing_run(const sim_disk *fresh, int64_t k, crash_error error, bool for_ever,
                           bool resume)
 {
@@ -562,7 +566,7 @@ static status failing_run(const sim_disk *fresh, int64_t k, crash_error error, b
     c->fail_count = for_ever ? INT32_MAX : 1;
     c->error = error;
     const status st = run_on(c, &(run_with){"2", "auto", STEPS});
-    c->where = NULL; // to look
+    c->where = NULL; // stop failing, to look
     const found f = look(c);
     const bool known = st == ST_OK || st == ST_IO || st == ST_DISK_FULL || st == ST_DAMAGED;
     const bool right = f.wrong == NULL && known && (st != ST_OK || f.newest == STEPS);
@@ -578,8 +582,8 @@ static status failing_run(const sim_disk *fresh, int64_t k, crash_error error, b
     return st;
 }
 
-// For every k and every kind of failure: that costs one checkpoint, not the run, but for the calls
-// that make the folder.
+// For every k and every kind of failure: it costs one checkpoint and not the run, except for the
+// calls that make the folder.
 static void a_failed_call_costs_one_checkpoint(void **state)
 {
     (void)state;

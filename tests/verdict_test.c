@@ -1,11 +1,12 @@
-// The right verdict on the right rank, whatever happens to it: this program starts itself as two to four
-// ranks (launch, control, comm and cli's join, as `train` does), which talk until one of them is killed,
-// stopped, spins, loses a message or swaps two operations. All others must say which rank it was and what.
-// And whatever is killed, whenever: no process and no shared memory is left behind.
+// Tests that the right verdict falls on the right rank. This program starts itself as two to four
+// ranks (launch, control, comm and cli's join, as `train` does). The ranks communicate until one of
+// them is killed, stopped, spins, loses a message or swaps two operations. All other ranks must
+// report which rank it was and why. Whichever process is killed at whatever time, no process and no
+// shared memory may be left behind.
 //
-// TRIALS=200 and KILLS=500 are the long form (verdict_night.c); FATE=0 kills only, and so
-// on; FIRST=7 begins with trial 7, to repeat one. It prints how long it took from the fault to
-// the words on the last surviving rank. Times are told, never asserted.
+// TRIALS=200 and KILLS=500 give the long form (verdict_night.c). FATE=0 only kills, and so on for
+// the other fates. FIRST=7 begins with trial 7, to repeat one. The test prints the time from the
+// fault to the report on the last surviving rank; it never asserts times.
 #include "cli/train/ranks.h"
 
 #include "base/fault.h"
@@ -42,16 +43,16 @@ typedef enum fate { KILLED, STOPPED, BUSY, DROPPED, SWAPPED, CROSSED, FATES, NO_
 static const char *const fate_names[FATES] = {"kill -9",         "SIGSTOP",       "busy loop",
                                               "dropped message", "swapped order", "crossed groups"};
 
-// What launcher, ranks and this test tell each other.
+// Memory that the launcher, the ranks and this test share.
 typedef struct page {
     int ranks, victim;
     fate what;
-    int64_t delay_us; // from the victim's first step
-    int64_t begun_ns; // of what happens to the victim
-    int has_happened; // the victim's main thread sees it
+    int64_t delay_us; // time from the victim's first step
+    int64_t begun_ns; // time of the fault
+    int has_happened; // set by the victim's main thread
     int32_t pids[RANKS_MAX];
     struct {
-        int64_t known_ns; // an operation ended with the words below; 0: it never did
+        int64_t known_ns; // time at which an operation ended with the text below; 0: none did
         status st;
         char text[TEXT];
     } said[RANKS_MAX];
@@ -102,7 +103,8 @@ static status reduce(comm_group *g, float *x, const char *algorithm, const char 
     return comm_run(g, &a);
 }
 
-// Two operations in place and two by messages, of two groups; what happens to the victim, in between.
+// Runs two operations in place and two by messages, of two groups; the victim's fate strikes in
+// between.
 static status one_step(page *p, int rank, comm_group *const g[2], float *x)
 {
     const bool hit = rank == p->victim && __atomic_load_n(&p->has_happened, __ATOMIC_ACQUIRE) != 0;
@@ -131,7 +133,7 @@ static status steps(page *p, cli_ranks *k, int rank)
         progress.counter++;
         cli_ranks_progress(k, &progress);
         st = one_step(p, rank, g, x);
-        (void)usleep(1000); // what a device would do
+        (void)usleep(1000); // stands for a device's work
     }
     p->said[rank].known_ns = now_ns();
     p->said[rank].st = st;
@@ -191,7 +193,7 @@ static void launcher_main(page *p)
     _exit(launch_local(&c, &p->result) == ST_OK ? 0 : 1);
 }
 
-// A launcher as a process of its own, so that it can be killed, too.
+// Starts a launcher as a separate process, so that it can be killed, too.
 static pid_t start(page *p, int ranks, int victim, fate what, int64_t delay_us)
 {
     memset(p, 0, sizeof(*p));
@@ -206,7 +208,8 @@ static pid_t start(page *p, int ranks, int victim, fate what, int64_t delay_us)
     return pid;
 }
 
-// All that this process has started, and what that has started, has ended: orphans come to us.
+// Checks that all processes that this one started, directly or indirectly, have ended. Orphans
+// become children of this process.
 static void nobody_is_left(pid_t launcher)
 {
     (void)launcher;
@@ -219,9 +222,8 @@ static void nobody_is_left(pid_t launcher)
     fail_msg("a process is still there 30 s after its launcher was to end");
 }
 
-// ---- shared memory of this machine that is ours alone ----------------------------------------------
-static bool
-    is_apart; // in namespaces of our own, where all that lies in shared memory is of these jobs
+// ---- shared memory of this machine that is ours alone -------------------------------------------
+static bool is_apart; // in own namespaces, where everything in shared memory belongs to these jobs
 
 static void apart(void)
 {
@@ -233,7 +235,7 @@ static void apart(void)
 
 static int shared_count(void)
 {
-    int count = -3; // ".", ".." and the table's heading
+    int count = -3; // ".", ".." and the table's header
     DIR *d = opendir("/dev/shm");
     FILE *f = fopen("/proc/sysvipc/shm", "r");
     char line[512];
@@ -246,13 +248,14 @@ static int shared_count(void)
 }
 
 // ---- verdicts -----------------------------------------------------------------------------------
-// "BEFORE V AFTER", and WORDS somewhere behind it.
-static bool says(const page *p, int rank, const char *before, const char *after, const char *words)
+// True if the output contains "BEFORE V AFTER" followed, at any distance, by `expected`.
+static bool says(const page *p, int rank, const char *before, const char *after,
+                 const char *expected)
 {
     char begin[48];
     (void)snprintf(begin, sizeof(begin), "%s%d%s", before, p->victim, after);
     const char *at = strstr(p->said[rank].text, begin);
-    return at != NULL && strstr(at, words) != NULL;
+    return at != NULL && strstr(at, expected) != NULL;
 }
 
 static bool is_right(const page *p, int rank)
@@ -311,17 +314,18 @@ static int number_of(const char *name, int usual)
     return n;
 }
 
-// FATE=0: only kills, and so on; else in turn.
+// FATE=0 selects kills, and so on; otherwise the fates take turns.
 static fate fate_of(int number)
 {
     const char *only = getenv("FATE");
     return (fate)((only != NULL ? (int)strtol(only, NULL, 10) : number) % FATES);
 }
 
-// Milliseconds until the last survivor knew; below 0: one said something else, or nothing.
+// Returns the milliseconds until the last survivor knew, or a negative value if one reported
+// something else or did not report.
 static double one_trial(page *p, int number)
 {
-    // Every rank of every number of ranks is the victim in turn: 9 of them.
+    // Each rank of each number of ranks is the victim in turn: 9 cases.
     static const int turns[][2] = {{2, 0}, {3, 1}, {4, 2}, {2, 1}, {3, 2},
                                    {4, 3}, {3, 0}, {4, 0}, {4, 1}};
     const int *turn = turns[(getenv("FATE") != NULL ? number : number / FATES) % COUNT_OF(turns)];
@@ -372,7 +376,7 @@ static void verdicts_are_right(void **state)
     if (is_apart) assert_int_equal(shared_count(), 0);
 }
 
-// ---- what is left behind --------------------------------------------------------------------------
+// ---- leftovers ----------------------------------------------------------------------------------
 // Kills any rank, the launcher or all of them, at any time from the start on.
 static void kill_something(const page *p, pid_t launcher, uint32_t choice)
 {
@@ -382,7 +386,7 @@ static void kill_something(const page *p, pid_t launcher, uint32_t choice)
         const bool is_meant = whom == (uint32_t)r || whom == (uint32_t)p->ranks;
         if (pid > 0 && is_meant) (void)kill(pid, SIGKILL);
     }
-    // Where the rank that was meant is not there yet, nothing else would end the job.
+    // If the chosen rank has not started yet, no other event would end the job.
     const bool is_there = whom >= (uint32_t)p->ranks || p->pids[whom] > 0;
     if (whom >= (uint32_t)p->ranks || !is_there) (void)kill(launcher, SIGKILL);
 }

@@ -1,10 +1,10 @@
-"""Saves that find no room: a full disk, a disk that turns read-only, a limit on the size of files.
+"""Tests saves that find no space: a full disk, a disk that turns read-only, a limit on file sizes.
 
 usage: ckpt_full.py
 
-Such a save costs its checkpoint: a warning says so and names the step that is safe, training goes on,
-older checkpoints stay whole, nothing is left of the one given up, and the next save after there is
-room again succeeds. If it was the last save, the run fails with 4 and the same command ends it.
+Such a save costs only its own checkpoint. A warning names the step that is safe, training continues,
+older checkpoints stay complete, the failed save leaves nothing behind, and the next save succeeds once
+there is space again. If it was the last save, the run exits with 4 and the same command completes it.
 """
 import os
 import re
@@ -27,7 +27,7 @@ def given_up(rig):
 
 
 def fill(folder, leave_bytes):
-    """A file that takes all space but so much; called again, it takes what has become free."""
+    """Makes a file that leaves only this much space; a second call takes what has become free."""
     with open(folder / "filler", "ab", buffering=0) as f:
         for piece in (1 << 18, 1 << 14, 1 << 10):
             try:
@@ -42,7 +42,7 @@ def fill(folder, leave_bytes):
 
 
 def stop(rig, process, run, safe):
-    """TERM: 75, and the last digest is right; goes on to five steps more."""
+    """Sends TERM: exit code 75 and the right last digest. Then runs five steps more."""
     process.send_signal(signal.SIGTERM)
     rig.wait(process, (75,))
     newest = rig.check(run, told=rig.told())
@@ -55,7 +55,7 @@ def stop(rig, process, run, safe):
 
 
 def a_disk_that_fails(rig, run, hurt, heal, words):
-    """Saves ten steps, hurts the disk under the second process, heals it."""
+    """Saves ten steps, damages the disk under the second process, repairs it."""
     rig.run(run, train__steps=10)
     process = rig.start(run, train__steps=FOR_EVER)
     wait_for(lambda: rig.told() > 10, process, "a first save")
@@ -97,7 +97,7 @@ def a_disk_that_turns_read_only(rig, image):
     os.symlink(image.at, run / "checkpoints")
 
     def read_only(_):
-        if not given_up(rig):  # refused as busy while a save has a file open, so again and again
+        if not given_up(rig):  # repeated, because it is refused as busy while a save has a file open
             image.mount(check=False, options="remount,ro")
 
     a_disk_that_fails(rig, run, read_only, lambda _: image.mount(options="remount,rw"), "[Rr]ead-only")

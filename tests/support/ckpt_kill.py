@@ -1,10 +1,10 @@
-"""kill -9 at random moments of a run, again and again, until it is done; then another run.
+"""Kills a run with kill -9 at random moments until it completes; then starts another run.
 
 usage: ckpt_kill.py [--kills N] [--seed S]
 
-A third of the kills comes at a random time, a third after a save began (its folder is there, its
-manifest is not yet), a third within the start. A kill that hit nothing, because the process was done,
-is no trial. Every run ends: after at most 25 kills it is left to go on, to the straight run's digest.
+A third of the kills comes at a random time, a third after a save began (its folder exists, its
+manifest does not yet), a third during the start. A kill after the process has completed is no trial.
+Every run ends: after at most 25 kills it may complete and must reach the uninterrupted run's digest.
 """
 import argparse
 import os
@@ -18,7 +18,7 @@ from ckpt_rig import Rig, Wrong, commit, debris, is_alive, wait_for
 
 
 def pick(dice, span_s):
-    """What the kill waits for, and how long it waits after that."""
+    """Returns the event that the kill waits for, and the delay after it."""
     kind = dice.choice(["time", "save", "start"])
     delay = {"time": dice.uniform(0, span_s), "save": dice.expovariate(1 / 0.003),
              "start": dice.uniform(0, 0.05)}[kind]
@@ -26,12 +26,12 @@ def pick(dice, span_s):
 
 
 def unfinished(run):
-    """Names of folders that a save has begun; or that a killed one has left."""
+    """Names of the folders that a save has begun or that a killed save has left."""
     return set(debris(run)) if os.path.isdir(run / "checkpoints") else set()
 
 
 def kill_once(rig, run, dice, span_s):
-    """(kind, newest step) of a process that was killed; (None, ..) if it was done before."""
+    """Returns (kind, newest step) of a killed process; (None, ..) if it completed before."""
     kind, delay = pick(dice, span_s)
     process = rig.start(run)
     if kind == "save":

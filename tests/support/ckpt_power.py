@@ -1,13 +1,13 @@
-"""Power cuts on a real file system: a small ext4 image, shut down under a run that saves.
+"""Simulates power cuts on a real file system: shuts down a small ext4 image under a run that saves.
 
 usage: ckpt_power.py [--cuts N] [--seed S]
 
-Afterwards the test is tested: a process whose fsync does nothing must be found out.
+At the end the test checks itself: it must detect a process whose fsync does nothing.
 
-EXT4_IOC_SHUTDOWN stops the file system as a power cut does: what was not synced is gone (or not, by
-the flag), nothing is written any more. Then the process is killed, the image mounted again, which
-replays its journal, and the same command must go on from the newest checkpoint that was told of or a
-newer one, whole, to the straight run's digest. Needs root and loop devices.
+EXT4_IOC_SHUTDOWN stops the file system like a power cut: unsynced data is lost (or not, depending on
+the flag), and nothing more is written. Then the test kills the process and mounts the image again,
+which replays its journal. The same command must continue from the newest checkpoint that was reported,
+or from a newer complete one, and reach the uninterrupted run's digest. Needs root and loop devices.
 """
 import argparse
 import fcntl
@@ -52,7 +52,7 @@ class Image:
         return self.mounted
 
     def unmount(self):
-        for _ in range(200):  # a killed process may still be going
+        for _ in range(200):  # a killed process may not have ended yet
             if not self.mounted:
                 return
             done = subprocess.run(["umount", self.at], capture_output=True, text=True)
@@ -88,7 +88,7 @@ LIE = ("strace", "-f", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e",
 
 
 def cut_once(rig, image, run, dice, span_s):
-    """Runs, cuts, mounts again; returns what the cut was aimed at and the newest step."""
+    """Runs, cuts and mounts again; returns the target of the cut and the newest step."""
     flag = dice.choice([FLUSH_NOTHING] * 6 + [FLUSH_JOURNAL] * 2 + [FLUSH_ALL])
     aim = dice.choice(["time", "save"])
     old = begun(run)
@@ -99,7 +99,7 @@ def cut_once(rig, image, run, dice, span_s):
         time.sleep(dice.expovariate(1 / 0.003))
     else:
         time.sleep(dice.uniform(0, span_s))
-    told = rig.told()  # before the cut: what it says later was said of a disk that is gone
+    told = rig.told()  # before the cut: later reports concern a disk that is gone
     image.cut(flag)
     rig.kill(process)
     image.unmount()
@@ -134,7 +134,7 @@ def loop(rig, image, cuts, seed):
 
 
 def lie(rig, image):
-    """Without its syncs the same run must be caught losing what it said was durable."""
+    """A run without syncs must be caught losing a checkpoint that it reported as durable."""
     if not shutil.which("strace") or subprocess.run([*LIE, "true"], capture_output=True).returncode:
         print("SKIP: no strace to make fsync a lie")
         return

@@ -1,10 +1,10 @@
-"""What the tests of checkpoints and signals share: a tiny strict run, the digests that it must have
-at every step, and the look at a run's folder after something was done to it.
+"""Shared by the tests of checkpoints and signals: a tiny strict run, the digests that it must have at
+every step, and the check of a run's folder after a fault.
 
-A straight run that keeps everything gives the digests. A run that was hurt passes if every checkpoint
-with a manifest has the digest of its step, none that was told of is lost, and the same command goes
-on to the same last digest. Each trial draws from a random stream of its own (seed and number), so
-`replay:` lines repeat one trial without those before it.
+An uninterrupted run that keeps every checkpoint gives the digests. A run with a fault passes if every
+checkpoint with a manifest has the digest of its step, no reported checkpoint is lost, and the same
+command continues to the same last digest. Each trial draws from its own random stream (seed and
+number), so `replay:` lines repeat one trial without those before it.
 """
 import os
 import pathlib
@@ -20,11 +20,11 @@ import time
 WORDS = "the ship rows on and three banks of oars pull in time while a drum beats".split()
 STEP = re.compile(r"step-(\d+)(?:\.(\d+))?$")
 CKPT_LINE = re.compile(r"^ckpt +(\d+)/", re.M)
-LIMIT_S = float(os.environ.get("LIMIT_S", "120"))  # a process that takes longer hangs
+LIMIT_S = float(os.environ.get("LIMIT_S", "120"))  # a process that takes longer counts as hanging
 
 
 class Wrong(Exception):
-    """What the program did is not what it promises."""
+    """The program did not do what it promises."""
 
 
 def skip(reason):
@@ -81,7 +81,7 @@ class Rig:
                 *(f"{k.replace('__', '.')}={v}" for k, v in keys.items())]
 
     def start(self, run, before=(), **more):
-        """A process of its own group; its output goes to files beside the run's folder."""
+        """Starts a process in its own group; its output goes to files next to the run's folder."""
         with open(self.dir / "out", "w") as out, open(self.dir / "err", "w") as err:
             process = subprocess.Popen([*before, *self.command(run, **more)], stdout=out, stderr=err,
                                        stdin=subprocess.DEVNULL, start_new_session=True)
@@ -119,7 +119,7 @@ class Rig:
         return "\n".join("    " + line[:200] for line in lines[-12:])
 
     def told(self):
-        """The newest step that the last run said is durable; 0: none."""
+        """The newest step that the last run reported as durable; 0: none."""
         return max((int(step) for step in CKPT_LINE.findall(self.out())), default=0)
 
     # ---- digests ----
@@ -132,7 +132,7 @@ class Rig:
         return found.stdout.split()[0]
 
     def straight(self, more_steps=0):
-        """The digest of every saved step, from one run that keeps all."""
+        """The digest of every saved step, from one run that keeps all checkpoints."""
         run = self.dir / "straight"
         self.run(run, train__steps=self.steps + more_steps, checkpoint__keep=100000)
         for path, step, _ in checkpoints(run):
@@ -140,7 +140,7 @@ class Rig:
         shutil.rmtree(run)
 
     def straight_step(self, step):
-        """Of a step at which no checkpoint was due: from a run that ends there."""
+        """The digest of a step without a checkpoint, from a run that ends there."""
         if step not in self.digests:
             run = self.dir / "to-step"
             self.run(run, train__steps=step, checkpoint__every=0, eval__every=10**9)
@@ -149,7 +149,7 @@ class Rig:
         return self.digests[step]
 
     def check(self, run, told=0, allowed=None):
-        """Every checkpoint is whole and right; returns the newest step (0: none)."""
+        """Checks that every checkpoint is complete and right; returns the newest step (0: none)."""
         found = checkpoints(run)
         for path, step, _ in found:
             digest, right = self.digest(path), self.straight_step(step)
@@ -163,7 +163,7 @@ class Rig:
         return newest
 
     def finish(self, run, **more):
-        """The same command again, to the end: exit 0, the straight run's digest, nothing left over."""
+        """Runs the same command to the end: exit 0, the right digest, and no debris."""
         self.run(run, **more)
         newest = self.check(run, allowed=[self.steps])
         if self.digest(run) != self.digests[newest]:
@@ -174,7 +174,7 @@ class Rig:
 
 
 def checkpoints(run):
-    """(path, step, fork) of all with a manifest, oldest first."""
+    """(path, step, fork) of all checkpoints with a manifest, oldest first."""
     found = []
     try:
         entries = list(os.scandir(pathlib.Path(run) / "checkpoints"))
@@ -188,7 +188,7 @@ def checkpoints(run):
 
 
 def debris(run):
-    """What a folder of checkpoints should not hold once nothing writes in it."""
+    """Names in the checkpoints' folder that must be gone once no process writes there."""
     left = []
     for entry in os.scandir(pathlib.Path(run) / "checkpoints"):
         if STEP.match(entry.name) and not os.path.exists(os.path.join(entry.path, "manifest.json")):
@@ -199,7 +199,7 @@ def debris(run):
 
 
 def wait_for(condition, process, what):
-    """Until the condition holds: True. False: the process ended before. Never a matter of time."""
+    """Waits for the condition: True. False: the process ended first. There is no time limit."""
     begin = time.monotonic()
     while not condition():
         if not is_alive(process.pid):

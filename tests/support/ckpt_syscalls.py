@@ -1,13 +1,13 @@
-"""Every system call of a save, failing or killing: strace injects, the k-th time it is called.
+"""Makes every system call of a save fail or kill: strace injects a fault at the k-th call.
 
 usage: ckpt_syscalls.py [--all] [--seed S]
 
-A run that has step 4 goes on to 12, so it saves twice, retries what it must and prunes once. Only
-calls on the folder of checkpoints count, in each thread by itself. EINTR is continued as if nothing
-was. EIO and ENOSPC cost that checkpoint at most: the run goes on and ends with 0, unless its own
-thread was hit while it read what to start from. Killed, it leaves what the table of kill points says:
-the checkpoint whose manifest was renamed last. Then the same command ends with the right digest and
-nothing left over. Without --all one of each call and fault.
+A run continues from step 4 to 12, so it saves twice, retries what it must and prunes once. The test
+counts only calls on the folder of checkpoints, per thread. EINTR must have no effect. EIO and ENOSPC
+cost at most that checkpoint: the run continues and exits with 0, unless the fault hit its main thread
+while it read the checkpoint to start from. A killed run leaves what the table of kill points says:
+the checkpoint whose manifest was renamed last. Then the same command ends with the right digest and no
+debris. Without --all the test runs one case of each call and fault.
 """
 import argparse
 import collections
@@ -57,7 +57,7 @@ class Sweep:
         shutil.copytree(self.run, self.base, symlinks=True)
 
     def go(self, trace, inject=(), fast=("--seccomp-bpf",)):
-        """Runs on from the base under strace; (exit code, lines of the trace)."""
+        """Continues from the base under strace; returns (exit code, lines of the trace)."""
         shutil.rmtree(self.run, ignore_errors=True)
         shutil.copytree(self.base, self.run, symlinks=True)
         before = ["strace", "-f", *fast, "-o", str(self.log), *self.paths, "-e",
@@ -103,7 +103,7 @@ class Sweep:
                 raise Wrong("a sync failed, and nobody was told")
 
     def own_thread(self, hit):
-        """Was a thread hit that reads at the start, not the one that saves?"""
+        """True if the fault hit the thread that reads at the start, not the one that saves."""
         saver = {line.split()[0] for line in self.log.read_text(errors="replace").splitlines()
                  if f"/step-{FIRST + EVERY:07d}" in line}
         return any(line.split()[0] not in saver for line in hit)
@@ -111,7 +111,7 @@ class Sweep:
     def trial(self, call, fault, when):
         inject = f"{call}:signal=KILL:when={when}" if fault == "KILL" else f"{call}:error={fault}:when={when}"
         trace = call if call == "rename" else f"{call},rename,mkdir"
-        # A signal is not injected where seccomp filters the calls.
+        # strace cannot inject a signal where seccomp filters the calls.
         fast = () if fault == "KILL" else ("--seccomp-bpf",)
         code, lines = self.go(trace, ("-e", f"inject={inject}"), fast)
         self.judge(fault, code, lines)
@@ -119,7 +119,7 @@ class Sweep:
 
 
 def sampled(dice, count, wanted):
-    """`wanted` numbers of 1 .. count, one of each of so many equal parts."""
+    """`wanted` numbers of 1 .. count, one from each of as many equal parts."""
     if wanted >= count:
         return list(range(1, count + 1))
     return [1 + int((i + dice.random()) * count / wanted) for i in range(wanted)]

@@ -1,11 +1,12 @@
-// A host over a disk in memory. See crash_host.h.
+// A host over a disk in memory, which logs changes and injects failures: each operation asks
+// crash_point whether it fails, and each change of the disk goes through crash_change.
 #include "tests/support/crash_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// base keeps what an open file is to itself; here it is this.
+// base leaves the type of an open file to its host; this is this host's type.
 struct file {
     crash_host *c;
     int32_t node;
@@ -26,7 +27,7 @@ static status crash_unlock(crash_host *c, status st)
 }
 #define CRASH_LOCKED(c, call) (pthread_mutex_lock(&(c)->lock), crash_unlock((c), (call)))
 
-// Does this call fail? *is_short: half of it is done first.
+// Fails if this call is to fail; *is_short: half of it is done first.
 static status crash_point(crash_host *c, const char *operation, const char *path, bool *is_short)
 {
     if (is_short != NULL) *is_short = false;
@@ -42,7 +43,7 @@ static status crash_point(crash_host *c, const char *operation, const char *path
                : fail(ST_IO, "%s: %s failed: input/output error (injected)", path, operation);
 }
 
-// Applies a change and notes it. Takes over name, to_name and data.
+// Applies a change and logs it. Takes ownership of name, to_name and data.
 static void crash_change(crash_host *c, sim_op op)
 {
     op.mark = c->mark;
@@ -60,12 +61,12 @@ static void crash_change(crash_host *c, sim_op op)
 // ---- paths --------------------------------------------------------------------------------------
 
 typedef struct crash_place {
-    int32_t folder; // -1: it is not there
-    char name[256]; // in it; "" for the root
-    int32_t node;   // -1: nothing of that name
+    int32_t folder; // -1: it does not exist
+    char name[256]; // name in the folder; "" for the root
+    int32_t node;   // -1: no file of that name
 } crash_place;
 
-// Follows every link but, without `follow`, one at the end. Links lead to siblings only.
+// Follows every link, but without `follow` not a final one. Links lead to siblings only.
 static crash_place crash_find(const crash_host *c, const char *path, bool follow)
 {
     const sim_disk *d = c->disk;
@@ -196,7 +197,8 @@ static status crash_truncate(file *f, int64_t bytes)
     return CRASH_LOCKED(f->c, crash_truncate_locked(f, bytes));
 }
 
-// A sync that failed may have dropped what it could not write: no later one on it counts.
+// A failed sync may have dropped the data that it could not write, so a later sync of it does not
+// count.
 static status crash_sync_locked(file *f)
 {
     const status st = crash_point(f->c, "fsync", f->path, NULL);
@@ -212,7 +214,7 @@ static status crash_sync(file *f)
     return CRASH_LOCKED(f->c, crash_sync_locked(f));
 }
 
-// There is one process here.
+// The lock is always free: there is only one process here.
 static status crash_lock_file(file *f, bool *taken)
 {
     *taken = true;
@@ -250,7 +252,7 @@ static status crash_map(file *f, const void **out, int64_t *bytes)
     return CRASH_LOCKED(f->c, crash_map_locked(f, out, bytes));
 }
 
-// As on Linux, the descriptor is gone whatever close reports.
+// As on Linux, the descriptor is closed whatever close reports.
 static status crash_close(file *f)
 {
     if (f == NULL) return ST_OK;
@@ -390,7 +392,8 @@ static status crash_list(const host *h, arena *a, const char *folder, file_names
     return CRASH_LOCKED(crash_of(h), crash_list_locked(crash_of(h), a, folder, out));
 }
 
-// Three changes, as the real host makes them: a left-over goes, a link beside it, the rename.
+// Makes three changes, like the real host: it removes a leftover, makes a link next to it, and
+// renames.
 static status crash_link_locked(crash_host *c, const char *target, const char *link)
 {
     char temporary[1024];
@@ -494,7 +497,7 @@ static const host_api crash_api = {
     .path_glob = crash_glob,
 };
 
-// Over a disk that is taken: destroyed with it.
+// Takes ownership of the disk.
 crash_host *crash_host_create(sim_disk *take)
 {
     crash_host *c = (crash_host *)sim_alloc(sizeof(*c));
