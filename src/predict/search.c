@@ -7,6 +7,15 @@
 
 // ---- words --------------------------------------------------------------------------------------
 
+bool search_layout_is_same(const search_layout *x, const search_layout *y)
+{
+    return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
+           x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
+           x->whole_experts == y->whole_experts &&
+           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
+           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
+}
+
 const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_BYTES])
 {
     int n = snprintf(buffer, SEARCH_NAME_BYTES, "dp %d", (int)l->dp);
@@ -63,8 +72,7 @@ static int64_t held_bytes(const search_found *f)
 
 static int64_t bytes_of(const search *s, const estimate_memory *m)
 {
-    const search_calls *calls = &s->r->calls;
-    return calls->bytes != NULL ? calls->bytes(calls->context, m) : estimate_memory_bytes(m);
+    return candidates_bytes(s->r->each, m);
 }
 
 // Too large for certain, and not the smallest of those that are, by what lives through the step alone: so it is counted
@@ -257,7 +265,6 @@ static int64_t room_percent(const search_layout *l)
 // them.
 static status found_fit(search *s, search_found *f, int32_t most, bool *is_refused)
 {
-    const search_calls *calls = &s->r->calls;
     const int32_t pp = f->layout.pp;
     const plan_schedule *x = f->layout.schedule;
     const bool all_ways =
@@ -275,7 +282,7 @@ static status found_fit(search *s, search_found *f, int32_t most, bool *is_refus
         if (i >= FULLEST_STAGES && has_room && !all_ways) break;
         stages[count++] = all[i].stage;
     }
-    TRY(refused(s, calls->fit(calls->context, &f->layout, stages, count, &f->played), is_refused));
+    TRY(refused(s, candidates_fit(s->r->each, &f->layout, stages, count, &f->played), is_refused));
     f->fits = !*is_refused && f->played.peak_bytes <= s->r->usable_bytes;
     return ST_OK;
 }
@@ -289,7 +296,7 @@ static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_ref
         r->rows > 0 && rows * r->plays >= r->rows; // so rows end the search, not plays
     const bool has_room = f->bytes / 100 * room_percent(&f->layout) <= r->usable_bytes;
     *is_refused = false;
-    if (r->calls.fit == NULL || !is_long || has_room) return ST_OK;
+    if (!is_long || has_room) return ST_OK;
     TRY(found_fit(s, f, 1, is_refused));
     if (f->fits) f->played = (search_played){0};
     return ST_OK;
@@ -307,8 +314,7 @@ static status found_judge(search *s, int64_t rows, const search_found *f)
 
 static status candidate_look(search *s, search_found *f)
 {
-    const search_calls *calls = &s->r->calls;
-    const int64_t rows = calls->rows != NULL ? calls->rows(calls->context, &f->layout) : 0;
+    const int64_t rows = candidates_rows(s->r->each, &f->layout);
     bool is_refused = false;
     s->looked++;
     TRY(fits_so_far(s, rows, f, &is_refused));
@@ -321,19 +327,17 @@ static status candidate_look(search *s, search_found *f)
 
 static status waiting_play(search *s)
 {
-    const search_calls *calls = &s->r->calls;
     const search_layout *layouts[WAITING_MOST];
     const int32_t count = s->wait_count;
     s->wait_count = 0;
     for (int32_t i = 0; i < count; i++) layouts[i] = &s->waits[i].found->layout;
-    if (calls->ahead != NULL && count > 1) TRY(calls->ahead(calls->context, layouts, count));
+    if (count > 1) TRY(candidates_ahead(s->r->each, layouts, count));
     for (int32_t i = 0; i < count; i++) {
         search_found *f = s->waits[i].found;
         bool is_refused = false;
-        TRY(refused(s, calls->play(calls->context, &f->layout, &f->played), &is_refused));
+        TRY(refused(s, candidates_simulate(s->r->each, &f->layout, &f->played), &is_refused));
         if (is_refused) continue;
         s->out->played++;
-        f->fits = f->played.peak_bytes <= s->r->usable_bytes;
         TRY(found_judge(s, s->waits[i].rows, f));
     }
     return ST_OK;
@@ -344,20 +348,17 @@ static status waiting_play(search *s)
 static bool may_wait(const search *s)
 {
     const search_request *r = s->r;
-    const bool says_bytes = r->calls.fit == NULL; // by which others are judged
-    return r->calls.ahead != NULL && !says_bytes && s->heap_count > 0 &&
-           s->wait_count < WAITING_MOST && s->out->count + s->wait_count < r->wanted &&
-           s->out->played + s->wait_count < r->plays;
+    return s->heap_count > 0 && s->wait_count < WAITING_MOST &&
+           s->out->count + s->wait_count < r->wanted && s->out->played + s->wait_count < r->plays;
 }
 
 // Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
 // is gone.
 static status best_fit(search *s, bool *all)
 {
-    const search_calls *calls = &s->r->calls;
     search_result *out = s->out;
     *all = true;
-    for (int32_t i = 0; i < out->count && i < s->r->wanted && calls->fit != NULL;) {
+    for (int32_t i = 0; i < out->count && i < s->r->wanted;) {
         search_found *f = &out->plans[i++];
         bool is_refused = false;
         if (f->played.peak_bytes > 0 || s->r->plays == 0) continue;

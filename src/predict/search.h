@@ -1,8 +1,8 @@
 // The search for a layout: every one that so many devices allow, each with its least time in closed form
-// (predict/estimate.h), and the best few of those that fit played. Pure: models and plays come by callbacks.
+// (predict/estimate.h), and the best few of those that fit simulated (predict/candidates.h).
 //
 //   every valid layout -> least time of a step -> in that order: may it fit? -> a tighter least time, which it
-//   waits with until it is the least -> play it -> does it fit? -> until no other can be faster than the best
+//   waits with until it is the least -> simulate it -> does it fit? -> until no other can be faster than the best
 //   ones found
 //
 // So what is left out is left out for a reason that is kept: a rule that it breaks, the bytes that it is over,
@@ -10,61 +10,11 @@
 #ifndef PREDICT_SEARCH_H
 #define PREDICT_SEARCH_H
 
-#include "predict/estimate.h"
+#include "predict/candidates.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct search_layout {
-    int32_t dp, tp, pp, cp;
-    int32_t ep;         // ranks that share experts; 0 is read as 1
-    bool whole_experts; // as in plan_mesh
-    int32_t chunks;     // per rank of pp; 1 where pp is 1
-    int32_t zero;
-    bool sp;
-    op_recompute recompute;
-    int32_t recompute_layers;      // of the decoder's; 0: all of them
-    const plan_schedule *schedule; // NULL where pp is 1
-    int64_t micro_batch;
-} search_layout;
-static inline bool search_recomputes_alike(const search_layout *l, op_recompute how, int32_t layers)
-{
-    return l->recompute == how && l->recompute_layers == layers;
-}
-// "dp 8 · tp 4 sp · pp 2 1f1b".
-enum { SEARCH_NAME_BYTES = 96 };
-const char *search_layout_name(const search_layout *l, char buffer[SEARCH_NAME_BYTES]);
-
-// What is played: the plans of a rank of every stage.
-typedef struct search_played {
-    int64_t step_ns;
-    int64_t peak_bytes; // of the fullest rank, whatever the software keeps besides included
-    int64_t kind[BYTES_KIND_COUNT];
-} search_played;
-
-typedef struct search_calls {
-    void *context;
-    // All of the model, and what one rank along tp and cp has of it (after the passes); train, sizes only.
-    status (*model)(void *context, arena *a, const search_layout *l, op_model **whole,
-                    op_model **local);
-    // Is it another model, for keys and values go round along cp? NULL: of none.
-    bool (*ring)(void *context, const search_layout *l);
-    // Anything but ST_OK that the user can cause leaves the layout out, with that reason. Its bytes too, where
-    // there is no `fit`.
-    status (*play)(void *context, const search_layout *l, search_played *out);
-    // These are played next, in this order, whatever comes out: whoever can may play them side by side. NULL: nobody
-    // asks.
-    status (*ahead)(void *context, const search_layout *const *l, int32_t count);
-    // Micro-batches x layers of a play: what it takes its time for. NULL: nobody asks.
-    int64_t (*rows)(void *context, const search_layout *l);
-    // The bytes of the plans' own arenas, asked for where the layout is among the best, and last, of these
-    // stages, the fullest by estimate first: the others have room to spare. NULL: play says them.
-    status (*fit)(void *context, const search_layout *l, const int32_t *stages, int32_t count,
-                  search_played *out);
-    // Bytes as they are held: with what a profile adds to those of a plan. NULL: nothing.
-    int64_t (*bytes)(void *context, const estimate_memory *m);
-} search_calls;
 
 // Which of an axis' values are looked at; a value of a layout that is fixed: that one alone.
 typedef struct search_fixed {
@@ -100,10 +50,10 @@ typedef struct search_request {
     const cost_model *prices;
     int64_t usable_bytes;
     search_fixed fixed;
-    int32_t wanted; // plans, best first
-    int32_t plays;  // at most; 0: none, memory alone decides
-    int64_t rows;   // enough of all that are played, once there are `wanted`; 0: no number is
-    search_calls calls;
+    int32_t wanted;   // plans, best first
+    int32_t plays;    // at most; 0: none, memory alone decides
+    int64_t rows;     // enough of all that are played, once there are `wanted`; 0: no number is
+    candidates *each; // layouts are made into models and simulated by them
 } search_request;
 
 // Why a layout is none: counted as they are met, in this order.

@@ -4,8 +4,7 @@
 
 status search_family_of(search *s, const search_layout *l, family **out)
 {
-    const search_calls *calls = &s->r->calls;
-    const bool ring = l->cp > 1 && calls->ring != NULL && calls->ring(calls->context, l);
+    const bool ring = l->cp > 1 && candidates_ring(s->r->each, l);
     for (int64_t i = s->family_count - 1; i >= 0; i--) {
         family *f = &s->families[i];
         if (f->tp != l->tp || f->cp != l->cp || f->ep != l->ep || f->sp != l->sp) continue;
@@ -25,7 +24,7 @@ status search_family_of(search *s, const search_layout *l, family **out)
                   .whole_experts = l->whole_experts,
                   .recompute = l->recompute,
                   .recompute_layers = l->recompute_layers};
-    TRY(calls->model(calls->context, s->a, l, &f->whole, &f->local));
+    TRY(candidates_model(s->r->each, s->a, l, &f->whole, &f->local));
     s->family_count++;
     *out = f;
     return ST_OK;

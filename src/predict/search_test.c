@@ -1,8 +1,5 @@
-// The search against a dull one that plays every layout, over random clusters; and what it says when nothing
-// fits. Plays are made up: any time that is not below the layout's least.
+// The search against a dull one that simulates every layout, over random clusters; and what it says when nothing fits.
 #include "predict/search.h"
-
-#include "fixtures/plan/plan_sample.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,14 +12,14 @@ typedef struct world {
     cluster c;
     cost_profile profile;
     cost_model prices;
-    uint64_t seed;
-    int64_t plays;
-    int64_t refuse;            // every so many plays; 0: none
-    const search_found *known; // layouts with their least times
-    int32_t known_count;
-    search_layout ahead[4]; // that are played next
-    int32_t ahead_count, ahead_all;
+    candidates each;
 } world;
+
+static void assert_ok(status st)
+{
+    if (st != ST_OK) print_error("%s: %s\n", status_name(st), error_last()->text);
+    assert_int_equal(st, ST_OK);
+}
 
 static uint64_t mixed(uint64_t x)
 {
@@ -34,7 +31,6 @@ static uint64_t mixed(uint64_t x)
 static void world_make(world *w, uint64_t seed)
 {
     memset(w, 0, sizeof(*w));
-    w->seed = seed;
     w->c = (cluster){.name = "test",
                      .devices = 16,
                      .device = {.name = "device",
@@ -62,50 +58,38 @@ static void world_make(world *w, uint64_t seed)
     w->prices = (cost_model){.c = &w->c, .profile = &w->profile};
 }
 
-static status model_of(void *context, arena *a, const search_layout *l, op_model **whole,
-                       op_model **local)
+// The run that is searched: a small decoder with short sequences, so that a second is enough for hundreds of simulations.
+static void each_make(world *w, arena *a)
 {
-    (void)context;
-    const plan_sample_config config = {.layers = 8,
-                                       .dim = 32,
-                                       .ffn = 64,
-                                       .heads = 4,
-                                       .vocab = 128,
-                                       .recompute = l->recompute,
-                                       .purpose = PURPOSE_TRAIN,
-                                       .compute = DTYPE_F32};
-    TRY(plan_sample_model(a, &config, whole));
-    *local = *whole;
-    return ST_OK;
+    static const char *const keys[] = {
+        "model.arch=llama",    "model.layers=8",   "model.dim=32",          "model.heads=4",
+        "model.kv_heads=4",    "model.ffn_dim=64", "model.vocab=128",       "train.seq=64",
+        "model.context=64",    "train.steps=1",    "train.global_batch=32", "train.recompute=none",
+        "train.micro_batch=1", "layout.mode=given"};
+    candidates *c = &w->each;
+    config *values = NULL;
+    assert_ok(arena_new(a, 1, &c->base.r));
+    assert_ok(run_config_load_searched(host_real(), a, NULL, keys, COUNT_OF(keys), true, c->base.r,
+                                       &values));
+    assert_ok(model_spec_from_config(host_real(), a, c->base.r, &c->base.spec));
+    c->base.name = "test";
+    c->base.machine = w->c;
+    c->base.profile = w->profile;
+    c->base.rule = plan_flops_at(0);
+    assert_ok(candidates_rooms_create(c));
 }
 
-static bool is_layout(const search_layout *x, const search_layout *y)
+static void world_open(world *w, uint64_t seed, arena **a)
 {
-    return x->dp == y->dp && x->pp == y->pp && x->chunks == y->chunks && x->zero == y->zero &&
-           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
-           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
+    assert_ok(arena_create("test", 0, a));
+    world_make(w, seed);
+    each_make(w, *a);
 }
 
-// As if the layout's messages waited for each other by chance: at least its least time.
-static status play(void *context, const search_layout *l, search_played *out)
+static void world_close(world *w, arena *a)
 {
-    world *w = context;
-    const uint64_t hash =
-        mixed(w->seed + (uint64_t)l->dp * 3 + (uint64_t)l->pp * 5 + (uint64_t)l->zero * 7 +
-              (uint64_t)l->micro_batch * 11 + (uint64_t)l->recompute * 13 +
-              (uint64_t)l->chunks * 17 + (uint64_t)l->recompute_layers * 23 +
-              (l->schedule != NULL ? (uint64_t)l->schedule->name[0] * 19 : 0));
-    w->plays++;
-    if (w->refuse > 0 && hash % (uint64_t)w->refuse == 0) {
-        return fail_at(__FILE__, __LINE__, ST_CONFIG_CONFLICT, "not this one");
-    }
-    *out = (search_played){.step_ns = 1, .peak_bytes = 1};
-    for (int32_t i = 0; i < w->known_count; i++) {
-        if (!is_layout(&w->known[i].layout, l)) continue;
-        const int64_t least = w->known[i].least.step_ns;
-        out->step_ns = least + (int64_t)(hash % (uint64_t)least);
-    }
-    return ST_OK;
+    candidates_rooms_destroy(&w->each);
+    arena_destroy(a);
 }
 
 static search_request request_of(world *w, int64_t usable, int32_t wanted, int32_t plays)
@@ -124,11 +108,18 @@ static search_request request_of(world *w, int64_t usable, int32_t wanted, int32
                         .fixed = search_fixed_none(),
                         .wanted = wanted,
                         .plays = plays,
-                        .calls = {.context = w, .model = model_of, .play = play}};
-    r.fixed.cp = 1; // the sample has no pass of its own
+                        .each = &w->each};
+    r.fixed.cp = 1;
     return r;
 }
 
+static status searched(world *w, arena *a, const search_request *r, search_result *out)
+{
+    candidates_begin(&w->each, r->plays > 0);
+    return search_run(a, r, out);
+}
+
+// Of all layouts of some micro-batches and recomputation each is simulated.
 static void best_are_best(void **state)
 {
     (void)state;
@@ -137,91 +128,54 @@ static void best_are_best(void **state)
         arena *a = NULL;
         world w;
         search_result all, few;
-        search_result known;
-        world_make(&w, seed);
-        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        world_open(&w, seed, &a);
         search_request r = request_of(&w, INT64_MAX, 20000, ALL);
-        assert_int_equal(search_run(a, &r, &known), ST_OK);
-        assert_int_equal(known.count, known.layouts);
-        w.known = known.plans;
-        w.known_count = known.count;
-        w.refuse = seed % 2 == 0 ? 5 : 0;
-        w.plays = 0;
-        assert_int_equal(search_run(a, &r, &all), ST_OK);
-        assert_int_equal(all.played + all.refused, all.layouts);
-        assert_int_equal(w.plays, all.layouts);
-        assert_true(all.layouts > 500);
-        for (int32_t i = 1; i < all.count; i++) {
-            assert_true(all.plans[i - 1].played.step_ns <= all.plans[i].played.step_ns);
+        r.fixed.micro_batch = 1 << seed % 2;
+        r.fixed.recompute = seed > 2 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+        r.fixed.recompute_layers = 0;
+        assert_ok(searched(&w, a, &r, &all));
+        assert_int_equal(all.count + all.refused, all.layouts);
+        assert_int_equal(all.played, all.count);
+        assert_int_equal(w.each.figure_count, all.played);
+        assert_true(all.layouts > 60);
+        for (int32_t i = 0; i < all.count; i++) {
+            const search_found *f = &all.plans[i];
+            assert_true(f->played.step_ns >= f->least.step_ns && f->least.step_ns > 0);
+            assert_true(i == 0 || all.plans[i - 1].played.step_ns <= f->played.step_ns);
         }
-        r = request_of(&w, INT64_MAX, WANTED, ALL);
-        assert_int_equal(search_run(a, &r, &few), ST_OK);
+        r.wanted = WANTED;
+        assert_ok(searched(&w, a, &r, &few));
         assert_int_equal(few.count, WANTED);
         for (int32_t i = 0; i < WANTED; i++) {
             assert_int_equal(few.plans[i].played.step_ns, all.plans[i].played.step_ns);
         }
         assert_true(few.played < all.played);
         assert_int_equal(few.played + few.refused + few.slower, few.layouts);
-        arena_destroy(a);
+        world_close(&w, a);
     }
 }
 
-static status ahead(void *context, const search_layout *const *l, int32_t count)
-{
-    world *w = context;
-    assert_int_equal(w->ahead_count, 0);
-    assert_in_range(count, 2, COUNT_OF(w->ahead));
-    for (int32_t i = 0; i < count; i++) w->ahead[count - 1 - i] = *l[i];
-    w->ahead_count = count;
-    w->ahead_all += count;
-    return ST_OK;
-}
-
-static status play_in_order(void *context, const search_layout *l, search_played *out)
-{
-    world *w = context;
-    if (w->ahead_count > 0) assert_true(is_layout(&w->ahead[--w->ahead_count], l));
-    TRY(play(context, l, out));
-    out->peak_bytes = 0; // fit says it
-    return ST_OK;
-}
-
-static status fit(void *context, const search_layout *l, const int32_t *stages, int32_t count,
-                  search_played *out)
-{
-    (void)context;
-    (void)l;
-    (void)stages;
-    (void)count;
-    out->peak_bytes = 1;
-    return ST_OK;
-}
-
-// Whoever may play several at once finds what is found one by one.
-static void plays_ahead_change_nothing(void **state)
+// A search that may simulate two layouts at once finds what is found one by one.
+static void simulating_ahead_changes_nothing(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 8; seed++) {
+    for (uint64_t seed = 1; seed <= 4; seed++) {
         for (int32_t wanted = 1; wanted <= 5; wanted += 2) {
             arena *a = NULL;
             world w;
-            search_result known, found[2];
-            world_make(&w, seed);
-            w.refuse = seed % 2 == 0 ? 3 : 0;
-            assert_int_equal(arena_create("test", 0, &a), ST_OK);
-            search_request r = request_of(&w, INT64_MAX, 1 << 20, 0);
-            assert_int_equal(search_run(a, &r, &known), ST_OK);
-            w.known = known.plans;
-            w.known_count = known.count;
-            r = request_of(&w, INT64_MAX, wanted, 2 + (int32_t)seed);
-            r.calls.fit = fit;
-            r.calls.play = play_in_order;
-            for (int i = 0; i < 2; i++) {
-                r.calls.ahead = i == 0 ? NULL : ahead;
-                assert_int_equal(search_run(a, &r, &found[i]), ST_OK);
-            }
-            assert_int_equal(w.ahead_count, 0);
-            assert_int_equal(w.ahead_all > 0, wanted > 1);
+            search_result found[2];
+            world_open(&w, seed, &a);
+            const search_request r = request_of(&w, INT64_MAX, wanted, 2 + (int32_t)seed);
+            assert_ok(searched(&w, a, &r, &found[0]));
+            assert_non_null(w.each.best_step); // a tie keeps the one that came first
+            assert_int_equal(w.each.best_step->step->step_ns, found[0].plans[0].played.step_ns);
+            assert_int_equal(w.each.ahead_count > 0, wanted > 1);
+            assert_int_equal(w.each.ahead_next, w.each.ahead_count);
+            arena *const best = w.each.best;
+            w.each.best = NULL; // without it nothing is simulated ahead
+            assert_ok(searched(&w, a, &r, &found[1]));
+            assert_int_equal(w.each.ahead_count, 0);
+            w.each.best = best;
             assert_int_equal(found[0].played, found[1].played);
             assert_int_equal(found[0].refused, found[1].refused);
             assert_int_equal(found[0].unknown, found[1].unknown);
@@ -229,10 +183,10 @@ static void plays_ahead_change_nothing(void **state)
             assert_int_equal(found[0].count, found[1].count);
             for (int32_t i = 0; i < found[0].count; i++) {
                 const search_found *x = &found[0].plans[i], *y = &found[1].plans[i];
-                assert_true(is_layout(&x->layout, &y->layout));
+                assert_true(search_layout_is_same(&x->layout, &y->layout));
                 assert_int_equal(x->played.step_ns, y->played.step_ns);
             }
-            arena_destroy(a);
+            world_close(&w, a);
         }
     }
 }
@@ -243,30 +197,29 @@ static void what_does_not_fit_is_measured(void **state)
     arena *a = NULL;
     world w;
     search_result none, some;
-    world_make(&w, 7);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    world_open(&w, 7, &a);
     search_request r = request_of(&w, 1, 1, 1);
-    assert_int_equal(search_run(a, &r, &none), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &none), ST_OK);
     assert_int_equal(none.count, 0);
     assert_int_equal(none.too_large, none.layouts);
-    assert_int_equal(w.plays, 0);
+    assert_int_equal(w.each.figure_count, 0);
     assert_true(none.smallest.layout.dp > 0 && none.smallest.bytes > 1);
     // With exactly so many bytes that one fits, with one fewer none does, but for what ZeRO may be over.
     r = request_of(&w, none.smallest.bytes, 1, 0);
-    assert_int_equal(search_run(a, &r, &some), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &some), ST_OK);
     assert_int_equal(some.count, 1);
     r.usable_bytes = none.smallest.bytes - 1;
     r.fixed.zero = 1;
-    assert_int_equal(search_run(a, &r, &some), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &some), ST_OK);
     const int64_t least = some.smallest.bytes;
     assert_true(least >= none.smallest.bytes);
     r.usable_bytes = least;
-    assert_int_equal(search_run(a, &r, &some), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &some), ST_OK);
     assert_int_equal(some.count, 1);
     r.usable_bytes = least - 1;
-    assert_int_equal(search_run(a, &r, &some), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &some), ST_OK);
     assert_int_equal(some.count, 0);
-    arena_destroy(a);
+    world_close(&w, a);
 }
 
 static void rules_are_counted(void **state)
@@ -275,17 +228,16 @@ static void rules_are_counted(void **state)
     arena *a = NULL;
     world w;
     search_result found;
-    world_make(&w, 3);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    world_open(&w, 3, &a);
     search_request r = request_of(&w, INT64_MAX, 1, 1);
     r.global_batch = 5; // of 16 devices dp may be 1 only: 16 stages of 8 layers
-    assert_int_equal(search_run(a, &r, &found), ST_CONFIG_CONFLICT);
+    assert_int_equal(searched(&w, a, &r, &found), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "no layout of 16 devices"));
     assert_true(found.ruled_out[RULE_DP_BATCH] > 0 && found.ruled_out[RULE_PP_LAYERS] > 0);
     r = request_of(&w, INT64_MAX, 1, 1);
     r.fixed.tp = 3;
-    assert_int_equal(search_run(a, &r, &found), ST_CONFIG_CONFLICT);
-    arena_destroy(a);
+    assert_int_equal(searched(&w, a, &r, &found), ST_CONFIG_CONFLICT);
+    world_close(&w, a);
 }
 
 static void fixed_parts_stay(void **state)
@@ -294,8 +246,7 @@ static void fixed_parts_stay(void **state)
     arena *a = NULL;
     world w;
     search_result found;
-    world_make(&w, 5);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    world_open(&w, 5, &a);
     search_request r = request_of(&w, INT64_MAX, 50, 1 << 20);
     r.fixed.pp = 4;
     r.fixed.zero = 2;
@@ -303,7 +254,7 @@ static void fixed_parts_stay(void **state)
     r.fixed.schedule = plan_schedule_find("zb-h1");
     r.fixed.recompute = RECOMPUTE_FULL;
     r.fixed.recompute_layers = 0;
-    assert_int_equal(search_run(a, &r, &found), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &found), ST_OK);
     assert_int_equal(found.layouts, 1);
     const search_layout *l = &found.plans[0].layout;
     assert_int_equal(l->pp, 4);
@@ -312,9 +263,9 @@ static void fixed_parts_stay(void **state)
     assert_int_equal(l->micro_batch, 2);
     assert_string_equal(l->schedule->name, "zb-h1");
     r.fixed.recompute_layers = -1; // a quarter, half and three quarters of 8, and all
-    assert_int_equal(search_run(a, &r, &found), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &found), ST_OK);
     assert_int_equal(found.layouts, 4);
-    arena_destroy(a);
+    world_close(&w, a);
 }
 
 // Batches of 32 and 24 sequences: ranks and micro-batches share out both.
@@ -325,12 +276,11 @@ static void batches_that_grow_are_shared_out(void **state)
     world w;
     search_result all, found;
     int64_t kept = 0;
-    world_make(&w, 5);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    search_request r = request_of(&w, INT64_MAX, 20000, 1 << 20);
-    assert_int_equal(search_run(a, &r, &all), ST_OK);
+    world_open(&w, 5, &a);
+    search_request r = request_of(&w, INT64_MAX, 20000, 0);
+    assert_int_equal(searched(&w, a, &r, &all), ST_OK);
     r.batch_divisor = 8;
-    assert_int_equal(search_run(a, &r, &found), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &found), ST_OK);
     for (int32_t i = 0; i < all.count; i++) {
         const search_layout *l = &all.plans[i].layout;
         if (8 % (l->dp * l->micro_batch) == 0) kept++;
@@ -341,7 +291,7 @@ static void batches_that_grow_are_shared_out(void **state)
         const search_layout *l = &found.plans[i].layout;
         assert_int_equal(8 % (l->dp * l->micro_batch), 0);
     }
-    arena_destroy(a);
+    world_close(&w, a);
 }
 
 // Stages as the layout that is fixed has them: a heavy first one takes longer than even ones.
@@ -352,8 +302,7 @@ static void given_stages_are_priced(void **state)
     arena *a = NULL;
     world w;
     int64_t step_ns[3];
-    world_make(&w, 5);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    world_open(&w, 5, &a);
     search_request r = request_of(&w, INT64_MAX, 1, 0);
     r.fixed.pp = 4;
     r.fixed.micro_batch = 2;
@@ -367,12 +316,12 @@ static void given_stages_are_priced(void **state)
                                            .rows = i == 1 ? even : heavy,
                                            .rows_count = 4};
         r.pipeline = i == 0 ? NULL : &cut;
-        assert_int_equal(search_run(a, &r, &found), ST_OK);
+        assert_int_equal(searched(&w, a, &r, &found), ST_OK);
         assert_int_equal(found.layouts, 1);
         step_ns[i] = found.plans[0].least.step_ns;
     }
     assert_true(step_ns[2] > step_ns[1] && step_ns[2] > step_ns[0]);
-    arena_destroy(a);
+    world_close(&w, a);
 }
 
 static int64_t half_bytes(void *context, int64_t count, int32_t ranks, int64_t piece)
@@ -393,12 +342,11 @@ static void compression_rules_layouts_out(void **state)
                               .feedback_bytes = half_bytes,
                               .work_bytes = half_bytes,
                               .stream_bytes = half_bytes};
-    world_make(&w, 2);
-    assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    search_request r = request_of(&w, INT64_MAX, 20000, 1 << 20);
-    assert_int_equal(search_run(a, &r, &plain), ST_OK);
+    world_open(&w, 2, &a);
+    search_request r = request_of(&w, INT64_MAX, 20000, 0);
+    assert_int_equal(searched(&w, a, &r, &plain), ST_OK);
     r.codec = &codec;
-    assert_int_equal(search_run(a, &r, &packed), ST_OK);
+    assert_int_equal(searched(&w, a, &r, &packed), ST_OK);
     int64_t kept = 0, cheaper = 0;
     for (int32_t i = 0; i < plain.count; i++) {
         const search_layout *l = &plain.plans[i].layout;
@@ -406,7 +354,7 @@ static void compression_rules_layouts_out(void **state)
         kept++;
         for (int32_t k = 0; k < packed.count; k++) {
             const search_found *f = &packed.plans[k];
-            if (!is_layout(&f->layout, l)) continue;
+            if (!search_layout_is_same(&f->layout, l)) continue;
             if (f->least.step_ns < plain.plans[i].least.step_ns) cheaper++;
         }
     }
@@ -418,16 +366,16 @@ static void compression_rules_layouts_out(void **state)
         assert_true(packed.plans[k].layout.zero <= 1 && packed.plans[k].layout.dp > 1);
     }
     r.fixed.zero = 2;
-    assert_int_equal(search_run(a, &r, &packed), ST_CONFIG_CONFLICT);
+    assert_int_equal(searched(&w, a, &r, &packed), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "comm.compression wants"));
     assert_true(packed.ruled_out[RULE_CODEC] > 0);
-    arena_destroy(a);
+    world_close(&w, a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(best_are_best),
-                                       cmocka_unit_test(plays_ahead_change_nothing),
+                                       cmocka_unit_test(simulating_ahead_changes_nothing),
                                        cmocka_unit_test(what_does_not_fit_is_measured),
                                        cmocka_unit_test(rules_are_counted),
                                        cmocka_unit_test(fixed_parts_stay),

@@ -184,7 +184,7 @@ const cli_command cli_command_explain = {
         "--lists writes the schedule as text, a line per rank of pp: F0.3 is the forward of chunk 0, "
         "micro-batch 3, F0.3+B1.2 two side by side. layout.schedule takes such a file, changed as you "
         "like; `trireme verify` says whether it can work. With --cluster, or of a run of "
-        "the catalogue, the step is simulated there, and the picture is of it in time, of the memory, "
+        "the catalogue, the step is predict_step there, and the picture is of it in time, of the memory, "
         "and of which part of the network each axis needs. `explain claims` computes the figures that "
         "people quote about large runs, each with a verdict (match, only_if, wrong, no_public_basis) and why. "
         "`explain catalog` lists the clusters, devices and runs that the program knows; with a name, one of "

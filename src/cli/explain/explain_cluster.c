@@ -48,7 +48,7 @@ static const struct {
 
 enum { STAGE_ROWS = 32, COLUMNS = 1000 };
 typedef struct picture {
-    const simulated *x;
+    const predict_step *x;
     text *out;
     double top;
     int64_t begin, end; // of the step, in time
@@ -65,13 +65,13 @@ static double width_of(void)
     return page - margin - note_width - left_of();
 }
 
-static int32_t rows_of(const simulated *x)
+static int32_t rows_of(const predict_step *x)
 {
     return x->stages < STAGE_ROWS ? x->stages : STAGE_ROWS;
 }
 
 // The stage of a row: the middle of many is left out.
-static int32_t stage_of(const simulated *x, int32_t row)
+static int32_t stage_of(const predict_step *x, int32_t row)
 {
     const int32_t shown = rows_of(x);
     return row < shown - shown / 2 ? row : x->stages - shown + row;
@@ -99,7 +99,7 @@ static doing doing_of(const plan *p, const plan_action *x)
 
 static void step_ends(picture *p)
 {
-    const simulated *x = p->x;
+    const predict_step *x = p->x;
     p->begin = INT64_MAX;
     for (int32_t r = 0; r < x->stages; r++) {
         const plan *own = x->ranks[r].p;
@@ -153,7 +153,7 @@ static status columns_draw(picture *p, float (*columns)[DOING_COUNT], float leas
 
 static status stage_draw(picture *p, arena *a, int32_t stage, double y, double height)
 {
-    const simulated *x = p->x;
+    const predict_step *x = p->x;
     const plan *own = x->ranks[stage].p;
     const sim_times *t = &x->step->times[stage];
     const double ground[4] = {left_of(), y, width_of(), height};
@@ -206,7 +206,7 @@ static status legend_item(const picture *p, double *x, uint32_t colour, const ch
 
 static status step_draw(picture *p)
 {
-    const simulated *x = p->x;
+    const predict_step *x = p->x;
     const int32_t rows = rows_of(x);
     const double row = fmin(40.0, fmax(16.0, 560.0 / rows));
     arena *a = NULL;
@@ -239,7 +239,7 @@ static status step_draw(picture *p)
 
 static status memory_draw(picture *p)
 {
-    const simulated *x = p->x;
+    const predict_step *x = p->x;
     const int32_t rows = rows_of(x);
     const double row = fmin(26.0, fmax(12.0, 380.0 / rows));
     char human[32];
@@ -254,7 +254,7 @@ static status memory_draw(picture *p)
     for (int32_t i = 0; i < rows; i++) {
         int64_t kind[BYTES_KIND_COUNT];
         const int32_t stage = stage_of(x, i);
-        const int64_t all = simulate_bytes(x, stage, kind);
+        const int64_t all = predict_step_bytes(x, stage, kind);
         const double y = p->top + row * i, ground[4] = {left_of(), y, width_of(), row * 0.8};
         double at = left_of();
         TRY(svg_words(p->out, margin, y + row * 0.4, &name_font, "pp %d", (int)stage));
@@ -287,7 +287,7 @@ typedef struct axis_reach {
 } axis_reach;
 
 // Devices, 1 to all of them, in powers.
-static double device_x(const simulated *x, double devices)
+static double device_x(const predict_step *x, double devices)
 {
     return left_of() + width_of() * log2(devices) / fmax(log2((double)x->devices), 1.0);
 }
@@ -357,8 +357,8 @@ static status reach_draw(picture *p)
 
 static status title_draw(picture *p)
 {
-    const simulated *x = p->x;
-    const simulation *s = x->of;
+    const predict_step *x = p->x;
+    const predict_setup *s = x->of;
     const svg_font title = {.size = 24, .bold = true, .colour = INK};
     const svg_font note = {.size = 14, .colour = QUIET};
     text layout = {.a = p->out->a};
@@ -379,7 +379,7 @@ static status title_draw(picture *p)
     return ST_OK;
 }
 
-static status cluster_svg(const simulated *x, arena *a, text *out)
+static status cluster_svg(const predict_step *x, arena *a, text *out)
 {
     text body = {.a = a};
     picture p = {.x = x, .out = &body, .top = margin};
@@ -394,15 +394,15 @@ static status cluster_svg(const simulated *x, arena *a, text *out)
 
 status explain_cluster(cli_context *cli, const cli_call *call, const char *machine, const char *svg)
 {
-    simulation *s = NULL;
-    simulated *x = NULL;
+    predict_setup *s = NULL;
+    predict_step *x = NULL;
     text t = {.a = cli->a}, drawn = {.a = cli->a};
     simulate_words w = {call->operands[0], machine, call->keys, call->key_count};
     TRY(simulate_named(cli, &w));
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
-    TRY(simulate_step(cli->a, s, x));
+    TRY(predict_step_make(cli->a, s, x));
     TRY(simulate_print_text(cli->a, x, &t));
     cli_print_text(cli, &t);
     if (svg == NULL) return ST_OK;

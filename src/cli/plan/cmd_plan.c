@@ -80,13 +80,13 @@ static const option_table flags = {.title = "Flags", .rows = rows, .count = COUN
 
 // ---- JSON -------------------------------------------------------------------------------------------
 
-static const char *question_name(plan_question question)
+static const char *question_name(predict_question question)
 {
     static const char *const names[] = {"", "max_model", "min_devices", "days", "budget"};
     return names[question];
 }
 
-static status answer_json(const plan_answer *q, text *t)
+static status answer_json(const predict_answer *q, text *t)
 {
     if (q->question == ASK_NOTHING) return text_add(t, "null");
     TRY(text_add(t, "{\"question\": \"%s\", ", question_name(q->question)));
@@ -109,20 +109,20 @@ static status answer_json(const plan_answer *q, text *t)
     return text_add(t, "%.8g, \"their_cost_usd\": %.10g}", q->boundary_days, q->boundary_usd);
 }
 
-static status plans_json(planner *p, const search_result *found, text *t)
+static status plans_json(predict_planner *p, const search_result *found, text *t)
 {
-    simulation s;
-    simulated *x = NULL;
+    predict_setup s;
+    predict_step *x = NULL;
     sim_fleet_input in;
     sim_fleet_result fleet;
     TRY(text_add(t, "\"plans\": ["));
     for (int32_t i = 0; i < found->count; i++) {
-        arena_reset(p->work);
-        TRY(arena_new(p->work, 1, &x));
-        TRY(plan_step(p, p->work, &found->plans[i].layout, &s, x));
-        if (s.has_length) TRY(simulate_run(p->work, x, &in, &fleet));
+        arena_reset(p->each.work);
+        TRY(arena_new(p->each.work, 1, &x));
+        TRY(candidates_show(&p->each, p->each.work, &found->plans[i].layout, &s, x));
+        if (s.has_length) TRY(predict_long_run(p->each.work, x, &in, &fleet));
         if (i > 0) TRY(text_add(t, ", "));
-        TRY(simulate_print_json(p->work, x, s.has_length ? &fleet : NULL, t));
+        TRY(simulate_print_json(p->each.work, x, s.has_length ? &fleet : NULL, t));
     }
     return text_add(t, "]");
 }
@@ -145,7 +145,7 @@ static status searched_json(const search_result *found, text *t)
     return text_add(t, "}}");
 }
 
-static status miss_json(planner *p, arena *a, const search_result *found, text *t)
+static status miss_json(predict_planner *p, arena *a, const search_result *found, text *t)
 {
     char name[SEARCH_NAME_BYTES];
     text remedies = {.a = a};
@@ -157,13 +157,13 @@ static status miss_json(planner *p, arena *a, const search_result *found, text *
     TRY(text_add(t, "{\"layout\": "));
     TRY(text_add_json(t, search_layout_name(&no->layout, name)));
     TRY(text_add(t, ", \"peak_bytes\": %lld, \"over_bytes\": %lld, \"remedies\": ",
-                 (long long)bytes, (long long)(bytes - plan_usable(p))));
+                 (long long)bytes, (long long)(bytes - predict_usable_bytes(p))));
     TRY(text_add_json(t, remedies.length > 0 ? remedies.bytes : ""));
     return text_add(t, "}");
 }
 
-static status json_print(planner *p, arena *a, const search_result *found, const plan_answer *q,
-                         text *t)
+static status json_print(predict_planner *p, arena *a, const search_result *found,
+                         const predict_answer *q, text *t)
 {
     TRY(text_add(t, "{"));
     TRY(plans_json(p, found, t));
@@ -179,7 +179,7 @@ static status json_print(planner *p, arena *a, const search_result *found, const
 // ---- words ------------------------------------------------------------------------------------------
 
 // What days or dollars allow, and what the next number of nodes would do.
-static status limit_print(const plan_answer *q, text *t)
+static status limit_print(const predict_answer *q, text *t)
 {
     char n[2][32];
     TRY(text_add(t, "answer    %s devices: %.1f days, $%s\n", explain_count(q->devices, n[0]),
@@ -192,7 +192,7 @@ static status limit_print(const plan_answer *q, text *t)
                     text_count_human(q->boundary_usd, n[1]));
 }
 
-static status answer_print(const planner *p, const plan_answer *q, text *t)
+static status answer_print(const predict_planner *p, const predict_answer *q, text *t)
 {
     char n[2][32];
     switch (q->question) {
@@ -204,7 +204,7 @@ static status answer_print(const planner *p, const plan_answer *q, text *t)
     case ASK_MIN_DEVICES:
         if (q->devices == 0) {
             return text_add(t, "answer    it does not fit on the %s devices of %s\n\n",
-                            explain_count(q->boundary, n[0]), p->base.machine.name);
+                            explain_count(q->boundary, n[0]), p->each.base.machine.name);
         }
         return text_add(t, "answer    %s devices; %s are too few\n\n",
                         explain_count(q->devices, n[0]), explain_count(q->boundary, n[1]));
@@ -222,7 +222,7 @@ static status answer_print(const planner *p, const plan_answer *q, text *t)
 }
 
 // By how much the best misses, and what would help.
-static status does_not_fit(planner *p, arena *a, const search_result *found)
+static status does_not_fit(predict_planner *p, arena *a, const search_result *found)
 {
     char name[SEARCH_NAME_BYTES], over[32], have[32];
     text remedies = {.a = a};
@@ -237,15 +237,16 @@ static status does_not_fit(planner *p, arena *a, const search_result *found)
                 "nothing fits in %s: the smallest of %lld layouts (%s, zero %d) is %lld bytes over "
                 "(%s)%s%s; with more devices, or of a smaller model or train.seq, it may: "
                 "--min-devices and --max-model say how many",
-                text_bytes_human(plan_usable(p), have), (long long)found->layouts,
+                text_bytes_human(predict_usable_bytes(p), have), (long long)found->layouts,
                 search_layout_name(&no->layout, name), (int)no->layout.zero,
-                (long long)(bytes - plan_usable(p)), text_bytes_human(bytes - plan_usable(p), over),
+                (long long)(bytes - predict_usable_bytes(p)),
+                text_bytes_human(bytes - predict_usable_bytes(p), over),
                 remedies.length > 0 ? "; " : "", remedies.length > 0 ? remedies.bytes : "");
 }
 
 // ---- the command ------------------------------------------------------------------------------------
 
-static status question_of(const plan_flags *f, plan_question *question, double *limit)
+static status question_of(const plan_flags *f, predict_question *question, double *limit)
 {
     const int asked = (f->max_model ? 1 : 0) + (f->min_devices ? 1 : 0) + (f->days > 0.0 ? 1 : 0) +
                       (f->budget > 0.0 ? 1 : 0);
@@ -273,27 +274,28 @@ static status keys_with_batch(cli_context *cli, const cli_call *call, const char
     return ST_OK;
 }
 
-static status answered(planner *p, const plan_flags *f, arena *a)
+static status answered(planning *x, const plan_flags *f, arena *a)
 {
-    plan_answer q;
-    plan_question question = ASK_NOTHING;
+    predict_planner *p = &x->p;
+    predict_answer q;
+    predict_question question = ASK_NOTHING;
     double limit = 0.0;
     search_result found;
     text t = {.a = a};
     TRY(question_of(f, &question, &limit));
-    TRY(plan_ask(p, question, limit, &q));
-    TRY(plan_search(p, a, p->plays, &found));
+    TRY(predict_ask(p, question, limit, &q));
+    TRY(predict_search(p, a, p->plays, &found));
     if (f->json) {
         TRY(json_print(p, a, &found, &q, &t));
     } else {
         TRY(answer_print(p, &q, &t));
         TRY(plan_print_text(p, a, &found, &t));
     }
-    cli_print_text(p->cli, &t);
+    cli_print_text(x->cli, &t);
     if (found.count == 0) return does_not_fit(p, a, &found);
     if (f->write == NULL) return ST_OK;
-    TRY(plan_config_write(p, &found.plans[0].layout, f->write));
-    if (!f->json) cli_print(p->cli, "\nwritten   %s\n", f->write);
+    TRY(plan_config_write(x, &found.plans[0].layout, f->write));
+    if (!f->json) cli_print(x->cli, "\nwritten   %s\n", f->write);
     return ST_OK;
 }
 
@@ -302,16 +304,17 @@ static status run(cli_context *cli, const cli_call *call)
     const plan_flags *f = call->flags;
     const char **keys = NULL;
     int64_t count = 0;
-    planner *p = NULL;
+    planning *x = NULL;
     if (f->cluster == NULL) return fail(ST_USAGE, "plan needs --cluster NAME or a YAML file");
-    TRY(arena_new(cli->a, 1, &p));
+    TRY(arena_new(cli->a, 1, &x));
     TRY(keys_with_batch(cli, call, &keys, &count));
-    TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, p));
+    TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, x));
+    predict_planner *p = &x->p;
     p->wanted = (int32_t)f->top;
     if (f->plays > 0) p->plays_rows = 0; // as many as were asked for
     p->plays = (int32_t)max_i64(f->plays > 0 ? f->plays : p->plays, f->top);
-    const status st = answered(p, f, cli->a);
-    plan_close(p);
+    const status st = answered(x, f, cli->a);
+    plan_close(x);
     return st;
 }
 

@@ -32,7 +32,7 @@ static const option rows[] = {
 };
 static const option_table flags = {.title = "Flags", .rows = rows, .count = COUNT_OF(rows)};
 
-static status trace_write(cli_context *cli, const simulated *x, const char *path)
+static status trace_write(cli_context *cli, const predict_step *x, const char *path)
 {
     text t = {.a = cli->a};
     TRY(sim_trace_print(x->ranks, x->step, &t));
@@ -42,8 +42,8 @@ static status trace_write(cli_context *cli, const simulated *x, const char *path
 static status run(cli_context *cli, const cli_call *call)
 {
     const simulate_flags *f = call->flags;
-    simulation *s = NULL;
-    simulated *x = NULL;
+    predict_setup *s = NULL;
+    predict_step *x = NULL;
     sim_fleet_input in;
     sim_fleet_result fleet;
     sim_executed done;
@@ -53,9 +53,9 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(arena_new(cli->a, 1, &s));
     TRY(arena_new(cli->a, 1, &x));
     TRY(simulate_open(cli, w.operand, w.cluster, w.keys, w.key_count, false, s));
-    TRY(simulate_step(cli->a, s, x));
-    if (s->has_length) TRY(simulate_run(cli->a, x, &in, &fleet));
-    if (f->execute) TRY(simulate_execute(cli->a, x, &done));
+    TRY(predict_step_make(cli->a, s, x));
+    if (s->has_length) TRY(predict_long_run(cli->a, x, &in, &fleet));
+    if (f->execute) TRY(predict_step_execute(cli->a, x, &done));
     if (f->json) {
         TRY(simulate_print_json(cli->a, x, s->has_length ? &fleet : NULL, &t));
     } else {

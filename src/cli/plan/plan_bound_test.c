@@ -22,7 +22,7 @@ static void assert_ok(status st)
 // more: other keys, or other values of these; the profile is of a software that hides only some of its messages, or
 // "trireme".
 static void planner_open(cli_context *cli, const char *model, const char *machine,
-                         const char *const *more, planner *p)
+                         const char *const *more, planning *x)
 {
     const char *keys[KEYS_MAX] = {"cluster.devices=16", "train.steps=10"};
     static const char *const usual[] = {
@@ -40,8 +40,8 @@ static void planner_open(cli_context *cli, const char *model, const char *machin
     }
     ASSERT(count <= KEYS_MAX);
     assert_ok(cli_context_init(cli, stdout, stderr));
-    assert_ok(plan_open(cli, model, machine, keys, count, p));
-    p->wanted = 4000;
+    assert_ok(plan_open(cli, model, machine, keys, count, x));
+    x->p.wanted = 4000;
 }
 
 // How far the least time is below, and how many were looked at.
@@ -60,14 +60,14 @@ static int64_t sums_work_in(const plan *p)
     return bytes;
 }
 
-static void played_is_not_faster(planner *p, const search_found *f, gap *g)
+static void played_is_not_faster(predict_planner *p, const search_found *f, gap *g)
 {
-    simulation s;
-    simulated *x = NULL;
+    predict_setup s;
+    predict_step *x = NULL;
     char name[SEARCH_NAME_BYTES];
-    arena_reset(p->work);
-    assert_ok(arena_new(p->work, 1, &x));
-    const status st = plan_step(p, p->work, &f->layout, &s, x);
+    arena_reset(p->each.work);
+    assert_ok(arena_new(p->each.work, 1, &x));
+    const status st = candidates_show(&p->each, p->each.work, &f->layout, &s, x);
     if (st != ST_OK && status_blast_radius(st) == RADIUS_USER) {
         error_clear();
         return;
@@ -84,7 +84,7 @@ static void played_is_not_faster(planner *p, const search_found *f, gap *g)
     if (1.0 - share > g->most) g->most = 1.0 - share;
     g->sum += 1.0 - share;
     g->count++;
-    if (p->base.profile.context_bytes > 0) return; // other software's bytes are no plan's
+    if (p->each.base.profile.context_bytes > 0) return; // other software's bytes are no plan's
     // What lives, of the stage that it is of; the arena has holes besides.
     const int32_t stage = f->memory.pp;
     const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
@@ -124,20 +124,21 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
     int64_t most = 0;
     for (int64_t k = 0; k < count; k++) {
         cli_context cli;
-        planner *p = malloc(sizeof(*p));
+        planning *x = malloc(sizeof(*x));
         search_result found;
-        assert_non_null(p);
-        planner_open(&cli, of[k][0], of[k][1], more, p);
-        assert_ok(plan_search(p, cli.a, 0, &found));
+        assert_non_null(x);
+        predict_planner *p = &x->p;
+        planner_open(&cli, of[k][0], of[k][1], more, x);
+        assert_ok(predict_search(p, cli.a, 0, &found));
         assert_true(found.layouts > 100);
         most += min_i64(each, found.count);
         const int64_t apart = max_i64(found.count / each, 1);
         for (int64_t i = k % apart; i < found.count; i += apart) {
             played_is_not_faster(p, &found.plans[i], &g);
         }
-        plan_close(p);
+        plan_close(x);
         cli_context_deinit(&cli);
-        free(p);
+        free(x);
     }
     assert_true(g.count > most / 2);
     print_message("%lld layouts: least times are %.1f%% below on the average, %.1f%% at most\n",

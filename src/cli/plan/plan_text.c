@@ -50,16 +50,16 @@ static const char *recompute_word(const search_layout *l, char buffer[16])
 
 // ---- head -----------------------------------------------------------------------------------------
 
-static status head_lines(const planner *p, const search_result *found, text *t)
+static status head_lines(const predict_planner *p, const search_result *found, text *t)
 {
-    const simulation *s = &p->base;
+    const predict_setup *s = &p->each.base;
     char n[4][32];
     TRY(text_add(t, "model     %.30s  %lld layers  dim %lld  seq %s  batch %s\n", s->name,
                  (long long)s->spec.layers, (long long)s->spec.dim,
                  explain_count(s->r->train.seq, n[0]),
                  explain_count(run_config_batch_max(s->r), n[1])));
     TRY(text_add(t, "cluster   %.30s, %s devices with %s usable   profile %s\n", s->machine.name,
-                 explain_count(p->devices, n[0]), text_bytes_human(plan_usable(p), n[1]),
+                 explain_count(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
                  s->profile.name));
     TRY(text_add(t, "searched  %s layouts: %s played, %s too large, %s slower at best\n",
                  explain_count(found->layouts, n[0]), explain_count(found->played, n[1]),
@@ -73,7 +73,8 @@ static status head_lines(const planner *p, const search_result *found, text *t)
 
 // ---- the table ------------------------------------------------------------------------------------
 
-static status row_begin(const planner *p, const search_found *f, const char *number, text *t)
+static status row_begin(const predict_planner *p, const search_found *f, const char *number,
+                        text *t)
 {
     char mesh[32], schedule[32], again[16];
     const char *unit = "";
@@ -81,24 +82,15 @@ static status row_begin(const planner *p, const search_found *f, const char *num
     const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
     return text_add(t, "%2s %-13s %-10s %d %4s %3lld %6.1f", number, mesh_word(l, mesh),
                     schedule_word(l, schedule), l->zero, recompute_word(l, again),
-                    (long long)l->micro_batch, mib_or_gib(bytes, plan_usable(p), &unit));
+                    (long long)l->micro_batch, mib_or_gib(bytes, predict_usable_bytes(p), &unit));
 }
 
-static bool is_same(const search_layout *x, const search_layout *y)
-{
-    return x->dp == y->dp && x->tp == y->tp && x->pp == y->pp && x->cp == y->cp && x->ep == y->ep &&
-           x->chunks == y->chunks && x->zero == y->zero && x->sp == y->sp &&
-           x->whole_experts == y->whole_experts &&
-           search_recomputes_alike(x, y->recompute, y->recompute_layers) &&
-           x->schedule == y->schedule && x->micro_batch == y->micro_batch;
-}
-
-static status plan_row(const planner *p, const search_found *f, int32_t number, text *t)
+static status plan_row(const predict_planner *p, const search_found *f, int32_t number, text *t)
 {
     char word[16], step[32], rate[32];
-    plan_figures x = {.step_s = (double)f->played.step_ns * 1e-9};
-    for (int64_t i = 0; i < min_i64(p->figure_count, PLAN_FIGURES); i++) {
-        if (is_same(&p->figures[i].layout, &f->layout)) x = p->figures[i];
+    predict_figures x = {.step_s = (double)f->played.step_ns * 1e-9};
+    for (int64_t i = 0; i < min_i64(p->each.figure_count, PREDICT_FIGURES); i++) {
+        if (search_layout_is_same(&p->each.figures[i].layout, &f->layout)) x = p->each.figures[i];
     }
     (void)snprintf(word, sizeof(word), "%d", number);
     TRY(row_begin(p, f, word, t));
@@ -107,13 +99,13 @@ static status plan_row(const planner *p, const search_found *f, int32_t number, 
                     100.0 * x.waits);
 }
 
-static status too_large_row(planner *p, arena *a, const search_found *f, text *t)
+static status too_large_row(predict_planner *p, arena *a, const search_found *f, text *t)
 {
     char over[32];
     text remedies = {.a = a};
     const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
     TRY(row_begin(p, f, "-", t));
-    TRY(text_add(t, "  NO: %s over\n", text_bytes_human(bytes - plan_usable(p), over)));
+    TRY(text_add(t, "  NO: %s over\n", text_bytes_human(bytes - predict_usable_bytes(p), over)));
     TRY(plan_print_remedies(p, a, f, &remedies));
     if (remedies.length == 0) return ST_OK;
     for (const char *at = remedies.bytes; at != NULL;) { // a line each
@@ -154,10 +146,10 @@ static status legend_line(const search_result *found, text *t)
     return before[0] == ';' ? text_add(t, "\n") : ST_OK;
 }
 
-static status table_lines(planner *p, arena *a, const search_result *found, text *t)
+static status table_lines(predict_planner *p, arena *a, const search_result *found, text *t)
 {
     const char *unit = "";
-    (void)mib_or_gib(0, plan_usable(p), &unit);
+    (void)mib_or_gib(0, predict_usable_bytes(p), &unit);
     TRY(text_add(t,
                  "\n # dp x tp x pp  schedule   z  rec  mb    %s     step tok/s/d   MFU bub comm\n",
                  unit));
@@ -181,7 +173,7 @@ static status rule_lines(const search_result *found, text *t)
 
 // ---- bytes ----------------------------------------------------------------------------------------
 
-static status recipe_lines(const planner *p, double parameters, text *t)
+static status recipe_lines(const predict_planner *p, double parameters, text *t)
 {
     static const struct {
         int32_t each;
@@ -205,7 +197,8 @@ static status recipe_lines(const planner *p, double parameters, text *t)
     return ST_OK;
 }
 
-static status memory_lines(const planner *p, const search_found *f, double parameters, text *t)
+static status memory_lines(const predict_planner *p, const search_found *f, double parameters,
+                           text *t)
 {
     char bytes[32];
     int64_t kind[BYTES_KIND_COUNT];
@@ -220,17 +213,17 @@ static status memory_lines(const planner *p, const search_found *f, double param
 }
 
 // Weights once, and keys and values of every position.
-static status inference_line(const planner *p, double parameters, text *t)
+static status inference_line(const predict_planner *p, double parameters, text *t)
 {
     char weights[32], token[32], text_bytes[32];
-    const decoder_spec *s = &p->base.spec;
+    const decoder_spec *s = &p->each.base.spec;
     const int64_t each = 2 * s->layers * s->kv_heads * s->head_dim * 2;
     return text_add(t,
                     "\ninference in bf16: weights %s, keys and values %s a token,\n"
                     "          %s a text of train.seq\n",
                     text_bytes_human((int64_t)(2.0 * parameters), weights),
                     text_bytes_human(each, token),
-                    text_bytes_human(each * p->base.r->train.seq, text_bytes));
+                    text_bytes_human(each * p->each.base.r->train.seq, text_bytes));
 }
 
 // ---- what one percent is worth ----------------------------------------------------------------------
@@ -247,14 +240,14 @@ static void lever_pull(cluster *c, lever which, double by)
     }
 }
 
-static status failure_line(arena *a, const simulated *x, text *t)
+static status failure_line(arena *a, const predict_step *x, text *t)
 {
     sim_fleet_input in;
     sim_fleet_result now, then;
     if (!x->of->has_length) {
         return text_add(t, "          failure rate     give train.tokens or train.steps\n");
     }
-    TRY(simulate_run(a, x, &in, &now));
+    TRY(predict_long_run(a, x, &in, &now));
     for (int32_t i = 0; i < in.event_count; i++) in.events[i].rate_h /= 1.01;
     TRY(sim_fleet_run(a, &in, &then));
     return text_add(t, "          %-16s %+7.3f%% of the run\n", "failure rate",
@@ -262,33 +255,33 @@ static status failure_line(arena *a, const simulated *x, text *t)
 }
 
 // The play of the best, which the search has kept if no faster one was too large.
-static status times_of(planner *p, const search_layout *l, const simulated **out)
+static status times_of(predict_planner *p, const search_layout *l, const predict_step **out)
 {
-    simulation *s = NULL;
-    simulated *x = NULL;
-    *out = p->best_play;
-    if (p->best_play != NULL && is_same(l, &p->best_layout)) return ST_OK;
-    arena_reset(p->work);
-    TRY(arena_new(p->work, 1, &s));
-    TRY(arena_new(p->work, 1, &x));
-    TRY(plan_times(p, p->work, l, s, x));
+    predict_setup *s = NULL;
+    predict_step *x = NULL;
+    *out = p->each.best_step;
+    if (p->each.best_step != NULL && search_layout_is_same(l, &p->each.best_layout)) return ST_OK;
+    arena_reset(p->each.work);
+    TRY(arena_new(p->each.work, 1, &s));
+    TRY(arena_new(p->each.work, 1, &x));
+    TRY(candidates_times(&p->each, p->each.work, l, s, x));
     *out = x;
     return ST_OK;
 }
 
-static status sensitivity_lines(planner *p, arena *a, const search_found *f, text *t)
+static status sensitivity_lines(predict_planner *p, arena *a, const search_found *f, text *t)
 {
     static const char *const names[LEVER_COUNT] = {"FLOP/s", "memory bandwidth", "link bandwidth",
                                                    "link latency"};
-    const simulated *x = NULL;
+    const predict_step *x = NULL;
     cluster machines[LEVER_COUNT];
     double step_s[LEVER_COUNT] = {0.0};
     TRY(times_of(p, &f->layout, &x));
     for (int k = 0; k < LEVER_COUNT; k++) {
-        machines[k] = p->base.machine;
+        machines[k] = p->each.base.machine;
         lever_pull(&machines[k], (lever)k, 1.01);
     }
-    TRY(simulate_again(x, machines, LEVER_COUNT, step_s));
+    TRY(predict_step_elsewhere(x, machines, LEVER_COUNT, step_s));
     TRY(text_add(t, "\none percent better, of # 1:\n"));
     for (int k = 0; k < LEVER_COUNT; k++) {
         TRY(text_add(t, "          %-16s %+7.3f%% of the step\n", names[k],
@@ -297,7 +290,7 @@ static status sensitivity_lines(planner *p, arena *a, const search_found *f, tex
     return failure_line(a, x, t);
 }
 
-status plan_print_text(planner *p, arena *a, const search_result *found, text *out)
+status plan_print_text(predict_planner *p, arena *a, const search_result *found, text *out)
 {
     TRY(head_lines(p, found, out));
     TRY(table_lines(p, a, found, out));
@@ -311,8 +304,8 @@ status plan_print_text(planner *p, arena *a, const search_result *found, text *o
 
 // ---- what would make it fit -------------------------------------------------------------------------
 
-static status remedy_try(planner *p, arena *a, const search_found *f, const search_layout *l,
-                         const char *key, int *shown, text *t)
+static status remedy_try(predict_planner *p, arena *a, const search_found *f,
+                         const search_layout *l, const char *key, int *shown, text *t)
 {
     char less[32];
     search_result found;
@@ -328,7 +321,7 @@ static status remedy_try(planner *p, arena *a, const search_found *f, const sear
                               .recompute_layers = l->recompute_layers,
                               .schedule = l->schedule,
                               .micro_batch = l->micro_batch};
-    const status st = plan_search(p, a, 0, &found);
+    const status st = predict_search(p, a, 0, &found);
     p->fixed = fixed;
     if (st != ST_OK) {
         error_clear();
@@ -341,7 +334,7 @@ static status remedy_try(planner *p, arena *a, const search_found *f, const sear
                     text_bytes_human(f->bytes - now->bytes, less), now->fits ? " (fits)" : "");
 }
 
-status plan_print_remedies(planner *p, arena *a, const search_found *f, text *out)
+status plan_print_remedies(predict_planner *p, arena *a, const search_found *f, text *out)
 {
     int shown = 0;
     char key[64];
@@ -363,7 +356,7 @@ status plan_print_remedies(planner *p, arena *a, const search_found *f, text *ou
         TRY(remedy_try(p, a, f, &l, "train.micro_batch=1", &shown, out));
     }
     l = f->layout;
-    if (l.dp % 2 == 0 && l.tp * 2 <= p->base.machine.levels[0].devices) {
+    if (l.dp % 2 == 0 && l.tp * 2 <= p->each.base.machine.levels[0].devices) {
         l.dp /= 2;
         l.tp *= 2;
         (void)snprintf(key, sizeof(key), "layout.tp=%d", l.tp);

@@ -24,13 +24,13 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
                                       "train.steps=10"};
     int64_t count = 7;
     cli_context cli;
-    simulation s;
-    simulated x;
+    predict_setup s;
+    predict_step x;
     for (int i = 0; i < MORE_MAX && more[i] != NULL; i++) keys[count++] = more[i];
     assert_ok(cli_context_init(&cli, stdout, stderr));
     assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, false, &s));
     s.profile.beside = beside;
-    assert_ok(simulate_times(cli.a, &s, &x));
+    assert_ok(predict_step_times(cli.a, &s, &x));
     const sim_times t = x.step->times[0];
     const plan *p = x.ranks[0].p;
     *asides = 0;

@@ -21,8 +21,8 @@ static void assert_ok(status st)
 
 typedef struct trial {
     cli_context cli;
-    simulation s;
-    simulated all, some;
+    predict_setup s;
+    predict_step all, some;
 } trial;
 
 static void trial_open(trial *t, const char *machine, const char *words)
@@ -98,9 +98,9 @@ static void time_is_that_of_all(void **state)
     for (int64_t i = 0; i < COUNT_OF(rows); i++) {
         trial t;
         trial_open(&t, rows[i].machine, rows[i].words);
-        assert_ok(simulate_times(t.cli.a, &t.s, &t.some));
-        assert_ok(simulate_played(t.cli.a, &t.s, &t.all));
-        simulate_figures(&t.s, &t.all);
+        assert_ok(predict_step_times(t.cli.a, &t.s, &t.some));
+        assert_ok(predict_step_simulate(t.cli.a, &t.s, &t.all));
+        predict_step_figures(&t.s, &t.all);
         assert_int_equal(t.some.microbatches, t.all.microbatches);
         assert_int_equal(t.all.played, t.all.microbatches);
         print_message("%4lld of %4lld played: %s\n", (long long)t.some.played,
@@ -110,8 +110,8 @@ static void time_is_that_of_all(void **state)
         double some_s = 0.0, all_s = 0.0; // on a machine with faster links
         cluster faster = t.s.machine;
         for (int32_t k = 0; k < faster.level_count; k++) faster.levels[k].bytes_s *= 1.01;
-        assert_ok(simulate_again(&t.some, &faster, 1, &some_s));
-        assert_ok(simulate_again(&t.all, &faster, 1, &all_s));
+        assert_ok(predict_step_elsewhere(&t.some, &faster, 1, &some_s));
+        assert_ok(predict_step_elsewhere(&t.all, &faster, 1, &all_s));
         assert_true(fabs(some_s / all_s - 1.0) < 1e-6);
         cli_context_deinit(&t.cli);
     }
@@ -123,7 +123,7 @@ static void few_are_all_played(void **state)
     (void)state;
     trial t;
     trial_open(&t, "h100", "layout.pp=4 layout.dp=2 train.global_batch=64");
-    assert_ok(simulate_times(t.cli.a, &t.s, &t.some));
+    assert_ok(predict_step_times(t.cli.a, &t.s, &t.some));
     assert_int_equal(t.some.played, 32);
     assert_int_equal(t.some.microbatches, 32);
     cli_context_deinit(&t.cli);
@@ -137,21 +137,21 @@ static void rooms_change_nothing(void **state)
         trial t;
         double own_s[3], room_s[3];
         trial_open(&t, rows[i].machine, rows[i].words);
-        assert_ok(simulate_times(t.cli.a, &t.s, &t.all));
-        simulation in_rooms = t.s;
-        for (int k = 0; k < SIMULATE_PLAYS; k++) {
+        assert_ok(predict_step_times(t.cli.a, &t.s, &t.all));
+        predict_setup in_rooms = t.s;
+        for (int k = 0; k < PREDICT_ARENAS; k++) {
             assert_ok(arena_create("times of a play", 0, &in_rooms.plays[k]));
         }
         for (int turn = 0; turn < 2; turn++) {
-            assert_ok(simulate_times(t.cli.a, &in_rooms, &t.some));
+            assert_ok(predict_step_times(t.cli.a, &in_rooms, &t.some));
         }
         times_compare(&t);
         const cluster machines[] = {t.s.machine, t.s.machine, t.s.machine};
-        assert_ok(simulate_again(&t.all, machines, COUNT_OF(machines), own_s));
-        assert_ok(simulate_again(&t.some, machines, COUNT_OF(machines), room_s));
+        assert_ok(predict_step_elsewhere(&t.all, machines, COUNT_OF(machines), own_s));
+        assert_ok(predict_step_elsewhere(&t.some, machines, COUNT_OF(machines), room_s));
         times_compare(&t);
         for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == room_s[k]);
-        for (int k = 0; k < SIMULATE_PLAYS; k++) arena_destroy(in_rooms.plays[k]);
+        for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_rooms.plays[k]);
         cli_context_deinit(&t.cli);
     }
 }
@@ -166,11 +166,11 @@ static void fit_is_that_of_all(void **state)
         trial_open(&t, rows[i].machine, rows[i].words);
         const int32_t count = (int32_t)t.s.r->layout.pp;
         t.s.machine.device.usable_bytes = 0.0;
-        assert_ok(simulate_planned(t.cli.a, &t.s, stages, count, &t.all));
+        assert_ok(predict_step_plan(t.cli.a, &t.s, stages, count, &t.all));
         for (int percent = 92; percent <= 108; percent += 8) {
             const int64_t usable = t.all.peak_bytes / 100 * percent;
             t.s.machine.device.usable_bytes = (double)usable;
-            assert_ok(simulate_peak(t.cli.a, &t.s, stages, count, &t.some));
+            assert_ok(predict_step_peak(t.cli.a, &t.s, stages, count, &t.some));
             if (t.some.fits != (t.all.peak_bytes <= usable)) {
                 print_error("%s: %lld of %lld, by all plans %lld\n", rows[i].words,
                             (long long)t.some.peak_bytes, (long long)usable,

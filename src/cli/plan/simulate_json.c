@@ -14,7 +14,7 @@ static const char *recompute_word(const run_config *r)
 }
 
 // Decoder layers that compute anything again.
-static int64_t recompute_layers(const simulation *s)
+static int64_t recompute_layers(const predict_setup *s)
 {
     const run_config *r = s->r;
     if (r->train.recompute == RUN_RECOMPUTE_NONE) return 0;
@@ -58,7 +58,7 @@ static status memory_add(const int64_t bytes[BYTES_KIND_COUNT], text *t)
     return text_add(t, "}");
 }
 
-static status figures_add(const simulated *x, text *t)
+static status figures_add(const predict_step *x, text *t)
 {
     TRY(text_add(t, "\"step_s\": %.9f, \"tokens_per_s\": %.10g, \"tflops_per_device\": %.8g, ",
                  x->step_s, x->tokens_per_s, x->flops_per_device * 1e-12));
@@ -74,7 +74,7 @@ static status figures_add(const simulated *x, text *t)
     return memory_add(x->memory, t);
 }
 
-static status idle_add(const simulated *x, const sim_fleet_result *run, text *t)
+static status idle_add(const predict_step *x, const sim_fleet_result *run, text *t)
 {
     double sync = x->host;
     for (int k = 0; k < TRAFFIC_COUNT; k++) sync += x->exposed[k];
@@ -89,13 +89,13 @@ static status idle_add(const simulated *x, const sim_fleet_result *run, text *t)
         x->data, sync, x->bubble, run != NULL ? run->share.save : 0.0);
 }
 
-static status stages_add(const simulated *x, text *t)
+static status stages_add(const predict_step *x, text *t)
 {
     const int64_t apart = x->devices / x->stages;
     TRY(text_add(t, "\"stages\": ["));
     for (int32_t i = 0; i < x->stages; i++) {
         int64_t bytes[BYTES_KIND_COUNT];
-        const int64_t all = simulate_bytes(x, i, bytes);
+        const int64_t all = predict_step_bytes(x, i, bytes);
         const sim_times *s = &x->step->times[i];
         const double whole = (double)s->length;
         TRY(text_add(t, "%s{\"first_rank\": %lld, \"ranks\": %lld, \"peak_bytes\": %lld, ",
@@ -107,9 +107,9 @@ static status stages_add(const simulated *x, text *t)
     return text_add(t, "]");
 }
 
-static status layers_add(arena *a, const simulated *x, text *t)
+static status layers_add(arena *a, const predict_step *x, text *t)
 {
-    const cost_model prices = simulate_prices(x->of);
+    const cost_model prices = predict_prices(x->of);
     sim_layer rows[SIM_LAYERS];
     int32_t count = 0;
     TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));
@@ -129,7 +129,7 @@ static status layers_add(arena *a, const simulated *x, text *t)
     return text_add(t, "]");
 }
 
-status simulate_print_json(arena *a, const simulated *x, const sim_fleet_result *run, text *out)
+status simulate_print_json(arena *a, const predict_step *x, const sim_fleet_result *run, text *out)
 {
     const run_config *r = x->of->r;
     TRY(text_add(out, "{\"model\": "));

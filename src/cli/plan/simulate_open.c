@@ -171,7 +171,7 @@ static status batch_take(opening *o)
 }
 
 // In a run file the vocabulary is the tokenizer's, where it is at hand; else the preset's, or a usual one.
-static status model_take(const opening *o, simulation *out)
+static status model_take(const opening *o, predict_setup *out)
 {
     enum { VOCAB_ANY = 1 << 16 };
     cli_context *cli = o->cli;
@@ -188,7 +188,7 @@ static status model_take(const opening *o, simulation *out)
 // ---- cluster, profile, convention -----------------------------------------------------------------
 
 // A processor is one device, and all ranks of a machine share it.
-static void cpu_share(simulation *out)
+static void cpu_share(predict_setup *out)
 {
     cluster_device *d = &out->machine.device;
     if (!cost_is_processor(d)) return;
@@ -204,7 +204,7 @@ static void cpu_share(simulation *out)
     cost_units_share(d, ranks);
 }
 
-static status cluster_take(opening *o, const char *name, simulation *out)
+static status cluster_take(opening *o, const char *name, predict_setup *out)
 {
     char *devices = NULL;
     const int64_t ranks = run_config_ranks(out->r);
@@ -218,7 +218,7 @@ static status cluster_take(opening *o, const char *name, simulation *out)
 
 // As `train` would take them, of a run file; else the largest micro-batch with at most 4,096 tokens, and nothing
 // computed again. Nor on other devices than processors, of which we choose by the cost here.
-static status memory_take(const opening *o, simulation *out)
+static status memory_take(const opening *o, predict_setup *out)
 {
     const int64_t ranks = run_config_ranks(out->r);
     const train_options options = {
@@ -239,7 +239,7 @@ static status memory_take(const opening *o, simulation *out)
     return ST_OK;
 }
 
-static status profile_take(const opening *o, simulation *out)
+static status profile_take(const opening *o, predict_setup *out)
 {
     const cluster_device *d = &out->machine.device;
     return catalog_profile_load(o->cli->h, o->cli->a, out->r->profile,
@@ -247,7 +247,7 @@ static status profile_take(const opening *o, simulation *out)
                                 o->profile_count, &out->profile);
 }
 
-static status rule_take(const opening *o, simulation *out)
+static status rule_take(const opening *o, predict_setup *out)
 {
     const char *names[32];
     int64_t count = 0;
@@ -265,7 +265,7 @@ static status rule_take(const opening *o, simulation *out)
 }
 
 status simulate_open(cli_context *cli, const char *operand, const char *cluster_name,
-                     const char *const *keys, int64_t key_count, bool searched, simulation *out)
+                     const char *const *keys, int64_t key_count, bool searched, predict_setup *out)
 {
     opening *o = NULL;
     int64_t count = 0;
@@ -295,5 +295,5 @@ status simulate_open(cli_context *cli, const char *operand, const char *cluster_
     TRY(cluster_take(o, cluster_name, out));
     TRY(memory_take(o, out));
     TRY(profile_take(o, out));
-    return searched ? ST_OK : plan_micro_batch(cli, out);
+    return searched ? ST_OK : predict_micro_batch(cli->h, cli->a, out);
 }

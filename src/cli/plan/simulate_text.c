@@ -6,9 +6,9 @@
 
 enum { STAGES_SHOWN = 16 };
 
-static status model_lines(const simulated *x, text *t)
+static status model_lines(const predict_step *x, text *t)
 {
-    const simulation *s = x->of;
+    const predict_setup *s = x->of;
     const run_config *r = s->r;
     char count[32], bytes[32], batch[32], seq[32];
     text layout = {.a = t->a};
@@ -28,7 +28,7 @@ static status model_lines(const simulated *x, text *t)
                     (long long)x->microbatches, (long long)x->micro_batch);
 }
 
-static status step_lines(const simulated *x, text *t)
+static status step_lines(const predict_step *x, text *t)
 {
     char step[32], rate[32];
     TRY(text_add(t, "step      %s   %s tok/s   %.4g TFLOP/s per device   MFU %.1f%%   HFU %.1f%%\n",
@@ -45,7 +45,7 @@ static status step_lines(const simulated *x, text *t)
     return text_add(t, "\n");
 }
 
-static status memory_lines(const simulated *x, text *t)
+static status memory_lines(const predict_step *x, text *t)
 {
     char peak[32], other[32];
     TRY(text_add(t, "memory    %s on the fullest rank (stage %d): ",
@@ -62,7 +62,7 @@ static status memory_lines(const simulated *x, text *t)
     return ST_OK;
 }
 
-static status stage_lines(const simulated *x, text *t)
+static status stage_lines(const predict_step *x, text *t)
 {
     char bytes[32];
     if (x->stages == 1) return ST_OK;
@@ -78,16 +78,16 @@ static status stage_lines(const simulated *x, text *t)
         for (int k = 0; k < TRAFFIC_COUNT; k++) exposed += s->exposed[k];
         TRY(text_add(t, "%5d%15lld%10s%9.1f%%%8.1f%%%12.1f%%\n", i,
                      (long long)(i * (x->devices / x->stages)),
-                     text_bytes_human(simulate_bytes(x, i, kinds), bytes),
+                     text_bytes_human(predict_step_bytes(x, i, kinds), bytes),
                      100.0 * (double)s->compute / whole, 100.0 * (double)s->bubble / whole,
                      100.0 * (double)exposed / whole));
     }
     return ST_OK;
 }
 
-static status layer_lines(arena *a, const simulated *x, text *t)
+static status layer_lines(arena *a, const predict_step *x, text *t)
 {
-    const cost_model prices = simulate_prices(x->of);
+    const cost_model prices = predict_prices(x->of);
     sim_layer rows[SIM_LAYERS];
     int32_t count = 0;
     TRY(sim_layers(a, &prices, &x->ranks[0], rows, &count));
@@ -103,7 +103,7 @@ static status layer_lines(arena *a, const simulated *x, text *t)
     return ST_OK;
 }
 
-status simulate_print_text(arena *a, const simulated *x, text *out)
+status simulate_print_text(arena *a, const predict_step *x, text *out)
 {
     TRY(model_lines(x, out));
     TRY(step_lines(x, out));

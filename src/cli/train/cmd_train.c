@@ -41,7 +41,8 @@ typedef struct source {
     const char *config_text; // as given; NULL where the run has it already
     const char **keys;
     int64_t key_count;
-    const char **found; // keys that the planner found; ranks that are started here get them too
+    const char *
+        *found; // keys that the predict_planner found; ranks that are started here get them too
     int64_t found_count;
 } source;
 
@@ -177,7 +178,7 @@ static status micro_batch_find(cli_context *cli, const launch_place *started, ru
     if (!r->train.micro_batch_planned) return ST_OK;
     TRY(plan_micro_batch_here(cli, started, r));
     TRY(arena_new(cli->a, PLAN_MEMORY_KEYS, &s->found));
-    return plan_memory_keys(cli, r, s->found, &s->found_count);
+    return plan_memory_keys(cli->a, r, s->found, &s->found_count);
 }
 
 static status run(cli_context *cli, const cli_call *call)

@@ -2,14 +2,14 @@
 //
 // Each is a walk over one number with a search at every step, and ends where a value does and the next one
 // does not: what fits is always a plan that was made, and what does not was refused layout by layout.
-#include "cli/plan/plan.h"
+#include "predict/planner.h"
 
 #include <math.h>
 
 enum { LAYERS_MAX = 10000, ASK_PLAYS = 3 };
 
 // What takes least memory, where the keys leave it open.
-static void least_memory(planner *p)
+static void least_memory(predict_planner *p)
 {
     if (p->fixed.recompute < 0) p->fixed.recompute = RECOMPUTE_FULL;
     if (p->fixed.recompute_layers < 0) p->fixed.recompute_layers = 0;
@@ -17,12 +17,12 @@ static void least_memory(planner *p)
 }
 
 // Is there a layout that fits? No valid layout is none that fits.
-static status does_fit(planner *p, bool *fits)
+static status does_fit(predict_planner *p, bool *fits)
 {
     arena *a = NULL;
     search_result found = {.count = 0};
     TRY(arena_create("does it fit", 0, &a));
-    const status st = plan_search(p, a, 1, &found);
+    const status st = predict_search(p, a, 1, &found);
     arena_destroy(a);
     *fits = st == ST_OK && found.count > 0;
     if (st != ST_CONFIG_CONFLICT) return st;
@@ -32,13 +32,13 @@ static status does_fit(planner *p, bool *fits)
 
 // ---- the largest model ----------------------------------------------------------------------------
 
-static status layers_fit(planner *p, int64_t layers, bool *fits)
+static status layers_fit(predict_planner *p, int64_t layers, bool *fits)
 {
-    TRY(plan_layers(p, layers));
+    TRY(predict_planner_layers(p, layers));
     return does_fit(p, fits);
 }
 
-static status ask_layers(planner *p, plan_answer *out)
+static status ask_layers(predict_planner *p, predict_answer *out)
 {
     const search_fixed fixed = p->fixed;
     int64_t low = 0, high = 1; // low fits, high does not, once that is known
@@ -54,7 +54,7 @@ static status ask_layers(planner *p, plan_answer *out)
         TRY(layers_fit(p, middle, &fits));
         *(fits ? &low : &high) = middle;
     }
-    TRY(plan_layers(p, max_i64(low, 1)));
+    TRY(predict_planner_layers(p, max_i64(low, 1)));
     p->fixed = fixed;
     out->layers = low;
     out->boundary = high;
@@ -65,17 +65,17 @@ static status ask_layers(planner *p, plan_answer *out)
 // ---- the fewest devices ---------------------------------------------------------------------------
 
 // However it is cut, a device has its share of the state.
-static int64_t devices_at_least(const planner *p)
+static int64_t devices_at_least(const predict_planner *p)
 {
-    const run_types types = run_config_types(p->base.r);
-    const double each =
-        (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
-        (types.has_master ? 4.0 : 0.0) +
-        (p->base.r->optimizer.name == RUN_MUON ? 1.0 : 2.0) * (double)dtype_bytes(types.moments);
-    return max_i64((int64_t)ceil(p->parameters * each / (double)plan_usable(p)), 1);
+    const run_types types = run_config_types(p->each.base.r);
+    const double each = (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
+                        (types.has_master ? 4.0 : 0.0) +
+                        (p->each.base.r->optimizer.name == RUN_MUON ? 1.0 : 2.0) *
+                            (double)dtype_bytes(types.moments);
+    return max_i64((int64_t)ceil(p->parameters * each / (double)predict_usable_bytes(p)), 1);
 }
 
-static status ask_devices(planner *p, plan_answer *out)
+static status ask_devices(predict_planner *p, predict_answer *out)
 {
     const search_fixed fixed = p->fixed;
     const int64_t most = p->devices;
@@ -83,14 +83,14 @@ static status ask_devices(planner *p, plan_answer *out)
     int64_t n = devices_at_least(p);
     least_memory(p);
     for (; n <= most; n++) {
-        TRY(plan_devices(p, n));
+        TRY(predict_planner_devices(p, n));
         TRY(does_fit(p, &fits));
         if (fits) break;
     }
     p->fixed = fixed;
     out->devices = fits ? n : 0;
     out->boundary = fits ? n - 1 : most;
-    return fits ? ST_OK : plan_devices(p, most);
+    return fits ? ST_OK : predict_planner_devices(p, most);
 }
 
 // ---- days and dollars -------------------------------------------------------------------------------
@@ -100,23 +100,23 @@ typedef struct run_figures {
     double days, cost_usd;
 } run_figures;
 
-static status run_on(planner *p, int64_t devices, run_figures *out)
+static status run_on(predict_planner *p, int64_t devices, run_figures *out)
 {
     arena *a = NULL;
     search_result found = {.count = 0};
-    simulation s;
-    simulated *x = NULL;
+    predict_setup s;
+    predict_step *x = NULL;
     sim_fleet_input in;
     sim_fleet_result fleet;
     status st = ST_OK;
     *out = (run_figures){.is_there = false};
-    TRY(plan_devices(p, devices));
+    TRY(predict_planner_devices(p, devices));
     TRY(arena_create("a run", 0, &a));
-    TRY_TO(done, plan_search(p, a, ASK_PLAYS, &found));
+    TRY_TO(done, predict_search(p, a, ASK_PLAYS, &found));
     if (found.count == 0) goto done;
     TRY_TO(done, arena_new(a, 1, &x));
-    TRY_TO(done, plan_step(p, a, &found.plans[0].layout, &s, x));
-    TRY_TO(done, simulate_run(a, x, &in, &fleet));
+    TRY_TO(done, candidates_show(&p->each, a, &found.plans[0].layout, &s, x));
+    TRY_TO(done, predict_long_run(a, x, &in, &fleet));
     *out = (run_figures){.is_there = true, .days = fleet.days.p50, .cost_usd = fleet.cost_usd.p50};
 done:
     arena_destroy(a);
@@ -125,20 +125,20 @@ done:
     return ST_OK;
 }
 
-static bool is_good(const plan_answer *q, const run_figures *f)
+static bool is_good(const predict_answer *q, const run_figures *f)
 {
     if (!f->is_there) return false;
     return q->question == ASK_DAYS ? f->days <= q->limit : f->cost_usd <= q->limit;
 }
 
 // Whole nodes. Days get fewer and dollars more with them: the first number that is good, or the last.
-static status ask_run(planner *p, plan_answer *out)
+static status ask_run(predict_planner *p, predict_answer *out)
 {
-    const int64_t node = max_i64(p->base.machine.node.devices, 1), most = p->devices / node;
+    const int64_t node = max_i64(p->each.base.machine.node.devices, 1), most = p->devices / node;
     const bool first = out->question == ASK_DAYS;
     run_figures f, best = {.is_there = false}, beyond = {.is_there = false};
     int64_t bad = 0, good = 0, n = 1;
-    if (!p->base.has_length) {
+    if (!p->each.base.has_length) {
         return fail(ST_CONFIG_CONFLICT, "how long a run is must be known: give train.tokens (or "
                                         "train.steps), such as train.tokens=15e12");
     }
@@ -173,12 +173,12 @@ static status ask_run(planner *p, plan_answer *out)
     out->boundary_usd = beyond.cost_usd;
     out->days = best.days;
     out->cost_usd = best.cost_usd;
-    return plan_devices(p, good > 0 ? good * node : most * node);
+    return predict_planner_devices(p, good > 0 ? good * node : most * node);
 }
 
-status plan_ask(planner *p, plan_question question, double limit, plan_answer *out)
+status predict_ask(predict_planner *p, predict_question question, double limit, predict_answer *out)
 {
-    *out = (plan_answer){.question = question, .limit = limit};
+    *out = (predict_answer){.question = question, .limit = limit};
     switch (question) {
     case ASK_MAX_MODEL:
         return ask_layers(p, out);

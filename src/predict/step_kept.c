@@ -3,7 +3,7 @@
 // masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
 // actions: layers x micro-batches that are between the two. At the loss: all logits of a micro-batch, where they do not
 // go by chunks; all activations are there at that moment, too. Of weights: those of products in fp8 alone.
-#include "cli/plan/simulate.h"
+#include "predict/step.h"
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
 
@@ -51,7 +51,7 @@ static bool makes(const plan *p, const plan_action *x)
     return x->list == OP_RECOMPUTE || (x->list == OP_FORWARD && !is_recomputed(p, x));
 }
 
-static int64_t scores_kept(const simulated *x, const plan *p)
+static int64_t scores_kept(const predict_step *x, const plan *p)
 {
     const run_config *r = x->of->r;
     int64_t live = 0, most = 0;
@@ -154,7 +154,7 @@ static bool has_loss(const plan *p)
     return false;
 }
 
-static int64_t logits_kept(const simulated *x, const plan *p)
+static int64_t logits_kept(const predict_step *x, const plan *p)
 {
     const cost_profile *profile = &x->of->profile;
     const run_config *r = x->of->r;
@@ -165,7 +165,7 @@ static int64_t logits_kept(const simulated *x, const plan *p)
     return (int64_t)(rows * columns * profile->logit_bytes);
 }
 
-int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
+int64_t predict_kept_bytes(const predict_step *x, int32_t stage)
 {
     const plan *p = x->ranks[stage].p;
     const cost_profile *profile = &x->of->profile;
@@ -183,7 +183,7 @@ int64_t simulate_kept_bytes(const simulated *x, int32_t stage)
     return besides + layers_kept(p, bytes);
 }
 
-int64_t simulate_weights_spared(const simulated *x, int32_t stage)
+int64_t predict_spared_weights(const predict_step *x, int32_t stage)
 {
     const plan *p = x->ranks[stage].p;
     int64_t spared = 0;

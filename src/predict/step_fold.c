@@ -6,8 +6,9 @@
 // time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
 // each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
 // micro-batch.
+#include "predict/step.h"
+
 #include "base/thread_pool.h"
-#include "cli/plan/simulate.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static int64_t rounds_left(const folding *f)
     return (f->all - f->few - f->round) / f->round;
 }
 
-int64_t simulate_weight(const run_config *r)
+int64_t predict_step_weight(const run_config *r)
 {
     folding f;
     const bool folds = folding_of(r, 0, &f);
@@ -57,7 +58,7 @@ int64_t simulate_weight(const run_config *r)
 }
 
 // The same run with fewer micro-batches.
-static status shorter(arena *a, const simulation *s, int64_t microbatches, simulation **out)
+static status shorter(arena *a, const predict_setup *s, int64_t microbatches, predict_setup **out)
 {
     run_config *r = NULL;
     TRY(arena_new(a, 1, out));
@@ -95,7 +96,7 @@ static status schedule_is_folded(arena *a, const run_config *r, const folding *f
 }
 
 // Is what the batch takes to come to a device that of so many micro-batches, without a remainder?
-static bool batch_is_even(const simulated *x)
+static bool batch_is_even(const predict_step *x)
 {
     for (int32_t r = 0; r < x->stages; r++) {
         const plan_table *run = x->ranks[r].p->run;
@@ -119,7 +120,7 @@ static void times_unfold(int64_t rounds, const sim_times *some, sim_times *out)
 }
 
 // Is a round as long as all that a rank does in it? *period_ns 0: it is not, or the step does not repeat itself.
-static status period_of(arena *a, const simulated *x, int64_t *period_ns)
+static status period_of(arena *a, const predict_step *x, int64_t *period_ns)
 {
     TRY(sim_repeats(a, x->ranks, x->step, &x->stretch, period_ns));
     for (int32_t i = 0; i < x->stages; i++) {
@@ -128,15 +129,16 @@ static status period_of(arena *a, const simulated *x, int64_t *period_ns)
     return ST_OK;
 }
 
-static status times_try(arena *a, const simulation *s, const folding *f, simulated *out, bool *done)
+static status times_try(arena *a, const predict_setup *s, const folding *f, predict_step *out,
+                        bool *done)
 {
-    simulation *of_few = NULL;
+    predict_setup *of_few = NULL;
     const int32_t pp = (int32_t)f->round, count = pp > 2 ? 2 * pp : 4;
     const sim_stretch middle = {
         .first = (int32_t)f->few / 2 - (count + pp) / 2, .count = count, .apart = pp};
     int64_t period = 0;
     TRY(shorter(a, s, f->few, &of_few));
-    TRY(simulate_part(a, of_few, &middle, f->all, out));
+    TRY(predict_step_part(a, of_few, &middle, f->all, out));
     out->of = s;
     out->microbatches = f->all;
     out->stretch = middle;
@@ -151,7 +153,7 @@ static status times_try(arena *a, const simulation *s, const folding *f, simulat
     return ST_OK;
 }
 
-status simulate_times(arena *a, const simulation *s, simulated *out)
+status predict_step_times(arena *a, const predict_setup *s, predict_step *out)
 {
     folding f;
     // A host that was ahead once may fall behind later.
@@ -160,32 +162,32 @@ status simulate_times(arena *a, const simulation *s, simulated *out)
         TRY(schedule_is_folded(a, s->r, &f, &folds));
         if (folds) TRY(times_try(a, s, &f, out, &done));
     }
-    if (!done) TRY(simulate_played(a, s, out));
-    simulate_figures(s, out);
+    if (!done) TRY(predict_step_simulate(a, s, out));
+    predict_step_figures(s, out);
     return ST_OK;
 }
 
 // ---- on other machines ------------------------------------------------------------------------------
 
-static status step_again(arena *a, const simulated *x, const cluster *machine, double *step_s)
+static status step_again(arena *a, const predict_step *x, const cluster *machine, double *step_s)
 {
     int64_t period = 0;
-    simulation there = *x->of;
-    simulated played = *x;
+    predict_setup there = *x->of;
+    predict_step played = *x;
     there.machine = *machine;
     there.rooms = NULL; // others play at the same time
     there.plays[0] = NULL;
-    TRY(simulate_play(a, &there, &played));
+    TRY(predict_step_run(a, &there, &played));
     if (x->rounds > 0) TRY(period_of(a, &played, &period));
     if (x->rounds > 0 && period == 0) { // there it does not repeat itself
-        TRY(simulate_played(a, &there, &played));
+        TRY(predict_step_simulate(a, &there, &played));
     }
     *step_s = (double)(played.step->step_ns + x->rounds * period) * 1e-9;
     return ST_OK;
 }
 
 typedef struct replay {
-    const simulated *x;
+    const predict_step *x;
     const cluster *machines;
     double *step_s;
     int32_t count;
@@ -195,7 +197,7 @@ typedef struct replay {
 static status replay_work(void *context, int32_t worker)
 {
     replay *r = context;
-    arena *a = worker < SIMULATE_PLAYS ? r->x->of->plays[worker] : NULL, *own = NULL;
+    arena *a = worker < PREDICT_ARENAS ? r->x->of->plays[worker] : NULL, *own = NULL;
     status st = ST_OK;
     if (a == NULL) {
         TRY(arena_create("on other machines", 0, &own));
@@ -211,7 +213,8 @@ static status replay_work(void *context, int32_t worker)
     return st;
 }
 
-status simulate_again(const simulated *x, const cluster *machines, int32_t count, double *step_s)
+status predict_step_elsewhere(const predict_step *x, const cluster *machines, int32_t count,
+                              double *step_s)
 {
     enum { MOST = 4 };
     replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
@@ -235,7 +238,7 @@ static bool bytes_fold(const run_config *r, folding *f)
 enum { HOLES_PERCENT = 10 };
 
 // Does it fit, or not, whatever the holes on any of its stages are? tokens: of the micro-batches that were not planned.
-static bool is_certain(const simulated *x, int64_t tokens)
+static bool is_certain(const predict_step *x, int64_t tokens)
 {
     bool fits = true;
     for (int32_t i = 0; i < x->stages; i++) {
@@ -244,7 +247,7 @@ static bool is_certain(const simulated *x, int64_t tokens)
         if (x->ranks[i].p == NULL) continue; // not asked for, or behind one that is too large
         const int64_t live = x->ranks[i].p->live_bytes;
         const int64_t holes = live / 100 * HOLES_PERCENT * (x->of->r->layout.zero >= 2 ? 2 : 1);
-        const int64_t least = simulate_bytes(x, i, bytes) + tokens -
+        const int64_t least = predict_step_bytes(x, i, bytes) + tokens -
                               (plans->arena_bytes - plans->run.run_bytes - live);
         if (least > x->usable_bytes) return true;
         fits = fits && least + holes <= x->usable_bytes;
@@ -252,16 +255,16 @@ static bool is_certain(const simulated *x, int64_t tokens)
     return fits;
 }
 
-static status peak_try(arena *a, const simulation *s, const folding *f, const int32_t *stages,
-                       int32_t count, simulated *out, bool *done)
+static status peak_try(arena *a, const predict_setup *s, const folding *f, const int32_t *stages,
+                       int32_t count, predict_step *out, bool *done)
 {
-    simulation *of_few = NULL, *of_more = NULL;
-    simulated *few = NULL;
+    predict_setup *of_few = NULL, *of_more = NULL;
+    predict_step *few = NULL;
     TRY(arena_new(a, 1, &few));
     TRY(shorter(a, s, f->few, &of_few));
     TRY(shorter(a, s, f->few + f->round, &of_more));
-    TRY(simulate_planned(a, of_few, stages, count, few));
-    TRY(simulate_planned(a, of_more, stages, count, out));
+    TRY(predict_step_plan(a, of_few, stages, count, few));
+    TRY(predict_step_plan(a, of_more, stages, count, out));
     const train_plans *x = &few->plans[few->fullest], *y = &out->plans[few->fullest];
     const bool alike =
         few->fullest == out->fullest && x->all[0]->live_bytes == y->all[0]->live_bytes;
@@ -274,11 +277,11 @@ static status peak_try(arena *a, const simulation *s, const folding *f, const in
     return ST_OK;
 }
 
-status simulate_peak(arena *a, const simulation *s, const int32_t *stages, int32_t count,
-                     simulated *out)
+status predict_step_peak(arena *a, const predict_setup *s, const int32_t *stages, int32_t count,
+                         predict_step *out)
 {
     folding f;
     bool done = false;
     if (bytes_fold(s->r, &f)) TRY(peak_try(a, s, &f, stages, count, out, &done));
-    return done ? ST_OK : simulate_planned(a, s, stages, count, out);
+    return done ? ST_OK : predict_step_plan(a, s, stages, count, out);
 }

@@ -1,6 +1,6 @@
 // `train.micro_batch: auto` of a layout that is given: which of the micro-batches that divide a rank's batch, and what is
 // computed again where that is open too.
-#include "cli/plan/plan.h"
+#include "predict/planner.h"
 
 enum { MICRO_PLAYS = 8 };
 
@@ -39,10 +39,10 @@ static void layout_put(const search_layout *l, run_config *r)
 }
 
 // The fastest; or on a processor the smallest of those that are nearly as fast.
-static const search_found *take(const planner *p, const search_result *found)
+static const search_found *take(const predict_planner *p, const search_result *found)
 {
     const search_found *best = found->count > 0 ? &found->plans[0] : &found->smallest;
-    if (!cost_is_processor(&p->base.machine.device)) return best;
+    if (!cost_is_processor(&p->each.base.machine.device)) return best;
     for (int32_t i = 1; i < found->count; i++) {
         const search_found *f = &found->plans[i];
         const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
@@ -51,11 +51,11 @@ static const search_found *take(const planner *p, const search_result *found)
     return best;
 }
 
-static status choose(planner *p, arena *a, run_config *out)
+static status choose(predict_planner *p, arena *a, run_config *out)
 {
     search_result found = {.count = 0};
     TRY(run_config_pipeline(out, a, &p->pipeline));
-    TRY(plan_search(p, a, p->plays, &found));
+    TRY(predict_search(p, a, p->plays, &found));
     const search_found *best = take(p, &found);
     if (best->layout.dp == 0) {
         return fail(ST_CONFIG_CONFLICT,
@@ -67,44 +67,44 @@ static status choose(planner *p, arena *a, run_config *out)
     return ST_OK;
 }
 
-status plan_micro_batch(cli_context *cli, simulation *s)
+status predict_micro_batch(const host *h, arena *a, predict_setup *s)
 {
-    planner *p = NULL;
-    arena *a = NULL;
+    predict_planner *p = NULL;
+    arena *work = NULL;
     run_config *own = NULL; // that the search starts from
     if (!s->r->train.micro_batch_planned) return ST_OK;
-    TRY(arena_new(cli->a, 1, &p));
-    TRY(arena_new(cli->a, 1, &own));
+    TRY(arena_new(a, 1, &p));
+    TRY(arena_new(a, 1, &own));
     *own = *s->r;
-    *p = (planner){.cli = cli,
-                   .base = *s,
-                   .has_layout = true,
-                   .fixed = fixed_of(s->r),
-                   .devices = run_config_ranks(s->r),
-                   .wanted = cost_is_processor(&s->machine.device) ? MICRO_PLAYS : 1,
-                   .plays = MICRO_PLAYS};
-    p->base.r = own;
-    TRY(arena_create("a play", 0, &p->work));
-    status st = arena_create("train.micro_batch: auto", 0, &a);
-    if (st == ST_OK) st = choose(p, a, s->r);
-    arena_destroy(a);
-    arena_destroy(p->work); // all else is s's
+    *p = (predict_planner){.h = h,
+                           .a = a,
+                           .each = {.base = *s, .has_layout = true},
+                           .fixed = fixed_of(s->r),
+                           .devices = run_config_ranks(s->r),
+                           .wanted = cost_is_processor(&s->machine.device) ? MICRO_PLAYS : 1,
+                           .plays = MICRO_PLAYS};
+    p->each.base.r = own;
+    TRY(arena_create("a play", 0, &p->each.work));
+    status st = arena_create("train.micro_batch: auto", 0, &work);
+    if (st == ST_OK) st = choose(p, work, s->r);
+    arena_destroy(work);
+    arena_destroy(p->each.work); // all else is s's
     return st;
 }
 
 // Of a processor alone: elsewhere the search has taken the fastest, and memory that fits costs nothing.
-status plan_micro_batch_of(const planner *p, search_layout *l)
+status predict_micro_batch_of(const predict_planner *p, search_layout *l)
 {
     const search_fixed *f = &p->fixed;
     run_config r = {0};
-    if (f->micro_batch > 0 || !cost_is_processor(&p->base.machine.device)) return ST_OK;
-    TRY(plan_config_of(p, l, &r));
+    if (f->micro_batch > 0 || !cost_is_processor(&p->each.base.machine.device)) return ST_OK;
+    TRY(candidates_config_check(&p->each, l, &r));
     r.train.micro_batch_planned = true;
     r.train.recompute_chosen = f->recompute < 0;
     if (f->recompute < 0) r.train.recompute_layers = max_i64(f->recompute_layers, 0);
-    simulation s = p->base;
+    predict_setup s = p->each.base;
     s.r = &r;
-    TRY(plan_micro_batch(p->cli, &s));
+    TRY(predict_micro_batch(p->h, p->a, &s));
     l->micro_batch = r.train.micro_batch;
     l->recompute = (op_recompute)r.train.recompute;
     l->recompute_layers = (int32_t)r.train.recompute_layers;

@@ -1,9 +1,9 @@
-// `simulate --execute`: the step once more by the executor itself, against the player. See sim/sim.h.
-#include "cli/plan/simulate.h"
+// `simulate --execute`: the executor itself does the step once more, and must take the time that the simulator found.
+#include "predict/step.h"
 
-status simulate_execute(arena *a, const simulated *x, sim_executed *out)
+status predict_step_execute(arena *a, const predict_step *x, sim_executed *out)
 {
-    const cost_model prices = simulate_prices(x->of);
+    const cost_model prices = predict_prices(x->of);
     const int64_t host_ns = sim_host_ns(&prices, x->ranks, x->stages);
     TRY(sim_execute(a, &prices, x->ranks, x->stages, host_ns, SIM_STEPS, out));
     if (out->step_ns != x->step->step_ns || out->first_ns != x->step->first_ns) {

@@ -1,5 +1,5 @@
-// From configuration and cluster to a step in virtual time, and its figures. See simulate.h.
-#include "cli/plan/simulate.h"
+// From configuration and cluster to a step in virtual time, and its figures.
+#include "predict/step.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static int64_t usable_of(const cluster_device *d)
     return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
 }
 
-static status plans_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+static status plans_make(arena *a, const predict_setup *s, const train_options *how,
+                         predict_step *out)
 {
     const run_config *r = s->r;
     train_options options = *how;
@@ -68,7 +69,7 @@ static status plans_make(arena *a, const simulation *s, const train_options *how
     return ST_OK;
 }
 
-cost_model simulate_prices(const simulation *s)
+cost_model predict_prices(const predict_setup *s)
 {
     return (cost_model){.c = &s->machine,
                         .profile = &s->profile,
@@ -90,9 +91,9 @@ static status step_keep(arena *a, sim_step **step)
     return ST_OK;
 }
 
-status simulate_play(arena *a, const simulation *s, simulated *out)
+status predict_step_run(arena *a, const predict_setup *s, predict_step *out)
 {
-    const cost_model prices = simulate_prices(s);
+    const cost_model prices = predict_prices(s);
     arena *room = s->plays[0] != NULL ? s->plays[0] : a;
     sim_prices *all = NULL;
     if (room != a) arena_reset(room);
@@ -122,7 +123,7 @@ static double recomputed_flops(const op_model *m, int64_t seq)
     return flops / (double)seq;
 }
 
-static void flops_count(const simulation *s, simulated *out)
+static void flops_count(const predict_setup *s, predict_step *out)
 {
     const op_model *m = out->plans[0].whole;
     const run_config *r = s->r;
@@ -155,7 +156,7 @@ static void flops_count(const simulation *s, simulated *out)
     out->hfu = out->mfu * out->hardware_flops / out->model_flops;
 }
 
-static void times_sum(simulated *out)
+static void times_sum(predict_step *out)
 {
     for (int32_t i = 0; i < out->stages; i++) {
         const sim_times *t = &out->step->times[i];
@@ -172,7 +173,7 @@ static void times_sum(simulated *out)
 }
 
 // Bytes of the plan by kind as the profile's software has them, without what its allocator loses and its runtime has.
-static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
     const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const plan *p = plans->all[0];
@@ -188,18 +189,18 @@ static void stage_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_K
     bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
     // Less may be kept of activations that are gone at the fullest moment: then nothing of them is left, not less.
     const int64_t own = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations);
-    bytes[BYTES_ACTIVATIONS] = max_i64(0, own + simulate_kept_bytes(x, stage));
-    bytes[BYTES_WEIGHTS] -= simulate_weights_spared(x, stage);
+    bytes[BYTES_ACTIVATIONS] = max_i64(0, own + predict_kept_bytes(x, stage));
+    bytes[BYTES_WEIGHTS] -= predict_spared_weights(x, stage);
 }
 
 // Of such bytes.
-static int64_t stage_lost(const simulated *x, const int64_t bytes[BYTES_KIND_COUNT])
+static int64_t stage_lost(const predict_step *x, const int64_t bytes[BYTES_KIND_COUNT])
 {
     return cost_lost_bytes(&x->of->profile, (double)bytes[BYTES_ACTIVATIONS],
                            bytes[BYTES_GRADIENTS], run_config_types(x->of->r).grads);
 }
 
-int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
+int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT])
 {
     int64_t all = 0;
     stage_bytes(x, stage, bytes);
@@ -208,12 +209,12 @@ int64_t simulate_bytes(const simulated *x, int32_t stage, int64_t bytes[BYTES_KI
     return all;
 }
 
-static void memory_sum(const simulation *s, simulated *out)
+static void memory_sum(const predict_setup *s, predict_step *out)
 {
     for (int32_t i = 0; i < out->stages; i++) {
         int64_t bytes[BYTES_KIND_COUNT];
         if (out->ranks[i].p == NULL) continue; // not among those that are asked for
-        const int64_t all = simulate_bytes(out, i, bytes);
+        const int64_t all = predict_step_bytes(out, i, bytes);
         if (all <= out->peak_bytes) continue;
         out->peak_bytes = all;
         out->lost_bytes = stage_lost(out, bytes);
@@ -228,7 +229,8 @@ static void memory_sum(const simulation *s, simulated *out)
     out->state_bytes = each * (double)out->parameters;
 }
 
-static status step_plan(arena *a, const simulation *s, const train_options *how, simulated *out)
+static status step_plan(arena *a, const predict_setup *s, const train_options *how,
+                        predict_step *out)
 {
     memset(out, 0, sizeof(*out));
     out->of = s;
@@ -236,55 +238,56 @@ static status step_plan(arena *a, const simulation *s, const train_options *how,
     return plans_make(a, s, how, out);
 }
 
-static status step_make(arena *a, const simulation *s, const train_options *how, simulated *out)
+static status step_make(arena *a, const predict_setup *s, const train_options *how,
+                        predict_step *out)
 {
     TRY(step_plan(a, s, how, out));
-    return simulate_play(a, s, out);
+    return predict_step_run(a, s, out);
 }
 
-void simulate_figures(const simulation *s, simulated *out)
+void predict_step_figures(const predict_setup *s, predict_step *out)
 {
     flops_count(s, out);
     times_sum(out);
 }
 
 // Times and bytes of the same plans.
-static status step_and_bytes(arena *a, const simulation *s, plan_use use, simulated *out)
+static status step_and_bytes(arena *a, const predict_setup *s, plan_use use, predict_step *out)
 {
     const train_options how = {.use = use};
     TRY(step_make(a, s, &how, out));
-    simulate_figures(s, out);
+    predict_step_figures(s, out);
     memory_sum(s, out);
     return ST_OK;
 }
 
-status simulate_step(arena *a, const simulation *s, simulated *out)
+status predict_step_make(arena *a, const predict_setup *s, predict_step *out)
 {
     return step_and_bytes(a, s, PLAN_WHOLE, out);
 }
 
 // What a profile's software keeps besides is counted from the actions of all micro-batches.
-status simulate_shown(arena *a, const simulation *s, simulated *out)
+status predict_step_show(arena *a, const predict_setup *s, predict_step *out)
 {
     const train_options how = {.use = PLAN_BYTES};
-    simulated *sized = NULL;
+    predict_step *sized = NULL;
     if (adds_bytes(&s->profile)) return step_and_bytes(a, s, PLAN_MEASURES, out);
     TRY(arena_new(a, 1, &sized));
-    TRY(simulate_times(a, s, out));
+    TRY(predict_step_times(a, s, out));
     TRY(step_plan(a, s, &how, sized));
     out->sized = sized->plans;
     memory_sum(s, out);
     return ST_OK;
 }
 
-status simulate_played(arena *a, const simulation *s, simulated *out)
+status predict_step_simulate(arena *a, const predict_setup *s, predict_step *out)
 {
     const train_options how = {.use = PLAN_TIMES};
     return step_make(a, s, &how, out);
 }
 
-status simulate_part(arena *a, const simulation *s, const sim_stretch *stretch, int64_t all,
-                     simulated *out)
+status predict_step_part(arena *a, const predict_setup *s, const sim_stretch *stretch, int64_t all,
+                         predict_step *out)
 {
     const train_options how = {.use = PLAN_TIMES};
     TRY(step_plan(a, s, &how, out));
@@ -293,11 +296,11 @@ status simulate_part(arena *a, const simulation *s, const sim_stretch *stretch, 
         out->ranks[i].first = stretch->first;
         out->ranks[i].count = stretch->apart;
     }
-    return simulate_play(a, s, out);
+    return predict_step_run(a, s, out);
 }
 
-status simulate_planned(arena *a, const simulation *s, const int32_t *stages, int32_t count,
-                        simulated *out)
+status predict_step_plan(arena *a, const predict_setup *s, const int32_t *stages, int32_t count,
+                         predict_step *out)
 {
     const bool alike = !adds_bytes(&s->profile);
     const train_options how = {.use = alike ? PLAN_BYTES : PLAN_MEASURES,
@@ -310,7 +313,7 @@ status simulate_planned(arena *a, const simulation *s, const int32_t *stages, in
     return ST_OK;
 }
 
-status simulate_run(arena *a, const simulated *x, sim_fleet_input *in, sim_fleet_result *out)
+status predict_long_run(arena *a, const predict_step *x, sim_fleet_input *in, sim_fleet_result *out)
 {
     const sim_fleet_step step = {
         .step_s = x->step_s, .devices = x->devices, .state_bytes = x->state_bytes};

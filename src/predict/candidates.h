@@ -1,0 +1,100 @@
+// Layouts of one run as a search looks at them: the programs of each, its bytes, and its step simulated.
+//
+// Layouts that cut the model alike share its programs. A simulation of the fastest layout is kept, so that its figures
+// need not be found again; while none is kept, two layouts are simulated at the same time.
+#ifndef PREDICT_CANDIDATES_H
+#define PREDICT_CANDIDATES_H
+
+#include "predict/layout.h"
+#include "predict/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Bytes and time of a layout by its own plans.
+typedef struct search_played {
+    int64_t step_ns;
+    int64_t peak_bytes; // of the fullest rank, what the profile's software keeps besides included
+    int64_t kind[BYTES_KIND_COUNT];
+} search_played;
+
+// Figures of a simulated layout, kept for whoever shows it.
+typedef struct predict_figures {
+    search_layout layout;
+    double step_s, tokens_per_s, mfu, bubble, waits; // tokens of one device
+} predict_figures;
+enum { PREDICT_FIGURES = 256 };
+
+// The model, and the part of it that one rank along tp and cp has.
+typedef struct candidate_model {
+    op_recompute recompute;
+    int32_t recompute_layers;
+    int32_t tp, cp;
+    bool sp, ring, whole_experts;
+    op_model *whole, *cut, *local; // cut: along tp alone
+} candidate_model;
+
+// A layout that is simulated ahead of its turn, by a thread of its own.
+typedef struct candidate_ahead {
+    const search_layout *layout; // the search's
+    arena *a;                    // that x is in
+    const predict_step *x;
+    status st;
+    error_record why;
+} candidate_ahead;
+enum { CANDIDATES_AHEAD = 2 }; // there are arenas for two
+
+typedef struct candidates {
+    predict_setup base;            // its run has no layout yet
+    bool has_layout;               // but this one has, and it stays: train.micro_batch is searched
+    arena *work;                   // of one simulation
+    arena *best;                   // of the fastest one so far, which is kept; NULL: none is
+    const predict_step *best_step; // NULL: there is none
+    search_layout best_layout;
+    candidate_ahead ahead[CANDIDATES_AHEAD]; // not asked for yet: [ahead_next, ahead_count)
+    int32_t ahead_next, ahead_count;
+    candidate_model *models; // in the arena of the search
+    int64_t model_count, model_capacity;
+    predict_figures figures[PREDICT_FIGURES]; // of the last simulations
+    int64_t figure_count;
+} candidates;
+
+// Arenas that simulations and plans are made in. A caller that wants one search of a few layouts makes `work` alone.
+NODISCARD status candidates_rooms_create(candidates *c);
+void candidates_rooms_destroy(candidates *c);
+// Before a search: forgets the models of the one before and, where it simulates, its best step.
+void candidates_begin(candidates *c, bool simulates);
+
+// The run with this layout; candidates_config_check() also refuses what its model does not allow.
+run_config candidates_config(const candidates *c, const search_layout *l);
+NODISCARD status candidates_config_check(const candidates *c, const search_layout *l,
+                                         run_config *out);
+// The step of the run with this layout, and its setup: with bytes (predict_step_show), or times alone (predict_step_times).
+NODISCARD status candidates_show(const candidates *c, arena *a, const search_layout *l,
+                                 predict_setup *s, predict_step *out);
+NODISCARD status candidates_times(const candidates *c, arena *a, const search_layout *l,
+                                  predict_setup *s, predict_step *out);
+// All of the model, and the part of one rank along tp and cp (after the passes); train, sizes only.
+NODISCARD status candidates_model(candidates *c, arena *a, const search_layout *l, op_model **whole,
+                                  op_model **local);
+// The whole model of the run, in the work arena.
+NODISCARD status candidates_whole_model(const candidates *c, op_model **out);
+// Do keys and values go round along cp? Then its model is another one.
+bool candidates_ring(const candidates *c, const search_layout *l);
+// A status that the user can cause leaves the layout out.
+NODISCARD status candidates_simulate(candidates *c, const search_layout *l, search_played *out);
+// These are simulated next, in this order, whatever comes out.
+NODISCARD status candidates_ahead(candidates *c, const search_layout *const *l, int32_t count);
+// Micro-batches x layers of a simulation, which its time grows with.
+int64_t candidates_rows(const candidates *c, const search_layout *l);
+// The bytes of the plans' own arenas of these stages, the fullest by estimate first.
+NODISCARD status candidates_fit(const candidates *c, const search_layout *l, const int32_t *stages,
+                                int32_t count, search_played *out);
+// An estimate's bytes with what the profile adds to those of a plan (predict_step_bytes).
+int64_t candidates_bytes(const candidates *c, const estimate_memory *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
