@@ -1,5 +1,5 @@
 // How a run is laid out over ranks: what its keys mean, and what cannot hold together. What needs the
-// model too (heads that tp must divide) is in train/layout.c.
+// model too (heads that tp must divide) is in assemble/layout.c.
 #include "config/run_config_internal.h"
 #include "op/pass/context.h"
 #include "op/pass/partition.h"

@@ -7,9 +7,9 @@
 //
 // A step that agrees ends with the references taking the layout's state: so no difference grows from step to
 // step, and each step shows only what it did itself.
+#include "assemble/prove.h"
 #include "diagnose/bisect_internal.h"
 #include "diagnose/check_ranks.h"
-#include "train/verify.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -306,9 +306,9 @@ static status in_order(bisect *b, run_config *r)
         .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
         .documents = r->data.packing == RUN_PACKING_MASKED,
     };
-    train_verified proved;
+    assemble_proved proved;
     TRY(train_memory_settle(r, &b->spec, &options));
-    if (b->order->tamper == NULL) TRY(train_verify(b->h, b->a, r, &b->spec, &options, &proved));
+    if (b->order->tamper == NULL) TRY(assemble_prove(b->h, b->a, r, &b->spec, &options, &proved));
     TRY(path_join(b->a, r->run.dir, "cache", &cache));
     TRY(b->h->api->path_mkdir(b->h, cache));
     TRY(train_feed_prepare(b->feed, cache, NULL, NULL));
@@ -317,7 +317,7 @@ static status in_order(bisect *b, run_config *r)
     return ranks_run(b, &options);
 }
 
-status train_bisect(const host *h, arena *a, const bisect_order *order, bisect_report *out)
+status diagnose_bisect(const host *h, arena *a, const bisect_order *order, bisect_report *out)
 {
     bisect *b = NULL;
     memset(out, 0, sizeof(*out));

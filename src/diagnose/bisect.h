@@ -71,7 +71,7 @@ typedef struct bisect_order {
 
 // ST_OK whether something differs or not. ST_STOPPED: it was asked to. ST_BROKEN_PLAN: the verifier refuses
 // the plans, so nothing ran.
-NODISCARD status train_bisect(const host *h, arena *a, const bisect_order *order,
-                              bisect_report *out);
+NODISCARD status diagnose_bisect(const host *h, arena *a, const bisect_order *order,
+                                 bisect_report *out);
 
 #endif

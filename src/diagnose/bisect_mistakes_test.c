@@ -611,7 +611,7 @@ static void each_mistake_is_named(void **state)
         if (getenv("VERBOSE") != NULL) print_message("%s\n", m->name);
         const bisect_order order = {
             .r = &r, .steps = 2, .fp64_flops = m->with == COARSE ? 1.0 : 0.0, .tamper = m->make};
-        const status st = train_bisect(host_real(), a, &order, &report);
+        const status st = diagnose_bisect(host_real(), a, &order, &report);
         if (st != ST_OK || !is_named(m, &report)) {
             print_error("%s: %s\n", m->name,
                         st != ST_OK       ? error_last()->text

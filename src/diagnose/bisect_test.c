@@ -53,7 +53,7 @@ static status bisect_run_of(const layout *l, void (*tamper)(void *, int, train_p
                                 .fp64_flops = is_coarse(l) ? 1.0 : 0.0,
                                 .compared = printed,
                                 .tamper = tamper};
-    return train_bisect(host_real(), a, &order, report);
+    return diagnose_bisect(host_real(), a, &order, report);
 }
 
 #define GPT2                                                                      \
@@ -149,7 +149,7 @@ static void a_signal_stops_between_steps(void **state)
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     test_config("stopped", set, COUNT_OF(set), a, &r, &c);
     const bisect_order order = {.r = &r, .steps = 2, .stop_asked = always};
-    assert_int_equal(train_bisect(host_real(), a, &order, &report), ST_STOPPED);
+    assert_int_equal(diagnose_bisect(host_real(), a, &order, &report), ST_STOPPED);
     arena_destroy(a);
 }
 
@@ -164,7 +164,7 @@ static void codecs_are_refused(void **state)
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     test_config("codec", set, COUNT_OF(set), a, &r, &c);
     const bisect_order order = {.r = &r, .steps = 1};
-    assert_int_equal(train_bisect(host_real(), a, &order, &report), ST_CONFIG_CONFLICT);
+    assert_int_equal(diagnose_bisect(host_real(), a, &order, &report), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "comm.compression"));
     arena_destroy(a);
 }

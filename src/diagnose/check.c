@@ -7,10 +7,10 @@
 // tokens), as the optimizer does.
 #include "diagnose/check.h"
 
+#include "assemble/prove.h"
 #include "diagnose/check_compare.h"
 #include "diagnose/check_ranks.h"
 #include "op/zigzag.h"
-#include "train/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ typedef struct checking {
     int64_t tokens; // with a label, of the step run last
     double loss, grad_norm;
     check_noise noise; // of the losses of single tokens, from the logits
-    train_check *out;
+    diagnose_check *out;
 } checking;
 
 const char *check_what_name(check_what what)
@@ -488,7 +488,7 @@ static status check_once(checking *k)
 // The same with the plain kernels: what these roundings cost, whoever computes.
 static status ref_compare(const checking *with)
 {
-    train_check *ref = NULL;
+    diagnose_check *ref = NULL;
     checking *k = NULL;
     TRY(arena_new(with->a, 1, &ref));
     TRY(arena_new(with->a, 1, &k));
@@ -542,7 +542,7 @@ typedef struct check_order {
     const char *folder;
     const char *const *keys;
     int64_t key_count;
-    train_check *out;
+    diagnose_check *out;
     int64_t ranks; // that the keys ask for: counted first
 } check_order;
 
@@ -567,7 +567,7 @@ enum { RANKS_MAX = 64 };
 static status ranks_count(check_order *o, arena *a)
 {
     checking *k = NULL;
-    train_verified verified;
+    assemble_proved verified;
     TRY(arena_new(a, 1, &k));
     *k = (checking){.h = o->h, .a = a, .folder = o->folder};
     status st = spec_make(k, o->keys, o->key_count);
@@ -578,15 +578,15 @@ static status ranks_count(check_order *o, arena *a)
     }
     k->options.eval_sequences = k->sequences;
     if (st == ST_OK && o->ranks > 1) {
-        st = train_verify(o->h, a, &k->r, &k->spec, &k->options, &verified);
+        st = assemble_prove(o->h, a, &k->r, &k->spec, &k->options, &verified);
     }
     safetensors_close(k->tensors);
     json_free(k->golden);
     return st;
 }
 
-status train_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
-                       int64_t key_count, train_check *out)
+status diagnose_check_run(const host *h, arena *a, const char *folder, const char *const *keys,
+                          int64_t key_count, diagnose_check *out)
 {
     check_order o = {.h = h, .folder = folder, .keys = keys, .key_count = key_count, .out = out};
     memset(out, 0, sizeof(*out));

@@ -30,7 +30,7 @@ typedef struct check_gradient {
     double error;
 } check_gradient;
 
-typedef struct train_check {
+typedef struct diagnose_check {
     check_item items[CHECK_WHAT_COUNT];
     check_gradient *gradients;
     int64_t gradient_count;
@@ -38,11 +38,12 @@ typedef struct train_check {
     const run_config *config;
     const char *arch;
     int64_t parameters, sequences, seq;
-} train_check;
+} diagnose_check;
 
 // keys: "key.path=value" over what the folder asks for: train.precision, kernels.backend,
 // train.micro_batch, train.recompute, determinism, layout.tp ...
-NODISCARD status train_check_run(const host *h, arena *a, const char *folder,
-                                 const char *const *keys, int64_t key_count, train_check *out);
+NODISCARD status diagnose_check_run(const host *h, arena *a, const char *folder,
+                                    const char *const *keys, int64_t key_count,
+                                    diagnose_check *out);
 
 #endif

@@ -6,12 +6,12 @@
 #ifndef PREDICT_STEP_H
 #define PREDICT_STEP_H
 
+#include "assemble/assemble.h"
 #include "cost/cost.h"
 #include "cost/flops.h"
 #include "model/model.h"
 #include "sim/fleet.h"
 #include "sim/sim.h"
-#include "train/job.h"
 
 #ifdef __cplusplus
 extern "C" {

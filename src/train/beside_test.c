@@ -1,8 +1,8 @@
 // What the plan lets travel beside products: keys and values of a ring, and pieces of what tensor parallelism sums,
 // scatters and gathers. That nothing is read too early is the verifier's to prove; here is looked at what goes on
 // meanwhile.
+#include "assemble/prove.h"
 #include "fixtures/train/test_job.h"
-#include "train/verify.h"
 
 typedef struct made {
     arena *a;
@@ -26,8 +26,8 @@ static void make(const char *const *list, int count, int64_t rank, made *m)
 static void prove(const made *m)
 {
     const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
-    train_verified proved = {0};
-    const status st = train_verify(host_real(), m->a, &m->r, &m->spec, &options, &proved);
+    assemble_proved proved = {0};
+    const status st = assemble_prove(host_real(), m->a, &m->r, &m->spec, &options, &proved);
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
 }

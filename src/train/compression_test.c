@@ -3,10 +3,10 @@
 // sends all ranks to the plan without compression at the same step.
 //
 // By day each layout has one of the codecs, and each codec some of the layouts.
+#include "assemble/prove.h"
 #include "base/rng.h"
 #include "fixtures/base/test_part.h"
 #include "fixtures/train/test_ranks.h"
-#include "train/verify.h"
 
 // ---- weights of every rank ----------------------------------------------------------------------
 enum { JOB_STEPS = 4 };
@@ -224,7 +224,7 @@ static void plans_are_sound(int mode, const char *const more[5])
     decoder_spec spec;
     arena *a = NULL;
     const train_options options = {.threads = 1, .device = "cpu", .backend = "cpu"};
-    train_verified proved = {0};
+    assemble_proved proved = {0};
     const char *set[9] = {"model.vocab=257", "kernels.threads=1", modes[mode]};
     int n = 3;
     if (mode >= FEEDS_BACK) set[n++] = "comm.compression.warmup=0";
@@ -232,7 +232,7 @@ static void plans_are_sound(int mode, const char *const more[5])
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
     test_config("sound", set, n, a, &r, &c);
     assert_int_equal(model_spec_from_config(host_real(), a, &r, &spec), ST_OK);
-    const status st = train_verify(host_real(), a, &r, &spec, &options, &proved);
+    const status st = assemble_prove(host_real(), a, &r, &spec, &options, &proved);
     if (st != ST_OK) print_error("%s, %s: %s\n", modes[mode], more[0], error_last()->text);
     assert_int_equal(st, ST_OK);
     arena_destroy(a);

@@ -1,6 +1,6 @@
 // A run: open the folder, put the job together, go on from where it was, close everything.
+#include "assemble/prove.h"
 #include "train/session.h"
-#include "train/verify.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -153,8 +153,8 @@ static status plans_verify(session *s)
     const bool is_first = session_is_first(s);
     status st = ST_OK;
     if (is_first) {
-        train_verified proved;
-        st = train_verify(s->h, s->a, s->r, &s->spec, &s->options, &proved);
+        assemble_proved proved;
+        st = assemble_prove(s->h, s->a, s->r, &s->spec, &s->options, &proved);
         if (st == ST_OK && proved.dp > 0) {
             session_say(s, LOG_INFO, "the plans of dp %lld are proved for those of dp %lld",
                         (long long)proved.dp, (long long)s->r->layout.dp);

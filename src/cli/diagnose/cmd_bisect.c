@@ -204,7 +204,7 @@ static status run(cli_context *cli, const cli_call *call)
                                 .compared = compared,
                                 .stop_asked = stop_asked};
     cli_signals_begin_quiet();
-    const status st = train_bisect(cli->h, cli->a, &order, &t);
+    const status st = diagnose_bisect(cli->h, cli->a, &order, &t);
     cli_signals_end();
     TRY(st);
     if (f->json) {

@@ -96,7 +96,7 @@ static status continuation_run(cli_context *cli, const char *folder, const run_c
 
 // In bf16 and fp16 a continuation may part from fp32's where two logits are close: then it must be
 // so with the plain kernels too.
-static status continuation_check(cli_context *cli, const char *folder, const train_check *t,
+static status continuation_check(cli_context *cli, const char *folder, const diagnose_check *t,
                                  continuation *c)
 {
     const char *backend = t->config->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu";
@@ -111,7 +111,7 @@ static status continuation_check(cli_context *cli, const char *folder, const tra
     return ST_OK;
 }
 
-static bool continuation_is_good(const continuation *c, const train_check *t)
+static bool continuation_is_good(const continuation *c, const diagnose_check *t)
 {
     return !c->is_there || c->is_equal || (t->is_narrow && !c->ref_is_equal);
 }
@@ -123,7 +123,7 @@ static bool item_is_good(const check_item *item)
     return !item->is_there || item->error <= item->limit;
 }
 
-static void print_json(cli_context *cli, const train_check *t, const continuation *c, bool ok)
+static void print_json(cli_context *cli, const diagnose_check *t, const continuation *c, bool ok)
 {
     cli_print(cli, "{\"ok\": %s, \"worst\": {", ok ? "true" : "false");
     for (int i = 0; i < CHECK_WHAT_COUNT; i++) {
@@ -145,7 +145,7 @@ static int worse_first(const void *x, const void *y)
     return (a->error < b->error) - (a->error > b->error);
 }
 
-static void print_gradients(cli_context *cli, const train_check *t, bool each)
+static void print_gradients(cli_context *cli, const diagnose_check *t, bool each)
 {
     enum { SHOWN = 5 };
     const int64_t shown = each ? t->gradient_count : min_i64(SHOWN, t->gradient_count);
@@ -160,7 +160,7 @@ static void print_gradients(cli_context *cli, const train_check *t, bool each)
     }
 }
 
-static void print_table(cli_context *cli, const train_check *t, const continuation *c, bool each)
+static void print_table(cli_context *cli, const diagnose_check *t, const continuation *c, bool each)
 {
     char count[32];
     cli_print(cli, "%s, %s parameters, %lld x %lld tokens%s\n", t->arch,
@@ -187,10 +187,10 @@ static status run(cli_context *cli, const cli_call *call)
 {
     const check_flags *f = call->flags;
     const char *folder = call->operands[0];
-    train_check t;
+    diagnose_check t;
     continuation *c = NULL;
     TRY(arena_new(cli->a, 1, &c));
-    TRY(train_check_run(cli->h, cli->a, folder, call->keys, call->key_count, &t));
+    TRY(diagnose_check_run(cli->h, cli->a, folder, call->keys, call->key_count, &t));
     TRY(continuation_check(cli, folder, &t, c));
     bool ok = continuation_is_good(c, &t);
     for (int i = 0; i < CHECK_WHAT_COUNT; i++) ok = ok && item_is_good(&t.items[i]);

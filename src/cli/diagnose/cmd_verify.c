@@ -3,10 +3,10 @@
 #include "cli/model_folder.h"
 #include "cli/plan/plan.h"
 #include "cli/run_folder.h"
+#include "diagnose/verify.h"
 #include "model/model.h"
-#include "train/verify.h"
 
-static void print_peaks(cli_context *cli, const train_verified *v)
+static void print_peaks(cli_context *cli, const assemble_proved *v)
 {
     for (int64_t first = 0, end = 0; first < v->ranks; first = end) {
         char bytes[32];
@@ -30,7 +30,7 @@ static status run(cli_context *cli, const cli_call *call)
     run_config r = {0};
     config *c = NULL;
     decoder_spec spec;
-    train_verified v;
+    assemble_proved v;
     text layout = {.a = cli->a};
     TRY(cli_config_file(cli, call->operands[0], &path, &is_resolved));
     TRY(run_config_load(cli->h, cli->a, path, call->keys, call->key_count, &r, &c));
@@ -38,7 +38,7 @@ static status run(cli_context *cli, const cli_call *call)
     const bool any = r.model.vocab == 0 && r.model.from == NULL;
     if (any) r.model.vocab = VOCAB_ANY;
     TRY(model_spec_from_config(cli->h, cli->a, &r, &spec));
-    TRY(train_verify_config(cli->h, cli->a, &r, &spec, &v));
+    TRY(diagnose_verify(cli->h, cli->a, &r, &spec, &v));
     TRY(run_config_print_layout(&r, &layout));
     const long long ranks = (long long)run_config_ranks(&r);
     cli_print(cli, "sound    %s, %lld rank%s, %lld sequences a step in micro-batches of %lld\n",

@@ -6,11 +6,11 @@
 #ifndef CLI_EXPLAIN_EXPLAIN_H
 #define CLI_EXPLAIN_EXPLAIN_H
 
+#include "assemble/assemble.h"
 #include "cli/cli.h"
 #include "model/model.h"
 #include "plan/pipeline.h"
 #include "plan/schedule/timeline.h"
-#include "train/job.h"
 
 enum {
     EXPLAIN_STAGES = 64

@@ -6,7 +6,7 @@
 // directions are gathered, made orthogonal by all of them, and each takes what of the result is its own:
 //
 //   grad, m -> m, u of the piece | ALL_GATHER u | orthogonal(u) -> master, weight of the piece
-#include "train/optim/optim.h"
+#include "assemble/optim/optim.h"
 
 static bool takes(const op_weight *w)
 {

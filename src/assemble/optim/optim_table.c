@@ -1,5 +1,5 @@
 // The rows of the optimizer family, and the programs that they write.
-#include "train/optim/optim.h"
+#include "assemble/optim/optim.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-// See verify.h.
-#include "train/verify.h"
+// The plans of all ranks of a run are made one after the other, and the verifier looks at all of them at once.
+#include "assemble/prove.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@ static int64_t now(const host *h)
 
 // One plan of every rank: the i-th of each.
 static status plan_prove(arena *a, const plan_mesh *mesh, train_plans *const *ranks, int64_t i,
-                         train_verified *out)
+                         assemble_proved *out)
 {
     const plan **plans = NULL;
     plan_verified v;
@@ -33,7 +33,7 @@ static status plan_prove(arena *a, const plan_mesh *mesh, train_plans *const *ra
 }
 
 static status all_prove(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
-                        const train_options *options, train_verified *out)
+                        const train_options *options, assemble_proved *out)
 {
     train_plans **ranks = NULL;
     train_options own = *options;
@@ -69,8 +69,8 @@ static void make_smaller(run_config *r, train_options *options)
     }
 }
 
-status train_verify(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
-                    const train_options *options, train_verified *out)
+status assemble_prove(const host *h, arena *a, const run_config *r, const decoder_spec *spec,
+                      const train_options *options, assemble_proved *out)
 {
     arena *work = NULL;
     run_config *own = NULL;
@@ -87,21 +87,4 @@ status train_verify(const host *h, arena *a, const run_config *r, const decoder_
     const status st = all_prove(h, work, own, spec, &like, out);
     arena_destroy(work);
     return st;
-}
-
-status train_verify_config(const host *h, arena *a, run_config *r, const decoder_spec *spec,
-                           train_verified *out)
-{
-    const int64_t ranks = run_config_ranks(r);
-    const int64_t share = max_i64(1, train_threads(r) / ranks);
-    const train_options options = {
-        .threads = r->kernels.threads > 0 ? (int)r->kernels.threads : (int)share,
-        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
-        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
-        .documents = r->data.packing == RUN_PACKING_MASKED,
-        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
-    };
-    TRY(train_layout_check(r, spec));
-    TRY(train_memory_settle(r, spec, &options));
-    return train_verify(h, a, r, spec, &options, out);
 }

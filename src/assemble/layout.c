@@ -1,5 +1,5 @@
 // What a layout asks of the model's shapes. What configuration alone decides is in config/run_config_layout.c.
-#include "train/job.h"
+#include "assemble/assemble.h"
 
 #include <stdio.h>
 

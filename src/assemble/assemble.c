@@ -1,10 +1,11 @@
 // From a configuration to programs and plans; and what to change when they do not fit. Pure.
+#include "assemble/assemble.h"
+#include "assemble/optim/optim.h"
 #include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
 #include "op/pass/context.h"
 #include "op/pass/expert_ranks.h"
 #include "op/pass/partition.h"
-#include "train/job.h"
-#include "train/optim/optim.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

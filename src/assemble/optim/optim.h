@@ -2,8 +2,8 @@
 // and declares state tensors; the plan places them, the checkpoint stores them.
 //
 // To add one: a file here with a row, the row in optim_table.c, and its kernel's operation.
-#ifndef TRAIN_OPTIM_OPTIM_H
-#define TRAIN_OPTIM_OPTIM_H
+#ifndef ASSEMBLE_OPTIM_OPTIM_H
+#define ASSEMBLE_OPTIM_OPTIM_H
 
 #include "config/run_config.h"
 #include "op/model.h"

@@ -2,7 +2,7 @@
 //
 // State per parameter: first and second moment, and an fp32 master copy where the working copy is
 // narrower. Decay acts on two-dim tensors only.
-#include "train/optim/optim.h"
+#include "assemble/optim/optim.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 // Work is counted by the operations' rows: FLOPs, and bytes as the FLOPs that the processor could do
 // meanwhile. Only sums of the plan's own bytes are compared, so the choice is the same on every rank of a
 // stage, and in `explain`, `verify` and `train --dry-run`.
-#include "train/job.h"
+#include "assemble/assemble.h"
 
 #include <string.h>
 

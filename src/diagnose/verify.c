@@ -1,0 +1,19 @@
+// A configuration is verified with the options that its run would have.
+#include "diagnose/verify.h"
+
+status diagnose_verify(const host *h, arena *a, run_config *r, const decoder_spec *spec,
+                       assemble_proved *out)
+{
+    const int64_t ranks = run_config_ranks(r);
+    const int64_t share = max_i64(1, train_threads(r) / ranks);
+    const train_options options = {
+        .threads = r->kernels.threads > 0 ? (int)r->kernels.threads : (int)share,
+        .device = r->kernels.device == RUN_DEVICE_SHADOW ? "shadow" : "cpu",
+        .backend = r->kernels.backend == RUN_BACKEND_REF ? "ref" : "cpu",
+        .documents = r->data.packing == RUN_PACKING_MASKED,
+        .evaluate = r->eval.every > 0 && run_config_has_valid(r),
+    };
+    TRY(train_layout_check(r, spec));
+    TRY(train_memory_settle(r, spec, &options));
+    return assemble_prove(h, a, r, spec, &options, out);
+}
