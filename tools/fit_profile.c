@@ -10,6 +10,7 @@
 // YAML, then each row's error.
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
+#include "cost/habits.h"
 #include "model/model.h"
 #include "sim/sim.h"
 #include "train/job.h"
@@ -43,6 +44,7 @@ typedef struct fit {
     row rows[ROWS_MAX];
     int32_t row_count;
     cost_profile profile;
+    cost_habits habits;
     parameter parameters[PARAMETERS_MAX];
     int32_t parameter_count;
 } fit;
@@ -81,8 +83,8 @@ static status row_make(fit *f, char *line, row *out)
                                    .documents = r->data.packing == RUN_PACKING_MASKED,
                                    .mesh = run_config_mesh(r, 0),
                                    .sizes_only = true,
-                                   .rows_inline = !f->profile.beside,
-                                   .whole_again = f->profile.whole_again,
+                                   .rows_inline = !f->habits.beside,
+                                   .whole_again = f->habits.whole_again,
                                    .use = PLAN_TIMES};
     TRY(train_stages_assemble(f->a, r, &spec, &options, plans));
     const int64_t apart = run_config_ranks(r) / stages;
@@ -121,7 +123,7 @@ static status row_predict(fit *f, row *x)
     arena_reset(f->scratch);
     TRY(arena_new(f->scratch, x->count, &prices));
     TRY(sim_price(f->scratch, &m, x->ranks, x->count, prices));
-    const int64_t host_ns = (int64_t)(f->profile.step_s * 1e9);
+    const int64_t host_ns = cost_step_ns(&f->profile);
     TRY(sim_play(f->scratch, x->ranks, x->count, prices, host_ns, SIM_STEPS, &step));
     x->predicted_s = (double)step->step_ns / 1e9;
     return ST_OK;
@@ -177,32 +179,24 @@ static status search(fit *f)
 
 static status parameter_read(fit *f, char *word, parameter *out)
 {
+#define REAL_HABIT(field, key, scale, least, most, none, help) {#field, &f->habits.field},
+#define NO_REAL(...)
     const struct {
         const char *name;
         double *value;
-    } all[] = {
-        {"product", &f->profile.product},
-        {"attention", &f->profile.attention},
-        {"memory", &f->profile.memory},
-        {"pointwise", &f->profile.pointwise},
-        {"eager_pointwise", &f->profile.eager_pointwise},
-        {"launch", &f->profile.launch},
-        {"step_s", &f->profile.step_s},
-        {"tp_bandwidth", &f->profile.tp_bandwidth},
-        {"dp_bandwidth", &f->profile.dp_bandwidth},
-        {"pp_bandwidth", &f->profile.pp_bandwidth},
-        {"tp_overlap", &f->profile.tp_overlap},
-        {"dp_overlap", &f->profile.dp_overlap},
-        {"pp_overlap", &f->profile.pp_overlap},
-        {"crowding", &f->profile.crowding},
-        {"ep_bandwidth", &f->profile.ep_bandwidth},
-        {"ep_overlap", &f->profile.ep_overlap},
-        {"ep_gb_s", &f->profile.ep_gb_s},
-        {"imbalance", &f->profile.imbalance},
-        {"issue_s", &f->profile.issue_s},
-        {"expert_issue_s", &f->profile.expert_issue_s},
-        {"expert_product_s", &f->profile.expert_product_s},
-    };
+    } all[] = {{"product", &f->profile.product},
+               {"attention", &f->profile.attention},
+               {"memory", &f->profile.memory},
+               {"launch", &f->profile.launch},
+               {"tp_bandwidth", &f->profile.bandwidth[TRAFFIC_TP]},
+               {"dp_bandwidth", &f->profile.bandwidth[TRAFFIC_DP]},
+               {"pp_bandwidth", &f->profile.bandwidth[TRAFFIC_PP]},
+               {"ep_bandwidth", &f->profile.bandwidth[TRAFFIC_EP]},
+               {"tp_overlap", &f->profile.overlap[TRAFFIC_TP]},
+               {"dp_overlap", &f->profile.overlap[TRAFFIC_DP]},
+               {"pp_overlap", &f->profile.overlap[TRAFFIC_PP]},
+               {"ep_overlap", &f->profile.overlap[TRAFFIC_EP]},
+               COST_HABITS(REAL_HABIT, NO_REAL, NO_REAL)};
     char *range = strchr(word, '=');
     char *middle = range == NULL ? NULL : strchr(range, ':');
     if (middle == NULL) return fail(ST_USAGE, "%s is not NAME=LOW:HIGH", word);
@@ -245,6 +239,8 @@ static status run(fit *f, int argc, char **argv)
     TRY(arena_create("fit rows", 0, &f->a));
     TRY(arena_create("fit trial", 0, &f->scratch));
     TRY(catalog_profile_load(host_real(), f->a, argv[2], NULL, NULL, 0, &f->profile));
+    f->habits = *cost_habits_of(&f->profile);
+    f->profile.habits = &f->habits;
     for (int i = 3; i < argc && f->parameter_count < PARAMETERS_MAX; i++) {
         TRY(parameter_read(f, argv[i], &f->parameters[f->parameter_count]));
         f->parameter_count++;

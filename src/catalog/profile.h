@@ -1,4 +1,4 @@
-// Profiles: catalog/profiles/*.yaml, the habits of a software (cost/cost.h: cost_profile).
+// Profiles: catalog/profiles/*.yaml, the speed of a software (cost/cost.h: cost_profile) and its habits (cost/habits.h).
 //
 // What a key leaves out is `trireme`'s, or that of the profile that `base` names. Kernels differ by device:
 // NAME.DEVICE, such as fsdp.h100, is taken for NAME on that device and on those based on it, where there is one.
@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 // NAME or path, as of a cluster (catalog/catalog.h); `device`: cluster_device.name, NULL: any; `overrides`: "key=value" of
-// the run at hand. Texts lie in `a`.
+// the run at hand. Texts and habits lie in `a`.
 NODISCARD status catalog_profile_load(const host *h, arena *a, const char *name, const char *device,
                                       const char *const *overrides, int64_t override_count,
                                       cost_profile *out);

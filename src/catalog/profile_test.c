@@ -2,6 +2,7 @@
 #include "catalog/profile.h"
 
 #include "catalog/files.h"
+#include "cost/habits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +45,8 @@ static void all_profiles_load(void **state)
         assert_int_equal(catalog_profile_fitted(host_real(), a, f->name, &fitted), ST_OK);
         assert_string_equal(p.name, f->name);
         assert_true(p.product > 0.1 && p.product < 2.0 && p.attention > 0.01 && p.memory > 0.1);
-        assert_true(p.tp_overlap >= 0.0 && p.tp_overlap <= 1.0 && p.context_bytes >= 0);
+        assert_true(p.overlap[TRAFFIC_TP] >= 0.0 && p.overlap[TRAFFIC_TP] <= 1.0 &&
+                    p.context_bytes >= 0);
         for (int64_t i = 0; i < fitted.count; i++) assert_true(strlen(fitted.items[i]) > 0);
         count++;
     }
@@ -81,10 +83,10 @@ static void a_run_says_otherwise(void **state)
     const char *const says[] = {"dp_beside=no", "rings=no"}, *const wrong[] = {"dp_besides=no"};
     assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "v100-16", NULL, 0, &p),
                      ST_OK);
-    assert_true(p.dp_beside && p.rings && p.pp_pieces);
+    assert_true(p.habits->dp_beside && p.habits->rings && p.habits->pp_pieces);
     assert_int_equal(catalog_profile_load(host_real(), a, "megatron", "v100-16", says, 2, &own),
                      ST_OK);
-    assert_true(!own.dp_beside && !own.rings && own.pp_pieces);
+    assert_true(!own.habits->dp_beside && !own.habits->rings && own.habits->pp_pieces);
     assert_string_equal(own.name, p.name);
     assert_true(own.attention == p.attention && own.product == p.product);
     assert_int_equal(catalog_profile_load(host_real(), a, "megatron", NULL, wrong, 1, &own),

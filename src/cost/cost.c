@@ -2,7 +2,7 @@
 //
 // Everything here is arithmetic on plain data. What a price depends on is monotone in the sizes: a larger
 // product is never cheaper, a longer message neither (cost_test.c).
-#include "cost/cost.h"
+#include "cost/cost_internal.h"
 
 #include "op/op.h"
 
@@ -11,37 +11,14 @@
 
 cost_profile cost_profile_trireme(void)
 {
-    const cost_profile p = {.name = "trireme",
-                            .about = "what this program does: the plan as it is",
-                            .product = 1.0,
-                            .attention = 1.0,
-                            .memory = 1.0,
-                            .pointwise = 1.0,
-                            .launch = 1.0,
-                            .tp_bandwidth = 1.0,
-                            .cp_bandwidth = 1.0,
-                            .dp_bandwidth = 1.0,
-                            .pp_bandwidth = 1.0,
-                            .ep_bandwidth = 1.0,
-                            .attention_kernels = 1.0,
-                            .dp_overlap = 1.0,
-                            .pp_overlap = 1.0,
-                            .beside = true,
-                            .ep_bytes = 1.0,
-                            .imbalance = 1.0,
-                            .activations = 1.0};
-    return p;
-}
-
-static int64_t ns_of(double seconds)
-{
-    ASSERT(seconds >= 0.0 && seconds < 1e9);
-    return (int64_t)ceil(seconds * 1e9);
-}
-
-static double over(double amount, double rate)
-{
-    return amount <= 0.0 || rate <= 0.0 ? 0.0 : amount / rate;
+    return (cost_profile){.name = "trireme",
+                          .about = "what this program does: the plan as it is",
+                          .product = 1.0,
+                          .attention = 1.0,
+                          .memory = 1.0,
+                          .launch = 1.0,
+                          .bandwidth = {1.0, 1.0, 1.0, 1.0, 1.0},
+                          .overlap = {[TRAFFIC_DP] = 1.0, [TRAFFIC_PP] = 1.0}};
 }
 
 // ---- products -----------------------------------------------------------------------------------
@@ -171,8 +148,8 @@ static double products_s(const cost_model *m, const cost_product *p, dtype type,
     if (p->m <= 0.0 || p->n <= 0.0 || p->k <= 0.0) return 0.0;
     const cluster_math math = cost_math_of(d, type);
     const double share = products_share(d, p, math, products) * m->profile->product;
-    const double work = over(2.0 * products * p->m * p->n * p->k, d->peak_flops[math] * share);
-    return fmax(work, over(bytes, memory_rate(m)));
+    const double work = cost_over(2.0 * products * p->m * p->n * p->k, d->peak_flops[math] * share);
+    return fmax(work, cost_over(bytes, memory_rate(m)));
 }
 
 static double product_s(const cost_model *m, const cost_product *p, dtype type, double bytes)
@@ -182,89 +159,70 @@ static double product_s(const cost_model *m, const cost_product *p, dtype type, 
 
 int64_t cost_product_ns(const cost_model *m, const cost_product *p, dtype type, double bytes)
 {
-    return ns_of(product_s(m, p, type, bytes));
+    return cost_ns_of(product_s(m, p, type, bytes));
 }
 
-static double memory_s(const cost_model *m, double bytes)
+double cost_memory_s(const cost_model *m, double bytes)
 {
     if (bytes <= 0.0) return 0.0;
-    return over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
+    return cost_over(bytes + m->c->device.memory_half_bytes, memory_rate(m));
 }
 
 // One long kernel over a weight: as fast as the memory goes, whatever a software's other kernels reach.
-static double copy_s(const cost_model *m, double bytes)
+double cost_copy_s(const cost_model *m, double bytes)
 {
     const cluster_device *d = &m->c->device;
-    return over(bytes + d->memory_half_bytes, device_memory_rate(d));
+    return cost_over(bytes + d->memory_half_bytes, device_memory_rate(d));
 }
 
 int64_t cost_memory_ns(const cost_model *m, double bytes)
 {
-    return ns_of(memory_s(m, bytes));
+    return cost_ns_of(cost_memory_s(m, bytes));
 }
 
-static double launch_s(const cost_model *m)
+double cost_launch_s(const cost_model *m)
 {
     return m->c->device.launch_s * m->profile->launch;
 }
 
 int64_t cost_launch_ns(const cost_model *m)
 {
-    return ns_of(launch_s(m));
+    return cost_ns_of(cost_launch_s(m));
 }
 
 // ---- operations -----------------------------------------------------------------------------------
 
-static double dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
+double cost_dim_of(const op_program *p, tensor_id t, int dim, const extent_binding *bound)
 {
     const op_tensor *x = &p->tensors[t];
     return dim < x->ndim ? (double)extent_value(x->dims[dim], bound) : 1.0;
-}
-
-bool cost_has_all_logits(const cost_profile *p)
-{
-    return p->whole_logits || p->whole_head;
-}
-
-// Columns that a rank of tp makes a loss of, where the plan has `vocab` of them there.
-static double loss_columns(const cost_model *m, const op_node *node, double vocab)
-{
-    return cost_has_all_logits(m->profile) ? fmax((double)node->attrs.whole_rows, vocab) : vocab;
-}
-
-// What profile.whole_logits does before: a gather over tp, and a copy that puts columns of a row side by side. It is a
-// message, but no plan has it: it is among what computes.
-static double logits_gathered_s(const cost_model *m, double rows, double vocab, double columns)
-{
-    const double bytes = 2.0 * rows * columns;
-    if (m->profile->whole_head || columns <= vocab) return 0.0;
-    return 1e-9 * (double)cost_tp_gather_ns(m, (int64_t)ceil(columns / vocab), bytes) +
-           memory_s(m, 2.0 * bytes);
 }
 
 // Logits go by chunks of rows through memory: written, read for the loss, written and read as gradients.
 static double head_s(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound, dtype type)
 {
-    const double rows = dim_of(p, node->in[0], 0, bound), dim = dim_of(p, node->in[0], 1, bound);
-    const double vocab = dim_of(p, node->in[1], 0, bound);
-    const double columns = loss_columns(m, node, vocab);
-    const double made = m->profile->whole_head ? columns : vocab;
+    const double rows = cost_dim_of(p, node->in[0], 0, bound),
+                 dim = cost_dim_of(p, node->in[0], 1, bound);
+    const double vocab = cost_dim_of(p, node->in[1], 0, bound);
+    const cost_columns of = cost_habit_columns(m, node, vocab);
+    const double made = of.made, columns = of.lost;
     const double chunk = fmin(rows, (double)op_head_chunk_rows((int64_t)made));
     const cost_product logits = {chunk, made, dim};
     const cost_product dx = {chunk, dim, made}, dw = {made, dim, chunk};
     const double logit_bytes = 4.0 * chunk * columns;
     const bool is_loss = op_kind_of(node->code)->logits == LOGITS_LOSS;
-    double s = product_s(m, &logits, type, 0.0) + memory_s(m, 2.0 * logit_bytes);
-    if (is_loss && node->attrs.kept) s = memory_s(m, logit_bytes);
+    double s = product_s(m, &logits, type, 0.0) + cost_memory_s(m, 2.0 * logit_bytes);
+    if (is_loss && node->attrs.kept) s = cost_memory_s(m, logit_bytes);
     if (is_loss && node->out[1] != TENSOR_NONE) {
-        s += product_s(m, &dx, type, 0.0) + memory_s(m, logit_bytes);
+        s += product_s(m, &dx, type, 0.0) + cost_memory_s(m, logit_bytes);
     }
     if (is_loss && node->out[2] != TENSOR_NONE) {
         s += product_s(m, &dw, type, 0.0);
     }
     const bool makes = !is_loss || !node->attrs.kept;
-    return s * over(rows, chunk) + (makes ? logits_gathered_s(m, rows, vocab, columns) : 0.0);
+    return s * cost_over(rows, chunk) +
+           (makes ? cost_habit_logits_s(m, rows, vocab, columns) : 0.0);
 }
 
 // What comes in is read, and written in a byte, as it is and transposed: the sum over rows that makes the weights'
@@ -275,8 +233,9 @@ static double fp8_s(const cost_model *m, const cost_product *p, double products,
     const cluster_device *d = &m->c->device;
     const double share = products_share(d, p, MATH_FP8, products) * m->profile->product;
     const double flops = 2.0 * products * p->m * p->n * p->k;
-    const double casts = casts_rows ? 4.0 * products * p->m * p->k * m->profile->pointwise : 0.0;
-    return over(flops, d->peak_flops[MATH_FP8] * share) + memory_s(m, casts);
+    const double casts =
+        casts_rows ? 4.0 * products * p->m * p->k * cost_habits_of(m->profile)->pointwise : 0.0;
+    return cost_over(flops, d->peak_flops[MATH_FP8] * share) + cost_memory_s(m, casts);
 }
 
 static double matmul_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -288,30 +247,12 @@ static double matmul_s(const cost_model *m, const op_program *p, const op_node *
     ASSERT(has_shape);
     const cost_product shape = {gemm.m, gemm.n, gemm.k};
     const double products = gemm.count;
-    const double uneven = node->attrs.experts > 0 ? m->profile->imbalance : 1.0;
+    const double uneven = node->attrs.experts > 0 ? cost_habits_of(m->profile)->imbalance : 1.0;
     const bool sums_rows = op_kind_of(node->code)->grad_of == GRAD_OF_WEIGHT;
     const bool fp8 = m->fp8 && type == DTYPE_BF16 && m->c->device.peak_flops[MATH_FP8] > 0.0;
     const double plain = products_s(m, &shape, type, bytes, products);
     // Small ones stay as they are.
     return uneven * (fp8 ? fmin(plain, fp8_s(m, &shape, products, !sums_rows)) : plain);
-}
-
-// What adds a weight's gradient to the step's sum, beside the operation that made it.
-static double sums_s(const cost_model *m, const op_program *p, const op_node *node,
-                     const extent_binding *bound)
-{
-    const op_kind *kind = op_kind_of(node->code);
-    double s = 0.0;
-    for (int o = 0; o < OP_MAX_OUT; o++) {
-        const tensor_id sum = node->out[o];
-        if ((kind->accumulates >> o & 1u) == 0 || sum == TENSOR_NONE) continue;
-        const op_tensor *x = &p->tensors[sum];
-        const bool is_short = dtype_bytes(x->type) <= 2;
-        double bytes = is_short ? m->profile->sum16_bytes : m->profile->sum32_bytes;
-        for (int d = 0; d < x->ndim; d++) bytes *= dim_of(p, sum, d, bound);
-        if (bytes > 0.0) s += copy_s(m, bytes) + launch_s(m);
-    }
-    return s;
 }
 
 static double attention_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -324,8 +265,8 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     if (share <= 0.0) share = d->product_share[MATH_BF16] > 0.0 ? d->product_share[MATH_BF16] : 1.0;
     const dtype type = p->tensors[node->in[1]].type;
     const double positions =
-        over(dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
-    const double own_half = m->profile->attention_half;
+        cost_over(cost_dim_of(p, node->in[0], 0, bound), (double)bound->value[EXTENT_SEQS]);
+    const double own_half = cost_habits_of(m->profile)->attention_half;
     const double at = own_half > 0.0 ? own_half : d->attention_half;
     if (at > 0.0 && positions > 0.0) share *= half(positions, at);
     // A score takes an exponential and its like whatever the heads' size: smaller ones have fewer FLOPs beside it.
@@ -340,7 +281,7 @@ static double attention_s(const cost_model *m, const op_program *p, const op_nod
     const dtype math = cost_is_processor(d) ? DTYPE_F32 : type;
     const double rate = cost_peak_flops(d, math) * share * m->profile->attention;
     const double bytes = cost->bytes_read + cost->bytes_written;
-    return fmax(over(cost->flops, rate), over(bytes, memory_rate(m)));
+    return fmax(cost_over(cost->flops, rate), cost_over(bytes, memory_rate(m)));
 }
 
 // Bytes, or arithmetic on what they hold where that is slower.
@@ -349,25 +290,11 @@ static double pointwise_s(const cost_model *m, const op_program *p, const op_nod
 {
     const op_tensor *x = &p->tensors[node->in[0]];
     const double width = (double)dtype_bytes(x->type);
-    const double columns = x->ndim > 0 ? dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
+    const double columns = x->ndim > 0 ? cost_dim_of(p, node->in[0], x->ndim - 1, bound) : 1.0;
     double rate = width < 4.0 ? m->c->device.pointwise_16_s : m->c->device.pointwise_fp32_s;
     if (m->c->device.pointwise_half > 0.0) rate *= half(columns, m->c->device.pointwise_half);
-    const bool is_eager = m->profile->eager_pointwise > 0.0 && op_kind_of(node->code)->composed;
-    const double moved = is_eager ? m->profile->eager_pointwise : m->profile->pointwise;
-    return fmax(memory_s(m, bytes * moved), over(bytes / width, rate));
-}
-
-// Rows that experts of this rank take come from each rank by expert: read, and written in the order of experts; what
-// they give goes back the same way.
-static double sorts_s(const cost_model *m, const op_program *p, const op_node *node,
-                      const extent_binding *bound)
-{
-    const op_sorts sorts = op_kind_of(node->code)->sorts;
-    if (!m->profile->expert_sorts || sorts == SORTS_NOTHING) return 0.0;
-    const tensor_id rows = sorts == SORTS_OUTPUT ? node->out[0] : node->in[0];
-    const double width = (double)dtype_bytes(p->tensors[rows].type);
-    return memory_s(m, 2.0 * width * dim_of(p, rows, 0, bound) * dim_of(p, rows, 1, bound)) +
-           launch_s(m);
+    return fmax(cost_memory_s(m, bytes * cost_habit_moved(m->profile, node->code)),
+                cost_over(bytes / width, rate));
 }
 
 static double node_s(const cost_model *m, const op_program *p, const op_node *node,
@@ -385,7 +312,7 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
     case COST_GEMM:
         if (kind->gemm == NULL) {
             const double rate = cost_peak_flops(d, p->compute) * d->product_share[MATH_BF16];
-            return fmax(over(cost.flops, rate * m->profile->product), memory_s(m, bytes));
+            return fmax(cost_over(cost.flops, rate * m->profile->product), cost_memory_s(m, bytes));
         }
         if (kind->logits != LOGITS_NONE) {
             return head_s(m, p, node, bound, p->tensors[node->in[1]].type);
@@ -393,7 +320,7 @@ static double node_s(const cost_model *m, const op_program *p, const op_node *no
         return matmul_s(m, p, node, bound, &cost, p->tensors[node->in[1]].type);
     case COST_MEMORY:
     default:
-        return kind->pointwise ? pointwise_s(m, p, node, bound, bytes) : memory_s(m, bytes);
+        return kind->pointwise ? pointwise_s(m, p, node, bound, bytes) : cost_memory_s(m, bytes);
     }
 }
 
@@ -402,29 +329,9 @@ int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *no
 {
     if (op_communicates(node->code)) return 0;
     const bool attends = op_kind_of(node->code)->cost_class == COST_ATTENTION;
-    const double kernels = attends ? m->profile->attention_kernels : 1.0;
-    return ns_of(node_s(m, p, node, bound) + sums_s(m, p, node, bound) +
-                 sorts_s(m, p, node, bound) + kernels * launch_s(m));
-}
-
-bool cost_has_host(const cost_profile *p)
-{
-    return p->issue_s > 0.0 || p->expert_issue_s > 0.0 || p->expert_product_s > 0.0;
-}
-
-int64_t cost_issue_ns(const cost_model *m, const op_node *node)
-{
-    const cost_profile *p = m->profile;
-    double s = p->issue_s;
-    if (op_communicates(node->code)) return 0;
-    s += p->expert_issue_s * (double)op_kind_of(node->code)->host_issues;
-    if (node->attrs.experts > 0) s += p->expert_product_s * (double)node->attrs.experts;
-    return ns_of(s);
-}
-
-bool cost_host_waits(const cost_model *m, op_code code)
-{
-    return m->profile->expert_wait && op_kind_of(code)->host_waits;
+    const double kernels = attends ? cost_habits_of(m->profile)->attention_kernels : 1.0;
+    return cost_ns_of(node_s(m, p, node, bound) + cost_habit_node_s(m, p, node, bound) +
+                      kernels * cost_launch_s(m));
 }
 
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type)
@@ -443,17 +350,17 @@ int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype typ
         const double best = narrow > 0.0 ? narrow : d->product_share[MATH_BF16];
         rate = fmax(rate, d->peak_flops[MATH_FP8] * best * m->profile->product);
     }
-    const double s = fmax(over(flops, rate), over(bytes, memory_rate(m)));
+    const double s = fmax(cost_over(flops, rate), cost_over(bytes, memory_rate(m)));
     return (int64_t)floor(s * 1e9);
 }
 
 int64_t cost_copy_ns(const cost_model *m, double bytes)
 {
-    return ns_of(over(bytes, m->c->node.host_bytes_s) + launch_s(m));
+    return cost_ns_of(cost_over(bytes, m->c->node.host_bytes_s) + cost_launch_s(m));
 }
 
 int64_t cost_lost_bytes(const cost_profile *p, double activations, int64_t gradients, dtype type)
 {
-    const bool comes_and_goes = dtype_bytes(type) <= p->loose_grads;
+    const bool comes_and_goes = dtype_bytes(type) <= cost_habits_of(p)->loose_grads;
     return (int64_t)((activations + (comes_and_goes ? (double)gradients : 0.0)) * p->slack);
 }

@@ -24,87 +24,21 @@
 extern "C" {
 #endif
 
-// A software's habits. All shares are of what the device's and the links' entries say good code reaches;
-// cost_profile_trireme() is all ones and zeros: the plan as it is.
+// How fast a software is. All shares are of what the device's and the links' entries say good code reaches;
+// cost_profile_trireme() is all ones and no habits: the plan as it is.
+typedef struct cost_habits cost_habits; // (cost/habits.h)
 typedef struct cost_profile {
     const char *name, *about;
-    // Speed of kernels, relative to the device's entry.
-    double product, attention, memory;
-    double attention_half; // positions at which attention has half of its speed; 0: the device's
-    double
-        pointwise; // bytes of memory-bound operations that travel, of what the plan's nodes move: below
-                   // 1 where kernels are fused
-    double
-        eager_pointwise; // the same of RMSNorm, rotary positions and gated activations, where they are chains of a
-                         // framework's operations; 0: as pointwise
-    double launch;            // factor on the device's launch time per operation
-    double attention_kernels; // as which an attention is launched that is not fused
-    // Where an operation does not add its gradient of a weight to the step's sum, bytes that a kernel of its own moves
-    // for each element then, of sums of two bytes and of four. 0: the operation adds it.
-    double sum16_bytes, sum32_bytes;
-    double step_s; // host work in every step that nothing hides
-    // The host issues operations, and is ahead of the device where that takes less time than they do: seconds of an
-    // operation of a layer; of a layer's experts in a forward pass, besides, and twice as many in a backward pass; and of
-    // each expert's part of a product. 0: it is always ahead.
-    double issue_s, expert_issue_s, expert_product_s;
-    bool expert_wait; // it waits for the router: how many rows go where it must know to send them
-    // Bandwidth of messages relative to the links' entries, by what they are for.
-    double tp_bandwidth, cp_bandwidth, dp_bandwidth, pp_bandwidth, ep_bandwidth;
-    // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between
-    // products; of dp and pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients
-    // that are summed once in a step, comes after the backward pass.
-    double tp_overlap, cp_overlap, dp_overlap, pp_overlap, ep_overlap;
-    // Where there is no pipeline sums of gradients go beside the backward pass, as PyTorch's DDP has them, whatever
-    // dp_overlap says.
-    bool dp_beside;
-    // Messages of tp and cp go beside products where the plan has them there, and what hides them is what is played
-    // at the same time. false: the shares above say, of these too; and what layout.sp gathers stands between products.
-    bool beside;
-    // Between stages: ranks of tp, which all have the same rows, send a piece each, and gather there.
-    bool pp_pieces;
-    bool whole_again; // train.recompute=full runs all of a layer again, what no gradient needs too
-    // Of experts: a row goes to each that its token takes, or once to each node that they are on, of which there
-    // are at most so many (0: it goes to each); bytes that travel, of those of the rows as the plan has them; and
-    // rows of the fullest rank, of the mean.
-    int64_t ep_nodes;
-    double ep_bytes, imbalance;
-    double ep_gb_s;    // that a rank sends at most, however fast its links are; 0: no bound
-    bool expert_sorts; // what has come is put in order of a rank's experts, and back before it goes
-    double cp_gb_s;    // of context parallelism, the same bound
-    // A gather, a scatter or a sum goes round rings of all ranks, as in NCCL without PAT: what enters a node is what all
-    // other ranks have, its own among them. false: what other nodes have. And a hop of pieces takes so long, within a
-    // node and between nodes; both 0: the levels' latencies, a ring or doubling.
-    bool rings;
-    double hop_s, hop_outside_s;
-    // Gradients are summed or scattered, once in a step, when so many bytes of them are there; 0: a layer's.
-    int64_t sum_bytes;
-    // What ZeRO-3 gathers and scatters goes tensor by tensor, and through buffers that kernels fill and empty rank by
-    // rank, so many seconds each (0: whole layers, in place). A weight is gathered once more between its computing
-    // again and its gradient unless fewer elements of others are used there (0: it is kept).
-    double piece_s;
-    int64_t reuse_distance;
-    // Weights of fewer elements are whole on every rank, and gathered once in a step, each piece of each by itself.
-    int64_t persistent;
-    double crowding; // by which products slow down beside messages as fast as the innermost links
-    // Memory. Factor on activations, as other software keeps other tensors; share of what lives from
-    // action to action that an allocator loses; the runtime's own bytes per device.
-    double activations, slack;
-    int64_t
-        loose_grads; // gradients of at most so many bytes an element are among it, wider ones stay
-    double score_bytes; // kept of each score of an attention that is not fused; 0: it is
-    double mask_bytes;  // kept of each element of a layer's rows: masks of its dropouts
-    double
-        logit_bytes; // of each logit of a micro-batch, all at once at the loss; 0: they go by chunks
-    bool whole_logits; // each rank of tp has all columns of them, gathered
-    bool whole_head;   // each makes all columns by itself; the weight is held as if it had a piece
-    bool
-        fp8_inputs; // under fp8 inputs of products are kept for the gradients of weights in one byte
-    bool fp8_weights; // under fp8 weights of products are kept in one byte, and in that alone
-    bool fp8_gathers; // under fp8 rows are cast before layout.sp gathers them over tp
-    // Elements of whole weights that ZeRO-3 holds at a time, and of the bucket that ZeRO-2 copies whole gradients to;
-    // 0: the plan's layers (plan_passing_limits).
-    int64_t live_parameters, reduce_bucket;
-    int64_t context_bytes;
+    double product, attention, memory; // speed of kernels, relative to the device's entry
+    double launch;                     // factor on the device's launch time per operation
+    double bandwidth[TRAFFIC_COUNT];   // of messages, relative to the links' entries
+    // Share of the time of messages that hides behind products: of tp, cp and ep, which stand between products; of dp and
+    // pp, which the plan has beside them: below 1 the rest holds the products up, or, of gradients that are summed once in
+    // a step, comes after the backward pass.
+    double overlap[TRAFFIC_COUNT];
+    double slack;              // share of what lives from action to action that an allocator loses
+    int64_t context_bytes;     // the runtime's own, per device
+    const cost_habits *habits; // of other software, borrowed; NULL: none
 } cost_profile;
 // What `trireme` does.
 cost_profile cost_profile_trireme(void);
@@ -141,11 +75,6 @@ int64_t cost_launch_ns(const cost_model *m);
 // One operation of a program, launch included. 0 for those that are messages.
 int64_t cost_node_ns(const cost_model *m, const op_program *p, const op_node *node,
                      const extent_binding *bound);
-// What the host takes to issue it, and whether it waits until it is done.
-int64_t cost_issue_ns(const cost_model *m, const op_node *node);
-bool cost_host_waits(const cost_model *m, op_code code);
-bool cost_has_host(const cost_profile *p);       // is it ever not ahead?
-bool cost_has_all_logits(const cost_profile *p); // each rank of tp, gathered or made there
 // A lower bound that needs no shapes: FLOPs at the best share, or bytes; never more than the sum of the
 // operations that they are of, where none of their bytes are fused away (profile.pointwise).
 int64_t cost_floor_ns(const cost_model *m, double flops, double bytes, dtype type);

@@ -16,23 +16,12 @@
 // What travels compressed nobody adds on the way (comm/compressed.h): each rank sends a stream to the owner of every
 // piece, so d devices of a unit send d (n - d) / n S over their links, d times what a ring does; then the streams of
 // the sums are gathered. What encoding and decoding takes is left out.
-//
-// What ZeRO-3 gathers and scatters may go tensor by tensor through buffers (profile.piece_s), as in DeepSpeed of April
-// 2021 (commit 835b4c873, zero/partition_parameters.py and stage3.py): torch.zeros makes the buffer, all_gather to a
-// list of views copies every rank's piece by a kernel of its own (PyTorch's ProcessGroupNCCL), and a line of log that
-// nobody sees takes the weight's norm; gradients are divided in a pass of their own, and copied piece by piece.
-#include "cost/cost.h"
+#include "cost/cost_internal.h"
 
 #include "op/op.h"
 
 #include <math.h>
 #include <string.h>
-
-static int64_t ns_of(double seconds)
-{
-    ASSERT(seconds >= 0.0 && seconds < 1e9);
-    return (int64_t)ceil(seconds * 1e9);
-}
 
 // Devices in one unit of a level; the outermost one holds all.
 static int64_t level_devices(const cluster *c, int32_t level)
@@ -80,24 +69,7 @@ void cost_group_of(const cluster *c, const plan_mesh *mesh, const plan_group *g,
     out->flat = plan_mesh_size(mesh, AXIS_PP) == 1;
 }
 
-// ---- habits of a software, by what a message is for ------------------------------------------------
-
-static double bandwidth_habit(const cost_profile *p, uint32_t axes)
-{
-    const double habits[TRAFFIC_COUNT] = {p->tp_bandwidth, p->cp_bandwidth, p->dp_bandwidth,
-                                          p->pp_bandwidth, p->ep_bandwidth};
-    return habits[traffic_of(axes)];
-}
-
-double cost_overlap(const cost_profile *p, const cost_group *g, bool aside)
-{
-    const traffic t = traffic_of(g->axes);
-    if (aside && p->dp_beside && g->flat && t == TRAFFIC_DP) return 1.0;
-    if (aside && p->beside && t != TRAFFIC_DP && t != TRAFFIC_PP) return 1.0;
-    const double habits[TRAFFIC_COUNT] = {p->tp_overlap, p->cp_overlap, p->dp_overlap,
-                                          p->pp_overlap, p->ep_overlap};
-    return habits[t];
-}
+// ---- links ------------------------------------------------------------------------------------------
 
 // In a mesh two of four have a third of a device's links, for each leads to one other. In a hybrid cube mesh of eight
 // neighbours share one or two of six, and four have four each among themselves (NVIDIA, DGX-1 with Tesla V100 System
@@ -114,18 +86,18 @@ double cost_links_share(const cluster *c, int32_t level, int64_t units)
 }
 
 // Of payload, per device and direction, when all talk.
-static double level_rate(const cost_model *m, const cost_group *g, int32_t level)
+double cost_level_rate(const cost_model *m, const cost_group *g, int32_t level)
 {
     const cluster_level *l = &m->c->levels[level];
     const double efficiency = l->efficiency > 0.0 ? l->efficiency : 1.0;
     const double taper = l->taper > 1.0 ? l->taper : 1.0;
     const double rate = l->bytes_s * cost_links_share(m->c, level, g->units[level]) * efficiency /
-                        taper * bandwidth_habit(m->profile, g->axes);
-    const double most = traffic_of(g->axes) == TRAFFIC_CP ? m->profile->cp_gb_s * 1e9 : 0.0;
+                        taper * m->profile->bandwidth[traffic_of(g->axes)];
+    const double most = cost_habit_most_rate(m->profile, g);
     return most > 0.0 ? fmin(rate, most) : rate;
 }
 
-static int64_t below(const cost_group *g, int32_t level)
+int64_t cost_units_below(const cost_group *g, int32_t level)
 {
     return level > 0 ? g->inside[level - 1] : 1;
 }
@@ -138,7 +110,7 @@ static double ring_latency(const cost_model *m, const cost_group *g)
     double s = 0.0;
     for (int32_t l = 0; l <= g->top; l++) {
         const double n = (double)g->ranks;
-        const double hops = n / (double)below(g, l) - n / (double)g->inside[l];
+        const double hops = n / (double)cost_units_below(g, l) - n / (double)g->inside[l];
         s += hops * m->c->levels[l].latency_s;
     }
     return s;
@@ -153,54 +125,28 @@ static double tree_latency(const cost_model *m, const cost_group *g)
     return s;
 }
 
-// Of a gather or a scatter: where only rings are to be had, with what a hop takes there.
-static double pieces_latency(const cost_model *m, const cost_group *g)
+// Of a gather or a scatter.
+double cost_pieces_latency(const cost_model *m, const cost_group *g)
 {
-    const cost_profile *p = m->profile;
-    if (p->hop_s <= 0.0 && p->hop_outside_s <= 0.0) {
-        return fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
-    }
-    const double n = (double)g->ranks, units = n / (double)g->inside[0];
-    const double outside = units > 1.0 ? units - 1.0 : 0.0;
-    return (n - 1.0 - outside) * p->hop_s + outside * p->hop_outside_s;
+    double s = 0.0;
+    if (cost_habit_hops(m->profile, g, &s)) return s;
+    return fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
 }
 
 // All pieces to all, or the sums of all to their owners: S bytes in all.
-static double gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
+double cost_gather_s(const cost_model *m, const cost_group *g, double bytes, bool sums)
 {
     double slowest = 0.0;
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;
-        const double n = (double)g->ranks, d = (double)below(g, l);
-        const bool added = sums && m->c->levels[l].reduces, rings = m->profile->rings && !added;
-        double s = bytes * (n - (rings ? 1.0 : d)) / n / (d * level_rate(m, g, l));
+        const double n = (double)g->ranks, d = (double)cost_units_below(g, l);
+        const bool added = sums && m->c->levels[l].reduces,
+                   rings = cost_habits_of(m->profile)->rings && !added;
+        double s = bytes * (n - (rings ? 1.0 : d)) / n / (d * cost_level_rate(m, g, l));
         if (added) s /= 2.0; // the other half of an all_reduce's
         slowest = fmax(slowest, s);
     }
     return slowest;
-}
-
-// Share of a token's copies that leave the node: of n nodes k draws meet n (1 - (1 - 1/n)^k), and a row goes to
-// each of them once, where it is dealt out.
-static double copies_share(const cost_model *m, const cost_group *g)
-{
-    const double k = (double)m->top_k, most = (double)m->profile->ep_nodes;
-    const double nodes = (double)g->ranks / (double)g->inside[0];
-    if (most <= 0.0 || k <= 1.0 || nodes <= 1.0) return 1.0;
-    return fmin(nodes * (1.0 - pow(1.0 - 1.0 / nodes, k)), most) / k;
-}
-
-// Messages take units of the device, as many as their links can feed, and its memory's bandwidth: both go by bytes a
-// second. So of a group the share is that of the rate at which one of its ranks takes in, over the innermost links'.
-double cost_crowding(const cost_model *m, const cost_group *g)
-{
-    double share = 1.0;
-    for (int32_t l = 1; l <= g->top; l++) {
-        if (g->units[l] < 2) continue;
-        const double n = (double)g->ranks, d = (double)below(g, l);
-        share = fmin(share, (n - 1.0) * d * level_rate(m, g, l) / ((n - d) * level_rate(m, g, 0)));
-    }
-    return m->profile->crowding * share;
 }
 
 static double all_to_all_s(const cost_model *m, const cost_group *g, double bytes)
@@ -208,16 +154,16 @@ static double all_to_all_s(const cost_model *m, const cost_group *g, double byte
     enum { AT_ONCE = 8 }; // messages that a device has under way
     double slowest = 0.0, outside = 1.0;
     if (traffic_of(g->axes) == TRAFFIC_EP) {
-        const double most = m->profile->ep_gb_s * 1e9, n = (double)g->ranks;
-        bytes *= m->profile->ep_bytes * m->profile->imbalance;
-        outside = copies_share(m, g);
-        if (most > 0.0) slowest = bytes * (n - 1.0) / n / most;
+        const cost_exchange x = cost_habit_exchange(m, g, bytes);
+        bytes = x.bytes;
+        outside = x.outside;
+        slowest = x.least_s;
     }
     for (int32_t l = 0; l <= g->top; l++) {
         if (g->units[l] < 2) continue;
-        const double n = (double)g->ranks, d = (double)below(g, l);
+        const double n = (double)g->ranks, d = (double)cost_units_below(g, l);
         const double sent = bytes * (l > 0 ? outside : 1.0);
-        slowest = fmax(slowest, sent * (n - d) / n / level_rate(m, g, l));
+        slowest = fmax(slowest, sent * (n - d) / n / cost_level_rate(m, g, l));
     }
     const double rounds = ceil((double)(g->ranks - 1) / AT_ONCE);
     return slowest + rounds * m->c->levels[g->top].latency_s;
@@ -231,25 +177,21 @@ int64_t cost_alike(const op_model *m, int64_t tp)
     return whole ? tp : 0;
 }
 
-static bool goes_in_pieces(const cost_model *m, const cost_group *link)
-{
-    return m->profile->pp_pieces && link->alike > 1;
-}
-
 static double message_s(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     const cluster_level *top = &m->c->levels[g->top];
     const double latency = fmin(ring_latency(m, g), 2.0 * tree_latency(m, g));
     switch (op) {
     case COLLECTIVE_ALL_REDUCE:
-        return 2.0 * gather_s(m, g, bytes, true) + 2.0 * latency;
+        return 2.0 * cost_gather_s(m, g, bytes, true) + 2.0 * latency;
     case COLLECTIVE_REDUCE_SCATTER:
     case COLLECTIVE_ALL_GATHER:
-        return gather_s(m, g, bytes, false) + pieces_latency(m, g);
+        return cost_gather_s(m, g, bytes, false) + cost_pieces_latency(m, g);
     case COLLECTIVE_ALL_TO_ALL:
         return all_to_all_s(m, g, bytes);
     case COLLECTIVE_BROADCAST:
-        return bytes / ((double)below(g, g->top) * level_rate(m, g, g->top)) + tree_latency(m, g);
+        return bytes / ((double)cost_units_below(g, g->top) * cost_level_rate(m, g, g->top)) +
+               tree_latency(m, g);
     case COLLECTIVE_SEND:
     case COLLECTIVE_RECEIVE:
     case COLLECTIVE_REDUCE:
@@ -259,13 +201,13 @@ static double message_s(const cost_model *m, const cost_group *g, op_collective 
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_COUNT:
     default: // of what plans do not have, only the bytes
-        return bytes / level_rate(m, g, g->top) + top->latency_s;
+        return bytes / cost_level_rate(m, g, g->top) + top->latency_s;
     }
 }
 
-static int64_t sent_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
+int64_t cost_sent_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
-    return ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
+    return cost_ns_of(message_s(m, g, op, bytes) + m->c->device.launch_s * m->profile->launch);
 }
 
 int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
@@ -274,28 +216,14 @@ int64_t cost_tp_gather_ns(const cost_model *m, int64_t tp, double bytes)
     const plan_group all = plan_group_of(&mesh, MESH_AXIS(AXIS_TP), GROUP_INLINE);
     cost_group g;
     cost_group_of(m->c, &mesh, &all, &g);
-    return sent_ns(m, &g, COLLECTIVE_ALL_GATHER, bytes);
-}
-
-int64_t cost_pieces_ns(const cost_model *m, const cost_group *link, double bytes)
-{
-    return goes_in_pieces(m, link) ? cost_tp_gather_ns(m, link->alike, bytes) : 0;
-}
-
-// Inputs of products are cast to fp8 before they are gathered, by software that does so: all that is gathered over tp
-// alone is such an input but the head's.
-static bool is_cast_first(const cost_model *m, const cost_group *g, op_collective op)
-{
-    return m->fp8 && m->profile->fp8_gathers && op == COLLECTIVE_ALL_GATHER &&
-           g->axes == MESH_AXIS(AXIS_TP);
+    return cost_sent_ns(m, &g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
 int64_t cost_message_ns(const cost_model *m, const cost_group *g, op_collective op, double bytes)
 {
     if (g->ranks < 2) return 0;
-    double each = goes_in_pieces(m, g) ? bytes / (double)g->alike : bytes;
-    if (is_cast_first(m, g, op)) each /= 2.0; // of 16 bits
-    return sent_ns(m, g, op, each) + cost_pieces_ns(m, g, bytes);
+    return cost_sent_ns(m, g, op, cost_habit_sent_bytes(m, g, op, bytes)) +
+           cost_pieces_ns(m, g, bytes);
 }
 
 // ---- communications of a plan -----------------------------------------------------------------------
@@ -325,72 +253,11 @@ int64_t cost_compressed_ns(const cost_model *m, const cost_group *g, int64_t str
     return scatters ? sent : sent + cost_message_ns(m, g, COLLECTIVE_ALL_GATHER, bytes);
 }
 
-// ---- what passes through a rank, tensor by tensor ------------------------------------------------------
-
-static bool reads(const op_program *program, op_list list, tensor_id t)
-{
-    for (int64_t i = 0; i < program->lists[list].count; i++) {
-        for (int k = 0; k < OP_MAX_IN; k++) {
-            if (program->lists[list].nodes[i].in[k] == t) return true;
-        }
-    }
-    return false;
-}
-
-// Is a weight let go between its computing again and its gradient? Each later weight of the layer is used twice there,
-// also those whose product the plan need not make again (stage3.py, _keep_for_later).
-static bool is_gathered_again(const cost_model *m, const plan *p, int32_t weight)
-{
-    for (int32_t l = 0; l < p->model->layer_count; l++) {
-        const op_layer *layer = &p->model->layers[l];
-        const op_program *program = p->model->programs[layer->program];
-        double between = 0.0;
-        bool found = false;
-        for (tensor_id t = 0; t < program->tensor_count; t++) {
-            const int32_t w = program->tensors[t].role == ROLE_WEIGHT ? layer->weight_of[t] : -1;
-            if (w < 0) continue;
-            const op_weight *x = &p->model->weights[w];
-            if (found) between += 2.0 * (double)x->rows * (double)x->columns;
-            found = found || (w == weight && reads(program, OP_RECOMPUTE, t));
-        }
-        if (found) return between >= (double)m->profile->reuse_distance;
-    }
-    return false;
-}
-
-// What one message with all tensors of a layer does not say of one for each of them.
-static double passing_s(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
-{
-    enum { PASSES = 4 }; // over its bytes: zeros, a copy, the norm; or a division and a copy
-    const bool gathers = c->op == COLLECTIVE_ALL_GATHER;
-    const double launch = m->c->device.launch_s * m->profile->launch;
-    const double one = pieces_latency(m, g) + launch;
-    double s = 0.0;
-    int64_t tensors = 0;
-    for (int32_t i = 0; i < c->items_count; i++) {
-        const plan_comm_item *item = &p->items[c->items_begin + i];
-        const plan_tensor *t = plan_tensor_at(p, gathers ? item->out : item->in);
-        if (!t->passes) continue;
-        const double elements =
-            item->total > 0 ? (double)item->total : (double)item->count * (double)g->ranks;
-        const double bytes = elements * (double)dtype_bytes(c->type);
-        const double pieces = (double)g->ranks * m->profile->piece_s +
-                              1e-9 * (double)cost_memory_ns(m, (double)PASSES * bytes);
-        s += pieces;
-        if (tensors++ > 0) s += one;
-        if (!gathers || !is_gathered_again(m, p, t->weight)) continue;
-        s += (pieces + one + gather_s(m, g, bytes, false)) / 2.0; // of two, forward and backward
-    }
-    return s;
-}
-
 int64_t cost_comm_ns(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c)
 {
     if (c->compressed) {
         return cost_compressed_ns(m, g, c->stream_bytes, c->op == COLLECTIVE_REDUCE_SCATTER);
     }
-    const int64_t ns = cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks));
-    const bool pieces = c->op == COLLECTIVE_ALL_GATHER || c->op == COLLECTIVE_REDUCE_SCATTER;
-    if (m->profile->piece_s <= 0.0 || !pieces || g->ranks < 2) return ns;
-    return ns + ns_of(passing_s(m, g, p, c));
+    return cost_message_ns(m, g, c->op, cost_comm_bytes(p, c, g->ranks)) +
+           cost_habit_passing_ns(m, g, p, c);
 }

@@ -1,76 +1,10 @@
 // Prices: limits of the roofline, monotone in every size, collectives against formulas by hand.
 #include "cost/cost.h"
+#include "cost/habits.h"
+#include "fixtures/cost/cost_sample.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-// Eight devices in a node, eight nodes in a leaf, the rest above: round numbers.
-static cluster sample(void)
-{
-    cluster c = {.name = "sample",
-                 .devices = 4096,
-                 .device = {.name = "d",
-                            .maker = "sample",
-                            .memory_bytes = 80e9,
-                            .usable_bytes = 79e9,
-                            .memory_bytes_s = 3e12,
-                            .units = 100,
-                            .tile_m = 128,
-                            .tile_n = 128,
-                            .tile_k = 64,
-                            .launch_s = 1e-6,
-                            .product_half_k = 128,
-                            .memory_share = 0.8,
-                            .memory_half_bytes = 1e6,
-                            .attention_forward_share = 0.6,
-                            .attention_backward_share = 0.5},
-                 .node = {.devices = 8, .host_bytes_s = 50e9},
-                 .levels = {{.name = "node",
-                             .devices = 8,
-                             .bytes_s = 400e9,
-                             .latency_s = 1e-6,
-                             .efficiency = 0.5,
-                             .taper = 1},
-                            {.name = "leaf",
-                             .devices = 64,
-                             .bytes_s = 50e9,
-                             .latency_s = 4e-6,
-                             .efficiency = 0.8,
-                             .taper = 1},
-                            {.name = "all",
-                             .devices = 4096,
-                             .bytes_s = 50e9,
-                             .latency_s = 10e-6,
-                             .efficiency = 0.8,
-                             .taper = 2}},
-                 .level_count = 3};
-    c.device.peak_flops[MATH_BF16] = 1e15;
-    c.device.peak_flops[MATH_FP32] = 5e13;
-    c.device.product_share[MATH_BF16] = 0.7;
-    return c;
-}
-
-// The group of rank 0 along an axis, on the cluster's links.
-static cost_group group_along(const cluster *c, const plan_mesh *mesh, mesh_axis axis,
-                              group_use use)
-{
-    const plan_group ranks = plan_group_of(mesh, MESH_AXIS(axis), use);
-    cost_group g;
-    cost_group_of(c, mesh, &ranks, &g);
-    return g;
-}
-
-static void assert_close(double got, double wanted, double relative)
-{
-    if (got >= wanted * (1.0 - relative) && got <= wanted * (1.0 + relative)) return;
-    print_error("%.9g, expected %.9g\n", got, wanted);
-    assert_true(false);
-}
 
 // ---- products -----------------------------------------------------------------------------------
 
@@ -160,6 +94,7 @@ static void nothing_larger_is_cheaper(void **state)
 typedef struct priced {
     cluster c;
     cost_profile p;
+    cost_habits h;
     cost_model m;
     arena *a;
     op_program *program;
@@ -173,7 +108,9 @@ static void priced_begin(priced *t, int64_t columns, int64_t rows, int64_t token
     *t = (priced){
         .c = sample(),
         .p = cost_profile_trireme(),
+        .h = cost_habits_none,
         .bound = {.value = {[EXTENT_ONE] = 1, [EXTENT_TOKENS] = tokens, [EXTENT_SEQS] = 1}}};
+    t->p.habits = &t->h;
     t->m = (cost_model){.c = &t->c, .profile = &t->p};
     assert_int_equal(arena_create("priced", 0, &t->a), ST_OK);
     assert_int_equal(op_program_create(t->a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &t->program),
@@ -198,10 +135,10 @@ static void eager_operations_move_more(void **state)
     const op_node *gate = &t.program->lists[OP_FORWARD].nodes[1];
     const op_node *sum = &t.program->lists[OP_FORWARD].nodes[2];
     assert_int_equal(gate->code, OP_SWIGLU);
-    t.p.pointwise = 0.5;
+    t.h.pointwise = 0.5;
     const int64_t fused = cost_node_ns(&t.m, t.program, gate, &t.bound);
     const int64_t added = cost_node_ns(&t.m, t.program, sum, &t.bound);
-    t.p.eager_pointwise = 4.0;
+    t.h.eager_pointwise = 4.0;
     assert_close((double)(cost_node_ns(&t.m, t.program, gate, &t.bound) - fused),
                  3.5 * 3.0 * 8192 * 4096 * 2 / 2.4e12 * 1e9, 1e-3);
     assert_int_equal(cost_node_ns(&t.m, t.program, sum, &t.bound), added); // of any model
@@ -224,7 +161,7 @@ static void operations_are_priced_by_their_rows(void **state)
     // Three tensors of 8192 x 8192 bf16 through memory; fused kernels move some of them only.
     const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[1], &t.bound);
     assert_close((double)plain, 3.0 * 8192 * 8192 * 2 / 2.4e12 * 1e9 + 1000, 0.01);
-    t.p.pointwise = 0.5;
+    t.h.pointwise = 0.5;
     assert_true(cost_node_ns(&t.m, t.program, &nodes[1], &t.bound) < plain * 6 / 10);
     // Where arithmetic is slower than memory (processors) it is operands over their rate.
     cluster slow = t.c;
@@ -247,17 +184,17 @@ static void operations_are_priced_by_their_rows(void **state)
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
                      cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
     // Added by a kernel of its own: 2 bytes of the gradient, 4 and 4 of the sum. Sums of two bytes are others.
-    t.p.sum16_bytes = 6.0;
+    t.h.sum16_bytes = 6.0;
     assert_int_equal(cost_node_ns(&t.m, t.program, dw, &t.bound),
                      cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) + 1000);
-    t.p.sum32_bytes = 10.0;
+    t.h.sum32_bytes = 10.0;
     assert_close((double)cost_node_ns(&t.m, t.program, dw, &t.bound),
                  (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) +
                      (10.0 * 8192 * 4096 + 1e6) / 2.4e12 * 1e9 + 2000,
                  1e-6);
     assert_int_equal(cost_node_ns(&t.m, t.program, &nodes[0], &t.bound),
                      cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) + 1000);
-    t.p.sum16_bytes = t.p.sum32_bytes = 0.0;
+    t.h.sum16_bytes = t.h.sum32_bytes = 0.0;
     // In fp8 rows are read and written twice in a byte, where they come in; weights and what a sum over rows
     // reads have been.
     cluster twice = t.c;
@@ -267,7 +204,7 @@ static void operations_are_priced_by_their_rows(void **state)
     twice.device.memory_half_bytes = 0.0;
     const double half = (double)cost_product_ns(&t.m, &shape, DTYPE_BF16, 0.0) / 2.0;
     const double half_across = (double)cost_product_ns(&t.m, &across, DTYPE_BF16, 0.0) / 2.0;
-    t.p.pointwise = 1.0;
+    t.h.pointwise = 1.0;
     assert_close((double)cost_node_ns(&narrow, t.program, &nodes[0], &t.bound),
                  half + 4.0 * 8192 * 4096 / 2.4e12 * 1e9 + 1000, 1e-4);
     assert_close((double)cost_node_ns(&narrow, t.program, dw, &t.bound), half_across + 1000, 1e-4);
@@ -288,15 +225,15 @@ static void experts_have_their_host_and_order(void **state)
     const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
     assert_false(cost_has_host(&t.p));
     for (int at = 2; at <= 3; at++) {
-        t.p.expert_sorts = false;
+        t.h.expert_sorts = false;
         const int64_t plain = cost_node_ns(&t.m, t.program, &nodes[at], &t.bound);
-        t.p.expert_sorts = true;
+        t.h.expert_sorts = true;
         const double more = (double)(cost_node_ns(&t.m, t.program, &nodes[at], &t.bound) - plain);
         assert_close(more, (2.0 * 8192 * 2048 * 2 + 1e6) / 2.4e12 * 1e9 + 1000, 1e-3);
     }
-    t.p.issue_s = 2e-6;
-    t.p.expert_issue_s = 1e-3;
-    t.p.expert_product_s = 9e-6;
+    t.h.issue_s = 2e-6;
+    t.h.expert_issue_s = 1e-3;
+    t.h.expert_product_s = 9e-6;
     assert_true(cost_has_host(&t.p));
     op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_EXPERTS);
     op_node sent = op_node_of(OP_ALL_TO_ALL);
@@ -307,120 +244,9 @@ static void experts_have_their_host_and_order(void **state)
     assert_close((double)cost_issue_ns(&t.m, &product), 74000.0, 1e-3);
     assert_int_equal(cost_issue_ns(&t.m, &sent), 0);
     assert_false(cost_host_waits(&t.m, OP_DISPATCH));
-    t.p.expert_wait = true;
+    t.h.expert_wait = true;
     assert_true(cost_host_waits(&t.m, OP_DISPATCH) && !cost_host_waits(&t.m, OP_ROUTE));
     arena_destroy(t.a);
-}
-
-// Two nodes of eight: rings bring a node what its own ranks have too, 15 / 16 of the bytes instead of 8 / 16, but in sums that
-// switches make. Within a node they are no other than before.
-static void rings_carry_a_nodes_own_pieces(void **state)
-{
-    (void)state;
-    enum { NODES_LEVEL = 1 };
-    cluster c = sample(), adds;
-    cost_profile p = cost_profile_trireme(), rings = p;
-    const double bytes = 64e9;
-    rings.rings = true;
-    c.levels[NODES_LEVEL].bytes_s = 1e9; // nodes' links decide
-    c.levels[NODES_LEVEL].reduces = false;
-    adds = c;
-    adds.levels[NODES_LEVEL].reduces = true;
-    const struct {
-        const cluster *c;
-        op_collective op;
-        int32_t nodes;
-        double ratio;
-    } cases[] = {
-        {&c, COLLECTIVE_ALL_GATHER, 1, 1.0},
-        {&c, COLLECTIVE_ALL_REDUCE, 1, 1.0},
-        {&c, COLLECTIVE_REDUCE_SCATTER, 2, 15.0 / 8.0},
-        {&c, COLLECTIVE_ALL_GATHER, 2, 15.0 / 8.0},
-        {&c, COLLECTIVE_ALL_REDUCE, 2, 15.0 / 8.0},
-        {&adds, COLLECTIVE_ALL_REDUCE, 2, 1.0},
-        {&adds, COLLECTIVE_ALL_GATHER, 2, 15.0 / 8.0},
-    };
-    for (int64_t i = 0; i < COUNT_OF(cases); i++) {
-        const cost_model once = {.c = cases[i].c, .profile = &p},
-                         round = {.c = cases[i].c, .profile = &rings};
-        const plan_mesh mesh = {.size = {[AXIS_DP] = 8 * cases[i].nodes}};
-        const cost_group g = group_along(cases[i].c, &mesh, AXIS_DP, GROUP_INLINE);
-        assert_close((double)cost_message_ns(&round, &g, cases[i].op, bytes) /
-                         (double)cost_message_ns(&once, &g, cases[i].op, bytes),
-                     cases[i].ratio, 1e-3);
-    }
-}
-
-// A channel of `*gb_s`, a member of m's profile, holds up 64 MB on `held` where it is the slowest: from least_ns on. As fast as the
-// links or faster it changes nothing, and messages of `free` never know it.
-static void is_held_up(const cost_model *m, double *gb_s, const cost_group *held, op_collective op,
-                       int64_t least_ns, const cost_group *free, op_collective other)
-{
-    const double bytes = 64e6;
-    const int64_t free_ns = cost_message_ns(m, held, op, bytes);
-    const int64_t others = cost_message_ns(m, free, other, bytes);
-    *gb_s = 1e5;
-    assert_int_equal(cost_message_ns(m, held, op, bytes), free_ns);
-    *gb_s = 1.0;
-    const int64_t held_ns = cost_message_ns(m, held, op, bytes);
-    assert_true(held_ns >= least_ns && held_ns < least_ns + free_ns);
-    assert_int_equal(cost_message_ns(m, free, other, bytes), others);
-}
-
-// Rows go to experts no faster than a rank sends, and as the links let them where these are slower: seven eighths of 64 MB at
-// 1 GB/s. Nothing else is held up.
-static void rows_of_experts_are_held_up(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    const plan_mesh mesh = {.size = {[AXIS_DP] = 8}, .ep = 8};
-    const cost_group ep = group_along(&c, &mesh, AXIS_EP, GROUP_INLINE);
-    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-    is_held_up(&m, &p.ep_gb_s, &ep, COLLECTIVE_ALL_TO_ALL, 56000000, &dp, COLLECTIVE_ALL_TO_ALL);
-}
-
-// Nor do keys and values go round a ring of cp: 64 MB at 1 GB/s. Gradients are no part of it.
-static void keys_and_values_are_held_up(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    const plan_mesh mesh = {.size = {[AXIS_DP] = 2, [AXIS_CP] = 4}};
-    const cost_group cp = group_along(&c, &mesh, AXIS_CP, GROUP_INLINE);
-    const cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-    is_held_up(&m, &p.cp_gb_s, &cp, COLLECTIVE_SEND, 64000000, &dp, COLLECTIVE_ALL_REDUCE);
-}
-
-// Rows that are cast before they are gathered over tp travel in half the bytes; weights over dp, sums, and runs in 16
-// bits do not.
-static void fp8_rows_are_gathered_in_a_byte(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p, .fp8 = true};
-    const plan_mesh mesh = {.size = {[AXIS_TP] = 8, [AXIS_DP] = 8}};
-    const cost_group tp = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
-    cost_group dp = group_along(&c, &mesh, AXIS_DP, GROUP_INLINE);
-    const double bytes = 64e6;
-    const int64_t half = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes / 2.0);
-    const int64_t whole = cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes);
-    const int64_t sum = cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes);
-    const int64_t weights = cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes);
-    assert_true(half < whole);
-    p.fp8_gathers = true;
-    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_ALL_GATHER, bytes), half);
-    assert_int_equal(cost_message_ns(&m, &tp, COLLECTIVE_REDUCE_SCATTER, bytes), sum);
-    assert_int_equal(cost_message_ns(&m, &dp, COLLECTIVE_ALL_GATHER, bytes), weights);
-    const cost_model wide = {.c = &c, .profile = &p};
-    assert_int_equal(cost_message_ns(&wide, &tp, COLLECTIVE_ALL_GATHER, bytes), whole);
-    // Nor is what comes from the stage before, and is gathered there.
-    p.pp_pieces = true;
-    dp.alike = 8;
-    assert_int_equal(cost_pieces_ns(&m, &dp, bytes), whole);
 }
 
 // Half of fp8's speed may be at a longer sum than that of 16 bits: 128 there, 512 here.
@@ -465,7 +291,9 @@ static void attention_is_slow_on_short_sequences(void **state)
         assert_close(cut, whole * (1.0 + 256.0 / (double)seq), 0.01);
         // A software's kernels may need longer sequences than the device's best.
         cost_profile longer = p;
-        longer.attention_half = 1024.0;
+        cost_habits half = cost_habits_none;
+        half.attention_half = 1024.0;
+        longer.habits = &half;
         const cost_model other = {.c = &c, .profile = &longer};
         assert_close((double)cost_node_ns(&other, program, node, &bound),
                      whole * (1.0 + 1024.0 / (double)seq), 0.01);
@@ -480,7 +308,9 @@ static void attention_is_slow_on_short_sequences(void **state)
         c.device.matrix_units_per_unit = 0;
         // Five kernels are launched five times.
         cost_profile unfused = p;
-        unfused.attention_kernels = 5.0;
+        cost_habits kernels = cost_habits_none;
+        kernels.attention_kernels = 5.0;
+        unfused.habits = &kernels;
         c.device.launch_s = 1e-3;
         const cost_model five = {.c = &c, .profile = &unfused};
         assert_close((double)cost_node_ns(&five, program, node, &bound), whole + 5e6, 1e-6);
@@ -551,15 +381,6 @@ static void less_power_is_a_lower_clock(void **state)
 
 // ---- messages -------------------------------------------------------------------------------------
 
-static cost_group group_of(const cluster *c, int64_t count, int32_t stride)
-{
-    plan_members members = {.count = {count}, .stride = {stride}};
-    cost_group g;
-    for (int axis = 1; axis < AXIS_COUNT; axis++) members.count[axis] = members.stride[axis] = 1;
-    cost_group_make(c, &members, 0, MESH_AXIS(AXIS_DP), &g);
-    return g;
-}
-
 static void groups_know_their_levels(void **state)
 {
     (void)state;
@@ -606,87 +427,6 @@ static void collectives_are_as_by_hand(void **state)
                  (bytes / 20e9 + 10e-6 + launch) * 1e9, 1e-6);
     const cost_group one = group_of(&c, 1, 1);
     assert_int_equal(cost_message_ns(&m, &one, COLLECTIVE_ALL_REDUCE, bytes), 0);
-}
-
-// Of 1 GB that eight ranks of tp have each sends an eighth to another node, 40 GB/s each, and there they gather; with
-// layout.sp each has its own.
-static void stages_get_pieces(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    const cost_group node = group_of(&c, 8, 1);
-    cost_group link = group_of(&c, 2, 8);
-    const double bytes = 1e9;
-    const double whole = (double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes);
-    p.pp_pieces = true;
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
-    link.alike = 8;
-    const double gather = (double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes);
-    assert_close((double)cost_pieces_ns(&m, &link, bytes), gather, 1e-9);
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_RECEIVE, bytes),
-                 (bytes / 8 / 40e9 + 4e-6 + 1e-6) * 1e9 + gather, 1e-6);
-    p.pp_pieces = false;
-    assert_close((double)cost_message_ns(&m, &link, COLLECTIVE_SEND, bytes), whole, 0.0);
-    assert_int_equal(cost_pieces_ns(&m, &link, bytes), 0);
-}
-
-// PyTorch's DDP sums beside the backward pass, where there are no stages.
-static void sums_are_hidden_where_there_are_no_stages(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    p.dp_overlap = p.tp_overlap = 0.0;
-    for (int pp = 1; pp <= 2; pp++) {
-        const plan_mesh mesh = {.size = {[AXIS_DP] = 4, [AXIS_TP] = 2, [AXIS_PP] = pp}};
-        const cost_group sums = group_along(&c, &mesh, AXIS_DP, GROUP_ASIDE);
-        const cost_group rows = group_along(&c, &mesh, AXIS_TP, GROUP_INLINE);
-        p.dp_beside = false;
-        assert_close(cost_overlap(&p, &sums, true), 0.0, 0.0);
-        p.dp_beside = true;
-        assert_close(cost_overlap(&p, &sums, true), pp == 1 ? 1.0 : 0.0, 0.0);
-        assert_close(cost_overlap(&p, &sums, false), 0.0, 0.0);
-        assert_close(cost_overlap(&p, &rows, false), 0.0, 0.0);
-    }
-}
-
-// Sixteen ranks of two nodes: fifteen hops, of which one leaves a node. A sum to all has its tree still.
-static void rings_take_their_hops(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    const cost_group node = group_of(&c, 8, 1), two = group_of(&c, 16, 1);
-    const int64_t sum = cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, 1e9);
-    p.hop_s = 30e-6;
-    p.hop_outside_s = 200e-6;
-    const double launch = 1e-6, bytes = 1e9;
-    assert_close((double)cost_message_ns(&m, &node, COLLECTIVE_ALL_GATHER, bytes),
-                 (7.0 / 8.0 * bytes / 200e9 + 7 * 30e-6 + launch) * 1e9, 1e-6);
-    assert_close((double)cost_message_ns(&m, &two, COLLECTIVE_REDUCE_SCATTER, bytes),
-                 (15.0 / 16.0 * bytes / 200e9 + 14 * 30e-6 + 200e-6 + launch) * 1e9, 1e-6);
-    assert_int_equal(cost_message_ns(&m, &two, COLLECTIVE_ALL_REDUCE, bytes), sum);
-}
-
-// What products lose beside a message goes by the rate at which a rank takes in: of one on eight nodes 50 x 0.8 of
-// 400 x 0.5 GB/s; of eight on each of two, whose ports all fetch for all, 8 of those over 8 / 15 of the bytes.
-static void slow_links_crowd_less(void **state)
-{
-    (void)state;
-    const cluster c = sample();
-    cost_profile p = cost_profile_trireme();
-    const cost_model m = {.c = &c, .profile = &p};
-    const cost_group in_node = group_of(&c, 8, 1), apart = group_of(&c, 8, 8),
-                     both = group_of(&c, 16, 1);
-    assert_close(cost_crowding(&m, &apart), 0.0, 0.0);
-    p.crowding = 0.25;
-    assert_close(cost_crowding(&m, &in_node), 0.25, 1e-9);
-    assert_close(cost_crowding(&m, &apart), 0.25 * 40.0 / 200.0, 1e-9);
-    assert_close(cost_crowding(&m, &both), 0.25,
-                 1e-9); // 15 / 8 x 8 x 40 of 200 GB/s: more than one takes in
 }
 
 static void switches_that_add_halve_a_sum(void **state)
@@ -776,20 +516,12 @@ int main(void)
         cmocka_unit_test(operations_are_priced_by_their_rows),
         cmocka_unit_test(eager_operations_move_more),
         cmocka_unit_test(fp8_wants_longer_sums),
-        cmocka_unit_test(rings_carry_a_nodes_own_pieces),
-        cmocka_unit_test(rows_of_experts_are_held_up),
-        cmocka_unit_test(keys_and_values_are_held_up),
-        cmocka_unit_test(fp8_rows_are_gathered_in_a_byte),
         cmocka_unit_test(experts_have_their_host_and_order),
         cmocka_unit_test(attention_is_slow_on_short_sequences),
         cmocka_unit_test(ranks_with_fewer_units_wait_less),
         cmocka_unit_test(less_power_is_a_lower_clock),
         cmocka_unit_test(groups_know_their_levels),
         cmocka_unit_test(collectives_are_as_by_hand),
-        cmocka_unit_test(stages_get_pieces),
-        cmocka_unit_test(sums_are_hidden_where_there_are_no_stages),
-        cmocka_unit_test(rings_take_their_hops),
-        cmocka_unit_test(slow_links_crowd_less),
         cmocka_unit_test(switches_that_add_halve_a_sum),
         cmocka_unit_test(compressed_sums_are_as_by_hand),
         cmocka_unit_test(messages_are_monotone),

@@ -1,6 +1,7 @@
 // Prices of ranks side by side: on links that join pairs a group has those among its own; and logits that each of them has
 // of all columns are gathered, and their loss is made everywhere.
 #include "cost/cost.h"
+#include "cost/habits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -123,8 +124,11 @@ static void logits_of_all_columns_take_time(void **state)
     cost_profile gathers = p, makes = p;
     const cost_model m = {.c = &c, .profile = &p}, gathered = {.c = &c, .profile = &gathers},
                      made = {.c = &c, .profile = &makes};
-    gathers.whole_logits = true;
-    makes.whole_head = true;
+    cost_habits logits_of_all = cost_habits_none, head_of_all = cost_habits_none;
+    logits_of_all.whole_logits = true;
+    head_of_all.whole_head = true;
+    gathers.habits = &logits_of_all;
+    makes.habits = &head_of_all;
     const double stats = head_ns(&m, OP_HEAD_STATS, PIECE, ALL);
     // Of each logit of the other ranks two passes of four bytes at 1,000 GB/s, and of each at all what the gather's copy
     // reads and writes; and the gather of two bytes each, three quarters of which come at 400 GB/s.

@@ -5,6 +5,7 @@
 #include "op/pass/context.h"
 #include "op/pass/expert_ranks.h"
 #include "op/pass/partition.h"
+#include "predict/habits.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -317,7 +318,7 @@ status candidates_fit(const candidates *c, const search_layout *l, const int32_t
 int64_t candidates_bytes(const candidates *c, const estimate_memory *m)
 {
     const cost_profile *profile = &c->base.profile;
-    const double kept = (double)m->kind[BYTES_ACTIVATIONS] * profile->activations;
+    const double kept = predict_habit_activations(profile, m->kind[BYTES_ACTIVATIONS]);
     const int64_t lost =
         cost_lost_bytes(profile, kept, m->kind[BYTES_GRADIENTS], run_config_types(c->base.r).grads);
     return estimate_memory_bytes(m) - m->kind[BYTES_ACTIVATIONS] + (int64_t)kept + lost +

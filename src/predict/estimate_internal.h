@@ -3,6 +3,7 @@
 #ifndef PREDICT_ESTIMATE_INTERNAL_H
 #define PREDICT_ESTIMATE_INTERNAL_H
 
+#include "cost/habits.h"
 #include "plan/lower/beside.h"
 #include "predict/estimate.h"
 

@@ -381,5 +381,5 @@ int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cos
         step = max_i64(step, max_i64(p->rank_ns[r], max_i64(p->rows_ns[r], p->whole_ns[r])));
         step = max_i64(step, max_i64(p->across_ns[r], p->late_end[r]));
     }
-    return step + (int64_t)(m->profile->step_s * 1e9);
+    return step + cost_step_ns(m->profile);
 }

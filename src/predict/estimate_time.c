@@ -97,7 +97,7 @@ status estimate_price(arena *a, const estimate *e, const cost_model *m, const es
 int64_t estimate_work_ns(const estimate_prices *prices, const cost_model *m, int64_t microbatches,
                          int32_t pp)
 {
-    return microbatches * prices->all / pp + (int64_t)(m->profile->step_s * 1e9);
+    return microbatches * prices->all / pp + cost_step_ns(m->profile);
 }
 
 // ---- a layer's update and messages ----------------------------------------------------------------
@@ -134,10 +134,10 @@ static int64_t late_ns(const cost_model *m, const cost_group *g, int64_t ns)
     return (int64_t)((double)ns * (1.0 - cost_overlap(m->profile, g, true)));
 }
 
-// What its lane has of it at least: in buckets sums are fewer, and take less (profile.sum_bytes).
+// What its lane has of it at least: in buckets sums are fewer, and take less (the habit sum_bytes).
 static int64_t alone_ns(const cost_model *m, int64_t ns)
 {
-    return m->profile->sum_bytes > 0 ? 0 : ns;
+    return cost_habits_of(m->profile)->sum_bytes > 0 ? 0 : ns;
 }
 
 // Bytes that go between ranks for a layer, of one kind of weights.
@@ -496,7 +496,7 @@ void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_mod
     for (int32_t c = 0; c < l->chunks; c++) p.share[c] = share_of(l, c);
     *out = (estimate_time){.step_ns = 0};
     for (int32_t pp = 0; pp < l->pp; pp++) rank_time(&p, pp, out);
-    const int64_t host = (int64_t)(m->profile->step_s * 1e9);
+    const int64_t host = cost_step_ns(m->profile);
     out->step_ns += host;
     out->work_ns += host;
 }

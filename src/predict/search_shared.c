@@ -1,5 +1,6 @@
 // What many layouts share, made once and looked up: models, measured programs and prices of each way to cut the
 // model and each micro-batch; groups of ranks; layers of stages; what a schedule's ranks do.
+#include "predict/habits.h"
 #include "predict/search_internal.h"
 
 status search_family_of(search *s, const search_layout *l, family **out)
@@ -73,22 +74,21 @@ status search_measured_of(search *s, const search_layout *l, family *f, const me
     const search_request *r = s->r;
     const estimate_links *links = NULL;
     measured *m = &f->each[f->count];
-    const estimate_request request = {
-        .model = f->local,
-        .micro_batch = l->micro_batch,
-        .seq = r->seq,
-        .tp = l->tp,
-        .cp = l->cp,
-        .whole_experts = l->whole_experts,
-        .states = r->states,
-        .scratch_bytes = r->scratch_bytes,
-        .workspace = r->workspace,
-        .workspace_context = r->workspace_context,
-        .limits = {r->prices->profile->live_parameters, r->prices->profile->reduce_bucket},
-        .rows_inline = !r->prices->profile->beside,
-        .sums_once = r->sums_once,
-        .codec = r->codec,
-        .like = f->count > 0 ? f->each[0].e : NULL};
+    const estimate_request request = {.model = f->local,
+                                      .micro_batch = l->micro_batch,
+                                      .seq = r->seq,
+                                      .tp = l->tp,
+                                      .cp = l->cp,
+                                      .whole_experts = l->whole_experts,
+                                      .states = r->states,
+                                      .scratch_bytes = r->scratch_bytes,
+                                      .workspace = r->workspace,
+                                      .workspace_context = r->workspace_context,
+                                      .limits = predict_habit_limits(r->prices->profile),
+                                      .rows_inline = predict_habit_rows_inline(r->prices->profile),
+                                      .sums_once = r->sums_once,
+                                      .codec = r->codec,
+                                      .like = f->count > 0 ? f->each[0].e : NULL};
     TRY(search_links_of(s, l, &links));
     TRY(estimate_make(s->a, &request, &m->e));
     TRY(estimate_price(s->a, m->e, r->prices, links, s->first_prices, &m->prices));

@@ -1,6 +1,8 @@
 // From configuration and cluster to a step in virtual time, and its figures.
 #include "predict/step.h"
 
+#include "predict/habits.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -24,9 +26,7 @@ static int32_t busiest_dp(const run_config *r)
 // Do profiles add to the bytes of a plan what differs from stage to stage?
 static bool adds_bytes(const cost_profile *p)
 {
-    return p->activations != 1.0 || p->slack != 0.0 || p->score_bytes != 0.0 ||
-           p->mask_bytes != 0.0 || p->logit_bytes != 0.0 || p->fp8_inputs || p->fp8_weights ||
-           p->live_parameters != 0 || p->reduce_bucket != 0;
+    return p->slack != 0.0 || predict_habit_adds_bytes(p);
 }
 
 static int64_t usable_of(const cluster_device *d)
@@ -45,8 +45,8 @@ static status plans_make(arena *a, const predict_setup *s, const train_options *
     options.mesh = run_config_mesh(r, 0);
     options.sizes_only = true;
     options.rooms = s->rooms;
-    options.rows_inline = !s->profile.beside;
-    options.whole_again = s->profile.whole_again;
+    options.rows_inline = predict_habit_rows_inline(&s->profile);
+    options.whole_again = predict_habit_whole_again(&s->profile);
     const int share = (int)max_i64(1, train_threads(r) / run_config_ranks(r));
     if (r->kernels.threads > 0) {
         options.threads = (int)r->kernels.threads;
@@ -178,7 +178,7 @@ static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTE
     const train_plans *plans = &(x->sized != NULL ? x->sized : x->plans)[stage];
     const plan *p = plans->all[0];
     const cost_profile *profile = &x->of->profile;
-    const plan_passing_limits limits = {profile->live_parameters, profile->reduce_bucket};
+    const plan_passing_limits limits = predict_habit_limits(profile);
     int64_t sum = 0, spared[BYTES_KIND_COUNT];
     plan_memory_by_kind(p, bytes);
     plan_memory_spared(p, &limits, spared);
@@ -188,7 +188,7 @@ static void stage_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTE
     }
     bytes[BYTES_BUFFERS] += plans->arena_bytes - sum; // holes between tensors
     // Less may be kept of activations that are gone at the fullest moment: then nothing of them is left, not less.
-    const int64_t own = (int64_t)((double)bytes[BYTES_ACTIVATIONS] * profile->activations);
+    const int64_t own = (int64_t)predict_habit_activations(profile, bytes[BYTES_ACTIVATIONS]);
     bytes[BYTES_ACTIVATIONS] = max_i64(0, own + predict_kept_bytes(x, stage));
     bytes[BYTES_WEIGHTS] -= predict_spared_weights(x, stage);
 }

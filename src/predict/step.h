@@ -95,10 +95,6 @@ NODISCARD status predict_step_execute(arena *a, const predict_step *x, sim_execu
 cost_model predict_prices(const predict_setup *s);
 // Bytes of one stage by kind, with the profile's habits; returns their sum.
 int64_t predict_step_bytes(const predict_step *x, int32_t stage, int64_t bytes[BYTES_KIND_COUNT]);
-// Bytes of weights that the profile's software does not keep (fp8_weights).
-int64_t predict_spared_weights(const predict_step *x, int32_t stage);
-// Bytes that the profile's software keeps of layers besides (score_bytes, mask_bytes, fp8_inputs).
-int64_t predict_kept_bytes(const predict_step *x, int32_t stage);
 
 // What failures make of it; s->has_length.
 NODISCARD status predict_long_run(arena *a, const predict_step *x, sim_fleet_input *in,

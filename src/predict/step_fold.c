@@ -9,6 +9,7 @@
 #include "predict/step.h"
 
 #include "base/thread_pool.h"
+#include "cost/habits.h"
 
 #include <stdatomic.h>
 #include <string.h>

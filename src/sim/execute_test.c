@@ -1,5 +1,6 @@
 // The executor on virtual devices against the player, to the nanosecond, over many plans: schedules, stages,
 // dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
+#include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
 #include "fixtures/sim/test_cluster.h"
 #include "sim/sim.h"
@@ -72,6 +73,8 @@ static void the_executor_is_the_player(void **state)
     const uint32_t most = wanted != NULL ? (uint32_t)strtoul(wanted, NULL, 10) : 60;
     const cluster c = small_cluster();
     cost_profile profile = cost_profile_trireme();
+    cost_habits habits = cost_habits_none;
+    profile.habits = &habits;
     const cost_model m = {.c = &c, .profile = &profile};
     uint32_t compared = 0;
     for (uint32_t i = 0; compared < most; i++) {
@@ -88,8 +91,8 @@ static void the_executor_is_the_player(void **state)
             continue;
         }
         // Of a software that hides only some of its messages, every third.
-        profile.dp_overlap = profile.pp_overlap = i % 3 == 0 ? 0.6 : 1.0;
-        profile.crowding = i % 3 == 0 ? 0.1 : 0.0;
+        profile.overlap[TRAFFIC_DP] = profile.overlap[TRAFFIC_PP] = i % 3 == 0 ? 0.6 : 1.0;
+        habits.crowding = i % 3 == 0 ? 0.1 : 0.0;
         const int32_t count = ranks_of(&job, job.ranks / (s.pp > 0 ? s.pp : 1), ranks);
         const int64_t step = played_ns(a, &m, ranks, count, &first);
         const sim_executed out = executed(a, &m, ranks, count);

@@ -1,5 +1,6 @@
 // The player: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
 // costs more never ends earlier; the order of a machine's ranks changes nothing.
+#include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
 #include "fixtures/sim/test_cluster.h"
 #include "plan/schedule/timeline.h"
@@ -376,7 +377,7 @@ static void plans_are_priced(void **state)
         assert_true(j.prices[0].ns[i] >= 2000 * (int64_t)x->ops_count);
         assert_int_equal(sim_held(&j.prices[0], i), 0);
     }
-    profile.dp_overlap = profile.pp_overlap = 0.0;
+    profile.overlap[TRAFFIC_DP] = profile.overlap[TRAFFIC_PP] = 0.0;
     assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
     assert_true(play(&j, SIM_STEPS)->step_ns > quick);
     text t = {.a = j.a};
@@ -447,13 +448,13 @@ static void sums_that_are_not_hidden_come_last(void **state)
                                    .layers = 8};
         job j;
         assert_true(job_make(&s, &j));
-        profile.dp_overlap = 1.0;
+        profile.overlap[TRAFFIC_DP] = 1.0;
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *hidden = play(&j, SIM_STEPS);
         int64_t most = 0;
         for (int32_t r = 0; r < j.count; r++)
             most = max_i64(most, hidden->times[r].sent[TRAFFIC_DP]);
-        profile.dp_overlap = 0.0;
+        profile.overlap[TRAFFIC_DP] = 0.0;
         assert_int_equal(sim_price(j.a, &m, j.ranks, j.count, j.prices), ST_OK);
         const sim_step *step = play(&j, SIM_STEPS);
         assert_true(step->step_ns > hidden->step_ns);
@@ -470,6 +471,8 @@ static void gradients_go_in_buckets(void **state)
     (void)state;
     const cluster c = small_cluster();
     cost_profile profile = cost_profile_trireme();
+    cost_habits habits = cost_habits_none;
+    profile.habits = &habits;
     const cost_model m = {.c = &c, .profile = &profile};
     const sample_settings s = {.dp = 2, .zero = 1, .micro_batch = 1, .sequences = 16, .layers = 4};
     int64_t sent[3], step_ns[3];
@@ -481,7 +484,7 @@ static void gradients_go_in_buckets(void **state)
         sim_sums sums;
         double bytes = 0.0;
         int64_t count = 0, priced = 0, last = 0;
-        profile.sum_bytes = k == 0 ? 0 : k == 1 ? 1 : INT64_C(1) << 40;
+        habits.sum_bytes = k == 0 ? 0 : k == 1 ? 1 : INT64_C(1) << 40;
         assert_int_equal(arena_new(j.a, p->run->group_count + 1, &groups), ST_OK);
         sim_groups_of(&m, &j.ranks[0], groups);
         assert_int_equal(sim_sums_make(j.a, &m, groups, p, &sums), ST_OK);

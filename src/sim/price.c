@@ -1,7 +1,8 @@
 // Prices of a plan's actions. Layers of one kind share a program, and most actions of a plan are lists of
 // the same few programs on as many rows: so prices of lists are kept as sums over their nodes, and looked
 // up. Optimizer programs come once each.
-#include "sim/sim.h"
+#include "cost/habits.h"
+#include "sim/habits.h"
 
 #include <string.h>
 
@@ -95,40 +96,11 @@ static bool is_step_sum(const plan *p, const plan_comm *c)
 }
 
 // The communication of an action that sums gradients aside, once in a step; else NULL.
-static const plan_comm *step_sum_of(const plan *p, const plan_action *x)
+const plan_comm *sim_step_sum_of(const plan *p, const plan_action *x)
 {
     if (x->kind != ACTION_COMMUNICATE || x->lane == LANE_COMPUTE) return NULL;
     const plan_comm *c = &p->comms[x->comm];
     return is_step_sum(p, c) ? c : NULL;
-}
-
-// Of a software that sums many layers' gradients at once: the last sum of a bucket has its time, the others none.
-static status buckets_make(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
-                           int64_t **out)
-{
-    typedef struct bucket {
-        double bytes;
-        int32_t last; // its last communication so far, where bytes are in it
-    } bucket;
-    const double full = (double)m->profile->sum_bytes;
-    bucket *open = NULL; // [row of run->groups][all_reduce?]
-    *out = NULL;
-    if (full <= 0.0 || m->profile->piece_s > 0.0) return ST_OK;
-    TRY(arena_new(a, p->comm_count + 1, out));
-    TRY(arena_new(a, 2 * p->run->group_count + 1, &open));
-    for (int64_t i = 0; i < p->comm_count; i++) (*out)[i] = SIM_ALONE;
-    for (int64_t i = 0; i < p->action_count; i++) {
-        const plan_action *x = &p->actions[i];
-        const plan_comm *c = step_sum_of(p, x);
-        if (c == NULL || c->compressed) continue;
-        bucket *b = &open[2 * c->group + (c->op == COLLECTIVE_ALL_REDUCE ? 1 : 0)];
-        if (b->bytes >= full) b->bytes = 0.0;
-        if (b->bytes > 0.0) (*out)[b->last] = 0;
-        b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
-        b->last = x->comm;
-        (*out)[x->comm] = cost_message_ns(m, &groups[c->group], c->op, b->bytes);
-    }
-    return ST_OK;
 }
 
 status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
@@ -142,7 +114,7 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
     for (int64_t g = 0; g < p->run->group_count; g++) last[g] = -1;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
-        const plan_comm *c = step_sum_of(p, x);
+        const plan_comm *c = sim_step_sum_of(p, x);
         if (c == NULL) continue;
         const double overlap = cost_overlap(m->profile, &groups[c->group], true);
         late[c->group] +=
@@ -152,7 +124,7 @@ status sim_sums_make(arena *a, const cost_model *m, const cost_group *groups, co
     for (int64_t g = 0; g < p->run->group_count; g++) {
         if (last[g] >= 0) out->tail[last[g]] = late[g];
     }
-    return buckets_make(a, m, groups, p, &out->ns);
+    return sim_habit_buckets(a, m, groups, p, &out->ns);
 }
 
 void sim_message_price(const cost_model *m, const cost_group *g, const plan *p, const plan_comm *c,
@@ -191,36 +163,6 @@ static status message_price(pricer *s, int64_t action, sim_prices *out)
     if (*of == NULL) TRY(arena_new(s->a, p->action_count + 1, of));
     (*of)[next] += message->held;
     return ST_OK;
-}
-
-// Pieces of weights that are whole on each rank of ZeRO-3: a copy for each rank and weight.
-static double whole_pieces(const cost_profile *profile, const sim_rank *rank)
-{
-    const plan *p = rank->p;
-    const int64_t ranks = plan_zero_ways(&rank->mesh);
-    double pieces = 0.0;
-    bool cuts = false;
-    for (int64_t t = 0; t < p->tensor_count && !cuts; t++) {
-        cuts = p->tensors[t].passes && p->tensors[t].kind == BYTES_WEIGHTS;
-    }
-    for (int32_t w = 0; w < p->model->weight_count && cuts; w++) {
-        const op_weight *x = &p->model->weights[w];
-        const int64_t elements = x->rows * x->columns;
-        if (elements >= profile->persistent || plan_table_find(p->run, x->name) < 0) continue;
-        pieces += (double)min_i64(elements, ranks);
-    }
-    return pieces;
-}
-
-int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count)
-{
-    const cost_profile *profile = m->profile;
-    double most = 0.0;
-    for (int32_t r = 0; r < count && profile->piece_s > 0.0 && profile->persistent > 0; r++) {
-        const double pieces = whole_pieces(profile, &ranks[r]);
-        if (pieces > most) most = pieces;
-    }
-    return (int64_t)((profile->step_s + most * profile->piece_s) * 1e9);
 }
 
 // The host's part of the step block and the batch, each a copy.

@@ -59,14 +59,15 @@ static inline int64_t sim_sent(const sim_prices *p, int64_t action)
 NODISCARD status sim_price(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
                            sim_prices *out);
 
-// For the host, once in a step: profile.step_s, and the pieces of weights that ZeRO-3 keeps whole (profile.persistent).
+// For the host, once in a step, of software with such habits: step_s, and the pieces of weights that ZeRO-3 keeps whole
+// (persistent).
 int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count);
 
 // The groups of a rank's plan as prices want them. out: [row of run->groups].
 void sim_groups_of(const cost_model *m, const sim_rank *rank, cost_group *out);
 
 // Sums of gradients once in a step: the tails (all but the last of their groups 0), and what those take that go in
-// buckets, the last of a bucket for all of it (profile.sum_bytes). [communication]; ns NULL: none goes in one.
+// buckets, the last of a bucket for all of it (the habit sum_bytes). [communication]; ns NULL: none goes in one.
 enum { SIM_ALONE = -1 }; // no sum, or by itself
 typedef struct sim_sums {
     int64_t *tail, *ns;
@@ -91,7 +92,7 @@ typedef struct sim_times {
     int64_t sent[TRAFFIC_COUNT];    // messages in all, hidden ones too
     int64_t bubble;                 // it waits for another stage
     int64_t data;                   // for the batch
-    int64_t host;                   // for the host: profile.step_s, and what it has not issued
+    int64_t host;                   // for the host: the habit step_s, and what it has not issued
 } sim_times;
 
 typedef struct sim_span {

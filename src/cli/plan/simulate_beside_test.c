@@ -1,6 +1,7 @@
 // What a profile hides: this program's messages beside products as the lanes are played, other software's by its shares;
 // and whose waits they are.
 #include "cli/plan/simulate.h"
+#include "cost/habits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +30,9 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
     for (int i = 0; i < MORE_MAX && more[i] != NULL; i++) keys[count++] = more[i];
     assert_ok(cli_context_init(&cli, stdout, stderr));
     assert_ok(simulate_open(&cli, "tiny", "h100", keys, count, false, &s));
-    s.profile.beside = beside;
+    cost_habits habits = *cost_habits_of(&s.profile);
+    habits.beside = beside;
+    s.profile.habits = &habits;
     assert_ok(predict_step_times(cli.a, &s, &x));
     const sim_times t = x.step->times[0];
     const plan *p = x.ranks[0].p;

@@ -1,9 +1,41 @@
-// What other software keeps in other types than our plans, or besides. Of a layer from its forward until its backward: of
+// What habits of other software change about a step: how it is planned, and the bytes that it keeps in other types than our
+// plans, or besides. Of a layer from its forward until its backward: of
 // every score of an attention that is not fused some bytes (the softmax, the mask of its dropout, what dropout left),
 // masks of the dropouts behind attention and MLP, and inputs of products in fp8 instead of bf16; counted from the same
 // actions: layers x micro-batches that are between the two. At the loss: all logits of a micro-batch, where they do not
 // go by chunks; all activations are there at that moment, too. Of weights: those of products in fp8 alone.
-#include "predict/step.h"
+#include "predict/habits.h"
+
+plan_passing_limits predict_habit_limits(const cost_profile *p)
+{
+    const cost_habits *h = cost_habits_of(p);
+    return (plan_passing_limits){h->live_parameters, h->reduce_bucket};
+}
+
+bool predict_habit_rows_inline(const cost_profile *p)
+{
+    return !cost_habits_of(p)->beside;
+}
+
+bool predict_habit_whole_again(const cost_profile *p)
+{
+    return cost_habits_of(p)->whole_again;
+}
+
+double predict_habit_activations(const cost_profile *p, int64_t bytes)
+{
+    return (double)bytes * cost_habits_of(p)->activations;
+}
+
+bool predict_habit_adds_bytes(const cost_profile *p)
+{
+    const cost_habits *h = cost_habits_of(p);
+    return h->activations != 1.0 || h->score_bytes != 0.0 || h->mask_bytes != 0.0 ||
+           h->logit_bytes != 0.0 || h->fp8_inputs || h->fp8_weights || h->live_parameters != 0 ||
+           h->reduce_bucket != 0;
+}
+
+// ---- bytes that are kept besides --------------------------------------------------------------------
 
 enum { KEPT_PROGRAMS = 64 }; // of a model: layers differ in windows only
 
@@ -55,7 +87,8 @@ static int64_t scores_kept(const predict_step *x, const plan *p)
 {
     const run_config *r = x->of->r;
     int64_t live = 0, most = 0;
-    if (x->of->profile.score_bytes <= 0.0) return 0;
+    const double score_bytes = cost_habits_of(&x->of->profile)->score_bytes;
+    if (score_bytes <= 0.0) return 0;
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *action = &p->actions[i];
         if (action->kind != ACTION_COMPUTE) continue;
@@ -65,7 +98,7 @@ static int64_t scores_kept(const predict_step *x, const plan *p)
     }
     const double scores = (double)x->of->spec.heads / (double)r->layout.tp * (double)r->train.seq *
                           (double)r->train.seq / (double)r->layout.cp * (double)x->micro_batch;
-    return (int64_t)(scores * x->of->profile.score_bytes * (double)most);
+    return (int64_t)(scores * score_bytes * (double)most);
 }
 
 // ---- inputs of products ---------------------------------------------------------------------------
@@ -156,28 +189,28 @@ static bool has_loss(const plan *p)
 
 static int64_t logits_kept(const predict_step *x, const plan *p)
 {
-    const cost_profile *profile = &x->of->profile;
+    const cost_habits *h = cost_habits_of(&x->of->profile);
     const run_config *r = x->of->r;
-    if (profile->logit_bytes <= 0.0 || !has_loss(p)) return 0;
-    const int64_t pieces = cost_has_all_logits(profile) ? 1 : r->layout.tp;
+    if (h->logit_bytes <= 0.0 || !has_loss(p)) return 0;
+    const int64_t pieces = cost_has_all_logits(&x->of->profile) ? 1 : r->layout.tp;
     const double columns = (double)x->of->spec.vocab / (double)pieces;
     const double rows = (double)x->micro_batch * (double)r->train.seq / (double)r->layout.cp;
-    return (int64_t)(rows * columns * profile->logit_bytes);
+    return (int64_t)(rows * columns * h->logit_bytes);
 }
 
 int64_t predict_kept_bytes(const predict_step *x, int32_t stage)
 {
     const plan *p = x->ranks[stage].p;
-    const cost_profile *profile = &x->of->profile;
+    const cost_habits *h = cost_habits_of(&x->of->profile);
     const run_config *r = x->of->r;
     int64_t bytes[KEPT_PROGRAMS] = {0};
-    const bool fp8 = profile->fp8_inputs && r->train.precision == RUN_FP8;
+    const bool fp8 = h->fp8_inputs && r->train.precision == RUN_FP8;
     const int64_t elements =
         p->micro_batch * (r->layout.sp ? p->seq_cut : p->seq) * x->of->spec.dim;
     const int64_t besides = scores_kept(x, p) + logits_kept(x, p);
-    if (!fp8 && profile->mask_bytes <= 0.0) return besides;
+    if (!fp8 && h->mask_bytes <= 0.0) return besides;
     for (int32_t i = 0; i < p->model->program_count && i < KEPT_PROGRAMS; i++) {
-        bytes[i] = (int64_t)(profile->mask_bytes * (double)elements);
+        bytes[i] = (int64_t)(h->mask_bytes * (double)elements);
         if (fp8) bytes[i] += inputs_kept(p, p->model->programs[i]);
     }
     return besides + layers_kept(p, bytes);
@@ -187,7 +220,8 @@ int64_t predict_spared_weights(const predict_step *x, int32_t stage)
 {
     const plan *p = x->ranks[stage].p;
     int64_t spared = 0;
-    if (!x->of->profile.fp8_weights || x->of->r->train.precision != RUN_FP8) return 0;
+    if (!cost_habits_of(&x->of->profile)->fp8_weights || x->of->r->train.precision != RUN_FP8)
+        return 0;
     for (int64_t i = 0; i < p->run->count; i++) {
         const plan_tensor *t = &p->run->tensors[i];
         const bool kept = t->kind == BYTES_WEIGHTS && t->weight >= 0 && t->type == DTYPE_BF16;

@@ -1,0 +1,64 @@
+// What habits of other software change about a simulated step: its host, and when gradients are summed.
+#include "sim/habits.h"
+
+#include "cost/habits.h"
+
+// Of a software that sums many layers' gradients at once: the last sum of a bucket has its time, the others none.
+status sim_habit_buckets(arena *a, const cost_model *m, const cost_group *groups, const plan *p,
+                         int64_t **out)
+{
+    typedef struct bucket {
+        double bytes;
+        int32_t last; // its last communication so far, where bytes are in it
+    } bucket;
+    const cost_habits *h = cost_habits_of(m->profile);
+    const double full = (double)h->sum_bytes;
+    bucket *open = NULL; // [row of run->groups][all_reduce?]
+    *out = NULL;
+    if (full <= 0.0 || h->piece_s > 0.0) return ST_OK;
+    TRY(arena_new(a, p->comm_count + 1, out));
+    TRY(arena_new(a, 2 * p->run->group_count + 1, &open));
+    for (int64_t i = 0; i < p->comm_count; i++) (*out)[i] = SIM_ALONE;
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *x = &p->actions[i];
+        const plan_comm *c = sim_step_sum_of(p, x);
+        if (c == NULL || c->compressed) continue;
+        bucket *b = &open[2 * c->group + (c->op == COLLECTIVE_ALL_REDUCE ? 1 : 0)];
+        if (b->bytes >= full) b->bytes = 0.0;
+        if (b->bytes > 0.0) (*out)[b->last] = 0;
+        b->bytes += cost_comm_bytes(p, c, groups[c->group].ranks);
+        b->last = x->comm;
+        (*out)[x->comm] = cost_message_ns(m, &groups[c->group], c->op, b->bytes);
+    }
+    return ST_OK;
+}
+
+// Pieces of weights that are whole on each rank of ZeRO-3: a copy for each rank and weight.
+static double whole_pieces(const cost_habits *h, const sim_rank *rank)
+{
+    const plan *p = rank->p;
+    const int64_t ranks = plan_zero_ways(&rank->mesh);
+    double pieces = 0.0;
+    bool cuts = false;
+    for (int64_t t = 0; t < p->tensor_count && !cuts; t++) {
+        cuts = p->tensors[t].passes && p->tensors[t].kind == BYTES_WEIGHTS;
+    }
+    for (int32_t w = 0; w < p->model->weight_count && cuts; w++) {
+        const op_weight *x = &p->model->weights[w];
+        const int64_t elements = x->rows * x->columns;
+        if (elements >= h->persistent || plan_table_find(p->run, x->name) < 0) continue;
+        pieces += (double)min_i64(elements, ranks);
+    }
+    return pieces;
+}
+
+int64_t sim_host_ns(const cost_model *m, const sim_rank *ranks, int32_t count)
+{
+    const cost_habits *h = cost_habits_of(m->profile);
+    double most = 0.0;
+    for (int32_t r = 0; r < count && h->piece_s > 0.0 && h->persistent > 0; r++) {
+        const double pieces = whole_pieces(h, &ranks[r]);
+        if (pieces > most) most = pieces;
+    }
+    return (int64_t)((h->step_s + most * h->piece_s) * 1e9);
+}
