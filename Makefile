@@ -33,7 +33,7 @@ test-night:
 
 # What is predicted against published figures, per source and profile (../shared/validation).
 validate: all
-	@tools/validate build/trireme
+	@study/validate build/trireme
 
 bench: all
 	@bench/run

@@ -61,7 +61,7 @@ grep -q 'did you mean fsdp' "$dir/out" || said "no nearest profile: $(cat "$dir/
 
 # No tables: a line and 77.
 code=0
-tools/validate "$T" --shared "$dir" >"$dir/out" || code=$?
+study/validate "$T" --shared "$dir" >"$dir/out" || code=$?
 [ $code = 77 ] && grep -q '^skipped' "$dir/out" || said "no tables: $code, $(cat "$dir/out")"
 shared=${TRIREME_SHARED:-../shared}
 if [ ! -d "$shared/validation" ]; then
@@ -69,19 +69,19 @@ if [ ! -d "$shared/validation" ]; then
     exit 77
 fi
 # A few rows: each role has its part, and what was not tested is a bound missed.
-tools/validate "$T" --shared "$shared" --only 'llm_c/llmc-124M|llmf-48' --rows --strict >"$dir/out" || true
+study/validate "$T" --shared "$shared" --only 'llm_c/llmc-124M|llmf-48' --rows --strict >"$dir/out" || true
 grep -q '^fit llm_foundry_mpt/llmf-48: step [-+]' "$dir/out" || said "no row fitted on: $(cat "$dir/out")"
 grep -q '^test llm_c/llmc-124M: step [-+]' "$dir/out" || said "no row tested: $(cat "$dir/out")"
 # With the profile that each was first simulated with; what is recomputed stays.
-tools/validate "$T" --shared "$shared" --only 'kor-t5-22B' >"$dir/out" || true
+study/validate "$T" --shared "$shared" --only 'kor-t5-22B' >"$dir/out" || true
 grep -q '^  korthikanti_table3_5 (megatron) .* 1 rows' "$dir/out" || said "no first profile: $(cat "$dir/out")"
 grep -q '^  korthikanti_table3_5 (megatron-selective)' "$dir/out" || said "another recomputation: $(cat "$dir/out")"
 # What another profile stands in for is printed apart, and is judged with the rest.
-tools/validate "$T" --shared "$shared" --only 'glm_130b|llm_c/llmc-124M' >"$dir/out" || true
+study/validate "$T" --shared "$shared" --only 'glm_130b|llm_c/llmc-124M' >"$dir/out" || true
 grep -q '^  where another stands in for a profile .* 2 rows' "$dir/out" || said "no stand-ins: $(cat "$dir/out")"
 grep -q '^  of profiles. own software  *step  *1 rows' "$dir/out" || said "nothing apart: $(cat "$dir/out")"
 grep -q '^  all  *step  *3 rows' "$dir/out" || said "stand-ins are not judged: $(cat "$dir/out")"
 code=0
-tools/validate "$T" --shared "$shared" --only llmf-48 --strict >"$dir/out" || code=$?
+study/validate "$T" --shared "$shared" --only llmf-48 --strict >"$dir/out" || code=$?
 [ $code = 8 ] && grep -q 'nothing was tested' "$dir/out" || said "nothing tested: $code, $(cat "$dir/out")"
 echo "validate: ok"

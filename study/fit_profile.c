@@ -1,19 +1,19 @@
 // Fits a profile: the habits of a software (cost/cost.h) that bring simulated step times nearest to published ones.
 //
-//   tools/validate --list PROFILE >rows
-//   build/fit_profile rows START.yaml product=0.4:1.2 memory=0.2:1 ...
+//   study/validate --list PROFILE >rows
+//   build/study/fit_profile rows START.yaml product=0.4:1.2 memory=0.2:1 ...
 //
 // A row is a line "step_s <tab> cluster <tab> key=value key=value ...". Its plans are made once; each trial
 // prices and plays them again, which is what `trireme simulate` does. Coordinate search: each parameter in
 // turn is moved up and down within its range, by steps that halve; the mean of |log(predicted / published)| must
 // fall. That is no least squares: one row that cannot be met shall not bend all others. Prints the best values as
 // YAML, then each row's error.
+#include "assemble/assemble.h"
 #include "catalog/catalog.h"
 #include "catalog/profile.h"
 #include "cost/habits.h"
 #include "model/model.h"
 #include "sim/sim.h"
-#include "train/job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,8 +118,7 @@ static status row_predict(fit *f, row *x)
 {
     sim_prices *prices = NULL;
     sim_step *step = NULL;
-    const cost_model m = {
-        .c = &x->c, .profile = &f->profile, .fp8 = x->fp8, .top_k = x->top_k};
+    const cost_model m = {.c = &x->c, .profile = &f->profile, .fp8 = x->fp8, .top_k = x->top_k};
     arena_reset(f->scratch);
     TRY(arena_new(f->scratch, x->count, &prices));
     TRY(sim_price(f->scratch, &m, x->ranks, x->count, prices));
