@@ -6,50 +6,39 @@
 // lockstep. The host is always ahead, as it is while no queue is full, unless
 // prices say what it takes to issue an action.
 //
-//   a lane stands at its next action until an action of this rank, or the ranks it meets, are done; it is
-//   then put on the list of lanes that may go on
-//
-// So the cost is one visit for each action and wait, whatever the times are. Times follow from prices
-// alone: the order in which lanes are visited changes nothing.
+// Lanes are streams of an event loop (base/event_loop.h): one stops at its next action until an action of this rank, or the
+// ranks that it meets, are done. Times follow from prices alone.
 #include "sim/sim.h"
 
 #include <string.h>
-
-enum { NOBODY = -1 };
-#define NOT_YET INT64_MIN
 
 typedef struct lane {
     int32_t rank, number;
     const int32_t *actions; // in order
     int32_t count, at, step;
-    int64_t free, waited; // waited: until when it has ever waited for an action
-    int32_t next_waiter;  // the next lane that waits for the same action
-    bool is_met;          // it has said to its peers that it is here
 } lane;
 
-// A group that spans stages, and who is at it.
+// A group that spans stages.
 typedef struct meeting {
     plan_group group;
-    int32_t members, here;
-    int64_t begin, ns;
-    int32_t *lanes; // [members] that are here
+    int32_t members;
+    event_rendezvous at;
 } meeting;
 
 // What is asked of an action again and again: a third of what its plan and its prices say, side by side.
 typedef struct timed_action {
     int64_t ns; // what it holds up included
     int32_t waits_begin, waits_count;
-    int32_t meeting; // NOBODY: none, or in lockstep
+    int32_t meeting; // EVENT_NOBODY: none, or in lockstep
 } timed_action;
 
 typedef struct player_rank {
     const plan *p;
     const sim_prices *prices;
     timed_action *actions;
-    sim_span *
-        spans; // [step * actions + action]; begin of what has no end yet: the first lane that waits for it
-    int32_t *lane_of;    // [lane number] in player.lanes; NOBODY
-    int32_t *meeting_of; // [row of run->groups]; NOBODY: its ranks are in lockstep
+    sim_span *spans;     // [step * actions + action]
+    int32_t *lane_of;    // [lane number] in player.lanes; EVENT_NOBODY
+    int32_t *meeting_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
     int64_t issued;      // until when the host has issued the compute lane's actions
 } player_rank;
 
@@ -59,9 +48,9 @@ typedef struct player {
     player_rank *ranks;
     int32_t rank_count, lane_count, meeting_count, steps;
     int64_t host_ns;
-    lane *lanes;
+    lane *lanes; // [stream]
+    event_loop loop;
     meeting *meetings;
-    int32_t *ready, ready_count;
     int64_t *step_end; // [step] the last end of a compute action of any rank
     sim_step *out;
 } player;
@@ -81,12 +70,12 @@ static status lanes_of_rank(player *s, int32_t r)
     for (int64_t i = 0; i < p->action_count; i++) counts[p->actions[i].lane]++;
     int32_t begin = 0;
     for (int32_t n = 0; n < most; n++) {
-        rank->lane_of[n] = NOBODY;
+        rank->lane_of[n] = EVENT_NOBODY;
         next[n] = begin;
         if (counts[n] == 0) continue;
         rank->lane_of[n] = s->lane_count;
-        s->lanes[s->lane_count++] = (lane){
-            .rank = r, .number = n, .actions = all + begin, .count = counts[n], .next_waiter = -1};
+        s->lanes[s->lane_count++] =
+            (lane){.rank = r, .number = n, .actions = all + begin, .count = counts[n]};
         begin += counts[n];
     }
     for (int32_t i = 0; i < p->action_count; i++) all[next[p->actions[i].lane]++] = i;
@@ -110,11 +99,11 @@ static status meetings_of_rank(player *s, int32_t r)
     player_rank *rank = &s->ranks[r];
     const plan_table *run = rank->p->run;
     TRY(arena_new(s->a, run->group_count + 1, &rank->meeting_of));
-    for (int64_t g = 0; g < run->group_count; g++) rank->meeting_of[g] = NOBODY;
+    for (int64_t g = 0; g < run->group_count; g++) rank->meeting_of[g] = EVENT_NOBODY;
     for (int64_t i = 0; i < rank->p->comm_count; i++) {
         const int32_t g = rank->p->comms[i].group;
         const bool spans = (run->groups[g].axes & MESH_AXIS(AXIS_PP)) != 0;
-        if (!spans || rank->meeting_of[g] != NOBODY) continue;
+        if (!spans || rank->meeting_of[g] != EVENT_NOBODY) continue;
         TRY(meeting_find(s, &run->groups[g], &rank->meeting_of[g]));
     }
     return ST_OK;
@@ -129,11 +118,11 @@ static status actions_of_rank(player *s, int32_t r)
     for (int64_t i = 0; i < p->action_count; i++) {
         const plan_action *x = &p->actions[i];
         const bool sends = x->kind == ACTION_COMMUNICATE;
-        rank->actions[i] =
-            (timed_action){.ns = prices->ns[i] + sim_held(prices, i),
-                           .waits_begin = x->waits_begin,
-                           .waits_count = x->waits_count,
-                           .meeting = sends ? rank->meeting_of[p->comms[x->comm].group] : NOBODY};
+        rank->actions[i] = (timed_action){
+            .ns = prices->ns[i] + sim_held(prices, i),
+            .waits_begin = x->waits_begin,
+            .waits_count = x->waits_count,
+            .meeting = sends ? rank->meeting_of[p->comms[x->comm].group] : EVENT_NOBODY};
     }
     return ST_OK;
 }
@@ -146,22 +135,22 @@ static status prepare(player *s)
         groups += s->given[r].p->run->group_count;
     }
     TRY(arena_new(s->a, lanes, &s->lanes));
-    TRY(arena_new(s->a, lanes, &s->ready));
     TRY(arena_new(s->a, groups + 1, &s->meetings));
     TRY(arena_new(s->a, s->steps, &s->step_end));
     for (int32_t r = 0; r < s->rank_count; r++) {
         player_rank *rank = &s->ranks[r];
         const int64_t all = rank->p->action_count * s->steps;
         TRY(arena_new(s->a, all + 1, &rank->spans));
-        for (int64_t i = 0; i < all; i++) rank->spans[i] = (sim_span){NOBODY, NOT_YET};
+        for (int64_t i = 0; i < all; i++) rank->spans[i] = event_span_open();
         TRY(lanes_of_rank(s, r));
         TRY(meetings_of_rank(s, r));
         TRY(actions_of_rank(s, r));
     }
     for (int32_t i = 0; i < s->meeting_count; i++) {
-        TRY(arena_new(s->a, s->meetings[i].members, &s->meetings[i].lanes));
+        TRY(event_rendezvous_make(s->a, s->meetings[i].members, &s->meetings[i].at));
     }
-    for (int32_t i = s->lane_count; i-- > 0;) s->ready[s->ready_count++] = i;
+    TRY(event_loop_add(s->a, &s->loop, s->lane_count));
+    event_loop_wake_all(&s->loop);
     return ST_OK;
 }
 
@@ -183,7 +172,7 @@ static void gap_count(const player_rank *rank, sim_times *t, const plan_action *
     const int32_t group = rank->p->comms[on->comm].group;
     const traffic kind = traffic_of(rank->p->run->groups[group].axes);
     // Until all were there it is the others that it waits for; in lockstep there is nobody.
-    const bool met = rank->meeting_of[group] != NOBODY;
+    const bool met = rank->meeting_of[group] != EVENT_NOBODY;
     const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
     t->exposed[kind] += under_way;
     t->bubble += to - from - under_way;
@@ -200,9 +189,11 @@ static void times_add(sim_times *to, const sim_times *t)
 }
 
 // An action of the compute lane in the last step, `late` by the host; `cause`: row of what it waited for longest before.
-static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, int64_t late,
+static void compute_count(player *s, int32_t number, int64_t begin, int64_t end, int64_t late,
                           int64_t cause)
 {
+    const lane *l = &s->lanes[number];
+    const int64_t free = s->loop.streams[number].free;
     const player_rank *rank = &s->ranks[l->rank];
     const int32_t action = l->actions[l->at];
     const plan_action *x = &rank->p->actions[action];
@@ -212,8 +203,8 @@ static void compute_count(player *s, const lane *l, int64_t begin, int64_t end, 
     const int64_t host = l->at == 0 ? s->host_ns : 0;
     const int64_t held = sim_held(rank->prices, action), own = end - begin - held - host;
     const int64_t on = cause >= 0 ? cause % rank->p->action_count : 0;
-    gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, l->free, begin - late);
-    t->length += end - l->free;
+    gap_count(rank, t, cause >= 0 ? &rank->p->actions[on] : NULL, span, free, begin - late);
+    t->length += end - free;
     t->host += host + late;
     for (int k = 0; k < TRAFFIC_COUNT && held > 0; k++) {
         t->exposed[k] += rank->prices->held[k] != NULL ? rank->prices->held[k][action] : 0;
@@ -260,15 +251,10 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
     player_rank *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
     const int64_t row = row_of(rank, l->step, action);
-    int32_t waiter = (int32_t)rank->spans[row].begin;
-    rank->spans[row] = (sim_span){begin, end};
-    l->free = end;
-    l->is_met = false;
+    event_loop_end(&s->loop, &rank->spans[row], begin, end);
+    s->loop.streams[number].free = end;
     if (l->number == LANE_COMPUTE) s->step_end[l->step] = max_i64(s->step_end[l->step], end);
     if (l->step == s->steps - 1) sent_count(s, l, end - begin);
-    for (; waiter != NOBODY; waiter = s->lanes[waiter].next_waiter) {
-        s->ready[s->ready_count++] = waiter;
-    }
     if (++l->at == l->count) {
         l->at = 0;
         l->step++;
@@ -282,19 +268,14 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
     lane *l = &s->lanes[number];
     player_rank *rank = &s->ranks[l->rank];
     const timed_action *x = &rank->actions[action_of(l)];
-    *begin = l->free;
-    *cause = NOBODY;
+    *begin = s->loop.streams[number].free;
+    *cause = EVENT_NOBODY;
     for (int32_t i = 0; i < x->waits_count; i++) {
         const int32_t on = rank->p->waits[x->waits_begin + i];
         const int32_t step = on >= 0 ? l->step : l->step - 1;
         if (step < 0) continue;
         const int64_t row = row_of(rank, step, on >= 0 ? on : -1 - (int64_t)on);
-        if (rank->spans[row].end == NOT_YET) {
-            l->next_waiter = (int32_t)rank->spans[row].begin;
-            rank->spans[row].begin = number;
-            return false;
-        }
-        l->waited = max_i64(l->waited, rank->spans[row].end);
+        if (!event_loop_wait(&s->loop, number, &rank->spans[row])) return false;
         if (rank->spans[row].end <= *begin) continue;
         *begin = rank->spans[row].end;
         *cause = row;
@@ -302,19 +283,12 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
     return true;
 }
 
-// At a meeting: true if the lane was the last to come, and all have their times.
-static bool meet(player *s, int32_t number, meeting *m, int64_t begin, int64_t ns)
+// true: the lane was the last to come, and all have their times.
+static bool meet(player *s, int32_t number, event_rendezvous *m, int64_t begin, int64_t ns)
 {
-    lane *l = &s->lanes[number];
-    m->begin = m->here == 0 ? begin : max_i64(m->begin, begin);
-    m->ns = m->here == 0 ? ns : max_i64(m->ns, ns);
-    m->lanes[m->here++] = number;
-    l->is_met = true;
-    if (m->here < m->members) return false;
-    m->here = 0;
+    if (!event_loop_arrive(&s->loop, number, m, begin, ns)) return false;
     for (int32_t i = 0; i < m->members; i++) {
-        action_end(s, m->lanes[i], m->begin, m->begin + m->ns);
-        if (m->lanes[i] != number) s->ready[s->ready_count++] = m->lanes[i];
+        action_end(s, m->streams[i], m->begin, m->begin + m->ns);
     }
     return true;
 }
@@ -334,26 +308,27 @@ static void lane_run(player *s, int32_t number)
 {
     lane *l = &s->lanes[number];
     player_rank *rank = &s->ranks[l->rank];
-    while (l->step < s->steps && !l->is_met) {
+    event_stream *stream = &s->loop.streams[number];
+    while (l->step < s->steps) {
         const int32_t action = action_of(l);
         const timed_action *x = &rank->actions[action];
-        int64_t begin = 0, cause = NOBODY, ns = x->ns;
+        int64_t begin = 0, cause = EVENT_NOBODY, ns = x->ns;
         if (!begin_of(s, number, &begin, &cause)) return;
         const int64_t tail = sim_tail(rank->prices, action);
-        if (tail > 0) ns = max_i64(ns, l->waited + tail - begin);
-        if (x->meeting != NOBODY) {
-            if (!meet(s, number, &s->meetings[x->meeting], begin, ns)) return;
+        if (tail > 0) ns = max_i64(ns, stream->waited + tail - begin);
+        if (x->meeting != EVENT_NOBODY) {
+            if (!meet(s, number, &s->meetings[x->meeting].at, begin, ns)) return;
             continue;
         }
         if (l->number == LANE_COMPUTE) {
             // What it sends holds it up from the end of its last work on, also while it waits for something else.
             const int64_t ready = begin, sent = sim_sent(rank->prices, action);
-            begin = max_i64(l->free, ready - sent);
+            begin = max_i64(stream->free, ready - sent);
             const int64_t issued = ready + late_of(s, rank, l, ready);
-            const int64_t late = max_i64(l->free, issued - sent) - begin;
+            const int64_t late = max_i64(stream->free, issued - sent) - begin;
             begin += late;
             if (l->at == 0) ns += s->host_ns;
-            if (l->step == s->steps - 1) compute_count(s, l, begin, begin + ns, late, cause);
+            if (l->step == s->steps - 1) compute_count(s, number, begin, begin + ns, late, cause);
             if (rank->prices->issue != NULL && rank->prices->waits[action]) {
                 rank->issued = max_i64(rank->issued, begin + ns);
             }
@@ -403,7 +378,7 @@ status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices
         s.ranks[r].prices = &prices[r];
     }
     TRY(prepare(&s));
-    while (s.ready_count > 0) lane_run(&s, s.ready[--s.ready_count]);
+    for (int32_t i; (i = event_loop_next(&s.loop)) != EVENT_NOBODY;) lane_run(&s, i);
     TRY(stuck_name(&s));
     TRY(step_make(&s));
     *out = s.out;

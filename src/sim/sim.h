@@ -11,6 +11,7 @@
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
+#include "base/event_loop.h"
 #include "cost/cost.h"
 #include "plan/plan.h"
 
@@ -95,9 +96,7 @@ typedef struct sim_times {
     int64_t host;                   // for the host: the habit step_s, and what it has not issued
 } sim_times;
 
-typedef struct sim_span {
-    int64_t begin, end;
-} sim_span;
+typedef event_span sim_span;
 
 typedef struct sim_step {
     int64_t first_ns; // of the first step, from nothing

@@ -1,9 +1,9 @@
-// The virtual device.
-//
-// A lane is a queue of small items: work that takes so long, records and waits of events, meetings. A lane
-// that cannot go on is left until the event is recorded, or the last of a meeting comes. A queue takes
-// no more items than the shortest of a real device, so a plan that would hang there hangs here.
+// The virtual device: a lane is a queue of small items (work that takes so long, records and waits of events, meetings) and
+// a stream of an event loop (base/event_loop.h), which all devices of a world share. A queue takes no more items than the
+// shortest of a real device, so a plan that would hang there hangs here.
 #include "sim/virtual.h"
+
+#include "base/event_loop.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -26,8 +26,7 @@ typedef struct item {
 
 struct kern_event {
     int64_t recorded, done;
-    int64_t done_ns[RECORDS_KEPT]; // [record % RECORDS_KEPT]
-    lane *waiters;
+    event_span records[RECORDS_KEPT]; // [record % RECORDS_KEPT]
 };
 
 typedef struct virtual_rank {
@@ -40,13 +39,10 @@ typedef struct virtual_rank {
 
 struct kern_lane {
     virtual_rank *rank;
-    lane *next;        // of the device
-    lane *next_waiter; // for the same event
-    lane *next_ready;
+    lane *next; // of the device
     int32_t number;
-    bool is_met;          // it has said to its peers that it is here
-    int64_t free, waited; // waited: until when it has ever waited for an event
-    int64_t worked;       // the end of its last work
+    int32_t stream; // of the world's loop
+    int64_t worked; // the end of its last work
     int64_t head, tail;
     item items[KERN_QUEUE_ITEMS];
 };
@@ -54,17 +50,22 @@ struct kern_lane {
 struct virtual_meeting {
     virtual_meeting *next; // of the world
     uint64_t key;
-    int32_t members, here;
-    int64_t begin, ns;
-    lane **lanes; // [members] that are here
+    event_rendezvous at;
 };
 
 struct virtual_world {
     arena *a;
     virtual_meeting *meetings;
-    lane *ready;
+    event_loop loop;
+    lane **lanes; // [stream]
+    int64_t lane_capacity;
     int64_t done;
 };
+
+static event_stream *stream_of(const lane *l)
+{
+    return &l->rank->clock->world->loop.streams[l->stream];
+}
 
 status virtual_world_create(arena *a, virtual_world **out)
 {
@@ -84,13 +85,12 @@ status virtual_meeting_find(virtual_world *w, uint64_t key, int32_t members, vir
     while (m != NULL && m->key != key) m = m->next;
     if (m == NULL) {
         TRY(arena_new(w->a, 1, &m));
-        TRY(arena_new(w->a, members, &m->lanes));
+        TRY(event_rendezvous_make(w->a, members, &m->at));
         m->next = w->meetings;
         m->key = key;
-        m->members = members;
         w->meetings = m;
     }
-    ASSERT(m->members == members);
+    ASSERT(m->at.members == members);
     *out = m;
     return ST_OK;
 }
@@ -103,15 +103,9 @@ static virtual_rank *rank_of(kern_device *d)
 
 // ---- time -----------------------------------------------------------------------------------------
 
-static void wake(virtual_world *w, lane *l)
-{
-    l->next_ready = w->ready;
-    w->ready = l;
-}
-
 static void item_end(lane *l, int64_t end)
 {
-    l->free = end;
+    stream_of(l)->free = end;
     l->head++;
     l->rank->clock->world->done++;
 }
@@ -125,65 +119,57 @@ static void work_end(lane *l, int64_t end)
 
 static int64_t item_ns(const lane *l, const item *x)
 {
-    return x->tail == 0 ? x->ns : max_i64(x->ns, l->waited + x->tail - l->free);
+    const event_stream *s = stream_of(l);
+    return x->tail == 0 ? x->ns : max_i64(x->ns, s->waited + x->tail - s->free);
 }
 
-// The lane is at the meeting; the last that comes ends it for all.
-static void meet(virtual_world *w, lane *l, const item *x)
+// The lane is at the meeting; the last that comes ends it for all. false: it is not the last.
+static bool meet(virtual_world *w, lane *l, const item *x)
 {
-    virtual_meeting *m = x->meeting;
-    m->begin = m->here == 0 ? l->free : max_i64(m->begin, l->free);
-    m->ns = m->here == 0 ? item_ns(l, x) : max_i64(m->ns, item_ns(l, x));
-    m->lanes[m->here++] = l;
-    l->is_met = true;
-    if (m->here < m->members) return;
-    m->here = 0;
-    for (int32_t i = 0; i < m->members; i++) {
-        m->lanes[i]->is_met = false;
-        work_end(m->lanes[i], m->begin + m->ns);
-        if (m->lanes[i] != l) wake(w, m->lanes[i]);
-    }
+    event_rendezvous *m = &x->meeting->at;
+    if (!event_loop_arrive(&w->loop, l->stream, m, stream_of(l)->free, item_ns(l, x))) return false;
+    for (int32_t i = 0; i < m->members; i++) work_end(w->lanes[m->streams[i]], m->begin + m->ns);
+    return true;
+}
+
+// Record 0 is of an event that nobody has recorded: it holds nobody up.
+static bool wait(virtual_world *w, lane *l, const item *x)
+{
+    event_span *record = &x->event->records[x->record % RECORDS_KEPT];
+    if (x->record > 0 && !event_loop_wait(&w->loop, l->stream, record)) return false;
+    item_end(l, x->record > 0 ? max_i64(stream_of(l)->free, record->end) : stream_of(l)->free);
+    return true;
 }
 
 // False: the lane stands at its next item.
 static bool item_run(virtual_world *w, lane *l)
 {
     const item *x = &l->items[l->head % KERN_QUEUE_ITEMS];
-    kern_event *e = x->event;
+    const int64_t free = stream_of(l)->free;
     switch (x->kind) {
     case ITEM_WORK:
-        work_end(l, max_i64(l->worked, l->free - x->sent) + item_ns(l, x));
+        work_end(l, max_i64(l->worked, free - x->sent) + item_ns(l, x));
         return true;
     case ITEM_RECORD:
-        e->done = x->record;
-        e->done_ns[x->record % RECORDS_KEPT] = l->free;
-        for (; e->waiters != NULL; e->waiters = e->waiters->next_waiter) wake(w, e->waiters);
-        item_end(l, l->free);
+        x->event->done = x->record;
+        event_loop_end(&w->loop, &x->event->records[x->record % RECORDS_KEPT], free, free);
+        item_end(l, free);
         return true;
     case ITEM_WAIT:
-        if (e->done >= x->record) {
-            l->waited = max_i64(l->waited, e->done_ns[x->record % RECORDS_KEPT]);
-            item_end(l, max_i64(l->free, e->done_ns[x->record % RECORDS_KEPT]));
-            return true;
-        }
-        l->next_waiter = e->waiters;
-        e->waiters = l;
-        return false;
+        return wait(w, l, x);
     case ITEM_MEET:
     default:
-        meet(w, l, x);
-        return !l->is_met;
+        return meet(w, l, x);
     }
 }
 
 static void lane_run(lane *l)
 {
     virtual_world *w = l->rank->clock->world;
-    wake(w, l);
-    while (w->ready != NULL) {
-        lane *at = w->ready;
-        w->ready = at->next_ready;
-        while (!at->is_met && at->head < at->tail && item_run(w, at)) {
+    event_loop_wake(&w->loop, l->stream);
+    for (int32_t s; (s = event_loop_next(&w->loop)) != EVENT_NOBODY;) {
+        lane *at = w->lanes[s];
+        while (!w->loop.streams[s].has_arrived && at->head < at->tail && item_run(w, at)) {
         }
     }
 }
@@ -271,9 +257,15 @@ static status virtual_lane_create(kern_device *device, const char *name, int32_t
 {
     virtual_rank *d = rank_of(device);
     (void)name;
-    TRY(arena_new(d->clock->world->a, 1, out));
+    virtual_world *w = d->clock->world;
+    TRY(arena_new(w->a, 1, out));
     (*out)->rank = d;
     (*out)->number = number;
+    (*out)->stream = w->loop.stream_count;
+    TRY(event_loop_add(w->a, &w->loop, 1));
+    TRY(arena_grow(w->a, (void **)&w->lanes, &w->lane_capacity, w->loop.stream_count,
+                   (int64_t)sizeof(lane *)));
+    w->lanes[(*out)->stream] = *out;
     (*out)->next = d->lanes;
     d->lanes = *out;
     return ST_OK;
@@ -329,7 +321,10 @@ static status virtual_event_create(kern_device *device, kern_event **out)
 static status virtual_event_record(kern_event *e, kern_lane *l, bool *posted)
 {
     const item x = {.kind = ITEM_RECORD, .event = e, .record = e->recorded + 1};
-    if (has_room(l)) e->recorded++;
+    if (has_room(l)) {
+        ASSERT(e->done + RECORDS_KEPT > e->recorded);
+        e->records[++e->recorded % RECORDS_KEPT] = event_span_open();
+    }
     post(l, &x, posted);
     return ST_OK;
 }
@@ -355,7 +350,7 @@ static status virtual_event_sync(kern_event *e)
 
 static int64_t virtual_event_ns(const kern_event *e)
 {
-    return e->done_ns[e->done % RECORDS_KEPT];
+    return e->records[e->done % RECORDS_KEPT].end;
 }
 
 static kern_lane_times virtual_lane_times(const kern_lane *l)

@@ -1,13 +1,13 @@
-// Playing: a worklist of ranks that can go on. A rank runs until it needs what is not there, and leaves
-// its number there; who makes it puts the rank back on the list. Each thing that is made is needed by one
-// other rank, so the whole takes time in the number of actions, in any order the same times.
+// Ranks are streams of an event loop (base/event_loop.h): one runs until it needs an output or a gradient that is not made,
+// and goes on when another rank has made it.
 #include "plan/schedule/timeline.h"
 
+#include "base/event_loop.h"
 #include "plan/schedule/schedule_internal.h"
 
 #include <stdio.h>
 
-enum { NOT_YET = -1, CIRCLE_SHOWN = 6 };
+enum { CIRCLE_SHOWN = 6 };
 
 typedef struct player {
     const plan_schedule *s;
@@ -15,19 +15,15 @@ typedef struct player {
     const timeline_costs *costs;
     plan_timeline *t;
     int64_t depth;
-    // [stage * microbatches + micro-batch]: when it is done, and the rank that waits for it, plus 1.
-    int64_t *output, *gradient;
-    int32_t *output_wanted, *gradient_wanted;
-    int64_t *next; // [rank] action
-    int32_t *ready;
-    int32_t ready_count;
+    event_span *output, *gradient; // [stage * microbatches + micro-batch]
+    int64_t *next;                 // [rank] action
+    event_loop loop;               // of ranks
 } player;
 
 // Something that an action needs.
 typedef struct need {
-    int64_t *done; // NULL: nothing
-    int32_t *wanted;
-    int32_t from; // the rank that makes it
+    event_span *made; // NULL: nothing
+    int32_t from;     // the rank that makes it
     schedule_action what;
 } need;
 
@@ -40,8 +36,7 @@ static need need_of(const player *p, int32_t chunk, int32_t i, int32_t rank, boo
     if (is_backward ? is_last : stage == 0) return (need){0};
     const int32_t other = is_backward ? stage + 1 : stage - 1;
     const int64_t at = other * (int64_t)p->r->microbatches + i;
-    need n = {.done = is_backward ? &p->gradient[at] : &p->output[at],
-              .wanted = is_backward ? &p->gradient_wanted[at] : &p->output_wanted[at],
+    need n = {.made = is_backward ? &p->gradient[at] : &p->output[at],
               .what = {.kind = is_backward ? SCHEDULE_BACKWARD_INPUT : SCHEDULE_FORWARD,
                        .microbatch = i}};
     plan_schedule_holder(p->s, p->r, other, direction, &n.from, &n.what.chunk);
@@ -85,51 +80,43 @@ static int64_t length_of(const player *p, int32_t rank, const schedule_action *x
            min_i64(p->costs->hidden, c->forward);
 }
 
-static void wake(player *p, int32_t wanted)
-{
-    if (wanted > 0) p->ready[p->ready_count++] = wanted - 1;
-}
-
-static void make(player *p, int32_t rank, const schedule_action *x, int64_t end)
+static void make(player *p, int32_t rank, const schedule_action *x, int64_t begin, int64_t end)
 {
     const int64_t m = p->r->microbatches;
     if (x->kind == SCHEDULE_BACKWARD_WEIGHT) return;
     if (x->kind == SCHEDULE_FORWARD || x->kind == SCHEDULE_BOTH) {
         const int64_t at = plan_schedule_stage(p->s, p->r, rank, x->chunk) * m + x->microbatch;
-        p->output[at] = end;
-        wake(p, p->output_wanted[at]);
+        event_loop_end(&p->loop, &p->output[at], begin, end);
     }
     if (x->kind != SCHEDULE_FORWARD) {
         const int64_t at = plan_schedule_stage(p->s, p->r, rank, schedule_backward_chunk(x)) * m +
                            schedule_backward_microbatch(x);
-        p->gradient[at] = end;
-        wake(p, p->gradient_wanted[at]);
+        event_loop_end(&p->loop, &p->gradient[at], begin, end);
     }
 }
 
 static void run(player *p, int32_t rank)
 {
     timeline_rank *t = &p->t->ranks[rank];
+    event_stream *stream = &p->loop.streams[rank];
     while (p->next[rank] < t->list.count) {
         const int64_t k = p->next[rank];
         const schedule_action *x = &t->list.actions[k];
         need needs[2];
         needs_of(p, rank, x, needs);
-        int64_t begin = k > 0 ? t->spans[k - 1].end : 0;
+        int64_t begin = stream->free;
         for (int i = 0; i < 2; i++) {
-            if (needs[i].done == NULL) continue;
-            if (*needs[i].done == NOT_YET) {
-                *needs[i].wanted = rank + 1;
-                return;
-            }
+            if (needs[i].made == NULL) continue;
+            if (!event_loop_wait(&p->loop, rank, needs[i].made)) return;
             const int64_t latency = needs[i].from != rank ? p->costs->latency : 0;
-            begin = max_i64(begin, *needs[i].done + latency);
+            begin = max_i64(begin, needs[i].made->end + latency);
         }
         const int64_t length = length_of(p, rank, x);
         t->spans[k] = (timeline_span){.begin = begin, .end = begin + length};
         t->busy += length;
+        stream->free = begin + length;
         p->next[rank]++;
-        make(p, rank, x, begin + length);
+        make(p, rank, x, begin, begin + length);
     }
 }
 
@@ -139,8 +126,8 @@ static need blocked_on(const player *p, int32_t rank)
 {
     need needs[2];
     needs_of(p, rank, &p->t->ranks[rank].list.actions[p->next[rank]], needs);
-    const int i = needs[0].done != NULL && *needs[0].done == NOT_YET ? 0 : 1;
-    ASSERT(needs[i].done != NULL && *needs[i].done == NOT_YET);
+    const int i = needs[0].made != NULL && needs[0].made->end == EVENT_NOT_YET ? 0 : 1;
+    ASSERT(needs[i].made != NULL && needs[i].made->end == EVENT_NOT_YET);
     return needs[i];
 }
 
@@ -216,13 +203,24 @@ static status prepare(arena *a, player *p, const schedule_list *lists)
     }
     TRY(arena_new(a, items, &p->output));
     TRY(arena_new(a, items, &p->gradient));
-    TRY(arena_new(a, items, &p->output_wanted));
-    TRY(arena_new(a, items, &p->gradient_wanted));
     TRY(arena_new(a, ranks, &p->next));
-    TRY(arena_new(a, ranks, &p->ready)); // a rank is in it once: it waits for one thing, or is new
-    for (int64_t i = 0; i < items; i++) p->output[i] = p->gradient[i] = NOT_YET;
-    p->t->output = p->output;
-    p->t->gradient = p->gradient;
+    for (int64_t i = 0; i < items; i++) p->output[i] = p->gradient[i] = event_span_open();
+    return event_loop_add(a, &p->loop, p->r->stages);
+}
+
+// When outputs and gradients were made.
+static status ends_keep(arena *a, const player *p)
+{
+    const int64_t items = p->depth * p->r->microbatches;
+    int64_t *output = NULL, *gradient = NULL;
+    TRY(arena_new(a, items, &output));
+    TRY(arena_new(a, items, &gradient));
+    for (int64_t i = 0; i < items; i++) {
+        output[i] = p->output[i].end;
+        gradient[i] = p->gradient[i].end;
+    }
+    p->t->output = output;
+    p->t->gradient = gradient;
     return ST_OK;
 }
 
@@ -237,12 +235,13 @@ status plan_timeline_lists(arena *a, const plan_schedule *s, const schedule_requ
     p.t->request = *r;
     p.t->costs = *costs;
     TRY(prepare(a, &p, lists));
-    for (int32_t i = r->stages; i-- > 0;) p.ready[p.ready_count++] = i;
-    while (p.ready_count > 0) run(&p, p.ready[--p.ready_count]);
+    event_loop_wake_all(&p.loop);
+    for (int32_t i; (i = event_loop_next(&p.loop)) != EVENT_NOBODY;) run(&p, i);
     for (int32_t i = 0; i < r->stages; i++) {
         if (p.next[i] < p.t->ranks[i].list.count) return name_circle(a, &p, i);
     }
     sum_up(p.t);
+    TRY(ends_keep(a, &p));
     *out = p.t;
     return ST_OK;
 }

@@ -1,0 +1,244 @@
+// The loop against a dull reference over random programs of streams: works, events that others wait for, rendezvous. Times do
+// not depend on the order in which streams are visited; what waits for itself stays.
+#include "base/event_loop.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STREAMS = 6, ITEMS = 40, EVENTS = STREAMS * ITEMS, MEETINGS = 3 };
+
+typedef enum kind { WORK, SIGNAL, WAIT, MEET } kind;
+typedef struct item {
+    kind kind;
+    int64_t ns;   // WORK, MEET
+    int32_t what; // event, rendezvous
+} item;
+
+typedef struct program {
+    item items[STREAMS][2 * ITEMS];
+    int32_t count[STREAMS];
+    int32_t members[MEETINGS], events;
+    int32_t member[MEETINGS][STREAMS];
+} program;
+
+static uint64_t seed_state;
+static int64_t random_below(int64_t n)
+{
+    seed_state = seed_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)((seed_state >> 33) % (uint64_t)n);
+}
+
+static void put(program *p, int32_t s, kind k, int64_t ns, int32_t what)
+{
+    p->items[s][p->count[s]++] = (item){k, ns, what};
+}
+
+// Written in an order in which it can be done: each wait is for an event that is there.
+static void program_make(program *p, uint64_t seed)
+{
+    memset(p, 0, sizeof(*p));
+    seed_state = seed;
+    for (int m = 0; m < MEETINGS; m++) {
+        for (int32_t s = 0; s < STREAMS; s++) {
+            if (random_below(2) == 0 || (s >= STREAMS - 2 && p->members[m] < 2)) {
+                p->member[m][p->members[m]++] = s;
+            }
+        }
+    }
+    for (int i = 0; i < STREAMS * ITEMS / 2; i++) {
+        const int32_t s = (int32_t)random_below(STREAMS);
+        const int32_t m = (int32_t)random_below(MEETINGS);
+        bool fits = true;
+        switch (random_below(4)) {
+        case 0:
+            if (p->count[s] < ITEMS) put(p, s, SIGNAL, 0, p->events++);
+            break;
+        case 1:
+            if (p->count[s] < ITEMS && p->events > 0) {
+                put(p, s, WAIT, 0, (int32_t)random_below(p->events));
+            }
+            break;
+        case 2:
+            for (int k = 0; k < p->members[m]; k++)
+                fits = fits && p->count[p->member[m][k]] < ITEMS;
+            for (int k = 0; fits && k < p->members[m]; k++) {
+                put(p, p->member[m][k], MEET, random_below(100), m);
+            }
+            break;
+        default:
+            if (p->count[s] < ITEMS) put(p, s, WORK, random_below(100), 0);
+        }
+    }
+}
+
+typedef struct player {
+    const program *p;
+    event_loop loop;
+    event_span events[EVENTS];
+    event_rendezvous meetings[MEETINGS];
+    int32_t at[STREAMS];
+} player;
+
+static void run(player *y, int32_t s)
+{
+    for (; y->at[s] < y->p->count[s]; y->at[s]++) {
+        const item *x = &y->p->items[s][y->at[s]];
+        event_stream *stream = &y->loop.streams[s];
+        event_rendezvous *r = &y->meetings[x->what % MEETINGS];
+        switch (x->kind) {
+        case WORK:
+            stream->free += x->ns;
+            break;
+        case SIGNAL:
+            event_loop_end(&y->loop, &y->events[x->what], stream->free, stream->free);
+            break;
+        case WAIT:
+            if (!event_loop_wait(&y->loop, s, &y->events[x->what])) return;
+            stream->free = max_i64(stream->free, y->events[x->what].end);
+            break;
+        case MEET:
+            if (!event_loop_arrive(&y->loop, s, r, stream->free, x->ns)) return;
+            for (int32_t i = 0; i < r->members; i++) {
+                y->loop.streams[r->streams[i]].free = r->begin + r->ns;
+                if (r->streams[i] != s) y->at[r->streams[i]]++;
+            }
+            break;
+        }
+    }
+}
+
+static void player_begin(arena *a, const program *p, player *y)
+{
+    memset(y, 0, sizeof(*y));
+    y->p = p;
+    assert_int_equal(event_loop_add(a, &y->loop, STREAMS), ST_OK);
+    for (int i = 0; i < EVENTS; i++) y->events[i] = event_span_open();
+    for (int m = 0; m < MEETINGS; m++) {
+        assert_int_equal(event_rendezvous_make(a, p->members[m], &y->meetings[m]), ST_OK);
+    }
+}
+
+// Round after round each stream does what it can, without a list of who may go on.
+static void dull(const program *p, int64_t free[STREAMS], int32_t at[STREAMS])
+{
+    int64_t ends[EVENTS];
+    for (int i = 0; i < EVENTS; i++) ends[i] = -1;
+    memset(free, 0, STREAMS * sizeof(*free));
+    memset(at, 0, STREAMS * sizeof(*at));
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t s = 0; s < STREAMS; s++) {
+            if (at[s] == p->count[s]) continue;
+            const item *x = &p->items[s][at[s]];
+            if (x->kind == WAIT && ends[x->what] < 0) continue;
+            if (x->kind == MEET) {
+                int64_t begin = 0, ns = 0;
+                bool all = true;
+                for (int k = 0; k < p->members[x->what]; k++) {
+                    const int32_t o = p->member[x->what][k];
+                    const item *its = &p->items[o][at[o]];
+                    all = all && at[o] < p->count[o] && its->kind == MEET && its->what == x->what;
+                    begin = max_i64(begin, free[o]);
+                    ns = max_i64(ns, its->ns);
+                }
+                if (!all) continue;
+                for (int k = 0; k < p->members[x->what]; k++) {
+                    free[p->member[x->what][k]] = begin + ns;
+                    at[p->member[x->what][k]]++;
+                }
+                moved = true;
+                continue;
+            }
+            if (x->kind == WORK) free[s] += x->ns;
+            if (x->kind == SIGNAL) ends[x->what] = free[s];
+            if (x->kind == WAIT) free[s] = max_i64(free[s], ends[x->what]);
+            at[s]++;
+            moved = true;
+        }
+    }
+}
+
+static void times_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        arena *a = NULL;
+        program p;
+        player y;
+        int64_t free[STREAMS];
+        int32_t at[STREAMS];
+        assert_int_equal(arena_create("test", 0, &a), ST_OK);
+        program_make(&p, seed);
+        dull(&p, free, at);
+        for (int order = 0; order < 3; order++) {
+            player_begin(a, &p, &y);
+            if (order == 0) event_loop_wake_all(&y.loop);
+            for (int32_t s = 0; order == 1 && s < STREAMS; s++) event_loop_wake(&y.loop, s);
+            for (int32_t s = 0; order == 2 && s < STREAMS; s++) {
+                event_loop_wake(&y.loop, (s * 5 + 3) % STREAMS);
+            }
+            for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NOBODY;) run(&y, s);
+            for (int32_t s = 0; s < STREAMS; s++) {
+                assert_int_equal(y.at[s], p.count[s]);
+                assert_int_equal(y.at[s], at[s]);
+                assert_int_equal(y.loop.streams[s].free, free[s]);
+                assert_false(y.loop.streams[s].has_arrived);
+            }
+        }
+        arena_destroy(a);
+    }
+}
+
+// Two streams that each wait for what the other does afterwards stand; a third one is done.
+static void what_waits_for_itself_stays(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    program p = {.events = 2};
+    player y;
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    for (int m = 0; m < MEETINGS; m++) p.members[m] = 1;
+    for (int32_t s = 0; s < 2; s++) {
+        put(&p, s, WAIT, 0, 1 - s);
+        put(&p, s, SIGNAL, 0, s);
+    }
+    put(&p, 2, WORK, 7, 0);
+    player_begin(a, &p, &y);
+    event_loop_wake_all(&y.loop);
+    for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NOBODY;) run(&y, s);
+    assert_int_equal(y.at[0], 0);
+    assert_int_equal(y.at[1], 0);
+    assert_int_equal(y.at[2], 1);
+    assert_int_equal(y.loop.streams[2].free, 7);
+    arena_destroy(a);
+}
+
+// Streams may be added while others run: their clocks stay.
+static void streams_are_added_later(void **state)
+{
+    (void)state;
+    arena *a = NULL;
+    event_loop loop = {0};
+    assert_int_equal(arena_create("test", 0, &a), ST_OK);
+    for (int32_t i = 0; i < 1000; i++) {
+        assert_int_equal(event_loop_add(a, &loop, 1), ST_OK);
+        assert_int_equal(loop.streams[i].free, 0);
+        loop.streams[i].free = i + 1;
+    }
+    for (int32_t i = 0; i < 1000; i++) assert_int_equal(loop.streams[i].free, i + 1);
+    event_loop_wake_all(&loop);
+    for (int32_t i = 0; i < 1000; i++) assert_int_equal(event_loop_next(&loop), i);
+    assert_int_equal(event_loop_next(&loop), EVENT_NOBODY);
+    arena_destroy(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(times_are_those_of_the_reference),
+                                       cmocka_unit_test(what_waits_for_itself_stays),
+                                       cmocka_unit_test(streams_are_added_later)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
