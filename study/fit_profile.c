@@ -4,7 +4,7 @@
 //   build/study/fit_profile rows START.yaml product=0.4:1.2 memory=0.2:1 ...
 //
 // A row is a line "step_s <tab> cluster <tab> key=value key=value ...". Its plans are made once; each trial
-// prices and plays them again, which is what `trireme simulate` does. Coordinate search: each parameter in
+// prices and simulations them again, which is what `trireme simulate` does. Coordinate search: each parameter in
 // turn is moved up and down within its range, by steps that halve; the mean of |log(predicted / published)| must
 // fall. That is no least squares: one row that cannot be met shall not bend all others. Prints the best values as
 // YAML, then each row's error.
@@ -123,7 +123,7 @@ static status row_predict(fit *f, row *x)
     TRY(arena_new(f->scratch, x->count, &prices));
     TRY(sim_price(f->scratch, &m, x->ranks, x->count, prices));
     const int64_t host_ns = cost_step_ns(&f->profile);
-    TRY(sim_play(f->scratch, x->ranks, x->count, prices, host_ns, SIM_STEPS, &step));
+    TRY(sim_step_run(f->scratch, x->ranks, x->count, prices, host_ns, SIM_STEPS, &step));
     x->predicted_s = (double)step->step_ns / 1e9;
     return ST_OK;
 }

@@ -11,7 +11,7 @@
 //       do its work until event_loop_wait() or event_loop_arrive() says that it stops
 //
 // A stream that stops for good is one that waits for itself: the user looks for streams with work left.
-// Users: plan/schedule/timeline.c (equal times), sim/play.c (priced plans), sim/virtual.c (the executor's devices).
+// Users: plan/schedule/timeline.c (equal times), sim/step.c (priced plans), sim/virtual.c (the executor's devices).
 #ifndef BASE_EVENT_LOOP_H
 #define BASE_EVENT_LOOP_H
 

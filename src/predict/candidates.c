@@ -15,7 +15,7 @@ status candidates_rooms_create(candidates *c)
     TRY(arena_create("a play", 0, &c->work));
     TRY(arena_create("the best play", 0, &c->best));
     for (int i = 0; i < PREDICT_ARENAS; i++) {
-        TRY(arena_create("times of a play", 0, &c->base.plays[i]));
+        TRY(arena_create("times of a play", 0, &c->base.scratch[i]));
     }
     return train_rooms_create(&c->base.rooms);
 }
@@ -24,7 +24,7 @@ void candidates_rooms_destroy(candidates *c)
 {
     arena_destroy(c->work);
     arena_destroy(c->best);
-    for (int i = 0; i < PREDICT_ARENAS; i++) arena_destroy(c->base.plays[i]);
+    for (int i = 0; i < PREDICT_ARENAS; i++) arena_destroy(c->base.scratch[i]);
     train_rooms_destroy(c->base.rooms);
 }
 
@@ -220,8 +220,8 @@ static status step_in(const candidates *c, arena *a, int32_t number, const searc
     TRY(layout_set(c, a, l, s));
     if (number > 0) {
         s->rooms = NULL;
-        s->plays[0] = c->base.plays[1];
-        s->plays[1] = c->base.plays[0];
+        s->scratch[0] = c->base.scratch[1];
+        s->scratch[1] = c->base.scratch[0];
     }
     TRY(predict_step_times(a, s, x));
     *out = x;
@@ -275,12 +275,12 @@ static status step_of(candidates *c, const search_layout *l, arena **a, const pr
     return ST_OK;
 }
 
-status candidates_simulate(candidates *c, const search_layout *l, search_played *out)
+status candidates_simulate(candidates *c, const search_layout *l, search_simulated *out)
 {
     arena *a = NULL;
     const predict_step *x = NULL;
     TRY(step_of(c, l, &a, &x));
-    *out = (search_played){.step_ns = x->step->step_ns};
+    *out = (search_simulated){.step_ns = x->step->step_ns};
     figures_keep(c, l, x);
     const bool is_slower = c->best_step != NULL && c->best_step->step->step_ns <= out->step_ns;
     if (c->best == NULL || is_slower) return ST_OK;
@@ -300,7 +300,7 @@ int64_t candidates_rows(const candidates *c, const search_layout *l)
 }
 
 status candidates_fit(const candidates *c, const search_layout *l, const int32_t *stages,
-                      int32_t count, search_played *out)
+                      int32_t count, search_simulated *out)
 {
     predict_setup *s = NULL;
     predict_step *x = NULL;

@@ -13,11 +13,11 @@ extern "C" {
 #endif
 
 // Bytes and time of a layout by its own plans.
-typedef struct search_played {
+typedef struct search_simulated {
     int64_t step_ns;
     int64_t peak_bytes; // of the fullest rank, what the profile's software keeps besides included
     int64_t kind[BYTES_KIND_COUNT];
-} search_played;
+} search_simulated;
 
 // Figures of a simulated layout, kept for whoever shows it.
 typedef struct predict_figures {
@@ -83,14 +83,14 @@ NODISCARD status candidates_whole_model(const candidates *c, op_model **out);
 // Do keys and values go round along cp? Then its model is another one.
 bool candidates_ring(const candidates *c, const search_layout *l);
 // A status that the user can cause leaves the layout out.
-NODISCARD status candidates_simulate(candidates *c, const search_layout *l, search_played *out);
+NODISCARD status candidates_simulate(candidates *c, const search_layout *l, search_simulated *out);
 // These are simulated next, in this order, whatever comes out.
 NODISCARD status candidates_ahead(candidates *c, const search_layout *const *l, int32_t count);
 // Micro-batches x layers of a simulation, which its time grows with.
 int64_t candidates_rows(const candidates *c, const search_layout *l);
 // The bytes of the plans' own arenas of these stages, the fullest by estimate first.
 NODISCARD status candidates_fit(const candidates *c, const search_layout *l, const int32_t *stages,
-                                int32_t count, search_played *out);
+                                int32_t count, search_simulated *out);
 // An estimate's bytes with what the profile adds to those of a plan (predict_step_bytes).
 int64_t candidates_bytes(const candidates *c, const estimate_memory *m);
 

@@ -6,9 +6,9 @@
 //
 //   memory   run tensors, exact; what lives from action to action, at the fullest moment: exact where nothing
 //            passes by (ZeRO 0 and 1), else at most two layers' weights and gradients too much
-//   time     of the rank with the most to do, never more than what the same actions take when played
+//   time     of the rank with the most to do, never more than what the same actions take when simulated
 //
-// What fits so is still made into a plan and played before anyone relies on it (predict/search.h).
+// What fits so is still made into a plan and simulated before anyone relies on it (predict/search.h).
 #ifndef PREDICT_ESTIMATE_H
 #define PREDICT_ESTIMATE_H
 
@@ -67,7 +67,7 @@ typedef struct estimate_work {
     schedule_list list;
     int32_t borders; // buffers for what comes from other stages, and goes to them
 } estimate_work;
-// `times`: played lists of the layout's schedule (estimate_times_of); NULL: they are played here.
+// `times`: simulated lists of the layout's schedule (estimate_times_of); NULL: they are simulated here.
 NODISCARD status estimate_work_of(const estimate_layout *l, const border_times *times, int32_t pp,
                                   arena *a, estimate_work *out);
 NODISCARD status estimate_times_of(const estimate_layout *l, arena *a, border_times *out);
@@ -133,7 +133,7 @@ void estimate_time_of(const estimate *e, estimate_prices *prices, const cost_mod
 typedef struct estimate_pipe estimate_pipe;
 NODISCARD status estimate_pipe_make(arena *a, const estimate_layout *l, estimate_pipe **out);
 int64_t estimate_pipe_actions(const estimate_pipe *p);
-// A tighter least time, by one pass over the actions: still no more than what is played.
+// A tighter least time, by one pass over the actions: still no more than what is simulated.
 int64_t estimate_pipe_time(const estimate *e, estimate_prices *prices, const cost_model *m,
                            const estimate_links *links, const estimate_layout *l, estimate_pipe *p);
 

@@ -167,7 +167,7 @@ struct estimate_prices {
     estimate_room *room;
 };
 
-// A list of a micro-batch, or the part of one that `bound` says of gradients of weights: no less is played of it.
+// A list of a micro-batch, or the part of one that `bound` says of gradients of weights: no less is simulated of it.
 int64_t estimate_list_ns(const estimate *e, const cost_model *m, const estimate_links *links,
                          const op_program *p, op_list list, const extent_binding *bound);
 // Fills layers and stages of the room; returns the virtual stages.

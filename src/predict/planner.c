@@ -15,7 +15,7 @@ int64_t predict_usable_bytes(const predict_planner *p)
     return (int64_t)(d->usable_bytes > 0.0 ? d->usable_bytes : d->memory_bytes);
 }
 
-status predict_search(predict_planner *p, arena *a, int32_t plays, search_result *out)
+status predict_search(predict_planner *p, arena *a, int32_t simulations, search_result *out)
 {
     const cost_model prices = {.c = &p->each.base.machine,
                                .profile = &p->each.base.profile,
@@ -55,10 +55,10 @@ status predict_search(predict_planner *p, arena *a, int32_t plays, search_result
         .usable_bytes = predict_usable_bytes(p),
         .fixed = p->fixed,
         .wanted = p->wanted,
-        .plays = plays,
-        .rows = p->plays_rows,
+        .simulations = simulations,
+        .rows = p->rows,
         .each = &p->each};
-    candidates_begin(&p->each, plays > 0);
+    candidates_begin(&p->each, simulations > 0);
     return search_run(a, &request, out);
 }
 
@@ -67,7 +67,7 @@ status predict_best_layout(predict_planner *p, search_layout *out)
     arena *a = NULL;
     search_result found = {.count = 0};
     TRY(arena_create("layout: auto", 0, &a));
-    status st = predict_search(p, a, p->plays, &found);
+    status st = predict_search(p, a, p->simulations, &found);
     const search_found *best = found.count > 0 ? &found.plans[0] : &found.smallest;
     if (st == ST_OK && best->layout.dp == 0) {
         st = fail(ST_CONFIG_CONFLICT,

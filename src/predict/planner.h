@@ -24,8 +24,8 @@ typedef struct predict_planner {
     const char *cluster; // as named
     const char *const *cluster_keys;
     int64_t cluster_key_count;
-    int32_t wanted, plays;
-    int64_t plays_rows; // search_request.rows
+    int32_t wanted, simulations;
+    int64_t rows; // search_request.rows
     exec_workspace_context workspace;
     exec_codec codec; // of gradients between ranks
 } predict_planner;
@@ -35,8 +35,9 @@ NODISCARD status predict_planner_devices(predict_planner *p, int64_t devices);
 // The same model with so many decoder layers.
 NODISCARD status predict_planner_layers(predict_planner *p, int64_t layers);
 int64_t predict_usable_bytes(const predict_planner *p); // of a device
-// Searches with `plays` simulations at most; 0: memory alone.
-NODISCARD status predict_search(predict_planner *p, arena *a, int32_t plays, search_result *out);
+// Searches with `simulations` simulations at most; 0: memory alone.
+NODISCARD status predict_search(predict_planner *p, arena *a, int32_t simulations,
+                                search_result *out);
 // The fastest; where nothing fits, the smallest.
 NODISCARD status predict_best_layout(predict_planner *p, search_layout *out);
 

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { LAYERS_MAX = 10000, ASK_PLAYS = 3 };
+enum { LAYERS_MAX = 10000, ASK_SIMULATIONS = 3 };
 
 // What takes least memory, where the keys leave it open.
 static void least_memory(predict_planner *p)
@@ -112,7 +112,7 @@ static status run_on(predict_planner *p, int64_t devices, run_figures *out)
     *out = (run_figures){.is_there = false};
     TRY(predict_planner_devices(p, devices));
     TRY(arena_create("a run", 0, &a));
-    TRY_TO(done, predict_search(p, a, ASK_PLAYS, &found));
+    TRY_TO(done, predict_search(p, a, ASK_SIMULATIONS, &found));
     if (found.count == 0) goto done;
     TRY_TO(done, arena_new(a, 1, &x));
     TRY_TO(done, candidates_show(&p->each, a, &found.plans[0].layout, &s, x));

@@ -2,7 +2,7 @@
 // its share of the cores, of the memory and of its bandwidth.
 #include "predict/planner.h"
 
-enum { AUTO_PLAYS = 4 };
+enum { AUTO_SIMULATIONS = 4 };
 
 // Bytes of each of `local` ranks here. Free memory changes while ranks start, so those that find it for themselves go by what
 // is there, less what the system takes.
@@ -44,14 +44,14 @@ static status best_of(predict_planner *p, const predict_started *started, int64_
     search_result found = {.count = 0};
     TRY(predict_here_share(p, started, ranks));
     TRY(arena_create("layout: auto", 0, &a));
-    status st = predict_search(p, a, AUTO_PLAYS, &found);
+    status st = predict_search(p, a, AUTO_SIMULATIONS, &found);
     if (st == ST_CONFIG_CONFLICT) {
         error_clear();
         st = ST_OK;
     }
     const bool is_better =
         found.count > 0 &&
-        (best->layout.dp == 0 || found.plans[0].played.step_ns < best->played.step_ns);
+        (best->layout.dp == 0 || found.plans[0].simulated.step_ns < best->simulated.step_ns);
     if (st == ST_OK && is_better) *best = found.plans[0];
     arena_destroy(a);
     return st;

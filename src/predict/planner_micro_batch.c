@@ -2,7 +2,7 @@
 // computed again where that is open too.
 #include "predict/planner.h"
 
-enum { MICRO_PLAYS = 8 };
+enum { MICRO_SIMULATIONS = 8 };
 
 // All of the layout as it is.
 static search_fixed fixed_of(const run_config *r)
@@ -45,8 +45,9 @@ static const search_found *take(const predict_planner *p, const search_result *f
     if (!cost_is_processor(&p->each.base.machine.device)) return best;
     for (int32_t i = 1; i < found->count; i++) {
         const search_found *f = &found->plans[i];
-        const bool is_as_fast = f->played.step_ns <= found->plans[0].played.step_ns / 100 * 101;
-        if (is_as_fast && f->played.peak_bytes < best->played.peak_bytes) best = f;
+        const bool is_as_fast =
+            f->simulated.step_ns <= found->plans[0].simulated.step_ns / 100 * 101;
+        if (is_as_fast && f->simulated.peak_bytes < best->simulated.peak_bytes) best = f;
     }
     return best;
 }
@@ -55,7 +56,7 @@ static status choose(predict_planner *p, arena *a, run_config *out)
 {
     search_result found = {.count = 0};
     TRY(run_config_pipeline(out, a, &p->pipeline));
-    TRY(predict_search(p, a, p->plays, &found));
+    TRY(predict_search(p, a, p->simulations, &found));
     const search_found *best = take(p, &found);
     if (best->layout.dp == 0) {
         return fail(ST_CONFIG_CONFLICT,
@@ -81,8 +82,8 @@ status predict_micro_batch(const host *h, arena *a, predict_setup *s)
                            .each = {.base = *s, .has_layout = true},
                            .fixed = fixed_of(s->r),
                            .devices = run_config_ranks(s->r),
-                           .wanted = cost_is_processor(&s->machine.device) ? MICRO_PLAYS : 1,
-                           .plays = MICRO_PLAYS};
+                           .wanted = cost_is_processor(&s->machine.device) ? MICRO_SIMULATIONS : 1,
+                           .simulations = MICRO_SIMULATIONS};
     p->each.base.r = own;
     TRY(arena_create("a play", 0, &p->each.work));
     status st = arena_create("train.micro_batch: auto", 0, &work);

@@ -67,7 +67,7 @@ static bool may_fit(const search *s, const search_found *f)
 
 static int64_t held_bytes(const search_found *f)
 {
-    return f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+    return f->simulated.peak_bytes > 0 ? f->simulated.peak_bytes : f->bytes;
 }
 
 static int64_t bytes_of(const search *s, const estimate_memory *m)
@@ -119,19 +119,19 @@ static void too_large(search *s, const search_found *f)
     }
 }
 
-// Keeps those that were played, the best first; where memory alone is asked for, only as many as are wanted.
+// Keeps those that were simulated, the best first; where memory alone is asked for, only as many as are wanted.
 static status found_insert(search *s, const search_found *f)
 {
     search_result *out = s->out;
-    const bool all = s->r->plays > 0;
+    const bool all = s->r->simulations > 0;
     if (!all && out->count == s->r->wanted) {
-        if (out->plans[out->count - 1].played.step_ns <= f->played.step_ns) return ST_OK;
+        if (out->plans[out->count - 1].simulated.step_ns <= f->simulated.step_ns) return ST_OK;
         out->count--;
     }
     TRY(arena_grow(s->a, (void **)&out->plans, &s->plan_capacity, out->count + 1,
                    (int64_t)sizeof(search_found)));
     int32_t at = out->count++;
-    for (; at > 0 && out->plans[at - 1].played.step_ns > f->played.step_ns; at--) {
+    for (; at > 0 && out->plans[at - 1].simulated.step_ns > f->simulated.step_ns; at--) {
         out->plans[at] = out->plans[at - 1];
     }
     out->plans[at] = *f;
@@ -149,7 +149,7 @@ static const search_found *last_of_best(const search *s)
 static bool is_settled(const search *s, int64_t least_ns)
 {
     const search_found *last = last_of_best(s);
-    return last != NULL && last->played.step_ns <= least_ns;
+    return last != NULL && last->simulated.step_ns <= least_ns;
 }
 
 // May it fit? Then it waits with a tighter least time.
@@ -182,8 +182,8 @@ static status candidate_tighten(search *s, candidate *c)
     const int64_t tight =
         estimate_pipe_time(c->m->e, c->m->prices, s->r->prices, links, &layout, p->pipe);
     c->least.step_ns = f.least.step_ns = max_i64(f.least.step_ns, tight);
-    if (s->r->plays == 0) { // memory alone is asked for
-        f.played.step_ns = f.least.step_ns;
+    if (s->r->simulations == 0) { // memory alone is asked for
+        f.simulated.step_ns = f.least.step_ns;
         s->looked++;
         return found_insert(s, &f);
     }
@@ -282,31 +282,32 @@ static status found_fit(search *s, search_found *f, int32_t most, bool *is_refus
         if (i >= FULLEST_STAGES && has_room && !all_ways) break;
         stages[count++] = all[i].stage;
     }
-    TRY(refused(s, candidates_fit(s->r->each, &f->layout, stages, count, &f->played), is_refused));
-    f->fits = !*is_refused && f->played.peak_bytes <= s->r->usable_bytes;
+    TRY(refused(s, candidates_fit(s->r->each, &f->layout, stages, count, &f->simulated),
+                is_refused));
+    f->fits = !*is_refused && f->simulated.peak_bytes <= s->r->usable_bytes;
     return ST_OK;
 }
 
-// What may be too large for its fullest stage's own plan is asked that before a long play, for a plan of one stage takes
-// a tenth of the time of a play of all. What fits so is asked again when it is among the best, of its other stages too.
+// What may be too large for its fullest stage's own plan is asked that before a long simulation, for a plan of one stage takes
+// a tenth of the time of a simulation of all. What fits so is asked again when it is among the best, of its other stages too.
 static status fits_so_far(search *s, int64_t rows, search_found *f, bool *is_refused)
 {
     const search_request *r = s->r;
     const bool is_long =
-        r->rows > 0 && rows * r->plays >= r->rows; // so rows end the search, not plays
+        r->rows > 0 && rows * r->simulations >= r->rows; // so rows end the search, not simulations
     const bool has_room = f->bytes / 100 * room_percent(&f->layout) <= r->usable_bytes;
     *is_refused = false;
     if (!is_long || has_room) return ST_OK;
     TRY(found_fit(s, f, 1, is_refused));
-    if (f->fits) f->played = (search_played){0};
+    if (f->fits) f->simulated = (search_simulated){0};
     return ST_OK;
 }
 
-// Its bytes or its play are known.
+// Its bytes or its simulate are known.
 static status found_judge(search *s, int64_t rows, const search_found *f)
 {
-    s->played_rows +=
-        rows; // of what did not fit too: a search ends where it did when that was played
+    s->simulated_rows +=
+        rows; // of what did not fit too: a search ends where it did when that was simulated
     if (f->fits) return found_insert(s, f);
     too_large(s, f);
     return ST_OK;
@@ -325,7 +326,7 @@ static status candidate_look(search *s, search_found *f)
     return ST_OK;
 }
 
-static status waiting_play(search *s)
+static status waiting_simulate(search *s)
 {
     const search_layout *layouts[WAITING_MOST];
     const int32_t count = s->wait_count;
@@ -335,21 +336,22 @@ static status waiting_play(search *s)
     for (int32_t i = 0; i < count; i++) {
         search_found *f = s->waits[i].found;
         bool is_refused = false;
-        TRY(refused(s, candidates_simulate(s->r->each, &f->layout, &f->played), &is_refused));
+        TRY(refused(s, candidates_simulate(s->r->each, &f->layout, &f->simulated), &is_refused));
         if (is_refused) continue;
-        s->out->played++;
+        s->out->simulated++;
         TRY(found_judge(s, s->waits[i].rows, f));
     }
     return ST_OK;
 }
 
-// Until there are as many as are wanted no play says what is looked at next, so those that are known to be played wait
+// Until there are as many as are wanted no simulation says what is looked at next, so those that are known to be simulated wait
 // for one another, and what is found is the same.
 static bool may_wait(const search *s)
 {
     const search_request *r = s->r;
     return s->heap_count > 0 && s->wait_count < WAITING_MOST &&
-           s->out->count + s->wait_count < r->wanted && s->out->played + s->wait_count < r->plays;
+           s->out->count + s->wait_count < r->wanted &&
+           s->out->simulated + s->wait_count < r->simulations;
 }
 
 // Do the best fit in the arenas of their own plans? Asked last, for it takes longest; false: one did not, and
@@ -361,10 +363,10 @@ static status best_fit(search *s, bool *all)
     for (int32_t i = 0; i < out->count && i < s->r->wanted;) {
         search_found *f = &out->plans[i++];
         bool is_refused = false;
-        if (f->played.peak_bytes > 0 || s->r->plays == 0) continue;
+        if (f->simulated.peak_bytes > 0 || s->r->simulations == 0) continue;
         TRY(found_fit(s, f, f->layout.pp, &is_refused));
         if (f->fits) continue;
-        out->played--;
+        out->simulated--;
         if (!is_refused) too_large(s, f);
         *all = false;
         out->count--;
@@ -387,12 +389,12 @@ static status none_valid(const search *s)
                 search_rule_name(most));
 }
 
-// No more plays: which of the rest might have been faster than the worst plan that is kept?
+// No more simulations: which of the rest might have been faster than the worst plan that is kept?
 static status rest_count(search *s)
 {
     search_result *out = s->out;
     const search_found *last = &out->plans[min_i64(out->count, s->r->wanted) - 1];
-    while (s->heap_count > 0 && s->heap[0].least_ns < last->played.step_ns) {
+    while (s->heap_count > 0 && s->heap[0].least_ns < last->simulated.step_ns) {
         const item x = search_pop(s);
         if (x.g != NULL) TRY(search_group_open(s, x.g, x.least_ns));
         if (x.c != NULL) out->unknown++;
@@ -412,12 +414,12 @@ static status best_find(search *s)
     TRY(search_groups_make(s));
     if (out->layouts == 0) return none_valid(s);
     for (;;) {
-        if (!may_wait(s)) TRY(waiting_play(s));
+        if (!may_wait(s)) TRY(waiting_simulate(s));
         const bool settled = s->heap_count == 0 || is_settled(s, s->heap[0].least_ns);
         const bool long_enough =
-            s->r->rows > 0 && s->played_rows >= s->r->rows && out->count >= s->r->wanted;
-        const bool enough =
-            s->r->plays > 0 && out->count > 0 && (out->played >= s->r->plays || long_enough);
+            s->r->rows > 0 && s->simulated_rows >= s->r->rows && out->count >= s->r->wanted;
+        const bool enough = s->r->simulations > 0 && out->count > 0 &&
+                            (out->simulated >= s->r->simulations || long_enough);
         if (settled || enough) {
             bool all = false;
             TRY(best_fit(s, &all));

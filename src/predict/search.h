@@ -50,9 +50,9 @@ typedef struct search_request {
     const cost_model *prices;
     int64_t usable_bytes;
     search_fixed fixed;
-    int32_t wanted;   // plans, best first
-    int32_t plays;    // at most; 0: none, memory alone decides
-    int64_t rows;     // enough of all that are played, once there are `wanted`; 0: no number is
+    int32_t wanted;      // plans, best first
+    int32_t simulations; // at most; 0: none, memory alone decides
+    int64_t rows;     // enough of all that are simulated, once there are `wanted`; 0: no number is
     candidates *each; // layouts are made into models and simulated by them
 } search_request;
 
@@ -72,9 +72,9 @@ const char *search_rule_name(search_rule rule);
 typedef struct search_found {
     search_layout layout;
     estimate_time least;
-    estimate_memory memory; // by estimate
-    int64_t bytes;          // of it, as held
-    search_played played;   // step_ns 0: it was not
+    estimate_memory memory;     // by estimate
+    int64_t bytes;              // of it, as held
+    search_simulated simulated; // step_ns 0: it was not
     bool fits;
     const char *why; // it was refused; NULL
 } search_found;
@@ -84,8 +84,8 @@ typedef struct search_result {
     int32_t count;
     int64_t layouts; // that are valid
     int64_t ruled_out[RULE_COUNT];
-    int64_t too_large, slower, refused, played; // of those that were looked at closely
-    int64_t unknown;                // might be faster than the last plan, and were not played
+    int64_t too_large, slower, refused, simulated; // of those that were looked at closely
+    int64_t unknown;                // might be faster than the last plan, and were not simulated
     search_found fastest_too_large; // layout.dp 0: there is none
     search_found smallest;          // of all, if nothing fits
 } search_result;

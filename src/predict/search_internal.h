@@ -83,7 +83,7 @@ typedef struct item {
     candidate *c;
 } item;
 
-// It is to be played; rows: candidates_rows() of it.
+// It is to be simulated; rows: candidates_rows() of it.
 typedef struct waiting {
     search_found *found;
     int64_t rows;
@@ -110,8 +110,8 @@ typedef struct search {
     int64_t heap_count, heap_capacity;
     waiting waits[WAITING_MOST]; // the first comes first
     int32_t wait_count;
-    int64_t played_rows; // candidates_rows() of all
-    int64_t looked;      // layouts that were judged by more than a least time
+    int64_t simulated_rows; // candidates_rows() of all
+    int64_t looked;         // layouts that were judged by more than a least time
     int64_t plan_capacity;
 } search;
 

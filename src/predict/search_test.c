@@ -92,7 +92,7 @@ static void world_close(world *w, arena *a)
     arena_destroy(a);
 }
 
-static search_request request_of(world *w, int64_t usable, int32_t wanted, int32_t plays)
+static search_request request_of(world *w, int64_t usable, int32_t wanted, int32_t simulations)
 {
     search_request r = {.devices = w->c.devices,
                         .layers = 8,
@@ -107,7 +107,7 @@ static search_request request_of(world *w, int64_t usable, int32_t wanted, int32
                         .usable_bytes = usable,
                         .fixed = search_fixed_none(),
                         .wanted = wanted,
-                        .plays = plays,
+                        .simulations = simulations,
                         .each = &w->each};
     r.fixed.cp = 1;
     return r;
@@ -115,7 +115,7 @@ static search_request request_of(world *w, int64_t usable, int32_t wanted, int32
 
 static status searched(world *w, arena *a, const search_request *r, search_result *out)
 {
-    candidates_begin(&w->each, r->plays > 0);
+    candidates_begin(&w->each, r->simulations > 0);
     return search_run(a, r, out);
 }
 
@@ -135,22 +135,22 @@ static void best_are_best(void **state)
         r.fixed.recompute_layers = 0;
         assert_ok(searched(&w, a, &r, &all));
         assert_int_equal(all.count + all.refused, all.layouts);
-        assert_int_equal(all.played, all.count);
-        assert_int_equal(w.each.figure_count, all.played);
+        assert_int_equal(all.simulated, all.count);
+        assert_int_equal(w.each.figure_count, all.simulated);
         assert_true(all.layouts > 60);
         for (int32_t i = 0; i < all.count; i++) {
             const search_found *f = &all.plans[i];
-            assert_true(f->played.step_ns >= f->least.step_ns && f->least.step_ns > 0);
-            assert_true(i == 0 || all.plans[i - 1].played.step_ns <= f->played.step_ns);
+            assert_true(f->simulated.step_ns >= f->least.step_ns && f->least.step_ns > 0);
+            assert_true(i == 0 || all.plans[i - 1].simulated.step_ns <= f->simulated.step_ns);
         }
         r.wanted = WANTED;
         assert_ok(searched(&w, a, &r, &few));
         assert_int_equal(few.count, WANTED);
         for (int32_t i = 0; i < WANTED; i++) {
-            assert_int_equal(few.plans[i].played.step_ns, all.plans[i].played.step_ns);
+            assert_int_equal(few.plans[i].simulated.step_ns, all.plans[i].simulated.step_ns);
         }
-        assert_true(few.played < all.played);
-        assert_int_equal(few.played + few.refused + few.slower, few.layouts);
+        assert_true(few.simulated < all.simulated);
+        assert_int_equal(few.simulated + few.refused + few.slower, few.layouts);
         world_close(&w, a);
     }
 }
@@ -168,7 +168,7 @@ static void simulating_ahead_changes_nothing(void **state)
             const search_request r = request_of(&w, INT64_MAX, wanted, 2 + (int32_t)seed);
             assert_ok(searched(&w, a, &r, &found[0]));
             assert_non_null(w.each.best_step); // a tie keeps the one that came first
-            assert_int_equal(w.each.best_step->step->step_ns, found[0].plans[0].played.step_ns);
+            assert_int_equal(w.each.best_step->step->step_ns, found[0].plans[0].simulated.step_ns);
             assert_int_equal(w.each.ahead_count > 0, wanted > 1);
             assert_int_equal(w.each.ahead_next, w.each.ahead_count);
             arena *const best = w.each.best;
@@ -176,7 +176,7 @@ static void simulating_ahead_changes_nothing(void **state)
             assert_ok(searched(&w, a, &r, &found[1]));
             assert_int_equal(w.each.ahead_count, 0);
             w.each.best = best;
-            assert_int_equal(found[0].played, found[1].played);
+            assert_int_equal(found[0].simulated, found[1].simulated);
             assert_int_equal(found[0].refused, found[1].refused);
             assert_int_equal(found[0].unknown, found[1].unknown);
             assert_int_equal(found[0].slower, found[1].slower);
@@ -184,7 +184,7 @@ static void simulating_ahead_changes_nothing(void **state)
             for (int32_t i = 0; i < found[0].count; i++) {
                 const search_found *x = &found[0].plans[i], *y = &found[1].plans[i];
                 assert_true(search_layout_is_same(&x->layout, &y->layout));
-                assert_int_equal(x->played.step_ns, y->played.step_ns);
+                assert_int_equal(x->simulated.step_ns, y->simulated.step_ns);
             }
             world_close(&w, a);
         }

@@ -65,7 +65,7 @@ static status plans_make(arena *a, const predict_setup *s, const train_options *
     }
     const plan *p = out->ranks[how->peak_stages != NULL ? how->peak_stages[0] : 0].p;
     out->micro_batch = p->micro_batch;
-    out->played = out->microbatches = p->own_sequences / p->micro_batch;
+    out->simulated = out->microbatches = p->own_sequences / p->micro_batch;
     return ST_OK;
 }
 
@@ -77,7 +77,7 @@ cost_model predict_prices(const predict_setup *s)
                         .top_k = s->spec.experts.top_k};
 }
 
-// What outlives the room that it was played in.
+// What outlives the room that it was simulated in.
 static status step_keep(arena *a, sim_step **step)
 {
     sim_step *kept = NULL;
@@ -94,13 +94,13 @@ static status step_keep(arena *a, sim_step **step)
 status predict_step_run(arena *a, const predict_setup *s, predict_step *out)
 {
     const cost_model prices = predict_prices(s);
-    arena *room = s->plays[0] != NULL ? s->plays[0] : a;
+    arena *room = s->scratch[0] != NULL ? s->scratch[0] : a;
     sim_prices *all = NULL;
     if (room != a) arena_reset(room);
     TRY(arena_new(room, out->stages, &all));
     TRY(sim_price(room, &prices, out->ranks, out->stages, all));
-    TRY(sim_play(room, out->ranks, out->stages, all, sim_host_ns(&prices, out->ranks, out->stages),
-                 SIM_STEPS, &out->step));
+    TRY(sim_step_run(room, out->ranks, out->stages, all,
+                     sim_host_ns(&prices, out->ranks, out->stages), SIM_STEPS, &out->step));
     return room != a ? step_keep(a, &out->step) : ST_OK;
 }
 

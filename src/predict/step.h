@@ -31,7 +31,7 @@ typedef struct predict_setup {
         *rooms; // scratch memory for plans, of a caller that makes many; NULL: each makes its own
     // Scratch memory for simulations, of a caller that runs many: times of single actions are there until the next one.
     // Each thread that simulates at the same time has its own arena, the first of them the first. NULL: with its plans.
-    arena *plays[PREDICT_ARENAS];
+    arena *scratch[PREDICT_ARENAS];
     bool has_length; // train.steps or train.tokens is given: there is a long run to predict
 } predict_setup;
 
@@ -46,7 +46,7 @@ typedef struct predict_step {
     sim_step *step;
     int64_t devices;
     int64_t micro_batch, microbatches;
-    int64_t played;      // micro-batches that were simulated
+    int64_t simulated;   // micro-batches that were simulated
     int64_t rounds;      // of the rest: each as long as `stretch` says; 0: all were simulated
     sim_stretch stretch; // of the simulated ones
     double step_s, tokens_per_s;

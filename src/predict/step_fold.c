@@ -1,10 +1,10 @@
-// Of a step with very many micro-batches, its time without playing all of them, and the bytes without planning all.
+// Of a step with very many micro-batches, its time without simulating all of them, and the bytes without planning all.
 //
 // The lists of a schedule for many micro-batches are those for few with rounds more in their middle, each as the one
-// before but of later micro-batches. So a step is played with few. Where its middle repeats itself (sim_repeats), all
+// before but of later micro-batches. So a step is simulated with few. Where its middle repeats itself (sim_repeats), all
 // ranks are after a round as they were before it, only later; then one more round makes the step longer by just that
 // time, and the rest is a straight line, to the nanosecond. Where it does not (messages that fall behind a little with
-// each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` plays every
+// each micro-batch, say), twice as many are tried, and in the end all. A search asks thus; `simulate` simulations every
 // micro-batch.
 #include "predict/step.h"
 
@@ -103,7 +103,7 @@ static bool batch_is_even(const predict_step *x)
         const plan_table *run = x->ranks[r].p->run;
         for (int64_t i = 0; i < run->count; i++) {
             const bool is_batch = strncmp(run->tensors[i].name, "batch.", 6) == 0;
-            if (is_batch && run->tensors[i].bytes % x->played != 0) return false;
+            if (is_batch && run->tensors[i].bytes % x->simulated != 0) return false;
         }
     }
     return true;
@@ -174,31 +174,31 @@ static status step_again(arena *a, const predict_step *x, const cluster *machine
 {
     int64_t period = 0;
     predict_setup there = *x->of;
-    predict_step played = *x;
+    predict_step simulated = *x;
     there.machine = *machine;
-    there.rooms = NULL; // others play at the same time
-    there.plays[0] = NULL;
-    TRY(predict_step_run(a, &there, &played));
-    if (x->rounds > 0) TRY(period_of(a, &played, &period));
+    there.rooms = NULL; // others simulate at the same time
+    there.scratch[0] = NULL;
+    TRY(predict_step_run(a, &there, &simulated));
+    if (x->rounds > 0) TRY(period_of(a, &simulated, &period));
     if (x->rounds > 0 && period == 0) { // there it does not repeat itself
-        TRY(predict_step_simulate(a, &there, &played));
+        TRY(predict_step_simulate(a, &there, &simulated));
     }
-    *step_s = (double)(played.step->step_ns + x->rounds * period) * 1e-9;
+    *step_s = (double)(simulated.step->step_ns + x->rounds * period) * 1e-9;
     return ST_OK;
 }
 
-typedef struct replay {
+typedef struct elsewhere {
     const predict_step *x;
     const cluster *machines;
     double *step_s;
     int32_t count;
     atomic_int next;
-} replay;
+} elsewhere;
 
-static status replay_work(void *context, int32_t worker)
+static status elsewhere_work(void *context, int32_t worker)
 {
-    replay *r = context;
-    arena *a = worker < PREDICT_ARENAS ? r->x->of->plays[worker] : NULL, *own = NULL;
+    elsewhere *r = context;
+    arena *a = worker < PREDICT_ARENAS ? r->x->of->scratch[worker] : NULL, *own = NULL;
     status st = ST_OK;
     if (a == NULL) {
         TRY(arena_create("on other machines", 0, &own));
@@ -218,9 +218,9 @@ status predict_step_elsewhere(const predict_step *x, const cluster *machines, in
                               double *step_s)
 {
     enum { MOST = 4 };
-    replay r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
+    elsewhere r = {.x = x, .machines = machines, .step_s = step_s, .count = count};
     const int32_t most = (int32_t)max_i64(min_i64(count, MOST), 1);
-    return thread_pool_run((int32_t)min_i64(most, kern_core_count()), replay_work, &r);
+    return thread_pool_run((int32_t)min_i64(most, kern_core_count()), elsewhere_work, &r);
 }
 
 // ---- bytes ----------------------------------------------------------------------------------------

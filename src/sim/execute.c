@@ -34,7 +34,7 @@ typedef struct memo {
 
 typedef struct runner runner;
 
-typedef struct player_rank {
+typedef struct rank_state {
     runner *owner;
     const sim_rank *given;
     virtual_clock clock;
@@ -47,12 +47,12 @@ typedef struct player_rank {
     comm_group **groups; // [row of run->groups]
     exec_input input;
     bool posted;
-} player_rank;
+} rank_state;
 
 struct runner {
     arena *a;
     const cost_model *m;
-    player_rank *ranks;
+    rank_state *ranks;
     int32_t *numbers; // [count] of the ranks, in the job
     int32_t count;
     virtual_world *world;
@@ -108,7 +108,7 @@ static int64_t shape_ns(const cost_model *m, const shape *s)
 
 static int64_t call_ns(void *context, const kern_call *call)
 {
-    runner *s = ((player_rank *)context)->owner;
+    runner *s = ((rank_state *)context)->owner;
     shape key;
     shape_of(call, &key);
     const int64_t bytes = shape_bytes(&key);
@@ -131,12 +131,12 @@ static int64_t call_ns(void *context, const kern_call *call)
 
 static int64_t copy_ns(void *context, int64_t bytes)
 {
-    return cost_copy_ns(((player_rank *)context)->owner->m, (double)bytes);
+    return cost_copy_ns(((rank_state *)context)->owner->m, (double)bytes);
 }
 
 static virtual_price collective_price(void *context, const comm_args *args)
 {
-    const player_rank *r = context;
+    const rank_state *r = context;
     const plan *p = r->given->p;
     ASSERT(args->record >= 0 && args->record < p->comm_count);
     const plan_comm *c = &p->comms[args->record];
@@ -152,7 +152,7 @@ static virtual_price collective_price(void *context, const comm_args *args)
 
 // ---- ranks ----------------------------------------------------------------------------------------
 
-static status groups_make(runner *s, player_rank *r)
+static status groups_make(runner *s, rank_state *r)
 {
     const plan_table *run = r->given->p->run;
     const plan_mesh *mesh = &r->given->mesh;
@@ -175,7 +175,7 @@ static status groups_make(runner *s, player_rank *r)
 }
 
 // Zeros for every batch tensor, as large as it is.
-static status input_make(runner *s, player_rank *r)
+static status input_make(runner *s, rank_state *r)
 {
     const plan_table *run = r->given->p->run;
     for (int64_t i = 0; i < run->count && r->input.batch_count < EXEC_MAX_BATCH; i++) {
@@ -189,7 +189,7 @@ static status input_make(runner *s, player_rank *r)
     return ST_OK;
 }
 
-static status rank_create(runner *s, player_rank *r)
+static status rank_create(runner *s, rank_state *r)
 {
     r->clock =
         (virtual_clock){.world = s->world, .call_ns = call_ns, .copy_ns = copy_ns, .context = r};
@@ -205,7 +205,7 @@ static status rank_create(runner *s, player_rank *r)
     return exec_create(&config, &r->e);
 }
 
-static void rank_destroy(player_rank *r)
+static void rank_destroy(rank_state *r)
 {
     exec_destroy(r->e);
     comm_close(r->link); // its groups too
@@ -217,7 +217,7 @@ static status advance(runner *s, bool *all)
 {
     *all = true;
     for (int32_t i = 0; i < s->count; i++) {
-        player_rank *r = &s->ranks[i];
+        rank_state *r = &s->ranks[i];
         exec_state state = EXEC_POSTED;
         if (r->posted) continue;
         TRY(exec_advance(r->e, &state));
@@ -231,7 +231,7 @@ static status step_run(runner *s, int64_t number, int64_t host_ns, int64_t *end)
 {
     bool all = false;
     for (int32_t i = 0; i < s->count; i++) {
-        player_rank *r = &s->ranks[i];
+        rank_state *r = &s->ranks[i];
         r->clock.host_ns = host_ns;
         r->clock.held_ns = r->clock.sent_ns = 0;
         r->input.host.step = number;
@@ -262,7 +262,7 @@ static status steps_run(runner *s, int64_t host_ns, int32_t steps, sim_executed 
     }
     out->step_ns = end - before;
     for (int32_t i = 0; i < s->count; i++) {
-        const player_rank *r = &s->ranks[i];
+        const rank_state *r = &s->ranks[i];
         out->calls += r->clock.calls;
         out->arena_bytes = max_i64(out->arena_bytes, exec_arena_bytes(r->e));
         out->touched_bytes = max_i64(out->touched_bytes, exec_touched_bytes(r->e));
@@ -281,7 +281,7 @@ status sim_execute(arena *a, const cost_model *m, const sim_rank *ranks, int32_t
     TRY(arena_new(a, MEMO_SLOTS, &s.memos));
     TRY(virtual_world_create(a, &s.world));
     for (int32_t i = 0; i < count; i++) {
-        s.ranks[i] = (player_rank){.owner = &s, .given = &ranks[i]};
+        s.ranks[i] = (rank_state){.owner = &s, .given = &ranks[i]};
         s.numbers[i] = (int32_t)plan_mesh_rank(&ranks[i].mesh);
     }
     const status st = steps_run(&s, host_ns, steps, out);

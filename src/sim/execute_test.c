@@ -1,4 +1,4 @@
-// The executor on virtual devices against the player, to the nanosecond, over many plans: schedules, stages,
+// The executor on virtual devices against the simulator, to the nanosecond, over many plans: schedules, stages,
 // dp, ZeRO, recompute, strict order, habits of a software; all ranks at once against one of each stage.
 #include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
@@ -45,13 +45,13 @@ static int32_t ranks_of(const sample_job *job, int32_t apart, sim_rank out[MAX_R
     return count;
 }
 
-static int64_t played_ns(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
-                         int64_t *first)
+static int64_t simulated_ns(arena *a, const cost_model *m, const sim_rank *ranks, int32_t count,
+                            int64_t *first)
 {
     sim_prices prices[MAX_RANKS];
     sim_step *step = NULL;
     assert_int_equal(sim_price(a, m, ranks, count, prices), ST_OK);
-    assert_int_equal(sim_play(a, ranks, count, prices, 777, SIM_STEPS, &step), ST_OK);
+    assert_int_equal(sim_step_run(a, ranks, count, prices, 777, SIM_STEPS, &step), ST_OK);
     *first = step->first_ns;
     return step->step_ns;
 }
@@ -66,7 +66,7 @@ static sim_executed executed(arena *a, const cost_model *m, const sim_rank *rank
 }
 
 // SIM_LAYOUTS: how many; 1,000 at night.
-static void the_executor_is_the_player(void **state)
+static void the_executor_takes_the_same_time(void **state)
 {
     (void)state;
     const char *wanted = getenv("SIM_LAYOUTS");
@@ -94,7 +94,7 @@ static void the_executor_is_the_player(void **state)
         profile.overlap[TRAFFIC_DP] = profile.overlap[TRAFFIC_PP] = i % 3 == 0 ? 0.6 : 1.0;
         habits.crowding = i % 3 == 0 ? 0.1 : 0.0;
         const int32_t count = ranks_of(&job, job.ranks / (s.pp > 0 ? s.pp : 1), ranks);
-        const int64_t step = played_ns(a, &m, ranks, count, &first);
+        const int64_t step = simulated_ns(a, &m, ranks, count, &first);
         const sim_executed out = executed(a, &m, ranks, count);
         if (out.step_ns != step || out.first_ns != first) {
             print_error(
@@ -111,7 +111,7 @@ static void the_executor_is_the_player(void **state)
     }
 }
 
-// One rank of each stage stands for all of its stage: the same step as with every rank played.
+// One rank of each stage stands for all of its stage: the same step as with every rank simulated.
 static void folded_ranks_stand_for_all(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void a_plan_that_waits_for_itself_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_executor_is_the_player),
+        cmocka_unit_test(the_executor_takes_the_same_time),
         cmocka_unit_test(folded_ranks_stand_for_all),
         cmocka_unit_test(a_plan_that_waits_for_itself_is_named),
     };

@@ -1,13 +1,13 @@
-// A step in virtual time: the trainer's own plans, priced for a cluster and played.
+// A step in virtual time: the trainer's own plans, priced for a cluster and simulated.
 //
-// The plans are those that `train` would execute. The player does with their actions what the executor
+// The plans are those that `train` would execute. The simulator does with their actions what the executor
 // does: each lane in order, what an action waits for first, ranks meet in what they do together; only the
 // work is replaced by its price (cost/cost.h). Ranks of one stage of the pipeline have plans of equal
-// shape and work in lockstep, so one of each stage is played, whatever dp, tp and cp are.
+// shape and work in lockstep, so one of each stage is simulated, whatever dp, tp and cp are.
 //
-//   sim_price()   plans + cluster -> nanoseconds of every action
-//   sim_play()    prices -> when each action of some steps begins and ends, and why it did not earlier
-//   sim_execute() the executor does the steps on virtual devices: the proof of the player
+//   sim_price()    plans + cluster -> nanoseconds of every action
+//   sim_step_run() prices -> when each action of some steps begins and ends, and why it did not earlier
+//   sim_execute()  the executor does the steps on virtual devices: the proof of the simulator
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
@@ -112,8 +112,9 @@ enum {
     SIM_STEPS = 3
 }; // until a step is like the one before: gathers of weights go on into the next one
 // Fails with ST_INTERNAL where actions wait for each other; a plan that the verifier took never does.
-NODISCARD status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
-                          int64_t host_ns, int32_t steps, sim_step **out);
+NODISCARD status sim_step_run(arena *a, const sim_rank *ranks, int32_t count,
+                              const sim_prices *prices, int64_t host_ns, int32_t steps,
+                              sim_step **out);
 
 // Micro-batches [first, first + count), and those `apart` later.
 typedef struct sim_stretch {
@@ -126,7 +127,7 @@ NODISCARD status sim_repeats(arena *a, const sim_rank *ranks, const sim_step *st
 
 // The same by the executor itself, of a host that is always ahead, on devices in virtual time (sim/virtual.h), which ask for the price of each
 // kernel's call: what the trainer does, with every address and wait. To the nanosecond what
-// sim_play gives for sim_price's prices.
+// sim_step_run gives for sim_price's prices.
 typedef struct sim_executed {
     int64_t first_ns, step_ns;
     int64_t calls; // kernels launched, on all ranks

@@ -1,4 +1,4 @@
-// The virtual device: a lane is a queue of small items (work that takes so long, records and waits of events, meetings) and
+// The virtual device: a lane is a queue of small items (work that takes so long, records and waits of events, rendezvous) and
 // a stream of an event loop (base/event_loop.h), which all devices of a world share. A queue takes no more items than the
 // shortest of a real device, so a plan that would hang there hangs here.
 #include "sim/virtual.h"
@@ -12,7 +12,7 @@ enum { RECORDS_KEPT = 4 }; // of an event: a wait may be for that of the step be
 
 typedef struct kern_lane lane;
 
-typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_MEET } item_kind;
+typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_ARRIVE } item_kind;
 
 typedef struct item {
     item_kind kind;
@@ -21,7 +21,7 @@ typedef struct item {
         sent; // of ns: what the rank itself sends to other stages, from the end of its last work on
     kern_event *event;
     int64_t record; // its number: the n-th record of the event
-    virtual_meeting *meeting;
+    virtual_rendezvous *rendezvous;
 } item;
 
 struct kern_event {
@@ -47,15 +47,15 @@ struct kern_lane {
     item items[KERN_QUEUE_ITEMS];
 };
 
-struct virtual_meeting {
-    virtual_meeting *next; // of the world
+struct virtual_rendezvous {
+    virtual_rendezvous *next; // of the world
     uint64_t key;
     event_rendezvous at;
 };
 
 struct virtual_world {
     arena *a;
-    virtual_meeting *meetings;
+    virtual_rendezvous *all_rendezvous;
     event_loop loop;
     lane **lanes; // [stream]
     int64_t lane_capacity;
@@ -79,16 +79,17 @@ int64_t virtual_world_done(const virtual_world *w)
     return w->done;
 }
 
-status virtual_meeting_find(virtual_world *w, uint64_t key, int32_t members, virtual_meeting **out)
+status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t members,
+                               virtual_rendezvous **out)
 {
-    virtual_meeting *m = w->meetings;
+    virtual_rendezvous *m = w->all_rendezvous;
     while (m != NULL && m->key != key) m = m->next;
     if (m == NULL) {
         TRY(arena_new(w->a, 1, &m));
         TRY(event_rendezvous_make(w->a, members, &m->at));
-        m->next = w->meetings;
+        m->next = w->all_rendezvous;
         m->key = key;
-        w->meetings = m;
+        w->all_rendezvous = m;
     }
     ASSERT(m->at.members == members);
     *out = m;
@@ -123,10 +124,10 @@ static int64_t item_ns(const lane *l, const item *x)
     return x->tail == 0 ? x->ns : max_i64(x->ns, s->waited + x->tail - s->free);
 }
 
-// The lane is at the meeting; the last that comes ends it for all. false: it is not the last.
-static bool meet(virtual_world *w, lane *l, const item *x)
+// The lane is at the rendezvous; the last that comes ends it for all. false: it is not the last.
+static bool arrive(virtual_world *w, lane *l, const item *x)
 {
-    event_rendezvous *m = &x->meeting->at;
+    event_rendezvous *m = &x->rendezvous->at;
     if (!event_loop_arrive(&w->loop, l->stream, m, stream_of(l)->free, item_ns(l, x))) return false;
     for (int32_t i = 0; i < m->members; i++) work_end(w->lanes[m->streams[i]], m->begin + m->ns);
     return true;
@@ -157,9 +158,9 @@ static bool item_run(virtual_world *w, lane *l)
         return true;
     case ITEM_WAIT:
         return wait(w, l, x);
-    case ITEM_MEET:
+    case ITEM_ARRIVE:
     default:
-        return meet(w, l, x);
+        return arrive(w, l, x);
     }
 }
 
@@ -198,9 +199,9 @@ static void burden_take(lane *l, item *x)
     c->host_ns = c->held_ns = c->sent_ns = 0;
 }
 
-void virtual_message(kern_lane *l, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted)
+void virtual_message(kern_lane *l, virtual_rendezvous *m, int64_t ns, int64_t tail, bool *posted)
 {
-    item x = {.kind = m != NULL ? ITEM_MEET : ITEM_WORK, .ns = ns, .tail = tail, .meeting = m};
+    item x = {.kind = m != NULL ? ITEM_ARRIVE : ITEM_WORK, .ns = ns, .tail = tail, .rendezvous = m};
     if (has_room(l)) burden_take(l, &x);
     post(l, &x, posted);
 }

@@ -35,12 +35,13 @@ typedef struct virtual_clock {
 
 // An operation among ranks: it begins when the lanes of all its members that are simulated have come to it.
 // They find it by `key`; the first of them makes it.
-typedef struct virtual_meeting virtual_meeting;
-NODISCARD status virtual_meeting_find(virtual_world *w, uint64_t key, int32_t members,
-                                      virtual_meeting **out);
+typedef struct virtual_rendezvous virtual_rendezvous;
+NODISCARD status virtual_rendezvous_find(virtual_world *w, uint64_t key, int32_t members,
+                                         virtual_rendezvous **out);
 // A collective on a lane of a virtual device. m NULL: no other rank of its group is simulated. tail: it ends no
 // sooner than so long after what the lane has waited for; 0: it has none.
-void virtual_message(kern_lane *lane, virtual_meeting *m, int64_t ns, int64_t tail, bool *posted);
+void virtual_message(kern_lane *lane, virtual_rendezvous *m, int64_t ns, int64_t tail,
+                     bool *posted);
 
 // The transport between virtual devices, for comm_config.row. It moves no byte.
 extern const struct comm_transport virtual_transport;

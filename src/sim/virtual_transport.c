@@ -15,7 +15,7 @@ struct comm_link {
 
 typedef struct virtual_port {
     comm_port base;
-    virtual_meeting *meeting; // NULL: no other member is simulated
+    virtual_rendezvous *rendezvous; // NULL: no other member is simulated
 } virtual_port;
 
 static bool available(const comm_config *config, const char **why)
@@ -69,7 +69,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     const uint64_t name = hash64(m->name, (int64_t)strlen(m->name), m->group);
     const uint64_t key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks), name);
     status st = ST_OK;
-    if (simulated > 1) st = virtual_meeting_find(network->world, key, simulated, &p->meeting);
+    if (simulated > 1) st = virtual_rendezvous_find(network->world, key, simulated, &p->rendezvous);
     if (st != ST_OK) {
         free(p);
         return st;
@@ -89,7 +89,7 @@ static status post(comm_port *port, const kern_device_api *device, kern_lane *st
     const virtual_network *network = port->link->network;
     ASSERT(device == &virtual_device && contract->count >= 0);
     const virtual_price price = network->price(network->context, args);
-    virtual_message(stream, ((virtual_port *)port)->meeting, price.ns, price.tail, posted);
+    virtual_message(stream, ((virtual_port *)port)->rendezvous, price.ns, price.tail, posted);
     if (!*posted) return ST_OK;
     network->clock->held_ns += price.held;
     network->clock->sent_ns += price.sent;

@@ -126,7 +126,7 @@ explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank)
     return b;
 }
 
-status explain_play(const explain *x, explain_price price, int64_t least, plan_timeline **out)
+status explain_simulate(const explain *x, explain_price price, int64_t least, plan_timeline **out)
 {
     schedule_request request = x->pipe.shape;
     const timeline_costs costs = {.each = {1, 1, 1},

@@ -1,6 +1,6 @@
 // What `explain` knows of a run before any rank is started, and the ways to show it.
 //
-// explain.c gathers: configuration, model, mesh, where the layers stand, the pipeline played in virtual
+// explain.c gathers: configuration, model, mesh, where the layers stand, the pipeline simulated in virtual
 // time, and, for ranks that are asked for, their plans. explain_text.c, explain_svg.c and explain_card.c
 // show it. All but plans is arithmetic on the mesh, so one rank of 65,536 costs as much as one of two.
 #ifndef CLI_EXPLAIN_EXPLAIN_H
@@ -44,11 +44,11 @@ NODISCARD status explain_stages(explain *x, int64_t microbatches);
 // The plans of a rank, in an arena of the caller's.
 NODISCARD status explain_plans(const explain *x, arena *a, int64_t rank, train_plans **out);
 explain_bytes explain_bytes_of(const train_plans *plans, int64_t rank);
-// The step played: by FLOPs, or every forward, input and weight gradient as long as any other.
+// The step simulated: by FLOPs, or every forward, input and weight gradient as long as any other.
 typedef enum explain_price { PRICE_FLOPS, PRICE_EQUAL } explain_price;
 // Of at least `least` micro-batches, not all that the step has; 0: all.
-NODISCARD status explain_play(const explain *x, explain_price price, int64_t least,
-                              plan_timeline **out);
+NODISCARD status explain_simulate(const explain *x, explain_price price, int64_t least,
+                                  plan_timeline **out);
 
 // "embed, 0 to 7", of a virtual stage. Returns buffer.
 const char *explain_layers(const explain *x, int32_t stage, char buffer[64]);
@@ -61,13 +61,13 @@ NODISCARD status explain_print(const explain *x, explain_price price, const expl
 NODISCARD status explain_svg(const explain *x, explain_price price, const explain_bytes *bytes,
                              int32_t count, text *out);
 extern const uint32_t explain_bytes_colours[BYTES_KIND_COUNT];
-// One rank of pp: what it does in a step, as long as that is not too much to play.
+// One rank of pp: what it does in a step, as long as that is not too much to simulate.
 NODISCARD status explain_row(const explain *x, int32_t pp);
 // Figures that people quote, with verdicts (claims.h); `more`: a user's file of them, NULL for none.
 NODISCARD status explain_claims(cli_context *cli, const char *more, bool as_json);
 // What the catalogue holds, or one entry of it: a cluster, a device, a run. name NULL: all.
 NODISCARD status explain_catalog(cli_context *cli, const char *name);
-// A run on a cluster of the catalogue, played: as text and, where `svg` is not NULL, as one picture.
+// A run on a cluster of the catalogue, simulated: as text and, where `svg` is not NULL, as one picture.
 NODISCARD status explain_cluster(cli_context *cli, const cli_call *call, const char *machine,
                                  const char *svg);
 // One rank of the job.

@@ -5,7 +5,7 @@
 //   Memory     pp 0 | ======== of what a device has |
 //   Who talks  tp ep cp dp pp: over how many devices, side by side, and so over which part of the network
 //
-// The step is the played one, in time. A row is drawn by columns of equal time, each in the colour of what takes most
+// The step is the simulated one, in time. A row is drawn by columns of equal time, each in the colour of what takes most
 // of it: so the picture is as large for a million actions as for a thousand.
 #include "cli/explain/explain.h"
 #include "cli/explain/svg.h"

@@ -405,7 +405,7 @@ static status timelines_of(const explain *x, explain_price price, picture *p)
     enum { NARROWEST = 5 };
     const int64_t all = x->pipe.shape.microbatches, least = min_i64(all, 2 * x->pipe.shape.stages);
     plan_timeline *whole = NULL, *drawn = NULL;
-    TRY(explain_play(x, price, 0, &whole));
+    TRY(explain_simulate(x, price, 0, &whole));
     int64_t most = 0; // actions of a rank
     for (int32_t i = 0; i < whole->request.stages; i++) {
         most = max_i64(most, whole->ranks[i].list.count);
@@ -414,7 +414,7 @@ static status timelines_of(const explain *x, explain_price price, picture *p)
     p->t = p->whole = whole;
     if ((double)most <= cells || least == all) return ST_OK;
     const int64_t fits = (int64_t)((double)all * cells / (double)most);
-    TRY(explain_play(x, price, max_i64(fits, least), &drawn));
+    TRY(explain_simulate(x, price, max_i64(fits, least), &drawn));
     if (drawn->request.microbatches < all) p->t = drawn;
     return ST_OK;
 }

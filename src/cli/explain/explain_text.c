@@ -177,8 +177,8 @@ static void print_bubbles(const explain *x, const plan_timeline *flops, const pl
 static status print_timeline(const explain *x, explain_price price)
 {
     plan_timeline *flops = NULL, *equal = NULL;
-    TRY(explain_play(x, PRICE_FLOPS, 0, &flops));
-    TRY(explain_play(x, PRICE_EQUAL, 0, &equal));
+    TRY(explain_simulate(x, PRICE_FLOPS, 0, &flops));
+    TRY(explain_simulate(x, PRICE_EQUAL, 0, &equal));
     const plan_timeline *t = price == PRICE_EQUAL ? equal : flops;
     const schedule_request *r = &t->request;
     cli_print(x->cli, "pipeline  %s: %d micro-batch%s, %d rank%s of pp", t->schedule->name,
@@ -199,7 +199,7 @@ status explain_row(const explain *x, int32_t pp)
     plan_timeline *t = NULL;
     const schedule_request *r = &x->pipe.shape;
     if (3 * (int64_t)r->stages * r->microbatches * r->chunks > MOST) return ST_OK;
-    TRY(explain_play(x, PRICE_FLOPS, 0, &t));
+    TRY(explain_simulate(x, PRICE_FLOPS, 0, &t));
     const strip s = strip_make(t, x->cli->columns);
     print_row(x, t, pp, &s);
     return ST_OK;

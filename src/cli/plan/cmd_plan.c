@@ -8,7 +8,7 @@
 
 typedef struct plan_flags {
     const char *cluster, *write;
-    int64_t global_batch, top, plays;
+    int64_t global_batch, top, simulations;
     double days, budget;
     bool json, max_model, min_devices;
 } plan_flags;
@@ -35,7 +35,7 @@ static const option rows[] = {
      .help = "how many of the best are shown"},
     {.key = "plays",
      .kind = OPTION_INT,
-     .offset = AT(plays),
+     .offset = AT(simulations),
      .default_text = "0",
      .min = 0,
      .max = 100000,
@@ -132,8 +132,9 @@ static status searched_json(const search_result *found, text *t)
     TRY(text_add(t,
                  "\"searched\": {\"layouts\": %lld, \"played\": %lld, \"too_large\": %lld, "
                  "\"slower\": %lld, \"refused\": %lld, \"not_played\": %lld, \"ruled_out\": {",
-                 (long long)found->layouts, (long long)found->played, (long long)found->too_large,
-                 (long long)found->slower, (long long)found->refused, (long long)found->unknown));
+                 (long long)found->layouts, (long long)found->simulated,
+                 (long long)found->too_large, (long long)found->slower, (long long)found->refused,
+                 (long long)found->unknown));
     bool any = false;
     for (int i = 0; i < RULE_COUNT; i++) {
         if (found->ruled_out[i] == 0) continue;
@@ -152,7 +153,7 @@ static status miss_json(predict_planner *p, arena *a, const search_result *found
     const search_found *no = found->count > 0 ? &found->fastest_too_large : &found->smallest;
     TRY(text_add(t, "\"too_large\": "));
     if (no->layout.dp == 0) return text_add(t, "null");
-    const int64_t bytes = no->played.peak_bytes > 0 ? no->played.peak_bytes : no->bytes;
+    const int64_t bytes = no->simulated.peak_bytes > 0 ? no->simulated.peak_bytes : no->bytes;
     TRY(plan_print_remedies(p, a, no, &remedies));
     TRY(text_add(t, "{\"layout\": "));
     TRY(text_add_json(t, search_layout_name(&no->layout, name)));
@@ -231,7 +232,7 @@ static status does_not_fit(predict_planner *p, arena *a, const search_result *fo
         return fail(ST_ANSWER_NO, "no layout of %lld devices could be made into a plan",
                     (long long)p->devices);
     }
-    const int64_t bytes = no->played.peak_bytes > 0 ? no->played.peak_bytes : no->bytes;
+    const int64_t bytes = no->simulated.peak_bytes > 0 ? no->simulated.peak_bytes : no->bytes;
     TRY(plan_print_remedies(p, a, no, &remedies));
     return fail(ST_ANSWER_NO,
                 "nothing fits in %s: the smallest of %lld layouts (%s, zero %d) is %lld bytes over "
@@ -284,7 +285,7 @@ static status answered(planning *x, const plan_flags *f, arena *a)
     text t = {.a = a};
     TRY(question_of(f, &question, &limit));
     TRY(predict_ask(p, question, limit, &q));
-    TRY(predict_search(p, a, p->plays, &found));
+    TRY(predict_search(p, a, p->simulations, &found));
     if (f->json) {
         TRY(json_print(p, a, &found, &q, &t));
     } else {
@@ -311,8 +312,8 @@ static status run(cli_context *cli, const cli_call *call)
     TRY(plan_open(cli, call->operands[0], f->cluster, keys, count, x));
     predict_planner *p = &x->p;
     p->wanted = (int32_t)f->top;
-    if (f->plays > 0) p->plays_rows = 0; // as many as were asked for
-    p->plays = (int32_t)max_i64(f->plays > 0 ? f->plays : p->plays, f->top);
+    if (f->simulations > 0) p->rows = 0; // as many as were asked for
+    p->simulations = (int32_t)max_i64(f->simulations > 0 ? f->simulations : p->simulations, f->top);
     const status st = answered(x, f, cli->a);
     plan_close(x);
     return st;

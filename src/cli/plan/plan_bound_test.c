@@ -1,4 +1,4 @@
-// The least time that the search knows of a layout is never above what the simulator plays, nor are its bytes
+// The least time that the search knows of a layout is never above what the simulator simulations, nor are its bytes
 // anything but those of the plans (below ZeRO-2): over layouts of small models, dense and with experts, on small
 // clusters. LAYOUTS=N looks at some N of each instead of a hundred (tests/bounds_night.sh).
 #include "cli/plan/plan.h"
@@ -60,7 +60,7 @@ static int64_t sums_work_in(const plan *p)
     return bytes;
 }
 
-static void played_is_not_faster(predict_planner *p, const search_found *f, gap *g)
+static void simulated_is_not_faster(predict_planner *p, const search_found *f, gap *g)
 {
     predict_setup s;
     predict_step *x = NULL;
@@ -134,7 +134,7 @@ static void models_are_bounded(const char *const (*of)[2], int64_t count, int64_
         most += min_i64(each, found.count);
         const int64_t apart = max_i64(found.count / each, 1);
         for (int64_t i = k % apart; i < found.count; i += apart) {
-            played_is_not_faster(p, &found.plans[i], &g);
+            simulated_is_not_faster(p, &found.plans[i], &g);
         }
         plan_close(x);
         cli_context_deinit(&cli);

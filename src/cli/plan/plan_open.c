@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ENOUGH_PLAYS = 8, ENOUGH_ROWS = 64 << 10 }; // some four seconds
+enum { ENOUGH_SIMULATIONS = 8, ENOUGH_ROWS = 64 << 10 }; // some four seconds
 
 // ---- what is searched ---------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ status plan_open(cli_context *cli, const char *operand, const char *cluster_name
                             .cluster_keys = of_cluster,
                             .cluster_key_count = cluster_count,
                             .wanted = 3,
-                            .plays = ENOUGH_PLAYS,
-                            .plays_rows = ENOUGH_ROWS}};
+                            .simulations = ENOUGH_SIMULATIONS,
+                            .rows = ENOUGH_ROWS}};
     TRY(arena_new(cli->a, 1, &given));
     TRY(config_load(cli->h, cli->a, &run_config_table, NULL, of_layout, layout_count, given, &c));
     TRY(plan_fix(c, given, &out->p.fixed));

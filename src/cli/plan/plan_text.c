@@ -62,7 +62,7 @@ static status head_lines(const predict_planner *p, const search_result *found, t
                  explain_count(p->devices, n[0]), text_bytes_human(predict_usable_bytes(p), n[1]),
                  s->profile.name));
     TRY(text_add(t, "searched  %s layouts: %s played, %s too large, %s slower at best\n",
-                 explain_count(found->layouts, n[0]), explain_count(found->played, n[1]),
+                 explain_count(found->layouts, n[0]), explain_count(found->simulated, n[1]),
                  explain_count(found->too_large, n[2]), explain_count(found->slower, n[3])));
     if (found->unknown > 0) {
         TRY(text_add(t, "          %s more might be as fast and were not played\n",
@@ -79,7 +79,7 @@ static status row_begin(const predict_planner *p, const search_found *f, const c
     char mesh[32], schedule[32], again[16];
     const char *unit = "";
     const search_layout *l = &f->layout;
-    const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+    const int64_t bytes = f->simulated.peak_bytes > 0 ? f->simulated.peak_bytes : f->bytes;
     return text_add(t, "%2s %-13s %-10s %d %4s %3lld %6.1f", number, mesh_word(l, mesh),
                     schedule_word(l, schedule), l->zero, recompute_word(l, again),
                     (long long)l->micro_batch, mib_or_gib(bytes, predict_usable_bytes(p), &unit));
@@ -88,7 +88,7 @@ static status row_begin(const predict_planner *p, const search_found *f, const c
 static status plan_row(const predict_planner *p, const search_found *f, int32_t number, text *t)
 {
     char word[16], step[32], rate[32];
-    predict_figures x = {.step_s = (double)f->played.step_ns * 1e-9};
+    predict_figures x = {.step_s = (double)f->simulated.step_ns * 1e-9};
     for (int64_t i = 0; i < min_i64(p->each.figure_count, PREDICT_FIGURES); i++) {
         if (search_layout_is_same(&p->each.figures[i].layout, &f->layout)) x = p->each.figures[i];
     }
@@ -103,7 +103,7 @@ static status too_large_row(predict_planner *p, arena *a, const search_found *f,
 {
     char over[32];
     text remedies = {.a = a};
-    const int64_t bytes = f->played.peak_bytes > 0 ? f->played.peak_bytes : f->bytes;
+    const int64_t bytes = f->simulated.peak_bytes > 0 ? f->simulated.peak_bytes : f->bytes;
     TRY(row_begin(p, f, "-", t));
     TRY(text_add(t, "  NO: %s over\n", text_bytes_human(bytes - predict_usable_bytes(p), over)));
     TRY(plan_print_remedies(p, a, f, &remedies));
@@ -202,7 +202,7 @@ static status memory_lines(const predict_planner *p, const search_found *f, doub
 {
     char bytes[32];
     int64_t kind[BYTES_KIND_COUNT];
-    memcpy(kind, f->played.peak_bytes > 0 ? f->played.kind : f->memory.kind, sizeof(kind));
+    memcpy(kind, f->simulated.peak_bytes > 0 ? f->simulated.kind : f->memory.kind, sizeof(kind));
     TRY(text_add(t, "\nmemory    of %s, fullest rank:\n", f->fits ? "# 1" : "the smallest layout"));
     for (int k = 0; k < BYTES_KIND_COUNT; k++) {
         TRY(text_add(t, "%s%-11s %9s", k % 3 == 0 ? "          " : "   ",
@@ -254,7 +254,7 @@ static status failure_line(arena *a, const predict_step *x, text *t)
                     100.0 * (now.kept / then.kept - 1.0));
 }
 
-// The play of the best, which the search has kept if no faster one was too large.
+// The simulation of the best, which the search has kept if no faster one was too large.
 static status times_of(predict_planner *p, const search_layout *l, const predict_step **out)
 {
     predict_setup *s = NULL;

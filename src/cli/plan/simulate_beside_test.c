@@ -1,4 +1,4 @@
-// What a profile hides: this program's messages beside products as the lanes are played, other software's by its shares;
+// What a profile hides: this program's messages beside products as the lanes are simulated, other software's by its shares;
 // and whose waits they are.
 #include "cli/plan/simulate.h"
 #include "cost/habits.h"
@@ -46,7 +46,7 @@ static sim_times times_of(const char *const more[MORE_MAX], bool beside, int64_t
     return t;
 }
 
-static void pieces_are_hidden_as_they_are_played(void **state)
+static void pieces_are_hidden_as_they_are_simulated(void **state)
 {
     (void)state;
     static const char *const more[][MORE_MAX] = {
@@ -84,7 +84,7 @@ static void a_ring_that_is_not_hidden_is_waited_for_by_cp(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_hidden_as_they_are_played),
+        cmocka_unit_test(pieces_are_hidden_as_they_are_simulated),
         cmocka_unit_test(a_ring_that_is_not_hidden_is_waited_for_by_cp)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

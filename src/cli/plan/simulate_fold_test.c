@@ -1,4 +1,4 @@
-// Many micro-batches without playing all of them: the time is that of the full play but for some nanoseconds a round
+// Many micro-batches without simulating all of them: the time is that of the full simulation but for some nanoseconds a round
 // (the batch's way to the device is rounded), in all its parts; whether it fits is what the full plans say.
 #include "cli/plan/simulate.h"
 
@@ -41,12 +41,12 @@ static void trial_open(trial *t, const char *machine, const char *words)
     assert_ok(simulate_open(&t->cli, "tiny", machine, keys, count, false, &t->s));
 }
 
-static void near(int64_t folded, int64_t played, int64_t most)
+static void near(int64_t folded, int64_t simulated, int64_t most)
 {
-    if (llabs(folded - played) > most) {
-        print_error("%lld ns, played %lld\n", (long long)folded, (long long)played);
+    if (llabs(folded - simulated) > most) {
+        print_error("%lld ns, played %lld\n", (long long)folded, (long long)simulated);
     }
-    assert_true(llabs(folded - played) <= most);
+    assert_true(llabs(folded - simulated) <= most);
 }
 
 static void times_compare(const trial *t)
@@ -102,10 +102,10 @@ static void time_is_that_of_all(void **state)
         assert_ok(predict_step_simulate(t.cli.a, &t.s, &t.all));
         predict_step_figures(&t.s, &t.all);
         assert_int_equal(t.some.microbatches, t.all.microbatches);
-        assert_int_equal(t.all.played, t.all.microbatches);
-        print_message("%4lld of %4lld played: %s\n", (long long)t.some.played,
+        assert_int_equal(t.all.simulated, t.all.microbatches);
+        print_message("%4lld of %4lld played: %s\n", (long long)t.some.simulated,
                       (long long)t.all.microbatches, rows[i].words);
-        folded += t.some.played < t.all.played ? 1 : 0;
+        folded += t.some.simulated < t.all.simulated ? 1 : 0;
         times_compare(&t);
         double some_s = 0.0, all_s = 0.0; // on a machine with faster links
         cluster faster = t.s.machine;
@@ -118,18 +118,18 @@ static void time_is_that_of_all(void **state)
     assert_true(folded > COUNT_OF(rows) / 2);
 }
 
-static void few_are_all_played(void **state)
+static void few_are_all_simulated(void **state)
 {
     (void)state;
     trial t;
     trial_open(&t, "h100", "layout.pp=4 layout.dp=2 train.global_batch=64");
     assert_ok(predict_step_times(t.cli.a, &t.s, &t.some));
-    assert_int_equal(t.some.played, 32);
+    assert_int_equal(t.some.simulated, 32);
     assert_int_equal(t.some.microbatches, 32);
     cli_context_deinit(&t.cli);
 }
 
-// Of a play in a room another one may have been in before, by a player that has it at the same time as another.
+// Of a simulation in a room another one may have been in before, by a simulator that has it at the same time as another.
 static void rooms_change_nothing(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void rooms_change_nothing(void **state)
         assert_ok(predict_step_times(t.cli.a, &t.s, &t.all));
         predict_setup in_rooms = t.s;
         for (int k = 0; k < PREDICT_ARENAS; k++) {
-            assert_ok(arena_create("times of a play", 0, &in_rooms.plays[k]));
+            assert_ok(arena_create("times of a play", 0, &in_rooms.scratch[k]));
         }
         for (int turn = 0; turn < 2; turn++) {
             assert_ok(predict_step_times(t.cli.a, &in_rooms, &t.some));
@@ -151,7 +151,7 @@ static void rooms_change_nothing(void **state)
         assert_ok(predict_step_elsewhere(&t.some, machines, COUNT_OF(machines), room_s));
         times_compare(&t);
         for (int k = 0; k < COUNT_OF(machines); k++) assert_true(own_s[k] == room_s[k]);
-        for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_rooms.plays[k]);
+        for (int k = 0; k < PREDICT_ARENAS; k++) arena_destroy(in_rooms.scratch[k]);
         cli_context_deinit(&t.cli);
     }
 }
@@ -186,7 +186,7 @@ static void fit_is_that_of_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(time_is_that_of_all), cmocka_unit_test(few_are_all_played),
+        cmocka_unit_test(time_is_that_of_all), cmocka_unit_test(few_are_all_simulated),
         cmocka_unit_test(rooms_change_nothing), cmocka_unit_test(fit_is_that_of_all)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

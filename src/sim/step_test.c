@@ -1,4 +1,4 @@
-// The player: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
+// The simulator: with equal prices it is the timeline of the schedule; sums of where time goes are whole; what
 // costs more never ends earlier; the order of a machine's ranks changes nothing.
 #include "cost/habits.h"
 #include "fixtures/plan/verify_sample.h"
@@ -47,7 +47,7 @@ static bool job_make(const sample_settings *s, job *out)
 static sim_step *play(job *j, int32_t steps)
 {
     sim_step *step = NULL;
-    const status st = sim_play(j->a, j->ranks, j->count, j->prices, 0, steps, &step);
+    const status st = sim_step_run(j->a, j->ranks, j->count, j->prices, 0, steps, &step);
     if (st != ST_OK) print_error("%s\n", error_last()->text);
     assert_int_equal(st, ST_OK);
     return step;
@@ -110,13 +110,13 @@ static void equal_prices_are_the_timeline(void **state)
                 // Side by side, the plan sends what its forward made before the backward is done; the
                 // timeline has both at the end.
                 const bool exact = !schedules[i].pairs;
-                const int64_t played = step->first_ns;
-                if (exact ? played != t->length : played > t->length) {
+                const int64_t simulated = step->first_ns;
+                if (exact ? simulated != t->length : simulated > t->length) {
                     print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n",
-                                schedules[i].name, (int)pp, (int)n, (long long)played,
+                                schedules[i].name, (int)pp, (int)n, (long long)simulated,
                                 (long long)t->length);
                 }
-                assert_true(exact ? played == t->length : played <= t->length);
+                assert_true(exact ? simulated == t->length : simulated <= t->length);
                 for (int32_t r = 0; r < pp; r++) {
                     assert_int_equal(step->times[r].compute, t->ranks[r].busy);
                 }
@@ -185,12 +185,12 @@ static void real_prices_are_the_timeline_too(void **state)
                          ST_OK);
         stage_costs(&j, &pipe, costs);
         assert_int_equal(plan_timeline_play(j.a, request.schedule, &pipe.shape, &all, &t), ST_OK);
-        const int64_t played = play(&j, 1)->first_ns;
-        if (played != t->length) {
+        const int64_t simulated = play(&j, 1)->first_ns;
+        if (simulated != t->length) {
             print_error("%s pp %d, %d micro-batches: %lld, timeline %lld\n", s.schedule, (int)s.pp,
-                        (int)s.sequences, (long long)played, (long long)t->length);
+                        (int)s.sequences, (long long)simulated, (long long)t->length);
         }
-        assert_int_equal(played, t->length);
+        assert_int_equal(simulated, t->length);
         compared++;
         arena_destroy(j.a);
     }
@@ -250,7 +250,7 @@ static void times_add_up_and_rules_hold(void **state)
 {
     (void)state;
     static const char *const names[] = {"1f1b", "zb-h1", "interleaved", "gpipe"};
-    int played = 0;
+    int simulated = 0;
     for (uint32_t seed = 1; seed <= 48; seed++) {
         const sample_settings s = {.pp = 1 + (int32_t)(seed % 4),
                                    .dp = 1 + (int32_t)(seed / 4 % 2),
@@ -281,10 +281,10 @@ static void times_add_up_and_rules_hold(void **state)
         assert_int_equal(play(&j, SIM_STEPS)->first_ns, 2 * before);
         j.prices[0].ns[j.ranks[0].p->action_count / 2] += 12345;
         assert_true(play(&j, SIM_STEPS)->first_ns >= 2 * before);
-        played++;
+        simulated++;
         arena_destroy(j.a);
     }
-    assert_true(played >= 30);
+    assert_true(simulated >= 30);
 }
 
 static void messages_wait_for_both_ends(void **state)

@@ -1,4 +1,4 @@
-// The player: actions of all stages as the executor would have them, in virtual time.
+// The simulator: actions of all stages as the executor would have them, in virtual time.
 //
 // What the executor posts runs as a device runs it: a lane takes its actions one after the other, each not
 // before what it waits for is done. What ranks do together begins when all of them have come to it, and
@@ -19,47 +19,47 @@ typedef struct lane {
 } lane;
 
 // A group that spans stages.
-typedef struct meeting {
+typedef struct rendezvous {
     plan_group group;
     int32_t members;
     event_rendezvous at;
-} meeting;
+} rendezvous;
 
 // What is asked of an action again and again: a third of what its plan and its prices say, side by side.
 typedef struct timed_action {
     int64_t ns; // what it holds up included
     int32_t waits_begin, waits_count;
-    int32_t meeting; // EVENT_NOBODY: none, or in lockstep
+    int32_t rendezvous; // EVENT_NOBODY: none, or in lockstep
 } timed_action;
 
-typedef struct player_rank {
+typedef struct rank_state {
     const plan *p;
     const sim_prices *prices;
     timed_action *actions;
-    sim_span *spans;     // [step * actions + action]
-    int32_t *lane_of;    // [lane number] in player.lanes; EVENT_NOBODY
-    int32_t *meeting_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
-    int64_t issued;      // until when the host has issued the compute lane's actions
-} player_rank;
+    sim_span *spans;        // [step * actions + action]
+    int32_t *lane_of;       // [lane number] in simulator.lanes; EVENT_NOBODY
+    int32_t *rendezvous_of; // [row of run->groups]; EVENT_NOBODY: its ranks are in lockstep
+    int64_t issued;         // until when the host has issued the compute lane's actions
+} rank_state;
 
-typedef struct player {
+typedef struct simulator {
     arena *a;
     const sim_rank *given;
-    player_rank *ranks;
-    int32_t rank_count, lane_count, meeting_count, steps;
+    rank_state *ranks;
+    int32_t rank_count, lane_count, rendezvous_count, steps;
     int64_t host_ns;
     lane *lanes; // [stream]
     event_loop loop;
-    meeting *meetings;
+    rendezvous *all_rendezvous;
     int64_t *step_end; // [step] the last end of a compute action of any rank
     sim_step *out;
-} player;
+} simulator;
 
 // ---- who gets things ready ------------------------------------------------------------------------
 
-static status lanes_of_rank(player *s, int32_t r)
+static status lanes_of_rank(simulator *s, int32_t r)
 {
-    player_rank *rank = &s->ranks[r];
+    rank_state *rank = &s->ranks[r];
     const plan *p = rank->p;
     const int64_t most = LANE_GROUPS + p->run->group_count;
     int32_t *counts = NULL, *next = NULL, *all = NULL;
@@ -82,36 +82,37 @@ static status lanes_of_rank(player *s, int32_t r)
     return ST_OK;
 }
 
-static status meeting_find(player *s, const plan_group *g, int32_t *out)
+static status rendezvous_find(simulator *s, const plan_group *g, int32_t *out)
 {
-    for (*out = 0; *out < s->meeting_count; ++*out) {
-        if (plan_group_equal(&s->meetings[*out].group, g)) break;
+    for (*out = 0; *out < s->rendezvous_count; ++*out) {
+        if (plan_group_equal(&s->all_rendezvous[*out].group, g)) break;
     }
-    if (*out == s->meeting_count) s->meetings[s->meeting_count++] = (meeting){.group = *g};
-    meeting *m = &s->meetings[*out];
+    if (*out == s->rendezvous_count)
+        s->all_rendezvous[s->rendezvous_count++] = (rendezvous){.group = *g};
+    rendezvous *m = &s->all_rendezvous[*out];
     m->members++;
     return ST_OK;
 }
 
 // Groups along pp that this rank uses.
-static status meetings_of_rank(player *s, int32_t r)
+static status rendezvous_of_rank(simulator *s, int32_t r)
 {
-    player_rank *rank = &s->ranks[r];
+    rank_state *rank = &s->ranks[r];
     const plan_table *run = rank->p->run;
-    TRY(arena_new(s->a, run->group_count + 1, &rank->meeting_of));
-    for (int64_t g = 0; g < run->group_count; g++) rank->meeting_of[g] = EVENT_NOBODY;
+    TRY(arena_new(s->a, run->group_count + 1, &rank->rendezvous_of));
+    for (int64_t g = 0; g < run->group_count; g++) rank->rendezvous_of[g] = EVENT_NOBODY;
     for (int64_t i = 0; i < rank->p->comm_count; i++) {
         const int32_t g = rank->p->comms[i].group;
         const bool spans = (run->groups[g].axes & MESH_AXIS(AXIS_PP)) != 0;
-        if (!spans || rank->meeting_of[g] != EVENT_NOBODY) continue;
-        TRY(meeting_find(s, &run->groups[g], &rank->meeting_of[g]));
+        if (!spans || rank->rendezvous_of[g] != EVENT_NOBODY) continue;
+        TRY(rendezvous_find(s, &run->groups[g], &rank->rendezvous_of[g]));
     }
     return ST_OK;
 }
 
-static status actions_of_rank(player *s, int32_t r)
+static status actions_of_rank(simulator *s, int32_t r)
 {
-    player_rank *rank = &s->ranks[r];
+    rank_state *rank = &s->ranks[r];
     const plan *p = rank->p;
     const sim_prices *prices = rank->prices;
     TRY(arena_new(s->a, p->action_count + 1, &rank->actions));
@@ -122,12 +123,12 @@ static status actions_of_rank(player *s, int32_t r)
             .ns = prices->ns[i] + sim_held(prices, i),
             .waits_begin = x->waits_begin,
             .waits_count = x->waits_count,
-            .meeting = sends ? rank->meeting_of[p->comms[x->comm].group] : EVENT_NOBODY};
+            .rendezvous = sends ? rank->rendezvous_of[p->comms[x->comm].group] : EVENT_NOBODY};
     }
     return ST_OK;
 }
 
-static status prepare(player *s)
+static status prepare(simulator *s)
 {
     int64_t lanes = 0, groups = 0;
     for (int32_t r = 0; r < s->rank_count; r++) {
@@ -135,19 +136,19 @@ static status prepare(player *s)
         groups += s->given[r].p->run->group_count;
     }
     TRY(arena_new(s->a, lanes, &s->lanes));
-    TRY(arena_new(s->a, groups + 1, &s->meetings));
+    TRY(arena_new(s->a, groups + 1, &s->all_rendezvous));
     TRY(arena_new(s->a, s->steps, &s->step_end));
     for (int32_t r = 0; r < s->rank_count; r++) {
-        player_rank *rank = &s->ranks[r];
+        rank_state *rank = &s->ranks[r];
         const int64_t all = rank->p->action_count * s->steps;
         TRY(arena_new(s->a, all + 1, &rank->spans));
         for (int64_t i = 0; i < all; i++) rank->spans[i] = event_span_open();
         TRY(lanes_of_rank(s, r));
-        TRY(meetings_of_rank(s, r));
+        TRY(rendezvous_of_rank(s, r));
         TRY(actions_of_rank(s, r));
     }
-    for (int32_t i = 0; i < s->meeting_count; i++) {
-        TRY(event_rendezvous_make(s->a, s->meetings[i].members, &s->meetings[i].at));
+    for (int32_t i = 0; i < s->rendezvous_count; i++) {
+        TRY(event_rendezvous_make(s->a, s->all_rendezvous[i].members, &s->all_rendezvous[i].at));
     }
     TRY(event_loop_add(s->a, &s->loop, s->lane_count));
     event_loop_wake_all(&s->loop);
@@ -157,7 +158,7 @@ static status prepare(player *s)
 // ---- where a step's time goes -----------------------------------------------------------------------
 
 // The compute lane stood still from `from` to `to` for action `on` of this or the last step.
-static void gap_count(const player_rank *rank, sim_times *t, const plan_action *on,
+static void gap_count(const rank_state *rank, sim_times *t, const plan_action *on,
                       const sim_span *span, int64_t from, int64_t to)
 {
     if (to <= from) return;
@@ -172,7 +173,7 @@ static void gap_count(const player_rank *rank, sim_times *t, const plan_action *
     const int32_t group = rank->p->comms[on->comm].group;
     const traffic kind = traffic_of(rank->p->run->groups[group].axes);
     // Until all were there it is the others that it waits for; in lockstep there is nobody.
-    const bool met = rank->meeting_of[group] != EVENT_NOBODY;
+    const bool met = rank->rendezvous_of[group] != EVENT_NOBODY;
     const int64_t under_way = met ? max_i64(0, min_i64(to - from, to - span->begin)) : to - from;
     t->exposed[kind] += under_way;
     t->bubble += to - from - under_way;
@@ -189,12 +190,12 @@ static void times_add(sim_times *to, const sim_times *t)
 }
 
 // An action of the compute lane in the last step, `late` by the host; `cause`: row of what it waited for longest before.
-static void compute_count(player *s, int32_t number, int64_t begin, int64_t end, int64_t late,
+static void compute_count(simulator *s, int32_t number, int64_t begin, int64_t end, int64_t late,
                           int64_t cause)
 {
     const lane *l = &s->lanes[number];
     const int64_t free = s->loop.streams[number].free;
-    const player_rank *rank = &s->ranks[l->rank];
+    const rank_state *rank = &s->ranks[l->rank];
     const int32_t action = l->actions[l->at];
     const plan_action *x = &rank->p->actions[action];
     const sim_span *span = cause >= 0 ? &rank->spans[cause] : NULL;
@@ -223,7 +224,7 @@ static void compute_count(player *s, int32_t number, int64_t begin, int64_t end,
 
 // ---- the loop ---------------------------------------------------------------------------------------
 
-static int64_t row_of(const player_rank *rank, int32_t step, int64_t action)
+static int64_t row_of(const rank_state *rank, int32_t step, int64_t action)
 {
     return step * rank->p->action_count + action;
 }
@@ -234,9 +235,9 @@ static int32_t action_of(const lane *l)
 }
 
 // Of its next action, which took `ns`, in the last step.
-static void sent_count(player *s, const lane *l, int64_t ns)
+static void sent_count(simulator *s, const lane *l, int64_t ns)
 {
-    const player_rank *rank = &s->ranks[l->rank];
+    const rank_state *rank = &s->ranks[l->rank];
     const plan_action *x = &rank->p->actions[action_of(l)];
     if (x->kind != ACTION_COMMUNICATE) return;
     const uint32_t axes = rank->p->run->groups[rank->p->comms[x->comm].group].axes;
@@ -245,10 +246,10 @@ static void sent_count(player *s, const lane *l, int64_t ns)
 }
 
 // The lane's next action has its time.
-static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
+static void action_end(simulator *s, int32_t number, int64_t begin, int64_t end)
 {
     lane *l = &s->lanes[number];
-    player_rank *rank = &s->ranks[l->rank];
+    rank_state *rank = &s->ranks[l->rank];
     const int32_t action = action_of(l);
     const int64_t row = row_of(rank, l->step, action);
     event_loop_end(&s->loop, &rank->spans[row], begin, end);
@@ -263,10 +264,10 @@ static void action_end(player *s, int32_t number, int64_t begin, int64_t end)
 
 // When the lane's next action can begin, as far as its own rank goes; false: something is not done, and
 // the lane is among those that wait for it. *cause: whose end it is, -1: its own lane's.
-static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
+static bool begin_of(simulator *s, int32_t number, int64_t *begin, int64_t *cause)
 {
     lane *l = &s->lanes[number];
-    player_rank *rank = &s->ranks[l->rank];
+    rank_state *rank = &s->ranks[l->rank];
     const timed_action *x = &rank->actions[action_of(l)];
     *begin = s->loop.streams[number].free;
     *cause = EVENT_NOBODY;
@@ -284,7 +285,7 @@ static bool begin_of(player *s, int32_t number, int64_t *begin, int64_t *cause)
 }
 
 // true: the lane was the last to come, and all have their times.
-static bool meet(player *s, int32_t number, event_rendezvous *m, int64_t begin, int64_t ns)
+static bool arrive(simulator *s, int32_t number, event_rendezvous *m, int64_t begin, int64_t ns)
 {
     if (!event_loop_arrive(&s->loop, number, m, begin, ns)) return false;
     for (int32_t i = 0; i < m->members; i++) {
@@ -295,7 +296,7 @@ static bool meet(player *s, int32_t number, event_rendezvous *m, int64_t begin, 
 
 // By how much the host is late with the compute lane's next action, which could begin at `begin`. A step's first one it
 // issues when the device comes to it, for it has read what the step before gave.
-static int64_t late_of(const player *s, player_rank *rank, const lane *l, int64_t begin)
+static int64_t late_of(const simulator *s, rank_state *rank, const lane *l, int64_t begin)
 {
     const sim_prices *prices = rank->prices;
     if (prices->issue == NULL) return 0;
@@ -304,10 +305,10 @@ static int64_t late_of(const player *s, player_rank *rank, const lane *l, int64_
     return l->at == 0 ? 0 : max_i64(0, rank->issued - begin);
 }
 
-static void lane_run(player *s, int32_t number)
+static void lane_run(simulator *s, int32_t number)
 {
     lane *l = &s->lanes[number];
-    player_rank *rank = &s->ranks[l->rank];
+    rank_state *rank = &s->ranks[l->rank];
     event_stream *stream = &s->loop.streams[number];
     while (l->step < s->steps) {
         const int32_t action = action_of(l);
@@ -316,8 +317,8 @@ static void lane_run(player *s, int32_t number)
         if (!begin_of(s, number, &begin, &cause)) return;
         const int64_t tail = sim_tail(rank->prices, action);
         if (tail > 0) ns = max_i64(ns, stream->waited + tail - begin);
-        if (x->meeting != EVENT_NOBODY) {
-            if (!meet(s, number, &s->meetings[x->meeting].at, begin, ns)) return;
+        if (x->rendezvous != EVENT_NOBODY) {
+            if (!arrive(s, number, &s->all_rendezvous[x->rendezvous].at, begin, ns)) return;
             continue;
         }
         if (l->number == LANE_COMPUTE) {
@@ -339,7 +340,7 @@ static void lane_run(player *s, int32_t number)
 
 // ---- what came out ----------------------------------------------------------------------------------
 
-static status stuck_name(const player *s)
+static status stuck_name(const simulator *s)
 {
     for (int32_t i = 0; i < s->lane_count; i++) {
         const lane *l = &s->lanes[i];
@@ -350,7 +351,7 @@ static status stuck_name(const player *s)
     return ST_OK;
 }
 
-static status step_make(player *s)
+static status step_make(simulator *s)
 {
     sim_step *out = s->out;
     const int32_t last = s->steps - 1;
@@ -364,10 +365,10 @@ static status step_make(player *s)
     return ST_OK;
 }
 
-status sim_play(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
-                int64_t host_ns, int32_t steps, sim_step **out)
+status sim_step_run(arena *a, const sim_rank *ranks, int32_t count, const sim_prices *prices,
+                    int64_t host_ns, int32_t steps, sim_step **out)
 {
-    player s = {.a = a, .given = ranks, .rank_count = count, .steps = steps, .host_ns = host_ns};
+    simulator s = {.a = a, .given = ranks, .rank_count = count, .steps = steps, .host_ns = host_ns};
     ASSERT(count > 0 && steps > 0 && host_ns >= 0);
     TRY(arena_new(a, 1, &s.out));
     TRY(arena_new(a, count, &s.out->times));
