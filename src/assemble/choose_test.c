@@ -1,5 +1,5 @@
 // What a run file leaves to us: memory against speed.
-#include "fixtures/train/test_job.h"
+#include "fixtures/assemble/test_assemble.h"
 
 typedef struct choice {
     run_config r;

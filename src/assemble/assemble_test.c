@@ -1,5 +1,5 @@
 // Plans of one rank fit together, whatever the layout: a weight that stands on it is trained on it.
-#include "fixtures/train/test_job.h"
+#include "fixtures/assemble/test_assemble.h"
 
 static void every_weight_of_a_stage_is_trained_there(void **state)
 {

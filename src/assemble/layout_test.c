@@ -1,6 +1,6 @@
 // Layouts against a model's shapes: what does not divide is refused with the nearest that does, and the
 // pieces that checkpoints are made of are those that programs are cut into.
-#include "fixtures/train/test_run.h"
+#include "fixtures/assemble/test_assemble.h"
 
 typedef struct fixture {
     arena *a;
@@ -11,9 +11,15 @@ typedef struct fixture {
 
 static void make(fixture *f, const char *const *more, int count)
 {
+    enum { OWN = 8, MORE = 8 };
+    const char *keys[OWN + MORE] = {"data.train=x",     "model.arch=llama",    "model.layers=2",
+                                    "model.dim=32",     "model.heads=4",       "model.kv_heads=2",
+                                    "model.ffn_dim=48", "train.global_batch=8"};
+    assert_true(count <= MORE);
+    for (int i = 0; i < count; i++) keys[OWN + i] = more[i];
     memset(f, 0, sizeof(*f));
     assert_int_equal(arena_create("test", 0, &f->a), ST_OK);
-    test_config("layout", more, count, f->a, &f->r, &f->c);
+    assert_ok(run_config_load(host_real(), f->a, NULL, keys, OWN + count, &f->r, &f->c));
     assert_int_equal(model_spec_from_config(host_real(), f->a, &f->r, &f->spec), ST_OK);
     if (f->spec.vocab == 0) f->spec.vocab = 257;
 }
@@ -143,5 +149,5 @@ int main(void)
         cmocka_unit_test(shapes_are_divided_or_refused),
         cmocka_unit_test(pieces_are_those_of_programs),
     };
-    return cmocka_run_group_tests(tests, test_run_setup, test_run_teardown);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
