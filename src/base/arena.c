@@ -1,12 +1,13 @@
-// Host arenas: a list of blocks, each twice the last, filled from the front.
+// Host arenas: a list of blocks, each twice as large as the last, filled from the front.
 //
 //   block: [header | object | redzone | object | redzone | ... unused]
 //
-// Invariants: blocks before `current` are full or skipped, those after it are empty. Bytes of a
-// block above `dirty` were never handed out and are zero, as calloc gave them; below it an object
-// is cleared when it is handed out again. Redzones exist only under AddressSanitizer, and count
-// neither as used nor against the limit, so numbers are equal in all builds. Large blocks are pages of the system's own,
-// huge ones where it has them: searches of layouts fill gigabytes, and half of their page faults' time went so.
+// Invariants: blocks before `current` are full or skipped, and blocks after it are empty. The arena
+// never handed out the bytes of a block above `dirty`, so they are still zero, as calloc gave them.
+// The arena clears an object below `dirty` when it hands those bytes out again. Redzones exist only
+// under AddressSanitizer and count neither as used nor against the limit, so numbers are equal in
+// all builds. Large blocks are mapped pages, huge pages where the system has them: layout searches
+// fill gigabytes, and huge pages halve the time of their page faults.
 #include "base/arena.h"
 #include "base/fault.h"
 
@@ -39,12 +40,12 @@ enum {
     ALIGNMENT = 16,
     FIRST_BLOCK_BYTES = 16 << 10,
     LARGEST_BLOCK_BYTES = 16 << 20,
-    MAPPED_BLOCK_BYTES = 4 << 20 // from there on a block is mapped
+    MAPPED_BLOCK_BYTES = 4 << 20 // blocks of at least this size are mapped
 };
 
 typedef struct arena_block {
     struct arena_block *next;
-    int64_t bytes; // capacity behind the header
+    int64_t bytes; // capacity after the header
     int64_t used, dirty;
 } arena_block;
 
@@ -55,7 +56,7 @@ struct arena {
     int64_t limit_bytes, used_bytes;
     int64_t next_block_bytes;
     arena_block *first, *current;
-    pthread_mutex_t lock; // taken where it is shared
+    pthread_mutex_t lock; // held while the arena is shared
     bool shared;
 };
 
@@ -64,7 +65,7 @@ static char *block_data(arena_block *b)
     return (char *)(b + 1);
 }
 
-// Of zeros; NULL: there is no memory.
+// Returns a zeroed block, or NULL without memory.
 static arena_block *block_make(int64_t bytes)
 {
     const size_t all = sizeof(arena_block) + (size_t)bytes;
@@ -75,7 +76,7 @@ static arena_block *block_make(int64_t bytes)
     }
     void *at = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
-    (void)madvise(at, all, MADV_HUGEPAGE); // a wish: without it only some speed goes
+    (void)madvise(at, all, MADV_HUGEPAGE); // a hint: a failure costs only speed
     arena_block *b = at;
     b->bytes = bytes;
     return b;
@@ -140,8 +141,8 @@ int64_t arena_used_bytes(const arena *a)
     return a->used_bytes;
 }
 
-// Makes `current` a block with room for `bytes`.
-static status find_room(arena *a, int64_t bytes)
+// Makes `current` a block with space for `bytes`.
+static status find_block(arena *a, int64_t bytes)
 {
     arena_block *last = NULL;
     for (arena_block *b = a->current; b != NULL; last = b, b = b->next) {
@@ -167,7 +168,7 @@ static status find_room(arena *a, int64_t bytes)
     return ST_OK;
 }
 
-// Cleared from byte `kept` on: who gets it writes those before.
+// Clears the object from byte `kept` on; the caller writes the bytes before.
 static status take(arena *a, int64_t bytes, int64_t kept, void **out)
 {
     if (fault_point("arena.alloc") != ST_OK) {
@@ -182,11 +183,11 @@ static status take(arena *a, int64_t bytes, int64_t kept, void **out)
         return fail(ST_NO_MEMORY, "arena %s: %lld bytes wanted, %lld of %lld in use", a->name,
                     (long long)bytes, (long long)a->used_bytes, (long long)a->limit_bytes);
     }
-    TRY(find_room(a, rounded + REDZONE_BYTES));
+    TRY(find_block(a, rounded + REDZONE_BYTES));
     arena_block *b = a->current;
     char *object = block_data(b) + b->used;
     UNPOISON(object, max_i64(bytes, 1));
-    const int64_t old = min_i64(bytes, b->dirty - b->used); // bytes that somebody has had
+    const int64_t old = min_i64(bytes, b->dirty - b->used); // bytes that were handed out before
     if (old > kept) memset(object + kept, 0, (size_t)(old - kept));
     b->used += rounded + REDZONE_BYTES;
     b->dirty = max_i64(b->dirty, b->used);
@@ -209,7 +210,7 @@ status arena_alloc(arena *a, int64_t bytes, void **out)
     return take_locked(a, bytes, 0, out);
 }
 
-// The first `kept` elements its owner writes.
+// The caller writes the first `kept` elements.
 static status take_array(arena *a, int64_t count, int64_t item_bytes, int64_t kept, void **out)
 {
     int64_t bytes;

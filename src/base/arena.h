@@ -1,8 +1,8 @@
-// Arenas: memory by lifetime. Everything of one lifetime is allocated from one arena and goes at
-// once, so there is nothing to free one by one and nothing to leak.
+// Arenas: memory by lifetime. All objects of one lifetime come from one arena and are freed
+// together, so no object is freed alone and none can leak.
 //
 // A host arena grows by blocks and returns zeroed memory. Out of memory is a status, not an abort.
-// Under ASan a redzone stands between any two objects. The limit is part of the arena.
+// Under ASan a redzone separates any two objects. The arena carries its own limit.
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -20,7 +20,7 @@ NODISCARD status arena_create(const char *name, int64_t limit_bytes, arena **out
 void arena_destroy(arena *a); // NULL is legal
 void arena_reset(arena *a);   // forgets all objects, keeps the blocks
 int64_t arena_used_bytes(const arena *a);
-// Several threads allocate from it, until it is shared no more; nothing else is for more than one.
+// Lets several threads allocate until `shared` is false again. Only allocation is thread-safe.
 void arena_share(arena *a, bool shared);
 
 // Zeroed, aligned to 16. bytes >= 0; 0 gives a valid address.
@@ -34,8 +34,9 @@ NODISCARD status arena_format(arena *a, char **out, const char *format, ...) PRI
     arena_alloc_array((a), (int64_t)(count), (int64_t)sizeof(**(out)), (void **)(out))
 NODISCARD status arena_alloc_array(arena *a, int64_t count, int64_t item_bytes, void **out);
 
-// A growing array in an arena: if `wanted` items do not fit, at least doubles the storage, copies
-// the items and zeroes the rest; the old storage stays until the arena goes. Usage, with
+// A growing array in an arena: if `wanted` items do not fit, the function at least doubles the
+// storage, copies the items and zeroes the rest. The old storage stays until the arena is
+// destroyed. Usage, with
 //   struct { item *items; int64_t count, capacity; } list;
 //   TRY(arena_grow(a, (void **)&list.items, &list.capacity, list.count + 1, sizeof(item)));
 //   list.items[list.count++] = it;

@@ -1,4 +1,5 @@
-// Arenas against a dull model: every object is zero when given, keeps its bytes, overlaps no other.
+// Arenas against a simple model: every object is zero at first, keeps its bytes and overlaps no
+// other.
 #include "base/arena.h"
 #include "base/fault.h"
 

@@ -1,4 +1,4 @@
-// What every floor needs: status and errors, element types, arenas.
+// The headers that every floor includes: status and errors, element types, arenas.
 #ifndef BASE_BASE_H
 #define BASE_BASE_H
 

@@ -1,12 +1,14 @@
-// CRC-32C, Castagnoli's polynomial: what files and messages of others use too (RFC 3720, B.4).
+// CRC-32C with Castagnoli's polynomial, which other programs' files and protocols use too (RFC
+// 3720, B.4).
 //
-// With the instruction of SSE 4.2 a byte costs next to nothing, but each waits for the last: so three
-// stretches are hashed side by side, and joined by multiplying with x to the power of what follows. Source:
-// Gopal and others 2011, "Fast CRC computation for iSCSI polynomial using CRC32 instruction".
-// With products of 512 bits (AVX-512 and VPCLMULQDQ) 256 bytes are carried over the next 256 at once, without
-// a table or a shift: source as above, and Gopal and others 2009, "Fast CRC computation for generic polynomials
-// using PCLMULQDQ instruction". It reads in one line, as the machine fetches ahead.
-// Elsewhere four bits at a time from a table of sixteen.
+// The SSE 4.2 instruction hashes a byte at almost no cost, but each instruction waits for the last.
+// So the code hashes three stretches side by side and joins them by multiplying with x to the power
+// of the bits that follow. Source: Gopal and others 2011, "Fast CRC computation for iSCSI
+// polynomial using CRC32 instruction". With 512-bit carry-less multiplication (AVX-512 and
+// VPCLMULQDQ) the code folds 256 bytes into the next 256 at once, without a table or a shift.
+// Source: as above, and Gopal and others 2009, "Fast CRC computation for generic polynomials using
+// PCLMULQDQ instruction". It reads sequentially, so the hardware prefetches. Other machines take
+// four bits at a time from a table of sixteen entries.
 #include "base/hash.h"
 
 #include <string.h>
@@ -48,7 +50,8 @@ __attribute__((target("sse4.2,pclmul"))) static uint64_t moved(uint64_t crc, int
 __attribute__((target("sse4.2,pclmul"))) static uint32_t by_words(uint32_t before, const uint8_t *p,
                                                                   int64_t bytes)
 {
-    // x to the powers 8 n - 33 modulo the polynomial, for n bytes that follow: one stretch, two.
+    // x to the powers 8 n - 33 modulo the polynomial, for the n bytes that follow: one stretch, two
+    // stretches.
     static const int64_t over_one = 0x170076fa, over_two = 0xa51b6135;
     uint64_t a = before;
     for (; bytes >= 3 * STRETCH; bytes -= 3 * STRETCH, p += 3 * STRETCH) {
@@ -66,9 +69,10 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t by_words(uint32_t befor
 }
 
 #    define FOLDS __attribute__((target("avx512f,vpclmulqdq,sse4.2,pclmul")))
-enum { FOLDED = 256 }; // bytes at a time
+enum { FOLDED = 256 }; // bytes per iteration
 
-// x moved over what lies between it and y, and both added. far: the powers of x for its low and high half.
+// Folds x over the distance between it and y and adds y. far: the powers of x for its low and high
+// half.
 FOLDS static inline __m512i fold(__m512i x, __m512i y, __m512i far)
 {
     const __m512i low = _mm512_clmulepi64_epi128(x, far, 0x00);
@@ -88,7 +92,8 @@ FOLDS static inline __m512i line_at(const uint8_t *p)
     return _mm512_loadu_si512((const void *)p);
 }
 
-// Reversed, as all here: x to the powers 8 n + 31 and 8 n - 33 modulo the polynomial, for n bytes.
+// Bit-reversed like all constants here: x to the powers 8 n + 31 and 8 n - 33 modulo the
+// polynomial, for n bytes.
 FOLDS static uint32_t by_folding(uint32_t before, const uint8_t *p, int64_t bytes)
 {
     const __m512i over_all = _mm512_broadcast_i32x4(_mm_set_epi64x(0xb9e02b86, 0xdcb17aa4)); // 256

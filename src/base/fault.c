@@ -1,8 +1,8 @@
 // Fault points: a plan of named hits that fail.
 //
-// The only state of the program that is not passed in: a fault must reach code whose callers know
-// nothing of tests. Unarmed, a point is one relaxed load. Armed, a mutex guards plan and counts, so
-// that counts are exact with any number of threads.
+// This is the only state of the program that is not passed in: a fault must reach code whose
+// callers do not know about tests. An unarmed point costs one relaxed load. While a plan is armed,
+// a mutex guards the plan and the counts, so that counts are exact with any number of threads.
 #include "base/fault.h"
 
 #include <limits.h>
@@ -91,7 +91,7 @@ static bool code_of(const char *name, size_t length, status *out)
     return false;
 }
 
-// name=k, name=k+, either with :CODE
+// Parses name=k or name=k+, either with :CODE.
 static status parse_rule(const char *item, size_t length, fault_rule *out)
 {
     const char *end = item + length, *equals = memchr(item, '=', length);

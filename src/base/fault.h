@@ -1,7 +1,8 @@
-// Fault points: named places where tests make things fail.
+// Fault points: named places where tests inject failures.
 //
 // `TRY(fault_point("data.shard.map"))` costs one load of a flag when no plan is armed. A plan says
-// which hit of which point fails: it is keyed by hit counts and never by time, so it repeats.
+// which hit of which point fails. It is keyed by hit counts and never by time, so it is
+// reproducible.
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H
 
@@ -14,10 +15,11 @@ extern "C" {
 
 NODISCARD status fault_point(const char *name);
 
-// Test side. "name=k" fails the k-th hit (from 1), "name=k+" that and all later ones, "*=k" the
-// k-th hit of any point, "name=0" only counts; several with commas. A failing point gives ST_IO, or
-// what follows a colon: "host.write=3:DISK_FULL". Arming zeroes the counts; NULL also disarms. A bad
-// plan is ST_USAGE and changes nothing. Hits are counted only while a plan is armed.
+// For tests. "name=k" fails the k-th hit (from 1), "name=k+" that and all later ones, "*=k" the
+// k-th hit of any point; "name=0" only counts. Commas separate several rules. A failing point
+// returns ST_IO, or the code after a colon: "host.write=3:DISK_FULL". Arming zeroes the counts;
+// NULL also disarms. A malformed plan is ST_USAGE and changes no state. Hits are counted only while
+// a plan is armed.
 NODISCARD status fault_arm(const char *plan);
 int64_t fault_hits(const char *name); // "*": of all points
 

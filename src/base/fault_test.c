@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-// Hits of "a" for which the point failed, as a text of 0 and 1.
+// Builds a text of 0 and 1: one digit per hit of "a", 1 where the point failed.
 static void pattern(const char *plan, const char *want)
 {
     assert_int_equal(fault_arm(plan), ST_OK);

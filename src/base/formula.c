@@ -1,4 +1,5 @@
-// A descent by precedence, straight from text to number: a formula is read once, so nothing is kept of it.
+// A recursive-descent parser that evaluates while it reads. A formula is read once, so it keeps no
+// tree.
 #include "base/formula.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-// Takes the sign if it is next.
+// Consumes the sign if it comes next.
 static bool takes(reader *r, const char *sign)
 {
     const size_t length = strlen(sign);
@@ -112,7 +113,7 @@ static double of_one(int which, double x)
     case 0:
         return fabs(x);
     case 1:
-        return ceil(x * (1.0 - 1e-14)); // 560 / 80 GB is 7 devices, whatever the last bit says
+        return ceil(x * (1.0 - 1e-14)); // 560 / 80 GB is 7 devices, whatever the last bit is
     case 2:
         return exp(x);
     case 3:
@@ -128,7 +129,7 @@ static double of_one(int which, double x)
     }
 }
 
-// Ours; false: there is none of this name and number of arguments.
+// Calls a built-in function; false if none has this name and number of arguments.
 static bool own_call(const char *name, const formula_value *v, int32_t count, double *out)
 {
     static const char *const ones[] = {"abs", "ceil", "exp",   "floor",
@@ -344,7 +345,7 @@ status formula_evaluate(const formula_scope *s, const char *formula, double *out
 
 // ---- texts -------------------------------------------------------------------------------------
 
-// "1234567.25" with commas before the point.
+// Writes "1234567.25" with commas before the point.
 static status commas_add(text *out, const char *digits)
 {
     const char *p = digits;
@@ -359,7 +360,8 @@ static status commas_add(text *out, const char *digits)
     return text_add(out, "%s", p + whole);
 }
 
-// So many figures, without a power of ten and without zeros at the end of decimals.
+// Prints `figures` significant digits, without an exponent and without trailing zeros after the
+// point.
 static void figures_print(double value, int figures, char digits[400])
 {
     const double size = fabs(value);
@@ -398,7 +400,7 @@ static status value_add(text *out, double value, const char *form)
     } else if (kind == 'g') {
         figures_print(value, n, digits);
     } else if (*form != '\0') {
-        // Halves go up, as people round: 0.625 is 0.63, and so is 0.62499999999999 of a computation.
+        // Halves round up, as people round: 0.625 is 0.63, and so is a computed 0.62499999999999.
         snprintf(digits, sizeof(digits), "%.*f", n, value * (1.0 + 1e-12));
     } else if (fabs(value) < 1e15 && fabs(value - round(value)) <= 1e-9 * fabs(value)) {
         snprintf(digits, sizeof(digits), "%.0f", round(value));
@@ -409,7 +411,8 @@ static status value_add(text *out, double value, const char *form)
     return text_add(out, "%s", is_share ? "%" : "");
 }
 
-// The formula and the form of "{formula:form}", whose brace has been read. *at: after the other one.
+// Reads the formula and the format of "{formula:form}" after its opening brace. *at: behind the
+// closing one.
 static status braces_read(const char *words, const char **at, char formula[FORMULA_BYTES],
                           char form[16])
 {

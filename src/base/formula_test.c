@@ -1,4 +1,4 @@
-// Formulas: values, errors with their place, forms of numbers, and any bytes at all.
+// Formulas: values, errors with their place, number formats, and arbitrary bytes.
 #include "base/formula.h"
 #include "base/rng.h"
 
@@ -141,7 +141,8 @@ static void texts_are_filled(void **state)
     arena_destroy(a);
 }
 
-// Words put together by chance: a value or an error, never more; and depth and length are limited.
+// Random sequences of tokens give a value or an error and never crash; depth and length are
+// limited.
 static void any_text_is_answered(void **state)
 {
     (void)state;

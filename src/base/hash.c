@@ -1,12 +1,12 @@
-// Hashes that find damage, from libxxhash. XXH3 is fast enough (tens of GB/s) that every byte that
-// goes to or comes from a disk can be checked.
+// Hashes that detect damage, from libxxhash. XXH3 is fast enough (tens of GB/s) to check every byte
+// that a disk reads or writes.
 #include "base/hash.h"
 
 #include <stdio.h>
 #include <xxhash.h>
 
 struct hash_stream {
-    char unused; // the state is xxhash's own; this type keeps its header out of ours
+    char unused; // libxxhash owns the state; this type keeps its header out of ours
 };
 
 static XXH3_state_t *state_of(hash_stream *s)

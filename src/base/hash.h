@@ -1,4 +1,4 @@
-// Hashes that find damage (not forgery): XXH3 64 and 128 bits, from libxxhash; CRC-32C.
+// Hashes that detect damage (not forgery): XXH3 64 and 128 bits, from libxxhash; CRC-32C.
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -21,8 +21,8 @@ void hash_add(hash_stream *s, const void *data, int64_t bytes);
 hash128 hash_end(hash_stream *s);
 const char *hash128_text(hash128 h, char buffer[33]); // 32 hex digits
 
-// CRC-32C of what came before (0: nothing) and these bytes. slow: the same without special instructions;
-// plain: with those that nearly all processors have.
+// CRC-32C of these bytes, continued from `before` (0: start). slow: the same without special
+// instructions; plain: the same with instructions that nearly all processors have.
 uint32_t crc32c(uint32_t before, const void *data, int64_t bytes);
 uint32_t crc32c_slow(uint32_t before, const void *data, int64_t bytes);
 uint32_t crc32c_plain(uint32_t before, const void *data, int64_t bytes);

@@ -1,4 +1,4 @@
-// The parts of host that are the same for a real and a simulated one: whole small files, paths.
+// Host functions that are equal for a real and a simulated host: whole small files, paths.
 #include "base/host.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static status read_whole(const host *h, arena *a, const char *path, file_mode mo
     *out = text;
     *bytes = size;
 close_file:
-    (void)h->api->file_close(f); // nothing was written: nothing can be lost
+    (void)h->api->file_close(f); // the file was only read, so close() loses no data
     return st;
 }
 
@@ -39,7 +39,7 @@ status host_read_own(const host *h, arena *a, const char *path, int64_t limit_by
     return read_whole(h, a, path, FILE_READ_OWN, limit_bytes, out, bytes);
 }
 
-// The folder of a path, "." where it has none.
+// The folder of a path; "." if the path has none.
 static status folder_of(arena *a, const char *path, char **out)
 {
     const char *slash = strrchr(path, '/');
@@ -57,7 +57,7 @@ static status write_synced(const host *h, const char *path, const void *data, in
     TRY_TO(close_file, h->api->file_sync(f));
     return h->api->file_close(f);
 close_file : {
-    error_record first; // closing must not hide why
+    error_record first; // a failing close must not hide the first error
     error_take(&first);
     (void)h->api->file_close(f);
     (void)error_put(&first);

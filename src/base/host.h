@@ -1,6 +1,6 @@
-// What the outside world gives a process: time, files, randomness. Behind interfaces from the first
-// day, so that a simulator can replace them. Code takes a `const host *`; only cli/ makes the real
-// one. Paths are UTF-8; relative paths are relative to the current directory.
+// The outside world of a process: time, files, randomness. Code takes a `const host *`, so that a
+// simulator can replace it; only cli/ makes the real one. Paths are UTF-8. Relative paths are
+// relative to the current directory.
 #ifndef BASE_HOST_H
 #define BASE_HOST_H
 
@@ -14,7 +14,7 @@ typedef struct file file; // an open file
 
 typedef enum file_mode {
     FILE_READ,     // must be a regular file
-    FILE_READ_OWN, // the same for a file of a folder that others made: a link is ST_SECURITY, but for
+    FILE_READ_OWN, // the same in a folder that others made: a link is ST_SECURITY, except
                    // those of a Hugging Face cache into its own blobs
     FILE_CREATE,   // write; must not exist
     FILE_WRITE,    // write; created or truncated
@@ -29,7 +29,7 @@ typedef enum file_kind {
 } file_kind;
 
 typedef struct file_info {
-    file_kind kind; // NONE: nothing there
+    file_kind kind; // NONE: the path does not exist
     int64_t bytes;
     int64_t modified_ns; // Unix time
     uint64_t inode;
@@ -50,7 +50,7 @@ typedef struct host_api {
     int64_t (*unix_ns)(const host *h);
     void (*sleep_ns)(const host *h, int64_t duration_ns);
     status (*random_fill)(const host *h, void *buffer, int64_t bytes);
-    // The machine's name and this process's number: what a lock file says of its owner.
+    // The machine's name and this process's number, by which a lock file names its owner.
     status (*machine_name)(const host *h, char name[HOST_NAME_BYTES]);
     int64_t (*process_id)(const host *h);
 
@@ -59,10 +59,11 @@ typedef struct host_api {
     status (*file_write)(file *f, const void *buffer, int64_t bytes); // appends; all or fails
     status (*file_truncate)(file *f, int64_t bytes);
     status (*file_sync)(file *f); // fsync; after a failure the file must be given up
-    // Takes the file for this process until it is closed, or the process ends in whatever way. False:
-    // another process has it. A file system without locks gives it to everybody.
+    // Locks the file for this process until the file is closed or the process ends in any way.
+    // False: another process holds the lock. On a file system without locks every process gets it.
     status (*file_lock)(file *f, bool *taken);
-    // Drops the file's pages from the system's cache, so that the next read asks the disk. A request.
+    // Asks the system to drop the file's pages from its cache, so that the next read goes to the
+    // disk.
     status (*file_forget)(file *f);
     status (*file_size)(file *f, int64_t *out);
     // Read-only view of the whole file, unmapped by close. NULL for an empty file.
@@ -74,7 +75,7 @@ typedef struct host_api {
     status (*path_remove)(const host *h, const char *path); // a file or an empty folder
     status (*path_mkdir)(const host *h, const char *path);  // parents too; existing is fine
     status (*path_sync)(const host *h, const char *folder); // makes renames in it durable
-    // Bytes that may still be written where `path` is; -1: not known.
+    // Bytes that can still be written at `path`; -1: unknown.
     status (*path_space)(const host *h, const char *path, int64_t *free_bytes);
     status (*path_list)(const host *h, arena *a, const char *folder, file_names *out);
     status (*path_link)(const host *h, const char *target, const char *link); // symlink, by rename
@@ -88,14 +89,14 @@ struct host {
 
 const host *host_real(void);
 
-// Memory that a process may still take: what the system calls available, at most what its control
-// group leaves. 0: not known.
+// Memory that a process may still take: the system's available memory, limited by the rest of the
+// process's control group. 0: unknown.
 int64_t host_memory_bytes(const host *h);
-// The same of an idle machine: what is there, at most what the control group may have.
+// The same for an idle machine: installed memory, limited by the limit of the control group.
 int64_t host_memory_installed(const host *h);
 
-// Whole small files. `limit_bytes` is refused before anything is allocated. The text gets a NUL
-// after its last byte (not counted).
+// Reads whole small files. Refuses more than `limit_bytes` before it allocates. A NUL follows the
+// last byte of the text and is not counted.
 NODISCARD status host_read_all(const host *h, arena *a, const char *path, int64_t limit_bytes,
                                char **out, int64_t *bytes);
 // The same with FILE_READ_OWN.

@@ -1,4 +1,4 @@
-// How much memory there is to take, from what Linux tells.
+// Available and installed memory, from Linux's /proc and control groups.
 #include "base/host.h"
 
 #include <fcntl.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The start of a small file of the kernel's; false if it cannot be read.
+// Reads the start of a small kernel file; false if it cannot be read.
 static bool kernel_file(const char *path, char *out, int64_t bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -27,7 +27,7 @@ static int64_t leading_number(const char *s)
     return value;
 }
 
-// What the control group (version 2) may have; 0: no limit.
+// The limit of the control group (version 2); 0: no limit.
 static int64_t group_limit(void)
 {
     char limit[64];
@@ -35,7 +35,7 @@ static int64_t group_limit(void)
     return limit[0] == 'm' ? 0 : leading_number(limit);
 }
 
-// What it leaves.
+// The memory that the control group has left.
 static int64_t group_left(void)
 {
     char used[64];
@@ -44,7 +44,7 @@ static int64_t group_left(void)
     return max_i64(1, limit - leading_number(used));
 }
 
-// Of a row such as "MemAvailable:"; 0: not known.
+// The value of a row such as "MemAvailable:"; 0: unknown.
 static int64_t meminfo(const char *name)
 {
     char text[4096];
@@ -53,7 +53,7 @@ static int64_t meminfo(const char *name)
     return line != NULL ? leading_number(line + strlen(name)) * 1024 : 0;
 }
 
-// The smaller of two, of which 0 is none.
+// The smaller of two, where 0 means unlimited.
 static int64_t smaller(int64_t a, int64_t b)
 {
     if (a == 0 || b == 0) return a + b;
@@ -62,7 +62,7 @@ static int64_t smaller(int64_t a, int64_t b)
 
 int64_t host_memory_bytes(const host *h)
 {
-    if (h != host_real()) return 0; // a simulated host says nothing of memory
+    if (h != host_real()) return 0; // a simulated host has no memory limits
     return smaller(meminfo("MemAvailable:"), group_left());
 }
 

@@ -1,8 +1,8 @@
 // The real host: POSIX files, clocks and randomness.
 //
-// Reads open without blocking and then look at what was opened: a FIFO or device that a path names
-// would hang or never end, so only regular files pass. Short reads and writes are continued, EINTR
-// is retried, and every failure says path, operation and the system's reason.
+// Reads open without blocking and then check the file type: a FIFO or device would block or never
+// end, so only regular files pass. The host continues short reads and writes and retries EINTR.
+// Every failure names the path, the operation and the system's reason.
 #include "base/fault.h"
 #include "base/host.h"
 
@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IO_PIECE_BYTES = 1 << 30 }; // Linux moves at most 2 GiB - 4 KiB in a call
+enum { IO_PIECE_BYTES = 1 << 30 }; // Linux transfers at most 2 GiB - 4 KiB per call
 
 struct file {
     int fd;
@@ -117,8 +117,8 @@ static status check_regular(int fd, const char *path)
     return ST_OK;
 }
 
-// What is written goes to regular files; devices such as /dev/full stand for a disk. A FIFO that
-// nobody reads would hold the writer for ever.
+// Writes go to regular files; devices such as /dev/full stand for a disk. A FIFO without a reader
+// would block the writer for ever.
 static status check_writable(int fd, const char *path)
 {
     struct stat info;
@@ -143,9 +143,9 @@ static int open_retry(const char *path, int flags)
     return fd;
 }
 
-// Files of a Hugging Face cache, MODEL/snapshots/REVISION/NAME, are links to ../../blobs/HASH. This
-// form alone is followed, and no other link on the way: nothing leads out of MODEL. Returns a
-// descriptor, or -1.
+// Files of a Hugging Face cache, MODEL/snapshots/REVISION/NAME, are links to ../../blobs/HASH. The
+// function follows only this form and no other link on the way, so no path leads out of MODEL.
+// Returns a descriptor, or -1.
 static int open_blob(const char *path, int flags)
 {
     static const char blobs[] = "../../blobs/";
@@ -197,7 +197,7 @@ static status file_open(const host *h, const char *path, file_mode mode, file **
                         path);
         }
     }
-    // Of sockets, and of FIFOs that nobody reads.
+    // A socket gives this error, and a FIFO without a reader.
     if (fd < 0 && errno == ENXIO) {
         return fail(reads ? ST_DAMAGED : ST_IO,
                     "%s: is a socket or a FIFO, a regular file expected", path);
@@ -231,7 +231,7 @@ static status file_read(file *f, int64_t offset, void *buffer, int64_t bytes)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail_errno(errno, "read", f->path);
         if (n == 0) {
-            struct stat info; // a read that begins beyond the end does not say where that is
+            struct stat info; // a read that begins beyond the end does not say where the end is
             const bool is_beyond = fstat(f->fd, &info) == 0 && info.st_size < offset + done;
             return fail(ST_DAMAGED, "%s: ends at byte %lld, %lld bytes expected at %lld", f->path,
                         (long long)(is_beyond ? info.st_size : offset + done), (long long)bytes,
@@ -265,7 +265,7 @@ static status file_truncate(file *f, int64_t bytes)
     return result == 0 ? ST_OK : fail_errno(errno, "truncate", f->path);
 }
 
-// Interrupted is not failed: nothing was dropped, so it may be asked again.
+// After EINTR the kernel has dropped no data, so the call can be repeated.
 static int sync_retry(int fd)
 {
     int result;
@@ -388,7 +388,7 @@ static status make_folder(const char *path)
     const int error = errno;
     struct stat info;
     if (stat(path, &info) == 0) {
-        if (S_ISDIR(info.st_mode)) return ST_OK; // existing, perhaps made by another just now
+        if (S_ISDIR(info.st_mode)) return ST_OK; // exists, perhaps made by another process just now
         return fail(ST_IO, "%s: cannot make a folder, a file has this name", path);
     }
     return fail_errno(error, "mkdir", path);
@@ -429,7 +429,7 @@ static status path_space(const host *h, const char *path, int64_t *free_bytes)
     (void)h;
     struct statvfs info;
     if (statvfs(path, &info) != 0) return fail_errno(errno, "statvfs", path);
-    int64_t bytes = 0; // f_frsize * f_bavail may be anything that a file system says
+    int64_t bytes = 0; // f_frsize * f_bavail may be any number that a file system reports
     const bool fits = info.f_bavail <= INT64_MAX && info.f_frsize <= INT64_MAX &&
                       size_mul((int64_t)info.f_bavail, (int64_t)info.f_frsize, &bytes);
     *free_bytes = fits ? bytes : -1;
@@ -490,7 +490,7 @@ close_dir:
     return st;
 }
 
-// Made beside it and renamed over it, so that the link never is missing.
+// Makes the link under a temporary name and renames it, so that the link is never missing.
 static status path_link(const host *h, const char *target, const char *link)
 {
     TRY(fault_point("host.link"));

@@ -1,4 +1,4 @@
-// The real host: whole reads and writes, what is refused, faults at every point, atomic replacement.
+// The real host: whole reads and writes, refusals, faults at every point, atomic replacement.
 #include "base/fault.h"
 #include "base/host.h"
 #include "fixtures/base/test_paths.h"
@@ -100,7 +100,7 @@ static void reads_are_whole_or_fail(void **state)
     assert_non_null(strstr(error_last()->text, "ends at byte 10"));
     assert_int_equal(api->file_size(in, &bytes), ST_OK);
     assert_int_equal(bytes, 10);
-    for (int i = 0; i < 2; i++) { // the view is one, however often it is asked for
+    for (int i = 0; i < 2; i++) { // every call returns the same view
         assert_int_equal(api->file_map(in, &map, &bytes), ST_OK);
         assert_int_equal(bytes, 10);
         assert_memory_equal(map, "0123456789", 10);
@@ -126,7 +126,8 @@ static void only_regular_files_are_read(void **state)
     assert_int_equal(f->h->api->file_open(f->h, f->folder, FILE_READ, &in), ST_DAMAGED);
     assert_non_null(strstr(error_last()->text, "a folder"));
     assert_int_equal(f->h->api->file_open(f->h, "/dev/zero", FILE_READ, &in), ST_DAMAGED);
-    // A FIFO without a reader held who opened it for writing: metrics.jsonl made a run hang.
+    // A FIFO without a reader blocked the process that opened it for writing: metrics.jsonl made a
+    // run hang.
     const file_mode writes[] = {FILE_WRITE, FILE_APPEND};
     for (int64_t i = 0; i < COUNT_OF(writes); i++) {
         assert_int_equal(f->h->api->file_open(f->h, fifo, writes[i], &in), ST_IO);
@@ -163,7 +164,7 @@ static void whole_files_have_limits(void **state)
     assert_int_equal(host_read_all(f->h, f->a, path, 5, &text, &bytes), ST_OK);
 }
 
-// Whatever fails, the old content or the new is there, whole, and no temporary file stays.
+// After any failure the file holds the old or the new content in full, and no temporary file stays.
 static void replacement_is_atomic(void **state)
 {
     const fixture *f = *state;
@@ -285,7 +286,7 @@ static void faults_leave_no_descriptor(void **state)
     assert_int_equal(before, after);
 }
 
-// One holder at a time; its end, or its closing, is the end of the lock.
+// A lock has one holder at a time; it ends when the holder ends or closes the file.
 static void a_lock_has_one_holder(void **state)
 {
     const fixture *f = *state;
@@ -343,7 +344,8 @@ static void memory_is_told(void **state)
     const fixture *f = *state;
     const int64_t free_now = host_memory_bytes(f->h), installed = host_memory_installed(f->h);
     assert_true(free_now > 0 && free_now <= installed);
-    assert_int_equal(host_memory_installed(f->h), installed); // whoever asks, and when
+    assert_int_equal(host_memory_installed(f->h),
+                     installed); // independent of the caller and the time
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)

@@ -1,6 +1,6 @@
-// Philox4x32-10 and what is made of its words.
+// Philox4x32-10 and the functions on its 32-bit words.
 //
-// Integer arithmetic only. Normal deviates are made in rng_normal.c.
+// Integer arithmetic only. rng_normal.c makes the normal deviates.
 #include "base/rng.h"
 
 #include <string.h>
@@ -41,8 +41,8 @@ uint32_t rng_word(uint64_t seed, uint64_t stream, uint64_t index)
 }
 
 // One pass of the Feistel network on 2 * half bits. The counter's upper words hold round and
-// stream; the lower one the half. Eight rounds: four suffice for a pseudo-random permutation in
-// theory (Luby & Rackoff 1988), small domains want more.
+// stream, the lower one holds the half. Eight rounds: four suffice for a pseudo-random permutation
+// in theory (Luby & Rackoff 1988), but small domains need more.
 static uint64_t feistel(uint64_t seed, uint64_t stream, int half, uint64_t x)
 {
     const uint64_t mask = (UINT64_C(1) << half) - 1;
@@ -57,8 +57,8 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, int half, uint64_t x)
     return left << half | right;
 }
 
-// A permutation of 0..4^half - 1, walked along its cycle until it lands below count. As count is
-// more than 4^(half - 1), four steps are expected at most.
+// A permutation of 0..4^half - 1, followed along its cycle until it lands below count. As count is
+// more than 4^(half - 1), at most four steps are expected.
 int64_t rng_permute(uint64_t seed, uint64_t stream, int64_t count, int64_t index)
 {
     int half = 1;

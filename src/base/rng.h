@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405).
 //
-// A number is a function of (seed, step, what, where) and of nothing else: no state, no rank, no
-// thread. Whoever computes an element computes its random bits too, so any layout gives the same.
+// A number is a function of (seed, step, what, where) only: no state, no rank, no thread. The code
+// that computes an element computes its random bits too, so every layout gives the same numbers.
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 
@@ -26,17 +26,19 @@ static inline float rng_uniform(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-// Two independent normal deviates made of + - x / and sqrt only, so their bits are equal on every
-// machine: sqrt(-2 ln u) times cos and sin of 2 pi v, where the words stand for u and v.
+// Two independent normal deviates from the operations + - x / and sqrt only, so their bits are
+// equal on every machine: sqrt(-2 ln u) times cos and sin of 2 pi v, where the two words give u and
+// v.
 typedef struct rng_pair {
     float cosine, sine;
 } rng_pair;
 rng_pair rng_normals(uint32_t word_a, uint32_t word_b);
 
 // Element `index` of the initial values of tensor `name_key`: standard normal. Four elements share
-// counter (index / 4 low, high, name low, high) under key (seed low, high): its words give two pairs.
+// counter (index / 4 low, high, name low, high) under key (seed low, high): its words give two
+// pairs.
 float rng_tensor_normal(uint64_t seed, uint64_t name_key, int64_t index);
-// Elements begin to begin + count - 1, in vector code where there is any: the same bits.
+// Elements begin to begin + count - 1, in vector code where the processor has it: the same bits.
 void rng_tensor_normals(uint64_t seed, uint64_t name_key, int64_t begin, int64_t count, float *out);
 
 // A stream of words for shuffles and sampling: word `index` of stream (seed, stream).

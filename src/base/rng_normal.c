@@ -1,8 +1,9 @@
 // Normal deviates: Box and Muller 1958, doi:10.1214/aoms/1177706645, from Philox words.
 //
-// Only + - x / and sqrt on doubles, which IEEE 754 defines to the last bit; the build forbids
-// contraction. So every machine makes the same numbers, and no libm, whose last bits differ, is
-// asked. The vector twin does the same operations in the same order in every lane: same bits.
+// The code uses only + - x / and sqrt on doubles, which IEEE 754 defines to the last bit, and the
+// build forbids contraction. So every machine makes the same numbers. It calls no libm, because
+// libms differ in the last bits. The vector version does the same operations in the same order in
+// every element: same bits.
 #include "base/rng.h"
 
 #include <float.h>
@@ -43,8 +44,9 @@ static double ln(double x)
     return (double)exponent * 0.6931471805599453 + 2.0 * s * sum;
 }
 
-// cos and sin of 2 pi word / 2^32. The word's top bits choose the octant exactly; what is left is an
-// angle of at most pi / 4, where eight or nine terms of the Taylor series leave an error below 1e-16.
+// cos and sin of 2 pi word / 2^32. The word's top bits choose the octant exactly; what is left is
+// an angle of at most pi / 4, where eight or nine terms of the Taylor series leave an error below
+// 1e-16.
 static const double even_factorials[8] = {
     -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0,
     -1.0 / 720.0,         1.0 / 24.0,        -1.0 / 2.0,       1.0};
@@ -106,7 +108,7 @@ enum { WIDE_BLOCKS = 8 };
 #if defined(__x86_64__)
 #    define AVX2 __attribute__((target("avx2")))
 
-// Both halves of word x constant of eight lanes.
+// The low and high halves of word x constant, for eight elements.
 AVX2 static inline __m256i multiply(__m256i words, __m256i by, __m256i *high)
 {
     const __m256i even = _mm256_mul_epu32(words, by);
@@ -132,7 +134,7 @@ AVX2 static inline void philox_wide(uint64_t seed, __m256i c[4])
     }
 }
 
-// Four words as doubles: into the mantissa of 2^52, which is then taken away; exact.
+// Four words as doubles: each goes into the mantissa of 2^52, and 2^52 is subtracted; exact.
 AVX2 static inline __m256d double_of_words(__m128i words)
 {
     const __m256d big = _mm256_set1_pd(0x1p52);
@@ -250,7 +252,7 @@ static void wide(uint64_t seed, uint64_t name_key, uint64_t block, int64_t group
 void rng_tensor_normals(uint64_t seed, uint64_t name_key, int64_t begin, int64_t count, float *out)
 {
     int64_t i = 0;
-    // Up to a multiple of a group's elements: there a group never crosses 2^32 counters.
+    // Up to a multiple of a group's elements: from there on a group never crosses 2^32 counters.
     while (i < count && (begin + i) % (4 * WIDE_BLOCKS) != 0) {
         out[i] = rng_tensor_normal(seed, name_key, begin + i);
         i++;

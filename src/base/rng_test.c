@@ -65,7 +65,7 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-// The bits themselves: any machine, compiler or level of optimisation must make these.
+// Golden bits: every machine, compiler and optimization level must make these.
 static void normal_golden_bits(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void normal_golden_bits(void **state)
     }
 }
 
-// Against libm: the deviate is right to the last bit of a float, or next to it.
+// Against libm: the deviate is exact in the last bit of a float, or off by one.
 static void normal_is_box_muller(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void normal_is_box_muller(void **state)
     }
 }
 
-// Ranges give what single elements give, wherever they start and end.
+// Ranges give the same values as single elements, wherever they start and end.
 static void ranges_are_elements(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void permutations_are_bijective(void **state)
         }
         assert_true(fixed < 10); // one is expected
     }
-    // Too large to mark: images of a stretch are in range and distinct.
+    // Too large to mark all: the images of a stretch are in range and distinct.
     const int64_t huge[] = {(INT64_C(1) << 40) + 7, INT64_MAX};
     for (int64_t c = 0; c < COUNT_OF(huge); c++) {
         int64_t images[200];
@@ -211,7 +211,7 @@ static void permutations_are_bijective(void **state)
     }
 }
 
-// Each place is taken by each item about equally often over the seeds.
+// Over many seeds each item takes each place about equally often.
 static void permutations_are_even(void **state)
 {
     (void)state;

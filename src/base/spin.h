@@ -1,5 +1,5 @@
-// Waiting with the core kept: for what comes within microseconds, where to sleep and to be woken takes longer.
-// A wait that may last gives the core away in the end; who waits decides how.
+// Busy waiting that keeps the core, for events that come within microseconds, where sleeping and
+// waking take longer. A longer wait must yield the core in the end; the waiting code decides how.
 #ifndef BASE_SPIN_H
 #define BASE_SPIN_H
 
@@ -10,17 +10,18 @@
 extern "C" {
 #endif
 
-// Tells the processor that this thread spins: the core's other thread and its power go elsewhere.
+// Tells the processor that this thread spins, so that the sibling hyperthread gets the execution
+// units and the core saves power.
 static inline void spin_pause(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    __asm__ volatile("isb"); // as long as x86's; `yield` is none on most
+    __asm__ volatile("isb"); // as long as x86's pause; `yield` does nothing on most processors
 #endif
 }
 
-// A clock that costs next to nothing to read, to bound a spin by: two to four ticks a nanosecond on x86-64,
+// A clock that is very cheap to read, to bound a spin: two to four ticks per nanosecond on x86-64,
 // nanoseconds elsewhere.
 static inline uint64_t spin_ticks(void)
 {

@@ -1,9 +1,9 @@
 // Status codes and the thread's error record.
 //
-// Everything that is known of a code comes from the one table in status.h. The record is the only
-// per-thread state of the program: the first function that knows a cause writes it, whoever prints
-// or recovers reads it. A text that does not fit is cut at a whole UTF-8 character, never refused:
-// reporting an error must not be able to fail.
+// All facts about a code come from the one table in status.h. The record is the only per-thread
+// state of the program: the first function that knows a cause writes it, and the code that prints
+// or recovers reads it. A text that does not fit is cut at a whole UTF-8 character and never
+// refused, because reporting an error must not fail.
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static const status_row rows[STATUS_COUNT] = {
 
 static _Thread_local error_record record;
 
-// A status that came over the wire may be any number; it is then a bug's.
+// A status from the network may be any number; an unknown one counts as a bug.
 static const status_row *row_of(status code)
 {
     const unsigned i = (unsigned)code;
@@ -60,14 +60,14 @@ int status_exit_code(status code)
     return row_of(code)->exit_code;
 }
 
-// The part after the last slash: a record never shows where the program was built.
+// The part after the last slash: a record never shows the build folder.
 static const char *base_name(const char *file)
 {
     const char *slash = strrchr(file, '/');
     return slash == NULL ? file : slash + 1;
 }
 
-// Where a text of `length` bytes may end so that no UTF-8 character is cut.
+// The longest length up to `length` that cuts no UTF-8 character.
 static size_t whole_characters(const char *text, size_t length)
 {
     size_t at = length;
@@ -75,7 +75,7 @@ static size_t whole_characters(const char *text, size_t length)
         const unsigned char c = (unsigned char)text[at - 1];
         at--;
         if (c < 0x80) return length; // an ASCII character is whole
-        if (c >= 0xC0) {             // a lead byte: whole only if all its bytes are there
+        if (c >= 0xC0) {             // a lead byte: complete only if all its bytes are there
             const size_t need = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : 2;
             return at + need <= length ? length : at;
         }
@@ -101,7 +101,7 @@ static size_t format_into(char *buffer, size_t size, const char *format, va_list
 
 status fail_at(const char *file, int line, status code, const char *format, ...)
 {
-    // Formatted aside: an argument may be the old record's own text.
+    // Formats into a separate buffer: an argument may be the old record's own text.
     char text[ERROR_TEXT_BYTES];
     va_list args;
     va_start(args, format);
@@ -151,7 +151,7 @@ status error_put(const error_record *from)
     return record.code;
 }
 
-// The hook is the one thing here that is shared by threads: a process panics once.
+// The hook is the only thing here that threads share: a process panics once.
 static _Atomic(panic_hook) hook_function;
 static _Atomic(void *) hook_context;
 static atomic_flag panicking = ATOMIC_FLAG_INIT;
@@ -170,7 +170,7 @@ void panic_at(const char *file, int line, const char *text)
     if (length > 0) {
         const size_t bytes =
             (size_t)length < sizeof(message) ? (size_t)length : sizeof(message) - 1;
-        // write() and not stdio: whatever tripped the assertion may hold stdio's locks.
+        // write() and not stdio: the code that tripped the assertion may hold stdio's locks.
         const ssize_t written = write(STDERR_FILENO, message, bytes);
         (void)written;
     }

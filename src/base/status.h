@@ -1,10 +1,10 @@
-// Status codes: what can go wrong, how far it reaches, what the program exits with.
+// Status codes: the error, its blast radius and the exit code of the program.
 //
 // One table makes the enum, the codes that users see (`trireme help C012`), the sentences, the
 // blast radius that recovery switches on, and the exit code. To add an error: one row.
 //
-// The first function that knows the cause calls fail(); those above add nothing, or one note().
-// The text lives in the thread's error record until the next fail() or error_clear().
+// The first function that knows the cause calls fail(); its callers add nothing, or one note(). The
+// text lives in the thread's error record until the next fail() or error_clear().
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-// Who has to act. CALL: retry the call. GROUP: rebuild the group. RANK: restart the process.
-// JOB: stop the job. USER: fix the input.
+// The party that must act. CALL: retry the call. GROUP: rebuild the group. RANK: restart the
+// process. JOB: stop the job. USER: fix the input.
 typedef enum status_radius {
     RADIUS_NONE,
     RADIUS_CALL,
@@ -75,7 +75,7 @@ int status_exit_code(status code);
 
 enum { ERROR_TEXT_BYTES = 4096 };
 
-// What the first function that knew the cause recorded, and the notes of those above it.
+// The record of the first function that knew the cause, and the notes of its callers.
 typedef struct error_record {
     status code;
     const char *file;
@@ -91,12 +91,12 @@ status fail_at(const char *file, int line, status code, const char *format, ...)
 #    define fail(code, ...) fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
 #endif
 
-// Adds "while ..." to the record; for the one place above that knows something more.
+// Adds "while ..." to the record, for the one caller that knows something more.
 void note(const char *format, ...) PRINTF_LIKE(1, 2);
 
 const error_record *error_last(void); // this thread's record; borrowed, never NULL
 void error_clear(void);
-// Carries a record from one thread to another (a lane's thread to the host's).
+// Moves a record from one thread to another, for example from a stream's thread to the host's.
 void error_take(error_record *out);
 status error_put(const error_record *from);
 

@@ -1,4 +1,4 @@
-// The table's rows are whole and distinct, the record survives anything, panic runs its hook.
+// The table's rows are complete and distinct, the record survives any text, panic runs its hook.
 #include "base/base.h"
 
 #include <pthread.h>
@@ -47,7 +47,7 @@ static void fail_records(void **state)
     error_clear();
     assert_int_equal(e->code, ST_OK);
     assert_string_equal(e->text, "");
-    // A record of success would be read as one by TRY.
+    // TRY would take a record of success for a success.
     const status none = ST_OK;
     assert_int_equal(record_failure(none, "x"), ST_INTERNAL);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-// Room for `more` bytes and a NUL.
+// Reserves space for `more` bytes and a NUL.
 static status reserve(text *t, int64_t more)
 {
     int64_t wanted;
@@ -76,7 +76,7 @@ bool text_is_utf8(const char *bytes, int64_t count)
     return true;
 }
 
-// Bytes at the beginning of s that JSON takes as they are.
+// The number of leading bytes of s that JSON needs no escape for.
 static int64_t json_plain(const unsigned char *s, int64_t count)
 {
     int64_t plain = 0;
@@ -89,7 +89,7 @@ static int64_t json_plain(const unsigned char *s, int64_t count)
     return plain;
 }
 
-// Malformed bytes become U+FFFD, so what comes out is always JSON.
+// Malformed bytes become U+FFFD, so the output is always JSON.
 static status add_json_escape(text *t, unsigned char c)
 {
     switch (c) {
@@ -122,7 +122,7 @@ status text_add_json(text *t, const char *utf8)
     return text_add_bytes(t, "\"", 1);
 }
 
-// Three significant digits.
+// Prints three significant digits.
 static void three_digits(double value, const char *unit, char buffer[32])
 {
     const int decimals = fabs(value) < 9.995 ? 2 : fabs(value) < 99.95 ? 1 : 0;
@@ -219,11 +219,11 @@ static int64_t distance(const char *a, const char *b)
     return 2 * d[n][m] + (strcasecmp(a, b) == 0 && strcmp(a, b) != 0 ? 1 : 0);
 }
 
-// The shortest candidate that begins with the word, letter case ignored: gpt2 -> gpt2-124m.
+// The shortest candidate that begins with the word, ignoring case: gpt2 -> gpt2-124m.
 static const char *shortest_beginning(const char *word, const char *const *candidates,
                                       int64_t count)
 {
-    enum { LEAST = 3 }; // letters, or half of all begin so
+    enum { LEAST = 3 }; // letters, or half of all candidates begin with the word
     const size_t length = strlen(word);
     const char *best = NULL;
     for (int64_t i = 0; i < count && length >= LEAST; i++) {
@@ -235,7 +235,7 @@ static const char *shortest_beginning(const char *word, const char *const *candi
 
 const char *text_nearest(const char *word, const char *const *candidates, int64_t count)
 {
-    // A third of the word, but one slip is forgiven in short words too.
+    // At most a third of the word may differ; short words may have one error.
     const int64_t most = max_i64((int64_t)strlen(word) / 3, 1);
     const char *best = NULL;
     int64_t best_distance = INT64_MAX;
@@ -250,7 +250,7 @@ const char *text_nearest(const char *word, const char *const *candidates, int64_
 }
 
 typedef struct digits {
-    uint64_t value; // of all digits, the point left out
+    uint64_t value; // all digits, without the point
     int64_t count, after_point;
 } digits;
 
@@ -346,7 +346,7 @@ bool text_parse_i64(const char *s, int64_t *out)
 
 bool text_parse_f64(const char *s, double *out)
 {
-    // strtod also takes blanks, hexadecimals, inf and nan: only these characters may come to it.
+    // strtod also accepts blanks, hexadecimals, inf and nan, so it gets only these characters.
     if (*s == '\0' || s[strspn(s, "+-.0123456789eE")] != '\0') return false;
     char *end;
     errno = 0;

@@ -25,12 +25,13 @@ const char *text_count_human(double value, char buffer[32]);
 // "3h31m", "12.4s".
 const char *text_duration_human(double seconds, char buffer[32]);
 
-// Did you mean: the candidate with the least Damerau-Levenshtein distance; if none is near (at most a third of
-// the word), the shortest one that begins with the word; or NULL.
+// The candidate with the least Damerau-Levenshtein distance, for "did you mean". If none is within
+// a third of the word, the shortest candidate that begins with the word, or NULL.
 const char *text_nearest(const char *word, const char *const *candidates, int64_t count);
 
 // Strict number parsing of a whole NUL-terminated string; false if it is not one or overflows.
-// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G, KiB, MiB, GiB.
+// Integers may be written 4194304, 4_194_304, 4e6 (if whole) or with a suffix k, M, G, KiB, MiB,
+// GiB.
 bool text_parse_i64(const char *s, int64_t *out);
 bool text_parse_f64(const char *s, double *out); // 3e-4, .5, 1, inf and nan are refused
 bool text_is_utf8(const char *bytes, int64_t count);

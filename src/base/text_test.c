@@ -203,8 +203,8 @@ static void reals(void **state)
     }
 }
 
-// Against a decoder that reads the definition: all sequences of up to three bytes of an alphabet
-// that holds every border.
+// Compares with a decoder that follows the definition: all sequences of up to three bytes of an
+// alphabet that holds every boundary value.
 static bool dull_utf8(const unsigned char *s, int n)
 {
     for (int i = 0; i < n;) {

@@ -1,4 +1,5 @@
-// The pool calls every worker once, each on its own thread, and reports the first error to the caller.
+// The pool calls every worker once, each on its own thread, and reports the first error to the
+// caller.
 #include "base/thread_pool.h"
 
 #include "base/base.h"

@@ -1,17 +1,16 @@
 // The trace ring: a bounded queue in which writers overwrite the oldest record and never wait.
 //
 // A writer takes a ticket by one fetch_add; ticket t goes to slot t mod capacity. Each slot has a
-// sequence number, which is odd while a record is being written:
+// sequence number, which is odd while a writer fills the slot:
 //
 //   2t + 1   record t is being written        2t + 2   record t is complete
 //
-// The reader copies a slot between two looks at its number and keeps the copy only if both show
-// record t complete (a seqlock). The words are atomics, so a copy that raced with an overwrite is
-// garbage that is thrown away, and not undefined behaviour. A writer that finds its slot still being
-// written by one a whole ring behind gives up its record. Every ticket is either taken by the
-// reader or counted as dropped when the reader passes it.
-// Source: Boehm 2012, "Can seqlocks get along with programming language memory models?",
-// doi:10.1145/2247684.2247688.
+// The reader reads the number, copies the slot, reads the number again, and keeps the copy only if
+// both numbers show record t complete (a seqlock). The words are atomics, so a copy that raced with
+// an overwrite is discarded garbage and not undefined behaviour. A writer that finds its slot still
+// in use by a writer one ring behind gives up its record. The reader takes every ticket or counts
+// it as dropped. Source: Boehm 2012, "Can seqlocks get along with programming language memory
+// models?", doi:10.1145/2247684.2247688.
 #include "base/trace.h"
 
 #include <sched.h>
@@ -24,7 +23,7 @@
 enum { RECORD_WORDS = sizeof(trace_record) / sizeof(uint64_t) };
 _Static_assert(sizeof(trace_record) % sizeof(uint64_t) == 0, "records are copied by words");
 
-// What stands in front of the text: all that a span or a counter needs.
+// The words before the text: all that a span or a counter needs.
 enum { HEAD_WORDS = offsetof(trace_record, text) / sizeof(uint64_t) };
 _Static_assert(offsetof(trace_record, text) % sizeof(uint64_t) == 0, "the head is whole words");
 
@@ -69,7 +68,7 @@ static uint64_t complete(uint64_t ticket)
     return 2 * ticket + 2;
 }
 
-// Takes the slot for writing; false if another writer is in it or has overtaken us.
+// Acquires the slot for writing; false if another writer is in it or has overtaken this one.
 static bool slot_acquire(trace_slot *slot, uint64_t ticket)
 {
     uint64_t seen = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
@@ -88,10 +87,11 @@ void trace_put(trace_ring *t, const trace_record *record)
     if (!slot_acquire(slot, ticket)) return;
     uint64_t words[RECORD_WORDS];
     memcpy(words, record, sizeof(words));
-    // Only notes have a text; a span costs its head. An old text behind it is never shown.
+    // Only notes have a text; a span copies only its head. The reader never shows an old text
+    // behind it.
     const int count = record->kind == TRACE_NOTE ? RECORD_WORDS : HEAD_WORDS;
     for (int i = 0; i < count; i++) {
-        // Release: who sees this word sees the odd number too.
+        // Release: a reader that sees this word sees the odd number too.
         atomic_store_explicit(&slot->words[i], words[i], memory_order_release);
     }
     atomic_store_explicit(&slot->sequence, complete(ticket), memory_order_release);
@@ -120,7 +120,7 @@ static slot_look slot_copy(const trace_slot *slot, uint64_t ticket, trace_record
     if (before < complete(ticket)) return SLOT_NOT_YET;
     if (before > complete(ticket)) return SLOT_GONE;
     for (int i = 0; i < RECORD_WORDS; i++) {
-        // Acquire: the second look at the number comes after.
+        // Acquire: the second read of the number comes after.
         words[i] = atomic_load_explicit(&slot->words[i], memory_order_acquire);
     }
     if (atomic_load_explicit(&slot->sequence, memory_order_relaxed) != before) return SLOT_GONE;
@@ -129,8 +129,8 @@ static slot_look slot_copy(const trace_slot *slot, uint64_t ticket, trace_record
     return SLOT_TAKEN;
 }
 
-// A writer that has its ticket needs some nanoseconds to write; one that gave up never will. The
-// reader, which is in no hurry, tells them apart by waiting a little (about a millisecond).
+// A writer with a ticket needs some nanoseconds to write; a writer that gave up never will. The
+// reader is in no hurry and tells them apart by waiting about a millisecond.
 static slot_look slot_wait(const trace_slot *slot, uint64_t ticket, trace_record *out)
 {
     slot_look look = slot_copy(slot, ticket, out);
@@ -167,7 +167,7 @@ int64_t trace_take(trace_ring *t, trace_record *records, int64_t capacity)
     return taken;
 }
 
-// Also those that are overwritten already but that the reader has not come to yet.
+// Includes overwritten records that the reader has not reached yet.
 int64_t trace_dropped(const trace_ring *t)
 {
     if (t == NULL) return 0;

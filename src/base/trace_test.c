@@ -1,5 +1,5 @@
-// The trace ring: order, overwriting, and with threads that every record is either taken whole or
-// counted as dropped.
+// The trace ring: order, overwriting, and with threads that the reader takes every record whole or
+// counts it as dropped.
 #include "base/trace.h"
 
 #include <pthread.h>
@@ -57,7 +57,7 @@ static void a_full_ring_drops_the_oldest(void **state)
     trace_record r[32];
     assert_int_equal(trace_create(host_real(), 16, &t), ST_OK);
     for (int64_t i = 0; i < 100; i++) span(t, i);
-    assert_int_equal(trace_dropped(t), 84); // before any reader comes
+    assert_int_equal(trace_dropped(t), 84); // before the first read
     assert_int_equal(trace_take(t, r, 32), 16);
     for (int64_t k = 0; k < 16; k++) assert_int_equal(r[k].begin_ns, 84 + k);
     assert_int_equal(trace_dropped(t), 84);
@@ -105,7 +105,7 @@ typedef struct writer {
     atomic_int *running;
 } writer;
 
-// All fields say the same, so a torn record shows.
+// All fields hold the same value, so a torn record shows.
 static void *write_many(void *argument)
 {
     const writer *w = argument;
@@ -153,7 +153,7 @@ static void race(int64_t capacity)
     }
     for (bool more = true; more;) {
         trace_record r[64];
-        more = atomic_load(&running) > 0; // looked at before the last take
+        more = atomic_load(&running) > 0; // read before the last take
         for (int64_t n; (n = trace_take(t, r, 64)) > 0; taken += n) {
             for (int64_t k = 0; k < n; k++) check_whole(&r[k], last);
         }

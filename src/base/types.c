@@ -1,10 +1,10 @@
 // Element types and their scalar casts.
 //
-// All narrow formats are one formula: a sign, an exponent field and man_bits of fraction, where the
-// codes of the magnitudes, read as integers, stand in the order of the values. So rounding is an
-// integer division of the fp32 significand, a carry runs into the exponent by itself, and overflow
-// is a comparison with the largest finite code. Values go straight from fp32 to the target: a stop
-// in between would round twice.
+// All narrow formats follow one formula: a sign, an exponent field and man_bits of fraction, where
+// the codes of the magnitudes, read as integers, are in the order of the values. So rounding is an
+// integer division of the fp32 significand, a carry increments the exponent by itself, and overflow
+// is a comparison with the largest finite code. Values go straight from fp32 to the target: an
+// intermediate type would round twice.
 #include "base/types.h"
 
 #include <math.h>
@@ -78,7 +78,7 @@ enum { F32_INF = 0x7f800000, F32_ABS = 0x7fffffff };
 typedef struct narrow_format {
     int man_bits;        // stored bits of the fraction
     int min_exponent;    // of the smallest normal number
-    uint32_t max_finite; // its code without sign; the next code is overflow
+    uint32_t max_finite; // its code without sign; a larger code is overflow
 } narrow_format;
 
 static const narrow_format format_f16 = {10, -14, 0x7bff};
@@ -91,12 +91,12 @@ static uint32_t round_shift(uint32_t significand, int shift, rounding round, uin
     const uint32_t whole = shift < 32 ? significand >> shift : 0;
     if (round == ROUND_TOWARD_ZERO) return whole;
     if (round == ROUND_STOCHASTIC) {
-        // Up with probability rest / 2^shift: add `shift` random bits, keep the carry.
+        // Rounds up with probability rest / 2^shift: add `shift` random bits, keep the carry.
         if (shift <= 32) {
             const uint64_t mask = (UINT64_C(1) << shift) - 1;
             return (uint32_t)((significand + (random_bits & mask)) >> shift);
         }
-        // 32 random bits cannot resolve more: the chance is cut to a multiple of 2^-32.
+        // 32 random bits cannot resolve more: the probability is cut to a multiple of 2^-32.
         return shift < 56 && random_bits < significand >> (shift - 32) ? 1 : 0;
     }
     if (shift > 25) return 0; // below half of the smallest step: significand < 2^24
@@ -176,7 +176,7 @@ uint16_t f16_from_f32_stochastic(float x, uint32_t random_bits)
     return f16_round(x, ROUND_STOCHASTIC, random_bits);
 }
 
-// The value of a code without sign; infinities and NaN are the caller's.
+// The value of a code without sign; the caller handles infinities and NaN.
 static float widen(const narrow_format *f, uint32_t code)
 {
     const uint32_t field = code >> f->man_bits, fraction = code & ((1U << f->man_bits) - 1);
@@ -250,11 +250,12 @@ static float f32_to_odd(double value)
     const float nearest = (float)value;
     if (isnan(value) || (double)nearest == value) return nearest;
     uint32_t bits = bits_of(nearest);
-    if (fabs((double)nearest) > fabs(value)) bits -= 1; // also from infinity to the largest finite
+    if (fabs((double)nearest) > fabs(value))
+        bits -= 1; // also turns infinity into the largest finite value
     return float_of(bits | 1);
 }
 
-// Nearest even, cut to the type's limits; NaN is 0.
+// Rounds to nearest even and clamps to the type's limits; NaN is 0.
 static int64_t int_of(double value, int64_t least, int64_t most)
 {
     if (isnan(value)) return 0;
@@ -326,7 +327,7 @@ double dtype_load(dtype type, const void *data, int64_t index)
     return 0;
 }
 
-// fp8 as torch casts: e4m3 saturates, e5m2 goes to infinity.
+// fp8 as torch casts: e4m3 saturates, e5m2 becomes infinity.
 void dtype_store(dtype type, void *data, int64_t index, double value)
 {
     const float odd = f32_to_odd(value);

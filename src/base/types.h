@@ -1,7 +1,8 @@
-// Element types, their scalar casts, and the few constants that everything shares.
+// Element types, their scalar casts, and the few constants that all floors share.
 //
-// bf16, fp16 and fp8 are stored as bit patterns; arithmetic is in fp32 or double. The casts here are
-// the scalar truth; kernels/cpu has their vector twins, tested against these over every pattern.
+// bf16, fp16 and fp8 are stored as bit patterns; arithmetic is in fp32 or double. The casts here
+// are the scalar reference; tests compare the vector versions in kernels/cpu with them over every
+// pattern.
 #ifndef BASE_TYPES_H
 #define BASE_TYPES_H
 
@@ -33,7 +34,7 @@ typedef enum dtype {
     DTYPE_U16,
     DTYPE_U32,
     DTYPE_BOOL,
-    DTYPE_I8, // the last three: only read and shown
+    DTYPE_I8, // the last three: the program only reads and shows them
     DTYPE_I16,
     DTYPE_U64,
     DTYPE_COUNT
@@ -44,13 +45,13 @@ const char *dtype_name(dtype type);             // "fp32", "bf16", ...: as writt
 const char *dtype_safetensors_name(dtype type); // "F32", "BF16", ...; NULL where it has none
 bool dtype_parse(const char *name, dtype *out); // either spelling; false if unknown
 
-// How a value that the narrow type cannot hold is rounded.
+// Rounding of a value that the narrow type cannot hold.
 typedef enum rounding {
     ROUND_NEAREST_EVEN,
     ROUND_TOWARD_ZERO, // the magnitude is cut; finite stays finite
     ROUND_STOCHASTIC   // needs 32 random bits
 } rounding;
-// fp8 only: what becomes of magnitudes beyond the largest finite value.
+// fp8 only: the result for magnitudes beyond the largest finite value.
 typedef enum overflow_rule { OVERFLOW_SATURATE, OVERFLOW_TO_NAN_OR_INF } overflow_rule;
 
 uint16_t bf16_from_f32(float x); // nearest even

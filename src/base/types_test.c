@@ -117,7 +117,7 @@ static void casts_meet_reference(void **state)
     const safetensors_entry *from = safetensors_find(s, "float32_bits");
     assert_non_null(from);
     for (int64_t i = 0; i < COUNT_OF(columns); i++) check_column(s, from, &columns[i]);
-    // No column of bits in the file goes unchecked.
+    // The test checks every column of bits in the file.
     for (int64_t i = 0; i < safetensors_count(s); i++) {
         const char *name = safetensors_at(s, i)->name;
         bool known = strstr(name, "_bits") == NULL || strcmp(name, "float32_bits") == 0;
@@ -191,7 +191,7 @@ static void every_pattern_round_trips(void **state)
     }
 }
 
-// Neighbours of the type around x: what any rounding may give.
+// The neighbours of x in the type: every rounding must give one of them.
 static void nearest_is_nearest(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void stochastic_is_unbiased(void **state)
             const uint32_t count = 1 << 16;
             double up = 0;
             for (uint32_t i = 0; i < count; i++) {
-                // Every low half once; the high half a permutation of it.
+                // Every low half once; the high half is a permutation of it.
                 const uint32_t r = i | (i * 40503U & 0xffff) << 16;
                 up += cast_by(type, x, ROUND_STOCHASTIC, r) != cut;
             }
@@ -246,7 +246,8 @@ static void stochastic_is_unbiased(void **state)
     }
 }
 
-// A double goes to the narrow type in one rounding: by way of fp32 these would become ties.
+// A double goes to the narrow type in one rounding: two roundings through fp32 would make these
+// ties.
 static void store_rounds_once(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 // A configuration: a YAML text and `key.path=value` words, bound to the fields of a struct by an
-// option table. Nothing is skipped silently: every key of the text meets a row or a complaint, and
-// all complaints are told at once.
+// option table. The binder ignores no key: every key of the text matches a row or gives a
+// complaint, and all complaints are reported at once.
 //
 //   text --config_yaml.c--> tree --bind--> option_set() per scalar --> target
 //                                  \--> origin per row             \--> complaints
@@ -60,13 +60,13 @@ static bool takes_map(option_kind kind)
     return kind == OPTION_PATHS || kind == OPTION_SHARE || kind == OPTION_RAMP;
 }
 
-// Whether a complaint is the user's affair: others stop the reading.
+// True for errors that the user must fix; any other error stops the reading.
 static bool is_complaint(status st)
 {
     return status_exit_code(st) == 3;
 }
 
-// Sets one row; a refused value is a complaint.
+// Sets one row; a refused value becomes a complaint.
 static status set_row(binder *b, const option *o, const char *value, config_mark mark,
                       const char *folder)
 {
@@ -90,7 +90,7 @@ static status add_pair(arena *a, const config_node *entry, text *list)
     return option_add_item(list, pair, (int64_t)strlen(pair));
 }
 
-// A list or map as the text that the command line would hold. False for what that cannot hold.
+// Writes a list or map as the text that the command line would hold. False if that cannot hold it.
 static status flatten(arena *a, const config_node *n, bool maps, text *list, bool *is_flat)
 {
     *is_flat = true;
@@ -120,7 +120,8 @@ static status bind_row(binder *b, const option *o, const config_node *n)
 {
     const row_origin *origin = &b->c->origins[o - b->c->table->rows];
     if (is_null(n)) return ST_OK;
-    if (origin->is_given) { // once nested, once with dots: config_yaml.c saw two different keys
+    // Given once nested and once with dots, which config_yaml.c saw as two different keys.
+    if (origin->is_given) {
         config_complain_at(&b->l, n->mark, ST_CONFIG_SYNTAX, "%s is given twice, first at %s",
                            o->key, origin->text);
         return ST_OK;
@@ -150,7 +151,7 @@ static status complain_of_key(binder *b, const char *key, config_mark mark)
 {
     const char *near = NULL;
     char shown[OPTION_SHOWN_BYTES];
-    if (config_complaints_has_room(&b->l)) {
+    if (config_complaints_has_space(&b->l)) {
         TRY(option_nearest(b->c->table, b->a, key, &near));
     }
     config_complain_at(&b->l, mark, ST_CONFIG_KEY, "unknown key %s%s%s%s", option_shown(key, shown),
@@ -159,7 +160,8 @@ static status complain_of_key(binder *b, const char *key, config_mark mark)
     return ST_OK;
 }
 
-// The row that a scalar at `key` sets: itself, or the mode of a heading. NULL: none.
+// The row that a scalar at `key` sets: the key's own row, or the `mode` below a heading. NULL:
+// none.
 static status scalar_row(binder *b, const char *key, const option **out)
 {
     char *mode;
@@ -170,7 +172,7 @@ static status scalar_row(binder *b, const char *key, const option **out)
     return ST_OK;
 }
 
-// The first row below a heading, for an example of what may stand there.
+// The first row below a heading, as an example of a valid key.
 static const char *first_below(const option_table *t, const char *heading)
 {
     int64_t bytes;
@@ -199,7 +201,7 @@ static status bind_entry(binder *b, const char *prefix, const config_node *n)
     const option *o = option_find(b->c->table, key);
     if (o != NULL) return bind_row(b, o, n);
     const bool is_heading = option_is_heading(b->c->table, key);
-    // Below an unknown heading every key is told with the one that was meant.
+    // Below an unknown heading each key gets its own complaint with the nearest known key.
     if (n->kind == CONFIG_MAP && (is_heading || n->count > 0)) return bind_map(b, key, n);
     if (!is_heading) return complain_of_key(b, key, n->key->mark);
     if (is_null(n)) return ST_OK;
@@ -221,7 +223,7 @@ static status bind_map(binder *b, const char *prefix, const config_node *map)
 
 static const config_mark command_line = {0, 0, 0};
 
-// key.path=value or a usage error; nothing else is looked at before all words have this form.
+// key.path=value or a usage error. All words must have this form before any file is read.
 static bool is_override(const char *word)
 {
     const size_t key = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -261,12 +263,12 @@ static status bind_override(binder *b, const char *word)
     }
     const config_node node = {.kind = CONFIG_SCALAR, .text = value, .is_plain = true};
     if (!is_null(&node)) return set_row(b, o, value, command_line, b->override_folder);
-    // Takes back what the file says.
+    // Removes the file's value.
     b->c->origins[o - b->c->table->rows] = (row_origin){0};
     return option_set_default(o, b->a, b->target, b->folder);
 }
 
-// ---- all of it ---------------------------------------------------------------------------------
+// ---- binding ---------------------------------------------------------------------------------
 
 static status check_required(binder *b)
 {
@@ -365,8 +367,9 @@ status config_parse(arena *a, const option_table *t, const char *yaml, int64_t b
     return load(a, &args, out);
 }
 
-// The folder of the file, absolute: a run can then be continued from anywhere. The current folder
-// is where relative paths start; it is not time, randomness or content, so no host stands between.
+// The folder of the file, absolute, so that a run can continue from any folder. Relative paths
+// start at the current folder. The folder is not time, randomness or content, so this does not go
+// through the host.
 static status absolute_folders(arena *a, const char *yaml_path, char **folder, char **current)
 {
     char buffer[PATH_MAX];
@@ -410,7 +413,7 @@ status config_load(const host *h, arena *a, const option_table *t, const char *y
     return load(a, &args, out);
 }
 
-// ---- questions ---------------------------------------------------------------------------------
+// ---- queries ------------------------------------------------------------------------------------
 
 static int64_t row_of(const config *c, const char *key)
 {

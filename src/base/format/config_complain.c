@@ -1,4 +1,4 @@
-// Complaints about a configuration: gathered, worded alike, and told all at once.
+// Complaints about a configuration: collected, in one format, and reported together.
 //
 //   run.yaml:14:3  error[C012] unknown key "optimizer.learnig_rate"; did you mean "optimizer.lr"?
 //      14 |   learnig_rate: 3e-4
@@ -15,7 +15,7 @@
 enum {
     MESSAGE_BYTES = 768,
     LINE_CHARS_MAX = 90,                    // a longer source line is not shown
-    BODY_BYTES_MAX = ERROR_TEXT_BYTES - 96, // the rest is for the count at the end
+    BODY_BYTES_MAX = ERROR_TEXT_BYTES - 96, // the rest is kept for the count at the end
 };
 
 void config_complaints_init(config_complaints *l, arena *a, const config_source *source)
@@ -23,7 +23,7 @@ void config_complaints_init(config_complaints *l, arena *a, const config_source 
     *l = (config_complaints){.a = a, .body = {.a = a}, .source = *source};
 }
 
-bool config_complaints_has_room(const config_complaints *l)
+bool config_complaints_has_space(const config_complaints *l)
 {
     return l->shown == l->count;
 }
@@ -35,7 +35,7 @@ status config_mark_text(arena *a, const config_source *source, config_mark mark,
                         (long long)mark.column);
 }
 
-// The line'th line of the source without its end; false if there is no such line.
+// Finds line `line` of the source, without its line end; false if there is no such line.
 static bool find_line(const config_source *s, int64_t line, const char **begin, int64_t *bytes)
 {
     const char *at = s->bytes, *end = s->bytes + s->count;
@@ -57,7 +57,7 @@ static bool continues_character(char byte)
     return ((unsigned char)byte & 0xC0) == 0x80;
 }
 
-// The source line with a mark below it. Nothing where it would not help: line too long or empty.
+// Adds the source line with a mark below it, unless the line is too long or empty.
 static status add_source_line(const config_source *s, config_mark mark, text *out)
 {
     const char *line;
@@ -91,12 +91,13 @@ static status word_complaint(config_complaints *l, const char *place, config_mar
     return text_add_bytes(&l->body, one.bytes, one.length);
 }
 
-// Keeps one complaint; what goes wrong meanwhile is told at the end.
+// Keeps one complaint. config_complaints_end() reports errors that happen here.
 static void keep(config_complaints *l, const char *place, config_mark mark, status code,
                  const char *message)
 {
-    // Once one was left out, the later ones are too: a list with holes would mislead.
-    if (config_complaints_has_room(l)) {
+    // After the first omitted complaint all later ones are omitted too: a list with gaps would
+    // mislead.
+    if (config_complaints_has_space(l)) {
         const status st = word_complaint(l, place, mark, code, message);
         if (l->broken == ST_OK) l->broken = st;
     }
@@ -110,7 +111,7 @@ void config_complain_at(config_complaints *l, config_mark mark, status code, con
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(message, sizeof(message), format, args); // cutting a text is fine
+    (void)vsnprintf(message, sizeof(message), format, args); // truncation is fine
     va_end(args);
     char *place = NULL;
     const status st = config_mark_text(l->a, &l->source, mark, &place);
@@ -123,7 +124,7 @@ void config_complain(config_complaints *l, const char *key, status code, const c
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(message, sizeof(message), format, args); // cutting a text is fine
+    (void)vsnprintf(message, sizeof(message), format, args); // truncation is fine
     va_end(args);
     const config_mark *mark = config_mark_of(l->c, key);
     keep(l, config_place(l->c, key), mark == NULL ? (config_mark){0} : *mark, code, message);

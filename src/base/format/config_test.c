@@ -1,5 +1,5 @@
-// Configurations: what YAML and the command line may say, and that whatever they say wrong is told
-// at once, with its place, and nothing else happens.
+// Configurations: valid YAML and command lines, and that every error is reported at once with its
+// place and without side effects.
 #include "base/format/config.h"
 
 #include "base/host.h"
@@ -188,9 +188,9 @@ static void the_command_line_wins(void **state)
     assert_int_equal(f.t.steps, 2000);
     assert_int_equal(f.t.mode, 1);
     assert_int_equal(f.t.shards, 4);
-    assert_int_equal(f.t.seq, 64); // taken back
+    assert_int_equal(f.t.seq, 64); // removed
     assert_false(config_is_given(f.c, "train.seq"));
-    assert_string_equal(f.t.files.items[0], "a.txt"); // the current folder's
+    assert_string_equal(f.t.files.items[0], "a.txt"); // relative to the current folder
     assert_string_equal(f.t.files.items[1], "/b=.5");
     assert_string_equal(f.t.ramp.items[1], "9=8");
     assert_string_equal(f.t.name, "a=b c#d");
@@ -205,7 +205,7 @@ static void words_that_are_not_overrides_are_usage(void **state)
         "train.steps", "--train.steps=3", "=3", "-x=1", "", "tr ain=3", ".a=1", "a\xFF=1"};
     fixture f;
     for (int64_t i = 0; i < COUNT_OF(bad); i++) {
-        // Usage comes before everything that the file does wrong.
+        // Usage errors come before all errors of the file.
         assert_int_equal(parse_bytes(&f, "bad: [", 6, &bad[i], 1), ST_USAGE);
         assert_non_null(strstr(error_last()->text, "is not key.path=value"));
         arena_destroy(f.a);
@@ -337,7 +337,7 @@ static void nul_and_size_are_refused(void **state)
     arena_destroy(f.a);
     assert_int_equal(parse_bytes(&f, large, bytes - 1, NULL, 0), ST_OK);
     arena_destroy(f.a);
-    // Very many wrong keys: told up to a limit, counted, and quickly.
+    // Very many wrong keys: reported up to a limit, counted, and quickly.
     int64_t at = write_keys(large, bytes, INT32_MAX);
     assert_int_equal(parse_bytes(&f, large, at, NULL, 0), ST_CONFIG_SYNTAX); // too many in one map
     arena_destroy(f.a);
@@ -450,7 +450,7 @@ static void files_are_read_with_absolute_folders(void **state)
     }
     (void)snprintf(expected, sizeof(expected), "%s/t.txt", folder);
     assert_string_equal(f.t.files.items[0], expected);
-    assert_true(f.t.folder[0] == '/'); // the current folder's
+    assert_true(f.t.folder[0] == '/'); // relative to the current folder
     assert_string_equal(path_base_name(f.t.folder), "sub");
     assert_int_equal(config_load(host_real(), f.a, &table, path, NULL, 0, &f.t, &f.c), ST_OK);
     (void)snprintf(expected, sizeof(expected), "%s/run", folder);

@@ -1,7 +1,7 @@
-// From YAML text to a tree of scalars, maps and lists, each with its place. libyaml does the
-// grammar; this file adds what a configuration may not hold: aliases and anchors (a value must
-// stand where it is read), tags (types come from the option table), merge keys, duplicate keys,
-// several documents, and anything deeper or larger than a person would write.
+// From YAML text to a tree of scalars, maps and lists, each with its place. libyaml parses the
+// grammar. This file refuses constructs that a configuration must not use: aliases and anchors (a
+// value must stand where it is read), tags (types come from the option table), merge keys,
+// duplicate keys, several documents, and input deeper or larger than a person would write.
 #include "base/format/config_internal.h"
 #include "base/format/options_internal.h"
 
@@ -12,7 +12,7 @@ typedef struct reader {
     config_complaints *l;
     yaml_parser_t parser;
     int64_t nodes;
-    bool stopped; // the grammar broke or a limit was met: no more events
+    bool stopped; // malformed YAML or a limit was met: no more events
 } reader;
 
 static config_mark mark_of(const yaml_event_t *e)
@@ -25,7 +25,7 @@ static config_mark mark_of(const yaml_event_t *e)
                          .width = max_i64(width, 1)};
 }
 
-// Line and column of a byte of the source.
+// Line and column of one byte of the source.
 static config_mark mark_at(const config_source *s, int64_t offset)
 {
     config_mark m = {.line = 1, .column = 1, .width = 1};
@@ -42,7 +42,7 @@ static config_mark mark_at(const config_source *s, int64_t offset)
 
 // ---- bytes -------------------------------------------------------------------------------------
 
-// False, with a complaint, if the bytes cannot be YAML at all.
+// Checks that the bytes can be YAML; false, with a complaint, if they cannot.
 static bool check_bytes(config_complaints *l)
 {
     const config_source *s = &l->source;
@@ -59,7 +59,7 @@ static bool check_bytes(config_complaints *l)
         return false;
     }
     if (text_is_utf8(s->bytes, s->count)) return true;
-    int64_t good = 0, bad = s->count; // the longest valid prefix, by halving
+    int64_t good = 0, bad = s->count; // the longest valid prefix, by bisection
     while (bad - good > 1) {
         const int64_t middle = good + (bad - good) / 2;
         int64_t cut = middle; // not within a character
@@ -181,7 +181,7 @@ static status read_next(reader *r, int depth, config_node **out)
     return st;
 }
 
-// False, with a complaint, for a key that may not stand in this map.
+// Checks a key of this map; false, with a complaint, if it is not allowed there.
 static bool check_key(reader *r, const config_node *map, const config_node *key)
 {
     char shown[OPTION_SHOWN_BYTES];

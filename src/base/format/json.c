@@ -1,21 +1,22 @@
-// JSON in two passes over the bytes, into one block whose size the first pass finds.
+// JSON in two passes over the bytes, into one block whose size the first pass computes.
 //
-// A value is 8 bytes: its kind in the low 3 bits, above them what it is: a small integer, or where
-// the rest lies and (of lists and maps) how many members, if that fits. Members of a list or map lie
-// side by side, so they are found by index. A map keeps the order of its keys sorted by bytes, which
-// finds duplicates and serves json_get.
+// A value is 8 bytes: its kind in the low 3 bits, above them its payload: a small integer, or the
+// place of the rest and (for lists and maps) the number of members, if that fits. Members of a list
+// or map are contiguous, so they are found by index. A map keeps the order of its keys sorted by
+// bytes, which finds duplicates and serves json_get.
 //
 //   list ── [value][value]...      map ── [key][value][key][value]...  sorted: [2][0][1]...
 //   text ── u32 bytes, the bytes, NUL       real, large integer ── 8 bytes
 //
 //   | closed lists and maps ->      <- members of open ones |  texts and numbers ->  |
 //
-// Members of what is still open grow down from the end of the values; when it closes they move to
+// Members of an open list or map grow down from the end of the values. When it closes they move to
 // the front, so both together never need more than all values do. That is the bound: 4 bytes of
-// memory for each of the input, as `1,` takes 8.
+// memory per byte of input, as `1,` takes 8.
 //
-// Recursion is bounded by MAX_DEPTH. The parser is our own and not jansson's: members by index in
-// O(1), integers beyond int64_t as reals (tokenizer files hold 10^30), and the bound on memory.
+// MAX_DEPTH bounds the recursion. The program has its own parser instead of jansson because it
+// needs members by index in O(1), integers beyond int64_t as reals (tokenizer files hold 10^30),
+// and the memory bound.
 #include "base/format/json.h"
 #include "base/text.h"
 
@@ -27,7 +28,7 @@
 enum { MAX_DEPTH = 64, MAX_NUMBER_BYTES = 400, SMALL_INT_DIGITS = 18 };
 #define SMALL_INT_MAX INT64_C(999999999999999999) // 18 digits: 61 bits hold them
 
-// What the low 3 bits of a value say; 0 is an integer that needs its own 8 bytes.
+// The low 3 bits of a value; 0 is an integer that needs its own 8 bytes.
 enum { TAG_BITS = 3, TAG_MASK = 7, TAG_WIDE_INT = 0, COUNT_SHIFT = 51, COUNT_BESIDE = 8191 };
 static const uint64_t place_mask = (UINT64_C(1) << 48) - 1;
 _Static_assert((int)JSON_MAP == (int)TAG_MASK, "every kind fits the tag");
@@ -37,12 +38,12 @@ struct json {
 };
 
 typedef struct pair {
-    uint64_t key; // where its text lies
+    uint64_t key; // the place of its text
     json value;
 } pair;
 _Static_assert(sizeof(pair) == 16 && sizeof(json) == 8, "as drawn");
 
-// The root lies first, so json_free finds the arena behind it.
+// The root comes first, so json_free finds the arena behind it.
 typedef struct document {
     json root;
     arena *a;
@@ -76,7 +77,7 @@ static int64_t eight_bytes(const void *place)
     return value;
 }
 
-// Where the members begin, and how many they are.
+// The first member and the number of members.
 static const void *members_of(const json *value, int64_t *count)
 {
     const char *place = place_of(value);
@@ -183,7 +184,7 @@ static status parse_escape(parser *p, char **out)
     return ST_OK;
 }
 
-// Room for texts and numbers. What the first pass has measured is enough for well-formed input.
+// Takes space for texts and numbers. The size of the first pass suffices for well-formed input.
 static status pool_take(parser *p, int64_t bytes, char **out)
 {
     if (bytes > p->pool_bytes - p->pool_used) {
@@ -194,8 +195,8 @@ static status pool_take(parser *p, int64_t bytes, char **out)
     return ST_OK;
 }
 
-// p->at is at the opening quote. Decoded text is never longer than written. `head`: bytes to leave
-// before it, for its length.
+// p->at is at the opening quote. Decoded text is never longer than its source. `head`: bytes to
+// leave before it, for its length.
 static status parse_text(parser *p, int64_t head, const char **out, int64_t *bytes)
 {
     const char *open = p->at, *close = open + 1;
@@ -219,7 +220,7 @@ static status parse_text(parser *p, int64_t head, const char **out, int64_t *byt
         return complain(p, open, "a text of valid UTF-8 expected");
     p->at = close + 1;
     *end = '\0';
-    p->pool_used -= close - open - 1 - (end - decoded); // what escapes were longer by
+    p->pool_used -= close - open - 1 - (end - decoded); // the bytes that escapes saved
     *out = decoded;
     *bytes = end - decoded;
     return ST_OK;
@@ -256,7 +257,7 @@ static status parse_number(parser *p, json *out)
     }
     if (s - begin >= MAX_NUMBER_BYTES)
         return complain(p, begin, "a number of sane length expected");
-    char copy[MAX_NUMBER_BYTES]; // strto* want a NUL
+    char copy[MAX_NUMBER_BYTES]; // strto* need a NUL
     memcpy(copy, begin, (size_t)(s - begin));
     copy[s - begin] = '\0';
     errno = 0;
@@ -433,7 +434,7 @@ static status parse_value(parser *p, int depth, json *out)
         memcpy(place, &length, LENGTH);
         *out = value_at(JSON_TEXT, place, 0);
         if (bytes > 0) return ST_OK;
-        p->pool_used -= LENGTH + 1; // all empty texts are one
+        p->pool_used -= LENGTH + 1; // all empty texts share one
         *out = value_at(JSON_TEXT, empty, 0);
         return ST_OK;
     }
@@ -474,27 +475,27 @@ static const char *after_number(const char *s, const char *end, bool *is_wide)
     return s;
 }
 
-// What a text of JSON holds, counted without understanding it.
+// Counts over a JSON text, made without parsing it.
 typedef struct census {
     int64_t values, keys, maps, texts;
     int64_t filled, bytes; // texts that are not empty, and their bytes
-    int64_t wide;          // numbers that are no small integers
+    int64_t wide;          // numbers other than small integers
 } census;
 
-// s: the opening quote. Returns what follows the text.
+// s: the opening quote. Returns the end of the text.
 static const char *count_text(census *n, const char *s, const char *end)
 {
     const char *open = s++;
     while (s < end && *s != '"') s += *s == '\\' ? 2 : 1;
     n->texts++;
-    if (s - open > 1) { // all empty texts are one
+    if (s - open > 1) { // all empty texts share one
         n->bytes += min_i64(s - open, end - open);
         n->filled++;
     }
     return s + 1;
 }
 
-// s: behind an opening bracket. Returns what follows the blanks.
+// s: behind an opening bracket. Returns the first byte after the blanks.
 static const char *count_opening(census *n, const parser *p, const char *s, bool is_map)
 {
     parser ahead = *p;
@@ -506,8 +507,8 @@ static const char *count_opening(census *n, const parser *p, const char *s, bool
     return ahead.at;
 }
 
-// How much room well-formed input needs. Of other input it may be too little, which the second pass
-// then refuses: it stops at the first wrong byte anyway.
+// Computes the space that well-formed input needs. Malformed input may need more; the second pass
+// refuses it at its first wrong byte in any case.
 static void measure(parser *p)
 {
     census n = {.values = 1};
@@ -527,11 +528,12 @@ static void measure(parser *p)
             s++;
         }
     }
-    // The order of c keys takes no unit for one key, and else at most c - 1 and 2 for 3. Long lists
-    // and maps say their count beside them.
+    // The order of c keys takes no unit for one key, and otherwise at most c - 1, and 2 for 3. Long
+    // lists and maps store their count separately.
     const int64_t orders = max_i64(min_i64((2 * n.keys + 2) / 3, n.keys - n.maps), 0);
     p->units_count = p->open = n.values + n.keys + orders + n.values / COUNT_BESIDE + 1;
-    const int64_t lengths = max_i64(min_i64(n.filled, n.texts - n.keys), 0); // of texts, no keys
+    const int64_t lengths =
+        max_i64(min_i64(n.filled, n.texts - n.keys), 0); // texts that are no keys
     p->pool_bytes = n.bytes + lengths * (int64_t)sizeof(uint32_t) + n.wide * 8 + 8;
 }
 
@@ -655,7 +657,7 @@ int64_t json_int(const json *value, int64_t otherwise)
     if (kind == JSON_INT && (value->word & TAG_MASK) == TAG_WIDE_INT) {
         return eight_bytes(place_of(value));
     }
-    if (kind == JSON_INT) return (int64_t)value->word >> TAG_BITS; // the sign comes with it
+    if (kind == JSON_INT) return (int64_t)value->word >> TAG_BITS; // the shift keeps the sign
     if (kind != JSON_REAL) return otherwise;
     const double real = real_of(value);
     const bool whole = real >= -0x1p63 && real < 0x1p63 && (double)(int64_t)real == real;

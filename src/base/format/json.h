@@ -1,9 +1,9 @@
-// JSON files, with the limits of hostile input.
+// JSON files, with limits against hostile input.
 //
 // Depth at most 64, no duplicate keys, whole input must be one value; valid UTF-8 only, no lone
 // surrogates, no number beyond a double, no NUL in a key. Safetensors headers, tokenizer.json and
-// JSON lines use the same reader with a larger size limit: a value takes at most 4 times its text in
-// memory, found out before it is allocated.
+// JSON lines use the same reader with a larger size limit. A value takes at most 4 times its text
+// in memory, and the reader computes the size before it allocates.
 #ifndef BASE_FORMAT_JSON_H
 #define BASE_FORMAT_JSON_H
 
@@ -15,9 +15,10 @@ extern "C" {
 
 typedef struct json json; // a parsed value; immutable, so any thread may read it
 
-// `what` names the input in errors: "what:line:column: ...", ST_DAMAGED. The value copies all texts.
+// `what` names the input in errors: "what:line:column: ...", ST_DAMAGED. The value copies all
+// texts.
 NODISCARD status json_parse(const char *bytes, int64_t count, const char *what, json **out);
-// Of a folder that others made: a link is refused (FILE_READ_OWN).
+// For a folder that others made: refuses a link (FILE_READ_OWN).
 NODISCARD status json_read(const host *h, const char *path, int64_t limit_bytes, json **out);
 void json_free(json *value); // NULL is legal
 
@@ -32,7 +33,7 @@ typedef enum json_kind {
     JSON_MAP
 } json_kind;
 json_kind json_kind_of(const json *value); // NONE for a NULL pointer
-// Members are borrowed; NULL if absent or `map` is no map. json_get takes O(log count).
+// Members are borrowed; NULL if absent or if `map` is no map. json_get takes O(log count).
 const json *json_get(const json *map, const char *key);
 const json *json_at(const json *list, int64_t index);
 int64_t json_count(const json *list_or_map);

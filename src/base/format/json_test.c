@@ -1,4 +1,5 @@
-// JSON: what must be read, what must be refused and where, and memory that fails at every point.
+// JSON: input that must be read, input that must be refused and where, and allocation failures at
+// every point.
 #include "base/fault.h"
 #include "base/format/json.h"
 #include "fixtures/base/test_paths.h"
@@ -44,7 +45,7 @@ static void values(void **state)
     assert_null(json_get(list, "a"));
     assert_null(json_get(root, "absent"));
     assert_null(json_at(root, 0));
-    // Everything about nothing is the default.
+    // Every query of a NULL value gives the default.
     assert_int_equal(json_kind_of(NULL), JSON_NONE);
     assert_int_equal(json_count(NULL), 0);
     assert_int_equal(json_int(NULL, 7), 7);
@@ -201,16 +202,16 @@ static void bad_input_is_refused(void **state)
         assert_null(root);
         assert_memory_equal(error_last()->text, "t:", 2);
     }
-    // A NUL is a byte like any other that is not JSON.
+    // A NUL byte is as invalid as any other byte outside JSON.
     json *root;
     assert_int_equal(json_parse("1\0", 2, "t", &root), ST_DAMAGED);
     assert_int_equal(json_parse("\0", 1, "t", &root), ST_DAMAGED);
-    // The place is told.
+    // The error names the place.
     assert_int_equal(json_parse("{\n  \"a\": 1,\n  b\n}", 17, "c.json", &root), ST_DAMAGED);
     assert_string_equal(error_last()->text, "c.json:3:3: a key in quotes expected, got 'b'");
 }
 
-// Bytes behind the end must not be read: the copy is exact, so the sanitizer would see it.
+// The parser must not read bytes behind the end: the copy is exact, so the sanitizer would see it.
 static void every_prefix_is_safe(void **state)
 {
     (void)state;
@@ -315,7 +316,7 @@ static int64_t bytes_held(void)
     return (int64_t)(m.uordblks + m.hblkhd);
 }
 
-// The inputs that asked for most: 40 times their size once, a list of digits.
+// The inputs that needed the most memory: once 40 times their size, for a list of digits.
 static void memory_is_four_times_the_input(void **state)
 {
     (void)state;
@@ -383,8 +384,8 @@ static int64_t walk(const json *value)
     return sum;
 }
 
-// Lists and maps of every size around those at which their count is kept elsewhere, nested so that
-// open ones of several sizes stand over each other.
+// Lists and maps of all sizes around those where the count is stored elsewhere, nested so that open
+// ones of several sizes stack up.
 static void sizes_of_lists_and_maps(void **state)
 {
     (void)state;

@@ -1,13 +1,14 @@
-// Documents made from an option table: --help, man page, Markdown reference, JSON schema, words for
-// shell completion. They cannot be wrong about a key, its default or its limits, for there is no
-// other place where these are written.
+// Documents made from an option table: --help, man page, Markdown reference, JSON schema and the
+// words of shell completion. They always agree with the program about keys, defaults and limits,
+// because the table is the only place that defines these.
 //
-// Keys with a dot are a config's ("train.steps=N"); others are flags of a subcommand ("--steps N").
+// Keys with a dot belong to a config ("train.steps=N"); others are flags of a subcommand ("--steps
+// N").
 #include "base/format/options_internal.h"
 
 #include <string.h>
 
-// ---- what a row says of its value --------------------------------------------------------------
+// ---- a row's value, default and limits ---------------------------------------------------------
 
 static const char *kind_word(option_kind kind)
 {
@@ -29,7 +30,7 @@ static const char *kind_word(option_kind kind)
     case OPTION_TIME:
         return "TIME";
     case OPTION_LIST:
-        return "ITEM"; // of a flag: one each time it is given
+        return "ITEM"; // a flag's list: one item each time it is given
     case OPTION_PATHS:
         return "PATH[=WEIGHT],...";
     case OPTION_RANGE:
@@ -144,7 +145,8 @@ status option_print_help(const option_table *t, int columns, text *out)
 
 // ---- man page ----------------------------------------------------------------------------------
 
-// Backslashes and a leading dot or quote mean something to roff; a plain hyphen does not copy.
+// Escapes what roff interprets: backslashes and a leading dot or quote. A plain hyphen does not
+// copy.
 static status add_roff(text *out, const char *s)
 {
     ASSERT(s != NULL);
@@ -180,7 +182,7 @@ status option_print_man(const option_table *t, text *out)
 
 // ---- Markdown ----------------------------------------------------------------------------------
 
-// Cells of a table end at a bar; angle brackets would be taken for HTML.
+// A bar would end the table cell; angle brackets would be read as HTML.
 static status add_cell(text *out, const char *s)
 {
     ASSERT(s != NULL);
@@ -264,8 +266,8 @@ static status add_schema_choice(const option *o, text *out)
     return text_add(out, "]");
 }
 
-// An integer may also be written 4e6 or 4M, a real 3e-4, which some YAML readers take for texts;
-// so numbers allow texts that begin as numbers do.
+// An integer may also be written 4e6 or 4M, a real 3e-4, which some YAML readers take for texts. So
+// numbers allow texts that begin as numbers do.
 static status add_schema_type(const option *o, text *out)
 {
     static const char number_text[] = "{\"type\": \"string\", \"pattern\": \"^[-+.0-9]\"}";
@@ -333,7 +335,7 @@ static status add_schema_group(const option_table *t, const char *prefix, int in
                          part));
         TRY(arena_format(out->a, &mode_key, "%s.mode", below));
         const option *mode = option_find(t, mode_key);
-        if (mode != NULL) { // as a scalar it sets its mode
+        if (mode != NULL) { // a scalar sets the mode
             TRY(text_add(out, "{\"anyOf\": ["));
             TRY(add_schema_row(mode, out));
             TRY(text_add(out, ", "));

@@ -1,7 +1,7 @@
-// Values from a struct into text, as a config would hold them; the twin of option_value.c.
+// Prints values of a struct as a config would hold them; the inverse of option_value.c.
 //
-// The text is one line of YAML that any YAML 1.1 or 1.2 reader takes for the same value: texts that
-// could be read as something else are quoted.
+// The text is one line of YAML that any YAML 1.1 or 1.2 reader reads as the same value: texts that
+// could be read as another type are quoted.
 #include "base/format/options_internal.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-// Fit to stand without quotes, also to readers that guess types: a plain word or path.
+// True if the text needs no quotes, even for readers that guess types: a plain word or path.
 static bool is_plain(const char *s)
 {
     static const char *const taken[] = {"null", "true", "false", "yes",  "no",  "on",
@@ -25,7 +25,7 @@ static bool is_plain(const char *s)
                                      "0123456789/._+-")] == '\0';
 }
 
-// One character of UTF-8; *bytes its length. What is no UTF-8 is taken byte by byte.
+// Decodes one UTF-8 character; *bytes is its length. Malformed UTF-8 is taken byte by byte.
 static uint32_t decode(const char *s, int64_t *bytes)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -42,7 +42,7 @@ static uint32_t decode(const char *s, int64_t *bytes)
     return c;
 }
 
-// What YAML allows inside double quotes as it is.
+// True for characters that YAML allows unescaped inside double quotes.
 static bool is_printable(uint32_t c)
 {
     if (c < 0x20 || c == 0x7F || c == '"' || c == '\\') return false;
@@ -78,7 +78,7 @@ static status add_word(text *out, const char *s)
     return is_plain(s) ? text_add(out, "%s", s) : add_quoted(out, s);
 }
 
-// The fewest digits that give the same double, without the zeros of "e-04".
+// Prints the fewest digits that give the same double, without the zeros of "e-04".
 static status add_real(text *out, double value)
 {
     char digits[40];
@@ -165,7 +165,7 @@ status option_print(const option *o, const void *target, text *out)
         return add_word(out, *(const char *const *)field);
     case OPTION_CHOICE:
         return add_choice(o, *(const int32_t *)field, out);
-    case OPTION_BYTES: // powers of two only: "4.29GB" helps nobody
+    case OPTION_BYTES: // powers of two only: "4.29GB" would not help
         return add_units(out, *(const int64_t *)field, option_byte_units, 6);
     case OPTION_TIME:
         return add_units(out, *(const int64_t *)field, option_time_units, OPTION_TIME_UNITS);
@@ -178,7 +178,7 @@ status option_print(const option *o, const void *target, text *out)
     case OPTION_RANGE: {
         const option_range *r = field;
         if (r->begin == 0) return text_add(out, "null");
-        // Quoted: YAML 1.1 takes 1:30 for a number to the base of sixty.
+        // Quoted: YAML 1.1 reads 1:30 as a number in base sixty.
         return text_add(out, "\"%lld:%lld\"", (long long)r->begin, (long long)r->end);
     }
     }

@@ -1,11 +1,12 @@
-// Values from text into a struct: one reader per kind of option.
+// Parses values from text into a struct: one reader per kind of option.
 //
-// Its twin is option_print.c; between them they keep one promise, which a test holds over every
-// row: what is printed reads back to an equal value. Types come from the row, never from the look
-// of the text, so `3e-4` is a number where a number is wanted and a text where a text is.
+// option_print.c is its inverse. A test checks over every row that a printed value reads back to an
+// equal value. Types come from the row and never from the look of the text, so `3e-4` is a number
+// where the row wants a number, and a text where it wants a text.
 //
-// An error is one line: the key, what was found, what was expected, the nearest valid word. Texts
-// come from outside and may hold anything but NUL, so option_shown() cleans what it repeats.
+// An error is one line: the key, the value found, the values expected, the nearest valid word.
+// Texts come from outside and may hold any byte but NUL, so option_shown() cleans the ones that it
+// repeats.
 #include "base/format/options_internal.h"
 
 #include <math.h>
@@ -97,7 +98,7 @@ static bool parse_bool(const char *s, bool *out)
     return false;
 }
 
-// digits * factor, exact: "1.5" of a unit is fine where the product is whole.
+// digits * factor, exact: "1.5" of a unit is fine if the result is a whole number.
 static bool scale(const char *digits, int64_t factor, int64_t *out)
 {
     int64_t whole;
@@ -203,7 +204,7 @@ static status parse_choice(const option *o, const place *p, const char *value, i
     const char *names[CHOICES_MAX];
     int64_t count = 0;
     const char *list = o->choices;
-    bool truth = false; // "true" is "yes" where yes is a choice: YAML's own words
+    bool truth = false; // "true" is "yes" where yes is a choice: YAML has both
     const char *synonym = parse_bool(value, &truth) ? (truth ? "yes" : "no") : value;
     while (count < CHOICES_MAX && option_next_word(&list, words[count])) {
         if (strcmp(words[count], value) == 0 || strcmp(words[count], synonym) == 0) {
@@ -249,7 +250,7 @@ static status make_path(const option *o, const place *p, arena *a, const char *v
     return arena_format(a, out, "%s%s%s", p->folder, slash ? "" : "/", value);
 }
 
-enum { VALUE_BYTES_MAX = 65536 }; // of a list: paths are joined to folders, so it grows
+enum { VALUE_BYTES_MAX = 65536 }; // of a list, which grows because paths are joined to folders
 
 // ---- lists -------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ static bool is_escape(const char *s)
     return s[0] == '\\' && (s[1] == ',' || s[1] == '\\' || s[1] == ' ');
 }
 
-// One item up to a comma outside escapes; blanks around it are not part of it.
+// Takes one item up to a comma outside escapes, without the blanks around it.
 static status take_item(arena *a, const char **at, const char **out)
 {
     const char *s = *at;
@@ -279,7 +280,7 @@ static status take_item(arena *a, const char **at, const char **out)
     while (s[raw] != '\0' && s[raw] != ',') raw += is_escape(s + raw) ? 2 : 1;
     char *item;
     TRY(arena_alloc(a, raw + 1, (void **)&item));
-    int64_t n = 0, kept = 0; // kept: up to the last byte that is no blank, or an escaped one
+    int64_t n = 0, kept = 0; // kept: up to the last byte that is an escaped one or no blank
     for (int64_t i = 0; i < raw; i++) {
         const bool escaped = is_escape(s + i);
         if (escaped) i++;

@@ -1,4 +1,4 @@
-// The option table: finding rows, the row that was meant, defaults.
+// The option table: finds rows, suggests the nearest row, sets defaults.
 //
 // option_value.c reads values, option_print.c prints them, option_docs.c makes the documents.
 #include "base/format/options.h"
@@ -77,7 +77,7 @@ static const char *last_part(const char *key)
     return dot == NULL ? key : dot + 1;
 }
 
-// Names that stand for row i: itself whole, and its heading with each of its other names.
+// The names of row i: its key, and its heading with each of its other names.
 typedef struct name_list {
     const char **names;
     int64_t *rows;
@@ -94,7 +94,7 @@ static status name_add(arena *a, name_list *l, int64_t row, const char *heading,
     return ST_OK;
 }
 
-// whole: names with their headings; else last parts alone.
+// whole: names with their headings; otherwise only their last parts.
 static status names_of(const option_table *t, arena *a, bool whole, name_list *out)
 {
     int64_t capacity = t->count;
@@ -121,7 +121,7 @@ status option_nearest(const option_table *t, arena *a, const char *key, const ch
 {
     *out = NULL;
     if (strlen(key) > OPTION_KEY_BYTES_MAX) return ST_OK;
-    // Its whole path first; else only its last part, for the right name under the wrong heading.
+    // First the whole path, then only its last part, for the right name under the wrong heading.
     for (int whole = 1; whole >= 0; whole--) {
         name_list l;
         TRY(names_of(t, a, whole == 1, &l));

@@ -1,4 +1,4 @@
-// The option table: every kind reads, refuses and prints; what is printed reads back; documents.
+// The option table: every kind reads, refuses and prints; printed values read back; documents.
 #include "base/format/options.h"
 
 #include "base/format/config.h"
@@ -92,7 +92,7 @@ static status set(arena *a, target *t, const char *key, const char *value)
     return option_set(o, a, t, value, "here", "/folder");
 }
 
-// What a config would hold for the value just set.
+// The config text of the value just set.
 static const char *printed(arena *a, const target *t, const char *key)
 {
     text out = {.a = a};
@@ -219,7 +219,7 @@ static void wrong_values_are_refused_and_change_nothing(void **state)
     }
 }
 
-// A text of 0 to 11 characters, often those that mean something to YAML or to lists.
+// A text of 0 to 11 characters, often ones that YAML or lists interpret.
 static const char *random_text(uint64_t trial, uint64_t stream, char buffer[64])
 {
     static const char *const parts[] = {"a",
@@ -290,7 +290,7 @@ static void random_target(arena *a, uint64_t trial, target *t)
     }
     if (list.bytes == NULL) return;
     if (set(a, t, "c.list", list.bytes) != ST_OK) fail_msg("%s", error_last()->text);
-    // Paths refuse some of these; where they take one it must come back too.
+    // Paths refuse some of these; an accepted one must read back too.
     (void)set(a, t, "c.paths", list.bytes);
 }
 

@@ -1,7 +1,8 @@
-// Reading safetensors: one file, or the files that an index names.
+// Reads safetensors: one file, or the files that an index names.
 //
-// Opening costs the headers only; tensors are read when they are asked for. An index is a map from tensor to file; it decides what the set holds, and a tensor that it promises
-// must be where it says. Names of files come from outside and open only beside the index.
+// Opening reads only the headers; a tensor is read when the caller asks for it. An index maps
+// tensors to files. It decides which tensors the set holds, and each must be in the file that it
+// names. File names come from outside, so only files beside the index are opened.
 #include "base/format/safetensors.h"
 #include "base/format/json.h"
 #include "base/format/safetensors_internal.h"
@@ -25,7 +26,7 @@ struct safetensors {
     int64_t count;
 };
 
-// The header alone, and what the file's metadata says.
+// Reads only the header and the file's metadata.
 static status head_read(const host *h, file *f, arena *a, const char *what, safetensors_head *out,
                         safetensors_file *content)
 {
@@ -37,7 +38,7 @@ static status head_read(const host *h, file *f, arena *a, const char *what, safe
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
     have = min_i64(size, 8);
-    // A length that the file cannot hold is refused by the parser, which then needs 8 bytes only.
+    // The parser refuses a length that the file cannot hold, and then needs only 8 bytes.
     if (length <= SAFETENSORS_MAX_HEADER_BYTES && (int64_t)length <= size - 8) {
         have = 8 + (int64_t)length;
     }
@@ -79,7 +80,7 @@ static status open_file(safetensors *s, const char *path, const char *name)
     return ST_OK;
 }
 
-// A strict pattern rather than a list of evils: letters, digits, '.', '-', '_', no leading dot.
+// An allow list is safer than a deny list: letters, digits, '.', '-', '_', no leading dot.
 static bool is_plain_name(const char *name)
 {
     if (name[0] == '\0' || name[0] == '.' || strlen(name) > 255) return false;
@@ -124,7 +125,7 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
 }
 
-// Before any file is opened.
+// Checks all names before any file is opened.
 static status check_names(const char *index_path, const json *map)
 {
     for (int64_t i = 0; i < json_count(map); i++) {
@@ -143,7 +144,7 @@ static status check_names(const char *index_path, const json *map)
     return ST_OK;
 }
 
-// Files are opened in the order of the map, so the first is the index's first.
+// Files are opened in the order of the map, so file 0 is the first that the index names.
 static status read_weight_map(safetensors *s, const char *index_path, const json *map)
 {
     if (json_kind_of(map) != JSON_MAP) {

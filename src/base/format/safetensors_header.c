@@ -1,8 +1,9 @@
-// The header of one safetensors file, checked to the last byte before anything is believed.
+// The header of one safetensors file, checked completely before the reader uses it.
 //
-// The order of the checks matters: lengths before reading, limits before allocating, products by
-// checked arithmetic, and at the end the ranges, sorted, must lie side by side from the first byte
-// of the data to the last. So no two tensors share bytes and nothing hides between them.
+// The order of the checks matters: lengths before reading, limits before allocating,
+// multiplications with overflow checks, and at the end the sorted ranges must be contiguous from
+// the first byte of the data to the last. So no two tensors share bytes, and no byte of the data
+// belongs to no tensor.
 #include "base/format/json.h"
 #include "base/format/safetensors_internal.h"
 

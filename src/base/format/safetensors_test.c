@@ -175,7 +175,7 @@ static void good_headers_are_read(void **state)
     assert_int_equal(parse("{}", -1, 0, &f, a), ST_OK);
     assert_int_equal(f.count, 0);
     assert_int_equal(parse("{}      ", -1, 0, &f, a), ST_OK);
-    // Scalars, empty tensors at a border, any order of names, keys to come.
+    // Scalars, empty tensors at a boundary, any order of names, unknown keys.
     assert_int_equal(
         parse(
             "{\"b\":" T("", "4", "8") ",\"__metadata__\":{\"format\":\"pt\"},\"a\":" T(
@@ -250,7 +250,7 @@ static status write_all_types(const char *path, int64_t count)
         char bytes[8 * 100] = {0};
         const int64_t n = i % 3 == 0 ? 1 : count, size = n * dtype_bytes((dtype)i);
         for (int64_t k = 0; k < n; k++) dtype_store((dtype)i, bytes, k, (double)(k % 8));
-        // In pieces that fit no border.
+        // In pieces that match no boundary.
         for (int64_t at = 0; at < size; at += 7) {
             TRY_TO(destroy, safetensors_writer_put(w, bytes + at, min_i64(7, size - at)));
         }
@@ -332,7 +332,7 @@ static void the_writer_checks_its_caller(void **state)
     assert_int_equal(safetensors_writer_finish(w), ST_INTERNAL); // too few
     safetensors_writer_destroy(w);
     assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
-    assert_int_equal(info.kind, FILE_KIND_NONE); // given up: nothing stays
+    assert_int_equal(info.kind, FILE_KIND_NONE); // abandoned: no file stays
 
     assert_int_equal(safetensors_writer_create(host_real(), path, &w), ST_OK);
     assert_int_equal(safetensors_writer_declare(w, "a", DTYPE_F32, 1, dims), ST_OK);
@@ -443,8 +443,8 @@ static void expect_open(const char *path, status wanted, const char *words)
     safetensors_close(s);
 }
 
-// A link in a model's folder could name any file of the reader's. In a Hugging Face cache all files
-// are links, into blobs/ of the same model.
+// A link in a model's folder could name any file that the user may read. In a Hugging Face cache
+// all files are links, into blobs/ of the same model.
 static void links_lead_nowhere_else(void **state)
 {
     const fixture *f = *state;
@@ -479,13 +479,13 @@ static void links_lead_nowhere_else(void **state)
         expect_open(snapshot, rows[i].wanted, words);
         if (strcmp(rows[i].target, "../../blobs/..") != 0) expect_open(link, rows[i].wanted, words);
     }
-    // The folder itself may be named through a link: that is the user's own word.
+    // The path of the folder may itself contain a link, because the user wrote it.
     assert_int_equal(api->path_link(host_real(), "../../blobs/0123abcd",
                                     path_of(f, "m/snapshots/1/one.safetensors")),
                      ST_OK);
     assert_int_equal(api->path_link(host_real(), "m/snapshots", path_of(f, "here")), ST_OK);
     expect_open(path_of(f, "here/1"), ST_OK, "");
-    // And blobs/ that is a link is none.
+    // blobs/ must not be a link.
     assert_int_equal(api->path_rename(host_real(), path_of(f, "m/blobs"), path_of(f, "m/b")),
                      ST_OK);
     assert_int_equal(api->path_link(host_real(), "b", path_of(f, "m/blobs")), ST_OK);

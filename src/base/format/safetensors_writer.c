@@ -1,7 +1,8 @@
-// Writing one safetensors file: all tensors are declared first, as the header comes before the data.
+// Writes one safetensors file: the caller declares all tensors first, because the header precedes
+// the data.
 //
-// The header is padded with blanks so that the data starts at a multiple of 64 bytes in the file,
-// as the format's own library does with 8: a mapped file then has aligned tensors.
+// The writer pads the header with blanks so that the data starts at a multiple of 64 bytes in the
+// file (the format's own library pads to 8). So a mapped file has aligned tensors.
 #include "base/format/safetensors.h"
 #include "base/format/safetensors_internal.h"
 #include "base/text.h"
@@ -205,11 +206,12 @@ void safetensors_writer_destroy(safetensors_writer *w)
 {
     if (w == NULL) return;
     if (!w->is_finished) {
-        // Given up: the first error stays, and no half file is left to be taken for a whole one.
+        // Abandoned: the first error stays, and the partial file is removed so that it cannot pass
+        // for a whole one.
         error_record first;
         error_take(&first);
         (void)w->h->api->file_close(w->handle);
-        file_info info; // a device that the path names is not ours to remove
+        file_info info; // never removes a device that the path names
         if (w->h->api->path_info(w->h, w->path, &info) == ST_OK && info.kind == FILE_KIND_REGULAR) {
             (void)w->h->api->path_remove(w->h, w->path);
         }
