@@ -1,5 +1,6 @@
-// Datasets: the order is a permutation that no cut of the batch moves, rows are what they say, the
-// held-out part is never trained on, weights are met, and bad data is an error with its place.
+// Datasets: the order is a permutation that does not depend on the batch size, rows hold the right
+// tokens, training never sees the held-out part, weights are met, and bad data is an error with its
+// place.
 #include "base/fault.h"
 #include "base/rng.h"
 #include "data/dataset.h"
@@ -122,8 +123,8 @@ static void test_each_epoch_is_a_permutation(void **state)
     data_dataset_close(d);
 }
 
-// In each later epoch every row but the last of its stretch begins the same number of tokens later, and
-// over many epochs by every number; nothing held out is read or predicted.
+// In each later epoch all rows but the last of their stretch begin the same number of tokens later.
+// Over many epochs every number occurs. No row reads or predicts held-out data.
 static void test_later_epochs_cut_elsewhere(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void test_later_epochs_cut_elsewhere(void **state)
     data_dataset_close(d);
 }
 
-// The same numbers of sequences give the same rows, however they are asked for; another seed,
+// The same sequence numbers give the same rows, however the calls group them. Another seed gives
 // another order.
 static void test_no_cut_moves_the_order(void **state)
 {
@@ -227,7 +228,7 @@ static void test_weights(void **state)
         assert_in_range(counts[2], 910, 911);
         assert_int_equal(counts[0] + counts[1] + counts[2], DATA_MIX_ROUND);
     }
-    // Each source goes through its own epochs: of its first 10 each sequence comes once.
+    // Each source has its own epochs: each of its first 10 sequences comes once.
     bool seen[10] = {false};
     int64_t found = 0;
     for (int64_t n = 0; found < 10; n++) {
@@ -247,7 +248,7 @@ static void test_weights(void **state)
     }
 }
 
-// A tiny weight still gets its place in each round, and the round stays whole.
+// A tiny weight still gets its place in each round, and the round keeps its length.
 static void test_extreme_weights(void **state)
 {
     (void)state;
@@ -313,7 +314,7 @@ static void test_held_out_share(void **state)
                 }
             }
         }
-        // Fixed batches, beginning again at the end; no seed moves them.
+        // Fixed batches that start over at the end and do not depend on the seed.
         fill(d, DATA_VALID, 0, 1);
         const int32_t first = ids[0];
         fill(d, DATA_VALID, n[1], 1);
@@ -362,7 +363,7 @@ static void test_held_out_file(void **state)
 
 // ---- packing ------------------------------------------------------------------------------------
 
-// Rows against the definition, computed from the text itself.
+// Compares rows with the definition, computed from the text itself.
 static void check_rows(const data_dataset *d, const int32_t *all, int64_t seq, int32_t eot)
 {
     for (int64_t n = 0; n < data_dataset_sequences(d, DATA_TRAIN); n++) {
@@ -387,7 +388,7 @@ static void check_rows(const data_dataset *d, const int32_t *all, int64_t seq, i
 static void test_masked_packing(void **state)
 {
     (void)state;
-    // Lines of 1 to 12 letters, a document each; some empty, which leave nothing.
+    // Lines of 1 to 12 letters, a document each. Some are empty and give no token.
     char lines[8192];
     int32_t all[4096];
     int64_t n = 0, count = 0;
@@ -410,7 +411,7 @@ static void test_masked_packing(void **state)
         data_dataset *d = open_dataset(&spec);
         assert_int_equal(data_dataset_sequences(d, DATA_TRAIN), (count - 1) / seq);
         check_rows(d, all, seq, 256);
-        // Without positions and documents the rest is the same.
+        // Without positions and documents the other arrays stay the same.
         fill(d, DATA_TRAIN, 3, 1);
         int32_t other_ids[64], other_labels[64], other_documents[64];
         data_rows few = {other_ids, other_labels, NULL, NULL};
@@ -423,7 +424,7 @@ static void test_masked_packing(void **state)
     }
 }
 
-// Files without a list of documents: the end-of-text token is the border. And a file's end is one.
+// Files without a list of documents: the end-of-text token is the boundary, and so is a file's end.
 static void test_masked_packing_of_token_files(void **state)
 {
     (void)state;
@@ -523,7 +524,7 @@ static void test_token_beyond_vocabulary(void **state)
     data_dataset_close(d);
 }
 
-// Shards of another tokenizer are not taken for this one's.
+// The dataset does not reuse shards of another tokenizer.
 static void test_shard_of_another_tokenizer(void **state)
 {
     (void)state;
@@ -536,7 +537,7 @@ static void test_shard_of_another_tokenizer(void **state)
     data_dataset_spec spec = spec_of(train, 1, 4);
     spec.tokenizer = tokenizer;
     data_dataset_close(open_dataset(&spec));
-    // A second tokenizer: the shared one of GPT-2, if it is there.
+    // A second tokenizer: the shared one of GPT-2, if it exists.
     char shared[1024];
     file_info info;
     test_shared("data/gpt2_vocab.bpe", shared);
@@ -571,7 +572,7 @@ static void test_faults(void **state)
         assert_int_equal(fault_arm(NULL), ST_OK);
         if (st == ST_OK) {
             data_dataset_close(d);
-            // Removing what a killed run left is the one thing that may fail unnoticed.
+            // Only the removal of a killed run's files may fail without an error.
             if (k > 30) return;
         }
     }

@@ -1,8 +1,9 @@
 // Two buffers between one thread that fills and one that takes.
 //
-//   filled: steps that the thread has finished.   taken: steps that next() has given.
-//   Step number k (from 0) lies in buffer k % 2. The thread may fill k once k - 2 was given back,
-//   that is when next() has been called for k - 1: filled < taken + 1, counting the one in hand.
+//   filled: steps that the thread has finished.   taken: steps that next() has returned.
+//   Step number k (from 0) uses buffer k % 2. The thread may fill k when the caller has returned
+//   k - 2, that is, when next() has been called for k - 1: filled < taken + 1, where the caller's
+//   buffer counts as taken.
 #include "data/loader.h"
 
 #include "base/fault.h"
@@ -19,7 +20,7 @@ struct data_loader {
     data_batch batches[BUFFERS];
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; // guards what follows
+    pthread_mutex_t lock; // guards the fields below
     pthread_cond_t changed;
     int64_t filled, taken;
     bool stop, failed;
@@ -41,7 +42,7 @@ static void *run(void *context)
     data_loader *l = context;
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        // The buffer in the caller's hand is of step taken - 1, so taken + 1 may be filled at most.
+        // The caller's buffer belongs to step taken - 1, so the thread may fill up to taken + 1.
         while (!l->stop && l->filled > l->taken) pthread_cond_wait(&l->changed, &l->lock);
         if (l->stop || l->filled == l->steps) break;
         const int64_t k = l->filled;
@@ -140,7 +141,7 @@ void data_loader_destroy(data_loader *l)
         l->stop = true;
         pthread_cond_broadcast(&l->changed);
         pthread_mutex_unlock(&l->lock);
-        (void)pthread_join(l->thread, NULL); // cannot fail for a thread of ours
+        (void)pthread_join(l->thread, NULL); // cannot fail for a thread that this file started
     }
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);

@@ -1,5 +1,5 @@
-// The loader: every step's batch, in order, equal to filling it in place; ramps, errors, early ends.
-// Run under the thread sanitizer too.
+// The data loader: every step's batch, in order, equal to filling it in place; ramps, errors, early
+// ends. The thread sanitizer runs this test too.
 #include "base/fault.h"
 #include "data/loader.h"
 #include "fixtures/base/test_paths.h"
@@ -90,7 +90,7 @@ static void test_destroyed_at_once(void **state)
     data_loader_destroy(NULL);
 }
 
-// What goes wrong in the thread is reported by next(), with its words, at its step and ever after.
+// next() reports an error of the thread, with its text, at its step and at every later call.
 static void test_error_crosses_the_threads(void **state)
 {
     (void)state;

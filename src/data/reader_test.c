@@ -1,4 +1,4 @@
-// Readers: the same documents out of every form and codec, cuts that change no token, damage.
+// Readers: the same documents from every form and codec, cuts that change no token, damaged files.
 #include "base/fault.h"
 #include "base/rng.h"
 #include "data/reader.h"
@@ -129,7 +129,7 @@ static void test_forms_and_codecs(void **state)
     expect_documents(write_file("m.txt.zst", packed, n), TEXT_AND_BYTES("abcd\x01"));
 }
 
-// Every byte of a packed file cut off or changed: an error or the same text, never a crash.
+// Cuts off or changes every byte of a packed file: an error or the same text, never a crash.
 static void test_damaged_codecs(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void test_damaged_codecs(void **state)
             data_bytes_deinit(&got);
         }
     }
-    // 256 MiB of window are more than a file may ask for.
+    // A window of 256 MiB is more than a file may request.
     static const uint8_t window[] = {0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x90, 0x01, 0x00, 0x00};
     expect_failure(write_file("w.txt.zst", window, sizeof(window)), ST_DAMAGED, "zstd");
     expect_failure(write_file("x.txt.gz", TEXT_AND_BYTES("not gzip")), ST_DAMAGED, "byte");
@@ -183,8 +183,8 @@ static void test_bad_lines(void **state)
     expect_failure("/dev/zero", ST_DAMAGED, "/dev/zero");
 }
 
-// Pieces of a long text together are the text, each cut lies before a white space that follows
-// something else, and there are several.
+// The pieces of a long text make up the text, each cut is before white space that follows another
+// character, and there are several pieces.
 static void test_cuts(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void test_cuts(void **state)
     assert_int_equal(at, BYTES);
     assert_true(pieces >= 3);
     data_documents_close(d);
-    // Without permission to cut, and without a place for it: whole.
+    // Without permission to cut, and without a place for a cut, the text stays whole.
     data_bytes got = {0};
     assert_int_equal(read_documents(path, false, &got), ST_OK);
     assert_int_equal(got.count, BYTES + 1);
@@ -244,7 +244,8 @@ static void test_cuts(void **state)
     free(all);
 }
 
-// Fails the 1st, 2nd, ... point in turn until none is hit: a clean status each time, no leak.
+// Fails the 1st, 2nd, ... point in turn until the run reaches none: each time a clean status and no
+// leak.
 static void test_faults(void **state)
 {
     (void)state;

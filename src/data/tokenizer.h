@@ -1,8 +1,9 @@
 // Tokenizers: bytes of text to token ids and back.
 //
 // A family: `bytes` (each byte is its own id; the reference member, which needs no files) and `bpe`
-// (GPT-2's byte-level byte pair encoding, from its two files or a Hugging Face tokenizer.json).
-// What cannot be read exactly as the reference does is refused by name, never approximated.
+// (GPT-2's byte-level byte pair encoding, from its two files or a Hugging Face tokenizer.json). If
+// the program cannot read a file exactly as the reference does, it refuses the file and names the
+// reason.
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
@@ -15,7 +16,7 @@ extern "C" {
 
 typedef struct data_tokenizer data_tokenizer;
 
-// Growing lists on the heap, made to be used again: zero-initialise, free with data_*_deinit.
+// Reusable growing lists on the heap: zero-initialise, free with data_*_deinit.
 typedef struct data_ids {
     int32_t *items;
     int64_t count, capacity;
@@ -31,30 +32,31 @@ void data_bytes_deinit(data_bytes *list);
 
 // path: "bytes", a tokenizer.json, or a folder that holds one, or that holds GPT-2's two files
 // (encoder.json + vocab.bpe, or vocab.json + merges.txt; each perhaps with a prefix such as
-// `gpt2_`). NULL and "" are "bytes". Everything that stays lies in `a`, which must outlive it, but
-// for the cache of words, which close frees. One thread at a time may encode with a tokenizer.
+// `gpt2_`). NULL and "" are "bytes". The tokenizer is in `a`, which must outlive it, except for the
+// cache of words, which close frees. One thread at a time may encode with a tokenizer.
 NODISCARD status data_tokenizer_open(const host *h, arena *a, const char *path,
                                      data_tokenizer **out);
 void data_tokenizer_close(data_tokenizer *t); // NULL is legal
 
 enum {
-    DATA_ENCODE_SPECIAL = 1 // special tokens in the text are recognised; otherwise plain text
+    // Recognises special tokens in the text; otherwise all of it is plain text.
+    DATA_ENCODE_SPECIAL = 1
 };
-// Appends the ids of the text. Bytes that are no UTF-8 count as U+FFFD (`bpe`) or as themselves
-// (`bytes`). Nothing is put before or after the text.
+// Appends the ids of the text. Bytes that are not UTF-8 count as U+FFFD (`bpe`) or as themselves
+// (`bytes`). Adds no token before or after the text.
 NODISCARD status data_tokenizer_encode(data_tokenizer *t, const char *text, int64_t bytes,
                                        int flags, data_ids *out);
 
 enum {
     DATA_DECODE_SKIP_SPECIAL = 1 // special tokens give no text
 };
-// Appends the bytes of the ids, as they are: perhaps torn inside a character. Ids beyond the
-// vocabulary give nothing.
+// Appends the bytes of the ids unchanged, which may end inside a character. Ids beyond the
+// vocabulary have no bytes.
 NODISCARD status data_tokenizer_decode(const data_tokenizer *t, const int32_t *ids, int64_t count,
                                        int flags, data_bytes *out);
 
-// Decoding for people: only whole characters come out, and a part that is no UTF-8 as U+FFFD.
-// Zero-initialise; the text of next(id) and end() together is that of all the ids.
+// Decoding for people: returns only whole characters, and U+FFFD for bytes that are not UTF-8.
+// Zero-initialise. next(id) and end() together return the text of all the ids.
 typedef struct data_decoder {
     uint8_t pending[4];
     int32_t pending_count;
@@ -66,12 +68,12 @@ NODISCARD status data_decoder_end(data_decoder *d, data_bytes *out);
 const char *data_tokenizer_name(const data_tokenizer *t);   // "bytes", "bpe"
 int64_t data_tokenizer_vocab_size(const data_tokenizer *t); // largest id + 1
 int32_t data_tokenizer_eot(const data_tokenizer *t);        // end-of-text id, -1 for none
-// What the tokenizer does, not where it came from: equal for two files of one vocabulary.
+// A hash of the tokenizer's behaviour, not of its files: equal for two files of one vocabulary.
 hash128 data_tokenizer_id(const data_tokenizer *t);
 // The id of a token by its text ("<|im_start|>"); -1 if there is none.
 int32_t data_tokenizer_find(const data_tokenizer *t, const char *text);
-// Whether encoding pieces of a text, cut before a white space that follows none, equals encoding
-// the whole. Long files are then read piece by piece.
+// True if encoding pieces of a text, cut before white space that does not follow white space,
+// equals encoding the whole. The program then reads long files piece by piece.
 bool data_tokenizer_can_cut(const data_tokenizer *t);
 
 #ifdef __cplusplus

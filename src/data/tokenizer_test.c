@@ -1,4 +1,4 @@
-// Tokenizers against the reference's ids, against PCRE2, and against files made to hurt.
+// Tokenizers against the reference's ids, against PCRE2, and against malicious files.
 #include "base/format/json.h"
 #include "base/rng.h"
 #include "data/tokenizer.h"
@@ -167,7 +167,7 @@ static void test_golden(void **state)
         id[i] = data_tokenizer_id(t);
         data_tokenizer_close(t);
     }
-    // Both forms of one vocabulary are one tokenizer.
+    // Both forms of one vocabulary make the same tokenizer.
     assert_memory_equal(&id[0], &id[1], sizeof(id[0]));
     arena_destroy(a);
 }
@@ -345,7 +345,8 @@ static void test_small_vocabularies(void **state)
     assert_int_equal(data_tokenizer_find(t, "none"), -1);
     data_tokenizer_close(t);
 
-    // A file that calls its end of text an ordinary token: text that spells it must not end itself.
+    // A file that calls its end of text an ordinary token: a text that spells the token must not
+    // end there.
     s.added = "{\"id\": 300, \"content\": \"</s>\", \"special\": false}";
     s.split = base.split;
     assert_int_equal(open_small(a, s, &t), ST_OK);
@@ -356,8 +357,8 @@ static void test_small_vocabularies(void **state)
     arena_destroy(a);
 }
 
-// Long words go another way than short ones; both must take the same merges. Ranks that do not
-// grow with length make the order matter.
+// Long and short words use different code; both must do the same merges. Ranks that do not grow
+// with length make the order matter.
 static void test_long_words_equal_short(void **state)
 {
     (void)state;
@@ -369,8 +370,8 @@ static void test_long_words_equal_short(void **state)
                      .merges = "[\"aab ba\", \"b aa\", \"aa b\", \"aa aa\", \"b a\", \"a a\"]"};
     assert_int_equal(open_small(a, s, &t), ST_OK);
     for (uint64_t round = 0; round < 300; round++) {
-        // A piece of up to 90 letters alone, and in the middle of a word that is far longer. The
-        // z's around it merge with nothing.
+        // A piece of up to 90 letters alone, and in the middle of a much longer word. The z's
+        // around it do not merge.
         char word[400];
         const int64_t length = 1 + rng_word(2, round, 0) % 90;
         memset(word, 'z', sizeof(word));
@@ -465,7 +466,8 @@ static void test_refusals(void **state)
     arena_destroy(a);
 }
 
-// A vocabulary of letters: what it lacks is refused where a text holds it, in words of any length.
+// A vocabulary of letters: the encoder refuses a text that holds other bytes, in words of any
+// length.
 static void test_letters(void **state)
 {
     (void)state;
@@ -505,7 +507,7 @@ static void test_two_files_and_their_damage(void **state)
     const char *vocab = small_vocab(a, ", \"ab\": 256, \"<|endoftext|>\": 257");
     (void)write_file(a, "x_vocab.json", vocab, (int64_t)strlen(vocab));
     const struct {
-        const char *merges, *words; // words NULL: well
+        const char *merges, *words; // words NULL: valid
     } rows[] = {
         {"#version: 0.2\na b\n", NULL}, {"a b\r\n\r\n", NULL}, {"a b", NULL},
         {"#version\na  b\n", ":2"},     {"a b\nab \n", ":2"},  {" a b\n", ":1"},
@@ -557,7 +559,7 @@ static void test_bytes(void **state)
     arena_destroy(a);
 }
 
-// A text that fills the cache many times over still gives the same ids.
+// A text that fills the cache many times still gives the same ids.
 static void test_cache_overflow(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
-// Token files: what is read in place, and the shards that are prepared from text.
+// Token files: files that are read in place, and the shards that are prepared from text.
 //
-// A family: our own shards, nanoGPT's headerless .bin, llm.c's .bin, Megatron's .idx + .bin. Each is
-// in the end a run of `count` tokens of one width at one offset of one file, perhaps with a list of
-// where documents begin.
+// A family: native shards, nanoGPT's headerless .bin, llm.c's .bin, Megatron's .idx + .bin. Each of
+// them is a run of `count` tokens of one width at one offset of one file, perhaps with a list of
+// the beginnings of documents.
 //
-// Nothing is mapped: a file that is cut or replaced under the run is an error with file and offset, no
-// SIGBUS. Even our own shards may come from elsewhere; one pread a sequence costs nothing beside it.
+// No file is mapped: a file that is cut or replaced during the run is an error with file and
+// offset, and not SIGBUS. Even native shards may come from elsewhere. One pread per sequence costs
+// little.
 #ifndef DATA_TOKENS_H
 #define DATA_TOKENS_H
 
@@ -17,11 +18,11 @@ extern "C" {
 
 typedef struct data_tokens data_tokens;
 
-// Whether a path is a token file by its name and first bytes; a text otherwise.
+// True if a path is a token file by its name and first bytes; otherwise it is a text.
 NODISCARD status data_tokens_probe(const host *h, const char *path, bool *out);
 
-// vocab: ids must be below it, checked as they are read. 0: unknown, which headerless files refuse
-// (an own shard knows its own). Lies in `a` but for the open file, which close closes.
+// vocab: ids must be below it, which reads check. 0: unknown, which headerless files refuse (a
+// native shard knows its own). In `a` except for the open file, which close closes.
 NODISCARD status data_tokens_open(const host *h, arena *a, const char *path, int64_t vocab,
                                   data_tokens **out);
 void data_tokens_close(data_tokens *t); // NULL is legal
@@ -30,42 +31,45 @@ const char *data_tokens_format(const data_tokens *t); // "trireme", "nanogpt", "
 const char *data_tokens_path(const data_tokens *t);
 int64_t data_tokens_count(const data_tokens *t);
 int64_t data_tokens_vocab(const data_tokens *t); // 0: unknown
-// Where documents begin; 0: the file does not say.
+// The number of documents; 0: the file does not list them.
 int64_t data_tokens_documents(const data_tokens *t);
-// Of our own shards: the id of the tokenizer that made it; zero otherwise.
+// Native shards: the id of the tokenizer that made it; zero for other files.
 hash128 data_tokens_tokenizer(const data_tokens *t);
-hash128 data_tokens_checksum(const data_tokens *t); // of all its tokens, as it says; else zero
+// Checksum of all tokens, if the file has one; otherwise zero.
+hash128 data_tokens_checksum(const data_tokens *t);
 
-// Tokens [first, first + count) into ids. No allocation; any threads at once.
+// Reads tokens [first, first + count) into ids. No allocation; any threads at once.
 NODISCARD status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids);
 // Calls mark(context, token) for each document that begins in (first, first + count]; ascending.
-// Only where the file has a list (data_tokens_documents > 0).
+// Only for files with a list (data_tokens_documents > 0).
 NODISCARD status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
                                      void (*mark)(void *context, int64_t token), void *context);
-// Compares an own shard's checksum of all its tokens; ST_OK for files that have none.
+// Checks a native shard's checksum of all its tokens; ST_OK for files that have none.
 NODISCARD status data_tokens_verify(const data_tokens *t);
 
-// ---- writing our shards -------------------------------------------------------------------------
+// ---- writing shards -----------------------------------------------------------------------------
 typedef struct data_shard_writer data_shard_writer;
-// Writes beside `path` under a name of its own; finish renames it over path when all is on the disk.
+// Writes to a temporary name beside `path`; finish renames it over path when the disk has all
+// bytes.
 NODISCARD status data_shard_create(const host *h, const char *path, const data_tokenizer *t,
                                    data_shard_writer **out);
 NODISCARD status data_shard_add(data_shard_writer *w, const int32_t *ids, int64_t count);
-// Ends the document with the tokenizer's end-of-text token. An empty document leaves nothing.
+// Ends the document with the tokenizer's end-of-text token. An empty document adds no token.
 NODISCARD status data_shard_end_document(data_shard_writer *w);
 NODISCARD status data_shard_finish(data_shard_writer *w); // frees w, also on failure
 void data_shard_abandon(data_shard_writer *w);            // NULL is legal
 
 // ---- text to shards -----------------------------------------------------------------------------
 typedef struct data_progress {
-    // Called now and then; another status than ST_OK ends the work with it.
+    // Called from time to time; a status other than ST_OK ends the work with that status.
     status (*report)(void *context, const char *path, int64_t done_bytes, int64_t all_bytes);
     void *context;
 } data_progress;
 
-// The shard of one text file (see reader.h), made in cache_folder if it is not there yet. Its name
-// is a hash of the tokenizer's id and of the file's name, size and time, so a changed file is made
-// anew and an unchanged one never. progress may be NULL. *shard_path lies in `a`.
+// Returns the shard of one text file (see reader.h) and makes it in cache_folder if it does not
+// exist yet. Its name is a hash of the tokenizer's id and of the file's name, size and time, so a
+// changed file gets a new shard and an unchanged one never does. progress may be NULL. *shard_path
+// is in `a`.
 NODISCARD status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text_path,
                               const char *cache_folder, const data_progress *progress,
                               char **shard_path);

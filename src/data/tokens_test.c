@@ -1,4 +1,4 @@
-// Token files: our shards there and back, each foreign format, and headers that lie.
+// Token files: round trips of native shards, each foreign format, and headers with false values.
 #include "base/fault.h"
 #include "base/rng.h"
 #include "data/tokens.h"
@@ -79,7 +79,7 @@ static const char *make_shard(const char *name)
     assert_int_equal(data_shard_create(host_real(), path, tokenizer, &w), ST_OK);
     assert_int_equal(data_shard_add(w, (int32_t[]){1, 2, 3}, 3), ST_OK);
     assert_int_equal(data_shard_end_document(w), ST_OK);
-    assert_int_equal(data_shard_end_document(w), ST_OK); // an empty one leaves nothing
+    assert_int_equal(data_shard_end_document(w), ST_OK); // an empty one adds no token
     assert_int_equal(data_shard_add(w, (int32_t[]){255}, 1), ST_OK);
     assert_int_equal(data_shard_end_document(w), ST_OK);
     assert_int_equal(data_shard_add(w, (int32_t[]){7, 8}, 2), ST_OK); // its end is implied
@@ -107,12 +107,12 @@ static void test_shard_there_and_back(void **state)
     expect_borders(t, 4, 1, NULL, 0);
     assert_int_equal(data_tokens_verify(t), ST_OK);
     data_tokens_close(t);
-    // A model may have more ids than the tokenizer, never fewer.
+    // A model may have more ids than the tokenizer, but not fewer.
     data_tokens_close(open_tokens(path_of("a.tok"), 50304));
     expect_refusal(path_of("a.tok"), 256, ST_DATA, "vocabulary of 257");
 }
 
-// Each byte changed in turn: noticed when opened, when verified, or when read.
+// Changes each byte in turn: open, verify or read must detect it.
 static void test_shard_damage(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void test_shard_damage(void **state)
         bytes[at] = (char)(bytes[at] ^ 0x41);
         data_tokens *t = NULL;
         if (data_tokens_open(host_real(), memory, path, 0, &t) != ST_OK) continue;
-        // What is left is in the tokens (found by verify), the padding, or the list of documents.
+        // The remaining bytes are tokens (which verify checks), padding, or the list of documents.
         int32_t ids[9];
         border_list list = {.count = 0};
         const bool in_tokens = at >= 64 && at < 64 + 2 * 9;
@@ -165,12 +165,14 @@ static void test_shard_faults(void **state)
         file_names names;
         assert_int_equal(host_real()->api->path_list(host_real(), memory, folder, &names), ST_OK);
         for (int64_t i = 0; i < names.count; i++) {
-            // Only a failing removal may leave one, and that is not the first failure here.
+            // Only a failing removal may leave a temporary file, and the removal is not the first
+            // failure here.
             assert_null(strstr(names.names[i], ".tmp"));
         }
         file_info info;
         assert_int_equal(host_real()->api->path_info(host_real(), path, &info), ST_OK);
-        if (info.kind == FILE_KIND_REGULAR) data_tokens_close(open_tokens(path, 0)); // whole
+        // A complete shard.
+        if (info.kind == FILE_KIND_REGULAR) data_tokens_close(open_tokens(path, 0));
         if (st == ST_OK) {
             assert_true(k > 5);
             return;
@@ -246,7 +248,7 @@ typedef struct idx {
     int32_t lengths[3];
     int64_t pointers[3];
     int64_t documents[3];
-    int64_t cut; // bytes to leave off at the end
+    int64_t cut; // bytes to cut off at the end
 } idx;
 
 // Two documents: sequences 0 and 1, then sequence 2.
@@ -350,7 +352,7 @@ static void test_megatron_damage(void **state)
     }
     (void)write_file("m.idx", "MMIDIDY and more than thirty-four bytes", 39);
     expect_refusal(path_of("m.idx"), 100, ST_DAMAGED, "byte 0");
-    // Empty documents, anywhere.
+    // Empty documents in any place.
     const idx empty = {1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 3, 3}, 0};
     write_idx(&empty);
     data_tokens *t = open_tokens(path_of("m.idx"), 100);
@@ -359,7 +361,7 @@ static void test_megatron_damage(void **state)
     assert_int_equal(remove(path_of("m.idx")), 0);
 }
 
-// A file that is cut while it is open: an error with file and offset, no signal.
+// A file that is cut while it is open gives an error with file and offset, and no signal.
 static void test_cut_under_the_run(void **state)
 {
     (void)state;
@@ -378,8 +380,8 @@ static void test_cut_under_the_run(void **state)
     data_tokens_close(t);
 }
 
-// Our own shards may be cut too: the cache lies on a disk that others write to. They were mapped
-// once, and reading them then was a SIGBUS.
+// A native shard may be cut too, because other processes write to the disk of the cache. The
+// program once mapped shards, and reading a cut one then raised SIGBUS.
 static void test_own_shard_cut_under_the_run(void **state)
 {
     (void)state;
@@ -394,11 +396,11 @@ static void test_own_shard_cut_under_the_run(void **state)
     assert_int_equal(data_shard_finish(w), ST_OK);
     data_tokens *t = open_tokens(path, 0);
     const int64_t per = data_tokens_count(t) / DOCUMENTS;
-    int64_t wanted[16], count = 0; // borders out of the file's list, in the middle of it
+    int64_t wanted[16], count = 0; // boundaries in the middle of the file's list
     for (int64_t i = 401; i < 401 + COUNT_OF(wanted); i++) wanted[count++] = i * per;
     expect_borders(t, 400 * per, count * per, wanted, count);
     assert_int_equal(data_tokens_verify(t), ST_OK);
-    assert_int_equal(truncate(path, 4096), 0); // of a file that memory holds no page of
+    assert_int_equal(truncate(path, 4096), 0); // for a file with no page in memory
     int32_t got[64];
     border_list list = {.count = 0};
     assert_int_equal(data_tokens_read(t, 0, 64, got), ST_OK);
@@ -450,7 +452,8 @@ static void test_prepare(void **state)
     assert_int_equal(got[0], 'h');
     assert_int_equal(got[6], 256);
     data_tokens_close(t);
-    // The second time nothing is read; a damaged shard is made anew; a changed text too.
+    // The second time no text is read; a damaged shard is rebuilt, and so is the shard of a changed
+    // text.
     assert_int_equal(
         data_prepare(host_real(), memory, tokenizer, text_path, cache, &progress, &again), ST_OK);
     assert_string_equal(shard, again);

@@ -1,5 +1,6 @@
-// Texts side by side: in strict mode every text has, token by token and logit by logit, the bits that it
-// has alone; whatever its slot, its neighbours, the order, the threads and the chunk.
+// Several sequences at once: in strict mode every sequence has, token by token and logit by logit,
+// the bits that it has alone, whatever its slot, the other slots, the order, the threads and the
+// chunk.
 #include "infer/infer.h"
 
 #include "fixtures/base/test_paths.h"
@@ -25,7 +26,7 @@ typedef struct bench {
     char folder[1100];
     infer_prompt prompts[PROMPTS];
     int32_t ids[PROMPTS][PROMPT_MAX];
-    // What each prompt gives alone.
+    // The result of each prompt alone.
     int64_t vocab;
     int32_t tokens[PROMPTS][GROWN];
     float *logits; // (PROMPTS, GROWN, vocab)
@@ -37,7 +38,7 @@ static uint64_t random_next(uint64_t *state)
     return *state >> 33;
 }
 
-// Prompts of 1 to PROMPT_MAX tokens; greedy and drawn ones, two that are equal but for the seed.
+// Prompts of 1 to PROMPT_MAX tokens; greedy and sampled ones, two that differ only in the seed.
 static void prompts_make(bench *b)
 {
     static const int64_t lengths[PROMPTS] = {5, 1, PROMPT_MAX, 9, 9, 16, 3};
@@ -121,7 +122,7 @@ static void compare(const bench *b, const infer *g, int64_t slot, const seat *s)
     assert_memory_equal(got, logits_of(b, s->prompt, s->drawn), (size_t)b->vocab * sizeof(float));
 }
 
-// Prompts in another order, in slots as they become free, each step on some of the slots only.
+// Prompts in another order, in slots as they become free; each step runs some of the slots only.
 static void side_by_side(bench *b, infer *g, uint64_t seed)
 {
     enum { SLOTS_MAX = 8 };
@@ -168,7 +169,7 @@ static status hear(void *context, int64_t index, int32_t id, bool *ends)
     assert_int_equal(id, h->b->tokens[index][h->count[index]]);
     h->count[index]++;
     h->all++;
-    if (index == 5 && h->count[index] == 2) *ends = true; // though it may have more
+    if (index == 5 && h->count[index] == 2) *ends = true; // ends it early
     return ST_OK;
 }
 
@@ -236,7 +237,7 @@ static const char model_format[] =
     " \"num_hidden_layers\": 2, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-5,"
     " \"tie_word_embeddings\": false, \"vocab_size\": 257, \"rope_theta\": 10000.0, %s}";
 
-// The weights of llama_gqa under another description.
+// The weights of llama_gqa with another configuration of rotary positions.
 static void stretched(bench *b, const char *scratch, const char *rope)
 {
     char path[1300], facts[2000], command[2700];
@@ -248,7 +249,8 @@ static void stretched(bench *b, const char *scratch, const char *rope)
     snprintf(b->folder, sizeof(b->folder), "%s", scratch);
 }
 
-// A text grown token by token is, where its table changes, the same text taken in at once.
+// A sequence that grows token by token past a change of the table equals the same sequence
+// processed at once.
 static void equals_fresh(bench *b, int64_t border)
 {
     infer *g = opened(b, DTYPE_F32, 2, 1, 0);

@@ -1,4 +1,4 @@
-// Stop texts are few and short, so each is looked for plainly in what came last.
+// Stop texts are few and short, so the code searches the latest text for each of them directly.
 #include "infer/continuation.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static bool lies_at(const data_bytes *t, int64_t at, const char *stop, int64_t l
     return at + length <= t->count && memcmp(t->items + at, stop, (size_t)length) == 0;
 }
 
-// Where the first stop text begins at or after `from`; -1: nowhere.
+// The beginning of the first stop text at or after `from`; -1: none.
 static int64_t find(const infer_continuation *c, int64_t from)
 {
     for (int64_t at = from; at < c->text.count; at++) {
@@ -19,7 +19,7 @@ static int64_t find(const infer_continuation *c, int64_t from)
     return -1;
 }
 
-// How many bytes at the end are the beginning of a stop text.
+// The number of bytes at the end that are the beginning of a stop text.
 static int64_t held_back(const infer_continuation *c, int64_t longest)
 {
     for (int64_t n = min_i64(longest - 1, c->text.count); n > 0; n--) {
@@ -58,7 +58,7 @@ status infer_continuation_add(infer_continuation *c, const data_tokenizer *t, in
 
 status infer_continuation_end(infer_continuation *c)
 {
-    if (c->stopped) return ST_OK; // a torn character came after the stop text, if at all
+    if (c->stopped) return ST_OK; // an incomplete character can only come after the stop text
     const int64_t before = c->text.count;
     TRY(data_decoder_end(&c->decoder, &c->text));
     settle(c, before);

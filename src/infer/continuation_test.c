@@ -1,4 +1,4 @@
-// Stop texts against a dull reference: the whole text, searched at its end.
+// Stop texts against a simple reference: the whole text, searched at its end.
 #include "infer/continuation.h"
 
 #include <setjmp.h>
@@ -37,7 +37,8 @@ static int teardown(void **state)
     return 0;
 }
 
-// Feeds the bytes one by one, as the worst tokenizer there is; what was shown may never be taken back.
+// Adds the bytes one by one, like the worst possible tokenizer. Text that was shown must never
+// change.
 static void feed(const bench *b, infer_continuation *c, const char *bytes, int64_t count)
 {
     char shown[256] = {0};
@@ -77,7 +78,7 @@ static void test_examples(void **state)
     expect(b, two, 2, "xbcd", "x", true);
     expect(b, self, 1, "aaab", "a", true);
     expect(b, wide, 1, "caf\xc3\xa9\xc3\xa9!", "caf\xc3\xa9", true);
-    expect(b, NULL, 0, "z\xe2\x82", "z\xef\xbf\xbd", false); // torn at the end
+    expect(b, NULL, 0, "z\xe2\x82", "z\xef\xbf\xbd", false); // incomplete at the end
     expect(b, NULL, 0, "\xe2\x82\xac", "\xe2\x82\xac", false);
 }
 
@@ -100,7 +101,8 @@ static void test_against_search(void **state)
             const int64_t n = 1 + (int64_t)(random_next(&seed) % 5);
             for (int64_t i = 0; i < n; i++) stop[s][i] = (char)('a' + random_next(&seed) % 2);
         }
-        // The first to end is met first; what it is cut to begins at the earliest that is there then.
+        // The first stop text to end is found first; the cut is at the earliest beginning of one at
+        // that point.
         int64_t end = length, begin = length;
         bool met = false;
         for (int64_t n = 1; n <= length && !met; n++) {

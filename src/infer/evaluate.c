@@ -1,4 +1,4 @@
-// One EVALUATE plan of one micro-batch; rows that the caller does not fill have no label.
+// Runs one EVALUATE plan with one micro-batch; rows that the caller does not fill have no labels.
 #include "infer/evaluate.h"
 
 #include "infer/open.h"

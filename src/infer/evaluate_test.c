@@ -1,5 +1,5 @@
-// Evaluation against the reference's losses, against logits that generation gives token by token, and
-// against dull readings of the files.
+// Evaluation against the reference's losses, against logits of token-by-token generation, and
+// against simple readers of the files.
 #include "infer/evaluate.h"
 
 #include "data/dataset.h"
@@ -57,7 +57,7 @@ static const char *write_file(const bench *b, const char *name, const void *byte
     return path;
 }
 
-// The folder of a reference model; NULL: not there.
+// The folder of a reference model, or NULL.
 static const char *golden_folder(const bench *b, const char *name)
 {
     char models[1024], *path = NULL, *file_path = NULL;
@@ -133,7 +133,7 @@ static void test_reference_losses(void **state)
         check(safetensors_open_mapped(host_real(), path, &files));
         const double one = golden_loss(b, folder, files, 1, &expected);
         assert_true(fabs(one - expected) < 2e-5);
-        // Two at once, and three, of which one is empty.
+        // Two rows at once, then three rows of which one is empty.
         assert_true(one == golden_loss(b, folder, files, 2, &expected));
         assert_true(one == golden_loss(b, folder, files, 3, &expected));
         safetensors_close(files);
@@ -149,7 +149,7 @@ static double nats_of(const float *logits, int64_t vocab, int32_t id)
     return highest + log(sum) - (double)logits[id];
 }
 
-// Losses of ids[1 .. count - 1] from the logits that a text grown token by token has.
+// Losses of ids[1 .. count - 1] from the logits of token-by-token generation.
 static void nats_grown(const bench *b, const char *folder, const int32_t *ids, int64_t count,
                        double *out)
 {
@@ -188,7 +188,7 @@ static void test_losses_are_those_of_logits(void **state)
         infer_scorer *s = scorer(b, folder, COUNT, 2, 1);
         infer_score score = {.tokens = 0};
         exact_zero(&score.nats);
-        infer_scorer_row(s, 0, ids, labels, 7); // a shorter row beside it
+        infer_scorer_row(s, 0, ids, labels, 7); // a shorter row in the same batch
         infer_scorer_row(s, 1, ids, labels, COUNT);
         check(infer_scorer_run(s, 2, &score, losses));
         double sum = 0.0;
@@ -229,7 +229,7 @@ static const char text_a[] = "{\"text\": \"One document.\"}\n{\"text\": \"\"}\n{
                              "{\"text\": \"Another, longer document of the first file.\"}\n";
 static const char text_b[] = "A file is one document; this is the second one here. Caf\xc3\xa9.";
 
-// Without overlap the windows are the trainer's sequences, and then the rest.
+// Without overlap the windows are the trainer's sequences, followed by the rest.
 static void test_windows_are_the_trainers(void **state)
 {
     const bench *b = *state;
@@ -266,7 +266,7 @@ static void test_windows_are_the_trainers(void **state)
         int64_t filled = 0, count = data_dataset_sequences(d, DATA_VALID);
         check(infer_windows_next(w, &mine.rows, &filled));
         assert_true(count > 12 && (filled == count || filled == count + 1) && filled < 16);
-        for (int64_t n = 0; n < count; n++) { // theirs come in another order
+        for (int64_t n = 0; n < count; n++) { // the trainer's come in another order
             const int64_t window = data_dataset_place(d, DATA_VALID, n).sequence;
             check(data_batch_fill(d, DATA_VALID, n, 1, &rows));
             for (int k = 0; k < 4; k++) {
@@ -280,8 +280,8 @@ static void test_windows_are_the_trainers(void **state)
     }
 }
 
-// Whatever the stride, every token that has one before it is predicted exactly once, with at least
-// seq - stride tokens before it where the stream has them.
+// For every stride, each token that has a predecessor is predicted exactly once, with at least seq
+// - stride tokens before it where the stream has them.
 static void predicted_once(const bench *b, const char *path, int64_t seq, int64_t stride,
                            int64_t rows, int64_t limit)
 {
@@ -340,7 +340,7 @@ static void test_every_token_once(void **state)
     predicted_once(b, path, 13, 4, 2, 1000);
 }
 
-// ---- choosing endings ---------------------------------------------------------------------------
+// ---- HellaSwag ----------------------------------------------------------------------------------
 
 static const char classic[] = "The cat\n1\nsat\nran off at once\nis\nzz zz\n"
                               "A dog: it is\r\n3\r\nx\r\ny y\r\nbig and old\r\nred\r\n"

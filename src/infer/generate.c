@@ -1,14 +1,14 @@
-// Texts in slots: a prefill plan for each slot, one decode plan for all, one cache.
+// Sequences in slots: a prefill plan for each slot, one decode plan for all, one KV cache.
 //
 //   prompt of 7, chunk 4     . 0 1 2 | 3 4 5 6        prefill of a slot; dots are padding
 //   then                                      7 8 9   decode, one token each, all slots at once
 //
-// The first chunk is padded in front, so the last row of every chunk is the text's last token and
-// every chunk has the plan's one shape. Padding rows are computed and thrown away. A slot that takes
-// no part in a decode has length 0: it appends nothing and sees nothing.
+// The first chunk is padded in front, so the last row of every chunk is the sequence's last token,
+// and every chunk has the plan's one shape. Padding rows are computed and discarded. A slot that
+// takes no part in a decode has length 0: it appends no key and attends to none.
 //
-// Prefill is planned once, with a micro-batch for each slot; the plan of a slot is the actions of its
-// micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
+// Prefill is planned once, with a micro-batch for each slot; the plan of a slot is the actions of
+// its micro-batch alone. So a prompt is computed in the same shape whatever the number of slots.
 #include "infer/open.h"
 
 #include <string.h>
@@ -16,10 +16,10 @@
 enum { CHUNK_MAX = 256, SLOTS_MAX = 1024, PARAMS = 8 };
 
 typedef struct held {
-    int32_t *text; // the tokens taken in
+    int32_t *text; // the sequence's tokens
     int32_t length;
     int64_t draws;
-    int64_t table_seq; // the length whose rotary table its cached keys were turned by
+    int64_t table_seq; // the length of the rotary table that rotated its cached keys
 } held;
 
 struct infer {
@@ -27,17 +27,17 @@ struct infer {
     int64_t slot_count, chunk;
     held *slots;
     plan **plans;      // [0]: decode; [1 + slot]: prefill
-    int64_t table_seq; // the length that the rotary table on the device is for
-    float *logits;     // (slots, vocab) of each slot's last draw, or NULL
-    float *logits_run; // of the last run
+    int64_t table_seq; // the length of the rotary table on the device
+    float *logits;     // (slots, vocab) logits of each slot's last draw, or NULL
+    float *logits_run; // logits of the last run
     infer_turn **pending;
-    // What a step is given: prefill has rows of a chunk for each slot, decode one row.
+    // Inputs of a step: prefill has rows of a chunk for each slot, decode has one row.
     int32_t *ids, *positions, *lengths, *rows, *drawn;
     float *params;
     int64_t *draws;
 };
 
-// ---- putting it together ------------------------------------------------------------------------
+// ---- plans --------------------------------------------------------------------------------------
 
 static status options_take(infer *g, const infer_options *o)
 {
@@ -50,10 +50,10 @@ static status options_take(infer *g, const infer_options *o)
                 (long long)g->slot_count, (long long)g->chunk, (int)SLOTS_MAX);
 }
 
-// The actions of micro-batch `b` of a plan as a plan of its own; bindings and tensors are shared.
+// Makes a plan from the actions of micro-batch `b` of a plan; both share bindings and tensors.
 static status plan_part(infer *g, const plan *all, int64_t b, plan **out)
 {
-    int32_t *place = NULL; // [action of all] in the part, -1: not in it
+    int32_t *place = NULL; // [action of all] its index in the part, -1: not in it
     plan *part = NULL;
     TRY(arena_new(g->c.a, 1, &part));
     *part = *all;
@@ -71,7 +71,7 @@ static status plan_part(infer *g, const plan *all, int64_t b, plan **out)
         action->waits_begin = (int32_t)part->wait_count;
         for (int32_t w = 0; w < from->waits_count; w++) {
             const int32_t on = all->waits[from->waits_begin + w];
-            // A wait on the step before: it is over, for every run here is finished.
+            // Drops a wait on the previous step, because every earlier run here has finished.
             if (on >= 0 && place[on] >= 0) part->waits[part->wait_count++] = place[on];
         }
         action->waits_count = (int32_t)part->wait_count - action->waits_begin;
@@ -169,7 +169,7 @@ int64_t infer_length(const infer *g, int64_t slot)
 
 // ---- runs ---------------------------------------------------------------------------------------
 
-// A text of `seq` tokens may need another rotary table than the one on the device.
+// A sequence of `seq` tokens may need another rotary table than the one on the device.
 static status table_for(infer *g, int64_t seq)
 {
     if (!model_rope_changes(&g->c.spec, g->table_seq, seq)) return ST_OK;
@@ -199,7 +199,7 @@ static status plan_run(infer *g, const plan *p)
     return infer_core_run(&g->c, p, &input);
 }
 
-// What a run drew for `slot`, which was row `row` of it.
+// Stores the token that a run drew for `slot`, from row `row` of the run.
 static status slot_drew(infer *g, int64_t slot, int32_t id, int32_t *next)
 {
     if (id < 0 || id >= g->c.spec.vocab) {
@@ -211,7 +211,7 @@ static status slot_drew(infer *g, int64_t slot, int32_t id, int32_t *next)
     return ST_OK;
 }
 
-// Logits of the rows of a run, then a row of them to its slot.
+// Reads the logits of a run's rows, then copies each row to its slot.
 static status logits_read(infer *g, const plan *p, int64_t rows)
 {
     if (g->logits == NULL) return ST_OK;
@@ -228,7 +228,7 @@ static void logits_keep(infer *g, int64_t row, int64_t slot)
 
 static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 {
-    // The seed's bits as they are; a float's value would lose most of them.
+    // Passes the seed's bits unchanged; a conversion to float would lose most of them.
     const uint32_t low = (uint32_t)s->seed, high = (uint32_t)(s->seed >> 32);
     float *params = g->params + slot * PARAMS;
     params[0] = (float)s->temperature;
@@ -241,7 +241,7 @@ static void sampling_set(infer *g, int64_t slot, const infer_sampling *s)
 
 // ---- prompts ------------------------------------------------------------------------------------
 
-// Takes in the slot's text[0 .. count - 1] from its beginning, a chunk at a time.
+// Processes the slot's text[0 .. count - 1] from its beginning, a chunk at a time.
 static status prefill(infer *g, int64_t b, int64_t count, int32_t *next)
 {
     const int64_t chunk = g->chunk;
@@ -286,7 +286,7 @@ status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling, 
     return prefill(g, slot, count, next);
 }
 
-// ---- one token more -----------------------------------------------------------------------------
+// ---- decode -------------------------------------------------------------------------------------
 
 static status turn_check(const infer *g, const infer_turn *turn)
 {
@@ -298,14 +298,14 @@ static status turn_check(const infer *g, const infer_turn *turn)
     return fail(ST_CONFIG_RANGE, "the text has %d tokens, there is room for no more", s->length);
 }
 
-// Whether the slot, one token longer, needs no other table than the one of `seq` tokens.
+// True if the slot, extended by one token, needs the same table as `seq` tokens.
 static bool table_fits(const infer *g, const held *s, int64_t seq)
 {
     return !model_rope_changes(&g->c.spec, seq, s->length + 1);
 }
 
-// One step for those of the turns that one table serves, the first among them; the others come to the
-// front and *left counts them.
+// One step for the first of the turns and all others that need the same table. Moves the remaining
+// turns to the front and counts them in *left.
 static status decode(infer *g, infer_turn **turns, int64_t *left)
 {
     const int64_t count = *left;
@@ -352,7 +352,8 @@ status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
         if (table_fits(g, s, s->table_seq)) {
             g->pending[left++] = &turns[i];
         } else {
-            // Keys in its cache were turned by another table: the text is taken in anew.
+            // Another table rotated the keys in its cache, so the sequence is processed again from
+            // its beginning.
             TRY(prefill(g, turns[i].slot, s->length + 1, &turns[i].next));
         }
     }
@@ -360,7 +361,7 @@ status infer_slots_next(infer *g, infer_turn *turns, int64_t count)
     return ST_OK;
 }
 
-// ---- one text -----------------------------------------------------------------------------------
+// ---- one sequence -------------------------------------------------------------------------------
 
 status infer_begin(infer *g, const infer_sampling *sampling, const int32_t *ids, int64_t count,
                    int32_t *next)

@@ -109,7 +109,7 @@ static void test_shadow_device(void **state)
     assert_memory_equal(out, g.ids, (size_t)g.id_count * sizeof(*out));
 }
 
-// The same seed gives the same text, another one another, whatever the chunk.
+// The same seed gives the same text for every chunk; another seed gives another text.
 static void test_seed_decides(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void test_seed_decides(void **state)
     assert_memory_equal(other, g.ids, (size_t)g.id_count * sizeof(*other));
 }
 
-// A token fed through the cache gives the logits of the whole text taken at once.
+// A token through the cache gives the logits of the whole text in one prefill.
 static void test_cache_equals_prefill(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Reading examples, and scoring their endings as rows: four endings of an example come one after the
-// other, whatever batches they fall into.
+// Reads examples and scores their endings as rows. The endings of an example follow one another, in
+// one batch or across batches.
 #include "infer/hellaswag.h"
 
 #include "base/format/json.h"
@@ -15,10 +15,10 @@ typedef struct reading {
     arena *a;
     data_tokenizer *t;
     const char *path;
-    int64_t limit, line; // line: number of the one read last
+    int64_t limit, line; // line: number of the last line read
     hellaswag_list *list;
     data_reader *r;
-    data_bytes buffer; // read, not yet taken
+    data_bytes buffer; // bytes that are read and not yet used
     int64_t at;
     bool at_end;
     data_ids ids;
@@ -46,7 +46,7 @@ static status more(reading *v)
     return data_bytes_add(&v->buffer, block, got);
 }
 
-// The next line that is not empty, in the arena; NULL: the end.
+// The next non-empty line, in the arena; NULL: the end.
 static status line_next(reading *v, char **out)
 {
     *out = NULL;
@@ -75,7 +75,8 @@ static status refused(const reading *v, const char *what)
     return fail(ST_DATA, "%s: line %lld: %s", v->path, (long long)v->line, what);
 }
 
-// As one text, as the model would read it; the ending's tokens are those beyond the context's.
+// Encodes context and ending as one text, as the model would read it; the ending's tokens are those
+// after the context's.
 static status ending_take(reading *v, const char *context, const char *ending,
                           hellaswag_ending *out)
 {
@@ -194,7 +195,7 @@ status hellaswag_read(const host *h, arena *a, data_tokenizer *t, const char *pa
 
 // ---- scoring ------------------------------------------------------------------------------------
 
-// Row `row`: all tokens but the last predict the next one; those of the ending count.
+// Row `row`: every token but the last predicts the next one; only predictions of the ending count.
 static void row_fill(infer_scorer *s, int64_t row, const hellaswag_ending *e, int32_t *labels)
 {
     const int64_t seq = infer_scorer_rows(s)->seq;

@@ -1,13 +1,13 @@
 // Generation with the trainer's own programs, plans, executor and kernels.
 //
-// A text is taken in by PREFILL, a chunk of tokens at a time, and grown by DECODE, a token at a time.
-// Several texts grow side by side, each in a slot of its own. All plans share weights and the cache of
-// keys and values, which are run tensors of one arena; all of it is planned before the first token, so
-// what would not fit is refused then.
+// PREFILL processes a prompt, a chunk of tokens at a time. DECODE extends the sequence, a token at
+// a time. Several sequences run in one batch, each in its own slot. All plans share weights and the
+// KV cache, which are run tensors of one arena. The program plans all memory before the first
+// token, so it refuses a request that does not fit before it starts.
 //
-// With `strict` a text and its logits have the same bits alone or beside others, in any slot, with any
-// number of slots and threads and any chunk. Its random draws follow from its seed and how many it
-// drew before, always.
+// With `strict` a sequence and its logits have the same bits alone or with others, in any slot,
+// with any number of slots and threads and any chunk. Its random draws always depend only on its
+// seed and on the number of its earlier draws.
 #ifndef INFER_INFER_H
 #define INFER_INFER_H
 
@@ -20,21 +20,22 @@ typedef struct infer infer;
 typedef struct infer_options {
     int threads;                  // 0: one per core
     const char *device, *backend; // NULL: "cpu"
-    dtype compute;                // of weights, cache and activations
-    int64_t context;              // longest text, prompt and continuation together
-    int64_t chunk;                // tokens of a prompt taken at once; 0: as fits the context
-    int64_t slots;                // texts grown side by side; 0: 1
-    bool logits;                  // infer_logits will be asked for
+    dtype compute;                // type of weights, cache and activations
+    int64_t context;              // longest sequence, prompt and continuation together
+    int64_t chunk;                // tokens of a prompt per PREFILL; 0: chosen from the context
+    int64_t slots;                // sequences at once; 0: 1
+    bool logits;                  // true if infer_logits will be called
     bool strict;
-    int64_t memory_limit_bytes; // 0: what the machine has
+    int64_t memory_limit_bytes; // 0: the machine's memory
     // For measurements, where infer_open gets no folder: this model with initial values.
     const decoder_spec *fresh;
     uint64_t fresh_seed;
     const kern_level *level; // NULL: the machine's
-    trace_ring *trace;       // of every run; NULL: none
+    trace_ring *trace;       // trace of every run; NULL: none
 } infer_options;
 
-// How the next token is chosen: temperature 0 takes the best one. A filter is off at 0, top_p at 1.
+// Rules for choosing the next token: temperature 0 takes the best one. A filter is off at 0, top_p
+// at 1.
 typedef struct infer_sampling {
     double temperature;
     int64_t top_k;
@@ -42,36 +43,37 @@ typedef struct infer_sampling {
     uint64_t seed;
 } infer_sampling;
 
-// `folder` holds a config.json with either a checkpoint of ours (manifest.json) or Hugging Face
-// weights; NULL: options->fresh. Everything but the arena lies in `a`. A context beyond the model's is ST_CONFIG_RANGE.
+// `folder` holds a config.json with either a native checkpoint (manifest.json) or Hugging Face
+// weights; NULL: options->fresh. `a` holds everything but the device arena. A context beyond the
+// model's is ST_CONFIG_RANGE.
 NODISCARD status infer_open(const host *h, arena *a, const char *folder,
                             const infer_options *options, infer **out);
 void infer_close(infer *g); // NULL is legal
 
 const decoder_spec *infer_spec(const infer *g);
 int64_t infer_slots(const infer *g);
-const plan *infer_decode_plan(const infer *g); // what a call of infer_next runs
+const plan *infer_decode_plan(const infer *g); // the plan of an infer_next call
 int64_t infer_peak_bytes(const infer *g);
-int64_t infer_length(const infer *g, int64_t slot); // tokens taken in so far
+int64_t infer_length(const infer *g, int64_t slot); // tokens in the slot's sequence so far
 
-// ---- one text, in slot 0 ------------------------------------------------------------------------
-// Forgets the text before, takes the prompt (at least one token) and draws the token after it.
+// ---- one sequence, in slot 0 --------------------------------------------------------------------
+// Drops the sequence before, processes the prompt (at least one token) and draws the next token.
 NODISCARD status infer_begin(infer *g, const infer_sampling *sampling, const int32_t *ids,
                              int64_t count, int32_t *next);
-// Takes one more token, usually the one drawn last, and draws the one after it.
+// Appends one token, usually the one drawn last, and draws the next one.
 NODISCARD status infer_next(infer *g, int32_t id, int32_t *next);
-// The logits (vocab) that the slot's last token was drawn from. Needs options.logits.
+// The logits (vocab) of the slot's last draw. Needs options.logits.
 NODISCARD status infer_logits(const infer *g, int64_t slot, float *out);
 
-// ---- texts side by side -------------------------------------------------------------------------
+// ---- several sequences at once ------------------------------------------------------------------
 NODISCARD status infer_slot_begin(infer *g, int64_t slot, const infer_sampling *sampling,
                                   const int32_t *ids, int64_t count, int32_t *next);
 typedef struct infer_turn {
     int64_t slot; // each at most once in a call
-    int32_t id;   // the token it takes
+    int32_t id;   // the token to append
     int32_t next; // the token drawn after it
 } infer_turn;
-// One token more for each of these slots; the others keep what they have.
+// Extends each of these slots by one token; the other slots do not change.
 NODISCARD status infer_slots_next(infer *g, infer_turn *turns, int64_t count);
 
 // ---- a list of prompts --------------------------------------------------------------------------
@@ -83,13 +85,14 @@ typedef struct infer_prompt {
 
 typedef struct infer_watcher {
     void *context;
-    status (*begun)(void *context, int64_t index); // prompt `index` comes to be taken in; NULL
-    // Prompt `index` drew a token. *ends: it is the last one wanted, though max_tokens are not reached.
+    // Called before prompt `index` is processed; may be NULL.
+    status (*begun)(void *context, int64_t index);
+    // Prompt `index` drew a token. Set *ends to end its sequence before max_tokens.
     status (*drawn)(void *context, int64_t index, int32_t id, bool *ends);
-    bool (*stop)(void *context); // asked before each step, true ends all; NULL: never
+    bool (*stop)(void *context); // called before each step; true ends all; NULL: never
 } infer_watcher;
 
-// Prompts enter in their order, each as soon as a slot is free.
+// Prompts start in their order, each as soon as a slot is free.
 NODISCARD status infer_run(infer *g, const infer_prompt *prompts, int64_t count,
                            const infer_watcher *watcher);
 

@@ -1,4 +1,4 @@
-// A model on a device: description, plans in one arena, constants, weights.
+// A model on a device: configuration, plans in one arena, constants, weights.
 #include "infer/open.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ status infer_core_begin(infer_core *c, const host *h, arena *a, const char *fold
 
 status infer_core_context(infer_core *c, int64_t context)
 {
-    // Dynamic rotary positions stretch with the text; others end at the model's context.
+    // Dynamic rotary positions scale with the length; other models end at their context.
     const bool stretches =
         c->spec.position == MODEL_POSITION_ROPE && c->spec.rope.kind == MODEL_ROPE_DYNAMIC;
     c->context = context;

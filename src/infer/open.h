@@ -1,4 +1,5 @@
-// Inside infer/: a model on a device, ready to run plans; what generation and evaluation share.
+// A model on a device, ready to run plans, which generation and evaluation share. Private to
+// infer/.
 #ifndef INFER_OPEN_H
 #define INFER_OPEN_H
 
@@ -12,7 +13,7 @@ typedef struct infer_core {
     const char *device;
     dtype compute;
     bool strict;
-    int64_t context; // of the rotary table and of caches
+    int64_t context; // context of the rotary table and of caches
     int64_t memory_limit_bytes;
     exec_workspace_context workspace;
     plan_table run;
@@ -20,30 +21,30 @@ typedef struct infer_core {
     uint64_t fresh_seed;
     kern_level level;
     trace_ring *trace;
-    const op_model *model; // of the first plan: weights and constants
+    const op_model *model; // model of the first plan: weights and constants
     exec *e;
     int64_t steps;
 } infer_core;
 
-// Reads the model's description and completes what is common in the options.
+// Reads the model's configuration and completes the common options.
 NODISCARD status infer_core_begin(infer_core *c, const host *h, arena *a, const char *folder,
                                   const infer_options *options);
-// `context` tokens in one text: refused beyond the model's.
+// Sets the longest sequence; refuses one beyond the model's context.
 NODISCARD status infer_core_context(infer_core *c, int64_t context);
 
 typedef struct infer_plan_wanted {
     op_purpose purpose;
     int64_t sequences, micro_batch, seq;
-    // EVALUATE: packed documents; the loss of every row can be read.
+    // EVALUATE only: packed documents; the loss of every row can be read.
     bool documents, losses;
 } infer_plan_wanted;
 NODISCARD status infer_core_plan(infer_core *c, const infer_plan_wanted *wanted, plan **out);
-// After the last plan: memory, constants, weights.
+// Called after the last plan: allocates memory, sets constants, loads weights.
 NODISCARD status infer_core_load(infer_core *c, const char *folder, const plan *const *plans,
                                  int64_t count);
 // Runs a plan to its end.
 NODISCARD status infer_core_run(infer_core *c, const plan *p, exec_input *input);
-// A boundary output of the head, after a run.
+// Reads a boundary output of the head after a run.
 NODISCARD status infer_core_output(const infer_core *c, const plan *p, int output, void *data,
                                    int64_t bytes);
 NODISCARD status infer_core_token_check(const infer_core *c, int32_t id);

@@ -1,4 +1,4 @@
-// A list of prompts longer than there are slots: each enters as soon as one is free.
+// A list of prompts longer than the number of slots: each starts as soon as a slot is free.
 //
 //   slot 0   prompt 0 . . . . . . . | prompt 3 . . .
 //   slot 1   prompt 1 . . | prompt 2 . . . . . . . .
@@ -24,7 +24,7 @@ static bool stopped(const running *r)
     return r->watcher->stop != NULL && r->watcher->stop(r->watcher->context);
 }
 
-// Tells what a seat drew, and frees it if that was its last token.
+// Reports the token that a seat drew, and frees the seat if that was its last token.
 static status told(running *r, seat *s, int32_t id)
 {
     bool ends = false;
@@ -35,7 +35,7 @@ static status told(running *r, seat *s, int32_t id)
     return ST_OK;
 }
 
-// Prompts into free seats; one that ends with its first token leaves it free for the next.
+// Starts prompts in free seats; one that ends with its first token frees the seat for the next.
 static status enter(running *r)
 {
     const int64_t slots = infer_slots(r->g);

@@ -1,5 +1,5 @@
-// Windows over a stream of tokens. Two halves: what reads files into a buffer of tokens with a flag
-// where a document begins, and what cuts windows out of the buffer's front.
+// Windows over a stream of tokens. One half reads files into a buffer of tokens with a flag at the
+// beginning of each document; the other half cuts windows from the buffer's front.
 #include "infer/windows.h"
 
 #include "data/dataset.h"
@@ -8,30 +8,32 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 1 << 14 }; // tokens read of a token file at once
+enum { BLOCK = 1 << 14 }; // tokens per read of a token file
 
 struct infer_windows {
     const host *h;
     arena *a;
     infer_windows_spec spec;
     int32_t eot;         // -1: none
-    int32_t *id_bytes;   // [id] of its text; NULL without a tokenizer
-    int64_t id_count;    // ids that id_bytes knows
+    int32_t *id_bytes;   // [id] bytes of its text; NULL without a tokenizer
+    int64_t id_count;    // number of ids in id_bytes
     int64_t *file_bytes; // [path]
     int64_t all_bytes, done_bytes;
-    // The file that is being read.
+    // The current file.
     int64_t next_path;
     data_documents *texts;
     data_tokens *tokens;
-    int64_t token; // of the token file, the next one
+    int64_t token; // the token file's next token
     bool in_document;
     // The stream's tokens [base, base + ids.count).
     data_ids ids;
     data_bytes begins; // [token of ids] 1: a document begins
     int64_t base;
-    bool begin_next, at_end; // the next token begins a document; no file is left
+    // Begin_next: the next token begins a document; at_end: all files are read.
+    bool begin_next, at_end;
     // Windows.
-    int64_t window, scored; // where the next begins; predictions of tokens before `scored` are done
+    // Beginning of the next window; predictions of tokens before `scored` are done.
+    int64_t window, scored;
     infer_windows_count count;
 };
 
@@ -75,8 +77,8 @@ static status text_more(infer_windows *w)
 
 typedef struct marking {
     infer_windows *w;
-    int64_t first; // token of the file that is the first of the block
-    int64_t at;    // its place in the buffer
+    int64_t first; // token of the file at the block's beginning
+    int64_t at;    // position of the block in the buffer
     int64_t count;
 } marking;
 
@@ -158,7 +160,7 @@ static status fill(infer_windows *w, int64_t end)
     return ST_OK;
 }
 
-// Forgets what lies before the next window, in large steps.
+// Drops the tokens before the next window, in large steps.
 static void forget(infer_windows *w)
 {
     const int64_t gone = min_i64(w->window - w->base, w->ids.count);
@@ -182,7 +184,7 @@ static bool limit_met(const infer_windows *w)
     return w->spec.limit > 0 && w->count.tokens >= w->spec.limit;
 }
 
-// The label of stream token `at`, counted; -1 where there is none to predict.
+// The label of stream token `at`, counted; -1 if there is none to predict.
 static int32_t label_take(infer_windows *w, int64_t at)
 {
     if (at < w->scored || at + 1 >= w->base + w->ids.count || limit_met(w)) return -1;
@@ -221,7 +223,7 @@ status infer_windows_next(infer_windows *w, const infer_rows *rows, int64_t *fil
     *filled = 0;
     while (*filled < rows->rows) {
         TRY(fill(w, w->window + w->spec.seq + 1));
-        // One token more than is scored: else there is nothing to predict.
+        // Needs one token more than was scored: otherwise no token is left to predict.
         if (w->scored + 1 >= w->base + w->ids.count || limit_met(w)) return ST_OK;
         row_fill(w, rows, (*filled)++);
         forget(w);

@@ -1,9 +1,9 @@
 // Text files and token files as windows to score: the stream of the trainer (document, end-of-text
-// token, document, ...), read as it goes by.
+// token, document, ...), read incrementally.
 //
 //   seq 4, stride 4    |0 1 2 3|4 5 6 7|8 . . .        every token is predicted once, the first never
-//   seq 4, stride 2    |0 1 2 3|                       a window's first seq - stride places are
-//                          |2 3 4 5|                   context only, but for the first window
+//   seq 4, stride 2    |0 1 2 3|                       a window's first seq - stride positions are
+//                          |2 3 4 5|                   context only, except in the first window
 #ifndef INFER_WINDOWS_H
 #define INFER_WINDOWS_H
 
@@ -15,25 +15,27 @@ typedef struct infer_windows infer_windows;
 typedef struct infer_windows_spec {
     const char *const *paths; // one stream, in this order
     int64_t path_count;
-    data_tokenizer *tokenizer; // NULL: token files only, and no bytes are counted
-    int64_t vocab;             // of the model
+    data_tokenizer *tokenizer; // NULL: only token files, and bytes are not counted
+    int64_t vocab;             // the model's vocabulary
     int64_t seq, stride;       // 1 <= stride <= seq
     int64_t limit;             // tokens to predict; 0: all
-    bool crosses_texts; // a window is one text, whatever borders are in it (data.packing: plain)
+    // A window is one text, whatever document boundaries it contains (data.packing: plain).
+    bool crosses_texts;
 } infer_windows_spec;
 
 typedef struct infer_windows_count {
-    int64_t tokens;    // predicted
-    int64_t bytes;     // of the text of these tokens; special tokens have none
-    int64_t documents; // in which they lie
+    int64_t tokens;    // predicted tokens
+    int64_t bytes;     // bytes of the text of these tokens; special tokens have none
+    int64_t documents; // documents that contain them
 } infer_windows_count;
 
 NODISCARD status infer_windows_open(const host *h, arena *a, const infer_windows_spec *spec,
                                     infer_windows **out);
-// Fills up to rows->rows windows; *filled 0: there are no more.
+// Fills up to rows->rows windows; *filled 0: the stream has ended.
 NODISCARD status infer_windows_next(infer_windows *w, const infer_rows *rows, int64_t *filled);
 infer_windows_count infer_windows_counted(const infer_windows *w);
-double infer_windows_share(const infer_windows *w); // of the work that is done, about: 0 to 1
-void infer_windows_close(infer_windows *w);         // NULL is legal
+// Estimated share of the work that is done: 0 to 1.
+double infer_windows_share(const infer_windows *w);
+void infer_windows_close(infer_windows *w); // NULL is legal
 
 #endif

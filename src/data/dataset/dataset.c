@@ -3,8 +3,8 @@
 //   n ──(weights)──> source, m-th of it ──(epoch = m / size)──> permuted ordinal
 //     ──(held-out blocks skipped)──> sequence of the stream ──> tokens
 //
-// Each arrow is a function of its left side alone, computed in a few hundred nanoseconds; no
-// list of the order is ever made, so a petabyte needs no more memory than a page.
+// Each arrow is a function of its left side only and takes a few hundred nanoseconds. No list of
+// the order exists, so a petabyte of data needs no more memory than a page.
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -19,7 +19,7 @@ struct data_dataset {
     int32_t eot; // -1: none
     source *train;
     int64_t train_count;
-    source valid; // of its own files; no files: blocks of train, or nothing
+    source valid; // the source's own files; without files: blocks of train, or no data
     // Weighted sources: of each round of DATA_MIX_ROUND sequences, source i has quota[i], the
     // round's slots from slot[i] on.
     int64_t *quota, *slot;
@@ -105,7 +105,7 @@ static status open_valid(const host *h, arena *a, const data_dataset_spec *spec,
     return count_sequences(&d->valid, d->seq);
 }
 
-// Slots of a round by the largest remainder, at least one for each source.
+// Distributes the slots of a round by the largest remainder, at least one for each source.
 static status share_round(arena *a, data_dataset *d)
 {
     const int64_t n = d->train_count;
@@ -123,7 +123,9 @@ static status share_round(arena *a, data_dataset *d)
         left -= d->quota[i];
     }
     for (; left != 0; left += left > 0 ? -1 : 1) {
-        int64_t best = 0; // gives to the most wanting, takes from the one with most over
+        // Gives to the source with the largest deficit, takes from the one with the largest
+        // surplus.
+        int64_t best = 0;
         for (int64_t i = 1; i < n; i++) {
             const bool better =
                 left > 0 ? rest[i] > rest[best]
@@ -281,7 +283,7 @@ static data_place train_place(const data_dataset *d, int64_t n)
     const int64_t ordinal = rng_permute(d->seed, epoch_stream(i, epoch), count, m % count);
     data_place place = {
         .source = i, .epoch = epoch, .sequence = source_sequence(s, DATA_TRAIN, ordinal)};
-    const int64_t next = place.sequence + 1; // a shifted row ends in it
+    const int64_t next = place.sequence + 1; // the end of a shifted row
     if (epoch > 0 && next < s->sequences && !source_is_held_out(s, next)) {
         place.shift = rng_permute(d->seed, shift_stream(i, epoch), d->seq, 0);
     }
@@ -308,7 +310,7 @@ data_place data_dataset_place(const data_dataset *d, data_split split, int64_t n
 
 // ---- filling ------------------------------------------------------------------------------------
 
-// One row: where it begins in the stream, and where its borders go.
+// One row: its first token in the stream, and the place where it marks its document boundaries.
 typedef struct row {
     int64_t begin, seq;
     int32_t *ids, *labels;
@@ -335,7 +337,7 @@ static void mark_file_border(void *context, int64_t token)
     mark_border(c->r, c->file_begin + token);
 }
 
-// The borders inside one file: from its list of documents, else after each end-of-text token.
+// The boundaries inside one file: from its list of documents, or after each end-of-text token.
 static status mark_file(const data_dataset *d, const source_file *f, row *r)
 {
     const int64_t last = min_i64(r->begin + r->seq, f->begin + data_tokens_count(f->tokens) - 1);
@@ -388,7 +390,7 @@ static status fill_row(const data_dataset *d, data_split split, int64_t n, row *
         if (r->flags != NULL) memset(r->flags, 0, (size_t)seq * sizeof(int32_t));
         TRY(mark_borders(d, s, r));
     }
-    // The last label is a token of the next sequence: not to be seen from the other split.
+    // The last label is a token of the next sequence, which must not come from the other split.
     if (place.sequence + 1 < s->sequences &&
         source_is_held_out(s, place.sequence) != source_is_held_out(s, place.sequence + 1)) {
         r->labels[seq - 1] = DATA_LABEL_IGNORED;

@@ -1,4 +1,4 @@
-// What an entry of data.train or data.valid names: files found, texts prepared, tokens opened.
+// The files of an entry of data.train or data.valid: finds them, prepares texts, opens tokens.
 #include "data/dataset/sources.h"
 #include "base/fault.h"
 #include "base/text.h"
@@ -99,7 +99,7 @@ static status add_file(const host *h, arena *a, const data_dataset_spec *spec, c
     return ST_OK;
 }
 
-// Of a Megatron pair a glob finds both files: the index then stands for the pair once.
+// A glob finds both files of a Megatron pair; the index then stands for the pair.
 static bool is_second_of_pair(const file_names *names, int64_t i)
 {
     if (!ends_with(names->names[i], ".idx")) return false;
@@ -142,7 +142,7 @@ status source_add(const host *h, arena *a, const data_dataset_spec *spec, const 
     }
     if (info.kind != FILE_KIND_NONE) return add_file(h, a, spec, path, s);
     if (strpbrk(path, "*?[") != NULL) return add_glob(h, a, spec, path, s);
-    // Megatron's tools name a pair by what both names begin with.
+    // Megatron's tools name a pair by the common prefix of both names.
     char *idx = NULL;
     TRY(arena_format(a, &idx, "%s.idx", path));
     TRY(h->api->path_info(h, idx, &info));
@@ -156,7 +156,8 @@ void source_close(source *s)
     s->file_count = 0;
 }
 
-// Even places that no seed moves, so the same sequences are held out whatever else is changed.
+// Even places that do not depend on the seed, so the same sequences are held out whatever else
+// changes.
 status source_hold_out(source *s, double share)
 {
     const int64_t wanted = (int64_t)((double)s->sequences * share + 0.5);
@@ -170,7 +171,7 @@ status source_hold_out(source *s, double share)
     const int64_t blocks = min_i64(count, DATA_VALID_BLOCKS_MAX);
     int64_t taken = 0;
     for (int64_t i = 0; i < blocks; i++) {
-        // Equal parts of the stream; each gives its middle.
+        // Equal parts of the stream; each holds out its middle.
         const int64_t begin = s->sequences / blocks * i, end = s->sequences / blocks * (i + 1);
         const int64_t part = count / blocks + (i < count % blocks ? 1 : 0);
         const int64_t size = min_i64(part, end - begin);

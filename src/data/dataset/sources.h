@@ -1,4 +1,4 @@
-// Sources: the files that an entry of data.train names, as one stream of tokens. Private.
+// Sources: the files of an entry of data.train, as one stream of tokens. Private to this folder.
 #ifndef DATA_DATASET_SOURCES_H
 #define DATA_DATASET_SOURCES_H
 
@@ -15,7 +15,7 @@ typedef struct source_block {
 } source_block;
 
 typedef struct source {
-    const char *name; // as given, for errors
+    const char *name; // the path as given, for errors
     double weight;
     bool has_weight;
     source_file *files;
@@ -28,18 +28,19 @@ typedef struct source {
 // Splits "path=weight". A weight must be positive and finite.
 NODISCARD status source_parse(arena *a, const char *entry, char **path, double *weight,
                               bool *has_weight);
-// Adds the files of a path or glob: texts are prepared, all are opened.
+// Adds the files of a path or glob: prepares texts and opens all files.
 NODISCARD status source_add(const host *h, arena *a, const data_dataset_spec *spec,
                             const char *path, source *s);
 void source_close(source *s);
-// Chooses the held-out sequences: `share` of them, at least 1, in even blocks. seq is set before.
+// Chooses the held-out sequences: `share` of them, at least 1, in evenly spaced blocks. seq must be
+// set.
 NODISCARD status source_hold_out(source *s, double share);
 
-// The stream's sequence that is number `ordinal` of a split, and back-facing facts.
+// The stream's sequence that is number `ordinal` of a split, and whether a sequence is held out.
 int64_t source_sequence(const source *s, data_split split, int64_t ordinal);
 bool source_is_held_out(const source *s, int64_t sequence);
 
-// Tokens of the stream, from whichever files.
+// Reads tokens of the stream across files.
 NODISCARD status source_read(const source *s, int64_t first, int64_t count, int32_t *ids);
 // The file that holds a token of the stream.
 int64_t source_file_of(const source *s, int64_t token);

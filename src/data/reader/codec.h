@@ -1,4 +1,4 @@
-// What a codec sees of a reader. Private to this folder.
+// The part of a reader that codecs see. Private to this folder.
 #ifndef DATA_READER_CODEC_H
 #define DATA_READER_CODEC_H
 
@@ -11,16 +11,16 @@ struct data_reader {
     const data_codec *codec;
     file *f;
     char *path;
-    int64_t file_bytes, offset; // offset: of the next byte to read from the file
-    int64_t given;              // bytes given to the caller
-    // Compressed bytes read and not yet used: input[input_at .. input_count).
+    int64_t file_bytes, offset; // offset: the next byte to read from the file
+    int64_t given;              // bytes returned to the caller
+    // Compressed bytes that were read and not used yet: input[input_at .. input_count).
     uint8_t *input;
     int64_t input_at, input_count;
-    void *stream; // the codec's own
+    void *stream; // the codec's state
     bool done;
 };
 
-// Reads more input if there is none; input_count stays 0 at the end of the file.
+// Reads more input if the buffer is empty; input_count stays 0 at the end of the file.
 NODISCARD status reader_fill(data_reader *r);
 
 #endif

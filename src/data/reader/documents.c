@@ -1,9 +1,9 @@
-// Documents out of bytes. A plain text is one document, given in pieces; a line of a JSON-lines
-// file is one.
+// Documents from bytes. A plain text is one document, returned in pieces; each line of a JSON-lines
+// file is one document.
 //
-// Where a text may be cut: before a white space that follows something else. No word of a byte-level
-// tokenizer spans that place, nor looks over it, so the pieces' tokens are the whole's. A text
-// without such a place (letters only, for megabytes) is held whole, up to a limit.
+// A text may be cut before white space that follows another character. No word of a byte-level
+// tokenizer spans that place or looks past it, so the pieces' tokens equal those of the whole. A
+// text without such a place (letters only, for megabytes) is held whole, up to a limit.
 #include "base/fault.h"
 #include "base/format/json.h"
 #include "data/reader.h"
@@ -15,13 +15,13 @@ struct data_documents {
     data_reader *reader;
     char *path;
     bool is_lines, can_cut, at_end;
-    int64_t line; // of the last line given
-    // window[begin..end) holds bytes that were read and not given yet; those before `searched` hold
-    // no newline.
+    int64_t line; // number of the last line returned
+    // window[begin..end) holds bytes that were read and not returned yet. Those before `searched`
+    // hold no newline.
     char *window;
     int64_t begin, end, capacity, searched;
-    json *parsed;   // the line that the last piece came from
-    bool has_begun; // a text's document has begun, so its end is owed
+    json *parsed;   // the line of the last piece
+    bool has_begun; // a text's document has begun, so its end must be reported
 };
 
 static bool is_lines_name(const char *path)
@@ -78,7 +78,7 @@ const data_reader *data_documents_reader(const data_documents *d)
     return d->reader;
 }
 
-// Reads more into the window, which first drops what was given.
+// Drops the returned bytes from the window and reads more into it.
 static status read_more(data_documents *d)
 {
     if (d->begin > 0) {
@@ -116,8 +116,9 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Whether the character that ends before `at` is surely no white space. Beyond ASCII all end in
-// 85, a0, 80..8a, a8, a9, af or 9f (U+0085, U+00A0, U+1680, U+2000..200A, U+2028 ... U+3000).
+// True if the character that ends before `at` is certainly not white space. Beyond ASCII, all white
+// space ends in 85, a0, 80..8a, a8, a9, af or 9f (U+0085, U+00A0, U+1680, U+2000..200A, U+2028 ...
+// U+3000).
 static bool is_word_end(const char *text, int64_t at)
 {
     const uint8_t c = (uint8_t)text[at - 1];
@@ -131,7 +132,7 @@ static bool is_word_end(const char *text, int64_t at)
     return !(a == 0xe3 && b == 0x80 && c == 0x80);   // U+3000
 }
 
-// The last place in the window to cut at; 0 if there is none.
+// The last place in the window for a cut; 0 if there is none.
 static int64_t find_cut(const char *text, int64_t count)
 {
     for (int64_t at = count - 1; at > 0; at--) {

@@ -1,4 +1,4 @@
-// gzip through zlib: members one after another, as `cat a.gz b.gz` and parallel compressors make.
+// gzip through zlib: consecutive members, as `cat a.gz b.gz` and parallel compressors make.
 #include "data/reader/codec.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 typedef struct gzip_state {
     z_stream z;
-    bool in_member; // between members the file may end
+    bool in_member; // the file may end between members
 } gzip_state;
 
 static status begin(data_reader *r)

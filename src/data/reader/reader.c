@@ -1,11 +1,11 @@
-// Opening by name, reading through the codec, and the limit on how much a file may grow.
+// Opens files by name, reads through the codec, and limits the expansion of a file.
 #include "base/fault.h"
 #include "data/reader/codec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Asked in this order; plain takes what they leave.
+// Asked in this order; plain takes all other files.
 static const data_codec *const codecs[] = {&data_codec_gzip, &data_codec_zstd};
 
 static bool ends_with(const char *name, const char *ending)
@@ -90,7 +90,7 @@ status data_reader_read(data_reader *r, void *buffer, int64_t bytes, int64_t *go
     ASSERT(*got <= bytes);
     r->given += *got;
     if (*got == 0) r->done = true;
-    // A few bytes that become terabytes are an attack on the disk, not a text.
+    // A few bytes that expand to terabytes are an attack on the disk, not a text.
     const int64_t used = data_reader_position(r);
     if (r->given - DATA_EXPANSION_GRACE > used * DATA_EXPANSION_MAX) {
         return fail(ST_DAMAGED, "%s: %lld bytes give more than %lld; at most %d to one expected",
@@ -113,7 +113,7 @@ void data_reader_close(data_reader *r)
 {
     if (r == NULL) return;
     if (r->codec != NULL) r->codec->end(r);
-    if (r->f != NULL) (void)r->h->api->file_close(r->f); // nothing was written
+    if (r->f != NULL) (void)r->h->api->file_close(r->f); // the file was only read
     free(r->input);
     free(r->path);
     free(r);

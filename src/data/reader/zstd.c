@@ -1,5 +1,5 @@
-// zstd: frames one after another, skippable ones among them. The window, which is the memory that
-// a file may ask for, is limited before anything is allocated.
+// zstd: consecutive frames, including skippable ones. The code limits the window, which is the
+// memory that a file may request, before it allocates.
 #include "data/reader/codec.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 
 typedef struct zstd_state {
     ZSTD_DStream *stream;
-    size_t missing; // what the last call said: 0 where a frame has ended and all of it was given
+    // Result of the last call: 0 where a frame has ended and all its bytes were returned.
+    size_t missing;
 } zstd_state;
 
 static status begin(data_reader *r)
@@ -41,7 +42,7 @@ static status read_zstd(data_reader *r, void *buffer, int64_t bytes, int64_t *go
         TRY(reader_fill(r));
         const int64_t available = r->input_count - r->input_at;
         if (available == 0 && s->missing == 0) break;
-        // Without input it gives what it still holds.
+        // Without input the decoder returns the bytes that it still holds.
         ZSTD_inBuffer in = {.src = r->input + r->input_at, .size = (size_t)available, .pos = 0};
         s->missing = ZSTD_decompressStream(s->stream, &out, &in);
         if (ZSTD_isError(s->missing)) return damaged(r, ZSTD_getErrorName(s->missing));

@@ -1,10 +1,10 @@
-// Encoding with a byte-level BPE: added tokens are cut out, the rest is split into words, a word's
+// Encodes with a byte-level BPE: it cuts out added tokens and splits the rest into words. A word's
 // ids come from a cache or from merging.
 //
 //   text ──valid UTF-8──> stretches between added tokens ──split──> words ──cache/merge──> ids
 //
-// The cache holds the words of up to 64 bytes seen lately (natural text repeats itself: 99% are
-// found). When it is full it is emptied: simpler than any eviction, and as fast.
+// The cache holds recent words of up to 64 bytes (natural text repeats itself: 99% hits). A full
+// cache is emptied: that is simpler than any eviction, and as fast.
 #include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
@@ -102,7 +102,7 @@ static status encode_stretch(bpe *b, const char *text, int64_t count, data_ids *
     return encode_words(b, (const uint8_t *)text, count, out);
 }
 
-// The longest added token at this place; NULL if none.
+// The longest added token at this place, or NULL.
 static const bpe_added *added_at(const bpe *b, const char *text, int64_t count, bool special)
 {
     const uint8_t first = (uint8_t)text[0];

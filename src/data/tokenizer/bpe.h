@@ -1,6 +1,6 @@
 // The vocabulary of a byte-level BPE, and the steps of encoding with it. Private to this folder.
 //
-// Tokens are kept as the bytes they stand for. Files spell them with one character per byte
+// The vocabulary stores each token as its bytes. Files spell tokens with one character per byte
 // (GPT-2's table: printable bytes as themselves, the others from U+0100 on).
 #ifndef DATA_TOKENIZER_BPE_H
 #define DATA_TOKENIZER_BPE_H
@@ -23,7 +23,7 @@ typedef struct bpe_merge {
     int32_t id;    // of the merged token
 } bpe_merge;
 
-// A token that is recognised in the text before it is split.
+// A token that the encoder recognises in the text before it splits the text.
 typedef struct bpe_added {
     const char *bytes;
     int32_t count, id;
@@ -52,11 +52,11 @@ typedef struct bpe {
     bpe_added *added; // by first byte, then longest first
     int64_t added_count;
     int32_t added_first[257]; // added[added_first[b]] to [b + 1] begin with byte b
-    bool has_plain_added;     // some are recognised in plain text too
-    bool ignore_merges;       // a word that is a token is taken whole
+    bool has_plain_added;     // some are also recognised in plain text
+    bool ignore_merges;       // a word that is a token becomes that token without merging
     bool add_prefix_space;
-    bpe_cache *cache; // heap; made at the first use
-    // Scratch of encode, heap.
+    bpe_cache *cache; // heap; made on first use
+    // Scratch buffers of encode, heap.
     data_bytes repaired, prefixed;
     bpe_symbol *symbols;
     bpe_candidate *heap;
@@ -66,15 +66,15 @@ typedef struct bpe {
 // ---- building (bpe_build.c): tokens, then finish_tokens, then merges and added tokens, then finish
 typedef struct bpe_builder {
     arena *a;
-    const char *path; // in errors
+    const char *path; // for errors
     bpe *vocab;
     hash_stream *hash;
     char *whole;          // scratch: the bytes of a merged token
-    int64_t merges_count; // taken so far, which is the next rank
+    int64_t merges_count; // merges so far, which is the next rank
     int64_t added_capacity;
 } bpe_builder;
 NODISCARD status bpe_build_begin(bpe_builder *b, arena *a, const char *path);
-// Before anything is allocated by id. token: as the file spells it.
+// Checks before it allocates anything by id. token: as the file spells it.
 NODISCARD status bpe_build_tokens(bpe_builder *b, const json *vocab, const json *added_tokens);
 NODISCARD status bpe_build_merges_begin(bpe_builder *b, int64_t count);
 NODISCARD status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes,

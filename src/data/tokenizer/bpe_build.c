@@ -1,5 +1,5 @@
-// Building a vocabulary: what both file forms share. Everything from a file is checked here: ids
-// in range and once, all 256 bytes there, merges of known tokens into known tokens.
+// Builds a vocabulary from either file form and checks all input from the file: ids in range and
+// unique, all 256 bytes present, merges of known tokens into known tokens.
 #include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 enum { SPELL_POINTS = 324, BYTES_SEED = 7 };
 
-// The byte that a character of the file's spelling stands for; -1 for none. Bytes that print stand
-// for themselves, the other 68 for U+0100 on, in order (GPT-2's bytes_to_unicode).
+// The byte that a character of the file's spelling stands for; -1 for none. Printable bytes stand
+// for themselves, and U+0100 and up for the other 68, in order (GPT-2's bytes_to_unicode).
 static int spelled_byte(uint32_t point)
 {
     if (point >= SPELL_POINTS) return -1;
@@ -22,7 +22,7 @@ static int spelled_byte(uint32_t point)
 }
 
 // Writes the bytes that a token's spelling stands for and returns their number; bytes has space for
-// `count`. A spelling that is not of the byte level stands for itself.
+// `count`. A spelling that is not byte-level stands for itself.
 static int64_t unspell(const char *text, int64_t count, char *bytes, bool *is_byte_level)
 {
     int64_t n = 0;
@@ -157,7 +157,7 @@ static status measure(const bpe_builder *b, const json *vocab, const json *added
         TRY(check_id(b, text, id));
         largest = max_i64(largest, id);
     }
-    // A few ids spread over millions would make a small file ask for much memory.
+    // A few ids spread over millions would let a small file request much memory.
     if (largest + 1 > 16 * (count + json_count(added)) + 65536) {
         return fail(ST_DAMAGED, "%s: largest id %lld, but only %lld tokens", b->path,
                     (long long)largest, (long long)count);
@@ -179,7 +179,8 @@ static status index_tokens(bpe_builder *b)
         while (v->by_bytes[at & (uint64_t)v->by_bytes_mask] != 0) at++;
         v->by_bytes[at & (uint64_t)v->by_bytes_mask] = (int32_t)id + 1;
     }
-    // A vocabulary of letters lacks most bytes; a text that holds one of those is refused then.
+    // A vocabulary of letters lacks most bytes; the encoder then refuses a text that holds one of
+    // them.
     bool has_any = false;
     v->has_all_bytes = true;
     for (int byte = 0; byte < 256; byte++) {
@@ -238,7 +239,7 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
         return fail(ST_DAMAGED, "%s: merge %lld has %lld bytes", b->path,
                     (long long)b->merges_count + 1, (long long)(left_bytes + right_bytes));
     }
-    // The right side lands behind the left one: together they are the merged token.
+    // The right side follows the left one: together they are the merged token.
     TRY(merge_side(b, left, left_bytes, b->whole, &counts[0], &ids[0]));
     TRY(merge_side(b, right, right_bytes, b->whole + counts[0], &counts[1], &ids[1]));
     const int32_t id = bpe_find(b->vocab, b->whole, counts[0] + counts[1]);
@@ -247,7 +248,7 @@ status bpe_build_merge(bpe_builder *b, const char *left, int64_t left_bytes, con
                     b->path, (long long)b->merges_count + 1, (int)min_i64(left_bytes, 80), left,
                     (int)min_i64(right_bytes, 80), right);
     }
-    // A pair given twice has its later rank, as in the reference.
+    // A pair that is given twice has its later rank, as in the reference.
     const uint64_t pair = (uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1];
     uint64_t at = pair_hash(pair);
     bpe_merge *m = &b->vocab->merges[at & (uint64_t)b->vocab->merges_mask];
@@ -297,7 +298,7 @@ static void index_added(bpe *v)
     }
 }
 
-// The tokens that end a text in published vocabularies, where no file says which one does.
+// The end-of-text tokens of published vocabularies, for files that do not name theirs.
 static const char *const eot_texts[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
 static int32_t find_eot(const bpe *v, const char *wanted)
@@ -316,8 +317,8 @@ static int32_t find_eot(const bpe *v, const char *wanted)
     return -1;
 }
 
-// Whatever the file calls it, the token that ends a text never comes out of plain text: a document
-// that spells it would end itself.
+// Encoding plain text never gives the end-of-text token, whatever the file calls it: a document
+// that spells the token would otherwise end itself.
 static void eot_guard(bpe *v, int32_t eot)
 {
     v->has_plain_added = false;

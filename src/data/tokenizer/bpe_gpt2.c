@@ -1,4 +1,4 @@
-// GPT-2's two files: encoder.json, a map from tokens to ids, and vocab.bpe, a merge a line, best
+// GPT-2's two files: encoder.json, a map from tokens to ids, and vocab.bpe, a merge per line, best
 // first. (vocab.json and merges.txt are the same under the names of Hugging Face.)
 #include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
@@ -53,7 +53,7 @@ static status build(const host *h, bpe_builder *b, const json *vocab, const char
     if (st == ST_OK) st = read_merges(b, text, bytes, merges_path);
     arena_destroy(scratch);
     TRY(st);
-    // These files do not say which tokens are special; GPT-2 has this one.
+    // These files do not mark special tokens; GPT-2 has this one.
     const int64_t id = json_int(json_get(vocab, eot), -1);
     if (id >= 0) TRY(bpe_build_added(b, (int32_t)id, eot, (int64_t)strlen(eot), true));
     return bpe_build_finish(b, eot, out);

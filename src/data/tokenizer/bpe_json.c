@@ -1,6 +1,6 @@
-// Hugging Face's tokenizer.json, of the kind that GPT-2 began: byte-level BPE, no normalizer, the
-// ByteLevel split. Every other kind is refused by the name that the file gives it, for a tokenizer
-// that is nearly right is worse than none.
+// Reads Hugging Face's tokenizer.json in GPT-2's form: byte-level BPE, no normalizer, the ByteLevel
+// split. The reader refuses every other kind by the name that the file gives it, because a nearly
+// correct tokenizer is worse than none.
 #include "base/format/json.h"
 #include "data/tokenizer/bpe.h"
 
@@ -139,7 +139,7 @@ static status build(bpe_builder *b, const json *root, const char *eot_text, data
     return bpe_build_finish(b, eot_text, out);
 }
 
-// tokenizer_config.json beside it may name the end-of-text token; NULL where it does not.
+// tokenizer_config.json beside it may name the end-of-text token; NULL if it does not.
 static status read_eot_text(const host *h, arena *a, const char *path, char **out)
 {
     *out = NULL;

@@ -1,10 +1,10 @@
-// Merging a word: again and again the pair of neighbours with the lowest rank, the leftmost of
-// equals, becomes one token. Source: Sennrich et al. 2016, arXiv:1508.07909; the order is that of
+// Merges a word: the pair of neighbours with the lowest rank, the leftmost of equals, becomes one
+// token, until no pair merges. Source: Sennrich et al. 2016, arXiv:1508.07909. The order is that of
 // the reference, which matters where ranks do not grow with length.
 //
-// Nearly all words have a few bytes: for them the ranks lie in an array and the least is found by
-// looking. A long word (a line of dashes, a megabyte of one letter) would take n^2 steps so, and
-// goes over a linked list and a heap: n log n.
+// Nearly all words have few bytes: for them an array holds the ranks and a scan finds the lowest. A
+// long word (a line of dashes, a megabyte of one letter) would take n^2 steps that way, so it uses
+// a linked list and a heap: n log n.
 #include "data/tokenizer/bpe.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static status reserve(bpe *b, int64_t bytes)
         b->symbols = moved;
         b->symbols_capacity = bytes;
     }
-    // Each position pushes once at the start, each merge (at most bytes - 1) twice.
+    // Each position pushes once at the start, and each merge (at most bytes - 1) twice.
     if (3 * bytes > b->heap_capacity) {
         bpe_candidate *moved = realloc(b->heap, (size_t)bytes * 3 * sizeof(*moved));
         if (moved == NULL)

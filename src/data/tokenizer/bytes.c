@@ -1,5 +1,5 @@
-// Bytes as tokens: id = byte, and 256 for the end of a text. It needs no file, loses nothing, and
-// is what the tests trust.
+// Bytes as tokens: id = byte, and 256 for the end of a text. It needs no file and loses no byte,
+// and tests use it as the reference.
 #include "data/tokenizer/family.h"
 
 enum { BYTES_EOT = 256, BYTES_VOCAB = 257 };
@@ -7,7 +7,7 @@ enum { BYTES_EOT = 256, BYTES_VOCAB = 257 };
 static status encode(data_tokenizer *t, const char *bytes, int64_t count, int flags, data_ids *out)
 {
     (void)t;
-    (void)flags; // the end of a text has no spelling in it
+    (void)flags; // a text cannot spell the end of text
     int32_t ids[4096];
     for (int64_t at = 0; at < count; at += COUNT_OF(ids)) {
         const int64_t n = min_i64(count - at, COUNT_OF(ids));
@@ -52,7 +52,7 @@ static int32_t find(const data_tokenizer *t, const char *wanted)
 
 static void close_bytes(data_tokenizer *t)
 {
-    (void)t; // all of it lies in the arena
+    (void)t; // the arena holds all of it
 }
 
 status data_tokenizer_open_bytes(arena *a, data_tokenizer **out)

@@ -1,13 +1,14 @@
-// The family of tokenizers: what each member gives, and what all share. Private to this folder.
+// The family of tokenizers: the functions of each member, and helpers of all. Private to this
+// folder.
 //
-// To add one: a file with a `data_tokenizer_row`, and the paths that mean it in tokenizer.c.
+// To add one: a file with a `data_tokenizer_row`, and the paths that select it in tokenizer.c.
 #ifndef DATA_TOKENIZER_FAMILY_H
 #define DATA_TOKENIZER_FAMILY_H
 
 #include "data/tokenizer.h"
 
 enum {
-    TOKENIZER_IDS_MAX = 1 << 22,           // ids in a vocabulary
+    TOKENIZER_IDS_MAX = 1 << 22,           // ids of a vocabulary
     TOKENIZER_FILE_MAX = 256 << 20,        // bytes of one file
     TOKENIZER_TOKEN_MAX = 1 << 16,         // bytes of one token
     TOKENIZER_TEXT_MAX = INT32_MAX - 65536 // bytes of one call
@@ -16,7 +17,7 @@ enum {
 typedef struct data_tokenizer_row {
     const char *name;
     status (*encode)(data_tokenizer *t, const char *text, int64_t bytes, int flags, data_ids *out);
-    // The bytes of one id; *special tells whether it is one. count 0 for an id without text.
+    // The bytes of one id; *special is true for a special token. count 0 for an id without text.
     void (*token)(const data_tokenizer *t, int32_t id, const char **bytes, int64_t *count,
                   bool *special);
     int32_t (*find)(const data_tokenizer *t, const char *text);
@@ -43,12 +44,13 @@ NODISCARD status data_tokenizer_open_gpt2(const host *h, arena *a, const char *v
                                           const char *merges_path, data_tokenizer **out);
 
 // UTF-8. The number of bytes of the character at `bytes` (count > 0): 1..4, with its code point.
-// Where there is none: minus the length of the longest part that could begin one (at least 1), as
-// Unicode 3.9 and the reference replace it; *torn tells that only the end of the input was missing.
+// For malformed bytes: minus the length of the longest part that could begin a character (at least
+// 1), as Unicode 3.9 and the reference replace it; *torn is true if only the end of the input is
+// missing.
 int utf8_next(const uint8_t *bytes, int64_t count, uint32_t *point, bool *torn);
-// How many leading bytes are whole characters.
+// The number of leading bytes that are whole characters.
 int64_t utf8_valid_prefix(const char *bytes, int64_t count);
-// Appends the text with each part that is no UTF-8 replaced by U+FFFD.
+// Appends the text with U+FFFD for each part that is not UTF-8.
 NODISCARD status utf8_repair(const char *bytes, int64_t count, data_bytes *out);
 
 #endif

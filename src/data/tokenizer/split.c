@@ -1,7 +1,7 @@
-// The walk over the classes of characters; the expression stands in split.h.
+// Walks over the character classes; split.h has the expression.
 #include "data/tokenizer/split.h"
 
-// The class of the character at `at`, and its length. The text is UTF-8, checked before.
+// The class of the character at `at`, and its length. The text is valid UTF-8.
 static int class_at(const uint8_t *classes, const uint8_t *text, int64_t at, int64_t *length)
 {
     const uint8_t *c = text + at;
@@ -30,7 +30,7 @@ static int64_t run_end(const uint8_t *classes, const uint8_t *text, int64_t coun
     return at;
 }
 
-// Bytes of 's 't 're 've 'm 'll 'd at `at`, where an apostrophe stands; 0 if none follows.
+// Bytes of 's 't 're 've 'm 'll 'd at `at`, which is an apostrophe; 0 if none follows.
 static int64_t contraction_bytes(const uint8_t *text, int64_t count, int64_t at)
 {
     if (at + 1 >= count) return 0;
@@ -41,7 +41,7 @@ static int64_t contraction_bytes(const uint8_t *text, int64_t count, int64_t at)
     return ((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-// White space: all but the last character if a word follows, so that ` ?` may take a last blank.
+// White space: all but the last character if a word follows, so that ` ?` may take the last blank.
 static int64_t space_end(const uint8_t *classes, const uint8_t *text, int64_t count, int64_t at)
 {
     int64_t last = at, end = at, length = 0;

@@ -1,4 +1,4 @@
-// What the members of the family share: lists, which path means which member, decoding.
+// Shared by all tokenizers: lists, the choice of the member by path, decoding.
 #include "base/fault.h"
 #include "data/tokenizer/family.h"
 
@@ -61,10 +61,10 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-// The spellings of GPT-2's two files: vocabulary, merges.
+// The file names of GPT-2's pair: vocabulary, merges.
 static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}};
 
-// One of the two files was named: the other has the same prefix.
+// The path names one of the two files; the other has the same prefix.
 static status open_pair(const host *h, arena *a, const char *path, bool *found,
                         data_tokenizer **out)
 {

@@ -1,6 +1,6 @@
-// Which code points are letters (general category L) and numbers (N): Unicode 16.0.0, the version that
-// the reference tokenizers see. Made by tools/make_unicode_class.py; not edited by hand.
-// Facts of the Unicode Character Database, (c) Unicode, Inc., used under the Unicode License v3.
+// Which code points are letters (general category L) and numbers (N): Unicode 16.0.0, the version
+// that the reference tokenizers see. Made by tools/make_unicode_class.py; not edited by hand. Facts
+// of the Unicode Character Database, (c) Unicode, Inc., used under the Unicode License v3.
 //
 // Each table is pairs: how many code points to skip, then how many belong to the class. System
 // libraries are no substitute: their tables are of the version that the machine happens to have,

@@ -1,5 +1,5 @@
-// UTF-8 as the reference reads it: what is no character is replaced by U+FFFD, one for each
-// "maximal part" (the longest beginning of a character, else one byte). Unicode 3.9, table 3-7.
+// UTF-8 as the reference reads it: U+FFFD replaces malformed bytes, one for each "maximal part"
+// (the longest beginning of a character, else one byte). Unicode 3.9, table 3-7.
 #include "data/tokenizer/family.h"
 
 int utf8_next(const uint8_t *bytes, int64_t count, uint32_t *point, bool *torn)
@@ -12,7 +12,7 @@ int utf8_next(const uint8_t *bytes, int64_t count, uint32_t *point, bool *torn)
     }
     if (lead < 0xc2 || lead > 0xf4) return -1;
     const int length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    // The second byte's limits keep out long forms, surrogates and what is beyond U+10FFFF.
+    // The second byte's limits exclude overlong forms, surrogates and code points beyond U+10FFFF.
     uint8_t low = 0x80, high = 0xbf;
     if (lead == 0xe0) low = 0xa0;
     if (lead == 0xed) high = 0x9f;
@@ -83,7 +83,7 @@ status data_decoder_next(data_decoder *d, const data_tokenizer *t, int32_t id, i
 
     for (int64_t i = 0; i < count; i++) {
         d->pending[d->pending_count++] = (uint8_t)token[i];
-        // At most two turns: a byte that breaks a character may itself begin one.
+        // At most two iterations: a byte that breaks a character may itself begin one.
         while (d->pending_count > 0) {
             uint32_t point;
             bool torn;
@@ -106,6 +106,6 @@ status data_decoder_end(data_decoder *d, data_bytes *out)
 {
     const int32_t pending = d->pending_count;
     d->pending_count = 0;
-    // What pends is always one maximal part: the beginning of one character.
+    // The pending bytes are always one maximal part: the beginning of one character.
     return pending > 0 ? data_bytes_add(out, "\xef\xbf\xbd", 3) : ST_OK;
 }

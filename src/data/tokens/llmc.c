@@ -1,5 +1,5 @@
-// llm.c's .bin: 256 int32, of which [0] a magic number, [1] the version, [2] the count of tokens;
-// then the tokens. Version 1 holds uint16 (GPT-2), version 7 under another magic uint32 (Llama 3).
+// llm.c's .bin: 256 int32 ([0] a magic number, [1] the version, [2] the count of tokens), then the
+// tokens. Version 1 holds uint16 (GPT-2), version 7 under another magic uint32 (Llama 3).
 #include "data/tokens/format.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 enum {
     LLMC_GPT2 = 20240520,
     LLMC_LLAMA3 = 20240801,
-    LLMC_EVAL = 20240522, // a file of multiple-choice tasks, no text
+    LLMC_EVAL = 20240522, // a file of multiple-choice tasks, not of text
     LLMC_HEADER_BYTES = 1024
 };
 

@@ -1,10 +1,10 @@
-// Megatron's pair: NAME.bin holds the tokens, NAME.idx where sequences and documents lie.
+// Megatron's pair: NAME.bin holds the tokens, NAME.idx the places of sequences and documents.
 //
 //   "MMIDIDX\0\0"  u64 version 1  u8 type  u64 S sequences  u64 D document marks
 //   i32 lengths[S] (tokens)  i64 pointers[S] (bytes into .bin)  i64 documents[D] (sequence numbers)
 //
-// The marks begin with 0 and end with S. The sequences must lie one after another, as Megatron
-// writes them: the tokens are then one run, and of the index only the documents stay in memory.
+// The marks begin with 0 and end with S. The sequences must be contiguous, as Megatron writes them:
+// the tokens are then one run, and memory keeps only the documents of the index.
 #include "data/tokens/format.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ static const char magic[9] = "MMIDIDX\0";
 
 typedef struct megatron {
     const host *h;
-    const char *path; // of the .idx
+    const char *path; // path of the .idx
     file *f;
     int64_t sequences, marks;
     int64_t lengths_at, pointers_at, marks_at; // bytes in the .idx
@@ -55,7 +55,7 @@ static status read_header(megatron *m, token_type *type)
         return fail(ST_DAMAGED, "%s: type code %d at byte %d is no integer type", m->path, code,
                     IDX_AT_TYPE);
     }
-    // The counts are bounded by the size of the file before anything is done with them.
+    // The file's size bounds the counts before the code uses them.
     const uint64_t rest = (uint64_t)(file_bytes - IDX_HEADER_BYTES);
     if (sequences > rest / 12 || marks > rest / 8 || sequences * 12 + marks * 8 != rest) {
         return fail(ST_DAMAGED,
@@ -73,8 +73,8 @@ static status read_header(megatron *m, token_type *type)
     return ST_OK;
 }
 
-// Turns the marks into the tokens where documents begin: walks all sequences once. *mark is the
-// next mark to meet.
+// Converts the marks to the tokens at which documents begin, in one walk over all sequences. *mark
+// is the next mark.
 static void place_documents(megatron *m, int64_t sequence, int64_t token, int64_t *mark)
 {
     while (*mark < m->marks - 1 && m->documents[*mark] == (uint64_t)sequence) {
@@ -157,7 +157,7 @@ static status open_megatron(data_tokens *t, arena *a, const token_probe *p)
     megatron m = {.h = t->h, .path = idx};
     TRY(t->h->api->file_open(t->h, idx, FILE_READ, &m.f));
     const status st = read_index(&m, a, t);
-    (void)t->h->api->file_close(m.f); // nothing was written
+    (void)t->h->api->file_close(m.f); // the file was only read
     TRY(st);
     TRY(token_file_open(t, t->path));
     int64_t file_bytes = 0;

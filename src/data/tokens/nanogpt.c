@@ -1,5 +1,5 @@
-// nanoGPT's .bin: uint16 tokens and nothing else. Its meta.pkl, which may say the vocabulary, is a
-// Python program and never read; so the vocabulary must be known from elsewhere.
+// nanoGPT's .bin: only uint16 tokens. Its meta.pkl, which may hold the vocabulary size, is a Python
+// program and is never read, so the caller must know the vocabulary.
 #include "data/tokens/format.h"
 
 #include <string.h>

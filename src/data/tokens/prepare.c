@@ -1,8 +1,8 @@
-// From a text file to its shard in the cache, once.
+// Makes the shard of a text file in the cache, once.
 //
-// The shard's name is a hash of everything that its content follows from, so there is no state to
-// keep right: a shard that is there is used, one that is not is made. Two processes that make the
-// same one at once write different temporary files and rename equal bytes.
+// The shard's name is a hash of everything that determines its content, so no state can become
+// stale: an existing shard is used, and a missing one is made. Two processes that make the same
+// shard at once write different temporary files and rename equal bytes.
 #include "base/fault.h"
 #include "data/reader.h"
 #include "data/tokens.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PREPARE_VERSION = 1 }; // a change of what a shard holds makes all of them anew
+enum { PREPARE_VERSION = 1 }; // increment when the content of shards changes: all are rebuilt
 static const int64_t stale_ns = INT64_C(3600) * 1000000000;
 
 static status shard_name(const host *h, arena *a, const data_tokenizer *t, const char *text_path,
@@ -42,8 +42,8 @@ static status shard_name(const host *h, arena *a, const data_tokenizer *t, const
     return path_join(a, cache_folder, name, out);
 }
 
-// What a killed process left behind: temporary files of this shard that nobody has written to for
-// long. Failing to remove one harms nothing.
+// Removes temporary files of this shard that a killed process left and that have not been written
+// for long. A failure here does no harm.
 static void remove_stale(const host *h, arena *a, const char *shard_path, const char *cache_folder)
 {
     const char *base = path_base_name(shard_path);
@@ -132,7 +132,7 @@ status data_prepare(const host *h, arena *a, data_tokenizer *t, const char *text
             *shard_path = path;
             return ST_OK;
         }
-        error_clear(); // a damaged shard of the cache is made anew
+        error_clear(); // rebuilds a damaged shard of the cache
     }
     TRY(h->api->path_mkdir(h, cache_folder));
     remove_stale(h, a, path, cache_folder);

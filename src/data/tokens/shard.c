@@ -1,4 +1,4 @@
-// Our own token files, prepared once from a text.
+// Native token files, prepared once from a text.
 //
 //   0    "TRIRTOK1"  u32 bytes per token  i32 end-of-text id  i64 vocabulary  u64[2] tokenizer id
 //        zeros to 56, u64 hash of those 56
@@ -7,9 +7,9 @@
 //        u64 tokens  u64 documents  u64 byte of the document list  u64[2] hash of all tokens
 //        zeros to 56, u64 hash of those 56
 //
-// The counts stand at the end because the file is written in one pass. It is made under another
-// name and renamed when all of it is on the disk, so a shard that exists is whole; the hashes find
-// what the disk does to it later.
+// The counts are at the end because the writer makes one pass. It writes a temporary name and
+// renames it when the disk has all bytes, so an existing shard is complete. The hashes detect later
+// damage.
 #include "base/fault.h"
 #include "data/tokens/format.h"
 
@@ -53,7 +53,7 @@ static status check_frames(data_tokens *t, const shard_head *head, const shard_t
         return fail(ST_DAMAGED, "%s: the checksum of its end at byte %lld is wrong", t->path,
                     (long long)(bytes - 8));
     }
-    // The hashes are no proof against an attacker, so the numbers are checked all the same.
+    // The hashes do not stop an attacker, so the code checks the numbers as well.
     const uint64_t room = (uint64_t)bytes;
     const bool ok =
         (head->width == 2 || head->width == 4) && head->vocab > 0 && head->vocab <= INT32_MAX &&
@@ -234,7 +234,7 @@ static status sync_folder(const host *h, const char *path)
     if (count == 0) return h->api->path_sync(h, ".");
     char *folder = strdup(path);
     if (folder == NULL) return fail(ST_NO_MEMORY, "%s: no memory for its folder's name", path);
-    folder[max_i64(count - 1, 1)] = 0; // without the slash, but for the root
+    folder[max_i64(count - 1, 1)] = 0; // without the slash, except for the root
     const status st = h->api->path_sync(h, folder);
     free(folder);
     return st;
@@ -249,7 +249,7 @@ static status publish(data_shard_writer *w)
     TRY(fault_point("data.shard.rename"));
     TRY(w->h->api->path_rename(w->h, w->temporary, w->path));
     free(w->temporary);
-    w->temporary = NULL; // nothing is left to remove
+    w->temporary = NULL; // no file is left to remove
     return sync_folder(w->h, w->path);
 }
 
@@ -263,7 +263,7 @@ status data_shard_finish(data_shard_writer *w)
 void data_shard_abandon(data_shard_writer *w)
 {
     if (w == NULL) return;
-    // The first error stands: these are of a file that is given up.
+    // Keeps the first error: these belong to an abandoned file.
     error_record first;
     error_take(&first);
     if (w->f != NULL) {

@@ -1,4 +1,4 @@
-// Opening a token file by what it is, and reading tokens from any of them.
+// Opens a token file by its format, and reads tokens from all formats.
 #include "base/fault.h"
 #include "data/tokens/format.h"
 
@@ -8,7 +8,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "all these files are little-endian");
 
-// In the order of asking: those with a magic number first, the headerless one last.
+// Order of probing: formats with a magic number first, the headerless one last.
 static const data_token_format *const formats[] = {
     &data_token_format_shard,
     &data_token_format_megatron,
@@ -40,7 +40,7 @@ static status look(const host *h, const char *path, token_probe *p)
     status st = h->api->file_size(f, &p->info.bytes);
     const int64_t count = min_i64(p->info.bytes, (int64_t)sizeof(p->head));
     if (st == ST_OK && count > 0) st = h->api->file_read(f, 0, p->head, count);
-    (void)h->api->file_close(f); // nothing was written
+    (void)h->api->file_close(f); // the file was only read
     TRY(st);
     p->has_idx = ends_with(path, ".idx");
     if (ends_with(path, ".bin")) {
@@ -119,7 +119,7 @@ status data_tokens_open(const host *h, arena *a, const char *path, int64_t vocab
 void data_tokens_close(data_tokens *t)
 {
     if (t == NULL || t->f == NULL) return;
-    (void)t->h->api->file_close(t->f); // nothing was written
+    (void)t->h->api->file_close(t->f); // the file was only read
     t->f = NULL;
 }
 
@@ -158,7 +158,7 @@ hash128 data_tokens_checksum(const data_tokens *t)
     return t->has_checksum ? t->checksum : (hash128){0};
 }
 
-// Widens `count` tokens; returns how many came before the first that is not in 0..limit-1.
+// Widens `count` tokens; returns the number of tokens before the first that is not in 0..limit-1.
 static int64_t widen(token_type type, const void *from, int64_t count, int64_t limit, int32_t *ids)
 {
 #define WIDEN(element)                                          \
@@ -247,7 +247,7 @@ status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int3
     return ST_OK;
 }
 
-// A stretch of the list of documents; what a file holds is read when it is needed.
+// A window of the list of documents; the file's part is read when it is needed.
 typedef struct border_window {
     const data_tokens *t;
     int64_t first, count;
@@ -263,7 +263,7 @@ static status border_at(border_window *w, int64_t i, int64_t stretch, uint64_t *
     }
     if (i < w->first || i >= w->first + w->count) {
         w->first = i;
-        w->count = 0; // until it is read
+        w->count = 0; // until the read succeeds
         const int64_t n = min_i64(stretch, t->documents_count - i);
         TRY(read_at(t, t->documents_at + 8 * i, w->begins, 8 * n));
         w->count = n;
