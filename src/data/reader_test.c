@@ -26,7 +26,7 @@ static const char *write_file(const char *name, const void *bytes, int64_t count
     return path;
 }
 
-static int64_t gzip(const void *from, int64_t count, uint8_t *to, int64_t room)
+static int64_t gzip(const void *from, int64_t count, uint8_t *to, int64_t capacity)
 {
     z_stream z = {0};
     assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -36,16 +36,16 @@ static int64_t gzip(const void *from, int64_t count, uint8_t *to, int64_t room)
     z.next_in = copy;
     z.avail_in = (uInt)count;
     z.next_out = to;
-    z.avail_out = (uInt)room;
+    z.avail_out = (uInt)capacity;
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     const int64_t made = (int64_t)z.total_out;
     deflateEnd(&z);
     return made;
 }
 
-static int64_t zstd(const void *from, int64_t count, uint8_t *to, int64_t room)
+static int64_t zstd(const void *from, int64_t count, uint8_t *to, int64_t capacity)
 {
-    const size_t made = ZSTD_compress(to, (size_t)room, from, (size_t)count, 3);
+    const size_t made = ZSTD_compress(to, (size_t)capacity, from, (size_t)count, 3);
     assert_false(ZSTD_isError(made));
     return (int64_t)made;
 }

@@ -42,8 +42,8 @@ hash128 data_tokens_checksum(const data_tokens *t);
 NODISCARD status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int32_t *ids);
 // Calls mark(context, token) for each document that begins in (first, first + count]; ascending.
 // Only for files with a list (data_tokens_documents > 0).
-NODISCARD status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
-                                     void (*mark)(void *context, int64_t token), void *context);
+NODISCARD status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count,
+                                        void (*mark)(void *context, int64_t token), void *context);
 // Checks a native shard's checksum of all its tokens; ST_OK for files that have none.
 NODISCARD status data_tokens_verify(const data_tokens *t);
 

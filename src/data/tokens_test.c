@@ -50,22 +50,22 @@ static void expect_refusal(const char *path, int64_t vocab, status wanted, const
     }
 }
 
-typedef struct border_list {
+typedef struct boundary_list {
     int64_t at[16], count;
-} border_list;
+} boundary_list;
 
-static void add_border(void *context, int64_t token)
+static void add_boundary(void *context, int64_t token)
 {
-    border_list *list = context;
+    boundary_list *list = context;
     assert_true(list->count < COUNT_OF(list->at));
     list->at[list->count++] = token;
 }
 
-static void expect_borders(const data_tokens *t, int64_t first, int64_t count,
-                           const int64_t *wanted, int64_t wanted_count)
+static void expect_boundaries(const data_tokens *t, int64_t first, int64_t count,
+                              const int64_t *wanted, int64_t wanted_count)
 {
-    border_list list = {.count = 0};
-    assert_int_equal(data_tokens_borders(t, first, count, add_border, &list), ST_OK);
+    boundary_list list = {.count = 0};
+    assert_int_equal(data_tokens_boundaries(t, first, count, add_boundary, &list), ST_OK);
     assert_int_equal(list.count, wanted_count);
     for (int64_t i = 0; i < wanted_count; i++) assert_int_equal(list.at[i], wanted[i]);
 }
@@ -101,10 +101,10 @@ static void test_shard_there_and_back(void **state)
     assert_memory_equal(got, wanted, sizeof(wanted));
     assert_int_equal(data_tokens_read(t, 4, 2, got), ST_OK);
     assert_memory_equal(got, wanted + 4, 8);
-    expect_borders(t, 0, 8, (int64_t[]){4, 6}, 2);
-    expect_borders(t, 0, 3, NULL, 0);
-    expect_borders(t, 3, 1, (int64_t[]){4}, 1);
-    expect_borders(t, 4, 1, NULL, 0);
+    expect_boundaries(t, 0, 8, (int64_t[]){4, 6}, 2);
+    expect_boundaries(t, 0, 3, NULL, 0);
+    expect_boundaries(t, 3, 1, (int64_t[]){4}, 1);
+    expect_boundaries(t, 4, 1, NULL, 0);
     assert_int_equal(data_tokens_verify(t), ST_OK);
     data_tokens_close(t);
     // A model may have more ids than the tokenizer, but not fewer.
@@ -128,13 +128,13 @@ static void test_shard_damage(void **state)
         if (data_tokens_open(host_real(), memory, path, 0, &t) != ST_OK) continue;
         // The remaining bytes are tokens (which verify checks), padding, or the list of documents.
         int32_t ids[9];
-        border_list list = {.count = 0};
+        boundary_list list = {.count = 0};
         const bool in_tokens = at >= 64 && at < 64 + 2 * 9;
         assert_int_equal(data_tokens_verify(t), in_tokens ? ST_DAMAGED : ST_OK);
         const status read = data_tokens_read(t, 0, 9, ids);
         assert_true(read == ST_OK || (in_tokens && read == ST_DATA));
-        const status borders = data_tokens_borders(t, 0, 8, add_border, &list);
-        assert_true(borders == ST_OK || borders == ST_DAMAGED);
+        const status boundaries = data_tokens_boundaries(t, 0, 8, add_boundary, &list);
+        assert_true(boundaries == ST_OK || boundaries == ST_DAMAGED);
         assert_true(at >= 64 && at < count - 64);
         data_tokens_close(t);
     }
@@ -295,7 +295,7 @@ static void test_megatron_types(void **state)
             int32_t got[6];
             assert_int_equal(data_tokens_read(t, 0, 6, got), ST_OK);
             for (int k = 0; k < 6; k++) assert_int_equal(got[k], k + 1);
-            expect_borders(t, 0, 5, (int64_t[]){5}, 1);
+            expect_boundaries(t, 0, 5, (int64_t[]){5}, 1);
             data_tokens_close(t);
         }
     }
@@ -356,7 +356,7 @@ static void test_megatron_damage(void **state)
     const idx empty = {1, 3, 3, 8, {2, 3, 1}, {0, 4, 10}, {0, 3, 3}, 0};
     write_idx(&empty);
     data_tokens *t = open_tokens(path_of("m.idx"), 100);
-    expect_borders(t, 0, 5, NULL, 0);
+    expect_boundaries(t, 0, 5, NULL, 0);
     data_tokens_close(t);
     assert_int_equal(remove(path_of("m.idx")), 0);
 }
@@ -398,15 +398,15 @@ static void test_own_shard_cut_under_the_run(void **state)
     const int64_t per = data_tokens_count(t) / DOCUMENTS;
     int64_t wanted[16], count = 0; // boundaries in the middle of the file's list
     for (int64_t i = 401; i < 401 + COUNT_OF(wanted); i++) wanted[count++] = i * per;
-    expect_borders(t, 400 * per, count * per, wanted, count);
+    expect_boundaries(t, 400 * per, count * per, wanted, count);
     assert_int_equal(data_tokens_verify(t), ST_OK);
     assert_int_equal(truncate(path, 4096), 0); // for a file with no page in memory
     int32_t got[64];
-    border_list list = {.count = 0};
+    boundary_list list = {.count = 0};
     assert_int_equal(data_tokens_read(t, 0, 64, got), ST_OK);
     assert_int_equal(data_tokens_read(t, data_tokens_count(t) - 64, 64, got), ST_DAMAGED);
     assert_non_null(strstr(error_last()->text, "own-cut.tok: ends at byte 4096"));
-    assert_int_equal(data_tokens_borders(t, 0, 10, add_border, &list), ST_DAMAGED);
+    assert_int_equal(data_tokens_boundaries(t, 0, 10, add_boundary, &list), ST_DAMAGED);
     assert_int_equal(data_tokens_verify(t), ST_DAMAGED);
     data_tokens_close(t);
 }

@@ -251,7 +251,7 @@ static void stretched(bench *b, const char *scratch, const char *rope)
 
 // A sequence that grows token by token past a change of the table equals the same sequence
 // processed at once.
-static void equals_fresh(bench *b, int64_t border)
+static void equals_fresh(bench *b, int64_t boundary)
 {
     infer *g = opened(b, DTYPE_F32, 2, 1, 0);
     const infer_prompt *p = &b->prompts[5];
@@ -260,10 +260,10 @@ static void equals_fresh(bench *b, int64_t border)
     check(arena_new(b->a, b->vocab, &grown));
     check(arena_new(b->a, b->vocab, &fresh));
     memcpy(words, p->ids, (size_t)p->count * sizeof(*words));
-    check(infer_slot_begin(g, 0, &p->sampling, words, border, &id));
-    check(infer_next(g, words[border], &id));
+    check(infer_slot_begin(g, 0, &p->sampling, words, boundary, &id));
+    check(infer_next(g, words[boundary], &id));
     check(infer_logits(g, 0, grown));
-    check(infer_slot_begin(g, 1, &p->sampling, words, border + 1, &other));
+    check(infer_slot_begin(g, 1, &p->sampling, words, boundary + 1, &other));
     check(infer_logits(g, 1, fresh));
     assert_memory_equal(grown, fresh, (size_t)b->vocab * sizeof(float));
     infer_close(g);

@@ -164,7 +164,7 @@ static void test_cache_equals_prefill(void **state)
     arena_destroy(a);
 }
 
-static void test_refuses_what_has_no_room(void **state)
+static void test_refuses_a_prompt_without_space(void **state)
 {
     (void)state;
     golden g;
@@ -198,7 +198,7 @@ int main(void)
         cmocka_unit_test(test_shadow_device),
         cmocka_unit_test(test_seed_decides),
         cmocka_unit_test(test_cache_equals_prefill),
-        cmocka_unit_test(test_refuses_what_has_no_room),
+        cmocka_unit_test(test_refuses_a_prompt_without_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

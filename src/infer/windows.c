@@ -108,7 +108,7 @@ static status tokens_more(infer_windows *w)
     TRY(push(w, block, count));
     w->token += count;
     if (data_tokens_documents(w->tokens) > 0) {
-        return data_tokens_borders(w->tokens, m.first, count, mark, &m);
+        return data_tokens_boundaries(w->tokens, m.first, count, mark, &m);
     }
     for (int64_t i = 0; i < count && w->eot >= 0; i++) {
         if (block[i] == w->eot) mark(&m, m.first + i + 1);

@@ -31,7 +31,7 @@ static void read_tokens(const host *h, arena *a, const char *path, int64_t vocab
     const int64_t last = count - 1;
     if (data_tokens_documents(t) > 0 && count > 1) {
         int64_t limit = last;
-        const status st = data_tokens_borders(t, 0, last, mark, &limit);
+        const status st = data_tokens_boundaries(t, 0, last, mark, &limit);
         ASSERT(st == ST_OK || st == ST_DAMAGED);
     }
     const status st = data_tokens_verify(t);

@@ -203,23 +203,23 @@ static const char *name_of(const generation *v, int64_t i, char buffer[512])
 }
 
 // As many tokens as asked for, or 200, as far as the context goes.
-static status room_find(const generation *v, int64_t i, int64_t *max_tokens)
+static status max_tokens_set(const generation *v, int64_t i, int64_t *max_tokens)
 {
     char buffer[512];
     const int64_t count = v->growths[i].prompt.count, context = v->model.spec.context;
-    const int64_t room = context - count, wanted = v->f->max_tokens;
-    if (room < 1) {
+    const int64_t left = context - count, wanted = v->f->max_tokens;
+    if (left < 1) {
         return fail(ST_USAGE, "%s has %lld tokens, the model's context is %lld",
                     name_of(v, i, buffer), (long long)count, (long long)context);
     }
-    if (wanted > room) {
+    if (wanted > left) {
         return fail(ST_USAGE,
                     "--max-tokens %lld: the model's context is %lld tokens and %s has %lld, which "
                     "leaves %lld",
                     (long long)wanted, (long long)context, name_of(v, i, buffer), (long long)count,
-                    (long long)room);
+                    (long long)left);
     }
-    *max_tokens = wanted > 0 ? wanted : min_i64(TOKENS_DEFAULT, room);
+    *max_tokens = wanted > 0 ? wanted : min_i64(TOKENS_DEFAULT, left);
     return ST_OK;
 }
 
@@ -236,7 +236,7 @@ static status prompt_take(generation *v, int64_t i)
     }
     v->prompts[i] =
         (infer_prompt){.ids = p->prompt.items, .count = p->prompt.count, .sampling = v->sampling};
-    return room_find(v, i, &v->prompts[i].max_tokens);
+    return max_tokens_set(v, i, &v->prompts[i].max_tokens);
 }
 
 static status prompts_take(generation *v)

@@ -34,7 +34,7 @@ static void no_mark(void *context, int64_t token)
 static status tokens_check(const inspect_report *r, const data_tokens *t, int32_t *largest)
 {
     TRY(data_tokens_verify(t));
-    TRY(data_tokens_borders(t, 0, data_tokens_count(t), no_mark, NULL));
+    TRY(data_tokens_boundaries(t, 0, data_tokens_count(t), no_mark, NULL));
     return tokens_scan(r, t, largest);
 }
 

@@ -318,7 +318,7 @@ typedef struct row {
 } row;
 
 // A document begins at `token` of the stream, begin < token <= begin + seq.
-static void mark_border(row *r, int64_t token)
+static void mark_boundary(row *r, int64_t token)
 {
     const int64_t at = token - r->begin;
     DEBUG_ASSERT(at > 0 && at <= r->seq);
@@ -326,15 +326,15 @@ static void mark_border(row *r, int64_t token)
     if (at < r->seq && r->flags != NULL) r->flags[at] = 1;
 }
 
-typedef struct border_context {
+typedef struct boundary_context {
     row *r;
     int64_t file_begin;
-} border_context;
+} boundary_context;
 
-static void mark_file_border(void *context, int64_t token)
+static void mark_file_boundary(void *context, int64_t token)
 {
-    const border_context *c = context;
-    mark_border(c->r, c->file_begin + token);
+    const boundary_context *c = context;
+    mark_boundary(c->r, c->file_begin + token);
 }
 
 // The boundaries inside one file: from its list of documents, or after each end-of-text token.
@@ -342,18 +342,19 @@ static status mark_file(const data_dataset *d, const source_file *f, row *r)
 {
     const int64_t last = min_i64(r->begin + r->seq, f->begin + data_tokens_count(f->tokens) - 1);
     const int64_t first = max_i64(r->begin, f->begin);
-    if (f->begin > r->begin) mark_border(r, f->begin);
+    if (f->begin > r->begin) mark_boundary(r, f->begin);
     if (data_tokens_documents(f->tokens) > 0) {
-        border_context c = {r, f->begin};
-        return data_tokens_borders(f->tokens, first - f->begin, last - first, mark_file_border, &c);
+        boundary_context c = {r, f->begin};
+        return data_tokens_boundaries(f->tokens, first - f->begin, last - first, mark_file_boundary,
+                                      &c);
     }
     for (int64_t token = first; d->eot >= 0 && token < last; token++) {
-        if (r->ids[token - r->begin] == d->eot) mark_border(r, token + 1);
+        if (r->ids[token - r->begin] == d->eot) mark_boundary(r, token + 1);
     }
     return ST_OK;
 }
 
-static status mark_borders(const data_dataset *d, const source *s, row *r)
+static status mark_boundaries(const data_dataset *d, const source *s, row *r)
 {
     for (int64_t i = source_file_of(s, r->begin); i < s->file_count; i++) {
         const source_file *f = &s->files[i];
@@ -388,7 +389,7 @@ static status fill_row(const data_dataset *d, data_split split, int64_t n, row *
     TRY(source_read(s, r->begin + seq, 1, r->labels + seq - 1));
     if (d->packing == DATA_PACKING_MASKED) {
         if (r->flags != NULL) memset(r->flags, 0, (size_t)seq * sizeof(int32_t));
-        TRY(mark_borders(d, s, r));
+        TRY(mark_boundaries(d, s, r));
     }
     // The last label is a token of the next sequence, which must not come from the other split.
     if (place.sequence + 1 < s->sequences &&

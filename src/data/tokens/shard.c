@@ -54,13 +54,14 @@ static status check_frames(data_tokens *t, const shard_head *head, const shard_t
                     (long long)(bytes - 8));
     }
     // The hashes do not stop an attacker, so the code checks the numbers as well.
-    const uint64_t room = (uint64_t)bytes;
+    const uint64_t file_bytes = (uint64_t)bytes;
     const bool ok =
         (head->width == 2 || head->width == 4) && head->vocab > 0 && head->vocab <= INT32_MAX &&
-        tail->tokens <= room && tail->documents <= room && tail->documents_at % 8 == 0 &&
+        tail->tokens <= file_bytes && tail->documents <= file_bytes &&
+        tail->documents_at % 8 == 0 &&
         tail->documents_at ==
             (uint64_t)align_up(FRAME_BYTES + (int64_t)(tail->tokens * head->width), 8) &&
-        tail->documents_at + 8 * tail->documents + FRAME_BYTES == room;
+        tail->documents_at + 8 * tail->documents + FRAME_BYTES == file_bytes;
     if (!ok) {
         return fail(ST_DAMAGED,
                     "%s: %llu tokens of %u bytes and %llu documents do not fit its %lld "
@@ -147,13 +148,13 @@ status data_shard_create(const host *h, const char *path, const data_tokenizer *
     w->path = strdup(path);
     w->buffer = malloc(WRITE_BYTES);
     w->hash = hash_begin();
-    const size_t room = strlen(path) + 32;
-    w->temporary = malloc(room);
+    const size_t name_bytes = strlen(path) + 32;
+    w->temporary = malloc(name_bytes);
     if (w->path == NULL || w->buffer == NULL || w->hash == NULL || w->temporary == NULL) {
         st = fail(ST_NO_MEMORY, "%s: no memory to write it", path);
         goto abandon_writer;
     }
-    snprintf(w->temporary, room, "%s.%016llx.tmp", path, (unsigned long long)random);
+    snprintf(w->temporary, name_bytes, "%s.%016llx.tmp", path, (unsigned long long)random);
     TRY_TO(abandon_writer, h->api->file_open(h, w->temporary, FILE_CREATE, &w->f));
     TRY_TO(abandon_writer, write_head(w));
     *out = w;

@@ -232,9 +232,9 @@ status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int3
     const int64_t width = token_type_bytes(t->type);
     const int64_t limit = t->vocab > 0 ? t->vocab : INT32_MAX;
     int64_t buffer[2048];
-    const int64_t room = (int64_t)sizeof(buffer) / width;
+    const int64_t capacity = (int64_t)sizeof(buffer) / width;
     for (int64_t done = 0; done < count;) {
-        const int64_t n = min_i64(room, count - done);
+        const int64_t n = min_i64(capacity, count - done);
         const int64_t offset = t->offset + (first + done) * width;
         TRY(read_at(t, offset, buffer, n * width));
         const int64_t good = widen(t->type, buffer, n, limit, ids + done);
@@ -248,13 +248,13 @@ status data_tokens_read(const data_tokens *t, int64_t first, int64_t count, int3
 }
 
 // A window of the list of documents; the file's part is read when it is needed.
-typedef struct border_window {
+typedef struct boundary_window {
     const data_tokens *t;
     int64_t first, count;
     uint64_t begins[256];
-} border_window;
+} boundary_window;
 
-static status border_at(border_window *w, int64_t i, int64_t stretch, uint64_t *out)
+static status boundary_at(boundary_window *w, int64_t i, int64_t stretch, uint64_t *out)
 {
     const data_tokens *t = w->t;
     if (t->documents != NULL) {
@@ -272,15 +272,15 @@ static status border_at(border_window *w, int64_t i, int64_t stretch, uint64_t *
     return ST_OK;
 }
 
-status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
-                           void (*mark)(void *context, int64_t token), void *context)
+status data_tokens_boundaries(const data_tokens *t, int64_t first, int64_t count,
+                              void (*mark)(void *context, int64_t token), void *context)
 {
-    border_window w = {.t = t};
+    boundary_window w = {.t = t};
     int64_t low = 0, high = t->documents_count; // the first document that begins after `first`
     uint64_t begin = 0;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        TRY(border_at(&w, middle, 1, &begin));
+        TRY(boundary_at(&w, middle, 1, &begin));
         if (begin <= (uint64_t)first) {
             low = middle + 1;
         } else {
@@ -288,7 +288,7 @@ status data_tokens_borders(const data_tokens *t, int64_t first, int64_t count,
         }
     }
     for (uint64_t before = (uint64_t)first; low < t->documents_count; low++, before = begin) {
-        TRY(border_at(&w, low, COUNT_OF(w.begins), &begin));
+        TRY(boundary_at(&w, low, COUNT_OF(w.begins), &begin));
         if (begin > (uint64_t)(first + count)) break;
         if (begin < before) {
             return fail(ST_DAMAGED, "%s: document %lld begins at token %llu, before the one before",
