@@ -100,6 +100,8 @@ int comm_paths(comm_path *out, int capacity); // how many
 // How this rank's processes or threads meet the others of its host: comm_board_create, once per host.
 typedef struct comm_board comm_board;
 
+struct control_group; // control/frame.h
+
 typedef struct comm_config {
     const host *h;
     uint64_t job; // the same number on all ranks
@@ -111,11 +113,14 @@ typedef struct comm_config {
     const struct comm_transport *row;
     void *row_context;
     comm_board *board; // shm: the host's; borrowed
-    // Ranks on several hosts: which one this is (ranks with the same number share a board), its name for
-    // people, and how every rank gives bytes and gets everybody's, in rank order; NULL: they cannot.
+    // Ranks on several hosts: which one this is (ranks with the same number share a board), and its name for
+    // people.
     uint64_t machine;
     const char *host;
-    status (*swap)(void *context, const void *mine, int64_t bytes, void *all);
+    // How the ranks of a group exchange bytes before they can talk, to set a transport up: every member gives
+    // its own and gets those of all, by place. Several groups may do so at the same time. NULL: they cannot.
+    status (*swap)(void *context, const struct control_group *g, const void *mine, int64_t bytes,
+                   void *all);
     void *swap_context;
     int64_t deadline_ns; // of one wait; 0: 600 s
     const char *tuning;  // text of a table that `bench comm --tune` wrote; NULL: built-in choices

@@ -417,11 +417,12 @@ const control_peer *control_peer_of(const control *c, int rank)
     return control_member_peer(c->m, rank); // constant after control_open
 }
 
-status control_swap(control *c, const void *mine, int64_t bytes, void *all)
+status control_group_swap(control *c, const control_group *g, const void *mine, int64_t bytes,
+                          void *all)
 {
     const uint8_t *got = NULL;
     lock(c);
-    status st = control_member_swap(c->m, mine, bytes);
+    status st = control_member_swap(c->m, g, mine, bytes);
     if (st == ST_OK) {
         wake(c);
         status result = ST_OK;
@@ -436,11 +437,17 @@ status control_swap(control *c, const void *mine, int64_t bytes, void *all)
             st = fail(result, "a swap of %lld bytes failed: %s", (long long)bytes,
                       said[0] == '\0' ? "a rank was lost" : said);
         } else if (bytes > 0) {
-            memcpy(all, got, (size_t)(bytes * c->config.ranks));
+            memcpy(all, got, (size_t)(bytes * g->count));
         }
     }
     unlock(c);
     return st;
+}
+
+status control_swap(control *c, const void *mine, int64_t bytes, void *all)
+{
+    const control_group everyone = {.place = c->config.rank, .count = c->config.ranks};
+    return control_group_swap(c, &everyone, mine, bytes, all);
 }
 
 status control_barrier(control *c)

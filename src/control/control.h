@@ -76,6 +76,10 @@ const control_peer *control_peer_of(const control *c, int rank); // host, machin
 // Collective. `all` holds ranks * bytes, in rank order. A rank gives at most
 // CONTROL_SWAP_BYTES_MAX. Only one thread may call this.
 NODISCARD status control_swap(control *c, const void *mine, int64_t bytes, void *all);
+// The same among the members of a group, which is collective over them only. `all` holds
+// count * bytes, by place.
+NODISCARD status control_group_swap(control *c, const control_group *g, const void *mine,
+                                    int64_t bytes, void *all);
 NODISCARD status control_barrier(control *c);
 // Asks all ranks to agree on a step. Any rank may call this at any time, from any thread but not
 // from a signal handler.

@@ -55,8 +55,11 @@ void control_coordinator_destroy(control_coordinator *b)
         control_wipe(&b->lines[i].handshake, sizeof(b->lines[i].handshake));
     }
     for (int r = 0; b->members != NULL && r < b->config.ranks; r++) free(b->members[r].record);
-    free(b->swap.all);
-    free(b->swap.has);
+    while (b->swaps != NULL) {
+        coordinator_swap *s = b->swaps;
+        b->swaps = s->next;
+        free(s);
+    }
     free(b->lines);
     free(b->members);
     free(b->seen);

@@ -27,7 +27,8 @@ typedef struct coordinator_member {
     int line; // -1: none
     control_peer peer;
     uint8_t digest[CONTROL_FACT_KINDS][CONTROL_DIGEST_BYTES];
-    bool is_asked; // its facts were requested
+    bool is_swapping; // a swap of its group waits for other members
+    bool is_asked;    // its facts were requested
     uint8_t *record;
     int64_t record_bytes;
     control_verdict told; // last verdict that was sent to all ranks
@@ -48,6 +49,17 @@ typedef struct coordinator_question {
     uint64_t argument;
 } coordinator_question;
 
+// A swap of a group, and its arrays in the same allocation.
+typedef struct coordinator_swap {
+    struct coordinator_swap *next;
+    uint64_t key;
+    int64_t bytes;
+    int count, here; // members; those that sent their bytes
+    int first;       // rank of the first of them
+    int32_t *ranks;  // [count] by place; -1: it has not sent its bytes
+    uint8_t *all;    // [count] * bytes
+} coordinator_swap;
+
 struct control_coordinator {
     control_coordinator_config config;
     coordinator_phase phase;
@@ -59,13 +71,7 @@ struct control_coordinator {
     int64_t join_until, compare_until, tick_at, ticked_at, stranger_told_at;
     int odd, usual; // COMPARING: one rank of each side
     int usual_count;
-    struct {
-        uint64_t number; // number of the swap in progress
-        int64_t bytes;
-        int count, first; // ranks that sent their bytes; the first of them
-        uint8_t *all, *has;
-        int64_t capacity;
-    } swap;
+    coordinator_swap *swaps;                       // these wait for some of their members
     coordinator_question questions[QUESTIONS_MAX]; // [0] is being asked if is_asking
     int question_count;
     bool is_asking;

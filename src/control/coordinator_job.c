@@ -167,60 +167,74 @@ static bool on_lost(control_coordinator *b, int rank, const control_frame *f)
 }
 
 // ---- swaps --------------------------------------------------------------------------------------
-static bool swap_begin(control_coordinator *b, int rank, uint64_t number, int64_t bytes)
+// Returns the waiting swap of this key, or a new one; NULL without memory.
+static coordinator_swap *swap_find(control_coordinator *b, int rank, const control_group *g,
+                                   int64_t bytes)
 {
-    const int64_t all = max_i64(bytes * b->config.ranks, 1);
-    if (b->swap.has == NULL) {
-        b->swap.has = calloc((size_t)(unsigned)b->config.ranks, 1);
-        if (b->swap.has == NULL) return false;
+    for (coordinator_swap *s = b->swaps; s != NULL; s = s->next) {
+        if (s->key == g->key) return s;
     }
-    if (all > b->swap.capacity) {
-        uint8_t *grown = realloc(b->swap.all, (size_t)all);
-        if (grown == NULL) return false;
-        b->swap.all = grown;
-        b->swap.capacity = all;
+    const size_t count = (size_t)(unsigned)g->count;
+    coordinator_swap *s = calloc(1, sizeof(*s) + count * sizeof(*s->ranks) + (size_t)bytes * count);
+    if (s == NULL) return NULL;
+    s->key = g->key;
+    s->bytes = bytes;
+    s->count = g->count;
+    s->first = rank;
+    s->ranks = (int32_t *)(void *)(s + 1);
+    s->all = (uint8_t *)(s->ranks + count);
+    for (int i = 0; i < g->count; i++) s->ranks[i] = -1;
+    s->next = b->swaps;
+    b->swaps = s;
+    return s;
+}
+
+// Sends the bytes of all members to each of them.
+static void swap_end(control_coordinator *b, coordinator_swap *s)
+{
+    uint8_t head[8];
+    coordinator_swap **at = &b->swaps;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    control_put64(head, s->key);
+    for (int i = 0; i < s->count; i++) {
+        b->members[s->ranks[i]].is_swapping = false;
+        control_coordinator_send(b, s->ranks[i], CONTROL_MSG_SWAPPED,
+                                 (control_span){head, sizeof(head)},
+                                 (control_span){s->all, s->bytes * s->count});
     }
-    memset(b->swap.has, 0, (size_t)(unsigned)b->config.ranks);
-    b->swap.number = number;
-    b->swap.bytes = bytes;
-    b->swap.first = rank;
-    return true;
+    free(s);
 }
 
 static bool on_swap(control_coordinator *b, int rank, const control_frame *f)
 {
-    if (b->phase != COORDINATOR_RUNNING || f->bytes < 8) return false;
-    const uint64_t number = control_get64(f->payload);
-    const int64_t bytes = f->bytes - 8;
-    char said[CONTROL_TEXT_BYTES];
-    if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * b->config.ranks > CONTROL_TO_RANK_MAX - 8) {
+    if (b->phase != COORDINATOR_RUNNING || f->bytes < 16 || b->members[rank].is_swapping)
         return false;
+    const uint32_t place = control_get32(f->payload + 8), count = control_get32(f->payload + 12);
+    const int64_t bytes = f->bytes - 16;
+    char said[CONTROL_TEXT_BYTES];
+    if (count < 1 || count > (uint32_t)b->config.ranks || place >= count) return false;
+    if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * count > CONTROL_TO_RANK_MAX - 8) return false;
+    const control_group g = {control_get64(f->payload), (int)place, (int)count};
+    coordinator_swap *s = swap_find(b, rank, &g, bytes);
+    if (s == NULL) {
+        control_coordinator_end(b, ST_NO_MEMORY, "the coordinator has no memory for a swap");
+        return true;
     }
-    if (b->swap.count == 0 && number == b->swap.number + 1) {
-        if (!swap_begin(b, rank, number, bytes)) {
-            control_coordinator_end(b, ST_NO_MEMORY, "the coordinator has no memory for a swap");
-            return true;
-        }
-    }
-    if (number != b->swap.number || bytes != b->swap.bytes || b->swap.has[rank] != 0) {
-        (void)snprintf(said, sizeof(said),
-                       "ranks disagree in a swap: rank %d (%s) sends %lld bytes for #%llu, rank %d "
-                       "(%s) sent %lld for #%llu",
-                       rank, b->members[rank].peer.host, (long long)bytes,
-                       (unsigned long long)number, b->swap.first,
-                       b->members[b->swap.first].peer.host, (long long)b->swap.bytes,
-                       (unsigned long long)b->swap.number);
+    if (s->bytes != bytes || s->count != g.count || s->ranks[place] >= 0) {
+        (void)snprintf(
+            said, sizeof(said),
+            "ranks disagree in a swap: rank %d (%s) sends %lld bytes as member %d of %d, "
+            "rank %d (%s) sent %lld as one of %d",
+            rank, b->members[rank].peer.host, (long long)bytes, g.place, g.count, s->first,
+            b->members[s->first].peer.host, (long long)s->bytes, s->count);
         control_coordinator_end(b, ST_DIVERGED, said);
         return true;
     }
-    b->swap.has[rank] = 1;
-    if (bytes > 0) memcpy(b->swap.all + bytes * rank, f->payload + 8, (size_t)bytes);
-    if (++b->swap.count < b->config.ranks) return true;
-    uint8_t head[8];
-    control_put64(head, number);
-    b->swap.count = 0;
-    control_coordinator_send_all(b, CONTROL_MSG_SWAPPED, (control_span){head, sizeof(head)},
-                                 (control_span){b->swap.all, bytes * b->config.ranks});
+    b->members[rank].is_swapping = true;
+    s->ranks[place] = rank;
+    if (bytes > 0) memcpy(s->all + bytes * place, f->payload + 16, (size_t)bytes);
+    if (++s->here == s->count) swap_end(b, s);
     return true;
 }
 

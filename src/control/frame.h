@@ -34,6 +34,12 @@ enum {
     CONTROL_SWAP_BYTES_MAX = 64 << 10       // of one rank in control_swap
 };
 
+// The ranks that take part in a swap. Several groups may swap at the same time.
+typedef struct control_group {
+    uint64_t key;     // all members give the same key and no other group does; 0: all ranks
+    int place, count; // place of this rank among the members, and their number
+} control_group;
+
 typedef enum control_hello_type {
     CONTROL_HELLO = 1,
     CONTROL_CHALLENGE,
@@ -80,8 +86,8 @@ typedef enum control_type {
     CONTROL_MSG_RECORD,     // rank: its facts
     CONTROL_MSG_WELCOME,    // coordinator: all ranks have joined; their identities
     CONTROL_MSG_END,        // coordinator: the job cannot go on: code, text
-    CONTROL_MSG_SWAP,       // rank: number and bytes of a swap
-    CONTROL_MSG_SWAPPED,    // coordinator: number and bytes of all ranks
+    CONTROL_MSG_SWAP,       // rank: key of the group, place and count of members; bytes
+    CONTROL_MSG_SWAPPED,    // coordinator: key and bytes of all members
     CONTROL_MSG_REQUEST,    // rank: asks for an agreement on (kind, argument)
     CONTROL_MSG_ASK_STEP,   // coordinator: asks for the largest promised step
     CONTROL_MSG_PROMISE,    // rank: promises to begin no later step before the decision

@@ -162,10 +162,11 @@ void control_member_reset(control_member *m, int64_t now); // for another connec
 
 // Sets the report for the next heartbeats.
 void control_member_report(control_member *m, const control_report *report);
-// Begins a swap, which gathers the bytes of all ranks in rank order. `mine` is copied. One swap may
-// run at a time.
-NODISCARD status control_member_swap(control_member *m, const void *mine, int64_t bytes);
-// Returns true when the swap ended: *st is its result, *all (ranks * bytes) is borrowed until the
+// Begins a swap, which gathers the bytes of all members of a group by place. `g` and `mine` are
+// copied. One swap may run at a time.
+NODISCARD status control_member_swap(control_member *m, const control_group *g, const void *mine,
+                                     int64_t bytes);
+// Returns true when the swap ended: *st is its result, *all (g->count * bytes) is borrowed until the
 // next swap.
 bool control_member_swapped(control_member *m, status *st, const uint8_t **all);
 void control_member_request(control_member *m, control_agreement kind, uint64_t argument);

@@ -39,7 +39,8 @@ static void swap_all(job *j, int64_t bytes, uint8_t salt)
     uint8_t mine[256];
     for (int i = 0; i < j->count; i++) {
         for (int64_t k = 0; k < bytes; k++) mine[k] = (uint8_t)(salt + i * 31 + k);
-        assert_int_equal(control_member_swap(j->r[i].m, mine, bytes), ST_OK);
+        const control_group everyone = {.place = i, .count = j->count};
+        assert_int_equal(control_member_swap(j->r[i].m, &everyone, mine, bytes), ST_OK);
     }
     for (int i = 0; i < j->count; i++) {
         status st = ST_INTERNAL;
@@ -81,14 +82,80 @@ static void test_join_swap_leave(void **state)
     }
 }
 
+// Ranks 0, 2, 4 and 1, 3 at the same time, again and again, at each rank's own pace; rank 5 takes no part.
+static void test_groups_swap(void **state)
+{
+    (void)state;
+    enum { RANKS = 6, MEMBERS = 5, ROUNDS = 4 };
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        job j;
+        int rounds[MEMBERS] = {0};
+        bool is_begun[MEMBERS] = {false};
+        start(&j, RANKS, seed);
+        for (int n = 0, done = 0; done < MEMBERS; n++) {
+            assert_true(n < 20000);
+            job_step(&j);
+            done = 0;
+            for (int r = 0; r < MEMBERS; r++) {
+                status st = ST_OK;
+                const uint8_t *all = NULL;
+                const uint8_t mine[2] = {(uint8_t)r, (uint8_t)rounds[r]};
+                const int count = r % 2 == 0 ? 3 : 2;
+                const control_group g = {
+                    .key = (uint64_t)(70 + r % 2), .place = r / 2, .count = count};
+                done += rounds[r] == ROUNDS;
+                if (rounds[r] == ROUNDS) continue;
+                if (!is_begun[r]) {
+                    assert_int_equal(control_member_swap(j.r[r].m, &g, mine, 2), ST_OK);
+                    is_begun[r] = true;
+                }
+                if (!control_member_swapped(j.r[r].m, &st, &all)) continue;
+                assert_int_equal(st, ST_OK);
+                for (int k = 0; k < count; k++) {
+                    assert_int_equal(all[2 * k], 2 * k + r % 2);
+                    assert_int_equal(all[2 * k + 1], rounds[r]);
+                }
+                is_begun[r] = false;
+                rounds[r]++;
+            }
+        }
+        swap_all(&j, 20, 4);
+        job_deinit(&j);
+    }
+}
+
+// A member is lost: the others' swap ends, and says so.
+static void test_group_swap_loses_a_member(void **state)
+{
+    (void)state;
+    job j;
+    start(&j, 4, 2);
+    const uint8_t mine[8] = {0};
+    for (int r = 0; r < 2; r++) {
+        const control_group g = {.key = 5, .place = r, .count = 3};
+        assert_int_equal(control_member_swap(j.r[r].m, &g, mine, 8), ST_OK);
+    }
+    control_member_fail(j.r[2].m, ST_DEVICE, "no way out");
+    job_run(&j, 4000 * MS);
+    for (int r = 0; r < 2; r++) {
+        status st = ST_OK;
+        const uint8_t *all;
+        assert_true(control_member_swapped(j.r[r].m, &st, &all));
+        assert_int_not_equal(st, ST_OK);
+    }
+    job_deinit(&j);
+}
+
 static void test_swap_differs(void **state)
 {
     (void)state;
     job j;
     start(&j, 3, 1);
     const uint8_t mine[8] = {0};
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(control_member_swap(j.r[r].m, mine, r == 2 ? 7 : 8), ST_OK);
+    for (int r = 0; r < 3; r++) {
+        const control_group everyone = {.place = r, .count = 3};
+        assert_int_equal(control_member_swap(j.r[r].m, &everyone, mine, r == 2 ? 7 : 8), ST_OK);
+    }
     job_run(&j, 500 * MS);
     for (int r = 0; r < 3; r++) {
         status st = ST_OK;
@@ -563,9 +630,10 @@ static void test_flipped_bits(void **state)
         uint8_t mine[50];
         bool is_swapping = true;
         for (int r = 0; r < 2; r++) {
+            const control_group both = {.place = r, .count = 2};
             memset(mine, r + 1, sizeof(mine));
             is_swapping = is_swapping && control_member_state(j.r[r].m) == CONTROL_RUNNING &&
-                          control_member_swap(j.r[r].m, mine, sizeof(mine)) == ST_OK;
+                          control_member_swap(j.r[r].m, &both, mine, sizeof(mine)) == ST_OK;
         }
         job_run(&j, 400 * MS);
         for (int r = 0; is_swapping && r < 2; r++) {
@@ -621,6 +689,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join_swap_leave),
         cmocka_unit_test(test_swap_differs),
+        cmocka_unit_test(test_groups_swap),
+        cmocka_unit_test(test_group_swap_loses_a_member),
         cmocka_unit_test(test_wrong_key),
         cmocka_unit_test(test_false_coordinator),
         cmocka_unit_test(test_second_claimant),

@@ -40,7 +40,7 @@ struct control_member {
     control_report report;
     struct {
         bool is_running, is_over;
-        uint64_t number;
+        control_group of;
         int64_t bytes;
         status result;
         uint8_t *all;
@@ -252,9 +252,9 @@ static bool on_swapped(control_member *m, const control_frame *f)
 {
     if (f->bytes < 8) return false;
     // The answer to a swap that was given up here may still arrive.
-    if (!m->swap.is_running || control_get64(f->payload) != m->swap.number) return true;
+    if (!m->swap.is_running || control_get64(f->payload) != m->swap.of.key) return true;
     const int64_t bytes = f->bytes - 8;
-    if (bytes != m->swap.bytes * m->config.ranks) return false;
+    if (bytes != m->swap.bytes * m->swap.of.count) return false;
     if (bytes > 0) memcpy(m->swap.all, f->payload + 8, (size_t)bytes);
     m->swap.is_running = false;
     m->swap.is_over = true;
@@ -544,15 +544,17 @@ void control_member_report(control_member *m, const control_report *report)
     m->report.doing[CONTROL_DOING_BYTES - 1] = '\0';
 }
 
-status control_member_swap(control_member *m, const void *mine, int64_t bytes)
+status control_member_swap(control_member *m, const control_group *g, const void *mine,
+                           int64_t bytes)
 {
     ASSERT(!m->swap.is_running && bytes >= 0);
-    if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * m->config.ranks > CONTROL_TO_RANK_MAX - 8) {
+    ASSERT(g->count >= 1 && g->count <= m->config.ranks && g->place >= 0 && g->place < g->count);
+    if (bytes > CONTROL_SWAP_BYTES_MAX || bytes * g->count > CONTROL_TO_RANK_MAX - 8) {
         return fail(
             ST_USAGE,
             "a swap of %lld bytes on each of %d ranks is too large, at most %d each and %d in "
             "total are allowed",
-            (long long)bytes, m->config.ranks, CONTROL_SWAP_BYTES_MAX, CONTROL_TO_RANK_MAX);
+            (long long)bytes, g->count, CONTROL_SWAP_BYTES_MAX, CONTROL_TO_RANK_MAX);
     }
     if (m->state != CONTROL_RUNNING)
         return fail(ST_PEER_LOST, "the swap cannot begin: %s", m->text);
@@ -560,17 +562,19 @@ status control_member_swap(control_member *m, const void *mine, int64_t bytes)
         return fail(ST_PEER_LOST, "the swap cannot begin: rank %d (%s) is lost", m->lost,
                     m->peers[m->lost].host);
     }
-    const size_t all = (size_t)max_i64(bytes * m->config.ranks, 1);
+    const size_t all = (size_t)max_i64(bytes * g->count, 1);
     uint8_t *grown = realloc(m->swap.all, all);
     if (grown == NULL) return fail(ST_NO_MEMORY, "no memory for a swap of %zu bytes", all);
     m->swap.all = grown;
     m->swap.is_running = true;
     m->swap.is_over = false;
-    m->swap.number++;
+    m->swap.of = *g;
     m->swap.bytes = bytes;
-    uint8_t number[8];
-    control_put64(number, m->swap.number);
-    send(m, CONTROL_MSG_SWAP, (control_span){number, sizeof(number)}, (control_span){mine, bytes});
+    uint8_t head[16];
+    control_put64(head, g->key);
+    control_put32(head + 8, (uint32_t)g->place);
+    control_put32(head + 12, (uint32_t)g->count);
+    send(m, CONTROL_MSG_SWAP, (control_span){head, sizeof(head)}, (control_span){mine, bytes});
     return ST_OK;
 }
 

@@ -279,9 +279,10 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
     return control_barrier(k->job.c); // the first keeps it until all have it
 }
 
-static status swap(void *context, const void *mine, int64_t bytes, void *all)
+static status swap(void *context, const control_group *g, const void *mine, int64_t bytes,
+                   void *all)
 {
-    return control_swap(context, mine, bytes, all);
+    return control_group_swap(context, g, mine, bytes, all);
 }
 
 static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *place)

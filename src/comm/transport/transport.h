@@ -166,6 +166,10 @@ struct comm_transport {
     int (*waits_for)(comm_link *link, comm_awaited *out, int capacity);
 };
 
+// For join(): the members of a group, and nobody else, exchange bytes by comm_config.swap. all: [count] by
+// place. Every member must come, also one that failed: it says so in its bytes.
+NODISCARD status comm_members_swap(const comm_config *config, const comm_members *m,
+                                   const void *mine, int64_t bytes, void *all);
 // post() of a transport whose calls block: the operation runs in a host function on the stream, so the
 // device must have them (kern_device_api.call).
 status comm_post_blocking(comm_port *port, const kern_device_api *device, kern_lane *stream,

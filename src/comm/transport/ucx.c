@@ -1,7 +1,7 @@
 // The transport between hosts: messages over UCX (InfiniBand, RoCE, TCP: what it finds), shared memory inside.
 //
-// Every rank has one worker; addresses are traded over `control` when the link is made, and two ranks connect
-// when they first speak. Groups whose ranks are all on one host are handed to the transport of shared
+// Every rank has one worker; the members of a group exchange its address over `control` when they join, and two
+// ranks connect when they first speak. Groups whose ranks are all on one host are handed to the transport of shared
 // memory; in others a message stays in shared memory where both ranks are on this host.
 //
 //   ucx_exchange.c   messages: a frame with the contract, then the bytes; checksums
@@ -132,15 +132,17 @@ static status worker_open(comm_link *link)
     return st == UCS_OK ? ST_OK : refused(link, "no worker", st);
 }
 
+// Of a rank that has no worker: who it is.
 static status card_make(comm_link *link, ucx_card *mine)
 {
     ucp_address_t *address = NULL;
     size_t bytes = 0;
     const char *name = link->config.host != NULL ? link->config.host : "?";
-    const ucs_status_t st = link->ucp.worker_get_address(link->worker, &address, &bytes);
-    if (st != UCS_OK) return refused(link, "no address", st);
     mine->machine = link->config.machine;
     memcpy(mine->host, name, (size_t)min_i64((int64_t)strlen(name), UCX_HOST - 1));
+    if (link->unusable.code != ST_OK) return error_put(&link->unusable);
+    const ucs_status_t st = link->ucp.worker_get_address(link->worker, &address, &bytes);
+    if (st != UCS_OK) return refused(link, "no address", st);
     mine->address_bytes = (int32_t)bytes;
     if (bytes <= UCX_ADDRESS) memcpy(mine->address, address, bytes);
     link->ucp.worker_release_address(link->worker, address);
@@ -151,50 +153,61 @@ static status card_make(comm_link *link, ucx_card *mine)
                 bytes, (int)UCX_ADDRESS);
 }
 
-// All ranks come here, also those that failed: else the others would wait for them.
-static status cards_trade(comm_link *link, status before)
-{
-    ucx_card *mine = calloc(1, sizeof(*mine));
-    const int n = link->config.ranks;
-    link->cards = calloc((size_t)n, sizeof(*link->cards));
-    link->peers = calloc((size_t)n, sizeof(*link->peers));
-    if (mine == NULL || link->cards == NULL || link->peers == NULL) {
-        free(mine);
-        return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", n);
-    }
-    if (before == ST_OK) before = card_make(link, mine);
-    mine->failed = before != ST_OK;
-    const status st =
-        link->config.swap(link->config.swap_context, mine, (int64_t)sizeof(*mine), link->cards);
-    free(mine);
-    TRY(before);
-    TRY(st);
-    for (int i = 0; i < n; i++) {
-        ucx_card *c = &link->cards[i];
-        link->peers[i] = (ucx_peer){.link = link, .rank = i};
-        c->host[UCX_HOST - 1] = '\0';
-        if (c->failed != 0) {
-            return fail(ST_PEER_LOST, "rank %d (%s) has no way to other hosts", i, c->host);
-        }
-        if (c->address_bytes < 1 || c->address_bytes > UCX_ADDRESS) {
-            return fail(ST_DIVERGED, "rank %d gives an address of %d bytes", i, c->address_bytes);
-        }
-    }
-    return ST_OK;
-}
-
-static status inner_open(comm_link *link)
+static status neighbours_check(const comm_link *link)
 {
     int local = 0;
     const ucx_card *mine = &link->cards[link->config.rank];
     for (int i = 0; i < link->config.ranks; i++) local += link->cards[i].machine == mine->machine;
-    if (link->config.board == NULL || link->config.local_ranks < 2 || mine->machine == 0)
-        return ST_OK;
-    if (local != link->config.local_ranks) {
-        return fail(ST_DIVERGED, "%d ranks are on %s, and %d share its memory", local, mine->host,
-                    link->config.local_ranks);
+    if (link->inner == NULL || local == link->config.local_ranks) return ST_OK;
+    return fail(ST_DIVERGED, "%d ranks are on %s, and %d share its memory", local, mine->host,
+                link->config.local_ranks);
+}
+
+static status card_take(comm_link *link, int rank, const ucx_card *card)
+{
+    ucx_card *mine = &link->cards[rank];
+    *mine = *card;
+    mine->host[UCX_HOST - 1] = '\0';
+    if (mine->failed != 0) {
+        return fail(ST_PEER_LOST, "rank %d (%s) has no way to other hosts", rank, mine->host);
     }
-    return comm_transport_shm.open(&link->config, &link->inner);
+    if (mine->address_bytes >= 1 && mine->address_bytes <= UCX_ADDRESS) return ST_OK;
+    return fail(ST_DIVERGED, "rank %d gives an address of %d bytes", rank, mine->address_bytes);
+}
+
+// All members come here, also one that failed: else the others would wait for it.
+static status cards_trade(comm_link *link, const comm_members *m)
+{
+    if (link->knows_all) return ST_OK;
+    ucx_card *mine = calloc((size_t)m->count + 1, sizeof(*mine)), *cards = mine + 1;
+    if (mine == NULL)
+        return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", m->count);
+    status st = card_make(link, mine);
+    const error_record before = *error_last();
+    mine->failed = st != ST_OK;
+    const status traded = comm_members_swap(&link->config, m, mine, (int64_t)sizeof(*mine), cards);
+    if (st != ST_OK) {
+        (void)error_put(&before);
+    } else {
+        st = traded;
+    }
+    (void)pthread_mutex_lock(&link->lock);
+    for (int i = 0; i < m->count && st == ST_OK; i++) {
+        st = card_take(link, m->ranks[i], &cards[i]);
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    free(mine);
+    TRY(st);
+    if (m->count < link->config.ranks) return ST_OK;
+    link->knows_all = true;
+    return neighbours_check(link);
+}
+
+static status inner_open(comm_link *link)
+{
+    const comm_config *config = &link->config;
+    if (config->board == NULL || config->local_ranks < 2 || config->machine == 0) return ST_OK;
+    return comm_transport_shm.open(config, &link->inner);
 }
 
 static status pulse_start(comm_link *link)
@@ -287,22 +300,41 @@ static void link_close(comm_link *link)
     free(link);
 }
 
-static status link_open(const comm_config *config, comm_link **out)
+static status tables_make(comm_link *link)
+{
+    const int n = link->config.ranks;
+    link->cards = calloc((size_t)n, sizeof(*link->cards));
+    link->peers = calloc((size_t)n, sizeof(*link->peers));
+    if (link->cards == NULL || link->peers == NULL) {
+        return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", n);
+    }
+    for (int i = 0; i < n; i++) link->peers[i] = (ucx_peer){.link = link, .rank = i};
+    return ST_OK;
+}
+
+static status link_start(comm_link *link)
 {
     const char *why = NULL;
+    TRY(fault_point("comm.ucx.open"));
+    if (!ucx_library_open(&link->ucp, &why)) return fail(ST_UNSUPPORTED, "%s", why);
+    TRY(context_open(link));
+    TRY(worker_open(link));
+    TRY(inner_open(link));
+    return pulse_start(link);
+}
+
+// A rank that cannot start has a link, too: the first group that it joins learns of it.
+static status link_open(const comm_config *config, comm_link **out)
+{
     comm_link *link = calloc(1, sizeof(*link));
+    status st = ST_OK;
     if (link == NULL) return fail(ST_NO_MEMORY, "no memory for a link between hosts");
     link->config = *config;
     link->spins = SPINS;
     (void)pthread_mutex_init(&link->lock, NULL);
     (void)pthread_cond_init(&link->pulse_wakes, NULL);
-    status st = fault_point("comm.ucx.open");
-    if (st == ST_OK && !ucx_library_open(&link->ucp, &why)) st = fail(ST_UNSUPPORTED, "%s", why);
-    if (st == ST_OK) st = context_open(link);
-    if (st == ST_OK) st = worker_open(link);
-    TRY_TO(close_link, cards_trade(link, st));
-    TRY_TO(close_link, inner_open(link));
-    TRY_TO(close_link, pulse_start(link));
+    TRY_TO(close_link, tables_make(link));
+    if (link_start(link) != ST_OK) error_take(&link->unusable);
     *out = link;
     return ST_OK;
 close_link:
@@ -383,7 +415,8 @@ static uint32_t part_number(const comm_members *whole, uint32_t part)
     return part << 30 | (uint32_t)(hash & 0x3fffffff);
 }
 
-static status join(comm_link *link, const comm_members *m, comm_port **out)
+// Of members that all know each other's addresses.
+static status port_open(comm_link *link, const comm_members *m, comm_port **out)
 {
     TRY(fault_point("comm.ucx.join"));
     ucx_port *p = port_make(link, m);
@@ -413,6 +446,12 @@ drop:
     if (p != NULL) port_free(p);
     free(ranks);
     return st;
+}
+
+static status join(comm_link *link, const comm_members *m, comm_port **out)
+{
+    TRY(cards_trade(link, m));
+    return port_open(link, m, out);
 }
 
 // As many on each host, side by side. Returns how many; 0: it is not so.
@@ -445,7 +484,7 @@ static status levels(comm_port *base, comm_port **local, comm_port **across)
                             .me = base->members.me / here,
                             .group = part_number(&base->members, PART_ACROSS),
                             .name = base->members.name};
-    const status st = join(base->link, &m, &p->across);
+    const status st = port_open(base->link, &m, &p->across);
     free(ranks);
     TRY(st);
     *local = p->inner;

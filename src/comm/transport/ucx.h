@@ -27,7 +27,7 @@ enum {
 // In a tag: the receiver of several pieces has room for them.
 #    define UCX_READY (UINT64_C(1) << 63)
 
-// What a rank tells all others when the link is made.
+// What a rank tells the other members of its first groups.
 typedef struct ucx_card {
     uint64_t machine;
     int32_t address_bytes, failed;
@@ -149,10 +149,12 @@ struct comm_link {
     ucp_worker_h worker;
     int efd;
     pthread_mutex_t lock; // of all of UCX, the peers and the ports
-    ucx_card *cards;      // by rank
+    ucx_card *cards;      // by rank; address_bytes 0: not known yet
     ucx_peer *peers;
-    ucx_port *ports, *graves;        // graves: left while something was still under way
-    comm_link *inner;                // of this host; NULL: this rank is alone there
+    bool knows_all;           // there was a group of all ranks
+    error_record unusable;    // why this rank has no way to other hosts; code ST_OK: it has one
+    ucx_port *ports, *graves; // graves: left while something was still under way
+    comm_link *inner;         // of this host; NULL: this rank is alone there
     ucx_region regions[UCX_REGIONS]; // without an inner link
     int notes;                       // on their way
     int owed_count;

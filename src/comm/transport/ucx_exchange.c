@@ -135,6 +135,9 @@ status ucx_peer_open(comm_link *link, int rank)
     ucx_peer *peer = &link->peers[rank];
     if (peer->ep != NULL) return ST_OK;
     if (peer->gone) return lost(peer, peer->why, "connecting");
+    if (link->cards[rank].address_bytes == 0) {
+        return fail(ST_INTERNAL, "rank %d shares no group with rank %d", rank, link->config.rank);
+    }
     TRY(fault_point("comm.ucx.connect"));
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |

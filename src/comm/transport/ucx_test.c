@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "comm/algo/algo.h"
 #include "comm/comm_internal.h"
+#include "control/frame.h"
 #include "fixtures/base/test_watch.h"
 #include "fixtures/comm/test_reference.h"
 
@@ -19,7 +20,14 @@
 // after the above, which it needs
 #include <cmocka.h>
 
-enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 1400000 };
+enum { RANKS = 6, SWAP = 4096, TEXT = 1024, MOST = 1400000, CIRCLES = 8 };
+
+// What the members of a group give each other before they can talk.
+typedef struct circle {
+    uint64_t key; // 0: none
+    atomic_int here;
+    unsigned char bytes[RANKS][SWAP];
+} circle;
 
 // What all processes of a job share.
 typedef struct job {
@@ -28,29 +36,44 @@ typedef struct job {
     int64_t deadline_ns;
     status (*body)(comm *c);
     comm_board *boards[RANKS];
-    pthread_barrier_t barrier;
     pid_t pids[RANKS];
     atomic_bool is_over; // who stands still may go on
     struct {
         status st;
         char text[TEXT];
     } results[RANKS];
-    unsigned char swapped[RANKS][SWAP];
+    pthread_mutex_t lock; // of circles
+    circle circles[CIRCLES];
+    status (*bare)(const comm_config *config); // in place of body: without comm_open
 } job;
 static job *all;
 static int own_rank;
 
-static status swap(void *context, const void *mine, int64_t bytes, void *out)
+static circle *circle_find(uint64_t key)
+{
+    circle *c = all->circles;
+    while (c->key != 0 && c->key != key) c++;
+    assert_true(c < all->circles + CIRCLES);
+    c->key = key;
+    return c;
+}
+
+// Each group has its own place, once.
+static status swap(void *context, const control_group *g, const void *mine, int64_t bytes,
+                   void *out)
 {
     (void)context;
     if (bytes > SWAP)
         return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a card of %lld bytes", (long long)bytes);
-    memcpy(all->swapped[own_rank], mine, (size_t)bytes);
-    (void)pthread_barrier_wait(&all->barrier);
-    for (int r = 0; r < all->ranks; r++) {
-        memcpy((char *)out + r * bytes, all->swapped[r], (size_t)bytes);
+    (void)pthread_mutex_lock(&all->lock);
+    circle *c = circle_find(g->key);
+    (void)pthread_mutex_unlock(&all->lock);
+    memcpy(c->bytes[g->place], mine, (size_t)bytes);
+    atomic_fetch_add(&c->here, 1);
+    while (atomic_load(&c->here) < g->count) (void)usleep(100);
+    for (int r = 0; r < g->count; r++) {
+        memcpy((char *)out + r * bytes, c->bytes[r], (size_t)bytes);
     }
-    (void)pthread_barrier_wait(&all->barrier);
     return ST_OK;
 }
 
@@ -89,6 +112,7 @@ static status run_rank(int rank)
                                 .machine = 100 + (uint64_t)host_of(rank),
                                 .host = name,
                                 .swap = swap};
+    if (all->bare != NULL) return all->bare(&config);
     TRY(comm_open(&config, &c));
     const status st = all->body(c);
     error_record kept;
@@ -111,17 +135,19 @@ static void rank_main(int rank)
 // hosts < 0: so many, ranks side by side.
 static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(comm *c))
 {
-    pthread_barrierattr_t shared;
+    pthread_mutexattr_t shared;
+    status (*const bare)(const comm_config *config) = all->bare;
     memset(all, 0, sizeof(*all));
+    all->bare = bare;
     all->ranks = ranks;
     all->side_by_side = hosts < 0;
     if (hosts < 0) hosts = -hosts;
     all->hosts = hosts;
     all->deadline_ns = deadline_ms * 1000000;
     all->body = body;
-    assert_int_equal(0, pthread_barrierattr_init(&shared));
-    assert_int_equal(0, pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));
-    assert_int_equal(0, pthread_barrier_init(&all->barrier, &shared, (unsigned)ranks));
+    assert_int_equal(0, pthread_mutexattr_init(&shared));
+    assert_int_equal(0, pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));
+    assert_int_equal(0, pthread_mutex_init(&all->lock, &shared));
     for (int h = 0; h < hosts; h++) {
         assert_int_equal(ST_OK, comm_board_create(ranks_of(h), 7, 0, &all->boards[h]));
     }
@@ -408,6 +434,80 @@ static void failures(void **state)
     says(0, "rank 7 went home; this rank waits over the link host");
 }
 
+// ---- groups without one of all ranks -----------------------------------------------------------
+// Each member gives the next one a number.
+static status once_round(comm_link *link, const int32_t *ranks, int count, uint32_t number)
+{
+    comm_members m = {.ranks = ranks, .count = count, .group = number, .name = "some"};
+    comm_port *port = NULL;
+    while (ranks[m.me] != own_rank) m.me++;
+    const int next = (m.me + 1) % count, before = (m.me + count - 1) % count;
+    const int32_t mine = own_rank * 10;
+    int32_t theirs = -1;
+    const comm_contract k = {.magic = COMM_MAGIC,
+                             .job = 7,
+                             .sequence = 1,
+                             .group = number,
+                             .op = COLLECTIVE_ALL_GATHER,
+                             .type = DTYPE_I32,
+                             .items = 1,
+                             .count = 1};
+    TRY(comm_transport_find("ucx")->join(link, &m, &port));
+    const comm_transport *t = port->transport; // shared memory's, where all are on one host
+    t->note(port, &k, "numbers", "there");
+    status st = t->exchange(port, &k, (comm_message){.peer = next, .send = &mine, .bytes = 4},
+                            (comm_message){.peer = before, .receive = &theirs, .bytes = 4});
+    if (st == ST_OK && theirs != ranks[before] * 10) {
+        st = fail_at(__FILE__, __LINE__, ST_INTERNAL, "%d from rank %d", theirs, ranks[before]);
+    }
+    t->leave(port);
+    return st;
+}
+
+// {0, 2} and {1, 3} at the same time; then {0, 1, 3}, of which 3 and 1 knew nobody but each other.
+static status joins_some(const comm_config *config)
+{
+    static const int32_t pairs[2][2] = {{0, 2}, {1, 3}}, three[] = {0, 1, 3};
+    const comm_transport *ucx = comm_transport_find("ucx");
+    comm_link *link = NULL;
+    TRY(ucx->open(config, &link));
+    status st = once_round(link, pairs[own_rank % 2], 2, 5);
+    if (st == ST_OK && own_rank != 2) st = once_round(link, three, 3, 6);
+    ucx->close(link);
+    return st;
+}
+
+// Rank 1 has no way to others. Its partner learns of it; the other pair is not held up.
+static status cannot_start(const comm_config *config)
+{
+    static const int32_t pairs[2][2] = {{0, 2}, {1, 3}};
+    const comm_transport *ucx = comm_transport_find("ucx");
+    comm_link *link = NULL;
+    if (own_rank == 1) TRY(fault_arm("comm.ucx.open=1"));
+    TRY(ucx->open(config, &link));
+    const status st = once_round(link, pairs[own_rank % 2], 2, 5);
+    const error_record kept = *error_last();
+    ucx->close(link);
+    return st == ST_OK ? ST_OK : error_put(&kept);
+}
+
+static void groups_of_some(void **state)
+{
+    (void)state;
+    all->bare = joins_some;
+    for (int hosts = 2; hosts <= 4; hosts += 2) {
+        job_run(4, hosts, 20000, NULL);
+        all_are(ST_OK);
+    }
+    all->bare = cannot_start;
+    job_run(4, 4, 20000, NULL);
+    for (int r = 0; r <= 2; r += 2) assert_int_equal(all->results[r].st, ST_OK);
+    assert_int_not_equal(all->results[1].st, ST_OK);
+    assert_int_equal(all->results[3].st, ST_PEER_LOST);
+    says(3, "rank 1 (host1) has no way to other hosts");
+    all->bare = NULL;
+}
+
 int main(void)
 {
     const char *why = NULL;
@@ -422,10 +522,9 @@ int main(void)
     all = mmap(NULL, sizeof(*all), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations),
-        cmocka_unit_test(large_operations),
-        cmocka_unit_test(differences),
-        cmocka_unit_test(failures),
+        cmocka_unit_test(operations),     cmocka_unit_test(large_operations),
+        cmocka_unit_test(differences),    cmocka_unit_test(failures),
+        cmocka_unit_test(groups_of_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
