@@ -23,7 +23,7 @@ enum {
 typedef struct shared {
     struct {
         status st;
-        char text[BOARD_TEXT];
+        char text[BLOCK_TEXT];
     } results[COMM_MAX_LOCAL];
     comm_bench_row rows[COMM_BENCH_SIZES];
 } shared;
@@ -288,7 +288,7 @@ static int cores_count(void)
     return sched_getaffinity(0, sizeof(all), &all) == 0 ? CPU_COUNT(&all) : 1;
 }
 
-static void rank_main(const comm_bench_config *f, shared *s, comm_board *board, int rank)
+static void rank_main(const comm_bench_config *f, shared *s, comm_control_block *block, int rank)
 {
     const int cores = cores_count(); // before it is pinned to one
     bench_rank b = {.config = f, .s = s, .cores = cores};
@@ -298,7 +298,7 @@ static void rank_main(const comm_bench_config *f, shared *s, comm_board *board, 
                                 .local_rank = rank,
                                 .local_ranks = f->ranks,
                                 .transport = f->ranks > 1 ? "shm" : "self",
-                                .board = board,
+                                .control_block = block,
                                 .tuning = f->tuning,
                                 .deadline_ns = INT64_C(60) * 1000000000};
     pin(rank);
@@ -307,13 +307,13 @@ static void rank_main(const comm_bench_config *f, shared *s, comm_board *board, 
         b.g = comm_world(b.c);
         st = memory_run(&b);
     }
-    (void)snprintf(s->results[rank].text, BOARD_TEXT, "%.*s", BOARD_TEXT - 1,
+    (void)snprintf(s->results[rank].text, BLOCK_TEXT, "%.*s", BLOCK_TEXT - 1,
                    st == ST_OK ? "" : error_last()->text);
     comm_close(b.c);
     __atomic_store_n(&s->results[rank].st, st, __ATOMIC_RELEASE);
 }
 
-static status ranks_wait(const comm_bench_config *f, shared *s, comm_board *board,
+static status ranks_wait(const comm_bench_config *f, shared *s, comm_control_block *block,
                          const pid_t *pids, int started)
 {
     for (int i = 0; i < started; i++) {
@@ -322,7 +322,7 @@ static status ranks_wait(const comm_bench_config *f, shared *s, comm_board *boar
         int rank = 0;
         while (rank < started && pids[rank] != pid) rank++;
         if (rank == started || (WIFEXITED(how) && WEXITSTATUS(how) == 0)) continue;
-        comm_board_abort(board, ST_PEER_LOST, "a rank of the measurement died");
+        comm_control_block_abort(block, ST_PEER_LOST, "a rank of the measurement died");
     }
     for (int i = 0; i < f->ranks; i++) {
         const status st = s->results[i].st;
@@ -361,13 +361,13 @@ status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
 {
     pid_t pids[COMM_MAX_LOCAL];
     int started = 0;
-    comm_board *board = NULL;
+    comm_control_block *block = NULL;
     if (f->op == COLLECTIVE_SEND && f->ranks < 2)
         return fail(ST_USAGE, "send takes two ranks or more");
-    TRY(comm_board_create(f->ranks, 0, 0, &board));
+    TRY(comm_control_block_create(f->ranks, 0, 0, &block));
     shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s == MAP_FAILED) {
-        comm_board_unmap(board);
+        comm_control_block_unmap(block);
         return fail(ST_NO_MEMORY, "no memory for the results: %s", strerror(errno));
     }
     status st = ST_OK;
@@ -375,19 +375,19 @@ status comm_bench_run(const comm_bench_config *f, comm_bench_row *rows)
     for (; started < f->ranks; started++) {
         pids[started] = fork();
         if (pids[started] == 0) {
-            rank_main(f, s, board, started);
+            rank_main(f, s, block, started);
             _exit(0); // nothing of the parent's is flushed or freed twice
         }
         if (pids[started] > 0) continue;
-        comm_board_abort(board, ST_NO_MEMORY, "not all ranks could be started");
+        comm_control_block_abort(block, ST_NO_MEMORY, "not all ranks could be started");
         st = fail(ST_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
         break;
     }
-    const status ran = ranks_wait(f, s, board, pids, started);
+    const status ran = ranks_wait(f, s, block, pids, started);
     if (st == ST_OK) st = ran;
     if (st == ST_OK) rows_take(f, s, rows);
     (void)munmap(s, sizeof(*s));
-    comm_board_unmap(board);
+    comm_control_block_unmap(block);
     return st;
 }
 

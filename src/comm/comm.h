@@ -1,6 +1,6 @@
 // Many ranks that talk: groups, collectives, and the promise that none of them differs or hangs unseen.
 //
-//   comm_open    this rank's end of a job: a transport, the board (shared with the ranks of this host)
+//   comm_open    this rank's end of a job: a transport, the control block (shared with the ranks of this host)
 //   comm_split   groups along mesh axes; a rank may be in many, each with its own order of operations
 //   comm_run     one operation, in this thread, until no peer needs this rank's buffers any more
 //   comm_post    the same on a device's stream: computation goes on meanwhile; an event ends it
@@ -97,8 +97,8 @@ typedef struct comm_path {
 } comm_path;
 int comm_paths(comm_path *out, int capacity); // how many
 
-// How this rank's processes or threads meet the others of its host: comm_board_create, once per host.
-typedef struct comm_board comm_board;
+// How this rank's processes or threads meet the others of its host: comm_control_block_create, once per host.
+typedef struct comm_control_block comm_control_block;
 
 struct control_group; // control/frame.h
 
@@ -112,8 +112,8 @@ typedef struct comm_config {
     // In place of the name: a row that the table does not have, and what its open() needs; borrowed.
     const struct comm_transport *row;
     void *row_context;
-    comm_board *board; // shm: the host's; borrowed
-    // Ranks on several hosts: which one this is (ranks with the same number share a board), and its name for
+    comm_control_block *control_block; // shm: the host's; borrowed
+    // Ranks on several hosts: which one this is (ranks with the same number share a control block), and its name for
     // people.
     uint64_t machine;
     const char *host;
@@ -137,16 +137,19 @@ int comm_local_ranks(const comm *c);            // of this host
 const char *comm_transport_name(const comm *c); // the one in use
 const char *comm_tuning(const comm *c);         // the config's: a table's text, or NULL
 
-// ---- the board: what the ranks of one host share ------------------------------------------------
+// ---- the control block: what the ranks of one host share ------------------------------------------------
 // Makes it (memfd); processes of the host inherit or receive the descriptor, threads share the pointer.
 // `cores` that its ranks may use together decide whether a wait spins; 0: those of this process.
-NODISCARD status comm_board_create(int local_ranks, uint64_t job, int cores, comm_board **out);
-NODISCARD status comm_board_map(int fd, comm_board **out); // another process's; fd is duplicated
-int comm_board_fd(const comm_board *b);
-int comm_board_ranks(const comm_board *b);
+NODISCARD status comm_control_block_create(int local_ranks, uint64_t job, int cores,
+                                           comm_control_block **out);
+NODISCARD status
+comm_control_block_map(int fd, comm_control_block **out); // another process's; fd is duplicated
+int comm_control_block_fd(const comm_control_block *b);
+int comm_control_block_ranks(const comm_control_block *b);
 // Makes every wait of every rank of this host fail: by who supervises them.
-void comm_board_abort(comm_board *b, status code, const char *text);
-void comm_board_unmap(comm_board *b); // the mapping and this process's descriptor; NULL is legal
+void comm_control_block_abort(comm_control_block *b, status code, const char *text);
+void comm_control_block_unmap(
+    comm_control_block *b); // the mapping and this process's descriptor; NULL is legal
 
 // ---- memory that peers reach --------------------------------------------------------------------
 // Buffers in shared regions are read and written in place by the ranks of this host; all others go through
@@ -180,7 +183,7 @@ NODISCARD status comm_post(comm_group *g, const kern_device_api *device, kern_la
 // What posted operations took, since the group was made; any thread.
 int64_t comm_group_worked_ns(const comm_group *g);
 // The time in which any posted operation of any of this rank's groups was on its way: what goes on side by
-// side on several lanes counts once. 0 without a board; any thread.
+// side on several lanes counts once. 0 without a control block; any thread.
 int64_t comm_busy_ns(comm_group *g);
 NODISCARD status comm_barrier(comm_group *g, const char *site);
 // The usual ones.

@@ -3,7 +3,7 @@
 #define COMM_COMM_INTERNAL_H
 
 #include "comm/algo/direct.h"
-#include "comm/board.h"
+#include "comm/control_block.h"
 
 #include <pthread.h>
 
@@ -65,7 +65,7 @@ struct comm_group {
     comm_group *next;
     comm_port *port;
     const comm_transport *transport;
-    board_card *card; // of the recorder; NULL: no board
+    rank_record *record; // of the recorder; NULL: no control block
     int rank, size;
     char name[COMM_GROUP_NAME];
     comm_direct *direct;

@@ -2,7 +2,7 @@
 //
 // 64 bytes that travel with every operation: in a descriptor (shared memory), or in front of each message.
 // Two that differ are a bug in the plan or in the program, on one of the two ranks; the text says which
-// field, both values and both call sites. Numbers only: names are found by their hashes in the board's
+// field, both values and both call sites. Numbers only: names are found by their hashes in the control block's
 // (or the sender's) table of names, when there is something to say.
 #ifndef COMM_CONTRACT_H
 #define COMM_CONTRACT_H

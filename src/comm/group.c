@@ -44,7 +44,8 @@ status comm_group_open(comm *c, const int32_t *members, int count, uint32_t numb
     (void)snprintf(g->name, sizeof(g->name), "%s", name);
     while (g->rank < count && members[g->rank] != c->config.rank) g->rank++;
     ASSERT(g->rank < count);
-    if (c->config.board != NULL) g->card = board_card_of(c->config.board, c->config.local_rank);
+    if (c->config.control_block != NULL)
+        g->record = rank_record_of(c->config.control_block, c->config.local_rank);
     const status st = group_join(g, members, count, g->rank, number);
     if (st != ST_OK) {
         comm_group_close(g);
@@ -215,22 +216,22 @@ status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
         TRY(scratch_grow(g, call.scratch_bytes));
         call.scratch = g->scratch;
     }
-    const comm_board *board = g->owner->config.board;
-    board_record *record = NULL;
-    if (g->card != NULL) {
+    const comm_control_block *block = g->owner->config.control_block;
+    flight_record *record = NULL;
+    if (g->record != NULL) {
         const bool named = label_hash(&memo->tensor, args->tensor) != 0;
         const recorder_name tensor = {named ? memo->tensor.text : no_name,
                                       named ? memo->tensor.words : 1};
         const bool later = algorithm->direct && g->transport->stamps;
-        record = recorder_begin(g->card, &call.contract, args, tensor, posted_ns,
-                                later ? 0 : board_now_ns(board));
+        record = recorder_begin(g->record, &call.contract, args, tensor, posted_ns,
+                                later ? 0 : block_now_ns(block));
         if (later) g->port->begun = &record->begun_ns;
         g->port->ended_ns = 0;
     }
     g->transport->note(g->port, &call.contract, args->tensor, args->site);
     TRY(algorithm->run(&call));
     if (record != NULL) {
-        recorder_end(record, g->port->ended_ns != 0 ? g->port->ended_ns : board_now_ns(board));
+        recorder_end(record, g->port->ended_ns != 0 ? g->port->ended_ns : block_now_ns(block));
     }
     return ST_OK;
 }

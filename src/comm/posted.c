@@ -8,19 +8,19 @@
 void comm_busy_begin(comm_group *g)
 {
     comm *c = g->owner;
-    if (c->config.board == NULL) return;
+    if (c->config.control_block == NULL) return;
     (void)pthread_mutex_lock(&c->lock);
-    if (c->under_way++ == 0) c->busy_since = board_now_ns(c->config.board);
+    if (c->under_way++ == 0) c->busy_since = block_now_ns(c->config.control_block);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
 void comm_busy_end(comm_group *g)
 {
     comm *c = g->owner;
-    if (c->config.board == NULL) return;
+    if (c->config.control_block == NULL) return;
     (void)pthread_mutex_lock(&c->lock);
     ASSERT(c->under_way > 0);
-    if (--c->under_way == 0) c->busy_ns += board_now_ns(c->config.board) - c->busy_since;
+    if (--c->under_way == 0) c->busy_ns += block_now_ns(c->config.control_block) - c->busy_since;
     (void)pthread_mutex_unlock(&c->lock);
 }
 
@@ -29,7 +29,7 @@ int64_t comm_busy_ns(comm_group *g)
     comm *c = g->owner;
     (void)pthread_mutex_lock(&c->lock);
     int64_t ns = c->busy_ns;
-    if (c->under_way > 0) ns += board_now_ns(c->config.board) - c->busy_since;
+    if (c->under_way > 0) ns += block_now_ns(c->config.control_block) - c->busy_since;
     (void)pthread_mutex_unlock(&c->lock);
     return ns;
 }
@@ -41,8 +41,8 @@ int64_t comm_group_worked_ns(const comm_group *g)
 
 static int64_t now_ns(const comm_group *g)
 {
-    const comm_board *board = g->owner->config.board;
-    return board != NULL ? board_now_ns(board) : 0;
+    const comm_control_block *block = g->owner->config.control_block;
+    return block != NULL ? block_now_ns(block) : 0;
 }
 
 static status posted_run(void *context)

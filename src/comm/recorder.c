@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(board_record) == 128, "two cache lines");
-_Static_assert((int)BOARD_RECORDS == (int)COMM_RECORDS, "one number, two headers");
-_Static_assert(sizeof(((board_record *)0)->name) == (size_t)COMM_RECORD_NAME,
+_Static_assert(sizeof(flight_record) == 128, "two cache lines");
+_Static_assert((int)BLOCK_RECORDS == (int)COMM_RECORDS, "one number, two headers");
+_Static_assert(sizeof(((flight_record *)0)->name) == (size_t)COMM_RECORD_NAME,
                "one number, two headers");
 
 static uint64_t what_pack(const comm_contract *k, const comm_args *args)
@@ -20,11 +20,11 @@ static uint64_t what_pack(const comm_contract *k, const comm_args *args)
 
 // Word by word into its place: a record that is put together first is read back before it is written, and
 // every store stands before the descriptor's, one a cycle. A name's words behind its zero are nobody's.
-board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
-                             recorder_name tensor, int64_t posted_ns, int64_t begun_ns)
+flight_record *recorder_begin(rank_record *record, const comm_contract *k, const comm_args *args,
+                              recorder_name tensor, int64_t posted_ns, int64_t begun_ns)
 {
-    const uint64_t number = 1 + __atomic_fetch_add(&card->record_count, 1, __ATOMIC_RELAXED);
-    board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
+    const uint64_t number = 1 + __atomic_fetch_add(&record->record_count, 1, __ATOMIC_RELAXED);
+    flight_record *at = &record->records[(number - 1) % BLOCK_RECORDS];
     word_put(&at->number, 0);
     word_put(&at->sequence, k->sequence);
     word_put(&at->count, (uint64_t)k->count);
@@ -40,30 +40,30 @@ board_record *recorder_begin(board_card *card, const comm_contract *k, const com
     return at;
 }
 
-void recorder_end(board_record *record, int64_t done_ns)
+void recorder_end(flight_record *record, int64_t done_ns)
 {
     __atomic_store_n(&record->done_ns, done_ns, __ATOMIC_RELEASE);
 }
 
 // ---- reading ------------------------------------------------------------------------------------
-bool comm_recorder_rank(const comm_board *b, int local_rank, comm_rank_state *out)
+bool comm_recorder_rank(const comm_control_block *b, int local_rank, comm_rank_state *out)
 {
     if (local_rank < 0 || local_rank >= b->local_ranks) return false;
-    const board_card *card = board_card_of(b, local_rank);
-    const uint32_t here = half_get(&card->here);
+    const rank_record *record = rank_record_of(b, local_rank);
+    const uint32_t here = half_get(&record->here);
     *out = (comm_rank_state){0};
     if (here == 0) return true;
-    out->pid = __atomic_load_n(&card->pid, __ATOMIC_RELAXED);
-    out->rank = __atomic_load_n(&card->rank, __ATOMIC_RELAXED);
+    out->pid = __atomic_load_n(&record->pid, __ATOMIC_RELAXED);
+    out->rank = __atomic_load_n(&record->rank, __ATOMIC_RELAXED);
     out->epoch = here - 1;
-    out->records = word_get(&card->record_count);
+    out->records = word_get(&record->record_count);
     return out->pid > 0 && out->rank >= 0 && out->rank < COMM_MAX_RANKS;
 }
 
 // False: it is being written, was overwritten, or holds nonsense.
-static bool record_take(const board_record *at, uint64_t number, comm_record *out)
+static bool record_take(const flight_record *at, uint64_t number, comm_record *out)
 {
-    board_record r;
+    flight_record r;
     if (word_get(&at->number) != number) return false;
     words_copy_out(&r, at, sizeof(r));
     if (word_get(&at->number) != number) return false;
@@ -95,24 +95,24 @@ static bool record_take(const board_record *at, uint64_t number, comm_record *ou
     return true;
 }
 
-int comm_recorder_read(const comm_board *b, int local_rank, comm_record *out, int capacity)
+int comm_recorder_read(const comm_control_block *b, int local_rank, comm_record *out, int capacity)
 {
     if (local_rank < 0 || local_rank >= b->local_ranks || capacity <= 0) return 0;
-    const board_card *card = board_card_of(b, local_rank);
-    const uint64_t count = word_get(&card->record_count);
+    const rank_record *record = rank_record_of(b, local_rank);
+    const uint64_t count = word_get(&record->record_count);
     uint64_t wanted = (uint64_t)(capacity < COMM_RECORDS ? capacity : COMM_RECORDS);
     if (wanted > count) wanted = count;
     int taken = 0;
     for (uint64_t number = count - wanted + 1; number != 0 && number <= count; number++) {
-        const board_record *at = &card->records[(number - 1) % BOARD_RECORDS];
+        const flight_record *at = &record->records[(number - 1) % BLOCK_RECORDS];
         if (record_take(at, number, &out[taken])) taken++;
     }
     return taken;
 }
 
-int64_t comm_recorder_now_ns(const comm_board *b)
+int64_t comm_recorder_now_ns(const comm_control_block *b)
 {
-    return board_now_ns(b);
+    return block_now_ns(b);
 }
 
 const char *comm_record_text(const comm_record *r, char *buffer, int bytes)

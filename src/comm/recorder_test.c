@@ -1,6 +1,6 @@
 // The flight recorder: what was written reads back, the newest of many; what a killed process had begun is
-// there; and a board full of nonsense is no danger to who reads it.
-#include "comm/board.h"
+// there; and a control block full of nonsense is no danger to who reads it.
+#include "comm/control_block.h"
 #include "comm/recorder.h"
 #include "comm/recorder_write.h"
 
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static board_record *begin(comm_board *b, int rank, uint64_t sequence, const char *tensor)
+static flight_record *begin(comm_control_block *b, int rank, uint64_t sequence, const char *tensor)
 {
     const comm_contract k = {.sequence = sequence, .group = 5, .count = 100, .epoch = 3};
     const comm_args args = {
@@ -23,7 +23,7 @@ static board_record *begin(comm_board *b, int rank, uint64_t sequence, const cha
     char name[COMM_RECORD_NAME] = {0};
     (void)snprintf(name, sizeof(name), "%s", tensor);
     const recorder_name words = {name, (int)(strlen(name) / 8 + 1)};
-    return recorder_begin(board_card_of(b, rank), &k, &args, words, 0, now);
+    return recorder_begin(rank_record_of(b, rank), &k, &args, words, 0, now);
 }
 
 static void what_was_written_reads_back(void **state)
@@ -31,12 +31,12 @@ static void what_was_written_reads_back(void **state)
     (void)state;
     enum { MANY = COMM_RECORDS + 44 };
     static comm_record read[COMM_RECORDS];
-    comm_board *b = NULL;
+    comm_control_block *b = NULL;
     char line[300];
-    assert_int_equal(comm_board_create(2, 9, 0, &b), ST_OK);
+    assert_int_equal(comm_control_block_create(2, 9, 0, &b), ST_OK);
     assert_int_equal(comm_recorder_read(b, 0, read, COMM_RECORDS), 0);
     for (uint64_t i = 1; i <= MANY; i++) {
-        board_record *r = begin(b, 0, i, "gradients\n7");
+        flight_record *r = begin(b, 0, i, "gradients\n7");
         if (i < MANY) recorder_end(r, comm_recorder_now_ns(b));
     }
     assert_int_equal(comm_recorder_read(b, 0, read, COMM_RECORDS), COMM_RECORDS);
@@ -54,7 +54,7 @@ static void what_was_written_reads_back(void **state)
     assert_non_null(strstr(comm_record_text(&read[2], line, (int)sizeof(line)), "not done"));
     assert_int_equal(comm_recorder_read(b, 1, read, 3), 0);
     assert_int_equal(comm_recorder_read(b, 2, read, 3), 0); // there is no such rank
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
 }
 
 // A record writes the words of its name, the ring's last round wrote others there.
@@ -66,8 +66,8 @@ static void a_name_ends_where_an_older_one_went_on(void **state)
                                         "forty-eight letters, of which the last is no mo"};
     enum { NAMES = 5, ROUNDS = COMM_RECORDS * NAMES };
     static comm_record read[COMM_RECORDS];
-    comm_board *b = NULL;
-    assert_int_equal(comm_board_create(1, 9, 0, &b), ST_OK);
+    comm_control_block *b = NULL;
+    assert_int_equal(comm_control_block_create(1, 9, 0, &b), ST_OK);
     for (int i = 0; i < ROUNDS; i++) {
         (void)begin(b, 0, (uint64_t)i + 1, names[i % NAMES]); // 256 and 5 share no factor
     }
@@ -80,19 +80,19 @@ static void a_name_ends_where_an_older_one_went_on(void **state)
         assert_int_equal(read[i].count, 100);
         assert_int_equal(read[i].type, DTYPE_F32);
     }
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
 }
 
 static void the_killed_leave_what_they_had_begun(void **state)
 {
     (void)state;
-    comm_board *b = NULL;
+    comm_control_block *b = NULL;
     comm_record read[4];
-    assert_int_equal(comm_board_create(1, 9, 0, &b), ST_OK);
+    assert_int_equal(comm_control_block_create(1, 9, 0, &b), ST_OK);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        board_record *first = begin(b, 0, 1, "one");
+        flight_record *first = begin(b, 0, 1, "one");
         recorder_end(first, comm_recorder_now_ns(b));
         (void)begin(b, 0, 2, "two");
         (void)raise(SIGKILL);
@@ -103,30 +103,30 @@ static void the_killed_leave_what_they_had_begun(void **state)
     assert_int_equal(comm_recorder_read(b, 0, read, 4), 2);
     assert_true(read[0].done_ns > 0 && read[1].done_ns == 0);
     assert_string_equal(read[1].tensor, "two");
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
 }
 
 static void nonsense_is_no_danger(void **state)
 {
     (void)state;
     static comm_record read[COMM_RECORDS];
-    comm_board *b = NULL;
+    comm_control_block *b = NULL;
     char line[120];
     comm_rank_state rank;
-    assert_int_equal(comm_board_create(1, 9, 0, &b), ST_OK);
+    assert_int_equal(comm_control_block_create(1, 9, 0, &b), ST_OK);
     uint64_t seed = 88172645463325252u;
     int taken = 0;
     for (int round = 0; round < 200; round++) {
-        board_card *card = board_card_of(b, 0);
+        rank_record *record = rank_record_of(b, 0);
         for (uint64_t i = 1; i <= COMM_RECORDS; i++) (void)begin(b, 0, i, "gradients");
-        unsigned char *bytes = (unsigned char *)card;
+        unsigned char *bytes = (unsigned char *)record;
         for (int i = 0; i < 2000; i++) {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            const uint64_t records = (uint64_t)offsetof(board_card, records);
+            const uint64_t records = (uint64_t)offsetof(rank_record, records);
             const uint64_t at = round % 2 == 0 ? seed >> 8 : records + (seed >> 8);
-            bytes[at % sizeof(*card)] = (unsigned char)seed;
+            bytes[at % sizeof(*record)] = (unsigned char)seed;
         }
         (void)comm_recorder_rank(b, 0, &rank);
         const int count = comm_recorder_read(b, 0, read, COMM_RECORDS);
@@ -140,7 +140,7 @@ static void nonsense_is_no_danger(void **state)
         taken += count;
     }
     assert_true(taken > 0);
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 #ifndef COMM_RECORDER_WRITE_H
 #define COMM_RECORDER_WRITE_H
 
-#include "comm/board.h"
+#include "comm/control_block.h"
 #include "comm/recorder.h"
 
 #ifdef __cplusplus
@@ -16,9 +16,9 @@ typedef struct recorder_name {
 } recorder_name;
 
 // Any thread of the rank. posted_ns 0: as it is begun; begun_ns 0: it is written later.
-board_record *recorder_begin(board_card *card, const comm_contract *k, const comm_args *args,
-                             recorder_name tensor, int64_t posted_ns, int64_t begun_ns);
-void recorder_end(board_record *record, int64_t done_ns);
+flight_record *recorder_begin(rank_record *record, const comm_contract *k, const comm_args *args,
+                              recorder_name tensor, int64_t posted_ns, int64_t begun_ns);
+void recorder_end(flight_record *record, int64_t done_ns);
 
 #ifdef __cplusplus
 }

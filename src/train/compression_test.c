@@ -12,7 +12,7 @@
 enum { JOB_STEPS = 4 };
 
 typedef struct job_rank {
-    comm_board *board;
+    comm_control_block *board;
     int rank, ranks;
     const char *set[7];
     int32_t stage, piece; // of pp, of tp
@@ -173,8 +173,8 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
 {
     job_rank jobs[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
-    comm_board *board = NULL;
-    assert_int_equal(comm_board_create(ranks, RANKS_JOB, 0, &board), ST_OK);
+    comm_control_block *board = NULL;
+    assert_int_equal(comm_control_block_create(ranks, RANKS_JOB, 0, &board), ST_OK);
     for (int r = 0; r < ranks; r++) {
         jobs[r] = (job_rank){.board = board, .rank = r, .ranks = ranks, .set = {modes[mode]}};
         int n = 1;
@@ -199,7 +199,7 @@ static void weights_agree(int mode, int ranks, const char *const more[5])
         assert_int_equal(jobs[r].arena_bytes, jobs[r].predicted_bytes);
         assert_true(jobs[r].touched_bytes <= jobs[r].predicted_bytes);
     }
-    comm_board_unmap(board);
+    comm_control_block_unmap(board);
 }
 
 static void weights_are_the_same_on_all_ranks(void **state)

@@ -48,13 +48,13 @@ static int board_open(long pid)
 
 static status live_tell(cli_context *cli, int fd)
 {
-    comm_board *b = NULL;
+    comm_control_block *b = NULL;
     text t = {.a = cli->a};
-    status st = comm_board_map(fd, &b);
+    status st = comm_control_block_map(fd, &b);
     (void)close(fd);
     TRY(st);
     st = cli_hang_report(b, &t);
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
     TRY(st);
     cli_print_text(cli, &t);
     return ST_OK;

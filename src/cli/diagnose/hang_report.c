@@ -12,7 +12,7 @@
 
 enum { LOOK_BACK = 32, SHOWN = 4 };
 
-bool cli_rank_has_begun(const comm_board *b, int rank, uint32_t group, uint64_t sequence)
+bool cli_rank_has_begun(const comm_control_block *b, int rank, uint32_t group, uint64_t sequence)
 {
     comm_record theirs[LOOK_BACK];
     const int count = comm_recorder_read(b, rank, theirs, LOOK_BACK);
@@ -22,7 +22,7 @@ bool cli_rank_has_begun(const comm_board *b, int rank, uint32_t group, uint64_t 
     return false;
 }
 
-static status waits_tell(const comm_board *b, int rank, const comm_record *r, text *out)
+static status waits_tell(const comm_control_block *b, int rank, const comm_record *r, text *out)
 {
     comm_rank_state state;
     const double waited = ((double)comm_recorder_now_ns(b) - (double)r->begun_ns) / 1e9;
@@ -35,7 +35,8 @@ static status waits_tell(const comm_board *b, int rank, const comm_record *r, te
     return text_add(out, "%s\n", missing > 0 ? "" : " nobody, all have begun it");
 }
 
-static status rank_tell(const comm_board *b, int rank, const comm_rank_state *state, text *out)
+static status rank_tell(const comm_control_block *b, int rank, const comm_rank_state *state,
+                        text *out)
 {
     comm_record records[SHOWN];
     char line[400];
@@ -57,7 +58,7 @@ static status rank_tell(const comm_board *b, int rank, const comm_rank_state *st
     return ST_OK;
 }
 
-status cli_hang_report(const comm_board *b, text *out)
+status cli_hang_report(const comm_control_block *b, text *out)
 {
     comm_rank_state state;
     for (int rank = 0; comm_recorder_rank(b, rank, &state); rank++) {

@@ -46,7 +46,7 @@ static status status_of_exit(int exit_code)
 }
 
 // The recorders of all ranks, for who wants to know afterwards. A disk that does not take it costs only it.
-static void dump(cli_context *cli, const run_config *r, const comm_board *board)
+static void dump(cli_context *cli, const run_config *r, const comm_control_block *board)
 {
     text t = {.a = cli->a};
     char *folder = NULL, *path = NULL;
@@ -73,7 +73,7 @@ static status words_make(cli_context *cli, const char *const *keys, int64_t key_
 }
 
 static status start_on(cli_context *cli, const run_config *r, char *const *words, uint64_t job,
-                       comm_board *board)
+                       comm_control_block *board)
 {
     char *logs = NULL;
     launch_result result;
@@ -87,7 +87,7 @@ static status start_on(cli_context *cli, const run_config *r, char *const *words
                                    .job = job,
                                    .log_folder = logs,
                                    .console_fd = STDOUT_FILENO,
-                                   .control_block_fd = comm_board_fd(board)};
+                                   .control_block_fd = comm_control_block_fd(board)};
     TRY(launch_local(&c, &result));
     if (result.exit_code == 0) return ST_OK;
     if (result.exit_code != status_exit_code(ST_STOPPED)) dump(cli, r, board);
@@ -98,7 +98,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
                        int64_t key_count)
 {
     char **words = NULL;
-    comm_board *board = NULL;
+    comm_control_block *board = NULL;
     uint64_t job = 0;
     const int64_t wanted = run_config_ranks(r);
     if (wanted > LAUNCH_LOCAL_MAX) {
@@ -110,9 +110,9 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
     TRY(words_make(cli, keys, key_count, &words));
     TRY(train_prepare(cli->h, cli->a, r));
     TRY(cli->h->api->random_fill(cli->h, &job, (int64_t)sizeof(job)));
-    TRY(comm_board_create((int)run_config_ranks(r), job, 0, &board));
+    TRY(comm_control_block_create((int)run_config_ranks(r), job, 0, &board));
     const status st = start_on(cli, r, words, job, board);
-    comm_board_unmap(board);
+    comm_control_block_unmap(board);
     return st;
 }
 
@@ -121,7 +121,7 @@ status cli_ranks_start(cli_context *cli, const run_config *r, const char *const 
 struct cli_ranks {
     launch_job job;
     launch_liveness *liveness;
-    comm_board *board;
+    comm_control_block *board;
     int rank, ranks;
     pthread_mutex_t lock; // of what follows: control's thread reads and writes it
     train_progress progress;
@@ -257,9 +257,9 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
     if (n->count > LAUNCH_LOCAL_MAX) {
         st = fail(ST_UNSUPPORTED, "%d ranks on one host, at most %d", n->count, LAUNCH_LOCAL_MAX);
     } else if (place->rank == n->first) {
-        st = comm_board_create(n->count, place->job, 0, &k->board);
+        st = comm_control_block_create(n->count, place->job, 0, &k->board);
         mine.process = (int64_t)getpid();
-        mine.fd = st == ST_OK ? comm_board_fd(k->board) : -1;
+        mine.fd = st == ST_OK ? comm_control_block_fd(k->board) : -1;
     }
     mine.failed = st != ST_OK;
     const status swapped = control_swap(k->job.c, &mine, (int64_t)sizeof(mine), all);
@@ -272,7 +272,7 @@ static status board_share(cli_ranks *k, const launch_place *place, const neighbo
         (void)snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)first.process, first.fd);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0) return fail(ST_IO, "rank %d's board %s: %s", n->first, path, strerror(errno));
-        st = comm_board_map(fd, &k->board); // which keeps a descriptor of its own
+        st = comm_control_block_map(fd, &k->board); // which keeps a descriptor of its own
         (void)close(fd);
         TRY(st);
     }
@@ -289,7 +289,7 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
 {
     const neighbours n = neighbours_find(k->job.c);
     const control_peer *self = control_peer_of(k->job.c, place->rank);
-    TRY(place->control_block_fd >= 0 ? comm_board_map(place->control_block_fd, &k->board)
+    TRY(place->control_block_fd >= 0 ? comm_control_block_map(place->control_block_fd, &k->board)
                                      : board_share(k, place, &n));
     const comm_config wanted = {.h = cli->h,
                                 .job = place->job,
@@ -299,7 +299,7 @@ static status comm_join(cli_context *cli, cli_ranks *k, const launch_place *plac
                                 .local_ranks = n.count,
                                 .transport = k->transport,
                                 .tuning = k->tuning,
-                                .board = k->board,
+                                .control_block = k->board,
                                 .machine = self->machine,
                                 .host = self->host,
                                 .swap = swap,
@@ -389,7 +389,7 @@ static void tell_host(const cli_ranks *k, status st, const char *said)
     } else {
         (void)snprintf(why, sizeof(why), "rank %d failed: %.990s", k->rank, said);
     }
-    comm_board_abort(k->board, is_shared ? st : ST_PEER_LOST, why);
+    comm_control_block_abort(k->board, is_shared ? st : ST_PEER_LOST, why);
 }
 
 void cli_ranks_leave(cli_ranks *k, status st)
@@ -407,7 +407,7 @@ void cli_ranks_leave(cli_ranks *k, status st)
     comm_close(c);
     launch_leave(&k->job);
     launch_liveness_stop(k->liveness);
-    comm_board_unmap(k->board);
+    comm_control_block_unmap(k->board);
     (void)pthread_mutex_destroy(&k->lock);
     (void)error_put(&kept);
 }

@@ -1,11 +1,11 @@
-// The transport of one host: ranks are processes, or threads of one process, that share a board.
+// The transport of one host: ranks are processes, or threads of one process, that share a control block.
 //
 // arrive() writes this rank's descriptor, its number last, and waits until each peer's descriptor has the same
 // number; depart() counts. Both are one store and one load per peer while all ranks run. Why two descriptors
 // suffice: a rank writes descriptor k+2 over descriptor k only after arrival k+1, to which every peer came after it
 // had done with k. See shm_wait.c for the waiting, shm_steal.c for ranks that share cores, shm_memory.c for
 // peers' memory, shm_exchange.c for
-// messages, board.h for where it all lies.
+// messages, control_block.h for where it all lies.
 #include "comm/transport/shm.h"
 
 #include "base/fault.h"
@@ -25,35 +25,35 @@ _Static_assert(offsetof(shm_brief, number) == offsetof(comm_contract, checksum),
 _Static_assert(offsetof(shm_brief, payload) == 40, "five words are compared");
 _Static_assert(sizeof(shm_slot) % SHM_LINE == 0, "nor with the slot's head");
 _Static_assert(sizeof(shm_room) % SHM_LINE == 0 && offsetof(shm_room, stage) % SHM_LINE == 0, "");
-_Static_assert(offsetof(board_card, records) % SHM_LINE == 0, "a record is two lines, not three");
+_Static_assert(offsetof(rank_record, records) % SHM_LINE == 0, "a record is two lines, not three");
 _Static_assert(sizeof(shm_member) % SHM_LINE == 0, "members do not share lines");
 _Static_assert(sizeof(shm_channel) % 8 == 0, "slots are made of words");
 
 static bool available(const comm_config *config, const char **why)
 {
     *why = NULL;
-    if (config->board == NULL)
-        *why = "the ranks of this host share no board";
+    if (config->control_block == NULL)
+        *why = "the ranks of this host share no control block";
     else if (config->ranks != config->local_ranks)
         *why = "the ranks are not all on this host";
-    else if (config->local_ranks > config->board->local_ranks)
-        *why = "the board is for fewer ranks";
+    else if (config->local_ranks > config->control_block->local_ranks)
+        *why = "the control block is for fewer ranks";
     return *why == NULL;
 }
 
 static bool probe(const char **words, const char **cost)
 {
     (void)cost;
-    comm_board *b = NULL;
-    const bool is_there = comm_board_create(1, 1, 0, &b) == ST_OK;
+    comm_control_block *b = NULL;
+    const bool is_there = comm_control_block_create(1, 1, 0, &b) == ST_OK;
     if (!is_there) error_clear();
-    comm_board_unmap(b);
+    comm_control_block_unmap(b);
     *words = is_there ? "ranks of this host, in place, in sealed memory without a name"
                       : "the system gives no sealed memory (memfd_create)";
     return is_there;
 }
 
-// ---- opening: all ranks of the host show their cards -------------------------------------------
+// ---- opening: all ranks of the host show their records -------------------------------------------
 static int64_t spins_of(int64_t ns)
 {
     enum { SAMPLE = 512 };
@@ -67,47 +67,48 @@ static int64_t spins_of(int64_t ns)
     return max_i64(1, ns / one);
 }
 
-static status card_await(comm_link *link, int local)
+static status record_await(comm_link *link, int local)
 {
     const comm_config *config = &link->config;
-    const board_card *card = board_card_of(link->board, local);
+    const rank_record *record = rank_record_of(link->control_block, local);
     comm_patience patience;
     comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
-    for (int64_t spins = 0; half_get(&card->here) != config->epoch + 1; spins++) {
-        TRY(board_failure_get(&link->card->failure));
-        TRY(board_failure_get(&link->board->head->failure));
+    for (int64_t spins = 0; half_get(&record->here) != config->epoch + 1; spins++) {
+        TRY(block_failure_get(&link->record->failure));
+        TRY(block_failure_get(&link->control_block->head->failure));
         const int64_t waited =
             comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
-        const uint32_t here = half_get(&card->here);
+        const uint32_t here = half_get(&record->here);
         if (waited > config->deadline_ns && here == 0) {
-            return fail(ST_TIMEOUT, "local rank %d did not come to this host's board within %.1f s",
+            return fail(ST_TIMEOUT,
+                        "local rank %d did not come to this host's control block within %.1f s",
                         local, (double)waited / 1e9);
         }
         if (waited > config->deadline_ns) {
             return fail(ST_DIVERGED, "rank %d is in epoch %u and rank %d in epoch %u", config->rank,
-                        config->epoch, card->rank, here - 1);
+                        config->epoch, record->rank, here - 1);
         }
         if (spins > 100) config->h->api->sleep_ns(config->h, 100000);
     }
-    if (card->rank < 0 || card->rank >= config->ranks || link->local_of[card->rank] >= 0) {
+    if (record->rank < 0 || record->rank >= config->ranks || link->local_of[record->rank] >= 0) {
         return fail(ST_REFUSED,
                     "local rank %d says that it is rank %d of %d, which another is or none "
                     "can be",
-                    local, card->rank, config->ranks);
+                    local, record->rank, config->ranks);
     }
-    link->local_of[card->rank] = local;
+    link->local_of[record->rank] = local;
     return ST_OK;
 }
 
 static status cards_show(comm_link *link)
 {
     const comm_config *config = &link->config;
-    board_card *card = link->card;
-    card->pid = (int32_t)getpid();
-    card->rank = config->rank;
-    half_put(&card->failure.state, 0);
-    half_put(&card->here, config->epoch + 1);
-    for (int i = 0; i < config->local_ranks; i++) TRY(card_await(link, i));
+    rank_record *record = link->record;
+    record->pid = (int32_t)getpid();
+    record->rank = config->rank;
+    half_put(&record->failure.state, 0);
+    half_put(&record->here, config->epoch + 1);
+    for (int i = 0; i < config->local_ranks; i++) TRY(record_await(link, i));
     return ST_OK;
 }
 
@@ -125,11 +126,11 @@ static void link_close(comm_link *link)
 
 static status link_open(const comm_config *config, comm_link **out)
 {
-    comm_board *b = config->board;
+    comm_control_block *b = config->control_block;
     if (config->job != b->head->job) {
-        return fail(ST_REFUSED, "rank %d belongs to job %llx and this host's board to job %llx",
-                    config->rank, (unsigned long long)config->job,
-                    (unsigned long long)b->head->job);
+        return fail(
+            ST_REFUSED, "rank %d belongs to job %llx and this host's control block to job %llx",
+            config->rank, (unsigned long long)config->job, (unsigned long long)b->head->job);
     }
     if (config->local_rank < 0 || config->local_rank >= config->local_ranks) {
         return fail(ST_CONFIG_RANGE, "local rank %d of %d", config->local_rank,
@@ -140,12 +141,12 @@ static status link_open(const comm_config *config, comm_link **out)
     (void)pthread_mutex_init(&link->lock, NULL);
     (void)pthread_mutex_init(&link->mapping, NULL);
     link->config = *config;
-    link->board = b;
-    link->card = board_card_of(b, config->local_rank);
+    link->control_block = b;
+    link->record = rank_record_of(b, config->local_rank);
     link->crowded = config->local_ranks > b->head->cores;
     link->spins = spins_of(config->spin_ns > 0 ? config->spin_ns : link->crowded ? 1000 : 100000);
     link->local_of = malloc((size_t)config->ranks * sizeof(int));
-    link->maps = calloc((size_t)b->local_ranks * BOARD_REGIONS, sizeof(shm_map));
+    link->maps = calloc((size_t)b->local_ranks * BLOCK_REGIONS, sizeof(shm_map));
     status st = ST_OK;
     if (link->local_of == NULL || link->maps == NULL) {
         st = fail(ST_NO_MEMORY, "no memory for a link of shared memory");
@@ -162,11 +163,11 @@ close_link:
 
 static void link_stop(comm_link *link, status code, const char *text)
 {
-    board_failure_set(&link->card->failure, code, text);
+    block_failure_set(&link->record->failure, code, text);
     (void)pthread_mutex_lock(&link->lock);
     for (shm_port *p = link->ports; p != NULL; p = p->next) shm_ring(&p->slot->bell);
     (void)pthread_mutex_unlock(&link->lock);
-    shm_ring(&link->card->bell);
+    shm_ring(&link->record->bell);
 }
 
 // ---- ports --------------------------------------------------------------------------------------
@@ -217,11 +218,11 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     shm_port *p = port_make(link, m);
     if (p == NULL) return fail(ST_NO_MEMORY, "no memory for a group of %d ranks", m->count);
     const int64_t hot = (int64_t)sizeof(shm_slot) + m->count * (int64_t)sizeof(shm_member);
-    const int64_t rooms = align_up(hot, BOARD_PAGE);
+    const int64_t rooms = align_up(hot, BLOCK_PAGE);
     p->key = hash64(m->ranks, m->count * (int64_t)sizeof(*m->ranks),
                     (uint64_t)link->config.epoch << 32 | m->group);
     void *slot = NULL;
-    const status st = board_slot(link->board, p->key, SHM_SLOT_GROUP, hot,
+    const status st = block_slot(link->control_block, p->key, SHM_SLOT_GROUP, hot,
                                  rooms + m->count * (int64_t)sizeof(shm_room), &slot);
     if (st != ST_OK) {
         free(p->sends);
@@ -312,7 +313,7 @@ static void line_claim(const void *line)
 static void begun_put(shm_port *p)
 {
     if (p->base.begun == NULL) return;
-    __atomic_store_n(p->base.begun, board_now_ns(p->base.link->board), __ATOMIC_RELEASE);
+    __atomic_store_n(p->base.begun, block_now_ns(p->base.link->control_block), __ATOMIC_RELEASE);
     p->base.begun = NULL;
 }
 
@@ -371,7 +372,7 @@ static status depart(comm_port *base)
         __atomic_store_n(departed, w.departed, __ATOMIC_RELEASE);
     }
     // As with begun_put: the time is taken while the word travels. A wait that lasts has it taken anew.
-    base->ended_ns = base->link->crowded ? 0 : board_now_ns(base->link->board);
+    base->ended_ns = base->link->crowded ? 0 : block_now_ns(base->link->control_block);
     shm_wake(&w);
     return shm_wait_all(&w);
 }
@@ -384,7 +385,7 @@ static status list_begin(comm_port *base, int64_t entries, comm_list **mine)
     const int64_t bytes =
         (int64_t)offsetof(comm_list, entries) + entries * (int64_t)sizeof(comm_entry);
     if (bytes > p->list_bytes) {
-        TRY(board_reserve(base->link->board, list, bytes));
+        TRY(block_reserve(base->link->control_block, list, bytes));
         p->list_bytes = bytes;
     }
     *mine = list;
@@ -401,7 +402,7 @@ static status stage(comm_port *base, int rank, void **out)
     shm_port *p = shm_port_of(base);
     shm_room *room = &p->rooms[rank];
     if (rank == base->members.me && !p->has_stage) {
-        TRY(board_reserve(base->link->board, room->stage, sizeof(room->stage)));
+        TRY(block_reserve(base->link->control_block, room->stage, sizeof(room->stage)));
         p->has_stage = true;
     }
     *out = room->stage;
@@ -413,14 +414,14 @@ static void note_names(comm_port *base, const comm_contract *contract, const cha
                        const char *site)
 {
     shm_port *p = shm_port_of(base);
-    board_card *card = base->link->card;
-    const uint64_t changes = word_get(&card->name_changes);
+    rank_record *record = base->link->record;
+    const uint64_t changes = word_get(&record->name_changes);
     if (contract->tensor == p->noted_tensor && contract->site == p->noted_site &&
         changes == p->noted_changes) {
         return; // they are both there; to look costs 5 ns
     }
-    board_name_put(card, contract->tensor, tensor);
-    board_name_put(card, contract->site, site);
+    block_name_put(record, contract->tensor, tensor);
+    block_name_put(record, contract->site, site);
     p->noted_tensor = contract->tensor;
     p->noted_site = contract->site;
     p->noted_changes = changes; // of before: who was hindered comes again
@@ -431,13 +432,13 @@ static status kill_group(comm_port *base)
 {
     shm_port *p = shm_port_of(base);
     const error_record *e = error_last();
-    board_failure_set(&p->slot->failure, e->code, e->text);
+    block_failure_set(&p->slot->failure, e->code, e->text);
     shm_ring(&p->slot->bell);
     for (int i = 0; i < base->members.count; i++) {
-        shm_ring(&board_card_of(base->link->board, shm_local(p, i))->bell);
+        shm_ring(&rank_record_of(base->link->control_block, shm_local(p, i))->bell);
     }
     for (int i = 0; i < 1000 && half_get(&p->slot->failure.state) == 1; i++) spin_pause();
-    const status st = board_failure_get(&p->slot->failure);
+    const status st = block_failure_get(&p->slot->failure);
     return st != ST_OK ? st : e->code;
 }
 

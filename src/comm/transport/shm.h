@@ -3,7 +3,7 @@
 #define COMM_TRANSPORT_SHM_H
 
 #include "base/spin.h"
-#include "comm/board.h"
+#include "comm/control_block.h"
 #include "comm/transport/transport.h"
 
 #include <pthread.h>
@@ -14,11 +14,11 @@ extern "C" {
 
 enum { SHM_SLOT_GROUP = 1, SHM_SLOT_CHANNEL = 2, SHM_LINE = 64 };
 
-// ---- in the board -------------------------------------------------------------------------------
+// ---- in the control block -------------------------------------------------------------------------------
 typedef struct shm_slot { // of a group; then `count` members, then as many rooms
     uint32_t bell, sleepers;
     char unused[SHM_LINE - 8];
-    board_failure failure;
+    block_failure failure;
 } shm_slot;
 
 // A brief descriptor: one line, which is all that a peer waits for. The contract without what follows from
@@ -92,17 +92,17 @@ typedef struct shm_port shm_port;
 
 struct comm_link {
     comm_config config;
-    comm_board *board;
-    board_card *card;
+    comm_control_block *control_block;
+    rank_record *record;
     int *local_of; // rank of the job -> local rank
     int64_t spins; // of a wait before it sleeps
     bool crowded;  // more ranks than cores
     // Of ports and regions. The control thread takes it with each heartbeat: never held for long.
     pthread_mutex_t lock;
     pthread_mutex_t mapping;           // of `maps`: to map a peer's gigabytes takes seconds
-    shm_region regions[BOARD_REGIONS]; // own
+    shm_region regions[BLOCK_REGIONS]; // own
     int region_count;                  // highest that was used
-    shm_map *maps;                     // of local rank l and region g: maps[l * BOARD_REGIONS + g]
+    shm_map *maps;                     // of local rank l and region g: maps[l * BLOCK_REGIONS + g]
     shm_port *ports;
 };
 
@@ -134,7 +134,7 @@ struct shm_port {
     bool has_stage;
     bool brief;                        // the descriptor of the last arrival
     bool dozed;                        // the last sleep was short
-    uint32_t noted_tensor, noted_site; // names that the board has,
+    uint32_t noted_tensor, noted_site; // names that the control block has,
     uint64_t noted_changes;            // when it had been written so often
     int cursor;                        // the member that a wait looks at
     shm_awaited awaited;

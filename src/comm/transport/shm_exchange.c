@@ -5,7 +5,7 @@
 // bytes) or in the channel's stage, 128 KiB at a time, the copy in of one beside the copy out of the
 // other. A small message is on its way when exchange() returns: its buffer may be used again.
 //
-// A rank that waits sleeps on its own card's bell, which whoever writes to it rings.
+// A rank that waits sleeps on its own record's bell, which whoever writes to it rings.
 #include "comm/transport/shm.h"
 
 #include "base/fault.h"
@@ -31,8 +31,9 @@ static status end_open(shm_port *p, shm_end *end, int from, int to)
     if (end->channel != NULL) return ST_OK;
     const uint64_t pair = (uint64_t)(uint32_t)from << 32 | (uint32_t)to;
     void *slot = NULL;
-    TRY(board_slot(p->base.link->board, hash64(&pair, sizeof(pair), p->key), SHM_SLOT_CHANNEL,
-                   (int64_t)offsetof(shm_channel, stage), (int64_t)sizeof(shm_channel), &slot));
+    TRY(block_slot(p->base.link->control_block, hash64(&pair, sizeof(pair), p->key),
+                   SHM_SLOT_CHANNEL, (int64_t)offsetof(shm_channel, stage),
+                   (int64_t)sizeof(shm_channel), &slot));
     shm_channel *c = slot;
     end->channel = c;
     const uint32_t one = half_get(&c->parcels[0].contract.checksum);
@@ -44,8 +45,8 @@ static status end_open(shm_port *p, shm_end *end, int from, int to)
 
 static void ring_peer(const shm_port *p, int member)
 {
-    board_card *card = board_card_of(p->base.link->board, shm_local(p, member));
-    if (__atomic_load_n(&card->sleepers, __ATOMIC_SEQ_CST) != 0) shm_ring(&card->bell);
+    rank_record *record = rank_record_of(p->base.link->control_block, shm_local(p, member));
+    if (__atomic_load_n(&record->sleepers, __ATOMIC_SEQ_CST) != 0) shm_ring(&record->bell);
 }
 
 // ---- sending ------------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ static status parcel_fill(shm_port *p, half *h, shm_parcel *parcel)
         if (h->total > 0) memcpy(parcel->payload, h->from, (size_t)h->total);
     } else if (h->place.region < 0) {
         if (!h->end->staged) {
-            TRY(board_reserve(p->base.link->board, c->stage, sizeof(c->stage)));
+            TRY(block_reserve(p->base.link->control_block, c->stage, sizeof(c->stage)));
             h->end->staged = true;
         }
         parcel->bytes = min_i64(parcel->bytes, SHM_PARCEL_BYTES);
@@ -101,15 +102,15 @@ static status send_step(shm_port *p, const comm_contract *contract, half *h, boo
 static status refuse(const shm_port *p, int peer, const comm_contract *mine,
                      const comm_contract *theirs)
 {
-    const board_card *cards[2] = {p->base.link->card,
-                                  board_card_of(p->base.link->board, shm_local(p, peer))};
-    char names[4][BOARD_NAME_BYTES];
-    board_name_get(cards[0], mine->tensor, names[0]);
-    board_name_get(cards[0], mine->site, names[1]);
-    board_name_get(cards[1], theirs->tensor, names[2]);
-    board_name_get(cards[1], theirs->site, names[3]);
-    const comm_party me = {.rank = cards[0]->rank, .tensor = names[0], .site = names[1]};
-    const comm_party they = {.rank = cards[1]->rank, .tensor = names[2], .site = names[3]};
+    const rank_record *records[2] = {
+        p->base.link->record, rank_record_of(p->base.link->control_block, shm_local(p, peer))};
+    char names[4][BLOCK_NAME_BYTES];
+    block_name_get(records[0], mine->tensor, names[0]);
+    block_name_get(records[0], mine->site, names[1]);
+    block_name_get(records[1], theirs->tensor, names[2]);
+    block_name_get(records[1], theirs->site, names[3]);
+    const comm_party me = {.rank = records[0]->rank, .tensor = names[0], .site = names[1]};
+    const comm_party they = {.rank = records[1]->rank, .tensor = names[2], .site = names[3]};
     return comm_contract_refuse(p->base.members.name, theirs, &they, mine, &me);
 }
 
@@ -119,12 +120,13 @@ static status refuse_parcel(const shm_port *p, const half *h, const comm_contrac
     if (!comm_contract_equal(mine, &parcel->contract)) {
         return refuse(p, h->peer, mine, &parcel->contract);
     }
-    const board_card *card = board_card_of(p->base.link->board, shm_local(p, h->peer));
-    char what[256], tensor[BOARD_NAME_BYTES];
-    board_name_get(p->base.link->card, mine->tensor, tensor);
-    return fail(ST_DIVERGED, "rank %d sends %lld bytes in %s and rank %d expects %lld", card->rank,
-                (long long)parcel->total, comm_contract_text(mine, tensor, what, sizeof(what)),
-                p->base.link->card->rank, (long long)h->total);
+    const rank_record *record = rank_record_of(p->base.link->control_block, shm_local(p, h->peer));
+    char what[256], tensor[BLOCK_NAME_BYTES];
+    block_name_get(p->base.link->record, mine->tensor, tensor);
+    return fail(ST_DIVERGED, "rank %d sends %lld bytes in %s and rank %d expects %lld",
+                record->rank, (long long)parcel->total,
+                comm_contract_text(mine, tensor, what, sizeof(what)), p->base.link->record->rank,
+                (long long)h->total);
 }
 
 // A peer may have taken this operation for one of descriptors, which nobody here would ever look at.
@@ -187,14 +189,14 @@ static status step(both *b, bool *moved)
 static status timed_out(const both *b, int64_t waited_ns)
 {
     const shm_port *p = b->p;
-    char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
-    board_name_get(p->base.link->card, b->contract->tensor, tensor);
-    board_name_get(p->base.link->card, b->contract->site, site);
+    char what[256], tensor[BLOCK_NAME_BYTES], site[BLOCK_NAME_BYTES];
+    block_name_get(p->base.link->record, b->contract->tensor, tensor);
+    block_name_get(p->base.link->record, b->contract->site, site);
     const half *h = b->receive.ended ? &b->send : &b->receive;
-    const board_card *card = board_card_of(p->base.link->board, shm_local(p, h->peer));
+    const rank_record *record = rank_record_of(p->base.link->control_block, shm_local(p, h->peer));
     return fail(ST_TIMEOUT, "rank %d waited %.1f s %s rank %d in %s at %s of group %s",
-                p->base.link->card->rank, (double)waited_ns / 1e9,
-                b->receive.ended ? "to be heard by" : "for a message of", card->rank,
+                p->base.link->record->rank, (double)waited_ns / 1e9,
+                b->receive.ended ? "to be heard by" : "for a message of", record->rank,
                 comm_contract_text(b->contract, tensor, what, sizeof(what)), site,
                 p->base.members.name);
 }
@@ -206,7 +208,7 @@ static bool peer_has_ended(const both *b)
     comm_record theirs[LOOK_BACK];
     const shm_port *p = b->p;
     const int local = shm_local(p, b->receive.peer);
-    const int count = comm_recorder_read(p->base.link->board, local, theirs, LOOK_BACK);
+    const int count = comm_recorder_read(p->base.link->control_block, local, theirs, LOOK_BACK);
     for (int i = 0; i < count && b->contract->op != COLLECTIVE_SEND; i++) {
         if (theirs[i].group == b->contract->group && theirs[i].done_ns != 0 &&
             theirs[i].sequence == b->contract->sequence) {
@@ -228,11 +230,11 @@ static status gap_check(const both *b)
     const bool is_late = half_get(&c->parcels[(number + 1) & 1].contract.checksum) == number + 1 ||
                          peer_has_ended(b);
     if (!is_late || half_get(&c->parcels[number & 1].contract.checksum) == number) return ST_OK;
-    char what[256], tensor[BOARD_NAME_BYTES];
-    board_name_get(p->base.link->card, b->contract->tensor, tensor);
+    char what[256], tensor[BLOCK_NAME_BYTES];
+    block_name_get(p->base.link->record, b->contract->tensor, tensor);
     return fail(ST_PEER_LOST, "message %u from rank %d to rank %d was lost, in %s of group %s",
-                number, board_card_of(p->base.link->board, shm_local(p, h->peer))->rank,
-                p->base.link->card->rank,
+                number, rank_record_of(p->base.link->control_block, shm_local(p, h->peer))->rank,
+                p->base.link->record->rank,
                 comm_contract_text(b->contract, tensor, what, sizeof(what)), p->base.members.name);
 }
 
@@ -260,11 +262,11 @@ static status sleep_until(both *b)
         const int64_t waited =
             comm_patience_waited(&patience, config->h->api->monotonic_ns(config->h));
         if (waited >= config->deadline_ns) return timed_out(b, waited);
-        __atomic_fetch_add(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
-        const uint32_t seen = __atomic_load_n(&link->card->bell, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&link->record->sleepers, 1, __ATOMIC_SEQ_CST);
+        const uint32_t seen = __atomic_load_n(&link->record->bell, __ATOMIC_SEQ_CST);
         const status st = step(b, &moved);
-        if (st == ST_OK && !moved) shm_sleep(&link->card->bell, seen, 5000000);
-        __atomic_fetch_sub(&link->card->sleepers, 1, __ATOMIC_SEQ_CST);
+        if (st == ST_OK && !moved) shm_sleep(&link->record->bell, seen, 5000000);
+        __atomic_fetch_sub(&link->record->sleepers, 1, __ATOMIC_SEQ_CST);
         TRY(st);
         if (moved) comm_patience_begin(&patience, config->h->api->monotonic_ns(config->h));
     }

@@ -1,7 +1,7 @@
 // Regions: memory of a rank that its peers read and write as their own.
 //
-// A region is a memfd, reserved in full and sealed. Peers find its descriptor in the owner's card and
-// open it through /proc; what they get must be a sealed memfd of the size that the card states, so a
+// A region is a memfd, reserved in full and sealed. Peers find its descriptor in the owner's record and
+// open it through /proc; what they get must be a sealed memfd of the size that the record states, so a
 // descriptor that was reused for something else meanwhile is refused. A mapping is kept until the region
 // goes (its generation changes). Threads of one process use the owner's address.
 //
@@ -86,15 +86,15 @@ static status memory_make(int64_t bytes, int *fd_out, void **out)
 
 status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
 {
-    const int64_t whole = align_up(max_i64(bytes, 1), BOARD_PAGE);
+    const int64_t whole = align_up(max_i64(bytes, 1), BLOCK_PAGE);
     int32_t g = 0;
     (void)pthread_mutex_lock(&link->lock);
-    while (g < BOARD_REGIONS && link->regions[g].bytes != 0) g++;
-    if (g < BOARD_REGIONS) link->regions[g].bytes = whole; // taken; at stays NULL until it is there
+    while (g < BLOCK_REGIONS && link->regions[g].bytes != 0) g++;
+    if (g < BLOCK_REGIONS) link->regions[g].bytes = whole; // taken; at stays NULL until it is there
     (void)pthread_mutex_unlock(&link->lock);
-    if (g == BOARD_REGIONS) {
+    if (g == BLOCK_REGIONS) {
         return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory",
-                    (int)BOARD_REGIONS);
+                    (int)BLOCK_REGIONS);
     }
     int fd = -1;
     void *memory = NULL;
@@ -105,7 +105,7 @@ status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void *
     if (st == ST_OK) {
         *r = (shm_region){.at = memory, .bytes = whole, .fd = fd};
         if (g >= link->region_count) __atomic_store_n(&link->region_count, g + 1, __ATOMIC_RELEASE);
-        board_region *shown = &link->card->regions[g];
+        block_region *shown = &link->record->regions[g];
         shown->fd = fd;
         shown->bytes = (uint64_t)whole;
         shown->at = (uint64_t)(uintptr_t)memory;
@@ -120,11 +120,12 @@ status shm_region_create(comm_link *link, int64_t bytes, int32_t *region, void *
 
 void shm_region_destroy(comm_link *link, int32_t region)
 {
-    ASSERT(region >= 0 && region < BOARD_REGIONS);
+    ASSERT(region >= 0 && region < BLOCK_REGIONS);
     (void)pthread_mutex_lock(&link->lock);
     shm_region *r = &link->regions[region];
     ASSERT(r->at != NULL);
-    half_put(&link->card->regions[region].generation, link->card->regions[region].generation + 1);
+    half_put(&link->record->regions[region].generation,
+             link->record->regions[region].generation + 1);
     const shm_region gone = *r;
     *r = (shm_region){0};
     (void)pthread_mutex_unlock(&link->lock);
@@ -148,15 +149,15 @@ comm_place shm_locate(const comm_link *link, const void *at, int64_t bytes)
 }
 
 // ---- of peers -----------------------------------------------------------------------------------
-static status peer_open(const board_card *card, int32_t region, int64_t bytes, int *out)
+static status peer_open(const rank_record *record, int32_t region, int64_t bytes, int *out)
 {
     TRY(fault_point("comm.shm.map"));
     char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", card->pid, card->regions[region].fd);
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", record->pid, record->regions[region].fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return fail(errno == ENOENT ? ST_PEER_LOST : ST_IO,
-                    "cannot open the shared memory of rank %d (%s): %s", card->rank, path,
+                    "cannot open the shared memory of rank %d (%s): %s", record->rank, path,
                     strerror(errno));
     }
     struct stat info;
@@ -166,31 +167,31 @@ static status peer_open(const board_card *card, int32_t region, int64_t bytes, i
         return fail(ST_PEER_LOST,
                     "the shared memory of rank %d (%s) is not the %lld sealed bytes that "
                     "it announced: it is gone, or another process has its number",
-                    card->rank, path, (long long)bytes);
+                    record->rank, path, (long long)bytes);
     }
     *out = fd;
     return ST_OK;
 }
 
-static status peer_map(comm_link *link, const board_card *card, int32_t region, shm_map *m)
+static status peer_map(comm_link *link, const rank_record *record, int32_t region, shm_map *m)
 {
-    const board_region *shown = &card->regions[region];
+    const block_region *shown = &record->regions[region];
     const uint32_t generation = half_get(&shown->generation);
     const int64_t bytes = (int64_t)shown->bytes;
     if ((generation & 1) == 0) {
         return fail(ST_PEER_LOST, "rank %d gave its shared memory back while it was in use",
-                    card->rank);
+                    record->rank);
     }
     void *at = (void *)(uintptr_t)shown->at;
-    if (card->pid != link->card->pid) {
+    if (record->pid != link->record->pid) {
         int fd = -1;
-        TRY(peer_open(card, region, bytes, &fd));
+        TRY(peer_open(record, region, bytes, &fd));
         at = map_shared(fd, bytes);
         const int error = errno;
         (void)close(fd);
         if (at == MAP_FAILED) {
             return fail(ST_NO_MEMORY, "cannot map %lld bytes of rank %d: %s", (long long)bytes,
-                        card->rank, strerror(error));
+                        record->rank, strerror(error));
         }
         if (m->at != NULL) (void)munmap(m->at, (size_t)m->bytes);
         (void)madvise(at, (size_t)bytes,
@@ -206,26 +207,26 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
 {
     comm_link *link = port->link;
     const int local = shm_local(shm_port_of(port), rank);
-    const board_card *card = board_card_of(link->board, local);
-    if (place.region < 0 || place.region >= BOARD_REGIONS || place.offset < 0) {
+    const rank_record *record = rank_record_of(link->control_block, local);
+    if (place.region < 0 || place.region >= BLOCK_REGIONS || place.offset < 0) {
         return fail(ST_INTERNAL,
                     "rank %d shows a buffer at region %d offset %lld, which is no place",
-                    card->rank, place.region, (long long)place.offset);
+                    record->rank, place.region, (long long)place.offset);
     }
-    shm_map *m = &link->maps[local * BOARD_REGIONS + place.region];
-    if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
+    shm_map *m = &link->maps[local * BLOCK_REGIONS + place.region];
+    if (half_get(&m->generation) != half_get(&record->regions[place.region].generation)) {
         status st = ST_OK;
         (void)pthread_mutex_lock(&link->mapping);
         // Another lane of this rank may have mapped it meanwhile, and be reading there.
-        if (half_get(&m->generation) != half_get(&card->regions[place.region].generation)) {
-            st = peer_map(link, card, place.region, m);
+        if (half_get(&m->generation) != half_get(&record->regions[place.region].generation)) {
+            st = peer_map(link, record, place.region, m);
         }
         (void)pthread_mutex_unlock(&link->mapping);
         TRY(st);
     }
     if (bytes > m->bytes || place.offset > m->bytes - bytes) {
-        return fail(ST_INTERNAL, "rank %d shows %lld bytes at %lld of a region of %lld", card->rank,
-                    (long long)bytes, (long long)place.offset, (long long)m->bytes);
+        return fail(ST_INTERNAL, "rank %d shows %lld bytes at %lld of a region of %lld",
+                    record->rank, (long long)bytes, (long long)place.offset, (long long)m->bytes);
     }
     *out = (char *)m->at + place.offset;
     return ST_OK;
@@ -233,14 +234,15 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
 
 void shm_maps_drop(comm_link *link)
 {
-    for (int l = 0; l < link->board->local_ranks; l++) {
-        for (int g = 0; g < BOARD_REGIONS && link->maps != NULL; g++) {
-            const shm_map *m = &link->maps[l * BOARD_REGIONS + g];
-            if (m->at == NULL || board_card_of(link->board, l)->pid == link->card->pid) continue;
+    for (int l = 0; l < link->control_block->local_ranks; l++) {
+        for (int g = 0; g < BLOCK_REGIONS && link->maps != NULL; g++) {
+            const shm_map *m = &link->maps[l * BLOCK_REGIONS + g];
+            if (m->at == NULL || rank_record_of(link->control_block, l)->pid == link->record->pid)
+                continue;
             (void)munmap(m->at, (size_t)m->bytes);
         }
     }
-    for (int g = 0; g < BOARD_REGIONS; g++) {
+    for (int g = 0; g < BLOCK_REGIONS; g++) {
         if (link->regions[g].at != NULL) shm_region_destroy(link, g);
     }
 }

@@ -176,7 +176,7 @@ static status ends_body(comm *c, void *context)
     const int rank = comm_rank(c);
     if (rank == 0) atomic_store(&s->waiting, c);
     if (rank == 1) watch(s, 1);
-    const int64_t before = comm_recorder_now_ns(c->config.board);
+    const int64_t before = comm_recorder_now_ns(c->config.control_block);
     TRY(port->transport->depart(port));
     const bool is_right = rank == 0 ? port->ended_ns == 0 : port->ended_ns >= before;
     return is_right ? ST_OK

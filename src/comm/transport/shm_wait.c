@@ -78,10 +78,10 @@ void shm_wake(const shm_wait *w)
 status shm_health(const shm_port *p)
 {
     const comm_link *link = p->base.link;
-    TRY(board_failure_get(&p->slot->failure));
+    TRY(block_failure_get(&p->slot->failure));
     // What a rank said as it ended comes before what was seen of its end.
-    TRY(board_failure_get(&link->board->head->failure));
-    return board_failure_get(&link->card->failure);
+    TRY(block_failure_get(&link->control_block->head->failure));
+    return block_failure_get(&link->record->failure);
 }
 
 void shm_contract_get(const shm_descriptor *t, comm_contract *out)
@@ -112,11 +112,11 @@ void shm_contract_get(const shm_descriptor *t, comm_contract *out)
 
 // ---- what went wrong ----------------------------------------------------------------------------
 static comm_party party_of(const shm_port *p, int member, const comm_contract *k,
-                           char tensor[BOARD_NAME_BYTES], char site[BOARD_NAME_BYTES])
+                           char tensor[BLOCK_NAME_BYTES], char site[BLOCK_NAME_BYTES])
 {
-    const board_card *card = board_card_of(p->base.link->board, shm_local(p, member));
-    board_name_get(card, k->tensor, tensor);
-    board_name_get(card, k->site, site);
+    const rank_record *record = rank_record_of(p->base.link->control_block, shm_local(p, member));
+    block_name_get(record, k->tensor, tensor);
+    block_name_get(record, k->site, site);
     return (comm_party){.rank = p->base.members.ranks[member], .tensor = tensor, .site = site};
 }
 
@@ -135,7 +135,7 @@ status shm_contracts_check(const shm_port *p, bool all)
             other = k;
         }
         if (comm_contract_equal(&other, &k)) continue;
-        char names[4][BOARD_NAME_BYTES];
+        char names[4][BLOCK_NAME_BYTES];
         const comm_party a = party_of(p, first, &other, names[0], names[1]);
         const comm_party b = party_of(p, i, &k, names[2], names[3]);
         return comm_contract_refuse(p->base.members.name, &other, &a, &k, &b);
@@ -150,7 +150,7 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
     const shm_port *p = w->port;
     const shm_member *m = &p->members[member];
     comm_contract k;
-    char what[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
+    char what[256], tensor[BLOCK_NAME_BYTES], site[BLOCK_NAME_BYTES];
     const uint32_t one = half_get(&m->descriptors[0].brief.number);
     const uint32_t two = half_get(&m->descriptors[1].brief.number);
     shm_contract_get(&m->descriptors[one > two ? 0 : 1], &k);
@@ -175,7 +175,7 @@ static bool is_awaited(const shm_wait *w, int member)
 static status timed_out(const shm_wait *w, int64_t waited_ns)
 {
     const shm_port *p = w->port;
-    char missing[1400] = "", mine[256], tensor[BOARD_NAME_BYTES], site[BOARD_NAME_BYTES];
+    char missing[1400] = "", mine[256], tensor[BLOCK_NAME_BYTES], site[BLOCK_NAME_BYTES];
     int used = 0;
     for (int i = 0; i < p->base.members.count && used < (int)sizeof(missing) - 400; i++) {
         if (!is_awaited(w, i)) continue;

@@ -25,7 +25,7 @@
 #    include <sys/resource.h>
 #    include <unistd.h>
 
-_Static_assert(sizeof(ucx_card) == 4096, "a card is one page");
+_Static_assert(sizeof(ucx_record) == 4096, "a record is one page");
 _Static_assert(sizeof(ucx_parcel) == UCX_FRAME_BYTES, "a frame and what it carries");
 
 enum { RANK_BITS = 20, SPINS = 2000 };
@@ -133,7 +133,7 @@ static status worker_open(comm_link *link)
 }
 
 // Of a rank that has no worker: who it is.
-static status card_make(comm_link *link, ucx_card *mine)
+static status record_make(comm_link *link, ucx_record *mine)
 {
     ucp_address_t *address = NULL;
     size_t bytes = 0;
@@ -156,17 +156,17 @@ static status card_make(comm_link *link, ucx_card *mine)
 static status neighbours_check(const comm_link *link)
 {
     int local = 0;
-    const ucx_card *mine = &link->cards[link->config.rank];
-    for (int i = 0; i < link->config.ranks; i++) local += link->cards[i].machine == mine->machine;
+    const ucx_record *mine = &link->records[link->config.rank];
+    for (int i = 0; i < link->config.ranks; i++) local += link->records[i].machine == mine->machine;
     if (link->inner == NULL || local == link->config.local_ranks) return ST_OK;
     return fail(ST_DIVERGED, "%d ranks are on %s, and %d share its memory", local, mine->host,
                 link->config.local_ranks);
 }
 
-static status card_take(comm_link *link, int rank, const ucx_card *card)
+static status record_take(comm_link *link, int rank, const ucx_record *record)
 {
-    ucx_card *mine = &link->cards[rank];
-    *mine = *card;
+    ucx_record *mine = &link->records[rank];
+    *mine = *record;
     mine->host[UCX_HOST - 1] = '\0';
     if (mine->failed != 0) {
         return fail(ST_PEER_LOST, "rank %d (%s) has no way to other hosts", rank, mine->host);
@@ -176,16 +176,17 @@ static status card_take(comm_link *link, int rank, const ucx_card *card)
 }
 
 // All members come here, also one that failed: else the others would wait for it.
-static status cards_trade(comm_link *link, const comm_members *m)
+static status records_exchange(comm_link *link, const comm_members *m)
 {
     if (link->knows_all) return ST_OK;
-    ucx_card *mine = calloc((size_t)m->count + 1, sizeof(*mine)), *cards = mine + 1;
+    ucx_record *mine = calloc((size_t)m->count + 1, sizeof(*mine)), *records = mine + 1;
     if (mine == NULL)
         return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", m->count);
-    status st = card_make(link, mine);
+    status st = record_make(link, mine);
     const error_record before = *error_last();
     mine->failed = st != ST_OK;
-    const status traded = comm_members_swap(&link->config, m, mine, (int64_t)sizeof(*mine), cards);
+    const status traded =
+        comm_members_swap(&link->config, m, mine, (int64_t)sizeof(*mine), records);
     if (st != ST_OK) {
         (void)error_put(&before);
     } else {
@@ -193,7 +194,7 @@ static status cards_trade(comm_link *link, const comm_members *m)
     }
     (void)pthread_mutex_lock(&link->lock);
     for (int i = 0; i < m->count && st == ST_OK; i++) {
-        st = card_take(link, m->ranks[i], &cards[i]);
+        st = record_take(link, m->ranks[i], &records[i]);
     }
     (void)pthread_mutex_unlock(&link->lock);
     free(mine);
@@ -206,7 +207,8 @@ static status cards_trade(comm_link *link, const comm_members *m)
 static status inner_open(comm_link *link)
 {
     const comm_config *config = &link->config;
-    if (config->board == NULL || config->local_ranks < 2 || config->machine == 0) return ST_OK;
+    if (config->control_block == NULL || config->local_ranks < 2 || config->machine == 0)
+        return ST_OK;
     return comm_transport_shm.open(config, &link->inner);
 }
 
@@ -295,7 +297,7 @@ static void link_close(comm_link *link)
     if (!whole) return; // UCX may still look at the rest
     (void)pthread_cond_destroy(&link->pulse_wakes);
     (void)pthread_mutex_destroy(&link->lock);
-    free(link->cards);
+    free(link->records);
     free(link->peers);
     free(link);
 }
@@ -303,9 +305,9 @@ static void link_close(comm_link *link)
 static status tables_make(comm_link *link)
 {
     const int n = link->config.ranks;
-    link->cards = calloc((size_t)n, sizeof(*link->cards));
+    link->records = calloc((size_t)n, sizeof(*link->records));
     link->peers = calloc((size_t)n, sizeof(*link->peers));
-    if (link->cards == NULL || link->peers == NULL) {
+    if (link->records == NULL || link->peers == NULL) {
         return fail(ST_NO_MEMORY, "no memory for the addresses of %d ranks", n);
     }
     for (int i = 0; i < n; i++) link->peers[i] = (ucx_peer){.link = link, .rank = i};
@@ -393,11 +395,11 @@ static ucx_port *port_make(comm_link *link, const comm_members *m)
 static int neighbours(const comm_link *link, const comm_members *m, int32_t *ranks, int *inner_of,
                       int *me)
 {
-    const uint64_t machine = link->cards[link->config.rank].machine;
+    const uint64_t machine = link->records[link->config.rank].machine;
     int count = 0;
     for (int i = 0; i < m->count; i++) {
         inner_of[i] = -1;
-        if (link->inner == NULL || link->cards[m->ranks[i]].machine != machine) continue;
+        if (link->inner == NULL || link->records[m->ranks[i]].machine != machine) continue;
         if (i == m->me) *me = count;
         inner_of[i] = count;
         ranks[count++] = m->ranks[i];
@@ -450,7 +452,7 @@ drop:
 
 static status join(comm_link *link, const comm_members *m, comm_port **out)
 {
-    TRY(cards_trade(link, m));
+    TRY(records_exchange(link, m));
     return port_open(link, m, out);
 }
 
@@ -462,9 +464,9 @@ static int ranks_per_host(const ucx_port *p)
     const int here = p->inner != NULL ? p->inner->members.count : 0;
     if (here < 2 || m->count % here != 0) return 0;
     for (int i = 0; i < m->count; i++) {
-        const uint64_t first = link->cards[m->ranks[i / here * here]].machine;
-        if (link->cards[m->ranks[i]].machine != first) return 0;
-        if (i % here == 0 && i > 0 && link->cards[m->ranks[i - 1]].machine == first) return 0;
+        const uint64_t first = link->records[m->ranks[i / here * here]].machine;
+        if (link->records[m->ranks[i]].machine != first) return 0;
+        if (i % here == 0 && i > 0 && link->records[m->ranks[i - 1]].machine == first) return 0;
     }
     return here;
 }

@@ -28,13 +28,13 @@ enum {
 #    define UCX_READY (UINT64_C(1) << 63)
 
 // What a rank tells the other members of its first groups.
-typedef struct ucx_card {
+typedef struct ucx_record {
     uint64_t machine;
     int32_t address_bytes, failed;
     char host[UCX_HOST];
     int64_t unused;
     unsigned char address[UCX_ADDRESS];
-} ucx_card;
+} ucx_record;
 
 // A rank of the job, as this one sees it.
 typedef struct ucx_peer {
@@ -149,7 +149,7 @@ struct comm_link {
     ucp_worker_h worker;
     int efd;
     pthread_mutex_t lock; // of all of UCX, the peers and the ports
-    ucx_card *cards;      // by rank; address_bytes 0: not known yet
+    ucx_record *records;  // by rank; address_bytes 0: not known yet
     ucx_peer *peers;
     bool knows_all;           // there was a group of all ranks
     error_record unusable;    // why this rank has no way to other hosts; code ST_OK: it has one

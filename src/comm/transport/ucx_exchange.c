@@ -127,7 +127,7 @@ static status lost(const ucx_peer *peer, const char *why, const char *doing)
 {
     char name[UCX_LINK];
     return fail(ST_PEER_LOST, "rank %d (%s) is gone: the %s ended (%s) in %s", peer->rank,
-                peer->link->cards[peer->rank].host, ucx_link_text(peer, name), why, doing);
+                peer->link->records[peer->rank].host, ucx_link_text(peer, name), why, doing);
 }
 
 status ucx_peer_open(comm_link *link, int rank)
@@ -135,14 +135,14 @@ status ucx_peer_open(comm_link *link, int rank)
     ucx_peer *peer = &link->peers[rank];
     if (peer->ep != NULL) return ST_OK;
     if (peer->gone) return lost(peer, peer->why, "connecting");
-    if (link->cards[rank].address_bytes == 0) {
+    if (link->records[rank].address_bytes == 0) {
         return fail(ST_INTERNAL, "rank %d shares no group with rank %d", rank, link->config.rank);
     }
     TRY(fault_point("comm.ucx.connect"));
     const ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)(const void *)link->cards[rank].address,
+        .address = (const ucp_address_t *)(const void *)link->records[rank].address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_gone, .arg = peer}};
     const ucs_status_t st = link->ucp.ep_create(link->worker, &params, &peer->ep);

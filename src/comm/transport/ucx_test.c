@@ -35,7 +35,7 @@ typedef struct job {
     bool side_by_side;
     int64_t deadline_ns;
     status (*body)(comm *c);
-    comm_board *boards[RANKS];
+    comm_control_block *boards[RANKS];
     pid_t pids[RANKS];
     atomic_bool is_over; // who stands still may go on
     struct {
@@ -64,7 +64,7 @@ static status swap(void *context, const control_group *g, const void *mine, int6
 {
     (void)context;
     if (bytes > SWAP)
-        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a card of %lld bytes", (long long)bytes);
+        return fail_at(__FILE__, __LINE__, ST_INTERNAL, "a record of %lld bytes", (long long)bytes);
     (void)pthread_mutex_lock(&all->lock);
     circle *c = circle_find(g->key);
     (void)pthread_mutex_unlock(&all->lock);
@@ -107,7 +107,7 @@ static status run_rank(int rank)
                                 .local_rank = number_of(rank),
                                 .local_ranks = ranks_of(host_of(rank)),
                                 .transport = "ucx",
-                                .board = all->boards[host_of(rank)],
+                                .control_block = all->boards[host_of(rank)],
                                 .deadline_ns = all->deadline_ns,
                                 .machine = 100 + (uint64_t)host_of(rank),
                                 .host = name,
@@ -149,7 +149,7 @@ static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(co
     assert_int_equal(0, pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED));
     assert_int_equal(0, pthread_mutex_init(&all->lock, &shared));
     for (int h = 0; h < hosts; h++) {
-        assert_int_equal(ST_OK, comm_board_create(ranks_of(h), 7, 0, &all->boards[h]));
+        assert_int_equal(ST_OK, comm_control_block_create(ranks_of(h), 7, 0, &all->boards[h]));
     }
     (void)fflush(NULL);
     for (int r = 0; r < ranks; r++) {
@@ -163,7 +163,7 @@ static void job_run(int ranks, int hosts, int64_t deadline_ms, status (*body)(co
     for (int r = 0; r < ranks; r++) {
         assert_int_equal(all->pids[r], waitpid(all->pids[r], NULL, 0));
     }
-    for (int h = 0; h < hosts; h++) comm_board_unmap(all->boards[h]);
+    for (int h = 0; h < hosts; h++) comm_control_block_unmap(all->boards[h]);
 }
 
 static void all_are(status wanted)

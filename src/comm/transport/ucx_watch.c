@@ -21,7 +21,7 @@ static const int64_t pulse_ns = INT64_C(100000000);
 // ---- texts ----------------------------------------------------------------------------------------
 static const char *host_of(const comm_link *link, int rank)
 {
-    return link->cards[rank].host;
+    return link->records[rank].host;
 }
 
 const char *ucx_link_text(const ucx_peer *peer, char out[UCX_LINK])

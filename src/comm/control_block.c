@@ -1,5 +1,5 @@
-// The board: see board.h for how it lies in memory.
-#include "comm/board.h"
+// The control block: see control_block.h for how it lies in memory.
+#include "comm/control_block.h"
 
 #include "base/fault.h"
 
@@ -17,7 +17,7 @@
 #    include <x86intrin.h>
 #endif
 
-static const uint64_t board_magic = UINT64_C(0x31647262306d7274); // "trm0brd1"
+static const uint64_t block_magic = UINT64_C(0x31647262306d7274); // "trm0brd1"
 
 // ---- layout: a function of the number of ranks alone -------------------------------------------
 static int64_t rows_of(int local_ranks)
@@ -27,16 +27,16 @@ static int64_t rows_of(int local_ranks)
     return rows;
 }
 
-static int64_t card_bytes(void)
+static int64_t record_bytes(void)
 {
-    return align_up((int64_t)sizeof(board_card), BOARD_PAGE);
+    return align_up((int64_t)sizeof(rank_record), BLOCK_PAGE);
 }
 
 // What must be there from the start.
 static int64_t hot_bytes(int local_ranks)
 {
-    return BOARD_PAGE + rows_of(local_ranks) * (int64_t)sizeof(board_row) +
-           card_bytes() * local_ranks;
+    return BLOCK_PAGE + rows_of(local_ranks) * (int64_t)sizeof(block_row) +
+           record_bytes() * local_ranks;
 }
 
 // Room for some 128 groups of all ranks; of many ranks for fewer.
@@ -45,20 +45,20 @@ static int64_t area_bytes_of(int local_ranks)
     return min_i64(INT64_C(16) << 30, (int64_t)local_ranks * (INT64_C(192) << 20));
 }
 
-static void layout(comm_board *b, char *at)
+static void layout(comm_control_block *b, char *at)
 {
     b->rows = rows_of(b->local_ranks);
-    b->head = (board_head *)(void *)at;
-    b->directory = (board_row *)(void *)(at + BOARD_PAGE);
-    b->cards = at + BOARD_PAGE + b->rows * (int64_t)sizeof(board_row);
-    b->area = b->cards + card_bytes() * b->local_ranks;
+    b->head = (block_head *)(void *)at;
+    b->directory = (block_row *)(void *)(at + BLOCK_PAGE);
+    b->records = at + BLOCK_PAGE + b->rows * (int64_t)sizeof(block_row);
+    b->area = b->records + record_bytes() * b->local_ranks;
     b->area_bytes = area_bytes_of(b->local_ranks);
 }
 
-board_card *board_card_of(const comm_board *b, int local_rank)
+rank_record *rank_record_of(const comm_control_block *b, int local_rank)
 {
     ASSERT(local_rank >= 0 && local_rank < b->local_ranks);
-    return (board_card *)(void *)(b->cards + card_bytes() * local_rank);
+    return (rank_record *)(void *)(b->records + record_bytes() * local_rank);
 }
 
 // ---- time ---------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ static int64_t system_ns(void)
 #ifdef __x86_64__
 // The recorder reads the time twice in operations of 200 ns: the counter of the processor is cheaper
 // than the system's clock. Measured against that over a millisecond.
-static void clock_calibrate(board_head *h)
+static void clock_calibrate(block_head *h)
 {
     const int64_t begin_ns = system_ns();
     const uint64_t begin = __rdtsc();
@@ -84,21 +84,21 @@ static void clock_calibrate(board_head *h)
     h->clock_mult = ticks > 0 ? ((uint64_t)(ns - begin_ns) << 32) / ticks : 0;
 }
 
-int64_t board_now_ns(const comm_board *b)
+int64_t block_now_ns(const comm_control_block *b)
 {
-    const board_head *h = b->head;
+    const block_head *h = b->head;
     if (h->clock_mult == 0) return system_ns();
     const uint64_t ticks = __rdtsc() - h->clock_tsc;
     const uint64_t high = ticks >> 32, low = ticks & UINT32_MAX;
     return (int64_t)(h->clock_ns + high * h->clock_mult + (low * h->clock_mult >> 32));
 }
 #else
-static void clock_calibrate(board_head *h)
+static void clock_calibrate(block_head *h)
 {
     h->clock_mult = 0;
 }
 
-int64_t board_now_ns(const comm_board *b)
+int64_t block_now_ns(const comm_control_block *b)
 {
     (void)b;
     return system_ns();
@@ -106,12 +106,13 @@ int64_t board_now_ns(const comm_board *b)
 #endif
 
 // ---- making and mapping -------------------------------------------------------------------------
-static status map(comm_board *b)
+static status map(comm_control_block *b)
 {
     void *at =
         mmap(NULL, (size_t)b->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, b->fd, 0);
     if (at == MAP_FAILED) {
-        return fail(ST_NO_MEMORY, "cannot map the board of this host's ranks, %lld bytes: %s",
+        return fail(ST_NO_MEMORY,
+                    "cannot map the control block of this host's ranks, %lld bytes: %s",
                     (long long)b->bytes, strerror(errno));
     }
     (void)madvise(at, (size_t)b->bytes, MADV_DONTDUMP); // core files would hold holes of gigabytes
@@ -119,12 +120,12 @@ static status map(comm_board *b)
     return ST_OK;
 }
 
-static status file_make(comm_board *b)
+static status file_make(comm_control_block *b)
 {
-    TRY(fault_point("comm.board.create"));
+    TRY(fault_point("comm.control_block.create"));
     b->fd = memfd_create("trireme-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0) {
-        return fail(ST_NO_MEMORY, "cannot make the board of this host's ranks: %s",
+        return fail(ST_NO_MEMORY, "cannot make the control block of this host's ranks: %s",
                     strerror(errno));
     }
     const int error = ftruncate(b->fd, b->bytes) != 0 ? errno
@@ -132,7 +133,7 @@ static status file_make(comm_board *b)
                           ? errno
                           : posix_fallocate(b->fd, 0, hot_bytes(b->local_ranks));
     if (error == 0) return ST_OK;
-    return fail(ST_NO_MEMORY, "cannot reserve the board of %d ranks: %s", b->local_ranks,
+    return fail(ST_NO_MEMORY, "cannot reserve the control block of %d ranks: %s", b->local_ranks,
                 strerror(error));
 }
 
@@ -142,88 +143,89 @@ static int cores_here(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-status comm_board_create(int local_ranks, uint64_t job, int cores, comm_board **out)
+status comm_control_block_create(int local_ranks, uint64_t job, int cores, comm_control_block **out)
 {
     if (local_ranks < 1 || local_ranks > COMM_MAX_LOCAL) {
         return fail(ST_CONFIG_RANGE, "%d ranks on one host; there may be 1 to %d", local_ranks,
                     (int)COMM_MAX_LOCAL);
     }
-    comm_board *b = calloc(1, sizeof(*b));
-    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for a board");
+    comm_control_block *b = calloc(1, sizeof(*b));
+    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for a control block");
     b->fd = -1;
     b->local_ranks = local_ranks;
-    b->bytes = align_up(hot_bytes(local_ranks), BOARD_PAGE) + area_bytes_of(local_ranks);
+    b->bytes = align_up(hot_bytes(local_ranks), BLOCK_PAGE) + area_bytes_of(local_ranks);
     status st;
-    TRY_TO(unmap_board, file_make(b));
-    TRY_TO(unmap_board, map(b));
+    TRY_TO(unmap_block, file_make(b));
+    TRY_TO(unmap_block, map(b));
     clock_calibrate(b->head);
     b->head->job = job;
     b->head->local_ranks = local_ranks;
     b->head->cores = cores > 0 ? cores : cores_here();
     b->head->total_bytes = (uint64_t)b->bytes;
-    word_put(&b->head->magic, board_magic);
+    word_put(&b->head->magic, block_magic);
     *out = b;
     return ST_OK;
-unmap_board:
-    comm_board_unmap(b);
+unmap_block:
+    comm_control_block_unmap(b);
     return st;
 }
 
 // Nothing of the file is believed before its size fits what it says of itself.
-static status file_check(comm_board *b)
+static status file_check(comm_control_block *b)
 {
     struct stat info;
-    board_head head;
+    block_head head;
     if (fstat(b->fd, &info) != 0 || info.st_size < (off_t)sizeof(head)) {
-        return fail(ST_DAMAGED, "descriptor %d is no board of ranks", b->fd);
+        return fail(ST_DAMAGED, "descriptor %d is no control block of ranks", b->fd);
     }
     if (pread(b->fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
-        head.magic != board_magic || head.local_ranks < 1 || head.local_ranks > COMM_MAX_LOCAL) {
-        return fail(ST_DAMAGED, "descriptor %d is no board of ranks: its head is not one", b->fd);
+        head.magic != block_magic || head.local_ranks < 1 || head.local_ranks > COMM_MAX_LOCAL) {
+        return fail(ST_DAMAGED, "descriptor %d is no control block of ranks: its head is not one",
+                    b->fd);
     }
     b->local_ranks = head.local_ranks;
-    b->bytes = align_up(hot_bytes(b->local_ranks), BOARD_PAGE) + area_bytes_of(b->local_ranks);
+    b->bytes = align_up(hot_bytes(b->local_ranks), BLOCK_PAGE) + area_bytes_of(b->local_ranks);
     const int seals = fcntl(b->fd, F_GET_SEALS);
     if (info.st_size != b->bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
         return fail(ST_DAMAGED,
-                    "descriptor %d is a board of %d ranks with %lld bytes, expected "
+                    "descriptor %d is a control block of %d ranks with %lld bytes, expected "
                     "%lld, sealed",
                     b->fd, b->local_ranks, (long long)info.st_size, (long long)b->bytes);
     }
     return ST_OK;
 }
 
-status comm_board_map(int fd, comm_board **out)
+status comm_control_block_map(int fd, comm_control_block **out)
 {
-    TRY(fault_point("comm.board.map"));
-    comm_board *b = calloc(1, sizeof(*b));
-    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for a board");
+    TRY(fault_point("comm.control_block.map"));
+    comm_control_block *b = calloc(1, sizeof(*b));
+    if (b == NULL) return fail(ST_NO_MEMORY, "no memory for a control block");
     status st;
     b->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (b->fd < 0) {
-        st = fail(ST_IO, "cannot take descriptor %d as a board: %s", fd, strerror(errno));
-        goto unmap_board;
+        st = fail(ST_IO, "cannot take descriptor %d as a control block: %s", fd, strerror(errno));
+        goto unmap_block;
     }
-    TRY_TO(unmap_board, file_check(b));
-    TRY_TO(unmap_board, map(b));
+    TRY_TO(unmap_block, file_check(b));
+    TRY_TO(unmap_block, map(b));
     *out = b;
     return ST_OK;
-unmap_board:
-    comm_board_unmap(b);
+unmap_block:
+    comm_control_block_unmap(b);
     return st;
 }
 
-int comm_board_fd(const comm_board *b)
+int comm_control_block_fd(const comm_control_block *b)
 {
     return b->fd;
 }
 
-int comm_board_ranks(const comm_board *b)
+int comm_control_block_ranks(const comm_control_block *b)
 {
     return b->local_ranks;
 }
 
-void comm_board_unmap(comm_board *b)
+void comm_control_block_unmap(comm_control_block *b)
 {
     if (b == NULL) return;
     if (b->head != NULL) (void)munmap(b->head, (size_t)b->bytes);
@@ -231,17 +233,17 @@ void comm_board_unmap(comm_board *b)
     free(b);
 }
 
-void comm_board_abort(comm_board *b, status code, const char *text)
+void comm_control_block_abort(comm_control_block *b, status code, const char *text)
 {
-    board_failure_set(&b->head->failure, code, text);
+    block_failure_set(&b->head->failure, code, text);
 }
 
 // ---- slots --------------------------------------------------------------------------------------
-status board_reserve(comm_board *b, const void *at, int64_t bytes)
+status block_reserve(comm_control_block *b, const void *at, int64_t bytes)
 {
-    TRY(fault_point("comm.board.reserve"));
+    TRY(fault_point("comm.control_block.reserve"));
     const int64_t begin =
-        ((const char *)at - (const char *)(void *)b->head) / BOARD_PAGE * BOARD_PAGE;
+        ((const char *)at - (const char *)(void *)b->head) / BLOCK_PAGE * BLOCK_PAGE;
     const int64_t end = (const char *)at - (const char *)(void *)b->head + bytes;
     ASSERT(begin >= 0 && end <= b->bytes);
     const int error = posix_fallocate(b->fd, begin, end - begin);
@@ -250,27 +252,27 @@ status board_reserve(comm_board *b, const void *at, int64_t bytes)
                 (long long)(end - begin), strerror(error));
 }
 
-static status slot_make(comm_board *b, board_row *row, int64_t hot, int64_t bytes)
+static status slot_make(comm_control_block *b, block_row *row, int64_t hot, int64_t bytes)
 {
-    const uint64_t whole = (uint64_t)align_up(bytes, BOARD_PAGE);
+    const uint64_t whole = (uint64_t)align_up(bytes, BLOCK_PAGE);
     const uint64_t at = __atomic_fetch_add(&b->head->area_used, whole, __ATOMIC_ACQ_REL);
     if (at + whole > (uint64_t)b->area_bytes) {
         return fail(ST_UNSUPPORTED,
-                    "the board of %d ranks has no room for one more group of %lld "
+                    "the control block of %d ranks has no room for one more group of %lld "
                     "bytes; make fewer groups",
                     b->local_ranks, (long long)whole);
     }
-    TRY(board_reserve(b, b->area + at, hot));
+    TRY(block_reserve(b, b->area + at, hot));
     row->offset = at;
     return ST_OK;
 }
 
 // Waits while another rank makes it; if that one dies meanwhile, the launcher's abort ends this.
-static status row_await(comm_board *b, const board_row *row, uint32_t *state)
+static status row_await(comm_control_block *b, const block_row *row, uint32_t *state)
 {
     const int64_t begin = system_ns();
     while ((*state = half_get(&row->state)) == 1) {
-        TRY(board_failure_get(&b->head->failure));
+        TRY(block_failure_get(&b->head->failure));
         if (system_ns() - begin > INT64_C(10) * 1000000000) {
             return fail(ST_TIMEOUT, "another rank began to make a group 10 s ago and did not end");
         }
@@ -279,11 +281,11 @@ static status row_await(comm_board *b, const board_row *row, uint32_t *state)
     return ST_OK;
 }
 
-status board_slot(comm_board *b, uint64_t key, uint32_t kind, int64_t hot, int64_t bytes,
+status block_slot(comm_control_block *b, uint64_t key, uint32_t kind, int64_t hot, int64_t bytes,
                   void **out)
 {
     for (int64_t i = 0; i < b->rows; i++) {
-        board_row *row = &b->directory[((int64_t)(key & INT32_MAX) + i) & (b->rows - 1)];
+        block_row *row = &b->directory[((int64_t)(key & INT32_MAX) + i) & (b->rows - 1)];
         uint32_t state = 0;
         if (__atomic_compare_exchange_n(&row->state, &state, 1, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE)) {
@@ -303,12 +305,12 @@ status board_slot(comm_board *b, uint64_t key, uint32_t kind, int64_t hot, int64
         }
         return fail(ST_NO_MEMORY, "another rank could not make this group: no shared memory");
     }
-    return fail(ST_UNSUPPORTED, "the board has no row left for a group; it has %lld",
+    return fail(ST_UNSUPPORTED, "the control block has no row left for a group; it has %lld",
                 (long long)b->rows);
 }
 
 // ---- failures -----------------------------------------------------------------------------------
-void board_failure_set(board_failure *f, status code, const char *text)
+void block_failure_set(block_failure *f, status code, const char *text)
 {
     ASSERT(code != ST_OK);
     uint32_t state = 0;
@@ -316,51 +318,51 @@ void board_failure_set(board_failure *f, status code, const char *text)
                                      __ATOMIC_ACQUIRE)) {
         return;
     }
-    char copy[BOARD_TEXT] = {0};
+    char copy[BLOCK_TEXT] = {0};
     (void)snprintf(copy, sizeof(copy), "%s", text);
     memcpy(f->text, copy, sizeof(copy));
     half_put(&f->state, 2 + (uint32_t)code);
 }
 
-status board_failure_get(const board_failure *f)
+status block_failure_get(const block_failure *f)
 {
     const uint32_t state = half_get(&f->state);
     if (state < 2) return ST_OK;
     const uint32_t code = state - 2;
     return fail(code > ST_OK && code < STATUS_COUNT ? (status)code : ST_INTERNAL, "%.*s",
-                BOARD_TEXT - 1, f->text);
+                BLOCK_TEXT - 1, f->text);
 }
 
 // ---- names --------------------------------------------------------------------------------------
-void board_name_put(board_card *card, uint32_t hash, const char *text)
+void block_name_put(rank_record *record, uint32_t hash, const char *text)
 {
-    board_name *n = &card->names[hash % BOARD_NAMES];
+    block_name *n = &record->names[hash % BLOCK_NAMES];
     if (hash == 0 || text == NULL || half_get(&n->hash) == hash) return;
     uint32_t free_lock = 0;
-    if (!__atomic_compare_exchange_n(&card->lock, &free_lock, 1, false, __ATOMIC_ACQUIRE,
+    if (!__atomic_compare_exchange_n(&record->lock, &free_lock, 1, false, __ATOMIC_ACQUIRE,
                                      __ATOMIC_RELAXED)) {
         return; // another thread of this rank is writing one: names are a help, not worth a wait
     }
-    char copy[BOARD_NAME_BYTES] = {0};
+    char copy[BLOCK_NAME_BYTES] = {0};
     (void)snprintf(copy, sizeof(copy), "%s", text);
     half_put(&n->hash, 0);
     words_copy_in(n->text, copy, sizeof(copy));
     half_put(&n->hash, hash);
-    half_put(&card->lock, 0);
+    half_put(&record->lock, 0);
     // After that: who found it locked, and so wrote nothing, must see that it changes.
-    __atomic_fetch_add(&card->name_changes, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&record->name_changes, 1, __ATOMIC_RELEASE);
 }
 
-void board_name_get(const board_card *card, uint32_t hash, char out[BOARD_NAME_BYTES])
+void block_name_get(const rank_record *record, uint32_t hash, char out[BLOCK_NAME_BYTES])
 {
-    const board_name *n = &card->names[hash % BOARD_NAMES];
+    const block_name *n = &record->names[hash % BLOCK_NAMES];
     out[0] = '\0';
     if (hash == 0 || half_get(&n->hash) != hash) return;
-    uint64_t copy[BOARD_NAME_BYTES / 8];
+    uint64_t copy[BLOCK_NAME_BYTES / 8];
     words_copy_out(copy, n->text, sizeof(copy));
     if (half_get(&n->hash) != hash) return;
-    memcpy(out, copy, BOARD_NAME_BYTES);
-    out[BOARD_NAME_BYTES - 1] = '\0';
+    memcpy(out, copy, BLOCK_NAME_BYTES);
+    out[BLOCK_NAME_BYTES - 1] = '\0';
     for (char *c = out; *c != '\0'; c++) {
         if ((unsigned char)*c < ' ') *c = '?';
     }

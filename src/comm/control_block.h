@@ -1,19 +1,19 @@
-// Inside comm/: how the board lies in memory, and the words in it that several ranks touch.
+// Inside comm/: how the control block lies in memory, and the words in it that several ranks touch.
 //
 //   header      what it is, its size, the word that ends all waits
 //   directory   key of a slot -> where it lies; a row is taken once and never given back, so a reader
 //               needs no lock
-//   cards       one per rank of this host: process, abort word, names, regions, flight recorder
+//   records     one per rank of this host: process, abort word, names, regions, flight recorder
 //   area        slots: one per group (descriptors, lists, stages), one per pair of ranks that exchange
 //
 // The file is large and empty: pages are reserved (fallocate) before they are touched, so that a full
 // system is a status and no SIGBUS; sealed against shrinking and growing, so no peer can cut it. Where
-// things lie follows from the number of ranks alone and is never read from the board: what another
+// things lie follows from the number of ranks alone and is never read from the control block: what another
 // process wrote there is not trusted with more than a wrong number.
 //
 // Shared words are plain integers, touched by the functions below only (headers are C++ too).
-#ifndef COMM_BOARD_H
-#define COMM_BOARD_H
+#ifndef COMM_CONTROL_BLOCK_H
+#define COMM_CONTROL_BLOCK_H
 
 #include "comm/contract.h"
 
@@ -24,59 +24,59 @@ extern "C" {
 #endif
 
 enum {
-    BOARD_PAGE = 4096,
-    BOARD_TEXT = 1080, // a failure fills whole cache lines
-    BOARD_NAMES = 128, // of a rank, by hash; a newer one pushes out an older
-    BOARD_NAME_BYTES = 120,
-    BOARD_REGIONS = 64, // of a rank
-    BOARD_RECORDS = 256 // of a rank's flight recorder
+    BLOCK_PAGE = 4096,
+    BLOCK_TEXT = 1080, // a failure fills whole cache lines
+    BLOCK_NAMES = 128, // of a rank, by hash; a newer one pushes out an older
+    BLOCK_NAME_BYTES = 120,
+    BLOCK_REGIONS = 64, // of a rank
+    BLOCK_RECORDS = 256 // of a rank's flight recorder
 };
 
-typedef struct board_failure { // written once
+typedef struct block_failure { // written once
     uint32_t state;            // 0: none, 1: being written, 2 + status: it is there
     uint32_t unused;
-    char text[BOARD_TEXT];
-} board_failure;
+    char text[BLOCK_TEXT];
+} block_failure;
 
-typedef struct board_head {
+typedef struct block_head {
     uint64_t magic, job;
     int32_t local_ranks, cores;
     uint64_t total_bytes;
     uint64_t area_used;
     uint64_t clock_tsc, clock_ns,
         clock_mult; // time of recorders: ns = clock_ns + ticks * mult >> 32
-    board_failure failure;
-} board_head;
+    block_failure failure;
+} block_head;
 
-typedef struct board_row { // of the directory
+typedef struct block_row { // of the directory
     uint32_t state;        // 0: free, 1: being made, 2: ready, 3: could not be made
     uint32_t kind;
     uint64_t key;
     uint64_t offset; // in the file
-} board_row;
+} block_row;
 
-typedef struct board_name {
+typedef struct block_name {
     uint32_t hash, unused;
-    char text[BOARD_NAME_BYTES];
-} board_name;
+    char text[BLOCK_NAME_BYTES];
+} block_name;
 
-typedef struct board_region {
+typedef struct block_region {
     uint32_t generation; // odd: it is there; grows with every change
     int32_t fd;          // in the owner's process
     uint64_t bytes, at;  // at: address in the owner
-} board_region;
+} block_region;
 
-typedef struct board_record { // see recorder.h
-    uint64_t number;          // 1 + place in the sequence of records; 0: being written
+typedef struct flight_record { // see recorder.h
+    uint64_t number;           // 1 + place in the sequence of records; 0: being written
     uint64_t sequence, count;
     int64_t step, posted_ns, begun_ns, done_ns; // posted 0: as it was begun
     uint64_t where;                             // group, epoch
     uint64_t what;                              // algorithm, type, order, reduction, op
     uint64_t peer;                              // of 32 bits
     char name[48];                              // to its zero; behind that: older names
-} board_record;
+} flight_record;
 
-typedef struct board_card {
+typedef struct rank_record {
     uint32_t here; // 1 + epoch, once the rest of this line is written
     int32_t pid, rank;
     uint32_t lock;         // of names
@@ -85,41 +85,41 @@ typedef struct board_card {
     uint64_t unused[4];
     uint32_t bell, sleepers; // of threads of this rank that wait for a message
     uint64_t unused_line[7];
-    board_failure failure; // of this rank's waits alone
-    board_region regions[BOARD_REGIONS];
-    board_name names[BOARD_NAMES];
-    board_record records[BOARD_RECORDS];
-} board_card;
+    block_failure failure; // of this rank's waits alone
+    block_region regions[BLOCK_REGIONS];
+    block_name names[BLOCK_NAMES];
+    flight_record records[BLOCK_RECORDS];
+} rank_record;
 
-struct comm_board {
+struct comm_control_block {
     int fd;
     int64_t bytes;
     int local_ranks;
     int64_t rows; // of the directory, a power of two
-    board_head *head;
-    board_row *directory;
-    char *cards;
+    block_head *head;
+    block_row *directory;
+    char *records;
     char *area;
     int64_t area_bytes;
 };
 
-board_card *board_card_of(const comm_board *b, int local_rank);
+rank_record *rank_record_of(const comm_control_block *b, int local_rank);
 
 // Makes or finds the slot of a key. `hot` bytes are reserved and zero; `bytes` in all.
-NODISCARD status board_slot(comm_board *b, uint64_t key, uint32_t kind, int64_t hot, int64_t bytes,
-                            void **out);
+NODISCARD status block_slot(comm_control_block *b, uint64_t key, uint32_t kind, int64_t hot,
+                            int64_t bytes, void **out);
 // Makes pages of the area safe to touch.
-NODISCARD status board_reserve(comm_board *b, const void *at, int64_t bytes);
+NODISCARD status block_reserve(comm_control_block *b, const void *at, int64_t bytes);
 
 // First writer wins. failed: ST_OK, or what was written, its text recorded in this thread.
-void board_failure_set(board_failure *f, status code, const char *text);
-status board_failure_get(const board_failure *f);
+void block_failure_set(block_failure *f, status code, const char *text);
+status block_failure_get(const block_failure *f);
 
-void board_name_put(board_card *card, uint32_t hash, const char *text);
+void block_name_put(rank_record *record, uint32_t hash, const char *text);
 // Copies the text of a hash; "" where it is not there any more.
-void board_name_get(const board_card *card, uint32_t hash, char out[BOARD_NAME_BYTES]);
+void block_name_get(const rank_record *record, uint32_t hash, char out[BLOCK_NAME_BYTES]);
 
-int64_t board_now_ns(const comm_board *b); // monotonic, the same on all ranks of this host
+int64_t block_now_ns(const comm_control_block *b); // monotonic, the same on all ranks of this host
 
 // ---- words that several ranks touch -------------------------------------------------------------
 static inline uint64_t word_get(const uint64_t *w)
