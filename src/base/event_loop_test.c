@@ -121,43 +121,52 @@ static void player_begin(arena *a, const program *p, player *y)
     }
 }
 
-// Round after round each stream does what it can, without a list of who may go on.
-static void dull(const program *p, int64_t free[STREAMS], int32_t at[STREAMS])
+typedef struct dull {
+    const program *p;
+    int64_t free[STREAMS], ends[EVENTS];
+    int32_t at[STREAMS];
+} dull;
+
+static bool dull_meets(dull *d, int32_t m)
 {
-    int64_t ends[EVENTS];
-    for (int i = 0; i < EVENTS; i++) ends[i] = -1;
-    memset(free, 0, STREAMS * sizeof(*free));
-    memset(at, 0, STREAMS * sizeof(*at));
+    int64_t begin = 0, ns = 0;
+    for (int k = 0; k < d->p->members[m]; k++) {
+        const int32_t s = d->p->member[m][k];
+        const item *x = &d->p->items[s][d->at[s]];
+        if (d->at[s] == d->p->count[s] || x->kind != MEET || x->what != m) return false;
+        begin = max_i64(begin, d->free[s]);
+        ns = max_i64(ns, x->ns);
+    }
+    for (int k = 0; k < d->p->members[m]; k++) {
+        d->free[d->p->member[m][k]] = begin + ns;
+        d->at[d->p->member[m][k]]++;
+    }
+    return true;
+}
+
+// Does the stream's next item, if it can.
+static bool dull_does(dull *d, int32_t s)
+{
+    const item *x = &d->p->items[s][d->at[s]];
+    if (d->at[s] == d->p->count[s]) return false;
+    if (x->kind == MEET) return dull_meets(d, x->what);
+    if (x->kind == WAIT && d->ends[x->what] < 0) return false;
+    if (x->kind == WORK) d->free[s] += x->ns;
+    if (x->kind == SIGNAL) d->ends[x->what] = d->free[s];
+    if (x->kind == WAIT) d->free[s] = max_i64(d->free[s], d->ends[x->what]);
+    d->at[s]++;
+    return true;
+}
+
+// Round after round each stream does what it can, without a list of who may go on.
+static void dull_run(const program *p, dull *d)
+{
+    memset(d, 0, sizeof(*d));
+    d->p = p;
+    for (int i = 0; i < EVENTS; i++) d->ends[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int32_t s = 0; s < STREAMS; s++) {
-            if (at[s] == p->count[s]) continue;
-            const item *x = &p->items[s][at[s]];
-            if (x->kind == WAIT && ends[x->what] < 0) continue;
-            if (x->kind == MEET) {
-                int64_t begin = 0, ns = 0;
-                bool all = true;
-                for (int k = 0; k < p->members[x->what]; k++) {
-                    const int32_t o = p->member[x->what][k];
-                    const item *its = &p->items[o][at[o]];
-                    all = all && at[o] < p->count[o] && its->kind == MEET && its->what == x->what;
-                    begin = max_i64(begin, free[o]);
-                    ns = max_i64(ns, its->ns);
-                }
-                if (!all) continue;
-                for (int k = 0; k < p->members[x->what]; k++) {
-                    free[p->member[x->what][k]] = begin + ns;
-                    at[p->member[x->what][k]]++;
-                }
-                moved = true;
-                continue;
-            }
-            if (x->kind == WORK) free[s] += x->ns;
-            if (x->kind == SIGNAL) ends[x->what] = free[s];
-            if (x->kind == WAIT) free[s] = max_i64(free[s], ends[x->what]);
-            at[s]++;
-            moved = true;
-        }
+        for (int32_t s = 0; s < STREAMS; s++) moved = dull_does(d, s) || moved;
     }
 }
 
@@ -168,11 +177,10 @@ static void times_are_those_of_the_reference(void **state)
         arena *a = NULL;
         program p;
         player y;
-        int64_t free[STREAMS];
-        int32_t at[STREAMS];
+        dull d;
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         program_make(&p, seed);
-        dull(&p, free, at);
+        dull_run(&p, &d);
         for (int order = 0; order < 3; order++) {
             player_begin(a, &p, &y);
             if (order == 0) event_loop_wake_all(&y.loop);
@@ -183,8 +191,8 @@ static void times_are_those_of_the_reference(void **state)
             for (int32_t s; (s = event_loop_next(&y.loop)) != EVENT_NOBODY;) run(&y, s);
             for (int32_t s = 0; s < STREAMS; s++) {
                 assert_int_equal(y.at[s], p.count[s]);
-                assert_int_equal(y.at[s], at[s]);
-                assert_int_equal(y.loop.streams[s].free, free[s]);
+                assert_int_equal(y.at[s], d.at[s]);
+                assert_int_equal(y.loop.streams[s].free, d.free[s]);
                 assert_false(y.loop.streams[s].has_arrived);
             }
         }

@@ -8,7 +8,7 @@
 // 130 simulated ones.
 //
 // Two forwards are for the message and for steps whose parts are not equally long: with one, 1 of 120 plans with uneven
-// layers was 0.3% slower than with bytes of its own for each thing, with two none (sim/play_test.c).
+// layers was 0.3% slower than with bytes of its own for each thing, with two none (sim/step_test.c).
 //
 // The plays have a gradient as long as a forward, and half as long again: a thing takes a buffer that is free in all of
 // them, of several the one that has been free for longest.
