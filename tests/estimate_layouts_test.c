@@ -72,7 +72,7 @@ static estimate *measured(trial *t, train_plans *plans)
                                 .whole_experts = run_config_mesh(&t->r, 0).whole_experts,
                                 .states = {.moments = types.moments,
                                            .has_master = types.has_master,
-                                           .muon = t->r.optimizer.name == RUN_MUON},
+                                           .optimizer = (run_optimizer)t->r.optimizer.name},
                                 .scratch_bytes = KERN_SCRATCH_BYTES,
                                 .workspace = exec_workspace,
                                 .workspace_context = workspace,

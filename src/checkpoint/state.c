@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kinds[] = {"weight", "master", "m", "v"};
-
 int64_t state_row(const ckpt_state *s, const char *kind, const char *weight)
 {
     if (strcmp(kind, "weight") == 0) return plan_table_find(s->run, weight);
@@ -15,21 +13,15 @@ int64_t state_row(const ckpt_state *s, const char *kind, const char *weight)
     return plan_table_find(s->run, name);
 }
 
-// Returns the tensor of the optimizer's program that is state of this kind; NULL: it has none.
-static const op_tensor *state_find(const ckpt_state *s, const char *kind, int64_t weight)
+bool state_has_master(const ckpt_state *s, int64_t weight)
 {
     const op_program *p = s->optimizer != NULL ? s->optimizer[weight] : NULL;
     for (int64_t t = 0; p != NULL && t < p->tensor_count; t++) {
-        if (p->tensors[t].role == ROLE_STATE && strcmp(p->tensors[t].name, kind) == 0) {
-            return &p->tensors[t];
+        if (p->tensors[t].role == ROLE_STATE && strcmp(p->tensors[t].name, "master") == 0) {
+            return true;
         }
     }
-    return NULL;
-}
-
-bool state_has_master(const ckpt_state *s, int64_t weight)
-{
-    return state_find(s, "master", weight) != NULL;
+    return false;
 }
 
 // The type of the working copy, as the layers' programs declare it.
@@ -78,11 +70,11 @@ static status residuals_add(const ckpt_state *s, arena *a, state_list *out)
     return ST_OK;
 }
 
-static status parts_add(const ckpt_state *s, arena *a, int32_t w, int kind, dtype type,
+static status parts_add(const ckpt_state *s, arena *a, int32_t w, const char *kind, dtype type,
                         state_list *out)
 {
     const op_weight *weight = &s->model->weights[w];
-    const int64_t row = state_row(s, kinds[kind], weight->name);
+    const int64_t row = state_row(s, kind, weight->name);
     const int64_t row_bytes = weight->columns * dtype_bytes(type);
     for (int i = 0; i < weight->part_count; i++) {
         const weight_part *part = &weight->parts[i];
@@ -98,9 +90,9 @@ static status parts_add(const ckpt_state *s, arena *a, int32_t w, int kind, dtyp
                              .image_offset = out->bytes,
                              .weight = w,
                              .part = i,
-                             .what = kind == 0 ? PLACE_WEIGHT : PLACE_STATE};
+                             .what = strcmp(kind, "weight") == 0 ? PLACE_WEIGHT : PLACE_STATE};
         out->bytes += item->bytes;
-        (void)snprintf(item->name, sizeof(item->name), "%s/%s", kinds[kind], part->name);
+        (void)snprintf(item->name, sizeof(item->name), "%s/%s", kind, part->name);
     }
     return ST_OK;
 }
@@ -109,10 +101,11 @@ status state_list_make(const ckpt_state *s, arena *a, state_list *out)
 {
     for (int32_t w = 0; w < s->model->weight_count; w++) {
         const bool is_derived = s->derived_weights && state_has_master(s, w);
-        if (!is_derived) TRY(parts_add(s, a, w, 0, weight_type(s->model, w), out));
-        for (int k = 1; k < COUNT_OF(kinds); k++) {
-            const op_tensor *t = state_find(s, kinds[k], w);
-            if (t != NULL) TRY(parts_add(s, a, w, k, t->type, out));
+        if (!is_derived) TRY(parts_add(s, a, w, "weight", weight_type(s->model, w), out));
+        const op_program *p = s->optimizer != NULL ? s->optimizer[w] : NULL;
+        for (int64_t t = 0; p != NULL && t < p->tensor_count; t++) { // in the optimizer's order
+            const op_tensor *x = &p->tensors[t];
+            if (x->role == ROLE_STATE) TRY(parts_add(s, a, w, x->name, x->type, out));
         }
     }
     return residuals_add(s, a, out);

@@ -9,6 +9,7 @@
 #define CONFIG_RUN_CONFIG_H
 
 #include "base/format/config.h"
+#include "config/optimizers.h"
 #include "op/step.h"
 #include "plan/pipeline.h"
 
@@ -27,7 +28,6 @@ typedef enum run_recompute {
     RUN_RECOMPUTE_AUTO // given; run_config_load() replaces it
 } run_recompute;
 enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner's
-typedef enum run_optimizer { RUN_ADAMW, RUN_MUON } run_optimizer;
 typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
 typedef enum run_schedule {
     RUN_SCHEDULE_CONSTANT,

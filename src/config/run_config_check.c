@@ -105,17 +105,46 @@ static void check_below_one(checker *k, const char *key, double value)
                     key, value);
 }
 
+// Is the word one of "a, b, c"?
+static bool is_listed(const char *list, const char *word, size_t length)
+{
+    for (const char *at = list; *at != '\0';) {
+        const size_t own = strcspn(at, ",");
+        if (own == length && memcmp(at, word, length) == 0) return true;
+        at += own + strspn(at + own, ", ");
+    }
+    return false;
+}
+
+// Keys that only optimizers read which update no weight of this run.
+static void check_optimizer_keys(checker *k)
+{
+    const run_optimizer name = (run_optimizer)k->r->optimizer.name;
+    for (int i = 0; i < RUN_OPTIMIZER_COUNT; i++) {
+        const run_optimizer_row *row = run_optimizer_at((run_optimizer)i);
+        char key[64], reason[96];
+        (void)snprintf(reason, sizeof(reason), "it is of optimizer.name = %s", row->name);
+        for (const char *at = row->keys; *at != '\0';) {
+            const size_t length = strcspn(at, ",");
+            bool is_read = false;
+            for (int matrix = 0; matrix < 2; matrix++) {
+                is_read |= is_listed(run_optimizer_for(name, matrix == 1)->keys, at, length);
+            }
+            (void)snprintf(key, sizeof(key), "%.*s", (int)length, at);
+            const char *const keys[] = {key, NULL};
+            if (!is_read) check_refuse_keys(k, keys, reason);
+            at += length + strspn(at + length, ", ");
+        }
+    }
+}
+
 static void check_optimizer(checker *k)
 {
-    static const char *const of_muon[] = {"optimizer.momentum", "optimizer.nesterov",
-                                          "optimizer.muon_lr_adjust", NULL};
     const run_config *r = k->r;
     check_below_one(k, "optimizer.beta1", r->optimizer.beta1);
     check_below_one(k, "optimizer.beta2", r->optimizer.beta2);
     check_below_one(k, "optimizer.momentum", r->optimizer.momentum);
-    if (r->optimizer.name != RUN_MUON) {
-        check_refuse_keys(k, of_muon, "it is of optimizer.name = muon");
-    }
+    check_optimizer_keys(k);
     const run_types t = run_config_types(r);
     const bool narrow_weights = t.weights != DTYPE_F32 && !t.has_master;
     if (r->optimizer.stochastic_rounding && !narrow_weights && t.moments == DTYPE_F32) {

@@ -86,14 +86,15 @@ static const option rows[] = {
         .also = "total_tokens, max_tokens"),
 
     // ---- optimizer
-    CHOICE("optimizer.name", optimizer.name, "adamw", "adamw, muon", FIXED,
+    CHOICE("optimizer.name", optimizer.name, "adamw", RUN_OPTIMIZER_NAMES, FIXED,
            .help = "muon takes the two-dim weights but embeddings and head, adamw the rest"),
     REAL("optimizer.lr", optimizer.lr, "3e-4", 0, 1e3, RECORDED, .help = "peak learning rate",
          .also = "learning_rate, max_lr, peak_lr"),
     REAL("optimizer.beta1", optimizer.beta1, "0.9", 0, 1, RECORDED,
-         .help = "decay of adamw's first moment", .also = "adam_beta1"),
+         .help = "decay of adamw's first moment; of lion the moment's share in the direction",
+         .also = "adam_beta1"),
     REAL("optimizer.beta2", optimizer.beta2, "0.95", 0, 1, RECORDED,
-         .help = "decay of adamw's second moment", .also = "adam_beta2"),
+         .help = "decay of adamw's second moment, and of lion's only one", .also = "adam_beta2"),
     REAL("optimizer.eps", optimizer.eps, "1e-8", 1e-30, 1, RECORDED,
          .help = "added to the root of adamw's second moment", .also = "adam_eps, epsilon"),
     REAL("optimizer.weight_decay", optimizer.weight_decay, "0.1", 0, 1e3, RECORDED,

@@ -533,10 +533,10 @@ static status part_compare(bisect *b, int32_t weight, int part, int kind, const 
     }
     TRY(field_alloc(&f));
     memcpy(f.want, want + begin, (size_t)(f.rows * f.columns) * sizeof(double));
-    const bool matrix = b->r->optimizer.name == RUN_MUON && w->is_matrix;
+    const run_optimizer name = (run_optimizer)b->r->optimizer.name;
     const double step = b->refs[REF_FP32]->results.grad_factor >= 0.0 ? b->r->optimizer.lr : 0.0;
     for (int64_t r = 0; r < f.rows && !is_start && kind <= 0; r++) {
-        f.slack[r] = step * (matrix ? 0x1p-8 : 0x1p-14);
+        f.slack[r] = step * run_optimizer_for(name, w->is_matrix)->slack;
     }
     comparing k = {.b = b,
                    .item = {.step = b->step,

@@ -224,6 +224,24 @@ static status build_swiglu(op_program *p)
     return op_output(p, a);
 }
 
+static status build_geglu(op_program *p, op_activation gelu)
+{
+    tensor_id h, a;
+    TRY(input(p, "h", GATED, &h));
+    TRY(op_geglu(p, h, gelu, &a));
+    return op_output(p, a);
+}
+
+static status build_geglu_tanh(op_program *p)
+{
+    return build_geglu(p, ACT_GELU_TANH);
+}
+
+static status build_geglu_erf(op_program *p)
+{
+    return build_geglu(p, ACT_GELU_ERF);
+}
+
 static status build_activation(op_program *p)
 {
     tensor_id x, a, b, c;
@@ -481,6 +499,8 @@ static const example examples[] = {
     {"attention, groups and window", build_attention_groups_window},
     {"attention, documents and dropout", build_attention_documents_dropout},
     {"swiglu", build_swiglu},
+    {"geglu by tanh", build_geglu_tanh},
+    {"geglu by erf", build_geglu_erf},
     {"activations", build_activation},
     {"dropout", build_dropout},
     {"cast", build_cast},

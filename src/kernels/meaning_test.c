@@ -324,10 +324,10 @@ static kern_call update_call(op_code code, const update *u, step_block *step)
 static void test_masks(void **state)
 {
     bench *b = *state;
-    const op_code codes[] = {OP_ADAMW, OP_MUON};
-    for (int trial = 0; trial < b->run_count * 4; trial++) {
-        const backend_run *run = &b->runs[trial / 4];
-        const op_code code = codes[trial % 2];
+    const op_code codes[] = {OP_ADAMW, OP_MUON, OP_LION};
+    for (int trial = 0; trial < b->run_count * 12; trial++) {
+        const backend_run *run = &b->runs[trial / 12];
+        const op_code code = codes[trial / 4 % 3];
         if (!has(run, code)) continue;
         const update before = update_make(b, DTYPE_F32, DTYPE_F32);
         const update after = update_make(b, DTYPE_F32, DTYPE_F32);
@@ -341,6 +341,44 @@ static void test_masks(void **state)
         assert_memory_equal(before.m.data, after.m.data, BYTES_WIDE);
         assert_memory_equal(before.v.data, after.v.data, BYTES_WIDE);
         assert_memory_equal(before.weight.data, after.weight.data, BYTES_NARROW);
+    }
+}
+
+// Algorithm 2 of Chen et al. 2023 in double, written down a second time: ten steps of gradients that change.
+static void test_lion(void **state)
+{
+    bench *b = *state;
+    enum { STEPS = 10 };
+    const double lr = 0.01, decay = 0.1, beta1 = 0.9, beta2 = 0.99;
+    for (int r = 0; r < b->run_count; r++) {
+        if (!has(&b->runs[r], OP_LION)) continue;
+        const update u = update_make(b, DTYPE_F32, DTYPE_F32);
+        double p[ELEMENTS], m[ELEMENTS];
+        for (int64_t e = 0; e < ELEMENTS; e++) p[e] = kt_get(&u.master, e);
+        memset(m, 0, sizeof(m));
+        for (int s = 1; s <= STEPS; s++) {
+            step_block step = step_of(3, s);
+            step.host.lr = lr;
+            step.device.grad_factor = 0.5;
+            fill_random(&u.grad, (uint64_t)(100 + s));
+            kern_call call = update_call(OP_LION, &u, &step);
+            call.attrs.beta2 = (float)beta2;
+            call.attrs.weight_decay = (float)decay;
+            call.attrs.decay = true;
+            execute(b, &b->runs[r], &call);
+            for (int64_t e = 0; e < ELEMENTS; e++) {
+                const double g = 0.5 * kt_get(&u.grad, e);
+                const double c = beta1 * m[e] + (1.0 - beta1) * g;
+                p[e] = p[e] - lr * ((c > 0.0) - (c < 0.0)) - lr * decay * p[e];
+                m[e] = beta2 * m[e] + (1.0 - beta2) * g;
+            }
+        }
+        for (int64_t e = 0; e < ELEMENTS; e++) {
+            assert_true(fabs(kt_get(&u.master, e) - p[e]) < 1e-6);
+            assert_true(fabs(kt_get(&u.m, e) - m[e]) < 1e-6);
+            const double copy = (double)f32_from_bf16(bf16_from_f32((float)kt_get(&u.master, e)));
+            assert_true(kt_get(&u.weight, e) == copy);
+        }
     }
 }
 
@@ -473,11 +511,17 @@ static void test_rows_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout_share), cmocka_unit_test(test_dropout_place),
-        cmocka_unit_test(test_dropout_heads), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_greedy_ties),   cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_muon_parts),    cmocka_unit_test(test_stochastic_rounding),
-        cmocka_unit_test(test_step_sums),     cmocka_unit_test(test_rows_outside),
+        cmocka_unit_test(test_dropout_share),
+        cmocka_unit_test(test_dropout_place),
+        cmocka_unit_test(test_dropout_heads),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_greedy_ties),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_lion),
+        cmocka_unit_test(test_muon_parts),
+        cmocka_unit_test(test_stochastic_rounding),
+        cmocka_unit_test(test_step_sums),
+        cmocka_unit_test(test_rows_outside),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

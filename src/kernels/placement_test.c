@@ -51,8 +51,9 @@ static int64_t first_part(const kern_call *c, bool is_input, int operand, const 
 {
     const int64_t width = t->dims[dim];
     if (dim != 1) return width;
-    const bool is_gated =
-        (c->code == OP_SWIGLU && is_input) || (c->code == OP_SWIGLU_BWD && operand == 0);
+    const bool is_gate = c->code == OP_SWIGLU || c->code == OP_GEGLU;
+    const bool is_gradient = c->code == OP_SWIGLU_BWD || c->code == OP_GEGLU_BWD;
+    const bool is_gated = (is_gate && is_input) || (is_gradient && operand == 0);
     if (is_gated) return width / 2;
     if (c->code == OP_ROPE) return (int64_t)c->attrs.heads * c->attrs.head_dim;
     return width;

@@ -21,7 +21,7 @@ static void linear_place(const op_program *p, const op_node *node, op_rule *rule
     same_place(p, node->in[0], true, rules, count);
 }
 
-static void pointwise_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+void op_place_pointwise(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     same_place(p, node->in[0], false, rules, count);
 }
@@ -120,7 +120,7 @@ static status halves_bind(const op_node *node, op_shapes *shapes)
     return ST_OK;
 }
 
-static status swiglu_infer(op_program *p, op_node *node, uint32_t wanted)
+status op_infer_gate(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -141,7 +141,7 @@ static status swiglu_gradient(op_program *p, const op_node *node)
     return op_grad_append(p, &dh, node->in[0]);
 }
 
-static void halves_check(const op_facts *f)
+void op_check_gate(const op_facts *f)
 {
     ASSERT(op_fact(f, 'C') == 2 * op_fact(f, 'F'));
 }
@@ -156,23 +156,24 @@ const op_kind op_row_swiglu = {
     .composed = true,
     .tiles = 1u,
     .inplace = {-1, -1, -1, -1},
-    .infer = swiglu_infer,
-    .place = pointwise_place,
+    .infer = op_infer_gate,
+    .place = op_place_pointwise,
     .cut = op_cut_nothing,
     .cost = swiglu_cost,
     .gradient = swiglu_gradient,
-    .check = halves_check,
+    .check = op_check_gate,
 };
 
-static status swiglu_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+status op_infer_gate_bwd(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     const extent half = shapes.of['F'];
     TRY(halves_bind(node, &shapes));
     if (!extent_equal(half, shapes.of['F'])) {
-        return fail(ST_MODEL, "swiglu_bwd: the gradient has %lld columns, expected %lld",
-                    (long long)half.scale, (long long)shapes.of['F'].scale);
+        return fail(ST_MODEL, "%s: the gradient has %lld columns, expected %lld",
+                    op_kind_of(node->code)->name, (long long)half.scale,
+                    (long long)shapes.of['F'].scale);
     }
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -194,11 +195,11 @@ const op_kind op_row_swiglu_bwd = {
     .grad_of = GRAD_OF_INPUT,
     .tiles = 1u << 1,
     .inplace = {-1, -1, -1, -1},
-    .infer = swiglu_bwd_infer,
-    .place = pointwise_place,
+    .infer = op_infer_gate_bwd,
+    .place = op_place_pointwise,
     .cut = op_cut_nothing,
     .cost = swiglu_bwd_cost,
-    .check = halves_check,
+    .check = op_check_gate,
 };
 
 // ---- activations --------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ const op_kind op_row_activation = {
     .tiles = 1u,
     .inplace = {0, -1, -1, -1},
     .infer = activation_infer,
-    .place = pointwise_place,
+    .place = op_place_pointwise,
     .cut = op_cut_nothing,
     .cost = activation_cost,
     .gradient = activation_gradient,
@@ -282,7 +283,7 @@ const op_kind op_row_activation_bwd = {
     .tiles = 1u << 1,
     .inplace = {1, -1, -1, -1},
     .infer = activation_bwd_infer,
-    .place = pointwise_place,
+    .place = op_place_pointwise,
     .cut = op_cut_nothing,
     .cost = activation_bwd_cost,
 };
@@ -375,7 +376,7 @@ const op_kind op_row_cast = {
     .pointwise = true,
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
-    .place = pointwise_place,
+    .place = op_place_pointwise,
     .cut = op_cut_nothing,
     .cost = one_flop,
     .gradient = cast_gradient,

@@ -82,6 +82,8 @@ NODISCARD status op_experts(op_program *p, tensor_id x, tensor_id w, int32_t exp
 NODISCARD status op_weigh(op_program *p, tensor_id x, tensor_id gate, tensor_id *y);
 NODISCARD status op_combine(op_program *p, tensor_id rows, tensor_id gates, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
+// The same with GELU, by tanh or by erf, instead of SiLU.
+NODISCARD status op_geglu(op_program *p, tensor_id h, op_activation gelu, tensor_id *a);
 NODISCARD status op_activate(op_program *p, tensor_id x, op_activation activation, tensor_id *y);
 NODISCARD status op_dropout(op_program *p, tensor_id x, float probability, int32_t site,
                             tensor_id *y);

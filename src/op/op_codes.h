@@ -173,6 +173,8 @@ extern "C" {
     X(CACHE_APPEND, cache_append)       \
     X(SWIGLU, swiglu)                   \
     X(SWIGLU_BWD, swiglu_bwd)           \
+    X(GEGLU, geglu)                     \
+    X(GEGLU_BWD, geglu_bwd)             \
     X(ACTIVATION, activation)           \
     X(ACTIVATION_BWD, activation_bwd)   \
     X(DROPOUT, dropout)                 \
@@ -187,6 +189,7 @@ extern "C" {
     X(GRAD_NORM, grad_norm)             \
     X(STEP_DECIDE, step_decide)         \
     X(ADAMW, adamw)                     \
+    X(LION, lion)                       \
     X(MUON, muon)                       \
     X(MUON_DIRECTION, muon_direction)   \
     X(MUON_UPDATE, muon_update)

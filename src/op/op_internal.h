@@ -89,6 +89,19 @@ static inline int64_t op_piece_begin(int64_t d, int64_t n, int64_t k)
     return d * k / n;
 }
 
+// ---- optimizers (op/optimizer.c) -------------------------------------------------------------------
+// Outputs 0 .. count-1 are inputs 1 .. count, in place, unless others are given.
+void op_states_in_place(op_node *node, int count);
+// Of updates element by element: by rows and by columns, but for stochastic rounding.
+void op_place_update(const op_program *p, const op_node *node, op_rule *rules, int *count);
+
+// ---- gates (op/elementwise.c): a gate and a value, side by side ------------------------------------
+NODISCARD status op_infer_gate(op_program *p, op_node *node, uint32_t wanted);
+NODISCARD status op_infer_gate_bwd(op_program *p, op_node *node, uint32_t wanted);
+void op_check_gate(const op_facts *facts);
+// Element by element: by rows and by columns.
+void op_place_pointwise(const op_program *p, const op_node *node, op_rule *rules, int *count);
+
 // ---- cost (op/place.c) --------------------------------------------------------------------------
 // Every input read once, every output written once; accumulators are read as well.
 op_cost op_cost_bytes(const op_program *p, const op_node *node, const extent_binding *bound);

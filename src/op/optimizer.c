@@ -151,8 +151,7 @@ const op_kind op_row_grad_norm = {
 
 // ---- optimizers ---------------------------------------------------------------------------------
 
-// Outputs 0 .. count-1 are inputs 1 .. count, in place, unless others are given.
-static void states_in_place(op_node *node, int count)
+void op_states_in_place(op_node *node, int count)
 {
     for (int o = 0; o < count; o++) {
         if (node->out[o] == TENSOR_NONE) node->out[o] = node->in[1 + o];
@@ -161,13 +160,13 @@ static void states_in_place(op_node *node, int count)
 
 static status adamw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
-    states_in_place(node, 3);
+    op_states_in_place(node, 3);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void adamw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+void op_place_update(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     OP_RULES(rules, count, "0000:0000", "1111:1111");
     if (op_at(p, node->in[0])->ndim == 1) *count -= 1;
@@ -192,7 +191,7 @@ const op_kind op_row_adamw = {
     .step_reads = STEP_FIELD_HOST | STEP_FIELD_DECIDED,
     .inplace = {-1, -1, -1, -1},
     .infer = adamw_infer,
-    .place = adamw_place,
+    .place = op_place_update,
     .cut = op_cut_nothing,
     .cost = adamw_cost,
 };
@@ -218,7 +217,7 @@ static status muon_parts(const op_node *node, const op_shapes *shapes, char lett
 
 static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
 {
-    states_in_place(node, 2);
+    op_states_in_place(node, 2);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(muon_parts(node, &shapes, 'R', node->attrs.part_rows));
@@ -274,7 +273,7 @@ const op_kind op_row_muon = {
 
 static status direction_infer(op_program *p, op_node *node, uint32_t wanted)
 {
-    states_in_place(node, 1);
+    op_states_in_place(node, 1);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     return op_shapes_out(p, node, wanted, &shapes);

@@ -211,7 +211,7 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
 {
     const op_weight *model = &e->m->weights[w->row];
     const plan_mesh mesh = estimate_mesh(e, l);
-    const bool whole = e->r.states.muon && model->is_matrix;
+    const bool whole = estimate_updates_whole(&e->r.states, model);
     const plan_rows rows = plan_rows_of(&mesh, l->zero, model, whole);
     weight_bytes out = {.whole = rows_bytes(model, rows.padded, w->type),
                         .grad_whole = rows_bytes(model, rows.padded, w->grad)};
@@ -221,7 +221,8 @@ weight_bytes estimate_weight_bytes(const estimate *e, const estimate_layout *l,
     out.kept = out.passes ? rows_bytes(model, rows.kept, w->type) : out.whole;
     out.grad_kept = out.grad_passes ? rows_bytes(model, rows.kept, w->grad) : out.grad_whole;
     if (!w->has_grad) return out; // frozen: it has no optimizer state
-    out.moments = (whole ? 1 : 2) * rows_bytes(model, rows.count, e->r.states.moments);
+    out.moments = estimate_optimizer(&e->r.states, model)->moments *
+                  rows_bytes(model, rows.count, e->r.states.moments);
     if (e->r.states.has_master && w->type != DTYPE_F32) {
         out.master = rows_bytes(model, rows.count, DTYPE_F32);
     }

@@ -12,6 +12,7 @@
 #ifndef PREDICT_ESTIMATE_H
 #define PREDICT_ESTIMATE_H
 
+#include "config/optimizers.h"
 #include "cost/cost.h"
 #include "plan/lower/borders.h"
 #include "plan/plan.h"
@@ -24,8 +25,19 @@ extern "C" {
 typedef struct estimate_states {
     dtype moments;
     bool has_master; // an fp32 copy of weights that are kept narrower
-    bool muon;       // of matrices one moment, which is never cut
+    run_optimizer optimizer;
 } estimate_states;
+
+static inline const run_optimizer_row *estimate_optimizer(const estimate_states *s,
+                                                          const op_weight *w)
+{
+    return run_optimizer_for(s->optimizer, w->is_matrix);
+}
+// Must a rank have all of the weight to update it?
+static inline bool estimate_updates_whole(const estimate_states *s, const op_weight *w)
+{
+    return estimate_optimizer(s, w)->unit == RUN_UNIT_MATRIX;
+}
 
 // A model as one rank along tp and cp has it, and a micro-batch of it.
 typedef struct estimate_request {

@@ -110,10 +110,10 @@ static int64_t update_ns(const estimate *e, const cost_model *m, const program_w
     const bool has_copy = b->master > 0;
     const double kept = has_copy ? 4.0 : (double)dtype_bytes(w->type);
     const double moments = (double)dtype_bytes(e->r.states.moments);
-    double bytes = (double)dtype_bytes(w->grad) + 2.0 * kept + 4.0 * moments;
+    // Updates by matrices do more: GEMMs, which are left out.
+    const double states = (double)estimate_optimizer(&e->r.states, model)->moments;
+    double bytes = (double)dtype_bytes(w->grad) + 2.0 * kept + 2.0 * states * moments;
     if (has_copy) bytes += (double)dtype_bytes(w->type);
-    // A matrix that Muon takes does more: products, which are left out.
-    if (e->r.states.muon && model->is_matrix) bytes -= 2.0 * moments;
     return cost_memory_ns(m, count * bytes);
 }
 
@@ -275,7 +275,7 @@ static layer_time time_of_kind(const weight_kind *k, const program_estimate *p)
         const op_weight *model = &e->m->weights[w->row];
         if (plan_is_shared_out(&k->mesh, model) != k->is_shared_out) continue;
         const weight_bytes b = estimate_weight_bytes(e, k->l, w);
-        const bool whole = e->r.states.muon && model->is_matrix;
+        const bool whole = estimate_updates_whole(&e->r.states, model);
         const plan_rows rows = plan_rows_of(&k->mesh, k->l->zero, model, whole);
         const double row = (double)model->columns;
         if (w->twin >= 0 || (!w->has_grad && !b.passes)) continue;

@@ -45,7 +45,7 @@ status predict_search(predict_planner *p, arena *a, int32_t simulations, search_
         .tp_max = tp_most(&p->each.base.machine),
         .states = {.moments = types.moments,
                    .has_master = types.has_master,
-                   .muon = r->optimizer.name == RUN_MUON},
+                   .optimizer = (run_optimizer)r->optimizer.name},
         .codec = p->codec.codec != NULL ? &codec : NULL,
         .sums_once = r->layout.zero_sums == RUN_SUMS_STEP,
         .scratch_bytes = (int64_t)p->workspace.threads * KERN_SCRATCH_BYTES,

@@ -68,10 +68,11 @@ static status ask_layers(predict_planner *p, predict_answer *out)
 static int64_t devices_at_least(const predict_planner *p)
 {
     const run_types types = run_config_types(p->each.base.r);
-    const double each = (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
-                        (types.has_master ? 4.0 : 0.0) +
-                        (p->each.base.r->optimizer.name == RUN_MUON ? 1.0 : 2.0) *
-                            (double)dtype_bytes(types.moments);
+    const double each =
+        (double)dtype_bytes(types.weights) + (double)dtype_bytes(types.grads) +
+        (types.has_master ? 4.0 : 0.0) +
+        (double)run_optimizer_at((run_optimizer)p->each.base.r->optimizer.name)->moments *
+            (double)dtype_bytes(types.moments);
     return max_i64((int64_t)ceil(p->parameters * each / (double)predict_usable_bytes(p)), 1);
 }
 

@@ -11,6 +11,7 @@ static const char *const kinds[][6] = {
     {"determinism=strict", "train.precision=bf16", "determinism.shards=6"},
     {"determinism=strict", "train.batch_ramp=0=4,2=6,4=8"},
     {"determinism=strict", "optimizer.name=muon", "eval.every=2", "eval.batches=2"},
+    {"determinism=strict", "optimizer.name=lion", "train.precision=bf16"},
 };
 
 enum { DP_MAX = 4 };

@@ -126,6 +126,7 @@ static void resumed_is_straight(void **state)
          "precision.loss_scale.initial=1024"},
         {"train.batch_ramp=0=2,3=4,6=8", "determinism=strict", "train.micro_batch=2"},
         {"optimizer.name=muon", "policy.spike=skip", "policy.spike.warmup=2"},
+        {"optimizer.name=lion", "optimizer.lr=1e-4", "train.precision=bf16"},
         {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},
         {"checkpoint.async=no", "precision.moments=bf16", "train.precision=bf16"},
     };

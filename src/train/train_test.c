@@ -104,6 +104,7 @@ static void every_precision_and_optimizer_learns(void **state)
         {"train.precision=fp16", "optimizer.name=adamw", "train.recompute=full"},
         {"train.precision=bf16", "optimizer.name=muon", "train.recompute=selective"},
         {"train.precision=fp32", "optimizer.name=muon", "model.arch=qwen3"},
+        {"train.precision=bf16", "optimizer.name=lion", "precision.moments=bf16"},
         {"train.precision=bf16", "precision.moments=bf16", "optimizer.stochastic_rounding=yes"},
         {"train.precision=bf16", "precision.grads=bf16", "model.arch=gpt2", "model.kv_heads=4"},
         {"train.precision=bf16", "precision.master=none", "optimizer.stochastic_rounding=yes"},

@@ -8,11 +8,6 @@
 //   grad, m -> m, u of the piece | ALL_GATHER u | orthogonal(u) -> master, weight of the piece
 #include "assemble/optim/optim.h"
 
-static bool takes(const op_weight *w)
-{
-    return w->is_matrix;
-}
-
 typedef struct tensors {
     tensor_id grad, master, m, weight; // weight: the working copy; TENSOR_NONE: the master is it
 } tensors;
@@ -138,16 +133,11 @@ static status piece_emit(op_program *p, const op_weight *w, op_attrs a, const te
 static status emit(op_program *p, const op_weight *w, int32_t weight_index, const run_config *r,
                    tensor_id weight, tensor_id grad)
 {
-    const run_types types = run_config_types(r);
     const op_attrs attrs = attrs_of(w, weight_index, r);
-    tensors t = {.grad = grad, .master = weight, .m = TENSOR_NONE, .weight = TENSOR_NONE};
-    if (types.has_master && p->tensors[weight].type != DTYPE_F32) {
-        TRY(train_optimizer_state(p, "master", w, DTYPE_F32, &t.master));
-        t.weight = weight;
-    }
-    TRY(train_optimizer_state(p, "m", w, types.moments, &t.m));
+    tensors t = {.grad = grad, .m = TENSOR_NONE};
+    TRY(train_optimizer_master(p, w, r, weight, &t.master, &t.weight));
+    TRY(train_optimizer_state(p, "m", w, run_config_types(r).moments, &t.m));
     return w->ways > 1 ? piece_emit(p, w, attrs, &t) : whole_emit(p, &attrs, &t);
 }
 
-const train_optimizer train_optimizer_muon = {
-    .name = "muon", .takes = takes, .whole = true, .emit = emit};
+const train_optimizer train_optimizer_muon = {.emit = emit};

@@ -1,19 +1,11 @@
 // The rows of the optimizer family, and the programs that they write.
 #include "assemble/optim/optim.h"
 
-#include <string.h>
-
 static const train_optimizer *const rows[] = {
-    [RUN_ADAMW] = &train_optimizer_adamw,
-    [RUN_MUON] = &train_optimizer_muon,
+#define ROW(upper, lower, ...) [RUN_##upper] = &train_optimizer_##lower,
+    RUN_OPTIMIZERS(ROW)
+#undef ROW
 };
-
-const train_optimizer *train_optimizer_for(const run_config *r, const op_weight *w)
-{
-    ASSERT(r->optimizer.name >= 0 && r->optimizer.name < COUNT_OF(rows));
-    const train_optimizer *wanted = rows[r->optimizer.name];
-    return wanted->takes(w) ? wanted : &train_optimizer_adamw;
-}
 
 static extent columns_of(const op_weight *w)
 {
@@ -25,6 +17,37 @@ status train_optimizer_state(op_program *p, const char *name, const op_weight *w
 {
     return op_tensor_make(p, name, ROLE_STATE, type, w->ndim, extent_of(w->rows), columns_of(w),
                           out);
+}
+
+status train_optimizer_master(op_program *p, const op_weight *w, const run_config *r,
+                              tensor_id weight, tensor_id *master, tensor_id *copy)
+{
+    *master = weight;
+    *copy = TENSOR_NONE;
+    if (!run_config_types(r).has_master || p->tensors[weight].type == DTYPE_F32) return ST_OK;
+    *copy = weight;
+    return train_optimizer_state(p, "master", w, DTYPE_F32, master);
+}
+
+op_attrs train_optimizer_attrs(const op_weight *w, int32_t weight_index, const run_config *r)
+{
+    op_attrs attrs = {.tensor_index = weight_index,
+                      .decay = w->decay,
+                      .stochastic = r->optimizer.stochastic_rounding,
+                      .weight_decay = (float)r->optimizer.weight_decay,
+                      .lr_scale = 1.0f};
+    int64_t begin = 0; // of the part in the whole weight
+    if (w->ways <= 1) return attrs;
+    attrs.part_count = w->part_count;
+    for (int i = 0; i < w->part_count; i++) {
+        const weight_piece piece = op_weight_piece(w, i);
+        attrs.part_rows[i] = piece.rows;
+        attrs.part_first[i] = begin + piece.row;
+        attrs.whole_columns = piece.whole_columns;
+        attrs.first_column = piece.column;
+        begin += piece.whole_rows;
+    }
+    return attrs;
 }
 
 // The type of the working copy is what the layers' programs declare.
@@ -54,14 +77,17 @@ status train_optimizer_programs(arena *a, const op_model *m, const run_config *r
         op_weight piece = m->weights[i];
         const op_weight *w = &piece;
         tensor_id weight = TENSOR_NONE, grad = TENSOR_NONE;
-        wholes[i] = train_optimizer_for(r, w)->whole;
+        const run_optimizer name = (run_optimizer)r->optimizer.name;
+        const run_optimizer_row *row = run_optimizer_for(name, w->is_matrix);
+        const train_optimizer *optimizer = rows[row == run_optimizer_at(name) ? name : RUN_ADAMW];
+        wholes[i] = row->unit == RUN_UNIT_MATRIX;
         piece.rows = plan_rows_of(mesh, (int32_t)r->layout.zero, w, wholes[i]).count;
         TRY(op_program_create(a, PURPOSE_TRAIN, types.compute, types.grads, &programs[i]));
         TRY(op_tensor_make(programs[i], "weight", ROLE_WEIGHT, working_type(m, i), w->ndim,
                            extent_of(w->rows), columns_of(w), &weight));
         TRY(op_tensor_make(programs[i], "grad", ROLE_WEIGHT_GRAD, types.grads, w->ndim,
                            extent_of(w->rows), columns_of(w), &grad));
-        TRY(train_optimizer_for(r, w)->emit(programs[i], w, i, r, weight, grad));
+        TRY(optimizer->emit(programs[i], w, i, r, weight, grad));
     }
     *out = programs;
     *whole = wholes;

@@ -1,43 +1,36 @@
-// AdamW, in one pass over memory: unscale and clip, both moments, decay, update, cast to the working
-// copy. What it costs is what it reads and writes.
+// Updates that work element by element, in one pass over memory: unscale and clip, moments, decay, update, cast
+// to the working copy. What they cost is what they read and write.
 //
 // The gradient that arrives is a raw accumulator; step->device.grad_factor makes it the clipped mean.
 // A skipped step and a halted run write nothing.
-// Source: Loshchilov & Hutter 2019, arXiv:1711.05101; decay is of the old value, eps outside the root,
-// after bias correction; t counts applied updates, this one included.
 #include "op/optimizer.h"
-#include "kernels/cpu/vec_call.h"
+#include "kernels/cpu/cpu_update.h"
 
-typedef struct adamw_job {
-    const kern_call *call;
-    const cpu_vec *vec;
+typedef struct update_job {
+    const cpu_update *update;
     cpu_cut cut;
-    cpu_update_span constants; // without spans
-} adamw_job;
+} update_job;
 
 // n elements of a row, the first of which is number `element` of the whole weight.
-static void run_update(const adamw_job *job, int64_t row, int64_t column, int64_t n,
-                       int64_t element)
+static void run_update(const cpu_update *u, int64_t row, int64_t column, int64_t n, int64_t element)
 {
-    const kern_call *c = job->call;
-    cpu_update_span span = job->constants;
-    const kern_tensor *const tensors[] = {&c->in[0],  &c->in[1],  &c->in[2],  &c->in[3],
-                                          &c->out[0], &c->out[1], &c->out[2], &c->out[3]};
+    cpu_update_span span = u->constants;
     cpu_span *const spans[] = {&span.grad,       &span.master, &span.m,     &span.v,
                                &span.master_out, &span.m_out,  &span.v_out, &span.weight_out};
-    for (int64_t k = 0; k < COUNT_OF(tensors); k++) {
-        *spans[k] = cpu_span_at(tensors[k], row * tensor_stride(tensors[k]) + column);
+    for (int64_t k = 0; k < CPU_UPDATE_TENSORS; k++) {
+        if (u->tensors[k] == NULL) continue;
+        *spans[k] = cpu_span_at(u->tensors[k], row * tensor_stride(u->tensors[k]) + column);
     }
     span.n = n;
     span.element = element;
-    job->vec->adamw(&span);
+    u->run(&span);
 }
 
-static void adamw_task(void *context, int64_t index, int thread)
+static void update_task(void *context, int64_t index, int thread)
 {
     (void)thread;
-    const adamw_job *job = context;
-    const kern_call *c = job->call;
+    const update_job *job = context;
+    const kern_call *c = job->update->call;
     const cpu_piece piece = cpu_cut_piece(&job->cut, index);
     const int64_t columns = c->in[0].ndim == 2 ? c->in[0].dims[1] : 1;
     for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
@@ -46,46 +39,63 @@ static void adamw_task(void *context, int64_t index, int thread)
         for (int64_t done = 0; done < piece.columns;) {
             const optimizer_run run = optimizer_run_of(&c->attrs, at + done, columns);
             const int64_t n = min_i64(run.count, piece.columns - done);
-            run_update(job, i, piece.column + done, n, run.element);
+            run_update(job->update, i, piece.column + done, n, run.element);
             done += n;
         }
     }
 }
 
+cpu_update_span cpu_update_constants(const kern_call *call)
+{
+    const op_attrs *a = &call->attrs;
+    const step_block *step = call->step;
+    const double beta1 = optimizer_beta(a->beta1), beta2 = optimizer_beta(a->beta2);
+    const double lr = step->host.lr * (double)a->lr_scale;
+    return (cpu_update_span){
+        .factor = (float)step->device.grad_factor,
+        .beta1 = (float)beta1,
+        .rest1 = (float)(1.0 - beta1),
+        .beta2 = (float)beta2,
+        .rest2 = (float)(1.0 - beta2),
+        .keep = (float)(1.0 - (a->decay ? lr * (double)a->weight_decay : 0.0)),
+        .rate = (float)lr,
+        .eps = a->eps,
+        .stochastic = a->stochastic,
+        .step = &step->host,
+        .tensor_index = a->tensor_index,
+    };
+}
+
+status cpu_update_run(const kern_context *context, const cpu_update *u)
+{
+    TRY(cpu_call_check(u->call));
+    const step_block *step = u->call->step;
+    if (step->device.skip != 0 || step->device.halt != 0) return ST_OK;
+    bool contiguous = true;
+    for (int i = 0; i < CPU_UPDATE_TENSORS; i++) {
+        const kern_tensor *t = u->tensors[i];
+        if (t != NULL && tensor_has(t)) contiguous = contiguous && tensor_contiguous(t);
+    }
+    const kern_tensor *grad = u->tensors[CPU_UPDATE_GRAD];
+    update_job job = {.update = u};
+    job.cut = cpu_cut_field(tensor_rows(grad), tensor_columns(grad), contiguous);
+    kern_parallel(context->pool, job.cut.count, update_task, &job);
+    return ST_OK;
+}
+
+// Source: Loshchilov & Hutter 2019, arXiv:1711.05101; decay is of the old value, eps outside the root,
+// after bias correction; t counts applied updates, this one included.
 status cpu_adamw(const kern_context *context, const kern_call *call)
 {
-    TRY(cpu_call_check(call));
-    const step_block *step = call->step;
-    if (step->device.skip != 0 || step->device.halt != 0) return ST_OK;
     const op_attrs *a = &call->attrs;
-    const double beta1 = optimizer_beta(a->beta1), beta2 = optimizer_beta(a->beta2);
-    const double lr = step->host.lr * (double)a->lr_scale, t = (double)step->device.applied;
-    adamw_job job = {
-        .call = call,
-        .vec = cpu_vec_of(context->level),
-        .constants =
-            {
-                .factor = (float)step->device.grad_factor,
-                .beta1 = (float)beta1,
-                .rest1 = (float)(1.0 - beta1),
-                .beta2 = (float)beta2,
-                .rest2 = (float)(1.0 - beta2),
-                .keep = (float)(1.0 - (a->decay ? lr * (double)a->weight_decay : 0.0)),
-                .rate = (float)(lr / (1.0 - pow(beta1, t))),
-                .unbias2 = (float)(1.0 / (1.0 - pow(beta2, t))),
-                .eps = a->eps,
-                .stochastic = a->stochastic,
-                .step = &step->host,
-                .tensor_index = a->tensor_index,
-            },
-    };
-    bool contiguous = true;
-    for (int i = 0; i < 4; i++) {
-        contiguous = contiguous && tensor_contiguous(&call->in[i]);
-        if (tensor_has(&call->out[i])) contiguous = contiguous && tensor_contiguous(&call->out[i]);
-    }
-    const kern_tensor *grad = &call->in[0];
-    job.cut = cpu_cut_field(tensor_rows(grad), tensor_columns(grad), contiguous);
-    kern_parallel(context->pool, job.cut.count, adamw_task, &job);
-    return ST_OK;
+    const double t = (double)call->step->device.applied;
+    const double lr = call->step->host.lr * (double)a->lr_scale;
+    cpu_update u = {.call = call,
+                    .run = cpu_vec_of(context->level)->adamw,
+                    .constants = cpu_update_constants(call),
+                    .tensors = {&call->in[0], &call->in[1], &call->in[2], &call->in[3],
+                                &call->out[0], &call->out[1], &call->out[2], &call->out[3]}};
+    u.constants.rate = (float)(lr / (1.0 - pow(optimizer_beta(a->beta1), t)));
+    u.constants.unbias2 = (float)(1.0 / (1.0 - pow(optimizer_beta(a->beta2), t)));
+    return cpu_update_run(context, &u);
 }

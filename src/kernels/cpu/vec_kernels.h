@@ -91,41 +91,49 @@ typedef struct cpu_update_span {
 struct cpu_attention_tile;
 struct cpu_attention_chunk;
 
+// The functions of a level: result, name and arguments. To add one: a line here, and vec_<name> in an .inc
+// file. finish: values = activation of (values + bias). dropout: columns begin .. begin + n - 1,
+// begin % 4 = 0. attention: see attention.h. block_squares: op/block_sum.h, n <= BLOCK_SUM_ELEMENTS.
+// function: y[i] = f(x[i]); 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid.
+#define CPU_VEC_TABLE(X)                                                                           \
+    X(void, add, (cpu_span y, cpu_span a, cpu_span b, int64_t n))                                  \
+    X(void, scale, (cpu_span y, cpu_span x, float factor, int64_t n))                              \
+    X(void, cast, (cpu_span y, cpu_span x, int64_t n))                                             \
+    X(void, activation, (op_activation kind, cpu_span y, cpu_span x, int64_t n))                   \
+    X(void, finish, (op_activation kind, float *values, cpu_span bias, int64_t n))                 \
+    X(void, activation_bwd, (op_activation kind, cpu_span dx, cpu_span x, cpu_span dy, int64_t n)) \
+    X(void, swiglu, (cpu_span a, cpu_span gate, cpu_span up, int64_t n))                           \
+    X(void, swiglu_bwd,                                                                            \
+      (cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da, int64_t n))          \
+    X(void, geglu, (op_activation gelu, cpu_span a, cpu_span gate, cpu_span up, int64_t n))        \
+    X(void, geglu_bwd,                                                                             \
+      (op_activation gelu, cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da,  \
+       int64_t n))                                                                                 \
+    X(void, dropout,                                                                               \
+      (cpu_span y, cpu_span x, int64_t begin, int64_t n, const dropout_stream *stream,             \
+       int64_t position, float p))                                                                 \
+    X(void, rope, (const cpu_rope_row *row))                                                       \
+    X(void, rmsnorm, (cpu_norm_row * row))                                                         \
+    X(void, rmsnorm_dx, (const cpu_norm_row *row))                                                 \
+    X(void, layernorm, (cpu_norm_row * row))                                                       \
+    X(void, layernorm_dx, (const cpu_norm_row *row))                                               \
+    X(void, norm_dw, (const cpu_norm_fold *fold))                                                  \
+    X(double, row_mean, (cpu_span x, int64_t n))                                                   \
+    X(void, sum_rows, (const cpu_row_fold *fold))                                                  \
+    X(void, attention, (const struct cpu_attention_tile *tile))                                    \
+    X(void, attention_bwd, (const struct cpu_attention_tile *tile))                                \
+    X(void, attention_chunk, (const struct cpu_attention_chunk *chunk))                            \
+    X(void, adamw, (const cpu_update_span *span))                                                  \
+    X(void, lion, (const cpu_update_span *span))                                                   \
+    X(void, muon_begin, (const cpu_update_span *span))                                             \
+    X(void, muon_end, (const cpu_update_span *span))                                               \
+    X(double, block_squares, (cpu_span x, int64_t n))                                              \
+    X(void, function, (int which, float *y, const float *x, int64_t n))
+
 typedef struct cpu_vec {
-    void (*add)(cpu_span y, cpu_span a, cpu_span b, int64_t n);
-    void (*scale)(cpu_span y, cpu_span x, float factor, int64_t n);
-    void (*cast)(cpu_span y, cpu_span x, int64_t n);
-    void (*activation)(op_activation kind, cpu_span y, cpu_span x, int64_t n);
-    // values = activation of (values + bias)
-    void (*finish)(op_activation kind, float *values, cpu_span bias, int64_t n);
-    void (*activation_bwd)(op_activation kind, cpu_span dx, cpu_span x, cpu_span dy, int64_t n);
-    void (*swiglu)(cpu_span a, cpu_span gate, cpu_span up, int64_t n);
-    void (*swiglu_bwd)(cpu_span dgate, cpu_span dup, cpu_span gate, cpu_span up, cpu_span da,
-                       int64_t n);
-    void (*dropout)(cpu_span y, cpu_span x, int64_t begin, int64_t n, const dropout_stream *stream,
-                    int64_t position, float p); // columns begin .. begin + n - 1; begin % 4 = 0
-    void (*rope)(const cpu_rope_row *row);
-
-    void (*rmsnorm)(cpu_norm_row *row);
-    void (*rmsnorm_dx)(const cpu_norm_row *row);
-    void (*layernorm)(cpu_norm_row *row);
-    void (*layernorm_dx)(const cpu_norm_row *row);
-    void (*norm_dw)(const cpu_norm_fold *fold);
-    double (*row_mean)(cpu_span x, int64_t n);
-    void (*sum_rows)(const cpu_row_fold *fold);
-
-    // attention.h
-    void (*attention)(const struct cpu_attention_tile *tile);
-    void (*attention_bwd)(const struct cpu_attention_tile *tile);
-    void (*attention_chunk)(const struct cpu_attention_chunk *chunk);
-
-    void (*adamw)(const cpu_update_span *span);
-    void (*muon_begin)(const cpu_update_span *span);
-    void (*muon_end)(const cpu_update_span *span);
-    double (*block_squares)(cpu_span x, int64_t n); // op/block_sum.h, n <= BLOCK_SUM_ELEMENTS
-
-    // y[i] = f(x[i]): 0 exp, 1 exp2_neg, 2 tanh, 3 erf, 4 sigmoid
-    void (*function)(int which, float *y, const float *x, int64_t n);
+#define CPU_VEC_MEMBER(result, name, arguments) result(*name) arguments;
+    CPU_VEC_TABLE(CPU_VEC_MEMBER)
+#undef CPU_VEC_MEMBER
 } cpu_vec;
 
 extern const cpu_vec cpu_vec_scalar, cpu_vec_avx2, cpu_vec_avx512;

@@ -5,14 +5,13 @@
 #include "op/optimizer.h"
 #include "kernels/ref/ref.h"
 
-static bool is_masked(const step_device *d)
+bool ref_is_masked(const step_device *d)
 {
     return d->skip != 0 || d->halt != 0;
 }
 
-// Stores one element, stochastically if asked and the type is narrower than fp32.
-static void put(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,
-                uint32_t random_bits)
+void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,
+                    uint32_t random_bits)
 {
     if (!ref_has(t)) return;
     if (c->attrs.stochastic && t->type == DTYPE_BF16) {
@@ -32,7 +31,7 @@ status ref_adamw(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const step_block *step = c->step;
-    if (is_masked(&step->device)) return ST_OK;
+    if (ref_is_masked(&step->device)) return ST_OK;
     const kern_tensor *grad = &c->in[0], *master = &c->in[1], *m = &c->in[2], *v = &c->in[3];
     const double beta1 = optimizer_beta(c->attrs.beta1), beta2 = optimizer_beta(c->attrs.beta2);
     const double lr = step->host.lr * (double)c->attrs.lr_scale;
@@ -52,10 +51,10 @@ status ref_adamw(const kern_context *context, const kern_call *c)
             const philox_words random =
                 optimizer_random(&step->host, c->attrs.tensor_index,
                                  optimizer_run_of(&c->attrs, at, columns).element);
-            put(c, &c->out[0], i, j, p, random.w[0]);
-            put(c, &c->out[1], i, j, m_new, random.w[1]);
-            put(c, &c->out[2], i, j, v_new, random.w[2]);
-            put(c, &c->out[3], i, j, p, random.w[3]);
+            ref_put_update(c, &c->out[0], i, j, p, random.w[0]);
+            ref_put_update(c, &c->out[1], i, j, m_new, random.w[1]);
+            ref_put_update(c, &c->out[2], i, j, v_new, random.w[2]);
+            ref_put_update(c, &c->out[3], i, j, p, random.w[3]);
         }
     }
     return ST_OK;
@@ -155,7 +154,7 @@ static void momentum_put(const kern_call *c, const kern_tensor *m, const kern_te
     const double mu = optimizer_beta(c->attrs.momentum);
     const double g = ref_get(&c->in[0], i, j) * c->step->device.grad_factor;
     const philox_words random = optimizer_random(&c->step->host, c->attrs.tensor_index, element);
-    put(c, out, i, j, mu * ref_get(m, i, j) + (1.0 - mu) * g, random.w[1]);
+    ref_put_update(c, out, i, j, mu * ref_get(m, i, j) + (1.0 - mu) * g, random.w[1]);
 }
 
 // What is at the workspace's beginning, with its lesser side first, is made orthogonal there.
@@ -185,8 +184,8 @@ static void master_put(const kern_call *c, const kern_tensor *master, const kern
     const double decay = c->attrs.decay ? lr * (double)c->attrs.weight_decay : 0.0;
     const double p = ref_get(master, at[0], at[1]) * (1.0 - decay) - lr * size * update;
     const philox_words random = optimizer_random(&c->step->host, c->attrs.tensor_index, element);
-    put(c, &out[0], at[0], at[1], p, random.w[0]);
-    put(c, &out[1], at[0], at[1], p, random.w[3]);
+    ref_put_update(c, &out[0], at[0], at[1], p, random.w[0]);
+    ref_put_update(c, &out[1], at[0], at[1], p, random.w[3]);
 }
 
 static double size_of(const kern_call *c, int64_t rows, int64_t columns)
@@ -227,7 +226,7 @@ status ref_muon_direction(const kern_context *context, const kern_call *c)
 {
     (void)context;
     const int64_t columns = c->in[0].dims[1];
-    if (is_masked(&c->step->device)) return ST_OK;
+    if (ref_is_masked(&c->step->device)) return ST_OK;
     for (int64_t i = 0; i < c->in[0].dims[0]; i++) {
         for (int64_t j = 0; j < columns; j++) {
             ref_put(&c->out[1], i, j, direction(c, &c->in[1], i, j));
@@ -244,7 +243,7 @@ status ref_muon_update(const kern_context *context, const kern_call *c)
     const int64_t all = c->in[0].dims[1], columns = c->in[1].dims[1];
     int64_t begin = 0, own = 0; // of the part in the whole, and here
     double *x = c->workspace;
-    if (is_masked(&c->step->device)) return ST_OK;
+    if (ref_is_masked(&c->step->device)) return ST_OK;
     for (int32_t k = 0; k < a->part_count; k++) {
         const int64_t rows = a->part_whole[k], first = a->part_first[k] - begin;
         const bool tall = rows > all;
@@ -271,7 +270,7 @@ status ref_muon_update(const kern_context *context, const kern_call *c)
 status ref_muon(const kern_context *context, const kern_call *c)
 {
     (void)context;
-    if (is_masked(&c->step->device)) return ST_OK;
+    if (ref_is_masked(&c->step->device)) return ST_OK;
     for (int32_t k = 0; k < part_count(c); k++) {
         int64_t begin, rows;
         part_rows(c, k, &begin, &rows);

@@ -110,6 +110,12 @@ static inline void ref_zero(const kern_tensor *t)
 double ref_activation_value(op_activation kind, double x);
 double ref_activation_slope(op_activation kind, double x);
 
+// ---- updates (ref/optimizer.c) -------------------------------------------------------------------
+bool ref_is_masked(const step_device *d); // a skipped step and a halted run write nothing
+// Stores one element, stochastically if asked and the type is narrower than fp32.
+void ref_put_update(const kern_call *c, const kern_tensor *t, int64_t i, int64_t j, double value,
+                    uint32_t random_bits);
+
 // ---- one function per operation -----------------------------------------------------------------
 #define REF_DECLARE(upper, lower) \
     status ref_##lower(const kern_context *context, const kern_call *c);

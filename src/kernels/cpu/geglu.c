@@ -1,0 +1,56 @@
+// a = gelu(gate) * up, the halves of h, and its gradient, row by row: see op/geglu.c.
+#include "kernels/cpu/vec_call.h"
+
+typedef struct geglu_job {
+    const kern_call *call;
+    const cpu_vec *vec;
+    cpu_cut cut;
+} geglu_job;
+
+static void forward_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const geglu_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const kern_tensor *h = &job->call->in[0], *a = &job->call->out[0];
+    const int64_t width = a->dims[1];
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const int64_t at = i * h->strides[0];
+        job->vec->geglu(job->call->attrs.activation, tensor_row(a, i), cpu_span_at(h, at),
+                        cpu_span_at(h, at + width), width);
+    }
+}
+
+static void backward_task(void *context, int64_t index, int thread)
+{
+    (void)thread;
+    const geglu_job *job = context;
+    const cpu_piece piece = cpu_cut_piece(&job->cut, index);
+    const kern_tensor *h = &job->call->in[0], *da = &job->call->in[1], *dh = &job->call->out[0];
+    const int64_t width = da->dims[1];
+    for (int64_t i = piece.row; i < piece.row + piece.rows; i++) {
+        const int64_t at = i * h->strides[0], to = i * dh->strides[0];
+        job->vec->geglu_bwd(job->call->attrs.activation, cpu_span_at(dh, to),
+                            cpu_span_at(dh, to + width), cpu_span_at(h, at),
+                            cpu_span_at(h, at + width), tensor_row(da, i), width);
+    }
+}
+
+static status run(const kern_context *context, const kern_call *call, kern_task task)
+{
+    TRY(cpu_call_check(call));
+    geglu_job job = {.call = call, .vec = cpu_vec_of(context->level)};
+    job.cut = cpu_cut_rows(tensor_rows(&call->in[0]), call->in[0].dims[1]);
+    kern_parallel(context->pool, job.cut.count, task, &job);
+    return ST_OK;
+}
+
+status cpu_geglu(const kern_context *context, const kern_call *call)
+{
+    return run(context, call, forward_task);
+}
+
+status cpu_geglu_bwd(const kern_context *context, const kern_call *call)
+{
+    return run(context, call, backward_task);
+}
