@@ -218,10 +218,11 @@ static void experts_have_their_host_and_order(void **state)
     (void)state;
     priced t;
     priced_begin(&t, 2048, 8, 4096);
-    tensor_id gates = TENSOR_NONE, rows = TENSOR_NONE, gate = TENSOR_NONE, y = TENSOR_NONE;
-    assert_int_equal(op_route(t.program, t.y, 2, &gates), ST_OK);
-    assert_int_equal(op_dispatch(t.program, t.x, gates, &rows, &gate), ST_OK);
-    assert_int_equal(op_combine(t.program, rows, gates, &y), ST_OK);
+    tensor_id ids = TENSOR_NONE, weights = TENSOR_NONE, y = TENSOR_NONE;
+    op_permuted to;
+    assert_int_equal(op_route(t.program, t.y, 2, true, &ids, &weights), ST_OK);
+    assert_int_equal(op_permute(t.program, t.x, ids, weights, 8, &to), ST_OK);
+    assert_int_equal(op_unpermute(t.program, to.rows, to.row_of, TENSOR_NONE, &y), ST_OK);
     const op_node *nodes = t.program->lists[OP_FORWARD].nodes;
     assert_false(cost_has_host(&t.p));
     for (int at = 2; at <= 3; at++) {
@@ -235,7 +236,7 @@ static void experts_have_their_host_and_order(void **state)
     t.h.expert_issue_s = 1e-3;
     t.h.expert_product_s = 9e-6;
     assert_true(cost_has_host(&t.p));
-    op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_EXPERTS);
+    op_node back = op_node_of(OP_ROUTE_BWD), product = op_node_of(OP_GROUPED_MATMUL);
     op_node sent = op_node_of(OP_ALL_TO_ALL);
     product.attrs.experts = 8;
     assert_close((double)cost_issue_ns(&t.m, &nodes[0]), 2000.0, 1e-3);
@@ -243,9 +244,9 @@ static void experts_have_their_host_and_order(void **state)
     assert_close((double)cost_issue_ns(&t.m, &back), 2002000.0, 1e-3);
     assert_close((double)cost_issue_ns(&t.m, &product), 74000.0, 1e-3);
     assert_int_equal(cost_issue_ns(&t.m, &sent), 0);
-    assert_false(cost_host_waits(&t.m, OP_DISPATCH));
+    assert_false(cost_host_waits(&t.m, OP_PERMUTE));
     t.h.expert_wait = true;
-    assert_true(cost_host_waits(&t.m, OP_DISPATCH) && !cost_host_waits(&t.m, OP_ROUTE));
+    assert_true(cost_host_waits(&t.m, OP_PERMUTE) && !cost_host_waits(&t.m, OP_ROUTE));
     arena_destroy(t.a);
 }
 

@@ -105,7 +105,8 @@ int64_t cost_issue_ns(const cost_model *m, const op_node *node)
     double s = h->issue_s;
     if (op_communicates(node->code)) return 0;
     s += h->expert_issue_s * (double)op_kind_of(node->code)->host_issues;
-    if (node->attrs.experts > 0) s += h->expert_product_s * (double)node->attrs.experts;
+    const bool is_gemm = op_kind_of(node->code)->cost_class == COST_GEMM;
+    if (is_gemm) s += h->expert_product_s * (double)node->attrs.experts;
     return cost_ns_of(s);
 }
 

@@ -51,6 +51,12 @@ kern_tensor exec_operand(const plan *p, const plan_action *action, tensor_id t, 
     for (int i = 1; i < owner->ndim; i++) row_elements *= extent_value(owner->dims[i], &bound);
     const int64_t skip = (rows_before(p, action, owner) + owned.row) * row_elements + owned.column;
     out.data = base + plan_tensor_offset(p, ref) + skip * dtype_bytes(local->type);
+    if (local->dims[0].bounded) {
+        const kern_tensor count = exec_operand(p, action, local->dims[0].count, base);
+        ASSERT(count.data != NULL);
+        out.count_type = count.type;
+        out.count = (char *)count.data + local->dims[0].count_at * dtype_bytes(count.type);
+    }
     return out;
 }
 
@@ -109,6 +115,7 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
                            action->sequence_begin;
     call->loss_divisor = p->loss_divisor;
     call->accumulate = action->accumulate;
+    call->poison = p->poison;
     call->strict = p->strict;
     call->in_pairs = p->strict && folds_in_pairs(p);
     call->step_no = (int32_t)step_no;

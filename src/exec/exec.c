@@ -124,6 +124,28 @@ static status lanes_create(exec *e)
     return ST_OK;
 }
 
+// Rows that are counted as a whole cannot be cut between the sequences of a micro-batch.
+static status counts_check(const plan *p)
+{
+    for (int64_t i = 0; i < p->action_count; i++) {
+        const plan_action *a = &p->actions[i];
+        const bool is_some =
+            a->position_count > 0 || (a->sequence_count > 0 && a->sequence_count < p->micro_batch);
+        if (a->kind != ACTION_COMPUTE || !is_some) continue;
+        const op_program *program = p->bindings[a->binding].program;
+        const op_node *nodes = &program->lists[a->list].nodes[a->ops_begin];
+        for (int32_t k = 0; k < a->ops_count * OP_MAX_IN; k++) {
+            const tensor_id t = nodes[k / OP_MAX_IN].in[k % OP_MAX_IN];
+            if (op_count_of(program, t) == TENSOR_NONE) continue;
+            return fail(ST_UNSUPPORTED,
+                        "%s has rows in an order of their own, which no shard of a micro-batch has "
+                        "a part of: take micro-batches of one shard, or determinism.mode=fast",
+                        program->tensors[t].name);
+        }
+    }
+    return ST_OK;
+}
+
 static status create_parts(exec *e)
 {
     const kern_device_api *api = e->config.api;
@@ -134,6 +156,7 @@ static status create_parts(exec *e)
     TRY(arena_new(e->a, e->config.plan_count, &e->plans));
     for (int64_t i = 0; i < e->config.plan_count; i++) {
         e->plans[i].p = e->config.plans[i];
+        TRY(counts_check(e->plans[i].p));
         TRY(plan_events_make(e, &e->plans[i]));
         TRY(plan_deaths_make(e, &e->plans[i]));
         TRY(exec_comms_make(e->a, e->plans[i].p, e->base, &e->plans[i].comms));

@@ -28,7 +28,7 @@ static bool is_private(const op_program *p, tensor_id t)
 typedef struct last_use {
     int list;
     int64_t node;
-    int operand;
+    int operand; // -1: it is none of the node's
 } last_use;
 
 // Walks lists in the order in which they run, keeping the last use of every tensor.
@@ -36,9 +36,17 @@ static void uses_walk(const op_program *p, const int *lists, int count, last_use
 {
     for (int l = 0; l < count; l++) {
         for (int64_t n = 0; n < p->lists[lists[l]].count; n++) {
+            const op_node *node = &p->lists[lists[l]].nodes[n];
             for (int k = 0; k < OPERANDS; k++) {
-                const tensor_id t = op_owner(p, operand_of(&p->lists[lists[l]].nodes[n], k)).id;
+                const tensor_id t = op_owner(p, operand_of(node, k)).id;
                 if (t != TENSOR_NONE) last[t] = (last_use){lists[l], n, k};
+            }
+            // The tensor that counts rows is needed as long as they are.
+            for (int k = 0; k < OPERANDS; k++) {
+                const tensor_id t = op_count_of(p, operand_of(node, k));
+                const bool is_operand =
+                    t != TENSOR_NONE && last[t].list == lists[l] && last[t].node == n;
+                if (t != TENSOR_NONE && !is_operand) last[t] = (last_use){lists[l], n, -1};
             }
         }
     }
@@ -70,7 +78,7 @@ static bool is_sent(const op_program *p, tensor_id t)
 
 static void mark(exec_deaths *out, const op_program *p, const last_use *last, tensor_id t)
 {
-    if (last[t].list >= 0 && is_private(p, t) && !is_sent(p, t)) {
+    if (last[t].list >= 0 && last[t].operand >= 0 && is_private(p, t) && !is_sent(p, t)) {
         out->dies[last[t].list][last[t].node * OPERANDS + last[t].operand] = 1;
     }
 }

@@ -144,6 +144,15 @@ static bool meets(const kern_tensor *t, const void *data, int64_t bytes)
     return a != NULL && b != NULL && a < b + bytes && b < a + reach(t);
 }
 
+static bool is_bounded(const kern_call *c)
+{
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        const kern_tensor *t = i < OP_MAX_IN ? &c->in[i] : &c->out[i - OP_MAX_IN];
+        if (t->data != NULL && t->count != NULL) return true;
+    }
+    return false;
+}
+
 bool kern_joins(const kern_backend *backend, const kern_context *context, const kern_call *first,
                 const kern_call *second)
 {
@@ -151,6 +160,7 @@ bool kern_joins(const kern_backend *backend, const kern_context *context, const 
     const int at = tiled_input(second->code);
     const kern_tensor *made = &first->out[0], *out = &second->out[0];
     if (joins == NULL || at < 0 || !is_same(made, &second->in[at])) return false;
+    if (is_bounded(first) || is_bounded(second)) return false;
     for (int i = 0; i < OP_MAX_IN; i++) {
         const kern_tensor *in = &first->in[i];
         const bool adds_to = in->data == made->data; // it goes on in its result
@@ -175,6 +185,66 @@ int64_t kern_panels_bytes(const kern_backend *backend, const kern_call *call, ke
     return backend->panels_bytes[call->code](call, level);
 }
 
+// ---- bounded rows ---------------------------------------------------------------------------------
+
+// Is the count among what the call writes?
+static bool makes_count(const kern_call *c, const kern_tensor *t)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (meets(&c->out[o], t->count, dtype_bytes(t->count_type))) return true;
+    }
+    return false;
+}
+
+static status count_read(const kern_call *c, const kern_tensor *t, int64_t *rows)
+{
+    ASSERT(t->count_type == DTYPE_I32 || t->count_type == DTYPE_I64);
+    *rows = t->count_type == DTYPE_I32 ? *(const int32_t *)t->count : *(const int64_t *)t->count;
+    if (*rows >= 0 && *rows <= t->dims[0]) return ST_OK;
+    return fail(ST_DATA, "%s: an operand has %lld rows of at most %lld", op_kind_of(c->code)->name,
+                (long long)*rows, (long long)t->dims[0]);
+}
+
+// The call on the rows that are there.
+static status call_count(const kern_call *c, kern_call *out)
+{
+    *out = *c;
+    for (int i = 0; i < OP_MAX_IN + OP_MAX_OUT; i++) {
+        kern_tensor *t = i < OP_MAX_IN ? &out->in[i] : &out->out[i - OP_MAX_IN];
+        if (t->data == NULL || t->count == NULL || makes_count(c, t)) continue;
+        int64_t rows = 0;
+        TRY(count_read(c, t, &rows));
+        t->dims[0] = rows;
+    }
+    return ST_OK;
+}
+
+static status rest_poison(const kern_call *c)
+{
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        const kern_tensor *t = &c->out[o];
+        int64_t rows = 0;
+        if (t->data == NULL || t->count == NULL) continue;
+        TRY(count_read(c, t, &rows));
+        const int64_t width = dtype_bytes(t->type);
+        const int64_t row = t->ndim == 2 ? t->dims[1] * width : width;
+        for (; rows < t->dims[0]; rows++) {
+            memset((char *)t->data + rows * t->strides[0] * width, 0xFF, (size_t)row);
+        }
+    }
+    return ST_OK;
+}
+
+static status bounded_run(const kern_backend *backend, const kern_context *context,
+                          const kern_call *call)
+{
+    kern_call counted;
+    ASSERT(call->then == NULL);
+    TRY(call_count(call, &counted));
+    TRY(backend->run[call->code](context, &counted));
+    return call->poison ? rest_poison(call) : ST_OK;
+}
+
 status kern_run(const kern_backend *backend, const kern_context *context, const kern_call *call)
 {
     ASSERT((int)call->code >= 0 && call->code < OP_CODE_COUNT);
@@ -190,5 +260,6 @@ status kern_run(const kern_backend *backend, const kern_context *context, const 
     ASSERT(call->workspace_bytes >= workspace);
     ASSERT(workspace == 0 || ((uintptr_t)call->workspace % ALIGN_TENSOR) == 0);
     ASSERT(((uintptr_t)call->panels % ALIGN_TENSOR) == 0);
+    if (is_bounded(call)) return bounded_run(backend, context, call);
     return backend->run[call->code](context, call);
 }

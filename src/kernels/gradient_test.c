@@ -15,7 +15,7 @@
 
 enum { SEQS = 2, SEQ = 5, ROWS = SEQS * SEQ, VOCAB = 7, PLACES = 9 };
 enum { HEADS = 4, KV = 2, HEAD_DIM = 4, WIDE = HEADS * HEAD_DIM, PAIR = 2 * HEAD_DIM };
-enum { DIM = 8, FFN = 6, GATED = 2 * FFN };
+enum { DIM = 8, FFN = 6, GATED = 2 * FFN, EXPERTS = 5 };
 
 typedef struct example {
     const char *name;
@@ -277,6 +277,44 @@ static status build_head(op_program *p)
     return op_head_loss(p, x, w, labels, 0.1f, &loss);
 }
 
+// Experts as model/block/experts.c writes them: weights go along, and are applied between the products.
+static status build_experts(op_program *p)
+{
+    tensor_id x, router, up, down, logits, ids, weights, h, a, d, y;
+    op_permuted rows;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "router", EXPERTS, DIM, &router));
+    TRY(weight2(p, "up", EXPERTS * GATED, DIM, &up));
+    TRY(weight2(p, "down", EXPERTS * DIM, FFN, &down));
+    TRY(op_matmul(p, x, router, TENSOR_NONE, ACT_NONE, &logits));
+    TRY(op_route(p, logits, 2, true, &ids, &weights));
+    TRY(op_permute(p, x, ids, weights, EXPERTS, &rows));
+    TRY(op_grouped_matmul(p, rows.rows, up, rows.offsets, EXPERTS, &h));
+    TRY(op_swiglu(p, h, &a));
+    TRY(op_scale_rows(p, a, rows.scale, &a));
+    TRY(op_grouped_matmul(p, a, down, rows.offsets, EXPERTS, &d));
+    TRY(op_unpermute(p, d, rows.row_of, TENSOR_NONE, &y));
+    return op_output(p, y);
+}
+
+// Weights of the softmax over all experts, applied where rows come back; some tokens take one expert only, some none.
+static status build_experts_weighted(op_program *p)
+{
+    tensor_id x, router, w, logits, ids, chosen, weights, h, y;
+    op_permuted rows;
+    TRY(input(p, "x", DIM, &x));
+    TRY(weight2(p, "router", EXPERTS, DIM, &router));
+    TRY(weight2(p, "w", EXPERTS * DIM, DIM, &w));
+    TRY(op_matmul(p, x, router, TENSOR_NONE, ACT_NONE, &logits));
+    TRY(op_route(p, logits, 2, false, &ids, &weights));
+    TRY(op_tensor_make(p, "experts", ROLE_BATCH, DTYPE_I32, 2, extent_tokens(1), extent_of(2),
+                       &chosen));
+    TRY(op_permute(p, x, chosen, TENSOR_NONE, EXPERTS, &rows));
+    TRY(op_grouped_matmul(p, rows.rows, w, rows.offsets, EXPERTS, &h));
+    TRY(op_unpermute(p, h, rows.row_of, weights, &y));
+    return op_output(p, y);
+}
+
 // norm -> fused q, k, v -> rotation -> attention -> product -> norm with residual -> gated MLP.
 static status build_block(op_program *p, tensor_id x, tensor_id *delta, tensor_id *residual,
                           tensor_id positions, tensor_id table)
@@ -331,6 +369,7 @@ static double integer_value(const char *name, int64_t row)
 {
     if (strcmp(name, "positions") == 0) return (double)(row % SEQ * 2 % PLACES);
     if (strcmp(name, "documents") == 0) return row % SEQ < 3 ? 0.0 : 1.0;
+    if (strcmp(name, "experts") == 0) return (double)(row * 3 % 7 < 4 ? row * 3 % 7 : -1);
     if (strcmp(name, "labels") == 0) return (double)((row * 3 + 1) % (VOCAB + 1) - 1);
     return (double)(row * 5 % VOCAB);
 }
@@ -505,6 +544,8 @@ static const example examples[] = {
     {"dropout", build_dropout},
     {"cast", build_cast},
     {"head", build_head},
+    {"experts", build_experts},
+    {"experts, weighted on the way back", build_experts_weighted},
     {"network of two blocks", build_network},
 };
 

@@ -62,6 +62,11 @@ kern_tensor kern_interpret_tensor(const kern_interpret *it, tensor_id t)
         k.strides[d] = stride;
         stride *= k.dims[d];
     }
+    if (tensor->dims[0].bounded) {
+        const kern_tensor count = kern_interpret_tensor(it, tensor->dims[0].count);
+        k.count_type = count.type;
+        k.count = (char *)count.data + tensor->dims[0].count_at * dtype_bytes(count.type);
+    }
     if (tensor->view_of == TENSOR_NONE) {
         k.data = it->data[t];
         return k;

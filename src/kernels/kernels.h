@@ -28,6 +28,12 @@ typedef struct kern_tensor {
     int32_t ndim;
     int64_t dims[OP_MAX_DIMS];
     int64_t strides[OP_MAX_DIMS];
+    // Of bounded rows: where device memory has their count, dims[0] being the bound. NULL: dims are
+    // exact. Kernels neither read nor write rows from the count on. For backends that run on the
+    // host kern_run sees to it: it gives them the live count as dims[0]. Where a call itself makes
+    // the count, its kernel gets the bound.
+    const void *count;
+    dtype count_type; // DTYPE_I32 or DTYPE_I64
 } kern_tensor;
 
 typedef struct kern_call {
@@ -55,6 +61,7 @@ typedef struct kern_call {
     // Of strict: sums over rows that go on from one call to the next have had an even number of rows, so a unit that
     // takes two at a time gives one fold.
     bool in_pairs;
+    bool poison; // bounded outputs: rows that are not there become NaN (bytes 0xFF)
     // The next call, done tile by tile as this one's results are there (kern_joins); NULL: nothing.
     const struct kern_call *then;
     // For the trace: who and where.

@@ -54,7 +54,7 @@ const op_kind op_row_all_reduce = {
 // The rows of t, of which there may be several for a token, of another number of ranks.
 static extent rows_of(const op_program *p, tensor_id t, extent_symbol symbol)
 {
-    return (extent){.scale = op_at(p, t)->dims[0].scale, .symbol = symbol};
+    return extent_make(op_at(p, t)->dims[0].scale, symbol);
 }
 
 static status rows_check(const op_program *p, const op_node *node, tensor_id t,

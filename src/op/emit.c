@@ -243,53 +243,62 @@ status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t he
     return ST_OK;
 }
 
-status op_route(op_program *p, tensor_id logits, int32_t top_k, tensor_id *gates)
+status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize, tensor_id *ids,
+                tensor_id *weights)
 {
     op_node node = op_node_of(OP_ROUTE);
     node.in[0] = logits;
     node.attrs.top_k = top_k;
+    node.attrs.normalize = normalize;
     TRY(op_append(p, OP_FORWARD, &node, 0));
-    *gates = node.out[0];
+    *ids = node.out[0];
+    *weights = node.out[1];
     return ST_OK;
 }
 
-status op_dispatch(op_program *p, tensor_id x, tensor_id gates, tensor_id *rows, tensor_id *gate)
+status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights, int32_t experts,
+                  op_permuted *out)
 {
-    op_node node = op_node_of(OP_DISPATCH);
+    op_node node = op_node_of(OP_PERMUTE);
     node.in[0] = x;
-    node.in[1] = gates;
+    node.in[1] = ids;
+    node.in[2] = weights;
+    node.attrs.experts = experts;
     TRY(op_append(p, OP_FORWARD, &node, 0));
-    *rows = node.out[0];
-    *gate = node.out[1];
+    *out = (op_permuted){node.out[0], node.out[1], node.out[2], node.out[3]};
     return ST_OK;
 }
 
-status op_experts(op_program *p, tensor_id x, tensor_id w, int32_t experts, tensor_id *y)
+status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, tensor_id weights,
+                    tensor_id *y)
 {
-    op_node node = op_node_of(OP_EXPERTS);
+    op_node node = op_node_of(OP_UNPERMUTE);
+    node.in[0] = rows;
+    node.in[1] = row_of;
+    node.in[2] = weights;
+    TRY(op_append(p, OP_FORWARD, &node, 0));
+    *y = node.out[0];
+    return ST_OK;
+}
+
+status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offsets,
+                         int32_t experts, tensor_id *y)
+{
+    op_node node = op_node_of(OP_GROUPED_MATMUL);
     node.in[0] = x;
     node.in[1] = w;
+    node.in[2] = offsets;
     node.attrs.experts = experts;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;
 }
 
-status op_weigh(op_program *p, tensor_id x, tensor_id gate, tensor_id *y)
+status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y)
 {
-    op_node node = op_node_of(OP_WEIGH);
+    op_node node = op_node_of(OP_SCALE_ROWS);
     node.in[0] = x;
-    node.in[1] = gate;
-    TRY(op_append(p, OP_FORWARD, &node, 0));
-    *y = node.out[0];
-    return ST_OK;
-}
-
-status op_combine(op_program *p, tensor_id rows, tensor_id gates, tensor_id *y)
-{
-    op_node node = op_node_of(OP_COMBINE);
-    node.in[0] = rows;
-    node.in[1] = gates;
+    node.in[1] = scale;
     TRY(op_append(p, OP_FORWARD, &node, 0));
     *y = node.out[0];
     return ST_OK;

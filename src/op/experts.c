@@ -1,27 +1,77 @@
-// Mixture of experts: who takes which token, the way there and back, and products whose rows meet different
-// matrices (Shazeer et al. 2017, arXiv:1701.06538). Rows with a cost and no kernel yet: op_codes.h.
+// Mixture of experts: which expert takes which token, the way there and back, and products whose
+// rows meet different matrices (Shazeer et al. 2017, arXiv:1701.06538).
 //
-//   logits -> ROUTE -> DISPATCH -> EXPERTS, gate, WEIGH, EXPERTS -> COMBINE
+//   logits -> ROUTE -> PERMUTE -> GROUPED_MATMUL, scale, GROUPED_MATMUL -> UNPERMUTE
 //
-// A token's weight is applied where its expert is, before the second product: so nothing of what experts give
-// needs to be kept for the gradient of the gates.
+// Rows are ordered by expert and, within an expert, by token, so a weight's gradient is one left
+// fold over the tokens of its expert. How many rows an expert has is known on the device alone
+// (offsets): shapes have the bound. A block may apply a token's weights to rows before the second
+// product (PERMUTE's scale): then nothing of what experts give needs to be kept for the gradient of
+// the weights. Or UNPERMUTE applies them.
+//
+// Cut by tokens (dim 0) rows are not a piece of the whole's rows: each rank has those of its own
+// tokens, in its own order, with offsets of its own. So rows may be cut between PERMUTE and
+// UNPERMUTE, and gathered nowhere.
+//
+// Costs count an expert's choice once, as the weight that goes with it: ids and offsets are left
+// out, and so is what PERMUTE writes of row_of, which UNPERMUTE reads.
 #include "op/op_internal.h"
 
-// The two extents that follow from gates (N,T): R rows in all, and one column.
+// R and the column of scales, from ids or row_of (N,T).
 static status rows_bind(const op_node *node, op_shapes *shapes)
 {
     int64_t taken = 0;
     TRY(op_shapes_constant(node, shapes, 'T', &taken));
     extent rows = shapes->of['N'];
     rows.scale *= taken;
-    const bool is_met = shapes->of['R'].scale >= 0;
-    if (is_met && !extent_equal(rows, shapes->of['R'])) {
-        return fail(ST_MODEL, "%s: rows are not %lld for each token", op_kind_of(node->code)->name,
-                    (long long)taken);
-    }
-    op_shapes_bind(shapes, 'R', rows);
     op_shapes_bind(shapes, 'U', extent_of(1));
-    return ST_OK;
+    if (shapes->of['R'].scale < 0) {
+        op_shapes_bind(shapes, 'R', rows);
+        return ST_OK;
+    }
+    if (extent_bound_equal(rows, shapes->of['R'])) return ST_OK; // which may be bounded
+    return fail(ST_MODEL, "%s: rows are not %lld for each token", op_kind_of(node->code)->name,
+                (long long)taken);
+}
+
+// An optional output is made where the optional input that it belongs to is there.
+static uint32_t output_wanted(const op_node *node, int in, int out)
+{
+    return node->in[in] == TENSOR_NONE ? 0 : 1u << out;
+}
+
+static double bytes_of(const op_program *p, tensor_id t, const extent_binding *bound)
+{
+    if (t == TENSOR_NONE) return 0.0;
+    return op_elements(p, t, bound) * (double)dtype_bytes(op_at(p, t)->type);
+}
+
+// What all operands cost but those: bit i of `in`, bit o of `out`.
+static op_cost cost_without(const op_program *p, const op_node *node, const extent_binding *bound,
+                            uint32_t in, uint32_t out)
+{
+    op_cost cost = op_cost_bytes(p, node, bound);
+    for (int i = 0; i < OP_MAX_IN; i++) {
+        if ((in >> i & 1u) != 0) cost.bytes_read -= bytes_of(p, node->in[i], bound);
+    }
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if ((out >> o & 1u) != 0) cost.bytes_written -= bytes_of(p, node->out[o], bound);
+    }
+    return cost;
+}
+
+// Each expert has M of the W rows of a weight, and there is an offset more than experts.
+static void experts_check(const op_facts *f)
+{
+    const int64_t rows = op_fact(f, 'R'), tokens = op_fact(f, 'N'), offsets = op_fact(f, 'X');
+    const int64_t scales = op_fact(f, 'U'), weight = op_fact(f, 'W');
+    const int64_t taken = op_fact(f, 'T'), choices = op_fact(f, 'E'), experts = f->attrs->experts;
+    ASSERT(scales < 0 || scales == 1);
+    if (rows >= 0 && tokens >= 0) ASSERT(rows == tokens * taken);
+    if (choices >= 0) ASSERT(taken >= 1 && taken <= choices);
+    if (offsets >= 0 || weight >= 0) ASSERT(experts > 0);
+    if (offsets >= 0) ASSERT(offsets == experts + 1);
+    if (weight >= 0) ASSERT(weight == experts * op_fact(f, 'M'));
 }
 
 // ---- the router -----------------------------------------------------------------------------------
@@ -44,20 +94,24 @@ static void route_place(const op_program *p, const op_node *node, op_rule *rules
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "000:0");
+    OP_RULES(rules, count, "0000:00");
 }
 
 static op_cost route_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
-    return op_cost_pointwise(p, node, bound, node->in[0], 10.0);
+    op_cost cost = cost_without(p, node, bound, 0, 1u << 0);
+    cost.flops = 10.0 * op_elements(p, node->in[0], bound);
+    return cost;
 }
 
 static status route_gradient(op_program *p, const op_node *node)
 {
     op_node back = op_node_of(OP_ROUTE_BWD);
-    back.in[0] = op_grad_get(p, node->out[0]);
+    back.attrs = node->attrs;
+    back.in[0] = op_grad_get(p, node->out[1]);
     back.in[1] = node->in[0];
     back.in[2] = node->out[0];
+    back.in[3] = node->out[1];
     return op_grad_append(p, &back, node->in[0]);
 }
 
@@ -65,97 +119,55 @@ const op_kind op_row_route = {
     .code = OP_ROUTE,
     .name = "route",
     .in = "fNE",
-    .out = "sNT",
-    .made = "gates",
+    .out = "iNT sNT",
+    .made = "ids weights",
     .host_issues = 1,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = route_infer,
     .place = route_place,
     .cut = op_cut_nothing,
     .cost = route_cost,
     .gradient = route_gradient,
+    .check = experts_check,
 };
 
 static op_cost route_bwd_cost(const op_program *p, const op_node *node, const extent_binding *bound)
 {
-    return op_cost_pointwise(p, node, bound, node->in[1], 5.0);
+    op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
+    cost.flops = 5.0 * op_elements(p, node->in[1], bound);
+    return cost;
 }
 
 const op_kind op_row_route_bwd = {
     .code = OP_ROUTE_BWD,
     .name = "route_bwd",
-    .in = "sNT fNE sNT",
+    .in = "sNT fNE iNT sNT",
     .out = "fNE",
     .made = "dlogits",
     .grad_of = GRAD_OF_INPUT,
     .host_issues = 2,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
     .infer = op_infer_signature,
     .place = route_place,
     .cut = op_cut_nothing,
     .cost = route_bwd_cost,
+    .check = experts_check,
 };
 
 // ---- there and back ---------------------------------------------------------------------------------
+
+static void permute_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+{
+    (void)p;
+    (void)node;
+    OP_RULES(rules, count, "000:00r0"); // offsets are each rank's own
+}
 
 static void rows_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "000:00");
-}
-
-static status dispatch_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, &shapes));
-    TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, &shapes);
-}
-
-static status dispatch_gradient(op_program *p, const op_node *node)
-{
-    op_node back = op_node_of(OP_DISPATCH_BWD);
-    for (int o = 0; o < 2; o++) back.in[o] = op_grad_get(p, node->out[o]);
-    back.in[2] = node->in[1];
-    for (int i = 0; i < 2; i++) {
-        if (!op_wants_grad(p, node->in[i])) {
-            return fail(ST_MODEL, "dispatch: %s is not an activation", op_at(p, node->in[i])->name);
-        }
-        TRY(op_grad_new(p, node->in[i], &back.out[i]));
-    }
-    TRY(op_append(p, OP_BACKWARD_INPUT, &back, 0));
-    for (int i = 0; i < 2; i++) TRY(op_grad_add(p, node->in[i], back.out[i]));
-    return ST_OK;
-}
-
-// Kept by recompute `selective`, as products are: to make it again is to send it again.
-const op_kind op_row_dispatch = {
-    .code = OP_DISPATCH,
-    .name = "dispatch",
-    .in = "fND sNT",
-    .out = "fRD sRU",
-    .made = "rows gate",
-    .kept_by_selective = true,
-    .host_waits = true,
-    .sorts = SORTS_OUTPUT,
-    .no_kernel = true,
-    .inplace = {-1, -1, -1, -1},
-    .infer = dispatch_infer,
-    .place = rows_place,
-    .cut = op_cut_nothing,
-    .cost = op_cost_bytes,
-    .gradient = dispatch_gradient,
-};
-
-static status dispatch_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
-{
-    op_shapes shapes;
-    TRY(op_shapes_in(p, node, &shapes));
-    TRY(rows_bind(node, &shapes));
-    return op_shapes_out(p, node, wanted, &shapes);
+    OP_RULES(rules, count, "0000:00");
 }
 
 static op_cost rows_added(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -163,23 +175,116 @@ static op_cost rows_added(const op_program *p, const op_node *node, const extent
     return op_cost_pointwise(p, node, bound, node->in[0], 1.0);
 }
 
-const op_kind op_row_dispatch_bwd = {
-    .code = OP_DISPATCH_BWD,
-    .name = "dispatch_bwd",
-    .in = "fRD sRU sNT",
+// Offsets come first: the last of them counts the rows.
+static status offsets_make(op_program *p, op_node *node, op_shapes *shapes)
+{
+    const extent count = extent_of((int64_t)node->attrs.experts + 1);
+    char name[OP_NAME_BYTES];
+    op_shapes_bind(shapes, 'X', count);
+    if (node->out[2] == TENSOR_NONE) {
+        op_name_unique(p, "", "permute.offsets", name);
+        TRY(op_tensor_make(p, name, ROLE_ACTIVATION, DTYPE_I32, 1, count, extent_of(0),
+                           &node->out[2]));
+    }
+    const bool is_exact = node->out[0] != TENSOR_NONE && !op_at(p, node->out[0])->dims[0].bounded;
+    if (is_exact) return ST_OK; // all ids are of experts
+    op_shapes_bind(shapes, 'R', extent_bounded(shapes->of['R'], node->out[2], node->attrs.experts));
+    return ST_OK;
+}
+
+static status permute_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, &shapes));
+    TRY(rows_bind(node, &shapes));
+    if (node->attrs.experts < 1) return fail(ST_MODEL, "permute: there is no expert");
+    if (node->in[2] == TENSOR_NONE && node->out[3] != TENSOR_NONE) {
+        return fail(ST_MODEL, "permute: scales without weights");
+    }
+    wanted |= output_wanted(node, 2, 3);
+    TRY(offsets_make(p, node, &shapes));
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+static op_cost permute_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+{
+    return cost_without(p, node, bound, 1u << 1, 1u << 1 | 1u << 2);
+}
+
+// The gradients of inputs `in` (TENSOR_NONE: there is none) are outputs 0 and 1 of `back`; one that
+// nobody wants is made and left.
+static status two_gradients(op_program *p, op_node *back, const tensor_id in[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (op_wants_grad(p, in[i])) TRY(op_grad_new(p, in[i], &back->out[i]));
+    }
+    TRY(op_append(p, OP_BACKWARD_INPUT, back, 0));
+    for (int i = 0; i < 2; i++) {
+        if (op_wants_grad(p, in[i])) TRY(op_grad_add(p, in[i], back->out[i]));
+    }
+    return ST_OK;
+}
+
+static status permute_gradient(op_program *p, const op_node *node)
+{
+    op_node back = op_node_of(OP_PERMUTE_BWD);
+    back.in[0] = op_grad_get(p, node->out[0]);
+    back.in[1] = node->out[1];
+    back.in[2] = op_grad_get(p, node->out[3]);
+    if (back.in[0] == TENSOR_NONE) return fail(ST_MODEL, "permute: its rows have no gradient");
+    const tensor_id in[2] = {node->in[0], back.in[2] == TENSOR_NONE ? TENSOR_NONE : node->in[2]};
+    return two_gradients(p, &back, in);
+}
+
+// Kept by recompute `selective`, as products are: to make it again is to send it again.
+const op_kind op_row_permute = {
+    .code = OP_PERMUTE,
+    .name = "permute",
+    .in = "fND iNT sNT",
+    .out = "fRD iNT iX sRU",
+    .made = "rows row_of offsets scale",
+    .sorts = SORTS_OUTPUT,
+    .host_waits = true,
+    .inplace = {-1, -1, -1, -1},
+    .optional_in = 1u << 2,
+    .optional_out = 1u << 3,
+    .kept_by_selective = true,
+    .infer = permute_infer,
+    .place = permute_place,
+    .cut = op_cut_nothing,
+    .cost = permute_cost,
+    .gradient = permute_gradient,
+    .check = experts_check,
+};
+
+static status permute_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+{
+    op_shapes shapes;
+    TRY(op_shapes_in(p, node, &shapes));
+    TRY(rows_bind(node, &shapes));
+    wanted |= output_wanted(node, 2, 1);
+    return op_shapes_out(p, node, wanted, &shapes);
+}
+
+const op_kind op_row_permute_bwd = {
+    .code = OP_PERMUTE_BWD,
+    .name = "permute_bwd",
+    .in = "fRD iNT sRU",
     .out = "fND sNT",
-    .made = "dx dgates",
+    .made = "dx dweights",
     .grad_of = GRAD_OF_INPUT,
     .sorts = SORTS_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = dispatch_bwd_infer,
+    .optional_in = 1u << 2,
+    .optional_out = 1u << 1,
+    .infer = permute_bwd_infer,
     .place = rows_place,
     .cut = op_cut_nothing,
     .cost = rows_added,
+    .check = experts_check,
 };
 
-static status combine_infer(op_program *p, op_node *node, uint32_t wanted)
+static status unpermute_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -187,76 +292,106 @@ static status combine_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static status combine_gradient(op_program *p, const op_node *node)
+static status unpermute_gradient(op_program *p, const op_node *node)
 {
-    op_node back = op_node_of(OP_COMBINE_BWD);
+    op_node back = op_node_of(OP_UNPERMUTE_BWD);
     back.in[0] = op_grad_get(p, node->out[0]);
     back.in[1] = node->in[1];
-    return op_grad_append(p, &back, node->in[0]);
+    if (node->in[2] != TENSOR_NONE) {
+        back.in[2] = node->in[0];
+        back.in[3] = node->in[2];
+    }
+    const tensor_id in[2] = {node->in[0], node->in[2]};
+    return two_gradients(p, &back, in);
 }
 
-const op_kind op_row_combine = {
-    .code = OP_COMBINE,
-    .name = "combine",
-    .in = "fRD sNT",
+const op_kind op_row_unpermute = {
+    .code = OP_UNPERMUTE,
+    .name = "unpermute",
+    .in = "fRD iNT sNT",
     .out = "fND",
     .made = "y",
     .sorts = SORTS_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = combine_infer,
+    .optional_in = 1u << 2,
+    .infer = unpermute_infer,
     .place = rows_place,
     .cut = op_cut_nothing,
     .cost = rows_added,
-    .gradient = combine_gradient,
+    .gradient = unpermute_gradient,
+    .check = experts_check,
 };
 
-static status combine_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
+static status unpermute_bwd_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
+    if (shapes.of['R'].scale < 0 && node->out[0] != TENSOR_NONE) { // the gradient of such rows
+        op_shapes_bind(&shapes, 'R', op_at(p, node->out[0])->dims[0]);
+    }
     TRY(rows_bind(node, &shapes));
+    if ((node->in[2] == TENSOR_NONE) != (node->in[3] == TENSOR_NONE)) {
+        return fail(ST_MODEL, "unpermute_bwd: rows without weights, or weights without rows");
+    }
+    wanted |= output_wanted(node, 3, 1);
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-const op_kind op_row_combine_bwd = {
-    .code = OP_COMBINE_BWD,
-    .name = "combine_bwd",
-    .in = "fND sNT",
-    .out = "fRD",
-    .made = "drows",
+const op_kind op_row_unpermute_bwd = {
+    .code = OP_UNPERMUTE_BWD,
+    .name = "unpermute_bwd",
+    .in = "fND iNT fRD sNT",
+    .out = "fRD sNT",
+    .made = "drows dweights",
     .grad_of = GRAD_OF_INPUT,
     .sorts = SORTS_OUTPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = combine_bwd_infer,
+    .optional_in = 1u << 2 | 1u << 3,
+    .optional_out = 1u << 1,
+    .infer = unpermute_bwd_infer,
     .place = rows_place,
     .cut = op_cut_nothing,
     .cost = op_cost_bytes,
+    .check = experts_check,
 };
 
 // ---- products ---------------------------------------------------------------------------------------
 
-// Rows of the weight (W) are those of M for each expert.
+// Rows of the weight (W) are M for each expert; offsets (X) are one more than experts.
+static status experts_bind(const op_node *node, op_shapes *shapes)
+{
+    const char *name = op_kind_of(node->code)->name;
+    const int64_t experts = node->attrs.experts;
+    if (experts < 1) return fail(ST_MODEL, "%s: there is no expert", name);
+    const extent offsets = extent_of(experts + 1);
+    if (shapes->of['X'].scale >= 0 && !extent_equal(shapes->of['X'], offsets)) {
+        return fail(ST_MODEL, "%s: %lld offsets for %lld experts", name,
+                    (long long)shapes->of['X'].scale, (long long)experts);
+    }
+    return ST_OK;
+}
+
 static status matrix_bind(const op_node *node, op_shapes *shapes)
 {
     int64_t rows = 0;
+    const char *name = op_kind_of(node->code)->name;
     const int64_t experts = node->attrs.experts;
+    TRY(experts_bind(node, shapes));
     TRY(op_shapes_constant(node, shapes, 'W', &rows));
-    if (experts < 1 || rows % experts != 0) {
-        return fail(ST_MODEL, "%s: %lld rows of the weight are not those of %lld experts",
-                    op_kind_of(node->code)->name, (long long)rows, (long long)experts);
+    if (rows % experts != 0) {
+        return fail(ST_MODEL, "%s: %lld rows of the weight are not those of %lld experts", name,
+                    (long long)rows, (long long)experts);
     }
     const extent each = extent_of(rows / experts), met = shapes->of['M'];
     if (met.scale >= 0 && !extent_equal(met, each)) {
         return fail(ST_MODEL, "%s: %lld columns, expected the %lld rows of an expert's matrix",
-                    op_kind_of(node->code)->name, (long long)met.scale, (long long)each.scale);
+                    name, (long long)met.scale, (long long)each.scale);
     }
     op_shapes_bind(shapes, 'M', each);
     return ST_OK;
 }
 
-static status experts_infer(op_program *p, op_node *node, uint32_t wanted)
+static status grouped_matmul_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -264,50 +399,56 @@ static status experts_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void experts_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+static void grouped_matmul_place(const op_program *p, const op_node *node, op_rule *rules,
+                                 int *count)
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0r:0", "r0:1", "11:p");
+    OP_RULES(rules, count, "0rr:0", "r0r:1", "11r:p");
 }
 
-static op_cost experts_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+static op_cost grouped_matmul_cost(const op_program *p, const op_node *node,
+                                   const extent_binding *bound)
 {
-    const double inner = op_dim(p, node->in[0], 1, bound);
-    return op_cost_pointwise(p, node, bound, node->out[0], 2.0 * inner);
+    op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
+    cost.flops = 2.0 * op_dim(p, node->in[0], 1, bound) * op_elements(p, node->out[0], bound);
+    return cost;
 }
 
-static status experts_gradient(op_program *p, const op_node *node)
+static status grouped_matmul_gradient(op_program *p, const op_node *node)
 {
-    op_node dx = op_node_of(OP_EXPERTS_DX), dw = op_node_of(OP_EXPERTS_DW);
+    op_node dx = op_node_of(OP_GROUPED_MATMUL_DX), dw = op_node_of(OP_GROUPED_MATMUL_DW);
     dx.attrs = dw.attrs = node->attrs;
     dx.in[0] = dw.in[0] = op_grad_get(p, node->out[0]);
     dx.in[1] = node->in[1];
     dw.in[1] = node->in[0];
+    dx.in[2] = dw.in[2] = node->in[2];
     TRY(op_grad_append(p, &dx, node->in[0]));
+    if (!op_trains(p, node->in[1])) return ST_OK;
     TRY(op_grad_weight(p, node->in[1], &dw.out[0]));
     return op_append(p, OP_BACKWARD_WEIGHT, &dw, 0);
 }
 
-const op_kind op_row_experts = {
-    .code = OP_EXPERTS,
-    .name = "experts",
-    .in = "fRK fWK",
+const op_kind op_row_grouped_matmul = {
+    .code = OP_GROUPED_MATMUL,
+    .name = "grouped_matmul",
+    .in = "fRK fWK iX",
     .out = "fRM",
     .made = "y",
-    .kept_by_selective = true,
     .cost_class = COST_GEMM,
     .gemm = "RMK",
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = experts_infer,
-    .place = experts_place,
+    .optional_in = 1u << 2,
+    .kept_by_selective = true,
+    .infer = grouped_matmul_infer,
+    .place = grouped_matmul_place,
     .cut = op_cut_nothing,
-    .cost = experts_cost,
-    .gradient = experts_gradient,
+    .cost = grouped_matmul_cost,
+    .gradient = grouped_matmul_gradient,
+    .check = experts_check,
 };
 
-static status experts_dx_infer(op_program *p, op_node *node, uint32_t wanted)
+static status grouped_matmul_dx_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -315,126 +456,132 @@ static status experts_dx_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void experts_dx_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+static void grouped_matmul_dx_place(const op_program *p, const op_node *node, op_rule *rules,
+                                    int *count)
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "0r:0", "r1:1", "10:p");
+    OP_RULES(rules, count, "0rr:0", "r1r:1", "10r:p");
 }
 
-const op_kind op_row_experts_dx = {
-    .code = OP_EXPERTS_DX,
-    .name = "experts_dx",
-    .in = "fRM fWK",
+const op_kind op_row_grouped_matmul_dx = {
+    .code = OP_GROUPED_MATMUL_DX,
+    .name = "grouped_matmul_dx",
+    .in = "fRM fWK iX",
     .out = "fRK",
     .made = "dx",
-    .kept_by_selective = true,
     .cost_class = COST_GEMM,
     .gemm = "RKM",
     .grad_of = GRAD_OF_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = experts_dx_infer,
-    .place = experts_dx_place,
+    .optional_in = 1u << 2,
+    .kept_by_selective = true,
+    .infer = grouped_matmul_dx_infer,
+    .place = grouped_matmul_dx_place,
     .cut = op_cut_nothing,
-    .cost = experts_cost,
+    .cost = grouped_matmul_cost,
+    .check = experts_check,
 };
 
-static status experts_dw_infer(op_program *p, op_node *node, uint32_t wanted)
+static status grouped_matmul_dw_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
+    TRY(experts_bind(node, &shapes));
     extent rows = shapes.of['M'];
     rows.scale *= node->attrs.experts;
     op_shapes_bind(&shapes, 'W', rows);
-    if (node->attrs.experts < 1) return fail(ST_MODEL, "experts_dw: there is no expert");
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void experts_dw_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+static void grouped_matmul_dw_place(const op_program *p, const op_node *node, op_rule *rules,
+                                    int *count)
 {
     (void)p;
     (void)node;
-    OP_RULES(rules, count, "00:p", "1r:0", "r1:1");
+    OP_RULES(rules, count, "00r:p", "1rr:0", "r1r:1");
 }
 
-static op_cost experts_dw_cost(const op_program *p, const op_node *node,
-                               const extent_binding *bound)
+static op_cost grouped_matmul_dw_cost(const op_program *p, const op_node *node,
+                                      const extent_binding *bound)
 {
-    const double inner = op_dim(p, node->in[1], 1, bound);
-    return op_cost_pointwise(p, node, bound, node->in[0], 2.0 * inner);
+    op_cost cost = cost_without(p, node, bound, 1u << 2, 0);
+    cost.flops = 2.0 * op_dim(p, node->in[1], 1, bound) * op_elements(p, node->in[0], bound);
+    return cost;
 }
 
-const op_kind op_row_experts_dw = {
-    .code = OP_EXPERTS_DW,
-    .name = "experts_dw",
-    .in = "fRM fRK",
+const op_kind op_row_grouped_matmul_dw = {
+    .code = OP_GROUPED_MATMUL_DW,
+    .name = "grouped_matmul_dw",
+    .in = "fRM fRK iX",
     .out = "gWK",
     .made = "dw",
-    .accumulates = 1u,
-    .kept_by_selective = true,
     .cost_class = COST_GEMM,
     .gemm = "MKR",
     .grad_of = GRAD_OF_WEIGHT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = experts_dw_infer,
-    .place = experts_dw_place,
+    .optional_in = 1u << 2,
+    .accumulates = 1u,
+    .kept_by_selective = true,
+    .infer = grouped_matmul_dw_infer,
+    .place = grouped_matmul_dw_place,
     .cut = op_cut_nothing,
-    .cost = experts_dw_cost,
+    .cost = grouped_matmul_dw_cost,
+    .check = experts_check,
 };
 
-// ---- gates ------------------------------------------------------------------------------------------
+// ---- scales -----------------------------------------------------------------------------------------
 
-static status weigh_infer(op_program *p, op_node *node, uint32_t wanted)
+static status scale_rows_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     int64_t columns = 0;
     TRY(op_shapes_in(p, node, &shapes));
     TRY(op_shapes_constant(node, &shapes, 'U', &columns));
-    if (columns != 1) return fail(ST_MODEL, "weigh: %lld gates a row", (long long)columns);
+    if (columns != 1) return fail(ST_MODEL, "scale_rows: %lld scales a row", (long long)columns);
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void weigh_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+static void scale_rows_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
 {
     (void)p;
     (void)node;
     OP_RULES(rules, count, "00:0", "1r:1");
 }
 
-static op_cost weigh_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+static op_cost scale_rows_cost(const op_program *p, const op_node *node,
+                               const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->out[0], 1.0);
 }
 
-static status weigh_gradient(op_program *p, const op_node *node)
+static status scale_rows_gradient(op_program *p, const op_node *node)
 {
-    op_node dx = op_node_of(OP_WEIGH), dg = op_node_of(OP_WEIGH_DG);
-    dx.in[0] = dg.in[0] = op_grad_get(p, node->out[0]);
+    op_node dx = op_node_of(OP_SCALE_ROWS), ds = op_node_of(OP_SCALE_ROWS_DS);
+    dx.in[0] = ds.in[0] = op_grad_get(p, node->out[0]);
     dx.in[1] = node->in[1];
-    dg.in[1] = node->in[0];
-    TRY(op_grad_append(p, &dg, node->in[1]));
+    ds.in[1] = node->in[0];
+    TRY(op_grad_append(p, &ds, node->in[1]));
     return op_grad_append(p, &dx, node->in[0]);
 }
 
-const op_kind op_row_weigh = {
-    .code = OP_WEIGH,
-    .name = "weigh",
+const op_kind op_row_scale_rows = {
+    .code = OP_SCALE_ROWS,
+    .name = "scale_rows",
     .in = "fRF sRU",
     .out = "fRF",
-    .made = "weighed",
+    .made = "y",
     .pointwise = true,
-    .no_kernel = true,
     .inplace = {0, -1, -1, -1},
-    .infer = weigh_infer,
-    .place = weigh_place,
+    .infer = scale_rows_infer,
+    .place = scale_rows_place,
     .cut = op_cut_nothing,
-    .cost = weigh_cost,
-    .gradient = weigh_gradient,
+    .cost = scale_rows_cost,
+    .gradient = scale_rows_gradient,
+    .check = experts_check,
 };
 
-static status weigh_dg_infer(op_program *p, op_node *node, uint32_t wanted)
+static status scale_rows_ds_infer(op_program *p, op_node *node, uint32_t wanted)
 {
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
@@ -442,30 +589,32 @@ static status weigh_dg_infer(op_program *p, op_node *node, uint32_t wanted)
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
-static void weigh_dg_place(const op_program *p, const op_node *node, op_rule *rules, int *count)
+static void scale_rows_ds_place(const op_program *p, const op_node *node, op_rule *rules,
+                                int *count)
 {
     (void)p;
     (void)node;
     OP_RULES(rules, count, "00:0", "11:p");
 }
 
-static op_cost weigh_dg_cost(const op_program *p, const op_node *node, const extent_binding *bound)
+static op_cost scale_rows_ds_cost(const op_program *p, const op_node *node,
+                                  const extent_binding *bound)
 {
     return op_cost_pointwise(p, node, bound, node->in[0], 2.0);
 }
 
-const op_kind op_row_weigh_dg = {
-    .code = OP_WEIGH_DG,
-    .name = "weigh_dg",
+const op_kind op_row_scale_rows_ds = {
+    .code = OP_SCALE_ROWS_DS,
+    .name = "scale_rows_ds",
     .in = "fRF fRF",
     .out = "sRU",
-    .made = "dgate",
+    .made = "dscale",
     .pointwise = true,
     .grad_of = GRAD_OF_INPUT,
-    .no_kernel = true,
     .inplace = {-1, -1, -1, -1},
-    .infer = weigh_dg_infer,
-    .place = weigh_dg_place,
+    .infer = scale_rows_ds_infer,
+    .place = scale_rows_ds_place,
     .cut = op_cut_nothing,
-    .cost = weigh_dg_cost,
+    .cost = scale_rows_ds_cost,
+    .check = experts_check,
 };

@@ -75,12 +75,19 @@ NODISCARD status op_cache_append(op_program *p, tensor_id x, tensor_id lengths, 
 // q and k turned, and put together with v: see LATENT in op_codes.h.
 NODISCARD status op_latent(op_program *p, const tensor_id in[5], int32_t heads, int32_t head_dim,
                            int32_t value_dim, tensor_id out[3]);
-NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, tensor_id *gates);
-NODISCARD status op_dispatch(op_program *p, tensor_id x, tensor_id gates, tensor_id *rows,
-                             tensor_id *gate);
-NODISCARD status op_experts(op_program *p, tensor_id x, tensor_id w, int32_t experts, tensor_id *y);
-NODISCARD status op_weigh(op_program *p, tensor_id x, tensor_id gate, tensor_id *y);
-NODISCARD status op_combine(op_program *p, tensor_id rows, tensor_id gates, tensor_id *y);
+NODISCARD status op_route(op_program *p, tensor_id logits, int32_t top_k, bool normalize,
+                          tensor_id *ids, tensor_id *weights);
+typedef struct op_permuted {
+    tensor_id rows, row_of, offsets;
+    tensor_id scale; // TENSOR_NONE without weights
+} op_permuted;
+NODISCARD status op_permute(op_program *p, tensor_id x, tensor_id ids, tensor_id weights,
+                            int32_t experts, op_permuted *out);
+NODISCARD status op_unpermute(op_program *p, tensor_id rows, tensor_id row_of, tensor_id weights,
+                              tensor_id *y);
+NODISCARD status op_grouped_matmul(op_program *p, tensor_id x, tensor_id w, tensor_id offsets,
+                                   int32_t experts, tensor_id *y);
+NODISCARD status op_scale_rows(op_program *p, tensor_id x, tensor_id scale, tensor_id *y);
 NODISCARD status op_swiglu(op_program *p, tensor_id h, tensor_id *a);
 // The same with GELU, by tanh or by erf, instead of SiLU.
 NODISCARD status op_geglu(op_program *p, tensor_id h, op_activation gelu, tensor_id *a);
@@ -149,7 +156,6 @@ bool op_list_makes(const op_program *p, op_list list, tensor_id t);
 NODISCARD status op_program_recompute_rest(op_program *p);
 
 // ---- sizes --------------------------------------------------------------------------------------
-int64_t extent_value(extent e, const extent_binding *bound);
 int64_t op_tensor_elements(const op_tensor *t, const extent_binding *bound);
 int64_t op_tensor_bytes(const op_tensor *t, const extent_binding *bound); // 0 for a view
 // FLOPs by the convention of reports: 6 x weights in products per token, plus 6 L T (heads x head

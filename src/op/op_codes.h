@@ -101,22 +101,29 @@ extern "C" {
 // With attrs.zigzag REDUCE_SCATTER and ALL_GATHER are between all rows and those of a rank along AXIS_CP.
 // Along AXIS_CP an ALL_TO_ALL is among the ranks that deal heads out, all else among the others (plan/mesh.h).
 //
-// What can be planned, priced and played, and has no kernels yet (op/experts.c, op/latent.c). A token takes T
-// experts of E; R = T N rows go to them, each with its gate. After op_model_experts a rank has some of the
-// experts, and the rows of all tokens of the ranks along AXIS_EP that take those: as many, where experts are
-// evenly loaded.
-//   ROUTE          logits(N,E)                      -> gates(N,T), attrs.top_k = T: which experts, and how much
-//   ROUTE_BWD      dgates logits gates              -> dlogits(N,E)
-//   DISPATCH       x(N,D) gates                     -> rows(R,D) gate(R,1): a row for each expert that is taken
-//   DISPATCH_BWD   drows dgate gates                -> dx(N,D) dgates(N,T)
-//   EXPERTS        x(R,K) w(X*M,K)                  -> y(R,M): each row with the matrix of its expert, one of
-//                                                      X = attrs.experts
-//   EXPERTS_DX     dy(R,M) w(X*M,K)                 -> dx(R,K)
-//   EXPERTS_DW     dy(R,M) x(R,K)                   -> += dw(X*M,K)
-//   WEIGH          x(R,F) gate(R,1)                 -> y(R,F) = x * gate
-//   WEIGH_DG       dy(R,F) x(R,F)                   -> dgate(R,1)
-//   COMBINE        rows(R,D) gates                  -> y(N,D): each token's rows added
-//   COMBINE_BWD    dy(N,D) gates                    -> drows(R,D)
+// Experts (op/experts.c). A token takes T of E experts; of each that it takes it has a row. R = T N bounds the
+// rows; offsets(E+1), made on the device, says how many there are: those of expert e are rows offsets[e] to
+// offsets[e+1] - 1, and no kernel reads or writes a row from offsets[E] on. An id below 0 asks for no expert:
+// its row_of is -1.
+//   ROUTE          logits(N,E)                      -> ids(N,T) weights(N,T): the attrs.top_k = T largest
+//                  logits, descending, ties to the lower id; weights are the softmax over all E, or with
+//                  attrs.normalize over those T
+//   ROUTE_BWD      dweights logits ids weights      -> dlogits(N,E)
+//   PERMUTE        x(N,D) ids(N,T) [weights(N,T)]   -> rows(R,D) row_of(N,T) offsets(E+1) [scale(R,1)]: a row
+//                  for each expert that is taken, ordered by expert and then by token; E = attrs.experts;
+//                  scale: the weight of each row
+//   PERMUTE_BWD    drows row_of [dscale]            -> dx(N,D) [dweights(N,T)]
+//   UNPERMUTE      rows(R,D) row_of(N,T) [weights]  -> y(N,D): each token's rows, times their weights, added in
+//                  the order of its T experts
+//   UNPERMUTE_BWD  dy row_of [rows weights]         -> drows(R,D) [dweights(N,T)]
+//   GROUPED_MATMUL x(R,K) w(E*M,K) [offsets(E+1)]   -> y(R,M): each row with the matrix of its expert, one of
+//                  E = attrs.experts. Without offsets each expert has R / E rows
+//   GROUPED_MATMUL_DX  dy(R,M) w(E*M,K) [offsets]   -> dx(R,K)
+//   GROUPED_MATMUL_DW  dy(R,M) x(R,K) [offsets]     -> += dw(E*M,K): for each expert one left fold over its rows
+//   SCALE_ROWS     x(R,F) scale(R,1)                -> y(R,F) = x * scale
+//   SCALE_ROWS_DS  dy(R,F) x(R,F)                   -> dscale(R,1)
+//
+// What can be planned, priced and simulated, and has no kernels yet (op/latent.c).
 //   LATENT         q(N,H*D) kv(N,H*(D-P+V)) r(N,P) positions(N) table(S,P)
 //                                                   -> q(N,H*D) k(N,H*D) v(N,H*V): the last P columns of each
 //                  head turned; r, of one head, is every head's. D = attrs.head_dim, V = attrs.value_dim
@@ -126,20 +133,9 @@ extern "C" {
     OP_TABLE_COMPUTE(X)     \
     OP_TABLE_COMMUNICATE(X) \
     OP_TABLE_PLANNED(X)
-#define OP_TABLE_PLANNED(X)       \
-    X(ROUTE, route)               \
-    X(ROUTE_BWD, route_bwd)       \
-    X(DISPATCH, dispatch)         \
-    X(DISPATCH_BWD, dispatch_bwd) \
-    X(EXPERTS, experts)           \
-    X(EXPERTS_DX, experts_dx)     \
-    X(EXPERTS_DW, experts_dw)     \
-    X(WEIGH, weigh)               \
-    X(WEIGH_DG, weigh_dg)         \
-    X(COMBINE, combine)           \
-    X(COMBINE_BWD, combine_bwd)   \
-    X(LATENT, latent)             \
-    X(LATENT_BWD, latent_bwd)     \
+#define OP_TABLE_PLANNED(X)   \
+    X(LATENT, latent)         \
+    X(LATENT_BWD, latent_bwd) \
     X(LATENT_DR, latent_dr)
 #define OP_TABLE_COMMUNICATE(X)       \
     X(ALL_REDUCE, all_reduce)         \
@@ -147,6 +143,18 @@ extern "C" {
     X(ALL_GATHER, all_gather)         \
     X(ALL_TO_ALL, all_to_all)         \
     X(SHIFT, shift)
+#define OP_TABLE_EXPERTS(X)                 \
+    X(ROUTE, route)                         \
+    X(ROUTE_BWD, route_bwd)                 \
+    X(PERMUTE, permute)                     \
+    X(PERMUTE_BWD, permute_bwd)             \
+    X(UNPERMUTE, unpermute)                 \
+    X(UNPERMUTE_BWD, unpermute_bwd)         \
+    X(GROUPED_MATMUL, grouped_matmul)       \
+    X(GROUPED_MATMUL_DX, grouped_matmul_dx) \
+    X(GROUPED_MATMUL_DW, grouped_matmul_dw) \
+    X(SCALE_ROWS, scale_rows)               \
+    X(SCALE_ROWS_DS, scale_rows_ds)
 #define OP_TABLE_COMPUTE(X)             \
     X(EMBEDDING, embedding)             \
     X(EMBEDDING_DW, embedding_dw)       \
@@ -192,7 +200,8 @@ extern "C" {
     X(LION, lion)                       \
     X(MUON, muon)                       \
     X(MUON_DIRECTION, muon_direction)   \
-    X(MUON_UPDATE, muon_update)
+    X(MUON_UPDATE, muon_update)         \
+    OP_TABLE_EXPERTS(X)
 
 typedef enum op_code {
 #define OP_ENUM(upper, lower) OP_##upper,

@@ -18,9 +18,20 @@ static inline const op_tensor *op_at(const op_program *p, tensor_id t)
     ASSERT(t >= 0 && t < p->tensor_count);
     return &p->tensors[t];
 }
-static inline bool extent_equal(extent a, extent b)
+// The same bound; whether, and by what, the rows are counted does not matter.
+static inline bool extent_bound_equal(extent a, extent b)
 {
     return a.scale == b.scale && a.symbol == b.symbol;
+}
+static inline bool extent_equal(extent a, extent b)
+{
+    if (!extent_bound_equal(a, b) || a.bounded != b.bounded) return false;
+    return !a.bounded || (a.count == b.count && a.count_at == b.count_at);
+}
+// All of the bound's.
+static inline extent extent_exact(extent e)
+{
+    return extent_make(e.scale, e.symbol);
 }
 
 // ---- shapes (op/shape.c) ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #define OP_OP_PROGRAM_H
 
 #include "base/base.h"
+#include "op/extent.h"
 #include "op/op_codes.h"
 
 #ifdef __cplusplus
@@ -10,40 +11,6 @@ extern "C" {
 #endif
 
 enum { OP_MAX_IN = 8, OP_MAX_OUT = 4, OP_MAX_DIMS = 4, OP_MAX_RULES = 8, OP_NAME_BYTES = 48 };
-
-typedef int32_t tensor_id; // a row of the program's tensor table
-#define TENSOR_NONE ((tensor_id)-1)
-
-// An extent: scale times what the symbol is bound to.
-typedef enum extent_symbol {
-    EXTENT_ONE,        // a constant
-    EXTENT_TOKENS,     // rows of the micro-batch: sequences * seq
-    EXTENT_SEQS,       // sequences of the micro-batch
-    EXTENT_CACHE,      // sequences * the longest cached sequence
-    EXTENT_TOKENS_CUT, // rows of which each rank of AXIS_TP has its positions of every sequence
-    EXTENT_SYMBOL_COUNT
-} extent_symbol;
-typedef struct extent {
-    int64_t scale;
-    extent_symbol symbol;
-} extent;
-static inline extent extent_of(int64_t count)
-{
-    extent e;
-    e.scale = count;
-    e.symbol = EXTENT_ONE;
-    return e;
-}
-static inline extent extent_tokens(int64_t per_token)
-{
-    extent e;
-    e.scale = per_token;
-    e.symbol = EXTENT_TOKENS;
-    return e;
-}
-typedef struct extent_binding {
-    int64_t value[EXTENT_SYMBOL_COUNT]; // [EXTENT_ONE] = 1
-} extent_binding;
 
 typedef enum tensor_role {
     ROLE_ACTIVATION,  // made by a node (gradients of activations too)
@@ -99,7 +66,8 @@ typedef struct op_attrs {
     op_activation activation;
     int32_t heads, kv_heads, head_dim;
     int32_t value_dim;      // ATTENTION, LATENT: columns of a head of values; 0: head_dim
-    int32_t experts, top_k; // EXPERTS: that are here; ROUTE: that a token takes
+    int32_t experts, top_k; // PERMUTE, GROUPED_MATMUL: that are here; ROUTE: that a token takes
+    bool normalize;         // ROUTE: the weights of a token add up to 1
     int32_t window;         // 0: none; W: a query sees itself and the W - 1 positions before it
     int32_t site;         // dropout: which use (layer * 4 + use); filled with the layer by the plan
     int32_t tensor_index; // GRAD_NORM, ADAMW, MUON: row in the model's weight table
@@ -191,6 +159,12 @@ typedef struct op_program {
     } * grad_pieces;
     int64_t grad_piece_count, grad_piece_capacity;
 } op_program;
+// The tensor that says how many rows t has; TENSOR_NONE: t has all of them, or is none.
+static inline tensor_id op_count_of(const op_program *p, tensor_id t)
+{
+    return t != TENSOR_NONE && p->tensors[t].dims[0].bounded ? p->tensors[t].dims[0].count
+                                                             : TENSOR_NONE;
+}
 
 #ifdef __cplusplus
 }

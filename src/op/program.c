@@ -35,6 +35,29 @@ op_node op_node_of(op_code code)
     return node;
 }
 
+// Rows alone may be bounded, by an element of a whole vector of integers.
+static status counts_check(const op_program *p, const op_tensor *t)
+{
+    for (int d = 1; d < t->ndim; d++) {
+        if (t->dims[d].bounded) return fail(ST_MODEL, "tensor %s: dim %d is bounded", t->name, d);
+    }
+    const extent rows = t->dims[0];
+    if (!rows.bounded) return ST_OK;
+    if (rows.count < 0 || rows.count >= p->tensor_count) {
+        return fail(ST_MODEL, "tensor %s: its rows are counted by tensor %d of %lld", t->name,
+                    (int)rows.count, (long long)p->tensor_count);
+    }
+    const op_tensor *count = op_at(p, rows.count);
+    const bool is_integer = count->type == DTYPE_I32 || count->type == DTYPE_I64;
+    if (is_integer && count->ndim == 1 && count->view_of == TENSOR_NONE &&
+        count->dims[0].symbol == EXTENT_ONE && rows.count_at >= 0 &&
+        rows.count_at < count->dims[0].scale) {
+        return ST_OK;
+    }
+    return fail(ST_MODEL, "tensor %s: its rows cannot be counted by element %d of %s", t->name,
+                (int)rows.count_at, count->name);
+}
+
 status op_tensor_add(op_program *p, const op_tensor *tensor, tensor_id *out)
 {
     ASSERT(tensor->ndim >= 1 && tensor->ndim <= OP_MAX_DIMS);
@@ -44,6 +67,7 @@ status op_tensor_add(op_program *p, const op_tensor *tensor, tensor_id *out)
                         (long long)tensor->dims[d].scale);
         }
     }
+    TRY(counts_check(p, tensor));
     if (p->tensor_count >= INT32_MAX) return fail(ST_INTERNAL, "a program has 2^31 tensors");
     TRY(arena_grow(p->a, (void **)&p->tensors, &p->tensor_capacity, p->tensor_count + 1,
                    (int64_t)sizeof(op_tensor)));
@@ -131,6 +155,10 @@ status op_output(op_program *p, tensor_id t)
     }
     if (tensor->role != ROLE_ACTIVATION || tensor->view_of != TENSOR_NONE) {
         return fail(ST_MODEL, "output %s is not an activation that this block made", tensor->name);
+    }
+    if (tensor->dims[0].bounded) {
+        return fail(ST_MODEL, "output %s is bounded, and its count stays in this block",
+                    tensor->name);
     }
     for (int i = 0; i < p->output_count; i++) {
         if (p->outputs[i] == t) return fail(ST_MODEL, "%s is an output twice", tensor->name);

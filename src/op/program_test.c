@@ -46,7 +46,7 @@ static void test_sizes(void **state)
     MUST(op_view(p, x, "v", 3, 4, &v));
     assert_int_equal(op_tensor_elements(op_at(p, v), &bound), 96);
     assert_int_equal(op_tensor_bytes(op_at(p, v), &bound), 0);
-    const extent cache = {2, EXTENT_CACHE};
+    const extent cache = extent_make(2, EXTENT_CACHE);
     assert_int_equal(extent_value(cache, &bound), 60);
     assert_int_equal(extent_value(extent_of(7), &bound), 7);
     bound.value[EXTENT_TOKENS] = 0; // an idle expert
@@ -162,7 +162,7 @@ static void test_generation(void **state)
 {
     (void)state;
     op_program *p = program(PURPOSE_DECODE, DTYPE_BF16);
-    const extent sequences = {1, EXTENT_SEQS}, cached = {1, EXTENT_CACHE};
+    const extent sequences = extent_make(1, EXTENT_SEQS), cached = extent_make(1, EXTENT_CACHE);
     tensor_id q, k, cache, lengths, y, rows, last, logits, params, draws, ids;
     MUST(op_input(p, "q", extent_tokens(1), extent_of(24), &q));
     MUST(op_input(p, "k", extent_tokens(1), extent_of(12), &k));
@@ -260,6 +260,40 @@ static void test_errors(void **state)
     assert_int_equal(p->lists[OP_FORWARD].count, 0); // nothing of all this was appended
 }
 
+// Rows that are counted on the device: what has them, what is made of them, and what cannot be.
+static void bounded_rows(void **state)
+{
+    (void)state;
+    op_program *p = program(PURPOSE_TRAIN, DTYPE_BF16);
+    tensor_id counts, h, act, y, w;
+    MUST(
+        op_tensor_make(p, "counts", ROLE_BATCH, DTYPE_I32, 1, extent_of(3), extent_of(0), &counts));
+    const extent rows = extent_bounded(extent_tokens(2), counts, 2);
+    MUST(op_tensor_make(p, "h", ROLE_ACTIVATION, DTYPE_BF16, 2, rows, extent_of(8), &h));
+    MUST(op_swiglu(p, h, &act));
+    MUST(op_tensor_make(p, "w", ROLE_WEIGHT, DTYPE_BF16, 2, extent_of(5), extent_of(4), &w));
+    MUST(op_matmul(p, act, w, TENSOR_NONE, ACT_NONE, &y));
+    assert_true(extent_equal(op_at(p, y)->dims[0], rows));
+    assert_int_equal(op_count_of(p, y), counts);
+    assert_int_equal(op_count_of(p, w), TENSOR_NONE);
+    const extent_binding bound = {{1, 12, 3, 30}};
+    assert_int_equal(op_tensor_elements(op_at(p, y), &bound), 2 * 12 * 5);
+    // Other rows, or the same bound counted by another element, are other rows.
+    tensor_id other;
+    MUST(op_tensor_make(p, "other", ROLE_ACTIVATION, DTYPE_BF16, 2,
+                        extent_bounded(extent_tokens(2), counts, 1), extent_of(5), &other));
+    assert_int_equal(op_add(p, y, other, &h), ST_MODEL);
+    assert_int_equal(op_output(p, y), ST_MODEL);
+    const extent wrong[] = {extent_bounded(extent_tokens(2), counts, 3),
+                            extent_bounded(extent_tokens(2), w, 0),
+                            extent_bounded(extent_tokens(2), (tensor_id)p->tensor_count, 0)};
+    for (int64_t i = 0; i < COUNT_OF(wrong); i++) {
+        assert_int_equal(
+            op_tensor_make(p, "x", ROLE_ACTIVATION, DTYPE_BF16, 2, wrong[i], extent_of(5), &other),
+            ST_MODEL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,7 +301,7 @@ int main(void)
         cmocka_unit_test(test_borders),    cmocka_unit_test(test_purposes),
         cmocka_unit_test(test_types),      cmocka_unit_test(test_names),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_optimizer_is_in_place),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_errors),     cmocka_unit_test(bounded_rows),
     };
     return cmocka_run_group_tests_name("program", tests, setup, teardown);
 }

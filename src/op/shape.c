@@ -50,7 +50,7 @@ static dtype type_made(const op_program *p, char kind)
 }
 
 typedef struct extent_text {
-    char text[32];
+    char text[48];
 } extent_text;
 
 static extent_text extent_print(extent e)
@@ -59,12 +59,13 @@ static extent_text extent_print(extent e)
                                                            "tokens of a rank"};
     extent_text out;
     const long long scale = (long long)e.scale;
+    const char *most = e.bounded ? "<= " : "";
     if (e.symbol == EXTENT_ONE) {
-        (void)snprintf(out.text, sizeof(out.text), "%lld", scale);
+        (void)snprintf(out.text, sizeof(out.text), "%s%lld", most, scale);
     } else if (scale == 1) {
-        (void)snprintf(out.text, sizeof(out.text), "%s", names[e.symbol]);
+        (void)snprintf(out.text, sizeof(out.text), "%s%s", most, names[e.symbol]);
     } else {
-        (void)snprintf(out.text, sizeof(out.text), "%lld*%s", scale, names[e.symbol]);
+        (void)snprintf(out.text, sizeof(out.text), "%s%lld*%s", most, scale, names[e.symbol]);
     }
     return out;
 }
@@ -77,11 +78,13 @@ typedef struct operand {
     tensor_id t;
     const char *word;
     int64_t length; // of the word
+    bool any_count; // what travels between ranks is counted on both sides
 } operand;
 
 static status dim_check(const operand *o, int dim, extent got, extent expected)
 {
     if (extent_equal(got, expected)) return ST_OK;
+    if (o->any_count && extent_bound_equal(got, expected)) return ST_OK;
     return fail(ST_MODEL, "%s: dim %d of %s %d (%s) is %s, expected %s as of the other operands",
                 o->op, dim, o->side, o->at, op_at(o->p, o->t)->name, extent_print(got).text,
                 extent_print(expected).text);
@@ -154,7 +157,8 @@ status op_shapes_in_as(const op_program *p, const op_node *node, const char *wor
                            .at = i,
                            .t = node->in[i],
                            .word = word,
-                           .length = (int64_t)strcspn(word, " ")};
+                           .length = (int64_t)strcspn(word, " "),
+                           .any_count = op_communicates(node->code)};
         TRY(operand_check(&o, shapes));
     }
     return ST_OK;
@@ -252,7 +256,8 @@ status op_shapes_out_as(op_program *p, op_node *node, uint32_t wanted, const cha
                                .at = i,
                                .t = node->out[i],
                                .word = word,
-                               .length = length};
+                               .length = length,
+                               .any_count = op_communicates(node->code)};
             TRY(operand_check(&o, shapes));
         } else if ((kind->optional_out >> i & 1u) == 0 || (wanted >> i & 1u) != 0) {
             TRY(output_make(p, node, i, word, length, name, shapes));

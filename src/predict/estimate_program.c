@@ -165,6 +165,8 @@ static status touches_note(local *l)
                 if (list == OP_RECOMPUTE && o >= OP_MAX_IN) l->touched[t].again = true;
                 if (list == OP_BACKWARD_WEIGHT && l->in_pieces) touch(l, t, begin);
                 touch(l, t, list == OP_BACKWARD_WEIGHT && l->in_pieces ? last : begin + i);
+                const tensor_id count = op_count_of(l->p, t);
+                if (count != TENSOR_NONE) touch(l, count, begin + i);
             }
         }
         parts_note(l, list);

@@ -1,7 +1,8 @@
-// Feed-forward parts of which a token takes a few (Shazeer et al. 2017, arXiv:1701.06538; DeepSeek-AI 2024,
-// arXiv:2401.06066): planned and priced, for its operations have no kernels yet.
+// Feed-forward parts of which a token takes a few (Shazeer et al. 2017, arXiv:1701.06538;
+// DeepSeek-AI 2024, arXiv:2401.06066): planned and priced, and not trained yet (model_build
+// refuses).
 //
-//   x -> router -> gates;  x, gates -> rows for experts -> gate_up -> weighed -> down -> added up = y
+//   x -> router -> ids, weights;  x, ids -> rows by expert -> gate_up -> scaled by weights -> down -> added up = y
 //   x -> the shared experts, which every token meets, as one wide part: added to y
 #include "model/block/block.h"
 
@@ -17,21 +18,22 @@ static status expert_matrix(block_context *c, const char *name, int64_t rows, in
     return ST_OK;
 }
 
-static status gated(block_context *c, tensor_id rows, tensor_id *a)
+static status gated(block_context *c, const op_permuted *p, tensor_id *a)
 {
     const decoder_spec *s = c->spec;
     const char *const names[] = {"mlp.experts.gate", "mlp.experts.up"};
+    const int32_t count = (int32_t)s->experts.count;
     const int64_t width = s->experts.ffn_dim;
     const int64_t parts[] = {s->experts.count * width, s->experts.count * width};
     tensor_id w = TENSOR_NONE, h = TENSOR_NONE;
     if (s->mlp != MODEL_MLP_SWIGLU) {
         TRY(expert_matrix(c, "mlp.experts.up", width, s->dim, 0, &w));
-        TRY(op_experts(c->p, rows, w, (int32_t)s->experts.count, &h));
+        TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
         return op_activate(c->p, h, s->activation, a);
     }
     TRY(expert_matrix(c, "mlp.experts.gate_up", 2 * width, s->dim, 0, &w));
     TRY(block_parts(c, 2, names, parts));
-    TRY(op_experts(c->p, rows, w, (int32_t)s->experts.count, &h));
+    TRY(op_grouped_matmul(c->p, p->rows, w, p->offsets, count, &h));
     return op_swiglu(c->p, h, a);
 }
 
@@ -69,17 +71,18 @@ static status emit(block_context *c, tensor_id x, tensor_id *y)
     const model_experts *e = &s->experts;
     const linear_spec router = {
         .name = "mlp.router", .rows = e->count, .columns = s->dim, .cut_dim = -1};
-    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, gates = TENSOR_NONE, rows = TENSOR_NONE;
-    tensor_id gate = TENSOR_NONE, a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
+    tensor_id w = TENSOR_NONE, logits = TENSOR_NONE, ids = TENSOR_NONE, weights = TENSOR_NONE;
+    tensor_id a = TENSOR_NONE, sum = TENSOR_NONE, d = TENSOR_NONE;
+    op_permuted p;
     TRY(block_linear(c, &router, x, &logits));
-    TRY(op_route(c->p, logits, (int32_t)e->top_k, &gates));
-    TRY(op_dispatch(c->p, x, gates, &rows, &gate)); // (top_k tokens, dim)
-    TRY(gated(c, rows, &a));                        // (top_k tokens, ffn)
-    TRY(op_weigh(c->p, a, gate, &a));
+    TRY(op_route(c->p, logits, (int32_t)e->top_k, true, &ids, &weights));
+    TRY(op_permute(c->p, x, ids, weights, (int32_t)e->count, &p)); // (top_k tokens, dim)
+    TRY(gated(c, &p, &a));                                         // (top_k tokens, ffn)
+    TRY(op_scale_rows(c->p, a, p.scale, &a));
     TRY(expert_matrix(c, "mlp.experts.down", s->dim, e->ffn_dim, 1, &w));
     block_residual_projection(c);
-    TRY(op_experts(c->p, a, w, (int32_t)e->count, &d));
-    TRY(op_combine(c->p, d, gates, y)); // (tokens, dim)
+    TRY(op_grouped_matmul(c->p, a, w, p.offsets, (int32_t)e->count, &d));
+    TRY(op_unpermute(c->p, d, p.row_of, TENSOR_NONE, y)); // (tokens, dim)
     if (e->shared == 0) return ST_OK;
     TRY(shared(c, x, &sum));
     return op_add(c->p, *y, sum, y);

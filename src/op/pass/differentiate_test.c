@@ -284,7 +284,7 @@ static void test_refusals(void **state)
     MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &p));
     MUST(op_input(p, "x", extent_tokens(1), extent_of(8), &x));
     tensor_id rows;
-    const extent sequences = {1, EXTENT_SEQS};
+    const extent sequences = extent_make(1, EXTENT_SEQS);
     MUST(op_tensor_make(p, "rows", ROLE_BATCH, DTYPE_I32, 1, sequences, extent_of(0), &rows));
     MUST(op_gather(p, x, rows, &y));
     MUST(op_output(p, y));

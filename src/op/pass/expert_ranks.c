@@ -43,20 +43,21 @@ static status node_push(expert_pass *c, op_list list, const op_node *node)
 {
     op_node local = *node;
     switch ((int)node->code) {
-    case OP_DISPATCH:
-    case OP_COMBINE_BWD: // made here, read where the expert is
+    case OP_PERMUTE:
+    case OP_UNPERMUTE_BWD: // made here, read where the expert is
         TRY(twin_of(c, node->out[0], &local.out[0]));
         TRY(op_append(c->p, list, &local, 0));
         return exchange_push(c, list, local.out[0], node->out[0]);
-    case OP_COMBINE:
-    case OP_DISPATCH_BWD: // made where the expert is, read here
+    case OP_UNPERMUTE:
+    case OP_PERMUTE_BWD: // made where the expert is, read here
         TRY(twin_of(c, node->in[0], &local.in[0]));
         TRY(exchange_push(c, list, node->in[0], local.in[0]));
         return op_append(c->p, list, &local, 0);
-    case OP_EXPERTS:
-    case OP_EXPERTS_DX:
-    case OP_EXPERTS_DW:
+    case OP_GROUPED_MATMUL:
+    case OP_GROUPED_MATMUL_DX:
+    case OP_GROUPED_MATMUL_DW:
         local.attrs.experts /= c->ways;
+        local.in[2] = TENSOR_NONE; // evenly loaded
         return op_append(c->p, list, &local, 0);
     default:
         return op_append(c->p, list, &local, 0);
@@ -81,10 +82,19 @@ static status weights_cut(expert_pass *c)
     return ST_OK;
 }
 
+// As many rows come as go: all that there can be.
+static void rows_even(expert_pass *c)
+{
+    for (tensor_id t = 0; t < c->p->tensor_count; t++) {
+        op_tensor *x = &c->p->tensors[t];
+        if (x->role == ROLE_ACTIVATION) x->dims[0] = extent_exact(x->dims[0]);
+    }
+}
+
 static bool has_experts(const op_program *p)
 {
     for (int64_t i = 0; i < p->lists[OP_FORWARD].count; i++) {
-        if (p->lists[OP_FORWARD].nodes[i].code == OP_DISPATCH) return true;
+        if (p->lists[OP_FORWARD].nodes[i].code == OP_PERMUTE) return true;
     }
     return false;
 }
@@ -96,6 +106,7 @@ static status program_cut(arena *a, const op_program *whole, int32_t ways, op_pr
     TRY(arena_new(a, whole->tensor_count + 1, &c.on_the_way));
     memset(c.on_the_way, -1, (size_t)whole->tensor_count * sizeof(tensor_id));
     TRY(weights_cut(&c));
+    rows_even(&c);
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < whole->lists[list].count; i++) {
             TRY(node_push(&c, (op_list)list, &whole->lists[list].nodes[i]));

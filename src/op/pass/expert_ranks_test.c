@@ -34,18 +34,21 @@ static tensor_id expert_weight(op_program *p, const char *name, int64_t rows, in
 static op_program *block_experts(op_recompute recompute)
 {
     op_program *p = NULL;
-    tensor_id x, logits, gates, rows, gate, h, act, d, y;
+    tensor_id x, logits, ids, weights, h, act, d, y;
+    op_permuted e;
     MUST(op_program_create(a, PURPOSE_TRAIN, DTYPE_BF16, DTYPE_F32, &p));
     MUST(op_input(p, "x", extent_tokens(1), extent_of(BLOCK_DIM), &x));
     MUST(op_matmul(p, x, block_weight(p, "router", COUNT, BLOCK_DIM), TENSOR_NONE, ACT_NONE,
                    &logits));
-    MUST(op_route(p, logits, TOP_K, &gates));
-    MUST(op_dispatch(p, x, gates, &rows, &gate));
-    MUST(op_experts(p, rows, expert_weight(p, "up", COUNT * 2 * FFN, BLOCK_DIM, 0), COUNT, &h));
+    MUST(op_route(p, logits, TOP_K, true, &ids, &weights));
+    MUST(op_permute(p, x, ids, weights, COUNT, &e));
+    MUST(op_grouped_matmul(p, e.rows, expert_weight(p, "up", COUNT * 2 * FFN, BLOCK_DIM, 0),
+                           e.offsets, COUNT, &h));
     MUST(op_swiglu(p, h, &act));
-    MUST(op_weigh(p, act, gate, &act));
-    MUST(op_experts(p, act, expert_weight(p, "down", COUNT * BLOCK_DIM, FFN, 1), COUNT, &d));
-    MUST(op_combine(p, d, gates, &y));
+    MUST(op_scale_rows(p, act, e.scale, &act));
+    MUST(op_grouped_matmul(p, act, expert_weight(p, "down", COUNT * BLOCK_DIM, FFN, 1), e.offsets,
+                           COUNT, &d));
+    MUST(op_unpermute(p, d, e.row_of, TENSOR_NONE, &y));
     MUST(op_output(p, y));
     MUST(op_program_differentiate(p));
     MUST(op_program_recompute(p, recompute));
@@ -110,8 +113,9 @@ static double flops_of(const op_program *p)
     for (int list = 0; list < OP_LIST_COUNT; list++) {
         for (int64_t i = 0; i < p->lists[list].count; i++) {
             const op_node *node = &p->lists[list].nodes[i];
-            const bool is_product = node->code == OP_EXPERTS || node->code == OP_EXPERTS_DX ||
-                                    node->code == OP_EXPERTS_DW;
+            const bool is_product = node->code == OP_GROUPED_MATMUL ||
+                                    node->code == OP_GROUPED_MATMUL_DX ||
+                                    node->code == OP_GROUPED_MATMUL_DW;
             if (is_product) flops += op_node_cost(p, node, &bound).flops;
         }
     }
@@ -193,7 +197,7 @@ static void tensor_parallelism_cuts_them(void **state)
             nodes_of(p, OP_FORWARD, rows == 1 ? OP_REDUCE_SCATTER : OP_ALL_REDUCE, AXIS_TP), 1);
         assert_int_equal(nodes_of(p, OP_FORWARD, OP_ALL_TO_ALL, AXIS_EP), 2);
         assert_true(nodes_of(p, OP_FORWARD, OP_ALL_GATHER, AXIS_TP) ==
-                    2 * rows); // rows, and their gates
+                    2 * rows); // rows, and their scales
     }
 }
 

@@ -80,6 +80,9 @@ status partition_set(partition *c, tensor_id t, placement at, const cut_parts *p
         s->parts = *parts;
         local->dims[at.dim] = extent_of(parts_size(c->how, parts));
     }
+    // Of several ranks' rows, gathered, nobody has the count.
+    const bool has_own_rows = !c->how->rows || placement_equal(at, rows_cut);
+    if (!has_own_rows) local->dims[0] = extent_exact(local->dims[0]);
     for (tensor_id v = 0; v < c->whole->tensor_count; v++) {
         if (op_at(c->whole, v)->view_of == owner) TRY(view_settle(c, v));
     }
@@ -156,6 +159,7 @@ status partition_make(partition *c, tensor_id t, const char *suffix, dtype type,
     char wanted[OP_NAME_BYTES], name[OP_NAME_BYTES];
     (void)snprintf(wanted, sizeof(wanted), "%.36s.%s", op_at(c->whole, t)->name, suffix);
     op_name_unique(c->p, "", wanted, name);
+    if (c->how->rows) rows = extent_exact(rows); // gathered, or a term of them
     return op_tensor_make(c->p, name, ROLE_ACTIVATION, type, 2, rows, columns, out);
 }
 
@@ -379,7 +383,7 @@ static cut_parts output_parts(const partition *c, const op_node *node, int o)
         return c->state[t->of].parts;
     }
     if (node->code == OP_MATMUL) return c->state[node->in[1]].parts;
-    if (node->code == OP_EXPERTS) { // the weight has the rows of all experts
+    if (node->code == OP_GROUPED_MATMUL) { // the weight has the rows of all experts
         cut_parts parts = c->state[node->in[1]].parts;
         for (int i = 0; i < parts.count; i++) parts.size[i] /= node->attrs.experts;
         return parts;
@@ -454,6 +458,12 @@ static void heads_count(const partition *c, const op_node *node, op_attrs *attrs
     attrs->heads = (int32_t)(here / node->attrs.head_dim);
 }
 
+static bool is_grouped(op_code code)
+{
+    return code == OP_GROUPED_MATMUL || code == OP_GROUPED_MATMUL_DX ||
+           code == OP_GROUPED_MATMUL_DW;
+}
+
 static bool is_by_heads(op_code code)
 {
     return code == OP_ROPE || code == OP_ATTENTION || code == OP_ATTENTION_BWD;
@@ -476,6 +486,9 @@ static status node_push(partition *c, op_list list, const op_node *node)
         if (node->in[i] == TENSOR_NONE || rule.in[i].kind == PLACE_SHARD) continue;
         TRY(all_of(c, list, node->in[i], &local.in[i]));
     }
+    // Rows that were gathered are those of several ranks, taken to be evenly dealt: no rank has their offsets.
+    const bool has_own_rows = !c->how->rows || placement_equal(rule.in[0], rows_cut);
+    if (is_grouped(node->code) && !has_own_rows) local.in[2] = TENSOR_NONE;
     TRY(outputs_set(c, node, &rule));
     if (partition_shares_keys(c, node)) return partition_attention(c, list, node, &local);
     const bool is_sum = rule.out[0].kind == PLACE_PARTIAL &&

@@ -157,9 +157,9 @@ status partition_sum(partition *c, op_list list, const op_node *node)
         return dx_push(c, list, node);
     case OP_EMBEDDING:
         return term_push(c, list, node, true);
-    case OP_EXPERTS:
-    case OP_EXPERTS_DX:
-    case OP_WEIGH_DG:
+    case OP_GROUPED_MATMUL:
+    case OP_GROUPED_MATMUL_DX:
+    case OP_SCALE_ROWS_DS:
     case OP_LATENT_DR:
         return term_push(c, list, node, false);
     default:

@@ -16,10 +16,14 @@ typedef struct closure {
     bool *again;  // [forward node]
 } closure;
 
+// Of bounded rows their count too.
 static void need_inputs(closure *c, const op_node *node)
 {
     for (int i = 0; i < OP_MAX_IN; i++) {
-        if (node->in[i] != TENSOR_NONE) c->needed[op_owner(c->p, node->in[i]).id] = true;
+        if (node->in[i] == TENSOR_NONE) continue;
+        c->needed[op_owner(c->p, node->in[i]).id] = true;
+        const tensor_id count = op_count_of(c->p, node->in[i]);
+        if (count != TENSOR_NONE) c->needed[count] = true;
     }
 }
 
@@ -106,6 +110,11 @@ status op_program_recompute_rest(op_program *p)
             if (node.out[o] == TENSOR_NONE) continue;
             TRY(tensor_repeat(p, node.out[o], &repeated[node.out[o]]));
             node.out[o] = repeated[node.out[o]];
+        }
+        for (int o = 0; o < OP_MAX_OUT; o++) { // rows are counted by what was repeated with them
+            if (op_count_of(p, node.out[o]) == TENSOR_NONE) continue;
+            extent *rows = &p->tensors[node.out[o]].dims[0];
+            rows->count = repeated[rows->count];
         }
         TRY(op_append(p, OP_RECOMPUTE, &node, 0));
     }

@@ -151,11 +151,11 @@ status lower_live(lowering *l, const plan_action *action)
     for (int32_t i = 0; i < action->ops_count; i++) {
         const int64_t at = action->ops_begin + i;
         const op_node *node = &b->program->lists[action->list].nodes[at];
-        for (int k = 0; k < OP_MAX_IN; k++) {
-            if (node->in[k] != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, node->in[k])));
-        }
-        for (int k = 0; k < OP_MAX_OUT; k++) {
-            if (node->out[k] != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, node->out[k])));
+        for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++) { // with what counts their rows
+            const tensor_id t = k < OP_MAX_IN ? node->in[k] : node->out[k - OP_MAX_IN];
+            const tensor_id count = op_count_of(b->program, t);
+            if (t != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, t)));
+            if (count != TENSOR_NONE) TRY(lower_touch(l, owner_ref(b, count)));
         }
         if (b->workspace[action->list] != NULL) {
             const int32_t space = b->workspace[action->list][at];

@@ -186,8 +186,7 @@ static status bytes_touch(verifier *v, verify_facts *f, const verify_bytes *b, b
     verify_touch touch = {.tensor = b->tensor, .writes = writes};
     if (b->bytes == 0) return ST_OK;
     touch.columns = columns_of(f, b->tensor, 0, INT64_MAX);
-    const verify_span where = {b->begin, b->begin + b->bytes};
-    TRY(span_find(v, f, b->tensor, where, &touch.span));
+    TRY(span_find(v, f, b->tensor, (verify_span){b->begin, b->begin + b->bytes}, &touch.span));
     return touch_push(v, f, &touch);
 }
 
@@ -356,6 +355,20 @@ static status room_make(verifier *v, verify_facts *f, const int32_t *rows, int64
     return span_find(v, f, out->touch.tensor, out->where, &out->touch.span);
 }
 
+// What counts the rows of operand t is read, unless the node makes it, and no output lies on it.
+static status count_touch(verifier *v, verify_facts *f, int32_t index, const op_node *node,
+                          tensor_id t, const operand *out)
+{
+    const tensor_id count = op_count_of(f->p->bindings[f->p->actions[index].binding].program, t);
+    operand of;
+    TRY(operand_make(v, f, index, count, &of));
+    for (int o = 0; o < OP_MAX_OUT; o++) {
+        if (node->out[o] == count) return ST_OK;
+        if (!is_allowed(&out[o], &of, false)) return overlap_fail(v, f, index, node, &out[o], &of);
+    }
+    return of.local == TENSOR_NONE ? ST_OK : touch_push(v, f, &of.touch);
+}
+
 static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at)
 {
     const plan_action *action = &f->p->actions[index];
@@ -381,6 +394,8 @@ static status node_touch(verifier *v, verify_facts *f, int32_t index, int64_t at
     }
     for (int k = 0; k < OP_MAX_IN; k++) {
         if (in[k].local != TENSOR_NONE) TRY(touch_push(v, f, &in[k].touch));
+        TRY(count_touch(v, f, index, node, node->in[k], out));
+        if (k < OP_MAX_OUT) TRY(count_touch(v, f, index, node, node->out[k], out));
     }
     for (int k = 0; k < OUTS; k++) {
         if (out[k].local == TENSOR_NONE) continue;

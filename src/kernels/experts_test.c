@@ -1,0 +1,269 @@
+// A block of experts through its operations, on `ref` and on `cpu`: what single rows against `ref`
+// cannot show.
+//
+//   cut by tokens   two halves, each with rows in an order of its own, give the bits of the whole: results and
+//                   gradients of tokens, and gradients of weights that go on from one half to the next
+//   loads           all tokens in one expert, experts without tokens, tokens without experts
+//   rows that are not there hold NaN (the interpreter's fresh memory), and nothing of them comes out
+#include "fixtures/kernels/sample_fixture.h"
+#include "kernels/interpret.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { TOKENS = 24, DIM = 20, FFN = 12, TAKEN = 2, EXPERTS = 5 };
+
+typedef int64_t (*choice)(int64_t token, int64_t k);
+
+static int64_t spread(int64_t token, int64_t k)
+{
+    return (token * 7 + k * 3 + token / 5) % EXPERTS;
+}
+
+static int64_t all_in_one(int64_t token, int64_t k)
+{
+    (void)token;
+    return k == 0 ? 3 : -1;
+}
+
+// The first expert has nothing, and every third token takes none.
+static int64_t holes(int64_t token, int64_t k)
+{
+    return token % 3 == 0 ? -1 : 1 + (token + k) % (EXPERTS - 1);
+}
+
+typedef struct block {
+    op_program *p;
+    tensor_id x, ids, weights, up, down, y;
+    op_permuted rows;
+} block;
+
+static void block_write(arena *a, block *b)
+{
+    tensor_id h, act, d;
+    must(op_program_create(a, PURPOSE_TRAIN, DTYPE_F32, DTYPE_F32, &b->p));
+    must(op_input(b->p, "x", extent_tokens(1), extent_of(DIM), &b->x));
+    must(op_tensor_make(b->p, "ids", ROLE_BATCH, DTYPE_I32, 2, extent_tokens(1), extent_of(TAKEN),
+                        &b->ids));
+    must(op_tensor_make(b->p, "weights", ROLE_INPUT, DTYPE_F32, 2, extent_tokens(1),
+                        extent_of(TAKEN), &b->weights));
+    must(op_tensor_make(b->p, "up", ROLE_WEIGHT, DTYPE_F32, 2, extent_of(EXPERTS * 2 * FFN),
+                        extent_of(DIM), &b->up));
+    must(op_tensor_make(b->p, "down", ROLE_WEIGHT, DTYPE_F32, 2, extent_of(EXPERTS * DIM),
+                        extent_of(FFN), &b->down));
+    must(op_permute(b->p, b->x, b->ids, b->weights, EXPERTS, &b->rows));
+    must(op_grouped_matmul(b->p, b->rows.rows, b->up, b->rows.offsets, EXPERTS, &h));
+    must(op_swiglu(b->p, h, &act));
+    must(op_scale_rows(b->p, act, b->rows.scale, &act));
+    must(op_grouped_matmul(b->p, act, b->down, b->rows.offsets, EXPERTS, &d));
+    must(op_unpermute(b->p, d, b->rows.row_of, TENSOR_NONE, &b->y));
+    must(op_output(b->p, b->y));
+    must(op_program_differentiate(b->p));
+}
+
+// Tokens [begin, begin + count) of the block; gradients of weights go on from `before`.
+typedef struct half {
+    block b;
+    kern_interpret *it;
+    int64_t begin, count;
+} half;
+
+static tensor_id weight_grad(const half *h, tensor_id weight)
+{
+    for (tensor_id t = 0; t < (tensor_id)h->b.p->tensor_count; t++) {
+        const op_tensor *x = &h->b.p->tensors[t];
+        if (x->role == ROLE_WEIGHT_GRAD && x->of == weight) return t;
+    }
+    return TENSOR_NONE;
+}
+
+static void fill(half *h, choice ids)
+{
+    const block *b = &h->b;
+    const tensor_id given[] = {b->x, b->weights, b->up, b->down, b->p->d_outputs[0]};
+    for (int i = 0; i < COUNT_OF(given); i++) {
+        const tensor_id t = given[i];
+        const bool of_tokens = b->p->tensors[t].dims[0].symbol == EXTENT_TOKENS;
+        const int64_t skip = of_tokens ? h->begin * b->p->tensors[t].dims[1].scale : 0;
+        for (int64_t e = 0; e < kern_interpret_elements(h->it, t); e++) {
+            kern_interpret_put(h->it, t, e, test_uniform(5, i, skip + e));
+        }
+    }
+    for (int64_t e = 0; e < h->count * TAKEN; e++) {
+        kern_interpret_put(h->it, b->ids, e, (double)ids(h->begin + e / TAKEN, e % TAKEN));
+    }
+}
+
+static void half_run(arena *a, half *h, const backend_run *run, choice ids, int64_t begin,
+                     int64_t count, const half *before)
+{
+    block_write(a, &h->b);
+    h->begin = begin;
+    h->count = count;
+    kern_interpret_config config = {.program = h->b.p,
+                                    .backend = run->backend,
+                                    .context = &run->context,
+                                    .loss_divisor = 1.0,
+                                    .strict = true};
+    config.bound.value[EXTENT_TOKENS] = count;
+    config.bound.value[EXTENT_SEQS] = 1;
+    must(kern_interpret_create(a, &config, &h->it));
+    fill(h, ids);
+    const tensor_id weights[] = {h->b.up, h->b.down};
+    for (int64_t i = 0; i < COUNT_OF(weights) && before != NULL; i++) {
+        const tensor_id grad = weight_grad(h, weights[i]);
+        kern_interpret_bind(
+            h->it, grad, kern_interpret_tensor(before->it, weight_grad(before, weights[i])).data);
+    }
+    must(kern_interpret_run(h->it, OP_FORWARD, false));
+    must(kern_interpret_run(h->it, OP_BACKWARD_INPUT, false));
+    must(kern_interpret_run(h->it, OP_BACKWARD_WEIGHT, before != NULL));
+}
+
+// Row `token` of the whole's tensor is that of the half that has it, to the bit.
+static void same_rows(const half *whole, const half *part, tensor_id t)
+{
+    const int64_t columns = whole->b.p->tensors[t].dims[1].scale;
+    for (int64_t e = 0; e < part->count * columns; e++) {
+        const double want = kern_interpret_get(whole->it, t, part->begin * columns + e);
+        const double got = kern_interpret_get(part->it, t, e);
+        assert_true(!isnan(want));
+        assert_true(memcmp(&want, &got, sizeof(want)) == 0);
+    }
+}
+
+static void check_cut(const backend_run *run, choice ids)
+{
+    arena *a = NULL;
+    half whole, first, second;
+    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
+    half_run(a, &whole, run, ids, 0, TOKENS, NULL);
+    half_run(a, &first, run, ids, 0, 9, NULL);
+    half_run(a, &second, run, ids, 9, TOKENS - 9, &first);
+    const tensor_id of_tokens[] = {whole.b.y, op_grad_get(whole.b.p, whole.b.x),
+                                   op_grad_get(whole.b.p, whole.b.weights)};
+    for (int64_t i = 0; i < COUNT_OF(of_tokens); i++) {
+        same_rows(&whole, &first, of_tokens[i]);
+        same_rows(&whole, &second, of_tokens[i]);
+    }
+    const tensor_id weights[] = {whole.b.up, whole.b.down};
+    for (int64_t i = 0; i < COUNT_OF(weights); i++) {
+        const tensor_id grad = weight_grad(&whole, weights[i]);
+        for (int64_t e = 0; e < kern_interpret_elements(whole.it, grad); e++) {
+            const double want = kern_interpret_get(whole.it, grad, e);
+            const double got = kern_interpret_get(second.it, grad, e);
+            assert_true(!isnan(want));
+            assert_true(memcmp(&want, &got, sizeof(want)) == 0);
+        }
+    }
+    arena_destroy(a);
+}
+
+static void each_backend(void (*check)(const backend_run *run, choice ids), choice ids)
+{
+    backend_run runs[BACKEND_MAX_RUNS];
+    const int count = backend_runs_init(runs, 2);
+    for (int r = 0; r < count; r++) check(&runs[r], ids);
+    backend_runs_deinit(runs, count);
+}
+
+static void a_cut_by_tokens_changes_no_bit(void **state)
+{
+    (void)state;
+    each_backend(check_cut, spread);
+    each_backend(check_cut, all_in_one);
+    each_backend(check_cut, holes);
+}
+
+static double offset(const half *h, int64_t e)
+{
+    return kern_interpret_get(h->it, h->b.rows.offsets, e);
+}
+
+// Rows of an expert are in the order of tokens, and each token's are where row_of says.
+static void check_order(const backend_run *run, choice ids)
+{
+    arena *a = NULL;
+    half h;
+    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
+    half_run(a, &h, run, ids, 0, TOKENS, NULL);
+    int64_t row = 0;
+    for (int64_t e = 0; e < EXPERTS; e++) {
+        assert_true(offset(&h, e) == (double)row);
+        for (int64_t k = 0; k < TOKENS * TAKEN; k++) {
+            if (ids(k / TAKEN, k % TAKEN) != e) continue;
+            assert_true(kern_interpret_get(h.it, h.b.rows.row_of, k) == (double)row);
+            assert_true(kern_interpret_get(h.it, h.b.rows.scale, row) ==
+                        kern_interpret_get(h.it, h.b.weights, k));
+            for (int64_t j = 0; j < DIM; j++) {
+                assert_true(kern_interpret_get(h.it, h.b.rows.rows, row * DIM + j) ==
+                            kern_interpret_get(h.it, h.b.x, k / TAKEN * DIM + j));
+            }
+            row++;
+        }
+    }
+    assert_true(offset(&h, EXPERTS) == (double)row);
+    for (int64_t k = 0; k < TOKENS * TAKEN; k++) {
+        if (ids(k / TAKEN, k % TAKEN) >= 0) continue;
+        assert_true(kern_interpret_get(h.it, h.b.rows.row_of, k) == -1.0);
+        assert_true(kern_interpret_get(h.it, op_grad_get(h.b.p, h.b.weights), k) == 0.0);
+    }
+    for (int64_t e = row * DIM; e < TOKENS * TAKEN * DIM; e++) { // nobody has written there
+        assert_true(isnan(kern_interpret_get(h.it, h.b.rows.rows, e)));
+    }
+    // Experts without rows have gradients of zero.
+    for (int64_t e = 0; e < EXPERTS; e++) {
+        if (offset(&h, e) < offset(&h, e + 1)) continue;
+        for (int64_t k = 0; k < DIM * FFN; k++) {
+            const tensor_id down = weight_grad(&h, h.b.down);
+            assert_true(kern_interpret_get(h.it, down, e * DIM * FFN + k) == 0.0);
+        }
+    }
+    arena_destroy(a);
+}
+
+static void rows_are_ordered_by_expert_and_token(void **state)
+{
+    (void)state;
+    each_backend(check_order, spread);
+    each_backend(check_order, all_in_one);
+    each_backend(check_order, holes);
+}
+
+// Numbers that are no expert's, or no row's, are an error of data.
+static void check_refusals(const backend_run *run, choice ids)
+{
+    arena *a = NULL;
+    half h;
+    (void)ids;
+    assert_int_equal(arena_create("experts", 0, &a), ST_OK);
+    half_run(a, &h, run, spread, 0, TOKENS, NULL);
+    const op_node *nodes = h.b.p->lists[OP_FORWARD].nodes;
+    kern_interpret_put(h.it, h.b.ids, 5, EXPERTS);
+    assert_int_equal(kern_interpret_node(h.it, &nodes[0], false), ST_DATA);
+    kern_interpret_put(h.it, h.b.rows.offsets, 2, TOKENS * TAKEN + 1);
+    assert_int_equal(nodes[1].code, OP_GROUPED_MATMUL);
+    assert_int_equal(kern_interpret_node(h.it, &nodes[1], false), ST_DATA);
+    kern_interpret_put(h.it, h.b.rows.row_of, 7, TOKENS * TAKEN);
+    assert_int_equal(nodes[5].code, OP_UNPERMUTE);
+    assert_int_equal(kern_interpret_node(h.it, &nodes[5], false), ST_DATA);
+    arena_destroy(a);
+}
+
+static void wrong_numbers_are_refused(void **state)
+{
+    (void)state;
+    each_backend(check_refusals, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_by_tokens_changes_no_bit),
+        cmocka_unit_test(rows_are_ordered_by_expert_and_token),
+        cmocka_unit_test(wrong_numbers_are_refused),
+    };
+    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
+}

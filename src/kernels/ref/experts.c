@@ -1,0 +1,288 @@
+// Experts: the router's choice, rows ordered by expert and back, products with a matrix per expert.
+//
+// offsets(E+1) says which rows are each expert's; rows from offsets[E] on are neither read nor
+// written. An id that is no expert of the table, or offsets that do not rise within the rows, come
+// from data: they are a status.
+#include "kernels/ref/ref.h"
+
+// ---- the router -----------------------------------------------------------------------------------
+
+static bool is_chosen(const kern_tensor *ids, int64_t n, int64_t count, int64_t e)
+{
+    for (int64_t t = 0; t < count; t++) {
+        if (ref_int(ids, n * ids->strides[0] + t) == e) return true;
+    }
+    return false;
+}
+
+static void put_int(const kern_tensor *t, int64_t i, int64_t j, int64_t value)
+{
+    const int64_t at = ref_offset(t, i, j);
+    if (t->type == DTYPE_I32) {
+        ((int32_t *)t->data)[at] = (int32_t)value;
+    } else {
+        ((int64_t *)t->data)[at] = value;
+    }
+}
+
+static int64_t get_int(const kern_tensor *t, int64_t i, int64_t j)
+{
+    return ref_int(t, ref_offset(t, i, j));
+}
+
+status ref_route(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *logits = &c->in[0], *ids = &c->out[0], *weights = &c->out[1];
+    const int64_t experts = logits->dims[1], taken = ids->dims[1];
+    for (int64_t n = 0; n < logits->dims[0]; n++) {
+        for (int64_t t = 0; t < taken; t++) {
+            int64_t best = -1;
+            for (int64_t e = 0; e < experts; e++) {
+                if (is_chosen(ids, n, t, e)) continue;
+                if (best < 0 || ref_get(logits, n, e) > ref_get(logits, n, best)) best = e;
+            }
+            put_int(ids, n, t, best);
+        }
+        const double top = ref_get(logits, n, get_int(ids, n, 0));
+        double sum = 0.0;
+        for (int64_t e = 0; e < experts; e++) {
+            if (c->attrs.normalize && !is_chosen(ids, n, taken, e)) continue;
+            sum += exp(ref_get(logits, n, e) - top);
+        }
+        for (int64_t t = 0; t < taken; t++) {
+            ref_put(weights, n, t, exp(ref_get(logits, n, get_int(ids, n, t)) - top) / sum);
+        }
+    }
+    return ST_OK;
+}
+
+// p_e (d_e - sum of d p over the chosen), d being 0 where an expert is not chosen; p_e follows from
+// the first weight, that of the largest logit. Normalized, p is 0 but for the chosen.
+status ref_route_bwd(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dweights = &c->in[0], *logits = &c->in[1], *ids = &c->in[2];
+    const kern_tensor *weights = &c->in[3], *dlogits = &c->out[0];
+    for (int64_t n = 0; n < logits->dims[0]; n++) {
+        const double first = ref_get(weights, n, 0);
+        const double top = ref_get(logits, n, get_int(ids, n, 0));
+        double mean = 0.0;
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            mean += ref_get(dweights, n, t) * ref_get(weights, n, t);
+        }
+        for (int64_t e = 0; e < logits->dims[1]; e++) {
+            const double p = c->attrs.normalize ? 0.0 : first * exp(ref_get(logits, n, e) - top);
+            double d = -p * mean;
+            for (int64_t t = 0; t < ids->dims[1]; t++) {
+                if (get_int(ids, n, t) != e) continue;
+                d = ref_get(weights, n, t) * (ref_get(dweights, n, t) - mean);
+            }
+            ref_put(dlogits, n, e, d);
+        }
+    }
+    return ST_OK;
+}
+
+// ---- there and back ---------------------------------------------------------------------------------
+
+status ref_permute(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *ids = &c->in[1], *weights = &c->in[2];
+    const kern_tensor *rows = &c->out[0], *row_of = &c->out[1], *offsets = &c->out[2];
+    int64_t row = 0;
+    for (int64_t n = 0; n < ids->dims[0]; n++) {
+        for (int64_t t = 0; t < ids->dims[1]; t++) {
+            const int64_t id = get_int(ids, n, t);
+            if (id >= c->attrs.experts) {
+                return fail(ST_DATA, "permute: token %lld asks for expert %lld of %d", (long long)n,
+                            (long long)id, (int)c->attrs.experts);
+            }
+            if (id < 0) put_int(row_of, n, t, -1);
+        }
+    }
+    for (int64_t e = 0; e < c->attrs.experts; e++) {
+        put_int(offsets, 0, e, row);
+        for (int64_t k = 0; k < ids->dims[0] * ids->dims[1]; k++) {
+            const int64_t n = k / ids->dims[1], t = k % ids->dims[1];
+            if (get_int(ids, n, t) != e) continue;
+            put_int(row_of, n, t, row);
+            for (int64_t j = 0; j < x->dims[1]; j++) ref_put(rows, row, j, ref_get(x, n, j));
+            if (ref_has(weights)) ref_put(&c->out[3], row, 0, ref_get(weights, n, t));
+            row++;
+        }
+    }
+    put_int(offsets, 0, c->attrs.experts, row);
+    return ST_OK;
+}
+
+static status row_check(const kern_call *c, int64_t row, int64_t rows)
+{
+    if (row < rows) return ST_OK;
+    return fail(ST_DATA, "%s: row %lld of %lld", op_kind_of(c->code)->name, (long long)row,
+                (long long)rows);
+}
+
+// y[n] = the sum of a token's rows, times their weights where there are any.
+static status rows_add(const kern_call *c, const kern_tensor *weights, const kern_tensor *y)
+{
+    const kern_tensor *rows = &c->in[0], *row_of = &c->in[1];
+    for (int64_t n = 0; n < row_of->dims[0]; n++) {
+        for (int64_t j = 0; j < rows->dims[1]; j++) {
+            double sum = 0.0;
+            for (int64_t t = 0; t < row_of->dims[1]; t++) {
+                const int64_t row = get_int(row_of, n, t);
+                TRY(row_check(c, row, rows->dims[0]));
+                if (row < 0) continue;
+                sum += ref_get(rows, row, j) * (ref_has(weights) ? ref_get(weights, n, t) : 1.0);
+            }
+            ref_put(y, n, j, sum);
+        }
+    }
+    return ST_OK;
+}
+
+status ref_unpermute(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    return rows_add(c, &c->in[2], &c->out[0]);
+}
+
+status ref_permute_bwd(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor none = {0}, *row_of = &c->in[1], *dscale = &c->in[2];
+    TRY(rows_add(c, &none, &c->out[0]));
+    for (int64_t k = 0; k < row_of->dims[0] * row_of->dims[1] && ref_has(dscale); k++) {
+        const int64_t n = k / row_of->dims[1], t = k % row_of->dims[1];
+        const int64_t row = get_int(row_of, n, t);
+        ref_put(&c->out[1], n, t, row < 0 ? 0.0 : ref_get(dscale, row, 0));
+    }
+    return ST_OK;
+}
+
+status ref_unpermute_bwd(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *row_of = &c->in[1], *rows = &c->in[2], *weights = &c->in[3];
+    const kern_tensor *drows = &c->out[0];
+    for (int64_t k = 0; k < row_of->dims[0] * row_of->dims[1]; k++) {
+        const int64_t n = k / row_of->dims[1], t = k % row_of->dims[1];
+        const int64_t row = get_int(row_of, n, t);
+        const double weight = ref_has(weights) ? ref_get(weights, n, t) : 1.0;
+        double dot = 0.0;
+        TRY(row_check(c, row, drows->dims[0]));
+        for (int64_t j = 0; j < dy->dims[1] && row >= 0; j++) {
+            if (ref_has(rows)) dot += ref_get(dy, n, j) * ref_get(rows, row, j);
+            ref_put(drows, row, j, ref_get(dy, n, j) * weight);
+        }
+        if (ref_has(weights)) ref_put(&c->out[1], n, t, dot);
+    }
+    return ST_OK;
+}
+
+// ---- products ---------------------------------------------------------------------------------------
+
+typedef struct group {
+    int64_t begin, end; // rows
+} group;
+
+static status group_of(const kern_call *c, int64_t e, group *out)
+{
+    const kern_tensor *offsets = &c->in[2];
+    const int64_t rows = c->in[0].dims[0], count = c->attrs.experts;
+    *out = (group){rows * e / count, rows * (e + 1) / count};
+    if (ref_has(offsets)) *out = (group){ref_int(offsets, e), ref_int(offsets, e + 1)};
+    if (out->begin >= 0 && out->begin <= out->end && out->end <= rows) return ST_OK;
+    return fail(ST_DATA, "%s: expert %lld has rows %lld to %lld of %lld", op_kind_of(c->code)->name,
+                (long long)e, (long long)out->begin, (long long)out->end, (long long)rows);
+}
+
+status ref_grouped_matmul(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+    const int64_t columns = y->dims[1];
+    for (int64_t e = 0; e < c->attrs.experts; e++) {
+        group g;
+        TRY(group_of(c, e, &g));
+        for (int64_t n = g.begin; n < g.end; n++) {
+            for (int64_t m = 0; m < columns; m++) {
+                double sum = 0.0;
+                for (int64_t k = 0; k < x->dims[1]; k++) {
+                    sum += ref_get(x, n, k) * ref_get(w, e * columns + m, k);
+                }
+                ref_put(y, n, m, sum);
+            }
+        }
+    }
+    return ST_OK;
+}
+
+status ref_grouped_matmul_dx(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    const int64_t columns = dy->dims[1];
+    for (int64_t e = 0; e < c->attrs.experts; e++) {
+        group g;
+        TRY(group_of(c, e, &g));
+        for (int64_t n = g.begin; n < g.end; n++) {
+            for (int64_t k = 0; k < dx->dims[1]; k++) {
+                double sum = 0.0;
+                for (int64_t m = 0; m < columns; m++) {
+                    sum += ref_get(dy, n, m) * ref_get(w, e * columns + m, k);
+                }
+                ref_put(dx, n, k, sum);
+            }
+        }
+    }
+    return ST_OK;
+}
+
+// An expert without rows has its gradient as it was, or zeros.
+status ref_grouped_matmul_dw(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
+    const int64_t columns = dy->dims[1];
+    for (int64_t m = 0; m < dw->dims[0]; m++) {
+        group g;
+        TRY(group_of(c, m / columns, &g));
+        for (int64_t k = 0; k < dw->dims[1]; k++) {
+            ref_fold fold = ref_fold_begin(dw, c->accumulate, m, k);
+            for (int64_t n = g.begin; n < g.end; n++) {
+                ref_fold_add(&fold, ref_get(dy, n, m % columns), ref_get(x, n, k));
+            }
+            ref_fold_end(&fold, dw, m, k);
+        }
+    }
+    return ST_OK;
+}
+
+// ---- scales -----------------------------------------------------------------------------------------
+
+status ref_scale_rows(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *x = &c->in[0], *scale = &c->in[1], *y = &c->out[0];
+    for (int64_t n = 0; n < x->dims[0]; n++) {
+        for (int64_t j = 0; j < x->dims[1]; j++) {
+            ref_put(y, n, j, ref_get(x, n, j) * ref_get(scale, n, 0));
+        }
+    }
+    return ST_OK;
+}
+
+status ref_scale_rows_ds(const kern_context *context, const kern_call *c)
+{
+    (void)context;
+    const kern_tensor *dy = &c->in[0], *x = &c->in[1], *dscale = &c->out[0];
+    for (int64_t n = 0; n < x->dims[0]; n++) {
+        double sum = 0.0;
+        for (int64_t j = 0; j < x->dims[1]; j++) sum += ref_get(dy, n, j) * ref_get(x, n, j);
+        ref_put(dscale, n, 0, sum);
+    }
+    return ST_OK;
+}
