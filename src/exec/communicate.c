@@ -1,5 +1,5 @@
-// From a plan's communications to operations of comm.
-// Addresses do not change while a plan lives, so the items and tree nodes of each operation are made once.
+// Turns the communications of a plan into operations of comm. Addresses do not change while a plan
+// lives, so the items and tree nodes of each operation are made once.
 #include "exec/communicate.h"
 
 #include "exec/exec.h"

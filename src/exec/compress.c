@@ -1,4 +1,4 @@
-// Bytes that a codec needs, for the plan, and the arguments of the sums that it carries, for comm.
+// Compressed sums of a plan: the bytes that the codec needs, and the arguments of comm.
 #include "exec/compress.h"
 
 static comm_cut cut_of(const exec_codec *c, int64_t count, int32_t ranks, int64_t piece)

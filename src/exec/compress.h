@@ -1,4 +1,4 @@
-// Sums of a plan that travel compressed: codec and settings, bytes for the plan, arguments for comm.
+// Compressed sums of a plan: the codec's sizes, for the planner, and the arguments, for comm.
 #ifndef EXEC_COMPRESS_H
 #define EXEC_COMPRESS_H
 
@@ -11,15 +11,14 @@ extern "C" {
 
 typedef struct exec_codec {
     const comm_codec *codec; // NULL: none
-    comm_bucket settings;    // its count is not looked at
+    comm_bucket settings;    // the count in it is not used
 } exec_codec;
 
-// What a plan asks of it. `c` is borrowed for as long as plans are made.
+// The view of a codec that the planner uses. `c` is borrowed as long as plans are made.
 plan_codec exec_plan_codec(exec_codec *c);
 
-// Gives the operations of those sums of a plan that travel compressed what they need besides; the others stay
-// as they are. base: as for exec_comms_make. Without a codec (in virtual time) only a transport that runs
-// none can carry them.
+// Completes the arguments of a plan's compressed sums; those of other operations stay as they are.
+// base: as for exec_comms_make. Without a codec (in virtual time) the transport must not run them.
 NODISCARD status exec_sums_make(arena *a, const plan *p, const exec_codec *codec,
                                 comm_group *const *groups, char *base, comm_args *comms);
 

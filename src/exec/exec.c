@@ -1,9 +1,9 @@
-// The executor. See exec.h for the contract.
+// Posts the actions of a plan to the lanes of a device.
 //
-// Posting walks the actions with a cursor (action, node); when a queue is full the cursor stays, and
-// the next call goes on from there. Order between lanes is only what the plan's waits say: an action
-// that others wait for records an event. Waits on the step before use that step's events; when the
-// plan changes between two steps the device is drained instead, which is rare (evaluation, ramps).
+// exec_advance walks the actions with a cursor (action, node). When a queue is full the cursor
+// stays, and the next call goes on from there. Only the plan's waits order the lanes: an action
+// that others wait for records an event. Waits on the step before use the events of that step. When
+// the plan changes between two steps (evaluation, batch ramps), the device is drained instead.
 #include "exec/exec.h"
 
 #include "exec/communicate.h"
@@ -16,18 +16,18 @@ enum { SLOTS = 2 }; // steps in flight
 
 typedef struct plan_state {
     const plan *p;
-    kern_event **events; // [action]; NULL where nobody waits for it
-    exec_deaths *deaths; // [binding] in debug builds: see poison.h; else NULL
-    comm_args *comms;    // [communication of the plan] with addresses
+    kern_event **events; // [action]; NULL: no other lane waits for it
+    exec_deaths *deaths; // [binding] in debug builds, for poison.c; else NULL
+    comm_args *comms;    // [communication of the plan]
     const exec_tap *taps;
     int64_t tap_count;
 } plan_state;
 
-// One step in flight: what the host gave and what it will read.
+// One step in flight: the input from the host and the results for it.
 typedef struct step_slot {
     step_block given;    // host and settings parts
     step_device results; // copied out by the read-back
-    char *batch;         // copies of the batch tensors, one after the other
+    char *batch;         // copies of the batch tensors, consecutive
     int64_t batch_capacity;
     struct {
         int64_t run_row, at, bytes;
@@ -35,15 +35,15 @@ typedef struct step_slot {
     int part_count;
     int64_t step;
     const plan *p;
-    double *losses; // of the plan's compressed sums, copied out too
+    double *losses; // of the compressed sums, copied out too; NULL: no plan has any
     bool begun, posted, taken;
-    kern_event *done; // after its read-back
+    kern_event *done; // recorded after its read-back
 } step_slot;
 
 struct exec {
     exec_config config;
     kern_device *device;
-    kern_lane **lanes; // LANE_GROUPS and one for each group; NULL of groups on the compute lane
+    kern_lane **lanes; // LANE_GROUPS, then one per group; NULL: the group uses the compute lane
     char *base;        // the arena, device memory
     int64_t arena_bytes, touched_bytes, poisoned_bytes;
     plan_state *plans;
@@ -54,10 +54,10 @@ struct exec {
     const plan_state *running;  // plan of the current step
     const plan_state *previous; // plan of the step before, NULL after a drain
     int64_t action, node;       // cursor
-    int64_t tap;                // the next one of the plan's
-    bool launched;              // the work under the cursor; its taps are not all
-    int stage;                  // within an action: waits, work, record
-    int64_t results_ns;         // when the step was done whose results were taken last
+    int64_t tap;                // index of the plan's next tap
+    bool launched;              // the work under the cursor is posted, not all of its taps are
+    int stage;                  // of an action: its waits, its work, the record of its event
+    int64_t results_ns;         // end of the step whose results were taken last
     int64_t first_action_ns;
 };
 
@@ -69,7 +69,7 @@ static status refuse_if_too_large(const exec_config *config, int64_t bytes)
                 text_bytes_human(bytes, need), text_bytes_human(config->memory_limit_bytes, have));
 }
 
-// An event for every action that another lane waits for.
+// Makes an event for every action that another lane waits for.
 static status plan_events_make(exec *e, plan_state *s)
 {
     const plan *p = s->p;
@@ -94,7 +94,7 @@ static status plan_deaths_make(exec *e, plan_state *s)
     return ST_OK;
 }
 
-// What the sums measure is read back, unless no codec runs.
+// The losses of compressed sums are read back only if a codec runs.
 static status plan_sums_make(exec *e, plan_state *s)
 {
     const exec_config *config = &e->config;
@@ -218,7 +218,7 @@ static status batch_take(exec *e, step_slot *slot, const exec_input *input)
         char name[PLAN_NAME_BYTES] = "batch.";
         strncat(name, b->name, sizeof(name) - strlen(name) - 1);
         const int64_t row = plan_table_find(e->config.run, name);
-        if (row < 0) continue; // no program of this job reads it
+        if (row < 0) continue; // no program of this run reads it
         if (b->bytes > e->config.run->tensors[row].bytes) {
             return fail(ST_INTERNAL, "batch %s has %lld bytes, its tensor %lld", b->name,
                         (long long)b->bytes, (long long)e->config.run->tensors[row].bytes);
@@ -284,7 +284,7 @@ status exec_begin(exec *e, const plan *p, const exec_input *input)
     return ST_OK;
 }
 
-// Waits of the action under the cursor; e->node counts those already posted.
+// Posts the waits of the action under the cursor; e->node counts those that are posted.
 static status post_waits(exec *e, const plan_action *action, bool *posted)
 {
     const plan *p = e->running->p;
@@ -303,7 +303,8 @@ static status post_waits(exec *e, const plan_action *action, bool *posted)
     return ST_OK;
 }
 
-// Fills what died at the node just posted; a queue that is full skips it: it is a check, no duty.
+// Fills the bytes that are dead after the node just posted. A full queue skips them: this is a
+// check.
 static status post_poison(exec *e, const plan_action *action, int64_t at)
 {
     if (e->running->deaths == NULL) return ST_OK;
@@ -331,7 +332,7 @@ static status post_node(exec *e, const plan_action *action, bool *posted)
     return e->config.api->launch(e->lanes[action->lane], &call, posted);
 }
 
-// What somebody wants to see of the node just posted.
+// Posts the taps of the node just posted.
 static status post_taps(exec *e, const plan_action *action, bool *posted)
 {
     const plan_state *s = e->running;
@@ -345,7 +346,7 @@ static status post_taps(exec *e, const plan_action *action, bool *posted)
     return ST_OK;
 }
 
-// The step's host part and its batch, piece by piece.
+// Copies the host part of the step block and the batch tensors to the device, one per e->node.
 static status post_copy(exec *e, const plan_action *action, bool *posted)
 {
     const kern_device_api *api = e->config.api;
@@ -434,7 +435,7 @@ static status post_work(exec *e, const plan_action *action, bool *posted)
     }
 }
 
-// The stages of an action: its waits, its work, the record of its event.
+// Walks the stages of each action: its waits, its work, the record of its event.
 status exec_advance(exec *e, exec_state *state)
 {
     enum { STAGE_WAITS, STAGE_WORK, STAGE_RECORD, STAGE_COUNT };
@@ -481,10 +482,11 @@ status exec_sleep(exec *e)
     const kern_device_api *api = e->config.api;
     const host *h = e->config.device.h;
     bool done = false;
-    // A real device wakes us when it has done much of its work. Who looks every 0.2 ms instead interrupts products that both
-    // cores make meanwhile 3,000 times a second: 2 to 4% of a step of Llama 135M (two cores of a Zen 4, 2026-11-22).
+    // A real device wakes this thread when much of its work is done. Polling every 0.2 ms instead
+    // would interrupt the GEMMs of both cores 3,000 times a second: 2 to 4% of a step of Llama 135M
+    // (two cores of a Zen 4, 2026-11-22).
     if (api->room_await != NULL) return api->room_await(e->device);
-    // A query lets devices that work only when asked go on.
+    // Some devices make progress only during a query.
     TRY(api->event_query(e->slots[e->current].done, &done));
     h->api->sleep_ns(h, 200000);
     return ST_OK;
@@ -503,7 +505,7 @@ status exec_post(exec *e)
 status exec_results(exec *e, step_device *out, int64_t *step, bool *any)
 {
     *any = false;
-    // The other slot holds the step before; after exec_finish the current one may be taken too.
+    // The other slot holds the step before. After exec_finish the current one may be taken too.
     for (int k = 1; k <= SLOTS; k++) {
         step_slot *slot = &e->slots[(e->current + k) % SLOTS];
         if (!slot->begun || !slot->posted || slot->taken) continue;
@@ -532,13 +534,13 @@ kern_lane_times exec_lane_times(const exec *e)
         const kern_lane *lane = e->lanes[LANE_GROUPS + i];
         comm_group *g = e->config.groups != NULL ? e->config.groups[i] : NULL;
         if (g != NULL) any = g;
-        if (lane == NULL) { // between products, which stand still meanwhile
+        if (lane == NULL) { // on the compute lane, which waits meanwhile
             sum.awaited_ns += g != NULL ? comm_group_worked_ns(g) : 0;
         } else {
             sum.awaited_ns += e->config.api->lane_times(lane).awaited_ns;
         }
     }
-    sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of all of them: they are one rank's
+    sum.worked_ns = any != NULL ? comm_busy_ns(any) : 0; // of the whole rank
     return sum;
 }
 

@@ -1,11 +1,12 @@
-// The executor: does what plans say, on whatever device it is given.
+// The executor: runs plans on a device and posts their collectives to a transport.
 //
 // It is a state machine that never blocks: exec_advance posts as much of the current step as the
-// device's queues take and says what it waits for, so one thread can run any number of ranks. It
-// branches on no value that a step computes; it does not know what a device is made of. Trainer,
-// generation and (given a virtual device) simulator are the same executor.
+// device's queues take and returns, so one thread can run any number of ranks. It branches on no
+// value that a step computes, and it knows neither the kind of the device nor that of the
+// transport. The trainer and generation use it with real ones, the simulator with virtual ones.
 //
-//   exec_begin(step n) .. exec_advance until POSTED .. exec_begin(step n+1) ..  exec_results(step n)
+//   exec_begin(step n) .. exec_advance until POSTED .. exec_begin(step n+1) ..  exec_results(step
+//                                                                               n)
 //
 // A step's results are read one step late, so the device never waits for the host.
 #ifndef EXEC_EXEC_H
@@ -25,22 +26,24 @@ typedef struct exec exec;
 typedef struct exec_config {
     const kern_device_api *api;
     kern_device_config device;
-    plan_table *run;          // placed; borrowed
+    plan_table *run;          // it has offsets; borrowed
     const plan *const *plans; // all plans that will run; borrowed
     int64_t plan_count;
     int64_t memory_limit_bytes; // 0: none; a larger arena is refused
     comm_group *const *groups;  // [row of run->groups]; borrowed
-    exec_codec codec; // of plans whose gradients travel compressed; its codec NULL: in virtual time
+    // Encodes the gradients of plans with compressed sums. Its codec is NULL in virtual time, where
+    // the transport only needs prices.
+    exec_codec codec;
 } exec_config;
 
 typedef enum exec_state {
-    EXEC_IDLE,    // nothing begun
-    EXEC_RUNNING, // posted some; call again
+    EXEC_IDLE,    // no step was begun
+    EXEC_RUNNING, // a part of the step was posted; call again
     EXEC_WAITING, // a queue is full; call again after exec_sleep, or later
-    EXEC_POSTED   // all of the step is posted; it may still be running
+    EXEC_POSTED   // the whole step is posted; the device may still be running it
 } exec_state;
 
-// One batch tensor of a step, in host memory; copied by exec_begin.
+// One batch tensor of a step in host memory. exec_begin copies it.
 typedef struct exec_batch {
     const char *name; // of the program's ROLE_BATCH tensor: "ids"
     const void *data;
@@ -55,8 +58,9 @@ typedef struct exec_input {
     int batch_count;
 } exec_input;
 
-// The groups of a plan table, by its rows: for exec_config. All ranks make those that they share in the same
-// order, whatever the order in their tables. On failure what was made is destroyed.
+// Makes the groups of a plan table, by its rows, for exec_config. Ranks make the groups that they
+// share in the same order, independent of the order in their tables. A failure destroys the groups
+// that were made.
 NODISCARD status exec_groups_make(arena *a, comm *all, const plan_mesh *mesh, const plan_table *run,
                                   comm_group ***out);
 void exec_groups_destroy(comm_group **groups, const plan_table *run); // NULL is legal
@@ -67,65 +71,69 @@ void exec_destroy(exec *e); // waits for the device; NULL is legal
 // Begins a step of one of the plans. The step before must be posted (not done).
 NODISCARD status exec_begin(exec *e, const plan *p, const exec_input *input);
 NODISCARD status exec_advance(exec *e, exec_state *state);
-NODISCARD status exec_sleep(exec *e); // until the device has made room; the host's thread sleeps
-// exec_advance and exec_sleep until posted.
+NODISCARD status exec_sleep(exec *e); // until a queue of the device has space again
+// Calls exec_advance and exec_sleep until the step is posted.
 NODISCARD status exec_post(exec *e);
-// Results of the step before the one begun last (or of the last, after exec_finish). Waits for its
-// read-back. *step is the number that exec_begin was given; false in *any: there is none.
+// Gives the results of the step before the one begun last (of the last one after exec_finish) and
+// waits for its read-back. *step is the number that exec_begin got. *any is false if there is no
+// such step.
 NODISCARD status exec_results(exec *e, step_device *out, int64_t *step, bool *any);
-// What the compressed sums of that step measured, added over the ranks: COMM_REALS for each bucket of
-// its plan, until the next exec_begin. NULL: it had none.
+// Returns what the compressed sums of that step measured, added over the ranks: COMM_REALS for each
+// bucket of its plan, valid until the next exec_begin. NULL: the step had none.
 const double *exec_losses(const exec *e);
-// Of communication, since the beginning: the time in which any was on its way, on whichever lanes, and that
-// for which products stood still; zeros where there is none.
+// Returns times since exec_create: in worked_ns the time with any collective in progress, on any
+// lane, in awaited_ns the time for which the compute lane waited for one. Both are zero without
+// groups.
 kern_lane_times exec_lane_times(const exec *e);
-// Host clock when the step whose results were taken last was done.
+// Host clock at the end of the step whose results were taken last.
 int64_t exec_results_ns(const exec *e);
-// Waits until everything posted is done.
+// Posts the rest of the step and waits until the device has done everything.
 NODISCARD status exec_finish(exec *e);
 
-// To look into steps (bisect): right after node `node` of action `action` (of a communication: 0) the
-// lane copies the tensor's first bytes to host memory, before anything can overwrite them. The plan is
-// as it is without.
+// A look into a step, for bisect: right after node `node` of action `action` (0 for a
+// communication) the lane copies the tensor's first bytes to host memory, before anything can
+// overwrite them. The plan does not change.
 typedef struct exec_tap {
     int32_t action, node;
     int32_t ref; // as in bindings
     int64_t bytes;
-    void *to; // there until exec_finish
+    void *to; // valid until exec_finish
 } exec_tap;
-// For all steps of this plan from now on; sorted by action and node; borrowed. NULL: none. After exec_finish.
+// Sets the taps of all later steps of this plan; call it after exec_finish. They are sorted by
+// action and node, and borrowed. NULL removes them.
 void exec_tap_set(exec *e, const plan *p, const exec_tap *taps, int64_t count);
 
-// Run tensors from the host, between steps (after exec_finish). Offsets and sizes in bytes.
+// These read and write run tensors between steps (after exec_finish). Offsets and sizes are in
+// bytes.
 NODISCARD status exec_write(exec *e, int64_t run_row, int64_t offset, const void *data,
                             int64_t bytes);
-// All bytes zero. Costs nothing, and touches no page, where the device's fresh memory is zero.
-// Before the first step only.
+// Fills a tensor with zeros, before the first step only. It costs nothing and touches no page on a
+// device whose fresh memory is zero.
 NODISCARD status exec_zero(exec *e, int64_t run_row);
-// The model's constants, where the run has them.
+// Writes those constants of the model that the run has.
 NODISCARD status exec_constants_write(exec *e, const op_model *m);
-// The step block as it is before the first step.
+// Writes the step block of the first step.
 NODISCARD status exec_step_reset(exec *e, double loss_scale);
 NODISCARD status exec_read(exec *e, int64_t run_row, int64_t offset, void *data, int64_t bytes);
-// A transient tensor of the plan that ran last, by its row, after exec_finish: outputs, kept gradients.
+// Reads a transient tensor (an output, a kept gradient) of the plan that ran last, by its row,
+// after exec_finish.
 NODISCARD status exec_read_transient(exec *e, const plan *p, int32_t row, void *data,
                                      int64_t bytes);
 
-int64_t exec_arena_bytes(const exec *e); // allocated = predicted
-int64_t
-exec_touched_bytes(const exec *e); // measured: the highest byte that an operand ever covered
-int64_t exec_poisoned_bytes(const exec *e); // filled with NaN because they were dead (plan.poison)
+int64_t exec_arena_bytes(const exec *e);    // allocated, which is what the plan predicts
+int64_t exec_touched_bytes(const exec *e);  // measured: the highest byte that any operand covered
+int64_t exec_poisoned_bytes(const exec *e); // dead bytes that were filled with NaN (plan.poison)
 int exec_threads(const exec *e);
 kern_level exec_level(const exec *e);
-// Host clock when the first action of the first step was posted; 0 before.
+// Host clock at which the first action of the first step was posted; 0 before that.
 int64_t exec_first_action_ns(const exec *e);
 
-// plan_workspace_fn and plan_panels_fn over a backend: context is an exec_workspace_context.
+// plan_workspace_fn and plan_panels_fn of a backend. Their context is an exec_workspace_context.
 typedef struct exec_workspace_context {
     const kern_backend *backend;
     int threads;
     bool strict;
-    kern_level level; // panels: that the run will have
+    kern_level level; // of the run; the size of packed weights depends on it
 } exec_workspace_context;
 int64_t exec_workspace(void *context, const op_program *program, const op_node *node,
                        const extent_binding *bound, int64_t seq, int64_t cache_seq);
