@@ -1,4 +1,4 @@
-// What is known of an operation before a peer is asked: its name, the shape of its operands, nonsense.
+// The operands of each operation, and the checks of arguments that need no peer.
 #include "comm/args.h"
 
 #include "comm/reduce.h"
@@ -122,7 +122,7 @@ static status reduction_check(const comm_args *args)
                 op_reduction_name(args->reduction), dtype_name(args->type));
 }
 
-// The rest is checked against the cut (compressed.c).
+// compressed.c checks the rest against the cut.
 static status compressed_check(const comm_args *args)
 {
     const bool sums = args->op == COLLECTIVE_ALL_REDUCE || args->op == COLLECTIVE_REDUCE_SCATTER;

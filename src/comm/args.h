@@ -1,4 +1,4 @@
-// Inside comm/: what an operation's row says of its operands, and the checks before anything is touched.
+// Inside comm/: the operands of each operation, and the checks of its arguments.
 #ifndef COMM_ARGS_H
 #define COMM_ARGS_H
 
@@ -8,13 +8,14 @@
 extern "C" {
 #endif
 
-// Of one rank: how many pieces of `count` elements it has of `in` and of `out`; 0: that rank has none.
+// Operands of one rank: the numbers of pieces of `count` elements in `in` and `out`; 0: it has
+// none.
 typedef struct comm_shape {
     int in_pieces, out_pieces;
     bool adds;   // sums something
-    bool rooted; // args.root means something
+    bool rooted; // it uses args.root
 } comm_shape;
-// A row of operands: pieces are 0 none, 1 one, 2 one per rank; of the root and of the others.
+// A row of the table: the pieces of the root and of other ranks. 0: none, 1: one, 2: one per rank.
 typedef struct comm_op_row {
     uint8_t root_in, root_out, in, out;
     bool adds, rooted;
@@ -37,10 +38,10 @@ static inline comm_shape comm_shape_of(op_collective op, int size, bool is_root)
     return shape;
 }
 
-// Everything that one rank can see alone. `rank`, `size`: in the group.
+// Checks everything that one rank can see by itself. `rank` and `size` are those of the group.
 NODISCARD status comm_args_check(const comm_args *args, int rank, int size);
 int64_t comm_args_count(const comm_args *args); // of elements over all items
-bool comm_args_end(const comm_args *args);      // does any item say where its pieces end?
+bool comm_args_end(const comm_args *args);      // whether any item has a total
 // Elements of piece r, and of the n pieces together.
 static inline int64_t comm_item_piece(const comm_item *item, int64_t r)
 {

@@ -136,8 +136,8 @@ static status limit_run(bench_rank *b, int64_t bytes, int64_t ops, comm_stores_c
 static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double *seconds)
 {
     TRY(comm_barrier(b->g, "bench begin"));
-    // The limit looks at the descriptors of the last operation: no barrier may come between. Each kind runs once
-    // before, or what another left in the caches would be counted.
+    // The limit looks at the descriptors of the last operation: no barrier may come between. Each
+    // kind runs once before, or what another left in the caches would be counted.
     const comm_stores_choice stores = kind == 1 ? COMM_STORES_CACHED : COMM_STORES_STREAM;
     TRY(ops_run(b, bytes, 1));
     if (kind > 0) TRY(limit_run(b, bytes, 1, stores));
@@ -147,8 +147,8 @@ static status sample(bench_rank *b, int kind, int64_t bytes, int64_t ops, double
     } else {
         TRY(limit_run(b, bytes, ops, stores));
     }
-    // From the first that began to the last that was done: of ranks that share a core each alone would
-    // only see its own work. Hosts apart have no clock in common.
+    // From the first that began to the last that was done: of ranks that share a core each alone
+    // would only see its own work. Hosts apart have no clock in common.
     const int64_t end = now_ns(b);
     int64_t most[2] = {end, -begin};
     if (!b->g->transport->direct) {

@@ -1,4 +1,4 @@
-// A rank's end of a job: it finds a transport, meets the others, and keeps the groups.
+// A rank's end of a job: it finds a transport, opens it, and owns the groups.
 #include "comm/comm_internal.h"
 
 #include "comm/transport/transport_table.h"
@@ -113,8 +113,8 @@ status comm_open(const comm_config *config, comm **out)
     return ST_OK;
 }
 
-// The others may still copy from this rank's memory in the last operation of a group that needed no
-// second wait; so all ranks wait for each other once more, unless the job has failed.
+// Peers may still copy from this rank's memory, if the last operation of a group needed no second
+// wait. So all ranks wait for each other once more, unless the job has failed.
 void comm_close(comm *c)
 {
     if (c == NULL) return;

@@ -24,13 +24,13 @@ struct comm {
     comm_config config;
     const comm_transport *transport;
     comm_link *link;
-    comm_link *self; // of groups of one rank
+    comm_link *self; // for groups of one rank
     comm_group *world;
-    comm_group *groups; // all but the world's
+    comm_group *groups; // all but the world
     pthread_mutex_t lock;
     bool failed; // some group is dead
     int splits;  // so far
-    // Posted operations that are on their way, and the time in which there was any.
+    // Number of posted operations in progress, and the time with any in progress.
     int under_way;
     int64_t busy_since, busy_ns;
     int rule_count;
@@ -46,14 +46,14 @@ typedef struct comm_posted { // an operation that waits on a device's stream, or
     uint32_t busy;
 } comm_posted;
 
-typedef struct comm_label { // the last name and its hash: most operations come again
-    uint32_t hash;          // 0: none yet, or the name is too long
-    int32_t words;          // of the text to its zero
+typedef struct comm_label { // the last name and its hash, since most operations repeat
+    uint32_t hash;          // 0: there is none yet, or the name is too long
+    int32_t words;          // words of the text up to its zero
     char text[56];          // cut, and filled up with zeros
 } comm_label;
 
-// What a thread looked up for the last operations of a group: names, and the algorithm of each operation
-// (key, 0 for none, and row). Looking for one costs 50 ns.
+// Cache of a thread for the operations of a group: names, and the last algorithm of each operation
+// (its key, 0 for none, and row). A search for an algorithm costs 50 ns.
 typedef struct comm_memo {
     comm_label tensor, site;
     uint64_t chosen_key[COLLECTIVE_COUNT];
@@ -65,7 +65,7 @@ struct comm_group {
     comm_group *next;
     comm_port *port;
     const comm_transport *transport;
-    rank_record *record; // of the recorder; NULL: no control block
+    rank_record *record; // with the recorder; NULL: there is no control block
     int rank, size;
     char name[COMM_GROUP_NAME];
     comm_direct *direct;
@@ -74,36 +74,39 @@ struct comm_group {
     void *scratch;
     int64_t scratch_bytes;
     uint64_t *sent, *received; // messages to and from each rank; NULL before the first
-    comm_memo caller, stream;  // of the thread that calls, and of that which runs what is posted
-    bool dead;                 // set once, under the owner's lock, after `error`
-    error_record error;        // why
+    // Of the thread that calls, and of the thread of the stream, which runs posted operations.
+    comm_memo caller, stream;
+    bool dead;          // set once, under the owner's lock, after `error`
+    error_record error; // why
     comm_posted posted[COMM_MAX_POSTED];
     int posted_next;
     int64_t worked_ns; // of posted operations
 };
 
-// By name, by the tuning table, by topology. The row's index in comm_algorithm_table.
+// Chooses an algorithm by name, by the tuning table or by topology: its index in
+// comm_algorithm_table.
 NODISCARD status comm_algorithm_choose(comm_group *g, comm_memo *memo, const comm_args *args,
                                        int *out);
 NODISCARD status comm_rules_read(comm *c, const char *tuning);
 NODISCARD status comm_group_open(comm *c, const int32_t *members, int count, uint32_t number,
                                  const char *name, comm_group **out);
-// Does an operation in this thread. A failure ends the group; a dead group does nothing.
+// Runs an operation in this thread. A failure ends the group. A dead group returns its error.
 NODISCARD status comm_operation_run(comm_group *g, comm_memo *memo, const comm_args *args,
                                     const comm_contract *contract, int64_t posted_ns);
-// The contract, under this number, of an operation whose arguments are checked. It chooses the algorithm.
+// Makes the contract, with this number, of an operation whose arguments are checked, and chooses
+// its algorithm.
 NODISCARD status comm_contract_make(comm_group *g, comm_memo *memo, const comm_args *args,
                                     uint64_t sequence, comm_contract *out);
-// The algorithm that the contract names, with its record. comm_compressed_run: by exchanges under these
-// numbers, from `sequence` on.
+// Runs the algorithm that the contract names and records it. comm_compressed_run does so for each
+// exchange of a compressed sum; their numbers begin at `sequence`.
 NODISCARD status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
                                     const comm_contract *contract, int64_t posted_ns);
 NODISCARD status comm_compressed_run(comm_group *g, comm_memo *memo, const comm_args *args,
                                      uint64_t sequence, int64_t posted_ns);
-// Around a posted operation.
+// These surround a posted operation.
 void comm_busy_begin(comm_group *g);
 void comm_busy_end(comm_group *g);
-void comm_group_close(comm_group *g); // not in the owner's list any more
+void comm_group_close(comm_group *g); // which is not in the owner's list any more
 
 #ifdef __cplusplus
 }

@@ -258,7 +258,8 @@ static void *watch_main(void *argument)
     return NULL;
 }
 
-// Ranks 1 and 2 come to operation 2, or rank 1 sends its message, when rank 0 has been seen to wait.
+// Ranks 1 and 2 come to operation 2, or rank 1 sends its message, when rank 0 has been seen to
+// wait.
 static status waits_body(comm *c, void *context)
 {
     const bool by_message = context != NULL;

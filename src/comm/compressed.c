@@ -1,9 +1,9 @@
-// Sums over ranks that travel encoded: the layout of their workspace, and the two exchanges.
+// Compressed sums: the layout of their workspace, and their two exchanges.
 //
-//   work   one piece of floats | another | streams out, a slot per rank | streams in, a slot per rank
+//   work   a piece of floats | another | streams out, a slot per rank | streams in, likewise
 //   state  residuals of the pieces, one per rank | all_reduce: that of the sum
 //
-// A slot holds the stream of a whole piece; that of a shorter one is padded with zeros.
+// A slot holds the stream of a whole piece. The stream of a shorter piece is padded with zeros.
 #include "comm/compressed.h"
 
 #include "comm/comm_internal.h"
@@ -21,7 +21,7 @@ static comm_bucket bucket_of(const comm_cut *c, int64_t count)
 {
     comm_bucket b = c->bucket;
     b.count = count;
-    b.warm_steps = 0; // who warms up takes another plan for it
+    b.warm_steps = 0; // the warm-up steps use another plan
     return b;
 }
 
@@ -90,7 +90,7 @@ static int64_t length_of(const exchange *x, int64_t piece)
     return begin_of(x, piece + 1) - begin_of(x, piece);
 }
 
-// A range of the vector where it lies in one tensor; NULL: it spans several.
+// Returns the address of a range of the vector that lies in one tensor; NULL: it spans several.
 static float *range_at(const exchange *x, int64_t begin, int64_t count)
 {
     const comm_item *items = x->args->items;
@@ -121,7 +121,7 @@ static void range_copy(const exchange *x, int64_t begin, int64_t count, float *v
     ASSERT(count == 0);
 }
 
-// The residual of encoding number `at`: one per piece, then that of the sum.
+// Returns the residual of encoding number `at`: one per piece, then one for the sum.
 static void *state_at(const exchange *x, int64_t at)
 {
     if (x->c->state == NULL) return NULL;
@@ -145,7 +145,7 @@ static status encode(const exchange *x, int64_t piece, int64_t state, const floa
 static status decode(const exchange *x, int64_t piece, const unsigned char *in, float *values)
 {
     const comm_bucket b = bucket_of(&x->c->cut, length_of(x, piece));
-    int64_t bad = 0; // they arrive as NaN, which the gradients' norm finds
+    int64_t bad = 0; // these values become NaN, which the norm of the gradients detects
     return comm_decompress(x->c->cut.codec, &b, in, comm_compress_bytes(x->c->cut.codec, &b),
                            values, &bad);
 }
@@ -164,7 +164,7 @@ static status own_encode(const exchange *x)
     return ST_OK;
 }
 
-// Streams of bytes between the ranks, as an operation of the group by itself.
+// Exchanges streams of bytes, as an operation of the group with a contract of its own.
 static status exchange_run(exchange *x, op_collective op, const void *in)
 {
     const comm_item item = {.in = in, .out = x->received, .count = x->l.slot};
@@ -181,7 +181,7 @@ static status exchange_run(exchange *x, op_collective op, const void *in)
     return comm_algorithm_run(x->g, x->memo, &args, &contract, x->posted_ns);
 }
 
-// This rank's piece, of all ranks, left to right.
+// Adds this rank's piece over all ranks, left to right.
 static status own_sum(exchange *x, float *sum)
 {
     TRY(exchange_run(x, COLLECTIVE_ALL_TO_ALL, x->sent));

@@ -1,6 +1,6 @@
-// Sums that travel compressed: what every rank ends with is what a plain loop over the same codec makes of
-// the same pieces, to the bit and on all ranks, whatever the number of ranks and the cut into tensors; what
-// is measured is what was lost; a residual makes up for it over many steps.
+// Sums that travel compressed: what every rank ends with is what a plain loop over the same codec
+// makes of the same pieces, to the bit and on all ranks, whatever the number of ranks and the cut
+// into tensors; what is measured is what was lost; a residual makes up for it over many steps.
 #include "comm/compressed.h"
 #include "fixtures/comm/test_ranks.h"
 
@@ -206,7 +206,8 @@ static void all_ranks_have_the_plain_loops_bits(void **unused)
     }
 }
 
-// Without feedback every step loses the same part of the mean; with it what is missing does not grow.
+// Without feedback every step loses the same part of the mean; with it what is missing does not
+// grow.
 static void feedback_makes_up_for_it(void **unused)
 {
     (void)unused;
@@ -259,8 +260,8 @@ static void without_feedback_it_is_lost(void **unused)
     }
 }
 
-// Where one rank's value is not finite all ranks see none (in onebit its block, in bf16 infinity), and two
-// steps later nothing of it is left.
+// Where one rank's value is not finite all ranks see none (in onebit its block, in bf16 infinity),
+// and two steps later nothing of it is left.
 static void what_is_not_finite_shows(void **unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-// The contract, worded when two sides differ.
+// The texts of contracts, and of two that differ.
 #include "comm/contract.h"
 
 #include "base/hash.h"
@@ -47,7 +47,7 @@ static void names(difference *d, const char *field, const char *a, const char *b
     (void)snprintf(d->b, sizeof(d->b), "%s", b != NULL && b[0] != '\0' ? b : "no name");
 }
 
-// The first field that differs, the most telling first.
+// Finds the first field that differs, in the order of how much a field explains.
 static void find(const comm_contract *a, const comm_party *who_a, const comm_contract *b,
                  const comm_party *who_b, difference *d)
 {

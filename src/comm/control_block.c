@@ -1,4 +1,4 @@
-// The control block: see control_block.h for how it lies in memory.
+// The shared control block: making and mapping it, its slots, its failures and its names.
 #include "comm/control_block.h"
 
 #include "base/fault.h"
@@ -32,14 +32,14 @@ static int64_t record_bytes(void)
     return align_up((int64_t)sizeof(rank_record), BLOCK_PAGE);
 }
 
-// What must be there from the start.
+// Bytes that are reserved from the start.
 static int64_t hot_bytes(int local_ranks)
 {
     return BLOCK_PAGE + rows_of(local_ranks) * (int64_t)sizeof(block_row) +
            record_bytes() * local_ranks;
 }
 
-// Room for some 128 groups of all ranks; of many ranks for fewer.
+// Space for about 128 groups of all ranks, and for fewer if there are many ranks.
 static int64_t area_bytes_of(int local_ranks)
 {
     return min_i64(INT64_C(16) << 30, (int64_t)local_ranks * (INT64_C(192) << 20));
@@ -70,8 +70,8 @@ static int64_t system_ns(void)
 }
 
 #ifdef __x86_64__
-// The recorder reads the time twice in operations of 200 ns: the counter of the processor is cheaper
-// than the system's clock. Measured against that over a millisecond.
+// The recorder reads the time twice in operations of 200 ns, so it uses the counter of the
+// processor, which is cheaper than the system's clock. A millisecond of both gives its rate.
 static void clock_calibrate(block_head *h)
 {
     const int64_t begin_ns = system_ns();
@@ -170,7 +170,7 @@ unmap_block:
     return st;
 }
 
-// Nothing of the file is believed before its size fits what it says of itself.
+// Checks the size of the file against its header before anything else in it is used.
 static status file_check(comm_control_block *b)
 {
     struct stat info;
@@ -267,7 +267,8 @@ static status slot_make(comm_control_block *b, block_row *row, int64_t hot, int6
     return ST_OK;
 }
 
-// Waits while another rank makes it; if that one dies meanwhile, the launcher's abort ends this.
+// Waits while another rank makes the slot. If that rank dies, the abort of the launcher ends this
+// wait.
 static status row_await(comm_control_block *b, const block_row *row, uint32_t *state)
 {
     const int64_t begin = system_ns();
@@ -341,7 +342,7 @@ void block_name_put(rank_record *record, uint32_t hash, const char *text)
     uint32_t free_lock = 0;
     if (!__atomic_compare_exchange_n(&record->lock, &free_lock, 1, false, __ATOMIC_ACQUIRE,
                                      __ATOMIC_RELAXED)) {
-        return; // another thread of this rank is writing one: names are a help, not worth a wait
+        return; // another thread of this rank writes one; a name is not worth a wait
     }
     char copy[BLOCK_NAME_BYTES] = {0};
     (void)snprintf(copy, sizeof(copy), "%s", text);
@@ -349,7 +350,7 @@ void block_name_put(rank_record *record, uint32_t hash, const char *text)
     words_copy_in(n->text, copy, sizeof(copy));
     half_put(&n->hash, hash);
     half_put(&record->lock, 0);
-    // After that: who found it locked, and so wrote nothing, must see that it changes.
+    // This comes last, so that a thread that found the lock taken sees a change and tries again.
     __atomic_fetch_add(&record->name_changes, 1, __ATOMIC_RELEASE);
 }
 

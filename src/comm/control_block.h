@@ -1,17 +1,19 @@
-// Inside comm/: how the control block lies in memory, and the words in it that several ranks touch.
+// Inside comm/: the layout of the shared control block, and the words in it that several ranks
+// touch.
 //
-//   header      what it is, its size, the word that ends all waits
-//   directory   key of a slot -> where it lies; a row is taken once and never given back, so a reader
-//               needs no lock
+//   header      its kind, its size, and the word that ends all waits
+//   directory   maps the key of a slot to its offset; a row is taken once and never given back, so
+//               a reader needs no lock
 //   records     one per rank of this host: process, abort word, names, regions, flight recorder
-//   area        slots: one per group (descriptors, lists, stages), one per pair of ranks that exchange
+//   area        slots: one per group (descriptors, lists, stages), one per pair of ranks that
+//               exchange
 //
-// The file is large and empty: pages are reserved (fallocate) before they are touched, so that a full
-// system is a status and no SIGBUS; sealed against shrinking and growing, so no peer can cut it. Where
-// things lie follows from the number of ranks alone and is never read from the control block: what another
-// process wrote there is not trusted with more than a wrong number.
+// The file is large and sparse. Pages are reserved (fallocate) before they are touched, so a full
+// system gives a status and no SIGBUS. The file is sealed against shrinking and growing, so no peer
+// can truncate it. The layout follows from the number of ranks alone and is never read from the
+// control block: a word that another process wrote there can at worst be a wrong number.
 //
-// Shared words are plain integers, touched by the functions below only (headers are C++ too).
+// Shared words are plain integers that only the functions below touch (headers are C++ too).
 #ifndef COMM_CONTROL_BLOCK_H
 #define COMM_CONTROL_BLOCK_H
 
@@ -26,14 +28,14 @@ extern "C" {
 enum {
     BLOCK_PAGE = 4096,
     BLOCK_TEXT = 1080, // a failure fills whole cache lines
-    BLOCK_NAMES = 128, // of a rank, by hash; a newer one pushes out an older
+    BLOCK_NAMES = 128, // of a rank, by hash; a newer name replaces an older one
     BLOCK_NAME_BYTES = 120,
     BLOCK_REGIONS = 64, // of a rank
     BLOCK_RECORDS = 256 // of a rank's flight recorder
 };
 
 typedef struct block_failure { // written once
-    uint32_t state;            // 0: none, 1: being written, 2 + status: it is there
+    uint32_t state;            // 0: none, 1: being written, 2 + status: complete
     uint32_t unused;
     char text[BLOCK_TEXT];
 } block_failure;
@@ -44,7 +46,7 @@ typedef struct block_head {
     uint64_t total_bytes;
     uint64_t area_used;
     uint64_t clock_tsc, clock_ns,
-        clock_mult; // time of recorders: ns = clock_ns + ticks * mult >> 32
+        clock_mult; // clock of the recorders: ns = clock_ns + ticks * mult >> 32
     block_failure failure;
 } block_head;
 
@@ -61,31 +63,31 @@ typedef struct block_name {
 } block_name;
 
 typedef struct block_region {
-    uint32_t generation; // odd: it is there; grows with every change
+    uint32_t generation; // odd: the region exists; grows with every change
     int32_t fd;          // in the owner's process
     uint64_t bytes, at;  // at: address in the owner
 } block_region;
 
-typedef struct flight_record { // see recorder.h
+typedef struct flight_record { // an operation in the flight recorder
     uint64_t number;           // 1 + place in the sequence of records; 0: being written
     uint64_t sequence, count;
-    int64_t step, posted_ns, begun_ns, done_ns; // posted 0: as it was begun
+    int64_t step, posted_ns, begun_ns, done_ns; // posted 0: it was not posted
     uint64_t where;                             // group, epoch
     uint64_t what;                              // algorithm, type, order, reduction, op
-    uint64_t peer;                              // of 32 bits
-    char name[48];                              // to its zero; behind that: older names
+    uint64_t peer;                              // 32 bits of it
+    char name[48];                              // to its zero; the rest is from older names
 } flight_record;
 
 typedef struct rank_record {
     uint32_t here; // 1 + epoch, once the rest of this line is written
     int32_t pid, rank;
     uint32_t lock;         // of names
-    uint64_t record_count; // begun so far
-    uint64_t name_changes; // grows once a name was written
+    uint64_t record_count; // operations begun so far
+    uint64_t name_changes; // grows after a name was written
     uint64_t unused[4];
-    uint32_t bell, sleepers; // of threads of this rank that wait for a message
+    uint32_t bell, sleepers; // for threads of this rank that wait for a message
     uint64_t unused_line[7];
-    block_failure failure; // of this rank's waits alone
+    block_failure failure; // ends the waits of this rank only
     block_region regions[BLOCK_REGIONS];
     block_name names[BLOCK_NAMES];
     flight_record records[BLOCK_RECORDS];
@@ -105,18 +107,19 @@ struct comm_control_block {
 
 rank_record *rank_record_of(const comm_control_block *b, int local_rank);
 
-// Makes or finds the slot of a key. `hot` bytes are reserved and zero; `bytes` in all.
+// Makes or finds the slot of a key, of `bytes` bytes. The first `hot` of them are reserved, and
+// zero.
 NODISCARD status block_slot(comm_control_block *b, uint64_t key, uint32_t kind, int64_t hot,
                             int64_t bytes, void **out);
-// Makes pages of the area safe to touch.
+// Reserves pages of the area, which makes them safe to touch.
 NODISCARD status block_reserve(comm_control_block *b, const void *at, int64_t bytes);
 
-// First writer wins. failed: ST_OK, or what was written, its text recorded in this thread.
+// The first writer wins. block_failure_get returns ST_OK, or records the failure in this thread.
 void block_failure_set(block_failure *f, status code, const char *text);
 status block_failure_get(const block_failure *f);
 
 void block_name_put(rank_record *record, uint32_t hash, const char *text);
-// Copies the text of a hash; "" where it is not there any more.
+// Copies the text of a hash; "" if a newer name replaced it.
 void block_name_get(const rank_record *record, uint32_t hash, char out[BLOCK_NAME_BYTES]);
 
 int64_t block_now_ns(const comm_control_block *b); // monotonic, the same on all ranks of this host
@@ -138,8 +141,9 @@ static inline void half_put(uint32_t *w, uint32_t value)
 {
     __atomic_store_n(w, value, __ATOMIC_RELEASE);
 }
-// Copies that may race with a writer: what comes is garbage then, but no undefined behaviour. Both are
-// aligned to 8 and bytes is a multiple of 8. What was written before `in` is seen before what it writes.
+// These copies may race with a writer and then give garbage, but no undefined behaviour. Both sides
+// are aligned to 8 and bytes is a multiple of 8. Writes before words_copy_in are visible before its
+// own.
 static inline void words_copy_in(void *shared, const void *from, int64_t bytes)
 {
     uint64_t *to = (uint64_t *)shared, word;

@@ -1,5 +1,5 @@
-// Groups, and one operation of a group: checks, the contract, the recorder around it, and what a failure
-// leaves. Operations on streams are in posted.c.
+// Groups, and one operation of a group: its checks, its contract, its record, and the end of the
+// group after a failure. Operations on streams of blocking transports are in posted.c.
 #include "comm/comm_internal.h"
 
 #include "base/hash.h"
@@ -13,7 +13,7 @@
 
 static const char no_name[8];
 
-// ---- making one ---------------------------------------------------------------------------------
+// ---- opening ------------------------------------------------------------------------------------
 static status group_join(comm_group *g, const int32_t *members, int count, int me, uint32_t number)
 {
     comm *c = g->owner;
@@ -22,7 +22,7 @@ static status group_join(comm_group *g, const int32_t *members, int count, int m
     comm_link *link = count == 1 ? c->self : c->link;
     g->transport = count == 1 ? &comm_transport_self : c->transport;
     TRY(g->transport->join(link, &m, &g->port));
-    // A transport between hosts hands groups of one host to another.
+    // A transport between hosts may have given the group to that of one host.
     g->transport = g->port->transport;
     g->port->group = g;
     if (!comm_transport_runs(g->transport)) return ST_OK;
@@ -84,7 +84,7 @@ static uint32_t tensor_hash(comm_memo *memo, const comm_args *a)
 {
     uint32_t hash = label_hash(&memo->tensor, a->tensor);
     if (a->item_count < 2 && !comm_args_end(a)) return hash;
-    // Several counts with one sum, and where pieces end: they must agree one by one.
+    // The single counts and totals must agree, too.
     const int terms = comm_args_terms(a);
     for (int i = 0; i < a->item_count; i++) {
         const comm_item *item = &a->items[(int64_t)i * terms];
@@ -99,7 +99,8 @@ static bool is_message(op_collective op)
     return op == COLLECTIVE_SEND || op == COLLECTIVE_RECEIVE;
 }
 
-// Where operations of this kind are counted: those of the group, and messages for each peer and direction.
+// Gives the counter of an operation: collectives are counted per group, messages per peer and
+// direction.
 static status counter_of(comm_group *g, const comm_args *a, uint64_t **out)
 {
     if (!is_message(a->op)) {
@@ -159,7 +160,7 @@ status comm_contract_make(comm_group *g, comm_memo *memo, const comm_args *args,
     return ST_OK;
 }
 
-// The contract of the next operation. Its numbers are taken once it begins, or is posted.
+// The contract of the next operation. Its numbers are taken when it begins, or after it is posted.
 typedef struct next_operation {
     comm_contract contract;
     uint64_t *counter;
@@ -172,7 +173,7 @@ static status next_make(comm_group *g, const comm_args *args, next_operation *ou
     return comm_contract_make(g, &g->caller, args, *out->counter + 1, &out->contract);
 }
 
-// The exchanges of a compressed sum have a number each: all_to_all, and all_gather of the sum.
+// The exchanges of a compressed sum take a number each: all_to_all, then all_gather of the sum.
 static void next_take(const next_operation *next, const comm_args *args)
 {
     const bool two = args->compressed != NULL && args->compressed->cut.piece == 0;
@@ -195,7 +196,7 @@ status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
                           const comm_contract *contract, int64_t posted_ns)
 {
     int number = contract->algorithm;
-    // Both sides of a message have the same contract, and each its own algorithm.
+    // Both sides of a message have the same contract, but each has its own algorithm.
     if (is_message(args->op)) TRY(comm_algorithm_choose(g, memo, args, &number));
     const comm_algorithm *algorithm = comm_algorithm_table[number];
     __attribute__((uninitialized)) comm_call call; // every field is written
@@ -236,8 +237,8 @@ status comm_algorithm_run(comm_group *g, comm_memo *memo, const comm_args *args,
     return ST_OK;
 }
 
-// All members learn of it: whoever waits for this rank here would wait in vain. Two threads may come here at
-// once; the first one's error stays.
+// Ends the group on all members, since their waits for this rank would not end. Two threads may
+// call it at once; the first error stays.
 static status group_kill(comm_group *g)
 {
     comm *c = g->owner;

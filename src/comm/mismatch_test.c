@@ -1,9 +1,9 @@
-// Ranks that disagree: every field of the contract in turn, on a rank that the seed picks, among two to
-// four ranks, as threads or processes, by way of descriptors (direct) or of messages (ring). Every rank must
-// say the same, and name two ranks, what each has, and where.
+// Ranks that disagree: every field of the contract in turn, on a rank that the seed picks, among
+// two to four ranks, as threads or processes, by way of descriptors (direct) or of messages (ring).
+// Every rank must say the same, and name two ranks, what each has, and where.
 //
-// Job, epoch, group and sequence are the library's own: no caller can get them wrong alone, so they are
-// changed inside.
+// Job, epoch, group and sequence are the library's own: no caller can get them wrong alone, so they
+// are changed inside.
 #include "base/rng.h"
 #include "comm/comm_internal.h"
 #include "fixtures/comm/test_ranks.h"

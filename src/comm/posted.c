@@ -1,8 +1,9 @@
-// Operations on streams of transports whose calls block: a host function on the stream runs the algorithm.
+// Operations on streams for transports whose calls block: a host function on the stream runs the
+// algorithm.
 //
-// The thread that posts fills a place of the group's ring; the stream's thread gives the places back in
-// their order. The function waits for peers, so the device's host functions must be allowed to: those of a
-// CPU's streams are, CUDA's are not.
+// The posting thread fills a place of the group's ring, and the thread of the stream frees the
+// places in the same order. The function waits for peers, so host functions of the device must be
+// allowed to wait. Those of the CPU device are; CUDA forbids it.
 #include "comm/comm_internal.h"
 
 void comm_busy_begin(comm_group *g)

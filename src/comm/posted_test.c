@@ -1,5 +1,5 @@
-// Posting: what a transport's post() is given, by a row of its own that takes operations as it likes; and
-// the blocking transports on a device without host functions.
+// Posting: what a transport's post() is given, by a row of its own that takes operations as it
+// likes; and the blocking transports on a device without host functions.
 #include "comm/comm.h"
 #include "comm/transport/transport.h"
 #include "comm/transport/transport_table.h"
@@ -195,7 +195,7 @@ static void wrong_arguments_end_the_group(void **state)
     comm_close(c);
 }
 
-// ---- the blocking transports ---------------------------------------------------------------------
+// ---- the blocking transports -------------------------------------------------------------------
 static void host_functions_are_needed(void **state)
 {
     (void)state;

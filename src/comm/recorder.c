@@ -1,4 +1,4 @@
-// The flight recorder: see recorder.h.
+// The flight recorder: writing, and reading without trust.
 #include "comm/recorder.h"
 
 #include "comm/recorder_write.h"
@@ -18,8 +18,9 @@ static uint64_t what_pack(const comm_contract *k, const comm_args *args)
            (uint64_t)(uint8_t)args->op;
 }
 
-// Word by word into its place: a record that is put together first is read back before it is written, and
-// every store stands before the descriptor's, one a cycle. A name's words behind its zero are nobody's.
+// It writes word by word into the place of the record. A record built elsewhere would be read back
+// first, and every store delays that of the descriptor by a cycle. Words of the name behind its
+// zero are not written.
 flight_record *recorder_begin(rank_record *record, const comm_contract *k, const comm_args *args,
                               recorder_name tensor, int64_t posted_ns, int64_t begun_ns)
 {
@@ -60,7 +61,7 @@ bool comm_recorder_rank(const comm_control_block *b, int local_rank, comm_rank_s
     return out->pid > 0 && out->rank >= 0 && out->rank < COMM_MAX_RANKS;
 }
 
-// False: it is being written, was overwritten, or holds nonsense.
+// Returns false if the record is incomplete, was overwritten, or makes no sense.
 static bool record_take(const flight_record *at, uint64_t number, comm_record *out)
 {
     flight_record r;

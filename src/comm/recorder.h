@@ -1,10 +1,10 @@
-// The flight recorder: what each rank of a host did last, in the control block, so that it outlives kill -9.
+// The flight recorder keeps the last operations of each rank in the control block, so they survive
+// kill -9.
 //
-// Always on. A record is two cache lines, written with plain stores before peers hear of the operation; the
-// time at which it was begun follows while they do, and at last the time at which it was done. The newest
-// BLOCK_RECORDS of a rank are kept. Who reads it (a supervisor, a report after death) holds the control block's
-// descriptor and trusts nothing: numbers are checked, texts are cut, a record that was half written is left
-// out.
+// It is always on. A record is two cache lines, written with plain stores before peers see the
+// operation; the times of its begin and end follow. The newest BLOCK_RECORDS of a rank are kept. A
+// reader (a supervisor, a report after a death) maps the control block and trusts none of it: it
+// checks numbers, cuts texts and leaves out records that are incomplete.
 #ifndef COMM_RECORDER_H
 #define COMM_RECORDER_H
 
@@ -32,17 +32,18 @@ typedef struct comm_record {
 } comm_record;
 
 typedef struct comm_rank_state { // of a local rank
-    int32_t pid, rank;           // pid 0: it has never come
+    int32_t pid, rank;           // pid 0: the rank never came
     uint32_t epoch;
     uint64_t records; // begun
 } comm_rank_state;
 
-// False: the control block has no such rank, or its record makes no sense.
+// Returns false if the control block has no such rank, or if the rank's record makes no sense.
 bool comm_recorder_rank(const comm_control_block *b, int local_rank, comm_rank_state *out);
-// The newest `capacity` of a rank, oldest first. Returns how many.
+// Reads the newest `capacity` records of a rank, oldest first. Returns their number.
 int comm_recorder_read(const comm_control_block *b, int local_rank, comm_record *out, int capacity);
 int64_t comm_recorder_now_ns(const comm_control_block *b); // the clock of the times above
-// "all_reduce #12 sum of gradients (1048576 x fp32), step 3: done in 1.2 ms". Returns buffer.
+// Writes a text such as "all_reduce #12 sum of gradients (1048576 x fp32), step 3: done in 1.2 ms".
+// Returns buffer.
 const char *comm_record_text(const comm_record *r, char *buffer, int bytes);
 
 #ifdef __cplusplus

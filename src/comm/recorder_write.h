@@ -1,4 +1,4 @@
-// Inside comm/: how operations write into the flight recorder.
+// Inside comm/: the writing side of the flight recorder.
 #ifndef COMM_RECORDER_WRITE_H
 #define COMM_RECORDER_WRITE_H
 
@@ -9,13 +9,13 @@
 extern "C" {
 #endif
 
-// A name and how many words of it are worth writing: all to its zero.
+// A name, and the number of its words up to its zero, which are written.
 typedef struct recorder_name {
     const char *text; // `words` times 8 bytes, filled up with zeros
     int words;        // 1 to COMM_RECORD_NAME / 8
 } recorder_name;
 
-// Any thread of the rank. posted_ns 0: as it is begun; begun_ns 0: it is written later.
+// From any thread of the rank. posted_ns 0: it was not posted. begun_ns 0: it is written later.
 flight_record *recorder_begin(rank_record *record, const comm_contract *k, const comm_args *args,
                               recorder_name tensor, int64_t posted_ns, int64_t begun_ns);
 void recorder_end(flight_record *record, int64_t done_ns);

@@ -1,8 +1,8 @@
 // Reducers: the program of a sum, made once, and its run over blocks (reduce.h).
 //
-// A tree over terms becomes steps as in a stack machine. Four terms that make a whole subtree are one step,
-// so up to four inputs (and a fold of any number) are one loop over the whole range without a
-// block in between; more wait in slots of 4 KiB each, which stay in the first cache.
+// A tree over terms becomes steps as in a stack machine. Four terms that make a whole subtree are
+// one step, so up to four inputs (and a fold of any number) are one loop over the whole range
+// without a block in between; more wait in slots of 4 KiB each, which stay in the first cache.
 #include "comm/reduce.h"
 #include "comm/reduce_steps.h"
 
@@ -48,7 +48,7 @@ status comm_reducer_fold(kern_level level, dtype type, op_reduction reduction, i
     return ST_OK;
 }
 
-// ---- the tree -------------------------------------------------------------------------------------
+// ---- the tree ----------------------------------------------------------------------------------
 typedef struct tree {
     comm_reducer *r;
     const comm_term *terms;
@@ -106,8 +106,8 @@ static int sum_push(const tree *t, int slot, int left, int right)
     return step_push(t, right == left + 1 ? REDUCE_PAIR : REDUCE_BOTH, slot, left, right);
 }
 
-// Steps for terms [from, to), all within the node [shard, shard + width). Returns where the sum is: an
-// input, or ~slot with `slot` the first free one.
+// Steps for terms [from, to), all within the node [shard, shard + width). Returns where the sum is:
+// an input, or ~slot with `slot` the first free one.
 static int tree_build(const tree *t, int32_t from, int32_t to, int64_t shard, int64_t width,
                       int slot)
 {
@@ -160,7 +160,7 @@ status comm_reducer_tree(kern_level level, dtype type, op_reduction reduction,
     return ST_OK;
 }
 
-// ---- running --------------------------------------------------------------------------------------
+// ---- running -----------------------------------------------------------------------------------
 // A range whose outputs are `out` from element `out_begin` on.
 typedef struct range {
     const comm_reducer *r;

@@ -1,17 +1,19 @@
 // Sums (and max, min, avg) of several buffers, in one pass over memory.
 //
-// Every collective that adds something adds it here: out = in[0] (+) in[1] (+) ... , each element of each
-// input read once, the result written to one or several outputs. What is done per element is decided
-// once per operation, in a *reducer*: a small program of steps over blocks that stay in the first cache.
+// Every collective that adds something adds it here: out = in[0] (+) in[1] (+) ... , each element
+// of each input read once, the result written to one or several outputs. What is done per element
+// is decided once per operation, in a *reducer*: a small program of steps over blocks that stay in
+// the first cache.
 //
-//   fold   ((x0 + x1) + x2) + ...                               order `rank`; also all integers, max, min
-//   tree   node [b, b + 2^k) = left half + right half,          order `shard`; an absent half leaves the
-//          terms are tree nodes over shards (comm_term)        other: plan/lower/lower_shards.c makes the same
+//   fold   ((x0 + x1) + x2) + ... order `rank`; also all integers, max, min
+//   tree   node [b, b + 2^k) = left half + right half, order `shard`; an absent half leaves the
+//          terms are tree nodes over shards (comm_term) other: plan/lower/lower_shards.c makes the
+//          same
 //
-// The bits depend on values and order only: not on the level of vector units, on how a range is cut, or on
-// alignment. Floats narrower than fp32 are widened, summed in fp32 and rounded once. A result that is NaN
-// is the one quiet NaN with sign and payload 0. max and min are NaN where any input is, and know that
-// -0 < +0: so they do not depend on order at all. Sums of integers wrap.
+// The bits depend on values and order only: not on the level of vector units, on how a range is
+// cut, or on alignment. Floats narrower than fp32 are widened, summed in fp32 and rounded once. A
+// result that is NaN is the one quiet NaN with sign and payload 0. max and min are NaN where any
+// input is, and know that -0 < +0: so they do not depend on order at all. Sums of integers wrap.
 #ifndef COMM_REDUCE_H
 #define COMM_REDUCE_H
 
@@ -59,7 +61,8 @@ NODISCARD status comm_reducer_tree(kern_level level, dtype type, op_reduction re
                                    const comm_term *terms, int32_t count, int32_t shards,
                                    int64_t divisor, comm_reducer *out);
 
-// Elements [begin, begin + count) of every buffer. An output may be one of the inputs; else no overlap.
+// Elements [begin, begin + count) of every buffer. An output may be one of the inputs; else no
+// overlap.
 typedef struct comm_reduce_args {
     const void *const *in; // reducer's `inputs` of them
     void *const *out;
@@ -69,7 +72,7 @@ typedef struct comm_reduce_args {
 } comm_reduce_args;
 void comm_reduce(const comm_reducer *r, const comm_reduce_args *args);
 
-// ---- without a program: what algorithms over messages do between two of them ---------------------
+// ---- without a program: what algorithms over messages do between two of them -------------------
 // out = a (+) b; out may be a or b. avg adds.
 void comm_reduce_two(kern_level level, dtype type, op_reduction reduction, const void *a,
                      const void *b, void *out, int64_t count);

@@ -1,4 +1,5 @@
-// The loops of a reducer with AVX2 and F16C: groups of four registers. Equal bits to reduce_scalar.c.
+// The loops of a reducer with AVX2 and F16C: groups of four registers. Equal bits to
+// reduce_scalar.c.
 #include "comm/reduce_steps.h"
 
 #include <immintrin.h>
@@ -75,8 +76,8 @@ REDUCE_INLINE void put_half(void *p, __m128i x)
 }
 
 // ---- floats ------------------------------------------------------------------------------------
-// _mm256_max_ps(x, y) is y where they are equal or one is NaN: of two zeros both orders give both zeros,
-// which `and` makes +0.
+// _mm256_max_ps(x, y) is y where they are equal or one is NaN: of two zeros both orders give both
+// zeros, which `and` makes +0.
 REDUCE_INLINE __m256 max_ps(__m256 x, __m256 y)
 {
     const __m256 nan = _mm256_cmp_ps(x, y, _CMP_UNORD_Q);
@@ -150,8 +151,8 @@ REDUCE_INLINE void store_f32(float *p, floats x)
     storew_f32(p, x);
 }
 
-// bf16: of each pair in 32 bits the first is shifted up, the second masked; and back. In between (in slots
-// too) the order within a group does not matter.
+// bf16: of each pair in 32 bits the first is shifted up, the second masked; and back. In between
+// (in slots too) the order within a group does not matter.
 REDUCE_INLINE floats load_bf16(const uint16_t *p)
 {
     const __m256i upper = _mm256_set1_epi32((int32_t)0xffff0000);
@@ -326,7 +327,7 @@ INTEGERS(u32, uint32_t, _mm256_add_epi32, _mm256_max_epu32, _mm256_min_epu32)
 INTEGERS(i64, int64_t, _mm256_add_epi64, max_epi64, min_epi64)
 INTEGERS(u64, uint64_t, _mm256_add_epi64, max_epu64, min_epu64)
 
-// ---- past the caches ------------------------------------------------------------------------------
+// ---- past the caches ---------------------------------------------------------------------------
 REDUCE_FN static void stream_bytes(void *to, const void *from, int64_t bytes)
 {
     unsigned char *t = to;

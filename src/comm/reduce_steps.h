@@ -1,4 +1,5 @@
-// The loops of a reducer, one table per level of vector units: between reduce.c and reduce_{scalar,avx2}.c.
+// The loops of a reducer, one table per level of vector units: between reduce.c and
+// reduce_{scalar,avx2}.c.
 #ifndef COMM_REDUCE_STEPS_H
 #define COMM_REDUCE_STEPS_H
 

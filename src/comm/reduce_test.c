@@ -1,5 +1,6 @@
-// Reducers against naive sums: every type, operation, number of inputs, odd sizes, odd addresses; scalar and
-// vector loops to the bit; the tree gives the same bits however the shards are dealt out.
+// Reducers against naive sums: every type, operation, number of inputs, odd sizes, odd addresses;
+// scalar and vector loops to the bit; the tree gives the same bits however the shards are dealt
+// out.
 #include "comm/reduce.h"
 
 #include "base/rng.h"
@@ -149,7 +150,7 @@ static bool node(dtype type, const comm_term *terms, int n, const double *x, int
     return left || right;
 }
 
-// ---- buffers at odd addresses, with guards --------------------------------------------------------
+// ---- buffers at odd addresses, with guards -----------------------------------------------------
 typedef struct bench {
     unsigned char *memory[MAX_INS + 3];
     void *in[MAX_INS], *out[3];
@@ -355,8 +356,9 @@ static void test_tree(void **unused)
     }
 }
 
-// ---- any owners, the same bits --------------------------------------------------------------------
-// What an owner of shards [begin, end) has: the sums of the tree's nodes that lie wholly in its part.
+// ---- any owners, the same bits -----------------------------------------------------------------
+// What an owner of shards [begin, end) has: the sums of the tree's nodes that lie wholly in its
+// part.
 static int nodes_of(int32_t begin, int32_t end, int32_t shards, comm_term *terms)
 {
     int n = 0;

@@ -35,7 +35,7 @@ static void job_run(int ranks, bool processes, fixture_body body, void *context)
     }
 }
 
-// ---- every row ------------------------------------------------------------------------------------
+// ---- every row ---------------------------------------------------------------------------------
 static int64_t runs[64]; // of rows, by all threads
 
 static status row_once(comm_group *g, const comm_algorithm *row, comm_args args, int64_t count,
@@ -164,7 +164,7 @@ static void every_row(void **unused)
     job_run(4, true, rows_body, large);
 }
 
-// ---- pieces that end --------------------------------------------------------------------------------
+// ---- pieces that end ---------------------------------------------------------------------------
 enum { END_BYTES = 64 }; // behind a buffer, which stay as they are
 
 // The elements of a rank's input, and of its output.
@@ -320,7 +320,7 @@ static void barriers_hold(void **unused)
     }
 }
 
-// ---- one sum, to the bit --------------------------------------------------------------------------
+// ---- one sum, to the bit -----------------------------------------------------------------------
 static float shards[SHARDS][STRICT_COUNT], whole[STRICT_COUNT];
 
 static void tree_sum(int32_t begin, int32_t end, float *out)

@@ -61,7 +61,7 @@ static inline void *message_at(const void *base, int64_t count, int64_t width)
 // Scratch from `offset` bytes on, moved behind `bytes` of it.
 void *message_scratch(comm_call *call, int64_t *offset, int64_t bytes);
 
-// ---- parts that are shared between files ----------------------------------------------------------
+// ---- parts that are shared between files -------------------------------------------------------
 // Part r of the sum to rank r, in a ring; the first part is the largest. scratch: ring_scratch bytes of the
 // call's.
 NODISCARD status ring_reduce(const message_sum *s, const void *in, message_cut cut, void *out);

@@ -40,7 +40,7 @@ static const comm_algorithm *const rows[] = {
 static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I8,  DTYPE_U8,
                               DTYPE_I16, DTYPE_U16,  DTYPE_I32, DTYPE_U32, DTYPE_I64, DTYPE_U64};
 
-// ---- one operation of all ranks ------------------------------------------------------------------
+// ---- one operation of all ranks ----------------------------------------------------------------
 typedef struct world {
     fixture_net net;
     pthread_barrier_t begin, end;
@@ -132,7 +132,7 @@ static void world_end(world *w)
     (void)pthread_mutex_destroy(&w->net.lock);
 }
 
-// ---- trials ----------------------------------------------------------------------------------------
+// ---- trials ------------------------------------------------------------------------------------
 typedef struct trial {
     reference r; // of the first item; the others' seeds follow
     bool in_place;
@@ -147,7 +147,7 @@ static reference reference_of(const trial *t, int item)
     return r;
 }
 
-// ---- buffers --------------------------------------------------------------------------------------
+// ---- buffers -----------------------------------------------------------------------------------
 static unsigned char *in_memory[FIXTURE_RANKS][ITEMS], *out_memory[FIXTURE_RANKS][ITEMS];
 static comm_item item_list[FIXTURE_RANKS][ITEMS];
 
@@ -348,7 +348,7 @@ static void test_all_to_allv(void **unused)
     }
 }
 
-// ---- order ----------------------------------------------------------------------------------------
+// ---- order -------------------------------------------------------------------------------------
 enum { SHARDS_MOST = 16, COUNT = 1003 };
 static float shard_values[SHARDS_MOST][COUNT];
 

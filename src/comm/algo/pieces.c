@@ -70,7 +70,7 @@ int64_t pieces_scratch(const comm_args *args, int size)
     return tables_bytes(terms, size) + terms * block_count(args, terms) * dtype_bytes(args->type);
 }
 
-// ---- which nodes there are ------------------------------------------------------------------------
+// ---- which nodes there are ---------------------------------------------------------------------
 static status lists_trade(pieces *p)
 {
     comm_call *call = p->call;
@@ -129,7 +129,7 @@ static status reducer_make(pieces *p, int64_t most)
                              p->call->size, &p->reducer);
 }
 
-// ---- one tensor -----------------------------------------------------------------------------------
+// ---- one tensor --------------------------------------------------------------------------------
 static message_part part_of(const pieces *p, const message_cut *cut, int rank)
 {
     if (p->deal == PIECES_PARTS) return message_cut_part(cut, rank);

@@ -68,7 +68,7 @@ static bool pieces_end(const comm_item *item, int64_t first, int64_t pieces, int
     return sum > 0;
 }
 
-// ---- all_reduce -----------------------------------------------------------------------------------
+// ---- all_reduce --------------------------------------------------------------------------------
 static status reduce_in_column(const comm_call *call, const comm_item *item)
 {
     const comm_args a = one_item(call, COLLECTIVE_ALL_REDUCE, item);
@@ -123,7 +123,7 @@ const comm_algorithm comm_algorithm_all_reduce_two_level = {
     .scratch = all_reduce_scratch,
 };
 
-// ---- reduce_scatter -------------------------------------------------------------------------------
+// ---- reduce_scatter ----------------------------------------------------------------------------
 static status reduce_scatter_one(comm_call *call, const comm_item *item)
 {
     const comm_levels *v = call->levels;
@@ -172,7 +172,7 @@ const comm_algorithm comm_algorithm_reduce_scatter_two_level = {
     .scratch = reduce_scatter_scratch,
 };
 
-// ---- all_gather -----------------------------------------------------------------------------------
+// ---- all_gather --------------------------------------------------------------------------------
 static status all_gather_one(comm_call *call, const comm_item *item)
 {
     const comm_levels *v = call->levels;
@@ -218,7 +218,7 @@ const comm_algorithm comm_algorithm_all_gather_two_level = {
     .run = all_gather_run,
 };
 
-// ---- broadcast, barrier ---------------------------------------------------------------------------
+// ---- broadcast, barrier ------------------------------------------------------------------------
 static status broadcast_one(comm_call *call, const comm_item *item)
 {
     const comm_levels *v = call->levels;

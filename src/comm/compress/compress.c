@@ -67,7 +67,7 @@ int64_t comm_compress_state_bytes(const comm_codec *c, const comm_bucket *b)
     return c->feedback ? STATE_HEAD + b->count * 4 : 0;
 }
 
-// ---- encoding -------------------------------------------------------------------------------------
+// ---- encoding ----------------------------------------------------------------------------------
 // What of x did not arrive.
 static double lost_of(float x, float back)
 {
@@ -208,7 +208,7 @@ status comm_compress(const comm_codec *c, const comm_bucket *b, const float *x, 
     return ST_OK;
 }
 
-// ---- decoding -------------------------------------------------------------------------------------
+// ---- decoding ----------------------------------------------------------------------------------
 static status damaged(const comm_codec *c, const char *what)
 {
     return fail(ST_DAMAGED, "a compressed bucket (%s) is damaged: %s", c->name, what);

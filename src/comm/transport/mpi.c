@@ -43,7 +43,7 @@ status mpi_refused(const comm_link *link, const char *what, int code)
     return fail(ST_DEVICE, "%s: MPI says \"%s\"", what, text);
 }
 
-// ---- opening --------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 // It prints a stack trace at these, and they are ours.
 static int begin_quietly(comm_link *link)
 {
@@ -129,7 +129,7 @@ static status link_open(const comm_config *config, comm_link **out)
     return st;
 }
 
-// ---- ports ----------------------------------------------------------------------------------------
+// ---- ports -------------------------------------------------------------------------------------
 static void leave(comm_port *base)
 {
     mpi_port *p = mpi_port_of(base);

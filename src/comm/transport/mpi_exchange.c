@@ -20,7 +20,7 @@ static const int64_t ask_ns = INT64_C(200000000);
 static const int64_t nap_after_ns = INT64_C(1000000), nap_ns = INT64_C(50000);
 enum { LOOK = 64 };
 
-// ---- notes ----------------------------------------------------------------------------------------
+// ---- notes -------------------------------------------------------------------------------------
 void mpi_note_send(comm_link *link, int rank, const mpi_note *n)
 {
     for (mpi_sent_note **at = &link->notes; *at != NULL;) { // those that are gone
@@ -84,7 +84,7 @@ status mpi_notes_take(comm_link *link)
     return ST_OK;
 }
 
-// ---- failures -------------------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 void mpi_port_fail(mpi_port *p, status code, const char *text)
 {
     if (p->failure.code != ST_OK) return; // the first one stays
@@ -168,7 +168,7 @@ void mpi_note_contract(comm_port *base, const comm_contract *contract, const cha
     (void)pthread_mutex_unlock(&base->link->lock);
 }
 
-// ---- messages -------------------------------------------------------------------------------------
+// ---- messages ----------------------------------------------------------------------------------
 static uint32_t frame_check(const mpi_frame *f)
 {
     const uint32_t sum = crc32c(0, &f->contract, (int64_t)offsetof(comm_contract, checksum));

@@ -53,7 +53,7 @@ static bool probe(const char **words, const char **cost)
     return is_there;
 }
 
-// ---- opening: all ranks of the host show their records -------------------------------------------
+// ---- opening: all ranks of the host show their records -----------------------------------------
 static int64_t spins_of(int64_t ns)
 {
     enum { SAMPLE = 512 };

@@ -14,7 +14,7 @@ extern "C" {
 
 enum { SHM_SLOT_GROUP = 1, SHM_SLOT_CHANNEL = 2, SHM_LINE = 64 };
 
-// ---- in the control block -------------------------------------------------------------------------------
+// ---- in the control block ----------------------------------------------------------------------
 typedef struct shm_slot { // of a group; then `count` members, then as many rooms
     uint32_t bell, sleepers;
     char unused[SHM_LINE - 8];

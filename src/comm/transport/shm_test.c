@@ -13,7 +13,7 @@
 // after the above, which it needs
 #include <cmocka.h>
 
-// ---- regions ---------------------------------------------------------------------------------------
+// ---- regions -----------------------------------------------------------------------------------
 enum { HUGE_PAGE = 2 << 20 };
 
 // Each rank reads what the other has at both ends of its region, and leaves its own there.
@@ -59,7 +59,7 @@ static void regions_of_all_sizes(void **state)
     }
 }
 
-// ---- while one is busy -----------------------------------------------------------------------------
+// ---- while one is busy -------------------------------------------------------------------------
 static void *ask(void *context)
 {
     comm_awaited awaited[4];
@@ -95,7 +95,7 @@ static void heartbeats_do_not_wait_for_memory(void **state)
     }
 }
 
-// ---- shares that others do ------------------------------------------------------------------------
+// ---- shares that others do ---------------------------------------------------------------------
 typedef struct shares {
     atomic_bool taken;
     comm *_Atomic waiting; // of the rank that does
@@ -199,7 +199,7 @@ static void ends_are_those_of_all(void **state)
     }
 }
 
-// ---- deadlines -------------------------------------------------------------------------------------
+// ---- deadlines ---------------------------------------------------------------------------------
 enum { FROZEN_US = 2500000 }; // with a deadline of 2 s
 typedef struct frozen {
     _Atomic pid_t pids[3];

@@ -191,7 +191,7 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
                 p->base.members.name, missing);
 }
 
-// ---- who is waited for, for the control thread ---------------------------------------------------
+// ---- who is waited for, for the control thread -------------------------------------------------
 static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
 {
     const shm_awaited *a = &p->awaited;

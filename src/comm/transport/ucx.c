@@ -73,7 +73,7 @@ static status refused(const comm_link *link, const char *what, ucs_status_t st)
     return fail(ST_DEVICE, "%s: UCX says \"%s\"", what, link->ucp.status_text(st));
 }
 
-// ---- opening --------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 static ucs_status_t on_note(void *argument, const void *header, size_t header_bytes, void *data,
                             size_t bytes, const ucp_am_recv_param_t *param)
 {
@@ -221,7 +221,7 @@ static status pulse_start(comm_link *link)
     return ST_OK;
 }
 
-// ---- closing --------------------------------------------------------------------------------------
+// ---- closing -----------------------------------------------------------------------------------
 // Nobody cuts a connection that another still needs: each says goodbye and waits for theirs, for a while.
 static bool goodbye(comm_link *link)
 {
@@ -344,7 +344,7 @@ close_link:
     return st;
 }
 
-// ---- ports ----------------------------------------------------------------------------------------
+// ---- ports -------------------------------------------------------------------------------------
 static void leave(comm_port *base)
 {
     ucx_port *p = ucx_port_of(base);
@@ -494,7 +494,7 @@ static status levels(comm_port *base, comm_port **local, comm_port **across)
     return ST_OK;
 }
 
-// ---- memory: what the ranks of this host share, if there are several ------------------------------
+// ---- memory: what the ranks of this host share, if there are several ---------------------------
 static status region_create(comm_link *link, int64_t bytes, int32_t *region, void **at)
 {
     if (link->inner != NULL)

@@ -51,7 +51,7 @@ typedef struct ucx_peer {
     char why[80];     // gone
 } ucx_peer;
 
-// ---- on the wire ----------------------------------------------------------------------------------
+// ---- on the wire -------------------------------------------------------------------------------
 // Before each message. What fits travels behind it; the rest comes in pieces, and at last, if there are
 // several, their checksum.
 typedef struct ucx_frame {
@@ -91,7 +91,7 @@ typedef struct ucx_note {
     char text[UCX_TEXT];
 } ucx_note;
 
-// ---- of this process ------------------------------------------------------------------------------
+// ---- of this process ---------------------------------------------------------------------------
 typedef struct ucx_slot { // a request under way
     void *request;
     ucx_peer *peer;

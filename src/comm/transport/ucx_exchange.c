@@ -25,7 +25,7 @@ static const int64_t look_ns = INT64_C(20000000);
 static const int64_t last_words_ns = INT64_C(250000000);
 static const int64_t nap_ns = INT64_C(5000000);
 
-// ---- requests -------------------------------------------------------------------------------------
+// ---- requests ----------------------------------------------------------------------------------
 static void finished(ucx_slot *slot, void *request, ucs_status_t st)
 {
     slot->done = true;
@@ -99,7 +99,7 @@ static void slot_receive(ucx_port *p, ucx_slot *slot, ucx_peer *peer, void *at, 
     tagged_receive(p, slot, peer, at, bytes, tag_of(p, peer->rank));
 }
 
-// ---- peers ----------------------------------------------------------------------------------------
+// ---- peers -------------------------------------------------------------------------------------
 static void on_gone(void *argument, ucp_ep_h ep, ucs_status_t st)
 {
     ucx_peer *peer = argument;
@@ -172,7 +172,7 @@ void ucx_peer_close(ucx_peer *peer)
     link->ucp.request_free(r);
 }
 
-// ---- sending --------------------------------------------------------------------------------------
+// ---- sending -----------------------------------------------------------------------------------
 static int64_t piece_count(const ucx_half *h)
 {
     if (h->total <= UCX_INLINE) return 0;
@@ -264,7 +264,7 @@ static void send_step(ucx_port *p, ucx_half *h, bool *moved)
     if (h->ended) *moved = true;
 }
 
-// ---- receiving ------------------------------------------------------------------------------------
+// ---- receiving ---------------------------------------------------------------------------------
 static void pieces_want(ucx_port *p, ucx_half *h)
 {
     const int64_t pieces = piece_count(h);
@@ -340,7 +340,7 @@ static status receive_step(ucx_port *p, const comm_contract *contract, ucx_half 
     return ST_OK;
 }
 
-// ---- both -----------------------------------------------------------------------------------------
+// ---- both --------------------------------------------------------------------------------------
 // A verdict on a rank may come before this one's own: it does not know the link.
 static status stopped(const ucx_port *p)
 {

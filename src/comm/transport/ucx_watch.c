@@ -18,7 +18,7 @@
 static const int64_t silence_ns = INT64_C(1300000000);
 static const int64_t pulse_ns = INT64_C(100000000);
 
-// ---- texts ----------------------------------------------------------------------------------------
+// ---- texts -------------------------------------------------------------------------------------
 static const char *host_of(const comm_link *link, int rank)
 {
     return link->records[rank].host;
@@ -56,7 +56,7 @@ status ucx_refuse(ucx_port *p, int from, const comm_contract *theirs, const char
     return comm_contract_refuse(group, theirs, &other, &p->now, &own);
 }
 
-// ---- failures -------------------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 // The first one stays. Ranks of this host that wait in shared memory are woken.
 void ucx_port_fail(ucx_port *p, status code, const char *text)
 {
@@ -121,7 +121,7 @@ status ucx_kill(comm_port *base)
     return st;
 }
 
-// ---- notes ----------------------------------------------------------------------------------------
+// ---- notes -------------------------------------------------------------------------------------
 typedef struct sent_note {
     comm_link *link;
     ucx_note note;
@@ -319,7 +319,7 @@ int ucx_waits_for(comm_link *link, comm_awaited *out, int capacity)
     return count;
 }
 
-// ---- this rank's own ------------------------------------------------------------------------------
+// ---- this rank's own ---------------------------------------------------------------------------
 void ucx_note_contract(comm_port *base, const comm_contract *contract, const char *tensor,
                        const char *site)
 {
