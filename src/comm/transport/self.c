@@ -1,5 +1,5 @@
-// One rank alone: everybody is there already, every buffer is its own. Groups of one rank use it under
-// any transport.
+// The transport of one rank: no call waits, and every buffer is its own. Groups of one rank use it
+// under any transport.
 #include "comm/transport/transport_table.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ static status join(comm_link *link, const comm_members *members, comm_port **out
 
 static status arrive(comm_port *base, const comm_descriptor *mine)
 {
-    // The rest of the payload is nobody's.
+    // The rest of the payload is not used.
     memcpy(&((self_port *)base)->descriptor, mine,
            offsetof(comm_descriptor, payload) + (size_t)mine->payload_bytes);
     return ST_OK;
@@ -161,7 +161,7 @@ static status region_create(comm_link *link, int64_t bytes, int32_t *region, voi
     return fail(ST_UNSUPPORTED, "a rank may have %d pieces of shared memory", (int)REGIONS);
 }
 
-// Nobody waits here, so there is nothing to end.
+// No call waits here, so there is nothing to end.
 static void note_names(comm_port *port, const comm_contract *contract, const char *tensor,
                        const char *site)
 {

@@ -1,11 +1,15 @@
-// The transport of one host: ranks are processes, or threads of one process, that share a control block.
+// The transport of one host: ranks are processes, or threads of one process, that share a control
+// block.
 //
-// arrive() writes this rank's descriptor, its number last, and waits until each peer's descriptor has the same
-// number; depart() counts. Both are one store and one load per peer while all ranks run. Why two descriptors
-// suffice: a rank writes descriptor k+2 over descriptor k only after arrival k+1, to which every peer came after it
-// had done with k. See shm_wait.c for the waiting, shm_steal.c for ranks that share cores, shm_memory.c for
-// peers' memory, shm_exchange.c for
-// messages, control_block.h for where it all lies.
+//   shm_wait.c       waits
+//   shm_steal.c      shares of an operation that another rank does, where ranks share cores
+//   shm_memory.c     memory of peers
+//   shm_exchange.c   messages
+//
+// arrive() writes this rank's descriptor, its number last, and waits until each peer's descriptor
+// has the same number. depart() counts. Both are one store and one load per peer while all ranks
+// run. Two descriptors per rank suffice: a rank overwrites descriptor k with k+2 only after arrival
+// k+1, to which every peer comes after it has finished with k.
 #include "comm/transport/shm.h"
 
 #include "base/fault.h"
@@ -62,7 +66,7 @@ static int64_t spins_of(int64_t ns)
     for (int i = 0; i < SAMPLE; i++) spin_pause();
     (void)clock_gettime(CLOCK_MONOTONIC, &b);
     const int64_t took = (int64_t)(b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec;
-    // Another process may have had the core meanwhile: a pause is believed to take 5 to 60 ns.
+    // A pause takes 5 to 60 ns. A longer one means that another process had the core.
     const int64_t one = took / SAMPLE < 5 ? 5 : took / SAMPLE > 60 ? 60 : took / SAMPLE;
     return max_i64(1, ns / one);
 }
@@ -232,7 +236,7 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     p->slot = slot;
     p->members = (shm_member *)(void *)((char *)slot + sizeof(shm_slot));
     p->rooms = (shm_room *)(void *)((char *)slot + rooms);
-    // A group that was made again goes on with its numbers: all its members left it at the same ones.
+    // A group that is made again continues its numbers, which are the same on all its members.
     const shm_member *me = &p->members[m->me];
     for (int i = 0; i < 2; i++) {
         comm_contract k;
@@ -250,9 +254,10 @@ static status join(comm_link *link, const comm_members *m, comm_port **out)
     return ST_OK;
 }
 
-// ---- meeting ------------------------------------------------------------------------------------
-// Crowded ranks sleep soon: who is the last must see that they do. Two statements: of an order that is chosen
-// at run time gcc makes the strongest, an exchange that waits for all stores before it: 10 ns (Zen 4).
+// ---- rendezvous ---------------------------------------------------------------------------------
+// Ranks that share cores sleep soon, and the last rank must see that they do. These are two
+// statements because gcc turns a memory order chosen at run time into the strongest one, which
+// waits for all earlier stores: 10 ns (Zen 4).
 static void number_put(const comm_link *link, uint32_t *at, uint32_t number)
 {
     if (link->crowded) {
@@ -262,8 +267,8 @@ static void number_put(const comm_link *link, uint32_t *at, uint32_t number)
     }
 }
 
-// All but the number, which is written last. The first line comes last: a peer that looks at it meanwhile
-// takes it away, and it would have to be fetched again for the number.
+// Writes all but the number, the first cache line last: a peer that reads the line takes it away,
+// and this core would have to fetch it again for the number.
 static void full_put(comm_descriptor *t, const comm_descriptor *mine)
 {
     memcpy((char *)t + sizeof(comm_contract), (const char *)mine + sizeof(comm_contract),
@@ -299,7 +304,7 @@ static bool briefs_equal(const shm_brief *a, const shm_brief *b)
     return differ == 0;
 }
 
-// Has the line fetched for writing, so that the next descriptor need not wait for it.
+// Fetches the line for writing, so the next descriptor does not wait for it.
 static void line_claim(const void *line)
 {
 #ifdef __x86_64__
@@ -309,7 +314,7 @@ static void line_claim(const void *line)
 #endif
 }
 
-// The time is taken when peers can see the descriptor: while it travels that costs nothing.
+// Takes the time after peers can see the descriptor, which costs nothing while it travels.
 static void begun_put(shm_port *p)
 {
     if (p->base.begun == NULL) return;
@@ -338,7 +343,7 @@ static status arrive(comm_port *base, const comm_descriptor *mine)
     for (int i = 0; i < base->members.count; i++) {
         const shm_descriptor *other = &p->members[i].descriptors[w.number & 1];
         if (i == base->members.me)
-            continue; // its stores may be under way still: 14 ns to read them (Zen 4)
+            continue; // a read while its stores are in flight costs 14 ns (Zen 4)
         if (p->brief ? !briefs_equal(&own, &other->brief)
                      : !comm_contract_equal(&mine->contract, &other->full.contract)) {
             return shm_contracts_check(p, true);
@@ -371,7 +376,7 @@ static status depart(comm_port *base)
     } else {
         __atomic_store_n(departed, w.departed, __ATOMIC_RELEASE);
     }
-    // As with begun_put: the time is taken while the word travels. A wait that lasts has it taken anew.
+    // As in begun_put, the time is taken while the word travels. A wait that lasts takes it again.
     base->ended_ns = base->link->crowded ? 0 : block_now_ns(base->link->control_block);
     shm_wake(&w);
     return shm_wait_all(&w);
@@ -409,7 +414,7 @@ static status stage(comm_port *base, int rank, void **out)
     return ST_OK;
 }
 
-// ---- for people ---------------------------------------------------------------------------------
+// ---- texts --------------------------------------------------------------------------------------
 static void note_names(comm_port *base, const comm_contract *contract, const char *tensor,
                        const char *site)
 {
@@ -418,16 +423,16 @@ static void note_names(comm_port *base, const comm_contract *contract, const cha
     const uint64_t changes = word_get(&record->name_changes);
     if (contract->tensor == p->noted_tensor && contract->site == p->noted_site &&
         changes == p->noted_changes) {
-        return; // they are both there; to look costs 5 ns
+        return; // both are there; this check costs 5 ns
     }
     block_name_put(record, contract->tensor, tensor);
     block_name_put(record, contract->site, site);
     p->noted_tensor = contract->tensor;
     p->noted_site = contract->site;
-    p->noted_changes = changes; // of before: who was hindered comes again
+    p->noted_changes = changes; // the older count, so a name that was not written is tried again
 }
 
-// The first who knows says it for all: its text comes back to everybody.
+// The first member's failure counts: all members return its text.
 static status kill_group(comm_port *base)
 {
     shm_port *p = shm_port_of(base);

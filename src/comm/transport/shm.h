@@ -1,4 +1,4 @@
-// Inside comm/transport/: the shared memory transport's own structures. See shm.c.
+// Inside comm/transport/: structures and functions of the shared memory transport.
 #ifndef COMM_TRANSPORT_SHM_H
 #define COMM_TRANSPORT_SHM_H
 
@@ -21,8 +21,9 @@ typedef struct shm_slot { // of a group; then `count` members, then as many room
     block_failure failure;
 } shm_slot;
 
-// A brief descriptor: one line, which is all that a peer waits for. The contract without what follows from
-// its being brief (shards, the high halves of numbers, how many tensors), and the payload.
+// A brief descriptor is one cache line, all of which a peer waits for: the payload, and the
+// contract without what every brief one has in common (no shards, high halves of numbers zero, one
+// tensor).
 typedef struct shm_brief {
     uint32_t magic, epoch; // SHM_BRIEF_MAGIC
     uint64_t job;
@@ -42,7 +43,8 @@ typedef union shm_descriptor {
 } shm_descriptor;
 
 typedef struct shm_member {
-    // A descriptor's number (a full one's contract.checksum) is written last: count of arrivals, from 1.
+    // The number of a descriptor (contract.checksum of a full one) counts arrivals from 1 and is
+    // written last.
     shm_descriptor descriptors[2];
     uint64_t departed; // count of departures
     uint64_t
@@ -57,7 +59,8 @@ typedef struct shm_room { // pages are reserved when they are first wanted
     char stage[COMM_STAGE_BYTES];
 } shm_room;
 
-// From one rank to another. The sender's two parcels alternate; the receiver counts what it took.
+// A channel from one rank to another. The sender's two parcels alternate; the receiver counts those
+// that it took.
 enum { SHM_PARCEL_BYTES = 128 << 10 };
 typedef struct shm_parcel {
     comm_contract contract; // checksum: number of the parcel, from 1
@@ -97,7 +100,8 @@ struct comm_link {
     int *local_of; // rank of the job -> local rank
     int64_t spins; // of a wait before it sleeps
     bool crowded;  // more ranks than cores
-    // Of ports and regions. The control thread takes it with each heartbeat: never held for long.
+    // Protects ports and regions. The control thread takes it at each heartbeat, so no thread holds
+    // it for long.
     pthread_mutex_t lock;
     pthread_mutex_t mapping;           // of `maps`: to map a peer's gigabytes takes seconds
     shm_region regions[BLOCK_REGIONS]; // own
@@ -112,7 +116,8 @@ typedef struct shm_end { // of a channel
     bool staged; // the stage's pages are reserved
 } shm_end;
 
-// What a wait that sleeps is for, told to another thread word by word: one that is torn is wrong once.
+// The object of a sleeping wait, for another thread. It is read word by word; a torn one is wrong
+// only once.
 enum { SHM_AWAITS_NOBODY, SHM_AWAITS_ARRIVAL, SHM_AWAITS_DEPARTURE, SHM_AWAITS_MESSAGE };
 typedef struct shm_awaited {
     uint32_t kind;
@@ -146,10 +151,10 @@ static inline shm_port *shm_port_of(comm_port *p)
     return (shm_port *)p;
 }
 
-// Whatever stands there, in the usual form; its number in `checksum`.
+// Gives the contract that stands there, brief or full, with its number in `checksum`.
 void shm_contract_get(const shm_descriptor *t, comm_contract *out);
 
-// What a wait is for.
+// The object of a wait.
 typedef struct shm_wait {
     shm_port *port;
     bool arrives;    // else departs
@@ -157,19 +162,19 @@ typedef struct shm_wait {
     uint64_t departed;
 } shm_wait;
 
-// Whom `member` is waited for by: who does its share.
+// Returns the member that does the share of `member`.
 int shm_holder(const shm_wait *w, int member);
-// Until all members are there. Early: contracts of those that are there already differ.
+// Waits until all members are there. It ends early if the contracts of those that are there differ.
 NODISCARD status shm_wait_all(const shm_wait *w);
-// After this rank's own word is written: wakes sleepers if it was the last.
+// Wakes sleepers if this rank is the last one. It follows the write of the rank's own word.
 void shm_wake(const shm_wait *w);
 int shm_steal(comm_port *port);
 void shm_complete(comm_port *port, int rank);
 NODISCARD status shm_steals_wait(comm_port *port);
 int shm_waits_for(comm_link *link, comm_awaited *out, int capacity);
-// Ends with the error that somebody recorded for this rank, this group or this host.
+// Returns the failure that was recorded for this rank, this group or this host.
 NODISCARD status shm_health(const shm_port *p);
-// Compares the descriptors of all that are there.
+// Compares the contracts of all members that are there.
 NODISCARD status shm_contracts_check(const shm_port *p, bool all_there);
 
 NODISCARD status shm_exchange(comm_port *port, const comm_contract *contract, comm_message send,
@@ -185,9 +190,10 @@ static inline int shm_local(const shm_port *p, int member)
 {
     return p->base.link->local_of[p->base.members.ranks[member]];
 }
-// Lets others run, if ranks share cores and this has not lasted long; *since: 0 at first.
+// Gives the core to other ranks if ranks share cores and this wait is short so far. *since is 0 at
+// first.
 bool shm_yield(const comm_link *link, int64_t *since);
-// How long this wait spins; and that one slept from begin_ns until now.
+// The first returns how long this wait spins; the second records a sleep from begin_ns until now.
 int64_t shm_spins(const shm_port *p);
 void shm_slept(shm_port *p, int64_t begin_ns);
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns);

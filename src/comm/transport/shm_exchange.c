@@ -1,11 +1,12 @@
-// Messages in shared memory: a channel from each rank to each other that it sends to.
+// Messages in shared memory: a channel from each rank to each rank that it sends to.
 //
-// The sender shows parcels, two that alternate; the receiver copies them out and counts them. A message
-// in a shared region is one parcel that says where it lies; others travel inside the parcel (to 1,024
-// bytes) or in the channel's stage, 128 KiB at a time, the copy in of one beside the copy out of the
-// other. A small message is on its way when exchange() returns: its buffer may be used again.
+// The sender shows parcels in two alternating places; the receiver copies them out and counts them.
+// A message in a shared region is one parcel with its place. Other messages travel inside the
+// parcel (up to 1,024 bytes) or in the channel's stage, 128 KiB at a time, where the copy in of one
+// piece overlaps the copy out of the other. exchange() returns while a small message is still in
+// flight, since its buffer may be used again.
 //
-// A rank that waits sleeps on its own record's bell, which whoever writes to it rings.
+// A waiting rank sleeps on the bell of its own record, and every writer to it rings that bell.
 #include "comm/transport/shm.h"
 
 #include "base/fault.h"
@@ -15,7 +16,7 @@
 
 #include <string.h>
 
-// One half of an exchange under way.
+// One half of an exchange in progress.
 typedef struct half {
     shm_end *end;
     int peer;
@@ -38,7 +39,7 @@ static status end_open(shm_port *p, shm_end *end, int from, int to)
     end->channel = c;
     const uint32_t one = half_get(&c->parcels[0].contract.checksum);
     const uint32_t two = half_get(&c->parcels[1].contract.checksum);
-    // A group that was made again goes on with its numbers.
+    // A group that is made again continues its numbers.
     end->count = from == p->base.members.me ? (one > two ? one : two) : half_get(&c->taken);
     return ST_OK;
 }
@@ -76,7 +77,7 @@ static status send_step(shm_port *p, const comm_contract *contract, half *h, boo
 {
     shm_channel *c = h->end->channel;
     const uint32_t taken = half_get(&c->taken);
-    if (h->begun && h->done == h->total) { // shown; what lies in a region must also be taken
+    if (h->begun && h->done == h->total) { // shown; a message in a region must also be taken
         const bool borrowed = h->place.region >= 0 && h->total > COMM_INLINE_BYTES;
         if (borrowed && taken != h->end->count) return ST_OK;
         h->ended = *moved = true;
@@ -129,7 +130,7 @@ static status refuse_parcel(const shm_port *p, const half *h, const comm_contrac
                 (long long)h->total);
 }
 
-// A peer may have taken this operation for one of descriptors, which nobody here would ever look at.
+// The peer may have begun this operation with a descriptor, which no rank here would read.
 static status descriptors_check(const shm_port *p, const comm_contract *mine)
 {
     const uint32_t next = p->arrived + 1;
@@ -218,8 +219,8 @@ static bool peer_has_ended(const both *b)
     return false;
 }
 
-// Parcels are shown in their order and before the operation ends, so one that stands without the one before
-// it, or a sender that is done, says that it is lost.
+// Parcels are shown in order and before the operation ends. So a parcel is lost if a later one is
+// there without it, or if its sender is done.
 static status gap_check(const both *b)
 {
     const half *h = &b->receive;

@@ -1,13 +1,14 @@
 // Regions: memory of a rank that its peers read and write as their own.
 //
-// A region is a memfd, reserved in full and sealed. Peers find its descriptor in the owner's record and
-// open it through /proc; what they get must be a sealed memfd of the size that the record states, so a
-// descriptor that was reused for something else meanwhile is refused. A mapping is kept until the region
-// goes (its generation changes). Threads of one process use the owner's address.
+// A region is a memfd, fully reserved and sealed. Peers find its file descriptor in the owner's
+// record and open it through /proc. They refuse it unless it is a sealed memfd of the size that the
+// record states, because the descriptor may have been reused. A mapping is kept until the region is
+// destroyed, which changes its generation. Threads of one process use the owner's address.
 //
-// Large regions ask for huge pages: a product over pages of 4 KiB misses the TLB, and a peer's faults are 512 times
-// as many. Systems rarely give them to shared memory by themselves (shmem_enabled is "never"), but MADV_COLLAPSE, of
-// Linux 6.1, makes them of what is there, and asks only that something is. Where there are none, some speed goes.
+// Large regions ask for huge pages: a GEMM over 4 KiB pages misses the TLB, and a peer has 512
+// times as many page faults. Systems rarely give huge pages to shared memory by themselves
+// (shmem_enabled is "never"), but MADV_COLLAPSE of Linux 6.1 makes them from pages that exist.
+// Without huge pages the run is slower.
 #include "comm/transport/shm.h"
 
 #include "base/fault.h"
@@ -26,7 +27,7 @@
 
 enum { HUGE_BYTES = 2 << 20 };
 
-// Shared and writable, at an address that huge pages can have. MAP_FAILED and errno as mmap has them.
+// Maps the file shared and writable, at an address aligned for huge pages. Fails as mmap does.
 static void *map_shared(int fd, int64_t bytes)
 {
     const size_t size = (size_t)bytes;
@@ -43,7 +44,7 @@ static void *map_shared(int fd, int64_t bytes)
     return at;
 }
 
-// Reserves all of it, in huge pages where they are to be had. 0 or an error's number.
+// Reserves the whole file, in huge pages if possible. Returns 0 or an errno.
 static int memory_reserve(int fd, void *at, int64_t bytes)
 {
     const int64_t huge = bytes / HUGE_BYTES * HUGE_BYTES;
@@ -217,7 +218,8 @@ status shm_address(comm_port *port, int rank, comm_place place, int64_t bytes, v
     if (half_get(&m->generation) != half_get(&record->regions[place.region].generation)) {
         status st = ST_OK;
         (void)pthread_mutex_lock(&link->mapping);
-        // Another lane of this rank may have mapped it meanwhile, and be reading there.
+        // Another thread of this rank may have mapped the region meanwhile, and may be reading
+        // there.
         if (half_get(&m->generation) != half_get(&record->regions[place.region].generation)) {
             st = peer_map(link, record, place.region, m);
         }

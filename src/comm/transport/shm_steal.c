@@ -1,13 +1,15 @@
-// Shares of an operation that any rank may do: for ranks that share cores.
+// Work stealing for ranks that share cores: a running rank does the shares of an operation that
+// others have not begun.
 //
-// A rendezvous of two ranks on one core takes a change of tasks: one gives its descriptor and gives way, the other
-// comes and finds all there. If it then did its own share only, the first would have to come once more before
-// anybody could leave. So whoever has a core takes, one after the other, the shares that nobody has begun: its
-// own, those of ranks that wait on its core, those of others. Who comes back later finds its share done and
-// goes on to the next operation, whose first it is: one change of tasks per operation in place of two.
+// A rendezvous of two ranks on one core takes a context switch: the first shows its descriptor and
+// yields, the second finds both there. If the second did only its own share, the first would have
+// to run again before either could leave. So the running rank takes, one after the other, the
+// shares that no rank has begun: its own, those of ranks that wait on its core, those of others. A
+// rank that runs later finds its share done and goes on to the next operation, where it is the
+// first. This makes one context switch per operation instead of two.
 //
-// A steal is a word of the member whose share it is: the count of the departure, and who took it, so that a rank
-// that dies or stands still over another's share is the one that is named.
+// The word `stolen` of the member whose share it is holds the count of the departure and the thief,
+// so an error names the rank that died or stopped while it did the share of another.
 #include "comm/transport/shm.h"
 
 enum { STEAL_BITS = 16 };

@@ -1,5 +1,6 @@
-// Regions that peers map; what other threads of a rank may ask of its shared memory while one is busy with it;
-// shares of an operation that ranks do for each other; and deadlines of ranks that were stopped.
+// Regions that peers map; what other threads of a rank may ask of its shared memory while one is
+// busy with it; shares of an operation that ranks do for each other; and deadlines of ranks that
+// were stopped.
 #include "comm/transport/shm.h"
 
 #include "comm/comm_internal.h"
@@ -67,8 +68,8 @@ static void *ask(void *context)
     return NULL;
 }
 
-// To map a peer's gigabytes takes seconds, and each heartbeat asks whom this rank waits for: one that comes
-// late is a false verdict.
+// To map a peer's gigabytes takes seconds, and each heartbeat asks whom this rank waits for: one
+// that comes late is a false verdict.
 static status busy_body(comm *c, void *context)
 {
     (void)context;
@@ -133,7 +134,8 @@ static status shares_of_first(comm_port *port, shares *s)
     return t->wait_all(port);
 }
 
-// Rank 0 has the share of rank 1 while that is away, not that of rank 2, whose memory it cannot reach.
+// Rank 0 has the share of rank 1 while that is away, not that of rank 2, whose memory it cannot
+// reach.
 static status shares_body(comm *c, void *context)
 {
     shares *s = context;
@@ -215,7 +217,8 @@ static status freeze(const frozen *f)
     return ST_OK;
 }
 
-// A job that is stopped as a whole goes on: rank 0 waits in an operation, rank 2 for a message of rank 1.
+// A job that is stopped as a whole goes on: rank 0 waits in an operation, rank 2 for a message of
+// rank 1.
 static status frozen_body(comm *c, void *context)
 {
     frozen *f = context;

@@ -1,16 +1,19 @@
-// Waiting in shared memory: spin while every rank has a core, sleep otherwise, never without an end.
+// Waits in shared memory: they spin while every rank has a core, sleep otherwise, and always have a
+// deadline.
 //
-// A waiter reads one word per peer. It spins for a while; where ranks share cores it lets the others run for a
-// while, which costs less than to sleep and to be woken: at once if one that it waits for last waited on this
-// core, and after a spin if all of those have cores of their own. Then it counts itself among the slot's
-// sleepers and sleeps on the slot's bell. Who writes its word last of all rings, so that a phase costs
-// one wake-up per sleeper and not one per pair. With a core for each rank sleepers are rare, and the
-// writer looks for them without a fence: a ring that is missed so costs one millisecond, the longest first sleep.
-// To be woken takes longer (some 200 us) than a wait spins, so that two ranks could go on waking each other for
-// ever: after a sleep that was short a wait spins for longer.
+// A waiter reads one word per peer and spins for a while. Where ranks share cores, it then yields
+// its core for a while, which costs less than a sleep and a wake-up: at once if a rank that it
+// waits for last waited on this core, and after a spin if all of them have cores of their own. Then
+// it counts itself as a sleeper of the slot and sleeps on the slot's bell. The last rank to write
+// its word rings, so a phase costs one wake-up per sleeper and not one per pair. If each rank has a
+// core, sleepers are rare, and the writer looks for them without a fence: a ring that it misses
+// costs one millisecond, the longest first sleep. A wake-up takes longer (about 200 us) than a wait
+// spins, so two ranks could wake each other forever. Therefore a wait spins longer after a short
+// sleep.
 //
-// Every wait looks at three words that end it (of this rank, of the group, of the host) and at the
-// clock (patience.h: time in which the rank was stopped does not count). A text on time-out names who did not come, and what it did last.
+// Every wait checks three words that end it (of this rank, of the group, of the host) and the clock
+// (patience.h leaves out the time in which the rank was stopped). The text of a timeout names the
+// ranks that did not come, and what each did last.
 #include "comm/transport/patience.h"
 #include "comm/transport/shm.h"
 
@@ -23,16 +26,16 @@
 #include <time.h>
 #include <unistd.h>
 
-// YIELD_NS: 8 ranks on 2 cores (Zen 3, Linux 6.18), all_reduce of 1 MiB: 480 us without, 350 with 200 us, 280
-// with 1 ms, medians of 3; 4 MiB 1.90, 1.84, 1.64 ms.
+// YIELD_NS: 8 ranks on 2 cores (Zen 3, Linux 6.18), all_reduce of 1 MiB: 480 us without, 350 with
+// 200 us, 280 with 1 ms, medians of 3; 4 MiB 1.90, 1.84, 1.64 ms.
 enum {
     FIRST_SLEEP_NS = 1000000,
     LONGEST_SLEEP_NS = 5000000,
     YIELD_NS = 1000000,
     DOZE_NS = 2000000,
-    DOZE_SPINS = 10, // times as long as a spin else
+    DOZE_SPINS = 10, // times as long as another spin
     SPINS_PER_LOOK = 64,
-    SPINS_AT_ONCE = 16 // some 0.3 us; the time of before will do
+    SPINS_AT_ONCE = 16 // about 0.3 us, for which the last time is used again
 };
 
 void shm_sleep(const uint32_t *bell, uint32_t seen, int64_t ns)
@@ -70,7 +73,7 @@ void shm_wake(const shm_wait *w)
     shm_slot *slot = p->slot;
     if (__atomic_load_n(&slot->sleepers, __ATOMIC_SEQ_CST) == 0) return;
     for (int i = 0; i < p->base.members.count; i++) {
-        if (!is_there(w, i)) return; // who comes last rings
+        if (!is_there(w, i)) return; // the last rank rings
     }
     shm_ring(&slot->bell);
 }
@@ -79,7 +82,7 @@ status shm_health(const shm_port *p)
 {
     const comm_link *link = p->base.link;
     TRY(block_failure_get(&p->slot->failure));
-    // What a rank said as it ended comes before what was seen of its end.
+    // The failure that a rank recorded explains more than the signs of its end.
     TRY(block_failure_get(&link->control_block->head->failure));
     return block_failure_get(&link->record->failure);
 }
@@ -120,7 +123,8 @@ static comm_party party_of(const shm_port *p, int member, const comm_contract *k
     return (comm_party){.rank = p->base.members.ranks[member], .tensor = tensor, .site = site};
 }
 
-// Against the first that is there, so that all ranks find the same pair and say the same.
+// Compares with the first member that is there, so all ranks find the same pair and give the same
+// text.
 status shm_contracts_check(const shm_port *p, bool all)
 {
     const uint32_t number = p->arrived;
@@ -143,8 +147,8 @@ status shm_contracts_check(const shm_port *p, bool all)
     return ST_OK;
 }
 
-// "rank 3 (last: all_reduce #12 of gradients)". A descriptor that is being written now reads as garbage,
-// which the texts survive.
+// Writes "rank 3 (last: all_reduce #12 of gradients)". A descriptor that is being written reads as
+// garbage, which the text tolerates.
 static int missing_text(const shm_wait *w, int member, char *out, int bytes)
 {
     const shm_port *p = w->port;
@@ -163,7 +167,7 @@ static int missing_text(const shm_wait *w, int member, char *out, int bytes)
                     site[0] != '\0' ? " at " : "", site);
 }
 
-// It is not there, or does the share of one that is not.
+// Returns whether the member is not there, or does the share of one that is not.
 static bool is_awaited(const shm_wait *w, int member)
 {
     for (int i = 0; i < w->port->base.members.count; i++) {
@@ -191,7 +195,7 @@ static status timed_out(const shm_wait *w, int64_t waited_ns)
                 p->base.members.name, missing);
 }
 
-// ---- who is waited for, for the control thread -------------------------------------------------
+// ---- ranks that this one waits for -------------------------------------------------------------
 static int port_waits_for(shm_port *p, comm_awaited *out, int capacity)
 {
     const shm_awaited *a = &p->awaited;
@@ -292,7 +296,7 @@ bool shm_yield(const comm_link *link, int64_t *since)
     return true;
 }
 
-// Whether one that is not there can only come when this rank gives way.
+// Returns whether a missing rank can only run after this one yields its core.
 static bool waits_here(const shm_wait *w, uint32_t cpu)
 {
     const shm_port *p = w->port;
