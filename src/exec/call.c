@@ -100,14 +100,14 @@ void exec_call_make(const plan *p, const plan_action *action, int64_t at, char *
         call->fills = action->fills;
     }
     call->seq = action->position_count > 0 ? action->position_count : p->seq;
-    if (node->attrs.seq_ways > 1) call->seq *= node->attrs.seq_ways;
+    if (node->attrs.piece.seq_ways > 1) call->seq *= node->attrs.piece.seq_ways;
     call->cache_seq = p->cache_seq;
     call->first_row = b->first_row;
-    call->first_head = node->attrs.first_head;
-    if (node->attrs.row_ways > 1) {
+    call->first_head = node->attrs.piece.first_head;
+    if (node->attrs.piece.row_ways > 1) {
         call->seq = p->seq_cut;
-        call->cut_ways = node->attrs.row_ways;
-        call->cut_at = node->attrs.row_at;
+        call->cut_ways = node->attrs.piece.row_ways;
+        call->cut_at = node->attrs.piece.row_at;
         call->cut_pieces = p->cut_pieces;
     }
     call->first_sequence = p->first_sequence +
@@ -172,7 +172,7 @@ int64_t exec_workspace(void *context, const op_program *program, const op_node *
 {
     const exec_workspace_context *c = context;
     kern_call call = shapes_call(c, program, node, bound);
-    call.seq = seq * max_i64(node->attrs.seq_ways, 1);
+    call.seq = seq * max_i64(node->attrs.piece.seq_ways, 1);
     call.cache_seq = cache_seq;
     return kern_workspace_bytes(c->backend, &call, c->threads);
 }

@@ -133,23 +133,25 @@ static status rows_check(const op_node *node, const op_shapes *shapes, bool cach
 {
     const op_attrs *a = &node->attrs;
     extent keys = shapes->of['N'], all = keys;
-    if (a->cp_ways > 1) all.scale *= a->cp_ways;
-    if (!a->ring) keys = all;
-    if (a->ring && (a->cp_ways < 2 || a->key_at < 0 || a->key_at >= a->cp_ways || a->shards > 0)) {
-        return fail(ST_MODEL, "attention: keys of rank %d of %d, in a ring", (int)a->key_at,
-                    (int)a->cp_ways);
+    if (a->piece.cp_ways > 1) all.scale *= a->piece.cp_ways;
+    if (!a->piece.ring) keys = all;
+    if (a->piece.ring && (a->piece.cp_ways < 2 || a->piece.key_at < 0 ||
+                          a->piece.key_at >= a->piece.cp_ways || a->piece.shards > 0)) {
+        return fail(ST_MODEL, "attention: keys of rank %d of %d, in a ring", (int)a->piece.key_at,
+                    (int)a->piece.cp_ways);
     }
     if (shapes->of['Z'].scale >= 0 && !extent_equal(all, shapes->of['Z'])) {
         return fail(ST_MODEL, "attention: documents are not of all rows");
     }
-    if (cached && a->cp_ways > 1) {
+    if (cached && a->piece.cp_ways > 1) {
         return fail(ST_MODEL, "attention: over a cache queries are not cut by positions");
     }
     if (!cached && !extent_equal(keys, shapes->of['S'])) {
         return fail(ST_MODEL, "attention: queries and keys differ in rows, and there is no cache");
     }
-    if (a->cp_ways > 1 && (a->cp_at < 0 || a->cp_at >= a->cp_ways)) {
-        return fail(ST_MODEL, "attention: rank %d of %d", (int)a->cp_at, (int)a->cp_ways);
+    if (a->piece.cp_ways > 1 && (a->piece.cp_at < 0 || a->piece.cp_at >= a->piece.cp_ways)) {
+        return fail(ST_MODEL, "attention: rank %d of %d", (int)a->piece.cp_at,
+                    (int)a->piece.cp_ways);
     }
     return ST_OK;
 }
@@ -184,7 +186,7 @@ static void attention_cut(const op_program *p, const op_node *node, int rule, in
     if (rule != 2) return;
     attrs->heads = node->attrs.heads / ways;
     attrs->kv_heads = node->attrs.kv_heads / ways;
-    attrs->first_head = node->attrs.first_head + at * attrs->heads;
+    attrs->piece.first_head = node->attrs.piece.first_head + at * attrs->heads;
 }
 
 // Pairs of a query and a key that it sees, over all sequences. With a cache the bound: a full one. A rank of
@@ -194,9 +196,9 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
 {
     const int32_t window = node->attrs.window;
     const double seqs = (double)max_i64(bound->value[EXTENT_SEQS], 1);
-    const double ways = (double)max_i64(node->attrs.cp_ways, 1);
+    const double ways = (double)max_i64(node->attrs.piece.cp_ways, 1);
     const double queries = ways * op_dim(p, q, 0, bound) / seqs;
-    const double keys = node->attrs.ring ? queries : op_dim(p, k, 0, bound) / seqs;
+    const double keys = node->attrs.piece.ring ? queries : op_dim(p, k, 0, bound) / seqs;
     const double before = keys - queries; // keys that stand before the first query
     const double most = window > 0 ? (double)window : keys;
     double growing = most - before; // queries that see all keys before them
@@ -204,7 +206,7 @@ static double attention_pairs(const op_program *p, const op_node *node, tensor_i
     if (growing > queries) growing = queries;
     const double pairs =
         growing * before + growing * (growing + 1.0) / 2.0 + (queries - growing) * most;
-    return pairs * seqs / (node->attrs.ring ? ways * ways : ways);
+    return pairs * seqs / (node->attrs.piece.ring ? ways * ways : ways);
 }
 
 static op_cost attention_cost(const op_program *p, const op_node *node, const extent_binding *bound)
@@ -240,11 +242,12 @@ static status attention_gradient(op_program *p, const op_node *node)
 static void ranks_check(const op_facts *f)
 {
     const op_attrs *a = f->attrs;
-    const int64_t ways = a->cp_ways, rows = op_fact(f, 'N');
-    ASSERT(op_fact(f, 'S') == rows * (a->ring ? 1 : ways));
-    ASSERT(f->seq % zigzag_pieces(a->cp_turns) == 0 && a->cp_turns <= ZIGZAG_MAX_TURNS);
-    ASSERT(op_fact(f, 'B') < 0 && a->cp_at >= 0 && a->cp_at < ways);
-    ASSERT(!a->ring || (a->key_at >= 0 && a->key_at < ways && a->shards == 0));
+    const int64_t ways = a->piece.cp_ways, rows = op_fact(f, 'N');
+    ASSERT(op_fact(f, 'S') == rows * (a->piece.ring ? 1 : ways));
+    ASSERT(f->seq % zigzag_pieces(a->piece.cp_turns) == 0 && a->piece.cp_turns <= ZIGZAG_MAX_TURNS);
+    ASSERT(op_fact(f, 'B') < 0 && a->piece.cp_at >= 0 && a->piece.cp_at < ways);
+    ASSERT(!a->piece.ring ||
+           (a->piece.key_at >= 0 && a->piece.key_at < ways && a->piece.shards == 0));
 }
 
 static void attention_check(const op_facts *f)
@@ -264,13 +267,13 @@ static void attention_check(const op_facts *f)
         ASSERT(keys % (rows / f->seq) == 0);
         ASSERT(keys >= rows);
     }
-    if (a->cp_ways > 1) ranks_check(f);
+    if (a->piece.cp_ways > 1) ranks_check(f);
     const int64_t documents = op_fact(f, 'Z');
-    ASSERT(documents < 0 || documents == rows * max_i64(a->cp_ways, 1));
-    if (a->shards > 0) { // backward: its queries are of one shard
-        const int64_t own = a->shards / max_i64(a->cp_ways, 1);
+    ASSERT(documents < 0 || documents == rows * max_i64(a->piece.cp_ways, 1));
+    if (a->piece.shards > 0) { // backward: its queries are of one shard
+        const int64_t own = a->piece.shards / max_i64(a->piece.cp_ways, 1);
         ASSERT(f->seq % (2 * own) == 0);
-        ASSERT(a->first_shard / own == (a->cp_ways > 1 ? a->cp_at : 0));
+        ASSERT(a->piece.first_shard / own == (a->piece.cp_ways > 1 ? a->piece.cp_at : 0));
     }
 }
 
@@ -350,10 +353,12 @@ static status bwd_infer(op_program *p, op_node *node, uint32_t wanted)
         return fail(ST_MODEL, "attention_bwd: %lld columns of dy, expected %d heads of %d",
                     (long long)shapes.of['Y'].scale, (int)a->heads, (int)value_dim(a));
     }
-    const int32_t ways = a->cp_ways > 1 ? a->cp_ways : 1, at = a->cp_ways > 1 ? a->cp_at : 0;
-    if (a->shards > 0 && (a->shards % ways != 0 || a->first_shard / (a->shards / ways) != at)) {
+    const int32_t ways = a->piece.cp_ways > 1 ? a->piece.cp_ways : 1,
+                  at = a->piece.cp_ways > 1 ? a->piece.cp_at : 0;
+    if (a->piece.shards > 0 &&
+        (a->piece.shards % ways != 0 || a->piece.first_shard / (a->piece.shards / ways) != at)) {
         return fail(ST_MODEL, "attention_bwd: rank %d of %d has no shard %d of %d", (int)at,
-                    (int)ways, (int)a->first_shard, (int)a->shards);
+                    (int)ways, (int)a->piece.first_shard, (int)a->piece.shards);
     }
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -371,7 +376,8 @@ static op_cost bwd_cost(const op_program *p, const op_node *node, const extent_b
     const op_attrs *a = &node->attrs;
     op_cost cost = op_cost_bytes(p, node, bound);
     double pairs = attention_pairs(p, node, node->in[1], node->in[2], bound);
-    if (a->shards > 0) pairs /= (double)a->shards / (double)max_i64(a->cp_ways, 1);
+    if (a->piece.shards > 0)
+        pairs /= (double)a->piece.shards / (double)max_i64(a->piece.cp_ways, 1);
     cost.flops =
         pairs * (double)a->heads * (6.0 * (double)a->head_dim + 4.0 * (double)value_dim(a) + 8.0);
     cost.flops += 2.0 * op_elements(p, node->in[0], bound); // the row sums of dy * y

@@ -15,12 +15,13 @@ static status axis_check(const op_node *node)
     }
     int terms = 0;
     for (int i = 0; i < OP_MAX_IN; i++) terms += node->in[i] == TENSOR_NONE ? 0 : 1;
-    if (a->shards == 0 && terms > 1) {
+    if (a->piece.shards == 0 && terms > 1) {
         return fail(ST_MODEL, "%s: %d terms, and no order that tells whose they are", name, terms);
     }
-    if (a->shards > 0 && (a->first_shard < 0 || a->first_shard + terms > a->shards)) {
+    if (a->piece.shards > 0 &&
+        (a->piece.first_shard < 0 || a->piece.first_shard + terms > a->piece.shards)) {
         return fail(ST_MODEL, "%s: %d terms from shard %d on, of %d", name, terms,
-                    (int)a->first_shard, (int)a->shards);
+                    (int)a->piece.first_shard, (int)a->piece.shards);
     }
     return ST_OK;
 }
@@ -121,16 +122,16 @@ static status parts_check(const op_program *p, const op_node *node)
     if (node->out[0] == TENSOR_NONE)
         return fail(ST_MODEL, "all_gather: parts of what, nobody says");
     const extent rows = op_at(p, node->in[0])->dims[0], all = op_at(p, node->out[0])->dims[0];
-    for (int i = 0; i < a->part_count; i++) {
-        const bool inside = a->part_first[i] >= 0 && a->part_rows[i] > 0 &&
-                            a->part_first[i] + a->part_rows[i] <= rows.scale;
-        if (!inside || a->part_whole[i] % a->part_rows[i] != 0) {
+    for (int i = 0; i < a->piece.part_count; i++) {
+        const bool inside = a->piece.part_first[i] >= 0 && a->piece.part_rows[i] > 0 &&
+                            a->piece.part_first[i] + a->piece.part_rows[i] <= rows.scale;
+        if (!inside || a->piece.part_whole[i] % a->piece.part_rows[i] != 0) {
             return fail(ST_MODEL, "all_gather: rows [%lld, %lld) of part %d of %lld",
-                        (long long)a->part_first[i],
-                        (long long)(a->part_first[i] + a->part_rows[i]), i,
-                        (long long)a->part_whole[i]);
+                        (long long)a->piece.part_first[i],
+                        (long long)(a->piece.part_first[i] + a->piece.part_rows[i]), i,
+                        (long long)a->piece.part_whole[i]);
         }
-        whole += a->part_whole[i];
+        whole += a->piece.part_whole[i];
     }
     if (rows.symbol == EXTENT_ONE && extent_equal(all, extent_of(whole))) return ST_OK;
     return fail(ST_MODEL, "all_gather: parts of %lld rows are not those of %s", (long long)whole,
@@ -143,7 +144,7 @@ static status gather_infer(op_program *p, op_node *node, uint32_t wanted)
     const bool vector = op_at(p, node->in[0])->ndim == 1; // a number for each row
     TRY(op_shapes_in_as(p, node, vector ? "fP" : "fPD", &shapes));
     TRY(axis_check(node));
-    if (node->attrs.part_count > 0) {
+    if (node->attrs.piece.part_count > 0) {
         TRY(parts_check(p, node));
         op_shapes_bind(&shapes, 'N', op_at(p, node->out[0])->dims[0]);
     } else if (node->attrs.stacked || node->attrs.zigzag) {

@@ -317,8 +317,8 @@ static void dropout_cut(const op_program *p, const op_node *node, int rule, int 
     (void)p;
     *attrs = node->attrs;
     if (rule != 1) return;
-    attrs->row_ways = ways;
-    attrs->row_at = at;
+    attrs->piece.row_ways = ways;
+    attrs->piece.row_at = at;
 }
 
 // Ten rounds of Philox for four elements: about twelve integer operations for each.

@@ -17,7 +17,7 @@ static void embedding_place(const op_program *p, const op_node *node, op_rule *r
     // By tokens, by features, by vocabulary: then an id is in one piece, and the others have -0, which
     // changes nothing in a sum.
     OP_RULES(rules, count, "0r0r:0", "r1r1:1", "r0rr:p");
-    if (node->attrs.whole_rows > 0) *count -= 1; // cut already
+    if (node->attrs.piece.whole_rows > 0) *count -= 1; // cut already
 }
 
 static void embedding_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
@@ -98,7 +98,7 @@ static void dw_place(const op_program *p, const op_node *node, op_rule *rules, i
 {
     (void)p;
     OP_RULES(rules, count, "00:p", "r1:1", "rr:0"); // the last: rows of the table
-    if (node->attrs.whole_rows > 0) *count -= 1;
+    if (node->attrs.piece.whole_rows > 0) *count -= 1;
 }
 
 static void dw_cut(const op_program *p, const op_node *node, int rule, int ways, int at,

@@ -6,7 +6,7 @@
 // Of the gradient of x, side by side.
 static int64_t terms_of(const op_node *node)
 {
-    return node->in[3] == TENSOR_NONE ? 1 : node->attrs.shard_count;
+    return node->in[3] == TENSOR_NONE ? 1 : node->attrs.piece.shard_count;
 }
 
 static status stats_check(const op_program *p, const op_node *node)
@@ -15,17 +15,19 @@ static status stats_check(const op_program *p, const op_node *node)
     const op_tensor *stats = op_at(p, node->in[3]), *w = op_at(p, node->in[1]);
     const extent rows = op_at(p, node->in[0])->dims[0];
     const int64_t tiles = rows.scale > 0 ? stats->dims[0].scale / rows.scale : 0;
-    const int64_t whole = a->whole_rows > 0 ? a->whole_rows : w->dims[0].scale;
+    const int64_t whole = a->piece.whole_rows > 0 ? a->piece.whole_rows : w->dims[0].scale;
     if (stats->dims[0].symbol != rows.symbol || tiles * rows.scale != stats->dims[0].scale ||
-        stats->dims[1].scale * tiles != 3 * (int64_t)a->shards) {
-        return fail(ST_MODEL, "head_loss: %s is not of %d shards", stats->name, (int)a->shards);
+        stats->dims[1].scale * tiles != 3 * (int64_t)a->piece.shards) {
+        return fail(ST_MODEL, "head_loss: %s is not of %d shards", stats->name,
+                    (int)a->piece.shards);
     }
-    if (a->shard_count < 1 || a->first_shard < 0 || a->first_shard + a->shard_count > a->shards ||
-        a->first_row != op_piece_begin(whole, a->shards, a->first_shard)) {
+    if (a->piece.shard_count < 1 || a->piece.first_shard < 0 ||
+        a->piece.first_shard + a->piece.shard_count > a->piece.shards ||
+        a->piece.first_row != op_piece_begin(whole, a->piece.shards, a->piece.first_shard)) {
         return fail(ST_MODEL, "%s: shards %d to %d of %d are not where row %lld is",
-                    op_kind_of(node->code)->name, (int)a->first_shard,
-                    (int)(a->first_shard + a->shard_count - 1), (int)a->shards,
-                    (long long)a->first_row);
+                    op_kind_of(node->code)->name, (int)a->piece.first_shard,
+                    (int)(a->piece.first_shard + a->piece.shard_count - 1), (int)a->piece.shards,
+                    (long long)a->piece.first_row);
     }
     return ST_OK;
 }
@@ -60,10 +62,12 @@ static void head_place(const op_program *p, const op_node *node, op_rule *rules,
 static void shards_cut(const op_program *p, const op_node *node, int ways, int at, op_attrs *attrs)
 {
     const int64_t whole = op_at(p, node->in[1])->dims[0].scale;
-    attrs->shard_count = node->attrs.shard_count / ways;
-    attrs->first_shard = node->attrs.first_shard + at * attrs->shard_count;
-    attrs->whole_rows = node->attrs.whole_rows > 0 ? node->attrs.whole_rows : whole;
-    attrs->first_row = op_piece_begin(attrs->whole_rows, node->attrs.shards, attrs->first_shard);
+    attrs->piece.shard_count = node->attrs.piece.shard_count / ways;
+    attrs->piece.first_shard = node->attrs.piece.first_shard + at * attrs->piece.shard_count;
+    attrs->piece.whole_rows =
+        node->attrs.piece.whole_rows > 0 ? node->attrs.piece.whole_rows : whole;
+    attrs->piece.first_row =
+        op_piece_begin(attrs->piece.whole_rows, node->attrs.piece.shards, attrs->piece.first_shard);
 }
 
 static void head_cut(const op_program *p, const op_node *node, int rule, int ways, int at,
@@ -87,12 +91,12 @@ static op_cost head_cost(const op_program *p, const op_node *node, const extent_
 static void terms_check(const op_facts *f)
 {
     const bool cut = op_has_in(f, 3);
-    const int64_t terms = cut ? f->attrs->shard_count : 1, rows = op_fact(f, 'N');
+    const int64_t terms = cut ? f->attrs->piece.shard_count : 1, rows = op_fact(f, 'N');
     if (op_has_out(f, 1)) ASSERT(op_fact(f, 'E') == terms * op_fact(f, 'D'));
     if (!cut || rows == 0) return;
     const int64_t tiles = op_fact(f, 'R') / rows;
     ASSERT(tiles * rows == op_fact(f, 'R'));
-    ASSERT(tiles * op_fact(f, 'Q') == 3 * (int64_t)f->attrs->shards);
+    ASSERT(tiles * op_fact(f, 'Q') == 3 * (int64_t)f->attrs->piece.shards);
 }
 
 static void head_check(const op_facts *f)
@@ -129,11 +133,11 @@ static status stats_infer(op_program *p, op_node *node, uint32_t wanted)
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
     const op_attrs *a = &node->attrs;
-    if (a->shard_count < 1 || a->first_shard + a->shard_count > a->shards) {
-        return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)a->shard_count,
-                    (int)a->first_shard, (int)a->shards);
+    if (a->piece.shard_count < 1 || a->piece.first_shard + a->piece.shard_count > a->piece.shards) {
+        return fail(ST_MODEL, "head_stats: %d shards from %d on, of %d", (int)a->piece.shard_count,
+                    (int)a->piece.first_shard, (int)a->piece.shards);
     }
-    op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)a->shard_count));
+    op_shapes_bind(&shapes, 'Q', extent_of(3 * (int64_t)a->piece.shard_count));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
@@ -161,8 +165,8 @@ static op_cost stats_cost(const op_program *p, const op_node *node, const extent
 
 static void stats_facts(const op_facts *f)
 {
-    ASSERT(f->attrs->shard_count > 0);
-    ASSERT(op_fact(f, 'Q') == 3 * (int64_t)f->attrs->shard_count);
+    ASSERT(f->attrs->piece.shard_count > 0);
+    ASSERT(op_fact(f, 'Q') == 3 * (int64_t)f->attrs->piece.shard_count);
 }
 
 const op_kind op_row_head_stats = {

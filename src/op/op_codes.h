@@ -13,7 +13,7 @@ extern "C" {
 // are accumulators: the kernel continues from what is there, or from +0 where call.accumulate is
 // false; every sum over rows is one left fold, row after row, so a cut between rows changes no bit.
 //   EMBEDDING      ids(N) table(V,D) [positions(N) position_table(P,D)]  -> x(N,D)
-//                  of a table cut by rows (attrs.whole_rows): x = -0 where the id is not in the piece
+//                  of a table cut by rows (attrs.piece.whole_rows): x = -0 where the id is not in the piece
 //   EMBEDDING_DW   ids(N) dx(N,D)                                         -> += dtable(V,D)
 //   MATMUL         x(N,K) w(M,K) [bias(M)]          -> y(N,M) = act(x w^T + bias)
 //   MATMUL_DX      dy(N,M) w(M,K) [before(N,K)]     -> dx(N,K) = before + dy w: the fold goes on
@@ -39,13 +39,13 @@ extern "C" {
 //   ATTENTION      q(N,H*D) k(Nk,KV*D) v(Nk,KV*D) [documents(N)] [lengths(B)] -> y(N,H*D) lse(N,H)
 //                  without lengths: Nk = N, query t sees keys s <= t. With lengths (a cache): k, v are
 //                  (B*S_max, KV*D), query t of T stands at lengths[b] - T + t, keys < lengths[b].
-//                  With attrs.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position; or, with
-//                  attrs.ring, Nk = N: the rows of rank attrs.key_at, and what they alone give.
-//                  With attrs.seq_ways = H a sequence has H times the rows that it has elsewhere. With
+//                  With attrs.piece.cp_ways = W > 1: Nk = W N, gathered rows; documents(Nk) by position; or, with
+//                  attrs.piece.ring, Nk = N: the rows of rank attrs.piece.key_at, and what they alone give.
+//                  With attrs.piece.seq_ways = H a sequence has H times the rows that it has elsewhere. With
 //                  attrs.value_dim = V heads of v and y have V columns instead of D (no kernel takes that).
 //   ATTENTION_MERGE a(N,H*D) lse_a(N,H) b lse_b    -> y(N,H*D) lse(N,H): attention over the keys of both
-//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.shards > 0 the queries of shard
-//                  attrs.first_shard only (op/zigzag.h): their rows of dq, what they add to dk and dv
+//   ATTENTION_BWD  dy q k v y lse [documents]       -> dq dk dv; with attrs.piece.shards > 0 the queries of shard
+//                  attrs.piece.first_shard only (op/zigzag.h): their rows of dq, what they add to dk and dv
 //   CACHE_APPEND   x(N,KV*D) lengths(B)             -> cache(B*S_max, KV*D): rows lengths[b]-T .. lengths[b]-1
 //   SWIGLU         h(N,2F)                          -> a(N,F) = silu(h[:, :F]) * h[:, F:]
 //   SWIGLU_BWD     h da                             -> dh(N,2F)
@@ -53,7 +53,7 @@ extern "C" {
 //   ACTIVATION_BWD x dy                             -> dx
 //   DROPOUT        x                                -> y (attrs.dropout, attrs.site); its own gradient
 //   UNSTACK        x(W*N,C)                         -> y(N,W*C/R): tiles of rows side by side, W of them
-//                  (attrs.shard_count): what an ALL_GATHER of columns has stacked. R neighbours
+//                  (attrs.piece.shard_count): what an ALL_GATHER of columns has stacked. R neighbours
 //                  (attrs.repeat) are of the same columns, and are added
 //   STACK          x(N,C)                           -> y(W*N,C*R/W): the other way round; R neighbours get
 //                  the same columns
@@ -63,10 +63,10 @@ extern "C" {
 //                  label < 0: ignored (loss 0, gradient 0). Gradients are of sum(token_loss) *
 //                  loss_scale / call.loss_divisor. z-loss: + attrs.z_loss * lse^2, in token_loss too.
 //                  With stats(R,3Q), all shards' of HEAD_STATS: tile t of R / N has shards t Q .. t Q + Q-1
-//                  of each row. w may be a piece then (attrs.whole_rows), dx(N,D*shard_count) has a term of
+//                  of each row. w may be a piece then (attrs.piece.whole_rows), dx(N,D*shard_count) has a term of
 //                  the sum for each of its shards, side by side.
 //   HEAD_STATS     x(N,D) w(V,D) labels(N)          -> stats(N,3*shard_count): of each shard of vocabulary
-//                  (attrs.shards) that w has: highest logit, sum of exp(logit - highest), the label's
+//                  (attrs.piece.shards) that w has: highest logit, sum of exp(logit - highest), the label's
 //                  logit (0 where it is not in the shard)
 //   GATHER         x(N,D) rows(B)                   -> y(B,D)
 //   SAMPLE         logits(B,V) params(B,8, fp32) draws(B, i64) -> ids(B); params: temperature, top_k, top_p,
@@ -83,18 +83,18 @@ extern "C" {
 //   MUON           grad master m                    -> master m [weight]
 //   MUON_DIRECTION grad m                           -> m u: the first half of MUON, element by element
 //   MUON_UPDATE    u(R,C) master(r,c)               -> master [weight]: the second, of a piece: u is all of the
-//                  matrix (attrs.part_whole rows of each part), attrs.part_first, part_rows, first_column
+//                  matrix (attrs.piece.part_whole rows of each part), attrs.piece.part_first, part_rows, first_column
 //                  and whole_columns say what of it the piece is
 //
 // What ranks along attrs.axis do together; op/pass/partition.c puts these between the others, and lowering
-// makes communications of them. No kernels. In order (attrs.shards > 0) input i is the term of shard
-// attrs.first_shard + i of the fixed tree; else there is one input.
+// makes communications of them. No kernels. In order (attrs.piece.shards > 0) input i is the term of shard
+// attrs.piece.first_shard + i of the fixed tree; else there is one input.
 //   ALL_REDUCE     a [b c d e f g h]                -> y: the sum of all ranks' terms
 //   REDUCE_SCATTER a [b c d e f g h]                -> y: of the sum this rank's rows, 1 / ways of the
 //                                                      positions of each sequence
 //   ALL_GATHER     x                                -> y: of rows cut so, all rows; attrs.stacked: of each
 //                                                      rank all rows, one rank after the other; of a
-//                  weight, with attrs.part_count: part by part part_rows rows from row part_first of x on,
+//                  weight, with attrs.piece.part_count: part by part part_rows rows from row part_first of x on,
 //                  which are as many of part_whole
 //   ALL_TO_ALL     x(W*N,C)                         -> y(W*N,C): tile i goes to rank i, and tile i of y came from it
 //   SHIFT          x                                -> y: what the rank before has; the last one is before the first

@@ -61,7 +61,36 @@ typedef enum op_activation {
     ACT_RELU
 } op_activation;
 
-// One flat struct for all operations: plain data is easy to print, hash and compare.
+// Which part of the whole an operation computes, as the passes cut it (op/pass/). Zeros: all of it.
+typedef struct op_piece {
+    // Rows of the weight: w has whole_rows all in all (0: it is no piece), and its own begin at first_row.
+    int64_t whole_rows, first_row;
+    int32_t first_head; // number in the layer of the first head
+    // Shards of a sum in a fixed order: how many there are (0: no order), which is the first here, and how
+    // many are. STACK, UNSTACK, ZIP: shard_count tiles.
+    int32_t shards, first_shard, shard_count;
+    int32_t row_ways,
+        row_at; // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
+    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart.
+    // 0: all.
+    int32_t inside, across;
+    // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
+    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of rank key_at.
+    int32_t cp_ways, cp_at, key_at;
+    int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
+    bool ring;
+    // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
+    int32_t seq_ways;
+    // Updates: columns of the whole weight (0: it is no piece) and the first one here; of each part its rows
+    // here, the row of the whole weight that they begin with, and the rows that it has as a whole. ALL_GATHER
+    // of a weight: the same.
+    int64_t whole_columns, first_column;
+    int32_t part_count;
+    int64_t part_rows[4], part_first[4], part_whole[4];
+} op_piece;
+
+// What an operation computes. One flat struct for all operations: plain data is easy to print, hash and
+// compare.
 typedef struct op_attrs {
     op_activation activation;
     int32_t heads, kv_heads, head_dim;
@@ -79,35 +108,13 @@ typedef struct op_attrs {
     bool match_rms;  // MUON: 0.2 sqrt(max(rows, columns)) instead of sqrt(max(1, rows / columns))
     float eps, scale, plus, dropout, z_loss;
     float beta1, beta2, weight_decay, momentum, lr_scale;
-    // Of pieces (op/pass/partition.h). Rows of the weight: w has whole_rows all in all (0: it is no piece), and
-    // its own begin at first_row. Heads: the first one's number in the layer. Shards of a sum: how many
-    // there are (0: no order), which is the first here, and how many are.
-    int64_t whole_rows, first_row;
-    int32_t first_head;
-    int32_t shards, first_shard, shard_count;
-    int32_t row_ways,
-        row_at;     // DROPOUT: rows are piece row_at of row_ways of each sequence's; 0: all
     mesh_axis axis; // of communications
-    // Of communications along AXIS_TP: among so many ranks side by side; among those that lie so far apart. 0: all.
-    int32_t inside, across;
-    bool stacked; // ALL_GATHER
-    bool
-        kept; // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
-    bool zigzag; // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
-    // ATTENTION, ATTENTION_BWD, DROPOUT: the rows of a sequence are those of rank cp_at of cp_ways
-    // (op/zigzag.h); keys and documents are all there are. 0: all rows. `ring`: keys are those of rank key_at.
-    int32_t cp_ways, cp_at, key_at;
-    int32_t cp_turns; // of the zigzag, of communications and ZIP too; 0: 1
-    bool ring;
-    int32_t
-        seq_ways; // ATTENTION, ATTENTION_BWD: rows of a sequence, in those that it has elsewhere; 0: 1
+    bool stacked;   // ALL_GATHER
+    bool zigzag;    // ALL_GATHER, REDUCE_SCATTER: gathered rows and those of a rank (op/zigzag.h)
+    // HEAD_STATS, HEAD_LOSS: both have one workspace, where the logits of the first may stay
+    bool kept;
     int32_t repeat; // STACK, UNSTACK: tiles of the same columns; 0: 1
-    // ADAMW, of a piece with stochastic rounding: columns of the whole weight (0: it is no piece), the first
-    // one here, and with the parts below the row of the whole weight that each of them begins with.
-    int64_t whole_columns, first_column, part_first[4];
-    int32_t part_count; // MUON: parts along dim 0 that are orthogonalised apart
-    int64_t part_rows[4];
-    int64_t part_whole[4]; // MUON_UPDATE, ALL_GATHER of a weight: rows that they have as a whole
+    op_piece piece;
 } op_attrs;
 
 typedef enum op_list {

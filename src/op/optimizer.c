@@ -203,12 +203,12 @@ static status muon_parts(const op_node *node, const op_shapes *shapes, char lett
 {
     int64_t rows = 0, parts = 0;
     TRY(op_shapes_constant(node, shapes, letter, &rows));
-    if (node->attrs.part_count < 0 || node->attrs.part_count > MUON_PARTS) {
-        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.part_count,
+    if (node->attrs.piece.part_count < 0 || node->attrs.piece.part_count > MUON_PARTS) {
+        return fail(ST_MODEL, "muon: %d parts, expected 0 to %d", (int)node->attrs.piece.part_count,
                     (int)MUON_PARTS);
     }
-    for (int k = 0; k < node->attrs.part_count; k++) parts += part_rows[k];
-    if (node->attrs.part_count > 0 && parts != rows) {
+    for (int k = 0; k < node->attrs.piece.part_count; k++) parts += part_rows[k];
+    if (node->attrs.piece.part_count > 0 && parts != rows) {
         return fail(ST_MODEL, "muon: the parts have %lld rows, the weight %lld", (long long)parts,
                     (long long)rows);
     }
@@ -220,7 +220,7 @@ static status muon_infer(op_program *p, op_node *node, uint32_t wanted)
     op_states_in_place(node, 2);
     op_shapes shapes;
     TRY(op_shapes_in(p, node, &shapes));
-    TRY(muon_parts(node, &shapes, 'R', node->attrs.part_rows));
+    TRY(muon_parts(node, &shapes, 'R', node->attrs.piece.part_rows));
     return op_shapes_out(p, node, wanted, &shapes);
 }
 
@@ -235,21 +235,21 @@ static op_cost muon_cost(const op_program *p, const op_node *node, const extent_
 {
     op_cost cost = op_cost_pointwise(p, node, bound, node->in[0], 12.0);
     const double columns = op_dim(p, node->in[0], 1, bound);
-    if (node->attrs.part_count == 0) {
+    if (node->attrs.piece.part_count == 0) {
         cost.flops += newton_schulz_flops(op_dim(p, node->in[0], 0, bound), columns);
     }
-    for (int k = 0; k < node->attrs.part_count; k++) {
-        cost.flops += newton_schulz_flops((double)node->attrs.part_rows[k], columns);
+    for (int k = 0; k < node->attrs.piece.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->attrs.piece.part_rows[k], columns);
     }
     return cost;
 }
 
 static void muon_check(const op_facts *f)
 {
-    ASSERT(f->attrs->part_count >= 0 && f->attrs->part_count <= MUON_PARTS);
+    ASSERT(f->attrs->piece.part_count >= 0 && f->attrs->piece.part_count <= MUON_PARTS);
     int64_t rows = 0;
-    for (int32_t k = 0; k < f->attrs->part_count; k++) rows += f->attrs->part_rows[k];
-    if (f->attrs->part_count > 1) ASSERT(rows == op_fact(f, 'R'));
+    for (int32_t k = 0; k < f->attrs->piece.part_count; k++) rows += f->attrs->piece.part_rows[k];
+    if (f->attrs->piece.part_count > 1) ASSERT(rows == op_fact(f, 'R'));
 }
 
 const op_kind op_row_muon = {
@@ -307,25 +307,25 @@ static status update_infer(op_program *p, op_node *node, uint32_t wanted)
     op_shapes shapes;
     int64_t columns = 0, whole = 0;
     TRY(op_shapes_in(p, node, &shapes));
-    TRY(muon_parts(node, &shapes, 'R', a->part_rows));
-    TRY(muon_parts(node, &shapes, 'Q', a->part_whole));
+    TRY(muon_parts(node, &shapes, 'R', a->piece.part_rows));
+    TRY(muon_parts(node, &shapes, 'Q', a->piece.part_whole));
     TRY(op_shapes_constant(node, &shapes, 'C', &columns));
     TRY(op_shapes_constant(node, &shapes, 'E', &whole));
-    if (a->part_count < 1 || a->first_column < 0 || a->first_column + columns > whole ||
-        a->whole_columns != whole) {
+    if (a->piece.part_count < 1 || a->piece.first_column < 0 ||
+        a->piece.first_column + columns > whole || a->piece.whole_columns != whole) {
         return fail(ST_MODEL, "muon_update: columns [%lld, %lld) of %lld, %lld expected",
-                    (long long)a->first_column, (long long)(a->first_column + columns),
-                    (long long)a->whole_columns, (long long)whole);
+                    (long long)a->piece.first_column, (long long)(a->piece.first_column + columns),
+                    (long long)a->piece.whole_columns, (long long)whole);
     }
     int64_t before = 0; // rows of the parts before
-    for (int k = 0; k < a->part_count; k++) {
-        const int64_t first = a->part_first[k] - before;
-        if (first < 0 || first + a->part_rows[k] > a->part_whole[k]) {
+    for (int k = 0; k < a->piece.part_count; k++) {
+        const int64_t first = a->piece.part_first[k] - before;
+        if (first < 0 || first + a->piece.part_rows[k] > a->piece.part_whole[k]) {
             return fail(ST_MODEL, "muon_update: rows [%lld, %lld) of part %d of %lld",
-                        (long long)first, (long long)(first + a->part_rows[k]), k,
-                        (long long)a->part_whole[k]);
+                        (long long)first, (long long)(first + a->piece.part_rows[k]), k,
+                        (long long)a->piece.part_whole[k]);
         }
-        before += a->part_whole[k];
+        before += a->piece.part_whole[k];
     }
     return op_shapes_out(p, node, wanted, &shapes);
 }
@@ -334,8 +334,8 @@ static op_cost update_cost(const op_program *p, const op_node *node, const exten
 {
     op_cost cost = op_cost_pointwise(p, node, bound, node->in[1], 6.0);
     const double columns = op_dim(p, node->in[0], 1, bound);
-    for (int k = 0; k < node->attrs.part_count; k++) {
-        cost.flops += newton_schulz_flops((double)node->attrs.part_whole[k], columns);
+    for (int k = 0; k < node->attrs.piece.part_count; k++) {
+        cost.flops += newton_schulz_flops((double)node->attrs.piece.part_whole[k], columns);
     }
     return cost;
 }
@@ -345,15 +345,16 @@ static void update_check(const op_facts *f)
 {
     const op_attrs *a = f->attrs;
     int64_t rows = 0, whole = 0;
-    for (int32_t k = 0; k < a->part_count; k++) {
-        ASSERT(a->part_first[k] >= whole);
-        ASSERT(a->part_first[k] - whole + a->part_rows[k] <= a->part_whole[k]);
-        rows += a->part_rows[k];
-        whole += a->part_whole[k];
+    for (int32_t k = 0; k < a->piece.part_count; k++) {
+        ASSERT(a->piece.part_first[k] >= whole);
+        ASSERT(a->piece.part_first[k] - whole + a->piece.part_rows[k] <= a->piece.part_whole[k]);
+        rows += a->piece.part_rows[k];
+        whole += a->piece.part_whole[k];
     }
     ASSERT(rows == op_fact(f, 'R') && whole == op_fact(f, 'Q'));
-    ASSERT(a->whole_columns == op_fact(f, 'E'));
-    ASSERT(a->first_column >= 0 && a->first_column + op_fact(f, 'C') <= a->whole_columns);
+    ASSERT(a->piece.whole_columns == op_fact(f, 'E'));
+    ASSERT(a->piece.first_column >= 0 &&
+           a->piece.first_column + op_fact(f, 'C') <= a->piece.whole_columns);
 }
 
 const op_kind op_row_muon_update = {

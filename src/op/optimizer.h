@@ -44,14 +44,17 @@ typedef struct optimizer_run {
 static inline optimizer_run optimizer_run_of(const op_attrs *a, int64_t at, int64_t columns)
 {
     optimizer_run run = {at, INT64_MAX};
-    if (a->whole_columns == 0) return run;
+    if (a->piece.whole_columns == 0) return run;
     int64_t row = at / columns;
     const int64_t column = at % columns;
     int k = 0;
-    for (; k + 1 < a->part_count && row >= a->part_rows[k]; k++) row -= a->part_rows[k];
-    run.element = (a->part_first[k] + row) * a->whole_columns + a->first_column + column;
+    for (; k + 1 < a->piece.part_count && row >= a->piece.part_rows[k]; k++)
+        row -= a->piece.part_rows[k];
+    run.element =
+        (a->piece.part_first[k] + row) * a->piece.whole_columns + a->piece.first_column + column;
     run.count =
-        (a->whole_columns == columns ? (a->part_rows[k] - row) * columns : columns) - column;
+        (a->piece.whole_columns == columns ? (a->piece.part_rows[k] - row) * columns : columns) -
+        column;
     return run;
 }
 

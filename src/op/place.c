@@ -67,8 +67,8 @@ void op_cut_rows(const op_program *p, tensor_id t, int ways, int at, op_attrs *a
 {
     const extent rows = op_at(p, t)->dims[0];
     ASSERT(rows.symbol == EXTENT_ONE);
-    attrs->whole_rows = rows.scale;
-    attrs->first_row = op_piece_begin(rows.scale, ways, at);
+    attrs->piece.whole_rows = rows.scale;
+    attrs->piece.first_row = op_piece_begin(rows.scale, ways, at);
 }
 
 static double operand_bytes(const op_program *p, tensor_id t, const extent_binding *bound)

@@ -47,7 +47,7 @@ static int64_t message_ns(const list_prices *x, const op_node *node, double shar
 {
     const cost_group *g = group_of(x, node);
     const op_collective op = op_kind_of(node->code)->collective;
-    if (node->attrs.inside > 0 || node->attrs.across > 0) return 0;
+    if (node->attrs.piece.inside > 0 || node->attrs.piece.across > 0) return 0;
     return cost_message_ns(x->m, g, op, message_bytes(x, node, g->ranks) * share);
 }
 

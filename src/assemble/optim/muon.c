@@ -23,8 +23,8 @@ static op_attrs attrs_of(const op_weight *w, int32_t weight_index, const run_con
                   .weight_decay = (float)r->optimizer.weight_decay,
                   .eps = 1e-7f, // the clamp of the norm, not optimizer.eps
                   .lr_scale = 1.0f,
-                  .part_count = w->part_count};
-    for (int i = 0; i < w->part_count; i++) a.part_rows[i] = w->parts[i].rows;
+                  .piece.part_count = w->part_count};
+    for (int i = 0; i < w->part_count; i++) a.piece.part_rows[i] = w->parts[i].rows;
     return a;
 }
 
@@ -75,12 +75,13 @@ static status rows_gather(op_program *p, const op_weight *w, tensor_id u, tensor
 {
     op_node gather = op_node_of(OP_ALL_GATHER);
     gather.attrs.axis = AXIS_TP;
-    gather.attrs.part_count = w->part_count;
+    gather.attrs.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
         int64_t rows = 0;
-        gather.attrs.part_first[i] = w->parts[i].row_begin + op_part_share(w, i, w->at, &rows);
-        gather.attrs.part_rows[i] = rows;
-        gather.attrs.part_whole[i] = op_weight_piece(w, i).whole_rows;
+        gather.attrs.piece.part_first[i] =
+            w->parts[i].row_begin + op_part_share(w, i, w->at, &rows);
+        gather.attrs.piece.part_rows[i] = rows;
+        gather.attrs.piece.part_whole[i] = op_weight_piece(w, i).whole_rows;
     }
     TRY(work_make(p, "whole", whole_rows_of(w), w->columns, whole));
     gather.in[0] = u;
@@ -94,7 +95,7 @@ static status columns_gather(op_program *p, const op_weight *w, tensor_id u, ten
     op_node gather = op_node_of(OP_ALL_GATHER), put = op_node_of(OP_UNSTACK);
     gather.attrs.axis = AXIS_TP;
     gather.attrs.stacked = true;
-    put.attrs.shard_count = w->ways;
+    put.attrs.piece.shard_count = w->ways;
     TRY(work_make(p, "tiles", w->ways * w->rows, w->columns, &gather.out[0]));
     TRY(work_make(p, "whole", w->rows, w->ways * w->columns, whole));
     gather.in[0] = u;
@@ -110,10 +111,10 @@ static status piece_emit(op_program *p, const op_weight *w, op_attrs a, const te
     int64_t before = 0; // rows of the parts before
     for (int i = 0; i < w->part_count; i++) {
         const weight_piece piece = op_weight_piece(w, i);
-        a.part_first[i] = before + piece.row;
-        a.part_whole[i] = piece.whole_rows;
-        a.whole_columns = piece.whole_columns;
-        a.first_column = piece.column;
+        a.piece.part_first[i] = before + piece.row;
+        a.piece.part_whole[i] = piece.whole_rows;
+        a.piece.whole_columns = piece.whole_columns;
+        a.piece.first_column = piece.column;
         before += piece.whole_rows;
     }
     TRY(even_check(w, w->ways));

@@ -38,13 +38,13 @@ op_attrs train_optimizer_attrs(const op_weight *w, int32_t weight_index, const r
                       .lr_scale = 1.0f};
     int64_t begin = 0; // of the part in the whole weight
     if (w->ways <= 1) return attrs;
-    attrs.part_count = w->part_count;
+    attrs.piece.part_count = w->part_count;
     for (int i = 0; i < w->part_count; i++) {
         const weight_piece piece = op_weight_piece(w, i);
-        attrs.part_rows[i] = piece.rows;
-        attrs.part_first[i] = begin + piece.row;
-        attrs.whole_columns = piece.whole_columns;
-        attrs.first_column = piece.column;
+        attrs.piece.part_rows[i] = piece.rows;
+        attrs.piece.part_first[i] = begin + piece.row;
+        attrs.piece.whole_columns = piece.whole_columns;
+        attrs.piece.first_column = piece.column;
         begin += piece.whole_rows;
     }
     return attrs;

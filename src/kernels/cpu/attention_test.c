@@ -578,8 +578,8 @@ static void piece_create(fixture *f, const fixture *whole, int32_t ways, int32_t
     kern_call *calls[] = {&f->forward, &f->backward};
     for (int i = 0; i < 2; i++) {
         calls[i]->in[i == 0 ? 3 : 6] = whole->forward.in[3];
-        calls[i]->attrs.cp_ways = ways;
-        calls[i]->attrs.cp_at = at;
+        calls[i]->attrs.piece.cp_ways = ways;
+        calls[i]->attrs.piece.cp_at = at;
     }
 }
 
@@ -599,8 +599,8 @@ static void shard_backward(pieces *p, fixture *f, int32_t ways, int32_t at, int3
 {
     zigzag_run runs[2];
     const int64_t queries = f->s.queries, keys = f->s.sequences * CP_SEQ;
-    f->backward.attrs.shards = CP_SHARDS;
-    f->backward.attrs.first_shard = shard;
+    f->backward.attrs.piece.shards = CP_SHARDS;
+    f->backward.attrs.piece.first_shard = shard;
     run(f, &f->backward, kern_level_of_machine(), NULL);
     zigzag_shard(ways, at, queries, CP_SHARDS, shard, runs);
     for (int64_t b = 0; b < f->s.sequences; b++) {
@@ -690,11 +690,11 @@ static void test_rings_in_bf16(void **state)
             kern_call *calls[] = {&f[i].forward, &f[i].backward};
             for (int k = 0; k < 2; k++) {
                 calls[k]->strict = i == 1;
-                calls[k]->attrs.ring = true;
-                calls[k]->attrs.cp_ways = 3;
-                calls[k]->attrs.cp_turns = 2;
-                calls[k]->attrs.cp_at = 1;
-                calls[k]->attrs.key_at = key_at;
+                calls[k]->attrs.piece.ring = true;
+                calls[k]->attrs.piece.cp_ways = 3;
+                calls[k]->attrs.piece.cp_turns = 2;
+                calls[k]->attrs.piece.cp_at = 1;
+                calls[k]->attrs.piece.key_at = key_at;
             }
             run_both(&f[i], kern_level_of_machine(), NULL);
         }

@@ -72,7 +72,7 @@ static head_panels panels_of(const kern_call *call, kern_level level)
     if (is_stats || !call->attrs.kept) {
         p.logits = gemm_panels_bytes(level, w->type, is_free, w->dims[0], w->dims[1]);
     }
-    if (!is_stats && call->attrs.shard_count <= 1 && call->out[1].data != NULL) {
+    if (!is_stats && call->attrs.piece.shard_count <= 1 && call->out[1].data != NULL) {
         p.dx = gemm_panels_bytes(level, w->type, is_free, w->dims[1], w->dims[0]);
     }
     p.logits = align_up(p.logits, ALIGN_TENSOR);
@@ -125,12 +125,12 @@ static void row_of_x(const chunk *c, int64_t index, float scale)
 // Rows of the whole vocabulary, of which w may be a piece, and where a shard begins in w.
 static int64_t vocabulary_of(const kern_call *call)
 {
-    return call->attrs.whole_rows > 0 ? call->attrs.whole_rows : call->in[1].dims[0];
+    return call->attrs.piece.whole_rows > 0 ? call->attrs.piece.whole_rows : call->in[1].dims[0];
 }
 
 static int64_t shard_begin(const kern_call *call, int64_t shard)
 {
-    return vocabulary_of(call) * shard / call->attrs.shards - call->attrs.first_row;
+    return vocabulary_of(call) * shard / call->attrs.piece.shards - call->attrs.piece.first_row;
 }
 
 // Of a whole row of logits: the highest, the sum of exp(logit - highest), the label's.
@@ -144,7 +144,7 @@ enum { MAX_SHARDS = 64 };
 static row_stats stats_of(const kern_call *call, int64_t token)
 {
     const kern_tensor *stats = &call->in[3];
-    const int64_t count = call->attrs.shards, per_tile = stats->dims[1] / 3;
+    const int64_t count = call->attrs.piece.shards, per_tile = stats->dims[1] / 3;
     const int64_t tokens = call->in[0].dims[0];
     double tops[MAX_SHARDS], sums[MAX_SHARDS];
     row_stats out = {-HUGE_VAL, 0.0, 0.0};
@@ -196,7 +196,7 @@ static void piece_task(void *context, int64_t index, int thread)
     } else {
         const row_stats s = stats_of(call, c->first + index);
         const double log_sum = log(s.sum), lse = s.top + log_sum, z = (double)call->attrs.z_loss;
-        const int64_t at = label - call->attrs.first_row;
+        const int64_t at = label - call->attrs.piece.first_row;
         loss = (s.top - s.label) + log_sum + z * lse * lse;
         if (c->wants_grad) {
             (void)c->leaf->exponents(row, rows, (float)s.top);
@@ -313,9 +313,9 @@ static void dx_terms(const kern_context *context, chunk *c)
         dx_make(context, c, 0, c->call->in[1].dims[0]);
         return;
     }
-    for (; c->term < a->shard_count; c->term++) {
-        dx_make(context, c, shard_begin(c->call, a->first_shard + c->term),
-                shard_begin(c->call, a->first_shard + c->term + 1));
+    for (; c->term < a->piece.shard_count; c->term++) {
+        dx_make(context, c, shard_begin(c->call, a->piece.first_shard + c->term),
+                shard_begin(c->call, a->piece.first_shard + c->term + 1));
     }
 }
 
@@ -405,10 +405,10 @@ static void stats_task(void *context, int64_t index, int thread)
     const kern_tensor *out = &call->out[0];
     const int64_t label = label_of(call, c->first + index);
     float *row = c->logits + index * c->layout.stride;
-    for (int64_t i = 0; i < a->shard_count; i++) {
-        const int64_t begin = shard_begin(call, a->first_shard + i);
-        const int64_t end = shard_begin(call, a->first_shard + i + 1);
-        const int64_t at = label - a->first_row;
+    for (int64_t i = 0; i < a->piece.shard_count; i++) {
+        const int64_t begin = shard_begin(call, a->piece.first_shard + i);
+        const int64_t end = shard_begin(call, a->piece.first_shard + i + 1);
+        const int64_t at = label - a->piece.first_row;
         const int64_t to = (c->first + index) * out->strides[0] + 3 * i;
         double top = label < 0 ? 0.0 : -HUGE_VAL, sum = 0.0, own = 0.0;
         if (label >= 0 && end > begin) {

@@ -34,12 +34,13 @@ typedef struct muon_job {
 
 static int32_t part_count(const kern_call *call)
 {
-    return call->attrs.part_count > 1 ? call->attrs.part_count : 1;
+    return call->attrs.piece.part_count > 1 ? call->attrs.piece.part_count : 1;
 }
 
 static int64_t part_rows(const kern_call *call, int32_t part)
 {
-    return call->attrs.part_count > 1 ? call->attrs.part_rows[part] : call->in[0].dims[0];
+    return call->attrs.piece.part_count > 1 ? call->attrs.piece.part_rows[part]
+                                            : call->in[0].dims[0];
 }
 
 static int64_t part_floats(int64_t rows, int64_t columns)
@@ -52,8 +53,8 @@ int64_t cpu_muon_update_workspace(const kern_call *call, int threads)
 {
     (void)threads;
     int64_t most = 0;
-    for (int32_t part = 0; part < call->attrs.part_count; part++) {
-        most = max_i64(most, part_floats(call->attrs.part_whole[part], call->in[0].dims[1]));
+    for (int32_t part = 0; part < call->attrs.piece.part_count; part++) {
+        most = max_i64(most, part_floats(call->attrs.piece.part_whole[part], call->in[0].dims[1]));
     }
     return most * (int64_t)sizeof(float);
 }
@@ -324,11 +325,11 @@ status cpu_muon_update(const kern_context *context, const kern_call *call)
     job.weight_out = &call->out[1];
     job.columns = call->in[0].dims[1];
     job.own_columns = call->in[1].dims[1];
-    job.column = a->first_column;
-    for (int32_t part = 0; part < a->part_count; part++) {
-        job.rows = a->part_whole[part];
-        job.own_rows = a->part_rows[part];
-        job.row = a->part_first[part] - before;
+    job.column = a->piece.first_column;
+    for (int32_t part = 0; part < a->piece.part_count; part++) {
+        job.rows = a->piece.part_whole[part];
+        job.own_rows = a->piece.part_rows[part];
+        job.row = a->piece.part_first[part] - before;
         buffers_set(&job);
         for (int64_t i = 0; i < job.rows; i++) {
             memcpy(job.x + i * job.columns, tensor_row(&call->in[0], before + i).at,

@@ -182,7 +182,8 @@ static void dropout_task(void *context, int64_t index, int thread)
         const int64_t whole = call->seq * max_i64(call->cut_ways, 1);
         const int64_t row =
             cut_position(call->cut_ways, call->cut_pieces, call->cut_at, call->seq, i % call->seq);
-        const int64_t position = zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, whole, row);
+        const int64_t position =
+            zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.cp_at, whole, row);
         job->vec->dropout(tensor_row(&call->out[0], i), tensor_row(&call->in[0], i), 0,
                           piece.columns, &stream, position, a->dropout);
     }

@@ -68,14 +68,14 @@ static void part_rows(const kern_call *c, int32_t k, int64_t *begin, int64_t *ro
 {
     *begin = 0;
     *rows = c->in[0].dims[0];
-    if (c->attrs.part_count <= 1) return;
-    for (int32_t i = 0; i < k; i++) *begin += c->attrs.part_rows[i];
-    *rows = c->attrs.part_rows[k];
+    if (c->attrs.piece.part_count <= 1) return;
+    for (int32_t i = 0; i < k; i++) *begin += c->attrs.piece.part_rows[i];
+    *rows = c->attrs.piece.part_rows[k];
 }
 
 static int32_t part_count(const kern_call *c)
 {
-    return c->attrs.part_count > 1 ? c->attrs.part_count : 1;
+    return c->attrs.piece.part_count > 1 ? c->attrs.piece.part_count : 1;
 }
 
 // Two matrices (small, large) and two (small, small), where small is the lesser side of a part.
@@ -101,8 +101,8 @@ int64_t ref_muon_update_workspace(const kern_call *c, int threads)
 {
     (void)threads;
     int64_t most = 0;
-    for (int32_t k = 0; k < c->attrs.part_count; k++) {
-        most = max_i64(most, part_bytes(c->attrs.part_whole[k], c->in[0].dims[1]));
+    for (int32_t k = 0; k < c->attrs.piece.part_count; k++) {
+        most = max_i64(most, part_bytes(c->attrs.piece.part_whole[k], c->in[0].dims[1]));
     }
     return most;
 }
@@ -244,8 +244,8 @@ status ref_muon_update(const kern_context *context, const kern_call *c)
     int64_t begin = 0, own = 0; // of the part in the whole, and here
     double *x = c->workspace;
     if (ref_is_masked(&c->step->device)) return ST_OK;
-    for (int32_t k = 0; k < a->part_count; k++) {
-        const int64_t rows = a->part_whole[k], first = a->part_first[k] - begin;
+    for (int32_t k = 0; k < a->piece.part_count; k++) {
+        const int64_t rows = a->piece.part_whole[k], first = a->piece.part_first[k] - begin;
         const bool tall = rows > all;
         for (int64_t i = 0; i < rows; i++) {
             for (int64_t j = 0; j < all; j++) {
@@ -253,16 +253,17 @@ status ref_muon_update(const kern_context *context, const kern_call *c)
             }
         }
         orthogonalise(c, rows, all);
-        for (int64_t i = 0; i < a->part_rows[k]; i++) {
+        for (int64_t i = 0; i < a->piece.part_rows[k]; i++) {
             for (int64_t j = 0; j < columns; j++) {
-                const int64_t at[2] = {own + i, j}, row = first + i, column = a->first_column + j;
+                const int64_t at[2] = {own + i, j}, row = first + i,
+                              column = a->piece.first_column + j;
                 master_put(c, &c->in[1], c->out, at, element_of(c, own + i, j, columns),
                            x[tall ? column * rows + row : row * all + column],
                            size_of(c, rows, all));
             }
         }
         begin += rows;
-        own += a->part_rows[k];
+        own += a->piece.part_rows[k];
     }
     return ST_OK;
 }

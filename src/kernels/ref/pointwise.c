@@ -131,7 +131,8 @@ status ref_dropout(const kern_context *context, const kern_call *c)
         const op_attrs *a = &c->attrs;
         const int64_t whole = c->seq * max_i64(c->cut_ways, 1);
         const int64_t row = cut_position(c->cut_ways, c->cut_pieces, c->cut_at, c->seq, i % c->seq);
-        const int64_t position = zigzag_position(a->cp_ways, a->cp_turns, a->cp_at, whole, row);
+        const int64_t position =
+            zigzag_position(a->piece.cp_ways, a->piece.cp_turns, a->piece.cp_at, whole, row);
         const dropout_stream stream = dropout_stream_of(&c->step->host, c->attrs.site, 0, sequence);
         for (int64_t j = 0; j < y->dims[1]; j++) {
             const float factor = dropout_factor_at(&stream, position, j, c->attrs.dropout);

@@ -63,7 +63,7 @@ static status gather_push(context_pass *c, op_list list, const op_node *node, in
     op_node gather = op_node_of(OP_ALL_GATHER);
     gather.attrs.axis = AXIS_CP;
     gather.attrs.zigzag = true;
-    gather.attrs.cp_turns = c->how->turns;
+    gather.attrs.piece.cp_turns = c->how->turns;
     gather.in[0] = mine.both;
     gather.out[0] = all->both;
     return op_append(c->p, list, &gather, 0);
@@ -72,9 +72,9 @@ static status gather_push(context_pass *c, op_list list, const op_node *node, in
 static void rows_set(const context_pass *c, op_attrs *attrs)
 {
     if (c->ways == 1) return;
-    attrs->cp_ways = c->ways;
-    attrs->cp_at = c->at;
-    attrs->cp_turns = c->how->turns;
+    attrs->piece.cp_ways = c->ways;
+    attrs->piece.cp_at = c->at;
+    attrs->piece.cp_turns = c->how->turns;
 }
 
 status context_attend(context_pass *c, op_list list, const op_node *node)
@@ -110,8 +110,8 @@ static status terms_push(context_pass *c, const op_node *node, const key_values 
         TRY(context_pair(c, node->in[2], node->in[3], "d_kv", c->ways, type, &terms[i]));
         rows_set(c, &term.attrs);
         if (c->how->ordered) {
-            term.attrs.shards = c->how->shards;
-            term.attrs.first_shard = c->at * count + i;
+            term.attrs.piece.shards = c->how->shards;
+            term.attrs.piece.first_shard = c->at * count + i;
         }
         term.in[2] = all->k;
         term.in[3] = all->v;
@@ -140,12 +140,12 @@ status context_attend_bwd(context_pass *c, const op_node *node)
         TRY(context_pair(c, node->in[2], node->in[3], "d_kv_sum", 1, type, &sum));
         scatter.attrs.axis = AXIS_CP;
         scatter.attrs.zigzag = true;
-        scatter.attrs.cp_turns = c->how->turns;
+        scatter.attrs.piece.cp_turns = c->how->turns;
         for (int32_t i = 0; i < count; i++) scatter.in[i] = terms[i].both;
         scatter.out[0] = sum.both;
         if (c->how->ordered) {
-            scatter.attrs.shards = c->how->shards;
-            scatter.attrs.first_shard = c->at * count;
+            scatter.attrs.piece.shards = c->how->shards;
+            scatter.attrs.piece.first_shard = c->at * count;
         }
         TRY(op_append(c->p, OP_BACKWARD_INPUT, &scatter, 0));
         from = &sum;
@@ -167,9 +167,9 @@ static status node_push(context_pass *c, op_list list, const op_node *node)
         return c->heads > 1 ? context_heads_backward(c, node) : context_attend_bwd(c, node);
     }
     if (node->code == OP_DROPOUT && c->how->ways > 1) {
-        local.attrs.cp_ways = c->how->ways;
-        local.attrs.cp_at = c->how->at;
-        local.attrs.cp_turns = c->how->turns;
+        local.attrs.piece.cp_ways = c->how->ways;
+        local.attrs.piece.cp_at = c->how->at;
+        local.attrs.piece.cp_turns = c->how->turns;
     }
     return op_append(c->p, list, &local, 0);
 }

@@ -52,7 +52,7 @@ static status node_push(context_pass *c, op_list list, op_code code, tensor_id f
                         int32_t repeat)
 {
     op_node node = op_node_of(code);
-    node.attrs.shard_count = c->heads;
+    node.attrs.piece.shard_count = c->heads;
     node.attrs.repeat = repeat > 1 ? repeat : 0;
     node.attrs.axis = AXIS_CP;
     node.in[0] = from;
@@ -63,8 +63,8 @@ static status node_push(context_pass *c, op_list list, op_code code, tensor_id f
 static status zip_push(context_pass *c, op_list list, tensor_id from, tensor_id to, bool inverse)
 {
     op_node node = op_node_of(OP_ZIP);
-    node.attrs.shard_count = c->heads;
-    node.attrs.cp_turns = c->how->turns;
+    node.attrs.piece.shard_count = c->heads;
+    node.attrs.piece.cp_turns = c->how->turns;
     node.attrs.inverse = inverse;
     node.in[0] = from;
     node.out[0] = to;
@@ -117,8 +117,8 @@ static void heads_set(const context_pass *c, int32_t repeat, op_attrs *a)
 {
     a->heads /= c->heads;
     a->kv_heads = a->kv_heads * repeat / c->heads;
-    a->first_head += c->head_at * a->heads;
-    a->seq_ways = c->heads;
+    a->piece.first_head += c->head_at * a->heads;
+    a->piece.seq_ways = c->heads;
 }
 
 // The log-sum-exp of this rank's heads, which stays until backward.

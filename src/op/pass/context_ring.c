@@ -48,11 +48,11 @@ static status ring_go(context_pass *c, op_list list, int step, const key_values 
 
 static void ring_set(const context_pass *c, int step, op_attrs *attrs)
 {
-    attrs->ring = true;
-    attrs->cp_ways = c->ways;
-    attrs->cp_at = c->at;
-    attrs->cp_turns = c->how->turns;
-    attrs->key_at = (c->at - step + c->ways) % c->ways;
+    attrs->piece.ring = true;
+    attrs->piece.cp_ways = c->ways;
+    attrs->piece.cp_at = c->at;
+    attrs->piece.cp_turns = c->how->turns;
+    attrs->piece.key_at = (c->at - step + c->ways) % c->ways;
 }
 
 // ---- forward ------------------------------------------------------------------------------------

@@ -191,9 +191,9 @@ static status step_append(partition *c, op_list list, op_code code, tensor_id in
     if (code == OP_ALL_GATHER) {
         node.attrs.axis = AXIS_TP;
         node.attrs.stacked = true;
-        if (copies > 1) node.attrs.across = copies;
+        if (copies > 1) node.attrs.piece.across = copies;
     }
-    if (code == OP_UNSTACK) node.attrs.shard_count = c->how->ways / copies;
+    if (code == OP_UNSTACK) node.attrs.piece.shard_count = c->how->ways / copies;
     return op_append(c->p, list, &node, 0);
 }
 

@@ -28,8 +28,8 @@ static status terms_add(partition *c, op_list list, const tensor_id *terms, int3
     sum.out[0] = y;
     if (!alone) sum.attrs.axis = AXIS_TP;
     if (!alone && c->how->ordered) {
-        sum.attrs.shards = exact ? c->how->ways : c->how->shards;
-        sum.attrs.first_shard = exact ? c->how->at : cut_first(c->how);
+        sum.attrs.piece.shards = exact ? c->how->ways : c->how->shards;
+        sum.attrs.piece.first_shard = exact ? c->how->at : cut_first(c->how);
     }
     return op_append(c->p, list, &sum, 0);
 }
@@ -172,11 +172,11 @@ status partition_sum(partition *c, op_list list, const op_node *node)
 
 static void head_attrs(const partition *c, int64_t vocab, op_attrs *attrs)
 {
-    attrs->shards = cut_shards(c->how);
-    attrs->shard_count = cut_terms(c->how);
-    attrs->first_shard = cut_first(c->how);
-    attrs->whole_rows = vocab;
-    attrs->first_row = cut_begin(c->how, vocab);
+    attrs->piece.shards = cut_shards(c->how);
+    attrs->piece.shard_count = cut_terms(c->how);
+    attrs->piece.first_shard = cut_first(c->how);
+    attrs->piece.whole_rows = vocab;
+    attrs->piece.first_row = cut_begin(c->how, vocab);
     attrs->kept = c->whole->purpose == PURPOSE_TRAIN;
 }
 
@@ -187,7 +187,7 @@ static status stats_push(partition *c, op_list list, const op_node *head, tensor
     memcpy(stats.in, head->in, 3 * sizeof(stats.in[0]));
     stats.attrs = head->attrs;
     const extent rows = op_at(c->whole, head->out[0])->dims[0];
-    const extent columns = extent_of(3 * (int64_t)head->attrs.shard_count);
+    const extent columns = extent_of(3 * (int64_t)head->attrs.piece.shard_count);
     TRY(partition_make(c, head->out[0], "stats", DTYPE_F64, rows, columns, &stats.out[0]));
     TRY(op_append(c->p, list, &stats, 0));
     *all = stats.out[0];

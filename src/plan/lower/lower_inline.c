@@ -72,7 +72,7 @@ static status pieces_push(inline_comm *k)
     const bool scatter = k->node->code == OP_REDUCE_SCATTER;
     const tensor_id own_rows = scatter ? k->node->out[0] : k->node->in[0];
     const int64_t mine = k->l->r->seq * tensor_of(k, own_rows)->dims[0].scale;
-    const int64_t all = mine * k->ways, pieces = zigzag_pieces(k->node->attrs.cp_turns);
+    const int64_t all = mine * k->ways, pieces = zigzag_pieces(k->node->attrs.piece.cp_turns);
     const int64_t size = mine / pieces;
     for (int64_t i = pieces * k->begin; i < pieces * (k->begin + k->count); i++) {
         const int64_t whole = i / pieces * all + i % pieces * (all / pieces), own = i * size;
@@ -118,10 +118,11 @@ static status weight_push(inline_comm *k)
 {
     const op_attrs *a = &k->node->attrs;
     int64_t to = 0;
-    if (a->part_count == 0) return rows_push(k, 0, 0, tensor_of(k, k->node->in[0])->dims[0].scale);
-    for (int32_t i = 0; i < a->part_count; i++) {
-        TRY(rows_push(k, a->part_first[i], to, a->part_rows[i]));
-        to += a->part_whole[i];
+    if (a->piece.part_count == 0)
+        return rows_push(k, 0, 0, tensor_of(k, k->node->in[0])->dims[0].scale);
+    for (int32_t i = 0; i < a->piece.part_count; i++) {
+        TRY(rows_push(k, a->piece.part_first[i], to, a->piece.part_rows[i]));
+        to += a->piece.part_whole[i];
     }
     return ST_OK;
 }
@@ -144,13 +145,14 @@ static status leaves_push(inline_comm *k)
 {
     plan *p = k->l->p;
     const op_attrs *a = &k->node->attrs;
-    if (a->shards == 0) return ST_OK;
-    k->c.shards = a->shards;
+    if (a->piece.shards == 0) return ST_OK;
+    k->c.shards = a->piece.shards;
     k->c.leaves_begin = (int32_t)p->leaf_count;
     for (int32_t i = 0; i < OP_MAX_IN && k->node->in[i] != TENSOR_NONE; i++) {
         TRY(arena_grow(p->a, (void **)&p->leaves, &p->leaf_capacity, p->leaf_count + 1,
                        (int64_t)sizeof(*p->leaves)));
-        p->leaves[p->leaf_count++] = (plan_comm_leaf){a->first_shard + i, a->first_shard + i + 1};
+        p->leaves[p->leaf_count++] =
+            (plan_comm_leaf){a->piece.first_shard + i, a->piece.first_shard + i + 1};
         k->c.leaves_count++;
     }
     return ST_OK;
@@ -167,7 +169,8 @@ static op_collective op_of(op_code code)
 static plan_group group_of(const lowering *l, const op_node *node, group_use use)
 {
     const op_attrs *a = &node->attrs;
-    if (a->axis == AXIS_TP) return plan_group_tp(&l->r->mesh, a->inside, a->across, use);
+    if (a->axis == AXIS_TP)
+        return plan_group_tp(&l->r->mesh, a->piece.inside, a->piece.across, use);
     const uint32_t of_cp = node->code == OP_ALL_TO_ALL ? MESH_CP_HEADS : MESH_CP_REST;
     const uint32_t axes = a->axis == AXIS_CP ? of_cp : MESH_AXIS(a->axis); // of ep: those alone
     return plan_group_of(&l->r->mesh, axes, use);
