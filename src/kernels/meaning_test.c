@@ -360,7 +360,7 @@ static void test_lion(void **state)
             step_block step = step_of(3, s);
             step.host.lr = lr;
             step.device.grad_factor = 0.5;
-            fill_random(&u.grad, (uint64_t)(100 + s));
+            fill_random(&u.grad, 100 + s);
             kern_call call = update_call(OP_LION, &u, &step);
             call.attrs.beta2 = (float)beta2;
             call.attrs.weight_decay = (float)decay;
