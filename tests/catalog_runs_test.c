@@ -34,8 +34,14 @@ static void check_run(arena *a, const char *name)
     assert_int_equal(arena_format(a, &model, "model.preset=%s", run.model), ST_OK);
     keys[0] = model;
     for (int64_t i = 0; i < run.setting_count; i++) keys[i + 1] = run.settings[i];
-    if (config_parse(a, &run_config_table, "", 0, name, ".", keys, run.setting_count + 1, r,
-                     &origin) != ST_OK) {
+    if (config_parse(a, &run_config_table,
+                     &(const config_input){.yaml = "",
+                                           .bytes = 0,
+                                           .name = name,
+                                           .folder = ".",
+                                           .overrides = keys,
+                                           .override_count = run.setting_count + 1},
+                     r, &origin) != ST_OK) {
         fail_msg("%s: %s", name, error_last()->text);
     }
     const int64_t inner = r->layout.tp * r->layout.pp * r->layout.cp;

@@ -158,8 +158,13 @@ static status file_read(catalog_sheet *s, const file_args *args, const char *nam
         s->entry = copy;
     }
     TRY(arena_new(s->a, s->count, &slots));
-    TRY(config_parse(s->a, &s->table, source.yaml, source.bytes, source.shown, source.folder,
-                     depth == 0 ? args->overrides : NULL, depth == 0 ? args->override_count : 0,
+    TRY(config_parse(s->a, &s->table,
+                     &(const config_input){.yaml = source.yaml,
+                                           .bytes = source.bytes,
+                                           .name = source.shown,
+                                           .folder = source.folder,
+                                           .overrides = depth == 0 ? args->overrides : NULL,
+                                           .override_count = depth == 0 ? args->override_count : 0},
                      slots, &c));
     const char *base = slots[row_of(s, "base")].words;
     if (base == NULL || *base == '\0') {

@@ -184,8 +184,14 @@ static void test_configurations_of_init_load(void **state)
         const char *const *key = count == 1 ? &additions[with] : NULL;
         assert_int_equal(arena_create("test", 0, &a), ST_OK);
         assert_int_equal(cli_embedded_read(a, files[i % COUNT_OF(files)], &yaml, &bytes), ST_OK);
-        status st = config_parse(a, &run_config_table, yaml, bytes, "config.yaml", "/folder", key,
-                                 count, &r, &c);
+        status st = config_parse(a, &run_config_table,
+                                 &(const config_input){.yaml = yaml,
+                                                       .bytes = bytes,
+                                                       .name = "config.yaml",
+                                                       .folder = "/folder",
+                                                       .overrides = key,
+                                                       .override_count = count},
+                                 &r, &c);
         if (st == ST_OK) st = run_config_check(&r, c, a);
         if (st != ST_OK) printf("%s: %s\n", count == 1 ? *key : "", error_last()->text);
         assert_int_equal(st, ST_OK);

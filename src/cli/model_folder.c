@@ -41,7 +41,10 @@ static status from_checkpoint(cli_context *cli, cli_model *out)
     TRY(path_join(cli->a, out->folder, "config.resolved.yaml", &path));
     TRY(host_read_own(cli->h, cli->a, path, CONFIG_LIMIT_BYTES, &yaml, &bytes));
     TRY(arena_new(cli->a, 1, &r));
-    TRY(config_parse(cli->a, &run_config_table, yaml, bytes, path, out->folder, NULL, 0, r, &c));
+    TRY(config_parse(
+        cli->a, &run_config_table,
+        &(const config_input){.yaml = yaml, .bytes = bytes, .name = path, .folder = out->folder}, r,
+        &c));
     out->compute = run_config_types(r).compute;
     out->strict = r->determinism.mode == RUN_STRICT;
     out->seq = r->train.seq;

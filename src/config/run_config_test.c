@@ -27,8 +27,14 @@ static status load_for(bool planned, fixture *f, const char *base, const char *l
     assert_int_equal(arena_create("test", 0, &f->a), ST_OK);
     text yaml = {.a = f->a};
     assert_int_equal(text_add(&yaml, "%s%s", base, lines), ST_OK);
-    TRY(config_parse(f->a, &run_config_table, yaml.bytes, yaml.length, "run.yaml", "/here", words,
-                     count, &f->r, &f->c));
+    TRY(config_parse(f->a, &run_config_table,
+                     &(const config_input){.yaml = yaml.bytes,
+                                           .bytes = yaml.length,
+                                           .name = "run.yaml",
+                                           .folder = "/here",
+                                           .overrides = words,
+                                           .override_count = count},
+                     &f->r, &f->c));
     TRY(run_config_follow(&f->r, f->c, f->a));
     TRY(run_config_check(&f->r, f->c, f->a));
     run_config_complete(&f->r);

@@ -158,7 +158,9 @@ status model_preset_parse(arena *a, const char *yaml, int64_t bytes, const char 
     preset p;
     config *c = NULL;
     memset(&p, 0, sizeof(p));
-    TRY(config_parse(a, &table, yaml, bytes, name, ".", NULL, 0, &p, &c));
+    TRY(config_parse(
+        a, &table, &(const config_input){.yaml = yaml, .bytes = bytes, .name = name, .folder = "."},
+        &p, &c));
     if (p.arch == NULL) return fail(ST_MODEL, "%s: \"arch\" is not given", name);
     const model_arch *arch = model_arch_find(p.arch);
     if (arch == NULL) return model_arch_unknown(name, p.arch);

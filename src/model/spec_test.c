@@ -504,7 +504,14 @@ static status from_run(arena *a, const char *const *keys, decoder_spec *out)
     int64_t count = 0;
     while (keys[count] != NULL) count++;
     memset(&r, 0, sizeof(r));
-    TRY(config_parse(a, &run_config_table, "", 0, "run.yaml", ".", keys, count, &r, &c));
+    TRY(config_parse(a, &run_config_table,
+                     &(const config_input){.yaml = "",
+                                           .bytes = 0,
+                                           .name = "run.yaml",
+                                           .folder = ".",
+                                           .overrides = keys,
+                                           .override_count = count},
+                     &r, &c));
     return model_spec_from_config(host_real(), a, &r, out);
 }
 

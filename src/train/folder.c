@@ -219,8 +219,10 @@ status train_folder_compare(const train_folder *f, const run_config *now, const 
     if (info.kind != FILE_KIND_REGULAR) return ST_OK;
     TRY(host_read_all(f->h, f->a, path, SMALL_FILE_BYTES, &yaml, &bytes));
     memset(&was, 0, sizeof(was));
-    TRY(config_parse(f->a, &run_config_table, yaml, bytes, path, f->path, NULL, 0, &was,
-                     &was_config));
+    TRY(config_parse(
+        f->a, &run_config_table,
+        &(const config_input){.yaml = yaml, .bytes = bytes, .name = path, .folder = f->path}, &was,
+        &was_config));
     run_config_complete(&was);
     return run_config_compare(f->a, &was, now, c, log);
 }

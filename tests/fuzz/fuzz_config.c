@@ -28,8 +28,10 @@ static status read_back(arena *a, const run_config *r, const config *c)
     config *other;
     must(config_print_resolved(c, r, &out));
     // Paths are made with the folder; printed ones must not get it twice.
-    must(config_parse(a, &run_config_table, out.bytes, out.length, "resolved", NULL, NULL, 0,
-                      &again, &other));
+    must(config_parse(
+        a, &run_config_table,
+        &(const config_input){.yaml = out.bytes, .bytes = out.length, .name = "resolved"}, &again,
+        &other));
     for (int64_t i = 0; i < run_config_table.count; i++) {
         ASSERT(option_equal(&run_config_table.rows[i], r, &again));
     }
@@ -56,8 +58,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run_config r = {0};
     config *c;
     const char *const words[] = {word};
-    status st = config_parse(a, &run_config_table, yaml, (int64_t)size, "fuzz.yaml", "/folder",
-                             words, word_count, &r, &c);
+    status st = config_parse(a, &run_config_table,
+                             &(const config_input){.yaml = yaml,
+                                                   .bytes = (int64_t)size,
+                                                   .name = "fuzz.yaml",
+                                                   .folder = "/folder",
+                                                   .overrides = words,
+                                                   .override_count = word_count},
+                             &r, &c);
     if (st == ST_OK) {
         must(read_back(a, &r, c));
         st = run_config_check(&r, c, a);

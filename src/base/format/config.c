@@ -352,17 +352,16 @@ static status load(arena *a, const load_args *args, config **out)
 
 // Ten arguments: two texts with their folders, a table and its target. Callers name each.
 // NOLINTNEXTLINE(readability-function-size)
-status config_parse(arena *a, const option_table *t, const char *yaml, int64_t bytes,
-                    const char *name, const char *folder, const char *const *overrides,
-                    int64_t override_count, void *target, config **out)
+status config_parse(arena *a, const option_table *t, const config_input *source, void *target,
+                    config **out)
 {
     const load_args args = {.table = t,
-                            .yaml = yaml,
-                            .bytes = bytes,
-                            .name = name,
-                            .folder = folder,
-                            .overrides = overrides,
-                            .override_count = override_count,
+                            .yaml = source->yaml,
+                            .bytes = source->bytes,
+                            .name = source->name,
+                            .folder = source->folder,
+                            .overrides = source->overrides,
+                            .override_count = source->override_count,
                             .target = target};
     return load(a, &args, out);
 }

@@ -27,11 +27,18 @@ typedef struct config config; // the values given, each with its origin, and the
 NODISCARD status config_load(const host *h, arena *a, const option_table *t, const char *yaml_path,
                              const char *const *overrides, int64_t override_count, void *target,
                              config **out);
-// The same from text in memory. Errors use `name`, relative paths use `folder`. Overrides' paths
-// stay.
-NODISCARD status config_parse(arena *a, const option_table *t, const char *yaml, int64_t bytes,
-                              const char *name, const char *folder, const char *const *overrides,
-                              int64_t override_count, void *target, config **out);
+// A YAML text in memory. Errors use `name`, relative paths in the text use `folder`; paths in
+// overrides stay as they are.
+typedef struct config_input {
+    const char *yaml;
+    int64_t bytes;
+    const char *name, *folder; // folder NULL: paths stay
+    const char *const *overrides;
+    int64_t override_count;
+} config_input;
+// The same as config_load from text in memory.
+NODISCARD status config_parse(arena *a, const option_table *t, const config_input *source,
+                              void *target, config **out);
 // The origin of a key's value: "default", "run.yaml:14:3", "command line".
 const char *config_origin(const config *c, const char *key);
 bool config_is_given(const config *c, const char *key);

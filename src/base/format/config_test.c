@@ -91,7 +91,14 @@ static status parse_bytes(fixture *f, const char *yaml, int64_t bytes, const cha
     memset(f, 0, sizeof(*f));
     assert_int_equal(arena_create("test", 0, &f->a), ST_OK);
     error_clear();
-    return config_parse(f->a, &table, yaml, bytes, "run.yaml", "/here", words, count, &f->t, &f->c);
+    return config_parse(f->a, &table,
+                        &(const config_input){.yaml = yaml,
+                                              .bytes = bytes,
+                                              .name = "run.yaml",
+                                              .folder = "/here",
+                                              .overrides = words,
+                                              .override_count = count},
+                        &f->t, &f->c);
 }
 
 static status parse(fixture *f, const char *yaml)
@@ -409,8 +416,11 @@ static void required_keys_are_asked_for(void **state)
     int64_t values[2];
     config *c;
     assert_int_equal(arena_create("test", 0, &a), ST_OK);
-    assert_int_equal(config_parse(a, &two, "a: {m: 2}\n", 10, "f", NULL, NULL, 0, values, &c),
-                     ST_CONFIG_KEY);
+    assert_int_equal(
+        config_parse(a, &two,
+                     &(const config_input){.yaml = "a: {m: 2}\n", .bytes = 10, .name = "f"}, values,
+                     &c),
+        ST_CONFIG_KEY);
     assert_non_null(strstr(error_last()->text, "key \"a.n\" must be given: how many"));
     arena_destroy(a);
 }

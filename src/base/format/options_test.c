@@ -308,8 +308,11 @@ static void what_is_printed_reads_back(void **state)
             assert_int_equal(option_print(&rows[i], &t, &yaml), ST_OK);
             assert_int_equal(text_add(&yaml, "\n"), ST_OK);
         }
-        const status st =
-            config_parse(a, &table, yaml.bytes, yaml.length, "t", "/other", NULL, 0, &again, &c);
+        const status st = config_parse(
+            a, &table,
+            &(const config_input){
+                .yaml = yaml.bytes, .bytes = yaml.length, .name = "t", .folder = "/other"},
+            &again, &c);
         if (st != ST_OK) fail_msg("%s\n%s", error_last()->text, yaml.bytes);
         for (int64_t i = 0; i < table.count; i++) {
             if (!option_equal(&rows[i], &t, &again)) fail_msg("%s in\n%s", rows[i].key, yaml.bytes);

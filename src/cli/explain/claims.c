@@ -125,7 +125,10 @@ static status document_read(claims_scope *s, const char *begin, int64_t bytes, i
     memset(&t, 0, sizeof(t));
     for (int64_t i = 0; i < lines; i++) TRY(text_add(&padded, "\n"));
     TRY(text_add_bytes(&padded, begin, bytes));
-    TRY(config_parse(s->a, &table, padded.bytes, padded.length, name, ".", NULL, 0, &t, &c));
+    TRY(config_parse(s->a, &table,
+                     &(const config_input){
+                         .yaml = padded.bytes, .bytes = padded.length, .name = name, .folder = "."},
+                     &t, &c));
     if (t.claim == NULL && t.computed == NULL && t.judged == 0) return ST_OK; // comments only
     if (out->count == CLAIMS_MAX) {
         return fail(ST_CONFIG, "%s: more than %d claims", name, CLAIMS_MAX);
