@@ -16,9 +16,9 @@ digest() { "$trireme" digest "$dir/$1" 2>&1; }
 number() { sed -n "${2}s/.*\"$3\": \([0-9.e+-]*\).*/\1/p" "$1/metrics.jsonl"; } # RUN LINE KEY
 
 code "strict refuses it" 3 train strict layout.dp=2 comm.compression=int8 determinism=strict
-says "strict says why" err 'comm.compression = int8 changes the result.* cannot be strict'
+says "strict says why" err 'comm.compression = int8 changes the result.* cannot be used in strict mode'
 code "one rank refuses it" 3 train alone comm.compression=int8
-says "one rank says why" err 'layout.dp and layout.cp are 1, no gradient travels between ranks'
+says "one rank says why" err 'layout.dp and layout.cp are 1, so ranks exchange no gradients'
 
 topk="layout.dp=2 layout.zero=1 comm.compression=topk comm.compression.keep=0.05 comm.compression.warmup=5"
 code "top-k, undisturbed" 0 train straight $topk

@@ -32,7 +32,7 @@ says "what would help" err 'fewer devices, a shorter checkpoint\.restart_s'
 code "tokens and steps" 3 simulate llama3.1-8b --cluster h100 $small train.steps=5
 "$trireme" init "$dir/demo" >/dev/null
 code "training has no fleet" 3 "$trireme" train "$dir/demo/config.yaml" --dry-run fleet.spares=8
-says "whose it is" err 'fleet\.spares has no effect: it is of `trireme simulate` and `trireme plan`'
+says "whose it is" err 'fleet\.spares has no effect: it applies only to `trireme simulate` and `trireme plan`'
 
 # --- a fixed batch: beyond 8,192 devices twice as many bring less than a fifth ---
 for n in 2048 4096 8192 16384; do

@@ -1,10 +1,10 @@
-// The configuration of a run: loading, the values that follow from others, and what a resumed run
-// may change. What cannot hold together is in run_config_check.c.
+// The configuration of a run: loading, derived values, and the changes that a resumed run may make.
+// run_config_check.c refuses values that conflict.
 #include "config/run_config.h"
 
 #include <string.h>
 
-// Schedules of the literature that train on stale weights: known, and refused.
+// Published schedules that train on stale weights: recognized, and refused.
 static bool is_asynchronous(const char *name)
 {
     static const char *const names[] = {"pipedream", "pipedream-2bw", "pipemare", "xpipe"};
@@ -14,21 +14,21 @@ static bool is_asynchronous(const char *name)
     return false;
 }
 
-// layout.schedule as a file.
+// Reads layout.schedule as a file.
 static status schedule_read(const host *h, arena *a, run_config *r)
 {
     enum { SCHEDULE_LIMIT_BYTES = 64 << 20 };
     char *bytes = NULL;
     int64_t count = 0;
     file_info info;
-    const char *name = path_base_name(r->layout.schedule); // a name was taken for a path
+    const char *name = path_base_name(r->layout.schedule); // a schedule's name was taken for a path
     if (r->layout.pp == 1 || r->layout.pipeline != NULL) return ST_OK;
     TRY(h->api->path_info(h, r->layout.schedule, &info));
     if (info.kind == FILE_KIND_NONE && is_asynchronous(name)) {
         return fail(
             ST_UNSUPPORTED,
-            "layout.schedule = %s updates weights while micro-batches that read the old ones "
-            "are under way: the result would depend on the layout; zb-h2 has no bubble either",
+            "layout.schedule = %s updates weights while earlier micro-batches still use the "
+            "old ones, so the result would depend on the layout; zb-h2 has no bubble either",
             name);
     }
     if (info.kind == FILE_KIND_NONE) {
@@ -36,7 +36,7 @@ static status schedule_read(const host *h, arena *a, run_config *r)
         for (int i = 0; plan_schedule_at(i) != NULL; i++) {
             TRY(text_add(&known, "%s%s", i > 0 ? ", " : "", plan_schedule_at(i)->name));
         }
-        return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, nor a file", name,
+        return fail(ST_CONFIG_RANGE, "layout.schedule = %s is none of %s, and no file", name,
                     known.bytes);
     }
     TRY(host_read_all(h, a, r->layout.schedule, SCHEDULE_LIMIT_BYTES, &bytes, &count));
@@ -59,7 +59,7 @@ static status load(const host *h, arena *a, const char *yaml_path, const char *c
 status run_config_load(const host *h, arena *a, const char *yaml_path, const char *const *overrides,
                        int64_t override_count, run_config *out, config **out_config)
 {
-    memset(out, 0, sizeof(*out)); // what no row sets, too: layout.pipeline
+    memset(out, 0, sizeof(*out)); // also clears fields without a row: layout.pipeline
     return load(h, a, yaml_path, overrides, override_count, out, out_config);
 }
 
@@ -164,7 +164,7 @@ static int64_t choose_micro_batch(const run_config *r)
 
 void run_config_complete(run_config *r)
 {
-    enum { TIMESCALE = 10000 }; // as transformers has it for a rule without warm-up
+    enum { TIMESCALE = 10000 }; // the value of transformers for a rule without warm-up
     const int64_t ramp = r->train.batch_ramp.count;
     if (ramp > 0) {
         int64_t step, size;
@@ -244,7 +244,7 @@ run_types run_config_types(const run_config *r)
 
 // ---- resume ------------------------------------------------------------------------------------
 
-// The last part of a path, so that a run and its data may be moved together.
+// Compares the last parts of two paths, so that a run and its data may be moved together.
 static bool same_name(const char *a, const char *b)
 {
     if (a == NULL || b == NULL) return a == b;

@@ -1,10 +1,10 @@
 // The configuration of a training run: one plain struct, one option row per field.
 //
-// `run_config_table` has a row for every key that a run file may hold; base/config fills the struct
-// from YAML and `key.path=value`. run_config_load() also fills what follows from other keys and
-// refuses, all at once and with places, what cannot hold together: an accepted option changes the
-// run, always. To add an option: a field here, a row in run_config_table.c, and if it depends on
-// other keys a check in run_config_check.c.
+// `run_config_table` has a row for every key of a run file; base/format/config fills the struct
+// from YAML and `key.path=value`. run_config_load() also derives values from other keys and refuses
+// conflicting values, all at once and with their places: an accepted option always changes the run.
+// To add an option: a field here, a row in run_config_table.c, and if it depends on other keys a
+// check in run_config_check.c.
 #ifndef CONFIG_RUN_CONFIG_H
 #define CONFIG_RUN_CONFIG_H
 
@@ -17,17 +17,17 @@
 extern "C" {
 #endif
 
-// Choices; the order is that of the words in the option rows.
-// No run file can ask for fp64, which `ref` alone computes: it is what roundings are measured against.
-// fp8 is of planned runs: bf16, with the products of layers in fp8.
+// Choices, in the order of the words in the option rows. No run file can request fp64: only `ref`
+// computes it, as the reference for rounding errors. fp8 works only in planned runs: bf16, with the
+// GEMMs of the layers in fp8.
 typedef enum run_precision { RUN_FP32, RUN_BF16, RUN_FP16, RUN_FP8, RUN_FP64 } run_precision;
 typedef enum run_recompute {
     RUN_RECOMPUTE_NONE,
-    RUN_RECOMPUTE_SELECTIVE, // all that is neither a matrix product nor attention
+    RUN_RECOMPUTE_SELECTIVE, // everything except GEMMs and attention
     RUN_RECOMPUTE_FULL,
-    RUN_RECOMPUTE_AUTO // given; run_config_load() replaces it
+    RUN_RECOMPUTE_AUTO // as given; run_config_load() replaces it
 } run_recompute;
-enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner's
+enum { RUN_MICRO_BATCH_AUTO = -1 }; // the planner chooses
 typedef enum run_muon_adjust { RUN_MUON_ORIGINAL, RUN_MUON_MATCH_RMS_ADAMW } run_muon_adjust;
 typedef enum run_schedule {
     RUN_SCHEDULE_CONSTANT,
@@ -38,21 +38,17 @@ typedef enum run_schedule {
 } run_schedule;
 typedef enum run_decay { RUN_DECAY_LINEAR, RUN_DECAY_COSINE, RUN_DECAY_ONE_MINUS_SQRT } run_decay;
 typedef enum run_arch {
-    RUN_ARCH_AUTO, // of the preset or folder; else llama
+    RUN_ARCH_AUTO, // the preset's or folder's; otherwise llama
     RUN_ARCH_GPT2,
     RUN_ARCH_LLAMA,
     RUN_ARCH_MISTRAL,
     RUN_ARCH_QWEN2,
     RUN_ARCH_QWEN3
 } run_arch;
-typedef enum run_auto_bool {
-    RUN_AUTO,
-    RUN_NO,
-    RUN_YES
-} run_auto_bool; // AUTO: as the preset has it
+typedef enum run_auto_bool { RUN_AUTO, RUN_NO, RUN_YES } run_auto_bool; // AUTO: as the preset
 typedef enum run_packing { RUN_PACKING_MASKED, RUN_PACKING_PLAIN } run_packing;
 typedef enum run_level {
-    RUN_LEVEL_AUTO, // the best that this CPU has
+    RUN_LEVEL_AUTO, // the best level of this CPU
     RUN_LEVEL_SCALAR,
     RUN_LEVEL_AVX2,
     RUN_LEVEL_AVX512,
@@ -83,42 +79,46 @@ typedef enum run_compression {
     RUN_COMPRESS_BF16,
     RUN_COMPRESS_INT8,
     RUN_COMPRESS_FP8,
-    RUN_COMPRESS_TOPK, // this and the next keep what they lose, and add it to the next step's
+    // TOPK and ONEBIT keep what they lose and add it to the next step's gradients.
+    RUN_COMPRESS_TOPK,
     RUN_COMPRESS_ONEBIT
 } run_compression;
 typedef enum run_price {
-    RUN_PRICE_AUTO, // the first of the next ones that the cluster has
+    RUN_PRICE_AUTO, // the first of the following that the cluster has
     RUN_PRICE_ON_DEMAND,
     RUN_PRICE_RESERVED,
-    RUN_PRICE_OWNED, // energy is paid for besides
-    RUN_PRICE_SPOT   // cheaper, and taken away at short notice
+    RUN_PRICE_OWNED, // energy costs extra
+    RUN_PRICE_SPOT   // cheaper, but can be withdrawn at short notice
 } run_price;
 typedef enum run_log_format { RUN_LOG_TEXT, RUN_LOG_JSON } run_log_format;
 
-// Choice fields are int32_t, as the option table writes them, and hold the enum named beside them.
+// Choice fields are int32_t, as the option table writes them, and hold the enum named in their
+// comment.
 typedef struct run_config {
     struct {
         const char *dir;
     } run;
     struct {
         int64_t steps;
-        int64_t seq;              // tokens
-        int64_t global_batch;     // sequences; with a ramp its last size
-        int64_t micro_batch;      // sequences; run_config_load() replaces 0 and auto
-        bool micro_batch_chosen;  // so: by us; train_memory_choose() may take less
-        bool micro_batch_planned; // auto: the planner is to be asked
-        int32_t precision;        // run_precision: of products and activations
+        int64_t seq;          // tokens
+        int64_t global_batch; // sequences; with a ramp, its last size
+        int64_t micro_batch;  // sequences; run_config_load() replaces 0 and auto
+        // The program chose micro_batch; train_memory_choose() may reduce it.
+        bool micro_batch_chosen;
+        bool micro_batch_planned; // auto: the planner must choose
+        int32_t precision;        // run_precision: type of GEMMs and activations
         int32_t recompute;        // run_recompute; run_config_load() replaces AUTO by NONE
-        int64_t recompute_layers; // of the decoder layers; 0: all
-        bool recompute_chosen;    // so: by us; train_memory_choose() may take SELECTIVE
-        double recompute_cost;    // of what it took: this share of a step more, about
-        bool memory_settled;      // it has chosen
+        int64_t recompute_layers; // number of decoder layers; 0: all
+        // The program chose recompute; train_memory_choose() may take SELECTIVE.
+        bool recompute_chosen;
+        double recompute_cost; // about the additional share of a step's time
+        bool memory_settled;   // train_memory_choose() has chosen
         int64_t seed;
         double z_loss;          // 0: none
-        option_list freeze;     // patterns of names of weights that are not trained
+        option_list freeze;     // name patterns of weights that are not trained
         option_list batch_ramp; // "step=size" texts; read by run_config_batch()
         int64_t max_time;       // ns; 0: none
-        int64_t tokens;         // of a planned run, instead of steps; 0: not given
+        int64_t tokens;         // planned runs only, instead of steps; 0: not given
     } train;
     struct {
         int32_t name; // run_optimizer
@@ -133,28 +133,28 @@ typedef struct run_config {
         int32_t name; // run_schedule
         int64_t warmup;
         double min_ratio;
-        int64_t decay_steps; // of wsd
-        int32_t decay_shape; // run_decay, of wsd
-        int64_t timescale;   // of inverse_sqrt, where run_config_load() replaces 0
+        int64_t decay_steps; // WSD only
+        int32_t decay_shape; // run_decay, WSD only
+        int64_t timescale;   // inverse_sqrt only; run_config_load() replaces 0
     } schedule;
     struct {
         int64_t every;   // steps; 0: never
-        int64_t batches; // of train.global_batch sequences
+        int64_t batches; // batches of train.global_batch sequences
     } eval;
     struct {
         int64_t every;      // steps; 0: only after the last one
-        int64_t keep;       // newest ones kept
-        int64_t keep_every; // steps; those at its multiples stay for ever; 0: none
-        bool async;         // written beside training, from a copy of the state
-        // Of a planned run: seconds that it holds the step, that a restart takes, and of work between
-        // two; 0: what the cluster says, and the best.
+        int64_t keep;       // number of newest ones to keep
+        int64_t keep_every; // steps; the checkpoints at its multiples are kept for ever; 0: none
+        bool async;         // writes a copy of the state during training
+        // Planned runs only: seconds that a checkpoint stalls the step, that a restart takes, and
+        // of work between two checkpoints; 0: the cluster's values, and the optimal interval.
         double write_s, restart_s, interval_s;
     } checkpoint;
     struct {
         const char *preset; // NULL: none
-        const char *from;   // NULL: none; a Hugging Face folder, weights too
+        const char *from;   // NULL: none; a Hugging Face folder, including its weights
         int32_t arch;       // run_arch
-        // 0: as in the preset, or what follows from the others.
+        // 0: as in the preset, or derived from the others.
         int64_t layers, dim, heads, kv_heads, head_dim, ffn_dim, vocab, context, window;
         double rope_theta, norm_eps; // 0: as the preset
         double dropout;
@@ -167,7 +167,7 @@ typedef struct run_config {
         int32_t packing;       // run_packing
     } data;
     struct {
-        int64_t limit; // bytes; 0: what the machine has
+        int64_t limit; // bytes; 0: the machine's memory
     } memory;
     struct {
         int32_t level;   // run_level
@@ -181,8 +181,8 @@ typedef struct run_config {
         int32_t master;                  // run_master
         struct {
             double initial;
-            int64_t window;     // steps without overflow before it doubles
-            int64_t hysteresis; // overflows before it halves
+            int64_t window;     // steps without overflow before the scale doubles
+            int64_t hysteresis; // overflows before the scale halves
             double floor;
         } loss_scale; // fp16 only
     } precision;
@@ -193,8 +193,8 @@ typedef struct run_config {
         } nan;
         struct {
             int32_t mode;     // spike_policy
-            double threshold; // times the median of the last STEP_HISTORY gradient norms
-            int64_t warmup;   // norms seen before it acts, at most STEP_HISTORY
+            double threshold; // multiples of the median of the last STEP_HISTORY gradient norms
+            int64_t warmup;   // norms before the policy acts, at most STEP_HISTORY
             int64_t limit;    // skipped steps in a row before the run stops
         } spike;
     } policy;
@@ -203,56 +203,58 @@ typedef struct run_config {
     } trace;
     struct {
         int32_t mode;                         // run_determinism
-        int64_t shards, tp_shards, cp_shards; // of strict
+        int64_t shards, tp_shards, cp_shards; // strict mode only
     } determinism;
     struct {
-        int32_t mode;                  // run_layout
-        int64_t dp, tp, pp, cp;        // ranks along each axis
-        int64_t ep;                    // ranks that share experts; planned runs only
-        int64_t etp;                   // that cut an expert: tp (0), or 1 and ep is of tp x cp x dp
-        int64_t vpp;                   // chunks of a pp rank; 0: as many as the schedule needs
-        int64_t zero;                  // ZeRO stage
-        int64_t zero_group;            // dp ranks that share one copy, with those of cp; 0: all
-        int32_t zero_sums;             // run_sums: when gradients that ZeRO cuts are summed
-        bool sp;                       // norms and residuals cut over tp
-        int64_t cp_heads;              // the part of cp done over heads
-        int32_t cp_ring;               // run_auto_bool: the rest of it in a ring
-        option_list stages;            // decoder layers of each stage, as texts; empty: even
-        const char *schedule;          // a row of plan/schedule, or a path
-        const plan_schedule *pipeline; // it, found or read by run_config_load(); NULL where pp is 1
+        int32_t mode;           // run_layout
+        int64_t dp, tp, pp, cp; // ranks along each axis
+        int64_t ep;             // ranks that share experts; planned runs only
+        int64_t etp;            // tp ranks per expert; 0: tp; 1: ep includes tp
+        int64_t vpp;            // chunks of a pp rank; 0: as many as the schedule needs
+        int64_t zero;           // ZeRO stage
+        int64_t zero_group;     // dp ranks that share one copy, with those of cp; 0: all
+        int32_t zero_sums;      // run_sums: when ZeRO sums the gradients that it shards
+        bool sp;                // tp also shards norms and residuals
+        int64_t cp_heads;       // the degree of cp over heads
+        int32_t cp_ring;        // run_auto_bool: ring for the rest of cp
+        option_list stages;     // decoder layers of each stage, as texts; empty: even
+        const char *schedule;   // a row of plan/schedule, or a path
+        // The schedule, found or read by run_config_load(); NULL if pp is 1.
+        const plan_schedule *pipeline;
     } layout;
     struct {
         struct {
             int32_t mode;   // run_compression
-            double bound;   // of the relative error; 0: the codec's own
-            double keep;    // of topk: share that travels
-            int64_t warmup; // of topk and onebit: first steps that travel whole
+            double bound;   // limit of the relative error; 0: the codec's own
+            double keep;    // topk only: share of the values that is sent
+            int64_t warmup; // topk and onebit only: first steps that send whole gradients
         } compression;      // of gradients between ranks
         int32_t transport;  // run_transport
-        const char *tuning; // path of a table of `bench comm --tune`; NULL: built-in choices
+        const char *tuning; // path of a table from `bench comm --tune`; NULL: built-in choices
     } comm;
     struct {
         int64_t every;  // steps per line
         int32_t format; // run_log_format
     } log;
-    // ---- what only a planned run has (sim/fleet.h); 0: as the cluster has it
+    // ---- planned runs only (sim/fleet.h); 0: the cluster's value
     bool
-        planned; // `trireme simulate` and `plan`: nothing is started; set by run_config_load_planned()
-    bool searched; // its layout is still looked for: set by run_config_load_searched()
+        // `trireme simulate` and `plan`, which start no run; set by run_config_load_planned().
+        planned;
+    bool searched; // the layout search is not done: set by run_config_load_searched()
     struct {
         double mtbf_device_h, repair_h;
-        int64_t spares; // devices; -1: as many as are needed
+        int64_t spares; // devices; -1: as many as needed
     } fleet;
     struct {
         int32_t kind;            // run_price
         double device_hour, kwh; // US dollars
     } price;
     struct {
-        int64_t devices; // layout.dp follows where it is not given; 0: as many as the layout wants
+        int64_t devices; // layout.dp follows if it is not given; 0: as many as the layout needs
     } cluster;
-    const char *dropped;          // keys of the file that run_config_follow() took back; NULL: none
-    const char *profile;          // a software's habits (cost/cost.h)
-    const char *flops_convention; // of `mfu` (cost/flops.h)
+    const char *dropped;          // keys of the file that run_config_follow() reset; NULL: none
+    const char *profile;          // software whose behaviour is modelled (cost/cost.h)
+    const char *flops_convention; // convention of `mfu` (cost/flops.h)
 } run_config;
 
 extern const option_table run_config_table;
@@ -262,36 +264,38 @@ extern const option_table run_config_table;
 NODISCARD status run_config_load(const host *h, arena *a, const char *yaml_path,
                                  const char *const *overrides, int64_t override_count,
                                  run_config *out, config **out_config);
-// The same for a run that is not started but simulated: what only such a run has (train.tokens, fleet.*,
-// price.*, some of checkpoint.*) has its effect there, and is refused by the other.
+// The same for a run that is simulated and not started. The keys of planned runs (train.tokens,
+// fleet.*, price.*, some of checkpoint.*) take effect here, and run_config_load() refuses them.
 NODISCARD status run_config_load_planned(const host *h, arena *a, const char *yaml_path,
                                          const char *const *overrides, int64_t override_count,
                                          run_config *out, config **out_config);
-// The same for a run whose layout is looked for, `planned` or to be started: what ranks are for need not be there yet.
+// The same for a run whose layout is still searched, `planned` or to be started. Keys that need
+// several ranks may already be given.
 NODISCARD status run_config_load_searched(const host *h, arena *a, const char *yaml_path,
                                           const char *const *overrides, int64_t override_count,
                                           bool planned, run_config *out, config **out_config);
-// The second half of it, for a struct that config_parse() filled. First: where the command line takes an axis
-// away (layout.pp=1), what the file says of it (layout.schedule) has its default value again.
+// The steps of run_config_load() after config_parse() has filled the struct. First: if the command
+// line removes an axis (layout.pp=1), the file's keys of that axis (layout.schedule) return to
+// their defaults.
 NODISCARD status run_config_follow(run_config *r, const config *c, arena *a);
-// Then all that cannot hold
-// together, every complaint with its place; ST_CONFIG_CONFLICT or what the first one is.
+// Then refuses all conflicts, each complaint with its place; ST_CONFIG_CONFLICT or the code of the
+// first.
 NODISCARD status run_config_check(const run_config *r, const config *c, arena *a);
-// Then the values that follow from others: train.global_batch (of a ramp), train.micro_batch,
+// Then derives values from others: train.global_batch (of a ramp), train.micro_batch,
 // schedule.timescale, layout.pipeline of a schedule that is no file.
 void run_config_complete(run_config *r);
-// On resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED); what is recorded goes
-// into `log`, one "key: old -> new" a line. Paths compare by their last part: that the contents are
-// equal is for the data's digest to show.
+// For a resume. Refuses changed keys of class fixed by name (ST_CONFIG_FIXED) and adds changed keys
+// of class recorded to `log`, one "key: old -> new" per line. Compares paths by their last part;
+// the data's digest checks that the contents are equal.
 NODISCARD status run_config_compare(arena *a, const run_config *was, const run_config *now,
                                     const config *c, text *log);
 
-// Sequences in the step that follows `finished` steps (skipped ones count). The ramp's largest is
-// run_config_batch_max().
+// Sequences in the step that follows `finished` steps (skipped ones count). run_config_batch_max()
+// is the ramp's largest.
 int64_t run_config_batch(const run_config *r, int64_t finished);
 int64_t run_config_batch_max(const run_config *r);
-int64_t run_config_batch_divisor(const run_config *r); // the largest, of all sizes
-// Entry `index` of the ramp, in order; without a ramp there is one, (0, global_batch).
+int64_t run_config_batch_divisor(const run_config *r); // largest common divisor of all sizes
+// Entry `index` of the ramp, in order; without a ramp the only entry is (0, global_batch).
 int64_t run_config_ramp_count(const run_config *r);
 void run_config_ramp_at(const run_config *r, int64_t index, int64_t *step, int64_t *size);
 
@@ -299,27 +303,27 @@ void run_config_ramp_at(const run_config *r, int64_t index, int64_t *step, int64
 bool run_config_valid_share(const run_config *r, double *share);
 bool run_config_has_valid(const run_config *r);
 
-// Ranks that the layout wants, and the mesh of them as one sees it.
+// The number of ranks of the layout, and the mesh as rank `rank` sees it.
 int64_t run_config_ranks(const run_config *r);
 plan_mesh run_config_mesh(const run_config *r, int64_t rank);
-// Turns of the zigzag that deals positions out over layout.cp (op/zigzag.h).
+// Turns of the zigzag that distributes positions over layout.cp (op/zigzag.h).
 int32_t run_config_cp_turns(const run_config *r);
 // "dp 2 · tp 2 · pp 4 1f1b · zero 1".
 NODISCARD status run_config_print_layout(const run_config *r, text *out);
-// Stages of the whole pipeline; 0 where the schedule is a file that is not read yet.
+// Stages of the whole pipeline; 0 if the schedule is a file that is not read yet.
 int64_t run_config_depth(const run_config *r);
-// What a plan asks for; after run_config_load().
+// The pipeline part of a plan request; after run_config_load().
 NODISCARD status run_config_pipeline(const run_config *r, arena *a, plan_pipeline_request *out);
-// Halves of layers in entry `index` of layout.stages: 17 of "8.5"; -1: it is no number of them.
+// Half layers in entry `index` of layout.stages: 17 for "8.5"; -1: not a number of half layers.
 int64_t run_config_stage_halves(const run_config *r, int64_t index);
-// Decoder layers in whose middle two stages meet, ascending.
+// Decoder layers with a stage boundary in their middle, ascending.
 NODISCARD status run_config_halved(const run_config *r, arena *a, int32_t **out, int32_t *count);
 
-// What is stored in which type, `auto` resolved.
+// The types of stored values, with `auto` resolved.
 typedef struct run_types {
-    dtype compute; // activations and the inputs of products
+    dtype compute; // activations and the inputs of GEMMs
     dtype weights, grads, moments;
-    bool has_master; // an fp32 copy of the weights beside narrower ones
+    bool has_master; // an fp32 copy of narrower weights
 } run_types;
 run_types run_config_types(const run_config *r);
 

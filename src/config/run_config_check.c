@@ -1,7 +1,7 @@
-// What cannot hold together in the configuration of a run. Each check_ function states the rules of
-// one heading; all complaints are told at once. The principle (design.md): an accepted option
-// changes the run. So a key that would have no effect is refused too, unless it has its default
-// value: a resolved configuration, which lists every key, must load again.
+// Refuses conflicts in the configuration of a run. Each check_ function holds the rules of one
+// heading, and all complaints are reported at once. The principle (design.md): an accepted option
+// changes the run. So these functions also refuse a key that would have no effect, unless it has
+// its default value, because a resolved configuration, which lists every key, must load again.
 #include "config/run_config_internal.h"
 
 #include <stdio.h>
@@ -58,9 +58,10 @@ static void check_batches(checker *k)
                      (ll)micro, key, (ll)size, check_near_divisors(size, micro, near));
         }
         if (ramp > 0 && i == 0 && step != 0) {
-            CONFLICT(key,
-                     "%s begins at step %lld, expected 0: the batch of the first steps is open",
-                     key, (ll)step);
+            CONFLICT(
+                key,
+                "%s begins at step %lld, expected 0: the batch of the first steps is undefined",
+                key, (ll)step);
         }
         if (ramp > 0 && step >= r->train.steps) {
             CONFLICT(key, "%s changes after step %lld, but train.steps = %lld", key, (ll)step,
@@ -76,7 +77,7 @@ static void check_batches(checker *k)
 
 static void check_train(checker *k)
 {
-    enum { RAMP_MAX = 64 }; // a plan is made for each size
+    enum { RAMP_MAX = 64 }; // each size needs its own plan
     if (k->r->train.batch_ramp.count > RAMP_MAX) {
         CONFLICT("train.batch_ramp", "train.batch_ramp has %lld sizes, at most %d expected",
                  (ll)k->r->train.batch_ramp.count, RAMP_MAX);
@@ -86,7 +87,8 @@ static void check_train(checker *k)
     if (k->r->train.recompute == RUN_RECOMPUTE_NONE && k->r->train.recompute_layers > 0) {
         CONFLICT(
             "train.recompute_layers",
-            "train.recompute_layers = %lld has no effect: it is of train.recompute = selective or full",
+            "train.recompute_layers = %lld has no effect: it applies only to train.recompute = "
+            "selective or full",
             (ll)k->r->train.recompute_layers);
     }
     const option_range *trace = &k->r->trace.steps;
@@ -101,11 +103,12 @@ static void check_train(checker *k)
 static void check_below_one(checker *k, const char *key, double value)
 {
     if (value < 1.0) return;
-    config_complain(k->l, key, ST_CONFIG_RANGE, "%s = %g: expected below 1, or nothing is learned",
+    config_complain(k->l, key, ST_CONFIG_RANGE,
+                    "%s = %g: expected below 1, because the optimizer would ignore all gradients",
                     key, value);
 }
 
-// Is the word one of "a, b, c"?
+// True if the word is one of "a, b, c".
 static bool is_listed(const char *list, const char *word, size_t length)
 {
     for (const char *at = list; *at != '\0';) {
@@ -116,14 +119,14 @@ static bool is_listed(const char *list, const char *word, size_t length)
     return false;
 }
 
-// Keys that only optimizers read which update no weight of this run.
+// Refuses keys of optimizers that update no weight of this run.
 static void check_optimizer_keys(checker *k)
 {
     const run_optimizer name = (run_optimizer)k->r->optimizer.name;
     for (int i = 0; i < RUN_OPTIMIZER_COUNT; i++) {
         const run_optimizer_row *row = run_optimizer_at((run_optimizer)i);
         char key[64], reason[96];
-        (void)snprintf(reason, sizeof(reason), "it is of optimizer.name = %s", row->name);
+        (void)snprintf(reason, sizeof(reason), "it applies only to optimizer.name = %s", row->name);
         for (const char *at = row->keys; *at != '\0';) {
             const size_t length = strcspn(at, ",");
             bool is_read = false;
@@ -149,8 +152,8 @@ static void check_optimizer(checker *k)
     const bool narrow_weights = t.weights != DTYPE_F32 && !t.has_master;
     if (r->optimizer.stochastic_rounding && !narrow_weights && t.moments == DTYPE_F32) {
         CONFLICT("optimizer.stochastic_rounding",
-                 "optimizer.stochastic_rounding has no effect: all that the optimizer writes is "
-                 "fp32; it is for precision.master = none or precision.moments = bf16");
+                 "optimizer.stochastic_rounding has no effect: the optimizer writes only fp32; it "
+                 "applies to precision.master = none or precision.moments = bf16");
     }
 }
 
@@ -163,9 +166,9 @@ static void check_schedule(checker *k)
     const int32_t name = r->schedule.name;
     const int64_t steps = r->train.steps, warmup = r->schedule.warmup,
                   decay = r->schedule.decay_steps;
-    // A warm-up beyond the last step is no conflict: a few steps of a long run, to try it.
+    // A warm-up beyond the last step is no conflict: a short trial of a long run has one.
     if (name != RUN_SCHEDULE_WSD) {
-        check_refuse_keys(k, of_wsd, "it is of schedule.name = wsd");
+        check_refuse_keys(k, of_wsd, "it applies only to schedule.name = wsd");
     } else if (decay == 0) {
         CONFLICT("schedule.decay_steps",
                  "schedule.name = wsd needs schedule.decay_steps, such as %lld",
@@ -177,10 +180,10 @@ static void check_schedule(checker *k)
                  (ll)warmup, (ll)decay, (ll)steps);
     }
     if (name != RUN_SCHEDULE_INVERSE_SQRT) {
-        check_refuse_keys(k, of_inverse_sqrt, "it is of schedule.name = inverse_sqrt");
+        check_refuse_keys(k, of_inverse_sqrt, "it applies only to schedule.name = inverse_sqrt");
     }
     if (name == RUN_SCHEDULE_CONSTANT || name == RUN_SCHEDULE_INVERSE_SQRT) {
-        check_refuse_keys(k, of_decay, "it is of schedule.name = linear, cosine and wsd");
+        check_refuse_keys(k, of_decay, "it applies only to schedule.name = linear, cosine and wsd");
     }
 }
 
@@ -216,14 +219,14 @@ static void check_model(checker *k)
     static const char *const of_rope[] = {"model.rope_theta", NULL};
     const run_config *r = k->r;
     if (r->model.from != NULL) {
-        check_refuse_keys(k, of_sizes, "the folder of model.from says it, weights too");
+        check_refuse_keys(k, of_sizes, "the folder of model.from sets it");
         if (r->model.preset != NULL) {
             CONFLICT("model.preset", "model.preset = %s and model.from exclude each other",
                      r->model.preset);
         }
         return;
     }
-    if (r->model.preset != NULL) check_refuse_keys(k, of_preset, "model.preset says it");
+    if (r->model.preset != NULL) check_refuse_keys(k, of_preset, "model.preset sets it");
     const int64_t sizes[] = {r->model.layers, r->model.dim, r->model.heads};
     for (int64_t i = 0; i < COUNT_OF(needed) && r->model.preset == NULL; i++) {
         if (sizes[i] > 0) continue;
@@ -250,7 +253,8 @@ static void check_data(checker *k)
                  (ll)r->eval.every);
     }
     if (!run_config_has_valid(r) || r->eval.every == 0) {
-        check_refuse_keys(k, of_eval, "nothing is evaluated, see eval.every and data.valid");
+        check_refuse_keys(k, of_eval,
+                          "the run computes no validation loss; see eval.every and data.valid");
     }
 }
 
@@ -277,7 +281,7 @@ static const char *precision_name(const run_config *r)
     return dtype_name(run_config_types(r).compute);
 }
 
-// Kernels read what is stored in the type they compute in, or fp32.
+// Kernels read stored values in their compute type or in fp32.
 static void check_stored(checker *k, const char *key, dtype stored)
 {
     const dtype compute = run_config_types(k->r).compute;
@@ -297,7 +301,7 @@ static void check_precision(checker *k)
     check_stored(k, "precision.weights", t.weights);
     check_stored(k, "precision.grads", t.grads);
     if (r->train.precision != RUN_FP16) {
-        check_refuse_keys(k, of_fp16, "losses are scaled with train.precision = fp16 only");
+        check_refuse_keys(k, of_fp16, "only train.precision = fp16 scales the loss");
     } else if (r->precision.loss_scale.initial < r->precision.loss_scale.floor) {
         CONFLICT("precision.loss_scale.floor",
                  "precision.loss_scale.floor = %g is above precision.loss_scale.initial = %g",
@@ -311,10 +315,10 @@ static void check_policy(checker *k)
     static const char *const of_spike_skip[] = {"policy.spike.limit", NULL};
     static const char *const of_spike[] = {"policy.spike.threshold", "policy.spike.warmup", NULL};
     if (k->r->policy.nan.mode != NAN_SKIP) {
-        check_refuse_keys(k, of_nan_skip, "it is of policy.nan = skip");
+        check_refuse_keys(k, of_nan_skip, "it applies only to policy.nan = skip");
     }
     if (k->r->policy.spike.mode != SPIKE_SKIP) {
-        check_refuse_keys(k, of_spike_skip, "it is of policy.spike = skip");
+        check_refuse_keys(k, of_spike_skip, "it applies only to policy.spike = skip");
     }
     if (k->r->policy.spike.mode == SPIKE_OFF) check_refuse_keys(k, of_spike, "policy.spike is off");
 }
@@ -331,17 +335,17 @@ static void check_machine(checker *k)
         check_refuse_keys(k, of_cpu, "the ref backend has no vector code");
     }
     if (r->determinism.mode != RUN_STRICT) {
-        check_refuse_keys(k, of_strict, "it is of determinism = strict");
+        check_refuse_keys(k, of_strict, "it applies only to determinism = strict");
     } else if (run_config_types(r).grads != DTYPE_F32) {
         // A narrow accumulator is rounded once per micro-batch, so its bits depend on their number.
         CONFLICT("precision.grads",
-                 "precision.grads = %s cannot be strict: accumulators must be "
+                 "precision.grads = %s cannot be used in strict mode: accumulators must be "
                  "fp32; leave it out, or use determinism: fast",
                  dtype_name(run_config_types(r).grads));
     }
 }
 
-// Rules between compression and other keys; what they are for stands in each text.
+// Rules between compression and other keys; each text gives its reason.
 static void check_compressed(checker *k, const char *word)
 {
     const run_config *r = k->r;
@@ -349,38 +353,39 @@ static void check_compressed(checker *k, const char *word)
     if (r->determinism.mode == RUN_STRICT) {
         CONFLICT(key,
                  "comm.compression = %s changes the result with the number of ranks: it cannot be "
-                 "strict; leave it out, or use determinism: fast",
+                 "used in strict mode; leave it out, or use determinism: fast",
                  word);
     }
     if (r->layout.dp == 1 && r->layout.cp == 1 && !r->searched) {
-        CONFLICT(key, "comm.compression has no effect: layout.dp and layout.cp are 1, no gradient "
-                      "travels between ranks");
+        CONFLICT(key,
+                 "comm.compression has no effect: layout.dp and layout.cp are 1, so ranks exchange "
+                 "no gradients");
     }
     if (run_config_types(r).grads != DTYPE_F32) {
         CONFLICT("precision.grads",
-                 "precision.grads = %s with comm.compression = %s; expected fp32, from which it is "
-                 "made",
+                 "precision.grads = %s with comm.compression = %s; expected fp32, which the codec "
+                 "compresses",
                  dtype_name(run_config_types(r).grads), word);
     }
     if (r->layout.zero >= 2 && r->layout.zero_sums == RUN_SUMS_MICROBATCH) {
-        CONFLICT(
-            key,
-            "comm.compression = %s codes a step's sum once, and layout.zero = %lld sums gradients "
-            "in every micro-batch; take layout.zero_sums = step, or no compression",
-            word, (ll)r->layout.zero);
+        CONFLICT(key,
+                 "comm.compression = %s compresses a step's sum once, but layout.zero = %lld sums "
+                 "gradients "
+                 "in every micro-batch; take layout.zero_sums = step, or no compression",
+                 word, (ll)r->layout.zero);
     }
     if (!run_config_feeds_back(r)) return;
     if (r->train.precision == RUN_FP16) {
-        CONFLICT(
-            key,
-            "comm.compression = %s cannot be with train.precision = fp16: what is added to the "
-            "next step's gradient would be of another loss scale; take bf16, int8 or fp8",
-            word);
+        CONFLICT(key,
+                 "comm.compression = %s cannot be used with train.precision = fp16: the residual "
+                 "would be added to the next step's gradient under another loss scale; take bf16, "
+                 "int8 or fp8",
+                 word);
     }
     if (!r->checkpoint.async) {
         CONFLICT("checkpoint.async",
-                 "checkpoint.async = no cannot be with comm.compression = %s: the first rank needs "
-                 "a copy of what the others have not sent yet",
+                 "checkpoint.async = no cannot be used with comm.compression = %s: rank 0 needs a "
+                 "copy of the values that the other ranks have not sent yet",
                  word);
     }
     if (r->comm.compression.warmup >= r->train.steps) {
@@ -400,14 +405,14 @@ static void check_comm(checker *k)
     const int32_t mode = k->r->comm.compression.mode;
     if (mode == RUN_COMPRESS_NONE) check_refuse_keys(k, of_any, "comm.compression is none");
     if (mode != RUN_COMPRESS_TOPK)
-        check_refuse_keys(k, of_topk, "it is of comm.compression = topk");
+        check_refuse_keys(k, of_topk, "it applies only to comm.compression = topk");
     if (!run_config_feeds_back(k->r)) {
-        check_refuse_keys(k, of_feedback, "it is of comm.compression = topk and onebit");
+        check_refuse_keys(k, of_feedback, "it applies only to comm.compression = topk and onebit");
     }
     if (mode != RUN_COMPRESS_NONE) check_compressed(k, words[mode]);
 }
 
-// What only a planned run has would change nothing in one that is started.
+// Refuses keys that take effect only in a planned run.
 static void check_planned(checker *k)
 {
     static const char *const of_planned[] = {"train.tokens",         "layout.ep",
@@ -419,12 +424,14 @@ static void check_planned(checker *k)
                                              "cluster.devices",      "profile",
                                              "flops_convention",     NULL};
     if (!k->r->planned && k->r->train.precision == RUN_FP8) {
-        config_complain(k->l, "train.precision", ST_UNSUPPORTED,
-                        "train.precision = fp8 is of `trireme simulate` and `trireme plan`: there "
-                        "are no kernels for it; nearest: bf16");
+        config_complain(
+            k->l, "train.precision", ST_UNSUPPORTED,
+            "train.precision = fp8 works only in `trireme simulate` and `trireme plan`, "
+            "because there are no kernels for it; nearest: bf16");
     }
     if (!k->r->planned) {
-        check_refuse_keys(k, of_planned, "it is of `trireme simulate` and `trireme plan`");
+        check_refuse_keys(k, of_planned,
+                          "it applies only to `trireme simulate` and `trireme plan`");
     } else if (k->r->train.tokens > 0 && check_is_changed(k, "train.steps")) {
         CONFLICT("train.tokens",
                  "train.tokens and train.steps are both given; leave one of them out");

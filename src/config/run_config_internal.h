@@ -15,11 +15,11 @@ typedef struct checker {
 
 #define CONFLICT(key, ...) config_complain(k->l, (key), ST_CONFIG_CONFLICT, __VA_ARGS__)
 
-typedef long long ll; // what printf prints
+typedef long long ll; // a type for printf
 
-// Given, and not its default value.
+// True if the key is given and not its default value.
 bool check_is_changed(const checker *k, const char *key);
-// Every key of `keys` (NULL-terminated) that is changed has no effect, for this reason.
+// Complains that each changed key of `keys` (NULL-terminated) has no effect, for this reason.
 void check_refuse_keys(checker *k, const char *const *keys, const char *reason);
 // The divisors of n next to m: "2 or 5". n > 0, m > 0, m does not divide n.
 const char *check_near_divisors(int64_t n, int64_t m, char buffer[64]);

@@ -1,5 +1,5 @@
-// How a run is laid out over ranks: what its keys mean, and what cannot hold together. What needs the
-// model too (heads that tp must divide) is in assemble/layout.c.
+// The layout of a run over ranks: the meaning of its keys, and conflicts between them.
+// assemble/layout.c has the checks that need the model (tp must divide the heads).
 #include "config/run_config_internal.h"
 #include "op/pass/context.h"
 #include "op/pass/partition.h"
@@ -14,8 +14,8 @@ int64_t run_config_ranks(const run_config *r)
     return r->layout.dp * r->layout.tp * r->layout.pp * r->layout.cp;
 }
 
-// Left to the program, tp cuts experts; but where ep is more than ranks of dp x cp can share, and those of tp have rows
-// of their own, they stay whole.
+// By default tp shards experts. They stay whole if ep needs more ranks than dp x cp and sequence
+// parallelism gives the tp ranks rows of their own.
 static bool experts_are_whole(const run_config *r, const plan_mesh *m)
 {
     plan_mesh whole = *m;
@@ -37,8 +37,8 @@ plan_mesh run_config_mesh(const run_config *r, int64_t rank)
     return plan_mesh_from(&m, rank);
 }
 
-// Packed documents are shorter than the sequence, and small pieces balance them, down to what attention works on
-// at a time; strict order has one turn, for its shards are pieces.
+// Packed documents are shorter than the sequence, and small pieces balance them, down to the block
+// size of attention. Strict mode has one turn, because its shards are pieces.
 int32_t run_config_cp_turns(const run_config *r)
 {
     enum { PIECE_LEAST = 16 };
@@ -52,7 +52,7 @@ int32_t run_config_cp_turns(const run_config *r)
     return turns;
 }
 
-// The schedule that the key names; NULL: a file, which is not read yet.
+// The schedule that the key names; NULL: a file that is not read yet.
 static const plan_schedule *schedule_of(const run_config *r)
 {
     return r->layout.pipeline != NULL ? r->layout.pipeline : plan_schedule_find(r->layout.schedule);
@@ -143,7 +143,7 @@ status run_config_print_layout(const run_config *r, text *out)
 
 int64_t run_config_stage_halves(const run_config *r, int64_t index)
 {
-    enum { MOST = 10000 }; // as model.layers
+    enum { MOST = 10000 }; // the limit of model.layers
     double layers = 0.0;
     ASSERT(index >= 0 && index < r->layout.stages.count);
     const bool is_number = text_parse_f64(r->layout.stages.items[index], &layers);
@@ -152,7 +152,7 @@ int64_t run_config_stage_halves(const run_config *r, int64_t index)
     return (double)halves == 2.0 * layers ? halves : -1;
 }
 
-// ---- what goes with an axis ---------------------------------------------------------------------
+// ---- keys that depend on an axis ----------------------------------------------------------------
 
 #define FOLLOWER(axis, key)                                                         \
     {                                                                               \
@@ -160,8 +160,8 @@ int64_t run_config_stage_halves(const run_config *r, int64_t index)
             (int64_t)sizeof(((run_config *)NULL)->layout.key)                       \
     }
 
-// A run goes on in another layout by what is given on the command line, and its file may have been written for
-// an axis that is no longer there.
+// A command line can continue a run in another layout, although its file was written for an axis
+// that the command line removes.
 status run_config_follow(run_config *r, const config *c, arena *a)
 {
     static const struct {
@@ -190,14 +190,14 @@ status run_config_follow(run_config *r, const config *c, arena *a)
     return ST_OK;
 }
 
-// ---- what has no effect -------------------------------------------------------------------------
+// ---- keys without effect ------------------------------------------------------------------------
 
 static void check_effects(checker *k)
 {
     static const char *const of_pp[] = {"layout.vpp", "layout.stages", "layout.schedule", NULL};
     static const char *const of_tp[] = {"layout.sp", NULL};
     static const char *const of_cp[] = {"layout.cp_heads", "layout.cp_ring", NULL};
-    static const char *const of_zero_ways[] = {"layout.zero", NULL};
+    static const char *const of_zero_axes[] = {"layout.zero", NULL};
     static const char *const of_zero[] = {"layout.zero_group", "layout.zero_sums", NULL};
     static const char *const of_ranks[] = {"comm.transport", "comm.tuning", NULL};
     const run_config *r = k->r;
@@ -205,15 +205,15 @@ static void check_effects(checker *k)
     if (r->layout.tp == 1) check_refuse_keys(k, of_tp, "layout.tp is 1");
     if (r->layout.cp == 1) check_refuse_keys(k, of_cp, "layout.cp is 1");
     if (r->layout.dp * r->layout.cp == 1) {
-        check_refuse_keys(k, of_zero_ways, "layout.dp and layout.cp are 1");
+        check_refuse_keys(k, of_zero_axes, "layout.dp and layout.cp are 1");
     }
     if (r->layout.zero == 0) check_refuse_keys(k, of_zero, "layout.zero is 0");
     if (run_config_ranks(r) == 1) check_refuse_keys(k, of_ranks, "layout.dp is 1");
 }
 
-// ---- what cannot be -----------------------------------------------------------------------------
+// ---- conflicts ----------------------------------------------------------------------------------
 
-// A number of ranks that must divide another key's value.
+// A number of ranks must divide another key's value.
 static void check_divides(checker *k, const char *key, int64_t value, const char *of, int64_t whole)
 {
     char near[64];
@@ -222,7 +222,7 @@ static void check_divides(checker *k, const char *key, int64_t value, const char
              (ll)whole, check_near_divisors(whole, value, near));
 }
 
-// Each of several has two equal pieces of a sequence.
+// Each rank of several has two equal pieces of a sequence.
 static void check_pieces(checker *k, const char *key, int64_t value)
 {
     const int64_t step = 2 * value, seq = k->r->train.seq;
@@ -233,7 +233,8 @@ static void check_pieces(checker *k, const char *key, int64_t value)
              key, (ll)value, (ll)step, (ll)seq, (ll)max_i64(seq / step * step, step));
 }
 
-// Each rank of layout.tp has its part of a sequence, or of the pieces that strict order works on alone.
+// Each rank of layout.tp has its part of a sequence, or of each piece that strict mode computes
+// separately.
 static void check_positions(checker *k)
 {
     const run_config *r = k->r;
@@ -248,7 +249,7 @@ static void check_positions(checker *k)
              (ll)max_i64(r->train.seq / step * step, step));
 }
 
-// A rank has so many terms of a sum at most.
+// Limits the number of terms of a sum per rank.
 static void check_shards(checker *k, const char *key, int64_t shards, const char *of, int64_t ranks)
 {
     _Static_assert((int)OP_CUT_MAX_TERMS == (int)OP_CONTEXT_MAX_TERMS, "one limit for both");
@@ -265,29 +266,31 @@ static void check_axes(checker *k)
     }
     if (r->layout.zero_group == 1 && r->layout.cp == 1 && r->layout.zero > 0) {
         CONFLICT("layout.zero_group",
-                 "layout.zero_group = 1 leaves nothing for layout.zero to cut");
+                 "layout.zero_group = 1 leaves layout.zero no ranks to shard over");
     }
     if (r->layout.sp) check_positions(k);
     check_divides(k, "layout.cp_heads", r->layout.cp_heads, "layout.cp", r->layout.cp);
     check_pieces(k, "layout.cp", r->layout.cp);
     if (r->layout.cp_ring == RUN_YES && r->layout.cp > 1 && r->layout.cp_heads == r->layout.cp) {
         CONFLICT("layout.cp_ring",
-                 "layout.cp_ring = yes: layout.cp_heads = %lld is all of layout.cp, and leaves "
-                 "nothing for a ring",
+                 "layout.cp_ring = yes: layout.cp_heads = %lld is all of layout.cp, and leaves no "
+                 "ranks for a ring",
                  (ll)r->layout.cp_heads);
     }
     if (r->determinism.mode != RUN_STRICT) return;
     if (r->layout.cp_ring == RUN_YES) {
-        CONFLICT("layout.cp_ring",
-                 "layout.cp_ring = yes cannot be with determinism = strict: a ring adds in the "
-                 "order of its ranks; layout.cp_ring = no gathers keys and values");
+        CONFLICT(
+            "layout.cp_ring",
+            "layout.cp_ring = yes cannot be used with determinism = strict: a ring adds in the "
+            "order of its ranks; layout.cp_ring = no gathers keys and values");
     }
     check_pieces(k, "determinism.cp_shards", r->determinism.cp_shards);
     check_divides(k, "layout.tp", r->layout.tp, "determinism.tp_shards", r->determinism.tp_shards);
     check_divides(k, "layout.cp", r->layout.cp, "determinism.cp_shards", r->determinism.cp_shards);
     check_shards(k, "determinism.tp_shards", r->determinism.tp_shards, "layout.tp", r->layout.tp);
     const int64_t cp_apart =
-        r->layout.cp / max_i64(r->layout.cp_heads, 1); // others have all of them
+        // With cp over heads only, a rank has all shards.
+        r->layout.cp / max_i64(r->layout.cp_heads, 1);
     check_shards(k, "determinism.cp_shards", r->determinism.cp_shards,
                  cp_apart == r->layout.cp ? "layout.cp" : "layout.cp / layout.cp_heads",
                  max_i64(cp_apart, 1));
@@ -307,30 +310,30 @@ static void check_pipeline(checker *k)
     if (listed == 0) return;
     if (depth > 0 && listed != depth) {
         CONFLICT("layout.stages",
-                 "layout.stages lists %lld stages, and layout.pp = %lld with layout.schedule = %s "
-                 "makes %lld",
+                 "layout.stages lists %lld stages, but layout.pp = %lld with layout.schedule = %s "
+                 "needs %lld",
                  (ll)listed, (ll)r->layout.pp, path_base_name(r->layout.schedule), (ll)depth);
         return;
     }
     for (int64_t i = 0; i < listed; i++) {
         const int64_t own = run_config_stage_halves(r, i);
-        const bool is_end = i == 0 || i == listed - 1; // it has the embedding, or the head
+        const bool is_end = i == 0 || i == listed - 1; // the stage has the embedding or the head
         if (own < (is_end ? 0 : 1)) {
             CONFLICT("layout.stages",
                      "layout.stages: stage %lld has \"%s\" layers, %s0.5, 1, 1.5 or more expected: "
-                     "a layer is cut behind its attention",
+                     "a half layer ends after its attention",
                      (ll)i, r->layout.stages.items[i], is_end ? "0, " : "");
             return;
         }
         halves += own;
     }
     if (r->model.layers > 0 && 2 * r->model.layers != halves) {
-        CONFLICT("layout.stages", "layout.stages are %g layers, and model.layers = %lld",
+        CONFLICT("layout.stages", "layout.stages has %g layers, but model.layers = %lld",
                  0.5 * (double)halves, (ll)r->model.layers);
     }
 }
 
-// Every dp rank has work in every step.
+// Refuses a dp rank without work in some step.
 static void check_idle(checker *k)
 {
     const run_config *r = k->r;
@@ -360,7 +363,8 @@ static void check_idle(checker *k)
     }
 }
 
-// The first of the keys by which ranks hold different parts of the state; NULL: all have all of it.
+// The first key that makes ranks hold different parts of the state; NULL: each rank holds all of
+// it.
 static const char *cut_by(const run_config *r)
 {
     if (r->layout.zero > 0) return "layout.zero";
@@ -376,10 +380,10 @@ void check_layout(checker *k)
     int64_t ranks = 1;
     for (int64_t i = 0; i < COUNT_OF(axes) && ranks <= RANKS_MAX; i++) ranks *= axes[i];
     if (ranks > RANKS_MAX) {
-        CONFLICT("layout.dp", "the layout wants more than %d ranks", RANKS_MAX);
+        CONFLICT("layout.dp", "the layout needs more than %d ranks", RANKS_MAX);
         return;
     }
-    // `train` and `simulate` have put the layout that they found in its place.
+    // `train` and `simulate` have already replaced `auto` by the layout that they found.
     if (r->layout.mode == RUN_LAYOUT_AUTO && !r->searched) {
         CONFLICT(
             "layout.mode",
@@ -390,14 +394,15 @@ void check_layout(checker *k)
     check_axes(k);
     check_pipeline(k);
     if (ranks > 1 && r->kernels.device == RUN_DEVICE_SHADOW) {
-        config_complain(k->l, "kernels.device", ST_UNSUPPORTED,
-                        "kernels.device = shadow works in its host's thread, which waits for other "
-                        "ranks: it trains alone, layout.dp = 1");
+        config_complain(
+            k->l, "kernels.device", ST_UNSUPPORTED,
+            "kernels.device = shadow runs in its host's thread, which waits for other ranks, "
+            "so it trains only with one rank: layout.dp = 1");
     }
     if (cut_by(r) != NULL && !r->checkpoint.async) {
         CONFLICT("checkpoint.async",
-                 "checkpoint.async = no cannot be with %s: the first rank needs a copy of what the "
-                 "others hold",
+                 "checkpoint.async = no cannot be used with %s: rank 0 needs a copy of the state "
+                 "that the other ranks hold",
                  cut_by(r));
     }
     check_idle(k);

@@ -1,5 +1,5 @@
-// The configuration of a run: that ten lines train, that everything in the table stands on its own
-// field, and that what cannot hold together is refused by name, all at once.
+// The configuration of a run: ten lines train a model, every row of the table has its own field,
+// and conflicts are refused by name, all at once.
 #include "config/run_config.h"
 
 #include "fixtures/base/test_paths.h"
@@ -18,7 +18,7 @@ typedef struct fixture {
 
 static const char base_yaml[] = "data: {train: a.txt}\nmodel: {preset: gpt2-124m}\n";
 
-// The base text, some lines more, some words; as run_config_load() does it.
+// Loads the base text, more lines and override words as run_config_load() does.
 static status load_for(bool planned, fixture *f, const char *base, const char *lines,
                        const char *const *words, int64_t count)
 {
@@ -63,7 +63,7 @@ static void rows_are_sound(void **state)
         assert_true(o->help[strlen(o->help) - 1] != '.');
         assert_true(o->offset >= 0 && o->offset < (int64_t)sizeof(run_config));
         assert_false(option_is_heading(&run_config_table, o->key));
-        // Two of a planned run stand alone.
+        // Two keys of planned runs have no heading.
         const bool alone =
             strcmp(o->key, "profile") == 0 || strcmp(o->key, "flops_convention") == 0;
         assert_true(strchr(o->key, '.') != NULL || alone);
@@ -74,7 +74,7 @@ static void rows_are_sound(void **state)
     }
 }
 
-// The fixed names of the first issue, each with a value that it must take.
+// The public names of the first design, each with a valid value.
 static const char *const fixed_names[] = {"run.dir=r",
                                           "train.steps=50",
                                           "train.seq=128",
@@ -167,7 +167,7 @@ static void every_fixed_name_is_there(void **state)
     arena_destroy(f.a);
 }
 
-// A choice's words must stand in the order of its enum.
+// A choice's words must be in the order of its enum.
 static void choices_match_their_enums(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void micro_batches_are_left_open(void **state)
     assert_true(f.r.train.micro_batch_chosen && !f.r.train.micro_batch_planned);
     arena_destroy(f.a);
     must_load(&f, "train.micro_batch: auto\n");
-    assert_int_equal(f.r.train.micro_batch, 8); // until the planner was asked
+    assert_int_equal(f.r.train.micro_batch, 8); // until the planner chooses
     assert_true(f.r.train.micro_batch_chosen && f.r.train.micro_batch_planned);
     arena_destroy(f.a);
     must_load(&f, "train.micro_batch: 2\n");
@@ -314,7 +314,7 @@ static const wrong_run wrong_runs[] = {
     {"train: {batch_ramp: {0: 4, 60: 8}, steps: 50}\n", ST_CONFIG_CONFLICT, "after step 60"},
     {"train: {batch_ramp: {0: 4, 60: 8}, global_batch: 4}\n", ST_CONFIG_CONFLICT, "ends at 8"},
     {"train: {batch_ramp: {0: 0}}\n", ST_CONFIG_RANGE, "train.batch_ramp"},
-    // What is not built yet.
+    // Combinations that are not implemented.
     {"determinism: {mode: strict, tp_shards: 16}\n", ST_CONFIG_CONFLICT,
      "determinism.tp_shards = 16 is more than 8 for each rank of layout.tp = 1"},
     {"determinism: {mode: strict, cp_shards: 16}\n", ST_CONFIG_CONFLICT,
@@ -323,9 +323,9 @@ static const wrong_run wrong_runs[] = {
      "6 pieces, which do not divide train.seq = 256"},
     {"layout: {cp: 2}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
      "layout.cp = 2 does not divide determinism.cp_shards = 1; nearest that do: 1"},
-    // What has no effect, and what cannot be.
+    // Keys without effect, and conflicts.
     {"fleet: {spares: 8}\n", ST_CONFIG_CONFLICT,
-     "fleet.spares has no effect: it is of `trireme simulate` and `trireme plan`"},
+     "fleet.spares has no effect: it applies only to `trireme simulate` and `trireme plan`"},
     {"checkpoint: {interval_s: 60}\n", ST_CONFIG_CONFLICT, "checkpoint.interval_s has no effect"},
     {"train: {tokens: 1e9}\n", ST_CONFIG_CONFLICT, "train.tokens has no effect"},
     {"layout: {vpp: 2}\n", ST_CONFIG_CONFLICT, "layout.vpp has no effect: layout.pp is 1"},
@@ -335,9 +335,9 @@ static const wrong_run wrong_runs[] = {
     {"layout: {cp_heads: 2}\n", ST_CONFIG_CONFLICT, "layout.cp_heads has no effect: layout.cp"},
     {"layout: {cp_ring: yes}\n", ST_CONFIG_CONFLICT, "layout.cp_ring has no effect: layout.cp"},
     {"layout: {cp: 4, cp_heads: 4, cp_ring: yes}\n", ST_CONFIG_CONFLICT,
-     "layout.cp_heads = 4 is all of layout.cp, and leaves nothing for a ring"},
+     "layout.cp_heads = 4 is all of layout.cp, and leaves no ranks for a ring"},
     {"layout: {cp: 2, cp_ring: yes}\ndeterminism: {mode: strict, cp_shards: 2}\n",
-     ST_CONFIG_CONFLICT, "layout.cp_ring = yes cannot be with determinism = strict"},
+     ST_CONFIG_CONFLICT, "layout.cp_ring = yes cannot be used with determinism = strict"},
     {"layout: {cp: 16, cp_heads: 8}\ndeterminism: {mode: strict, cp_shards: 32}\n",
      ST_CONFIG_CONFLICT,
      "determinism.cp_shards = 32 is more than 8 for each rank of layout.cp / layout.cp_heads = 2"},
@@ -347,7 +347,8 @@ static const wrong_run wrong_runs[] = {
      "layout.zero_group = 3 does not divide layout.dp = 4; nearest that do: 2 or 4"},
     {"layout: {dp: 2, zero_sums: step}\n", ST_CONFIG_CONFLICT,
      "zero_sums has no effect: layout.zero"},
-    {"layout: {dp: 2, zero: 1, zero_group: 1}\n", ST_CONFIG_CONFLICT, "nothing for layout.zero"},
+    {"layout: {dp: 2, zero: 1, zero_group: 1}\n", ST_CONFIG_CONFLICT,
+     "leaves layout.zero no ranks"},
     {"layout: {tp: 2}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
      "layout.tp = 2 does not divide determinism.tp_shards = 1; nearest that do: 1"},
     {"layout: {tp: 4}\ndeterminism: {mode: strict, tp_shards: 6}\n", ST_CONFIG_CONFLICT,
@@ -359,13 +360,14 @@ static const wrong_run wrong_runs[] = {
     {"layout: {tp: 4, sp: yes}\ntrain: {seq: 80}\n"
      "determinism: {mode: strict, tp_shards: 4, cp_shards: 4}\n",
      ST_CONFIG_CONFLICT,
-     "8 pieces of a sequence over layout.tp = 4, and train.seq = 80 is not a multiple of 32; nearest "
+     "8 pieces of a sequence over layout.tp = 4, and train.seq = 80 is not a multiple of 32; "
+     "nearest "
      "that is: 64"},
     {"layout: {cp: 3}\n", ST_CONFIG_CONFLICT, "6 pieces, which do not divide train.seq = 256"},
     {"layout: {cp: 4, cp_heads: 3}\n", ST_CONFIG_CONFLICT,
      "layout.cp_heads = 3 does not divide layout.cp = 4; nearest that do: 2 or 4"},
-    {"layout: {pp: 3, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "lists 2 stages, and layout.pp = 3"},
-    {"layout: {pp: 2, schedule: interleaved, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "makes 4"},
+    {"layout: {pp: 3, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "lists 2 stages, but layout.pp = 3"},
+    {"layout: {pp: 2, schedule: interleaved, stages: [6, 6]}\n", ST_CONFIG_CONFLICT, "needs 4"},
     {"layout: {pp: 2, stages: [6, six]}\n", ST_CONFIG_CONFLICT, "stage 1 has \"six\" layers"},
     {"layout: {pp: 3, stages: [6, 0, 6]}\n", ST_CONFIG_CONFLICT,
      "layers, 0.5, 1, 1.5 or more expected"},
@@ -375,11 +377,12 @@ static const wrong_run wrong_runs[] = {
     {"layout: {pp: 2, stages: [-1, 13]}\n", ST_CONFIG_CONFLICT, "stage 0 has \"-1\" layers"},
     {"layout: {pp: 2, stages: [1e300, 13]}\n", ST_CONFIG_CONFLICT, "stage 0 has \"1e300\" layers"},
     {"layout: {pp: 2, stages: [6.5, 6]}\nmodel.layers: 12\n", ST_CONFIG_CONFLICT,
-     "layout.stages are 12.5 layers, and model.layers = 12"},
+     "layout.stages has 12.5 layers, but model.layers = 12"},
     {"layout: {pp: 2, stages: [6, 7]}\nmodel.layers: 12\n", ST_CONFIG_CONFLICT,
-     "layout.stages are 13 layers, and model.layers = 12"},
+     "layout.stages has 13 layers, but model.layers = 12"},
     {"layout: {dp: 1048576, tp: 2}\n", ST_CONFIG_CONFLICT, "more than 1048576 ranks"},
-    {"layout: {pp: 2}\ncheckpoint.async: no\n", ST_CONFIG_CONFLICT, "cannot be with layout.pp"},
+    {"layout: {pp: 2}\ncheckpoint.async: no\n", ST_CONFIG_CONFLICT,
+     "cannot be used with layout.pp"},
     {"layout: {pp: 2}\ncomm: {compression: int8}\n", ST_CONFIG_CONFLICT,
      "layout.dp and layout.cp are 1"},
     {"layout.dp: 9\n", ST_CONFIG_CONFLICT,
@@ -388,7 +391,7 @@ static const wrong_run wrong_runs[] = {
      "layout.dp = 4 is more than determinism.shards = 2"},
     {"layout.dp: 3\ntrain.global_batch: 4\ndeterminism: {mode: strict, shards: 5}\n",
      ST_CONFIG_CONFLICT, "layout.dp = 3 leaves rank 0 without one of the 4 sequences"},
-    {"layout.dp: 2\nkernels.device: shadow\n", ST_UNSUPPORTED, "it trains alone"},
+    {"layout.dp: 2\nkernels.device: shadow\n", ST_UNSUPPORTED, "it trains only with one rank"},
     {"layout.zero: 1\n", ST_CONFIG_CONFLICT,
      "layout.zero has no effect: layout.dp and layout.cp are 1"},
     {"layout: {dp: 2, zero: 4}\n", ST_CONFIG_RANGE, "layout.zero"},
@@ -406,15 +409,16 @@ static const wrong_run wrong_runs[] = {
     {"schedule: {name: constant, min_ratio: 0.1}\n", ST_CONFIG_CONFLICT, "min_ratio has no effect"},
     {"schedule: {name: cosin}\n", ST_CONFIG_RANGE, "did you mean \"cosine\"?"},
     {"schedule: {min_ratio: 1.5}\n", ST_CONFIG_RANGE, "expected 0 to 1"},
-    {"precision: {loss_scale: {window: 5}}\n", ST_CONFIG_CONFLICT, "train.precision = fp16 only"},
+    {"precision: {loss_scale: {window: 5}}\n", ST_CONFIG_CONFLICT, "only train.precision = fp16"},
     {"precision: {loss_scale: {window: 0}}\n", ST_CONFIG_RANGE, "precision.loss_scale.window"},
     {"train: {precision: fp16}\nprecision: {loss_scale: {floor: 99999}}\n", ST_CONFIG_CONFLICT,
      "above precision.loss_scale.initial"},
     {"precision: {weights: bf16}\n", ST_CONFIG_CONFLICT, "with train.precision = fp32; expected"},
     {"train: {precision: bf16}\nprecision: {grads: fp16}\n", ST_CONFIG_CONFLICT, "fp32 or bf16"},
     {"precision: bf16\n", ST_CONFIG_TYPE, "heads keys such as precision.weights"},
-    {"optimizer: {stochastic_rounding: yes}\n", ST_CONFIG_CONFLICT, "no effect: all that"},
-    {"optimizer: {momentum: 0.5}\n", ST_CONFIG_CONFLICT, "it is of optimizer.name = muon"},
+    {"optimizer: {stochastic_rounding: yes}\n", ST_CONFIG_CONFLICT, "no effect: the optimizer"},
+    {"optimizer: {momentum: 0.5}\n", ST_CONFIG_CONFLICT,
+     "it applies only to optimizer.name = muon"},
     {"optimizer: {nesterov: no}\n", ST_CONFIG_CONFLICT, "optimizer.nesterov has no effect"},
     {"optimizer: {beta2: 1}\n", ST_CONFIG_RANGE, "optimizer.beta2 = 1: expected below 1"},
     {"optimizer: {lr: -1}\n", ST_CONFIG_RANGE, "optimizer.lr"},
@@ -427,7 +431,7 @@ static const wrong_run wrong_runs[] = {
     {"model: {from: hf}\n", ST_CONFIG_SYNTAX, "given twice"},
     {"model.from: hf\n", ST_CONFIG_CONFLICT, "model.preset = gpt2-124m and model.from exclude"},
     {"model.from: hf\nmodel.layers: 3\n", ST_CONFIG_CONFLICT, "model.layers has no effect"},
-    {"model.arch: llama\n", ST_CONFIG_CONFLICT, "model.arch has no effect: model.preset says it"},
+    {"model.arch: llama\n", ST_CONFIG_CONFLICT, "model.arch has no effect: model.preset sets it"},
     {"model.heads: 6\nmodel.kv_heads: 4\n", ST_CONFIG_CONFLICT, "nearest that do: 3 or 6"},
     {"model.heads: 7\nmodel.dim: 64\n", ST_CONFIG_CONFLICT, "nearest that do: 4 or 8"},
     {"model.head_dim: 300\n", ST_CONFIG_RANGE, "expected 0 to 256"},
@@ -443,12 +447,13 @@ static const wrong_run wrong_runs[] = {
     {"checkpoint: {keep: 0}\n", ST_CONFIG_RANGE, "checkpoint.keep"},
     {"determinism: {shards: 4}\n", ST_CONFIG_CONFLICT, "determinism.shards has no effect"},
     {"determinism: strict\ntrain: {precision: bf16}\nprecision: {grads: bf16}\n",
-     ST_CONFIG_CONFLICT, "precision.grads = bf16 cannot be strict"},
+     ST_CONFIG_CONFLICT, "precision.grads = bf16 cannot be used in strict mode"},
     {"determinism: {mode: strict, shards: 65}\n", ST_CONFIG_RANGE, "1 to 64"},
     {"kernels: {backend: ref, level: avx2}\n", ST_CONFIG_CONFLICT, "kernels.level has no effect"},
     {"kernels: {level: avx51}\n", ST_CONFIG_RANGE, "did you mean \"avx512\"?"},
     {"kernels: {threads: -1}\n", ST_CONFIG_RANGE, "kernels.threads"},
-    {"policy: {nan: {mode: stop, limit: 3}}\n", ST_CONFIG_CONFLICT, "it is of policy.nan = skip"},
+    {"policy: {nan: {mode: stop, limit: 3}}\n", ST_CONFIG_CONFLICT,
+     "it applies only to policy.nan = skip"},
     {"policy: {spike: {threshold: 3}}\n", ST_CONFIG_CONFLICT, "policy.spike is off"},
     {"policy: {spike: {mode: count, limit: 3}}\n", ST_CONFIG_CONFLICT, "policy.spike = skip"},
     {"policy: {nan: off}\n", ST_CONFIG_RANGE, "count, skip, stop"},
@@ -458,21 +463,22 @@ static const wrong_run wrong_runs[] = {
     {"train: {max_time: 30}\n", ST_CONFIG_TYPE, "30s"},
     {"train: {seed: 18446744073709551616}\n", ST_CONFIG_TYPE, "train.seed"},
     {"comm: {compression: int8}\n", ST_CONFIG_CONFLICT,
-     "layout.dp and layout.cp are 1, no gradient travels"},
+     "layout.dp and layout.cp are 1, so ranks exchange no"},
     {"comm: {compression: int4}\n", ST_CONFIG_RANGE, "none, bf16, int8, fp8, topk, onebit"},
     {"comm: {compression: {bound: 0.1}}\n", ST_CONFIG_CONFLICT, "comm.compression is none"},
     {"layout: {dp: 2}\ncomm: {compression: int8}\ndeterminism: strict\n", ST_CONFIG_CONFLICT,
-     "comm.compression = int8 changes the result with the number of ranks: it cannot be strict"},
+     "comm.compression = int8 changes the result with the number of ranks: it cannot be used "
+     "in strict mode"},
     {"layout: {dp: 2}\ncomm: {compression: {mode: int8, keep: 0.5}}\n", ST_CONFIG_CONFLICT,
-     "it is of comm.compression = topk"},
+     "it applies only to comm.compression = topk"},
     {"layout: {dp: 2}\ncomm: {compression: {mode: fp8, warmup: 3}}\n", ST_CONFIG_CONFLICT,
-     "it is of comm.compression = topk and onebit"},
+     "it applies only to comm.compression = topk and onebit"},
     {"layout: {dp: 2}\ncomm: {compression: onebit}\ntrain: {precision: fp16}\n", ST_CONFIG_CONFLICT,
-     "of another loss scale"},
+     "under another loss scale"},
     {"layout: {dp: 2}\ncomm: {compression: {mode: topk, warmup: 1000}}\n", ST_CONFIG_CONFLICT,
      "comm.compression.warmup = 1000 and train.steps = 1000"},
     {"layout: {dp: 2}\ncomm: {compression: topk}\ncheckpoint: {async: no}\n", ST_CONFIG_CONFLICT,
-     "what the others have not sent yet"},
+     "that the other ranks have not sent yet"},
     {"layout: {dp: 2}\ncomm: {compression: bf16}\ntrain: {precision: bf16}\nprecision: "
      "{grads: bf16}\n",
      ST_CONFIG_CONFLICT, "precision.grads = bf16 with comm.compression = bf16"},
@@ -484,7 +490,7 @@ static void wrong_runs_are_refused_by_name(void **state)
     fixture f;
     for (int64_t i = 0; i < COUNT_OF(wrong_runs); i++) {
         const wrong_run *w = &wrong_runs[i];
-        // Lines on model and data add to the base's, so the base writes its keys with dots.
+        // Lines about model and data add to the base's, so the base writes its keys with dots.
         const char *base = strncmp(w->lines, "model: {f", 9) == 0
                                ? base_yaml
                                : "data.train: a.txt\nmodel.preset: gpt2-124m\n";
@@ -535,7 +541,7 @@ static void what_is_resolved_passes_again(void **state)
     }
 }
 
-// What the file says of an axis goes with it, but not what is asked for at the same time.
+// Removing an axis resets the file's keys of that axis, but not keys of the same command line.
 static void what_belongs_to_an_axis_goes_with_it(void **state)
 {
     (void)state;
@@ -559,7 +565,7 @@ static void what_belongs_to_an_axis_goes_with_it(void **state)
     assert_int_equal(load(&f, base_yaml, given, both, COUNT_OF(both)), ST_CONFIG_CONFLICT);
     assert_non_null(strstr(error_last()->text, "layout.schedule has no effect: layout.pp is 1"));
     arena_destroy(f.a);
-    // In one file both are the user's, who may have mistaken one of them.
+    // If one file has both, the user may have made a mistake in either, so it is refused.
     const char *const none[] = {"train.steps=7"};
     assert_int_equal(load(&f, base_yaml, "layout: {pp: 1, schedule: zb-h1}\n", none, 1),
                      ST_CONFIG_CONFLICT);
@@ -609,7 +615,7 @@ static void resume_refuses_what_is_fixed(void **state)
     assert_non_null(strstr(message, "5 errors, nothing was started"));
     arena_destroy(now.a);
 
-    // A moved folder is the same data by name; another file is not.
+    // A moved folder with the same name counts as the same data; another file does not.
     const char *moved = "data: {train: /elsewhere/a.txt}\nmodel: {preset: gpt2-124m}\n";
     assert_int_equal(load(&now, moved, "", NULL, 0), ST_OK);
     log = (text){.a = now.a};
